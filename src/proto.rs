@@ -1,0 +1,41 @@
+//! The wire contract, generated from `proto/` at build time: messages, clients and servers.
+#![allow(missing_docs, clippy::all, clippy::pedantic)]
+
+/// `kubevirt.cmd`: virt-handler calls the launcher.
+pub mod cmd {
+    pub mod v1 {
+        tonic::include_proto!("kubevirt.cmd.v1");
+    }
+    pub mod info {
+        tonic::include_proto!("kubevirt.cmd.info");
+    }
+}
+
+/// `kubevirt.notify`: the launcher tells virt-handler.
+pub mod notify {
+    pub mod v1 {
+        tonic::include_proto!("kubevirt.notify.v1");
+    }
+    pub mod info {
+        tonic::include_proto!("kubevirt.notify.info");
+    }
+}
+
+/// `kubevirt.hooks`: the launcher calls sidecars and plugins.
+pub mod hooks {
+    pub mod info {
+        tonic::include_proto!("kubevirt.hooks.info");
+    }
+    pub mod v1alpha1 {
+        tonic::include_proto!("kubevirt.hooks.v1alpha1");
+    }
+    pub mod v1alpha2 {
+        tonic::include_proto!("kubevirt.hooks.v1alpha2");
+    }
+    pub mod v1alpha3 {
+        tonic::include_proto!("kubevirt.hooks.v1alpha3");
+    }
+    pub mod plugins {
+        tonic::include_proto!("kubevirt.hooks.plugins.v1alpha1");
+    }
+}
