@@ -1,0 +1,46 @@
+//! `spec.accessCredentials`: keys and passwords for the guest.
+
+use super::Text;
+use super::volumes::{SshPublicKeyAccessCredentialSource, UserPasswordAccessCredentialSource};
+use crate::api;
+
+api! {
+/// `accessCredentials` of `VirtualMachineInstanceSpec`.
+AccessCredential {
+    "sshPublicKey" ssh_public_key: Option<SshPublicKeyAccessCredential>,
+    "userPassword" user_password: Option<UserPasswordAccessCredential>,
+}
+/// `sshPublicKey` of `AccessCredential`.
+SshPublicKeyAccessCredential {
+    "source" source: SshPublicKeyAccessCredentialSource,
+    "propagationMethod" propagation_method: SshPublicKeyAccessCredentialPropagationMethod,
+}
+/// `userPassword` of `AccessCredential`.
+UserPasswordAccessCredential {
+    "source" source: UserPasswordAccessCredentialSource,
+    "propagationMethod" propagation_method: UserPasswordAccessCredentialPropagationMethod,
+}
+/// `propagationMethod` of `SshPublicKeyAccessCredential`.
+SshPublicKeyAccessCredentialPropagationMethod {
+    "configDrive" config_drive: Option<ConfigDriveSshPublicKeyAccessCredentialPropagation>,
+    "noCloud" no_cloud: Option<NoCloudSshPublicKeyAccessCredentialPropagation>,
+    "qemuGuestAgent" qemu_guest_agent: Option<QemuGuestAgentSshPublicKeyAccessCredentialPropagation>,
+}
+/// `propagationMethod` of `UserPasswordAccessCredential`.
+UserPasswordAccessCredentialPropagationMethod {
+    "qemuGuestAgent" qemu_guest_agent: Option<QemuGuestAgentUserPasswordAccessCredentialPropagation>,
+}
+/// `configDrive` of `SshPublicKeyAccessCredentialPropagationMethod`.
+ConfigDriveSshPublicKeyAccessCredentialPropagation {
+}
+/// `noCloud` of `SshPublicKeyAccessCredentialPropagationMethod`.
+NoCloudSshPublicKeyAccessCredentialPropagation {
+}
+/// `qemuGuestAgent` of `SshPublicKeyAccessCredentialPropagationMethod`.
+QemuGuestAgentSshPublicKeyAccessCredentialPropagation {
+    "users" users: Vec<Text>,
+}
+/// `qemuGuestAgent` of `UserPasswordAccessCredentialPropagationMethod`.
+QemuGuestAgentUserPasswordAccessCredentialPropagation {
+}
+}

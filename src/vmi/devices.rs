@@ -1,0 +1,119 @@
+//! `spec.domain.devices`.
+
+use super::Text;
+use super::disks::Disk;
+use super::firmware::FeatureState;
+use super::network::Interface;
+use crate::api;
+
+api! {
+/// `devices` of `DomainSpec`.
+Devices {
+    "useVirtioTransitional" use_virtio_transitional: Option<bool>,
+    "disableHotplug" disable_hotplug: bool,
+    "disks" disks: Vec<Disk>,
+    "watchdog" watchdog: Option<Watchdog>,
+    "interfaces" interfaces: Vec<Interface>,
+    "inputs" inputs: Vec<Input>,
+    "autoattachPodInterface" autoattach_pod_interface: Option<bool>,
+    "autoattachGraphicsDevice" autoattach_graphics_device: Option<bool>,
+    "autoattachSerialConsole" autoattach_serial_console: Option<bool>,
+    "logSerialConsole" log_serial_console: Option<bool>,
+    "autoattachMemBalloon" autoattach_mem_balloon: Option<bool>,
+    "autoattachInputDevice" autoattach_input_device: Option<bool>,
+    "autoattachVSOCK" autoattach_vsock: Option<bool>,
+    "rng" rng: Option<Rng>,
+    "blockMultiQueue" block_multi_queue: Option<bool>,
+    "networkInterfaceMultiqueue" network_interface_multiqueue: Option<bool>,
+    "gpus" gpus: Vec<Gpu>,
+    "downwardMetrics" downward_metrics: Option<DownwardMetrics>,
+    "panicDevices" panic_devices: Vec<PanicDevice>,
+    "filesystems" filesystems: Vec<Filesystem>,
+    "hostDevices" host_devices: Vec<HostDevice>,
+    "clientPassthrough" client_passthrough: Option<ClientPassthroughDevices>,
+    "sound" sound: Option<SoundDevice>,
+    "tpm" tpm: Option<TpmDevice>,
+    "video" video: Option<VideoDevice>,
+}
+/// `watchdog` of `Devices`.
+Watchdog {
+    "name" name: Text,
+    "i6300esb" i6300esb: Option<I6300EsbWatchdog>,
+    "diag288" diag288: Option<Diag288Watchdog>,
+}
+/// `inputs` of `Devices`.
+Input {
+    "bus" bus: Text,
+    "type" r#type: Text,
+    "name" name: Text,
+}
+/// `rng` of `Devices`.
+Rng {
+}
+/// `gpus` of `Devices`.
+Gpu {
+    "name" name: Text,
+    "deviceName" device_name: Text,
+    "virtualGPUOptions" virtual_gpu_options: Option<VgpuOptions>,
+    "tag" tag: Text,
+    "claimName" claim_name: Text,
+    "requestName" request_name: Text,
+}
+/// `downwardMetrics` of `Devices`.
+DownwardMetrics {
+}
+/// `panicDevices` of `Devices`.
+PanicDevice {
+    "model" model: Option<Text>,
+}
+/// `filesystems` of `Devices`.
+Filesystem {
+    "name" name: Text,
+    "virtiofs" virtiofs: Option<FilesystemVirtiofs>,
+}
+/// `hostDevices` of `Devices`.
+HostDevice {
+    "name" name: Text,
+    "deviceName" device_name: Text,
+    "tag" tag: Text,
+    "claimName" claim_name: Text,
+    "requestName" request_name: Text,
+}
+/// `clientPassthrough` of `Devices`.
+ClientPassthroughDevices {
+}
+/// `sound` of `Devices`.
+SoundDevice {
+    "name" name: Text,
+    "model" model: Text,
+}
+/// `tpm` of `Devices`.
+TpmDevice {
+    "enabled" enabled: Option<bool>,
+    "persistent" persistent: Option<bool>,
+}
+/// `video` of `Devices`.
+VideoDevice {
+    "type" r#type: Text,
+}
+/// `i6300esb` of `Watchdog`.
+I6300EsbWatchdog {
+    "action" action: Text,
+}
+/// `diag288` of `Watchdog`.
+Diag288Watchdog {
+    "action" action: Text,
+}
+/// `virtualGPUOptions` of `Gpu`.
+VgpuOptions {
+    "display" display: Option<VgpuDisplayOptions>,
+}
+/// `virtiofs` of `Filesystem`.
+FilesystemVirtiofs {
+}
+/// `display` of `VgpuOptions`.
+VgpuDisplayOptions {
+    "enabled" enabled: Option<bool>,
+    "ramFB" ram_fb: Option<FeatureState>,
+}
+}

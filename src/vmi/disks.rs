@@ -1,0 +1,76 @@
+//! `spec.domain.devices.disks` and block sizes.
+
+use super::Text;
+use super::firmware::FeatureState;
+use crate::api;
+
+api! {
+/// `ioThreads` of `DomainSpec`.
+DiskIoThreads {
+    "supplementalPoolThreadCount" supplemental_pool_thread_count: Option<u32>,
+}
+/// `disks` of `Devices`.
+Disk {
+    "name" name: Text,
+    "disk" disk: Option<DiskTarget>,
+    "lun" lun: Option<LunTarget>,
+    "cdrom" cdrom: Option<CdRomTarget>,
+    "bootOrder" boot_order: Option<u64>,
+    "serial" serial: Text,
+    "dedicatedIOThread" dedicated_io_thread: Option<bool>,
+    "cache" cache: Text,
+    "io" io: Text,
+    "tag" tag: Text,
+    "blockSize" block_size: Option<BlockSize>,
+    "shareable" shareable: Option<bool>,
+    "errorPolicy" error_policy: Option<Text>,
+    "changedBlockTracking" changed_block_tracking: Option<bool>,
+}
+/// `disk` of `Disk`.
+DiskTarget {
+    "bus" bus: Text,
+    "readonly" readonly: bool,
+    "pciAddress" pci_address: Text,
+}
+/// `lun` of `Disk`.
+LunTarget {
+    "bus" bus: Text,
+    "readonly" readonly: bool,
+    "reservation" reservation: bool,
+}
+/// `cdrom` of `Disk`.
+CdRomTarget {
+    "bus" bus: Text,
+    "readonly" readonly: Option<bool>,
+    "tray" tray: Text,
+}
+/// `blockSize` of `Disk`.
+BlockSize {
+    "custom" custom: Option<CustomBlockSize>,
+    "matchVolume" match_volume: Option<FeatureState>,
+}
+/// `custom` of `BlockSize`.
+CustomBlockSize {
+    "logical" logical: u64,
+    "physical" physical: u64,
+    "discardGranularity" discard_granularity: Option<u64>,
+}
+}
+
+impl Disk {
+    /// The bus that it is on, whatever it is; empty if it says nothing.
+    #[must_use]
+    pub fn bus(&self) -> &Text {
+        static NONE: Text = Text::const_new("");
+        let disk = self.disk.as_ref().map(|disk| &disk.bus);
+        let lun = self.lun.as_ref().map(|lun| &lun.bus);
+        let cdrom = self.cdrom.as_ref().map(|cdrom| &cdrom.bus);
+        disk.or(lun).or(cdrom).unwrap_or(&NONE)
+    }
+
+    /// Whether it says what it is: disk, LUN or CD-ROM.
+    #[must_use]
+    pub fn has_device(&self) -> bool {
+        self.disk.is_some() || self.lun.is_some() || self.cdrom.is_some()
+    }
+}

@@ -1,0 +1,96 @@
+//! `spec.networks` and interfaces.
+
+use super::Text;
+use super::spec::ClaimRequest;
+use crate::api;
+
+api! {
+/// `networks` of `VirtualMachineInstanceSpec`.
+Network {
+    "name" name: Text,
+    "pod" pod: Option<PodNetwork>,
+    "multus" multus: Option<MultusNetwork>,
+    "resourceClaim" resource_claim: Option<ClaimRequest>,
+}
+/// `pod` of `Network`.
+PodNetwork {
+    "vmNetworkCIDR" vm_network_cidr: Text,
+    "vmIPv6NetworkCIDR" vm_i_pv6_network_cidr: Text,
+}
+/// `multus` of `Network`.
+MultusNetwork {
+    "networkName" network_name: Text,
+    "default" default: bool,
+}
+/// `interfaces` of `Devices`.
+Interface {
+    "name" name: Text,
+    "model" model: Text,
+    "bridge" bridge: Option<InterfaceBridge>,
+    "slirp" slirp: Option<DeprecatedInterfaceSlirp>,
+    "masquerade" masquerade: Option<InterfaceMasquerade>,
+    "sriov" sriov: Option<InterfaceSriov>,
+    "macvtap" macvtap: Option<DeprecatedInterfaceMacvtap>,
+    "passt" passt: Option<DeprecatedInterfacePasst>,
+    "passtBinding" passt_binding: Option<InterfacePasstBinding>,
+    "binding" binding: Option<PluginBinding>,
+    "ports" ports: Vec<Port>,
+    "portRanges" port_ranges: Vec<PortRange>,
+    "macAddress" mac_address: Text,
+    "bootOrder" boot_order: Option<u64>,
+    "pciAddress" pci_address: Text,
+    "dhcpOptions" dhcp_options: Option<DhcpOptions>,
+    "tag" tag: Text,
+    "acpiIndex" acpi_index: i64,
+    "state" state: Text,
+}
+/// `bridge` of `Interface`.
+InterfaceBridge {
+}
+/// `slirp` of `Interface`.
+DeprecatedInterfaceSlirp {
+}
+/// `masquerade` of `Interface`.
+InterfaceMasquerade {
+}
+/// `sriov` of `Interface`.
+InterfaceSriov {
+}
+/// `macvtap` of `Interface`.
+DeprecatedInterfaceMacvtap {
+}
+/// `passt` of `Interface`.
+DeprecatedInterfacePasst {
+}
+/// `passtBinding` of `Interface`.
+InterfacePasstBinding {
+}
+/// `binding` of `Interface`.
+PluginBinding {
+    "name" name: Text,
+}
+/// `ports` of `Interface`.
+Port {
+    "name" name: Text,
+    "protocol" protocol: Text,
+    "port" port: i32,
+}
+/// `portRanges` of `Interface`.
+PortRange {
+    "protocol" protocol: Text,
+    "start" start: i32,
+    "end" end: i32,
+}
+/// `dhcpOptions` of `Interface`.
+DhcpOptions {
+    "bootFileName" boot_file_name: Text,
+    "tftpServerName" tftp_server_name: Text,
+    "ntpServers" ntp_servers: Vec<Text>,
+    "privateOptions" private_options: Vec<DhcpPrivateOptions>,
+}
+/// `privateOptions` of `DhcpOptions`.
+DhcpPrivateOptions {
+    "option" option: i64,
+    "value" value: Text,
+}
+}
