@@ -1,0 +1,62 @@
+//! `<alias>`: the name by which a device is known. Names given by the user carry the prefix `ua-`
+//! in XML (a rule of libvirt's) and not in JSON, where a flag says it instead.
+
+use serde::Serializer;
+use serde::ser::SerializeStruct;
+
+use super::Text;
+use super::xml::{Element, Json, Out};
+
+/// What libvirt demands of every alias that is not its own.
+pub const USER_PREFIX: &str = "ua-";
+
+/// `<alias>` of a device.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Alias {
+    /// The name without `ua-`.
+    pub name: Text,
+    /// Whether the XML carries `ua-`: the name is ours, not libvirt's.
+    pub user_defined: bool,
+}
+
+impl Alias {
+    /// An alias that we give; `name` is written without the prefix.
+    #[must_use]
+    pub fn user(name: impl Into<Text>) -> Self {
+        Self { name: name.into(), user_defined: true }
+    }
+
+    /// An alias taken as it is, such as those which libvirt generates.
+    #[must_use]
+    pub fn libvirt(name: impl Into<Text>) -> Self {
+        Self { name: name.into(), user_defined: false }
+    }
+}
+
+impl Element for Alias {
+    fn attributes(&self, out: &mut Out) {
+        if self.user_defined {
+            let mut name = Text::from(USER_PREFIX);
+            name.push_str(&self.name);
+            out.attribute("name", &name);
+        } else {
+            out.attribute("name", &self.name);
+        }
+    }
+
+    fn attribute(&mut self, name: &str, value: &str) -> Result<(), String> {
+        if name == "name" {
+            *self = value.strip_prefix(USER_PREFIX).map_or_else(|| Self::libvirt(value), Self::user);
+        }
+        Ok(())
+    }
+}
+
+impl Json for Alias {
+    fn json<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        let mut out = s.serialize_struct("Alias", 2)?;
+        out.serialize_field("Name", self.name.as_str())?;
+        out.serialize_field("UserDefined", &self.user_defined)?;
+        out.end()
+    }
+}

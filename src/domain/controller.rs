@@ -1,0 +1,39 @@
+//! `<controller>`: buses that other devices sit on.
+//!
+//! libvirt: [controllers](https://libvirt.org/formatdomain.html#controllers)
+
+use super::Text;
+use super::alias::Alias;
+use super::devices::Address;
+use super::xml::elements;
+
+elements! {
+/// `<controller>`: a PCI bridge, a SCSI, USB or virtio-serial controller.
+Controller {
+    attr "type" "Type" r#type: Text,
+    attr "index" "Index" index: Text,
+    attr? "model" "Model" model: Text,
+    child "driver" "Driver" driver: Option<ControllerDriver>,
+    child "alias" "Alias" alias: Option<Alias>,
+    child "address" "Address" address: Option<Address>,
+    child "pcihole64" "PCIHole64" pci_hole64: Option<PciHole64>,
+    child "target" "Target" target: Option<ControllerTarget>,
+}
+/// `<driver>`: threads and queues of a SCSI controller.
+ControllerDriver {
+    attr? "iothread" "IOThread" iothread: Option<u64>,
+    attr? "queues" "Queues" queues: Option<u64>,
+    attr? "iommu" "IOMMU" iommu: Text,
+}
+/// `<pcihole64>`: room for large PCI windows; on the root controller.
+PciHole64 {
+    text "Value" value: u64,
+    /// `KiB` where it is absent.
+    attr? "unit" "Unit" unit: Text,
+}
+/// `<target>`: place of a PCI bridge.
+ControllerTarget {
+    attr? "busNr" "BusNr" bus_nr: Option<u32>,
+    leaf? "node" "NUMANode" numa_node: Option<u32>,
+}
+}

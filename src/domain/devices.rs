@@ -1,0 +1,205 @@
+//! `<devices>`: the list of all devices, and the small ones.
+//!
+//! libvirt: [devices](https://libvirt.org/formatdomain.html#devices)
+
+use super::Text;
+use super::alias::Alias;
+use super::character::{Channel, Console, Serial};
+use super::controller::Controller;
+use super::disk::Disk;
+use super::hostdev::HostDevice;
+use super::interface::Interface;
+use super::memory::MemoryDevice;
+use super::video::{Graphics, Video};
+use super::xml::elements;
+
+elements! {
+/// `<devices>`.
+Devices {
+    leaf? "emulator" "Emulator" emulator: Text,
+    child "interface" "Interfaces" interfaces: Vec<Interface>,
+    child "channel" "Channels" channels: Vec<Channel>,
+    child "hostdev" "HostDevices" host_devices: Vec<HostDevice>,
+    child "panic" "PanicDevices" panic_devices: Vec<PanicDevice>,
+    child "controller" "Controllers" controllers: Vec<Controller>,
+    child "video" "Video" video: Vec<Video>,
+    child "graphics" "Graphics" graphics: Vec<Graphics>,
+    child "memballoon" "Ballooning" ballooning: Option<MemBalloon>,
+    child "disk" "Disks" disks: Vec<Disk>,
+    child "input" "Inputs" inputs: Vec<Input>,
+    child "serial" "Serials" serials: Vec<Serial>,
+    child "console" "Consoles" consoles: Vec<Console>,
+    child "watchdog" "Watchdogs" watchdogs: Vec<Watchdog>,
+    child "rng" "Rng" rng: Option<Rng>,
+    child "filesystem" "Filesystems" filesystems: Vec<FilesystemDevice>,
+    child "redirdev" "Redirs" redirs: Vec<RedirectedDevice>,
+    child "sound" "SoundCards" sound_cards: Vec<SoundCard>,
+    child "tpm" "TPMs" tpms: Vec<Tpm>,
+    child "vsock" "VSOCK" vsock: Option<Vsock>,
+    child "memory" "Memory" memory: Option<MemoryDevice>,
+    child "iommu" "IOMMU" iommu: Vec<IommuDevice>,
+}
+/// `<panic>`: through it the guest tells that it has crashed.
+PanicDevice {
+    attr? "model" "Model" model: Option<Text>,
+}
+/// `<tpm>`: an emulated TPM.
+Tpm {
+    attr "model" "Model" model: Text,
+    child "backend" "Backend" backend: TpmBackend,
+}
+/// `<backend>`: swtpm, and whether its state is kept.
+TpmBackend {
+    attr "type" "Type" r#type: Text,
+    attr "version" "Version" version: Text,
+    attr? "persistent_state" "PersistentState" persistent_state: Text,
+}
+/// `<redirdev>`: a USB port for a device of whoever holds the socket.
+RedirectedDevice {
+    attr "type" "Type" r#type: Text,
+    attr "bus" "Bus" bus: Text,
+    child "source" "Source" source: RedirectedDeviceSource,
+}
+/// `<source>`: the socket.
+RedirectedDeviceSource {
+    attr "mode" "Mode" mode: Text,
+    attr "path" "Path" path: Text,
+}
+/// `<filesystem>`: a directory of the host, by virtiofs.
+FilesystemDevice {
+    attr "type" "Type" r#type: Text,
+    attr "accessMode" "AccessMode" access_mode: Text,
+    child "source" "Source" source: Option<FilesystemSource>,
+    child "target" "Target" target: Option<FilesystemTarget>,
+    child "driver" "Driver" driver: Option<FilesystemDriver>,
+    child "binary" "Binary" binary: Option<FilesystemBinary>,
+}
+/// `<target>`: the tag under which the guest mounts it.
+FilesystemTarget {
+    attr? "dir" "Dir" dir: Text,
+}
+/// `<source>`: the socket of a virtiofsd that runs already.
+FilesystemSource {
+    attr "dir" "Dir" dir: Text,
+    attr? "socket" "Socket" socket: Text,
+}
+/// `<driver>`.
+FilesystemDriver {
+    attr "type" "Type" r#type: Text,
+    attr? "queue" "Queue" queue: Text,
+}
+/// `<binary>`: how libvirt starts virtiofsd.
+FilesystemBinary {
+    attr? "path" "Path" path: Text,
+    attr? "xattr" "Xattr" xattr: Text,
+    child "cache" "Cache" cache: Option<FilesystemBinaryCache>,
+    child "lock" "Lock" lock: Option<FilesystemBinaryLock>,
+}
+/// `<cache>`: what the guest may cache.
+FilesystemBinaryCache {
+    attr? "mode" "Mode" mode: Text,
+}
+/// `<lock>`: which locks reach the host.
+FilesystemBinaryLock {
+    attr? "posix" "Posix" posix: Text,
+    attr? "flock" "Flock" flock: Text,
+}
+/// `<input>`: tablet, mouse or keyboard.
+Input {
+    attr "type" "Type" r#type: Text,
+    attr "bus" "Bus" bus: Text,
+    child "alias" "Alias" alias: Option<Alias>,
+    child "address" "Address" address: Option<Address>,
+    attr? "model" "Model" model: Text,
+}
+/// `<sound>`.
+SoundCard {
+    child "alias" "Alias" alias: Option<Alias>,
+    attr "model" "Model" model: Text,
+}
+/// `<vsock>`: sockets between host and guest without a network.
+Vsock {
+    attr? "model" "Model" model: Text,
+    child "cid" "CID" cid: Cid,
+}
+/// `<cid>`: the guest's address among all guests of the node.
+Cid {
+    attr "auto" "Auto" auto: Text,
+    attr? "address" "Address" address: u32,
+}
+/// `<stats>`: how often the guest tells its memory use.
+BalloonStats {
+    /// In seconds.
+    attr "period" "Period" period: u64,
+}
+/// `<memballoon>`: through it the guest gives memory back.
+MemBalloon {
+    attr "model" "Model" model: Text,
+    child "stats" "Stats" stats: Option<BalloonStats>,
+    child "address" "Address" address: Option<Address>,
+    child "driver" "Driver" driver: Option<MemBalloonDriver>,
+    attr? "freePageReporting" "FreePageReporting" free_page_reporting: Text,
+}
+/// `<driver>`.
+MemBalloonDriver {
+    attr? "iommu" "IOMMU" iommu: Text,
+}
+/// `<watchdog>`: acts when the guest stops feeding it.
+Watchdog {
+    attr "model" "Model" model: Text,
+    attr "action" "Action" action: Text,
+    child "alias" "Alias" alias: Option<Alias>,
+    child "address" "Address" address: Option<Address>,
+}
+/// `<rng>`: entropy for the guest.
+Rng {
+    attr "model" "Model" model: Text,
+    child "backend" "Backend" backend: Option<RngBackend>,
+    child "address" "Address" address: Option<Address>,
+    child "driver" "Driver" driver: Option<RngDriver>,
+}
+/// `<driver>`.
+RngDriver {
+    attr? "iommu" "IOMMU" iommu: Text,
+}
+/// `<backend>`: where on the host the entropy comes from.
+RngBackend {
+    attr "model" "Model" model: Text,
+    text "Source" source: Text,
+}
+/// `<iommu>`: an IOMMU for the guest.
+IommuDevice {
+    name "iommu",
+    attr "model" "Model" model: Text,
+    child "driver" "Driver" driver: Option<IommuDriver>,
+}
+/// `<driver>`: properties of the SMMU.
+IommuDriver {
+    attr? "pciBus" "PCIBus" pci_bus: Text,
+    attr? "accel" "Accel" accel: Text,
+    attr? "ats" "ATS" ats: Text,
+    attr? "ril" "RIL" ril: Text,
+    attr? "ssidSize" "SSIDSize" ssid_size: Text,
+    attr? "oas" "OAS" oas: Text,
+}
+/// `<address>`: where on its bus a device sits, or where on the host it is. Which attributes count depends on `type`.
+Address {
+    attr? "type" "Type" r#type: Text,
+    attr? "domain" "Domain" domain: Text,
+    attr? "bus" "Bus" bus: Text,
+    attr? "slot" "Slot" slot: Text,
+    attr? "function" "Function" function: Text,
+    attr? "controller" "Controller" controller: Text,
+    attr? "target" "Target" target: Text,
+    attr? "unit" "Unit" unit: Text,
+    attr? "uuid" "UUID" uuid: Text,
+    attr? "device" "Device" device: Text,
+    attr? "cssid" "CSSID" cssid: Text,
+    attr? "ssid" "SSID" ssid: Text,
+    attr? "devno" "DevNo" devno: Text,
+}
+/// `<boot>`: the turn of the device in booting, from 1.
+BootOrder {
+    attr "order" "Order" order: u64,
+}
+}

@@ -1,0 +1,174 @@
+//! `<disk>`: disks, LUNs, CD-ROM and floppy drives.
+//!
+//! libvirt: [hard drives floppy disks cdroms](https://libvirt.org/formatdomain.html#hard-drives-floppy-disks-cdroms)
+
+use super::Text;
+use super::alias::Alias;
+use super::devices::{Address, BootOrder};
+use super::xml::elements;
+
+elements! {
+/// `<disk>`: a disk, LUN, CD-ROM or floppy drive.
+Disk {
+    /// `disk`, `lun`, `cdrom` or `floppy`.
+    attr "device" "Device" device: Text,
+    /// `no`, `internal`, `external`: what a snapshot of the domain does with the disk.
+    attr? "snapshot" "Snapshot" snapshot: Text,
+    /// `file`, `block` or `network`: which attribute of the source counts.
+    attr "type" "Type" r#type: Text,
+    child "source" "Source" source: DiskSource,
+    child "target" "Target" target: DiskTarget,
+    leaf? "serial" "Serial" serial: Text,
+    child "driver" "Driver" driver: Option<DiskDriver>,
+    child "readonly" "ReadOnly" read_only: Option<ReadOnly>,
+    child "auth" "Auth" auth: Option<DiskAuth>,
+    child "alias" "Alias" alias: Option<Alias>,
+    child "backingStore" "BackingStore" backing_store: Option<Box<BackingStore>>,
+    child "boot" "BootOrder" boot_order: Option<BootOrder>,
+    child "address" "Address" address: Option<Address>,
+    /// `virtio-transitional`, `virtio-non-transitional`: which PCI IDs a virtio disk has.
+    attr? "model" "Model" model: Text,
+    child "blockio" "BlockIO" block_io: Option<BlockIo>,
+    /// Not libvirt's: a note between conversion and resize.
+    leaf? "filesystemOverhead" "FilesystemOverhead" filesystem_overhead: Option<Text>,
+    /// Not libvirt's: size of the volume in bytes, a note between conversion and resize.
+    leaf? "capacity" "Capacity" capacity: Option<i64>,
+    child "shareable" "Shareable" shareable: Option<Shareable>,
+}
+/// `<auth>`: who we are to a network disk.
+DiskAuth {
+    attr "username" "Username" username: Text,
+    child "secret" "Secret" secret: Option<DiskSecret>,
+}
+/// `<secret>`: libvirt's name of the password.
+DiskSecret {
+    attr "type" "Type" r#type: Text,
+    attr? "usage" "Usage" usage: Text,
+    attr? "uuid" "UUID" uuid: Text,
+}
+/// `<readonly>`: the guest cannot write.
+ReadOnly {}
+/// `<shareable>`: other guests may use the disk at the same time.
+Shareable {}
+/// `<slices>`: the part of the file that is the disk.
+Slice {
+    child "slice" "Slice" slice: SliceType,
+}
+/// `<slice>`: where the part is, in bytes.
+SliceType {
+    attr "type" "Type" r#type: Text,
+    attr "offset" "Offset" offset: i64,
+    attr "size" "Size" size: i64,
+}
+/// `<source>`: file, device or network address; empty for an empty drive.
+DiskSource {
+    attr? "dev" "Dev" dev: Text,
+    attr? "file" "File" file: Text,
+    /// `mandatory`, `requisite`, `optional`: what happens when the medium is missing at start.
+    attr? "startupPolicy" "StartupPolicy" startup_policy: Text,
+    attr? "protocol" "Protocol" protocol: Text,
+    attr? "name" "Name" name: Text,
+    child "host" "Host" host: Option<DiskSourceHost>,
+    child "reservations" "Reservations" reservations: Option<Reservations>,
+    child "slices" "Slices" slices: Vec<Slice>,
+    child "dataStore" "DataStore" data_store: Option<Box<DataStore>>,
+}
+/// `<target>`: how the guest sees the disk.
+DiskTarget {
+    attr? "bus" "Bus" bus: Text,
+    /// `vda`, `sdb`, …: names the disk for libvirt, hardly for the guest.
+    attr? "dev" "Device" device: Text,
+    /// `open` where the guest has opened its CD-ROM drive.
+    attr? "tray" "Tray" tray: Text,
+}
+/// `<driver>`: format, caching, threads and errors.
+DiskDriver {
+    attr? "cache" "Cache" cache: Text,
+    /// `stop` pauses the guest, `report` tells it.
+    attr? "error_policy" "ErrorPolicy" error_policy: Text,
+    attr? "io" "IO" io: Text,
+    attr "name" "Name" name: Text,
+    attr "type" "Type" r#type: Text,
+    /// The I/O thread that does the work, from 1.
+    attr? "iothread" "IOThread" iothread: Option<u64>,
+    child "iothreads" "IOThreads" iothreads: Option<DiskIoThreads>,
+    attr? "queues" "Queues" queues: Option<u64>,
+    attr? "discard" "Discard" discard: Text,
+    attr? "iommu" "IOMMU" iommu: Text,
+}
+/// `<iothreads>`: the I/O threads that share the work.
+DiskIoThreads {
+    child "iothread" "IOThread" iothread: Vec<DiskIoThread>,
+}
+/// `<iothread>`: one of them.
+DiskIoThread {
+    attr "id" "Id" id: u32,
+}
+/// `<host>`: the server of a network disk.
+DiskSourceHost {
+    attr "name" "Name" name: Text,
+    attr? "port" "Port" port: Text,
+}
+/// `<dataStore>`: where a qcow2 file that holds only metadata has its data, see [`DiskSource::backend`].
+DataStore {
+    attr? "type" "Type" r#type: Text,
+    child "format" "Format" format: Option<DataStoreFormat>,
+    child "source" "Source" source: Option<DiskSource>,
+}
+/// `<format>`: format of the data.
+DataStoreFormat {
+    attr "type" "Type" r#type: Text,
+}
+/// `<backingStore>`: the image below; present and empty where there is none.
+BackingStore {
+    attr? "type" "Type" r#type: Text,
+    child "format" "Format" format: Option<BackingStoreFormat>,
+    child "source" "Source" source: Option<DiskSource>,
+}
+/// `<format>`: format of the image below.
+BackingStoreFormat {
+    attr "type" "Type" r#type: Text,
+}
+/// `<blockio>`: block sizes that the guest sees, in bytes.
+BlockIo {
+    attr? "logical_block_size" "LogicalBlockSize" logical_block_size: u64,
+    attr? "physical_block_size" "PhysicalBlockSize" physical_block_size: u64,
+    attr? "discard_granularity" "DiscardGranularity" discard_granularity: Option<u64>,
+}
+/// `<reservations>`: SCSI persistent reservations, by a helper.
+Reservations {
+    attr? "managed" "Managed" managed: Text,
+    attr? "migration" "Migration" migration: Text,
+    child "source" "SourceReservations" source_reservations: Option<SourceReservations>,
+}
+/// `<source>`: the helper's socket.
+SourceReservations {
+    attr "type" "Type" r#type: Text,
+    attr? "path" "Path" path: Text,
+    attr? "mode" "Mode" mode: Text,
+}
+}
+
+impl Disk {
+    /// The disk as a document of its own, which is what libvirt's device calls take.
+    #[must_use]
+    pub fn to_xml(&self) -> String {
+        super::xml::to_string("disk", self)
+    }
+}
+
+impl DiskSource {
+    /// The image file or device that QEMU opens; the overlay if there is one.
+    #[must_use]
+    pub fn path(&self) -> Option<&str> {
+        [&self.file, &self.dev].into_iter().find(|path| !path.is_empty()).map(Text::as_str)
+    }
+
+    /// The image file or device that holds the volume's data: below the overlay if there is one.
+    /// None for an empty drive and for network disks.
+    #[must_use]
+    pub fn backend(&self) -> Option<&str> {
+        let data = self.data_store.as_ref().and_then(|store| store.source.as_ref());
+        data.and_then(Self::path).or_else(|| self.path())
+    }
+}

@@ -1,0 +1,80 @@
+//! The root of the document, `<domain>`.
+//!
+//! libvirt: [element and attribute overview](https://libvirt.org/formatdomain.html#element-and-attribute-overview)
+
+use super::Text;
+use super::clock::Clock;
+use super::cpu::{Cpu, CpuTune, NumaTune, Vcpu, Vcpus};
+use super::devices::Devices;
+use super::features::Features;
+use super::memory::{MaxMemory, Memory, MemoryBacking};
+use super::metadata::Metadata;
+use super::os::{Os, SysInfo};
+use super::security::LaunchSecurity;
+use super::xml::elements;
+
+elements! {
+/// `<domain>`: what libvirt defines, and what it reports.
+Domain {
+    name "domain",
+    attr "type" "Type" r#type: Text,
+    /// Declares the prefix `qemu`. Never shown: Go's decoder does not find it.
+    attr? "xmlns:qemu" (always "XmlNS" "") xmlns: Text,
+    leaf "name" "Name" name: Text,
+    leaf? "uuid" "UUID" uuid: Text,
+    child "memory" "Memory" memory: Memory,
+    /// What the balloon leaves to the guest.
+    child "currentMemory" "CurrentMemory" current_memory: Option<Memory>,
+    child "maxMemory" "MaxMemory" max_memory: Option<MaxMemory>,
+    child "memoryBacking" "MemoryBacking" memory_backing: Option<MemoryBacking>,
+    child "os" "OS" os: Os,
+    child "sysinfo" "SysInfo" sys_info: Option<SysInfo>,
+    child "devices" "Devices" devices: Devices,
+    child "clock" "Clock" clock: Option<Clock>,
+    child "resource" "Resource" resource: Option<Resource>,
+    /// Never shown, for the same reason.
+    child "qemu:commandline" (always "QEMUCmd" None::<()>) qemu_cmd: Option<Commandline>,
+    /// Always written, even if there is nothing to tell.
+    child "metadata" "Metadata" metadata: Metadata,
+    child "features" "Features" features: Option<Features>,
+    child "cpu" "CPU" cpu: Cpu,
+    child "vcpu" "VCPU" vcpu: Option<Vcpu>,
+    child "vcpus" "VCPUs" vcpus: Option<Vcpus>,
+    child "cputune" "CPUTune" cputune: Option<CpuTune>,
+    child "numatune" "NUMATune" numa_tune: Option<NumaTune>,
+    child "iothreads" "IOThreads" iothreads: Option<IoThreads>,
+    child "launchSecurity" "LaunchSecurity" launch_security: Option<LaunchSecurity>,
+    /// `destroy` or `restart`.
+    leaf? "on_reboot" "OnReboot" on_reboot: Text,
+    child "iommufd" "IOMMUFD" iommufd: Option<Iommufd>,
+}
+/// `<resource>`: the cgroup; libvirt reports it.
+Resource {
+    leaf "partition" "Partition" partition: Text,
+}
+/// `<qemu:commandline>`: words for QEMU that libvirt does not understand.
+Commandline {
+    namespace Qemu,
+    child "qemu:env" "QEMUEnv" env: Vec<Env>,
+    child "qemu:arg" "QEMUArg" args: Vec<Arg>,
+}
+/// `<qemu:env>`: a variable of QEMU's environment.
+Env {
+    attr "name" "Name" name: Text,
+    attr "value" "Value" value: Text,
+}
+/// `<qemu:arg>`: a word of QEMU's command line.
+Arg {
+    attr "value" "Value" value: Text,
+}
+/// `<iothreads>`: how many I/O threads there are; disks refer to them from 1.
+IoThreads {
+    text "IOThreads" iothreads: u64,
+}
+/// `<iommufd>`: host devices go through a descriptor that was handed in.
+Iommufd {
+    name "iommufd",
+    attr "enabled" "Enabled" enabled: Text,
+    attr? "fdgroup" "FDGroup" fd_group: Text,
+}
+}

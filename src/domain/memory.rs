@@ -1,0 +1,79 @@
+//! `<memory>`, `<maxMemory>`, `<memoryBacking>` and memory devices.
+//!
+//! libvirt:
+//! [memory allocation](https://libvirt.org/formatdomain.html#memory-allocation),
+//! [memory backing](https://libvirt.org/formatdomain.html#memory-backing),
+//! [memory devices](https://libvirt.org/formatdomain.html#memory-devices)
+
+use super::Text;
+use super::alias::Alias;
+use super::devices::Address;
+use super::xml::elements;
+
+elements! {
+/// An amount of memory with its unit.
+Memory {
+    text "Value" value: u64,
+    /// libvirt reports KiB; we write bytes (`b`).
+    attr "unit" "Unit" unit: Text,
+}
+/// `<maxMemory>`: up to where memory can be plugged in.
+MaxMemory {
+    text "Value" value: u64,
+    attr "unit" "Unit" unit: Text,
+    attr "slots" "Slots" slots: u64,
+}
+/// `<memoryBacking>`: what the guest's memory is made of.
+MemoryBacking {
+    child "hugepages" "HugePages" huge_pages: Option<HugePages>,
+    child "source" "Source" source: Option<MemoryBackingSource>,
+    child "access" "Access" access: Option<MemoryBackingAccess>,
+    child "allocation" "Allocation" allocation: Option<MemoryAllocation>,
+    child "nosharepages" "NoSharePages" no_share_pages: Option<NoSharePages>,
+}
+/// `<allocation>`: when the memory is taken.
+MemoryAllocation {
+    attr "mode" "Mode" mode: Text,
+}
+/// `<source>`: anonymous, file or memfd.
+MemoryBackingSource {
+    attr "type" "Type" r#type: Text,
+}
+/// `<hugepages>`.
+HugePages {
+    child "page" "HugePage" huge_page: Vec<HugePage>,
+}
+/// `<page>`: the size of the pages for some guest cells.
+HugePage {
+    attr "size" "Size" size: Text,
+    attr "unit" "Unit" unit: Text,
+    attr "nodeset" "NodeSet" node_set: Text,
+}
+/// `<access>`: whether others may map the memory.
+MemoryBackingAccess {
+    attr "mode" "Mode" mode: Text,
+}
+/// `<nosharepages>`: the host does not merge its pages.
+NoSharePages {}
+/// `<address>`: where in the guest's memory it is.
+MemoryAddress {
+    attr "base" "Base" base: Text,
+}
+/// `<target>`: how large it is, and how large it should be.
+MemoryTarget {
+    child "size" "Size" size: Memory,
+    child "requested" "Requested" requested: Memory,
+    child "current" "Current" current: Memory,
+    leaf "node" "Node" node: Text,
+    child "block" "Block" block: Memory,
+    child "address" "Address" address: Option<MemoryAddress>,
+}
+/// `<memory>` among the devices: memory that is plugged in (virtio-mem).
+MemoryDevice {
+    name "memory",
+    attr "model" "Model" model: Text,
+    child "target" "Target" target: Option<MemoryTarget>,
+    child "alias" "Alias" alias: Option<Alias>,
+    child "address" "Address" address: Option<Address>,
+}
+}

@@ -1,0 +1,96 @@
+//! `<os>` and `<sysinfo>`: firmware, boot and SMBIOS.
+//!
+//! libvirt:
+//! [operating system booting](https://libvirt.org/formatdomain.html#operating-system-booting),
+//! [smbios system information](https://libvirt.org/formatdomain.html#smbios-system-information)
+
+use super::Text;
+use super::xml::elements;
+
+elements! {
+/// `<os>`.
+Os {
+    attr? "firmware" "Firmware" firmware: Text,
+    child "firmware" "FirmwareInfo" firmware_info: Option<FirmwareInfo>,
+    child "type" "Type" r#type: OsType,
+    child "acpi" "ACPI" acpi: Option<OsAcpi>,
+    child "smbios" "SMBios" smbios: Option<Smbios>,
+    child "boot" "BootOrder" boot_order: Vec<Boot>,
+    child "bootmenu" "BootMenu" boot_menu: Option<BootMenu>,
+    child "bios" "BIOS" bios: Option<Bios>,
+    child "loader" "BootLoader" boot_loader: Option<Loader>,
+    child "nvram" "NVRam" nvram: Option<Nvram>,
+    leaf? "kernel" "Kernel" kernel: Text,
+    leaf? "initrd" "Initrd" initrd: Text,
+    leaf? "cmdline" "KernelArgs" kernel_args: Text,
+}
+/// `<firmware>`: features by which libvirt chooses the firmware.
+FirmwareInfo {
+    child "feature" "Features" features: Vec<FirmwareFeature>,
+}
+/// `<feature>`: a feature that the firmware must or must not have.
+FirmwareFeature {
+    attr "enabled" "Enabled" enabled: Text,
+    attr "name" "Name" name: Text,
+}
+/// `<type>`: architecture and machine.
+OsType {
+    text "OS" os: Text,
+    attr? "arch" "Arch" arch: Text,
+    attr? "machine" "Machine" machine: Text,
+}
+/// `<acpi>`: ACPI tables for the guest.
+OsAcpi {
+    child "table" "Table" table: Vec<AcpiTable>,
+}
+/// `<table>`: a file that holds a table.
+AcpiTable {
+    text "Path" path: Text,
+    attr? "type" "Type" r#type: Text,
+}
+/// `<smbios>`: where SMBIOS gets its entries from.
+Smbios {
+    attr "mode" "Mode" mode: Text,
+}
+/// `<nvram>`: the firmware's variables.
+Nvram {
+    attr? "template" "Template" template: Text,
+    attr? "format" "Format" format: Text,
+    text "NVRam" nvram: Text,
+}
+/// `<boot>`: a kind of device to boot from.
+Boot {
+    attr "dev" "Dev" dev: Text,
+}
+/// `<bootmenu>`: whether the user may choose, and for how long.
+BootMenu {
+    attr "enable" "Enable" enable: Text,
+    /// In milliseconds.
+    attr? "timeout" "Timeout" timeout: Option<u64>,
+}
+/// `<loader>`: the firmware's code.
+Loader {
+    attr? "readonly" "ReadOnly" read_only: Text,
+    attr? "secure" "Secure" secure: Text,
+    attr? "type" "Type" r#type: Text,
+    text "Path" path: Text,
+}
+/// `<bios>`: SeaBIOS on the serial port.
+Bios {
+    attr? "useserial" "UseSerial" use_serial: Text,
+}
+/// `<sysinfo>`: entries of the SMBIOS tables.
+SysInfo {
+    attr "type" "Type" r#type: Text,
+    /// Written, like the other tables, even if it is empty.
+    list "system" "entry" "System" system: Vec<SysInfoEntry>,
+    list "bios" "entry" "BIOS" bios: Vec<SysInfoEntry>,
+    list "baseBoard" "entry" "BaseBoard" base_board: Vec<SysInfoEntry>,
+    list "chassis" "entry" "Chassis" chassis: Vec<SysInfoEntry>,
+}
+/// `<entry>`: an entry of a table.
+SysInfoEntry {
+    attr "name" "Name" name: Text,
+    text "Value" value: Text,
+}
+}

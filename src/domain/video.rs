@@ -1,0 +1,41 @@
+//! `<video>` and `<graphics>`: display devices and how to see them.
+//!
+//! libvirt:
+//! [video devices](https://libvirt.org/formatdomain.html#video-devices),
+//! [graphical framebuffers](https://libvirt.org/formatdomain.html#graphical-framebuffers)
+
+use super::Text;
+use super::xml::elements;
+
+elements! {
+/// `<video>`: a display device.
+Video {
+    child "model" "Model" model: VideoModel,
+}
+/// `<model>`: what card the guest sees; memory in KiB.
+VideoModel {
+    attr "type" "Type" r#type: Text,
+    attr? "heads" "Heads" heads: Option<u64>,
+    attr? "ram" "Ram" ram: Option<u64>,
+    attr? "vram" "VRam" vram: Option<u64>,
+    attr? "vgamem" "VGAMem" vga_mem: Option<u64>,
+}
+/// `<graphics>`: the VNC server.
+Graphics {
+    attr? "autoport" "AutoPort" auto_port: Text,
+    attr? "defaultMode" "DefaultMode" default_mode: Text,
+    child "listen" "Listen" listen: Option<GraphicsListen>,
+    attr? "passwdValidTo" "PasswdValidTo" passwd_valid_to: Text,
+    attr? "port" "Port" port: i32,
+    attr? "tlsPort" "TLSPort" tls_port: i64,
+    attr "type" "Type" r#type: Text,
+}
+/// `<listen>`: its socket.
+GraphicsListen {
+    attr "type" "Type" r#type: Text,
+    attr? "address" "Address" address: Text,
+    /// The reference's spelling: libvirt's `network` is never read, nor written.
+    attr? "newtork" "Network" network: Text,
+    attr? "socket" "Socket" socket: Text,
+}
+}

@@ -1,0 +1,53 @@
+//! How an element of libvirt's domain becomes XML, comes back from XML, and is shown to
+//! virt-handler as Go-named JSON. Every element is declared once, with `elements!` (see `schema`);
+//! the three forms follow from the declaration and cannot drift apart.
+//!
+//! ```text
+//!            write            read
+//!  Domain ─────────► XML text ─────► Domain ─────► Domain JSON (serde)
+//! ```
+//!
+//! Reading skips what the schema does not know, in any order, and is bounded: a document that is
+//! longer than [`MAX_BYTES`], nested deeper than [`MAX_DEPTH`] or of more than [`MAX_ELEMENTS`]
+//! elements is refused before it costs anything. No entity but XML's own five is expanded, and a
+//! document type declaration is passed over unread.
+
+mod element;
+mod error;
+mod json;
+mod read;
+mod schema;
+mod value;
+mod write;
+
+pub use element::{Children, Element, Namespace};
+pub use error::ReadError;
+pub use json::{Go, Json, XmlName};
+pub use read::{In, Tag, from_str};
+pub(crate) use schema::elements;
+pub use value::Value;
+pub use write::{Out, to_string};
+
+/// Longest document that is read, in bytes: libvirt's RPC carries no longer string.
+pub const MAX_BYTES: usize = 4 << 20;
+/// Deepest nesting that is read; libxml2, and so libvirt, draws the line there too.
+pub const MAX_DEPTH: usize = 256;
+/// Most elements that are read. A small element in the text can be a large structure in memory; a
+/// domain with a thousand vCPUs, each pinned, has about five thousand.
+pub const MAX_ELEMENTS: usize = 1 << 16;
+
+/// The name without its prefix; known when the schema is compiled.
+pub(crate) const fn local_name(name: &str) -> &str {
+    let bytes = name.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        if bytes[at] == b':' {
+            return name.split_at(at + 1).1;
+        }
+        at += 1;
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests;
