@@ -1,0 +1,25 @@
+//! Where devices sit on the guest's PCI buses.
+//!
+//! ```text
+//! address        a host's or guest's PCI address as text
+//! root_complex   all devices directly on the root complex, by annotation
+//! numa           host devices next to their guest NUMA cell
+//! grace          the same for NVIDIA Grace GPUs, each behind an SMMU of its own
+//! expander       the buses, ports and numbers of such a layout
+//! guest_cell     which guest NUMA cell a host device belongs to
+//! host           the node's sysfs, as data; grace_host: what it says about Grace GPUs
+//! ```
+
+mod address;
+mod expander;
+mod grace;
+mod grace_host;
+mod guest_cell;
+mod host;
+mod numa;
+mod root_complex;
+
+pub(super) use address::{malformed_address, parse_address};
+pub(super) use grace::{grace, requirements as grace_requirements};
+pub(super) use numa::numa;
+pub(super) use root_complex::root_complex;
