@@ -1,0 +1,12 @@
+//! Cloud-init: user data, network data and metadata for the guest, on an ISO image in one of two
+//! forms that cloud-init knows as data sources.
+
+mod data;
+mod devices;
+mod image;
+mod read;
+
+pub use data::{CloudInitData, ConfigDriveMetadata, DataSource, DeviceData, NoCloudMetadata};
+pub use devices::device_metadata;
+pub use image::{write_cloud_init, write_empty_cloud_init};
+pub use read::cloud_init;

@@ -1,0 +1,220 @@
+//! Opening paths that users have a say in. A volume, an image and everything in them may be made
+//! to lead elsewhere: a symbolic link instead of `disk.img`, `..` in the path of a container disk,
+//! a device node or a pipe in a claim. So a path has two parts: a base that the pod itself lays
+//! out, and a tail below it that `openat2(2)` resolves beneath the base and, but for image
+//! volumes, through no symbolic link at all. What is found must be a regular file or a block
+//! device; it is looked at (`O_PATH`) before it is opened.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat2};
+use rustix::io::Errno;
+
+use super::{PodError, Root};
+
+/// A directory that nothing opened through it can leave.
+#[derive(Debug)]
+pub(super) struct Dir {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+/// A regular file or block device that has been looked at but not opened yet.
+#[derive(Debug)]
+pub(super) struct Found {
+    fd: OwnedFd,
+    path: PathBuf,
+    stat: Stat,
+}
+
+/// No link, no mount of `/proc`, no way up.
+const STRICT: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
+/// Links are taken as if the directory were `/`: an image's own links work, but stay inside.
+const IN_ROOT: ResolveFlags = ResolveFlags::IN_ROOT.union(ResolveFlags::NO_MAGICLINKS);
+
+impl Dir {
+    /// A directory that the pod lays out (links such as `/var/run` are followed below the root).
+    pub fn of_pod(root: &Root, path: &str) -> Result<Self, PodError> {
+        let start = rustix::fs::open(root.dir(), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(PodError::io("open", root.dir()))?;
+        let path = root.path(path);
+        let tail = root.strip(&path).unwrap_or(&path);
+        let fd = open_at(start.as_fd(), tail, OFlags::PATH | OFlags::DIRECTORY, IN_ROOT, &path)?;
+        Ok(Self { fd, path })
+    }
+
+    /// The same, made with its parents (mode 0755) where it is missing.
+    pub fn of_pod_made(root: &Root, path: &str) -> Result<Self, PodError> {
+        match Self::of_pod(root, path) {
+            Err(e) if e.is_not_found() => {
+                super::directories::make(root, path, 0o755)?;
+                Self::of_pod(root, path)
+            }
+            other => other,
+        }
+    }
+
+    /// A directory below, through no link.
+    pub fn sub(&self, tail: &str) -> Result<Self, PodError> {
+        let path = self.path.join(tail);
+        let fd = open_at(self.fd.as_fd(), Path::new(tail), OFlags::PATH | OFlags::DIRECTORY, STRICT, &path)?;
+        Ok(Self { fd, path })
+    }
+
+    /// A directory below, where links count as inside this one.
+    pub fn sub_within(&self, tail: &str) -> Result<Self, PodError> {
+        let path = self.path.join(tail.trim_start_matches('/'));
+        let fd = open_at(self.fd.as_fd(), Path::new(tail), OFlags::PATH | OFlags::DIRECTORY, IN_ROOT, &path)?;
+        Ok(Self { fd, path })
+    }
+
+    /// A file or block device below, through no link.
+    pub fn find(&self, tail: &str) -> Result<Found, PodError> {
+        self.look_up(tail, STRICT)
+    }
+
+    /// A file below, where links count as inside this directory (container images have some).
+    pub fn find_within(&self, tail: &str) -> Result<Found, PodError> {
+        self.look_up(tail, IN_ROOT)
+    }
+
+    fn look_up(&self, tail: &str, how: ResolveFlags) -> Result<Found, PodError> {
+        let path = self.path.join(tail.trim_start_matches('/'));
+        // O_NOFOLLOW with O_PATH would find the link itself; the resolve flags refuse it.
+        let fd = open_at(self.fd.as_fd(), Path::new(tail), OFlags::PATH, how, &path)?;
+        let stat = fstat(&fd).map_err(PodError::io("look at", &path))?;
+        let found = Found { fd, path, stat };
+        match found.file_type() {
+            FileType::RegularFile | FileType::BlockDevice => Ok(found),
+            FileType::Directory => Err(found.hostile("is a directory, not a file or block device")),
+            FileType::CharacterDevice => Err(found.hostile("is a character device, not a file or block device")),
+            FileType::Fifo => Err(found.hostile("is a pipe, not a file or block device")),
+            FileType::Socket => Err(found.hostile("is a socket, not a file or block device")),
+            _ => Err(found.hostile("is neither a file nor a block device")),
+        }
+    }
+
+    /// Names of the entries, sorted.
+    pub fn entries(&self) -> Result<Vec<String>, PodError> {
+        let fail = || PodError::io("list", &self.path);
+        let dir = rustix::fs::openat(&self.fd, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|e: Errno| fail()(e))?;
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::new(dir).map_err(|e: Errno| fail()(e))? {
+            let entry = entry.map_err(|e: Errno| fail()(e))?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name != "." && name != ".." {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// Where the directory is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl AsFd for Dir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn open_at(dir: BorrowedFd<'_>, tail: &Path, flags: OFlags, how: ResolveFlags, shown: &Path) -> Result<OwnedFd, PodError> {
+    let tail = if tail.as_os_str().is_empty() { Path::new(".") } else { tail };
+    // EAGAIN: something was renamed meanwhile, so the kernel could not be sure; it asks to try again.
+    let mut attempts = 0;
+    loop {
+        match openat2(dir, tail, flags | OFlags::CLOEXEC, Mode::empty(), how) {
+            Err(Errno::AGAIN) if attempts < 64 => attempts += 1,
+            Err(Errno::LOOP) => return Err(PodError::Hostile { path: shown.into(), what: "is reached through a symbolic link" }),
+            Err(Errno::XDEV) => return Err(PodError::Hostile { path: shown.into(), what: "leads out of its directory" }),
+            result => return result.map_err(PodError::io("open", shown)),
+        }
+    }
+}
+
+impl Found {
+    fn file_type(&self) -> FileType {
+        FileType::from_raw_mode(self.stat.st_mode)
+    }
+
+    /// It is a block device; else it is a regular file.
+    pub fn is_block(&self) -> bool {
+        self.file_type() == FileType::BlockDevice
+    }
+
+    /// The path as it was asked for.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where it really is: no element of this path is a link.
+    pub fn real_path(&self) -> Result<PathBuf, PodError> {
+        std::fs::read_link(self.by_descriptor()).map_err(PodError::io("resolve", &self.path))
+    }
+
+    /// What `fstat(2)` says.
+    pub fn stat(&self) -> &Stat {
+        &self.stat
+    }
+
+    /// Opens the very file that was looked at, even if its name means another one by now.
+    pub fn open(&self, flags: OFlags) -> Result<File, PodError> {
+        // O_NONBLOCK: never wait for a device. This opens our own descriptor, not the path.
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        rustix::fs::open(self.by_descriptor(), flags, Mode::empty()).map(File::from).map_err(PodError::io("open", &self.path))
+    }
+
+    /// Opens it for reading.
+    pub fn read(&self) -> Result<File, PodError> {
+        self.open(OFlags::RDONLY)
+    }
+
+    fn by_descriptor(&self) -> String {
+        format!("/proc/self/fd/{}", self.fd.as_raw_fd())
+    }
+
+    fn hostile(&self, what: &'static str) -> PodError {
+        PodError::Hostile { path: self.path.clone(), what }
+    }
+}
+
+impl AsFd for Found {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// A name that becomes one element of a path. Kubernetes lets volumes be DNS labels only; a VMI
+/// that comes another way must not leave its directory either.
+pub(super) fn checked_name<'n>(what: &'static str, name: &'n str) -> Result<&'n str, PodError> {
+    let bad = name.is_empty()
+        || name.len() > 253
+        || name.starts_with('.')
+        || name.contains(['/', '\0', ',', '='])
+        || name.contains(char::is_control);
+    if bad {
+        return Err(PodError::Refused(format!(
+            "{what} {name:?} cannot be a file name: 1 to 253 characters without '/', ',', '=' and control characters, not beginning with '.', are allowed"
+        )));
+    }
+    Ok(name)
+}
+
+/// The error's file does not exist: `Ok(None)`.
+pub(super) fn optional<T>(result: Result<T, PodError>) -> Result<Option<T>, PodError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(e) if e.is_not_found() => Ok(None),
+        // A file where a directory would have to be: nothing can be below it.
+        Err(PodError::Io { source, .. }) if source.kind() == io::ErrorKind::NotADirectory => Ok(None),
+        Err(e) => Err(e),
+    }
+}

@@ -1,0 +1,100 @@
+//! The directories of the pod that the launcher makes (pod contract, section 7).
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Component, Path};
+
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid, chownat, fchmod, mkdirat, openat, statat};
+use rustix::io::Errno;
+
+use super::confine::{Dir, checked_name};
+use super::{Config, PodError, Root, paths};
+
+/// User and group that QEMU runs as.
+pub(super) const QEMU: u32 = 107;
+
+/// Makes the directories that the launcher, libvirt and QEMU expect, with the modes and owners
+/// that virt-handler and QEMU rely on. What is there already stays.
+///
+/// # Errors
+/// A directory cannot be made, or `uid` cannot be a directory's name.
+pub fn directories(cfg: &Config, uid: &str) -> Result<(), PodError> {
+    let own = |path: &str, mode| {
+        make(&cfg.root, path, mode)?;
+        let dir = Dir::of_pod(&cfg.root, path)?;
+        set_mode(&dir, mode)?;
+        give_to_qemu(dir.as_fd(), dir.path())
+    };
+    own(&format!("{}/{}", paths::PRIVATE, checked_name("the VMI's uid", uid)?), 0o755)?;
+    for path in [cfg.cloud_init_dir(), cfg.ignition_dir(), cfg.overlay_dir(), cfg.hotplug_dir().to_owned()] {
+        make(&cfg.root, &path, 0o755)?;
+    }
+    make(&cfg.root, cfg.container_disk_dir.trim_end_matches('/'), 0o750)?;
+    for path in paths::QEMU_DIRECTORIES {
+        own(path, 0o750)?;
+    }
+    // libvirt makes its own in a pod, but an UEFI guest's variables are kept where we say.
+    make(&cfg.root, "/var/lib/libvirt/qemu/nvram", 0o755)?;
+    for path in ["/var/run/libvirt", &format!("{}/sockets", cfg.share_dir.trim_end_matches('/'))] {
+        make(&cfg.root, path, 0o755)?;
+    }
+    Ok(())
+}
+
+/// Makes a directory of the pod with its parents. The mode is exact, whatever the umask; what
+/// exists keeps its own. Links of the pod such as `/var/run` are followed below the root.
+pub(super) fn make(root: &Root, path: &str, mode: u32) -> Result<(), PodError> {
+    let mut so_far = String::new();
+    let mut dir: Option<Dir> = None;
+    for part in Path::new(path).components() {
+        let Component::Normal(name) = part else { continue };
+        let parent = match dir.take() {
+            Some(dir) => dir,
+            None => Dir::of_pod(root, "/")?,
+        };
+        so_far.push('/');
+        so_far.push_str(&name.to_string_lossy());
+        make_one(parent.as_fd(), name, mode, &root.path(&so_far))?;
+        dir = Some(Dir::of_pod(root, &so_far)?);
+    }
+    Ok(())
+}
+
+fn make_one(parent: BorrowedFd<'_>, name: &OsStr, mode: u32, shown: &Path) -> Result<(), PodError> {
+    let fail = PodError::io("make the directory", shown);
+    match mkdirat(parent, name, Mode::from_raw_mode(mode)) {
+        Ok(()) => {
+            let made = openat(parent, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
+            made.and_then(|fd| fchmod(fd, Mode::from_raw_mode(mode))).map_err(fail)
+        }
+        Err(Errno::EXIST) => Ok(()),
+        Err(e) => Err(fail(e)),
+    }
+}
+
+fn set_mode(dir: &Dir, mode: u32) -> Result<(), PodError> {
+    let wanted = Mode::from_raw_mode(mode);
+    let fd =
+        openat(dir, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(PodError::io("open", dir.path()))?;
+    match fchmod(fd, wanted) {
+        // Not ours: whoever made it knows what mode it needs.
+        Ok(()) | Err(Errno::PERM) => Ok(()),
+        Err(e) => Err(PodError::io("set the mode of", dir.path())(e)),
+    }
+}
+
+/// Gives a file that is already open (or looked at) to QEMU's user. Only root can do that; a
+/// launcher that is not root runs as that user (or on a laptop), and needs not.
+pub(super) fn give_to_qemu(file: BorrowedFd<'_>, shown: &Path) -> Result<(), PodError> {
+    let fail = || PodError::io("give to QEMU's user", shown);
+    let stat = statat(file, "", AtFlags::EMPTY_PATH).map_err(|e| fail()(e))?;
+    if !rustix::process::geteuid().is_root() || (stat.st_uid, stat.st_gid) == (QEMU, QEMU) {
+        return Ok(());
+    }
+    let owner = (Some(Uid::from_raw(QEMU)), Some(Gid::from_raw(QEMU)));
+    match chownat(file, "", owner.0, owner.1, AtFlags::EMPTY_PATH) {
+        // Root without CAP_CHOWN, or a user namespace that does not know the user.
+        Ok(()) | Err(Errno::PERM | Errno::INVAL) => Ok(()),
+        Err(e) => Err(fail()(e)),
+    }
+}

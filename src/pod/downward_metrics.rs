@@ -1,0 +1,32 @@
+//! The vhostmd disk: metrics of the host that the guest reads from a block device. virt-handler
+//! writes them; the launcher makes the disk, without metrics.
+//!
+//! Layout (all big endian): `mvbd`, 1 while it is being written, sum of the bytes of the document,
+//! its length; then the document.
+
+use super::confine::{Dir, optional};
+use super::{Config, PodError, place};
+
+const DIR: &str = "/var/run/kubevirt-private/downwardapi-disks";
+const NAME: &str = "vhostmd0";
+const SIZE: usize = 256 * 1024;
+const NO_METRICS: &[u8] = b"<metrics></metrics>\n";
+
+/// Makes the disk if it is not there.
+pub(super) fn prepare(cfg: &Config) -> Result<(), PodError> {
+    let dir = Dir::of_pod_made(&cfg.root, DIR)?;
+    let is_whole = optional(dir.find(NAME))?.is_some_and(|found| found.stat().st_size == SIZE as i64);
+    if is_whole { Ok(()) } else { place::write(&dir, NAME, &disk(), 0o755) }
+}
+
+fn disk() -> Vec<u8> {
+    let sum: u32 = NO_METRICS.iter().map(|byte| u32::from(*byte)).sum();
+    let mut disk = Vec::with_capacity(SIZE);
+    disk.extend(b"mvbd");
+    for number in [0, sum, NO_METRICS.len() as u32] {
+        disk.extend(number.to_be_bytes());
+    }
+    disk.extend(NO_METRICS);
+    disk.resize(SIZE, 0);
+    disk
+}

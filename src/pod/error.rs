@@ -1,0 +1,99 @@
+//! Why the pod is not as the VMI needs it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What failed, on which file or volume, why, and what to do. The message never repeats its
+/// source: print the chain.
+#[derive(Debug, thiserror::Error)]
+pub enum PodError {
+    /// A system call on a file failed.
+    #[error("cannot {action} {}", path.display())]
+    Io {
+        /// Such as `open` or `make the directory`.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A path that a user controls leads somewhere else, or to something that is no data.
+    #[error("{} {what}: it is not opened, as it could lead out of the pod's volumes", path.display())]
+    Hostile {
+        /// The path as asked for.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// An image is not what it may be.
+    #[error("{}: {reason}", path.display())]
+    Image {
+        /// The image.
+        path: PathBuf,
+        /// Why it is refused, and what to do.
+        reason: String,
+    },
+    /// A helper program failed.
+    #[error("{program} failed ({status}): {output}")]
+    Tool {
+        /// Its name.
+        program: &'static str,
+        /// How it ended.
+        status: String,
+        /// What it wrote to standard error.
+        output: String,
+    },
+    /// Something that the VMI asks for is not there or not possible.
+    #[error("{0}")]
+    Refused(String),
+    /// What a disk needs is not there; the text names the disk and its volume.
+    #[error("disk {disk:?}: {reason}")]
+    Absent {
+        /// The disk, and the volume of the same name.
+        disk: String,
+        /// What is not there, and what to do.
+        reason: String,
+    },
+    /// Which volume an error is about.
+    #[error("volume {name:?}")]
+    Volume {
+        /// Its name in the VMI.
+        name: String,
+        /// What is wrong with it.
+        source: Box<PodError>,
+    },
+}
+
+impl PodError {
+    /// Turns the system's error into ours: `map_err(PodError::io("open", &path))`.
+    pub(super) fn io<E: Into<io::Error>>(action: &'static str, path: impl AsRef<Path>) -> impl FnOnce(E) -> Self {
+        move |e| Self::Io { action, path: path.as_ref().to_path_buf(), source: e.into() }
+    }
+
+    /// Says which volume an error is about.
+    pub(super) fn of(volume: &str) -> impl FnOnce(Self) -> Self {
+        move |e| match e {
+            Self::Absent { .. } => e,
+            _ => Self::Volume { name: volume.to_owned(), source: Box::new(e) },
+        }
+    }
+
+    /// The file does not exist.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
+    /// The whole chain on one line.
+    #[must_use]
+    pub fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut next = std::error::Error::source(self);
+        while let Some(e) = next {
+            text.push_str(": ");
+            text.push_str(&e.to_string());
+            next = e.source();
+        }
+        text
+    }
+}
