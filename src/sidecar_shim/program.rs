@@ -1,0 +1,167 @@
+//! Running an author's program: found in `$PATH`, given arguments, bounded in what it prints, and
+//! ended with all that it started when nobody waits for its answer any more.
+
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+
+use rustix::fs::{Access, access};
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+/// Most bytes that are read from standard output.
+const OUTPUT: usize = 8 << 20;
+/// Longest line of standard error that is logged as one.
+const LINE: u64 = 64 << 10;
+/// How much of standard error's end goes into the error.
+const LAST_WORDS: usize = 1 << 10;
+
+/// Why a program gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// No such executable file.
+    #[error("{name} is not in $PATH ({path}), or is not executable")]
+    NotFound {
+        /// The program.
+        name: &'static str,
+        /// Where it was looked for.
+        path: String,
+    },
+    /// The kernel refuses it.
+    #[error("{} cannot be started: {reason}", path.display())]
+    Start {
+        /// The program.
+        path: PathBuf,
+        /// Why, and what may help.
+        reason: String,
+    },
+    /// It ended with an error.
+    #[error("{name} ended with {status}{last_words}")]
+    Failed {
+        /// The program.
+        name: &'static str,
+        /// Its exit status, or the signal.
+        status: String,
+        /// The end of its standard error.
+        last_words: String,
+    },
+    /// It printed too much.
+    #[error("{name} printed more than {OUTPUT} bytes")]
+    TooMuch {
+        /// The program.
+        name: &'static str,
+    },
+    /// Its output cannot be read.
+    #[error("the output of {name} cannot be read")]
+    Output {
+        /// The program.
+        name: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// The first executable file of that name in `$PATH`. Entries that are not absolute are passed over.
+pub fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let candidates = std::env::split_paths(&path).filter(|dir| dir.is_absolute()).map(|dir| dir.join(name));
+    candidates.into_iter().find(|file| file.is_file() && access(file, Access::EXEC_OK).is_ok())
+}
+
+/// Runs the program and returns what it printed.
+///
+/// # Errors
+/// See [`ProgramError`]. When the future is dropped, the program and its children are killed.
+pub async fn run(name: &'static str, arguments: [&str; 4]) -> Result<Vec<u8>, ProgramError> {
+    let path = find(name)
+        .ok_or_else(|| ProgramError::NotFound { name, path: std::env::var("PATH").unwrap_or_else(|_| "which is not set".into()) })?;
+    tracing::info!("Executing {name}");
+    let mut group = start(&path, &arguments)?;
+    let (stdout, stderr) = (group.child.stdout.take(), group.child.stderr.take());
+    let (printed, last_words) = tokio::join!(read(stdout), log(stderr, name));
+    let printed = printed.map_err(|source| ProgramError::Output { name, source })?;
+    if printed.len() > OUTPUT {
+        return Err(ProgramError::TooMuch { name });
+    }
+    let status = group.child.wait().await.map_err(|source| ProgramError::Output { name, source })?;
+    // What it left running in the background may go on, as under KubeVirt's shim.
+    group.leader = None;
+    if status.success() { Ok(printed) } else { Err(ProgramError::Failed { name, status: told(status), last_words }) }
+}
+
+/// A program and all that it starts.
+struct Group {
+    child: Child,
+    leader: Option<Pid>,
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(leader) = self.leader {
+            // Already gone is as good.
+            let _ = kill_process_group(leader, Signal::KILL);
+        }
+    }
+}
+
+fn start(path: &Path, arguments: &[&str]) -> Result<Group, ProgramError> {
+    let mut command = Command::new(path);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).kill_on_drop(true);
+    let child = command.spawn().map_err(|error| ProgramError::Start { path: path.to_path_buf(), reason: refused(&error, arguments) })?;
+    let leader = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+    Ok(Group { child, leader })
+}
+
+fn refused(error: &io::Error, arguments: &[&str]) -> String {
+    let longest = arguments.iter().map(|argument| argument.len()).max().unwrap_or_default();
+    match error.kind() {
+        io::ErrorKind::ArgumentListTooLong => format!("{error}: an argument has {longest} bytes, Linux takes 131071"),
+        io::ErrorKind::NotFound => format!("{error}: is the interpreter of its first line installed?"),
+        _ if error.raw_os_error() == Some(rustix::io::Errno::NOEXEC.raw_os_error()) => {
+            format!("{error}: a script starts with a line like #!/bin/sh")
+        }
+        _ => error.to_string(),
+    }
+}
+
+async fn read(output: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
+    let mut printed = Vec::new();
+    if let Some(output) = output {
+        output.take(OUTPUT as u64 + 1).read_to_end(&mut printed).await?;
+    }
+    Ok(printed)
+}
+
+/// Logs standard error line by line, and returns its end.
+async fn log(errors: Option<impl AsyncRead + Unpin>, hook: &str) -> String {
+    let Some(errors) = errors else { return String::new() };
+    let mut reader = BufReader::new(errors);
+    let mut last = String::new();
+    loop {
+        let mut line = Vec::new();
+        match (&mut reader).take(LINE).read_until(b'\n', &mut line).await {
+            Ok(0) | Err(_) => break,
+            Ok(_) => {}
+        }
+        let line = String::from_utf8_lossy(&line);
+        let line = line.trim_end();
+        tracing::info!(hook, "{line}");
+        last.push('\n');
+        last.push_str(line);
+        let surplus = last.len().saturating_sub(LAST_WORDS);
+        let cut = (surplus..).find(|&at| last.is_char_boundary(at)).unwrap_or_default();
+        last.drain(..cut);
+    }
+    let last = last.trim();
+    if last.is_empty() { String::new() } else { format!(": {last}") }
+}
+
+fn told(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit status {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => status.to_string(),
+    }
+}
