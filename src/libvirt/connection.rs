@@ -1,0 +1,200 @@
+//! A connection to libvirt.
+
+use std::ffi::{c_int, c_ulong};
+use std::sync::Arc;
+
+use virt::sys;
+
+use super::c;
+use super::domain::Domain;
+use super::error::Error;
+use super::event::{self, Callback, Event, Sink};
+
+/// An open connection. Clones share it; it is closed with the last of them, its domains and its registrations.
+#[derive(Debug, Clone)]
+pub struct Connection {
+    raw: Arc<Raw>,
+}
+
+#[derive(Debug)]
+struct Raw(sys::virConnectPtr);
+
+// SAFETY: libvirt's objects are reference-counted under a lock, and its functions may be called on one connection from
+// any thread at the same time (libvirt.org, "Thread safety"); errors are kept for each thread.
+unsafe impl Send for Raw {}
+// SAFETY: as above.
+unsafe impl Sync for Raw {}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        // SAFETY: the pointer is open and this is its only owner's last use. A failure is not ours to mend.
+        unsafe { sys::virConnectClose(self.0) };
+    }
+}
+
+impl Connection {
+    /// Opens `uri`. Events arrive only when [`super::start_event_loop`] was called before.
+    pub fn open(uri: &str) -> Result<Self, Error> {
+        let uri = c::text("the connection URI", uri)?;
+        // SAFETY: `uri` outlives the call.
+        let raw = unsafe { sys::virConnectOpen(uri.as_ptr()) };
+        if raw.is_null() { Err(Error::last()) } else { Ok(Self { raw: Arc::new(Raw(raw)) }) }
+    }
+
+    fn ptr(&self) -> sys::virConnectPtr {
+        self.raw.0
+    }
+
+    /// The domain of this name, if there is one.
+    pub fn lookup(&self, name: &str) -> Result<Option<Domain>, Error> {
+        let name = c::text("the domain's name", name)?;
+        // SAFETY: connection and string are valid; the reference that comes back is given to `Domain`.
+        let found = unsafe { Domain::take(sys::virDomainLookupByName(self.ptr(), name.as_ptr())) };
+        match found {
+            Ok(domain) => Ok(Some(domain)),
+            Err(error) if error.is_no_domain() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Defines a persistent domain, or gives an existing one (same name and UUID) a new definition.
+    pub fn define(&self, xml: &str) -> Result<Domain, Error> {
+        let xml = c::text("the domain's XML", xml)?;
+        // SAFETY: as in `lookup`.
+        unsafe { Domain::take(sys::virDomainDefineXMLFlags(self.ptr(), xml.as_ptr(), 0)) }
+    }
+
+    /// All domains, running or not.
+    pub fn domains(&self) -> Result<Vec<Domain>, Error> {
+        let mut list: *mut sys::virDomainPtr = std::ptr::null_mut();
+        // SAFETY: on success `list` is an array of that many references, ours now: each goes into a `Domain`, and the
+        // array itself is freed once.
+        unsafe {
+            let count = c::check(sys::virConnectListAllDomains(self.ptr(), &mut list, 0))?;
+            let domains = (0..count as usize).map(|i| Domain::take(*list.add(i))).collect();
+            libc::free(list.cast());
+            domains
+        }
+    }
+
+    /// The hypervisor's version, such as `10.0.2`.
+    pub fn qemu_version(&self) -> Result<String, Error> {
+        let mut version: c_ulong = 0;
+        // SAFETY: `version` is a valid place for the result.
+        c::check(unsafe { sys::virConnectGetVersion(self.ptr(), &mut version) })?;
+        Ok(format!("QEMU {}.{}.{}", version / 1_000_000, version / 1_000 % 1_000, version % 1_000))
+    }
+
+    /// Whether the connection still works, as far as this side knows (no question is sent).
+    pub fn is_alive(&self) -> bool {
+        // SAFETY: the connection is open.
+        unsafe { sys::virConnectIsAlive(self.ptr()) == 1 }
+    }
+
+    /// The host's capabilities (XML).
+    pub fn capabilities(&self) -> Result<String, Error> {
+        // SAFETY: the connection is open; the result is ours to free.
+        unsafe { c::take(sys::virConnectGetCapabilities(self.ptr())) }
+    }
+
+    /// Makes libvirt probe QEMU now and keep the answer in its cache (in memory, and in a file for the next daemon). This
+    /// takes seconds, and is otherwise the longest wait of the first start. `kind` as in
+    /// [`Self::domain_capabilities`]. Returns the answer's size.
+    pub fn warm_up(&self, kind: &str) -> Result<usize, Error> {
+        self.domain_capabilities(kind).map(|xml| xml.len())
+    }
+
+    /// What domains on the default emulator may be (XML). `kind` is `kvm` or `qemu`.
+    pub fn domain_capabilities(&self, kind: &str) -> Result<String, Error> {
+        let kind = c::text("the domain's type", kind)?;
+        let any = std::ptr::null();
+        // SAFETY: `kind` outlives the call, null asks for the default; the result is ours to free.
+        unsafe { c::take(sys::virConnectGetDomainCapabilities(self.ptr(), any, any, any, kind.as_ptr(), 0)) }
+    }
+
+    /// Registers `sink` for all events of all domains, and for the end of the connection, until the registration is
+    /// dropped. The sink runs on the event loop's thread: it must not block, and not call libvirt.
+    pub fn events(&self, sink: impl Fn(Event) + Send + Sync + 'static) -> Result<Registration, Error> {
+        let sink: Sink = Arc::new(sink);
+        let mut registration = Registration { connection: self.clone(), ids: Vec::new(), close: false, _sink: sink.clone() };
+        for (id, function) in event::ALL {
+            match self.register(id, function, &sink) {
+                Ok(callback) => registration.ids.push(callback),
+                // Drivers other than QEMU's (libvirt's test driver) don't have them all.
+                Err(error) if error.is_unsupported() => tracing::debug!(event = id, "no such events here"),
+                Err(error) => return Err(error),
+            }
+        }
+        registration.close = self.on_close(&sink)?;
+        Ok(registration)
+    }
+
+    fn register(&self, id: sys::virDomainEventID, function: *const (), sink: &Sink) -> Result<c_int, Error> {
+        let opaque = event::opaque(sink);
+        // SAFETY: `event::ALL` pairs each id with a function of the type that libvirt calls for it, which C asks to
+        // pass as a generic callback; `opaque` is released by libvirt, or here if it never took it over.
+        unsafe {
+            let callback = std::mem::transmute::<*const (), Callback>(function);
+            let any_domain = std::ptr::null_mut();
+            let registered = c::check(sys::virConnectDomainEventRegisterAny(
+                self.ptr(),
+                any_domain,
+                id as c_int,
+                Some(callback),
+                opaque,
+                Some(event::release),
+            ));
+            if registered.is_err() {
+                event::release(opaque);
+            }
+            registered
+        }
+    }
+
+    /// True when registered; false for a driver whose connections don't close by themselves.
+    fn on_close(&self, sink: &Sink) -> Result<bool, Error> {
+        let opaque = event::opaque(sink);
+        // SAFETY: as in `register`.
+        unsafe {
+            let done = c::check(sys::virConnectRegisterCloseCallback(self.ptr(), Some(event::closed), opaque, Some(event::release)));
+            match done {
+                Ok(_) => Ok(true),
+                Err(error) => {
+                    event::release(opaque);
+                    if error.is_unsupported() { Ok(false) } else { Err(error) }
+                }
+            }
+        }
+    }
+}
+
+/// A live registration for events; they stop when it is dropped.
+#[must_use = "events stop when it is dropped"]
+pub struct Registration {
+    connection: Connection,
+    ids: Vec<c_int>,
+    close: bool,
+    /// The only lasting owner: callbacks hold weak references.
+    _sink: Sink,
+}
+
+impl std::fmt::Debug for Registration {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Registration").field("ids", &self.ids).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        // SAFETY: the ids come from this connection, which `self` keeps open. That a dead connection refuses does not
+        // matter: nothing arrives from it any more.
+        unsafe {
+            for id in self.ids.drain(..) {
+                sys::virConnectDomainEventDeregisterAny(self.connection.ptr(), id);
+            }
+            if self.close {
+                sys::virConnectUnregisterCloseCallback(self.connection.ptr(), Some(event::closed));
+            }
+        }
+    }
+}

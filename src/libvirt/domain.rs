@@ -1,0 +1,328 @@
+//! A domain and what can be done with it.
+
+use std::ffi::{c_char, c_int, c_uint};
+use std::time::Duration;
+
+use virt::sys;
+
+use super::c;
+use super::error::{Error, code};
+use super::state::State;
+
+/// A reference to a domain; it stays valid when the domain is gone (calls then say so).
+#[derive(Debug)]
+pub struct Domain {
+    raw: sys::virDomainPtr,
+}
+
+// SAFETY: libvirt's objects are reference-counted under a lock, and its functions may be called on one domain from any
+// thread at the same time (libvirt.org, "Thread safety"); errors are kept for each thread.
+unsafe impl Send for Domain {}
+// SAFETY: as above.
+unsafe impl Sync for Domain {}
+
+impl Clone for Domain {
+    fn clone(&self) -> Self {
+        // SAFETY: `raw` is a valid domain; the call fails for no other reason, and adds the reference that the clone
+        // gives back when it is dropped.
+        unsafe { sys::virDomainRef(self.raw) };
+        Self { raw: self.raw }
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        // SAFETY: gives back this object's own reference.
+        unsafe { sys::virDomainFree(self.raw) };
+    }
+}
+
+/// Which XML [`Domain::xml`] returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum XmlKind {
+    /// The running domain, with what libvirt has added; the definition when it does not run.
+    Live,
+    /// The definition: what the next start will use.
+    Inactive,
+    /// What a migration would send.
+    Migratable,
+    /// As `Live`, with passwords.
+    Secure,
+}
+
+/// How to ask the guest to shut down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shutdown {
+    /// As libvirt sees fit: the agent where it is connected, else ACPI.
+    Default,
+    /// The power button.
+    Acpi,
+    /// The guest agent.
+    Agent,
+}
+
+/// How to ask the guest to reboot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reboot {
+    /// As libvirt sees fit.
+    Default,
+    /// ACPI.
+    Acpi,
+    /// The guest agent.
+    Agent,
+}
+
+/// What goes, and what stays, with a definition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Undefine {
+    /// As KubeVirt: the NVRAM file stays, the checkpoints' metadata go.
+    KeepNvram,
+    /// The definition alone; refused if anything hangs on it.
+    Plain,
+}
+
+/// Sizes of a disk, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockInfo {
+    /// What the guest sees.
+    pub capacity: u64,
+    /// What the image takes up on the host.
+    pub allocation: u64,
+    /// The end of the image: a block device's size, a file's length.
+    pub physical: u64,
+}
+
+/// Live and persistent, the scope of a change to a running domain.
+const LIVE_AND_CONFIG: c_uint = sys::VIR_DOMAIN_AFFECT_LIVE | sys::VIR_DOMAIN_AFFECT_CONFIG;
+
+impl Domain {
+    /// Takes over a reference; null is the call's failure.
+    ///
+    /// # Safety
+    /// `raw` is null or a reference that nobody else gives back.
+    pub(super) unsafe fn take(raw: sys::virDomainPtr) -> Result<Self, Error> {
+        if raw.is_null() { Err(Error::last()) } else { Ok(Self { raw }) }
+    }
+
+    /// The name.
+    pub fn name(&self) -> Result<String, Error> {
+        // SAFETY: the domain is valid; the name is its own and copied at once.
+        unsafe {
+            let name = sys::virDomainGetName(self.raw);
+            if name.is_null() { Err(Error::last()) } else { Ok(c::copy(name)) }
+        }
+    }
+
+    /// The UUID, as text.
+    pub fn uuid(&self) -> Result<String, Error> {
+        let mut text: [c_char; sys::VIR_UUID_STRING_BUFLEN as usize] = [0; sys::VIR_UUID_STRING_BUFLEN as usize];
+        // SAFETY: the buffer has the size that libvirt asks for, and is NUL-terminated on success.
+        unsafe {
+            c::check(sys::virDomainGetUUIDString(self.raw, text.as_mut_ptr()))?;
+            Ok(c::copy(text.as_ptr()))
+        }
+    }
+
+    /// The XML.
+    pub fn xml(&self, kind: XmlKind) -> Result<String, Error> {
+        let flags = match kind {
+            XmlKind::Live => 0,
+            XmlKind::Inactive => sys::VIR_DOMAIN_XML_INACTIVE,
+            XmlKind::Migratable => sys::VIR_DOMAIN_XML_MIGRATABLE,
+            XmlKind::Secure => sys::VIR_DOMAIN_XML_SECURE,
+        };
+        // SAFETY: the domain is valid; the result is ours to free.
+        unsafe { c::take(sys::virDomainGetXMLDesc(self.raw, flags)) }
+    }
+
+    /// The state, and libvirt's number for its reason ([`super::paused`], [`super::shutoff`], …).
+    pub fn state(&self) -> Result<(State, i32), Error> {
+        let (mut state, mut reason): (c_int, c_int) = (0, 0);
+        // SAFETY: both places are valid for the call.
+        c::check(unsafe { sys::virDomainGetState(self.raw, &mut state, &mut reason, 0) })?;
+        Ok((State::from_raw(state), reason))
+    }
+
+    /// Starts it, its vCPUs stopped if `paused`.
+    pub fn start(&self, paused: bool) -> Result<(), Error> {
+        let flags = if paused { sys::VIR_DOMAIN_START_PAUSED } else { sys::VIR_DOMAIN_NONE };
+        // SAFETY: the domain is valid.
+        self.done(unsafe { sys::virDomainCreateWithFlags(self.raw, flags) })
+    }
+
+    /// Stops the vCPUs.
+    pub fn suspend(&self) -> Result<(), Error> {
+        // SAFETY: the domain is valid.
+        self.done(unsafe { sys::virDomainSuspend(self.raw) })
+    }
+
+    /// Lets the vCPUs run again.
+    pub fn resume(&self) -> Result<(), Error> {
+        // SAFETY: the domain is valid.
+        self.done(unsafe { sys::virDomainResume(self.raw) })
+    }
+
+    /// Presses the reset button.
+    pub fn reset(&self) -> Result<(), Error> {
+        // SAFETY: the domain is valid.
+        self.done(unsafe { sys::virDomainReset(self.raw, 0) })
+    }
+
+    /// Asks the guest to reboot.
+    pub fn reboot(&self, mode: Reboot) -> Result<(), Error> {
+        let flags = match mode {
+            Reboot::Default => sys::VIR_DOMAIN_REBOOT_DEFAULT,
+            Reboot::Acpi => sys::VIR_DOMAIN_REBOOT_ACPI_POWER_BTN,
+            Reboot::Agent => sys::VIR_DOMAIN_REBOOT_GUEST_AGENT,
+        };
+        // SAFETY: the domain is valid.
+        self.done(unsafe { sys::virDomainReboot(self.raw, flags) })
+    }
+
+    /// Asks the guest to shut down; returns when it is asked, not when it is down.
+    pub fn shutdown(&self, mode: Shutdown) -> Result<(), Error> {
+        let flags = match mode {
+            Shutdown::Default => sys::VIR_DOMAIN_SHUTDOWN_DEFAULT,
+            Shutdown::Acpi => sys::VIR_DOMAIN_SHUTDOWN_ACPI_POWER_BTN,
+            Shutdown::Agent => sys::VIR_DOMAIN_SHUTDOWN_GUEST_AGENT,
+        };
+        // SAFETY: the domain is valid.
+        self.done(unsafe { sys::virDomainShutdownFlags(self.raw, flags) })
+    }
+
+    /// Pulls the plug. With `graceful`, QEMU gets time to flush its caches, and is not killed with SIGKILL if it does
+    /// not go.
+    pub fn destroy(&self, graceful: bool) -> Result<(), Error> {
+        let flags = if graceful { sys::VIR_DOMAIN_DESTROY_GRACEFUL } else { sys::VIR_DOMAIN_DESTROY_DEFAULT };
+        // SAFETY: the domain is valid.
+        self.done(unsafe { sys::virDomainDestroyFlags(self.raw, flags) })
+    }
+
+    /// Removes the definition.
+    pub fn undefine(&self, what: Undefine) -> Result<(), Error> {
+        let flags = match what {
+            Undefine::KeepNvram => sys::VIR_DOMAIN_UNDEFINE_KEEP_NVRAM | sys::VIR_DOMAIN_UNDEFINE_CHECKPOINTS_METADATA,
+            Undefine::Plain => 0,
+        };
+        // SAFETY: the domain is valid.
+        self.done(unsafe { sys::virDomainUndefineFlags(self.raw, flags) })
+    }
+
+    /// Plugs a device into the running domain and its definition.
+    pub fn attach_device(&self, xml: &str) -> Result<(), Error> {
+        let xml = c::text("the device's XML", xml)?;
+        // SAFETY: domain and string are valid for the call.
+        self.done(unsafe { sys::virDomainAttachDeviceFlags(self.raw, xml.as_ptr(), LIVE_AND_CONFIG) })
+    }
+
+    /// Takes a device out of the definition, and asks the guest to let it go: gone it is with
+    /// [`super::Event::DeviceRemoved`].
+    pub fn detach_device(&self, xml: &str) -> Result<(), Error> {
+        let xml = c::text("the device's XML", xml)?;
+        // SAFETY: domain and string are valid for the call.
+        self.done(unsafe { sys::virDomainDetachDeviceFlags(self.raw, xml.as_ptr(), LIVE_AND_CONFIG) })
+    }
+
+    /// As [`Self::detach_device`], the running domain alone: for a guest that is asked again.
+    pub fn detach_device_live(&self, xml: &str) -> Result<(), Error> {
+        let xml = c::text("the device's XML", xml)?;
+        // SAFETY: domain and string are valid for the call.
+        self.done(unsafe { sys::virDomainDetachDeviceFlags(self.raw, xml.as_ptr(), sys::VIR_DOMAIN_AFFECT_LIVE) })
+    }
+
+    /// Changes a device of the running domain and its definition: a CD-ROM's medium, a link's state.
+    pub fn update_device(&self, xml: &str) -> Result<(), Error> {
+        self.update(xml, LIVE_AND_CONFIG)
+    }
+
+    /// As [`Self::update_device`], the running domain alone.
+    pub fn update_device_live(&self, xml: &str) -> Result<(), Error> {
+        self.update(xml, sys::VIR_DOMAIN_AFFECT_LIVE)
+    }
+
+    fn update(&self, xml: &str, flags: c_uint) -> Result<(), Error> {
+        let xml = c::text("the device's XML", xml)?;
+        // SAFETY: domain and string are valid for the call.
+        self.done(unsafe { sys::virDomainUpdateDeviceFlags(self.raw, xml.as_ptr(), flags) })
+    }
+
+    /// The sizes of a disk, by target (`vda`) or source path.
+    pub fn block_info(&self, disk: &str) -> Result<BlockInfo, Error> {
+        let disk = c::text("the disk's name", disk)?;
+        let mut info = sys::virDomainBlockInfo { capacity: 0, allocation: 0, physical: 0 };
+        // SAFETY: domain, string and the place for the result are valid for the call.
+        c::check(unsafe { sys::virDomainGetBlockInfo(self.raw, disk.as_ptr(), &mut info, 0) })?;
+        Ok(BlockInfo { capacity: info.capacity, allocation: info.allocation, physical: info.physical })
+    }
+
+    /// Gives a disk, by target or source path, this many bytes.
+    pub fn block_resize(&self, disk: &str, bytes: u64) -> Result<(), Error> {
+        let disk = c::text("the disk's name", disk)?;
+        // SAFETY: domain and string are valid for the call.
+        self.done(unsafe { sys::virDomainBlockResize(self.raw, disk.as_ptr(), bytes, sys::VIR_DOMAIN_BLOCK_RESIZE_BYTES) })
+    }
+
+    /// Tells QEMU that a block device has grown to its present size.
+    pub fn block_resize_to_capacity(&self, disk: &str) -> Result<(), Error> {
+        let disk = c::text("the disk's name", disk)?;
+        let flags = sys::VIR_DOMAIN_BLOCK_RESIZE_BYTES | sys::VIR_DOMAIN_BLOCK_RESIZE_CAPACITY;
+        // SAFETY: domain and string are valid for the call.
+        self.done(unsafe { sys::virDomainBlockResize(self.raw, disk.as_ptr(), 0, flags) })
+    }
+
+    /// Sends a command (JSON) to the guest agent and returns its answer (JSON). `wait` is rounded up to seconds.
+    pub fn agent_command(&self, command: &str, wait: Duration) -> Result<String, Error> {
+        let command = c::text("the agent command", command)?;
+        let seconds = wait.as_millis().div_ceil(1000).max(1);
+        let seconds =
+            c_int::try_from(seconds).map_err(|_| Error::own(code::INVALID_ARG, format!("{seconds} s is too long a wait for the agent")))?;
+        // SAFETY: domain and string are valid for the call; the result is ours to free.
+        unsafe { c::take(sys::virDomainQemuAgentCommand(self.raw, command.as_ptr(), seconds, 0)) }
+    }
+
+    /// Sets the guest's clock, through its agent. `since_epoch` is the time since 1970, UTC.
+    pub fn set_time(&self, since_epoch: Duration) -> Result<(), Error> {
+        let seconds = i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX);
+        // SAFETY: the domain is valid.
+        self.done(unsafe { sys::virDomainSetTime(self.raw, seconds, since_epoch.subsec_nanos(), 0) })
+    }
+
+    /// Sets the metadata element `xml` of namespace `uri`, under the prefix `key`, in the running domain (if it runs)
+    /// and its definition.
+    pub fn set_metadata(&self, xml: &str, key: &str, uri: &str) -> Result<(), Error> {
+        let flags = if self.is_active()? { LIVE_AND_CONFIG } else { sys::VIR_DOMAIN_AFFECT_CONFIG };
+        let (xml, key, uri) = (c::text("the metadata", xml)?, c::text("the key", key)?, c::text("the URI", uri)?);
+        // SAFETY: domain and strings are valid for the call.
+        self.done(unsafe {
+            sys::virDomainSetMetadata(self.raw, sys::VIR_DOMAIN_METADATA_ELEMENT as c_int, xml.as_ptr(), key.as_ptr(), uri.as_ptr(), flags)
+        })
+    }
+
+    /// The metadata element of namespace `uri`.
+    pub fn metadata(&self, uri: &str) -> Result<Option<String>, Error> {
+        let uri = c::text("the URI", uri)?;
+        let kind = sys::VIR_DOMAIN_METADATA_ELEMENT as c_int;
+        // SAFETY: domain and string are valid for the call; the result is ours to free.
+        match unsafe { c::take(sys::virDomainGetMetadata(self.raw, kind, uri.as_ptr(), 0)) } {
+            Ok(xml) => Ok(Some(xml)),
+            Err(error) if error.code == code::NO_DOMAIN_METADATA => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether it has a QEMU process.
+    pub fn is_active(&self) -> Result<bool, Error> {
+        // SAFETY: the domain is valid.
+        Ok(c::check(unsafe { sys::virDomainIsActive(self.raw) })? == 1)
+    }
+
+    /// Whether it is defined, and not only running.
+    pub fn is_persistent(&self) -> Result<bool, Error> {
+        // SAFETY: the domain is valid.
+        Ok(c::check(unsafe { sys::virDomainIsPersistent(self.raw) })? == 1)
+    }
+
+    fn done(&self, result: c_int) -> Result<(), Error> {
+        c::check(result).map(drop)
+    }
+}

@@ -1,0 +1,102 @@
+//! What libvirt says when a call fails.
+
+use std::ffi::CStr;
+
+use virt::sys;
+
+/// An error of libvirt's.
+///
+/// Its text is the one that virt-handler and users know from KubeVirt (`libvirt.org/go/libvirt` prints errors so).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("LibvirtError(Code={code}, Domain={domain}, Message='{message}')")]
+pub struct Error {
+    /// `virErrorNumber`, see [`code`].
+    pub code: i32,
+    /// `virErrorDomain`: the part of libvirt that it comes from.
+    pub domain: i32,
+    /// libvirt's sentence, with QEMU's own where there is one.
+    pub message: String,
+}
+
+/// The numbers (`virErrorNumber`) that somebody decides on.
+#[allow(missing_docs, reason = "named as in libvirt/virterror.h")]
+pub mod code {
+    pub const INTERNAL_ERROR: i32 = 1;
+    pub const INVALID_ARG: i32 = 8;
+    pub const OPERATION_FAILED: i32 = 9;
+    pub const RPC: i32 = 39;
+    pub const SYSTEM_ERROR: i32 = 38;
+    pub const NO_CONNECT: i32 = 5;
+    pub const NO_SUPPORT: i32 = 3;
+    pub const NO_DOMAIN: i32 = 42;
+    pub const OPERATION_INVALID: i32 = 55;
+    pub const OPERATION_TIMEOUT: i32 = 68;
+    pub const CONFIG_UNSUPPORTED: i32 = 67;
+    pub const OPERATION_ABORTED: i32 = 78;
+    pub const NO_DOMAIN_METADATA: i32 = 80;
+    pub const OPERATION_UNSUPPORTED: i32 = 84;
+    pub const AGENT_UNRESPONSIVE: i32 = 86;
+    pub const RESOURCE_BUSY: i32 = 87;
+    pub const DEVICE_MISSING: i32 = 99;
+    pub const AGENT_COMMAND_TIMEOUT: i32 = 112;
+    pub const AGENT_COMMAND_FAILED: i32 = 113;
+}
+
+impl Error {
+    /// The calling thread's last error. Only right after a call that failed.
+    pub(super) fn last() -> Self {
+        // SAFETY: takes no argument; the result is null or libvirt's thread-local error, which stays as it is until
+        // this thread calls libvirt again, and this block makes no other call.
+        unsafe {
+            let raw = sys::virGetLastError();
+            if raw.is_null() {
+                return Self::own(code::INTERNAL_ERROR, "libvirt failed without saying why".to_owned());
+            }
+            let message =
+                if (*raw).message.is_null() { String::new() } else { CStr::from_ptr((*raw).message).to_string_lossy().into_owned() };
+            Self { code: (*raw).code, domain: (*raw).domain, message }
+        }
+    }
+
+    /// An error of this room's own, shaped as libvirt's.
+    pub(super) fn own(code: i32, message: String) -> Self {
+        Self { code, domain: 0, message }
+    }
+
+    /// The domain does not exist (any more).
+    pub fn is_no_domain(&self) -> bool {
+        self.code == code::NO_DOMAIN
+    }
+
+    /// The domain is not in a state that allows the call: not running, already paused, …
+    pub fn is_operation_invalid(&self) -> bool {
+        self.code == code::OPERATION_INVALID
+    }
+
+    /// The driver does not know the call.
+    pub fn is_unsupported(&self) -> bool {
+        matches!(self.code, code::NO_SUPPORT | code::OPERATION_UNSUPPORTED)
+    }
+
+    /// The device to detach or to update is not there.
+    pub fn is_device_missing(&self) -> bool {
+        self.code == code::DEVICE_MISSING
+    }
+
+    /// The guest agent is not connected, does not answer, or has left a command unanswered.
+    pub fn is_agent_silent(&self) -> bool {
+        matches!(self.code, code::AGENT_UNRESPONSIVE | code::AGENT_COMMAND_TIMEOUT)
+    }
+
+    /// Another job holds the domain.
+    pub fn is_busy(&self) -> bool {
+        matches!(self.code, code::OPERATION_TIMEOUT | code::RESOURCE_BUSY)
+    }
+
+    /// The connection to the daemon is gone: the same call may work on a new one.
+    pub fn is_connection_lost(&self) -> bool {
+        const FROM_RPC: i32 = 7;
+        matches!(self.code, code::RPC | code::NO_CONNECT)
+            || (self.domain == FROM_RPC && matches!(self.code, code::SYSTEM_ERROR | code::INTERNAL_ERROR))
+    }
+}

@@ -1,0 +1,35 @@
+//! libvirt: the connection, the domain, its events. The only room that talks C, and so the only one with `unsafe`.
+//!
+//! Calls block, some of them for long: call them from a blocking thread. Only [`Connection::events`]' sinks run on
+//! libvirt's own event thread; they must hand the event on and return.
+//!
+//! ```text
+//!   start_event_loop() ─► thread "libvirt-events" ─► callbacks ─► Event ─► sink (a channel)
+//!   Connection::open(uri) ─► lookup / define ─► Domain ─► start, attach, xml, …
+//! ```
+//!
+//! Bound here is `virt::sys` (the plain C API), not the safe half of `virt`: that one panics when a reference cannot be
+//! dropped, ignores the error of `virDomainGetState`, and knows no events.
+#![allow(unsafe_code, reason = "the C API; every block says why it is sound")]
+
+mod c;
+mod connection;
+mod domain;
+mod error;
+mod event;
+mod event_loop;
+mod log;
+mod memory;
+mod state;
+
+pub use connection::{Connection, Registration};
+pub use domain::{BlockInfo, Domain, Reboot, Shutdown, Undefine, XmlKind};
+pub use error::{Error, code};
+pub use event::{AgentState, Event, IoAction, LifecycleEvent};
+pub use event_loop::start_event_loop;
+pub use log::{OUTPUTS, divert_log};
+pub use memory::{keep_small, trim};
+pub use state::{State, paused, shutoff};
+
+#[cfg(test)]
+mod tests;
