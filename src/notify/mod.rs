@@ -1,0 +1,111 @@
+//! What virt-handler must know, told without ever waiting for it.
+//!
+//! ```text
+//!  launcher ──publish──► Queue ──front──► task ──► domain-notify-pipe.sock ──► virt-handler
+//!                         │ keeps: the latest state, and in order all that matters before it
+//!                         └ resend: on every new connection the present state goes out again
+//! ```
+//!
+//! virt-handler makes the socket only after it has called us, makes it anew when it restarts, and may be away for
+//! long. So the task waits for the file (inotify), not on a clock, and nothing is given up: a state that a later one
+//! replaces is dropped, one that decides the VMI's fate (defined, stopped, crashed, I/O error, panic, gone) is not.
+
+mod k8s;
+mod link;
+mod queue;
+mod task;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use prost::bytes::Bytes;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::domain::document::DomainDocument;
+pub use k8s::{K8sEvent, Severity};
+use queue::Queue;
+
+/// Name of the socket in KubeVirt's shared directory (`--kubevirt-share-dir`).
+pub const SOCKET: &str = "domain-notify-pipe.sock";
+
+/// `eventType` of a domain event. The other two that virt-handler knows, DELETED and ERROR, have no use: a domain that
+/// is gone is a [`Self::Modified`] one with a deletion timestamp.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventType {
+    /// The domain is defined, or has come by migration.
+    Added,
+    /// Everything else.
+    Modified,
+}
+
+impl EventType {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Added => "ADDED",
+            Self::Modified => "MODIFIED",
+        }
+    }
+}
+
+/// Takes what virt-handler must know. Clones feed the same queue; no call waits.
+#[derive(Debug, Clone)]
+pub struct Notifier {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    /// Something was queued.
+    filled: Notify,
+    /// Something was taken off.
+    drained: Notify,
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        // Nothing panics while the lock is held; if it did, the queue would still be whole.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Notifier {
+    /// A notifier for `socket` ([`SOCKET`]), and the task that sends: spawn it; it never ends by itself.
+    pub fn new(socket: PathBuf) -> (Self, impl Future<Output = ()> + Send + 'static) {
+        let shared = Arc::new(Shared::default());
+        (Self { shared: shared.clone() }, task::run(shared, socket))
+    }
+
+    /// Queues a state of the domain.
+    pub fn publish(&self, document: &DomainDocument, kind: EventType) {
+        match document.to_json() {
+            Ok(json) => self.shared.queue().push_domain(Bytes::from(json), kind, queue::matters(document, kind)),
+            Err(error) => tracing::error!(%error, "the domain document cannot be written; virt-handler is not told"),
+        }
+        self.shared.filled.notify_one();
+    }
+
+    /// Queues a Kubernetes event, which virt-handler records on our behalf.
+    pub fn k8s_event(&self, event: &K8sEvent) {
+        self.shared.queue().push_k8s(event.to_json());
+        self.shared.filled.notify_one();
+    }
+
+    /// Waits until all that was published has been sent (or refused); false when `deadline` comes first.
+    pub async fn flush(&self, deadline: Instant) -> bool {
+        let empty = async {
+            loop {
+                // Made before the look, so that a change in between is not missed.
+                let drained = self.shared.drained.notified();
+                if self.shared.queue().is_flushed() {
+                    return;
+                }
+                drained.await;
+            }
+        };
+        tokio::time::timeout_at(deadline, empty).await.is_ok()
+    }
+}

@@ -1,0 +1,225 @@
+//! What waits for virt-handler. Plain data: what is kept, what replaces what.
+
+use std::collections::VecDeque;
+
+use prost::bytes::Bytes;
+
+use super::EventType;
+use crate::domain::document::DomainDocument;
+
+/// Entries that wait at most. Each is a few KiB; a guest that fails and recovers in a loop must not fill the memory.
+const MOST: usize = 128;
+
+/// Something to send.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// Names the entry until it is taken off.
+    pub id: u64,
+    /// What it is.
+    pub body: Body,
+    /// How often virt-handler answered with an error.
+    pub refusals: u32,
+    /// May be replaced by a later state.
+    replaceable: bool,
+    /// Sent once already, on an earlier connection.
+    again: bool,
+}
+
+/// What an [`Entry`] carries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Body {
+    /// A state of the domain, as Domain JSON.
+    Domain(Bytes, EventType),
+    /// A Kubernetes event, as JSON.
+    K8s(Bytes),
+}
+
+/// Whether a state must reach virt-handler even if a later one is there. It tells Succeeded from Failed by how the
+/// domain stopped, and acts on errors and panics; of a running domain only the latest state counts.
+pub(super) fn matters(document: &DomainDocument, kind: EventType) -> bool {
+    kind == EventType::Added
+        || document.meta.deletion_timestamp.is_some()
+        || matches!(document.status.status.as_str(), "Shutoff" | "Crashed")
+        || matches!(document.status.reason.as_str(), "IOError" | "PostcopyFailed")
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    entries: VecDeque<Entry>,
+    next: u64,
+    /// The entry that is being sent: it is not replaced.
+    sending: Option<u64>,
+    /// The last state published.
+    latest: Option<Bytes>,
+    /// A connection was lost: what the next one must hear again.
+    stale: bool,
+}
+
+impl Queue {
+    pub fn push_domain(&mut self, json: Bytes, kind: EventType, matters: bool) {
+        self.latest = Some(json.clone());
+        let sending = self.sending;
+        let last = self.entries.iter_mut().rev().find(|entry| matches!(entry.body, Body::Domain(..)));
+        match last {
+            Some(entry) if entry.replaceable && !matters && Some(entry.id) != sending => {
+                entry.body = Body::Domain(json, kind);
+                entry.again = false;
+            }
+            _ => self.push(Body::Domain(json, kind), !matters, false),
+        }
+    }
+
+    pub fn push_k8s(&mut self, json: Bytes) {
+        self.push(Body::K8s(json), false, false);
+    }
+
+    fn push(&mut self, body: Body, replaceable: bool, again: bool) {
+        self.next += 1;
+        self.entries.push_back(Entry { id: self.next, body, refusals: 0, replaceable, again });
+        while self.entries.len() > MOST {
+            // People can miss an event sooner than virt-handler a state; of states the oldest is the least useful.
+            let at = self.entries.iter().position(|entry| matches!(entry.body, Body::K8s(_))).unwrap_or(0);
+            tracing::warn!(waiting = MOST, "virt-handler is away for too long: the oldest notification is dropped");
+            self.entries.remove(at);
+        }
+    }
+
+    /// Whether a connection is needed.
+    pub fn wants_connection(&self) -> bool {
+        self.stale || !self.entries.is_empty()
+    }
+
+    /// A connection is there: if there was one before, the present state goes out again.
+    pub fn connected(&mut self) {
+        let waiting = self.entries.iter().any(|entry| matches!(entry.body, Body::Domain(..)));
+        if std::mem::take(&mut self.stale)
+            && !waiting
+            && let Some(json) = self.latest.clone()
+        {
+            self.push(Body::Domain(json, EventType::Modified), true, true);
+        }
+    }
+
+    /// The connection is gone.
+    pub fn disconnected(&mut self) {
+        self.sending = None;
+        self.stale = self.latest.is_some();
+    }
+
+    /// The next to send; it stays until [`Self::done`].
+    pub fn front(&mut self) -> Option<Entry> {
+        let entry = self.entries.front().cloned();
+        self.sending = entry.as_ref().map(|entry| entry.id);
+        entry
+    }
+
+    /// The entry has been sent, or is given up.
+    pub fn done(&mut self, id: u64) {
+        self.sending = None;
+        self.entries.retain(|entry| entry.id != id);
+    }
+
+    /// virt-handler answered with an error; how often so far.
+    pub fn refused(&mut self, id: u64) -> u32 {
+        self.sending = None;
+        self.entries.iter_mut().find(|entry| entry.id == id).map_or(0, |entry| {
+            entry.refusals += 1;
+            entry.refusals
+        })
+    }
+
+    /// Nothing waits that was not sent before.
+    pub fn is_flushed(&self) -> bool {
+        self.entries.iter().all(|entry| entry.again)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bodies(queue: &mut Queue) -> Vec<String> {
+        let mut all = Vec::new();
+        while let Some(entry) = queue.front() {
+            all.push(match &entry.body {
+                Body::Domain(json, kind) => format!("{} {}", kind.as_str(), String::from_utf8_lossy(json)),
+                Body::K8s(json) => format!("k8s {}", String::from_utf8_lossy(json)),
+            });
+            queue.done(entry.id);
+        }
+        all
+    }
+
+    fn push(queue: &mut Queue, json: &'static str, matters: bool) {
+        queue.push_domain(Bytes::from_static(json.as_bytes()), EventType::Modified, matters);
+    }
+
+    #[test]
+    fn a_later_state_replaces_one_that_still_waits() {
+        let mut queue = Queue::default();
+        queue.push_domain(Bytes::from_static(b"1"), EventType::Added, true);
+        push(&mut queue, "2", false);
+        queue.push_k8s(Bytes::from_static(b"e"));
+        push(&mut queue, "3", false);
+        assert_eq!(bodies(&mut queue), ["ADDED 1", "MODIFIED 3", "k8s e"]);
+    }
+
+    #[test]
+    fn a_state_that_matters_keeps_its_place() {
+        let mut queue = Queue::default();
+        push(&mut queue, "running", false);
+        push(&mut queue, "io error", true);
+        push(&mut queue, "running again", false);
+        push(&mut queue, "off", true);
+        push(&mut queue, "gone", true);
+        assert_eq!(bodies(&mut queue), ["running", "io error", "running again", "off", "gone"].map(|s| format!("MODIFIED {s}")));
+    }
+
+    #[test]
+    fn a_state_on_its_way_is_not_replaced() {
+        let mut queue = Queue::default();
+        push(&mut queue, "1", false);
+        let first = queue.front().map(|entry| entry.id);
+        push(&mut queue, "2", false);
+        first.into_iter().for_each(|id| queue.done(id));
+        assert_eq!(bodies(&mut queue), ["MODIFIED 2"]);
+    }
+
+    #[test]
+    fn a_new_connection_hears_the_present_state_again_once() {
+        let mut queue = Queue::default();
+        queue.connected();
+        assert!(!queue.wants_connection());
+        push(&mut queue, "1", false);
+        assert_eq!(bodies(&mut queue), ["MODIFIED 1"]);
+        queue.disconnected();
+        assert!(queue.wants_connection());
+        queue.connected();
+        assert!(queue.is_flushed(), "nobody waits for what was sent before");
+        assert_eq!(bodies(&mut queue), ["MODIFIED 1"]);
+        assert!(!queue.wants_connection());
+    }
+
+    #[test]
+    fn a_state_that_waits_anyway_is_not_sent_twice() {
+        let mut queue = Queue::default();
+        push(&mut queue, "1", false);
+        queue.front();
+        queue.disconnected();
+        queue.connected();
+        assert_eq!(bodies(&mut queue), ["MODIFIED 1"]);
+    }
+
+    #[test]
+    fn the_queue_is_bounded_and_keeps_the_newest_states() {
+        let mut queue = Queue::default();
+        queue.push_k8s(Bytes::from_static(b"e"));
+        for _ in 0..MOST {
+            push(&mut queue, "old", true);
+        }
+        push(&mut queue, "new", true);
+        let all = bodies(&mut queue);
+        assert_eq!((all.len(), all.last().map(String::as_str)), (MOST, Some("MODIFIED new")));
+        assert!(!all.contains(&"k8s e".to_owned()));
+    }
+}

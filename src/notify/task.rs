@@ -1,0 +1,128 @@
+//! The task that sends.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Shared;
+use super::link::{Link, LinkError};
+use super::queue::Entry;
+use crate::fs_events::{DirWatch, appears};
+
+/// Pauses between attempts on a socket that is there but does not work; a change of the file ends a pause.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LAST_PAUSE: Duration = Duration::from_secs(5);
+/// Answers with an error after which a notification is given up.
+const REFUSALS: u32 = 3;
+
+/// ```text
+///   idle ──something queued, or connection lost──► connecting ──► sending ─┐
+///    ▲                                                 ▲            │ ▲    │ queue empty: wait for more,
+///    └───────────── nothing ever published ────────────┘◄── lost ───┘ └────┘ or for the end of the connection
+/// ```
+pub(super) async fn run(shared: Arc<Shared>, socket: PathBuf) {
+    loop {
+        loop {
+            let filled = shared.filled.notified();
+            if shared.queue().wants_connection() {
+                break;
+            }
+            filled.await;
+        }
+        let mut link = connect(&socket).await;
+        tracing::info!(socket = %socket.display(), "connected to virt-handler");
+        shared.queue().connected();
+        serve(&shared, &mut link).await;
+        shared.queue().disconnected();
+        shared.drained.notify_waiters();
+    }
+}
+
+/// Sends until the connection ends.
+async fn serve(shared: &Shared, link: &mut Link) {
+    loop {
+        let filled = shared.filled.notified();
+        let front = shared.queue().front();
+        match front {
+            Some(entry) => {
+                if let Err(error) = send(shared, link, entry).await {
+                    tracing::info!(%error, "lost virt-handler; it will be told again");
+                    return;
+                }
+            }
+            None => tokio::select! {
+                () = filled => {}
+                () = link.closed() => return,
+            },
+        }
+    }
+}
+
+/// Sends one entry. An error means that the connection is of no use any more.
+async fn send(shared: &Shared, link: &mut Link, entry: Entry) -> Result<(), LinkError> {
+    match link.send(entry.body).await {
+        Ok(answer) => {
+            if !answer.success {
+                tracing::warn!(answer.message, "virt-handler does not accept a notification");
+            }
+            shared.queue().done(entry.id);
+        }
+        Err(LinkError::Refused(status)) => {
+            let times = shared.queue().refused(entry.id);
+            tracing::warn!(error = status.message(), times, "virt-handler fails on a notification");
+            if times >= REFUSALS {
+                shared.queue().done(entry.id);
+            }
+        }
+        Err(lost) => return Err(lost),
+    }
+    shared.drained.notify_waiters();
+    Ok(())
+}
+
+/// Connects, however long that takes.
+async fn connect(socket: &Path) -> Link {
+    let mut pause = FIRST_PAUSE;
+    let mut told = false;
+    loop {
+        // Set up before the attempt, so that a socket made meanwhile is noticed.
+        let watch = watch(socket);
+        let error = match Link::open(socket).await {
+            Ok(link) => return link,
+            Err(error) => error,
+        };
+        if !std::mem::replace(&mut told, true) {
+            // Most of the time virt-handler has just not come yet: no reason to worry anybody.
+            tracing::debug!(%error, source = std::error::Error::source(&error).map(ToString::to_string), "waiting for virt-handler");
+        }
+        let missing = matches!(&error, LinkError::Dial { source, .. } if source.kind() == std::io::ErrorKind::NotFound);
+        if missing && appears(socket).await.is_ok() {
+            pause = FIRST_PAUSE;
+            continue;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(pause) => pause = LAST_PAUSE.min(pause * 2),
+            () = changed(watch) => {
+                pause = FIRST_PAUSE;
+                // The directory is not ours alone; a busy one must not keep us busy.
+                tokio::time::sleep(FIRST_PAUSE).await;
+            }
+        }
+    }
+}
+
+fn watch(socket: &Path) -> Option<DirWatch> {
+    let watch = DirWatch::new().ok()?;
+    watch.add(socket.parent()?).ok()?;
+    Some(watch)
+}
+
+/// Waits for a change; for ever where there is no watch.
+async fn changed(watch: Option<DirWatch>) {
+    if let Some(watch) = watch
+        && watch.changed().await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
+}
