@@ -1,0 +1,142 @@
+//! From a VMI to a running domain.
+//!
+//! ```text
+//!  look ─► convert ─► cloud-init ─► PreCloudInitIso ─► prepare ─► settle ─► OnDefineDomain ─► define ─► start ─► shown
+//!                                       sidecars         files     modes    sidecars, plugins
+//! ```
+//! Whatever fails on the way, no domain stays behind, and the next sync begins anew.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::ports::Ports;
+use super::sync::Request;
+use super::{Launcher, LauncherError, blocking};
+use crate::domain::Domain;
+#[cfg(feature = "plugins")]
+use crate::hooks::plugins::{InvocationContext, Pipeline};
+use crate::libvirt::{self, Connection, Undefine, XmlKind};
+#[cfg(feature = "plugins")]
+use crate::proto::cmd::v1::VirtualMachineOptions;
+use crate::vmi::Vmi;
+
+impl Launcher {
+    /// Defines and starts the domain; a definition that is left over goes first.
+    pub(super) async fn create(self: &Arc<Self>, request: &Request, leftover: Option<libvirt::Domain>) -> Result<(), LauncherError> {
+        let _hidden = Hidden::begin(self);
+        if let Some(domain) = leftover {
+            tracing::warn!("a definition without a start is left over; it is made anew");
+            blocking("removing the old definition", move || Ok(domain.undefine(Undefine::KeepNvram)?)).await?;
+        }
+        let (xml, ports) = self.definition(request).await?;
+        let (connection, paused) = (self.connection(), starts_paused(&request.vmi));
+        let launcher = self.clone();
+        let start = move || {
+            let domain = define(&connection, &xml, &ports).map_err(|error| launcher.blame(error))?;
+            tracing::info!("Domain defined.");
+            domain.start(paused).map_err(|error| launcher.blame(undo(&domain, error.into())))?;
+            // Set while the domain is still hidden, so that nobody sees it in between.
+            launcher.has_run.store(true, Ordering::Relaxed);
+            Ok(())
+        };
+        blocking("starting the domain", start).await?;
+        tracing::info!("Domain started.");
+        let by_user = request.vmi.spec.start_strategy.as_deref() == Some("Paused");
+        self.paused_by_user.store(by_user, Ordering::Relaxed);
+        self.pending.added();
+        // The documents of a start are large and not needed again.
+        libvirt::trim();
+        Ok(())
+    }
+
+    /// The domain's XML as libvirt is to get it, and the ports it needs.
+    async fn definition(self: &Arc<Self>, request: &Request) -> Result<(String, Ports), LauncherError> {
+        let (launcher, vmi, options) = (self.clone(), request.vmi.clone(), request.options.clone());
+        let look = move || {
+            let (domain, context) = launcher.rooms.wanted(&vmi, &options)?;
+            let cloud_init = launcher.rooms.cloud_init(&vmi)?;
+            Ok((domain, context, cloud_init))
+        };
+        let (domain, context, mut cloud_init) = blocking("converting the VMI", look).await?;
+        // The reference calls sidecars without data too, and crashes on the answer.
+        if let Some(data) = cloud_init.take() {
+            cloud_init = Some(self.sidecars.pre_cloud_init_iso(data, &request.vmi_json, request.deadline).await?);
+        }
+        let (launcher, vmi) = (self.clone(), request.vmi.clone());
+        let prepare = move || {
+            launcher.rooms.prepare(&vmi, &context, cloud_init)?;
+            let mut domain: Domain = domain;
+            launcher.rooms.settle(&mut domain)?;
+            launcher.metadata.begin(&vmi);
+            domain.metadata.kube_virt = launcher.metadata.load();
+            let ports = Ports::of(&vmi, &domain)?;
+            Ok((domain.to_xml(), ports))
+        };
+        let (xml, ports) = blocking("preparing the pod", prepare).await?;
+        let xml = self.sidecars.on_define_domain(xml, &request.vmi_json, request.deadline).await?;
+        #[cfg(feature = "plugins")]
+        let xml = plugins(&request.options)?
+            .rooted(self.config.pod.root.dir().to_owned())
+            .apply(xml, &request.vmi_json, InvocationContext::Boot, request.deadline)
+            .await?;
+        tracing::debug!(xml, "the domain to define");
+        Ok((xml, ports))
+    }
+
+    /// What libvirt refuses may be the work of a sidecar.
+    fn blame(&self, error: LauncherError) -> LauncherError {
+        let sidecars = self.sidecars.touched();
+        match error {
+            LauncherError::Libvirt(refusal) if !sidecars.is_empty() => LauncherError::Define { sidecars, refusal },
+            error => error,
+        }
+    }
+}
+
+/// The plugins of a request; none are none.
+#[cfg(feature = "plugins")]
+pub(super) fn plugins(options: &VirtualMachineOptions) -> Result<Pipeline, LauncherError> {
+    Ok(Pipeline::from_json(&options.plugins_json)?)
+}
+
+/// Defines the domain, with free ports.
+fn define(connection: &Connection, xml: &str, ports: &Ports) -> Result<libvirt::Domain, LauncherError> {
+    if ports.is_empty() {
+        return Ok(connection.define(xml)?);
+    }
+    let first = connection.define(&ports.with_placeholders(xml)?)?;
+    // With its secrets, or the second definition would lack them.
+    let completed = first.xml(XmlKind::Secure).map_err(LauncherError::from).and_then(|xml| ports.settled(&xml));
+    completed.and_then(|xml| Ok(connection.define(&xml)?)).map_err(|error| undo(&first, error))
+}
+
+/// Removes a definition that is of no use, and passes on why.
+fn undo(domain: &libvirt::Domain, why: LauncherError) -> LauncherError {
+    match domain.undefine(Undefine::KeepNvram) {
+        Err(error) if !error.is_no_domain() => tracing::error!(reason = %error, "the definition of the failed start cannot be removed"),
+        _ => {}
+    }
+    why
+}
+
+/// Whether the vCPUs wait: for the user, or for virt-handler, which pins the emulator first and then syncs again.
+fn starts_paused(vmi: &Vmi) -> bool {
+    let isolated = vmi.spec.domain.cpu.as_ref().is_some_and(|cpu| cpu.dedicated_cpu_placement && cpu.isolate_emulator_thread);
+    isolated || vmi.spec.start_strategy.as_deref() == Some("Paused")
+}
+
+/// While it lives, virt-handler sees no domain.
+struct Hidden<'a>(&'a Launcher);
+
+impl<'a> Hidden<'a> {
+    fn begin(launcher: &'a Launcher) -> Self {
+        launcher.starting.send_replace(true);
+        Self(launcher)
+    }
+}
+
+impl Drop for Hidden<'_> {
+    fn drop(&mut self) {
+        self.0.starting.send_replace(false);
+    }
+}

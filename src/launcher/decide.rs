@@ -1,0 +1,181 @@
+//! What a sync has to do, as a function of what is there.
+//!
+//! ```text
+//!              ┌────────── Create ◄── no domain
+//!              ▼
+//!  (hidden until the start has returned) ──► running ──► Apply, again and again
+//!                                              │  ▲
+//!                    by the user: Apply ◄── paused ┘ otherwise: Resume
+//!                                              │
+//!                                              ▼
+//!                                          shut off: never started again
+//! ```
+
+use crate::libvirt::{State, shutoff};
+use crate::vmi::Vmi;
+
+/// What there is when a sync begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Facts {
+    /// State and reason of the domain, if libvirt has one.
+    pub domain: Option<(State, i32)>,
+    /// This launcher has seen the domain with a QEMU process.
+    pub has_run: bool,
+    /// It was paused because somebody asked for it.
+    pub paused_by_user: bool,
+    /// How far the VMI is.
+    pub vmi: Phase,
+}
+
+/// The part of a VMI's life that decides whether its domain may be started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Before Running.
+    Early,
+    /// Running.
+    Running,
+    /// Succeeded or Failed.
+    Final,
+    /// It has a deletion timestamp.
+    Deleting,
+}
+
+impl Phase {
+    pub fn of(vmi: &Vmi) -> Self {
+        match vmi.status.phase.as_str() {
+            "Succeeded" | "Failed" => Self::Final,
+            _ if vmi.metadata.deletion_timestamp.is_some() => Self::Deleting,
+            "Running" => Self::Running,
+            _ => Self::Early,
+        }
+    }
+}
+
+/// What to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Define and start.
+    Create,
+    /// A definition without a start is left over (the launcher or libvirt died in between): away with it, then
+    /// [`Self::Create`].
+    Recreate,
+    /// Let the vCPUs run, then [`Self::Apply`].
+    Resume,
+    /// Make the running domain what the VMI says.
+    Apply,
+    /// Nothing: such a VMI is not started (again).
+    Nothing,
+    /// The domain should be there, and is not.
+    Lost,
+}
+
+/// The decision.
+pub(super) fn decide(facts: Facts) -> Step {
+    let may_start = facts.vmi == Phase::Early && !facts.has_run;
+    match facts.domain {
+        None => match facts.vmi {
+            Phase::Final | Phase::Deleting => Step::Nothing,
+            _ if may_start => Step::Create,
+            _ => Step::Lost,
+        },
+        Some((State::Running | State::Blocked | State::PmSuspended, _)) => Step::Apply,
+        Some((State::Paused, _)) if facts.paused_by_user => Step::Apply,
+        Some((State::Paused, _)) => Step::Resume,
+        Some((State::Shutoff, shutoff::UNKNOWN | shutoff::FAILED | shutoff::DAEMON)) if may_start => Step::Recreate,
+        // Going down, down, or crashed: how it ended is virt-handler's to read, and the domain virt-handler's to delete.
+        Some((State::Shutdown | State::Shutoff | State::Crashed | State::NoState, _)) => Step::Nothing,
+    }
+}
+
+/// Whether virt-handler may see the domain. It takes a definition that has not been started for one that has died, and
+/// deletes it, together with what the start in progress needs (handler contract, trap 9).
+pub(super) fn is_visible(starting: bool, has_run: bool, state: State) -> bool {
+    !starting && (has_run || !matches!(state, State::NoState | State::Shutoff))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::libvirt::paused;
+
+    const FRESH: Facts = Facts { domain: None, has_run: false, paused_by_user: false, vmi: Phase::Early };
+
+    #[test]
+    fn a_vmi_without_a_domain_is_started_once() {
+        for (vmi, has_run, step) in [
+            (Phase::Early, false, Step::Create),
+            (Phase::Early, true, Step::Lost),
+            (Phase::Running, false, Step::Lost),
+            (Phase::Running, true, Step::Lost),
+            (Phase::Final, false, Step::Nothing),
+            (Phase::Final, true, Step::Nothing),
+            (Phase::Deleting, false, Step::Nothing),
+            (Phase::Deleting, true, Step::Nothing),
+        ] {
+            assert_eq!(decide(Facts { vmi, has_run, ..FRESH }), step, "{vmi:?} has_run={has_run}");
+        }
+    }
+
+    #[test]
+    fn a_running_domain_is_changed_in_place() {
+        for state in [State::Running, State::Blocked, State::PmSuspended] {
+            for vmi in [Phase::Early, Phase::Running, Phase::Deleting] {
+                assert_eq!(decide(Facts { domain: Some((state, 1)), has_run: true, vmi, ..FRESH }), Step::Apply);
+            }
+        }
+    }
+
+    #[test]
+    fn a_paused_domain_is_resumed_unless_somebody_paused_it() {
+        for reason in [paused::UNKNOWN, paused::USER, paused::IO_ERROR, paused::STARTING_UP] {
+            let facts = Facts { domain: Some((State::Paused, reason)), has_run: true, vmi: Phase::Running, ..FRESH };
+            assert_eq!(decide(facts), Step::Resume, "{reason}");
+            assert_eq!(decide(Facts { paused_by_user: true, ..facts }), Step::Apply, "{reason}");
+        }
+    }
+
+    #[test]
+    fn a_domain_that_has_ended_is_never_started_again() {
+        for state in [State::Shutdown, State::Shutoff, State::Crashed, State::NoState] {
+            for reason in 0..9 {
+                for vmi in [Phase::Early, Phase::Running, Phase::Final, Phase::Deleting] {
+                    let facts = Facts { domain: Some((state, reason)), has_run: true, vmi, ..FRESH };
+                    assert_eq!(decide(facts), Step::Nothing, "{facts:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_definition_that_was_never_started_is_made_anew() {
+        for reason in [shutoff::UNKNOWN, shutoff::FAILED, shutoff::DAEMON] {
+            assert_eq!(decide(Facts { domain: Some((State::Shutoff, reason)), ..FRESH }), Step::Recreate);
+            assert_eq!(decide(Facts { domain: Some((State::Shutoff, reason)), vmi: Phase::Deleting, ..FRESH }), Step::Nothing);
+        }
+        for reason in [shutoff::SHUTDOWN, shutoff::DESTROYED, shutoff::CRASHED, shutoff::MIGRATED] {
+            assert_eq!(decide(Facts { domain: Some((State::Shutoff, reason)), ..FRESH }), Step::Nothing);
+        }
+    }
+
+    #[test]
+    fn a_domain_is_shown_once_its_start_has_returned() {
+        assert!(!is_visible(true, false, State::Shutoff));
+        assert!(!is_visible(true, false, State::Running));
+        assert!(!is_visible(false, false, State::Shutoff));
+        assert!(is_visible(false, false, State::Running));
+        assert!(is_visible(false, true, State::Running));
+        assert!(is_visible(false, true, State::Shutoff));
+    }
+
+    #[test]
+    fn the_phase_is_read_from_the_vmi() {
+        let mut vmi = Vmi::default();
+        assert_eq!(Phase::of(&vmi), Phase::Early);
+        vmi.status.phase = "Running".into();
+        assert_eq!(Phase::of(&vmi), Phase::Running);
+        vmi.metadata.deletion_timestamp = Some("2026-01-02T03:04:05Z".into());
+        assert_eq!(Phase::of(&vmi), Phase::Deleting);
+        vmi.status.phase = "Failed".into();
+        assert_eq!(Phase::of(&vmi), Phase::Final);
+    }
+}

@@ -1,0 +1,180 @@
+//! A plan for the disks, carried out. A disk that fails does not stop the others.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use super::rooms::Rooms;
+use super::{DiskFailure, LauncherError, lock};
+use crate::domain::disk::{Disk, DiskSource};
+use crate::domain::{Domain, Text};
+use crate::libvirt;
+use crate::plan::{Change, DiskPlan};
+
+/// A guest that has not let a disk go in this time is asked again.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Disks that the guest was asked to let go, by alias: since when, and whether it has refused.
+#[derive(Debug, Default)]
+pub(super) struct Unplugs(HashMap<Text, Unplug>);
+
+#[derive(Debug)]
+struct Unplug {
+    asked: Instant,
+    refused: bool,
+}
+
+impl Unplugs {
+    /// The guest has let the device go.
+    pub fn removed(&mut self, alias: &str) {
+        self.0.remove(alias);
+    }
+
+    /// The guest keeps the device: the next sync asks again.
+    pub fn refused(&mut self, alias: &str) {
+        if let Some(unplug) = self.0.get_mut(alias) {
+            tracing::warn!(alias, "the guest does not let the disk go; the next sync asks again");
+            unplug.refused = true;
+        }
+    }
+
+    /// Whether it was asked already; `Some(true)` if it is to be asked again.
+    fn again(&self, alias: &str, now: Instant) -> Option<bool> {
+        self.0.get(alias).map(|unplug| unplug.refused || now.duration_since(unplug.asked) >= PATIENCE)
+    }
+
+    fn asked(&mut self, alias: Text, now: Instant) {
+        self.0.insert(alias, Unplug { asked: now, refused: false });
+    }
+}
+
+/// Does what the plan says: detach, attach, update. Returns what failed.
+///
+/// # Errors
+/// When nothing could be tried.
+pub(super) fn apply(
+    domain: &libvirt::Domain,
+    rooms: &dyn Rooms,
+    plan: DiskPlan,
+    unplugs: &Mutex<Unplugs>,
+) -> Result<Vec<DiskFailure>, LauncherError> {
+    let mut failures = Vec::new();
+    for Change { disk, why } in &plan.detach {
+        tracing::info!(volume = %volume(disk), target = %disk.target.device, %why, "Detaching disk");
+        let detached = detach(domain, disk, unplugs);
+        failures.extend(detached.err().map(|error| failure(disk, "detach", error.to_string())));
+    }
+    for Change { disk, why } in plan.attach {
+        if !rooms.is_ready(&disk) {
+            tracing::info!(volume = %volume(&disk), "the disk cannot be opened yet; the next sync tries again");
+            continue;
+        }
+        tracing::info!(volume = %volume(&disk), target = %disk.target.device, %why, "Attaching disk");
+        let attached = settled(rooms, &disk).and_then(|disk| Ok(domain.attach_device(&disk.to_xml())?));
+        failures.extend(attached.err().map(|error| failure(&disk, "attach", crate::logging::chain(&error))));
+    }
+    for Change { disk, why } in &plan.update {
+        if has_source(&disk.source) && !rooms.is_ready(disk) {
+            tracing::info!(volume = %volume(disk), "the medium cannot be opened yet; the next sync tries again");
+            continue;
+        }
+        tracing::info!(volume = %volume(disk), target = %disk.target.device, %why, "Updating disk");
+        let updated = domain.update_device(&disk.to_xml());
+        failures.extend(updated.err().map(|error| failure(disk, "update", error.to_string())));
+    }
+    Ok(failures)
+}
+
+/// Asks the guest to let a disk go, unless it is just thinking about it.
+fn detach(domain: &libvirt::Domain, disk: &Disk, unplugs: &Mutex<Unplugs>) -> Result<(), libvirt::Error> {
+    let (alias, now) = (alias(disk), Instant::now());
+    let again = lock(unplugs).again(&alias, now);
+    let result = match again {
+        Some(false) => return Ok(()),
+        // The definition lost it with the first request, so that this one is for the guest alone.
+        Some(true) => domain.detach_device_live(&disk.to_xml()),
+        None => {
+            // Before the call: the guest's answer may come before the call returns.
+            lock(unplugs).asked(alias.clone(), now);
+            domain.detach_device(&disk.to_xml())
+        }
+    };
+    match result {
+        // Somebody was faster.
+        Err(error) if error.is_device_missing() => Ok(()),
+        Err(error) => {
+            if again.is_none() {
+                lock(unplugs).removed(&alias);
+            }
+            Err(error)
+        }
+        Ok(()) => {
+            if again.is_some() {
+                lock(unplugs).asked(alias, now);
+            }
+            Ok(())
+        }
+    }
+}
+
+/// The disk with the cache and I/O modes that its file allows.
+fn settled(rooms: &dyn Rooms, disk: &Disk) -> Result<Disk, LauncherError> {
+    let mut alone = Domain::default();
+    alone.devices.disks.push(disk.clone());
+    rooms.settle(&mut alone)?;
+    Ok(alone.devices.disks.pop().unwrap_or_else(|| disk.clone()))
+}
+
+fn failure(disk: &Disk, verb: &'static str, reason: String) -> DiskFailure {
+    DiskFailure { volume: volume(disk), target: disk.target.device.clone(), verb, reason }
+}
+
+/// The volume of a disk is its alias.
+fn volume(disk: &Disk) -> Text {
+    disk.alias.as_ref().map(|alias| alias.name.clone()).unwrap_or_default()
+}
+
+/// The alias as libvirt's events have it.
+fn alias(disk: &Disk) -> Text {
+    match &disk.alias {
+        Some(alias) if alias.user_defined => compact_str::format_compact!("{}{}", crate::domain::alias::USER_PREFIX, alias.name),
+        Some(alias) => alias.name.clone(),
+        None => Text::default(),
+    }
+}
+
+fn has_source(source: &DiskSource) -> bool {
+    !source.file.is_empty() || !source.dev.is_empty() || source.data_store.is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_is_asked_once_until_it_refuses_or_patience_ends() {
+        let mut unplugs = Unplugs::default();
+        let now = Instant::now();
+        assert_eq!(unplugs.again("ua-data", now), None);
+        unplugs.asked("ua-data".into(), now);
+        assert_eq!(unplugs.again("ua-data", now), Some(false));
+        assert_eq!(unplugs.again("ua-data", now + PATIENCE), Some(true));
+        unplugs.refused("ua-data");
+        assert_eq!(unplugs.again("ua-data", now), Some(true));
+        unplugs.asked("ua-data".into(), now);
+        assert_eq!(unplugs.again("ua-data", now), Some(false));
+        unplugs.removed("ua-data");
+        assert_eq!(unplugs.again("ua-data", now), None);
+        unplugs.refused("ua-other");
+        assert_eq!(unplugs.again("ua-other", now), None);
+    }
+
+    #[test]
+    fn a_failure_names_the_disk() {
+        let mut disk = Disk { alias: Some(crate::domain::alias::Alias::user("data")), ..Disk::default() };
+        disk.target.device = "sda".into();
+        assert_eq!(alias(&disk), "ua-data");
+        let text = failure(&disk, "attach", "LibvirtError(Code=1, Domain=10, Message='no')".into()).to_string();
+        assert_eq!(text, "disk \"data\" (sda): attach: LibvirtError(Code=1, Domain=10, Message='no')");
+    }
+}

@@ -1,0 +1,133 @@
+//! Why the launcher could not do what it was asked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::convert::ConvertError;
+use crate::domain::Text;
+use crate::domain::xml::ReadError;
+use crate::hooks::HookError;
+use crate::libvirt;
+use crate::pod::PodError;
+
+/// An error of the domain manager. Texts that other components know are kept to the letter.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LauncherError {
+    /// The request carries no VMI that can be decoded.
+    #[error("No valid vmi object present in command server request")]
+    InvalidVmi,
+    /// The VMI is not the one that this launcher was started for.
+    #[error("this launcher owns the VMI {ours}; the request is about {theirs}")]
+    ForeignVmi {
+        /// `<namespace>_<name>` from the flags.
+        ours: Text,
+        /// The same, from the request.
+        theirs: Text,
+    },
+    /// The pod is not as the VMI needs it.
+    #[error(transparent)]
+    Pod(#[from] PodError),
+    /// The VMI cannot be converted.
+    #[error(transparent)]
+    Convert(#[from] ConvertError),
+    /// A sidecar failed.
+    #[error(transparent)]
+    Hook(#[from] HookError),
+    /// The cloud-init data that came back from a sidecar cannot be used.
+    #[error("the cloud-init data cannot be used")]
+    CloudInit(#[source] serde_json::Error),
+    /// libvirt refused, in its own words and the reference's format.
+    #[error(transparent)]
+    Libvirt(#[from] libvirt::Error),
+    /// libvirt refused a definition that sidecars had changed.
+    #[error("{refusal}; the domain was changed by the hook sidecars {}", sidecars.join(", "))]
+    Define {
+        /// Those that changed it.
+        sidecars: Vec<String>,
+        /// libvirt's error. It begins the text, as in the reference, and so is no source.
+        refusal: libvirt::Error,
+    },
+    /// libvirt's own XML cannot be read.
+    #[error("libvirt's XML of the domain cannot be read")]
+    Xml(#[source] ReadError),
+    /// A domain document lacks what the launcher has to edit.
+    #[error("the domain XML has no <devices> element that hotplug ports could be added to")]
+    NoDevices,
+    /// An annotation holds no number.
+    #[error("metadata.annotations[{name}]: {value:?} is not a number")]
+    Annotation {
+        /// Its name.
+        name: &'static str,
+        /// Its value.
+        value: Text,
+    },
+    /// The VMI runs, as its status says, but libvirt does not know the domain.
+    #[error("the domain of the VMI has run and is gone; a launcher runs one virtual machine once")]
+    Lost,
+    /// There is no domain to pause or unpause.
+    #[error("Domain not found.")]
+    NoDomain,
+    /// The guest cannot be asked to reboot.
+    #[error("VMI neither have the agent connected nor the ACPI feature enabled")]
+    NoWayToReboot,
+    /// Some disks could not be changed; the others were.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Disks(Vec<DiskFailure>),
+    /// A plugin failed.
+    #[cfg(feature = "plugins")]
+    #[error(transparent)]
+    Plugin(#[from] crate::hooks::plugins::PluginError),
+    /// The request brings plugins, and this launcher was built without them.
+    #[cfg(not(feature = "plugins"))]
+    #[error("this launcher was built without plugins, and the request brings some")]
+    NoPlugins,
+    /// Another change is in progress for too long.
+    #[error("{what}: another change of the domain is still in progress; nothing was done")]
+    Busy {
+        /// What was asked for.
+        what: &'static str,
+    },
+    /// It goes on, but the caller's patience ends.
+    #[error("{what} is still in progress after {} s; it goes on", after.as_secs())]
+    Slow {
+        /// What goes on.
+        what: &'static str,
+        /// How long so far.
+        after: Duration,
+    },
+    /// A worker ended without an answer.
+    #[error("{what}: its worker ended without an answer")]
+    Worker {
+        /// What it was to do.
+        what: &'static str,
+    },
+    /// The result of a sync that several requests had joined.
+    #[error(transparent)]
+    Joined(Arc<LauncherError>),
+}
+
+/// What is wrong with the VMI.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidVmi {
+    /// It is no JSON, or has values of the wrong kind.
+    #[error("{0}")]
+    Json(serde_json::Error),
+    /// A part of its identity is missing.
+    #[error("metadata.{0} is empty")]
+    NoIdentity(&'static str),
+}
+
+/// A disk that could not be changed.
+#[derive(Debug, thiserror::Error)]
+#[error("disk \"{volume}\" ({target}): {verb}: {reason}")]
+pub struct DiskFailure {
+    /// Volume.
+    pub volume: Text,
+    /// Target, such as `sda`.
+    pub target: Text,
+    /// `attach`, `detach` or `update`.
+    pub verb: &'static str,
+    /// libvirt's reason, or ours.
+    pub reason: String,
+}

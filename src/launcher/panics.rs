@@ -1,0 +1,94 @@
+//! What QEMU's log says about a guest's panic.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+
+use crate::domain::document::GuestPanicInfo;
+
+/// How much of the log's end is looked at; a panic is one of its last lines.
+const END: u64 = 64 << 10;
+
+/// The last panic in the log at `path`.
+pub(super) fn last_of(path: &Path) -> Option<GuestPanicInfo> {
+    let read = || -> std::io::Result<Vec<u8>> {
+        let mut file = File::open(path)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(END)))?;
+        let mut bytes = Vec::new();
+        file.take(END).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    match read() {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).lines().rev().find_map(parse),
+        Err(error) => {
+            tracing::warn!(path = %path.display(), reason = %error, "Failed to read panic info from log");
+            None
+        }
+    }
+}
+
+/// A line such as `2024-09-30 16:30:49.506+0000: panic hyper-v: arg1='0x5a', arg2='0x1', …`.
+fn parse(line: &str) -> Option<GuestPanicInfo> {
+    let (_, rest) = line.split_once("panic ")?;
+    let (kind, rest) = rest.trim_start().split_once(':')?;
+    if kind.is_empty() || kind.contains(char::is_whitespace) {
+        return None;
+    }
+    let mut info = GuestPanicInfo { kind: kind.into(), ..GuestPanicInfo::default() };
+    for (index, value) in info.args.iter_mut().enumerate() {
+        let name = format!("arg{}=", index + 1);
+        let Some((_, text)) = rest.split_once(name.as_str()) else { continue };
+        let digits = text.trim_start_matches(['\'', '"']).trim_start_matches("0x");
+        let end = digits.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(digits.len());
+        *value = u64::from_str_radix(&digits[..end], 16).unwrap_or(0);
+    }
+    Some(info)
+}
+
+/// The event's text, and what the document then says.
+pub(super) fn told(info: Option<GuestPanicInfo>) -> (String, GuestPanicInfo) {
+    match info {
+        None => ("GuestPanicked (details unavailable)".to_owned(), GuestPanicInfo { kind: "unknown".into(), ..GuestPanicInfo::default() }),
+        Some(info) if info.kind == "hyper-v" => {
+            let [a, b, c, d, e] = info.args;
+            (format!("GuestPanicked: '{a:#x}', '{b:#x}', '{c:#x}', '{d:#x}', '{e:#x}'"), info)
+        }
+        Some(info) => (format!("GuestPanicked: type={}", info.kind), info),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_last_panic_in_the_log_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("ns1_vm1.log");
+        let mut text = "x".repeat(200 << 10);
+        text += "\n2026-01-01 10:00:00.000+0000: panic hyper-v: arg1='0x1', arg2='0x2'\n";
+        text += "2026-01-01 10:00:01.000+0000: panic hyper-v: arg1='0x5a', arg2='0x1', arg3='0xfffff803', arg4='0x0', arg5='0x0'\nbye\n";
+        std::fs::write(&log, text).unwrap();
+        let info = last_of(&log).unwrap();
+        assert_eq!((info.kind.as_str(), info.args), ("hyper-v", [0x5a, 1, 0xffff_f803, 0, 0]));
+        assert_eq!(told(Some(info)).0, "GuestPanicked: '0x5a', '0x1', '0xfffff803', '0x0', '0x0'");
+    }
+
+    #[test]
+    fn other_kinds_have_a_name_only() {
+        let info = parse("2026-01-01 10:00:00.000+0000: panic s390: core='0' psw-mask='0x0'").unwrap();
+        assert_eq!(told(Some(info)).0, "GuestPanicked: type=s390");
+    }
+
+    #[test]
+    fn a_log_that_says_nothing_gives_unknown() {
+        assert_eq!(last_of(Path::new("/nonexistent")), None);
+        for line in ["", "panic", "panic :", "Kernel panic - not syncing: no", "panic hyper-v"] {
+            assert_eq!(parse(line), None, "{line}");
+        }
+        let (text, info) = told(None);
+        assert_eq!((text.as_str(), info.kind.as_str()), ("GuestPanicked (details unavailable)", "unknown"));
+    }
+}

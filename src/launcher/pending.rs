@@ -1,0 +1,213 @@
+//! Events of libvirt's that virt-handler has not been told of yet. However many come, they need no more room: what
+//! counts is that something changed, and the few things that the domain's state does not show afterwards.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use tokio::sync::Notify;
+
+use super::lock;
+use crate::domain::Text;
+use crate::libvirt::{Event, IoAction, LifecycleEvent};
+
+/// `virDomainEventStartedDetailType`: the domain came by migration.
+const STARTED_MIGRATED: i32 = 1;
+/// `virDomainEventCrashedDetailType`: the guest has loaded a crash kernel, and goes on.
+const CRASHED_CRASHLOADED: i32 = 1;
+
+/// What has happened since the last look.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Pending {
+    /// The domain is new.
+    pub added: bool,
+    /// The guest has panicked.
+    pub panic: Option<Panic>,
+    /// Disks whose errors have paused the domain.
+    pub io_errors: BTreeMap<Text, IoError>,
+    /// The present state is to be told, whatever it is.
+    changed: bool,
+}
+
+/// What a guest does after a panic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Panic {
+    /// It is over.
+    Final,
+    /// It saves a dump and reboots, and may panic again.
+    CrashKernel,
+}
+
+/// Why a disk failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum IoError {
+    /// No space is left where its image is.
+    NoSpace,
+    /// Anything else.
+    Other,
+}
+
+impl Pending {
+    fn note(&mut self, event: &Event) {
+        self.changed = true;
+        match event {
+            Event::Lifecycle { event: LifecycleEvent::Started, detail: STARTED_MIGRATED, .. } => self.added = true,
+            Event::Lifecycle { event: LifecycleEvent::Crashed, detail, .. } => {
+                let panic = if *detail == CRASHED_CRASHLOADED { Panic::CrashKernel } else { Panic::Final };
+                self.panic = Some(panic);
+            }
+            Event::IoError { alias, path, action: IoAction::Pause, reason, .. } => {
+                let name = alias.strip_prefix(crate::domain::alias::USER_PREFIX).unwrap_or(alias);
+                let disk = if name.is_empty() { path } else { name };
+                let error = if reason == "enospc" { IoError::NoSpace } else { IoError::Other };
+                self.io_errors.insert(disk.into(), error);
+            }
+            _ => {}
+        }
+    }
+
+    fn merge(&mut self, earlier: Self) {
+        self.changed |= earlier.changed;
+        self.added |= earlier.added;
+        self.panic = self.panic.or(earlier.panic);
+        for (disk, error) in earlier.io_errors {
+            self.io_errors.entry(disk).or_insert(error);
+        }
+    }
+}
+
+/// Events that nobody needs to know of: the guest's clock ticks on its own, and block jobs are followed by whoever
+/// starts them.
+fn is_news(event: &Event) -> bool {
+    !matches!(event, Event::RtcChange { .. } | Event::BlockJob { .. } | Event::Closed { .. })
+}
+
+/// Where libvirt's thread leaves events, and the reporting task takes them.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    pending: Mutex<Pending>,
+    arrived: Notify,
+}
+
+impl Inbox {
+    /// Takes an event; returns at once.
+    pub fn note(&self, event: &Event) {
+        if is_news(event) {
+            lock(&self.pending).note(event);
+            self.arrived.notify_one();
+        }
+    }
+
+    /// The present state is to be told.
+    pub fn refresh(&self) {
+        lock(&self.pending).changed = true;
+        self.arrived.notify_one();
+    }
+
+    /// The domain is there, as a new one.
+    pub fn added(&self) {
+        lock(&self.pending).added = true;
+        self.refresh();
+    }
+
+    /// What was taken could not be told.
+    pub fn put_back(&self, earlier: Pending) {
+        lock(&self.pending).merge(earlier);
+        self.arrived.notify_one();
+    }
+
+    /// Waits until there is something.
+    pub async fn arrived(&self) {
+        loop {
+            let arrived = self.arrived.notified();
+            if lock(&self.pending).changed {
+                return;
+            }
+            arrived.await;
+        }
+    }
+
+    /// All there is.
+    pub fn take(&self) -> Pending {
+        std::mem::take(&mut *lock(&self.pending))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn domain() -> String {
+        "ns1_vm1".into()
+    }
+
+    fn lifecycle(event: LifecycleEvent, detail: i32) -> Event {
+        Event::Lifecycle { domain: domain(), event, detail }
+    }
+
+    fn io_error(alias: &str, action: IoAction, reason: &str) -> Event {
+        Event::IoError { domain: domain(), path: "/img".into(), alias: alias.into(), action, reason: reason.into() }
+    }
+
+    fn after(events: &[Event]) -> Pending {
+        let inbox = Inbox::default();
+        events.iter().for_each(|event| inbox.note(event));
+        inbox.take()
+    }
+
+    #[test]
+    fn a_thousand_events_are_one_change() {
+        let events = vec![lifecycle(LifecycleEvent::Resumed, 0); 1000];
+        assert_eq!(after(&events), Pending { changed: true, ..Pending::default() });
+    }
+
+    #[test]
+    fn a_domain_that_comes_by_migration_is_added() {
+        assert!(after(&[lifecycle(LifecycleEvent::Started, 1)]).added);
+        assert!(!after(&[lifecycle(LifecycleEvent::Started, 0)]).added);
+        // A definition that is not started yet is nothing to show.
+        assert!(!after(&[lifecycle(LifecycleEvent::Defined, 0)]).added);
+    }
+
+    #[test]
+    fn panics_are_told_apart() {
+        assert_eq!(after(&[lifecycle(LifecycleEvent::Crashed, 0)]).panic, Some(Panic::Final));
+        assert_eq!(after(&[lifecycle(LifecycleEvent::Crashed, 1)]).panic, Some(Panic::CrashKernel));
+    }
+
+    #[test]
+    fn only_errors_that_pause_the_domain_count_once_for_each_disk() {
+        let pending = after(&[
+            io_error("ua-a", IoAction::Pause, ""),
+            io_error("ua-a", IoAction::Pause, "enospc"),
+            io_error("virtio-disk1", IoAction::Pause, ""),
+            io_error("", IoAction::Pause, ""),
+            io_error("ua-b", IoAction::Report, "enospc"),
+        ]);
+        let expected = [("/img", IoError::Other), ("a", IoError::NoSpace), ("virtio-disk1", IoError::Other)];
+        assert_eq!(pending.io_errors, expected.map(|(disk, error)| (disk.into(), error)).into());
+    }
+
+    #[test]
+    fn what_is_no_news_wakes_nobody() {
+        let events = [
+            Event::RtcChange { domain: domain(), offset: 1 },
+            Event::BlockJob { domain: domain(), disk: "vda".into(), kind: 1, status: 1 },
+            Event::Closed { reason: 0 },
+        ];
+        assert_eq!(after(&events), Pending::default());
+    }
+
+    #[test]
+    fn what_could_not_be_told_is_kept() {
+        let inbox = Inbox::default();
+        inbox.note(&lifecycle(LifecycleEvent::Crashed, 0));
+        inbox.note(&io_error("ua-a", IoAction::Pause, ""));
+        inbox.added();
+        let earlier = inbox.take();
+        inbox.note(&io_error("ua-a", IoAction::Pause, "enospc"));
+        inbox.put_back(earlier);
+        let all = inbox.take();
+        assert!(all.added && all.changed);
+        assert_eq!((all.panic, all.io_errors["a"]), (Some(Panic::Final), IoError::NoSpace));
+    }
+}

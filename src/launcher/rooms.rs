@@ -1,0 +1,58 @@
+//! What the domain manager needs of the rooms below it: the pod and the conversion. A trait, so that its tests need
+//! neither files nor images.
+
+use serde_json::Value;
+
+use super::LauncherError;
+use crate::convert::{self, Context};
+use crate::domain::Domain;
+use crate::domain::disk::Disk;
+use crate::pod;
+use crate::proto::cmd::v1::VirtualMachineOptions;
+use crate::vmi::Vmi;
+
+/// Looking at the pod, converting, preparing. All calls block.
+pub(super) trait Rooms: Send + Sync + 'static {
+    /// The domain that the VMI wants, and the context that it was converted in.
+    fn wanted(&self, vmi: &Vmi, options: &VirtualMachineOptions) -> Result<(Domain, Context), LauncherError>;
+
+    /// The VMI's cloud-init data, in the Go-named JSON that sidecars know.
+    fn cloud_init(&self, vmi: &Vmi) -> Result<Option<Value>, LauncherError>;
+
+    /// Makes the files that the domain opens.
+    fn prepare(&self, vmi: &Vmi, context: &Context, cloud_init: Option<Value>) -> Result<(), LauncherError>;
+
+    /// Settles cache and I/O modes of the domain's disks, by how their files can be opened.
+    fn settle(&self, domain: &mut Domain) -> Result<(), LauncherError>;
+
+    /// Whether the disk's source is there and can be opened.
+    fn is_ready(&self, disk: &Disk) -> bool;
+}
+
+/// The rooms of a real pod.
+pub(super) struct Pod(pub pod::Config);
+
+impl Rooms for Pod {
+    fn wanted(&self, vmi: &Vmi, options: &VirtualMachineOptions) -> Result<(Domain, Context), LauncherError> {
+        let context = pod::look(&self.0, vmi, options)?;
+        Ok((convert::domain(vmi, &context)?, context))
+    }
+
+    fn cloud_init(&self, vmi: &Vmi) -> Result<Option<Value>, LauncherError> {
+        pod::cloud_init(&self.0, vmi)?.map(serde_json::to_value).transpose().map_err(LauncherError::CloudInit)
+    }
+
+    fn prepare(&self, vmi: &Vmi, context: &Context, cloud_init: Option<Value>) -> Result<(), LauncherError> {
+        let cloud_init = cloud_init.map(serde_json::from_value).transpose().map_err(LauncherError::CloudInit)?;
+        Ok(pod::prepare(&self.0, vmi, context, cloud_init.as_ref())?)
+    }
+
+    fn settle(&self, domain: &mut Domain) -> Result<(), LauncherError> {
+        let modes = pod::disk_modes(&self.0, domain);
+        Ok(convert::disk_modes::settle(domain, &modes)?)
+    }
+
+    fn is_ready(&self, disk: &Disk) -> bool {
+        pod::disk_ready(&self.0, disk)
+    }
+}

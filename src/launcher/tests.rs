@@ -1,0 +1,509 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+//! The domain manager on libvirt's test driver, with a pod and a virt-handler of the test's own.
+
+use std::sync::atomic::AtomicUsize;
+
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::*;
+use crate::convert::{Context, ConvertError};
+use crate::domain::Domain;
+use crate::domain::disk::Disk;
+use crate::libvirt::{Registration, State, paused, start_event_loop};
+use crate::notify::tests::Handler;
+use crate::vmi::Vmi;
+
+/// Long enough for anything that happens at all.
+const SOON: Duration = Duration::from_secs(30);
+
+/// A pod in which everything is there, and what becomes of a VMI is the test's choice.
+#[derive(Default)]
+struct Stage {
+    /// Given to libvirt in place of the right element.
+    os: Mutex<Option<&'static str>>,
+    refuses: Mutex<Option<&'static str>>,
+    looks: AtomicUsize,
+    prepared: AtomicUsize,
+}
+
+impl rooms::Rooms for Stage {
+    fn wanted(&self, vmi: &Vmi, _: &VirtualMachineOptions) -> Result<(Domain, Context), LauncherError> {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        if let Some(reason) = *lock(&self.refuses) {
+            return Err(ConvertError::new("spec.domain", reason).into());
+        }
+        let os = lock(&self.os).unwrap_or("<os><type>hvm</type></os>");
+        let name = vmi.domain_name();
+        let xml =
+            format!("<domain type='test'><name>{name}</name><memory unit='KiB'>8192</memory>{os}<features><acpi/></features></domain>");
+        Ok((Domain::from_xml(&xml).unwrap(), Context::default()))
+    }
+    fn cloud_init(&self, _: &Vmi) -> Result<Option<Value>, LauncherError> {
+        Ok(None)
+    }
+    fn prepare(&self, _: &Vmi, _: &Context, _: Option<Value>) -> Result<(), LauncherError> {
+        self.prepared.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+    fn settle(&self, _: &mut Domain) -> Result<(), LauncherError> {
+        Ok(())
+    }
+    fn is_ready(&self, _: &Disk) -> bool {
+        true
+    }
+}
+
+/// A launcher, all that it talks to, and what the test needs to look behind it.
+struct Scene {
+    launcher: Arc<Launcher>,
+    stage: Arc<Stage>,
+    connection: Connection,
+    handler: Handler,
+    _events: Registration,
+    _dir: tempfile::TempDir,
+}
+
+impl Scene {
+    fn begin() -> Self {
+        Self::with(|_| {})
+    }
+
+    /// `before` sees the connection before the launcher does.
+    fn with(before: impl FnOnce(&Connection)) -> Self {
+        start_event_loop().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("node.xml"), "<node/>").unwrap();
+        let connection = Connection::open(&format!("test://{}/node.xml", dir.path().display())).unwrap();
+        before(&connection);
+        let socket = dir.path().join(crate::notify::SOCKET);
+        let handler = Handler::polite(&socket);
+        let (notifier, task) = Notifier::new(socket);
+        tokio::spawn(task);
+        let config =
+            LauncherConfig { pod: pod::Config::default(), name: "vm1".into(), namespace: "ns1".into(), uid: "u-1".into(), qemu_log: None };
+        let stage = Arc::new(Stage::default());
+        let launcher = Launcher::with_rooms(config, connection.clone(), Sidecars::none(), notifier, stage.clone());
+        let sink = launcher.clone();
+        let events = connection.events(move |event| sink.handle_event(&event)).unwrap();
+        Self { launcher, stage, connection, handler, _events: events, _dir: dir }
+    }
+
+    async fn sync(&self, vmi: &Value) -> Result<(), LauncherError> {
+        self.launcher.sync(Bytes::from(vmi.to_string()), VirtualMachineOptions::default()).await
+    }
+
+    async fn act(&self, action: Action) -> Result<(), LauncherError> {
+        self.launcher.act(action, Bytes::from(vmi().to_string())).await
+    }
+
+    fn domain(&self) -> Option<crate::libvirt::Domain> {
+        self.connection.lookup("ns1_vm1").unwrap()
+    }
+
+    fn state(&self) -> State {
+        self.domain().unwrap().state().unwrap().0
+    }
+
+    /// The document as virt-handler gets it.
+    async fn document(&self) -> Value {
+        let document = self.launcher.domain().await.unwrap().expect("there is no domain");
+        serde_json::from_str(&document.to_json().unwrap()).unwrap()
+    }
+
+    /// Reads what virt-handler is told until it is this.
+    async fn told(&mut self, what: &str) {
+        while self.handler.next().await != what {}
+    }
+}
+
+/// Of an architecture without PCI ports, which the test driver does not know.
+fn vmi() -> Value {
+    json!({"metadata": {"name": "vm1", "namespace": "ns1", "uid": "u-1"},
+        "spec": {"architecture": "s390x", "terminationGracePeriodSeconds": 7}, "status": {"phase": "Scheduled"}})
+}
+
+fn with_phase(phase: &str) -> Value {
+    let mut vmi = vmi();
+    vmi["status"]["phase"] = json!(phase);
+    vmi
+}
+
+fn play<F: Future<Output = ()>>(test: impl FnOnce() -> F) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { timeout(SOON, test()).await.expect("it takes too long") });
+    runtime.shutdown_background();
+}
+
+#[test]
+fn a_sync_starts_the_domain_and_shows_it() {
+    play(|| async {
+        let mut scene = Scene::begin();
+        assert!(scene.launcher.domain().await.unwrap().is_none());
+        scene.sync(&vmi()).await.unwrap();
+        assert_eq!(scene.handler.next().await, "ADDED Running");
+        let document = scene.document().await;
+        assert_eq!(document["Status"]["Status"], "Running");
+        assert_eq!(document["ObjectMeta"], json!({"name": "vm1", "namespace": "ns1", "uid": "u-1"}));
+        let metadata = &document["Spec"]["Metadata"]["KubeVirt"];
+        assert_eq!((&metadata["UID"], &metadata["GracePeriod"]["DeletionGracePeriodSeconds"]), (&json!("u-1"), &json!(7)));
+        let written = Domain::from_xml(&scene.domain().unwrap().xml(crate::libvirt::XmlKind::Live).unwrap()).unwrap();
+        assert_eq!(written.metadata.kube_virt.uid, "u-1", "a launcher that comes later must know whose domain it is");
+    });
+}
+
+#[test]
+fn equal_syncs_change_nothing() {
+    play(|| async {
+        let scene = Scene::begin();
+        for _ in 0..10 {
+            scene.sync(&vmi()).await.unwrap();
+        }
+        assert_eq!(scene.stage.prepared.load(Ordering::Relaxed), 1);
+        assert_eq!(scene.state(), State::Running);
+    });
+}
+
+#[test]
+fn syncs_at_the_same_time_share_one_start() {
+    play(|| async {
+        let scene = Arc::new(Scene::begin());
+        let syncs: Vec<_> = (0..20)
+            .map(|_| {
+                let scene = scene.clone();
+                tokio::spawn(async move { scene.sync(&vmi()).await })
+            })
+            .collect();
+        for sync in syncs {
+            sync.await.unwrap().unwrap();
+        }
+        assert_eq!(scene.stage.prepared.load(Ordering::Relaxed), 1);
+        assert!(scene.stage.looks.load(Ordering::Relaxed) <= 3, "those that waited did not join");
+    });
+}
+
+#[test]
+fn a_domain_that_is_being_started_is_not_shown() {
+    play(|| async {
+        let mut scene = Scene::begin();
+        scene.sync(&vmi()).await.unwrap();
+        assert_eq!(scene.handler.next().await, "ADDED Running");
+        scene.launcher.starting.send_replace(true);
+        assert!(scene.launcher.domain().await.unwrap().is_none());
+        scene.domain().unwrap().suspend().unwrap();
+        scene.launcher.starting.send_replace(false);
+        assert!(scene.launcher.domain().await.unwrap().is_some());
+        scene.told("MODIFIED Paused").await;
+    });
+}
+
+#[test]
+fn a_failed_definition_leaves_nothing_and_the_next_sync_works() {
+    play(|| async {
+        let mut scene = Scene::begin();
+        *lock(&scene.stage.os) = Some("<os><type>nonsense</type></os>");
+        let error = scene.sync(&vmi()).await.unwrap_err().to_string();
+        assert!(error.starts_with("LibvirtError(Code=") && error.contains("nonsense"), "{error}");
+        assert!(scene.domain().is_none());
+        assert!(scene.launcher.domain().await.unwrap().is_none());
+        *lock(&scene.stage.os) = None;
+        *lock(&scene.stage.refuses) = Some("is not to my taste");
+        assert_eq!(scene.sync(&vmi()).await.unwrap_err().to_string(), "spec.domain: is not to my taste");
+        *lock(&scene.stage.refuses) = None;
+        scene.sync(&vmi()).await.unwrap();
+        assert_eq!(scene.handler.next().await, "ADDED Running");
+    });
+}
+
+#[test]
+fn a_domain_that_runs_already_is_taken_over() {
+    play(|| async {
+        let mut scene = Scene::with(|connection| {
+            let metadata = "<metadata><kubevirt xmlns='http://kubevirt.io'><uid>u-1</uid><graceperiod><deletionGracePeriodSeconds>9</deletionGracePeriodSeconds></graceperiod></kubevirt></metadata>";
+            let xml = format!("<domain type='test'><name>ns1_vm1</name>{metadata}<memory>8192</memory><os><type>hvm</type></os></domain>");
+            let domain = connection.define(&xml).unwrap();
+            domain.start(false).unwrap();
+            domain.suspend().unwrap();
+        });
+        assert_eq!(scene.handler.next().await, "ADDED Paused");
+        let grace = scene.document().await["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"].clone();
+        assert_eq!(grace["DeletionGracePeriodSeconds"], 9);
+        scene.sync(&with_phase("Running")).await.unwrap();
+        assert_eq!(scene.state(), State::Paused, "whoever paused it has not resumed it");
+        assert_eq!(scene.stage.prepared.load(Ordering::Relaxed), 0);
+    });
+}
+
+#[test]
+fn a_domain_that_somebody_paused_stays_paused() {
+    play(|| async {
+        let mut scene = Scene::begin();
+        scene.sync(&vmi()).await.unwrap();
+        for _ in 0..2 {
+            scene.act(Action::Pause).await.unwrap();
+        }
+        scene.sync(&with_phase("Running")).await.unwrap();
+        assert_eq!(scene.domain().unwrap().state().unwrap(), (State::Paused, paused::USER));
+        scene.told("MODIFIED Paused").await;
+        for _ in 0..2 {
+            scene.act(Action::Unpause).await.unwrap();
+        }
+        assert_eq!(scene.state(), State::Running);
+        scene.told("MODIFIED Running").await;
+        // Paused by nobody that we know.
+        scene.domain().unwrap().suspend().unwrap();
+        scene.sync(&with_phase("Running")).await.unwrap();
+        assert_eq!(scene.state(), State::Running);
+    });
+}
+
+#[test]
+fn a_domain_that_ends_is_reported_to_the_end() {
+    play(|| async {
+        let mut scene = Scene::begin();
+        let mut presence = scene.launcher.presence();
+        scene.sync(&vmi()).await.unwrap();
+        presence.wait_for(|presence| *presence == Presence::There).await.unwrap();
+        for _ in 0..2 {
+            scene.act(Action::Kill).await.unwrap();
+        }
+        scene.told("MODIFIED Shutoff").await;
+        assert_eq!(scene.document().await["Status"]["Reason"], "Destroyed");
+        scene.sync(&vmi()).await.unwrap();
+        assert_eq!(scene.state(), State::Shutoff, "a domain that has ended is never started again");
+        // This driver does not know the flags of our delete.
+        scene.domain().unwrap().undefine(crate::libvirt::Undefine::Plain).unwrap();
+        scene.told("MODIFIED NoState gone").await;
+        presence.wait_for(|presence| *presence == Presence::Gone).await.unwrap();
+        assert!(scene.launcher.domain().await.unwrap().is_none());
+        assert!(matches!(scene.sync(&vmi()).await.unwrap_err(), LauncherError::Joined(error) if matches!(*error, LauncherError::Lost)));
+        for action in [Action::Kill, Action::Shutdown, Action::Delete] {
+            scene.act(action).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_shutdown_starts_the_clock_of_the_grace_period_even_if_it_fails() {
+    play(|| async {
+        let mut scene = Scene::begin();
+        scene.sync(&vmi()).await.unwrap();
+        assert_eq!(scene.handler.next().await, "ADDED Running");
+        // This driver knows no power button.
+        let error = scene.act(Action::Shutdown).await.unwrap_err().to_string();
+        assert!(error.starts_with("LibvirtError(Code="), "{error}");
+        assert_eq!(scene.handler.next().await, "MODIFIED Running");
+        let started = async || scene.document().await["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"]["DeletionTimestamp"].clone();
+        let first = started().await;
+        assert!(first.is_string(), "virt-handler never kills a domain whose clock does not run");
+        scene.act(Action::Shutdown).await.unwrap_err();
+        assert_eq!(started().await, first);
+    });
+}
+
+#[test]
+fn a_pod_that_must_end_says_so_in_the_metadata() {
+    play(|| async {
+        let mut scene = Scene::begin();
+        scene.sync(&vmi()).await.unwrap();
+        assert_eq!(scene.handler.next().await, "ADDED Running");
+        scene.launcher.mark_for_graceful_shutdown();
+        assert_eq!(scene.handler.next().await, "MODIFIED Running");
+        assert_eq!(scene.document().await["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"]["MarkedForGracefulShutdown"], true);
+    });
+}
+
+#[test]
+fn the_grace_period_follows_the_vmi() {
+    play(|| async {
+        let scene = Scene::begin();
+        scene.sync(&vmi()).await.unwrap();
+        let mut vmi = with_phase("Running");
+        vmi["spec"]["terminationGracePeriodSeconds"] = json!(0);
+        scene.sync(&vmi).await.unwrap();
+        let grace = scene.document().await["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"].clone();
+        assert_eq!(grace["DeletionGracePeriodSeconds"], 0);
+    });
+}
+
+#[test]
+fn calls_without_a_domain_answer_as_the_reference() {
+    play(|| async {
+        let scene = Scene::begin();
+        for (action, text) in [
+            (Action::Pause, "Domain not found."),
+            (Action::Unpause, "Domain not found."),
+            (Action::Reset, "LibvirtError(Code=42, Domain=10, Message='Domain not found: no domain with matching name 'ns1_vm1'')"),
+            (Action::SoftReboot, "LibvirtError(Code=42, Domain=10, Message='Domain not found: no domain with matching name 'ns1_vm1'')"),
+        ] {
+            assert_eq!(scene.act(action).await.unwrap_err().to_string(), text);
+        }
+        for action in [Action::Shutdown, Action::Kill, Action::Delete] {
+            scene.act(action).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_guest_without_agent_and_acpi_cannot_be_asked_to_reboot() {
+    play(|| async {
+        let scene = Scene::begin();
+        scene.sync(&vmi()).await.unwrap();
+        let mut vmi = vmi();
+        vmi["spec"]["domain"] = json!({"features": {"acpi": {"enabled": false}}});
+        let error = scene.launcher.act(Action::SoftReboot, Bytes::from(vmi.to_string())).await.unwrap_err();
+        assert_eq!(error.to_string(), "VMI neither have the agent connected nor the ACPI feature enabled");
+    });
+}
+
+#[test]
+fn vmis_that_are_not_started() {
+    play(|| async {
+        let scene = Scene::begin();
+        let mut deleting = vmi();
+        deleting["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
+        for vmi in [deleting, with_phase("Succeeded"), with_phase("Failed")] {
+            scene.sync(&vmi).await.unwrap();
+            assert!(scene.domain().is_none());
+        }
+        let error = scene.sync(&with_phase("Running")).await.unwrap_err().to_string();
+        assert_eq!(error, "the domain of the VMI has run and is gone; a launcher runs one virtual machine once");
+    });
+}
+
+#[test]
+fn requests_that_are_no_vmi_of_ours() {
+    play(|| async {
+        let scene = Scene::begin();
+        for bad in ["", "{", "[]", "null", "{}", "{\"metadata\": 1}", "{\"metadata\": {\"name\": \"vm1\"}}"] {
+            let error = scene.launcher.sync(Bytes::from(bad), VirtualMachineOptions::default()).await.unwrap_err();
+            assert_eq!(error.to_string(), "No valid vmi object present in command server request", "{bad}");
+        }
+        let mut other = vmi();
+        other["metadata"]["name"] = json!("vm2");
+        let error = scene.sync(&other).await.unwrap_err().to_string();
+        assert_eq!(error, "this launcher owns the VMI ns1_vm1; the request is about ns1_vm2");
+        let options = VirtualMachineOptions { plugins_json: Bytes::from_static(b"{"), ..VirtualMachineOptions::default() };
+        let error = scene.launcher.sync(Bytes::from(vmi().to_string()), options).await.unwrap_err().to_string();
+        assert_eq!(error, "the list of plugins cannot be read");
+        assert!(scene.domain().is_none());
+    });
+}
+
+#[test]
+fn a_disk_that_fails_is_named_in_an_event() {
+    play(|| async {
+        let mut scene = Scene::begin();
+        scene.sync(&vmi()).await.unwrap();
+        assert_eq!(scene.handler.next().await, "ADDED Running");
+        for (alias, reason) in [("ua-data", ""), ("ua-full", "enospc")] {
+            scene.launcher.handle_event(&Event::IoError {
+                domain: "ns1_vm1".into(),
+                path: String::new(),
+                alias: alias.into(),
+                action: crate::libvirt::IoAction::Pause,
+                reason: reason.into(),
+            });
+        }
+        scene.told("IOerror: VM Paused due to IO error at the volume: data").await;
+        scene.told("IOerror: VM Paused due to not enough space on volume: full").await;
+        scene.told("MODIFIED Running").await;
+    });
+}
+
+#[test]
+fn a_panic_is_counted_and_told_once() {
+    play(|| async {
+        let mut scene = Scene::begin();
+        scene.sync(&vmi()).await.unwrap();
+        assert_eq!(scene.handler.next().await, "ADDED Running");
+        let crashed = |detail| Event::Lifecycle { domain: "ns1_vm1".into(), event: crate::libvirt::LifecycleEvent::Crashed, detail };
+        // A crash kernel is loaded and the guest comes back, twice, before it is over.
+        for (detail, count) in [(1, 1), (1, 2), (0, 3)] {
+            scene.launcher.handle_event(&crashed(detail));
+            scene.told("GuestPanicked: GuestPanicked (details unavailable)").await;
+            scene.told("MODIFIED Running").await;
+            assert_eq!(scene.document().await["Status"]["PanicCount"], count);
+        }
+        scene.launcher.handle_event(&crashed(0));
+        assert_eq!(scene.handler.next().await, "MODIFIED Running");
+        let status = scene.document().await["Status"].clone();
+        assert_eq!((&status["PanicCount"], &status["GuestPanicInfo"]["Type"]), (&json!(3), &json!("unknown")));
+    });
+}
+
+#[test]
+fn events_of_other_domains_are_not_ours() {
+    play(|| async {
+        let mut scene = Scene::begin();
+        scene.sync(&vmi()).await.unwrap();
+        for domain in ["ns1_vm2", "ns1_vm1"] {
+            let crashed = Event::Lifecycle { domain: domain.into(), event: crate::libvirt::LifecycleEvent::Crashed, detail: 1 };
+            scene.launcher.handle_event(&crashed);
+        }
+        scene.told("GuestPanicked: GuestPanicked (details unavailable)").await;
+        assert_eq!(scene.document().await["Status"]["PanicCount"], 1);
+    });
+}
+
+#[test]
+fn the_present_state_is_told_again_when_libvirt_is_back() {
+    play(|| async {
+        let mut scene = Scene::begin();
+        scene.sync(&vmi()).await.unwrap();
+        assert_eq!(scene.handler.next().await, "ADDED Running");
+        scene.launcher.reconnected(scene.connection.clone());
+        assert_eq!(scene.handler.next().await, "MODIFIED Running");
+    });
+}
+
+#[test]
+fn the_last_state_is_shown_while_libvirt_does_not_answer() {
+    play(|| async {
+        let mut scene = Scene::begin();
+        // As if so many reads were hanging already.
+        let permits = scene.launcher.reads.clone().acquire_many_owned(u32::try_from(READS).unwrap()).await.unwrap();
+        assert!(matches!(scene.launcher.domain().await, Err(LauncherError::Slow { .. })));
+        drop(permits);
+        scene.sync(&vmi()).await.unwrap();
+        assert_eq!(scene.handler.next().await, "ADDED Running");
+        let _permits = scene.launcher.reads.clone().acquire_many_owned(u32::try_from(READS).unwrap()).await.unwrap();
+        scene.domain().unwrap().suspend().unwrap();
+        assert_eq!(scene.document().await["Status"]["Status"], "Running");
+    });
+}
+
+#[test]
+fn a_change_waits_its_turn_and_a_kill_does_not() {
+    play(|| async {
+        let scene = Scene::begin();
+        scene.sync(&vmi()).await.unwrap();
+        let turn = scene.launcher.changes.clone().lock_owned().await;
+        let mut pause = std::pin::pin!(scene.act(Action::Pause));
+        assert!(timeout(Duration::from_millis(50), &mut pause).await.is_err());
+        scene.act(Action::Kill).await.unwrap();
+        assert_eq!(scene.state(), State::Shutoff);
+        drop(turn);
+        pause.await.unwrap();
+    });
+}
+
+#[cfg(feature = "plugins")]
+#[test]
+fn a_plugin_that_fails_leaves_no_domain_and_one_that_works_changes_it() {
+    play(|| async {
+        let scene = Scene::begin();
+        let with = |expression: &str| {
+            let hooks = json!([{"cel": {"expression": expression}}]);
+            let plugins = json!([{"metadata": {"name": "p"}, "spec": {"domainHooks": hooks}}]);
+            VirtualMachineOptions { plugins_json: Bytes::from(plugins.to_string()), ..VirtualMachineOptions::default() }
+        };
+        let sync = async |options| scene.launcher.sync(Bytes::from(vmi().to_string()), options).await;
+        let error = sync(with("nonsense(")).await.unwrap_err().to_string();
+        assert!(error.starts_with("plugin p hook 0 failed"), "{error}");
+        assert!(scene.domain().is_none());
+        sync(with("Domain{Title: \"by a plugin\"}")).await.unwrap();
+        let xml = scene.domain().unwrap().xml(crate::libvirt::XmlKind::Live).unwrap();
+        assert!(xml.contains("<title>by a plugin</title>"), "{xml}");
+    });
+}
