@@ -1,0 +1,16 @@
+//! Which versions of the cmd service are spoken here.
+
+use tonic::{Request, Response, Status};
+
+use crate::proto::cmd::info::cmd_info_server::CmdInfo;
+use crate::proto::cmd::info::{CmdInfoRequest, CmdInfoResponse};
+
+/// virt-handler's first question.
+pub(super) struct Info;
+
+#[tonic::async_trait]
+impl CmdInfo for Info {
+    async fn info(&self, _: Request<CmdInfoRequest>) -> Result<Response<CmdInfoResponse>, Status> {
+        Ok(Response::new(CmdInfoResponse { supported_cmd_versions: vec![1] }))
+    }
+}

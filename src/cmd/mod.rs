@@ -1,0 +1,82 @@
+//! The gRPC service that virt-handler calls: decode, call the launcher, encode. No logic.
+//!
+//! An ordinary failure is an answer with `success: false` and gRPC status OK; only `Exec` and `GuestPing` fail with a
+//! gRPC error (handler contract, section 1).
+
+mod authority;
+mod info;
+mod service;
+#[cfg(test)]
+mod tests;
+
+use std::error::Error;
+use std::sync::Arc;
+
+use prost::bytes::Bytes;
+use tokio::net::UnixListener;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::Server;
+
+use crate::domain::document::DomainDocument;
+use crate::proto::cmd::info::cmd_info_server::CmdInfoServer;
+use crate::proto::cmd::v1::VirtualMachineOptions;
+use crate::proto::cmd::v1::cmd_server::CmdServer;
+use authority::Tolerant;
+
+/// Largest request that is read. tonic's default, 4 MiB, is also Go's; a VMI with its status fits (etcd refuses objects
+/// above 1.5 MiB), but the node's topology, plugins and certificates travel in the same message, and a request that is
+/// refused for its size can never succeed. The bound is there so that a stray client cannot take the pod's memory.
+const LARGEST_REQUEST: usize = 64 << 20;
+
+/// What can be done to a domain, besides syncing it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Stop the vCPUs until [`Self::Unpause`].
+    Pause,
+    /// Let them run again.
+    Unpause,
+    /// Press the reset button.
+    Reset,
+    /// Ask the guest to reboot.
+    SoftReboot,
+    /// Ask the guest to shut down.
+    Shutdown,
+    /// Pull the plug.
+    Kill,
+    /// Remove the definition.
+    Delete,
+}
+
+/// What the service needs of a launcher. The texts of its errors reach users; those that other components match on are
+/// the launcher's to keep (handler contract, section 9).
+pub trait Calls: Send + Sync + 'static {
+    /// Why a call failed.
+    type Error: Error + Send + Sync + 'static;
+
+    /// Makes the domain what the VMI says.
+    fn sync(self: &Arc<Self>, vmi_json: Bytes, options: VirtualMachineOptions) -> impl Future<Output = Result<(), Self::Error>> + Send;
+
+    /// Does something to the VMI's domain.
+    fn act(self: &Arc<Self>, action: Action, vmi_json: Bytes) -> impl Future<Output = Result<(), Self::Error>> + Send;
+
+    /// The domain as virt-handler may see it.
+    fn domain(self: &Arc<Self>) -> impl Future<Output = Result<Option<DomainDocument>, Self::Error>> + Send;
+
+    /// QEMU's version.
+    fn qemu_version(self: &Arc<Self>) -> impl Future<Output = Result<String, Self::Error>> + Send;
+}
+
+/// Serves on `listener` until `stop` resolves, and then until the calls in progress are answered.
+///
+/// # Errors
+/// When the listener fails.
+pub async fn serve<L: Calls>(
+    listener: UnixListener,
+    launcher: Arc<L>,
+    stop: impl Future<Output = ()> + Send,
+) -> Result<(), tonic::transport::Error> {
+    let cmd = CmdServer::new(service::Service::new(launcher)).max_decoding_message_size(LARGEST_REQUEST);
+    let connections = UnixListenerStream::new(listener).map(|connection| connection.map(Tolerant::new));
+    Server::builder().add_service(CmdInfoServer::new(info::Info)).add_service(cmd).serve_with_incoming_shutdown(connections, stop).await
+}

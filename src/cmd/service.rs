@@ -1,0 +1,195 @@
+//! `kubevirt.cmd.v1.Cmd`.
+
+use std::sync::Arc;
+
+use prost::bytes::Bytes;
+use tonic::{Request, Status};
+
+use super::{Action, Calls};
+use crate::logging::chain;
+use crate::proto::cmd::v1;
+use crate::proto::cmd::v1::cmd_server::Cmd;
+
+/// What every method returns.
+type Answer<T> = Result<tonic::Response<T>, Status>;
+
+pub(super) struct Service<L> {
+    launcher: Arc<L>,
+}
+
+impl<L: Calls> Service<L> {
+    pub fn new(launcher: Arc<L>) -> Self {
+        Self { launcher }
+    }
+
+    async fn act(&self, action: Action, request: Request<v1::VmiRequest>) -> Answer<v1::Response> {
+        let vmi = vmi_json(request.into_inner().vmi);
+        answer(response(&self.launcher.act(action, vmi).await))
+    }
+}
+
+/// The VMI's JSON; empty when there is none, which nobody can decode.
+fn vmi_json(vmi: Option<v1::Vmi>) -> Bytes {
+    vmi.unwrap_or_default().vmi_json
+}
+
+fn response<T, E: std::error::Error>(result: &Result<T, E>) -> v1::Response {
+    match result {
+        Ok(_) => v1::Response { success: true, message: String::new() },
+        Err(error) => v1::Response { success: false, message: chain(error) },
+    }
+}
+
+#[allow(clippy::unnecessary_wraps, clippy::result_large_err, reason = "it is what the methods return")]
+fn answer<T>(message: T) -> Answer<T> {
+    Ok(tonic::Response::new(message))
+}
+
+/// The text for a call that is not there yet.
+fn not_yet(call: &str) -> String {
+    format!("{call} is not supported yet by this launcher")
+}
+
+/// The same as the answer that it then is, or is part of.
+fn unsupported(call: &str) -> v1::Response {
+    v1::Response { success: false, message: not_yet(call) }
+}
+
+#[tonic::async_trait]
+impl<L: Calls> Cmd for Service<L> {
+    async fn ping(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::Response> {
+        answer(v1::Response { success: true, message: String::new() })
+    }
+
+    async fn sync_virtual_machine(&self, request: Request<v1::VmiRequest>) -> Answer<v1::Response> {
+        let request = request.into_inner();
+        let (vmi, options) = (vmi_json(request.vmi), request.options.unwrap_or_default());
+        answer(response(&self.launcher.sync(vmi, options).await))
+    }
+
+    async fn get_domain(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::DomainResponse> {
+        let result = self.launcher.domain().await;
+        let mut answered = v1::DomainResponse { response: Some(response(&result)), domain: String::new() };
+        if let Ok(Some(document)) = result {
+            match document.to_json() {
+                Ok(json) => answered.domain = json,
+                error => answered.response = Some(response(&error)),
+            }
+        }
+        answer(answered)
+    }
+
+    async fn get_qemu_version(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::QemuVersionResponse> {
+        let result = self.launcher.qemu_version().await;
+        answer(v1::QemuVersionResponse { response: Some(response(&result)), version: result.unwrap_or_default() })
+    }
+
+    async fn pause_virtual_machine(&self, request: Request<v1::VmiRequest>) -> Answer<v1::Response> {
+        self.act(Action::Pause, request).await
+    }
+    async fn unpause_virtual_machine(&self, request: Request<v1::VmiRequest>) -> Answer<v1::Response> {
+        self.act(Action::Unpause, request).await
+    }
+    async fn reset_virtual_machine(&self, request: Request<v1::VmiRequest>) -> Answer<v1::Response> {
+        self.act(Action::Reset, request).await
+    }
+    async fn soft_reboot_virtual_machine(&self, request: Request<v1::VmiRequest>) -> Answer<v1::Response> {
+        self.act(Action::SoftReboot, request).await
+    }
+    async fn shutdown_virtual_machine(&self, request: Request<v1::VmiRequest>) -> Answer<v1::Response> {
+        self.act(Action::Shutdown, request).await
+    }
+    async fn kill_virtual_machine(&self, request: Request<v1::VmiRequest>) -> Answer<v1::Response> {
+        self.act(Action::Kill, request).await
+    }
+    async fn delete_virtual_machine(&self, request: Request<v1::VmiRequest>) -> Answer<v1::Response> {
+        self.act(Action::Delete, request).await
+    }
+
+    // These two fail with a gRPC error.
+    async fn exec(&self, _: Request<v1::ExecRequest>) -> Answer<v1::ExecResponse> {
+        Err(Status::unknown(not_yet("Exec")))
+    }
+    async fn guest_ping(&self, _: Request<v1::GuestPingRequest>) -> Answer<v1::GuestPingResponse> {
+        Err(Status::unknown(not_yet("GuestPing")))
+    }
+
+    async fn freeze_virtual_machine(&self, _: Request<v1::FreezeRequest>) -> Answer<v1::Response> {
+        answer(unsupported("FreezeVirtualMachine"))
+    }
+    async fn unfreeze_virtual_machine(&self, _: Request<v1::VmiRequest>) -> Answer<v1::Response> {
+        answer(unsupported("UnfreezeVirtualMachine"))
+    }
+    async fn migrate_virtual_machine(&self, _: Request<v1::MigrationRequest>) -> Answer<v1::Response> {
+        answer(unsupported("MigrateVirtualMachine"))
+    }
+    async fn sync_migration_target(&self, _: Request<v1::VmiRequest>) -> Answer<v1::Response> {
+        answer(unsupported("SyncMigrationTarget"))
+    }
+    async fn cancel_virtual_machine_migration(&self, _: Request<v1::VmiRequest>) -> Answer<v1::Response> {
+        answer(unsupported("CancelVirtualMachineMigration"))
+    }
+    async fn signal_target_pod_cleanup(&self, _: Request<v1::VmiRequest>) -> Answer<v1::Response> {
+        answer(unsupported("SignalTargetPodCleanup"))
+    }
+    async fn finalize_virtual_machine_migration(&self, _: Request<v1::VmiRequest>) -> Answer<v1::Response> {
+        answer(unsupported("FinalizeVirtualMachineMigration"))
+    }
+    async fn hotplug_host_devices(&self, _: Request<v1::VmiRequest>) -> Answer<v1::Response> {
+        answer(unsupported("HotplugHostDevices"))
+    }
+    async fn get_domain_stats(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::DomainStatsResponse> {
+        answer(v1::DomainStatsResponse { response: Some(unsupported("GetDomainStats")), ..v1::DomainStatsResponse::default() })
+    }
+    async fn get_guest_info(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::GuestInfoResponse> {
+        answer(v1::GuestInfoResponse { response: Some(unsupported("GetGuestInfo")), ..v1::GuestInfoResponse::default() })
+    }
+    async fn get_users(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::GuestUserListResponse> {
+        answer(v1::GuestUserListResponse { response: Some(unsupported("GetUsers")), ..v1::GuestUserListResponse::default() })
+    }
+    async fn get_filesystems(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::GuestFilesystemsResponse> {
+        answer(v1::GuestFilesystemsResponse { response: Some(unsupported("GetFilesystems")), ..v1::GuestFilesystemsResponse::default() })
+    }
+    async fn virtual_machine_memory_dump(&self, _: Request<v1::MemoryDumpRequest>) -> Answer<v1::Response> {
+        answer(unsupported("VirtualMachineMemoryDump"))
+    }
+    async fn sync_virtual_machine_cp_us(&self, _: Request<v1::VmiRequest>) -> Answer<v1::Response> {
+        answer(unsupported("SyncVirtualMachineCPUs"))
+    }
+    async fn sync_virtual_machine_memory(&self, _: Request<v1::VmiRequest>) -> Answer<v1::Response> {
+        answer(unsupported("SyncVirtualMachineMemory"))
+    }
+    async fn get_sev_info(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::SevInfoResponse> {
+        answer(v1::SevInfoResponse { response: Some(unsupported("GetSEVInfo")), ..v1::SevInfoResponse::default() })
+    }
+    async fn get_launch_measurement(&self, _: Request<v1::VmiRequest>) -> Answer<v1::LaunchMeasurementResponse> {
+        answer(v1::LaunchMeasurementResponse {
+            response: Some(unsupported("GetLaunchMeasurement")),
+            ..v1::LaunchMeasurementResponse::default()
+        })
+    }
+    async fn inject_launch_secret(&self, _: Request<v1::InjectLaunchSecretRequest>) -> Answer<v1::Response> {
+        answer(unsupported("InjectLaunchSecret"))
+    }
+    async fn get_domain_dirty_rate_stats(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::DirtyRateStatsResponse> {
+        answer(v1::DirtyRateStatsResponse {
+            response: Some(unsupported("GetDomainDirtyRateStats")),
+            ..v1::DirtyRateStatsResponse::default()
+        })
+    }
+    async fn get_screenshot(&self, _: Request<v1::VmiRequest>) -> Answer<v1::ScreenshotResponse> {
+        answer(v1::ScreenshotResponse { response: Some(unsupported("GetScreenshot")), ..v1::ScreenshotResponse::default() })
+    }
+    async fn backup_virtual_machine(&self, _: Request<v1::BackupRequest>) -> Answer<v1::Response> {
+        answer(unsupported("BackupVirtualMachine"))
+    }
+    async fn redefine_checkpoint(&self, _: Request<v1::RedefineCheckpointRequest>) -> Answer<v1::RedefineCheckpointResponse> {
+        answer(v1::RedefineCheckpointResponse {
+            response: Some(unsupported("RedefineCheckpoint")),
+            ..v1::RedefineCheckpointResponse::default()
+        })
+    }
+    async fn get_vm_stats(&self, _: Request<v1::VmStatsRequest>) -> Answer<v1::VmStatsResponse> {
+        answer(v1::VmStatsResponse { response: Some(unsupported("GetVMStats")), ..v1::VmStatsResponse::default() })
+    }
+}
