@@ -1,0 +1,24 @@
+//! The entry point of the pod.
+
+use std::process::ExitCode;
+
+use virt_launcher::logging;
+use virt_launcher::supervisor::flags::{Parsed, USAGE, parse};
+use virt_launcher::supervisor::{FAILED, run};
+
+fn main() -> ExitCode {
+    match parse(std::env::args_os().skip(1)) {
+        Ok(Parsed::Run(flags)) => {
+            logging::init("virt-launcher");
+            run(*flags)
+        }
+        Ok(Parsed::Help) => {
+            println!("{USAGE}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{}\n\n{USAGE}", logging::chain(&error));
+            ExitCode::from(FAILED)
+        }
+    }
+}

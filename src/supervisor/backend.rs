@@ -1,0 +1,297 @@
+//! What runs QEMU: libvirt's daemons with their configuration, or the driver in this process; and the connection to it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::daemons::{Daemon, DaemonError, Program, serving};
+use super::environment::Environment;
+use super::flags::{Flags, LibvirtMode};
+use super::layout::{Layout, Mode};
+use super::libvirt_conf::{QemuConf, daemon_conf, log_filters};
+use crate::libvirt::{self, Connection};
+use crate::pod::Root;
+
+const VIRTQEMUD: &str = "/usr/sbin/virtqemud";
+const LIBVIRTD: &str = "/usr/sbin/libvirtd";
+const VIRTLOGD: &str = "/usr/sbin/virtlogd";
+
+/// What the daemons may call their socket: libvirtd has a name of its own, under any program name.
+const SOCKETS: [&str; 2] = ["virtqemud-sock", "libvirt-sock"];
+
+/// Between a daemon's end and its next start.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Why there is no connection to libvirt.
+#[derive(Debug, thiserror::Error)]
+pub enum BackendError {
+    /// The daemon is not there.
+    #[error("libvirt's daemon is not there")]
+    Daemon(#[from] DaemonError),
+    /// A configuration file can't be written.
+    #[error("can't write {}", path.display())]
+    Conf {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+    /// libvirt refuses the connection.
+    #[error("can't connect to {uri}")]
+    Connect {
+        /// The connection's URI.
+        uri: String,
+        /// libvirt's reason.
+        #[source]
+        source: libvirt::Error,
+    },
+    /// libvirt does not tell its events.
+    #[error("libvirt does not register for events")]
+    Events(#[source] libvirt::Error),
+    /// The thread that connects is gone.
+    #[error("the attempt to connect to libvirt was cut off")]
+    Cut,
+}
+
+/// libvirt, as it is run here.
+#[derive(Debug)]
+pub struct Backend {
+    layout: Layout,
+    daemon: Option<Daemon>,
+    log_daemon: Option<Daemon>,
+}
+
+impl Backend {
+    /// Writes the configuration and starts the daemons, if there are to be any. Does not wait for them.
+    ///
+    /// # Errors
+    /// If nothing that could run QEMU is installed, or the configuration can't be written.
+    pub async fn start(flags: &Flags, environment: &Environment) -> Result<Self, BackendError> {
+        let (mode, program) = choose(flags.libvirt, rustix::process::geteuid().is_root(), |path| path.exists())?;
+        let layout = Layout::new(Root::new(&flags.root), mode);
+        write_qemu_conf(&layout, environment)?;
+        let mut backend = Self { layout, daemon: None, log_daemon: None };
+        if let Some(program) = program {
+            backend.start_daemons(program, flags, environment).await?;
+        }
+        Ok(backend)
+    }
+
+    async fn start_daemons(&mut self, program: &str, flags: &Flags, environment: &Environment) -> Result<(), BackendError> {
+        let dir = self.layout.socket_dir();
+        std::fs::create_dir_all(&dir).map_err(|source| BackendError::Conf { path: dir.clone(), source })?;
+        if let Some(socket) = serving(&dir, &SOCKETS).await {
+            return Err(DaemonError::Taken(socket).into());
+        }
+        for socket in SOCKETS {
+            // Left over from a daemon that was killed. What can't be removed is reported by the next daemon.
+            drop(std::fs::remove_file(dir.join(socket)));
+        }
+        let filters = log_filters(&flags.libvirt_log_filters, environment.verbosity_number(), environment.libvirt_debug);
+        if let Some(filters) = &filters {
+            tracing::info!("Enabling libvirt log filters: {filters}");
+        }
+        let base = std::fs::read_to_string(self.layout.root().path("/etc/libvirt/virtqemud.conf")).ok();
+        write(&self.layout.daemon_conf(), &daemon_conf(base.as_deref(), filters.as_deref()))?;
+
+        let name = if program == LIBVIRTD { "libvirtd" } else { "virtqemud" };
+        self.daemon = Some(Daemon::start(self.program(name, program, Some(&self.layout.daemon_conf())))?);
+        if Path::new(VIRTLOGD).exists() && serving(&dir, &["virtlogd-sock"]).await.is_none() {
+            // Below a root of its own the daemon has another /etc/libvirt, and its defaults.
+            let conf = Some(Path::new("/etc/libvirt/virtlogd.conf"));
+            let conf = conf.filter(|conf| conf.exists() && self.layout.system_dirs().is_empty());
+            self.log_daemon = Some(Daemon::start(self.program("virtlogd", VIRTLOGD, conf))?);
+        }
+        Ok(())
+    }
+
+    fn program(&self, name: &'static str, path: &str, conf: Option<&Path>) -> Program {
+        let mounts = self.layout.system_dirs();
+        for (own, _) in &mounts {
+            // The daemon's start reports what is missing.
+            drop(std::fs::create_dir_all(own));
+        }
+        let mut args = Vec::new();
+        if let Some(conf) = conf {
+            args.extend(["-f".to_owned(), conf.display().to_string()]);
+        }
+        if !mounts.is_empty() {
+            // The only file that a system daemon has beside its directories.
+            args.extend(["-p".to_owned(), self.layout.socket_dir().join(format!("{name}.pid")).display().to_string()]);
+        }
+        Program { name, path: path.into(), args, env: self.layout.environment(), mounts, pause: PAUSE }
+    }
+
+    /// Where things are.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Waits until libvirt can be reached, and connects.
+    ///
+    /// # Errors
+    /// If the daemon does not come up, or libvirt refuses.
+    pub async fn connect(&self) -> Result<Connection, BackendError> {
+        let Some(daemon) = &self.daemon else {
+            return open(self.layout.uri(&self.layout.socket())).await;
+        };
+        let attempt = |socket: PathBuf| async move {
+            let connection = open(self.layout.uri(&socket)).await?;
+            if socket != self.layout.socket() {
+                // `virsh` in the pod is told of one name only.
+                drop(std::os::unix::fs::symlink("libvirt-sock", self.layout.socket()));
+            }
+            Ok(connection)
+        };
+        daemon.reached(&self.layout.socket_dir(), &SOCKETS, attempt).await
+    }
+
+    /// Ends the daemons.
+    pub async fn stop(&self) {
+        for daemon in [&self.daemon, &self.log_daemon].into_iter().flatten() {
+            daemon.stop().await;
+        }
+    }
+}
+
+async fn open(uri: String) -> Result<Connection, BackendError> {
+    let opened = tokio::task::spawn_blocking(move || {
+        let connection = libvirt::start_event_loop().and_then(|()| Connection::open(&uri));
+        connection.map_err(|source| BackendError::Connect { uri, source })
+    });
+    opened.await.map_err(|_| BackendError::Cut)?
+}
+
+/// The mode, and the daemon that it needs.
+fn choose(wanted: LibvirtMode, root: bool, is_there: impl Fn(&Path) -> bool) -> Result<(Mode, Option<&'static str>), DaemonError> {
+    let candidates: &[&'static str] = match wanted {
+        LibvirtMode::Embed => return Ok((Mode::Embed, None)),
+        LibvirtMode::Auto => &[VIRTQEMUD, LIBVIRTD],
+        LibvirtMode::Virtqemud => &[VIRTQEMUD],
+        LibvirtMode::Libvirtd => &[LIBVIRTD],
+    };
+    let mode = if root { Mode::System } else { Mode::Session };
+    let found = candidates.iter().find(|path| is_there(Path::new(path)));
+    let found = found.ok_or_else(|| DaemonError::NotInstalled(candidates.iter().map(PathBuf::from).collect()))?;
+    Ok((mode, Some(found)))
+}
+
+/// Writes `qemu.conf`: the image's, or what the launcher relies on where there is no image, and what this pod needs.
+fn write_qemu_conf(layout: &Layout, environment: &Environment) -> Result<(), BackendError> {
+    // The machine's own file, read and written in place: no more than the reference writes.
+    let in_place = layout.mode() == Mode::System && layout.root().dir() == Path::new("/");
+    let base = match layout.mode() {
+        Mode::Embed => None,
+        Mode::System | Mode::Session => std::fs::read_to_string(layout.root().path("/etc/libvirt/qemu.conf")).ok(),
+    };
+    let own = match layout.mode() {
+        Mode::System if in_place => Vec::new(),
+        Mode::System => outside_an_image("\"logd\""),
+        Mode::Session => vec![("stdio_handler", "\"logd\"".to_owned())],
+        Mode::Embed => outside_an_image("\"file\""),
+    };
+    let conf = QemuConf {
+        hugepages: Path::new("/dev/hugepages").exists(),
+        virtiofsd_debug: environment.virtiofsd_debug,
+        shared_filesystems: environment.shared_filesystems.clone(),
+        more: own,
+    };
+    let base = base.unwrap_or_default();
+    let text = conf.render(&base);
+    if text == base && in_place {
+        return Ok(());
+    }
+    write(&layout.qemu_conf(), &text)
+}
+
+/// What the launcher image's file says, for a machine that is no pod: QEMU runs as who runs libvirt, files keep their
+/// owners, and nothing is confined that the pod would confine.
+fn outside_an_image(stdio_handler: &str) -> Vec<(&'static str, String)> {
+    [
+        ("stdio_handler", stdio_handler),
+        ("user", "\"root\""),
+        ("group", "\"root\""),
+        ("dynamic_ownership", "0"),
+        ("remember_owner", "0"),
+        ("namespaces", "[ ]"),
+        ("cgroup_controllers", "[ ]"),
+        ("security_driver", "\"none\""),
+    ]
+    .map(|(key, value)| (key, value.to_owned()))
+    .to_vec()
+}
+
+/// Writes a file whole or not at all, and only if that changes it.
+fn write(path: &Path, text: &str) -> Result<(), BackendError> {
+    let fail = |source| BackendError::Conf { path: path.into(), source };
+    if std::fs::read_to_string(path).is_ok_and(|there| there == text) {
+        return Ok(());
+    }
+    if let Some(dir) = path.parent() {
+        std::fs::create_dir_all(dir).map_err(fail)?;
+    }
+    let beside = path.with_extension("conf.new");
+    std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, path)).map_err(fail)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn only(there: &'static str) -> impl Fn(&Path) -> bool {
+        move |path| path == Path::new(there)
+    }
+
+    #[test]
+    fn virtqemud_is_preferred_and_libvirtd_will_do() {
+        assert_eq!(choose(LibvirtMode::Auto, true, |_| true).unwrap(), (Mode::System, Some(VIRTQEMUD)));
+        assert_eq!(choose(LibvirtMode::Auto, false, only(LIBVIRTD)).unwrap(), (Mode::Session, Some(LIBVIRTD)));
+    }
+
+    #[test]
+    fn daemon_that_is_asked_for_must_be_there() {
+        let error = choose(LibvirtMode::Virtqemud, true, only(LIBVIRTD)).unwrap_err();
+        assert!(error.to_string().contains(VIRTQEMUD) && !error.to_string().contains(LIBVIRTD), "{error}");
+        assert!(choose(LibvirtMode::Auto, true, |_| false).is_err());
+    }
+
+    #[test]
+    fn embedded_driver_needs_nothing() {
+        assert_eq!(choose(LibvirtMode::Embed, true, |_| false).unwrap(), (Mode::Embed, None));
+    }
+
+    #[test]
+    fn embedded_drivers_conf_is_below_the_root() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(Root::new(dir.path()), Mode::Embed);
+        write_qemu_conf(&layout, &Environment::default()).unwrap();
+        let text = std::fs::read_to_string(dir.path().join("etc/qemu.conf")).unwrap();
+        assert!(text.contains("stdio_handler = \"file\"\n"), "{text}");
+        assert!(!dir.path().join("etc/qemu.conf.new").exists());
+    }
+
+    #[test]
+    fn session_starts_from_the_images_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let image = dir.path().join("etc/libvirt");
+        std::fs::create_dir_all(&image).unwrap();
+        std::fs::write(image.join("qemu.conf"), "stdio_handler=\"logd\"\nuser=\"qemu\"\n").unwrap();
+        let layout = Layout::new(Root::new(dir.path()), Mode::Session);
+        let environment = Environment { virtiofsd_debug: true, ..Environment::default() };
+        write_qemu_conf(&layout, &environment).unwrap();
+        let text = std::fs::read_to_string(layout.qemu_conf()).unwrap();
+        assert!(text.starts_with("stdio_handler=\"logd\"\nuser=\"qemu\"\n") && text.contains("virtiofsd_debug = 1\n"));
+        assert_eq!(text.matches("stdio_handler").count(), 1);
+    }
+
+    #[test]
+    fn directory_that_cannot_be_written_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("etc"), "a file").unwrap();
+        let layout = Layout::new(Root::new(dir.path()), Mode::Embed);
+        let error = write_qemu_conf(&layout, &Environment::default()).unwrap_err();
+        assert!(error.to_string().contains("etc/qemu.conf"), "{error}");
+    }
+}

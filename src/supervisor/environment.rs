@@ -1,0 +1,80 @@
+//! What the pod's environment says.
+
+use std::ffi::OsString;
+
+/// The variables of the `compute` container that the supervisor reads.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Environment {
+    /// `VIRT_LAUNCHER_LOG_VERBOSITY`, as it is written.
+    pub verbosity: Option<String>,
+    /// `LIBVIRT_DEBUG_LOGS` is set.
+    pub libvirt_debug: bool,
+    /// `VIRTIOFSD_DEBUG_LOGS` is `1`.
+    pub virtiofsd_debug: bool,
+    /// `SHARED_FILESYSTEM_PATHS`.
+    pub shared_filesystems: Vec<String>,
+    /// `STANDALONE_VMI`: a VMI, as YAML or JSON, that is started without virt-handler.
+    pub standalone_vmi: Option<String>,
+}
+
+impl Environment {
+    /// Of this process.
+    pub fn of_process() -> Self {
+        Self::read(|name| std::env::var_os(name))
+    }
+
+    /// By asking `get` for each variable.
+    pub fn read(get: impl Fn(&str) -> Option<OsString>) -> Self {
+        let text = |name| get(name).map(|value| value.to_string_lossy().into_owned());
+        let shared = text("SHARED_FILESYSTEM_PATHS").unwrap_or_default();
+        Self {
+            verbosity: text("VIRT_LAUNCHER_LOG_VERBOSITY"),
+            libvirt_debug: get("LIBVIRT_DEBUG_LOGS").is_some(),
+            virtiofsd_debug: text("VIRTIOFSD_DEBUG_LOGS").as_deref() == Some("1"),
+            shared_filesystems: shared.split(':').filter(|path| !path.is_empty()).map(str::to_owned).collect(),
+            standalone_vmi: text("STANDALONE_VMI"),
+        }
+    }
+
+    /// The verbosity as a number; nothing if it is not set or no number.
+    pub fn verbosity_number(&self) -> Option<i64> {
+        self.verbosity.as_deref().and_then(|text| text.trim().parse().ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(variables: &[(&str, &str)]) -> Environment {
+        Environment::read(|name| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into()))
+    }
+
+    #[test]
+    fn empty_is_the_default() {
+        assert_eq!(of(&[]), Environment::default());
+    }
+
+    #[test]
+    fn what_virt_controller_sets() {
+        let env = of(&[
+            ("VIRT_LAUNCHER_LOG_VERBOSITY", "6"),
+            ("LIBVIRT_DEBUG_LOGS", "1"),
+            ("VIRTIOFSD_DEBUG_LOGS", "1"),
+            ("SHARED_FILESYSTEM_PATHS", "/a:/b"),
+        ]);
+        assert_eq!(env.verbosity_number(), Some(6));
+        assert!(env.libvirt_debug && env.virtiofsd_debug);
+        assert_eq!(env.shared_filesystems, ["/a", "/b"]);
+    }
+
+    #[test]
+    fn verbosity_that_is_no_number_is_none() {
+        assert_eq!(of(&[("VIRT_LAUNCHER_LOG_VERBOSITY", "high")]).verbosity_number(), None);
+    }
+
+    #[test]
+    fn virtiofsd_debug_is_1_and_nothing_else() {
+        assert!(!of(&[("VIRTIOFSD_DEBUG_LOGS", "true")]).virtiofsd_debug);
+    }
+}

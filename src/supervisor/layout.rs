@@ -1,0 +1,201 @@
+//! Where libvirt keeps its things, by the way it is run.
+//!
+//! | | system (root) | session (any other user) | embedded |
+//! |---|---|---|---|
+//! | `qemu.conf` | `/etc/libvirt` | `/var/run/kubevirt-private/libvirt` | `DIR/etc` |
+//! | socket | `/var/run/libvirt` | same | none |
+//! | pid file | `/var/run/libvirt/qemu` | `/var/run/libvirt/qemu/run` | `DIR/run/qemu` |
+//! | QEMU's log | `/var/log/libvirt/qemu` | `/var/run/kubevirt-private/libvirt/qemu/log` | `DIR/log/qemu` |
+//!
+//! A session's places follow from the pod's `XDG_*` variables, which the daemons get from here.
+
+use std::path::{Path, PathBuf};
+
+use crate::pod::Root;
+
+/// How libvirt is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// A daemon of root's.
+    System,
+    /// A daemon of another user's.
+    Session,
+    /// In this process.
+    Embed,
+}
+
+/// The paths that follow from root and mode.
+#[derive(Debug, Clone)]
+pub struct Layout {
+    root: Root,
+    mode: Mode,
+}
+
+/// A session's configuration and cache.
+const PRIVATE: &str = "/var/run/kubevirt-private";
+/// The sockets.
+const RUN: &str = "/var/run/libvirt";
+
+impl Layout {
+    /// The layout below `root`.
+    pub fn new(root: Root, mode: Mode) -> Self {
+        Self { root, mode }
+    }
+
+    /// How libvirt is run.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// The root itself.
+    pub fn root(&self) -> &Root {
+        &self.root
+    }
+
+    /// The embedded driver's own root. In a pod it has a place beside the other private files.
+    pub fn embed_root(&self) -> PathBuf {
+        if self.root.dir() == Path::new("/") { self.root.path(format!("{PRIVATE}/embed")) } else { self.root.dir().into() }
+    }
+
+    /// The directory of the daemons' sockets.
+    pub fn socket_dir(&self) -> PathBuf {
+        self.root.path(RUN)
+    }
+
+    /// The socket that `virsh` in the pod is told to use.
+    pub fn socket(&self) -> PathBuf {
+        self.socket_dir().join("virtqemud-sock")
+    }
+
+    /// The URI of a connection over `socket`, or to the embedded driver.
+    pub fn uri(&self, socket: &Path) -> String {
+        let socket = encoded(socket);
+        match self.mode {
+            Mode::System => format!("qemu+unix:///system?socket={socket}"),
+            Mode::Session => format!("qemu+unix:///session?socket={socket}"),
+            Mode::Embed => format!("qemu:///embed?root={}", encoded(&self.embed_root())),
+        }
+    }
+
+    /// The daemon's configuration, as it is run with it.
+    pub fn daemon_conf(&self) -> PathBuf {
+        self.socket_dir().join("virtqemud.conf")
+    }
+
+    /// The QEMU driver's configuration, as libvirt reads it.
+    pub fn qemu_conf(&self) -> PathBuf {
+        match self.mode {
+            Mode::System => self.root.path("/etc/libvirt/qemu.conf"),
+            Mode::Session => self.root.path(format!("{PRIVATE}/libvirt/qemu.conf")),
+            Mode::Embed => self.embed_root().join("etc/qemu.conf"),
+        }
+    }
+
+    /// The pid file of the domain's QEMU.
+    pub fn pid_file(&self, domain: &str) -> PathBuf {
+        let dir = match self.mode {
+            Mode::System => self.root.path(format!("{RUN}/qemu")),
+            Mode::Session => self.root.path(format!("{RUN}/qemu/run")),
+            Mode::Embed => self.embed_root().join("run/qemu"),
+        };
+        dir.join(format!("{domain}.pid"))
+    }
+
+    /// The log of the domain's QEMU.
+    pub fn qemu_log(&self, domain: &str) -> PathBuf {
+        let dir = match self.mode {
+            Mode::System => self.root.path("/var/log/libvirt/qemu"),
+            Mode::Session => self.root.path(format!("{PRIVATE}/libvirt/qemu/log")),
+            Mode::Embed => self.embed_root().join("log/qemu"),
+        };
+        dir.join(format!("{domain}.log"))
+    }
+
+    /// The fifo that SeaBIOS's debug output goes to.
+    pub fn seabios_pipe(&self) -> PathBuf {
+        self.root.path(format!("{PRIVATE}/QEMUSeaBiosDebugPipe"))
+    }
+
+    /// What the daemons' environment must say; in a pod of KubeVirt's it says so already.
+    pub fn environment(&self) -> Vec<(&'static str, PathBuf)> {
+        match self.mode {
+            Mode::Session => vec![
+                ("XDG_CACHE_HOME", self.root.path(PRIVATE)),
+                ("XDG_CONFIG_HOME", self.root.path(PRIVATE)),
+                ("XDG_RUNTIME_DIR", self.root.path("/var/run")),
+            ],
+            Mode::System | Mode::Embed => Vec::new(),
+        }
+    }
+
+    /// The host's directories that a system daemon insists on, with those below the root that take their places. In a
+    /// pod they are the same.
+    pub fn system_dirs(&self) -> Vec<(PathBuf, &'static str)> {
+        if self.root.dir() == Path::new("/") || self.mode != Mode::System {
+            return Vec::new();
+        }
+        let below = |path: &'static str, place| (self.root.path(path), place);
+        vec![
+            below("/etc/libvirt", "/etc/libvirt"),
+            below(RUN, "/run/libvirt"),
+            below("/var/lib/libvirt", "/var/lib/libvirt"),
+            below("/var/cache/libvirt", "/var/cache/libvirt"),
+            below("/var/log/libvirt", "/var/log/libvirt"),
+        ]
+    }
+}
+
+/// A path in the query of a URI.
+fn encoded(path: &Path) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-_.~".contains(&byte);
+    path.to_string_lossy().bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout(root: &str, mode: Mode) -> Layout {
+        Layout::new(Root::new(root), mode)
+    }
+
+    #[test]
+    fn session_in_a_pod_is_where_kubevirt_has_it() {
+        let pod = layout("/", Mode::Session);
+        assert_eq!(pod.uri(&pod.socket()), "qemu+unix:///session?socket=/var/run/libvirt/virtqemud-sock");
+        assert_eq!(pod.pid_file("ns_vm"), Path::new("/var/run/libvirt/qemu/run/ns_vm.pid"));
+        assert_eq!(pod.qemu_log("ns_vm"), Path::new("/var/run/kubevirt-private/libvirt/qemu/log/ns_vm.log"));
+        assert_eq!(pod.qemu_conf(), Path::new("/var/run/kubevirt-private/libvirt/qemu.conf"));
+        assert_eq!(pod.environment()[2], ("XDG_RUNTIME_DIR", PathBuf::from("/var/run")));
+    }
+
+    #[test]
+    fn system_in_a_pod_is_where_libvirt_has_it() {
+        let pod = layout("/", Mode::System);
+        assert_eq!(pod.pid_file("ns_vm"), Path::new("/var/run/libvirt/qemu/ns_vm.pid"));
+        assert_eq!(pod.qemu_conf(), Path::new("/etc/libvirt/qemu.conf"));
+        assert!(pod.system_dirs().is_empty() && pod.environment().is_empty());
+    }
+
+    #[test]
+    fn everything_is_below_a_root() {
+        for mode in [Mode::System, Mode::Session, Mode::Embed] {
+            let own = layout("/tmp/x", mode);
+            for path in [own.socket(), own.daemon_conf(), own.qemu_conf(), own.pid_file("d"), own.qemu_log("d")] {
+                assert!(path.starts_with("/tmp/x"), "{mode:?}: {}", path.display());
+            }
+        }
+        assert!(layout("/tmp/x", Mode::System).system_dirs().iter().all(|(own, _)| own.starts_with("/tmp/x")));
+    }
+
+    #[test]
+    fn embedded_driver_has_the_root_itself() {
+        assert_eq!(layout("/tmp/x", Mode::Embed).uri(Path::new("")), "qemu:///embed?root=/tmp/x");
+        assert_eq!(layout("/", Mode::Embed).embed_root(), Path::new("/var/run/kubevirt-private/embed"));
+    }
+
+    #[test]
+    fn path_in_a_uri_is_encoded() {
+        assert_eq!(encoded(Path::new("/tmp/a b&c")), "/tmp/a%20b%26c");
+    }
+}

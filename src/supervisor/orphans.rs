@@ -1,0 +1,146 @@
+//! Reaping what daemons leave behind.
+//!
+//! QEMU detaches itself from libvirt's daemon, and libvirt waits for its end by asking whether its process still
+//! exists, which it does until somebody reaps it. In a pod this is virt-launcher-monitor, process 1, and virt-handler
+//! looks for QEMU among *its* children, so there nothing is changed. Anywhere else who reaps may be slow, or nobody: a
+//! launcher that is process 1 itself must reap, and one that has another parent takes the orphans to itself.
+
+use std::io;
+use std::time::Duration;
+
+use rustix::process::{Pid, WaitOptions, getpid, getppid, getsid, set_child_subreaper, waitpid};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// For who has started a session leader to wait for it.
+const WHILE: Duration = Duration::from_secs(1);
+
+/// Reaps orphans for ever, if that is this process's business.
+pub async fn reap() {
+    let first = getpid() == Pid::INIT;
+    if getppid() == Some(Pid::INIT) && !first {
+        return;
+    }
+    if let Err(error) = reap_all(first).await {
+        tracing::warn!(reason = %error, "orphaned processes are not reaped");
+    }
+}
+
+async fn reap_all(first: bool) -> io::Result<()> {
+    if !first {
+        set_child_subreaper(Some(getpid()))?;
+    }
+    let mut ended = signal(SignalKind::child())?;
+    let own = getsid(None)?.as_raw_nonzero().get();
+    loop {
+        for process in children().into_iter().filter_map(Process::look) {
+            match process.kind(own) {
+                Kind::Orphan => wait(process.pid),
+                Kind::Leader => drop(tokio::spawn(wait_later(process.pid))),
+                Kind::Ours => {}
+            }
+        }
+        if ended.recv().await.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// Reaps a process that has ended.
+fn wait(pid: i32) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        // That somebody was faster is no harm.
+        let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+    }
+}
+
+/// Reaps a process that has ended, if nobody else has done so for a while.
+async fn wait_later(pid: i32) {
+    tokio::time::sleep(WHILE).await;
+    if Process::look(pid).is_some_and(|process| process.zombie) {
+        wait(pid);
+    }
+}
+
+/// The children of all threads.
+fn children() -> Vec<i32> {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<i32>>()).collect()
+}
+
+/// What decides whether a child is an orphan that has come to us.
+#[derive(Debug, PartialEq)]
+struct Process {
+    pid: i32,
+    session: i32,
+    zombie: bool,
+}
+
+impl Process {
+    fn look(pid: i32) -> Option<Self> {
+        Self::parse(pid, &std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// proc_pid_stat(5): the state is the third field, the session the sixth; the second is in brackets and may hold
+    /// anything.
+    fn parse(pid: i32, stat: &str) -> Option<Self> {
+        let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+        let zombie = fields.next()? == "Z";
+        let session = fields.nth(2)?.parse().ok()?;
+        Some(Self { pid, session, zombie })
+    }
+
+    /// Who detaches itself begins a session and leaves its leader behind. Children that we have started are in our own
+    /// session and belong to whoever waits for them. A leader can be one of those too, started by the embedded driver,
+    /// which waits for it at once.
+    fn kind(&self, own: i32) -> Kind {
+        if !self.zombie || self.session == own {
+            Kind::Ours
+        } else if self.session == self.pid {
+            Kind::Leader
+        } else {
+            Kind::Orphan
+        }
+    }
+}
+
+/// Whose business a child is.
+#[derive(Debug, PartialEq)]
+enum Kind {
+    Ours,
+    Orphan,
+    Leader,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn name_of_a_process_may_hold_anything() {
+        let stat = "42 (a) Z 1 7) S 1 40 39 0 -1 4194304 1";
+        assert_eq!(Process::parse(42, stat), Some(Process { pid: 42, session: 39, zombie: false }));
+        assert_eq!(Process::parse(42, "42 (qemu) Z 1 40 39 0"), Some(Process { pid: 42, session: 39, zombie: true }));
+        assert_eq!(Process::parse(42, "42 (qemu) Z"), None);
+    }
+
+    #[test]
+    fn own_children_and_session_leaders_are_left_to_who_waits_for_them() {
+        let process = |session| Process { pid: 42, session, zombie: true };
+        assert_eq!(process(39).kind(7), Kind::Orphan);
+        assert_eq!(process(7).kind(7), Kind::Ours);
+        assert_eq!(process(42).kind(7), Kind::Leader);
+        assert_eq!(Process { zombie: false, ..process(39) }.kind(7), Kind::Ours);
+    }
+
+    #[test]
+    fn children_of_this_process_are_seen() {
+        let mut child = std::process::Command::new("/bin/sleep").arg("600").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        assert!(children().contains(&pid));
+        assert_eq!(Process::look(pid).unwrap().session, getsid(None).unwrap().as_raw_nonzero().get());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}

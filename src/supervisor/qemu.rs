@@ -1,0 +1,110 @@
+//! The QEMU process, followed by a process descriptor: its end is an event, and its number can't become another's.
+
+use std::io;
+use std::path::Path;
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use tokio::net::unix::pipe;
+
+/// A QEMU process that runs, or did.
+#[derive(Debug)]
+pub struct Qemu {
+    pid: Pid,
+    /// tokio's safe way to wait for a descriptor that is neither a socket nor really a pipe.
+    fd: pipe::Receiver,
+}
+
+impl Qemu {
+    /// The one whose number is in `pid_file`, which libvirt writes, and which runs `domain`.
+    ///
+    /// # Errors
+    /// If the file can't be read, or the process is not there or another one.
+    pub fn find(pid_file: &Path, domain: &str) -> io::Result<Self> {
+        let text = std::fs::read_to_string(pid_file)?;
+        let pid = text.trim().parse().ok().filter(|pid| *pid > 0).and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| io::Error::other(format!("{text:?} is no process number")))?;
+        let fd = pidfd_open(pid, PidfdFlags::empty())?;
+        // Looked at with the descriptor open: what is seen is what it stands for.
+        let command = std::fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero()))?;
+        if !String::from_utf8_lossy(&command).contains(domain) {
+            return Err(io::Error::other(format!("process {} does not run {domain}", pid.as_raw_nonzero())));
+        }
+        Ok(Self { pid, fd: pipe::Receiver::from_owned_fd_unchecked(fd)? })
+    }
+
+    /// Its number.
+    pub fn pid(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
+    /// Waits for its end; a zombie has ended.
+    pub async fn gone(&self) {
+        // A descriptor that can't be waited for any more belongs to no process any more.
+        drop(self.fd.readable().await);
+    }
+
+    /// Asks it to end: QEMU then flushes its disks and goes.
+    ///
+    /// # Errors
+    /// If it is gone, or not ours to signal.
+    pub fn terminate(&self) -> io::Result<()> {
+        Ok(pidfd_send_signal(&self.fd, Signal::TERM)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::process::{Child, Command};
+
+    fn block_on<T>(work: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+    }
+
+    /// A process with `ns_vm` on its command line, and its pid file.
+    fn process(dir: &Path) -> (Child, std::path::PathBuf) {
+        let child = Command::new("/bin/sh").args(["-c", "exec sleep 600 # guest=ns_vm"]).spawn().unwrap();
+        let file = dir.join("ns_vm.pid");
+        std::fs::write(&file, format!("{}\n", child.id())).unwrap();
+        (child, file)
+    }
+
+    #[test]
+    fn end_of_the_process_is_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        block_on(async {
+            // The shell keeps its command line until it becomes `sleep`: ask for what both have.
+            let (mut child, file) = process(dir.path());
+            let qemu = Qemu::find(&file, "").unwrap();
+            assert_eq!(u32::try_from(qemu.pid()).unwrap(), child.id());
+            qemu.terminate().unwrap();
+            qemu.gone().await;
+            child.wait().unwrap();
+            assert!(qemu.terminate().is_err());
+        });
+    }
+
+    #[test]
+    fn process_of_another_is_not_taken_for_it() {
+        let dir = tempfile::tempdir().unwrap();
+        block_on(async {
+            let (mut child, file) = process(dir.path());
+            assert!(Qemu::find(&file, "ns_other").unwrap_err().to_string().contains("does not run ns_other"));
+            child.kill().unwrap();
+            child.wait().unwrap();
+            assert!(Qemu::find(&file, "").is_err(), "it is gone");
+        });
+    }
+
+    #[test]
+    fn pid_file_must_hold_a_number() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("pid");
+        for text in ["", "abc", "0", "-1"] {
+            std::fs::write(&file, text).unwrap();
+            assert!(block_on(async { Qemu::find(&file, "") }).is_err(), "{text:?}");
+        }
+        assert_eq!(Qemu::find(&dir.path().join("absent"), "").unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}

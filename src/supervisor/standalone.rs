@@ -1,0 +1,95 @@
+//! `STANDALONE_VMI`: a virtual machine without a cluster.
+
+use prost::bytes::Bytes;
+use serde_json::Value;
+
+use super::environment::Environment;
+use super::flags::Flags;
+
+/// Why the variable's text is no VMI.
+#[derive(Debug, thiserror::Error)]
+pub enum StandaloneError {
+    /// Neither YAML nor JSON (which is YAML too).
+    #[error("it is neither YAML nor JSON")]
+    Text(#[source] serde_saphyr::Error),
+    /// It has no `metadata.name`.
+    #[error("it has no metadata.name")]
+    NoName,
+}
+
+/// The VMI of the environment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Vmi {
+    name: String,
+    namespace: String,
+    uid: String,
+    /// The document, as virt-handler would send it.
+    pub json: Bytes,
+}
+
+/// Reads `STANDALONE_VMI`, if it is set.
+///
+/// # Errors
+/// If it is no document, or has no name.
+pub fn of(environment: &Environment) -> Result<Option<Vmi>, StandaloneError> {
+    environment.standalone_vmi.as_deref().map(read).transpose()
+}
+
+fn read(text: &str) -> Result<Vmi, StandaloneError> {
+    let mut document: Value = serde_saphyr::from_str(text).map_err(StandaloneError::Text)?;
+    let field = |name: &str| document["metadata"][name].as_str().filter(|value| !value.is_empty()).map(str::to_owned);
+    let name = field("name").ok_or(StandaloneError::NoName)?;
+    // What the API server would have completed.
+    let namespace = field("namespace").unwrap_or_else(|| "default".to_owned());
+    let uid = field("uid").unwrap_or_else(|| name.clone());
+    document["metadata"]["namespace"] = Value::from(namespace.as_str());
+    document["metadata"]["uid"] = Value::from(uid.as_str());
+    Ok(Vmi { name, namespace, uid, json: Bytes::from(document.to_string()) })
+}
+
+impl Vmi {
+    /// Completes the flags with what the VMI says, and allows emulation as KubeVirt does here.
+    pub fn complete(&self, flags: &mut Flags) {
+        flags.allow_emulation = true;
+        for (flag, value) in [(&mut flags.name, &self.name), (&mut flags.namespace, &self.namespace), (&mut flags.uid, &self.uid)] {
+            if flag.is_empty() {
+                flag.clone_from(value);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const YAML: &str = "metadata:\n  name: demo\n  uid: \"1-2\"\nspec:\n  domain:\n    devices: {}\n";
+
+    #[test]
+    fn yaml_and_json_are_read() {
+        let vmi = read(YAML).unwrap();
+        let json: Value = serde_json::from_slice(&vmi.json).unwrap();
+        assert_eq!(json["metadata"]["namespace"], "default");
+        assert_eq!(json["spec"]["domain"]["devices"], serde_json::json!({}));
+        let vmi = read(r#"{"metadata":{"name":"demo","namespace":"ns"}}"#).unwrap();
+        assert_eq!((vmi.name.as_str(), vmi.namespace.as_str(), vmi.uid.as_str()), ("demo", "ns", "demo"));
+        assert!(String::from_utf8_lossy(&vmi.json).contains(r#""uid":"demo""#));
+    }
+
+    #[test]
+    fn flags_are_completed_not_replaced() {
+        let mut flags = Flags { name: "other".into(), ..Flags::default() };
+        read(YAML).unwrap().complete(&mut flags);
+        assert_eq!((flags.name.as_str(), flags.namespace.as_str(), flags.uid.as_str()), ("other", "default", "1-2"));
+        assert!(flags.allow_emulation);
+    }
+
+    #[test]
+    fn what_is_no_vmi_is_refused() {
+        assert!(matches!(read("a: [1"), Err(StandaloneError::Text(_))));
+        assert!(matches!(read("just text"), Err(StandaloneError::NoName)));
+        assert!(matches!(read("metadata: {}"), Err(StandaloneError::NoName)));
+        assert!(matches!(read("[]"), Err(StandaloneError::NoName)));
+    }
+}

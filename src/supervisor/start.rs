@@ -1,0 +1,277 @@
+//! From the command line to a launcher that is ready, and on to the end.
+//!
+//! ```text
+//!   directories ─► daemons ─► connected ─┐
+//!               └► sidecars ─────────────┴► serving ─► ready ─► (STANDALONE_VMI) ─► a domain ─► QEMU ─► stop
+//! ```
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::UnixListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::backend::{Backend, BackendError};
+use super::environment::Environment;
+use super::flags::Flags;
+use super::guest::LauncherGuest;
+use super::link;
+use super::qemu::Qemu;
+use super::signals::Signals;
+use super::{orphans, qemu_log, standalone, stop};
+use crate::hooks::{self, HookError, Sidecars};
+use crate::launcher::{Launcher, LauncherConfig, LauncherError, Presence};
+use crate::libvirt::Connection;
+use crate::notify::{self, Notifier};
+use crate::pod::{self, PodError, Root};
+
+/// For calls in progress to be answered at the end.
+const GOODBYE: Duration = Duration::from_secs(1);
+/// States of a domain that has no QEMU.
+const DOWN: [&str; 3] = ["Shutoff", "Crashed", "NoState"];
+
+/// Why the launcher can't go on (exit status 2).
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// `--simulate-crash`.
+    #[error("Simulated virt-launcher crash")]
+    Simulated,
+    /// Signals can't be caught.
+    #[error("signals can't be caught")]
+    Signals(#[source] io::Error),
+    /// `--root` can't be made.
+    #[error("can't make the root directory {}", path.display())]
+    Root {
+        /// The directory.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+    /// A directory of the pod can't be made.
+    #[error("the pod's directories can't be made")]
+    Directories(#[from] PodError),
+    /// libvirt can't be reached.
+    #[error("failed to connect to libvirt")]
+    Backend(#[from] BackendError),
+    /// Sidecars are missing.
+    #[error("hook sidecars are missing")]
+    Sidecars(#[from] HookError),
+    /// The command socket can't be served.
+    #[error("can't serve {}", path.display())]
+    Socket {
+        /// The socket.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+    /// `STANDALONE_VMI` is no VMI.
+    #[error("STANDALONE_VMI is no VirtualMachineInstance")]
+    Standalone(#[from] standalone::StandaloneError),
+    /// The VMI of `STANDALONE_VMI` can't be started.
+    #[error("Failed to sync VMI, quitting")]
+    StandaloneSync(#[source] LauncherError),
+    /// Nobody has started a domain.
+    #[error("timed out waiting for domain to be defined")]
+    NoDomain,
+}
+
+/// Runs the pod's life, from here to a clean end.
+///
+/// # Errors
+/// What keeps it from going on; the daemons end with this process.
+pub async fn live(mut flags: Flags, environment: Environment) -> Result<(), StartError> {
+    let standalone = standalone::of(&environment)?;
+    if let Some(vmi) = &standalone {
+        vmi.complete(&mut flags);
+    }
+    let mut signals = Signals::listen().map_err(StartError::Signals)?;
+    tokio::spawn(orphans::reap());
+    std::fs::create_dir_all(&flags.root).map_err(|source| StartError::Root { path: flags.root.clone(), source })?;
+    pod::directories(&pod_config(&flags), &flags.uid)?;
+    if flags.simulate_crash {
+        return Err(StartError::Simulated);
+    }
+    let pod = tokio::select! {
+        pod = Pod::start(&flags, &environment) => pod?,
+        name = signals.next() => {
+            tracing::info!("Received signal {name}");
+            return Ok(());
+        }
+    };
+    let result = pod.run(&flags, standalone, &mut signals).await;
+    pod.end().await;
+    result
+}
+
+/// What runs from the start to the end.
+struct Pod {
+    backend: Arc<Backend>,
+    launcher: Arc<Launcher>,
+    socket: PathBuf,
+    stop_serving: oneshot::Sender<()>,
+    server: JoinHandle<()>,
+    helpers: Vec<JoinHandle<()>>,
+}
+
+impl Pod {
+    /// Everything up to the socket's last name, by which virt-handler and virt-controller know that the pod is ready.
+    async fn start(flags: &Flags, environment: &Environment) -> Result<Self, StartError> {
+        let (backend, sidecars) = tokio::try_join!(start_libvirt(flags, environment), collect_sidecars(flags))?;
+        let (backend, connection) = backend;
+        let domain = format!("{}_{}", flags.namespace, flags.name);
+        let sockets = Root::new(&flags.root).path(&flags.kubevirt_share_dir);
+        let (notifier, notify) = Notifier::new(sockets.join(notify::SOCKET));
+        let config = LauncherConfig {
+            pod: pod_config(flags),
+            name: flags.name.clone(),
+            namespace: flags.namespace.clone(),
+            uid: flags.uid.clone(),
+            qemu_log: Some(backend.layout().qemu_log(&domain)),
+        };
+        let launcher = Launcher::new(config, connection.clone(), sidecars, notifier);
+        let mut helpers = vec![
+            tokio::spawn(notify),
+            tokio::spawn(qemu_log::follow(backend.layout().qemu_log(&domain))),
+            tokio::spawn(qemu_log::seabios(backend.layout().seabios_pipe())),
+        ];
+        helpers.push(link::keep(backend.clone(), connection.clone(), launcher.clone()).await?);
+
+        let socket = sockets.join("sockets/launcher-sock");
+        let listener = listen(&socket.with_file_name("launcher-init-sock"), &socket)?;
+        let (stop_serving, stopped) = oneshot::channel();
+        let server = tokio::spawn(serve(listener, launcher.clone(), stopped));
+        std::fs::rename(socket.with_file_name("launcher-init-sock"), &socket)
+            .map_err(|source| StartError::Socket { path: socket.clone(), source })?;
+        tracing::info!("Marked as ready");
+        link::warm_up(connection);
+        Ok(Self { backend, launcher, socket, stop_serving, server, helpers })
+    }
+
+    /// From ready to the end of QEMU, and of all that hangs on it.
+    async fn run(&self, flags: &Flags, standalone: Option<standalone::Vmi>, signals: &mut Signals) -> Result<(), StartError> {
+        let deadline = Instant::now() + flags.qemu_timeout;
+        let share = Root::new(&flags.root).path(&flags.kubevirt_share_dir);
+        let guest = LauncherGuest::new(self.launcher.clone(), flags, standalone.is_some(), share.join(notify::SOCKET));
+        if let Some(vmi) = standalone {
+            tracing::info!(name = flags.name, namespace = flags.namespace, "Standalone mode: syncing VMI");
+            self.launcher.clone().sync(vmi.json, Default::default()).await.map_err(StartError::StandaloneSync)?;
+        }
+        let pid_file = self.backend.layout().pid_file(self.launcher.domain_name());
+        let qemu = tokio::select! {
+            found = timeout_at(deadline, self.find_qemu(&pid_file)) => found.map_err(|_| StartError::NoDomain)?,
+            name = signals.next() => {
+                tracing::info!("Received signal {name}");
+                return Ok(());
+            }
+        };
+        if let Some(qemu) = qemu {
+            stop::follow(&qemu, &guest, async || signals.next().await, flags.grace_period).await;
+            tracing::info!("Process {} and pid {} is gone!", self.launcher.domain_name(), qemu.pid());
+        }
+        stop::finish(&guest).await;
+        Ok(())
+    }
+
+    /// Waits for a domain that has started; nothing if it is over already.
+    async fn find_qemu(&self, pid_file: &Path) -> Option<Qemu> {
+        let domain = self.launcher.domain_name();
+        let mut presence = self.launcher.presence();
+        loop {
+            let present = presence.wait_for(|presence| *presence != Presence::NotYet).await.map_or(Presence::Gone, |present| *present);
+            if present == Presence::Gone {
+                return None;
+            }
+            match Qemu::find(pid_file, domain) {
+                Ok(qemu) => {
+                    tracing::info!("Found PID for {domain}: {}", qemu.pid());
+                    return Some(qemu);
+                }
+                Err(error) => tracing::info!("Still missing PID for {domain}, {error}"),
+            }
+            if self.is_over().await {
+                return None;
+            }
+            // It runs, and its file is not to be read: nothing but its end can change that.
+            drop(presence.changed().await);
+        }
+    }
+
+    /// Whether the domain is there without a QEMU.
+    async fn is_over(&self) -> bool {
+        let document = self.launcher.domain().await;
+        document.is_ok_and(|document| document.is_none_or(|domain| DOWN.contains(&domain.status.status.as_str())))
+    }
+
+    /// Ends what `start` has begun, last to first.
+    async fn end(self) {
+        for helper in &self.helpers {
+            helper.abort();
+        }
+        self.backend.stop().await;
+        let _ = self.stop_serving.send(());
+        // Clients that stay connected do not keep the pod.
+        let _ = timeout(GOODBYE, self.server).await;
+        // Its absence tells virt-handler that this launcher is over.
+        drop(std::fs::remove_file(&self.socket));
+    }
+}
+
+/// libvirt, and the first connection to it.
+async fn start_libvirt(flags: &Flags, environment: &Environment) -> Result<(Arc<Backend>, Connection), StartError> {
+    let backend = Arc::new(Backend::start(flags, environment).await?);
+    let connection = backend.connect().await?;
+    Ok((backend, connection))
+}
+
+async fn collect_sidecars(flags: &Flags) -> Result<Sidecars, StartError> {
+    let root = Root::new(&flags.root);
+    let dir = root.path(hooks::SOCKET_DIRECTORY);
+    let count = usize::try_from(flags.hook_sidecars).unwrap_or(usize::MAX);
+    let sidecars = Sidecars::collect(&dir, count, Instant::now() + flags.qemu_timeout).await?;
+    Ok(sidecars.reporting_to(root.path(hooks::REPORT_FILE)))
+}
+
+/// The command socket under its first name; what an earlier launcher has left is removed.
+fn listen(first: &Path, last: &Path) -> Result<UnixListener, StartError> {
+    let fail = |source| StartError::Socket { path: first.into(), source };
+    for stale in [first, last] {
+        match std::fs::remove_file(stale) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(fail(error)),
+            _ => {}
+        }
+    }
+    UnixListener::bind(first).map_err(fail)
+}
+
+async fn serve(listener: UnixListener, launcher: Arc<Launcher>, stopped: oneshot::Receiver<()>) {
+    let stop = async move { stopped.await.unwrap_or_default() };
+    if let Err(error) = crate::cmd::serve(listener, launcher, stop).await {
+        tracing::error!(reason = &error as &dyn std::error::Error, "the command server failed; virt-handler can't call any more");
+    }
+}
+
+/// What the flags say about the pod.
+fn pod_config(flags: &Flags) -> pod::Config {
+    pod::Config {
+        root: Root::new(&flags.root),
+        ephemeral_disk_dir: flags.ephemeral_disk_dir.clone(),
+        container_disk_dir: flags.container_disk_dir.clone(),
+        hotplug_disk_dir: flags.hotplug_disk_dir.clone(),
+        share_dir: flags.kubevirt_share_dir.clone(),
+        ovmf_path: flags.ovmf_path.clone(),
+        run_as_nonroot: flags.run_as_nonroot,
+        image_volume: flags.image_volume,
+        allow_emulation: flags.allow_emulation,
+        allow_cross_arch_emulation: flags.allow_cross_arch_emulation,
+        force_emulation: flags.force_emulation,
+        firmware_auto_selection: flags.firmware_auto_selection,
+        hypervisor: flags.hypervisor.clone(),
+        disk_memory_limit: flags.disk_memory_limit,
+    }
+}

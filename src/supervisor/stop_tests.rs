@@ -1,0 +1,109 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+use std::cell::RefCell;
+use std::process::Command;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::*;
+
+/// A guest that writes down what is done to it; its QEMU is a `sleep`.
+struct Fake {
+    calls: RefCell<Vec<&'static str>>,
+    handler: bool,
+    /// What the calls do to QEMU.
+    obeys: Option<&'static str>,
+    pid: i32,
+    libvirt_works: bool,
+}
+
+impl Fake {
+    fn call(&self, name: &'static str) {
+        self.calls.borrow_mut().push(name);
+        if self.obeys == Some(name) {
+            kill_process(Pid::from_raw(self.pid).unwrap(), Signal::KILL).unwrap();
+        }
+    }
+}
+
+impl Guest for Fake {
+    type Error = std::io::Error;
+
+    async fn mark_for_graceful_shutdown(&self) {
+        self.call("mark");
+    }
+    async fn shut_down(&self) -> Result<(), Self::Error> {
+        self.call("shutdown");
+        Ok(())
+    }
+    async fn kill(&self) -> Result<(), Self::Error> {
+        self.call("kill");
+        if self.libvirt_works { Ok(()) } else { Err(std::io::Error::other("no libvirt")) }
+    }
+    async fn delete(&self) -> Result<(), Self::Error> {
+        self.call("delete");
+        Ok(())
+    }
+    fn has_handler(&self) -> bool {
+        self.handler
+    }
+    async fn last_event_sent(&self) {
+        self.call("last event");
+    }
+    async fn shut_down_sidecars(&self) {
+        self.call("sidecars");
+    }
+}
+
+/// Ends with these calls. With `signal` the launcher gets one; without, QEMU ends by itself.
+fn run(fake: Fake, signal: bool) -> Vec<&'static str> {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("pid");
+    let mut child = Command::new("/bin/sleep").arg("600").spawn().unwrap();
+    std::fs::write(&file, child.id().to_string()).unwrap();
+    let fake = Fake { pid: i32::try_from(child.id()).unwrap(), ..fake };
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+        let qemu = Qemu::find(&file, "").unwrap();
+        if !signal {
+            child.kill().unwrap();
+        }
+        let signals = async || if signal { "terminated" } else { std::future::pending().await };
+        follow(&qemu, &fake, signals, Duration::from_millis(1)).await;
+        finish(&fake).await;
+    });
+    child.wait().unwrap();
+    fake.calls.into_inner()
+}
+
+fn fake() -> Fake {
+    Fake { calls: RefCell::default(), handler: true, obeys: None, pid: 0, libvirt_works: true }
+}
+
+#[test]
+fn guest_that_ends_by_itself() {
+    assert_eq!(run(fake(), false), ["sidecars", "last event"]);
+}
+
+#[test]
+fn virt_handler_asks_the_guest_when_it_sees_the_mark() {
+    let fake = Fake { obeys: Some("mark"), ..fake() };
+    assert_eq!(run(fake, true), ["mark", "sidecars", "last event"]);
+}
+
+#[test]
+fn without_virt_handler_the_launcher_asks_and_cleans_up() {
+    let fake = Fake { obeys: Some("shutdown"), handler: false, ..fake() };
+    assert_eq!(run(fake, true), ["mark", "shutdown", "sidecars", "delete"]);
+}
+
+#[test]
+fn guest_that_does_not_obey_has_its_plug_pulled() {
+    let fake = Fake { obeys: Some("kill"), ..fake() };
+    assert_eq!(run(fake, true), ["mark", "kill", "sidecars", "last event"]);
+}
+
+#[test]
+fn qemu_is_signalled_when_libvirt_fails() {
+    // SIGTERM ends `sleep`, as it ends QEMU.
+    let fake = Fake { libvirt_works: false, ..fake() };
+    assert_eq!(run(fake, true), ["mark", "kill", "sidecars", "last event"]);
+}

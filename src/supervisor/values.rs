@@ -1,0 +1,123 @@
+//! Values of flags as Go reads them.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+/// What would have been right.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadValue(pub &'static str);
+
+/// `strconv.ParseBool`.
+pub fn boolean(text: &str) -> Result<bool, BadValue> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err(BadValue("true or false is expected")),
+    }
+}
+
+/// A whole number that is not negative.
+pub fn number<T: FromStr>(text: &str) -> Result<T, BadValue> {
+    text.parse().map_err(|_| BadValue("a whole number is expected"))
+}
+
+/// A whole number of seconds; below zero is none at all, as a grace period that is over at once.
+pub fn seconds(text: &str) -> Result<Duration, BadValue> {
+    let seconds: i64 = number(text)?;
+    Ok(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
+}
+
+/// `time.ParseDuration`, without negative ones: `253s`, `1.5h`, `1h2m3s`, `300ms`, `0`.
+pub fn duration(text: &str) -> Result<Duration, BadValue> {
+    const WRONG: BadValue = BadValue("a duration such as 253s or 1h2m3s is expected");
+    let mut rest = text.strip_prefix('+').unwrap_or(text);
+    if rest == "0" {
+        return Ok(Duration::ZERO);
+    }
+    if rest.is_empty() {
+        return Err(WRONG);
+    }
+    let mut total: u128 = 0;
+    while !rest.is_empty() {
+        let (number, after) = split(rest, |c| c.is_ascii_digit() || c == '.');
+        let (unit, after) = split(after, |c| !c.is_ascii_digit() && c != '.');
+        total = total.checked_add(nanoseconds(number, unit).ok_or(WRONG)?).ok_or(WRONG)?;
+        rest = after;
+    }
+    u64::try_from(total).map(Duration::from_nanos).map_err(|_| WRONG)
+}
+
+/// Up to the first character that is not `kind`, and the rest.
+fn split(text: &str, kind: impl Fn(char) -> bool) -> (&str, &str) {
+    text.split_at(text.find(|c| !kind(c)).unwrap_or(text.len()))
+}
+
+fn nanoseconds(number: &str, unit: &str) -> Option<u128> {
+    let unit: u128 = match unit {
+        "ns" => 1,
+        "us" | "µs" | "μs" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "m" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        _ => return None,
+    };
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() && fraction.is_empty() {
+        return None;
+    }
+    let whole: u128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    // More digits than these are below a nanosecond of any unit that makes sense here.
+    let fraction = fraction.get(..fraction.len().min(15))?;
+    let part: u128 = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };
+    let scale = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
+    whole.checked_mul(unit)?.checked_add(part.checked_mul(unit)? / scale)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_of_go() {
+        for (text, milliseconds) in [
+            ("0", 0),
+            ("253s", 253_000),
+            ("5m", 300_000),
+            ("4m0s", 240_000),
+            ("1h2m3s", 3_723_000),
+            ("1.5h", 5_400_000),
+            (".5s", 500),
+            ("1.s", 1_000),
+            ("300ms", 300),
+            ("+2s", 2_000),
+            ("2000us", 2),
+            ("2000µs", 2),
+            ("3000000ns", 3),
+        ] {
+            assert_eq!(duration(text), Ok(Duration::from_millis(milliseconds)), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_go_refuses() {
+        for text in ["", "+", "1", "1.5", "s", ".", ".s", "1x", "1 s", "-1s", "1s ", "1.2.3s", "99999999999h", "١s"] {
+            assert!(duration(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn seconds_below_zero_are_none() {
+        assert_eq!(seconds("-5"), Ok(Duration::ZERO));
+        assert_eq!(seconds("45"), Ok(Duration::from_secs(45)));
+        assert!(seconds("4.5").is_err());
+    }
+
+    #[test]
+    fn booleans_of_go() {
+        assert_eq!(boolean("TRUE"), Ok(true));
+        assert_eq!(boolean("f"), Ok(false));
+        assert!(boolean("yes").is_err() && boolean("").is_err());
+    }
+}
