@@ -1,0 +1,172 @@
+//! Verbs that need neither a launcher nor libvirt: files in, text out.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::options::Options;
+use super::{CtlError, Output, manifest};
+use crate::convert::context::DiskInfo;
+use crate::convert::{self, Context};
+use crate::domain::Domain;
+use crate::domain::Text;
+use crate::domain::disk::Disk;
+use crate::domain::document::DomainDocument;
+use crate::vmi::Vmi;
+use crate::{plan, pod};
+
+/// `convert`: prints the domain XML of a VMI.
+///
+/// # Errors
+/// If a file is no such document, or the VMI is refused.
+pub fn convert(args: &Inputs) -> Result<ExitCode, CtlError> {
+    let vmi: Vmi = parse(&read_text(&args.vmi)?, &args.vmi)?;
+    let context = read_context(&vmi, args.context.as_deref(), args.options.as_deref())?;
+    print!("{}", convert::domain(&vmi, &context)?.to_xml());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `domain-json`: domain XML on standard input, Domain JSON on standard output.
+///
+/// # Errors
+/// If the input is no domain XML.
+pub fn domain_json() -> Result<ExitCode, CtlError> {
+    let spec = read_domain(Path::new("-"))?;
+    let document = DomainDocument { spec, ..DomainDocument::default() };
+    serde_json::to_writer(std::io::stdout().lock(), &document).map_err(|e| CtlError::file("write", "standard output")(e.into()))?;
+    println!();
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Arguments of `plan`.
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// Domain XML as libvirt reports it
+    #[arg(long)]
+    live: PathBuf,
+    /// Domain XML as it should be
+    #[arg(long)]
+    wanted: PathBuf,
+}
+
+/// `plan`: what a sync would change on a running domain, and why.
+///
+/// # Errors
+/// If a file is no domain XML.
+pub fn plan(args: &PlanArgs, output: Output) -> Result<ExitCode, CtlError> {
+    let plan = plan::disks(&read_domain(&args.live)?, &read_domain(&args.wanted)?);
+    match output {
+        Output::Json => println!("{}", plan::to_json(&plan)),
+        Output::Text if plan.is_empty() && plan.kept.is_empty() => println!("nothing to do"),
+        Output::Text => {
+            for (verb, change) in plan.steps() {
+                println!("{verb:<7} {:<6} {:<20} {}", change.disk.target.device, alias(&change.disk), change.why);
+            }
+            for change in &plan.kept {
+                println!("{:<7} {:<6} {:<20} {}", "cannot", change.disk.target.device, alias(&change.disk), change.why);
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn alias(disk: &Disk) -> &str {
+    disk.alias.as_ref().map_or("-", |alias| alias.name.as_str())
+}
+
+fn read_domain(file: &Path) -> Result<Domain, CtlError> {
+    Domain::from_xml(&read_text(file)?).map_err(|source| CtlError::Xml { file: file.display().to_string(), source })
+}
+
+/// Reads a file as UTF-8 text; `-` is standard input.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn read_text(file: &Path) -> Result<String, CtlError> {
+    if file != Path::new("-") {
+        return std::fs::read_to_string(file).map_err(CtlError::file("read", file));
+    }
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text).map_err(CtlError::file("read", "standard input"))?;
+    Ok(text)
+}
+
+/// What a conversion starts from, as files.
+#[derive(Debug, Args)]
+pub struct Inputs {
+    /// VMI (YAML or JSON); `-` is standard input
+    #[arg(long)]
+    pub vmi: PathBuf,
+    /// What the pod adds, as JSON; without it, a pod in which everything that the VMI needs is there
+    #[arg(long)]
+    pub context: Option<PathBuf>,
+    /// Options that virt-handler would send with the VMI, as JSON
+    #[arg(long)]
+    pub options: Option<PathBuf>,
+}
+
+/// Reads a VMI, also in the form that JSON has.
+pub fn read_vmi(file: &Path) -> Result<(Value, Vmi), CtlError> {
+    let value: Value = parse(&read_text(file)?, file)?;
+    let vmi = Vmi::deserialize(&value).map_err(|e| CtlError::Manifest { file: file.display().to_string(), reason: e.to_string() })?;
+    Ok((value, vmi))
+}
+
+/// Reads context and options; where no context is given, makes one out of the VMI.
+pub fn read_context(vmi: &Vmi, context: Option<&Path>, options: Option<&Path>) -> Result<Context, CtlError> {
+    let options = match options {
+        Some(file) => Some(parse_json::<Options>(&read_text(file)?, file)?.into_message()),
+        None => None,
+    };
+    let mut ctx = match context {
+        Some(file) => parse_json(&read_text(file)?, file)?,
+        None => assumed(vmi),
+    };
+    // A context may stand for the options too; what is given last counts.
+    if options.is_some() || context.is_none() {
+        pod::of_options(vmi, &options.unwrap_or_default(), &mut ctx);
+    }
+    Ok(ctx)
+}
+
+/// Reads a VMI, or any other document, from YAML or JSON.
+fn parse<T: serde::de::DeserializeOwned>(text: &str, file: &Path) -> Result<T, CtlError> {
+    if text.trim_start().starts_with('{') {
+        return parse_json(text, file);
+    }
+    serde_saphyr::from_str(text).map_err(|e| CtlError::Manifest { file: file.display().to_string(), reason: e.to_string() })
+}
+
+fn parse_json<T: serde::de::DeserializeOwned>(text: &str, file: &Path) -> Result<T, CtlError> {
+    serde_json::from_str(text).map_err(|e| CtlError::Manifest { file: file.display().to_string(), reason: e.to_string() })
+}
+
+/// Every container disk holds an ordinary qcow2 image.
+fn container_images(vmi: &Vmi) -> BTreeMap<Text, DiskInfo> {
+    let volumes = vmi.spec.volumes.iter().filter(|volume| volume.container_disk.is_some());
+    volumes.map(|volume| (volume.name.clone(), DiskInfo { format: "qcow2".into(), ..DiskInfo::default() })).collect()
+}
+
+/// The context of a pod in which everything is as the VMI expects it.
+fn assumed(vmi: &Vmi) -> Context {
+    let architecture = if vmi.spec.architecture.is_empty() { manifest::host_architecture().into() } else { vmi.spec.architecture.clone() };
+    let (hotplug, permanent) = vmi.status.volume_status.iter().cloned().partition::<Vec<_>, _>(|status| status.hotplug_volume.is_some());
+    let by_name = |list: Vec<crate::vmi::status::VolumeStatus>| list.into_iter().map(|status| (status.name.clone(), status)).collect();
+    let mut ctx = Context {
+        host_architecture: architecture.clone(),
+        architecture,
+        hypervisor_name: "kvm".into(),
+        hypervisor_device_available: true,
+        hotplug_volumes: by_name(hotplug),
+        permanent_volumes: by_name(permanent),
+        disks_info: container_images(vmi),
+        ..Context::default()
+    };
+    pod::of_vmi(vmi, &mut ctx);
+    ctx
+}

@@ -1,0 +1,193 @@
+//! Which launchers `run` has started on this machine, and what each runs: a directory of its own for
+//! each VM, with a link by the VM's name in a registry of the user's.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::{CtlError, Target};
+
+/// Where the cmd socket is, below a launcher's root.
+const CMD_SOCKET: &str = "var/run/kubevirt/sockets/launcher-sock";
+/// The VMI as it was sent last.
+const VMI_FILE: &str = "vmi.json";
+
+/// A launcher's directory.
+#[derive(Debug, Clone)]
+pub struct Session {
+    root: PathBuf,
+}
+
+impl Session {
+    /// A launcher whose root is `root`.
+    #[must_use]
+    pub fn at(root: PathBuf) -> Self {
+        Self { root }
+    }
+
+    /// Makes a root for the VM `name` and enters it in the registry. The directory is short, for the
+    /// sockets below it must fit in 107 bytes.
+    ///
+    /// # Errors
+    /// If the directory cannot be made, or a VM of that name is running.
+    pub fn create(name: &str, root: Option<PathBuf>) -> Result<Self, CtlError> {
+        if let Some(root) = root {
+            fs::create_dir_all(&root).map_err(CtlError::file("make", &root))?;
+            let root = root.canonicalize().map_err(CtlError::file("find", &root))?;
+            return Self { root }.register(name);
+        }
+        let base = std::env::temp_dir();
+        for attempt in 0..1000_u32 {
+            let root = base.join(format!("vm-{:x}{attempt:x}", std::process::id()));
+            match fs::DirBuilder::new().mode(0o700).create(&root) {
+                Ok(()) => return Self { root }.register(name),
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(CtlError::file("make", root)(e)),
+            }
+        }
+        Err(CtlError::Run(format!("no free directory name in {}", base.display())))
+    }
+
+    fn register(self, name: &str) -> Result<Self, CtlError> {
+        let registry = registry()?;
+        let link = registry.join(name);
+        if let Ok(old) = fs::read_link(&link) {
+            if Self::at(old.clone()).is_running() {
+                return Err(CtlError::Run(format!(
+                    "a VM named {name} is running, in {}; end it first or give this one another name",
+                    old.display()
+                )));
+            }
+            fs::remove_file(&link).map_err(CtlError::file("remove", &link))?;
+        }
+        std::os::unix::fs::symlink(&self.root, &link).map_err(CtlError::file("make", &link))?;
+        Ok(self)
+    }
+
+    /// Takes the VM out of the registry; the directory stays.
+    pub fn unregister(&self, name: &str) {
+        if let Ok(registry) = registry()
+            && fs::read_link(registry.join(name)).is_ok_and(|root| root == self.root)
+        {
+            let _ = fs::remove_file(registry.join(name));
+        }
+    }
+
+    /// The launcher's root directory.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// A path of the pod, e.g. `/var/run/kubevirt`, below this root.
+    #[must_use]
+    pub fn path(&self, pod_path: &str) -> PathBuf {
+        self.root.join(pod_path.trim_start_matches('/'))
+    }
+
+    /// The cmd socket.
+    #[must_use]
+    pub fn cmd_socket(&self) -> PathBuf {
+        self.root.join(CMD_SOCKET)
+    }
+
+    /// Keeps the VMI for later calls.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn store_vmi(&self, vmi: &Value) -> Result<(), CtlError> {
+        let (file, beside) = (self.root.join(VMI_FILE), self.root.join("vmi.json.new"));
+        fs::write(&beside, vmi.to_string()).map_err(CtlError::file("write", &beside))?;
+        fs::rename(&beside, &file).map_err(CtlError::file("write", &file))
+    }
+
+    /// The VMI that was sent last.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn load_vmi(&self) -> Result<Value, CtlError> {
+        let file = self.root.join(VMI_FILE);
+        let text = fs::read_to_string(&file).map_err(CtlError::file("read", &file))?;
+        serde_json::from_str(&text).map_err(|e| CtlError::Manifest { file: file.display().to_string(), reason: e.to_string() })
+    }
+
+    /// Whether something accepts connections on the cmd socket.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        std::os::unix::net::UnixStream::connect(self.cmd_socket()).is_ok()
+    }
+}
+
+/// The launcher that the arguments mean, and its cmd socket.
+///
+/// # Errors
+/// If there is none, or more than one.
+pub fn resolve(target: &Target) -> Result<(Option<Session>, PathBuf), CtlError> {
+    if let Some(socket) = &target.socket {
+        return Ok((None, socket.clone()));
+    }
+    let session = match (&target.root, &target.name) {
+        (Some(root), _) => Session::at(root.clone()),
+        (None, Some(name)) => named(name)?,
+        (None, None) => only_one()?,
+    };
+    let socket = session.cmd_socket();
+    Ok((Some(session), socket))
+}
+
+fn named(name: &str) -> Result<Session, CtlError> {
+    let link = registry()?.join(name);
+    fs::read_link(&link).map(Session::at).map_err(|_| CtlError::Target(format!("no VM named {name} was started here with launcherctl run")))
+}
+
+fn only_one() -> Result<Session, CtlError> {
+    let running: Vec<(String, Session)> = all()?.into_iter().filter(|(_, session)| session.is_running()).collect();
+    match running.as_slice() {
+        [(_, session)] => Ok(session.clone()),
+        [] => in_pod().ok_or_else(|| {
+            CtlError::Target("no launcher is running here; start one with launcherctl run, or say --root or --socket".into())
+        }),
+        several => {
+            let names: Vec<&str> = several.iter().map(|(name, _)| name.as_str()).collect();
+            Err(CtlError::Target(format!("several VMs are running ({}); choose with --name", names.join(", "))))
+        }
+    }
+}
+
+/// Inside a pod the root is `/`.
+fn in_pod() -> Option<Session> {
+    let session = Session::at("/".into());
+    session.cmd_socket().exists().then_some(session)
+}
+
+fn all() -> Result<Vec<(String, Session)>, CtlError> {
+    let registry = registry()?;
+    let entries = fs::read_dir(&registry).map_err(CtlError::file("read", &registry))?;
+    Ok(entries
+        .flatten()
+        .filter_map(|entry| Some((entry.file_name().into_string().ok()?, Session::at(fs::read_link(entry.path()).ok()?))))
+        .collect())
+}
+
+/// The user's own directory of links; refused if somebody else made it first.
+fn registry() -> Result<PathBuf, CtlError> {
+    let user = rustix::process::getuid().as_raw();
+    let directory = match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(runtime) if Path::new(&runtime).is_dir() => Path::new(&runtime).join("launcherctl"),
+        _ => std::env::temp_dir().join(format!("launcherctl-{user}")),
+    };
+    match fs::DirBuilder::new().mode(0o700).create(&directory) {
+        Ok(()) => Ok(directory),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+            let metadata = fs::symlink_metadata(&directory).map_err(CtlError::file("look at", &directory))?;
+            if metadata.is_dir() && metadata.uid() == user {
+                return Ok(directory);
+            }
+            Err(CtlError::Run(format!("{} is not a directory of yours; remove it or set XDG_RUNTIME_DIR", directory.display())))
+        }
+        Err(e) => Err(CtlError::file("make", directory)(e)),
+    }
+}

@@ -1,0 +1,22 @@
+//! virt-launcher: one process that owns one KubeVirt virtual machine.
+
+pub mod cmd;
+pub mod convert;
+pub mod ctl;
+pub mod domain;
+pub mod fs_events;
+pub mod hooks;
+#[cfg(feature = "libvirt")]
+pub mod launcher;
+#[cfg(feature = "libvirt")]
+pub mod libvirt;
+pub mod logging;
+pub mod notify;
+pub mod plan;
+pub mod pod;
+pub mod proto;
+pub mod sidecar_shim;
+#[cfg(feature = "libvirt")]
+pub mod supervisor;
+pub mod tools;
+pub mod vmi;
