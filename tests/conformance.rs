@@ -1,0 +1,33 @@
+//! VMI to domain XML, against what the reference makes of the same VMI and context; where the
+//! reference refuses, we refuse.
+
+mod common;
+
+use std::process::ExitCode;
+
+use common::{Case, Differences};
+use virt_launcher::convert::{self, Context};
+use virt_launcher::vmi::Vmi;
+
+fn main() -> ExitCode {
+    let cases = ["domain-xml/generated.jsonl", "domain-xml/recorded.jsonl"].map(common::corpus);
+    let [Some(generated), Some(recorded)] = cases else { return ExitCode::SUCCESS };
+    common::run("domain XML", Some(generated.into_iter().chain(recorded).collect()), check)
+}
+
+fn check(case: &Case) -> Differences {
+    let (vmi, context) = (&case.value["vmi"], &case.value["context"]);
+    let outcome = convert(&vmi.to_string(), &context.to_string());
+    match (outcome, case.get("error").and_then(|error| error.as_str())) {
+        (Ok(xml), None) => common::xml_compare::differences(case.text("xml"), &xml),
+        (Err(_), Some(_)) => Vec::new(),
+        (Ok(_), Some(error)) => vec![format!("accepted, but the reference refuses: {error}")],
+        (Err(error), None) => vec![format!("refused: {error}")],
+    }
+}
+
+fn convert(vmi: &str, context: &str) -> Result<String, String> {
+    let vmi: Vmi = serde_json::from_str(vmi).map_err(|e| format!("the VMI cannot be read: {e}"))?;
+    let context: Context = serde_json::from_str(context).map_err(|e| format!("the context cannot be read: {e}"))?;
+    convert::domain(&vmi, &context).map(|domain| domain.to_xml()).map_err(|e| e.to_string())
+}
