@@ -1,0 +1,291 @@
+//! The example sidecars and the shim, as processes, called as the launcher calls them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod hooks_support;
+
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use hooks_support::Pod;
+use prost::bytes::Bytes;
+use serde_json::json;
+use tokio::time::Instant;
+use virt_launcher::hooks::{Point, Sidecars};
+
+const DOMAIN: &str = r#"<domain type="kvm"><name>ns_vm</name>
+  <os><type>hvm</type><boot dev="hd"/></os>
+  <sysinfo type="smbios"><system><entry name="manufacturer">KubeVirt</entry></system><baseBoard/></sysinfo>
+  <devices>
+    <disk><target dev="vda"/><alias name="ua-root"/><boot order="1"/></disk>
+    <interface><mac address="de:ad:00:00:00:01"/><alias name="ua-default"/><boot order="2"/></interface>
+  </devices>
+</domain>"#;
+
+fn later() -> Instant {
+    Instant::now() + Duration::from_secs(60)
+}
+
+fn vmi(annotations: &[(&str, &str)]) -> Bytes {
+    let annotations: serde_json::Map<_, _> = annotations.iter().map(|(name, value)| (name.to_string(), json!(value))).collect();
+    Bytes::from(json!({"metadata": {"name": "vm", "namespace": "ns", "annotations": annotations}}).to_string())
+}
+
+/// A sidecar's process; it is killed when the test is over.
+struct Process(Child);
+
+impl Process {
+    fn start(command: &mut Command) -> Self {
+        Self(command.stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// Its exit status and what it logged.
+    fn end(mut self) -> (ExitStatus, String) {
+        let status = self.0.wait().unwrap();
+        let mut log = String::new();
+        self.0.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+        (status, log)
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.0), signal).unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn directory(pod: &Pod) -> PathBuf {
+    let dir = pod.dir().join("hook-sidecar-0");
+    std::fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
+/// The shim, with `programs` the only thing before the system's in `$PATH`.
+fn shim(pod: &Pod, version: &str, programs: &Path) -> Process {
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
+    command.args(["sidecar-shim", "--version", version, "--socket-dir"]).arg(directory(pod)).env("PATH", path);
+    Process::start(&mut command)
+}
+
+fn example(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/sidecars").join(name)
+}
+
+/// A directory with scripts of these names.
+fn scripts(scripts: &[(&str, &str)]) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, text) in scripts {
+        let file = dir.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    dir
+}
+
+async fn collect(pod: &Pod) -> Sidecars {
+    Sidecars::collect(pod.dir(), 1, later()).await.unwrap()
+}
+
+/// What became of the domain; the hook is called twice, to see that it is idempotent.
+async fn defined(sidecars: &Sidecars, domain: &str, vmi: &Bytes) -> String {
+    let once = sidecars.on_define_domain(domain.to_owned(), vmi, later()).await.unwrap();
+    let twice = sidecars.on_define_domain(once.clone(), vmi, later()).await.unwrap();
+    let last = sidecars.report().sidecars[0].points.iter().find(|p| p.point == Point::OnDefineDomain).unwrap().last.clone().unwrap();
+    assert_eq!(last.changes, [], "not idempotent: {twice}");
+    twice.replace(['\n', '\t'], "")
+}
+
+fn lacks(program: &str) -> bool {
+    let missing = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err();
+    if missing {
+        eprintln!("skipped: {program} is not installed");
+    }
+    missing
+}
+
+#[tokio::test]
+async fn the_shell_sidecar_sets_the_base_board() {
+    let pod = Pod::new();
+    let process = shim(&pod, "v1alpha2", &example("smbios-shell"));
+    let sidecars = collect(&pod).await;
+    let annotation = "smbios.vm.kubevirt.io/baseBoardManufacturer";
+    let xml = defined(&sidecars, DOMAIN, &vmi(&[(annotation, "R & D <\\>|")])).await;
+    // A backslash is an escape in JSON that the script does not read: then it changes nothing.
+    assert!(xml.contains("<baseBoard></baseBoard>"), "{xml}");
+    let xml = defined(&sidecars, DOMAIN, &vmi(&[(annotation, "R & D <|>")])).await;
+    assert!(xml.contains(r#"<baseBoard><entry name="manufacturer">R &amp; D &lt;|&gt;</entry></baseBoard>"#), "{xml}");
+    assert!(xml.contains(r#"<smbios mode="sysinfo"></smbios></os>"#), "{xml}");
+    assert!(xml.contains(r#"<entry name="manufacturer">KubeVirt</entry>"#), "{xml}");
+    // Where there is no sysinfo it makes one, and another value takes the place of the first.
+    let bare = "<domain><name>ns_vm</name><os><type>hvm</type></os></domain>";
+    let xml = defined(&sidecars, bare, &vmi(&[(annotation, "first")])).await;
+    let xml = defined(&sidecars, &xml, &vmi(&[(annotation, "second")])).await;
+    assert!(xml.contains(r#"<sysinfo type="smbios"><baseBoard><entry name="manufacturer">second</entry></baseBoard></sysinfo>"#), "{xml}");
+    assert!(!xml.contains("first"), "{xml}");
+    // Without the annotation nothing changes, and it says so in the log.
+    let xml = sidecars.on_define_domain(bare.into(), &vmi(&[]), later()).await.unwrap();
+    assert!(!xml.contains("sysinfo"), "{xml}");
+    process.signal(rustix::process::Signal::TERM);
+    let (_, log) = process.end();
+    assert!(log.contains("the domain stays as it is"), "{log}");
+}
+
+#[tokio::test]
+async fn a_script_as_users_have_them_finds_the_text_that_it_looks_for() {
+    let pod = Pod::new();
+    let script = "#!/bin/sh\necho $4 | sed \"s|<baseBoard></baseBoard>|<baseBoard><entry name='manufacturer'>E</entry></baseBoard>|\"\n";
+    let programs = scripts(&[("onDefineDomain", script)]);
+    let _process = shim(&pod, "v1alpha2", programs.path());
+    let xml = defined(&collect(&pod).await, DOMAIN, &vmi(&[])).await;
+    assert!(
+        xml.contains("<baseBoard> <entry name=\"manufacturer\">E</entry> </baseBoard>") || xml.contains(">E</entry></baseBoard>"),
+        "{xml}"
+    );
+}
+
+#[tokio::test]
+async fn the_python_sidecar_sets_boot_order_and_menu() {
+    if lacks("python3") {
+        return;
+    }
+    let pod = Pod::new();
+    let _process = shim(&pod, "v1alpha3", &example("boot-menu-python"));
+    let sidecars = collect(&pod).await;
+    let given = vmi(&[("boot.vm.example.org/menu", "3000"), ("boot.vm.example.org/first", "default")]);
+    let domain = virt_launcher::domain::Domain::from_xml(&defined(&sidecars, DOMAIN, &given).await).unwrap();
+    let menu = domain.os.boot_menu.unwrap();
+    assert_eq!((menu.enable.as_str(), menu.timeout), ("yes", Some(3000)));
+    assert!(domain.os.boot_order.is_empty());
+    let order = |boot: &Option<virt_launcher::domain::devices::BootOrder>| boot.as_ref().map(|boot| boot.order);
+    assert_eq!(order(&domain.devices.interfaces[0].boot_order), Some(1));
+    assert_eq!(order(&domain.devices.disks[0].boot_order), Some(2));
+    // Its own error reaches whoever started the virtual machine.
+    let wrong = vmi(&[("boot.vm.example.org/first", "nosuch")]);
+    let error = sidecars.on_define_domain(DOMAIN.into(), &wrong, later()).await.unwrap_err().to_string();
+    assert!(error.contains("there is no bootable device 'nosuch'") && error.contains("exit status 1"), "{error}");
+}
+
+#[tokio::test]
+async fn the_rust_sidecar_adds_a_watchdog_greets_and_ends_at_shutdown() {
+    let pod = Pod::new();
+    let process = Process::start(Command::new(built_example("sidecar_watchdog")).arg(directory(&pod)));
+    let sidecars = collect(&pod).await;
+    let xml = defined(&sidecars, DOMAIN, &vmi(&[])).await;
+    assert_eq!(virt_launcher::domain::Domain::from_xml(&xml).unwrap().devices.watchdogs.len(), 1);
+    let data = json!({"NoCloudMetaData": {"instance-id": "i"}, "UserData": "#cloud-config\nhostname: x\n", "VolumeName": "v"});
+    let data = sidecars.pre_cloud_init_iso(data, &vmi(&[]), later()).await.unwrap();
+    assert!(data["UserData"].as_str().unwrap().ends_with("hostname: x\nfinal_message: \"booted with a watchdog\"\n"), "{data}");
+    sidecars.shutdown(later()).await.unwrap();
+    let (status, _) = process.end();
+    assert!(status.success());
+    assert!(!directory(&pod).join("watchdog.sock").exists());
+}
+
+/// The executable of an example; it is there where all targets were built, as `cargo test` does.
+fn built_example(name: &str) -> PathBuf {
+    let file = Path::new(env!("CARGO_BIN_EXE_pod-tools")).with_file_name("examples").join(name);
+    if !file.exists() {
+        let built = Command::new(env!("CARGO")).args(["build", "--quiet", "--example", name]).status().unwrap();
+        assert!(built.success());
+    }
+    file
+}
+
+#[tokio::test]
+async fn the_shim_says_what_kubevirts_tests_look_for_and_ends_at_shutdown() {
+    let pod = Pod::new();
+    let programs = scripts(&[
+        ("onDefineDomain", "#!/bin/sh\necho \"$1 $3\" >&2\nprintf '%s' \"$4\"\n"),
+        ("preCloudInitIso", "#!/bin/sh\necho \"$1 $3\" >&2\nprintf '%s' \"$4\"\n"),
+    ]);
+    let process = shim(&pod, "v1alpha3", programs.path());
+    let sidecars = collect(&pod).await;
+    let points: Vec<_> = sidecars.report().sidecars[0].points.iter().map(|p| p.point).collect();
+    assert_eq!(points, [Point::Shutdown, Point::OnDefineDomain, Point::PreCloudInitIso]);
+    defined(&sidecars, DOMAIN, &vmi(&[])).await;
+    let data = json!({"NoCloudMetaData": {"instance-id": "i"}, "UserData": "#cloud-config"});
+    assert_eq!(sidecars.pre_cloud_init_iso(data.clone(), &vmi(&[]), later()).await.unwrap(), data);
+    sidecars.shutdown(later()).await.unwrap();
+    let (status, log) = process.end();
+    assert!(status.success(), "{log}");
+    for line in [
+        "shim is now exposing its services on socket",
+        "Info method has been called",
+        "OnDefineDomain method has been called",
+        "PreCloudInitIso method has been called",
+        "Hook's Shutdown callback method has been called",
+        r#""msg":"--vmi --domain""#,
+        r#""msg":"--vmi --cloud-init""#,
+        r#""component":"shim-sidecar""#,
+    ] {
+        assert!(log.contains(line), "{line:?} is not in: {log}");
+    }
+    assert_eq!(std::fs::read_dir(directory(&pod)).unwrap().count(), 0, "the socket is still there");
+}
+
+#[tokio::test]
+async fn the_shim_serves_only_what_it_has_a_program_for_and_ends_at_sigterm() {
+    let pod = Pod::new();
+    let programs = scripts(&[]);
+    let process = shim(&pod, "v1alpha1", programs.path());
+    assert!(collect(&pod).await.report().sidecars[0].points.is_empty());
+    process.signal(rustix::process::Signal::TERM);
+    let (status, log) = process.end();
+    assert!(status.success(), "{log}");
+    assert!(log.contains("sidecar-shim received signal: terminated"), "{log}");
+}
+
+#[tokio::test]
+async fn a_program_that_fails_is_an_error_with_its_last_words() {
+    let pod = Pod::new();
+    let programs = scripts(&[("onDefineDomain", "#!/bin/sh\necho 'no such disk' >&2\nexit 3\n")]);
+    let _process = shim(&pod, "v1alpha2", programs.path());
+    let error = collect(&pod).await.on_define_domain(DOMAIN.into(), &vmi(&[]), later()).await.unwrap_err().to_string();
+    assert!(error.contains("onDefineDomain ended with exit status 3: no such disk"), "{error}");
+}
+
+#[tokio::test]
+async fn a_program_that_hangs_is_killed_with_its_children_when_nobody_waits_any_more() {
+    let pod = Pod::new();
+    let marker = pod.dir().join("child");
+    let script = format!("#!/bin/sh\nsleep 1000 &\necho $! > {}\nwait\n", marker.display());
+    let programs = scripts(&[("onDefineDomain", &script)]);
+    let _process = shim(&pod, "v1alpha2", programs.path());
+    let sidecars = collect(&pod).await;
+    sidecars.on_define_domain(DOMAIN.into(), &vmi(&[]), Instant::now() + Duration::from_secs(2)).await.unwrap_err();
+    let child = std::fs::read_to_string(marker).unwrap();
+    let stat = PathBuf::from(format!("/proc/{}/stat", child.trim()));
+    // Gone, or a zombie that nobody has waited for yet.
+    let alive = || std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z "));
+    tokio::time::timeout(Duration::from_secs(30), async {
+        while alive() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await
+    .expect("the child goes on");
+}
+
+#[test]
+fn without_a_version_or_a_directory_the_shim_does_not_start() {
+    let run = |arguments: &[&str]| Command::new(env!("CARGO_BIN_EXE_pod-tools")).arg("sidecar-shim").args(arguments).output().unwrap();
+    for (arguments, status, text) in [
+        (&[][..], 1, "v1alpha3"),
+        (&["--version", "v1beta1"], 1, "v1beta1"),
+        (&["--version=v1alpha2", "--socket-dir=/nonexistent/dir"], 1, "/nonexistent/dir"),
+        (&["--nonsense"], 2, "--nonsense"),
+    ] {
+        let output = run(arguments);
+        let log = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{log}");
+        assert!(log.contains(text), "{log}");
+    }
+}
