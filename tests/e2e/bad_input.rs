@@ -1,0 +1,101 @@
+//! Bad input gets one clear answer and leaves nothing half-done: the next sync works.
+
+use prost::bytes::Bytes;
+use serde_json::json;
+use virt_launcher::proto::cmd::v1::{EmptyRequest, ExecRequest, VmiRequest};
+
+use crate::harness::{Pod, Vmi, run};
+
+#[test]
+fn what_cannot_be_run_is_refused_and_the_next_sync_works() {
+    run(async {
+        let mut pod = Pod::new();
+        let good = Vmi::new("bad").with_image(&pod);
+        pod.handler.serve();
+        pod.launch(&good, &[]);
+        pod.wait_until_ready().await;
+
+        let no_json =
+            VmiRequest { vmi: Some(virt_launcher::proto::cmd::v1::Vmi { vmi_json: Bytes::from_static(b"{\"spec\": [") }), options: None };
+        for request in [no_json, VmiRequest::default()] {
+            let answer = pod.cmd().sync_virtual_machine(request).await.unwrap().into_inner();
+            assert!(!answer.success);
+            assert_eq!(answer.message, "No valid vmi object present in command server request");
+        }
+        let cases = [
+            (good.clone().set("/spec/domain/devices/disks/0/disk/bus", json!("floppy")), vec!["disks[0]", "floppy"]),
+            (good.clone().set("/spec/volumes", json!([])), vec!["rootdisk"]),
+            (
+                good.clone().volume(
+                    json!({"name": "lost", "persistentVolumeClaim": {"claimName": "l"}}),
+                    json!({"name": "lost", "disk": {"bus": "virtio"}}),
+                ),
+                vec!["lost"],
+            ),
+            // QEMU itself refuses this one; its own words must arrive.
+            (good.clone().set("/spec/domain/machine/type", json!("pc-q35-99.0")), vec!["LibvirtError", "pc-q35-99.0"]),
+        ];
+        for (vmi, words) in cases {
+            let answer = pod.sync(&vmi).await;
+            assert!(!answer.success, "accepted, but should name {words:?}");
+            for word in words {
+                assert!(answer.message.contains(word), "{word:?} is not in: {}", answer.message);
+            }
+            assert!(!answer.message.contains('\n') || answer.message.contains("qemu"), "one line: {}", answer.message);
+            assert!(pod.domain().await.is_null(), "a refused VMI leaves no domain behind");
+            assert!(pod.guests().is_empty());
+        }
+        pod.sync_ok(&good).await;
+        assert_eq!(pod.domain().await["Status"]["Status"], "Running");
+    });
+}
+
+#[test]
+fn a_call_that_is_not_there_yet_is_no_false_success() {
+    run(async {
+        let vmi = Vmi::new("calls");
+        let pod = Pod::ready(&vmi, &[]).await;
+        let mut cmd = pod.cmd();
+        let answer = cmd.sync_virtual_machine_cp_us(pod.request(vmi.value())).await.unwrap().into_inner();
+        assert!(!answer.success && answer.message.contains("not supported yet by this launcher"), "{}", answer.message);
+        let answer = cmd.get_sev_info(EmptyRequest {}).await.unwrap().into_inner().response.unwrap();
+        assert!(!answer.success && answer.message.contains("not supported yet by this launcher"), "{}", answer.message);
+        let exec = cmd.exec(ExecRequest { domain_name: "default_calls".into(), command: "true".into(), ..ExecRequest::default() }).await;
+        assert!(exec.is_err() || !exec.unwrap().into_inner().response.unwrap().success);
+    });
+}
+
+#[test]
+fn a_socket_directory_that_cannot_be_made_is_named() {
+    run(async {
+        let vmi = Vmi::new("nosock");
+        let mut pod = Pod::new();
+        // A file where a directory should be.
+        std::fs::write(pod.path("/var/run/kubevirt/sockets"), "").unwrap();
+        pod.launch(&vmi, &[]);
+        assert_eq!(pod.exit_code().await, 2);
+        assert!(pod.log().last().unwrap().contains("sockets"), "{}", pod.log_tail());
+    });
+}
+
+#[test]
+fn a_daemon_that_is_not_installed_is_named() {
+    run(async {
+        let vmi = Vmi::new("nodaemon");
+        let mut pod = Pod::new();
+        pod.launch(&vmi, &["--libvirt=virtqemud", "--qemu-timeout=3s"]);
+        if std::path::Path::new("/usr/sbin/virtqemud").exists() {
+            println!("skipped: this machine has a virtqemud");
+            return;
+        }
+        assert_eq!(pod.exit_code().await, 2);
+        assert!(pod.log_tail().contains("virtqemud"), "{}", pod.log_tail());
+    });
+}
+
+#[test]
+fn an_unknown_flag_is_refused_with_its_name() {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_virt-launcher")).args(["--name=a", "--bogus-flag"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("bogus-flag"));
+}

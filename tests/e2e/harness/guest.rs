@@ -1,0 +1,68 @@
+//! The guest's serial console: what it prints, and a root shell.
+
+use std::path::Path;
+use std::time::Instant;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+use super::PATIENCE;
+
+/// A connection to the console.
+pub struct Guest {
+    stream: UnixStream,
+    seen: String,
+}
+
+impl Guest {
+    pub async fn connect(socket: &Path) -> Self {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match UnixStream::connect(socket).await {
+                Ok(stream) => return Self { stream, seen: String::new() },
+                Err(error) => assert!(Instant::now() < end, "no console at {}: {error}", socket.display()),
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Reads until `text` appears; what came before it is returned.
+    pub async fn until(&mut self, text: &str) -> String {
+        let read = async {
+            let mut buffer = [0; 4096];
+            while !self.seen.contains(text) {
+                let length = self.stream.read(&mut buffer).await.unwrap();
+                assert!(length > 0, "the console is closed before {text:?}; it said:\n{}", self.seen);
+                self.seen.push_str(&String::from_utf8_lossy(&buffer[..length]));
+            }
+        };
+        let in_time = tokio::time::timeout(PATIENCE, read).await.is_ok();
+        assert!(in_time, "{text:?} does not appear on the console; it said:\n{}", self.seen);
+        let at = self.seen.find(text).unwrap();
+        let before = self.seen[..at].to_owned();
+        self.seen.drain(..at + text.len());
+        before
+    }
+
+    /// Runs a command in the guest's shell; its output.
+    pub async fn run(&mut self, command: &str) -> String {
+        // The markers are put together by the shell, so that the echo of the command does not match.
+        let line = format!("echo '<''<'; {command}; echo '>''>'\n");
+        self.stream.write_all(line.as_bytes()).await.unwrap();
+        self.until("<<").await;
+        self.until(">>").await.replace('\r', "").trim().to_owned()
+    }
+
+    /// Runs a command again and again until `wanted` holds of its output.
+    pub async fn run_until(&mut self, command: &str, wanted: impl Fn(&str) -> bool) -> String {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let output = self.run(command).await;
+            if wanted(&output) {
+                return output;
+            }
+            assert!(Instant::now() < end, "{command}: not as wanted, but\n{output}");
+            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! virt-handler's end of the notify channel.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+use tokio::net::UnixListener;
+use tokio::sync::Notify as Changed;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::{Request, Response, Status};
+use virt_launcher::proto::notify::info::notify_info_server::{NotifyInfo, NotifyInfoServer};
+use virt_launcher::proto::notify::info::{NotifyInfoRequest, NotifyInfoResponse};
+use virt_launcher::proto::notify::v1::notify_server::{Notify, NotifyServer};
+use virt_launcher::proto::notify::v1::{DomainEventRequest, K8sEventRequest, Response as Accepted};
+
+use super::PATIENCE;
+
+/// A domain event as it arrived.
+#[derive(Debug, Clone)]
+pub struct Event {
+    pub kind: String,
+    pub domain: Value,
+}
+
+impl Event {
+    pub fn status(&self) -> &str {
+        self.domain["Status"]["Status"].as_str().unwrap_or_default()
+    }
+
+    pub fn reason(&self) -> &str {
+        self.domain["Status"]["Reason"].as_str().unwrap_or_default()
+    }
+
+    pub fn is_final(&self) -> bool {
+        !self.domain["ObjectMeta"]["deletionTimestamp"].is_null()
+    }
+}
+
+#[derive(Default)]
+struct Inbox {
+    events: Mutex<Vec<Event>>,
+    kubernetes: Mutex<Vec<Value>>,
+    changed: Changed,
+}
+
+/// Collects what the launcher reports.
+pub struct Handler {
+    socket: PathBuf,
+    inbox: Arc<Inbox>,
+    server: Option<JoinHandle<()>>,
+    seen: usize,
+}
+
+impl Handler {
+    pub fn new(socket: PathBuf) -> Self {
+        Self { socket, inbox: Arc::default(), server: None, seen: 0 }
+    }
+
+    /// Makes the socket anew, as virt-handler does when it starts.
+    pub fn serve(&mut self) {
+        std::fs::create_dir_all(self.socket.parent().unwrap()).unwrap();
+        let _ = std::fs::remove_file(&self.socket);
+        let listener = UnixListener::bind(&self.socket).unwrap();
+        let (info, notify) = (NotifyInfoServer::new(Version), NotifyServer::new(Service(self.inbox.clone())));
+        let server = tonic::transport::Server::builder().add_service(info).add_service(notify);
+        self.server = Some(tokio::spawn(async move { server.serve_with_incoming(UnixListenerStream::new(listener)).await.unwrap() }));
+    }
+
+    /// Goes away, as virt-handler does when it is updated.
+    pub fn leave(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.abort();
+        }
+        let _ = std::fs::remove_file(&self.socket);
+    }
+
+    /// The next event, after those taken before, for which `wanted` holds.
+    pub async fn event(&mut self, what: &str, wanted: impl Fn(&Event) -> bool) -> Event {
+        let inbox = self.inbox.clone();
+        let search = async {
+            loop {
+                let changed = inbox.changed.notified();
+                {
+                    let events = inbox.events.lock().unwrap();
+                    while let Some(event) = events.get(self.seen) {
+                        self.seen += 1;
+                        if wanted(event) {
+                            return event.clone();
+                        }
+                    }
+                }
+                changed.await;
+            }
+        };
+        match tokio::time::timeout(PATIENCE, search).await {
+            Ok(event) => event,
+            Err(_) => panic!(
+                "no event {what}; there were {:#?}",
+                self.all().iter().map(|e| (e.kind.clone(), e.status().to_owned())).collect::<Vec<_>>()
+            ),
+        }
+    }
+
+    /// Everything that has arrived.
+    pub fn all(&self) -> Vec<Event> {
+        self.inbox.events.lock().unwrap().clone()
+    }
+}
+
+struct Version;
+#[tonic::async_trait]
+impl NotifyInfo for Version {
+    async fn info(&self, _: Request<NotifyInfoRequest>) -> Result<Response<NotifyInfoResponse>, Status> {
+        Ok(Response::new(NotifyInfoResponse { supported_notify_versions: vec![1] }))
+    }
+}
+
+struct Service(Arc<Inbox>);
+#[tonic::async_trait]
+impl Notify for Service {
+    async fn handle_domain_event(&self, request: Request<DomainEventRequest>) -> Result<Response<Accepted>, Status> {
+        let request = request.into_inner();
+        let domain = serde_json::from_slice(&request.domain_json).map_err(|e| Status::invalid_argument(e.to_string()))?;
+        self.0.events.lock().unwrap().push(Event { kind: request.event_type, domain });
+        self.0.changed.notify_waiters();
+        Ok(Response::new(Accepted { success: true, message: String::new() }))
+    }
+
+    async fn handle_k8s_event(&self, request: Request<K8sEventRequest>) -> Result<Response<Accepted>, Status> {
+        let event = serde_json::from_slice(&request.into_inner().event_json).map_err(|e| Status::invalid_argument(e.to_string()))?;
+        self.0.kubernetes.lock().unwrap().push(event);
+        self.0.changed.notify_waiters();
+        Ok(Response::new(Accepted { success: true, message: String::new() }))
+    }
+}

@@ -1,0 +1,242 @@
+//! A pod for one test: its directories, the launcher in it, and virt-handler's end of the sockets.
+
+mod guest;
+mod handler;
+mod vmi;
+
+pub use guest::Guest;
+pub use handler::{Event, Handler};
+pub use vmi::{UP, Vmi};
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use prost::bytes::Bytes;
+use serde_json::Value;
+use tonic::transport::{Channel, Endpoint};
+use virt_launcher::proto::cmd::v1::cmd_client::CmdClient;
+use virt_launcher::proto::cmd::v1::{EmptyRequest, Response, VirtualMachineOptions, VmiRequest};
+
+/// Emulated guests are slow, and two of them share two cores.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Runs a test on tokio.
+pub fn run(test: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test);
+}
+
+/// A pod's root directory; everything of it ends with the test.
+pub struct Pod {
+    root: tempfile::TempDir,
+    pub handler: Handler,
+    launcher: Option<Child>,
+    log: Arc<Mutex<Vec<String>>>,
+    cmd: Option<CmdClient<Channel>>,
+}
+
+impl Pod {
+    /// A pod in which nothing runs yet; virt-handler is there.
+    pub fn new() -> Self {
+        // Short: the sockets below it must fit in 107 bytes.
+        let root = tempfile::Builder::new().prefix("vt").rand_bytes(4).tempdir_in("/tmp").unwrap();
+        let handler = Handler::new(root.path().join("var/run/kubevirt/domain-notify-pipe.sock"));
+        Self { root, handler, launcher: None, log: Arc::default(), cmd: None }
+    }
+
+    /// A pod with a launcher that is ready: the embedded driver, emulation, `more` arguments.
+    pub async fn ready(vmi: &Vmi, more: &[&str]) -> Self {
+        let mut pod = Self::new();
+        pod.handler.serve();
+        pod.launch(vmi, more);
+        pod.wait_until_ready().await;
+        pod
+    }
+
+    pub fn root(&self) -> &Path {
+        self.root.path()
+    }
+
+    /// A path of the pod below its root; the directory is made.
+    pub fn path(&self, pod_path: &str) -> PathBuf {
+        let path = self.root.path().join(pod_path.trim_start_matches('/'));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        path
+    }
+
+    /// Starts the launcher as the pod would.
+    pub fn launch(&mut self, vmi: &Vmi, more: &[&str]) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_virt-launcher"));
+        command
+            .args(["--name", vmi.name(), "--namespace", "default", "--uid", vmi.uid(), "--allow-emulation", "--force-emulation"])
+            .args(["--ovmf-path", "/usr/share/OVMF", "--hypervisor", "kvm", "--libvirt", "embed", "--root"])
+            .arg(self.root.path())
+            .args(more);
+        self.spawn(command);
+    }
+
+    /// Starts a launcher with exactly this command.
+    pub fn spawn(&mut self, mut command: Command) {
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let (log, stderr) = (self.log.clone(), child.stderr.take().unwrap());
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                log.lock().unwrap().push(line);
+            }
+        });
+        self.launcher = Some(child);
+    }
+
+    /// Waits for `launcher-sock` and makes virt-handler's first call.
+    pub async fn wait_until_ready(&mut self) {
+        let socket = self.path("/var/run/kubevirt/sockets/launcher-sock");
+        self.until("the launcher is ready", || socket.exists()).await;
+        let connector = tower::service_fn(move |_| {
+            let socket = socket.clone();
+            async move { tokio::net::UnixStream::connect(socket).await.map(hyper_util::rt::TokioIo::new) }
+        });
+        let channel = Endpoint::from_static("http://launcher").connect_with_connector(connector).await.unwrap();
+        self.cmd = Some(CmdClient::new(channel).max_decoding_message_size(64 << 20));
+    }
+
+    /// The client of the cmd service.
+    pub fn cmd(&self) -> CmdClient<Channel> {
+        self.cmd.clone().expect("the launcher is ready")
+    }
+
+    /// Sends the VMI.
+    pub async fn sync(&self, vmi: &Vmi) -> Response {
+        let options = VirtualMachineOptions::default();
+        let request = VmiRequest { options: Some(options), ..self.request(vmi.value()) };
+        self.cmd().sync_virtual_machine(request).await.unwrap().into_inner()
+    }
+
+    pub fn request(&self, vmi: &Value) -> VmiRequest {
+        let vmi_json = Bytes::from(vmi.to_string());
+        VmiRequest { vmi: Some(virt_launcher::proto::cmd::v1::Vmi { vmi_json }), options: None }
+    }
+
+    /// Sends the VMI and expects success.
+    pub async fn sync_ok(&self, vmi: &Vmi) {
+        let answer = self.sync(vmi).await;
+        assert!(answer.success, "sync: {}\n{}", answer.message, self.log_tail());
+    }
+
+    /// The Domain JSON, null if there is none.
+    pub async fn domain(&self) -> Value {
+        let answer = self.cmd().get_domain(EmptyRequest {}).await.unwrap().into_inner();
+        assert!(answer.response.as_ref().is_some_and(|r| r.success), "{answer:?}");
+        if answer.domain.is_empty() { Value::Null } else { serde_json::from_str(&answer.domain).unwrap() }
+    }
+
+    /// Starts the VM and waits until its guest is up.
+    pub async fn boot(&mut self, vmi: &Vmi) -> Guest {
+        self.sync_ok(vmi).await;
+        let mut guest = self.guest(vmi).await;
+        guest.until(UP).await;
+        guest
+    }
+
+    /// A connection to the guest's serial console.
+    pub async fn guest(&self, vmi: &Vmi) -> Guest {
+        Guest::connect(&self.path(&format!("/var/run/kubevirt-private/{}/virt-serial0", vmi.uid()))).await
+    }
+
+    /// Waits for a condition that has no event of its own.
+    pub async fn until(&mut self, what: &str, mut condition: impl FnMut() -> bool) {
+        let end = Instant::now() + PATIENCE;
+        while !condition() {
+            if let Some(child) = &mut self.launcher
+                && let Some(status) = child.try_wait().unwrap()
+            {
+                panic!("the launcher ended ({status}) before {what}\n{}", self.log_tail());
+            }
+            assert!(Instant::now() < end, "waited too long until {what}\n{}", self.log_tail());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Sends a signal to the launcher.
+    pub fn signal(&self, signal: &str) {
+        let pid = self.launcher.as_ref().unwrap().id().to_string();
+        assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
+    }
+
+    /// Waits until the launcher has ended.
+    pub async fn exit(&mut self) -> ExitStatus {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.launcher.as_mut().unwrap().try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < end, "the launcher does not end\n{}", self.log_tail());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// The launcher's exit status, which must not be a signal.
+    pub async fn exit_code(&mut self) -> i32 {
+        let status = self.exit().await;
+        assert_eq!(status.signal(), None, "{}", self.log_tail());
+        status.code().unwrap()
+    }
+
+    /// What the launcher has logged so far.
+    pub fn log(&self) -> Vec<String> {
+        self.log.lock().unwrap().clone()
+    }
+
+    pub fn log_tail(&self) -> String {
+        let log = self.log();
+        log[log.len().saturating_sub(40)..].join("\n")
+    }
+
+    /// The QEMU processes that run a guest; others only tell libvirt what QEMU can do.
+    pub fn guests(&self) -> Vec<u32> {
+        let runs_guest =
+            |pid: &u32| std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains("guest="));
+        self.processes("qemu-system").into_iter().filter(runs_guest).collect()
+    }
+
+    /// The processes that have this pod's root on their command line.
+    pub fn processes(&self, name: &str) -> Vec<u32> {
+        let root = self.root.path().to_string_lossy().into_owned();
+        std::fs::read_dir("/proc")
+            .unwrap()
+            .flatten()
+            .filter_map(|entry| {
+                let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+                let command = String::from_utf8_lossy(&std::fs::read(entry.path().join("cmdline")).ok()?).into_owned();
+                let program = command.split('\0').next()?.to_owned();
+                (program.contains(name) && command.contains(&root)).then_some(pid)
+            })
+            .collect()
+    }
+}
+
+impl Drop for Pod {
+    fn drop(&mut self) {
+        if let Some(mut launcher) = self.launcher.take() {
+            let _ = launcher.kill();
+            let _ = launcher.wait();
+        }
+        for pid in self.processes("") {
+            let _ = Command::new("kill").args(["-s", "KILL", &pid.to_string()]).status();
+        }
+    }
+}
+
+/// The image of the test guest, built if it is not there.
+pub fn guest_image() -> &'static Path {
+    static IMAGE: OnceLock<PathBuf> = OnceLock::new();
+    IMAGE.get_or_init(|| {
+        let home = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let image = home.join("target/test-guest/guest.img");
+        let made = Command::new(home.join("scripts/test-guest")).arg(&image).status().unwrap();
+        assert!(made.success(), "scripts/test-guest failed: run scripts/setup");
+        image
+    })
+}

@@ -1,0 +1,15 @@
+//! End to end: the real `virt-launcher`, real libvirt and QEMU, and a guest that boots. The tests play
+//! virt-handler over the pod's sockets and look from four sides: the answers, the events, `virsh`, and
+//! the guest itself.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod harness;
+
+mod bad_input;
+mod boot;
+mod daemons;
+mod hotplug;
+mod lifecycle;
+mod sidecars;
+mod standalone;
+mod stop;
