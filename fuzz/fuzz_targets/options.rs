@@ -1,0 +1,16 @@
+//! A VMI with everything else that a conversion looks at: `VMI<NUL>CONTEXT`, both JSON.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use virt_launcher::convert::{self, Context};
+use virt_launcher::domain::Domain;
+use virt_launcher::vmi::Vmi;
+
+fuzz_target!(|data: &[u8]| {
+    let Some(at) = data.iter().position(|&byte| byte == 0) else { return };
+    let (Ok(vmi), Ok(context)) = (serde_json::from_slice::<Vmi>(&data[..at]), serde_json::from_slice::<Context>(&data[at + 1..])) else {
+        return;
+    };
+    let Ok(domain) = convert::domain(&vmi, &context) else { return };
+    assert!(Domain::from_xml(&domain.to_xml()).expect("what we write can be read") == domain);
+});

@@ -1,0 +1,16 @@
+//! A VMI as virt-handler sends it, or anything else: decoding and conversion never panic, and the
+//! XML of what is accepted is read back to the same domain.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use virt_launcher::convert::{self, Context};
+use virt_launcher::domain::Domain;
+use virt_launcher::vmi::Vmi;
+
+fuzz_target!(|data: &[u8]| {
+    let Ok(vmi) = serde_json::from_slice::<Vmi>(data) else { return };
+    let context: Context = serde_json::from_str(r#"{"architecture":"amd64","hypervisorDeviceAvailable":true,"cpuSet":[0,1,2,3]}"#)
+        .expect("the context is a constant");
+    let Ok(domain) = convert::domain(&vmi, &context) else { return };
+    assert!(Domain::from_xml(&domain.to_xml()).expect("what we write can be read") == domain);
+});
