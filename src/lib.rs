@@ -6,6 +6,7 @@ pub mod ctl;
 pub mod domain;
 pub mod fs_events;
 pub mod hooks;
+pub mod inherited;
 #[cfg(feature = "libvirt")]
 pub mod launcher;
 #[cfg(feature = "libvirt")]

@@ -2,11 +2,13 @@
 
 use std::process::ExitCode;
 
+use virt_launcher::inherited::unblock_signals;
 use virt_launcher::logging;
 use virt_launcher::supervisor::flags::{Parsed, USAGE, parse};
 use virt_launcher::supervisor::{FAILED, run};
 
 fn main() -> ExitCode {
+    unblock_signals();
     match parse(std::env::args_os().skip(1)) {
         Ok(Parsed::Run(flags)) => {
             logging::init("virt-launcher");

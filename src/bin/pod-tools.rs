@@ -4,5 +4,6 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    virt_launcher::inherited::unblock_signals();
     virt_launcher::tools::main(std::env::args_os().collect())
 }

@@ -9,27 +9,35 @@ use std::io;
 use std::time::Duration;
 
 use rustix::process::{Pid, WaitOptions, getpid, getppid, getsid, set_child_subreaper, waitpid};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// For who has started a session leader to wait for it.
 const WHILE: Duration = Duration::from_secs(1);
 
+/// Listens for the ends of children. From then on SIGCHLD is not ignored any more, should the parent have left it so,
+/// here and in what is started later: to be called before that.
+///
+/// # Errors
+/// If the handler can't be installed.
+pub fn ends() -> io::Result<Signal> {
+    signal(SignalKind::child())
+}
+
 /// Reaps orphans for ever, if that is this process's business.
-pub async fn reap() {
+pub async fn reap(ends: Signal) {
     let first = getpid() == Pid::INIT;
     if getppid() == Some(Pid::INIT) && !first {
         return;
     }
-    if let Err(error) = reap_all(first).await {
+    if let Err(error) = reap_all(first, ends).await {
         tracing::warn!(reason = %error, "orphaned processes are not reaped");
     }
 }
 
-async fn reap_all(first: bool) -> io::Result<()> {
+async fn reap_all(first: bool, mut ends: Signal) -> io::Result<()> {
     if !first {
         set_child_subreaper(Some(getpid()))?;
     }
-    let mut ended = signal(SignalKind::child())?;
     let own = getsid(None)?.as_raw_nonzero().get();
     loop {
         for process in children().into_iter().filter_map(Process::look) {
@@ -39,7 +47,7 @@ async fn reap_all(first: bool) -> io::Result<()> {
                 Kind::Ours => {}
             }
         }
-        if ended.recv().await.is_none() {
+        if ends.recv().await.is_none() {
             return Ok(());
         }
     }

@@ -91,7 +91,7 @@ pub async fn live(mut flags: Flags, environment: Environment) -> Result<(), Star
         vmi.complete(&mut flags);
     }
     let mut signals = Signals::listen().map_err(StartError::Signals)?;
-    tokio::spawn(orphans::reap());
+    tokio::spawn(orphans::reap(orphans::ends().map_err(StartError::Signals)?));
     std::fs::create_dir_all(&flags.root).map_err(|source| StartError::Root { path: flags.root.clone(), source })?;
     pod::directories(&pod_config(&flags), &flags.uid)?;
     if flags.simulate_crash {

@@ -12,7 +12,7 @@ fn launch(pod: &mut Pod, vmi: &Vmi) {
         .args(["--allow-emulation", "--force-emulation", "--libvirt=embed", "--root"])
         .arg(pod.root())
         .env("STANDALONE_VMI", vmi.value().to_string());
-    pod.spawn(command);
+    pod.spawn(&mut command);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! SIGTERM: the pod is to end.
 
+use std::process::Command;
+
 use serde_json::json;
 
 use crate::harness::{Pod, Vmi, run};
@@ -43,6 +45,34 @@ fn a_guest_that_does_not_obey_is_ended_after_the_grace_period() {
         pod.handler.event("shut off", |event| event.status() == "Shutoff" || event.is_final()).await;
         assert_eq!(pod.exit_code().await, 0);
         assert!(pod.guests().is_empty());
+    });
+}
+
+/// A parent's signal mask and ignored signals come along with execve(2); some CI runners leave SIGCHLD blocked.
+#[test]
+fn signals_that_the_parent_has_blocked_or_ignores_are_heard() {
+    run(async {
+        for left in ["--block-signal", "--ignore-signal=CHLD"] {
+            let mut pod = Pod::new();
+            let vmi = Vmi::new("deaf").with_image(&pod);
+            pod.handler.serve();
+            pod.launch_by(Command::new("/usr/bin/env").arg(left), &vmi, &[]);
+            pod.wait_until_ready().await;
+            pod.sync_ok(&vmi).await;
+            let answer = pod.cmd().kill_virtual_machine(pod.request(vmi.value())).await.unwrap().into_inner();
+            assert!(answer.success, "{left}: {}", answer.message);
+            let answer = pod.cmd().delete_virtual_machine(pod.request(vmi.value())).await.unwrap().into_inner();
+            assert!(answer.success, "{left}: {}", answer.message);
+            assert_eq!(pod.exit_code().await, 0, "{left}");
+            assert!(pod.guests().is_empty());
+        }
+        let mut pod = Pod::new();
+        let vmi = Vmi::new("deaf");
+        pod.handler.serve();
+        pod.launch_by(Command::new("/usr/bin/env").arg("--block-signal"), &vmi, &["--grace-period-seconds", "1"]);
+        pod.wait_until_ready().await;
+        pod.signal("TERM");
+        assert_eq!(pod.exit_code().await, 0);
     });
 }
 

@@ -69,8 +69,13 @@ impl Pod {
 
     /// Starts the launcher as the pod would.
     pub fn launch(&mut self, vmi: &Vmi, more: &[&str]) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_virt-launcher"));
+        self.launch_by(&mut Command::new("/usr/bin/env"), vmi, more);
+    }
+
+    /// The same by a command that runs another one.
+    pub fn launch_by(&mut self, command: &mut Command, vmi: &Vmi, more: &[&str]) {
         command
+            .arg(env!("CARGO_BIN_EXE_virt-launcher"))
             .args(["--name", vmi.name(), "--namespace", "default", "--uid", vmi.uid(), "--allow-emulation", "--force-emulation"])
             .args(["--ovmf-path", "/usr/share/OVMF", "--hypervisor", "kvm", "--libvirt", "embed", "--root"])
             .arg(self.root.path())
@@ -79,7 +84,7 @@ impl Pod {
     }
 
     /// Starts a launcher with exactly this command.
-    pub fn spawn(&mut self, mut command: Command) {
+    pub fn spawn(&mut self, command: &mut Command) {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let (log, stderr) = (self.log.clone(), child.stderr.take().unwrap());
         std::thread::spawn(move || {
@@ -189,9 +194,15 @@ impl Pod {
         self.log.lock().unwrap().clone()
     }
 
+    /// The end of the log, and what the pod's processes do: for the message of a test that fails.
     pub fn log_tail(&self) -> String {
         let log = self.log();
-        log[log.len().saturating_sub(40)..].join("\n")
+        let session = self.launcher.as_ref().map_or_else(String::new, |launcher| launcher.id().to_string());
+        let tree = Command::new("ps").args(["-eo", "pid,ppid,sid,stat,wchan:20,blocked,ignored,args"]).output();
+        let tree = tree.map_or_else(|error| error.to_string(), |ps| String::from_utf8_lossy(&ps.stdout).into_owned());
+        let ours = |line: &&str| line.contains(&session) || line.contains("qemu") || line.contains("PPID");
+        let processes = tree.lines().filter(ours).map(|line| line.chars().take(160).collect()).collect::<Vec<String>>();
+        format!("{}\n{}", log[log.len().saturating_sub(40)..].join("\n"), processes.join("\n"))
     }
 
     /// The QEMU processes that run a guest; others only tell libvirt what QEMU can do.
