@@ -18,6 +18,7 @@ mod create;
 mod decide;
 mod disks;
 mod error;
+mod growth;
 mod lifecycle;
 mod metadata;
 mod observe;

@@ -27,6 +27,9 @@ pub(super) trait Rooms: Send + Sync + 'static {
 
     /// Whether the disk's source is there and can be opened.
     fn is_ready(&self, disk: &Disk) -> bool;
+
+    /// How large the disk could be, if its claim says so.
+    fn room(&self, disk: &Disk) -> Result<Option<u64>, LauncherError>;
 }
 
 /// The rooms of a real pod.
@@ -54,5 +57,9 @@ impl Rooms for Pod {
 
     fn is_ready(&self, disk: &Disk) -> bool {
         pod::disk_ready(&self.0, disk)
+    }
+
+    fn room(&self, disk: &Disk) -> Result<Option<u64>, LauncherError> {
+        Ok(pod::room(&self.0, disk)?)
     }
 }

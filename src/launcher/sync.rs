@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::decide::{Facts, Phase, Step, decide};
-use super::{CHANGE, Launcher, LauncherError, blocking, disks, lock, within};
+use super::{CHANGE, DiskFailure, Launcher, LauncherError, blocking, disks, growth, lock, within};
 use crate::domain::Domain;
 use crate::libvirt::{self, XmlKind};
 use crate::plan;
@@ -146,24 +146,39 @@ impl Launcher {
     /// Makes the running domain what the VMI says.
     async fn apply(self: &Arc<Self>, request: &Request, domain: libvirt::Domain) -> Result<(), LauncherError> {
         let (launcher, vmi, options) = (self.clone(), request.vmi.clone(), request.options.clone());
-        let failures = blocking("changing the domain", move || {
-            let (wanted, _) = launcher.rooms.wanted(&vmi, &options)?;
-            let live = Domain::from_xml(&domain.xml(XmlKind::Live)?).map_err(LauncherError::Xml)?;
-            let plan = plan::disks(&live, &wanted);
-            if plan.is_empty() {
-                return Ok(Vec::new());
-            }
-            let failures = disks::apply(&domain, &*launcher.rooms, plan, &launcher.unplugs)?;
-            // Not every change makes libvirt send an event.
-            launcher.pending.refresh();
-            Ok(failures)
-        })
-        .await?;
+        let failures = blocking("changing the domain", move || launcher.change_disks(&domain, &vmi, &options)).await?;
         if self.metadata.follow(&request.vmi) {
             self.pending.refresh();
         }
         if failures.is_empty() { Ok(()) } else { Err(LauncherError::Disks(failures)) }
     }
+
+    /// Plugs and unplugs disks, changes media, and then grows what has room: also what has just been plugged in.
+    fn change_disks(
+        &self,
+        domain: &libvirt::Domain,
+        vmi: &Vmi,
+        options: &VirtualMachineOptions,
+    ) -> Result<Vec<DiskFailure>, LauncherError> {
+        let rooms = &*self.rooms;
+        let (wanted, _) = rooms.wanted(vmi, options)?;
+        let mut live = read_live(domain)?;
+        let plan = plan::disks(&live, &wanted);
+        let mut failures = Vec::new();
+        if !plan.is_empty() {
+            failures = disks::apply(domain, rooms, plan, &self.unplugs)?;
+            // Not every change makes libvirt send an event.
+            self.pending.refresh();
+            live = read_live(domain)?;
+        }
+        let sizes = growth::sizes(domain, rooms, vmi, &live, &wanted);
+        growth::grow(domain, &plan::growth(&live, &wanted, &sizes));
+        Ok(failures)
+    }
+}
+
+fn read_live(domain: &libvirt::Domain) -> Result<Domain, LauncherError> {
+    Domain::from_xml(&domain.xml(XmlKind::Live)?).map_err(LauncherError::Xml)
 }
 
 /// Plugins change the domain; a domain without their changes would be a false success.

@@ -52,6 +52,9 @@ impl rooms::Rooms for Stage {
     fn is_ready(&self, _: &Disk) -> bool {
         true
     }
+    fn room(&self, _: &Disk) -> Result<Option<u64>, LauncherError> {
+        Ok(None)
+    }
 }
 
 /// A launcher, all that it talks to, and what the test needs to look behind it.

@@ -134,7 +134,7 @@ fn replaces(old: &Disk, new: &Disk) -> bool {
 }
 
 /// Whether two disks hold the same volume: the same data, under the same name where both have one.
-fn is_same_volume(old: &Disk, new: &Disk) -> bool {
+pub(super) fn is_same_volume(old: &Disk, new: &Disk) -> bool {
     let renamed = matches!((name(old), name(new)), (Some(old), Some(new)) if old != new);
     !renamed && old.source.backend() == new.source.backend()
 }
@@ -145,7 +145,7 @@ fn name(disk: &Disk) -> Option<&Text> {
 }
 
 /// The volume by the name that the VMI gives it; by its path where the disk has none.
-fn volume(disk: &Disk) -> Text {
+pub(super) fn volume(disk: &Disk) -> Text {
     name(disk).cloned().unwrap_or_else(|| disk.source.backend().unwrap_or(&disk.target.device).into())
 }
 

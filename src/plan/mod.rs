@@ -4,7 +4,9 @@
 //! ```text
 //!  live (what libvirt reports) ──┐
 //!                                ├──► disks() ──► detach, then attach, then update
-//!  wanted (what convert made) ───┘
+//!  wanted (what convert made) ───┤
+//!                                ├──► growth() ─► resize
+//!  sizes (of claims) ────────────┘
 //! ```
 //!
 //! Done in that order, a domain that allows each step is in a valid state after every one of them:
@@ -12,11 +14,13 @@
 //! appears on another.
 
 mod disks;
+mod growth;
 mod why;
 
 use crate::domain::disk::Disk;
 
 pub use disks::disks;
+pub use growth::{Size, growth};
 pub use why::Why;
 
 /// A disk to act on.
@@ -29,6 +33,24 @@ pub struct Change {
     pub why: Why,
 }
 
+/// A disk that grows while the guest runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Resize {
+    /// The wanted disk, and why it grows.
+    pub change: Change,
+    /// How far.
+    pub to: NewSize,
+}
+
+/// What a disk grows to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NewSize {
+    /// To this size.
+    Bytes(u64),
+    /// To whatever its device has.
+    Device,
+}
+
 /// What to do with the disks of a running domain, see [`disks`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DiskPlan {
@@ -36,8 +58,10 @@ pub struct DiskPlan {
     pub detach: Vec<Change>,
     /// Disks to plug in, second; in the order of the wanted domain.
     pub attach: Vec<Change>,
-    /// CD-ROMs whose medium changes, last; in the order of the live domain.
+    /// CD-ROMs whose medium changes, third; in the order of the live domain.
     pub update: Vec<Change>,
+    /// Disks that grow, last; in the order of the wanted domain. See [`growth`].
+    pub resize: Vec<Resize>,
     /// Wanted disks that a running domain cannot get: nothing to do, but worth telling.
     pub kept: Vec<Change>,
 }
@@ -46,13 +70,14 @@ impl DiskPlan {
     /// Whether the live domain is as it should be.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.detach.is_empty() && self.attach.is_empty() && self.update.is_empty()
+        self.steps().next().is_none()
     }
 
     /// The changes in the order in which they are to be made, each with its verb.
     pub fn steps(&self) -> impl Iterator<Item = (&'static str, &Change)> {
         let lists = [("detach", &self.detach), ("attach", &self.attach), ("update", &self.update)];
-        lists.into_iter().flat_map(|(verb, changes)| changes.iter().map(move |change| (verb, change)))
+        let resizes = self.resize.iter().map(|resize| ("resize", &resize.change));
+        lists.into_iter().flat_map(|(verb, changes)| changes.iter().map(move |change| (verb, change))).chain(resizes)
     }
 }
 

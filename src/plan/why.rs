@@ -51,6 +51,15 @@ pub enum Why {
         /// The medium that comes.
         new: Text,
     },
+    /// The claim has room for more than the guest sees.
+    Grown {
+        /// The volume.
+        volume: Text,
+        /// Bytes that the guest sees.
+        from: u64,
+        /// Bytes that it could see.
+        to: u64,
+    },
     /// The target is taken by a disk that cannot be unplugged from a running domain.
     Occupied {
         /// The volume that stays.
@@ -70,6 +79,7 @@ impl fmt::Display for Why {
             Self::Inserted { volume } => write!(f, "medium {volume:?} comes into the empty drive"),
             Self::Ejected { volume } => write!(f, "medium {volume:?} leaves the drive"),
             Self::Swapped { old, new } => write!(f, "medium {new:?} takes the place of {old:?}"),
+            Self::Grown { volume, from, to } => write!(f, "the claim of volume {volume:?} has grown: {to} bytes instead of {from}"),
             Self::Occupied { old, new } => {
                 write!(f, "volume {new:?} has to wait: {old:?} holds its target and cannot be unplugged from a running domain")
             }

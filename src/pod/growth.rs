@@ -1,7 +1,10 @@
-//! Growing images when their claim has grown.
+//! Growing images when their claim has grown: before a start by ourselves, later by QEMU, which has to know how far.
 
 use super::confine::Found;
+use super::disk_source::{Backend, find};
 use super::{Config, PodError, image, qemu_img, volumes};
+use crate::domain::Text;
+use crate::domain::disk::Disk;
 use crate::vmi::Vmi;
 use crate::vmi::status::{PersistentVolumeClaimInfo, VolumeStatus};
 use crate::vmi::volumes::Volume;
@@ -31,7 +34,7 @@ fn grow(cfg: &Config, volume: &Volume, status: &VolumeStatus, claim: &Persistent
         return Ok(());
     }
     let Some(found) = volumes::file(cfg, &volume.name, file)?.filter(|found| !found.is_block()) else { return Ok(()) };
-    let (Some(capacity), Some(overhead)) = (capacity(claim), overhead(claim)) else { return Ok(()) };
+    let (Some(capacity), Some(overhead)) = (capacity(claim), overhead(claim.filesystem_overhead.as_ref())) else { return Ok(()) };
     let info = image::look(&found)?;
     let Some(size) = possible_size(&found, info.actual_size, capacity, overhead)? else { return Ok(()) };
     if size <= info.virtual_size {
@@ -51,8 +54,23 @@ fn capacity(claim: &PersistentVolumeClaimInfo) -> Option<u64> {
 }
 
 /// Part of the capacity that the file system needs for itself, 0 to 1.
-fn overhead(claim: &PersistentVolumeClaimInfo) -> Option<f64> {
-    claim.filesystem_overhead.as_ref()?.parse().ok().filter(|overhead| (0.0..=1.0).contains(overhead))
+fn overhead(text: Option<&Text>) -> Option<f64> {
+    text?.parse().ok().filter(|overhead| (0.0..=1.0).contains(overhead))
+}
+
+/// How large a converted disk could be, in bytes: its whole device; for an image file, the largest that fits into
+/// the claim and its file system. `None` where the claim does not say how large it is.
+///
+/// # Errors
+/// The device or file cannot be looked at.
+pub fn room(cfg: &Config, disk: &Disk) -> Result<Option<u64>, PodError> {
+    let found = find(cfg, Backend::of(disk).path)?;
+    if found.is_block() {
+        return image::size(&found, &found.read()?).map(Some);
+    }
+    let capacity = disk.capacity.and_then(|capacity| u64::try_from(capacity).ok());
+    let (Some(capacity), Some(overhead)) = (capacity, overhead(disk.filesystem_overhead.as_ref())) else { return Ok(None) };
+    possible_size(&found, image::allocated(&found), capacity, overhead)
 }
 
 /// The largest image that fits, in whole MiB.

@@ -48,8 +48,7 @@ pub(super) fn look(found: &Found) -> Result<DiskInfo, PodError> {
     let mut head = [0; HEAD];
     let length = read_up_to(&file, &mut head).map_err(PodError::io("read", found.path()))?;
     let head = &head[..length];
-    // st_blocks counts 512 bytes, whatever the file system's block size is.
-    let actual_size = u64::try_from(found.stat().st_blocks).unwrap_or_default() * 512;
+    let actual_size = allocated(found);
     if head.starts_with(QCOW2) {
         let info = qcow2(&file, head).map_err(|reason| PodError::Image { path: found.path().into(), reason })?;
         return Ok(DiskInfo { actual_size, ..info });
@@ -72,6 +71,11 @@ pub(super) fn must_stand_alone(path: &Path, info: &DiskInfo) -> Result<(), PodEr
     let reason =
         format!("it has the backing file {:?}; an image must have all of its data itself (qemu-img rebase -b \"\")", info.backing_file);
     Err(PodError::Image { path: path.into(), reason })
+}
+
+/// Bytes that a file takes up: `st_blocks` counts 512 bytes, whatever the file system's block size is.
+pub(super) fn allocated(found: &Found) -> u64 {
+    u64::try_from(found.stat().st_blocks).unwrap_or_default() * 512
 }
 
 /// Bytes of a file or device.

@@ -50,6 +50,7 @@ pub use config::Config;
 pub use directories::directories;
 pub use disk_modes::{disk_modes, disk_ready};
 pub use error::PodError;
+pub use growth::room;
 pub use look::{look, of_options, of_vmi};
 pub use prepare::{prepare, prepare_migration_target};
 pub use root::Root;

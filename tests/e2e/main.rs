@@ -8,6 +8,7 @@ mod harness;
 mod bad_input;
 mod boot;
 mod daemons;
+mod growth;
 mod hotplug;
 mod lifecycle;
 mod sidecars;

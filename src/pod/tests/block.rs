@@ -76,6 +76,7 @@ fn a_hotplugged_device_is_ready_as_soon_as_it_is_there() {
     let Some(_device) = Device::at(&pod, "var/run/kubevirt/hotplug-disks/data") else { return };
     assert!(disk_ready(&pod.cfg, &domain.devices.disks[0]));
     assert!(disk_modes(&pod.cfg, &domain).direct_io_exceptions.is_empty());
+    assert_eq!(room(&pod.cfg, &domain.devices.disks[0]).unwrap(), Some(SIZE));
     let vmi = with_volume(r#"{"name":"data","dataVolume":{"name":"d"}}"#)
         .replace("\"spec\"", r#""status":{"volumeStatus":[{"name":"data","hotplugVolume":{}}]},"spec""#);
     assert!(pod.look(&serde_json::from_str(&vmi).unwrap()).unwrap().is_block_dv["data"]);

@@ -1,6 +1,7 @@
 //! Every kind of volume is prepared, and the result is what the helper programs say it is.
 
 use super::*;
+use crate::domain::Domain;
 
 const MIB: u64 = 1 << 20;
 const CONTAINER_DISK: &str = r#"{"name":"root","containerDisk":{"image":"registry/disk:1"}}"#;
@@ -286,6 +287,24 @@ fn an_image_grows_with_its_claim() {
     assert_eq!(info(&image)["virtual-size"], 9 * MIB, "it never shrinks");
     pod.prepare(&vmi("100Mi")).unwrap();
     assert_eq!(info(&image)["virtual-size"], 18 * MIB, "not more than was asked for");
+}
+
+#[test]
+fn a_running_disk_has_the_room_of_its_claim_and_file_system() {
+    let Some(pod) = Pod::with(&[]) else { return };
+    let image = pod.write("var/run/kubevirt-private/vmi-disks/data/disk.img", &[1; 4096]);
+    let room = |notes: &str| {
+        let xml = format!("<domain><devices><disk type='file'><source file='{}'/>{notes}</disk></devices></domain>", image.display());
+        room(&pod.cfg, &Domain::from_xml(&xml).unwrap().devices.disks[0]).unwrap()
+    };
+    let sized = |capacity: u64| room(&format!("<capacity>{capacity}</capacity><filesystemOverhead>0.1</filesystemOverhead>"));
+    assert_eq!(sized(10 * MIB), Some(9 * MIB));
+    assert_eq!(sized(MIB), None, "less than the smallest disk");
+    let all = sized(1 << 60).unwrap();
+    assert!(all < 1 << 60, "no more than the file system has, but {all}");
+    assert_eq!(room("<capacity>10485760</capacity>"), None, "without the file system's part nothing is known");
+    assert_eq!(room("<capacity>10485760</capacity><filesystemOverhead>2</filesystemOverhead>"), None);
+    assert_eq!(room("<filesystemOverhead>0.1</filesystemOverhead>"), None);
 }
 
 /// One of each kind that is made.

@@ -2,10 +2,12 @@
 
 mod guest;
 mod handler;
+mod loop_device;
 mod vmi;
 
 pub use guest::Guest;
 pub use handler::{Event, Handler};
+pub use loop_device::LoopDevice;
 pub use vmi::{UP, Vmi};
 
 use std::io::{BufRead, BufReader};
