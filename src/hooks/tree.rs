@@ -198,6 +198,16 @@ impl Parser<'_> {
         TreeError::Malformed { line: self.line(), reason: reason.to_string() }
     }
 
+    /// Most often what a script has printed beside the document: its own words are shown, and their line.
+    fn stray(&self, text: &str) -> TreeError {
+        let text = text.trim_start();
+        let lines = text.bytes().filter(|&byte| byte == b'\n').count();
+        let first: String = text.lines().next().unwrap_or_default().chars().take(40).collect();
+        // Line ends of other kinds are not counted on the way there.
+        let line = self.line().saturating_sub(lines).max(1);
+        TreeError::Malformed { line, reason: format!("there is text outside of the root element: {first:?}") }
+    }
+
     fn too_many(&self, limit: usize, what: &'static str) -> TreeError {
         TreeError::TooMany { line: self.line(), limit, what }
     }
@@ -264,7 +274,7 @@ impl Parser<'_> {
         };
         match parent {
             None if text.trim().is_empty() => Ok(()),
-            None => Err(self.malformed("there is text outside of the root element")),
+            None => Err(self.stray(&text)),
             Some(parent) => {
                 append(parent, &text);
                 Ok(())
@@ -324,6 +334,10 @@ mod tests {
         assert!(refusal("<a/><b/>").contains("second root"));
         assert!(refusal("<a/>debug output").contains("text outside"));
         assert!(refusal("hello").contains("text outside"));
+        let stray = "line 2: not well-formed XML: there is text outside of the root element: \"debug\"";
+        assert_eq!(refusal("<a/>\ndebug\n\noutput\n"), stray);
+        assert_eq!(refusal("\n debug\n<a/>\n"), stray);
+        assert!(refusal("<a/>debug\r\r\r").starts_with("line 1: "));
         assert!(refusal("").contains("no element"));
     }
 
