@@ -66,7 +66,7 @@ impl Pod {
 
     async fn apply(&self, plugins: Value, context: InvocationContext, time: Duration) -> Result<String, PluginError> {
         let pipeline = Pipeline::from_json(plugins.to_string().as_bytes()).unwrap().rooted(self.root.path().to_path_buf());
-        pipeline.apply(XML.into(), &Bytes::from_static(VMI), context, Instant::now() + time).await
+        pipeline.apply(XML.into(), &Bytes::from_static(VMI), context, Instant::now() + time).await.map(|applied| applied.xml)
     }
 }
 

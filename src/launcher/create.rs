@@ -28,13 +28,13 @@ impl Launcher {
             tracing::warn!("a definition without a start is left over; it is made anew");
             blocking("removing the old definition", move || Ok(domain.undefine(Undefine::KeepNvram)?)).await?;
         }
-        let (xml, ports) = self.definition(request).await?;
+        let Definition { xml, ports, by } = self.definition(request).await?;
         let (connection, paused) = (self.connection(), starts_paused(&request.vmi));
         let launcher = self.clone();
         let start = move || {
-            let domain = define(&connection, &xml, &ports).map_err(|error| launcher.blame(error))?;
+            let domain = define(&connection, &xml, &ports).map_err(|error| blame(error, &by))?;
             tracing::info!("Domain defined.");
-            domain.start(paused).map_err(|error| launcher.blame(undo(&domain, error.into())))?;
+            domain.start(paused).map_err(|error| blame(undo(&domain, error.into()), &by))?;
             // Set while the domain is still hidden, so that nobody sees it in between.
             launcher.has_run.store(true, Ordering::Relaxed);
             Ok(())
@@ -49,8 +49,8 @@ impl Launcher {
         Ok(())
     }
 
-    /// The domain's XML as libvirt is to get it, and the ports it needs.
-    async fn definition(self: &Arc<Self>, request: &Request) -> Result<(String, Ports), LauncherError> {
+    /// The domain as libvirt is to get it.
+    async fn definition(self: &Arc<Self>, request: &Request) -> Result<Definition, LauncherError> {
         let (launcher, vmi, options) = (self.clone(), request.vmi.clone(), request.options.clone());
         let look = move || {
             let (domain, context) = launcher.rooms.wanted(&vmi, &options)?;
@@ -74,22 +74,31 @@ impl Launcher {
         };
         let (xml, ports) = blocking("preparing the pod", prepare).await?;
         let xml = self.sidecars.on_define_domain(xml, &request.vmi_json, request.deadline).await?;
+        let by: Vec<String> = self.sidecars.touched().iter().map(|sidecar| format!("hook sidecar {sidecar}")).collect();
         #[cfg(feature = "plugins")]
-        let xml = plugins(&request.options)?
-            .rooted(self.config.pod.root.dir().to_owned())
-            .apply(xml, &request.vmi_json, InvocationContext::Boot, request.deadline)
-            .await?;
+        let (xml, by) = {
+            let plugins = plugins(&request.options)?.rooted(self.config.pod.root.dir().to_owned());
+            let applied = plugins.apply(xml, &request.vmi_json, InvocationContext::Boot, request.deadline).await?;
+            (applied.xml, by.into_iter().chain(applied.touched.iter().map(|plugin| format!("plugin {plugin}"))).collect())
+        };
         tracing::debug!(xml, "the domain to define");
-        Ok((xml, ports))
+        Ok(Definition { xml, ports, by })
     }
+}
 
-    /// What libvirt refuses may be the work of a sidecar.
-    fn blame(&self, error: LauncherError) -> LauncherError {
-        let sidecars = self.sidecars.touched();
-        match error {
-            LauncherError::Libvirt(refusal) if !sidecars.is_empty() => LauncherError::Define { sidecars, refusal },
-            error => error,
-        }
+/// A domain on its way to libvirt.
+struct Definition {
+    xml: String,
+    ports: Ports,
+    /// The sidecars and plugins that have changed it.
+    by: Vec<String>,
+}
+
+/// What libvirt refuses may be the work of a sidecar or of a plugin.
+fn blame(error: LauncherError, by: &[String]) -> LauncherError {
+    match error {
+        LauncherError::Libvirt(refusal) if !by.is_empty() => LauncherError::Define { by: by.to_vec(), refusal },
+        error => error,
     }
 }
 

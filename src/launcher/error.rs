@@ -40,11 +40,11 @@ pub enum LauncherError {
     /// libvirt refused, in its own words and the reference's format.
     #[error(transparent)]
     Libvirt(#[from] libvirt::Error),
-    /// libvirt refused a definition that sidecars had changed.
-    #[error("{refusal}; the domain was changed by the hook sidecars {}", sidecars.join(", "))]
+    /// libvirt refused a definition that sidecars or plugins had changed.
+    #[error("{refusal}; the domain was changed by {}", by.join(", "))]
     Define {
         /// Those that changed it.
-        sidecars: Vec<String>,
+        by: Vec<String>,
         /// libvirt's error. It begins the text, as in the reference, and so is no source.
         refusal: libvirt::Error,
     },

@@ -11,6 +11,8 @@ mod daemons;
 mod growth;
 mod hotplug;
 mod lifecycle;
+#[cfg(feature = "plugins")]
+mod plugins;
 mod sidecars;
 mod standalone;
 mod stop;

@@ -164,13 +164,19 @@ impl Pipeline {
     ///
     /// # Errors
     /// [`PluginError::Condition`], and [`PluginError::Hook`] for a hook whose failure counts.
-    pub async fn apply(&self, xml: String, vmi_json: &Bytes, context: InvocationContext, deadline: Instant) -> Result<String, PluginError> {
+    pub async fn apply(
+        &self,
+        xml: String,
+        vmi_json: &Bytes,
+        context: InvocationContext,
+        deadline: Instant,
+    ) -> Result<Applied, PluginError> {
         if self.plugins.is_empty() {
-            return Ok(xml);
+            return Ok(Applied { xml, touched: Vec::new() });
         }
         let vmi: Arc<Value> = Arc::new(serde_json::from_slice(vmi_json).map_err(PluginError::Vmi)?);
         let domain = Arc::new(Element::parse(&xml).map_err(PluginError::Domain)?);
-        let mut work = Work { input: Input { domain, vmi }, vmi_json, context, deadline, root: &self.root };
+        let mut work = Work { input: Input { domain, vmi }, vmi_json, context, deadline, root: &self.root, touched: Vec::new() };
         for plugin in &self.plugins {
             if work.holds(plugin, None, plugin.spec.condition.as_deref()).await? {
                 work.plugin(plugin).await?;
@@ -178,8 +184,17 @@ impl Pipeline {
                 tracing::info!(plugin = plugin.metadata.name, "a plugin is left out: its condition does not hold");
             }
         }
-        Ok(work.input.domain.to_xml())
+        Ok(Applied { xml: work.input.domain.to_xml(), touched: work.touched })
     }
+}
+
+/// What became of a domain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applied {
+    /// The document for libvirt.
+    pub xml: String,
+    /// The plugins that changed it, for the text of an error that libvirt then gives.
+    pub touched: Vec<String>,
 }
 
 /// The domain on its way through the plugins.
@@ -189,6 +204,7 @@ struct Work<'a> {
     context: InvocationContext,
     deadline: Instant,
     root: &'a std::path::Path,
+    touched: Vec<String>,
 }
 
 impl Work<'_> {
@@ -211,6 +227,9 @@ impl Work<'_> {
             let milliseconds = start.elapsed().as_millis();
             let shown = diff::one_line(&changes, super::LOGGED);
             tracing::info!(plugin = name, hook = number, milliseconds, changes = changes.len(), changed = shown, "a plugin's hook has run");
+            if !changes.is_empty() && self.touched.last() != Some(name) {
+                self.touched.push(name.clone());
+            }
             self.input.domain = Arc::new(changed);
         }
         Ok(())

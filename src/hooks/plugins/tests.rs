@@ -41,6 +41,10 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
 }
 
 fn apply(plugins: Value) -> Result<String, PluginError> {
+    applied(plugins).map(|applied| applied.xml)
+}
+
+fn applied(plugins: Value) -> Result<Applied, PluginError> {
     let pipeline = Pipeline::from_json(plugins.to_string().as_bytes()).unwrap();
     block_on(pipeline.apply(DOMAIN.into(), &Bytes::from(vmi().to_string()), InvocationContext::Boot, later()))
 }
@@ -214,7 +218,7 @@ fn the_namespace_of_qemus_own_elements_is_declared() {
     )]);
     let pipeline = Pipeline::from_json(pipeline.to_string().as_bytes()).unwrap();
     let xml = "<domain><name>n</name></domain>".to_owned();
-    let xml = block_on(pipeline.apply(xml, &Bytes::from_static(b"{}"), InvocationContext::Boot, later())).unwrap();
+    let xml = block_on(pipeline.apply(xml, &Bytes::from_static(b"{}"), InvocationContext::Boot, later())).unwrap().xml;
     let tree = Element::parse(&xml).unwrap();
     assert_eq!(tree.attribute("xmlns:qemu"), Some("http://libvirt.org/schemas/domain/qemu/1.0"));
     assert_eq!(tree.child("qemu:commandline").unwrap().child("qemu:arg").unwrap().attribute("value"), Some("-x"));
@@ -268,11 +272,18 @@ fn plugins_apply_by_name_and_hooks_as_declared() {
 }
 
 #[test]
+fn those_that_changed_something_are_known() {
+    let same = json!({"cel": {"expression": "Domain{}"}});
+    let plugins = json!([plugin("b", json!([same])), plugin("c", json!([titled("1"), titled("2")])), plugin("a", json!([titled("0")]))]);
+    assert_eq!(applied(plugins).unwrap().touched, ["a", "c"]);
+}
+
+#[test]
 fn no_plugins_and_an_empty_list_leave_the_text_as_it_is() {
     for list in ["", "null", "[]"] {
         let pipeline = Pipeline::from_json(list.as_bytes()).unwrap();
-        let xml = block_on(pipeline.apply(DOMAIN.into(), &Bytes::from_static(b"{}"), InvocationContext::Boot, later())).unwrap();
-        assert_eq!(xml, DOMAIN);
+        let applied = block_on(pipeline.apply(DOMAIN.into(), &Bytes::from_static(b"{}"), InvocationContext::Boot, later())).unwrap();
+        assert_eq!(applied, Applied { xml: DOMAIN.into(), touched: Vec::new() });
     }
     assert!(matches!(Pipeline::from_json(b"{"), Err(PluginError::List(_))));
 }
