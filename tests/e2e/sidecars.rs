@@ -1,25 +1,42 @@
 //! Hook sidecars as processes of their own: a shell script behind the shim, and a Rust program that speaks v1alpha3.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::time::Instant;
 
-use serde_json::json;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
 
-use crate::harness::{Pod, Vmi, run};
+use crate::harness::{PATIENCE, Pod, Vmi, run};
 
 /// A sidecar's process, ended with the test.
 struct Sidecar(Child);
 
 impl Sidecar {
-    fn start(pod: &Pod, number: usize, program: &Path, arguments: &[&str], search: Option<&Path>) -> Self {
-        let sockets = pod.path(&format!("/var/run/kubevirt-hooks/hook-sidecar-{number}/x"));
-        let mut command = Command::new(program);
-        command.args(arguments).arg(sockets.parent().unwrap());
-        if let Some(search) = search {
-            let path = std::env::var("PATH").unwrap_or_default();
-            command.env("PATH", format!("{}:{path}", search.display()));
-        }
-        Self(command.spawn().unwrap())
+    /// The program with the sidecar's own directory as its last argument.
+    fn start(pod: &Pod, number: usize, command: &mut Command) -> Self {
+        Self(command.arg(directory(pod, number)).spawn().unwrap())
+    }
+
+    /// A shim that finds its programs in `programs` first, and `NUMBER` in its environment.
+    fn shim(pod: &Pod, number: usize, version: &str, programs: &Path) -> Self {
+        let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
+        command.args(["sidecar-shim", "--version", version, "--socket-dir"]).env("PATH", path).env("NUMBER", number.to_string());
+        Self::start(pod, number, &mut command)
+    }
+
+    fn watchdog(pod: &Pod, number: usize) -> Self {
+        Self::start(pod, number, &mut Command::new(example("sidecar_watchdog")))
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+
+    fn has_ended(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_some()
     }
 }
 
@@ -28,6 +45,39 @@ impl Drop for Sidecar {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// The directory that the sidecar's container would have as `/var/run/kubevirt-hooks`.
+fn directory(pod: &Pod, number: usize) -> PathBuf {
+    pod.path(&format!("/var/run/kubevirt-hooks/hook-sidecar-{number}/x")).parent().unwrap().to_owned()
+}
+
+/// The only socket of a sidecar, once it is there.
+async fn socket(pod: &mut Pod, number: usize) -> PathBuf {
+    let dir = directory(pod, number);
+    let first = || std::fs::read_dir(&dir).unwrap().flatten().next();
+    pod.until("the sidecar serves", || first().is_some()).await;
+    first().unwrap().path()
+}
+
+/// Writes a script for the shim.
+fn script(dir: &Path, name: &str, text: &str) {
+    let file = dir.join(name);
+    std::fs::write(&file, format!("#!/bin/sh\n{text}\n")).unwrap();
+    std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// What `launcherctl` prints about this pod.
+fn launcherctl(pod: &Pod, arguments: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
+    let output = command.arg("launcherctl").args(arguments).arg("--root").arg(pod.root()).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The running domain as libvirt itself keeps it, with what no schema of ours knows.
+fn live_xml(pod: &Pod, vmi: &Vmi) -> String {
+    std::fs::read_to_string(pod.root().join(format!("run/qemu/default_{}.xml", vmi.name()))).unwrap()
 }
 
 /// A program of `examples/`, which cargo builds beside the tests.
@@ -40,46 +90,166 @@ fn example(name: &str) -> PathBuf {
 fn a_booted_guest_shows_what_its_sidecars_did() {
     run(async {
         let mut pod = Pod::new();
+        let seed = json!({"name": "seed", "cloudInitNoCloud": {"userData": "#cloud-config\n# made for the test\n"}});
         let vmi = Vmi::new("hooked")
             .with_image(&pod)
-            .set("/metadata/annotations", json!({"smbios.vm.kubevirt.io/baseBoardManufacturer": "Radical Edward"}));
+            .set("/metadata/annotations", json!({"smbios.vm.kubevirt.io/baseBoardManufacturer": "Radical Edward"}))
+            .volume(seed, json!({"name": "seed", "disk": {"bus": "virtio"}}));
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/sidecars/smbios-shell");
-        let tools = Path::new(env!("CARGO_BIN_EXE_pod-tools"));
-        let _shell = Sidecar::start(&pod, 0, tools, &["sidecar-shim", "--version", "v1alpha3", "--socket-dir"], Some(&script));
-        let _watchdog = Sidecar::start(&pod, 1, &example("sidecar_watchdog"), &[], None);
+        let _shell = Sidecar::shim(&pod, 0, "v1alpha3", &script);
+        let _watchdog = Sidecar::watchdog(&pod, 1);
         pod.handler.serve();
         pod.launch(&vmi, &["--hook-sidecars", "2"]);
         pod.wait_until_ready().await;
         let mut guest = pod.boot(&vmi).await;
         assert!(guest.run("machine").await.contains("board_vendor: Radical Edward"));
+        assert!(guest.run("seed user-data").await.contains("booted with a watchdog"));
         assert_eq!(pod.domain().await["Spec"]["Devices"]["Watchdogs"][0]["Model"], "i6300esb");
     });
+}
+
+/// Appends its number to the domain's title.
+const TITLE: &str = r#"case $4 in
+*'</title>'*) printf '%s' "$4" | sed "s|</title>|,$NUMBER</title>|" ;;
+*) printf '%s' "$4" | sed "s|</name>|</name><title>$NUMBER</title>|" ;;
+esac"#;
+
+#[test]
+fn ten_sidecars_run_in_order_are_shown_by_launcherctl_and_hear_of_the_end() {
+    run(async {
+        let mut pod = Pod::new();
+        let vmi = Vmi::new("ten").with_image(&pod).set("/spec/startStrategy", json!("Paused"));
+        let scripts = tempfile::tempdir().unwrap();
+        script(scripts.path(), "onDefineDomain", TITLE);
+        // There is no cloud-init: a call would crash the reference, and fail the start here.
+        script(scripts.path(), "preCloudInitIso", "echo 'called without cloud-init' >&2; exit 1");
+        let version = |number| ["v1alpha1", "v1alpha2", "v1alpha3"][number % 3];
+        let shim = |pod: &Pod, number| Sidecar::shim(pod, number, version(number), scripts.path());
+        let mut sidecars: Vec<(usize, Sidecar)> = [0, 1, 2, 3, 4, 6, 7].map(|number| (number, shim(&pod, number))).into();
+        // Its socket is there and takes connections, but it does not answer Info for a while.
+        let last = sidecars.len() - 1;
+        socket(&mut pod, 7).await;
+        sidecars[last].1.signal(Signal::STOP);
+        // Twins: both sockets are called watchdog.sock.
+        sidecars.extend([8, 9].map(|number| (number, Sidecar::watchdog(&pod, number))));
+        pod.handler.serve();
+        pod.launch(&vmi, &["--hook-sidecars", "10", "--grace-period-seconds", "1"]);
+        sidecars.push((5, shim(&pod, 5)));
+        sidecars[last].1.signal(Signal::CONT);
+        pod.wait_until_ready().await;
+        pod.sync_ok(&vmi).await;
+        assert!(live_xml(&pod, &vmi).contains("<title>0,1,2,3,4,5,6,7</title>"), "{}", live_xml(&pod, &vmi));
+        assert_eq!(live_xml(&pod, &vmi).matches("<watchdog model='i6300esb'").count(), 1, "the second twin leaves the first one's alone");
+
+        let report: Value = serde_json::from_str(&launcherctl(&pod, &["hooks", "-o", "json"])).unwrap();
+        let shown = report["sidecars"].as_array().unwrap();
+        assert_eq!(shown.len(), 10, "{report:#}");
+        for (number, sidecar) in shown.iter().enumerate() {
+            let (name, version) = if number < 8 { ("shim", version(number)) } else { ("watchdog", "v1alpha3") };
+            assert_eq!((&sidecar["name"], &sidecar["version"]), (&json!(name), &json!(version)), "{report:#}");
+            let points = sidecar["points"].as_array().unwrap();
+            let point = |name: &str| points.iter().find(|point| point["point"] == name);
+            let define = point("OnDefineDomain").unwrap();
+            assert_eq!((&define["order"], &define["calls"]), (&json!(number + 1), &json!(1)), "{report:#}");
+            assert!(define["last"]["microseconds"].as_u64().unwrap() > 0);
+            assert!(number == 9 || define["last"]["changed"] == 1, "{report:#}");
+            assert_eq!(point("PreCloudInitIso").map_or(0, |point| point["calls"].as_u64().unwrap()), 0);
+            assert_eq!((point("PreCloudInitIso").is_some(), point("Shutdown").is_some()), (version != "v1alpha1", version == "v1alpha3"));
+        }
+        let text = launcherctl(&pod, &["hooks"]);
+        for part in ["shim  v1alpha2  hook-sidecar-1/shim-", "  2. at OnDefineDomain, priority 0: called 1×", r#"~ title: "0" → "0,1""#]
+        {
+            assert!(text.contains(part), "{part:?} is not in:\n{text}");
+        }
+
+        // The guest never runs, so it is cut off when the grace period is over.
+        pod.signal("TERM");
+        assert_eq!(pod.exit_code().await, 0);
+        for (number, sidecar) in &mut sidecars {
+            if version(*number) == "v1alpha3" || *number > 7 {
+                pod_ends(sidecar, *number).await;
+            } else {
+                assert!(!sidecar.has_ended(), "{number} is of a version without Shutdown");
+            }
+        }
+    });
+}
+
+/// Waits for the end of a sidecar that has been told of it.
+async fn pod_ends(sidecar: &mut Sidecar, number: usize) {
+    let end = Instant::now() + PATIENCE;
+    while !sidecar.has_ended() {
+        assert!(Instant::now() < end, "sidecar {number} has not heard of the end");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
 }
 
 #[test]
 fn a_sidecar_that_spoils_the_domain_is_named_and_the_next_sync_works() {
     run(async {
         let mut pod = Pod::new();
-        let vmi = Vmi::new("spoilt").with_image(&pod);
+        let vmi = Vmi::new("spoilt").with_image(&pod).set("/spec/startStrategy", json!("Paused"));
         let scripts = tempfile::tempdir().unwrap();
-        let script = scripts.path().join("onDefineDomain");
-        let write = |text: &str| {
-            use std::os::unix::fs::PermissionsExt;
-            std::fs::write(&script, text).unwrap();
-            std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-        };
-        write("#!/bin/sh\necho '<domain><name>another</name></domain>'\n");
-        let tools = Path::new(env!("CARGO_BIN_EXE_pod-tools"));
-        let _sidecar = Sidecar::start(&pod, 0, tools, &["sidecar-shim", "--version", "v1alpha2", "--socket-dir"], Some(scripts.path()));
+        let write = |text: &str| script(scripts.path(), "onDefineDomain", text);
+        write("");
+        let _first = Sidecar::shim(&pod, 0, "v1alpha2", scripts.path());
+        let first = socket(&mut pod, 0).await;
         pod.handler.serve();
         pod.launch(&vmi, &["--hook-sidecars", "1"]);
         pod.wait_until_ready().await;
-        let answer = pod.sync(&vmi).await;
-        assert!(!answer.success && answer.message.contains("shim") && answer.message.contains("another"), "{}", answer.message);
-        assert!(pod.domain().await.is_null());
         // $4 is the domain; see docs/sidecars.md.
-        write("#!/bin/sh\nprintf '%s' \"$4\"\n");
+        let cases = [
+            ("echo '<domain><name>another</name></domain>'", vec!["another"]),
+            ("echo hello", vec!["line 1: ", "text outside", "hello"]),
+            (r#"printf '<!DOCTYPE d [<!ENTITY e "e">]>%s' "$4""#, vec!["document type"]),
+            ("", vec!["empty"]),
+            ("head -c 104857600 /dev/zero", vec!["more than", "bytes"]),
+            ("echo 'no such licence' >&2; exit 3", vec!["exit status 3", "no such licence"]),
+            ("exec sleep 1000", vec!["no answer within"]),
+            // What libvirt refuses: its own words, and who has touched the document. KubeVirt's domains have their UUID
+            // in the SMBIOS table.
+            (
+                r#"printf '%s' "$4" | sed 's|</name>|</name><uuid>11111111-2222-3333-4444-555555555555</uuid>|'"#,
+                vec!["LibvirtError", "UUID mismatch", "the domain was changed by hook sidecar"],
+            ),
+            (r#"printf '%s' "$4" | sed 's|<vcpu|<vcpu placement="nonsense"|; s|placement="static"||'"#, vec!["LibvirtError", "nonsense"]),
+            (r#"kill -KILL "$PPID""#, vec!["the connection broke"]),
+            ("never called", vec!["cannot be reached"]),
+        ];
+        for (text, words) in cases {
+            write(text);
+            let answer = pod.sync(&vmi).await;
+            assert!(!answer.success, "accepted: {text}");
+            for word in words.into_iter().chain([r#""shim" (hook-sidecar-0/shim-"#]) {
+                assert!(answer.message.contains(word), "{text}: {word:?} is not in: {}", answer.message);
+            }
+            assert!(pod.domain().await.is_null(), "{text}: a refused domain is left behind");
+            assert!(pod.guests().is_empty());
+        }
+        // One in its place serves on its socket.
+        std::fs::remove_file(&first).unwrap();
+        write(r#"printf '%s' "$4""#);
+        let _second = Sidecar::shim(&pod, 0, "v1alpha2", scripts.path());
+        std::fs::rename(socket(&mut pod, 0).await, &first).unwrap();
         pod.sync_ok(&vmi).await;
-        assert_eq!(pod.domain().await["Status"]["Status"], "Running");
+        assert_eq!(pod.domain().await["Status"]["Status"], "Paused");
+    });
+}
+
+#[test]
+fn a_launcher_whose_sidecars_do_not_come_says_which() {
+    run(async {
+        let mut pod = Pod::new();
+        let scripts = tempfile::tempdir().unwrap();
+        let _there = Sidecar::shim(&pod, 0, "v1alpha3", scripts.path());
+        let hangs = Sidecar::shim(&pod, 1, "v1alpha3", scripts.path());
+        socket(&mut pod, 1).await;
+        hangs.signal(Signal::STOP);
+        pod.launch(&Vmi::new("alone"), &["--hook-sidecars", "3", "--qemu-timeout", "5s"]);
+        assert_ne!(pod.exit_code().await, 0);
+        let log = pod.log().join("\n");
+        for part in ["1 of 3 hook sidecars", r#"came: \"shim\" (hook-sidecar-0/shim-"#, "hook-sidecar-1/shim-", "no answer within"] {
+            assert!(log.contains(part), "{part:?} is not in: {log}");
+        }
     });
 }
