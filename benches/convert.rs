@@ -3,9 +3,10 @@
 //!
 //! `cargo bench --bench convert [-- FILTER]`; the filter chooses cases by a part of their names.
 //!
-//! All three together, on two cores shared with others: `recorded` 18 µs and 32 allocations (the
-//! reference: 214 and 471), `generated` 44 µs and 99 allocations (328 and 480). In `generated` a
-//! quarter of the time is the 23 guests with Grace GPUs, whose conversion reads much of sysfs.
+//! All three together, on two cores shared with others: 26 µs and 68 allocations for each of the 768
+//! cases; of them `recorded` 14 µs and 32 allocations (the reference: 214 and 471), `generated` 36 µs
+//! and 99 allocations (328 and 480). The longest are the 23 guests with Grace GPUs (118 µs), whose
+//! conversion reads much of sysfs and writes the distances between up to 34 NUMA cells.
 
 #![allow(unsafe_code, reason = "an allocator can only be counted by being one")]
 #![allow(clippy::expect_used, reason = "a bench ends this way")]
@@ -57,6 +58,7 @@ static ALLOCATOR: Counting = Counting;
 /// How long each step is measured.
 const DURATION: Duration = Duration::from_millis(1500);
 
+#[derive(Clone)]
 struct Case {
     vmi_json: String,
     vmi: Vmi,
@@ -102,8 +104,12 @@ fn measure(cases: &[Case], step: impl Fn(&Case)) -> (f64, f64, f64) {
 
 fn main() {
     let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
-    for file in ["generated.jsonl", "recorded.jsonl"] {
-        let Some(cases) = cases(file, filter.as_deref()).filter(|cases| !cases.is_empty()) else { continue };
+    let files = ["generated.jsonl", "recorded.jsonl"].map(|file| (file, cases(file, filter.as_deref()).unwrap_or_default()));
+    let both = files.iter().flat_map(|(_, cases)| cases.clone()).collect();
+    for (file, cases) in files.into_iter().chain([("both", both)]) {
+        if cases.is_empty() {
+            continue;
+        }
         println!("{file}: {} cases", cases.len());
         println!("  {:<22} {:>9} {:>12} {:>12}", "step", "µs", "allocations", "bytes");
         let report = |name: &str, (time, allocations, bytes): (f64, f64, f64)| {

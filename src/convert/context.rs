@@ -1,17 +1,17 @@
 //! Everything besides the VMI that the conversion looks at. In a running launcher `pod` fills it
-//! from the real pod; the conformance corpora and `launcherctl convert --context` bring it as JSON,
-//! with the member names used here.
+//! from the real pod, and logs it at debug level; the conformance corpora and `launcherctl convert
+//! --context` bring it as JSON, with the member names used here.
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::domain::Text;
 use crate::vmi::status::VolumeStatus;
 
 /// What the node, the pod, the cluster configuration and the launcher's flags add to a VMI.
 /// A member that is absent has its zero value.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Context {
     // ---- host and hypervisor
@@ -127,7 +127,7 @@ pub struct Context {
 }
 
 /// NUMA topology of the node, as in virt-handler's options.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Topology {
     /// Its cells.
@@ -135,7 +135,7 @@ pub struct Topology {
 }
 
 /// One NUMA cell of the node.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NumaCell {
     /// The host's number of the cell.
@@ -151,7 +151,7 @@ pub struct NumaCell {
 }
 
 /// Memory of a NUMA cell.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CellMemory {
     /// In `unit`.
@@ -161,7 +161,7 @@ pub struct CellMemory {
 }
 
 /// Pages of one size in a NUMA cell.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CellPages {
     /// How many.
@@ -173,7 +173,7 @@ pub struct CellPages {
 }
 
 /// Distance of a NUMA cell to another.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CellDistance {
     /// The other cell.
@@ -183,7 +183,7 @@ pub struct CellDistance {
 }
 
 /// A CPU of a NUMA cell.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CellCpu {
     /// The host's number of the CPU.
@@ -193,7 +193,7 @@ pub struct CellCpu {
 }
 
 /// Facts about an image, from `qemu-img info`. Sizes in bytes.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct DiskInfo {
     /// Such as `qcow2` or `raw`.
@@ -207,7 +207,7 @@ pub struct DiskInfo {
 }
 
 /// Block sizes read from a device, in bytes.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct BlockDeviceProbe {
     /// `BLKSSZGET`.
@@ -219,7 +219,7 @@ pub struct BlockDeviceProbe {
 }
 
 /// What settles cache and I/O modes of disks.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct DiskModes {
     /// Opening with `O_DIRECT` works; the empty path always fails.
@@ -233,7 +233,7 @@ pub struct DiskModes {
 }
 
 /// A host device chosen for the VMI; put in the XML unchanged.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct HostDeviceSpec {
     /// `pci`, `mdev` or `usb`.
@@ -266,7 +266,7 @@ pub struct HostDeviceSpec {
 }
 
 /// Attributes of libvirt's `<address>`.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs)]
 pub struct AddressSpec {
@@ -286,7 +286,7 @@ pub struct AddressSpec {
 }
 
 /// System information for SMBIOS tables.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs)]
 pub struct Smbios {
@@ -298,7 +298,7 @@ pub struct Smbios {
 }
 
 /// Firmware images for an EFI guest.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EfiConfiguration {
     /// Path of the code image.

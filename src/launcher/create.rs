@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use super::ports::Ports;
 use super::sync::Request;
 use super::{Launcher, LauncherError, blocking};
+use crate::convert::Context;
 use crate::domain::Domain;
 #[cfg(feature = "plugins")]
 use crate::hooks::plugins::{InvocationContext, Pipeline};
@@ -66,7 +67,8 @@ impl Launcher {
         let prepare = move || {
             launcher.rooms.prepare(&vmi, &context, cloud_init)?;
             let mut domain: Domain = domain;
-            launcher.rooms.settle(&mut domain)?;
+            let modes = launcher.rooms.settle(&mut domain)?;
+            log_context(Context { disk_modes: Some(modes), ..context });
             launcher.metadata.begin(&vmi);
             domain.metadata.kube_virt = launcher.metadata.load();
             let ports = Ports::of(&vmi, &domain)?;
@@ -99,6 +101,15 @@ fn blame(error: LauncherError, by: &[String]) -> LauncherError {
     match error {
         LauncherError::Libvirt(refusal) if !by.is_empty() => LauncherError::Define { by: by.to_vec(), refusal },
         error => error,
+    }
+}
+
+/// With it, `launcherctl convert --context` makes the same domain anywhere.
+fn log_context(context: Context) {
+    if tracing::enabled!(tracing::Level::DEBUG)
+        && let Ok(context) = serde_json::to_string(&context)
+    {
+        tracing::debug!(context, "what the conversion has seen");
     }
 }
 

@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use super::LauncherError;
+use crate::convert::context::DiskModes;
 use crate::convert::{self, Context};
 use crate::domain::Domain;
 use crate::domain::disk::Disk;
@@ -22,8 +23,8 @@ pub(super) trait Rooms: Send + Sync + 'static {
     /// Makes the files that the domain opens.
     fn prepare(&self, vmi: &Vmi, context: &Context, cloud_init: Option<Value>) -> Result<(), LauncherError>;
 
-    /// Settles cache and I/O modes of the domain's disks, by how their files can be opened.
-    fn settle(&self, domain: &mut Domain) -> Result<(), LauncherError>;
+    /// Settles cache and I/O modes of the domain's disks, by how their files can be opened, which it returns.
+    fn settle(&self, domain: &mut Domain) -> Result<DiskModes, LauncherError>;
 
     /// Whether the disk's source is there and can be opened.
     fn is_ready(&self, disk: &Disk) -> bool;
@@ -50,9 +51,10 @@ impl Rooms for Pod {
         Ok(pod::prepare(&self.0, vmi, context, cloud_init.as_ref())?)
     }
 
-    fn settle(&self, domain: &mut Domain) -> Result<(), LauncherError> {
+    fn settle(&self, domain: &mut Domain) -> Result<DiskModes, LauncherError> {
         let modes = pod::disk_modes(&self.0, domain);
-        Ok(convert::disk_modes::settle(domain, &modes)?)
+        convert::disk_modes::settle(domain, &modes)?;
+        Ok(modes)
     }
 
     fn is_ready(&self, disk: &Disk) -> bool {

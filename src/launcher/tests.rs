@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::*;
+use crate::convert::context::DiskModes;
 use crate::convert::{Context, ConvertError};
 use crate::domain::Domain;
 use crate::domain::disk::Disk;
@@ -46,8 +47,8 @@ impl rooms::Rooms for Stage {
         self.prepared.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
-    fn settle(&self, _: &mut Domain) -> Result<(), LauncherError> {
-        Ok(())
+    fn settle(&self, _: &mut Domain) -> Result<DiskModes, LauncherError> {
+        Ok(DiskModes::default())
     }
     fn is_ready(&self, _: &Disk) -> bool {
         true

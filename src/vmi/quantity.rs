@@ -11,7 +11,7 @@ use serde::de::{Deserialize, Deserializer, Visitor};
 use super::Text;
 
 /// A quantity as written, e.g. `1.5Gi`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Quantity(pub Text);
 
 /// A number or a text, such as a port or a page size.

@@ -94,6 +94,7 @@ VirtualMachineInstanceMigrationState {
     "targetMemoryOverhead" target_memory_overhead: Option<Quantity>,
 }
 /// `volumeStatus` of `VirtualMachineInstanceStatus`.
+#[derive(serde::Serialize)]
 VolumeStatus {
     "name" name: Text,
     "target" target: Text,
@@ -189,6 +190,7 @@ VirtualMachineInstanceMigrationTargetState {
     "nodeTopology" node_topology: Option<Text>,
 }
 /// `persistentVolumeClaimInfo`, in several places.
+#[derive(serde::Serialize)]
 PersistentVolumeClaimInfo {
     "claimName" claim_name: Text,
     "accessModes" access_modes: Vec<Text>,
@@ -199,11 +201,13 @@ PersistentVolumeClaimInfo {
     "filesystemOverhead" filesystem_overhead: Option<Text>,
 }
 /// `hotplugVolume` of `VolumeStatus`.
+#[derive(serde::Serialize)]
 HotplugVolumeStatus {
     "attachPodName" attach_pod_name: Text,
     "attachPodUID" attach_pod_uid: Text,
 }
 /// `memoryDumpVolume` of `VolumeStatus`.
+#[derive(serde::Serialize)]
 DomainMemoryDumpInfo {
     "startTimestamp" start_timestamp: Option<Text>,
     "endTimestamp" end_timestamp: Option<Text>,
@@ -211,6 +215,7 @@ DomainMemoryDumpInfo {
     "targetFileName" target_file_name: Text,
 }
 /// `containerDiskVolume` of `VolumeStatus`.
+#[derive(serde::Serialize)]
 ContainerDiskInfo {
     "checksum" checksum: u32,
 }

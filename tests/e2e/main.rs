@@ -5,6 +5,7 @@
 
 mod harness;
 
+mod agree;
 mod bad_input;
 mod boot;
 mod daemons;
