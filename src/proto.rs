@@ -11,6 +11,13 @@ pub mod cmd {
     }
 }
 
+/// `launcher.preview`: launcherctl asks what a sync would change.
+pub mod preview {
+    pub mod v1 {
+        tonic::include_proto!("launcher.preview.v1");
+    }
+}
+
 /// `kubevirt.notify`: the launcher tells virt-handler.
 pub mod notify {
     pub mod v1 {

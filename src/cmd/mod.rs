@@ -1,10 +1,11 @@
-//! The gRPC service that virt-handler calls: decode, call the launcher, encode. No logic.
+//! The gRPC services that virt-handler and launcherctl call: decode, call the launcher, encode. No logic.
 //!
 //! An ordinary failure is an answer with `success: false` and gRPC status OK; only `Exec` and `GuestPing` fail with a
 //! gRPC error (handler contract, section 1).
 
 mod authority;
 mod info;
+mod preview;
 mod service;
 #[cfg(test)]
 mod tests;
@@ -13,6 +14,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use prost::bytes::Bytes;
+use serde_json::Value;
 use tokio::net::UnixListener;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnixListenerStream;
@@ -22,6 +24,7 @@ use crate::domain::document::DomainDocument;
 use crate::proto::cmd::info::cmd_info_server::CmdInfoServer;
 use crate::proto::cmd::v1::VirtualMachineOptions;
 use crate::proto::cmd::v1::cmd_server::CmdServer;
+use crate::proto::preview::v1::preview_server::PreviewServer;
 use authority::Tolerant;
 
 /// Largest request that is read. tonic's default, 4 MiB, is also Go's; a VMI with its status fits (etcd refuses objects
@@ -57,6 +60,9 @@ pub trait Calls: Send + Sync + 'static {
     /// Makes the domain what the VMI says.
     fn sync(self: &Arc<Self>, vmi_json: Bytes, options: VirtualMachineOptions) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
+    /// What a sync would change, as JSON.
+    fn preview(self: &Arc<Self>, vmi_json: Bytes) -> impl Future<Output = Result<Value, Self::Error>> + Send;
+
     /// Does something to the VMI's domain.
     fn act(self: &Arc<Self>, action: Action, vmi_json: Bytes) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
@@ -76,7 +82,9 @@ pub async fn serve<L: Calls>(
     launcher: Arc<L>,
     stop: impl Future<Output = ()> + Send,
 ) -> Result<(), tonic::transport::Error> {
+    let preview = PreviewServer::new(preview::Service { launcher: launcher.clone() }).max_decoding_message_size(LARGEST_REQUEST);
     let cmd = CmdServer::new(service::Service::new(launcher)).max_decoding_message_size(LARGEST_REQUEST);
     let connections = UnixListenerStream::new(listener).map(|connection| connection.map(Tolerant::new));
-    Server::builder().add_service(CmdInfoServer::new(info::Info)).add_service(cmd).serve_with_incoming_shutdown(connections, stop).await
+    let server = Server::builder().add_service(CmdInfoServer::new(info::Info)).add_service(cmd).add_service(preview);
+    server.serve_with_incoming_shutdown(connections, stop).await
 }

@@ -14,6 +14,8 @@ use crate::proto::cmd::info::CmdInfoRequest;
 use crate::proto::cmd::info::cmd_info_client::CmdInfoClient;
 use crate::proto::cmd::v1;
 use crate::proto::cmd::v1::cmd_client::CmdClient;
+use crate::proto::preview::v1::PlanRequest;
+use crate::proto::preview::v1::preview_client::PreviewClient;
 
 #[derive(Debug, thiserror::Error)]
 enum Failure {
@@ -45,6 +47,10 @@ impl Calls for Stub {
 
     async fn sync(self: &Arc<Self>, vmi_json: Bytes, options: VirtualMachineOptions) -> Result<(), Failure> {
         self.asked(format!("sync {} {}", String::from_utf8_lossy(&vmi_json), options.mem_balloon_stats_period))
+    }
+    async fn preview(self: &Arc<Self>, vmi_json: Bytes) -> Result<Value, Failure> {
+        self.asked(format!("preview {}", String::from_utf8_lossy(&vmi_json)))?;
+        Ok(serde_json::json!({"steps": []}))
     }
     async fn act(self: &Arc<Self>, action: Action, vmi_json: Bytes) -> Result<(), Failure> {
         if vmi_json.is_empty() { Err(Failure::Vmi) } else { self.asked(format!("{action:?}")) }
@@ -115,6 +121,20 @@ fn calls_reach_the_launcher() {
             *stub.asked.lock().unwrap(),
             ["sync {} 10", "Pause", "Unpause", "Reset", "SoftReboot", "Shutdown", "Kill", "Delete", "version"]
         );
+    });
+}
+
+#[test]
+fn a_plan_is_asked_for_beside_virt_handlers_calls() {
+    with_server(|stub, channel| async move {
+        let mut preview = PreviewClient::new(channel);
+        let ask = || PlanRequest { vmi_json: Bytes::from_static(b"{}") };
+        let plan = preview.plan(ask()).await.unwrap().into_inner();
+        assert_eq!((plan.success, plan.plan_json.as_ref()), (true, &br#"{"steps":[]}"#[..]));
+        *stub.failure.lock().unwrap() = Some(Failure::Disk(std::io::Error::other("gone")));
+        let plan = preview.plan(ask()).await.unwrap().into_inner();
+        assert_eq!((plan.success, plan.message.as_str()), (false, "disk \"data\": gone"));
+        assert_eq!(*stub.asked.lock().unwrap(), ["preview {}", "preview {}"]);
     });
 }
 

@@ -16,6 +16,7 @@ use super::{CtlError, Output, Target, Verb, VmiCall, session};
 use crate::cmd::Action;
 use crate::proto::cmd::info::{CmdInfoRequest, cmd_info_client::CmdInfoClient};
 use crate::proto::cmd::v1::{EmptyRequest, Response, VirtualMachineOptions, Vmi, VmiRequest, cmd_client::CmdClient};
+use crate::proto::preview::v1::{PlanRequest, preview_client::PreviewClient};
 
 /// virt-handler's own limits (handler contract, section 2).
 const READ: Duration = Duration::from_secs(5);
@@ -82,6 +83,19 @@ impl Client {
     pub async fn sync(&self, vmi: &Value, options: VirtualMachineOptions) -> Result<(), CtlError> {
         let request = VmiRequest { options: Some(options), ..request(vmi) };
         accepted("SyncVirtualMachine", self.cmd().sync_virtual_machine(timed(request, ACT)).await)
+    }
+
+    /// What a sync of the VMI would change.
+    ///
+    /// # Errors
+    /// If the launcher refuses it, or is one that cannot tell (the reference's).
+    pub async fn plan(&self, vmi: &Value) -> Result<Value, CtlError> {
+        let request = PlanRequest { vmi_json: Bytes::from(vmi.to_string()) };
+        let answer = PreviewClient::new(self.channel.clone()).max_decoding_message_size(64 << 20).plan(timed(request, ACT)).await;
+        let answer = answer.map_err(CtlError::call("Plan"))?.into_inner();
+        accepted("Plan", Some(Response { success: answer.success, message: answer.message }))?;
+        serde_json::from_slice(&answer.plan_json)
+            .map_err(|e| CtlError::Refused { call: "Plan", message: format!("the answer is no JSON: {e}") })
     }
 
     /// A lifecycle call about the VMI.
@@ -204,7 +218,7 @@ async fn connect(target: &Target) -> Result<Client, CtlError> {
     Client::connect(&session::resolve(target)?.1).await
 }
 
-async fn with_vmi(args: &VmiCall) -> Result<(Client, Value), CtlError> {
+pub(super) async fn with_vmi(args: &VmiCall) -> Result<(Client, Value), CtlError> {
     let (session, socket) = session::resolve(&args.target)?;
     let vmi = match (&args.vmi, &session) {
         (Some(file), _) => Manifest::read(file)?.value().clone(),

@@ -1,9 +1,9 @@
 //! `launcherctl`: what a cluster does with a launcher, for a person or a program on one machine.
 //!
 //! ```text
-//!  offline   convert · explain · domain-json · plan   files in, text out; neither libvirt nor root
+//!  offline   convert · explain · domain-json          files in, text out; neither libvirt nor root
 //!  run       starts a virt-launcher with a root of its own and plays virt-handler for it
-//!  client    sync · domain · pause · … · watch     one call to a running launcher
+//!  client    sync · plan · domain · pause · … · watch   one call to a running launcher
 //! ```
 
 mod client;
@@ -15,6 +15,7 @@ mod images;
 mod manifest;
 mod offline;
 mod options;
+mod plan;
 mod run;
 mod session;
 mod volumes;
@@ -80,8 +81,8 @@ enum Verb {
     Convert(offline::Inputs),
     /// Turn domain XML on standard input into Domain JSON
     DomainJson,
-    /// What a sync would change on a running domain: live and wanted domain XML
-    Plan(offline::PlanArgs),
+    /// What a sync would change on the running domain, and why, without changing it
+    Plan(plan::PlanArgs),
     /// For each part of the domain XML, the VMI field or the rule that it comes from
     Explain(explain::ExplainArgs),
     /// Which versions of the cmd service the launcher speaks
@@ -143,7 +144,7 @@ fn perform(cli: Cli) -> Result<ExitCode, CtlError> {
     match cli.verb {
         Verb::Convert(args) => offline::convert(&args),
         Verb::DomainJson => offline::domain_json(),
-        Verb::Plan(args) => offline::plan(&args, cli.output),
+        Verb::Plan(args) => block_on(plan::plan(args, cli.output)),
         Verb::Explain(args) => explain::explain(&args, cli.output),
         Verb::Run(args) => block_on(run::run(args, cli.output)),
         Verb::Addvolume(args) => block_on(volumes::add(args, cli.output)),

@@ -10,15 +10,13 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::options::Options;
-use super::{CtlError, Output, manifest};
+use super::{CtlError, manifest};
 use crate::convert::context::DiskInfo;
 use crate::convert::{self, Context};
-use crate::domain::Domain;
 use crate::domain::Text;
-use crate::domain::disk::Disk;
 use crate::domain::document::DomainDocument;
+use crate::pod;
 use crate::vmi::Vmi;
-use crate::{plan, pod};
 
 /// `convert`: prints the domain XML of a VMI.
 ///
@@ -36,51 +34,11 @@ pub fn convert(args: &Inputs) -> Result<ExitCode, CtlError> {
 /// # Errors
 /// If the input is no domain XML.
 pub fn domain_json() -> Result<ExitCode, CtlError> {
-    let spec = read_domain(Path::new("-"))?;
+    let spec = super::plan::read_domain(Path::new("-"))?;
     let document = DomainDocument { spec, ..DomainDocument::default() };
     serde_json::to_writer(std::io::stdout().lock(), &document).map_err(|e| CtlError::file("write", "standard output")(e.into()))?;
     println!();
     Ok(ExitCode::SUCCESS)
-}
-
-/// Arguments of `plan`.
-#[derive(Debug, Args)]
-pub struct PlanArgs {
-    /// Domain XML as libvirt reports it
-    #[arg(long)]
-    live: PathBuf,
-    /// Domain XML as it should be
-    #[arg(long)]
-    wanted: PathBuf,
-}
-
-/// `plan`: what a sync would change on a running domain, and why.
-///
-/// # Errors
-/// If a file is no domain XML.
-pub fn plan(args: &PlanArgs, output: Output) -> Result<ExitCode, CtlError> {
-    let plan = plan::disks(&read_domain(&args.live)?, &read_domain(&args.wanted)?);
-    match output {
-        Output::Json => println!("{}", plan::to_json(&plan)),
-        Output::Text if plan.is_empty() && plan.kept.is_empty() => println!("nothing to do"),
-        Output::Text => {
-            for (verb, change) in plan.steps() {
-                println!("{verb:<7} {:<6} {:<20} {}", change.disk.target.device, alias(&change.disk), change.why);
-            }
-            for change in &plan.kept {
-                println!("{:<7} {:<6} {:<20} {}", "cannot", change.disk.target.device, alias(&change.disk), change.why);
-            }
-        }
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-fn alias(disk: &Disk) -> &str {
-    disk.alias.as_ref().map_or("-", |alias| alias.name.as_str())
-}
-
-fn read_domain(file: &Path) -> Result<Domain, CtlError> {
-    Domain::from_xml(&read_text(file)?).map_err(|source| CtlError::Xml { file: file.display().to_string(), source })
 }
 
 /// Reads a file as UTF-8 text; `-` is standard input.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::rooms::Rooms;
 use super::{DiskFailure, LauncherError, lock};
-use crate::domain::disk::{Disk, DiskSource};
+use crate::domain::disk::Disk;
 use crate::domain::{Domain, Text};
 use crate::libvirt;
 use crate::plan::{Change, DiskPlan};
@@ -65,19 +65,11 @@ pub(super) fn apply(
         failures.extend(detached.err().map(|error| failure(disk, "detach", error.to_string())));
     }
     for Change { disk, why } in plan.attach {
-        if !rooms.is_ready(&disk) {
-            tracing::info!(volume = %volume(&disk), "the disk cannot be opened yet; the next sync tries again");
-            continue;
-        }
         tracing::info!(volume = %volume(&disk), target = %disk.target.device, %why, "Attaching disk");
         let attached = settled(rooms, &disk).and_then(|disk| Ok(domain.attach_device(&disk.to_xml())?));
         failures.extend(attached.err().map(|error| failure(&disk, "attach", crate::logging::chain(&error))));
     }
     for Change { disk, why } in &plan.update {
-        if has_source(&disk.source) && !rooms.is_ready(disk) {
-            tracing::info!(volume = %volume(disk), "the medium cannot be opened yet; the next sync tries again");
-            continue;
-        }
         tracing::info!(volume = %volume(disk), target = %disk.target.device, %why, "Updating disk");
         let updated = domain.update_device(&disk.to_xml());
         failures.extend(updated.err().map(|error| failure(disk, "update", error.to_string())));
@@ -141,10 +133,6 @@ fn alias(disk: &Disk) -> Text {
         Some(alias) => alias.name.clone(),
         None => Text::default(),
     }
-}
-
-fn has_source(source: &DiskSource) -> bool {
-    !source.file.is_empty() || !source.dev.is_empty() || source.data_store.is_some()
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ mod observe;
 mod panics;
 mod pending;
 mod ports;
+mod preview;
 mod report;
 mod rooms;
 mod state;
@@ -243,6 +244,10 @@ impl Calls for Launcher {
 
     async fn sync(self: &Arc<Self>, vmi_json: Bytes, options: VirtualMachineOptions) -> Result<(), LauncherError> {
         Launcher::sync(self, vmi_json, options).await
+    }
+
+    async fn preview(self: &Arc<Self>, vmi_json: Bytes) -> Result<serde_json::Value, LauncherError> {
+        Launcher::preview(self, vmi_json).await
     }
 
     async fn act(self: &Arc<Self>, action: Action, vmi_json: Bytes) -> Result<(), LauncherError> {

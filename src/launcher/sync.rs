@@ -108,7 +108,8 @@ impl Launcher {
         }
     }
 
-    async fn sync_once(self: &Arc<Self>, request: &Request) -> Result<(), LauncherError> {
+    /// What is to be done for the VMI, and with which domain.
+    pub(super) async fn next_step(&self, vmi: &Vmi) -> Result<(Step, Option<libvirt::Domain>), LauncherError> {
         let (connection, name) = (self.connection(), self.domain_name.clone());
         let state = blocking("looking the domain up", move || {
             let Some(domain) = connection.lookup(&name)? else { return Ok(None) };
@@ -121,11 +122,15 @@ impl Launcher {
             domain: state,
             has_run: self.has_run(),
             paused_by_user: self.paused_by_user.load(Ordering::Relaxed),
-            vmi: Phase::of(&request.vmi),
+            vmi: Phase::of(vmi),
         };
         let step = decide(facts);
-        tracing::debug!(?facts, ?step, "sync");
-        match (step, domain) {
+        tracing::debug!(?facts, ?step, "what the VMI needs");
+        Ok((step, domain))
+    }
+
+    async fn sync_once(self: &Arc<Self>, request: &Request) -> Result<(), LauncherError> {
+        match self.next_step(&request.vmi).await? {
             (Step::Create, _) => self.create(request, None).await,
             (Step::Recreate, leftover) => self.create(request, leftover).await,
             (Step::Resume, Some(domain)) => {
@@ -136,7 +141,7 @@ impl Launcher {
             }
             (Step::Apply, Some(domain)) => self.apply(request, domain).await,
             (Step::Nothing, _) => {
-                tracing::info!(phase = ?facts.vmi, state = ?facts.domain, "such a virtual machine is not started: nothing to do");
+                tracing::info!(phase = ?Phase::of(&request.vmi), "such a virtual machine is not started: nothing to do");
                 Ok(())
             }
             (Step::Lost | Step::Resume | Step::Apply, _) => Err(LauncherError::Lost),
@@ -163,7 +168,10 @@ impl Launcher {
         let rooms = &*self.rooms;
         let (wanted, _) = rooms.wanted(vmi, options)?;
         let mut live = read_live(domain)?;
-        let plan = plan::disks(&live, &wanted);
+        let plan = plan::disks(&live, &wanted).without(|disk| !rooms.is_ready(disk));
+        for plan::Change { disk, why } in &plan.kept {
+            tracing::info!(target_device = %disk.target.device, %why, "The disk stays as it is; the next sync tries again");
+        }
         let mut failures = Vec::new();
         if !plan.is_empty() {
             failures = disks::apply(domain, rooms, plan, &self.unplugs)?;
@@ -177,7 +185,7 @@ impl Launcher {
     }
 }
 
-fn read_live(domain: &libvirt::Domain) -> Result<Domain, LauncherError> {
+pub(super) fn read_live(domain: &libvirt::Domain) -> Result<Domain, LauncherError> {
     Domain::from_xml(&domain.xml(XmlKind::Live)?).map_err(LauncherError::Xml)
 }
 

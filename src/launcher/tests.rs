@@ -169,6 +169,24 @@ fn equal_syncs_change_nothing() {
 }
 
 #[test]
+fn a_plan_changes_nothing() {
+    play(|| async {
+        let scene = Scene::begin();
+        let steps = async |vmi: Value| scene.launcher.preview(Bytes::from(vmi.to_string())).await.map(|mut plan| plan["steps"].take());
+        assert_eq!(steps(vmi()).await.unwrap()[0]["verb"], "start");
+        assert!(scene.domain().is_none());
+        assert!(matches!(steps(with_phase("Running")).await, Err(LauncherError::Lost)));
+        scene.sync(&vmi()).await.unwrap();
+        assert_eq!(steps(vmi()).await.unwrap(), json!([]));
+        scene.domain().unwrap().suspend().unwrap();
+        assert_eq!(steps(vmi()).await.unwrap()[0]["verb"], "resume");
+        assert_eq!(scene.state(), State::Paused);
+        *lock(&scene.stage.refuses) = Some("is not to my taste");
+        assert_eq!(steps(vmi()).await.unwrap_err().to_string(), "spec.domain: is not to my taste");
+    });
+}
+
+#[test]
 fn syncs_at_the_same_time_share_one_start() {
     play(|| async {
         let scene = Arc::new(Scene::begin());

@@ -60,6 +60,13 @@ pub enum Why {
         /// Bytes that it could see.
         to: u64,
     },
+    /// What the volume brings is not there yet: virt-handler may still be mounting it.
+    Absent {
+        /// The volume.
+        volume: Text,
+        /// Its file or device.
+        path: Text,
+    },
     /// The target is taken by a disk that cannot be unplugged from a running domain.
     Occupied {
         /// The volume that stays.
@@ -80,6 +87,7 @@ impl fmt::Display for Why {
             Self::Ejected { volume } => write!(f, "medium {volume:?} leaves the drive"),
             Self::Swapped { old, new } => write!(f, "medium {new:?} takes the place of {old:?}"),
             Self::Grown { volume, from, to } => write!(f, "the claim of volume {volume:?} has grown: {to} bytes instead of {from}"),
+            Self::Absent { volume, path } => write!(f, "volume {volume:?} has to wait: {path} cannot be opened yet"),
             Self::Occupied { old, new } => {
                 write!(f, "volume {new:?} has to wait: {old:?} holds its target and cannot be unplugged from a running domain")
             }

@@ -14,6 +14,7 @@ mod hotplug;
 mod lifecycle;
 #[cfg(feature = "plugins")]
 mod plugins;
+mod preview;
 mod sidecars;
 mod standalone;
 mod stop;

@@ -1,0 +1,26 @@
+//! What a sync would change: launcherctl's own question.
+
+use std::sync::Arc;
+
+use prost::bytes::Bytes;
+use tonic::{Request, Response, Status};
+
+use super::Calls;
+use crate::logging::chain;
+use crate::proto::preview::v1::preview_server::Preview;
+use crate::proto::preview::v1::{PlanRequest, PlanResponse};
+
+pub(super) struct Service<L> {
+    pub launcher: Arc<L>,
+}
+
+#[tonic::async_trait]
+impl<L: Calls> Preview for Service<L> {
+    async fn plan(&self, request: Request<PlanRequest>) -> Result<Response<PlanResponse>, Status> {
+        let answer = match self.launcher.preview(request.into_inner().vmi_json).await {
+            Ok(plan) => PlanResponse { success: true, message: String::new(), plan_json: Bytes::from(plan.to_string()) },
+            Err(error) => PlanResponse { success: false, message: chain(&error), plan_json: Bytes::new() },
+        };
+        Ok(Response::new(answer))
+    }
+}

@@ -1,0 +1,61 @@
+//! What a sync would do, without doing it.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::decide::Step;
+use super::{CHANGE, Launcher, LauncherError, blocking, growth, within};
+use crate::libvirt;
+use crate::plan::{self, DiskPlan};
+use crate::proto::cmd::v1::VirtualMachineOptions;
+use crate::vmi::Vmi;
+
+impl Launcher {
+    /// The plan of a sync of this VMI, for programs: what [`plan::to_json`] writes, and what would become of the domain
+    /// as its first step. Takes no lock: a change that is in progress is seen as far as it is.
+    ///
+    /// # Errors
+    /// Those that the sync would have before it changes anything.
+    pub async fn preview(self: &Arc<Self>, vmi_json: prost::bytes::Bytes) -> Result<Value, LauncherError> {
+        let vmi = Arc::new(self.our_vmi(&vmi_json)?);
+        within("the plan", CHANGE, self.preview_of(vmi)).await
+    }
+
+    async fn preview_of(self: &Arc<Self>, vmi: Arc<Vmi>) -> Result<Value, LauncherError> {
+        let (step, domain) = self.next_step(&vmi).await?;
+        let launcher = self.clone();
+        let disks = move |domain: &libvirt::Domain| launcher.planned(domain, &vmi);
+        match (step, domain) {
+            (Step::Resume | Step::Apply, Some(domain)) => {
+                let plan = blocking("planning", move || disks(&domain)).await?;
+                let resume = (step == Step::Resume).then_some(("resume", "the guest is paused, and nobody has asked for that"));
+                Ok(with_domain(&plan, resume))
+            }
+            (Step::Create | Step::Recreate, _) => {
+                Ok(with_domain(&DiskPlan::default(), Some(("start", "the virtual machine has no running domain yet"))))
+            }
+            (Step::Nothing, _) => Ok(plan::to_json(&DiskPlan::default())),
+            (Step::Lost | Step::Resume | Step::Apply, _) => Err(LauncherError::Lost),
+        }
+    }
+
+    /// What would change on the running domain.
+    fn planned(&self, domain: &libvirt::Domain, vmi: &Vmi) -> Result<DiskPlan, LauncherError> {
+        let rooms = &*self.rooms;
+        let (wanted, _) = rooms.wanted(vmi, &VirtualMachineOptions::default())?;
+        let live = super::sync::read_live(domain)?;
+        let mut plan = plan::disks(&live, &wanted).without(|disk| !rooms.is_ready(disk));
+        plan.resize = plan::growth(&live, &wanted, &growth::sizes(domain, rooms, vmi, &live, &wanted));
+        Ok(plan)
+    }
+}
+
+/// The plan with a step for the domain itself before all others.
+fn with_domain(plan: &DiskPlan, step: Option<(&str, &str)>) -> Value {
+    let mut json = plan::to_json(plan);
+    if let (Some((verb, why)), Some(steps)) = (step, json["steps"].as_array_mut()) {
+        steps.insert(0, json!({"verb": verb, "why": why}));
+    }
+    json
+}
