@@ -4,11 +4,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::daemons::{Daemon, DaemonError, Program, serving};
+use tokio::time::timeout;
+
+use super::daemons::{Daemon, DaemonError, Program};
 use super::environment::Environment;
 use super::flags::{Flags, LibvirtMode};
 use super::layout::{Layout, Mode};
 use super::libvirt_conf::{QemuConf, daemon_conf, log_filters};
+use super::running::{Running, Server, server};
 use crate::libvirt::{self, Connection};
 use crate::pod::Root;
 
@@ -21,6 +24,8 @@ const SOCKETS: [&str; 2] = ["virtqemud-sock", "libvirt-sock"];
 
 /// Between a daemon's end and its next start.
 const PAUSE: Duration = Duration::from_secs(1);
+/// For a daemon to let a client in; one that takes longer hangs.
+const ANSWER: Duration = Duration::from_secs(15);
 
 /// Why there is no connection to libvirt.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +50,12 @@ pub enum BackendError {
         /// libvirt's reason.
         #[source]
         source: libvirt::Error,
+    },
+    /// libvirt does not answer.
+    #[error("libvirt does not answer on {}", socket.display())]
+    Silent {
+        /// The socket.
+        socket: PathBuf,
     },
     /// libvirt does not tell its events.
     #[error("libvirt does not register for events")]
@@ -81,13 +92,6 @@ impl Backend {
     async fn start_daemons(&mut self, program: &str, flags: &Flags, environment: &Environment) -> Result<(), BackendError> {
         let dir = self.layout.socket_dir();
         std::fs::create_dir_all(&dir).map_err(|source| BackendError::Conf { path: dir.clone(), source })?;
-        if let Some(socket) = serving(&dir, &SOCKETS).await {
-            return Err(DaemonError::Taken(socket).into());
-        }
-        for socket in SOCKETS {
-            // Left over from a daemon that was killed. What can't be removed is reported by the next daemon.
-            drop(std::fs::remove_file(dir.join(socket)));
-        }
         let filters = log_filters(&flags.libvirt_log_filters, environment.verbosity_number(), environment.libvirt_debug);
         if let Some(filters) = &filters {
             tracing::info!("Enabling libvirt log filters: {filters}");
@@ -96,14 +100,32 @@ impl Backend {
         write(&self.layout.daemon_conf(), &daemon_conf(base.as_deref(), filters.as_deref()))?;
 
         let name = if program == LIBVIRTD { "libvirtd" } else { "virtqemud" };
-        self.daemon = Some(Daemon::start(self.program(name, program, Some(&self.layout.daemon_conf())))?);
-        if Path::new(VIRTLOGD).exists() && serving(&dir, &["virtlogd-sock"]).await.is_none() {
-            // Below a root of its own the daemon has another /etc/libvirt, and its defaults.
-            let conf = Some(Path::new("/etc/libvirt/virtlogd.conf"));
-            let conf = conf.filter(|conf| conf.exists() && self.layout.system_dirs().is_empty());
-            self.log_daemon = Some(Daemon::start(self.program("virtlogd", VIRTLOGD, conf))?);
+        let program = self.program(name, program, Some(&self.layout.daemon_conf()));
+        self.daemon = Some(match left(&dir, &SOCKETS, &program).await? {
+            Found::Ours(running) => Daemon::adopt(program, running),
+            Found::Foreign(socket) => return Err(DaemonError::Taken(socket).into()),
+            Found::Nothing => {
+                self.forget_sockets();
+                Daemon::start(program)?
+            }
+        });
+        if Path::new(VIRTLOGD).exists() {
+            self.log_daemon = self.start_log_daemon(&dir).await?;
         }
         Ok(())
+    }
+
+    /// virtlogd, unless one serves that is none of ours: it will do.
+    async fn start_log_daemon(&self, dir: &Path) -> Result<Option<Daemon>, DaemonError> {
+        // Below a root of its own the daemon has another /etc/libvirt, and its defaults.
+        let conf = Some(Path::new("/etc/libvirt/virtlogd.conf"));
+        let conf = conf.filter(|conf| conf.exists() && self.layout.system_dirs().is_empty());
+        let program = self.program("virtlogd", VIRTLOGD, conf);
+        Ok(match left(dir, &["virtlogd-sock"], &program).await? {
+            Found::Ours(running) => Some(Daemon::adopt(program, running)),
+            Found::Foreign(_) => None,
+            Found::Nothing => Some(Daemon::start(program)?),
+        })
     }
 
     fn program(&self, name: &'static str, path: &str, conf: Option<&Path>) -> Program {
@@ -136,8 +158,20 @@ impl Backend {
         let Some(daemon) = &self.daemon else {
             return open(self.layout.uri(&self.layout.socket())).await;
         };
+        match self.reach(daemon).await {
+            Err(BackendError::Silent { .. }) => {
+                daemon.replace();
+                self.forget_sockets();
+                self.reach(daemon).await
+            }
+            done => done,
+        }
+    }
+
+    async fn reach(&self, daemon: &Daemon) -> Result<Connection, BackendError> {
         let attempt = |socket: PathBuf| async move {
-            let connection = open(self.layout.uri(&socket)).await?;
+            let opened = timeout(ANSWER, open(self.layout.uri(&socket))).await;
+            let connection = opened.unwrap_or_else(|_| Err(BackendError::Silent { socket: socket.clone() }))?;
             if socket != self.layout.socket() {
                 // `virsh` in the pod is told of one name only.
                 drop(std::os::unix::fs::symlink("libvirt-sock", self.layout.socket()));
@@ -147,12 +181,39 @@ impl Backend {
         daemon.reached(&self.layout.socket_dir(), &SOCKETS, attempt).await
     }
 
+    /// Removes what a daemon that was killed has left. What can't be removed is reported by the next daemon.
+    fn forget_sockets(&self) {
+        for socket in SOCKETS {
+            drop(std::fs::remove_file(self.layout.socket_dir().join(socket)));
+        }
+    }
+
     /// Ends the daemons.
     pub async fn stop(&self) {
         for daemon in [&self.daemon, &self.log_daemon].into_iter().flatten() {
             daemon.stop().await;
         }
     }
+}
+
+/// What serves the sockets of a daemon before it is started.
+enum Found {
+    Nothing,
+    Ours(Running),
+    Foreign(PathBuf),
+}
+
+/// Looks for what an earlier launcher has left.
+async fn left(dir: &Path, sockets: &[&str], program: &Program) -> Result<Found, DaemonError> {
+    for socket in sockets.iter().map(|name| dir.join(name)) {
+        match server(&socket, &program.command_line()).await {
+            Ok(Server::Nobody) => {}
+            Ok(Server::Ours(running)) => return Ok(Found::Ours(running)),
+            Ok(Server::Foreign) => return Ok(Found::Foreign(socket)),
+            Err(source) => return Err(DaemonError::Unknown { socket, source }),
+        }
+    }
+    Ok(Found::Nothing)
 }
 
 async fn open(uri: String) -> Result<Connection, BackendError> {

@@ -3,28 +3,28 @@
 //! ```text
 //!            ┌──────── 1 s ◄─────────┐
 //!   spawn ──►│ running ──► exited ───┘      stop: SIGTERM ──(0.3 s)──► SIGKILL
-//!            └─ stderr ──► log
+//!   adopt ──►└─ stderr ──► log
 //! ```
+//!
+//! A launcher that is killed leaves its daemons behind; the next one below the same root adopts them.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
-use tokio::net::UnixStream;
-use tokio::process::{Child, Command};
-use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::process::Command;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep};
 
+use super::running::Running;
 use crate::fs_events::DirWatch;
 use crate::logging::foreign;
 
 /// For a daemon to listen on a socket that it has made.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// For a daemon to end by itself. It has no domain any more; what may keep it is a question that nobody answers.
-const GOODBYE: Duration = Duration::from_millis(300);
 /// Between two attempts to reach a daemon that is just coming up.
 const AGAIN: Duration = Duration::from_millis(5);
 /// Starts without once being ready, after which the launcher gives up.
@@ -64,6 +64,15 @@ pub enum DaemonError {
     /// Another daemon serves the socket.
     #[error("another libvirt daemon already serves {}: stop it, or use --root DIR or --libvirt=embed", .0.display())]
     Taken(PathBuf),
+    /// Who serves the socket can't be found out.
+    #[error("can't find out who serves {}", socket.display())]
+    Unknown {
+        /// The socket.
+        socket: PathBuf,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
     /// The directory of its sockets can't be watched.
     #[error("can't wait for libvirt's socket in {}", dir.display())]
     Watch {
@@ -124,8 +133,14 @@ impl Program {
         command
     }
 
-    fn spawn(&self) -> Result<Child, DaemonError> {
-        self.command().spawn().map_err(|source| DaemonError::Spawn { program: self.path.clone(), source })
+    fn spawn(&self) -> Result<Running, DaemonError> {
+        let child = self.command().spawn().map_err(|source| DaemonError::Spawn { program: self.path.clone(), source })?;
+        Ok(Running::Child(child))
+    }
+
+    /// Its command line once it runs.
+    pub fn command_line(&self) -> Vec<String> {
+        std::iter::once(self.path.display().to_string()).chain(self.args.iter().cloned()).collect()
     }
 }
 
@@ -141,6 +156,7 @@ struct Health {
 pub struct Daemon {
     name: &'static str,
     stop: watch::Sender<bool>,
+    replace: Arc<Notify>,
     /// Closed when it is ended for good.
     health: watch::Receiver<Health>,
 }
@@ -152,11 +168,27 @@ impl Daemon {
     /// If the first start fails: a later one is only logged.
     pub fn start(program: Program) -> Result<Self, DaemonError> {
         let child = program.spawn()?;
+        Ok(Self::keep(program, child))
+    }
+
+    /// Keeps one running that is there already.
+    pub fn adopt(program: Program, running: Running) -> Self {
+        tracing::info!("{} of an earlier launcher still runs; it is taken over", program.name);
+        Self::keep(program, running)
+    }
+
+    fn keep(program: Program, running: Running) -> Self {
         let (stop, stopping) = watch::channel(false);
         let (tell, health) = watch::channel(Health::default());
-        let name = program.name;
-        tokio::spawn(keep(program, child, tell, stopping));
-        Ok(Self { name, stop, health })
+        let (name, replace) = (program.name, Arc::new(Notify::new()));
+        tokio::spawn(keep(program, running, tell, stopping, replace.clone()));
+        Self { name, stop, replace, health }
+    }
+
+    /// Kills it, so that another one takes its place: it does not answer.
+    pub fn replace(&self) {
+        tracing::error!("{} does not answer; it is killed", self.name);
+        self.replace.notify_one();
     }
 
     /// Ends it for good.
@@ -208,29 +240,21 @@ impl Daemon {
     }
 }
 
-/// The first of the sockets that somebody serves. (A daemon logs an error for a client that says nothing: not to be
-/// used for one of ours.)
-pub async fn serving(dir: &Path, names: &[&str]) -> Option<PathBuf> {
-    for name in names {
-        let socket = dir.join(name);
-        if UnixStream::connect(&socket).await.is_ok() {
-            return Some(socket);
-        }
-    }
-    None
-}
-
-async fn keep(program: Program, first: Child, tell: watch::Sender<Health>, mut stop: watch::Receiver<bool>) {
-    let mut child = Some(first);
+async fn keep(program: Program, first: Running, tell: watch::Sender<Health>, mut stop: watch::Receiver<bool>, replace: Arc<Notify>) {
+    let mut process = Some(first);
     loop {
-        if let Some(mut running) = child.take() {
-            let words = tokio::spawn(log_lines(running.stderr.take(), foreign::libvirt));
+        if let Some(mut running) = process.take() {
+            let words = tokio::spawn(log_lines(running.stderr(), foreign::libvirt));
             let status = tokio::select! {
-                status = running.wait() => status,
-                () = told(&mut stop) => return end(running).await,
+                status = running.ended() => status,
+                () = replace.notified() => {
+                    running.kill().await;
+                    None
+                }
+                () = told(&mut stop) => return running.end().await,
             };
             tracing::error!("{} exited, restarting", program.name);
-            if let Ok(status) = status {
+            if let Some(status) = status {
                 let words = words.await.unwrap_or_default();
                 tell.send_modify(|health| {
                     health.ends += 1;
@@ -243,7 +267,7 @@ async fn keep(program: Program, first: Child, tell: watch::Sender<Health>, mut s
             () = told(&mut stop) => return,
         }
         match program.spawn() {
-            Ok(next) => child = Some(next),
+            Ok(next) => process = Some(next),
             Err(error) => tracing::error!(reason = &error as &dyn std::error::Error, "{} does not start", program.name),
         }
     }
@@ -253,17 +277,6 @@ async fn keep(program: Program, first: Child, tell: watch::Sender<Health>, mut s
 async fn told(stop: &mut watch::Receiver<bool>) {
     // An error means that nobody is left who could say so, which says it too.
     drop(stop.wait_for(|stop| *stop).await);
-}
-
-/// Asks it to end, then makes it.
-async fn end(mut child: Child) {
-    if let Some(pid) = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) {
-        // That it is gone already is what is wanted.
-        let _ = kill_process(pid, Signal::TERM);
-    }
-    if timeout(GOODBYE, child.wait()).await.is_err() {
-        let _ = child.kill().await;
-    }
 }
 
 /// Gives the lines that libvirt writes to `log`, and returns the last one.

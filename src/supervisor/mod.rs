@@ -5,6 +5,7 @@
 //! | `flags`, `values`, `environment` | what the pod is told |
 //! | `start` | the life of the pod, in order |
 //! | `backend`, `daemons`, `layout`, `libvirt_conf` | libvirt, as it is run here |
+//! | `running`, `process` | a daemon's process, started or found; any process that is no child |
 //! | `link` | the connection to it, kept |
 //! | `qemu`, `qemu_log` | the process that matters, and what it says |
 //! | `orphans` | processes that lost their parents |
@@ -20,8 +21,10 @@ mod layout;
 mod libvirt_conf;
 mod link;
 mod orphans;
+mod process;
 mod qemu;
 mod qemu_log;
+mod running;
 mod signals;
 mod standalone;
 mod start;

@@ -1,18 +1,15 @@
-//! The QEMU process, followed by a process descriptor: its end is an event, and its number can't become another's.
+//! The QEMU process, as libvirt's pid file names it.
 
 use std::io;
 use std::path::Path;
 
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use tokio::net::unix::pipe;
+use rustix::process::{Pid, Signal};
+
+use super::process::Process;
 
 /// A QEMU process that runs, or did.
 #[derive(Debug)]
-pub struct Qemu {
-    pid: Pid,
-    /// tokio's safe way to wait for a descriptor that is neither a socket nor really a pipe.
-    fd: pipe::Receiver,
-}
+pub struct Qemu(Process);
 
 impl Qemu {
     /// The one whose number is in `pid_file`, which libvirt writes, and which runs `domain`.
@@ -23,24 +20,21 @@ impl Qemu {
         let text = std::fs::read_to_string(pid_file)?;
         let pid = text.trim().parse().ok().filter(|pid| *pid > 0).and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other(format!("{text:?} is no process number")))?;
-        let fd = pidfd_open(pid, PidfdFlags::empty())?;
-        // Looked at with the descriptor open: what is seen is what it stands for.
-        let command = std::fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero()))?;
-        if !String::from_utf8_lossy(&command).contains(domain) {
-            return Err(io::Error::other(format!("process {} does not run {domain}", pid.as_raw_nonzero())));
+        let process = Process::open(pid)?;
+        if !process.command()?.join(" ").contains(domain) {
+            return Err(io::Error::other(format!("process {} does not run {domain}", process.pid())));
         }
-        Ok(Self { pid, fd: pipe::Receiver::from_owned_fd_unchecked(fd)? })
+        Ok(Self(process))
     }
 
     /// Its number.
     pub fn pid(&self) -> i32 {
-        self.pid.as_raw_nonzero().get()
+        self.0.pid()
     }
 
     /// Waits for its end; a zombie has ended.
     pub async fn gone(&self) {
-        // A descriptor that can't be waited for any more belongs to no process any more.
-        drop(self.fd.readable().await);
+        self.0.gone().await;
     }
 
     /// Asks it to end: QEMU then flushes its disks and goes.
@@ -48,7 +42,7 @@ impl Qemu {
     /// # Errors
     /// If it is gone, or not ours to signal.
     pub fn terminate(&self) -> io::Result<()> {
-        Ok(pidfd_send_signal(&self.fd, Signal::TERM)?)
+        self.0.signal(Signal::TERM)
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod harness;
 
+mod adoption;
 mod agree;
 mod bad_input;
 mod boot;

@@ -102,6 +102,11 @@ impl Handler {
         }
     }
 
+    /// What has arrived so far does not count for [`Self::event`].
+    pub fn forget(&mut self) {
+        self.seen = self.inbox.events.lock().unwrap().len();
+    }
+
     /// Everything that has arrived.
     pub fn all(&self) -> Vec<Event> {
         self.inbox.events.lock().unwrap().clone()

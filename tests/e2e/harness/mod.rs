@@ -85,6 +85,15 @@ impl Pod {
         self.spawn(command);
     }
 
+    /// Kills the launcher, as nothing in it can prevent.
+    pub async fn kill_launcher(&mut self) {
+        self.signal("KILL");
+        self.exit().await;
+        // So that the next one's is told from this one's.
+        std::fs::remove_file(self.path("/var/run/kubevirt/sockets/launcher-sock")).unwrap();
+        self.cmd = None;
+    }
+
     /// Starts a launcher with exactly this command.
     pub fn spawn(&mut self, command: &mut Command) {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -194,6 +203,12 @@ impl Pod {
     /// What the launcher has logged so far.
     pub fn log(&self) -> Vec<String> {
         self.log.lock().unwrap().clone()
+    }
+
+    /// Waits until the log has a line with `text`.
+    pub async fn log_has(&mut self, text: &str) {
+        let log = self.log.clone();
+        self.until(text, || log.lock().unwrap().iter().any(|line| line.contains(text))).await;
     }
 
     /// The end of the log, and what the pod's processes do: for the message of a test that fails.

@@ -1,0 +1,110 @@
+//! What is left when the launcher or libvirt's daemon is killed is taken over, and the guest never notices.
+
+use std::process::Command;
+
+use crate::harness::{Event, Guest, Pod, Vmi, run};
+
+/// A booted guest, which keeps a file in its memory.
+async fn booted(name: &str, libvirt: &str) -> (Pod, Vmi, Guest) {
+    let mut pod = Pod::new();
+    let vmi = Vmi::new(name).with_image(&pod);
+    pod.handler.serve();
+    pod.launch(&vmi, &[libvirt]);
+    pod.wait_until_ready().await;
+    let mut guest = pod.boot(&vmi).await;
+    guest.run("echo the same > /run/mark").await;
+    (pod, vmi, guest)
+}
+
+/// The domain is reported, disks come and go, and it ends in order.
+async fn all_works(pod: &mut Pod, vmi: &Vmi, guest: &mut Guest, qemu: &[u32]) {
+    pod.handler.event("running, by the next one", |event| event.status() == "Running").await;
+    assert_eq!(pod.domain().await["Spec"]["Metadata"]["KubeVirt"]["UID"], vmi.uid());
+    let file = std::fs::File::create(pod.path("/var/run/kubevirt/hotplug-disks/plug.img")).unwrap();
+    file.set_len(1 << 20).unwrap();
+    pod.sync_ok(&vmi.clone().hotplugged("plug", "PLUGGED", "scsi")).await;
+    guest.run_until("disks", |disks| disks.contains("PLUGGED")).await;
+    pod.sync_ok(vmi).await;
+    guest.run_until("disks", |disks| !disks.contains("PLUGGED")).await;
+    assert_eq!(guest.run("cat /run/mark").await, "the same");
+    assert_eq!(pod.guests(), qemu, "the same QEMU");
+}
+
+async fn ends(pod: &mut Pod, vmi: &Vmi) {
+    let answer = pod.cmd().kill_virtual_machine(pod.request(vmi.value())).await.unwrap().into_inner();
+    assert!(answer.success, "{}", answer.message);
+    let answer = pod.cmd().delete_virtual_machine(pod.request(vmi.value())).await.unwrap().into_inner();
+    assert!(answer.success, "{}", answer.message);
+    pod.handler.event("final", Event::is_final).await;
+    assert_eq!(pod.exit_code().await, 0);
+    assert_eq!(pod.processes(""), [0; 0], "nothing is left");
+}
+
+fn signal(name: &str, pids: &[u32]) {
+    for pid in pids {
+        assert!(Command::new("kill").args(["-s", name, &pid.to_string()]).status().unwrap().success());
+    }
+}
+
+#[test]
+fn the_next_launcher_takes_the_guest_over() {
+    run(async {
+        for libvirt in ["--libvirt=embed", "--libvirt=auto"] {
+            let (mut pod, vmi, mut guest) = booted("adopted", libvirt).await;
+            let (qemu, daemons) = (pod.guests(), pod.processes("libvirtd"));
+            pod.kill_launcher().await;
+            pod.handler.forget();
+            assert_eq!(pod.guests(), qemu, "QEMU outlives the launcher");
+            pod.launch(&vmi, &[libvirt]);
+            pod.wait_until_ready().await;
+            all_works(&mut pod, &vmi, &mut guest, &qemu).await;
+            assert_eq!(pod.processes("libvirtd"), daemons, "the daemon is taken over too");
+            ends(&mut pod, &vmi).await;
+        }
+    });
+}
+
+#[test]
+fn a_daemon_that_is_dead_or_hangs_is_replaced() {
+    run(async {
+        let (mut pod, vmi, mut guest) = booted("orphaned", "--libvirt=auto").await;
+        let qemu = pod.guests();
+        // Killed under the launcher.
+        pod.handler.forget();
+        signal("KILL", &pod.processes("libvirtd"));
+        pod.log_has("libvirt is back").await;
+        all_works(&mut pod, &vmi, &mut guest, &qemu).await;
+        // Killed together with it.
+        pod.kill_launcher().await;
+        pod.handler.forget();
+        signal("KILL", &pod.processes("libvirtd"));
+        signal("KILL", &pod.processes("virtlogd"));
+        pod.launch(&vmi, &["--libvirt=auto"]);
+        pod.wait_until_ready().await;
+        all_works(&mut pod, &vmi, &mut guest, &qemu).await;
+        // There, and silent.
+        pod.kill_launcher().await;
+        pod.handler.forget();
+        let silent = pod.processes("libvirtd");
+        signal("STOP", &silent);
+        pod.launch(&vmi, &["--libvirt=auto"]);
+        pod.wait_until_ready().await;
+        assert!(pod.processes("libvirtd").iter().all(|pid| !silent.contains(pid)));
+        all_works(&mut pod, &vmi, &mut guest, &qemu).await;
+        ends(&mut pod, &vmi).await;
+    });
+}
+
+#[test]
+fn a_daemon_of_somebody_else_is_left_alone() {
+    run(async {
+        let mut pod = Pod::new();
+        let vmi = Vmi::new("foreign");
+        let socket = pod.path("/var/run/libvirt/libvirt-sock");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        pod.launch(&vmi, &["--libvirt=auto"]);
+        assert_eq!(pod.exit_code().await, 2);
+        assert!(pod.log_tail().contains("another libvirt daemon already serves"), "{}", pod.log_tail());
+        assert!(socket.exists());
+    });
+}
