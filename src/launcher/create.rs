@@ -2,15 +2,18 @@
 //!
 //! ```text
 //!  look ─► convert ─► cloud-init ─► PreCloudInitIso ─► prepare ─► settle ─► OnDefineDomain ─► define ─► start ─► shown
-//!                                       sidecars         files     modes    sidecars, plugins
+//!                                       sidecars         files     modes    sidecars, plugins     │
+//!                                                                      addresses of tagged devices ◄─┘
 //! ```
 //! Whatever fails on the way, no domain stays behind, and the next sync begins anew.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use serde_json::Value;
+
 use super::ports::Ports;
-use super::sync::Request;
+use super::sync::{Request, read};
 use super::{Launcher, LauncherError, blocking};
 use crate::convert::Context;
 use crate::domain::Domain;
@@ -29,12 +32,16 @@ impl Launcher {
             tracing::warn!("a definition without a start is left over; it is made anew");
             blocking("removing the old definition", move || Ok(domain.undefine(Undefine::KeepNvram)?)).await?;
         }
-        let Definition { xml, ports, by } = self.definition(request).await?;
+        let Definition { xml, ports, by, cloud_init } = self.definition(request).await?;
         let (connection, paused) = (self.connection(), starts_paused(&request.vmi));
-        let launcher = self.clone();
+        let (launcher, vmi) = (self.clone(), request.vmi.clone());
         let start = move || {
             let domain = define(&connection, &xml, &ports).map_err(|error| blame(error, &by))?;
             tracing::info!("Domain defined.");
+            if let Some(data) = cloud_init {
+                let told = read(&domain, XmlKind::Inactive).and_then(|defined| launcher.rooms.tell_devices(&vmi, data, &defined));
+                told.map_err(|error| undo(&domain, error))?;
+            }
             domain.start(paused).map_err(|error| blame(undo(&domain, error.into()), &by))?;
             // Set while the domain is still hidden, so that nobody sees it in between.
             launcher.has_run.store(true, Ordering::Relaxed);
@@ -64,6 +71,7 @@ impl Launcher {
             cloud_init = Some(self.sidecars.pre_cloud_init_iso(data, &request.vmi_json, request.deadline).await?);
         }
         let (launcher, vmi) = (self.clone(), request.vmi.clone());
+        let to_complete = cloud_init.clone().filter(|_| has_tags(&vmi));
         let prepare = move || {
             launcher.rooms.prepare(&vmi, &context, cloud_init)?;
             let mut domain: Domain = domain;
@@ -84,7 +92,7 @@ impl Launcher {
             (applied.xml, by.into_iter().chain(applied.touched.iter().map(|plugin| format!("plugin {plugin}"))).collect())
         };
         tracing::debug!(xml, "the domain to define");
-        Ok(Definition { xml, ports, by })
+        Ok(Definition { xml, ports, by, cloud_init: to_complete })
     }
 }
 
@@ -94,6 +102,15 @@ struct Definition {
     ports: Ports,
     /// The sidecars and plugins that have changed it.
     by: Vec<String>,
+    /// Data for a cloud-init image that lacks the addresses of tagged devices.
+    cloud_init: Option<Value>,
+}
+
+/// Whether the guest wants to find devices by their tags.
+fn has_tags(vmi: &Vmi) -> bool {
+    let devices = &vmi.spec.domain.devices;
+    let host_devices = devices.host_devices.iter().map(|device| &device.tag).chain(devices.gpus.iter().map(|gpu| &gpu.tag));
+    devices.interfaces.iter().map(|interface| &interface.tag).chain(host_devices).any(|tag| !tag.is_empty())
 }
 
 /// What libvirt refuses may be the work of a sidecar or of a plugin.

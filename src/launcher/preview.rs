@@ -5,8 +5,9 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::decide::Step;
+use super::sync::read;
 use super::{CHANGE, Launcher, LauncherError, blocking, growth, within};
-use crate::libvirt;
+use crate::libvirt::{self, XmlKind};
 use crate::plan::{self, DiskPlan};
 use crate::proto::cmd::v1::VirtualMachineOptions;
 use crate::vmi::Vmi;
@@ -44,7 +45,7 @@ impl Launcher {
     fn planned(&self, domain: &libvirt::Domain, vmi: &Vmi) -> Result<DiskPlan, LauncherError> {
         let rooms = &*self.rooms;
         let (wanted, _) = rooms.wanted(vmi, &VirtualMachineOptions::default())?;
-        let live = super::sync::read_live(domain)?;
+        let live = read(domain, XmlKind::Live)?;
         let mut plan = plan::disks(&live, &wanted).without(|disk| !rooms.is_ready(disk));
         plan.resize = plan::growth(&live, &wanted, &growth::sizes(domain, rooms, vmi, &live, &wanted));
         Ok(plan)

@@ -23,6 +23,10 @@ pub(super) trait Rooms: Send + Sync + 'static {
     /// Makes the files that the domain opens.
     fn prepare(&self, vmi: &Vmi, context: &Context, cloud_init: Option<Value>) -> Result<(), LauncherError>;
 
+    /// Writes the cloud-init image once more, so that the guest finds the VMI's tagged devices there: at which addresses
+    /// they are is known once the domain is defined.
+    fn tell_devices(&self, vmi: &Vmi, cloud_init: Value, defined: &Domain) -> Result<(), LauncherError>;
+
     /// Settles cache and I/O modes of the domain's disks, by how their files can be opened, which it returns.
     fn settle(&self, domain: &mut Domain) -> Result<DiskModes, LauncherError>;
 
@@ -49,6 +53,17 @@ impl Rooms for Pod {
     fn prepare(&self, vmi: &Vmi, context: &Context, cloud_init: Option<Value>) -> Result<(), LauncherError> {
         let cloud_init = cloud_init.map(serde_json::from_value).transpose().map_err(LauncherError::CloudInit)?;
         Ok(pod::prepare(&self.0, vmi, context, cloud_init.as_ref())?)
+    }
+
+    fn tell_devices(&self, vmi: &Vmi, cloud_init: Value, defined: &Domain) -> Result<(), LauncherError> {
+        let mut data: pod::CloudInitData = serde_json::from_value(cloud_init).map_err(LauncherError::CloudInit)?;
+        let devices = pod::device_metadata(vmi, defined);
+        // NoCloud has no place for them.
+        if devices.is_empty() || data.data_source != pod::DataSource::ConfigDrive {
+            return Ok(());
+        }
+        data.devices_data = Some(devices);
+        Ok(pod::write_cloud_init(&self.0, vmi, &data)?)
     }
 
     fn settle(&self, domain: &mut Domain) -> Result<DiskModes, LauncherError> {

@@ -167,7 +167,7 @@ impl Launcher {
     ) -> Result<Vec<DiskFailure>, LauncherError> {
         let rooms = &*self.rooms;
         let (wanted, _) = rooms.wanted(vmi, options)?;
-        let mut live = read_live(domain)?;
+        let mut live = read(domain, XmlKind::Live)?;
         let plan = plan::disks(&live, &wanted).without(|disk| !rooms.is_ready(disk));
         for plan::Change { disk, why } in &plan.kept {
             tracing::info!(target_device = %disk.target.device, %why, "The disk stays as it is; the next sync tries again");
@@ -177,7 +177,7 @@ impl Launcher {
             failures = disks::apply(domain, rooms, plan, &self.unplugs)?;
             // Not every change makes libvirt send an event.
             self.pending.refresh();
-            live = read_live(domain)?;
+            live = read(domain, XmlKind::Live)?;
         }
         let sizes = growth::sizes(domain, rooms, vmi, &live, &wanted);
         growth::grow(domain, &plan::growth(&live, &wanted, &sizes));
@@ -185,8 +185,9 @@ impl Launcher {
     }
 }
 
-pub(super) fn read_live(domain: &libvirt::Domain) -> Result<Domain, LauncherError> {
-    Domain::from_xml(&domain.xml(XmlKind::Live)?).map_err(LauncherError::Xml)
+/// The domain as libvirt has it.
+pub(super) fn read(domain: &libvirt::Domain, kind: XmlKind) -> Result<Domain, LauncherError> {
+    Domain::from_xml(&domain.xml(kind)?).map_err(LauncherError::Xml)
 }
 
 /// Plugins change the domain; a domain without their changes would be a false success.

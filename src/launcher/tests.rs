@@ -26,6 +26,9 @@ struct Stage {
     refuses: Mutex<Option<&'static str>>,
     looks: AtomicUsize,
     prepared: AtomicUsize,
+    /// Domains whose devices were told, and whether that fails.
+    told: Mutex<Vec<String>>,
+    cannot_tell: AtomicBool,
 }
 
 impl rooms::Rooms for Stage {
@@ -41,7 +44,14 @@ impl rooms::Rooms for Stage {
         Ok((Domain::from_xml(&xml).unwrap(), Context::default()))
     }
     fn cloud_init(&self, _: &Vmi) -> Result<Option<Value>, LauncherError> {
-        Ok(None)
+        Ok(Some(json!({"UserData": "#cloud-config"})))
+    }
+    fn tell_devices(&self, _: &Vmi, cloud_init: Value, defined: &Domain) -> Result<(), LauncherError> {
+        if self.cannot_tell.load(Ordering::Relaxed) {
+            return Err(LauncherError::CloudInit(serde_json::from_str::<u8>("no").unwrap_err()));
+        }
+        lock(&self.told).push(format!("{} {cloud_init}", defined.name));
+        Ok(())
     }
     fn prepare(&self, _: &Vmi, _: &Context, _: Option<Value>) -> Result<(), LauncherError> {
         self.prepared.fetch_add(1, Ordering::Relaxed);
@@ -165,6 +175,44 @@ fn equal_syncs_change_nothing() {
         }
         assert_eq!(scene.stage.prepared.load(Ordering::Relaxed), 1);
         assert_eq!(scene.state(), State::Running);
+    });
+}
+
+/// A VMI with a device that its guest is to find by a tag.
+fn tagged() -> Value {
+    let mut vmi = vmi();
+    vmi["spec"]["domain"] = json!({"devices": {"gpus": [{"name": "a", "deviceName": "d", "tag": "compute"}]}});
+    vmi
+}
+
+#[test]
+fn tagged_devices_are_told_between_definition_and_start() {
+    play(|| async {
+        let scene = Scene::begin();
+        scene.sync(&tagged()).await.unwrap();
+        assert_eq!(*lock(&scene.stage.told), [r##"ns1_vm1 {"UserData":"#cloud-config"}"##]);
+        assert_eq!(scene.state(), State::Running);
+    });
+}
+
+#[test]
+fn a_guest_that_would_miss_its_devices_is_not_started() {
+    play(|| async {
+        let scene = Scene::begin();
+        scene.stage.cannot_tell.store(true, Ordering::Relaxed);
+        let error = scene.sync(&tagged()).await.unwrap_err().to_string();
+        assert!(error.contains("cloud-init"), "{error}");
+        // That its definition goes is QEMU's driver's to show: this one refuses the flags.
+        assert!(scene.domain().is_none_or(|domain| !domain.is_active().unwrap()));
+    });
+}
+
+#[test]
+fn without_tags_nobody_is_told_anything() {
+    play(|| async {
+        let scene = Scene::begin();
+        scene.sync(&vmi()).await.unwrap();
+        assert!(lock(&scene.stage.told).is_empty());
     });
 }
 

@@ -19,3 +19,4 @@ mod preview;
 mod sidecars;
 mod standalone;
 mod stop;
+mod tags;

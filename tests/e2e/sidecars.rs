@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::harness::{PATIENCE, Pod, Vmi, run};
 
 /// A sidecar's process, ended with the test.
-struct Sidecar(Child);
+pub struct Sidecar(Child);
 
 impl Sidecar {
     /// The program with the sidecar's own directory as its last argument.
@@ -20,7 +20,7 @@ impl Sidecar {
     }
 
     /// A shim that finds its programs in `programs` first, and `NUMBER` in its environment.
-    fn shim(pod: &Pod, number: usize, version: &str, programs: &Path) -> Self {
+    pub fn shim(pod: &Pod, number: usize, version: &str, programs: &Path) -> Self {
         let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
         let mut command = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
         command.args(["sidecar-shim", "--version", version, "--socket-dir"]).env("PATH", path).env("NUMBER", number.to_string());
@@ -61,7 +61,7 @@ async fn socket(pod: &mut Pod, number: usize) -> PathBuf {
 }
 
 /// Writes a script for the shim.
-fn script(dir: &Path, name: &str, text: &str) {
+pub fn script(dir: &Path, name: &str, text: &str) {
     let file = dir.join(name);
     std::fs::write(&file, format!("#!/bin/sh\n{text}\n")).unwrap();
     std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).unwrap();
