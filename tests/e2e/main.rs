@@ -9,6 +9,7 @@ mod adoption;
 mod agree;
 mod bad_input;
 mod boot;
+mod cdrom;
 mod daemons;
 mod growth;
 mod hotplug;

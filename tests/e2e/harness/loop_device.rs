@@ -31,6 +31,11 @@ impl LoopDevice {
         Some(device)
     }
 
+    /// The file behind it, to be filled; [`Self::grow`] to its size makes the device see it.
+    pub fn image(&self) -> &Path {
+        self.image.path()
+    }
+
     /// The storage behind it has grown, and the device too.
     pub fn grow(&self, size: u64) {
         self.image.as_file().set_len(size).unwrap();

@@ -1,0 +1,116 @@
+//! Media that come into a running guest's CD-ROM drive, change, and go.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Guest, LoopDevice, Pod, Vmi, run};
+
+/// The drive's place for a medium, and its claim's image or device there.
+const IMAGE: &str = "/var/run/kubevirt/hotplug-disks/drive.img";
+const DEVICE: &str = "/var/run/kubevirt/hotplug-disks/drive";
+
+/// An ISO image with one file.
+fn iso(at: &Path, content: &str) {
+    let tree = tempfile::tempdir().unwrap();
+    std::fs::write(tree.path().join("file"), content).unwrap();
+    let made = Command::new("xorrisofs").args(["-quiet", "-rock", "-output"]).arg(at).arg(tree.path()).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+}
+
+/// The VMI with an empty drive.
+fn with_drive(vmi: &Vmi) -> Vmi {
+    pushed(vmi, "/spec/domain/devices/disks", json!({"name": "drive", "cdrom": {"bus": "sata"}}))
+}
+
+/// The VMI with a medium in its drive.
+fn with_medium(vmi: &Vmi) -> Vmi {
+    let vmi = pushed(vmi, "/spec/volumes", json!({"name": "drive", "persistentVolumeClaim": {"claimName": "iso", "hotpluggable": true}}));
+    let attach_pod = json!({"attachPodName": "hp", "attachPodUID": "u"});
+    pushed(&vmi, "/status/volumeStatus", json!({"name": "drive", "phase": "Ready", "hotplugVolume": attach_pod}))
+}
+
+fn pushed(vmi: &Vmi, list: &str, item: Value) -> Vmi {
+    let mut items = vmi.value().pointer(list).unwrap().clone();
+    items.as_array_mut().unwrap().push(item);
+    vmi.clone().set(list, items)
+}
+
+/// Mounts the medium until the file on it says so, and lets go of it.
+async fn reads(guest: &mut Guest, content: &str) {
+    let read = "mount -t iso9660 -o ro /dev/sr0 /mnt 2>/dev/null && cat /mnt/file; umount /mnt 2>/dev/null";
+    guest.run_until(read, |output| output == content).await;
+}
+
+async fn finds_no_medium(guest: &mut Guest) {
+    guest.run_until("head -c 1 /dev/sr0 2>&1 | grep -o 'No medium found'", |output| output == "No medium found").await;
+}
+
+fn drive(domain: &Value) -> &Value {
+    let disks = domain["Spec"]["Devices"]["Disks"].as_array().unwrap();
+    disks.iter().find(|disk| disk["Alias"]["Name"] == "drive").expect("the drive itself stays")
+}
+
+#[test]
+fn a_medium_is_injected_swapped_and_ejected() {
+    run(async {
+        let mut pod = Pod::new();
+        let empty = with_drive(&Vmi::new("cdrom").with_image(&pod));
+        let full = with_medium(&empty);
+        pod.handler.serve();
+        pod.launch(&empty, &[]);
+        pod.wait_until_ready().await;
+        let mut guest = pod.boot(&empty).await;
+        finds_no_medium(&mut guest).await;
+
+        iso(&pod.path(IMAGE), "first");
+        pod.sync_ok(&full).await;
+        reads(&mut guest, "first").await;
+        assert!(drive(&pod.domain().await)["Source"]["File"].as_str().unwrap().ends_with(IMAGE));
+
+        // Straight from the image to a device.
+        let device = LoopDevice::at(&pod.path(DEVICE), 1 << 20);
+        if let Some(device) = &device {
+            iso(device.image(), "second");
+            device.grow(1 << 20);
+            pod.sync_ok(&full).await;
+            reads(&mut guest, "second").await;
+        }
+
+        pod.sync_ok(&empty).await;
+        finds_no_medium(&mut guest).await;
+        let source = drive(&pod.domain().await)["Source"].clone();
+        assert_eq!((&source["File"], &source["Dev"]), (&json!(""), &json!("")));
+
+        // The next claim is mounted at the same place as the first.
+        let _ = std::fs::remove_file(pod.path(DEVICE));
+        std::fs::remove_file(pod.path(IMAGE)).unwrap();
+        iso(&pod.path(IMAGE), "third");
+        pod.sync_ok(&full).await;
+        reads(&mut guest, "third").await;
+        pod.sync_ok(&full).await;
+    });
+}
+
+#[test]
+fn a_medium_that_the_guest_uses_stays_until_it_lets_go() {
+    run(async {
+        let mut pod = Pod::new();
+        let empty = with_drive(&Vmi::new("locked").with_image(&pod));
+        let full = with_medium(&empty);
+        iso(&pod.path(IMAGE), "in use");
+        pod.handler.serve();
+        pod.launch(&full, &[]);
+        pod.wait_until_ready().await;
+        let mut guest = pod.boot(&full).await;
+        guest.run_until("mount -t iso9660 -o ro /dev/sr0 /mnt && cat /mnt/file", |output| output.ends_with("in use")).await;
+
+        let answer = pod.sync(&empty).await;
+        assert!(!answer.success && answer.message.contains(r#"disk "drive""#), "{answer:?}");
+        assert_eq!(guest.run("cat /mnt/file").await, "in use");
+        guest.run("umount /mnt").await;
+        pod.sync_ok(&empty).await;
+        finds_no_medium(&mut guest).await;
+    });
+}
