@@ -1,36 +1,21 @@
-//! XML that a sidecar hands back, against the domain that it was given: `GIVEN<NUL>HANDED BACK`.
-//! Each plan can be carried out, and once it has been there is nothing left to do.
+//! What a sidecar hands back for the domain that it was given: `GIVEN<NUL>HANDED BACK`. Checking never panics; what is
+//! accepted can be compared, written and read again without loss, and is still the same domain.
 #![no_main]
 
-use std::collections::HashSet;
-
 use libfuzzer_sys::fuzz_target;
-use virt_launcher::domain::Domain;
-use virt_launcher::plan;
+use virt_launcher::hooks::check::check;
+use virt_launcher::hooks::diff::{diff, one_line};
+use virt_launcher::hooks::tree::Element;
 
-fuzz_target!(|text: &str| {
-    let Some((live, wanted)) = text.split_once('\0') else { return };
-    let (Ok(mut live), Ok(wanted)) = (Domain::from_xml(live), Domain::from_xml(wanted)) else { return };
-    let plan = plan::disks(&live, &wanted);
-    let _ = plan::to_json(&plan);
-    // libvirt refuses two disks at one target, so that no live domain has them; nor has a wanted one.
-    if !has_distinct_targets(&live) || !has_distinct_targets(&wanted) {
-        return;
-    }
-    let disks = &mut live.devices.disks;
-    for (verb, change) in plan.steps() {
-        let there = disks.iter().position(|disk| disk.target.device == change.disk.target.device);
-        match (verb, there) {
-            ("detach", Some(at)) => drop(disks.remove(at)),
-            ("attach", None) => disks.push(change.disk.clone()),
-            ("update", Some(at)) => disks[at] = change.disk.clone(),
-            _ => panic!("{verb} {}: {} cannot be done", change.disk.target.device, change.why),
-        }
-    }
-    assert!(plan::disks(&live, &wanted).is_empty(), "a second plan finds more to do");
+fuzz_target!(|data: &[u8]| {
+    let Some(at) = data.iter().position(|&byte| byte == 0) else { return };
+    let Ok(given) = str::from_utf8(&data[..at]) else { return };
+    let Ok(given) = Element::parse(given) else { return };
+    let Ok(checked) = check(&given, &data[at + 1..]) else { return };
+    assert_eq!(checked.tree.name, "domain");
+    let text = |document: &Element, name| document.child(name).map(Element::text);
+    assert_eq!(text(&checked.tree, "name").unwrap_or_default(), text(&given, "name").unwrap_or_default());
+    let _ = one_line(&diff(&given, &checked.tree), 8);
+    let again = Element::parse(&checked.tree.to_xml()).expect("what we write can be read");
+    assert!(diff(&checked.tree, &again).is_empty(), "something got lost:\n{}", checked.text);
 });
-
-fn has_distinct_targets(domain: &Domain) -> bool {
-    let mut seen = HashSet::new();
-    domain.devices.disks.iter().all(|disk| seen.insert(&disk.target.device))
-}

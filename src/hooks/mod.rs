@@ -12,17 +12,17 @@
 //! [`Sidecars::report`].
 
 mod call;
-mod check;
+pub mod check;
 mod cloud_init;
 mod collect;
-mod diff;
+pub mod diff;
 mod error;
 pub mod offline;
 #[cfg(feature = "plugins")]
 pub mod plugins;
 mod report;
 mod sidecar;
-mod tree;
+pub mod tree;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -45,9 +45,9 @@ impl Case {
     }
 }
 
-/// The directory of the conformance corpus, which lies beside the repository.
+/// The directory of the conformance corpus: beside the repository, or where `CONFORMANCE_DIR` says.
 pub fn corpus_dir() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/conformance")
+    std::env::var_os("CONFORMANCE_DIR").map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/conformance"), PathBuf::from)
 }
 
 /// The cases of a `.jsonl` file of the corpus; `None`, said on standard output, where it is missing.

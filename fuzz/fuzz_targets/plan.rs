@@ -1,0 +1,36 @@
+//! A live domain and a wanted one: `LIVE<NUL>WANTED`. Each plan can be carried out, and once it has been there is
+//! nothing left to do.
+#![no_main]
+
+use std::collections::HashSet;
+
+use libfuzzer_sys::fuzz_target;
+use virt_launcher::domain::Domain;
+use virt_launcher::plan;
+
+fuzz_target!(|text: &str| {
+    let Some((live, wanted)) = text.split_once('\0') else { return };
+    let (Ok(mut live), Ok(wanted)) = (Domain::from_xml(live), Domain::from_xml(wanted)) else { return };
+    let plan = plan::disks(&live, &wanted);
+    let _ = plan::to_json(&plan);
+    // libvirt refuses two disks at one target, so that no live domain has them; nor has a wanted one.
+    if !has_distinct_targets(&live) || !has_distinct_targets(&wanted) {
+        return;
+    }
+    let disks = &mut live.devices.disks;
+    for (verb, change) in plan.steps() {
+        let there = disks.iter().position(|disk| disk.target.device == change.disk.target.device);
+        match (verb, there) {
+            ("detach", Some(at)) => drop(disks.remove(at)),
+            ("attach", None) => disks.push(change.disk.clone()),
+            ("update", Some(at)) => disks[at] = change.disk.clone(),
+            _ => panic!("{verb} {}: {} cannot be done", change.disk.target.device, change.why),
+        }
+    }
+    assert!(plan::disks(&live, &wanted).is_empty(), "a second plan finds more to do");
+});
+
+fn has_distinct_targets(domain: &Domain) -> bool {
+    let mut seen = HashSet::new();
+    domain.devices.disks.iter().all(|disk| seen.insert(&disk.target.device))
+}
