@@ -63,45 +63,6 @@ fn ten_equal_syncs_change_nothing_and_concurrent_ones_are_safe() {
 }
 
 #[test]
-fn every_kind_of_volume_of_a_linux_server_reaches_the_guest() {
-    run(async {
-        let mut pod = Pod::new();
-        let cloud_init = json!({"name": "seed", "cloudInitNoCloud": {"userData": "#cloud-config\n# made for the test\n", "networkData": "version: 2\n"}});
-        let vmi = Vmi::new("volumes")
-            .with_image(&pod)
-            .volume(
-                json!({"name": "scratch", "emptyDisk": {"capacity": "8Mi"}}),
-                json!({"name": "scratch", "serial": "ScratchABC", "disk": {"bus": "virtio"}}),
-            )
-            .volume(
-                json!({"name": "image", "containerDisk": {"image": "example/image"}}),
-                json!({"name": "image", "disk": {"bus": "scsi"}}),
-            )
-            .volume(cloud_init, json!({"name": "seed", "cdrom": {"bus": "sata"}}));
-        // What virt-handler would mount from the container disk's image.
-        let image = pod.path("/var/run/kubevirt/container-disks/disk_2.img");
-        std::fs::write(&image, vec![0x5a; 4 << 20]).unwrap();
-        pod.handler.serve();
-        pod.launch(&vmi, &[]);
-        pod.wait_until_ready().await;
-        let mut guest = pod.boot(&vmi).await;
-
-        let disks = guest.run("disks").await;
-        assert!(disks.lines().any(|disk| disk.contains("8388608") && disk.contains("ScratchABC")), "{disks}");
-        assert!(disks.lines().any(|disk| disk.starts_with("sd") && disk.contains("4194304")), "{disks}");
-        assert!(guest.run("seed user-data").await.contains("# made for the test"));
-        assert!(guest.run("seed network-config").await.contains("version: 2"));
-        assert!(guest.run("seed meta-data").await.contains("instance-id"));
-
-        // The guest writes to the container disk; its image stays as it was.
-        let disk = disks.lines().find(|disk| disk.contains("4194304")).unwrap().split_whitespace().next().unwrap().to_owned();
-        guest.run(&format!("dd if=/dev/zero of=/dev/{disk} bs=1M count=1 conv=fsync 2>/dev/null")).await;
-        assert_eq!(guest.run(&format!("dd if=/dev/{disk} bs=1 count=1 2>/dev/null | od -An -tx1")).await, "00");
-        assert!(std::fs::read(&image).unwrap().iter().all(|&byte| byte == 0x5a), "the image of a container disk is never written");
-    });
-}
-
-#[test]
 fn an_efi_guest_boots() {
     run(async {
         let mut pod = Pod::new();

@@ -21,3 +21,4 @@ mod sidecars;
 mod standalone;
 mod stop;
 mod tags;
+mod volumes;
