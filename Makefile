@@ -44,6 +44,7 @@ lint: ## formatting, clippy; dependencies where cargo-deny or cargo-audit is ins
 
 bench: setup ## measurements
 	$(CARGO) bench
+	@scripts/measure-sidecars
 
 # pod-tools itself says which names it answers to, so that no link leads nowhere.
 install: build ## executables and their links, below DESTDIR and PREFIX
