@@ -274,6 +274,23 @@ async fn a_program_that_hangs_is_killed_with_its_children_when_nobody_waits_any_
     .expect("the child goes on");
 }
 
+#[tokio::test]
+async fn what_a_program_leaves_running_does_not_hold_up_its_answer() {
+    let pod = Pod::new();
+    let marker = pod.dir().join("child");
+    // Its standard error is still the program's.
+    let script = format!("#!/bin/sh\necho before >&2\nsleep 1000 >/dev/null &\necho $! > {}\nprintf '%s' \"$4\"\n", marker.display());
+    let programs = scripts(&[("onDefineDomain", &script)]);
+    let process = shim(&pod, "v1alpha2", programs.path());
+    let result = collect(&pod).await.on_define_domain(DOMAIN.into(), &vmi(&[]), later()).await;
+    let child = std::fs::read_to_string(marker).unwrap();
+    let killed = Command::new("kill").arg(child.trim()).status().unwrap();
+    assert!(killed.success(), "what it left running was ended");
+    assert!(result.unwrap().contains("ns_vm"));
+    process.signal(rustix::process::Signal::TERM);
+    assert!(process.end().1.contains(r#""msg":"before""#));
+}
+
 #[test]
 fn without_a_version_or_a_directory_the_shim_does_not_start() {
     let run = |arguments: &[&str]| Command::new(env!("CARGO_BIN_EXE_pod-tools")).arg("sidecar-shim").args(arguments).output().unwrap();

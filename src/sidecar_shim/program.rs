@@ -4,17 +4,22 @@
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
 
 use rustix::fs::{Access, access};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::time::timeout;
 
 /// Most bytes that are read from standard output.
 const OUTPUT: usize = 8 << 20;
 /// Longest line of standard error that is logged as one.
 const LINE: u64 = 64 << 10;
+/// For what is left in standard error's pipe when the program has ended.
+const REST: Duration = Duration::from_millis(200);
 /// How much of standard error's end goes into the error.
 const LAST_WORDS: usize = 1 << 10;
 
@@ -80,15 +85,33 @@ pub async fn run(name: &'static str, arguments: [&str; 4]) -> Result<Vec<u8>, Pr
     tracing::info!("Executing {name}");
     let mut group = start(&path, &arguments)?;
     let (stdout, stderr) = (group.child.stdout.take(), group.child.stderr.take());
-    let (printed, last_words) = tokio::join!(read(stdout), log(stderr, name));
-    let printed = printed.map_err(|source| ProgramError::Output { name, source })?;
+    let mut last_words = String::new();
+    let (printed, status) = {
+        let mut ended = pin!(ended(name, &mut group.child, stdout));
+        let mut logged = pin!(log(stderr, name, &mut last_words));
+        tokio::select! {
+            biased;
+            () = &mut logged => ended.await?,
+            ended = &mut ended => {
+                // What it left running may keep its standard error open, and is not waited for.
+                let _ = timeout(REST, logged).await;
+                ended?
+            }
+        }
+    };
+    // What it left running in the background may go on, as under KubeVirt's shim.
+    group.leader = None;
+    if status.success() { Ok(printed) } else { Err(ProgramError::Failed { name, status: told(status), last_words: quoted(&last_words) }) }
+}
+
+/// What the program printed, and how it ended.
+async fn ended(name: &'static str, child: &mut Child, stdout: Option<ChildStdout>) -> Result<(Vec<u8>, ExitStatus), ProgramError> {
+    let unreadable = |source| ProgramError::Output { name, source };
+    let printed = read(stdout).await.map_err(unreadable)?;
     if printed.len() > OUTPUT {
         return Err(ProgramError::TooMuch { name });
     }
-    let status = group.child.wait().await.map_err(|source| ProgramError::Output { name, source })?;
-    // What it left running in the background may go on, as under KubeVirt's shim.
-    group.leader = None;
-    if status.success() { Ok(printed) } else { Err(ProgramError::Failed { name, status: told(status), last_words }) }
+    Ok((printed, child.wait().await.map_err(unreadable)?))
 }
 
 /// A program and all that it starts.
@@ -134,11 +157,10 @@ async fn read(output: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
     Ok(printed)
 }
 
-/// Logs standard error line by line, and returns its end.
-async fn log(errors: Option<impl AsyncRead + Unpin>, hook: &str) -> String {
-    let Some(errors) = errors else { return String::new() };
+/// Logs standard error line by line, and keeps its end in `last`.
+async fn log(errors: Option<impl AsyncRead + Unpin>, hook: &str, last: &mut String) {
+    let Some(errors) = errors else { return };
     let mut reader = BufReader::new(errors);
-    let mut last = String::new();
     loop {
         let mut line = Vec::new();
         match (&mut reader).take(LINE).read_until(b'\n', &mut line).await {
@@ -154,7 +176,10 @@ async fn log(errors: Option<impl AsyncRead + Unpin>, hook: &str) -> String {
         let cut = (surplus..).find(|&at| last.is_char_boundary(at)).unwrap_or_default();
         last.drain(..cut);
     }
-    let last = last.trim();
+}
+
+fn quoted(last_words: &str) -> String {
+    let last = last_words.trim();
     if last.is_empty() { String::new() } else { format!(": {last}") }
 }
 
