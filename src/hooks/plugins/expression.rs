@@ -11,9 +11,9 @@ use cel::common::value::{CowVal, Val};
 use cel::{Context, Env, ExecutionError, IdedExpr, StructType, Value as CelValue};
 use serde_json::Value;
 
-use super::merge;
 use super::native::{IS_SET, Native};
 use super::schema::{Field, Holds, Schema, Type};
+use super::{cost, merge};
 use crate::hooks::tree::Element;
 
 /// Longest expression that is taken, in bytes.
@@ -96,6 +96,8 @@ fn compile(text: &str) -> Result<(IdedExpr, Env, Kind), String> {
     for of in checker.constructed.into_values() {
         env.add_type(Sparse(of)).map_err(|error| error.to_string())?;
     }
+    cost::meter(&mut expression);
+    cost::declare(&mut env)?;
     Ok((expression, env, kind))
 }
 

@@ -5,6 +5,7 @@
 //!  plugins by name ─► condition? ─► its hooks in order ─► condition? ─► CEL | sidecar ─► check ─► next
 //! ```
 
+mod cost;
 mod expression;
 mod merge;
 mod native;
@@ -268,16 +269,16 @@ impl Work<'_> {
     /// deep one has the stack that it needs.
     async fn evaluate<T: Send + 'static>(&self, work: impl FnOnce(&Input) -> Result<T, String> + Send + 'static) -> Result<T, String> {
         let input = self.input.clone();
-        let start = Instant::now();
+        let (start, until) = (Instant::now(), within(self.deadline));
         let (sender, receiver) = oneshot::channel();
         // Where nobody waits any more there is nobody to tell.
-        let run = move || drop(sender.send(work(&input)));
+        let run = move || drop(sender.send(cost::limited(cost::LIMIT, until.into_std(), || work(&input))));
         let thread = std::thread::Builder::new().name("cel".to_owned()).stack_size(expression::STACK).spawn(run);
         thread.map_err(|error| format!("no thread for the expression: {error}"))?;
-        match timeout_at(within(self.deadline), receiver).await {
+        match timeout_at(until, receiver).await {
             Ok(Ok(done)) => done,
             Ok(Err(_)) => Err("the expression could not be evaluated".to_owned()),
-            Err(_) => Err(format!("the expression has no result after {}", super::error::seconds(start.elapsed()))),
+            Err(_) => Err(cost::too_slow(start.elapsed())),
         }
     }
 }

@@ -351,3 +351,33 @@ fn an_expression_that_takes_too_long_is_given_up() {
     });
     assert!(result.unwrap_err().to_string().contains("no result after"));
 }
+
+#[test]
+fn an_expression_that_costs_too_much_is_ended() {
+    let ten = format!("[{}]", vec!["1"; 10].join(","));
+    let loops = |last: &str| format!("{ten}.all(a, {ten}.all(b, {ten}.all(c, {ten}.{last})))");
+    let doubled = |start: &str, step: &str| format!("size({start}{}) == 1", format!(".map(x, {step})").repeat(60));
+    for text in [
+        loops("all(d, a + b + c + d == 4)"),
+        loops("exists(d, d == 2) || true"),
+        loops("filter(d, d == 2).size() == 0"),
+        loops("exists_one(d, d == 2) || true"),
+        doubled("['a']", "x + x"),
+        doubled("[[1]]", "x + x"),
+        doubled("[1]", "[x, x]"),
+        doubled("[1]", "{'a': x, 'b': x}"),
+    ] {
+        let error = within_limit(text.clone()).unwrap_err();
+        assert!(error.contains("cost limit exceeded"), "{text}: {error}");
+    }
+    // What an author may well do costs a small part of it.
+    let all = "domainSpec.Devices.Disks.all(d, domainSpec.Devices.Disks.exists(e, e.Target.Dev == d.Target.Dev))";
+    assert_eq!(within_limit(all.to_owned()), Ok(true));
+    assert_eq!(within_limit(format!("{ten}.map(a, a * 2).filter(a, a == 2).size() == 10")), Ok(true));
+}
+
+/// A condition under a limit that is low enough for a test, with the stack that evaluations have.
+fn within_limit(text: String) -> Result<bool, String> {
+    let evaluate = move || cost::limited(5_000, later().into_std(), || condition(&text));
+    std::thread::Builder::new().stack_size(expression::STACK).spawn(evaluate).unwrap().join().unwrap()
+}
