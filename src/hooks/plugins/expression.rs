@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::native::{IS_SET, Native};
 use super::schema::{Field, Holds, Schema, Type};
-use super::{cost, merge};
+use super::{cost, merge, udp};
 use crate::hooks::tree::Element;
 
 /// Longest expression that is taken, in bytes.
@@ -44,7 +44,7 @@ pub fn condition(text: &str, input: &Input) -> Result<bool, String> {
     if !matches!(kind, Kind::Bool | Kind::Dyn) {
         return Err(format!("condition must return bool, got {kind}"));
     }
-    let context = context(env, input);
+    let context = context(env, udp::joined(&input.domain), &input.vmi);
     let value = CelValue::resolve_val(&expression, &context).map_err(failed)?;
     let truth = value.downcast_ref::<CelBool>().map(|truth| *truth.inner());
     truth.ok_or_else(|| format!("condition must return bool, got {}", value.get_type().name()))
@@ -60,12 +60,14 @@ pub fn mutation(text: &str, input: &Input) -> Result<Element, String> {
     if !matches!(kind, Kind::Dyn) && kind != Kind::Struct(root) {
         return Err(format!("mutation must return a Domain object, got {kind}"));
     }
-    let context = context(env, input);
+    let joined = udp::joined(&input.domain);
+    let context = context(env, Arc::clone(&joined), &input.vmi);
     let value = CelValue::resolve_val(&expression, &context).map_err(failed)?;
     let wrong = || format!("mutation must return a Domain object, got {}", value.get_type().name());
     let given = value.downcast_ref::<CelStruct<'_>>().filter(|given| given.get_type() == &root.cel).ok_or_else(wrong)?;
-    let mut domain = Element::clone(&input.domain);
+    let mut domain = Element::clone(&joined);
     merge::merge(root, &mut domain, given)?;
+    udp::split(&mut domain);
     Ok(domain)
 }
 
@@ -73,13 +75,13 @@ fn failed(error: ExecutionError) -> String {
     format!("evaluating expression: {error}")
 }
 
-fn context(env: Env, input: &Input) -> Context<'static, 'static> {
+fn context(env: Env, domain: Arc<Element>, vmi: &Arc<Value>) -> Context<'static, 'static> {
     let mut context = Context::with_env(Arc::new(env));
-    if let Some(domain) = Schema::libvirt().get("Domain") {
-        context.add_variable_as_val("domainSpec", Box::new(Native::element(domain, Arc::clone(&input.domain))));
+    if let Some(of) = Schema::libvirt().get("Domain") {
+        context.add_variable_as_val("domainSpec", Box::new(Native::element(of, domain)));
     }
-    if let Some(vmi) = Schema::vmi().get("VirtualMachineInstance") {
-        context.add_variable_as_val("vmi", Box::new(Native::json(vmi, Arc::clone(&input.vmi))));
+    if let Some(of) = Schema::vmi().get("VirtualMachineInstance") {
+        context.add_variable_as_val("vmi", Box::new(Native::json(of, Arc::clone(vmi))));
     }
     context
 }

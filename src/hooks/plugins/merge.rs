@@ -57,7 +57,6 @@ struct Setting<'a, 'p, 'g> {
 impl Setting<'_, '_, '_> {
     fn set(&mut self, value: &dyn Val) -> Result<(), String> {
         match &self.field.place {
-            Place::Nowhere => Err("cannot be set by this launcher".to_owned()),
             Place::Attribute(name) => {
                 let text = self.text(value)?;
                 attribute(&mut self.element.attributes, name, text);
@@ -75,9 +74,33 @@ impl Setting<'_, '_, '_> {
             }
             Place::Flat(_) => self.flat(value),
             Place::Kind(kind) => self.kind(kind, value),
-            Place::Element(path) if self.field.list => self.list(path, value),
-            Place::Element(path) => self.child(path, value),
+            Place::Element(path) => {
+                if self.field.list { self.list(path, value) } else { self.child(path, value) }?;
+                self.makes_kind(value);
+                Ok(())
+            }
         }
+    }
+
+    /// Of two kinds the one that comes first in the table counts.
+    fn makes_kind(&mut self, value: &dyn Val) {
+        let empty =
+            value.downcast_ref::<CelNull>().is_some() || value.downcast_ref::<CelList<'_>>().is_some_and(|list| list.inner().is_empty());
+        let Some(kind) = self.field.makes.filter(|_| !empty) else { return };
+        let now = self.now();
+        let first = self.of.fields.iter().filter_map(Field::kind).find(|&other| other == kind || Some(other) == now.as_deref());
+        if first == Some(kind) {
+            self.tell(kind);
+        }
+    }
+
+    /// Of which kind the struct is so far.
+    fn now(&self) -> Option<String> {
+        let parent = match &*self.around {
+            Around::Other(attributes) => attributes.as_slice(),
+            Around::Same => self.element.attributes.as_slice(),
+        };
+        told(self.of, self.element, parent)
     }
 
     /// The text of a scalar; nothing where it is to be left out.
@@ -162,12 +185,8 @@ impl Setting<'_, '_, '_> {
     /// comes first in the table counts; to change the kind, the other one is set to `null`.
     fn kind(&mut self, kind: &'static str, value: &dyn Val) -> Result<(), String> {
         let of = self.struct_type()?;
-        let parent = match self.around {
-            Around::Other(attributes) => attributes.as_slice(),
-            Around::Same => self.element.attributes.as_slice(),
-        };
-        let now = told(self.of, self.element, parent);
-        let other = self.of.fields.iter().position(|field| matches!(field.place, Place::Kind(other) if Some(other) == now.as_deref()));
+        let now = self.now();
+        let other = self.of.fields.iter().position(|field| field.kind().is_some() && field.kind() == now.as_deref());
         let this = self.of.fields.iter().position(|field| std::ptr::eq(field, self.field));
         if value.downcast_ref::<CelNull>().is_some() {
             if other == this {
@@ -263,7 +282,6 @@ fn clear(of: &'static Type, element: &mut Element) {
                     clear(inner, element);
                 }
             }
-            Place::Nowhere => {}
         }
     }
 }

@@ -11,6 +11,7 @@ mod merge;
 mod native;
 mod schema;
 mod service;
+mod udp;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -52,6 +52,8 @@ pub struct Field {
     pub list: bool,
     /// Whether a zero value is left out.
     pub omit_zero: bool,
+    /// The kind that the struct is of when this field is set, and told nowhere else.
+    pub makes: Option<&'static str>,
 }
 
 /// Where a field is.
@@ -69,8 +71,6 @@ pub enum Place {
     Flat(Option<&'static str>),
     /// The same element when it is of this kind.
     Kind(&'static str),
-    /// Nowhere: it reads as zero and cannot be set.
-    Nowhere,
 }
 
 /// What a field holds.
@@ -149,10 +149,13 @@ fn field(name: &'static str, place: Option<&'static str>, holds: Option<&'static
         name => Holds::Struct(name),
     };
     let omit_zero = place.ends_with('?');
+    let (place, makes) = match place.split_once('=') {
+        Some((place, kind)) if !place.is_empty() => (place, Some(kind)),
+        _ => (place, None),
+    };
     let place = match place.trim_end_matches('?') {
         "." => Place::Text,
         "!" => Place::Inner,
-        "-" => Place::Nowhere,
         "^" => Place::Flat(None),
         other => match other.split_at(1) {
             ("@", attribute) => Place::Attribute(attribute),
@@ -161,7 +164,7 @@ fn field(name: &'static str, place: Option<&'static str>, holds: Option<&'static
             _ => Place::Element(other.split('>').collect()),
         },
     };
-    Some(Field { name, place, holds, pointer, list, omit_zero })
+    Some(Field { name, place, holds, pointer, list, omit_zero, makes })
 }
 
 impl Type {
@@ -186,6 +189,14 @@ impl Type {
 }
 
 impl Field {
+    /// The kind that it belongs to.
+    pub fn kind(&self) -> Option<&'static str> {
+        match self.place {
+            Place::Kind(kind) => Some(kind),
+            _ => self.makes,
+        }
+    }
+
     /// The struct type that it holds.
     pub fn of(&self) -> Option<&'static str> {
         match self.holds {

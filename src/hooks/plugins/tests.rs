@@ -185,6 +185,48 @@ fn kinds_are_told_where_libvirt_looks_for_them() {
 }
 
 #[test]
+fn the_two_sources_of_a_udp_device_are_one_in_expressions() {
+    let udp = |fields: &str| format!("[DomainSerial{{Source: DomainChardevSource{{UDP: DomainChardevSourceUDP{{{fields}}}}}}}]");
+    let made = |fields: &str| mutated(&format!("Domain{{Devices: DomainDeviceList{{Serials: {}}}}}", udp(fields))).unwrap();
+    let bind = r#"<source mode="bind" host="127.0.0.1" service="1"></source>"#;
+    let connect = r#"<source mode="connect" host="127.0.0.2" service="2"></source>"#;
+    let both = r#"BindHost: "127.0.0.1", BindService: "1", ConnectHost: "127.0.0.2", ConnectService: "2""#;
+    assert!(made(both).contains(&format!(r#"<serial type="udp">{bind}{connect}</serial>"#)), "{}", made(both));
+    let one = made(r#"ConnectHost: "127.0.0.2", ConnectService: "2""#);
+    assert!(one.contains(&format!(r#"<serial type="udp">{connect}</serial>"#)), "{one}");
+
+    let given =
+        format!("<domain><name>n</name><devices><console type='udp'>{bind}{connect}<target port='0'/></console></devices></domain>");
+    let input = Input { domain: Arc::new(Element::parse(&given).unwrap()), vmi: Arc::new(vmi()) };
+    let source = "domainSpec.Devices.Consoles[0].Source.UDP";
+    for holds in [format!(r#"{source}.BindHost == "127.0.0.1""#), format!(r#"{source}.ConnectService == "2""#)] {
+        assert_eq!(expression::condition(&holds, &input), Ok(true), "{holds}");
+    }
+    let titled = expression::mutation(r#"Domain{Title: "t"}"#, &input).unwrap().to_xml().replace(['\n', '\t'], "");
+    assert!(titled.contains(&format!("{bind}{connect}<target")), "{titled}");
+}
+
+#[test]
+fn a_smartcard_is_of_the_kind_that_its_fields_make_it() {
+    let made =
+        |fields: &str| mutated(&format!("Domain{{Devices: DomainDeviceList{{Smartcards: [DomainSmartcard{{{fields}}}]}}}}")).unwrap();
+    let certificate = r#"HostCerts: [DomainSmartcardHostCert{File: "c1"}]"#;
+    let passthrough = "Passthrough: DomainChardevSource{SpiceVMC: DomainChardevSourceSpiceVMC{}}";
+    for (fields, expected) in [
+        ("Host: DomainSmartcardHost{}".to_owned(), r#"<smartcard mode="host">"#),
+        (certificate.to_owned(), r#"<smartcard mode="host-certificates"><certificate>c1</certificate>"#),
+        (passthrough.to_owned(), r#"<smartcard type="spicevmc" mode="passthrough">"#),
+        (format!("{certificate}, {passthrough}, Host: DomainSmartcardHost{{}}"), r#" mode="passthrough""#),
+        (format!("Host: DomainSmartcardHost{{}}, {certificate}"), r#"<smartcard mode="host">"#),
+        ("HostCerts: [], Host: DomainSmartcardHost{}".to_owned(), r#"<smartcard mode="host">"#),
+    ] {
+        assert!(made(&fields).contains(expected), "{fields}: {}", made(&fields));
+    }
+    let tcp = made(r#"Passthrough: DomainChardevSource{TCP: DomainChardevSourceTCP{Mode: "bind", Host: "127.0.0.1"}}"#);
+    assert!(tcp.contains(r#"type="tcp" mode="passthrough"><source host="127.0.0.1" mode="bind"></source>"#), "{tcp}");
+}
+
+#[test]
 fn a_kind_changes_when_the_old_one_is_null_and_only_then() {
     let disk = |file: &str| {
         let source = format!(r#"DomainDiskSource{{{file}Block: DomainDiskSourceBlock{{Dev: "/dev/x"}}}}"#);
