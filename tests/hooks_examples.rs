@@ -24,6 +24,11 @@ const DOMAIN: &str = r#"<domain type="kvm"><name>ns_vm</name>
   </devices>
 </domain>"#;
 
+/// With the namespaces that the launcher's documents have.
+const KUBEVIRT: &str = r#"<domain type="kvm" xmlns:qemu="http://libvirt.org/schemas/domain/qemu/1.0"><name>ns_vm</name>
+  <metadata><kubevirt xmlns="http://kubevirt.io"><uid>u</uid></kubevirt></metadata><os><type>hvm</type></os><devices></devices>
+</domain>"#;
+
 fn later() -> Instant {
     Instant::now() + Duration::from_secs(60)
 }
@@ -167,6 +172,10 @@ async fn the_python_sidecar_sets_boot_order_and_menu() {
     let order = |boot: &Option<virt_launcher::domain::devices::BootOrder>| boot.as_ref().map(|boot| boot.order);
     assert_eq!(order(&domain.devices.interfaces[0].boot_order), Some(1));
     assert_eq!(order(&domain.devices.disks[0].boot_order), Some(2));
+    // Without annotations nothing changes, however the library writes the document.
+    let same = sidecars.on_define_domain(KUBEVIRT.into(), &vmi(&[]), later()).await.unwrap();
+    assert!(same.contains("ns0:kubevirt"), "{same}");
+    assert_eq!(sidecars.touched(), [""; 0]);
     // Its own error reaches whoever started the virtual machine.
     let wrong = vmi(&[("boot.vm.example.org/first", "nosuch")]);
     let error = sidecars.on_define_domain(DOMAIN.into(), &wrong, later()).await.unwrap_err().to_string();

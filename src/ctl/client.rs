@@ -1,5 +1,6 @@
 //! One call to a running launcher, as virt-handler would make it.
 
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -230,10 +231,12 @@ pub(super) async fn with_vmi(args: &VmiCall) -> Result<(Client, Value), CtlError
 
 /// Prints JSON for programs, or the text for people.
 pub fn show(output: Output, value: &Value, text: impl FnOnce() -> String) {
-    match output {
-        Output::Json => println!("{value}"),
-        Output::Text => println!("{}", text()),
-    }
+    let shown = match output {
+        Output::Json => value.to_string(),
+        Output::Text => text(),
+    };
+    // Whoever has read enough, such as head(1), goes before all is said.
+    let _ = writeln!(std::io::stdout(), "{shown}");
 }
 
 /// What a person wants to know of a domain, on a few lines.

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::tree::Element;
+use super::tree::{Element, Node};
 
 /// Longest value that is shown.
 const VALUE: usize = 80;
@@ -53,8 +53,45 @@ impl fmt::Display for Change {
 #[must_use]
 pub fn diff(before: &Element, after: &Element) -> Vec<Change> {
     let mut changes = Vec::new();
-    compare(before, after, "", &mut changes);
+    compare(&plain(before, &[], ""), &plain(after, &[], ""), "", &mut changes);
     changes
+}
+
+/// libvirt's own namespaces; what follows is the prefix that everybody uses.
+const LIBVIRT: &str = "http://libvirt.org/schemas/domain/";
+
+/// Most prefixes that are known at one place; a domain has two. More are shown as they are, and cost no time.
+const PREFIXES: usize = 32;
+
+/// The element as it would be with the usual prefixes: libraries that write XML make up their own, such as `ns0`, and
+/// leave out what is not used. `declared` are the prefixes around it, innermost last, and `around` the namespace.
+fn plain(element: &Element, declared: &[(&str, &str)], around: &str) -> Element {
+    let own = element.attributes.iter().filter_map(|(name, uri)| Some((prefix_of(name)?, uri.as_str())));
+    let declared: Vec<_> = declared.iter().copied().chain(own).take(PREFIXES).collect();
+    let (prefix, local) = element.name.split_once(':').unwrap_or(("", &element.name));
+    let namespace = declared.iter().rev().find(|(known, _)| *known == prefix).map_or("", |(_, uri)| *uri);
+    let name = match namespace.strip_prefix(LIBVIRT).and_then(|rest| rest.split('/').next()) {
+        Some(usual) => format!("{usual}:{local}"),
+        None if namespace.is_empty() => element.name.clone(),
+        None => local.to_owned(),
+    };
+    let mut attributes: Vec<_> = element.attributes.iter().filter(|(name, _)| prefix_of(name).is_none()).cloned().collect();
+    if namespace != around && !namespace.starts_with(LIBVIRT) {
+        attributes.push(("xmlns".to_owned(), namespace.to_owned()));
+    }
+    let nodes = element.nodes.iter().map(|node| match node {
+        Node::Element(child) => Node::Element(plain(child, &declared, namespace)),
+        text => text.clone(),
+    });
+    Element { name, attributes, nodes: nodes.collect() }
+}
+
+/// The prefix that an attribute declares; the empty one is for names without.
+fn prefix_of(attribute: &str) -> Option<&str> {
+    match attribute.strip_prefix("xmlns")? {
+        "" => Some(""),
+        prefix => prefix.strip_prefix(':'),
+    }
 }
 
 /// The first `most` differences in one line, and how many more there are.
@@ -178,6 +215,23 @@ mod tests {
     #[test]
     fn the_same_document_with_other_white_space_and_comments_has_no_difference() {
         assert!(lines("<d><a b='1'>x</a></d>", "<d>\n  <!-- c -->\n  <a b=\"1\">x</a>\n</d>").is_empty());
+    }
+
+    #[test]
+    fn other_prefixes_for_the_same_namespaces_are_no_difference() {
+        let given = "<d xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'><metadata><kubevirt xmlns='http://kubevirt.io'>\
+                     <uid>u</uid></kubevirt></metadata><qemu:commandline><qemu:arg value='-x'/></qemu:commandline></d>";
+        // As Python's ElementTree writes it.
+        let python = "<d xmlns:ns0='http://kubevirt.io' xmlns:ns1='http://libvirt.org/schemas/domain/qemu/1.0'><metadata><ns0:kubevirt>\
+                      <ns0:uid>UID</ns0:uid></ns0:kubevirt></metadata><ns1:commandline><ns1:arg value='-x'/></ns1:commandline></d>";
+        assert!(lines(given, &python.replace("UID", "u")).is_empty());
+        assert_eq!(lines(given, &python.replace("UID", "v")), [r#"~ metadata/kubevirt/uid: "u" → "v""#]);
+        assert_eq!(
+            lines(given, &given.replace("kubevirt.io", "example.org"))[0],
+            r#"~ metadata/kubevirt@xmlns: "http://kubevirt.io" → "http://example.org""#
+        );
+        assert_eq!(lines("<d/>", given).last().unwrap(), "+ qemu:commandline");
+        assert_eq!(lines("<d><x:a/></d>", "<d><y:a/></d>"), ["+ y:a", "- x:a"]);
     }
 
     #[test]
