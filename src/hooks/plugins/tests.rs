@@ -396,7 +396,7 @@ fn an_expression_that_takes_too_long_is_given_up() {
 
 #[test]
 fn an_expression_that_costs_too_much_is_ended() {
-    let ten = format!("[{}]", vec!["1"; 10].join(","));
+    let ten = format!("[{}]", ["1"; 10].join(","));
     let loops = |last: &str| format!("{ten}.all(a, {ten}.all(b, {ten}.all(c, {ten}.{last})))");
     let doubled = |start: &str, step: &str| format!("size({start}{}) == 1", format!(".map(x, {step})").repeat(60));
     for text in [
