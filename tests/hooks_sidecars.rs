@@ -282,15 +282,20 @@ async fn the_report_tells_what_each_changed() {
     pod.serve("hook-sidecar-0/s", Fake::appending("x"));
     pod.serve("hook-sidecar-1/s", Fake::new(Behaviour::Answer(b"<nonsense/>".to_vec())));
     let file = pod.dir().with_file_name("report.json");
-    let sidecars = collect(&pod, 2).await.reporting_to(file.clone());
+    let sidecars = collect(&pod, 2).await.reporting_to(file.clone()).await;
+    let read = || serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert_eq!(sidecars.report(), read(), "they are there before they are called");
     sidecars.on_define_domain(XML.into(), &vmi(), later()).await.unwrap_err();
     assert_eq!(sidecars.touched(), [r#""fake" (hook-sidecar-0/s)"#]);
     let report = sidecars.report();
-    assert_eq!(report, serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap());
+    assert_eq!(report, read());
     let point = |n: usize| report.sidecars[n].points.iter().find(|p| p.point == Point::OnDefineDomain).unwrap();
     assert_eq!(point(0).last.as_ref().unwrap().changes[0].to_string(), r#"+ title: "v1alpha3:x""#);
     assert!(point(1).last.as_ref().unwrap().error.as_ref().unwrap().contains("<nonsense>"));
     assert_eq!((point(0).order, point(1).order), (1, 2));
+    // A launcher without sidecars in the same place does not show those of the last one.
+    let _none = Sidecars::none().reporting_to(file.clone()).await;
+    assert!(!file.exists());
 }
 
 #[tokio::test]

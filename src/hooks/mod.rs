@@ -92,11 +92,23 @@ impl Sidecars {
         Ok(Self { all, ..Self::default() })
     }
 
-    /// Keeps [`Self::report`] in a file too, as JSON, for whoever looks from outside.
-    #[must_use]
-    pub fn reporting_to(mut self, file: PathBuf) -> Self {
+    /// Keeps [`Self::report`] in a file too, as JSON, for whoever looks from outside; from now on.
+    pub async fn reporting_to(mut self, file: PathBuf) -> Self {
+        if self.is_empty() {
+            // What an earlier launcher has left, if there was one.
+            let _ = tokio::fs::remove_file(&file).await;
+        }
         self.report = Some(file);
+        self.publish().await;
         self
+    }
+
+    async fn publish(&self) {
+        if let Some(file) = self.report.as_ref().filter(|_| !self.is_empty())
+            && let Err(error) = self.report().save(file).await
+        {
+            tracing::warn!(file = %file.display(), reason = %error, "the report on hook sidecars cannot be written");
+        }
     }
 
     /// Whether there are none.
@@ -248,11 +260,7 @@ impl Sidecars {
             *calls += 1;
             *last = Some(run);
         }
-        if let Some(file) = &self.report
-            && let Err(error) = self.report().save(file).await
-        {
-            tracing::warn!(file = %file.display(), reason = %error, "the report on hook sidecars cannot be written");
-        }
+        self.publish().await;
         result
     }
 }

@@ -234,7 +234,7 @@ async fn collect_sidecars(flags: &Flags) -> Result<Sidecars, StartError> {
     let dir = root.path(hooks::SOCKET_DIRECTORY);
     let count = usize::try_from(flags.hook_sidecars).unwrap_or(usize::MAX);
     let sidecars = Sidecars::collect(&dir, count, Instant::now() + flags.qemu_timeout).await?;
-    Ok(sidecars.reporting_to(root.path(hooks::REPORT_FILE)))
+    Ok(sidecars.reporting_to(root.path(hooks::REPORT_FILE)).await)
 }
 
 /// The command socket under its first name; what an earlier launcher has left is removed.
