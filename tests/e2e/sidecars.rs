@@ -137,6 +137,8 @@ fn ten_sidecars_run_in_order_are_shown_by_launcherctl_and_hear_of_the_end() {
         sidecars.push((5, shim(&pod, 5)));
         sidecars[last].1.signal(Signal::CONT);
         pod.wait_until_ready().await;
+        let text = launcherctl(&pod, &["hooks"]);
+        assert_eq!(text.matches("at OnDefineDomain, priority 0: not called yet").count(), 10, "{text}");
         pod.sync_ok(&vmi).await;
         assert!(live_xml(&pod, &vmi).contains("<title>0,1,2,3,4,5,6,7</title>"), "{}", live_xml(&pod, &vmi));
         assert_eq!(live_xml(&pod, &vmi).matches("<watchdog model='i6300esb'").count(), 1, "the second twin leaves the first one's alone");
@@ -228,13 +230,24 @@ fn a_sidecar_that_spoils_the_domain_is_named_and_the_next_sync_works() {
         }
         // One in its place serves on its socket.
         std::fs::remove_file(&first).unwrap();
-        write(r#"printf '%s' "$4""#);
+        write(ADDED);
         let _second = Sidecar::shim(&pod, 0, "v1alpha2", scripts.path());
         std::fs::rename(socket(&mut pod, 0).await, &first).unwrap();
         pod.sync_ok(&vmi).await;
         assert_eq!(pod.domain().await["Status"]["Status"], "Paused");
+        // What no schema of ours knows has reached libvirt, through all that the launcher does after the hooks.
+        let xml = live_xml(&pod, &vmi);
+        for part in ["kept</app:mark>", "<qemu:env name='KEPT' value='1'/>", "<description>&lt;kept&gt;</description>"] {
+            assert!(xml.contains(part), "{part:?} is not in: {xml}");
+        }
     });
 }
+
+/// Adds what the launcher has no types for.
+const ADDED: &str = r#"printf '%s' "$4" | sed '
+s|<metadata>|<metadata><app:mark xmlns:app="https://example.org/app">kept</app:mark>|
+s|</name>|</name><description>\&lt;kept\&gt;</description>|
+s|</domain>|<qemu:commandline><qemu:env name="KEPT" value="1"/></qemu:commandline></domain>|'"#;
 
 #[test]
 fn a_launcher_whose_sidecars_do_not_come_says_which() {
