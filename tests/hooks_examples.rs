@@ -300,6 +300,43 @@ async fn what_a_program_leaves_running_does_not_hold_up_its_answer() {
     assert!(process.end().1.contains(r#""msg":"before""#));
 }
 
+/// As examples/sidecars/README.md has it.
+#[test]
+fn an_author_sees_what_each_example_does_to_the_example() {
+    let tools = env!("CARGO_BIN_EXE_pod-tools");
+    let start = |pod: &Pod, name: &str| match name {
+        "watchdog-rust" => Process::start(Command::new(built_example("sidecar_watchdog")).arg(directory(pod))),
+        _ => shim(pod, "v1alpha2", &example(name)),
+    };
+    for (name, changes) in [
+        ("smbios-shell", vec![r#"  + sysinfo/baseBoard/entry[manufacturer]: "name=manufacturer Radical Edward""#]),
+        ("boot-menu-python", vec![r#"  + os/bootmenu: "enable=yes timeout=5000""#, r#"  + devices/disk[vda]/boot: "order=1""#]),
+        ("watchdog-rust", vec![r#"  + devices/watchdog: "model=i6300esb action=reset""#]),
+    ] {
+        if name.ends_with("python") && lacks("python3") {
+            continue;
+        }
+        let pod = Pod::new();
+        let _process = start(&pod, name);
+        let socket = || std::fs::read_dir(directory(&pod)).unwrap().flatten().next().map(|entry| entry.path());
+        let end = Instant::now() + Duration::from_secs(60);
+        while socket().is_none() {
+            assert!(Instant::now() < end, "{name} has no socket");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let tried = Command::new(tools)
+            .args(["launcherctl", "hooks", "try", "--vmi"])
+            .arg(example("vmi.yaml"))
+            .arg("--sidecar")
+            .arg(socket().unwrap())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&tried.stdout).into_owned();
+        assert!(tried.status.success(), "{name}: {}", String::from_utf8_lossy(&tried.stderr));
+        assert_eq!(text.lines().skip(1).collect::<Vec<_>>(), changes, "{name}");
+    }
+}
+
 #[test]
 fn without_a_version_or_a_directory_the_shim_does_not_start() {
     let run = |arguments: &[&str]| Command::new(env!("CARGO_BIN_EXE_pod-tools")).arg("sidecar-shim").args(arguments).output().unwrap();
