@@ -75,6 +75,7 @@ impl Launcher {
         let prepare = move || {
             launcher.rooms.prepare(&vmi, &context, cloud_init)?;
             let mut domain: Domain = domain;
+            domain.devices.disks.iter().try_for_each(|disk| launcher.rooms.track(&vmi, disk))?;
             let modes = launcher.rooms.settle(&mut domain)?;
             log_context(Context { disk_modes: Some(modes), ..context });
             launcher.metadata.begin(&vmi);

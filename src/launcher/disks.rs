@@ -10,6 +10,7 @@ use crate::domain::disk::Disk;
 use crate::domain::{Domain, Text};
 use crate::libvirt;
 use crate::plan::{Change, DiskPlan};
+use crate::vmi::Vmi;
 
 /// A guest that has not let a disk go in this time is asked again.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -55,18 +56,21 @@ impl Unplugs {
 pub(super) fn apply(
     domain: &libvirt::Domain,
     rooms: &dyn Rooms,
+    vmi: &Vmi,
     plan: DiskPlan,
     unplugs: &Mutex<Unplugs>,
 ) -> Result<Vec<DiskFailure>, LauncherError> {
     let mut failures = Vec::new();
     for Change { disk, why } in &plan.detach {
         tracing::info!(volume = %volume(disk), target = %disk.target.device, %why, "Detaching disk");
-        let detached = detach(domain, disk, unplugs);
-        failures.extend(detached.err().map(|error| failure(disk, "detach", error.to_string())));
+        // QEMU has the overlay open; its name is of no use any more.
+        let detached = detach(domain, disk, unplugs).map_err(LauncherError::from).and_then(|()| rooms.untrack(disk));
+        failures.extend(detached.err().map(|error| failure(disk, "detach", crate::logging::chain(&error))));
     }
     for Change { disk, why } in plan.attach {
         tracing::info!(volume = %volume(&disk), target = %disk.target.device, %why, "Attaching disk");
-        let attached = settled(rooms, &disk).and_then(|disk| Ok(domain.attach_device(&disk.to_xml())?));
+        let attached =
+            rooms.track(vmi, &disk).and_then(|()| settled(rooms, &disk)).and_then(|disk| Ok(domain.attach_device(&disk.to_xml())?));
         failures.extend(attached.err().map(|error| failure(&disk, "attach", crate::logging::chain(&error))));
     }
     for Change { disk, why } in &plan.update {

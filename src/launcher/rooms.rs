@@ -27,6 +27,12 @@ pub(super) trait Rooms: Send + Sync + 'static {
     /// they are is known once the domain is defined.
     fn tell_devices(&self, vmi: &Vmi, cloud_init: Value, defined: &Domain) -> Result<(), LauncherError>;
 
+    /// Makes the overlay that keeps track of the disk's changes, if it wants one that is missing.
+    fn track(&self, vmi: &Vmi, disk: &Disk) -> Result<(), LauncherError>;
+
+    /// Removes it, once the disk is unplugged.
+    fn untrack(&self, disk: &Disk) -> Result<(), LauncherError>;
+
     /// Settles cache and I/O modes of the domain's disks, by how their files can be opened, which it returns.
     fn settle(&self, domain: &mut Domain) -> Result<DiskModes, LauncherError>;
 
@@ -64,6 +70,14 @@ impl Rooms for Pod {
         }
         data.devices_data = Some(devices);
         Ok(pod::write_cloud_init(&self.0, vmi, &data)?)
+    }
+
+    fn track(&self, vmi: &Vmi, disk: &Disk) -> Result<(), LauncherError> {
+        Ok(pod::track(&self.0, vmi, disk)?)
+    }
+
+    fn untrack(&self, disk: &Disk) -> Result<(), LauncherError> {
+        Ok(pod::untrack(&self.0, disk)?)
     }
 
     fn settle(&self, domain: &mut Domain) -> Result<DiskModes, LauncherError> {

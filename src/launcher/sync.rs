@@ -174,7 +174,7 @@ impl Launcher {
         }
         let mut failures = Vec::new();
         if !plan.is_empty() {
-            failures = disks::apply(domain, rooms, plan, &self.unplugs)?;
+            failures = disks::apply(domain, rooms, vmi, plan, &self.unplugs)?;
             // Not every change makes libvirt send an event.
             self.pending.refresh();
             live = read(domain, XmlKind::Live)?;

@@ -57,6 +57,12 @@ impl rooms::Rooms for Stage {
         self.prepared.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
+    fn track(&self, _: &Vmi, _: &Disk) -> Result<(), LauncherError> {
+        Ok(())
+    }
+    fn untrack(&self, _: &Disk) -> Result<(), LauncherError> {
+        Ok(())
+    }
     fn settle(&self, _: &mut Domain) -> Result<DiskModes, LauncherError> {
         Ok(DiskModes::default())
     }

@@ -2,7 +2,7 @@
 
 use super::confine::Found;
 use super::disk_source::{Backend, find};
-use super::{Config, PodError, image, qemu_img, volumes};
+use super::{Config, PodError, image, qemu_img, tracking, volumes};
 use crate::domain::Text;
 use crate::domain::disk::Disk;
 use crate::vmi::Vmi;
@@ -17,20 +17,20 @@ pub(super) fn grow_offline(cfg: &Config, vmi: &Vmi) {
     for status in &vmi.status.volume_status {
         let Some(claim) = &status.persistent_volume_claim_info else { continue };
         let volume = vmi.spec.volumes.iter().find(|volume| volume.name == status.name);
-        if let Err(e) = volume.map_or(Ok(()), |volume| grow(cfg, volume, status, claim)) {
+        if let Err(e) = volume.map_or(Ok(()), |volume| grow(cfg, volume, status, claim, tracking::is_on(vmi))) {
             tracing::error!("volume {:?}: not grown: {}", status.name, e.chain());
         }
     }
 }
 
-fn grow(cfg: &Config, volume: &Volume, status: &VolumeStatus, claim: &PersistentVolumeClaimInfo) -> Result<(), PodError> {
+fn grow(cfg: &Config, volume: &Volume, status: &VolumeStatus, claim: &PersistentVolumeClaimInfo, is_tracked: bool) -> Result<(), PodError> {
     let file = match &volume.host_disk {
         Some(disk) => super::paths::file_name(&disk.path),
         None if volume.persistent_volume_claim.is_some() || volume.data_volume.is_some() => "disk.img",
         None => return Ok(()),
     };
-    if status.hotplug_volume.is_some() {
-        // virt-handler mounts it elsewhere; it grows online.
+    if status.hotplug_volume.is_some() || is_tracked {
+        // virt-handler mounts the one elsewhere; an overlay over the other has to grow with it. QEMU does both later.
         return Ok(());
     }
     let Some(found) = volumes::file(cfg, &volume.name, file)?.filter(|found| !found.is_block()) else { return Ok(()) };

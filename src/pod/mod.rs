@@ -40,6 +40,7 @@ mod sysfs;
 #[cfg(test)]
 mod tests;
 mod tool;
+mod tracking;
 mod volumes;
 
 pub use cloud_init::{
@@ -54,3 +55,4 @@ pub use growth::room;
 pub use look::{look, of_options, of_vmi};
 pub use prepare::{prepare, prepare_migration_target};
 pub use root::Root;
+pub use tracking::{track, untrack};

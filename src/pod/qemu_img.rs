@@ -66,6 +66,17 @@ pub(super) fn create(path: &Path, size: u64) -> Result<(), PodError> {
     run(QEMU_IMG, ["create", "-q", "-f", "qcow2", &file_name(path)?, &size.to_string()], &[], None, OWN).map(drop)
 }
 
+/// Makes a qcow2 image whose data are in the raw image `data`, which is not touched. `qemu-img create` would empty it:
+/// so the image is made over a sparse stand-in, and then told where its data really are.
+pub(super) fn create_tracking(path: &Path, stand_in: &Path, data: &Path, size: u64) -> Result<(), PodError> {
+    let path = file_name(path)?;
+    // In a list of options a comma is written twice.
+    let data_file = |data: &Path| Ok::<_, PodError>(format!("data_file={}", file_name(data)?.replace(',', ",,")));
+    let options = format!("{},data_file_raw=on", data_file(stand_in)?);
+    run(QEMU_IMG, ["create", "-q", "-f", "qcow2", "-o", &options, &path, &size.to_string()], &[], None, OWN)?;
+    run(QEMU_IMG, ["amend", "-q", "-f", "qcow2", "-o", &data_file(data)?, &path], &[], None, OWN).map(drop)
+}
+
 /// Grows an image. Preallocated ones stay so.
 pub(super) fn grow(found: &Found, format: &str, size: u64, preallocate: bool) -> Result<(), PodError> {
     let file = found.open(rustix::fs::OFlags::RDWR)?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::confine::{Dir, Found, checked_name, optional};
-use super::{Config, PodError, container_disk, image, paths};
+use super::{Config, PodError, container_disk, image, paths, tracking};
 use crate::convert::context::{Context, DiskInfo};
 use crate::domain::Text;
 use crate::vmi::Vmi;
@@ -84,11 +84,10 @@ pub(super) fn claim(cfg: &Config, volume: &str) -> Result<Found, PodError> {
 
 /// Where the overlays of tracked volumes are, if the status says that tracking is on.
 fn changed_block_tracking(cfg: &Config, vmi: &Vmi) -> BTreeMap<Text, Text> {
-    let state = vmi.status.changed_block_tracking.as_ref().map(|tracking| tracking.state.as_str());
-    if !matches!(state, Some("Initializing" | "Enabled")) {
+    if !tracking::is_on(vmi) {
         return BTreeMap::new();
     }
-    let dir = if cfg.run_as_nonroot { "/var/run/kubevirt-private/libvirt/qemu/cbt" } else { "/var/lib/libvirt/qemu/cbt" };
+    let dir = tracking::directory(cfg);
     let can_be_tracked =
         |volume: &&Volume| volume.persistent_volume_claim.is_some() || volume.data_volume.is_some() || volume.host_disk.is_some();
     let overlay = |volume: &Volume| cfg.root.path(format!("{dir}/{}.qcow2", volume.name)).to_string_lossy().into();

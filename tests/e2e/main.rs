@@ -21,4 +21,5 @@ mod sidecars;
 mod standalone;
 mod stop;
 mod tags;
+mod tracking;
 mod volumes;

@@ -5,6 +5,7 @@ mod block;
 mod hostile;
 mod images;
 mod modes;
+mod tracking;
 
 use std::collections::BTreeMap;
 use std::fs;
