@@ -314,6 +314,26 @@ fn plugins_apply_by_name_and_hooks_as_declared() {
 }
 
 #[test]
+fn a_plugin_is_read_as_virt_handler_writes_it() {
+    let list = json!([{
+        "metadata": {"name": "p", "creationTimestamp": null, "resourceVersion": "7"},
+        "spec": {
+            "condition": "vmi.Name != ''", "failureStrategy": "Fail",
+            "domainHooks": [
+                {"cel": {"expression": "Domain{Title: 'set'}"}, "failureStrategy": "Ignore", "timeout": "1m30s"},
+                // Half of a hook is a hook that fails, and no list that cannot be read.
+                {"cel": {}, "failureStrategy": "Ignore"},
+                {"sidecar": {}, "failureStrategy": "Ignore", "timeout": "100µs"},
+            ],
+            "nodeHooks": [{"socket": "/node.sock", "permittedHooks": ["PreVMStart"]}],
+            "mutatingAdmissionPolicies": [{"name": "m"}], "validatingAdmissionWebhooks": null,
+        },
+        "status": {},
+    }]);
+    assert!(apply(list).unwrap().contains("<title>set</title>"));
+}
+
+#[test]
 fn those_that_changed_something_are_known() {
     let same = json!({"cel": {"expression": "Domain{}"}});
     let plugins = json!([plugin("b", json!([same])), plugin("c", json!([titled("1"), titled("2")])), plugin("a", json!([titled("0")]))]);
@@ -374,10 +394,17 @@ fn a_hook_that_is_neither_is_passed_over_and_a_socket_elsewhere_is_refused() {
 
 #[test]
 fn timeouts_are_as_kubernetes_writes_them() {
-    for (text, milliseconds) in
-        [("30s", 30_000), ("1m30s", 90_000), ("1m0s", 60_000), ("500ms", 500), ("1.5s", 1_500), ("1h0m0s", 3_600_000)]
-    {
-        assert_eq!(duration(text), Ok(Duration::from_millis(milliseconds)), "{text}");
+    for (text, milliseconds) in [
+        ("30s", 30_000),
+        ("1m30s", 90_000),
+        ("1m0s", 60_000),
+        ("500ms", 500),
+        ("1.5s", 1_500),
+        ("1h0m0s", 3_600_000),
+        ("1500µs", 1),
+        ("0s", 0),
+    ] {
+        assert_eq!(duration(text).map(|time| time.as_millis()), Ok(milliseconds), "{text}");
     }
     assert!(duration("-1s").is_err() && duration("30").is_err() && duration("").is_err());
 }
