@@ -95,14 +95,19 @@ fn a_booted_guest_shows_what_its_sidecars_did() {
             .with_image(&pod)
             .set("/metadata/annotations", json!({"smbios.vm.kubevirt.io/baseBoardManufacturer": "Radical Edward"}))
             .volume(seed, json!({"name": "seed", "disk": {"bus": "virtio"}}));
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/sidecars/smbios-shell");
-        let _shell = Sidecar::shim(&pod, 0, "v1alpha3", &script);
+        let shell = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/sidecars/smbios-shell");
+        let _shell = Sidecar::shim(&pod, 0, "v1alpha3", &shell);
         let _watchdog = Sidecar::watchdog(&pod, 1);
+        let scripts = tempfile::tempdir().unwrap();
+        let serial = r#"printf '%s' "$4" | sed 's|</system>|<entry name="serial">Hooked-Ab42</entry></system>|'"#;
+        script(scripts.path(), "onDefineDomain", serial);
+        let _serial = Sidecar::shim(&pod, 2, "v1alpha1", scripts.path());
         pod.handler.serve();
-        pod.launch(&vmi, &["--hook-sidecars", "2"]);
+        pod.launch(&vmi, &["--hook-sidecars", "3"]);
         pod.wait_until_ready().await;
         let mut guest = pod.boot(&vmi).await;
-        assert!(guest.run("machine").await.contains("board_vendor: Radical Edward"));
+        let machine = guest.run("machine").await;
+        assert!(machine.contains("board_vendor: Radical Edward") && machine.contains("product_serial: Hooked-Ab42"), "{machine}");
         assert!(guest.run("seed user-data").await.contains("booted with a watchdog"));
         assert_eq!(pod.domain().await["Spec"]["Devices"]["Watchdogs"][0]["Model"], "i6300esb");
     });
