@@ -4,6 +4,8 @@ pub mod cmd;
 pub mod convert;
 pub mod ctl;
 pub mod domain;
+#[cfg(feature = "libvirt")]
+pub mod faults;
 pub mod fs_events;
 pub mod hooks;
 pub mod inherited;

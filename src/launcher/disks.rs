@@ -8,9 +8,9 @@ use super::rooms::Rooms;
 use super::{DiskFailure, LauncherError, lock};
 use crate::domain::disk::Disk;
 use crate::domain::{Domain, Text};
-use crate::libvirt;
 use crate::plan::{Change, DiskPlan};
 use crate::vmi::Vmi;
+use crate::{faults, libvirt};
 
 /// A guest that has not let a disk go in this time is asked again.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -63,14 +63,19 @@ pub(super) fn apply(
     let mut failures = Vec::new();
     for Change { disk, why } in &plan.detach {
         tracing::info!(volume = %volume(disk), target = %disk.target.device, %why, "Detaching disk");
+        faults::point("unplug.prepared");
         // QEMU has the overlay open; its name is of no use any more.
         let detached = detach(domain, disk, unplugs).map_err(LauncherError::from).and_then(|()| rooms.untrack(disk));
+        faults::point("unplug.asked");
         failures.extend(detached.err().map(|error| failure(disk, "detach", crate::logging::chain(&error))));
     }
     for Change { disk, why } in plan.attach {
         tracing::info!(volume = %volume(&disk), target = %disk.target.device, %why, "Attaching disk");
-        let attached =
-            rooms.track(vmi, &disk).and_then(|()| settled(rooms, &disk)).and_then(|disk| Ok(domain.attach_device(&disk.to_xml())?));
+        let attached = rooms.track(vmi, &disk).and_then(|()| settled(rooms, &disk)).and_then(|disk| {
+            faults::point("plug.prepared");
+            Ok(domain.attach_device(&disk.to_xml())?)
+        });
+        faults::point("plug.attached");
         failures.extend(attached.err().map(|error| failure(&disk, "attach", crate::logging::chain(&error))));
     }
     for Change { disk, why } in &plan.update {

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use super::decide::{Facts, Phase, Step, decide};
 use super::{CHANGE, DiskFailure, Launcher, LauncherError, blocking, disks, growth, lock, within};
 use crate::domain::Domain;
+use crate::faults;
 use crate::libvirt::{self, XmlKind};
 use crate::plan;
 use crate::proto::cmd::v1::VirtualMachineOptions;
@@ -140,7 +141,11 @@ impl Launcher {
                 self.apply(request, domain).await
             }
             (Step::Apply, Some(domain)) => self.apply(request, domain).await,
-            (Step::Nothing, _) => {
+            (Step::Nothing, domain) => {
+                if domain.is_some() && !self.has_run.swap(true, Ordering::Relaxed) {
+                    // Its VMI is beyond the start: the domain has ended while no launcher looked.
+                    self.pending.refresh();
+                }
                 tracing::info!(phase = ?Phase::of(&request.vmi), "such a virtual machine is not started: nothing to do");
                 Ok(())
             }
@@ -174,6 +179,7 @@ impl Launcher {
         }
         let mut failures = Vec::new();
         if !plan.is_empty() {
+            faults::point("sync.planned");
             failures = disks::apply(domain, rooms, vmi, plan, &self.unplugs)?;
             // Not every change makes libvirt send an event.
             self.pending.refresh();

@@ -1,21 +1,8 @@
 //! The pod's way: libvirt's daemons as children, and `virsh` beside them.
 
-use std::process::Command;
-
 use serde_json::json;
 
 use crate::harness::{Pod, Vmi, run};
-
-/// `virsh` on the pod's libvirt.
-fn virsh(pod: &Pod, arguments: &[&str]) -> String {
-    let socket =
-        ["virtqemud-sock", "libvirt-sock"].map(|name| pod.path(&format!("/var/run/libvirt/{name}"))).into_iter().find(|path| path.exists());
-    let socket = socket.expect("libvirt's socket");
-    let uri = format!("qemu+unix:///{}?socket={}", if pod.path("/x").exists() { "session" } else { "system" }, socket.display());
-    let output = Command::new("virsh").args(["-c", &uri]).args(arguments).output().unwrap();
-    assert!(output.status.success(), "virsh {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
 
 #[test]
 fn virsh_sees_the_same_domain() {
@@ -26,19 +13,19 @@ fn virsh_sees_the_same_domain() {
         pod.launch(&vmi, &["--libvirt=auto"]);
         pod.wait_until_ready().await;
         let mut guest = pod.boot(&vmi).await;
-        assert_eq!(virsh(&pod, &["domstate", "default_virsh"]).trim(), "running");
-        let xml = virsh(&pod, &["dumpxml", "default_virsh"]);
+        assert_eq!(pod.virsh(&["domstate", "default_virsh"]).trim(), "running");
+        let xml = pod.virsh(&["dumpxml", "default_virsh"]);
         assert!(xml.contains(vmi.uid()) && xml.contains("ua-rootdisk"), "{xml}");
-        assert!(virsh(&pod, &["domblklist", "default_virsh"]).contains("vda"));
+        assert!(pod.virsh(&["domblklist", "default_virsh"]).contains("vda"));
 
         let file = std::fs::File::create(pod.path("/var/run/kubevirt/hotplug-disks/plug.img")).unwrap();
         file.set_len(1 << 20).unwrap();
         pod.sync_ok(&vmi.clone().hotplugged("plug", "PLUGGED", "scsi")).await;
-        assert!(virsh(&pod, &["domblklist", "default_virsh"]).contains("plug.img"));
+        assert!(pod.virsh(&["domblklist", "default_virsh"]).contains("plug.img"));
         guest.run_until("disks", |disks| disks.contains("PLUGGED")).await;
         pod.sync_ok(&vmi).await;
         guest.run_until("disks", |disks| !disks.contains("PLUGGED")).await;
-        assert!(!virsh(&pod, &["domblklist", "default_virsh"]).contains("plug.img"));
+        assert!(!pod.virsh(&["domblklist", "default_virsh"]).contains("plug.img"));
 
         let vmi = vmi.set("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
         let answer = pod.cmd().kill_virtual_machine(pod.request(vmi.value())).await.unwrap().into_inner();

@@ -11,9 +11,12 @@ mod bad_input;
 mod boot;
 mod cdrom;
 mod daemons;
+mod faults;
+mod full_disk;
 mod growth;
 mod hotplug;
 mod lifecycle;
+mod many_disks;
 #[cfg(feature = "plugins")]
 mod plugins;
 mod preview;

@@ -44,11 +44,15 @@ impl Guest {
         before
     }
 
+    /// Types a line.
+    pub async fn send(&mut self, line: &str) {
+        self.stream.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+    }
+
     /// Runs a command in the guest's shell; its output.
     pub async fn run(&mut self, command: &str) -> String {
         // The markers are put together by the shell, so that the echo of the command does not match.
-        let line = format!("echo '<''<'; {command}; echo '>''>'\n");
-        self.stream.write_all(line.as_bytes()).await.unwrap();
+        self.send(&format!("echo '<''<'; {command}; echo '>''>'")).await;
         self.until("<<").await;
         self.until(">>").await.replace('\r', "").trim().to_owned()
     }

@@ -102,6 +102,25 @@ impl Handler {
         }
     }
 
+    /// The first event of Kubernetes' with this reason.
+    pub async fn k8s_event(&self, reason: &str) -> Value {
+        let search = async {
+            loop {
+                let changed = self.inbox.changed.notified();
+                if let Some(event) = self.kubernetes().into_iter().find(|event| event["reason"] == reason) {
+                    return event;
+                }
+                changed.await;
+            }
+        };
+        let found = tokio::time::timeout(PATIENCE, search).await;
+        found.unwrap_or_else(|_| panic!("no event {reason}; there were {:#?}", self.kubernetes()))
+    }
+
+    fn kubernetes(&self) -> Vec<Value> {
+        self.inbox.kubernetes.lock().unwrap().clone()
+    }
+
     /// What has arrived so far does not count for [`Self::event`].
     pub fn forget(&mut self) {
         self.seen = self.inbox.events.lock().unwrap().len();

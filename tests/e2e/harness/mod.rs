@@ -3,11 +3,13 @@
 mod guest;
 mod handler;
 mod loop_device;
+mod usage;
 mod vmi;
 
 pub use guest::Guest;
 pub use handler::{Event, Handler};
 pub use loop_device::LoopDevice;
+pub use usage::Usage;
 pub use vmi::{UP, Vmi};
 
 use std::io::{BufRead, BufReader};
@@ -66,6 +68,13 @@ impl Pod {
     pub fn path(&self, pod_path: &str) -> PathBuf {
         let path = self.root.path().join(pod_path.trim_start_matches('/'));
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        path
+    }
+
+    /// Makes the image of a hotplugged volume where virt-handler would mount it.
+    pub fn hotplug_image(&self, volume: &str, size: u64) -> PathBuf {
+        let path = self.path(&format!("/var/run/kubevirt/hotplug-disks/{volume}.img"));
+        std::fs::File::create(&path).unwrap().set_len(size).unwrap();
         path
     }
 
@@ -148,6 +157,19 @@ impl Pod {
         if answer.domain.is_empty() { Value::Null } else { serde_json::from_str(&answer.domain).unwrap() }
     }
 
+    /// Asks for the domain until it is as wanted: for a change that need not be an event.
+    pub async fn domain_until(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let domain = self.domain().await;
+            if wanted(&domain) {
+                return domain;
+            }
+            assert!(Instant::now() < end, "the domain is not {what}, but {:#}\n{}", domain["Status"], self.log_tail());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
     /// Starts the VM and waits until its guest is up.
     pub async fn boot(&mut self, vmi: &Vmi) -> Guest {
         self.sync_ok(vmi).await;
@@ -207,8 +229,13 @@ impl Pod {
 
     /// Waits until the log has a line with `text`.
     pub async fn log_has(&mut self, text: &str) {
+        self.log_count(text, 1).await;
+    }
+
+    /// Waits until the log has so many lines with `text`.
+    pub async fn log_count(&mut self, text: &str, count: usize) {
         let log = self.log.clone();
-        self.until(text, || log.lock().unwrap().iter().any(|line| line.contains(text))).await;
+        self.until(text, || log.lock().unwrap().iter().filter(|line| line.contains(text)).count() >= count).await;
     }
 
     /// The end of the log, and what the pod's processes do: for the message of a test that fails.
@@ -227,6 +254,22 @@ impl Pod {
         let runs_guest =
             |pid: &u32| std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains("guest="));
         self.processes("qemu-system").into_iter().filter(runs_guest).collect()
+    }
+
+    /// `virsh` on the pod's libvirt, where that is a daemon.
+    pub fn virsh(&self, arguments: &[&str]) -> String {
+        let sockets = ["virtqemud-sock", "libvirt-sock"].map(|name| self.path(&format!("/var/run/libvirt/{name}")));
+        let socket = sockets.into_iter().find(|path| path.exists()).expect("libvirt's socket");
+        let mode = if rustix::process::geteuid().is_root() { "system" } else { "session" };
+        let uri = format!("qemu+unix:///{mode}?socket={}", socket.display());
+        let output = Command::new("virsh").args(["-c", &uri]).args(arguments).output().unwrap();
+        assert!(output.status.success(), "virsh {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// What the launcher and its guest take up.
+    pub fn usage(&self) -> Usage {
+        Usage::of(self.launcher.as_ref().unwrap().id(), self.guests()[0])
     }
 
     /// The processes that have this pod's root on their command line.

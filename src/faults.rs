@@ -1,0 +1,23 @@
+//! Places at which a test may hold this process, to kill it or its peers there.
+//!
+//! `VIRT_LAUNCHER_FAULTS` names a directory. At the point `plug.attached` the thread stops while there is a FIFO of that
+//! name in it: until somebody has opened the FIFO for writing, which tells that the point is reached, and closed it
+//! again. Only a debug build has this; a release build has neither the variable nor the points.
+
+/// Holds the thread here if a test says so.
+#[inline]
+pub fn point(name: &str) {
+    #[cfg(debug_assertions)]
+    if let Some(dir) = directory() {
+        // No FIFO, no stop.
+        drop(std::fs::read(dir.join(name)));
+    }
+    #[cfg(not(debug_assertions))]
+    let _ = name;
+}
+
+#[cfg(debug_assertions)]
+fn directory() -> Option<&'static std::path::Path> {
+    static DIRECTORY: std::sync::OnceLock<Option<std::path::PathBuf>> = std::sync::OnceLock::new();
+    DIRECTORY.get_or_init(|| std::env::var_os("VIRT_LAUNCHER_FAULTS").map(Into::into)).as_deref()
+}

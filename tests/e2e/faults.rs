@@ -1,0 +1,169 @@
+//! Launcher, daemon and QEMU are killed at each step of a plug and of an unplug. The next sync, or the next start, puts
+//! things right: the wanted disk is there once and under its name, and nothing else is.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
+use serde_json::json;
+use tokio::task::JoinHandle;
+
+use crate::harness::{Event, Guest, Pod, Vmi, run};
+
+/// The points of src/launcher at which the launcher can be held.
+const PLUG: [&str; 3] = ["sync.planned", "plug.prepared", "plug.attached"];
+const UNPLUG: [&str; 3] = ["sync.planned", "unplug.prepared", "unplug.asked"];
+
+/// A launcher that can be held.
+async fn launch(pod: &mut Pod, vmi: &Vmi, libvirt: &str) {
+    let variable = format!("VIRT_LAUNCHER_FAULTS={}", pod.path("/faults/x").parent().unwrap().display());
+    pod.launch_by(Command::new("/usr/bin/env").arg(variable), vmi, &[libvirt]);
+    pod.wait_until_ready().await;
+}
+
+/// A launcher that waits at a point until this is dropped, and the sync that has led it there.
+struct Held {
+    fifo: PathBuf,
+    writer: std::fs::File,
+    sync: JoinHandle<()>,
+}
+
+impl Held {
+    async fn at(pod: &mut Pod, point: &str, vmi: &Vmi) -> Self {
+        let fifo = pod.path(&format!("/faults/{point}"));
+        mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let (mut cmd, request) = (pod.cmd(), pod.request(vmi.value()));
+        // What it answers is not the point: it may be an error, and there may be nobody left to give it.
+        let sync = tokio::spawn(async move { drop(cmd.sync_virtual_machine(request).await) });
+        let mut writer = None;
+        let open = || OpenOptions::new().write(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(&fifo).ok();
+        pod.until(point, || {
+            writer = open();
+            writer.is_some()
+        })
+        .await;
+        Self { writer: writer.unwrap(), fifo, sync }
+    }
+
+    /// Lets it go on, and waits for the answer.
+    async fn release(self) {
+        std::fs::remove_file(self.fifo).unwrap();
+        drop(self.writer);
+        self.sync.await.unwrap();
+    }
+}
+
+fn kill(pids: &[u32]) {
+    assert!(!pids.is_empty());
+    for pid in pids {
+        assert!(Command::new("kill").args(["-s", "KILL", &pid.to_string()]).status().unwrap().success());
+    }
+}
+
+async fn kill_launcher(pod: &mut Pod, vmi: &Vmi, held: Held) {
+    pod.kill_launcher().await;
+    held.release().await;
+    launch(pod, vmi, "--libvirt=embed").await;
+}
+
+async fn kill_daemon(pod: &mut Pod, held: Held) {
+    let is_back = |pod: &Pod| pod.log().iter().filter(|line| line.contains("libvirt is back")).count();
+    let before = is_back(pod);
+    kill(&pod.processes("libvirtd"));
+    held.release().await;
+    pod.log_count("libvirt is back", before + 1).await;
+}
+
+/// Both sides have the disk once, under its name.
+async fn is_plugged(pod: &Pod, guest: &mut Guest) {
+    assert_eq!(targets(pod).await, ["vda", "sda"]);
+    let disks = guest.run_until("disks", |disks| disks.contains("DATA")).await;
+    assert_eq!(disks.matches("DATA").count(), 1, "{disks}");
+}
+
+async fn is_unplugged(pod: &mut Pod, vmi: &Vmi, guest: &mut Guest) {
+    guest.run_until("disks", |disks| !disks.contains("DATA")).await;
+    pod.handler.event("without the disk", |event| !event.domain["Spec"].is_null() && !event.domain.to_string().contains("DATA")).await;
+    pod.sync_ok(vmi).await;
+    assert_eq!(targets(pod).await, ["vda"]);
+}
+
+async fn targets(pod: &Pod) -> Vec<String> {
+    let domain = pod.domain().await;
+    let disks = domain["Spec"]["Devices"]["Disks"].as_array().unwrap();
+    disks.iter().map(|disk| disk["Target"]["Device"].as_str().unwrap().to_owned()).collect()
+}
+
+/// One guest lives through all of it. `strike` kills, and brings back.
+async fn survives(name: &str, libvirt: &str, mut strike: impl AsyncFnMut(&mut Pod, &Vmi, Held)) {
+    let mut pod = Pod::new();
+    let vmi = Vmi::new(name).with_image(&pod);
+    let with = vmi.clone().hotplugged("data", "DATA", "scsi");
+    pod.hotplug_image("data", 1 << 20);
+    pod.handler.serve();
+    launch(&mut pod, &vmi, libvirt).await;
+    let mut guest = pod.boot(&vmi).await;
+    let qemu = pod.guests();
+    for point in PLUG {
+        println!("plug: {point}");
+        let held = Held::at(&mut pod, point, &with).await;
+        strike(&mut pod, &vmi, held).await;
+        pod.sync_ok(&with).await;
+        is_plugged(&pod, &mut guest).await;
+        pod.handler.forget();
+        pod.sync_ok(&vmi).await;
+        is_unplugged(&mut pod, &vmi, &mut guest).await;
+    }
+    for point in UNPLUG {
+        println!("unplug: {point}");
+        pod.sync_ok(&with).await;
+        is_plugged(&pod, &mut guest).await;
+        let held = Held::at(&mut pod, point, &vmi).await;
+        pod.handler.forget();
+        strike(&mut pod, &vmi, held).await;
+        pod.sync_ok(&vmi).await;
+        is_unplugged(&mut pod, &vmi, &mut guest).await;
+    }
+    assert_eq!(pod.guests(), qemu, "the same QEMU all along");
+}
+
+#[test]
+fn the_launcher_is_killed_at_each_step() {
+    run(survives("cutlaunch", "--libvirt=embed", kill_launcher));
+}
+
+#[test]
+fn the_daemon_is_killed_at_each_step() {
+    run(survives("cutdaemon", "--libvirt=auto", async |pod: &mut Pod, _: &Vmi, held| kill_daemon(pod, held).await));
+}
+
+#[test]
+fn qemu_is_killed_at_each_step_and_the_next_start_has_what_is_wanted() {
+    run(async {
+        let mut pod = Pod::new();
+        let vmi = Vmi::new("cutqemu").with_image(&pod);
+        let with = vmi.clone().hotplugged("data", "DATA", "scsi");
+        pod.hotplug_image("data", 1 << 20);
+        pod.handler.serve();
+        let plugs = PLUG.map(|point| (point, &vmi, &with));
+        let unplugs = UNPLUG.map(|point| (point, &with, &vmi));
+        for (point, before, after) in plugs.into_iter().chain(unplugs) {
+            println!("{point}");
+            launch(&mut pod, &vmi, "--libvirt=embed").await;
+            pod.sync_ok(&before.clone().set("/status/phase", json!("Scheduled"))).await;
+            let wanted: &[&str] = if before.value().to_string().contains("DATA") { &["vda", "sda"] } else { &["vda"] };
+            assert_eq!(targets(&pod).await, wanted, "nothing is left of the start before");
+            let held = Held::at(&mut pod, point, after).await;
+            kill(&pod.guests());
+            held.release().await;
+            let off = pod.handler.event("shut off", |event| event.status() == "Shutoff").await;
+            assert_eq!(off.reason(), "Crashed");
+            let answer = pod.cmd().delete_virtual_machine(pod.request(vmi.value())).await.unwrap().into_inner();
+            assert!(answer.success, "{}", answer.message);
+            pod.handler.event("final", Event::is_final).await;
+            assert_eq!(pod.exit_code().await, 0);
+        }
+    });
+}

@@ -1,0 +1,110 @@
+//! Many disks at once, and one disk many times.
+
+use serde_json::Value;
+
+use crate::harness::{Guest, Pod, Vmi, run};
+
+async fn booted(name: &str, libvirt: &str) -> (Pod, Vmi, Guest) {
+    let mut pod = Pod::new();
+    let vmi = Vmi::new(name).with_image(&pod);
+    pod.handler.serve();
+    pod.launch(&vmi, &[libvirt]);
+    pod.wait_until_ready().await;
+    let guest = pod.boot(&vmi).await;
+    (pod, vmi, guest)
+}
+
+/// Syncs until the launcher is through: what takes longer than virt-handler waits goes on, and the next sync joins it.
+async fn sync_through(pod: &Pod, vmi: &Vmi) {
+    loop {
+        let answer = pod.sync(vmi).await;
+        if answer.success {
+            return;
+        }
+        assert!(answer.message.contains("it goes on"), "{}", answer.message);
+    }
+}
+
+/// How many block nodes QEMU has.
+fn block_nodes(pod: &Pod) -> usize {
+    let command = r#"{"execute": "query-named-block-nodes", "arguments": {"flat": true}}"#;
+    let answer: Value = serde_json::from_str(&pod.virsh(&["qemu-monitor-command", "default_cycles", command])).unwrap();
+    answer["return"].as_array().unwrap().len()
+}
+
+fn targets(domain: &Value) -> Vec<&str> {
+    let disks = domain["Spec"]["Devices"]["Disks"].as_array().unwrap();
+    disks.iter().map(|disk| disk["Target"]["Device"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn seventy_five_disks_come_by_one_sync_and_go_by_one() {
+    const COUNT: usize = 75;
+    run(async {
+        let (mut pod, vmi, mut guest) = booted("many", "--libvirt=embed").await;
+        let mut with = vmi.clone();
+        for number in 0..COUNT {
+            pod.hotplug_image(&format!("data{number}"), 1 << 20);
+            with = with.hotplugged(&format!("data{number}"), &format!("SN{number:03}"), "scsi");
+        }
+        sync_through(&pod, &with).await;
+        let domain = pod.domain().await;
+        let mut there = targets(&domain);
+        assert_eq!(there.len(), 1 + COUNT);
+        there.sort_unstable();
+        there.dedup();
+        assert_eq!(there.len(), 1 + COUNT, "each has a name of its own");
+        let serials = |disks: &str| disks.lines().filter(|disk| disk.contains(" SN")).count();
+        let seen = guest.run_until("disks", |disks| serials(disks) == COUNT).await;
+        for number in 0..COUNT {
+            assert_eq!(seen.matches(&format!("SN{number:03} ")).count(), 1, "{number}: {seen}");
+        }
+        sync_through(&pod, &with).await;
+        assert_eq!(pod.domain().await["Spec"]["Devices"]["Disks"], domain["Spec"]["Devices"]["Disks"], "nothing more to do");
+
+        sync_through(&pod, &vmi).await;
+        guest.run_until("disks", |disks| serials(disks) == 0).await;
+        let only_root = |event: &crate::harness::Event| !event.domain["Spec"].is_null() && targets(&event.domain) == ["vda"];
+        pod.handler.forget();
+        pod.sync_ok(&vmi).await;
+        if targets(&pod.domain().await) != ["vda"] {
+            pod.handler.event("with the root disk alone", only_root).await;
+        }
+    });
+}
+
+#[test]
+fn one_disk_comes_and_goes_two_hundred_times_without_a_leak() {
+    const CYCLES: usize = 200;
+    run(async {
+        let (pod, vmi, mut guest) = booted("cycles", "--libvirt=auto").await;
+        pod.hotplug_image("data", 64 << 10);
+        let with = vmi.clone().hotplugged("data", "DATA", "scsi");
+        // The guest reads it whenever it is there, and may be in the middle of a read when it goes.
+        guest.run("while :; do cat /dev/sd? >/dev/null 2>&1 && echo r >>/run/reads; usleep 10000; done & true").await;
+        let mut before = None;
+        for cycle in 0..CYCLES {
+            pod.sync_ok(&with).await;
+            assert_eq!(targets(&pod.domain().await), ["vda", "sda"], "cycle {cycle}");
+            if cycle % 20 == 0 {
+                guest
+                    .run_until("wc -l </run/reads; rm -f /run/reads", |reads| reads.trim().parse::<u32>().is_ok_and(|reads| reads > 0))
+                    .await;
+            }
+            pod.sync_ok(&vmi).await;
+            assert_eq!(targets(&pod.domain().await), ["vda"], "cycle {cycle}");
+            // The first ones fill caches and pools.
+            if cycle == CYCLES / 10 {
+                before = Some((pod.usage(), block_nodes(&pod)));
+            }
+        }
+        let ((before, nodes), after) = (before.unwrap(), pod.usage());
+        assert_eq!(block_nodes(&pod), nodes);
+        println!("{before:?}\n{after:?}");
+        assert!(after.descriptors <= before.descriptors + 2, "descriptors: {before:?}, {after:?}");
+        assert!(after.threads <= before.threads + 2, "threads: {before:?}, {after:?}");
+        assert!(after.qemu_descriptors <= before.qemu_descriptors + 2, "QEMU's descriptors: {before:?}, {after:?}");
+        assert!(after.resident_kib <= before.resident_kib + 8 * 1024, "memory: {before:?}, {after:?}");
+        guest.run_until("disks", |disks| !disks.contains("DATA")).await;
+    });
+}
