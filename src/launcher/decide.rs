@@ -81,16 +81,27 @@ pub(super) fn decide(facts: Facts) -> Step {
         Some((State::Running | State::Blocked | State::PmSuspended, _)) => Step::Apply,
         Some((State::Paused, _)) if facts.paused_by_user => Step::Apply,
         Some((State::Paused, _)) => Step::Resume,
-        Some((State::Shutoff, shutoff::UNKNOWN | shutoff::FAILED | shutoff::DAEMON)) if may_start => Step::Recreate,
+        Some((State::Shutoff, reason)) if may_start && !has_ended(reason) => Step::Recreate,
         // Going down, down, or crashed: how it ended is virt-handler's to read, and the domain virt-handler's to delete.
         Some((State::Shutdown | State::Shutoff | State::Crashed | State::NoState, _)) => Step::Nothing,
     }
 }
 
 /// Whether virt-handler may see the domain. It takes a definition that has not been started for one that has died, and
-/// deletes it, together with what the start in progress needs (handler contract, trap 9).
-pub(super) fn is_visible(starting: bool, has_run: bool, state: State) -> bool {
-    !starting && (has_run || !matches!(state, State::NoState | State::Shutoff))
+/// deletes it, together with what the start in progress needs (handler contract, trap 9). One that an earlier launcher
+/// had started, and that has ended since, it must see.
+pub(super) fn is_visible(starting: bool, has_run: bool, (state, reason): (State, i32)) -> bool {
+    !starting
+        && match state {
+            State::NoState => has_run,
+            State::Shutoff => has_run || has_ended(reason),
+            _ => true,
+        }
+}
+
+/// Whether a domain that is shut off with this reason has run before. (The others leave it open.)
+fn has_ended(reason: i32) -> bool {
+    !matches!(reason, shutoff::UNKNOWN | shutoff::FAILED | shutoff::DAEMON)
 }
 
 #[cfg(test)]
@@ -159,12 +170,23 @@ mod tests {
 
     #[test]
     fn a_domain_is_shown_once_its_start_has_returned() {
-        assert!(!is_visible(true, false, State::Shutoff));
-        assert!(!is_visible(true, false, State::Running));
-        assert!(!is_visible(false, false, State::Shutoff));
-        assert!(is_visible(false, false, State::Running));
-        assert!(is_visible(false, true, State::Running));
-        assert!(is_visible(false, true, State::Shutoff));
+        let (defined, running) = ((State::Shutoff, shutoff::UNKNOWN), (State::Running, 1));
+        assert!(!is_visible(true, false, defined));
+        assert!(!is_visible(true, false, running));
+        assert!(!is_visible(false, false, defined));
+        assert!(is_visible(false, false, running));
+        assert!(is_visible(false, true, running));
+        assert!(is_visible(false, true, defined));
+    }
+
+    #[test]
+    fn a_domain_that_ended_under_an_earlier_launcher_is_shown() {
+        for reason in [shutoff::SHUTDOWN, shutoff::DESTROYED, shutoff::CRASHED, shutoff::MIGRATED] {
+            assert!(is_visible(false, false, (State::Shutoff, reason)), "{reason}");
+        }
+        for reason in [shutoff::UNKNOWN, shutoff::FAILED, shutoff::DAEMON] {
+            assert!(!is_visible(false, false, (State::Shutoff, reason)), "{reason}");
+        }
     }
 
     #[test]

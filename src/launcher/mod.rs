@@ -46,7 +46,7 @@ use crate::cmd::{Action, Calls};
 use crate::domain::Text;
 use crate::domain::document::DomainDocument;
 use crate::hooks::Sidecars;
-use crate::libvirt::{Connection, Event};
+use crate::libvirt::{Connection, Event, IoAction, LifecycleEvent};
 use crate::notify::Notifier;
 use crate::pod;
 use crate::proto::cmd::v1::VirtualMachineOptions;
@@ -103,6 +103,8 @@ pub struct Launcher {
     starting: watch::Sender<bool>,
     has_run: AtomicBool,
     paused_by_user: AtomicBool,
+    /// A disk has failed since the vCPUs were let run.
+    disk_failed: AtomicBool,
     presence: watch::Sender<Presence>,
     pending: pending::Inbox,
     unplugs: Mutex<disks::Unplugs>,
@@ -142,6 +144,7 @@ impl Launcher {
             starting: watch::Sender::new(false),
             has_run: AtomicBool::new(false),
             paused_by_user: AtomicBool::new(false),
+            disk_failed: AtomicBool::new(false),
             presence: watch::Sender::new(Presence::NotYet),
             pending: pending::Inbox::default(),
             unplugs: Mutex::default(),
@@ -176,6 +179,8 @@ impl Launcher {
             match event {
                 Event::DeviceRemoved { alias, .. } => lock(&self.unplugs).removed(alias),
                 Event::DeviceRemovalFailed { alias, .. } => lock(&self.unplugs).refused(alias),
+                Event::IoError { action: IoAction::Pause, .. } => self.disk_failed.store(true, Ordering::Relaxed),
+                Event::Lifecycle { event: LifecycleEvent::Resumed, .. } => self.disk_failed.store(false, Ordering::Relaxed),
                 _ => {}
             }
             self.pending.note(event);
@@ -193,6 +198,11 @@ impl Launcher {
     /// Asks virt-handler, by the domain's metadata, to shut the guest down: the pod is being deleted.
     pub fn mark_for_graceful_shutdown(&self) {
         self.metadata.mark_for_graceful_shutdown();
+        self.pending.refresh();
+    }
+
+    /// Tells virt-handler the present state, of which libvirt has sent no event.
+    pub fn look_again(&self) {
         self.pending.refresh();
     }
 

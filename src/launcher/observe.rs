@@ -89,7 +89,7 @@ impl Launcher {
 
     /// The document of what was observed, if virt-handler may see it.
     pub(super) fn show(&self, observed: Observed) -> Option<DomainDocument> {
-        if !is_visible(*self.starting.borrow(), self.has_run(), observed.state) {
+        if !is_visible(*self.starting.borrow(), self.has_run(), (observed.state, observed.reason)) {
             return None;
         }
         if !observed.state.is_down() && !self.has_run.swap(true, Ordering::Relaxed) {
@@ -98,15 +98,22 @@ impl Launcher {
             let by_user = (observed.state, observed.reason) == (State::Paused, paused::USER);
             self.paused_by_user.store(by_user, Ordering::Relaxed);
         }
+        let (status, reason) = state::words(observed.state, self.reason(&observed));
         let mut document = self.blank_document();
         let metadata = std::mem::take(&mut document.spec.metadata);
         document.spec = observed.spec;
         document.spec.metadata = metadata;
-        let (status, reason) = state::words(observed.state, observed.reason);
         document.status.status = status.into();
         document.status.reason = reason.into();
         document.complete();
         Some(document)
+    }
+
+    /// libvirt's reason, or the one that it has missed: QEMU holds back its word about a disk that fails again within a
+    /// second, and libvirt takes that only for a domain that still runs.
+    fn reason(&self, observed: &Observed) -> i32 {
+        let unexplained = (observed.state, observed.reason) == (State::Paused, paused::UNKNOWN);
+        if unexplained && self.disk_failed.load(Ordering::Relaxed) { paused::IO_ERROR } else { observed.reason }
     }
 
     /// A document with all that is known without libvirt.

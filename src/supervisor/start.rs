@@ -31,6 +31,8 @@ use crate::pod::{self, PodError, Root};
 
 /// For calls in progress to be answered at the end.
 const GOODBYE: Duration = Duration::from_secs(1);
+/// Before libvirt is asked again about a domain without a QEMU.
+const AGAIN: Duration = Duration::from_secs(1);
 /// States of a domain that has no QEMU.
 const DOWN: [&str; 3] = ["Shutoff", "Crashed", "NoState"];
 
@@ -195,10 +197,12 @@ impl Pod {
                 Err(error) => tracing::info!("Still missing PID for {domain}, {error}"),
             }
             if self.is_over().await {
+                self.launcher.look_again();
                 return None;
             }
-            // It runs, and its file is not to be read: nothing but its end can change that.
-            drop(presence.changed().await);
+            // It runs, libvirt says. If its QEMU has ended while there was no launcher, libvirt is just about to find
+            // out, and sends no event of that.
+            drop(timeout(AGAIN, presence.changed()).await);
         }
     }
 

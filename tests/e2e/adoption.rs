@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use serde_json::json;
+
 use crate::harness::{Event, Guest, Pod, Vmi, run};
 
 /// A booted guest, which keeps a file in its memory.
@@ -20,8 +22,7 @@ async fn booted(name: &str, libvirt: &str) -> (Pod, Vmi, Guest) {
 async fn all_works(pod: &mut Pod, vmi: &Vmi, guest: &mut Guest, qemu: &[u32]) {
     pod.handler.event("running, by the next one", |event| event.status() == "Running").await;
     assert_eq!(pod.domain().await["Spec"]["Metadata"]["KubeVirt"]["UID"], vmi.uid());
-    let file = std::fs::File::create(pod.path("/var/run/kubevirt/hotplug-disks/plug.img")).unwrap();
-    file.set_len(1 << 20).unwrap();
+    pod.hotplug_image("plug", 1 << 20);
     pod.sync_ok(&vmi.clone().hotplugged("plug", "PLUGGED", "scsi")).await;
     guest.run_until("disks", |disks| disks.contains("PLUGGED")).await;
     pod.sync_ok(vmi).await;
@@ -38,6 +39,32 @@ async fn ends(pod: &mut Pod, vmi: &Vmi) {
     pod.handler.event("final", Event::is_final).await;
     assert_eq!(pod.exit_code().await, 0);
     assert_eq!(pod.processes(""), [0; 0], "nothing is left");
+}
+
+#[test]
+fn a_guest_that_ended_while_nobody_looked_is_reported() {
+    run(async {
+        for libvirt in ["--libvirt=embed", "--libvirt=auto"] {
+            let mut pod = Pod::new();
+            let vmi = Vmi::new("ended").with_image(&pod);
+            pod.handler.serve();
+            pod.launch(&vmi, &[libvirt]);
+            pod.wait_until_ready().await;
+            pod.sync_ok(&vmi).await;
+            pod.kill_launcher().await;
+            pod.handler.forget();
+            signal("KILL", &pod.guests());
+            pod.launch(&vmi, &[libvirt]);
+            pod.wait_until_ready().await;
+            // What virt-handler knows of it.
+            pod.sync_ok(&vmi.clone().set("/status/phase", json!("Running"))).await;
+            pod.handler.event("its end", |event| event.status() == "Shutoff").await;
+            let answer = pod.cmd().delete_virtual_machine(pod.request(vmi.value())).await.unwrap().into_inner();
+            assert!(answer.success, "{}", answer.message);
+            pod.handler.event("final", Event::is_final).await;
+            assert_eq!(pod.exit_code().await, 0);
+        }
+    });
 }
 
 fn signal(name: &str, pids: &[u32]) {
