@@ -73,7 +73,7 @@ pub(super) fn apply(
         tracing::info!(volume = %volume(&disk), target = %disk.target.device, %why, "Attaching disk");
         let attached = rooms.track(vmi, &disk).and_then(|()| settled(rooms, &disk)).and_then(|disk| {
             faults::point("plug.prepared");
-            Ok(domain.attach_device(&disk.to_xml())?)
+            Ok(attach(domain, &disk.to_xml())?)
         });
         faults::point("plug.attached");
         failures.extend(attached.err().map(|error| failure(&disk, "attach", crate::logging::chain(&error))));
@@ -86,18 +86,37 @@ pub(super) fn apply(
     Ok(failures)
 }
 
+/// Plugs a disk in. Where an unplug was cut short, the definition may still have it, and libvirt refuses it a second time:
+/// there it goes first.
+fn attach(domain: &libvirt::Domain, xml: &str) -> Result<(), libvirt::Error> {
+    match domain.attach_device(xml) {
+        Err(refused) => match domain.detach_device_config(xml) {
+            Ok(()) => domain.attach_device(xml),
+            Err(_) => Err(refused),
+        },
+        done => done,
+    }
+}
+
 /// Asks the guest to let a disk go, unless it is just thinking about it.
 fn detach(domain: &libvirt::Domain, disk: &Disk, unplugs: &Mutex<Unplugs>) -> Result<(), libvirt::Error> {
     let (alias, now) = (alias(disk), Instant::now());
     let again = lock(unplugs).again(&alias, now);
     let result = match again {
-        Some(false) => return Ok(()),
+        Some(false) => {
+            tracing::info!(volume = %volume(disk), "the guest has not let the disk go yet");
+            return Ok(());
+        }
         // The definition lost it with the first request, so that this one is for the guest alone.
         Some(true) => domain.detach_device_live(&disk.to_xml()),
         None => {
             // Before the call: the guest's answer may come before the call returns.
             lock(unplugs).asked(alias.clone(), now);
-            domain.detach_device(&disk.to_xml())
+            match domain.detach_device(&disk.to_xml()) {
+                // An earlier launcher has asked: the definition has lost the disk, and the guest has not.
+                Err(error) if error.is_device_missing() => domain.detach_device_live(&disk.to_xml()),
+                done => done,
+            }
         }
     };
     match result {

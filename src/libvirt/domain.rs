@@ -230,6 +230,13 @@ impl Domain {
         self.done(unsafe { sys::virDomainDetachDeviceFlags(self.raw, xml.as_ptr(), sys::VIR_DOMAIN_AFFECT_LIVE) })
     }
 
+    /// As [`Self::detach_device`], the definition alone.
+    pub fn detach_device_config(&self, xml: &str) -> Result<(), Error> {
+        let xml = c::text("the device's XML", xml)?;
+        // SAFETY: domain and string are valid for the call.
+        self.done(unsafe { sys::virDomainDetachDeviceFlags(self.raw, xml.as_ptr(), sys::VIR_DOMAIN_AFFECT_CONFIG) })
+    }
+
     /// Changes a device of the running domain and its definition: a CD-ROM's medium, a link's state.
     pub fn update_device(&self, xml: &str) -> Result<(), Error> {
         self.update(xml, LIVE_AND_CONFIG)

@@ -9,6 +9,7 @@ mod adoption;
 mod agree;
 mod bad_input;
 mod boot;
+mod busy_guest;
 mod cdrom;
 mod daemons;
 mod faults;

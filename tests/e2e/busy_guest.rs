@@ -1,0 +1,95 @@
+//! Guests that are busy with something else when a disk comes or goes.
+
+use crate::harness::{Guest, Pod, UP, Vmi, run};
+
+async fn booted(name: &str) -> (Pod, Vmi, Guest) {
+    let mut pod = Pod::new();
+    let vmi = Vmi::new(name).with_image(&pod);
+    pod.handler.serve();
+    pod.launch(&vmi, &[]);
+    pod.wait_until_ready().await;
+    let guest = pod.boot(&vmi).await;
+    (pod, vmi, guest)
+}
+
+#[test]
+fn a_disk_that_comes_while_the_guest_reboots_is_there_after_the_boot() {
+    run(async {
+        let (mut pod, vmi, mut guest) = booted("rebooting").await;
+        let mut with = vmi.clone();
+        for bus in ["scsi", "virtio"] {
+            pod.hotplug_image(&format!("data-{bus}"), 1 << 20);
+            with = with.hotplugged(&format!("data-{bus}"), &format!("SN-{bus}"), bus);
+        }
+        let connected = |event: &crate::harness::Event| event.domain.to_string().contains(r#""State":"connected""#);
+        pod.handler.event("with a connected agent", connected).await;
+        let answer = pod.cmd().soft_reboot_virtual_machine(pod.request(vmi.value())).await.unwrap().into_inner();
+        assert!(answer.success, "{}", answer.message);
+        pod.sync_ok(&with).await;
+        guest.until(UP).await;
+        let disks = guest.run_until("disks", |disks| disks.contains("SN-scsi") && disks.contains("SN-virtio")).await;
+        assert_eq!(disks.matches("SN-").count(), 2, "{disks}");
+    });
+}
+
+#[test]
+fn an_unplug_that_the_guest_does_not_answer_is_carried_through_by_later_syncs() {
+    run(async {
+        let (mut pod, vmi, mut guest) = booted("silent").await;
+        pod.hotplug_image("data", 1 << 20);
+        let with = vmi.clone().hotplugged("data", "DATA", "virtio");
+        pod.sync_ok(&with).await;
+        guest.run_until("disks", |disks| disks.contains("DATA")).await;
+
+        // Its vCPUs stand still.
+        let answer = pod.cmd().pause_virtual_machine(pod.request(vmi.value())).await.unwrap().into_inner();
+        assert!(answer.success, "{}", answer.message);
+        pod.sync_ok(&vmi).await;
+        assert!(pod.domain().await.to_string().contains("DATA"), "the guest still has it");
+        pod.sync_ok(&vmi).await;
+        pod.log_has("the guest has not let the disk go yet").await;
+
+        // The launcher that has asked is no more; the definition has lost the disk, the guest has not.
+        pod.kill_launcher().await;
+        pod.launch(&vmi, &[]);
+        pod.wait_until_ready().await;
+        pod.sync_ok(&vmi).await;
+        pod.log_count("Detaching disk", 3).await;
+        let answer = pod.cmd().unpause_virtual_machine(pod.request(vmi.value())).await.unwrap().into_inner();
+        assert!(answer.success, "{}", answer.message);
+        guest.run_until("disks", |disks| !disks.contains("DATA")).await;
+        pod.domain_until("without the disk", |domain| !domain.to_string().contains("DATA")).await;
+        pod.sync_ok(&vmi).await;
+        // And the name is free again.
+        pod.sync_ok(&with).await;
+        guest.run_until("disks", |disks| disks.contains("DATA")).await;
+    });
+}
+
+/// As a launcher that is killed in the middle of an unplug may leave it.
+#[test]
+fn a_disk_that_only_one_of_guest_and_definition_has_is_put_right() {
+    run(async {
+        let mut pod = Pod::new();
+        let vmi = Vmi::new("halves").with_image(&pod);
+        pod.handler.serve();
+        pod.launch(&vmi, &["--libvirt=auto"]);
+        pod.wait_until_ready().await;
+        let mut guest = pod.boot(&vmi).await;
+        pod.hotplug_image("data", 1 << 20);
+        let with = vmi.clone().hotplugged("data", "DATA", "scsi");
+
+        pod.sync_ok(&with).await;
+        guest.run_until("disks", |disks| disks.contains("DATA")).await;
+        pod.virsh(&["detach-disk", "default_halves", "sda", "--config"]);
+        pod.sync_ok(&vmi).await;
+        guest.run_until("disks", |disks| !disks.contains("DATA")).await;
+
+        pod.sync_ok(&with).await;
+        guest.run_until("disks", |disks| disks.contains("DATA")).await;
+        pod.virsh(&["detach-disk", "default_halves", "sda", "--live"]);
+        guest.run_until("disks", |disks| !disks.contains("DATA")).await;
+        pod.sync_ok(&with).await;
+        guest.run_until("disks", |disks| disks.contains("DATA")).await;
+    });
+}
