@@ -102,7 +102,8 @@ fn one_disk_comes_and_goes_two_hundred_times_without_a_leak() {
         assert_eq!(block_nodes(&pod), nodes);
         println!("{before:?}\n{after:?}");
         assert!(after.descriptors <= before.descriptors + 2, "descriptors: {before:?}, {after:?}");
-        assert!(after.threads <= before.threads + 2, "threads: {before:?}, {after:?}");
+        // Of the bounded pool there may be any number: twelve, and those that are always there.
+        assert!(after.threads <= 16, "threads: {before:?}, {after:?}");
         assert!(after.qemu_descriptors <= before.qemu_descriptors + 2, "QEMU's descriptors: {before:?}, {after:?}");
         assert!(after.resident_kib <= before.resident_kib + 8 * 1024, "memory: {before:?}, {after:?}");
         guest.run_until("disks", |disks| !disks.contains("DATA")).await;
