@@ -1,7 +1,7 @@
 //! Verbs that need neither a launcher nor libvirt: files in, text out.
 
 use std::collections::BTreeMap;
-use std::io::Read;
+use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -25,7 +25,7 @@ use crate::vmi::Vmi;
 pub fn convert(args: &Inputs) -> Result<ExitCode, CtlError> {
     let vmi: Vmi = parse(&read_text(&args.vmi)?, &args.vmi)?;
     let context = read_context(&vmi, args.context.as_deref(), args.options.as_deref())?;
-    print!("{}", convert::domain(&vmi, &context)?.to_xml());
+    put(&convert::domain(&vmi, &context)?.to_xml())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -36,9 +36,18 @@ pub fn convert(args: &Inputs) -> Result<ExitCode, CtlError> {
 pub fn domain_json() -> Result<ExitCode, CtlError> {
     let spec = super::plan::read_domain(Path::new("-"))?;
     let document = DomainDocument { spec, ..DomainDocument::default() };
-    serde_json::to_writer(std::io::stdout().lock(), &document).map_err(|e| CtlError::file("write", "standard output")(e.into()))?;
-    println!();
+    let json = serde_json::to_string(&document).map_err(|e| CtlError::file("write", "standard output")(e.into()))?;
+    put(&(json + "\n"))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes to standard output. A reader that has seen enough (`| head`) is no error.
+fn put(text: &str) -> Result<(), CtlError> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => written.map_err(CtlError::file("write", "standard output")),
+    }
 }
 
 /// Reads a file as UTF-8 text; `-` is standard input.
