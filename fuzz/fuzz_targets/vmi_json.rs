@@ -1,5 +1,5 @@
 //! A VMI as virt-handler sends it, or anything else: decoding and conversion never panic, and the
-//! XML of what is accepted is read back to the same domain.
+//! XML of what is accepted is read back without loss.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -12,5 +12,7 @@ fuzz_target!(|data: &[u8]| {
     let context: Context = serde_json::from_str(r#"{"architecture":"amd64","hypervisorDeviceAvailable":true,"cpuSet":[0,1,2,3]}"#)
         .expect("the context is a constant");
     let Ok(domain) = convert::domain(&vmi, &context) else { return };
-    assert!(Domain::from_xml(&domain.to_xml()).expect("what we write can be read") == domain);
+    // Characters that XML cannot hold are written as U+FFFD, as Go does: so the texts are compared, not the domains.
+    let written = domain.to_xml();
+    assert_eq!(Domain::from_xml(&written).expect("what we write can be read").to_xml(), written);
 });
