@@ -62,6 +62,7 @@ pub fn run(flags: Flags) -> ExitCode {
             let result = runtime.block_on(start::live(flags, environment));
             // What still hangs in libvirt does not keep the pod.
             runtime.shutdown_background();
+            orphans::end_probes();
             match result {
                 Ok(()) => {
                     tracing::info!("Exiting...");

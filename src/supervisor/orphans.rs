@@ -8,8 +8,8 @@
 use std::io;
 use std::time::Duration;
 
-use rustix::process::{Pid, WaitOptions, getpid, getppid, getsid, set_child_subreaper, waitpid};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, getppid, getsid, kill_process, set_child_subreaper, waitpid};
+use tokio::signal::unix::{self, SignalKind, signal};
 
 /// For who has started a session leader to wait for it.
 const WHILE: Duration = Duration::from_secs(1);
@@ -19,12 +19,12 @@ const WHILE: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// If the handler can't be installed.
-pub fn ends() -> io::Result<Signal> {
+pub fn ends() -> io::Result<unix::Signal> {
     signal(SignalKind::child())
 }
 
 /// Reaps orphans for ever, if that is this process's business.
-pub async fn reap(ends: Signal) {
+pub async fn reap(ends: unix::Signal) {
     let first = getpid() == Pid::INIT;
     if getppid() == Some(Pid::INIT) && !first {
         return;
@@ -34,7 +34,7 @@ pub async fn reap(ends: Signal) {
     }
 }
 
-async fn reap_all(first: bool, mut ends: Signal) -> io::Result<()> {
+async fn reap_all(first: bool, mut ends: unix::Signal) -> io::Result<()> {
     if !first {
         set_child_subreaper(Some(getpid()))?;
     }
@@ -51,6 +51,21 @@ async fn reap_all(first: bool, mut ends: Signal) -> io::Result<()> {
             return Ok(());
         }
     }
+}
+
+/// Ends those children that run no guest but tell libvirt what QEMU can do. They detach themselves from libvirt, and
+/// when it ends in between they wait for it for ever.
+pub fn end_probes() {
+    for pid in children().into_iter().filter(|pid| is_probe(*pid)).filter_map(Pid::from_raw) {
+        // That it was faster is no harm.
+        let _ = kill_process(pid, Signal::KILL);
+    }
+}
+
+/// QEMU without a machine.
+fn is_probe(pid: i32) -> bool {
+    let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    line.split('\0').skip_while(|argument| *argument != "-machine").nth(1).is_some_and(|machine| machine.starts_with("none"))
 }
 
 /// Reaps a process that has ended.

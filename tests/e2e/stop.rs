@@ -1,10 +1,11 @@
 //! SIGTERM: the pod is to end.
 
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::json;
 
-use crate::harness::{Pod, Vmi, run};
+use crate::harness::{PATIENCE, Pod, Vmi, run};
 
 #[test]
 fn sigterm_marks_the_domain_and_leaves_the_rest_to_virt_handler() {
@@ -81,7 +82,15 @@ fn sigterm_before_there_is_a_domain_ends_the_launcher() {
     run(async {
         let vmi = Vmi::new("early");
         let mut pod = Pod::ready(&vmi, &["--grace-period-seconds", "1"]).await;
+        // Libvirt asks a QEMU what it can do, which takes seconds.
+        let asked = async {
+            while pod.processes("qemu").is_empty() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, asked).await.unwrap();
         pod.signal("TERM");
         assert_eq!(pod.exit_code().await, 0);
+        assert_eq!(pod.processes("qemu"), [0; 0], "that QEMU does not stay");
     });
 }
