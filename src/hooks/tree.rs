@@ -220,14 +220,22 @@ impl Parser<'_> {
             let event = self.reader.read_event().map_err(|error| self.malformed(error))?;
             let done = match event {
                 Event::Start(tag) => {
+                    open.last_mut().into_iter().for_each(drop_white_space);
                     if open.len() >= MAX_DEPTH {
                         return Err(self.too_many(MAX_DEPTH, "levels of nesting"));
                     }
                     open.push(self.element(&tag)?);
                     continue;
                 }
-                Event::Empty(tag) => self.element(&tag)?,
-                Event::End(_) => open.pop().ok_or_else(|| self.malformed("an end tag without its start"))?,
+                Event::Empty(tag) => {
+                    open.last_mut().into_iter().for_each(drop_white_space);
+                    self.element(&tag)?
+                }
+                Event::End(_) => {
+                    let mut done = open.pop().ok_or_else(|| self.malformed("an end tag without its start"))?;
+                    drop_white_space(&mut done);
+                    done
+                }
                 Event::DocType(_) => return Err(TreeError::DocumentType { line: self.line() }),
                 Event::Eof if open.is_empty() => return root.ok_or_else(|| self.malformed("there is no element")),
                 Event::Eof => return Err(self.malformed(format_args!("<{}> is not closed", open.last().map_or("", |e| &e.name)))),
@@ -250,16 +258,20 @@ impl Parser<'_> {
         if self.elements > MAX_ELEMENTS {
             return Err(self.too_many(MAX_ELEMENTS, "elements"));
         }
-        let mut element = Element { name: tag.name().into_inner().to_owned(), ..Element::default() };
+        let mut element = Element { name: self.name(tag.name().into_inner())?, ..Element::default() };
         for attribute in tag.attributes() {
             let attribute = attribute.map_err(|error| self.malformed(error))?;
             if element.attributes.len() == MAX_ATTRIBUTES {
                 return Err(self.too_many(MAX_ATTRIBUTES, "attributes in one element"));
             }
             let value = attribute.normalized_value(quick_xml::XmlVersion::Implicit1_0).map_err(|error| self.malformed(error))?.into_owned();
-            element.attributes.push((attribute.key.into_inner().to_owned(), value));
+            element.attributes.push((self.name(attribute.key.into_inner())?, value));
         }
         Ok(element)
+    }
+
+    fn name(&self, name: &str) -> Result<String, TreeError> {
+        if is_name(name) { Ok(name.to_owned()) } else { Err(self.malformed(format_args!("{name:?} is no name"))) }
     }
 
     fn text(&self, event: &Event<'_>, parent: Option<&mut Element>) -> Result<(), TreeError> {
@@ -283,13 +295,25 @@ impl Parser<'_> {
     }
 }
 
-/// Joins text that the parser gives in pieces, around entities; white space alone starts no text.
+/// Joins text that the parser gives in pieces, around entities.
 fn append(parent: &mut Element, text: &str) {
     match parent.nodes.last_mut() {
         Some(Node::Text(before)) => before.push_str(text),
-        _ if text.trim().is_empty() => {}
         _ => parent.nodes.push(Node::Text(text.to_owned())),
     }
+}
+
+/// White space between tags is no text; only where the next tag begins is it known to be just that.
+fn drop_white_space(parent: &mut Element) {
+    if matches!(parent.nodes.last(), Some(Node::Text(text)) if text.trim().is_empty()) {
+        parent.nodes.pop();
+    }
+}
+
+/// Whether it can name an element or an attribute, which the parser leaves open. Beyond ASCII everything is taken.
+fn is_name(name: &str) -> bool {
+    let first = |c: char| c.is_ascii_alphabetic() || matches!(c, '_' | ':') || !c.is_ascii();
+    name.starts_with(first) && name.chars().all(|c| first(c) || c.is_ascii_digit() || matches!(c, '-' | '.'))
 }
 
 #[cfg(test)]
@@ -313,6 +337,21 @@ mod tests {
         let text = tree.to_xml();
         assert_eq!(text, "<d>\n\t<a b=\"&lt;&#34;&#xA;\"></a>\n\t<t> x &amp; <i></i>y</t>\n\t<e>\n\t\t<f></f>\n\t</e>\n</d>");
         assert_eq!(Element::parse(&text).unwrap(), tree);
+    }
+
+    #[test]
+    fn white_space_before_an_entity_is_part_of_the_text() {
+        let tree = Element::parse("<d>\n <t> &lt;a</t> <u><![CDATA[ <b]]> </u> </d>").unwrap();
+        assert_eq!(tree.nodes.len(), 2);
+        assert_eq!(tree.to_xml(), "<d>\n\t<t> &lt;a</t>\n\t<u> &lt;b </u>\n</d>");
+        assert_eq!(Element::parse(&tree.to_xml()).unwrap(), tree);
+    }
+
+    #[test]
+    fn what_is_no_name_is_refused_with_its_line() {
+        assert_eq!(refusal("<d>\n<a&b/></d>"), "line 2: not well-formed XML: \"a&b\" is no name");
+        assert_eq!(refusal("<d 1='x'/>"), "line 1: not well-formed XML: \"1\" is no name");
+        assert!(Element::parse("<d xmlns:q-1='u'><q-1:é.b/></d>").is_ok());
     }
 
     fn refusal(text: &str) -> String {
