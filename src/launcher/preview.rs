@@ -9,7 +9,6 @@ use super::sync::read;
 use super::{CHANGE, Launcher, LauncherError, blocking, growth, within};
 use crate::libvirt::{self, XmlKind};
 use crate::plan::{self, DiskPlan};
-use crate::proto::cmd::v1::VirtualMachineOptions;
 use crate::vmi::Vmi;
 
 impl Launcher {
@@ -41,10 +40,10 @@ impl Launcher {
         }
     }
 
-    /// What would change on the running domain.
+    /// What would change on the running domain, with the options of the last sync.
     fn planned(&self, domain: &libvirt::Domain, vmi: &Vmi) -> Result<DiskPlan, LauncherError> {
         let rooms = &*self.rooms;
-        let (wanted, _) = rooms.wanted(vmi, &VirtualMachineOptions::default())?;
+        let (wanted, _) = rooms.wanted(vmi, &self.syncs.last_options())?;
         let live = read(domain, XmlKind::Live)?;
         let mut plan = plan::disks(&live, &wanted).without(|disk| !rooms.is_ready(disk));
         plan.resize = plan::growth(&live, &wanted, &growth::sizes(domain, rooms, vmi, &live, &wanted));

@@ -45,6 +45,15 @@ struct Slot {
     waiting: Vec<oneshot::Sender<Outcome>>,
     /// The last VMI that was read: most syncs bring the same bytes again.
     last: Option<(Bytes, Arc<Vmi>)>,
+    /// The options of the last sync.
+    options: Arc<VirtualMachineOptions>,
+}
+
+impl Syncs {
+    /// The options of the last sync; the default ones before the first.
+    pub fn last_options(&self) -> Arc<VirtualMachineOptions> {
+        lock(&self.0).options.clone()
+    }
 }
 
 impl Launcher {
@@ -57,10 +66,12 @@ impl Launcher {
     pub async fn sync(self: &Arc<Self>, vmi_json: Bytes, options: VirtualMachineOptions) -> Result<(), LauncherError> {
         let vmi = self.read_vmi(&vmi_json)?;
         check_plugins(&options)?;
+        let options = Arc::new(options);
         let (tell, outcome) = oneshot::channel();
         let start = {
             let mut slot = lock(&self.syncs.0);
-            slot.next = Some(Request { vmi, vmi_json, options: Arc::new(options), deadline: Instant::now() + CHANGE });
+            slot.options = options.clone();
+            slot.next = Some(Request { vmi, vmi_json, options, deadline: Instant::now() + CHANGE });
             slot.waiting.push(tell);
             !std::mem::replace(&mut slot.running, true)
         };

@@ -3,6 +3,7 @@
 use std::process::{Command, Output};
 
 use serde_json::{Value, json};
+use virt_launcher::proto::cmd::v1::{VirtualMachineOptions, VmiRequest};
 
 use crate::harness::{Pod, Vmi, run};
 
@@ -45,6 +46,18 @@ fn a_plan_says_what_the_sync_then_does() {
         let comes = plan(&pod, &with).await;
         assert!(comes.starts_with("attach  sda    data ") && comes.contains(r#"volume "data" is new"#), "{comes}");
         assert_eq!(targets(&pod.domain().await), ["vda"], "a plan changes nothing");
+
+        // It knows the options that virt-handler has sent last.
+        let attached = async |pod: &Pod| {
+            let json: Value = serde_json::from_slice(&launcherctl(pod, &["plan", "-o", "json"], &with).await.stdout).unwrap();
+            json["attach"][0].as_str().unwrap().to_owned()
+        };
+        assert!(attached(&pod).await.contains("discard"));
+        let options = VirtualMachineOptions { preallocated_volumes: vec!["data".into()], ..VirtualMachineOptions::default() };
+        let request = VmiRequest { options: Some(options), ..pod.request(vmi.value()) };
+        assert!(pod.cmd().sync_virtual_machine(request).await.unwrap().into_inner().success);
+        assert!(!attached(&pod).await.contains("discard"));
+
         pod.sync_ok(&with).await;
         assert_eq!(targets(&pod.domain().await), ["vda", "sda"]);
         assert_eq!(plan(&pod, &with).await, "nothing to do");
