@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::{CtlError, Target};
+use crate::pod::Root;
 
 /// Where the cmd socket is, below a launcher's root.
 const CMD_SOCKET: &str = "var/run/kubevirt/sockets/launcher-sock";
@@ -26,6 +27,12 @@ impl Session {
     #[must_use]
     pub fn at(root: PathBuf) -> Self {
         Self { root }
+    }
+
+    /// The root as the pod's rooms know it.
+    #[must_use]
+    pub fn pod_root(&self) -> Root {
+        Root::new(&self.root)
     }
 
     /// Makes a root for the VM `name` and enters it in the registry. The directory is short, for the

@@ -2,7 +2,7 @@
 //! cluster, for a VM of `launcherctl run`.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::client::{Client, show};
 use super::session::Session;
 use super::{CtlError, Output, Target, session};
+use crate::pod::{self, Root};
 use crate::proto::cmd::v1::VirtualMachineOptions;
 
 /// How long a guest may take to give a disk back.
@@ -68,6 +69,7 @@ enum Bus {
 /// # Errors
 /// If the name is taken, the file is none, or the launcher refuses.
 pub async fn add(args: AddArgs, output: Output) -> Result<ExitCode, CtlError> {
+    check_name(&args.name)?;
     let (session, client) = running(&args.target).await?;
     let mut vmi = session.load_vmi()?;
     if position(&vmi, "/spec/volumes", &args.name).is_some() {
@@ -141,7 +143,7 @@ pub async fn list(target: Target, output: Output) -> Result<ExitCode, CtlError> 
     let vmi = session.load_vmi()?;
     let domain = client.domain().await?.unwrap_or_default();
     let names = vmi.pointer("/spec/volumes").and_then(Value::as_array).into_iter().flatten();
-    let rows: Vec<Value> = names.filter_map(|volume| volume["name"].as_str()).map(|name| row(&domain, name)).collect();
+    let rows: Vec<Value> = names.filter_map(|volume| volume["name"].as_str()).map(|name| row(&session.pod_root(), &domain, name)).collect();
     show(output, &Value::from(rows.clone()), || table(&rows));
     Ok(ExitCode::SUCCESS)
 }
@@ -177,7 +179,24 @@ fn link(file: &Path, place: &Path) -> Result<(), CtlError> {
         fs::create_dir_all(directory).map_err(CtlError::file("make", directory))?;
     }
     let _ = fs::remove_file(place);
-    fs::hard_link(&file, place).map_err(CtlError::file("link into the VM's directory", file))
+    // A second name for the same file: a link by path would be refused by the launcher, as a claim's is.
+    match fs::hard_link(&file, place) {
+        Err(error) if error.kind() == ErrorKind::CrossesDevices => Err(CtlError::Target(format!(
+            "{} is on another file system than the VM's directory {}; copy it there, or start the VM with --root on that file system",
+            file.display(),
+            place.parent().unwrap_or(place).display()
+        ))),
+        linked => linked.map_err(CtlError::file("link into the VM's directory", file)),
+    }
+}
+
+/// Kubernetes' rule for names of volumes, which become names of files.
+fn check_name(name: &str) -> Result<(), CtlError> {
+    let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if (1..=63).contains(&name.len()) && name.chars().all(is_inner) && !name.starts_with('-') && !name.ends_with('-') {
+        return Ok(());
+    }
+    Err(CtlError::Target(format!("{name:?} names no volume: at most 63 of a to z, 0 to 9 and '-', which neither begins nor ends it")))
 }
 
 /// There is no event for a second client to wait for: virt-handler's part has the notify socket.
@@ -196,12 +215,12 @@ fn find<'a>(domain: &'a Value, name: &str) -> Option<&'a Value> {
     domain.pointer("/Spec/Devices/Disks")?.as_array()?.iter().find(|disk| disk["Alias"]["Name"] == name)
 }
 
-fn row(domain: &Value, name: &str) -> Value {
+fn row(root: &Root, domain: &Value, name: &str) -> Value {
     let Some(disk) = find(domain, name) else {
         return json!({"name": name, "state": "not attached"});
     };
     let source = [text(disk, "/Source/File"), text(disk, "/Source/Dev")].concat();
-    let size = fs::metadata(&source).map(|file| file.size()).ok();
+    let size = pod::virtual_size(root, &source).ok();
     json!({"name": name, "target": text(disk, "/Target/Device"), "source": source, "size": size, "serial": text(disk, "/Serial"), "state": "attached"})
 }
 
@@ -212,10 +231,18 @@ fn table(rows: &[Value]) -> String {
     let mut lines = vec![line("NAME", "TARGET", "SIZE", "SERIAL", "STATE", "SOURCE")];
     for row in rows {
         let part = |key: &str| row[key].as_str().unwrap_or("-");
-        let size = row["size"].as_u64().map_or_else(|| "-".into(), |size| size.to_string());
+        let size = row["size"].as_u64().map_or_else(|| "-".into(), human);
         lines.push(line(part("name"), part("target"), &size, part("serial"), part("state"), part("source")));
     }
     lines.join("\n")
+}
+
+/// In the largest unit that is not too large, with a decimal where it is not whole.
+fn human(bytes: u64) -> String {
+    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let Some((unit, shift)) = units.into_iter().find(|(_, shift)| bytes >> shift > 0) else { return format!("{bytes} B") };
+    let tenths = (u128::from(bytes) * 10) >> shift;
+    if tenths % 10 == 0 { format!("{} {unit}", tenths / 10) } else { format!("{}.{} {unit}", tenths / 10, tenths % 10) }
 }
 
 fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
@@ -240,14 +267,48 @@ fn take_out(vmi: &mut Value, list: &str, name: &str) {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn size_is_what_the_guest_sees() {
+        let dir = tempfile::tempdir().unwrap();
+        let image = dir.path().join("disk.qcow2");
+        let mut header = [0; 512];
+        header[..8].copy_from_slice(b"QFI\xfb\0\0\0\x02");
+        header[20..24].copy_from_slice(&16_u32.to_be_bytes());
+        header[24..32].copy_from_slice(&(3_u64 << 29).to_be_bytes());
+        fs::write(&image, header).unwrap();
+        let domain = json!({"Spec": {"Devices": {"Disks": [{"Alias": {"Name": "a"}, "Source": {"File": image}}]}}});
+        let row = row(&Root::new(dir.path()), &domain, "a");
+        assert_eq!(row["size"], 3_u64 << 29);
+        assert!(table(&[row]).contains(" 1.5 GiB "));
+    }
+
+    #[test]
+    fn a_name_cannot_lead_out_of_the_directory() {
+        for name in ["", "../a", "a/b", ".", "-a", "a-", "A", &"a".repeat(64)] {
+            assert!(check_name(name).is_err(), "{name}");
+        }
+        for name in ["a", "data-1", &"a".repeat(63)] {
+            assert!(check_name(name).is_ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_short() {
+        let short = [0, 1023, 1024, 1536, 64 << 20, (64 << 20) + 1, 1 << 40].map(human);
+        assert_eq!(short, ["0 B", "1023 B", "1 KiB", "1.5 KiB", "64 MiB", "64 MiB", "1 TiB"]);
+    }
 
     #[test]
     fn a_volume_that_is_not_attached_says_so() {
         let domain = json!({"Spec": {"Devices": {"Disks": [{"Alias": {"Name": "a"}, "Source": {"File": "/nonexistent"}, "Target": {"Device": "sda"}, "Serial": "S"}]}}});
-        assert_eq!(row(&domain, "a")["target"], "sda");
-        assert_eq!(row(&domain, "b"), json!({"name": "b", "state": "not attached"}));
-        let text = table(&[row(&domain, "a"), row(&domain, "b")]);
+        let row = |name| row(&Root::default(), &domain, name);
+        assert_eq!(row("a")["target"], "sda");
+        assert_eq!(row("a")["size"], Value::Null);
+        assert_eq!(row("b"), json!({"name": "b", "state": "not attached"}));
+        let text = table(&[row("a"), row("b")]);
         assert_eq!(text.lines().count(), 3);
         assert!(text.lines().nth(2).is_some_and(|line| line.contains("not attached")), "{text}");
     }

@@ -5,8 +5,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use super::PodError;
 use super::confine::Found;
+use super::{Config, PodError, Root, disk_source};
 use crate::convert::context::DiskInfo;
 use crate::domain::Text;
 
@@ -61,6 +61,15 @@ pub(super) fn look(found: &Found) -> Result<DiskInfo, PodError> {
     }
     let virtual_size = size(found, &file)?.next_multiple_of(SECTOR);
     Ok(DiskInfo { format: Text::const_new("raw"), backing_file: Text::default(), actual_size, virtual_size })
+}
+
+/// How large the guest sees a file or device of the domain, in bytes. What a running QEMU has been told since it opened
+/// the file is not in it.
+///
+/// # Errors
+/// See [`look`]; or the path is not below the root.
+pub fn virtual_size(root: &Root, path: &str) -> Result<u64, PodError> {
+    Ok(look(&disk_source::find(&Config { root: root.clone(), ..Config::default() }, path)?)?.virtual_size)
 }
 
 /// Refuses an image whose data is not all its own: QEMU would follow it wherever it says.

@@ -52,6 +52,7 @@ pub use directories::directories;
 pub use disk_modes::{disk_modes, disk_ready};
 pub use error::PodError;
 pub use growth::room;
+pub use image::virtual_size;
 pub use look::{look, of_options, of_vmi};
 pub use prepare::{prepare, prepare_migration_target};
 pub use root::Root;

@@ -16,6 +16,7 @@ mod faults;
 mod full_disk;
 mod growth;
 mod hotplug;
+mod launcherctl;
 mod lifecycle;
 mod many_disks;
 #[cfg(feature = "plugins")]

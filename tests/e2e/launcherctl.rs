@@ -1,0 +1,90 @@
+//! A VM of `launcherctl run` and its disks, as somebody without a cluster has them.
+
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+use crate::harness::{Guest, Vmi, guest_image, run};
+
+/// `launcherctl` with a registry of its own.
+fn launcherctl(home: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
+    command.arg("launcherctl").env("XDG_RUNTIME_DIR", home).stdin(Stdio::null());
+    command
+}
+
+/// Runs a verb on the only VM there is.
+async fn verb(home: &Path, arguments: &[&str]) -> Output {
+    let mut command = launcherctl(home);
+    command.args(arguments);
+    tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+}
+
+async fn done(home: &Path, arguments: &[&str]) -> String {
+    let output = verb(home, arguments).await;
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+}
+
+async fn refused(home: &Path, arguments: &[&str]) -> String {
+    let output = verb(home, arguments).await;
+    assert!(!output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// Ended with the test, by the signal on which it takes the VM along.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").args(["-s", "TERM", &self.0.id().to_string()]).status();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_disk_comes_and_goes_while_the_guest_runs() {
+    run(async {
+        let home = tempfile::Builder::new().prefix("vt").tempdir_in("/tmp").unwrap();
+        let home = home.path();
+        let (root, data) = (home.join("vm"), home.join("data.img"));
+        let (image, manifest) = (home.join("guest.img"), home.join("vmi.json"));
+        std::fs::copy(guest_image(), &image).unwrap();
+        let vmi = Vmi::new("laptop");
+        std::fs::write(&manifest, vmi.value().to_string()).unwrap();
+        let mut command = launcherctl(home);
+        command.args(["run", "--emulate", "--disk", &format!("rootdisk={}", image.display()), "--root"]).arg(&root).arg(&manifest);
+        let running = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        let console = root.join(format!("var/run/kubevirt-private/{}/virt-serial0", vmi.uid()));
+        let mut guest = Guest::connect(&console).await;
+        guest.until(crate::harness::UP).await;
+
+        std::fs::File::create(&data).unwrap().set_len(3 << 19).unwrap();
+        let file = data.to_str().unwrap();
+        assert!(refused(home, &["addvolume", "../data", "--file", file]).await.contains("names no volume"));
+        assert!(refused(home, &["addvolume", "data", "--file", "/nonexistent"]).await.contains("/nonexistent"));
+        assert!(refused(home, &["removevolume", "data"]).await.contains("no hotplugged volume"));
+        assert!(done(home, &["addvolume", "data", "--file", file, "--dry-run"]).await.contains("would add"));
+        assert_eq!(done(home, &["plan"]).await, "nothing to do");
+
+        assert_eq!(done(home, &["addvolume", "data", "--file", file, "--serial", "MyData-01"]).await, "data is attached as sda");
+        guest.run_until("disks", |disks| disks.contains("MyData-01")).await;
+        assert!(refused(home, &["addvolume", "data", "--file", file]).await.contains("already"));
+        let table = done(home, &["volumes"]).await;
+        let row = table.lines().find(|line| line.starts_with("data ")).unwrap();
+        assert!(["sda", "1.5 MiB", "MyData-01", "attached"].iter().all(|part| row.contains(part)), "{table}");
+        let rows: Value = serde_json::from_str(&done(home, &["volumes", "-o", "json"]).await).unwrap();
+        assert_eq!((&rows[0]["name"], &rows[0]["target"]), (&"rootdisk".into(), &"vda".into()));
+        assert_eq!(rows[0]["size"], image.metadata().unwrap().len());
+
+        // What the guest writes is in the user's file, and stays there.
+        guest.run("printf written >/dev/sda; sync").await;
+        assert_eq!(done(home, &["removevolume", "data"]).await, "data is detached");
+        guest.run_until("disks", |disks| !disks.contains("MyData-01")).await;
+        assert!(std::fs::read(&data).unwrap().starts_with(b"written"));
+        assert_eq!(done(home, &["plan"]).await, "nothing to do");
+        drop(running);
+        assert!(refused(home, &["ping"]).await.contains("no launcher is running"));
+    });
+}
