@@ -41,6 +41,13 @@ impl Connection {
         if raw.is_null() { Err(Error::last()) } else { Ok(Self { raw: Arc::new(Raw(raw)) }) }
     }
 
+    /// Asks the daemon each `seconds` whether it is there. When it has been silent `count` times the connection closes:
+    /// calls that wait in it fail, and [`Event::Closed`] tells. Not for a driver inside the process.
+    pub fn keep_alive(&self, seconds: u16, count: u32) -> Result<(), Error> {
+        // SAFETY: the connection is valid.
+        c::check(unsafe { sys::virConnectSetKeepAlive(self.ptr(), c_int::from(seconds), count) }).map(drop)
+    }
+
     fn ptr(&self) -> sys::virConnectPtr {
         self.raw.0
     }

@@ -26,6 +26,10 @@ const SOCKETS: [&str; 2] = ["virtqemud-sock", "libvirt-sock"];
 const PAUSE: Duration = Duration::from_secs(1);
 /// For a daemon to let a client in; one that takes longer hangs.
 const ANSWER: Duration = Duration::from_secs(15);
+/// Between two questions to a connected daemon whether it is there. There is no event for a daemon that hangs.
+const ALIVE_SECONDS: u16 = 15;
+/// How many of them it may leave without an answer.
+const ALIVE_COUNT: u32 = 2;
 
 /// Why there is no connection to libvirt.
 #[derive(Debug, thiserror::Error)]
@@ -172,6 +176,9 @@ impl Backend {
         let attempt = |socket: PathBuf| async move {
             let opened = timeout(ANSWER, open(self.layout.uri(&socket))).await;
             let connection = opened.unwrap_or_else(|_| Err(BackendError::Silent { socket: socket.clone() }))?;
+            if let Err(error) = connection.keep_alive(ALIVE_SECONDS, ALIVE_COUNT) {
+                tracing::warn!(reason = %error, "a daemon that hangs will not be noticed");
+            }
             if socket != self.layout.socket() {
                 // `virsh` in the pod is told of one name only.
                 drop(std::os::unix::fs::symlink("libvirt-sock", self.layout.socket()));

@@ -101,6 +101,14 @@ fn a_daemon_that_is_dead_or_hangs_is_replaced() {
         signal("KILL", &pod.processes("libvirtd"));
         pod.log_has("libvirt is back").await;
         all_works(&mut pod, &vmi, &mut guest, &qemu).await;
+        // It hangs under the launcher, which has calls in it.
+        pod.handler.forget();
+        let silent = pod.processes("libvirtd");
+        signal("STOP", &silent);
+        assert_eq!(pod.domain().await["Status"]["Status"], "Running", "as it was seen last");
+        pod.log_count("libvirt is back", 2).await;
+        assert!(pod.processes("libvirtd").iter().all(|pid| !silent.contains(pid)));
+        all_works(&mut pod, &vmi, &mut guest, &qemu).await;
         // Killed together with it.
         pod.kill_launcher().await;
         pod.handler.forget();
