@@ -8,12 +8,7 @@ use crate::harness::{Event, Guest, Pod, Vmi, run};
 
 /// A booted guest, which keeps a file in its memory.
 async fn booted(name: &str, libvirt: &str) -> (Pod, Vmi, Guest) {
-    let mut pod = Pod::new();
-    let vmi = Vmi::new(name).with_image(&pod);
-    pod.handler.serve();
-    pod.launch(&vmi, &[libvirt]);
-    pod.wait_until_ready().await;
-    let mut guest = pod.boot(&vmi).await;
+    let (pod, vmi, mut guest) = Pod::booted(name, &[libvirt]).await;
     guest.run("echo the same > /run/mark").await;
     (pod, vmi, guest)
 }

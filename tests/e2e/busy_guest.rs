@@ -1,21 +1,11 @@
 //! Guests that are busy with something else when a disk comes or goes.
 
-use crate::harness::{Guest, Pod, UP, Vmi, run};
-
-async fn booted(name: &str) -> (Pod, Vmi, Guest) {
-    let mut pod = Pod::new();
-    let vmi = Vmi::new(name).with_image(&pod);
-    pod.handler.serve();
-    pod.launch(&vmi, &[]);
-    pod.wait_until_ready().await;
-    let guest = pod.boot(&vmi).await;
-    (pod, vmi, guest)
-}
+use crate::harness::{Pod, UP, run};
 
 #[test]
 fn a_disk_that_comes_while_the_guest_reboots_is_there_after_the_boot() {
     run(async {
-        let (mut pod, vmi, mut guest) = booted("rebooting").await;
+        let (mut pod, vmi, mut guest) = Pod::booted("rebooting", &[]).await;
         let mut with = vmi.clone();
         for bus in ["scsi", "virtio"] {
             pod.hotplug_image(&format!("data-{bus}"), 1 << 20);
@@ -35,7 +25,7 @@ fn a_disk_that_comes_while_the_guest_reboots_is_there_after_the_boot() {
 #[test]
 fn an_unplug_that_the_guest_does_not_answer_is_carried_through_by_later_syncs() {
     run(async {
-        let (mut pod, vmi, mut guest) = booted("silent").await;
+        let (mut pod, vmi, mut guest) = Pod::booted("silent", &[]).await;
         pod.hotplug_image("data", 1 << 20);
         let with = vmi.clone().hotplugged("data", "DATA", "virtio");
         pod.sync_ok(&with).await;
@@ -70,12 +60,7 @@ fn an_unplug_that_the_guest_does_not_answer_is_carried_through_by_later_syncs() 
 #[test]
 fn a_disk_that_only_one_of_guest_and_definition_has_is_put_right() {
     run(async {
-        let mut pod = Pod::new();
-        let vmi = Vmi::new("halves").with_image(&pod);
-        pod.handler.serve();
-        pod.launch(&vmi, &["--libvirt=auto"]);
-        pod.wait_until_ready().await;
-        let mut guest = pod.boot(&vmi).await;
+        let (pod, vmi, mut guest) = Pod::booted("halves", &["--libvirt=auto"]).await;
         pod.hotplug_image("data", 1 << 20);
         let with = vmi.clone().hotplugged("data", "DATA", "scsi");
 

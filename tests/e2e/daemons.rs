@@ -2,17 +2,12 @@
 
 use serde_json::json;
 
-use crate::harness::{Pod, Vmi, run};
+use crate::harness::{Pod, run};
 
 #[test]
 fn virsh_sees_the_same_domain() {
     run(async {
-        let mut pod = Pod::new();
-        let vmi = Vmi::new("virsh").with_image(&pod);
-        pod.handler.serve();
-        pod.launch(&vmi, &["--libvirt=auto"]);
-        pod.wait_until_ready().await;
-        let mut guest = pod.boot(&vmi).await;
+        let (mut pod, vmi, mut guest) = Pod::booted("virsh", &["--libvirt=auto"]).await;
         assert_eq!(pod.virsh(&["domstate", "default_virsh"]).trim(), "running");
         let xml = pod.virsh(&["dumpxml", "default_virsh"]);
         assert!(xml.contains(vmi.uid()) && xml.contains("ua-rootdisk"), "{xml}");

@@ -11,12 +11,7 @@ fn disk<'a>(domain: &'a Value, name: &str) -> Option<&'a Value> {
 #[test]
 fn a_hotplugged_disk_keeps_its_serial_and_goes_when_it_is_removed() {
     run(async {
-        let mut pod = Pod::new();
-        let vmi = Vmi::new("hotplug").with_image(&pod);
-        pod.handler.serve();
-        pod.launch(&vmi, &[]);
-        pod.wait_until_ready().await;
-        let mut guest = pod.boot(&vmi).await;
+        let (mut pod, vmi, mut guest) = Pod::booted("hotplug", &[]).await;
 
         for bus in ["scsi", "virtio"] {
             let name = format!("data-{bus}");

@@ -12,12 +12,7 @@ fn accepted(answer: tonic::Response<Response>) {
 #[test]
 fn pause_unpause_shutdown_delete() {
     run(async {
-        let mut pod = Pod::new();
-        let vmi = Vmi::new("life").with_image(&pod);
-        pod.handler.serve();
-        pod.launch(&vmi, &[]);
-        pod.wait_until_ready().await;
-        let mut guest = pod.boot(&vmi).await;
+        let (mut pod, vmi, mut guest) = Pod::booted("life", &[]).await;
         let mut cmd = pod.cmd();
         let request = || pod_request(&vmi);
 
@@ -81,12 +76,7 @@ fn kill_and_delete_end_the_pod() {
 #[test]
 fn reset_and_soft_reboot_bring_the_guest_up_again() {
     run(async {
-        let mut pod = Pod::new();
-        let vmi = Vmi::new("reboot").with_image(&pod);
-        pod.handler.serve();
-        pod.launch(&vmi, &[]);
-        pod.wait_until_ready().await;
-        let mut guest = pod.boot(&vmi).await;
+        let (mut pod, vmi, mut guest) = Pod::booted("reboot", &[]).await;
         accepted(pod.cmd().reset_virtual_machine(pod_request(&vmi)).await.unwrap());
         guest.until(crate::harness::UP).await;
         let connected = |event: &crate::harness::Event| event.domain.to_string().contains(r#""State":"connected""#);

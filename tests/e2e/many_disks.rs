@@ -2,17 +2,7 @@
 
 use serde_json::Value;
 
-use crate::harness::{Guest, Pod, Vmi, run};
-
-async fn booted(name: &str, libvirt: &str) -> (Pod, Vmi, Guest) {
-    let mut pod = Pod::new();
-    let vmi = Vmi::new(name).with_image(&pod);
-    pod.handler.serve();
-    pod.launch(&vmi, &[libvirt]);
-    pod.wait_until_ready().await;
-    let guest = pod.boot(&vmi).await;
-    (pod, vmi, guest)
-}
+use crate::harness::{Pod, Vmi, run};
 
 /// Syncs until the launcher is through: what takes longer than virt-handler waits goes on, and the next sync joins it.
 async fn sync_through(pod: &Pod, vmi: &Vmi) {
@@ -41,7 +31,7 @@ fn targets(domain: &Value) -> Vec<&str> {
 fn seventy_five_disks_come_by_one_sync_and_go_by_one() {
     const COUNT: usize = 75;
     run(async {
-        let (mut pod, vmi, mut guest) = booted("many", "--libvirt=embed").await;
+        let (mut pod, vmi, mut guest) = Pod::booted("many", &[]).await;
         let mut with = vmi.clone();
         for number in 0..COUNT {
             pod.hotplug_image(&format!("data{number}"), 1 << 20);
@@ -77,7 +67,7 @@ fn seventy_five_disks_come_by_one_sync_and_go_by_one() {
 fn one_disk_comes_and_goes_two_hundred_times_without_a_leak() {
     const CYCLES: usize = 200;
     run(async {
-        let (pod, vmi, mut guest) = booted("cycles", "--libvirt=auto").await;
+        let (pod, vmi, mut guest) = Pod::booted("cycles", &["--libvirt=auto"]).await;
         pod.hotplug_image("data", 64 << 10);
         let with = vmi.clone().hotplugged("data", "DATA", "scsi");
         // The guest reads it whenever it is there, and may be in the middle of a read when it goes.

@@ -35,12 +35,7 @@ fn sigterm_marks_the_domain_and_leaves_the_rest_to_virt_handler() {
 #[test]
 fn a_guest_that_does_not_obey_is_ended_after_the_grace_period() {
     run(async {
-        let mut pod = Pod::new();
-        let vmi = Vmi::new("stubborn").with_image(&pod);
-        pod.handler.serve();
-        pod.launch(&vmi, &["--grace-period-seconds", "3"]);
-        pod.wait_until_ready().await;
-        let mut guest = pod.boot(&vmi).await;
+        let (mut pod, _, mut guest) = Pod::booted("stubborn", &["--grace-period-seconds", "3"]).await;
         guest.run("touch /run/ignore-power").await;
         pod.signal("TERM");
         pod.handler.event("shut off", |event| event.status() == "Shutoff" || event.is_final()).await;

@@ -60,6 +60,17 @@ impl Pod {
         pod
     }
 
+    /// A pod in which the test guest is up, by a launcher with `more` arguments.
+    pub async fn booted(name: &str, more: &[&str]) -> (Self, Vmi, Guest) {
+        let mut pod = Self::new();
+        let vmi = Vmi::new(name).with_image(&pod);
+        pod.handler.serve();
+        pod.launch(&vmi, more);
+        pod.wait_until_ready().await;
+        let guest = pod.boot(&vmi).await;
+        (pod, vmi, guest)
+    }
+
     pub fn root(&self) -> &Path {
         self.root.path()
     }
