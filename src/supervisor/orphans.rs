@@ -8,7 +8,7 @@
 use std::io;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, WaitOptions, getpid, getppid, getsid, kill_process, set_child_subreaper, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, getppid, kill_process, set_child_subreaper, waitpid};
 use tokio::signal::unix::{self, SignalKind, signal};
 
 /// For who has started a session leader to wait for it.
@@ -38,7 +38,7 @@ async fn reap_all(first: bool, mut ends: unix::Signal) -> io::Result<()> {
     if !first {
         set_child_subreaper(Some(getpid()))?;
     }
-    let own = getsid(None)?.as_raw_nonzero().get();
+    let own = Process::look(getpid().as_raw_nonzero().get()).ok_or(io::ErrorKind::NotFound)?.session;
     loop {
         for process in children().into_iter().filter_map(Process::look) {
             match process.kind(own) {
@@ -95,6 +95,7 @@ fn children() -> Vec<i32> {
 #[derive(Debug, PartialEq)]
 struct Process {
     pid: i32,
+    /// 0 if it began outside this PID namespace.
     session: i32,
     zombie: bool,
 }
@@ -153,6 +154,8 @@ mod tests {
         let process = |session| Process { pid: 42, session, zombie: true };
         assert_eq!(process(39).kind(7), Kind::Orphan);
         assert_eq!(process(7).kind(7), Kind::Ours);
+        assert_eq!(process(0).kind(0), Kind::Ours);
+        assert_eq!(process(39).kind(0), Kind::Orphan);
         assert_eq!(process(42).kind(7), Kind::Leader);
         assert_eq!(Process { zombie: false, ..process(39) }.kind(7), Kind::Ours);
     }
@@ -162,7 +165,7 @@ mod tests {
         let mut child = std::process::Command::new("/bin/sleep").arg("600").spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
         assert!(children().contains(&pid));
-        assert_eq!(Process::look(pid).unwrap().session, getsid(None).unwrap().as_raw_nonzero().get());
+        assert_eq!(Process::look(pid).unwrap().session, Process::look(getpid().as_raw_nonzero().get()).unwrap().session);
         child.kill().unwrap();
         child.wait().unwrap();
     }

@@ -72,6 +72,34 @@ fn signals_that_the_parent_has_blocked_or_ignores_are_heard() {
     });
 }
 
+/// As where a container is entered from outside, or a build runs in a PID namespace: getsid(2) says 0 then.
+#[test]
+fn the_session_may_have_begun_outside_the_pid_namespace() {
+    let mut namespace = vec!["--pid", "--fork", "--mount-proc"];
+    if !rustix::process::geteuid().is_root() {
+        namespace.push("--map-current-user");
+    }
+    if !Command::new("unshare").args(&namespace).arg("true").status().is_ok_and(|status| status.success()) {
+        println!("skipped: no PID namespace can be made here");
+        return;
+    }
+    run(async {
+        let mut pod = Pod::new();
+        let vmi = Vmi::new("inner").with_image(&pod);
+        pod.handler.serve();
+        // Neither the first process nor its child, which each reap in their own way.
+        let shell = ["sh", "-c", "\"$@\"; exit $?", "sh"];
+        pod.launch_by(Command::new("unshare").args(&namespace).args(shell).args(shell), &vmi, &[]);
+        pod.wait_until_ready().await;
+        pod.sync_ok(&vmi).await;
+        let answer = pod.cmd().kill_virtual_machine(pod.request(vmi.value())).await.unwrap().into_inner();
+        assert!(answer.success, "{}", answer.message);
+        let answer = pod.cmd().delete_virtual_machine(pod.request(vmi.value())).await.unwrap().into_inner();
+        assert!(answer.success, "{}", answer.message);
+        assert_eq!(pod.exit_code().await, 0);
+    });
+}
+
 #[test]
 fn sigterm_before_there_is_a_domain_ends_the_launcher() {
     run(async {
