@@ -1,16 +1,20 @@
-//! Places at which a test may hold this process, to kill it or its peers there.
+//! Places at which a test may hold this process, to kill it or its peers there, or let it panic.
 //!
 //! `VIRT_LAUNCHER_FAULTS` names a directory. At the point `plug.attached` the thread stops while there is a FIFO of that
 //! name in it: until somebody has opened the FIFO for writing, which tells that the point is reached, and closed it
-//! again. Only a debug build has this; a release build has neither the variable nor the points.
+//! again. If it is a file that says `panic`, the thread does. Only a debug build has this; a release build has neither the variable nor the points.
 
 /// Holds the thread here if a test says so.
+///
+/// # Panics
+/// If a test says so.
 #[inline]
 pub fn point(name: &str) {
     #[cfg(debug_assertions)]
     if let Some(dir) = directory() {
         // No FIFO, no stop.
-        drop(std::fs::read(dir.join(name)));
+        let says = std::fs::read(dir.join(name)).unwrap_or_default();
+        assert!(says != b"panic", "a test wants a panic at {name}");
     }
     #[cfg(not(debug_assertions))]
     let _ = name;

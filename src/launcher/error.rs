@@ -96,8 +96,8 @@ pub enum LauncherError {
         /// How long so far.
         after: Duration,
     },
-    /// A worker ended without an answer.
-    #[error("{what}: its worker ended without an answer")]
+    /// A worker has panicked.
+    #[error("{what} has met a bug of the launcher; its log says where")]
     Worker {
         /// What it was to do.
         what: &'static str,

@@ -16,6 +16,7 @@ use super::{Launcher, Presence, lock, panics, state};
 use crate::domain::Text;
 use crate::domain::document::Status;
 use crate::domain::metadata::Time;
+use crate::faults;
 use crate::notify::{EventType, K8sEvent, Severity};
 
 /// Pause before libvirt is asked again, after it has not answered.
@@ -39,12 +40,19 @@ pub(super) async fn run(launcher: Arc<Launcher>) {
         launcher.pending.arrived().await;
         // What happens during a start is not shown. The sender lives in the launcher, so this does not fail.
         let _ = starting.wait_for(|starting| !starting).await;
-        launcher.report(launcher.pending.take()).await;
+        let reporter = launcher.clone();
+        let report = tokio::spawn(async move { reporter.report(reporter.pending.take()).await });
+        if report.await.is_err() {
+            // It has panicked, which must not be the last that virt-handler hears.
+            tokio::time::sleep(AGAIN).await;
+            launcher.pending.refresh();
+        }
     }
 }
 
 impl Launcher {
     async fn report(self: &Arc<Self>, mut pending: Pending) {
+        faults::point("report.begun");
         if let Some(panic) = pending.panic.take() {
             self.report_panic(panic).await;
         }

@@ -79,7 +79,7 @@ impl Launcher {
             tokio::spawn(self.clone().run_syncs());
         }
         let answer =
-            async { outcome.await.unwrap_or(Err(Arc::new(LauncherError::Worker { what: "sync" }))).map_err(LauncherError::Joined) };
+            async { outcome.await.unwrap_or(Err(Arc::new(LauncherError::Worker { what: "the sync" }))).map_err(LauncherError::Joined) };
         within("the sync", CHANGE, answer).await
     }
 
@@ -107,7 +107,10 @@ impl Launcher {
                 (request, std::mem::take(&mut slot.waiting))
             };
             let began = Instant::now();
-            let outcome = self.sync_once(&request).await.map_err(Arc::new);
+            let launcher = self.clone();
+            // A task of its own, so that a panic is the end of this sync only.
+            let sync = tokio::spawn(async move { launcher.sync_once(&request).await });
+            let outcome = sync.await.unwrap_or(Err(LauncherError::Worker { what: "the sync" })).map_err(Arc::new);
             drop(changing);
             match &outcome {
                 Ok(()) => tracing::info!(milliseconds = began.elapsed().as_millis() as u64, "Synced vmi"),
@@ -142,6 +145,7 @@ impl Launcher {
     }
 
     async fn sync_once(self: &Arc<Self>, request: &Request) -> Result<(), LauncherError> {
+        faults::point("sync.begun");
         match self.next_step(&request.vmi).await? {
             (Step::Create, _) => self.create(request, None).await,
             (Step::Recreate, leftover) => self.create(request, leftover).await,

@@ -1,7 +1,9 @@
 //! One line of the log.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::panic::PanicHookInfo;
 use std::path::Path;
 
 use jiff::Timestamp;
@@ -50,6 +52,16 @@ impl Line {
         }
         event.record(&mut line);
         line
+    }
+
+    /// A bug: what was found, and where. With `RUST_BACKTRACE` also the way there.
+    pub(super) fn of_panic(panic: &PanicHookInfo<'_>) -> Self {
+        let mut line = Self::now("error").with("msg", "panicked").with("reason", panic.payload_as_str().unwrap_or("for an unknown reason"));
+        if let Some(place) = panic.location() {
+            line = line.with("pos", &place.to_string());
+        }
+        let backtrace = Backtrace::capture();
+        if backtrace.status() == BacktraceStatus::Captured { line.with("stacktrace", &backtrace.to_string()) } else { line }
     }
 
     /// The JSON text, with the component and a newline.

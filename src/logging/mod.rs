@@ -31,6 +31,7 @@ pub fn init(component: &'static str) {
         let subscriber = tracing_subscriber::registry().with(Json);
         // It fails only when there is one already, as in tests.
         drop(tracing::subscriber::set_global_default(subscriber));
+        std::panic::set_hook(Box::new(|panic| write(&Line::of_panic(panic))));
     }
 }
 

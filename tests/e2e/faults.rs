@@ -1,5 +1,5 @@
 //! Launcher, daemon and QEMU are killed at each step of a plug and of an unplug. The next sync, or the next start, puts
-//! things right: the wanted disk is there once and under its name, and nothing else is.
+//! things right: the wanted disk is there once and under its name, and nothing else is. A panic is no end either.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
@@ -9,6 +9,8 @@ use std::process::Command;
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use serde_json::json;
 use tokio::task::JoinHandle;
+
+use virt_launcher::proto::cmd::v1::EmptyRequest;
 
 use crate::harness::{Event, Guest, Pod, Vmi, run};
 
@@ -166,4 +168,52 @@ fn qemu_is_killed_at_each_step_and_the_next_start_has_what_is_wanted() {
             assert_eq!(pod.exit_code().await, 0);
         }
     });
+}
+
+/// A bug that shows as a panic ends what it was about, and nothing else: the guest is worth more than a clean end.
+#[test]
+fn a_panic_ends_one_sync_one_call_and_one_report() {
+    run(async {
+        let mut pod = Pod::new();
+        let vmi = Vmi::new("panic").with_image(&pod);
+        pod.handler.serve();
+        launch(&mut pod, &vmi, "--libvirt=embed").await;
+
+        let here = Panic::at(&pod, "sync.begun");
+        let answer = pod.sync(&vmi).await;
+        assert_eq!((answer.success, answer.message.as_str()), (false, "the sync has met a bug of the launcher; its log says where"));
+        drop(here);
+        pod.log_has("a test wants a panic at sync.begun").await;
+        pod.sync_ok(&vmi).await;
+        pod.handler.event("running", |event| event.status() == "Running").await;
+
+        let here = Panic::at(&pod, "call.begun");
+        let refused = pod.cmd().get_domain(EmptyRequest {}).await.unwrap_err();
+        println!("{refused:?}");
+        drop(here);
+        assert_eq!(pod.domain().await["Status"]["Status"], "Running");
+
+        let here = Panic::at(&pod, "report.begun");
+        assert!(pod.cmd().pause_virtual_machine(pod.request(vmi.value())).await.unwrap().into_inner().success);
+        pod.log_has("a test wants a panic at report.begun").await;
+        drop(here);
+        pod.handler.event("paused", |event| event.status() == "Paused").await;
+    });
+}
+
+/// A point at which the launcher panics until this is dropped.
+struct Panic(PathBuf);
+
+impl Panic {
+    fn at(pod: &Pod, point: &str) -> Self {
+        let file = pod.path(&format!("/faults/{point}"));
+        std::fs::write(&file, "panic").unwrap();
+        Self(file)
+    }
+}
+
+impl Drop for Panic {
+    fn drop(&mut self) {
+        std::fs::remove_file(&self.0).unwrap();
+    }
 }
