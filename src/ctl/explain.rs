@@ -14,7 +14,7 @@ use crate::convert::explain::{self, Entry, Needed};
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
     #[command(flatten)]
-    inputs: Inputs,
+    pub(super) inputs: Inputs,
     /// Only what is at or below this part, e.g. /domain/memory or //disk[2]/driver
     #[arg(long, value_name = "PATH")]
     element: Option<String>,
@@ -25,7 +25,7 @@ pub struct ExplainArgs {
 /// # Errors
 /// If a file is no such document, or the VMI is refused.
 pub fn explain(args: &ExplainArgs, output: Output) -> Result<ExitCode, CtlError> {
-    let (value, vmi) = offline::read_vmi(&args.inputs.vmi)?;
+    let (value, vmi) = offline::read_vmi(args.inputs.vmi())?;
     let context = offline::read_context(&vmi, args.inputs.context.as_deref(), args.inputs.options.as_deref())?;
     let mut explanation = explain::explain(&value, &context)?;
     if let Some(element) = &args.element {

@@ -72,7 +72,7 @@ fn list(target: &Target, output: Output) -> Result<ExitCode, CtlError> {
 }
 
 async fn attempt(args: &TryArgs, output: Output) -> Result<ExitCode, CtlError> {
-    let (value, vmi) = offline::read_vmi(&args.inputs.vmi)?;
+    let (value, vmi) = offline::read_vmi(args.inputs.vmi())?;
     let context = offline::read_context(&vmi, args.inputs.context.as_deref(), args.inputs.options.as_deref())?;
     let xml = convert::domain(&vmi, &context)?.to_xml();
     let tried = try_sidecar(&args.sidecar, &Bytes::from(value.to_string()), &xml, tokio::time::Instant::now() + LIMIT).await?;

@@ -163,3 +163,24 @@ fn block_on(work: impl Future<Output = Result<ExitCode, CtlError>>) -> Result<Ex
     runtime.shutdown_background();
     result
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_vmi_is_given_once_with_or_without_its_options_name() {
+        for verb in ["convert", "explain"] {
+            let parse = |vmi: &[&str]| Cli::try_parse_from([&["launcherctl", verb], vmi].concat());
+            for vmi in [["a.yaml"].as_slice(), &["--vmi", "a.yaml"], &["--vmi=a.yaml"]] {
+                let (Verb::Convert(inputs) | Verb::Explain(explain::ExplainArgs { inputs, .. })) = parse(vmi).unwrap().verb else {
+                    panic!()
+                };
+                assert_eq!(inputs.vmi(), "a.yaml");
+            }
+            assert!(parse(&[]).unwrap_err().to_string().contains("<VMI|--vmi <FILE>>"));
+            assert!(parse(&["a.yaml", "--vmi", "b.yaml"]).unwrap_err().to_string().contains("cannot be used with"));
+        }
+    }
+}

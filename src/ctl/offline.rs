@@ -23,7 +23,7 @@ use crate::vmi::Vmi;
 /// # Errors
 /// If a file is no such document, or the VMI is refused.
 pub fn convert(args: &Inputs) -> Result<ExitCode, CtlError> {
-    let vmi: Vmi = parse(&read_text(&args.vmi)?, &args.vmi)?;
+    let vmi: Vmi = parse(&read_text(args.vmi())?, args.vmi())?;
     let context = read_context(&vmi, args.context.as_deref(), args.options.as_deref())?;
     put(&convert::domain(&vmi, &context)?.to_xml())?;
     Ok(ExitCode::SUCCESS)
@@ -66,15 +66,33 @@ pub fn read_text(file: &Path) -> Result<String, CtlError> {
 /// What a conversion starts from, as files.
 #[derive(Debug, Args)]
 pub struct Inputs {
-    /// VMI (YAML or JSON); `-` is standard input
-    #[arg(long)]
-    pub vmi: PathBuf,
+    #[command(flatten)]
+    vmi: VmiFile,
     /// What the pod adds, as JSON; without it, a pod in which everything that the VMI needs is there
     #[arg(long)]
     pub context: Option<PathBuf>,
     /// Options that virt-handler would send with the VMI, as JSON
     #[arg(long)]
     pub options: Option<PathBuf>,
+}
+
+impl Inputs {
+    /// The VMI's file.
+    pub fn vmi(&self) -> &Path {
+        self.vmi.given.as_deref().or(self.vmi.named.as_deref()).unwrap_or(Path::new("-"))
+    }
+}
+
+/// The VMI, with or without an option's name: exactly one of them.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct VmiFile {
+    /// VMI (YAML or JSON); `-` is standard input
+    #[arg(value_name = "VMI")]
+    given: Option<PathBuf>,
+    /// The same as VMI
+    #[arg(long = "vmi", value_name = "FILE")]
+    named: Option<PathBuf>,
 }
 
 /// Reads a VMI, also in the form that JSON has.
