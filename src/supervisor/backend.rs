@@ -255,9 +255,9 @@ fn write_qemu_conf(layout: &Layout, environment: &Environment) -> Result<(), Bac
     };
     let own = match layout.mode() {
         Mode::System if in_place => Vec::new(),
-        Mode::System => outside_an_image("\"logd\""),
+        Mode::System => outside_an_image("\"logd\"", true),
         Mode::Session => vec![("stdio_handler", "\"logd\"".to_owned())],
-        Mode::Embed => outside_an_image("\"file\""),
+        Mode::Embed => outside_an_image("\"file\"", rustix::process::geteuid().is_root()),
     };
     let conf = QemuConf {
         hugepages: Path::new("/dev/hugepages").exists(),
@@ -274,20 +274,19 @@ fn write_qemu_conf(layout: &Layout, environment: &Environment) -> Result<(), Bac
 }
 
 /// What the launcher image's file says, for a machine that is no pod: QEMU runs as who runs libvirt, files keep their
-/// owners, and nothing is confined that the pod would confine.
-fn outside_an_image(stdio_handler: &str) -> Vec<(&'static str, String)> {
-    [
+/// owners, and nothing is confined that the pod would confine. An ordinary user's libvirt takes a `user` for whom it
+/// shall give its directories to, which it may not.
+fn outside_an_image(stdio_handler: &str, as_root: bool) -> Vec<(&'static str, String)> {
+    let owner = if as_root { &[("user", "\"root\""), ("group", "\"root\"")][..] } else { &[] };
+    let rest = [
         ("stdio_handler", stdio_handler),
-        ("user", "\"root\""),
-        ("group", "\"root\""),
         ("dynamic_ownership", "0"),
         ("remember_owner", "0"),
         ("namespaces", "[ ]"),
         ("cgroup_controllers", "[ ]"),
         ("security_driver", "\"none\""),
-    ]
-    .map(|(key, value)| (key, value.to_owned()))
-    .to_vec()
+    ];
+    rest.iter().chain(owner).map(|&(key, value)| (key, value.to_owned())).collect()
 }
 
 /// Writes a file whole or not at all, and only if that changes it.
@@ -338,6 +337,13 @@ mod tests {
         let text = std::fs::read_to_string(dir.path().join("etc/qemu.conf")).unwrap();
         assert!(text.contains("stdio_handler = \"file\"\n"), "{text}");
         assert!(!dir.path().join("etc/qemu.conf.new").exists());
+    }
+
+    #[test]
+    fn an_ordinary_users_qemu_is_nobody_elses() {
+        let keys = |as_root| outside_an_image("\"file\"", as_root).into_iter().map(|(key, _)| key).collect::<Vec<_>>();
+        assert!(keys(true).contains(&"user") && keys(true).contains(&"group"));
+        assert!(!keys(false).contains(&"user") && !keys(false).contains(&"group"));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A VM of `launcherctl run` and its disks, as somebody without a cluster has them.
 
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -87,4 +88,32 @@ fn a_disk_comes_and_goes_while_the_guest_runs() {
         drop(running);
         assert!(refused(home, &["ping"]).await.contains("no launcher is running"));
     });
+}
+
+/// `nobody`, who owns nothing and belongs to no group.
+const NOBODY: u32 = 65534;
+
+#[test]
+fn an_ordinary_user_runs_a_vm() {
+    let mut probe = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
+    let is_root = rustix::process::geteuid().is_root();
+    if is_root && probe.arg("--list").uid(NOBODY).gid(NOBODY).output().is_err() {
+        return eprintln!("skipped: an ordinary user may not start what is built here");
+    }
+    let home = tempfile::Builder::new().prefix("vt").tempdir_in("/tmp").unwrap();
+    let home = home.path();
+    let (image, manifest) = (home.join("guest.img"), home.join("vmi.json"));
+    std::fs::copy(guest_image(), &image).unwrap();
+    std::fs::write(&manifest, Vmi::new("laptop").value().to_string()).unwrap();
+    let mut command = launcherctl(home);
+    command.args(["run", "--emulate", "--until", crate::harness::UP, "--disk", &format!("rootdisk={}", image.display())]).arg(&manifest);
+    command.env("TMPDIR", home).env_remove("HOME");
+    if is_root {
+        for path in [home, &image] {
+            std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
