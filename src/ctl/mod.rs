@@ -166,7 +166,7 @@ fn block_on(work: impl Future<Output = Result<ExitCode, CtlError>>) -> Result<Ex
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::panic)]
     use super::*;
 
     #[test]
