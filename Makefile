@@ -39,6 +39,7 @@ guest: ## the small Linux that the tests boot, see docs/test-guest.md
 lint: ## formatting, clippy; dependencies where cargo-deny or cargo-audit is installed
 	$(CARGO) fmt --check
 	$(CARGO) clippy --all-targets -- -D warnings
+	$(CARGO) clippy --no-default-features --bin pod-tools -- -D warnings
 	@if command -v cargo-deny >/dev/null; then $(CARGO) deny check; fi
 	@if command -v cargo-audit >/dev/null; then $(CARGO) audit; fi
 

@@ -6,7 +6,6 @@ use prost::bytes::Bytes;
 use tonic::{Request, Status};
 
 use super::{Action, Calls};
-use crate::faults;
 use crate::logging::chain;
 use crate::proto::cmd::v1;
 use crate::proto::cmd::v1::cmd_server::Cmd;
@@ -69,7 +68,6 @@ impl<L: Calls> Cmd for Service<L> {
     }
 
     async fn get_domain(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::DomainResponse> {
-        faults::point("call.begun");
         let result = self.launcher.domain().await;
         let mut answered = v1::DomainResponse { response: Some(response(&result)), domain: String::new() };
         if let Ok(Some(document)) = result {

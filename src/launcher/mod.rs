@@ -45,6 +45,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::cmd::{Action, Calls};
 use crate::domain::Text;
 use crate::domain::document::DomainDocument;
+use crate::faults;
 use crate::hooks::Sidecars;
 use crate::libvirt::{Connection, Event, IoAction, LifecycleEvent};
 use crate::notify::Notifier;
@@ -279,6 +280,7 @@ impl Calls for Launcher {
     }
 
     async fn domain(self: &Arc<Self>) -> Result<Option<DomainDocument>, LauncherError> {
+        faults::point("call.begun");
         Launcher::domain(self).await
     }
 
