@@ -71,8 +71,18 @@ pub fn mutation(text: &str, input: &Input) -> Result<Element, String> {
     Ok(domain)
 }
 
+/// In the words that authors know from KubeVirt, where the library has others.
 fn failed(error: ExecutionError) -> String {
-    format!("evaluating expression: {error}")
+    let words = match &error {
+        ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
+        ExecutionError::IndexOutOfBounds(CelValue::Int(index)) => format!("index out of bounds: {index}"),
+        ExecutionError::DivisionByZero(_) => "division by zero".to_owned(),
+        ExecutionError::RemainderByZero(_) => "modulus by zero".to_owned(),
+        ExecutionError::Overflow(..) => "integer overflow".to_owned(),
+        ExecutionError::UndeclaredReference(name) => format!("undeclared reference to '{name}'"),
+        other => other.to_string(),
+    };
+    format!("evaluating expression: {words}")
 }
 
 fn context(env: Env, domain: Arc<Element>, vmi: &Arc<Value>) -> Context<'static, 'static> {
@@ -155,6 +165,7 @@ enum Kind {
     Double,
     String,
     Bytes,
+    Timestamp,
     List(Box<Self>),
     Map(Box<Self>),
     Struct(&'static Type),
@@ -177,6 +188,7 @@ impl std::fmt::Display for Kind {
             Self::Double => f.write_str("double"),
             Self::String => f.write_str("string"),
             Self::Bytes => f.write_str("bytes"),
+            Self::Timestamp => f.write_str("timestamp"),
             Self::List(item) => write!(f, "list({item})"),
             Self::Map(item) => write!(f, "map(string, {item})"),
             Self::Struct(of) => f.write_str(of.cel.name()),
@@ -193,6 +205,7 @@ impl Kind {
             Holds::Bool => Self::Bool,
             Holds::Double => Self::Double,
             Holds::Map => Self::Map(Box::new(Self::Dyn)),
+            Holds::Timestamp => Self::Timestamp,
             Holds::Any => Self::Dyn,
             Holds::Struct(name) => of.sibling(name).map_or(Self::Dyn, Self::Struct),
         };
@@ -203,7 +216,7 @@ impl Kind {
     fn fits(&self, field: &Self) -> bool {
         match (self, field) {
             (Self::Dyn, _) | (_, Self::Dyn) => true,
-            (Self::Null, Self::Struct(_)) => true,
+            (Self::Null, Self::Struct(_) | Self::Timestamp) => true,
             (Self::List(a), Self::List(b)) | (Self::Map(a), Self::Map(b)) => a.fits(b),
             (a, b) => a == b,
         }
@@ -221,6 +234,16 @@ impl Checker {
     /// The type of the expression. Struct names become full ones, and `has()` of one of our fields
     /// asks whether it is set.
     fn check(&mut self, expression: &mut IdedExpr) -> Result<Kind, String> {
+        let kind = self.kind(expression)?;
+        if kind == Kind::Timestamp && matches!(expression.expr, Expr::Select(_)) {
+            let text = std::mem::take(expression);
+            expression.id = text.id;
+            expression.expr = Expr::Call(CallExpr { func_name: "timestamp".to_owned(), target: None, args: vec![text] });
+        }
+        Ok(kind)
+    }
+
+    fn kind(&mut self, expression: &mut IdedExpr) -> Result<Kind, String> {
         Ok(match &mut expression.expr {
             Expr::Literal(literal) => match literal {
                 LiteralValue::Boolean(_) => Kind::Bool,
@@ -317,6 +340,7 @@ impl Checker {
         for argument in &mut call.args {
             kinds.push(self.check(argument)?);
         }
+        overload(&call.func_name, &kinds)?;
         Ok(match (call.func_name.as_str(), target, kinds.as_slice()) {
             (operators::CONDITIONAL, _, [_, yes, no]) => {
                 if yes.fits(no) && *yes != Kind::Dyn {
@@ -352,8 +376,21 @@ impl Checker {
             ("uint", None, _) => Kind::Uint,
             ("double", None, _) => Kind::Double,
             ("string", None, _) => Kind::String,
+            ("timestamp", None, _) => Kind::Timestamp,
             ("bool", None, _) => Kind::Bool,
             _ => Kind::Dyn,
         })
     }
+}
+
+/// Refuses to compare what can never be equal, and to take a struct for a map.
+fn overload(operator: &str, kinds: &[Kind]) -> Result<(), String> {
+    use operators::{EQUALS, GREATER, GREATER_EQUALS, INDEX, LESS, LESS_EQUALS, NOT_EQUALS};
+    let [a, b] = kinds else { return Ok(()) };
+    let compares = [EQUALS, NOT_EQUALS, LESS, LESS_EQUALS, GREATER, GREATER_EQUALS].contains(&operator);
+    let unequal = compares && !a.fits(b) && !b.fits(a);
+    if unequal || (operator == INDEX && matches!(a, Kind::Struct(_))) {
+        return Err(format!("found no matching overload for '{operator}' applied to '({a}, {b})'"));
+    }
+    Ok(())
 }

@@ -116,6 +116,10 @@ impl Setting<'_, '_, '_> {
         let of = self.struct_type()?;
         match value.downcast_ref::<CelStruct<'_>>() {
             Some(given) => set_fields(of, self.element, &mut Around::Same, given),
+            None if value.downcast_ref::<CelNull>().is_some() => {
+                clear(of, self.element);
+                Ok(())
+            }
             None => Err(format!("a {} is needed", of.name)),
         }
     }
@@ -311,7 +315,7 @@ fn scalar(holds: Holds, value: &dyn Val) -> Result<(String, bool), String> {
             let number = *value.downcast_ref::<CelDouble>().ok_or_else(wrong)?.inner();
             (number.to_string(), number == 0.0)
         }
-        Holds::Struct(_) | Holds::Any | Holds::Map => return Err(wrong()),
+        Holds::Timestamp | Holds::Struct(_) | Holds::Any | Holds::Map => return Err(wrong()),
     })
 }
 

@@ -58,6 +58,21 @@ impl Native {
         Ok(holder.value(field))
     }
 
+    /// What `has()` says: what may be absent is there, all else is not zero, as in Go.
+    fn is_set(&self, name: &str) -> Result<bool, ExecutionError> {
+        let (way, field) = self.of.find(name).ok_or_else(|| ExecutionError::no_such_key(name))?;
+        let holder = way.into_iter().try_fold(self.clone(), |holder, outer| holder.part(outer));
+        Ok(holder.is_some_and(|holder| holder.has(field)))
+    }
+
+    fn has(&self, field: &'static Field) -> bool {
+        let flat = matches!(field.place, Place::Flat(_));
+        if field.of().is_some() && !field.list && (flat || !field.pointer) {
+            return self.part(field).is_some_and(|part| part.of.fields.iter().any(|field| part.has(field)));
+        }
+        self.value(field).is_some_and(|value| field.pointer || field.list || !is_zero(value.as_ref()))
+    }
+
     /// The struct in a field that has one.
     fn part(&self, field: &'static Field) -> Option<Self> {
         let of = self.of.sibling(field.of()?)?;
@@ -94,6 +109,9 @@ impl Native {
         match (&self.source, field.of()) {
             (Source::Json(value), _) if field.list || field.of().is_none() => match &field.place {
                 Place::Element(path) => from_json(self.of, field, value.get(path.last()?)?),
+                // Of several fields the one that holds what it is, as a number or a name.
+                Place::Text if field.holds == Holds::String && !value.is_string() => None,
+                Place::Text => from_json(self.of, field, value),
                 _ => None,
             },
             (Source::Xml(element, _), _) if field.list => self.list(field, element),
@@ -136,7 +154,8 @@ pub fn told(of: &Type, element: &Element, parent: &[(String, String)]) -> Option
         Teller::Own(attributes) => {
             // Some kinds are told by the absence of the attribute.
             let values: Vec<&str> = attributes.iter().filter_map(|name| element.attribute(name)).collect();
-            Some(values.join("/"))
+            let nothing = element.attributes.is_empty() && element.nodes.is_empty();
+            Some(values.join("/")).filter(|kind| !kind.is_empty() || !nothing)
         }
         Teller::Parent(attribute) => {
             Some(parent.iter().find(|(name, _)| name == attribute).map_or_else(String::new, |(_, value)| value.clone()))
@@ -196,7 +215,7 @@ fn one(of: &'static Type, field: &'static Field, value: &Value) -> Option<Box<dy
         Holds::Double => Box::new(CelDouble::from(value.as_f64()?)),
         Holds::Bool => Box::new(CelBool::from(value.as_bool()?)),
         // Quantities and the like may be numbers in JSON.
-        Holds::String => Box::new(CelString::from(value.as_str().map_or_else(|| value.to_string(), str::to_owned))),
+        Holds::String | Holds::Timestamp => Box::new(CelString::from(value.as_str().map_or_else(|| value.to_string(), str::to_owned))),
         Holds::Map => map(value.as_object()?),
         Holds::Any => any(value),
     })
@@ -232,12 +251,21 @@ fn zero(of: &'static Type, field: &'static Field) -> Box<dyn Val> {
             None => Box::new(CelNull),
         },
         Holds::String => Box::new(CelString::from("")),
+        Holds::Timestamp => Box::new(CelString::from("1970-01-01T00:00:00Z")),
         Holds::Int => Box::new(CelInt::from(0)),
         Holds::Uint => Box::new(CelUInt::from(0)),
         Holds::Bool => Box::new(CelBool::from(false)),
         Holds::Double => Box::new(CelDouble::from(0.0)),
         Holds::Map | Holds::Any => map(&serde_json::Map::new()),
     }
+}
+
+fn is_zero(value: &dyn Val) -> bool {
+    value.downcast_ref::<CelString<'_>>().is_some_and(|text| text.inner().is_empty())
+        || value.downcast_ref::<CelInt>().is_some_and(|number| *number.inner() == 0)
+        || value.downcast_ref::<CelUInt>().is_some_and(|number| *number.inner() == 0)
+        || value.downcast_ref::<CelDouble>().is_some_and(|number| *number.inner() == 0.0)
+        || value.downcast_ref::<CelBool>().is_some_and(|truth| !*truth.inner())
 }
 
 impl Val for Native {
@@ -284,7 +312,8 @@ impl Indexer for Native {
         let name =
             index.downcast_ref::<CelString<'_>>().ok_or_else(|| ExecutionError::no_such_key("a field is named by a string"))?.inner();
         match name.strip_prefix(IS_SET) {
-            Some(name) => self.field(name)?.map(CowVal::Owned).ok_or_else(|| ExecutionError::no_such_key(name)),
+            Some(name) if self.is_set(name)? => Ok(CowVal::Owned(Box::new(CelBool::from(true)))),
+            Some(name) => Err(ExecutionError::no_such_key(name)),
             None => match self.field(name)? {
                 Some(value) => Ok(CowVal::Owned(value)),
                 None => {

@@ -82,6 +82,8 @@ pub enum Holds {
     Uint,
     Bool,
     Double,
+    /// In JSON; a text where it is looked at, see `expression`.
+    Timestamp,
     Struct(&'static str),
     /// Whatever the JSON holds.
     Any,
@@ -144,6 +146,7 @@ fn field(name: &'static str, place: Option<&'static str>, holds: Option<&'static
         "u" => Holds::Uint,
         "b" => Holds::Bool,
         "f" => Holds::Double,
+        "t" => Holds::Timestamp,
         "?" => Holds::Any,
         map if map.starts_with("{}") => Holds::Map,
         name => Holds::Struct(name),

@@ -116,6 +116,81 @@ fn wrong_conditions_are_refused() {
 }
 
 #[test]
+fn types_of_kubernetes_itself_read_as_in_go() {
+    let vmi = json!({
+        "metadata": {"name": "vm", "creationTimestamp": "2024-05-01T10:00:00Z"},
+        "spec": {
+            "domain": {
+                "features": {"acpi": {}, "apic": {"endOfInterrupt": true}},
+                "resources": {"requests": {"memory": "1Gi"}},
+                "devices": {"interfaces": [{"name": "default", "masquerade": {}}]},
+            },
+            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+            ]}}},
+            "tolerations": [{"key": "gpu"}],
+            "volumes": [{"name": "a", "persistentVolumeClaim": {"claimName": "claim", "hotpluggable": true}}],
+            "livenessProbe": {"httpGet": {"port": "http"}}, "readinessProbe": {"tcpSocket": {"port": 80}},
+        }
+    });
+    let input = Input { domain: Arc::new(Element::parse(DOMAIN).unwrap()), vmi: Arc::new(vmi) };
+    for (text, expected) in [
+        (r#"vmi.Spec.Volumes[0].PersistentVolumeClaim.ClaimName == "claim""#, true),
+        (r#"vmi.Spec.Volumes[0].PersistentVolumeClaim.PersistentVolumeClaimVolumeSource.ClaimName == "claim""#, true),
+        ("vmi.Spec.Volumes[0].PersistentVolumeClaim.ReadOnly", false),
+        (r#""memory" in vmi.Spec.Domain.Resources.Requests"#, true),
+        ("vmi.Spec.Domain.Resources.Limits.size() == 0", true),
+        (r#"vmi.Spec.Tolerations.exists(t, t.Effect == "" && t.Key == "gpu")"#, true),
+        ("has(vmi.Spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution)", false),
+        (
+            r#"vmi.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+                .exists(t, t.MatchExpressions.exists(e, e.Key == "zone" && "a" in e.Values))"#,
+            true,
+        ),
+        ("vmi.Spec.DNSConfig.Nameservers.size() == 0", true),
+        ("vmi.Spec.ReadinessProbe.TCPSocket.Port.IntVal == 80", true),
+        (r#"vmi.Spec.ReadinessProbe.TCPSocket.Port.StrVal == """#, true),
+        (r#"vmi.Spec.LivenessProbe.HTTPGet.Port.StrVal == "http" && vmi.Spec.LivenessProbe.HTTPGet.Port.IntVal == 0"#, true),
+        (r#"vmi.CreationTimestamp.Time < timestamp("2025-01-01T00:00:00Z")"#, true),
+        ("vmi.Status.MigrationState.StartTimestamp.Time.getFullYear() == 1970", true),
+        ("has(vmi.Spec.Domain.Devices.Interfaces[0].Masquerade)", true),
+        // What is no pointer in Go is set when it is not zero.
+        ("has(vmi.Spec.Domain.Features.ACPI)", false),
+        ("has(vmi.Spec.Domain.Features.APIC)", true),
+        ("has(domainSpec.OS.Type.Arch) && has(domainSpec.Devices.Disks[0].Target)", true),
+    ] {
+        assert_eq!(expression::condition(text, &input), Ok(expected), "{text}");
+    }
+    for (text, expected) in [
+        ("vmi.Spec.Domain.CPU.Cores == 4", "found no matching overload for '_==_' applied to '(uint, int)'"),
+        ("domainSpec.Memory.Value > 1024", "found no matching overload for '_>_' applied to '(uint, int)'"),
+        ("vmi.Name == null", "'_==_' applied to '(string, null"),
+        (r#"vmi["Name"] == "x""#, "found no matching overload for '_[_]' applied to '(v1.VirtualMachineInstance, string)'"),
+        (r#"vmi.Labels["nope"] == "x""#, "evaluating expression: no such key: nope"),
+        (r#"domainSpec.Devices.Disks[5].Device == "disk""#, "evaluating expression: index out of bounds: 5"),
+        ("1 / 0 == 1", "evaluating expression: division by zero"),
+    ] {
+        let error = expression::condition(text, &input).unwrap_err();
+        assert!(error.contains(expected), "{text}: {error}");
+    }
+}
+
+#[test]
+fn a_scsi_device_over_iscsi_is_not_taken_for_a_local_one() {
+    let source = r#"DomainHostdevSubsysSCSISource{ISCSI: DomainHostdevSubsysSCSISourceISCSI{Name: "iqn.x"}}"#;
+    let hostdev = format!("DomainHostdev{{SubsysSCSI: DomainHostdevSubsysSCSI{{Source: {source}}}}}");
+    let xml = mutated(&format!("Domain{{Devices: DomainDeviceList{{Hostdevs: [{hostdev}]}}}}")).unwrap();
+    assert!(xml.contains(r#"<source name="iqn.x" protocol="iscsi">"#), "{xml}");
+}
+
+#[test]
+fn null_empties_an_embedded_struct_too() {
+    let hyperv = "DomainFeatureHyperV{Spinlocks: DomainFeatureHyperVSpinlocks{Retries: 5u, DomainFeatureState: null}}";
+    let xml = mutated(&format!("Domain{{Features: DomainFeatureList{{HyperV: {hyperv}}}}}")).unwrap();
+    assert!(xml.contains(r#"<spinlocks retries="5">"#), "{xml}");
+}
+
+#[test]
 fn an_empty_mutation_changes_nothing_and_what_no_table_knows_stays() {
     let xml = apply(json!([plugin("noop", json!([{"cel": {"expression": "Domain{}"}}]))])).unwrap();
     assert_eq!(Element::parse(&xml).unwrap(), Element::parse(DOMAIN).unwrap());
