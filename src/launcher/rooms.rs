@@ -46,6 +46,19 @@ pub(super) trait Rooms: Send + Sync + 'static {
 /// The rooms of a real pod.
 pub(super) struct Pod(pub pod::Config);
 
+impl Pod {
+    /// As the sidecars have left it. What is no text has lost its bytes on that way, and gets them back.
+    fn cloud_init_data(&self, vmi: &Vmi, data: Value) -> Result<pod::CloudInitData, LauncherError> {
+        let mut data: pod::CloudInitData = serde_json::from_value(data).map_err(LauncherError::CloudInit)?;
+        if data.is_lossy()
+            && let Some(given) = pod::cloud_init(&self.0, vmi)?
+        {
+            data.restore(given);
+        }
+        Ok(data)
+    }
+}
+
 impl Rooms for Pod {
     fn wanted(&self, vmi: &Vmi, options: &VirtualMachineOptions) -> Result<(Domain, Context), LauncherError> {
         let context = pod::look(&self.0, vmi, options)?;
@@ -57,12 +70,12 @@ impl Rooms for Pod {
     }
 
     fn prepare(&self, vmi: &Vmi, context: &Context, cloud_init: Option<Value>) -> Result<(), LauncherError> {
-        let cloud_init = cloud_init.map(serde_json::from_value).transpose().map_err(LauncherError::CloudInit)?;
+        let cloud_init = cloud_init.map(|data| self.cloud_init_data(vmi, data)).transpose()?;
         Ok(pod::prepare(&self.0, vmi, context, cloud_init.as_ref())?)
     }
 
     fn tell_devices(&self, vmi: &Vmi, cloud_init: Value, defined: &Domain) -> Result<(), LauncherError> {
-        let mut data: pod::CloudInitData = serde_json::from_value(cloud_init).map_err(LauncherError::CloudInit)?;
+        let mut data = self.cloud_init_data(vmi, cloud_init)?;
         let devices = pod::device_metadata(vmi, defined);
         // NoCloud has no place for them.
         if devices.is_empty() || data.data_source != pod::DataSource::ConfigDrive {

@@ -1,9 +1,10 @@
 //! The data on its way from the VMI to the image. Sidecars see it as JSON and may change it
 //! (PreCloudInitIso), with the names that KubeVirt's Go structures give it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::vmi::null_is_default;
 
@@ -31,15 +32,69 @@ pub struct CloudInitData {
     pub config_drive_meta_data: Option<ConfigDriveMetadata>,
     /// User data.
     #[serde(deserialize_with = "null_is_default")]
-    pub user_data: String,
+    pub user_data: Data,
     /// Network data; empty: none.
     #[serde(deserialize_with = "null_is_default")]
-    pub network_data: String,
+    pub network_data: Data,
     /// Tagged devices of the guest, for ConfigDrive.
     pub devices_data: Option<Vec<DeviceData>>,
     /// The volume it is for.
     #[serde(deserialize_with = "null_is_default")]
     pub volume_name: String,
+}
+
+impl CloudInitData {
+    /// Whether some of it may have lost its bytes as JSON.
+    #[must_use]
+    pub fn is_lossy(&self) -> bool {
+        [&self.user_data, &self.network_data].into_iter().any(|data| data.text().contains(char::REPLACEMENT_CHARACTER))
+    }
+
+    /// Takes the bytes of `given` where its text has not been changed.
+    pub fn restore(&mut self, given: Self) {
+        for (data, given) in [(&mut self.user_data, given.user_data), (&mut self.network_data, given.network_data)] {
+            if data.text() == given.text() {
+                *data = given;
+            }
+        }
+    }
+}
+
+/// User or network data. User data need not be text: cloud-init takes it compressed. As JSON, what is no UTF-8 is
+/// replaced.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Data(pub Vec<u8>);
+
+impl Data {
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// As text.
+    #[must_use]
+    pub fn text(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.0)
+    }
+}
+
+impl From<&str> for Data {
+    fn from(text: &str) -> Self {
+        Self(text.as_bytes().to_vec())
+    }
+}
+
+impl Serialize for Data {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text())
+    }
+}
+
+impl<'de> Deserialize<'de> for Data {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self(String::deserialize(deserializer)?.into_bytes()))
+    }
 }
 
 /// Metadata in NoCloud's spelling.
@@ -139,6 +194,18 @@ mod tests {
             r##"{"DataSource":"noCloud","NoCloudMetaData":{"instance-id":"i","local-hostname":"h"},"ConfigDriveMetaData":null,"UserData":"#cloud-config","NetworkData":"","DevicesData":null,"VolumeName":"v"}"##
         );
         assert_eq!(serde_json::from_str::<CloudInitData>(&json).unwrap(), data);
+    }
+
+    #[test]
+    fn what_is_no_text_gets_its_bytes_back_unless_it_was_changed() {
+        let given = CloudInitData { user_data: Data(b"\x1f\x8b\x08".to_vec()), network_data: Data(vec![0xff]), ..CloudInitData::default() };
+        let mut data: CloudInitData = serde_json::from_value(serde_json::to_value(&given).unwrap()).unwrap();
+        assert!(data.is_lossy() && data != given);
+        data.restore(given.clone());
+        assert_eq!(data, given);
+        data.user_data = "#cloud-config".into();
+        data.restore(given);
+        assert_eq!(data.user_data, "#cloud-config".into());
     }
 
     #[test]

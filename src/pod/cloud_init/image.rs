@@ -125,10 +125,10 @@ impl Scratch {
             fs::write(&path, content).map_err(PodError::io("write", &path))?;
             fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).map_err(PodError::io("set the mode of", &path))
         };
-        write(layout.user_data, data.user_data.as_bytes())?;
+        write(layout.user_data, &data.user_data.0)?;
         write(layout.metadata, metadata)?;
         if !data.network_data.is_empty() {
-            write(layout.network_data, data.network_data.as_bytes())?;
+            write(layout.network_data, &data.network_data.0)?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::io::Read;
 
 use super::super::confine::{Dir, Found, checked_name, optional};
 use super::super::{Config, PodError, paths};
-use super::data::{CloudInitData, ConfigDriveMetadata, DataSource, NoCloudMetadata};
+use super::data::{CloudInitData, ConfigDriveMetadata, Data, DataSource, NoCloudMetadata};
 use crate::vmi::Vmi;
 use crate::vmi::credentials::SshPublicKeyAccessCredential;
 use crate::vmi::volumes::{CloudInitConfigDriveSource, CloudInitNoCloudSource, LocalObjectReference};
@@ -81,13 +81,13 @@ impl<'v> Source<'v> {
 
 fn read(cfg: &Config, vmi: &Vmi, volume: &str, source: &Source<'_>) -> Result<CloudInitData, PodError> {
     let keys = ssh_keys(cfg, vmi, source.kind)?;
-    let user = text(cfg, volume, &source.user);
-    let network = text(cfg, volume, &source.network);
+    let user = given_data(cfg, volume, &source.user);
+    let network = given_data(cfg, volume, &source.network);
     // One of two secrets is enough.
     let (user_data, network_data) = match (user, network) {
         (Ok(user), Ok(network)) => (user, network),
-        (Ok(user), Err(e)) if !user.is_empty() && e.is_not_found() => (user, String::new()),
-        (Err(e), Ok(network)) if !network.is_empty() && e.is_not_found() => (String::new(), network),
+        (Ok(user), Err(e)) if !user.is_empty() && e.is_not_found() => (user, Data::default()),
+        (Err(e), Ok(network)) if !network.is_empty() && e.is_not_found() => (Data::default(), network),
         (Err(e), _) | (_, Err(e)) => return Err(e),
     };
     if user_data.is_empty() && network_data.is_empty() {
@@ -152,29 +152,30 @@ fn host_name(vmi: &Vmi) -> &str {
     name.char_indices().nth(LONGEST_HOST_NAME).map_or(name, |(end, _)| &name[..end])
 }
 
-fn text(cfg: &Config, volume: &str, given: &Given<'_>) -> Result<String, PodError> {
+fn given_data(cfg: &Config, volume: &str, given: &Given<'_>) -> Result<Data, PodError> {
     if let Some(secret) = given.secret {
-        let from_secret = secret_text(cfg, volume, &secret.name, given)?;
-        if !from_secret.is_empty() {
-            return Ok(from_secret);
+        let has_other = !given.plain.is_empty() || !given.base64.is_empty();
+        match secret_data(cfg, volume, &secret.name, given) {
+            Ok(data) if !data.is_empty() => return Ok(data),
+            Err(e) if !has_other || !e.is_not_found() => return Err(e),
+            Ok(_) | Err(_) => {}
         }
     }
     if !given.plain.is_empty() {
-        return Ok(given.plain.to_owned());
+        return Ok(given.plain.into());
     }
-    let bytes = base64::decode(given.base64).ok_or_else(|| PodError::Refused(format!("{}: it is no Base64 text", given.what)))?;
-    String::from_utf8(bytes).map_err(|_| PodError::Refused(format!("{}: it decodes to something that is no UTF-8 text", given.what)))
+    base64::decode(given.base64).map(Data).ok_or_else(|| PodError::Refused(format!("{}: it is no Base64 text", given.what)))
 }
 
 /// The secret's key, mounted at `secret/<volume>/`.
-fn secret_text(cfg: &Config, volume: &str, secret: &str, given: &Given<'_>) -> Result<String, PodError> {
+fn secret_data(cfg: &Config, volume: &str, secret: &str, given: &Given<'_>) -> Result<Data, PodError> {
     let place = format!("{}/{volume}", paths::SECRETS);
     let dir = optional(Dir::of_pod(&cfg.root, &place))?;
     for key in given.keys {
         if let Some(dir) = &dir
             && let Some(file) = optional(dir.find_within(key))?
         {
-            return read_text(&file);
+            return read_all(&file).map(Data);
         }
     }
     let missing = std::io::Error::new(
@@ -198,7 +199,7 @@ fn ssh_keys(cfg: &Config, vmi: &Vmi, kind: DataSource) -> Result<BTreeMap<String
         // The kubelet keeps versions of a secret in hidden directories.
         for name in dir.entries()?.into_iter().filter(|name| !name.starts_with("..")) {
             let key = match dir.find_within(&name) {
-                Ok(file) => read_text(&file)?,
+                Ok(file) => String::from_utf8_lossy(&read_all(&file)?).into_owned(),
                 // A directory is no key.
                 Err(PodError::Hostile { .. }) => continue,
                 Err(e) => return Err(e),
@@ -211,10 +212,10 @@ fn ssh_keys(cfg: &Config, vmi: &Vmi, kind: DataSource) -> Result<BTreeMap<String
     Ok(keys)
 }
 
-fn read_text(file: &Found) -> Result<String, PodError> {
-    let mut text = String::new();
-    file.read()?.take(LARGEST).read_to_string(&mut text).map_err(PodError::io("read", file.path()))?;
-    Ok(text)
+fn read_all(file: &Found) -> Result<Vec<u8>, PodError> {
+    let mut data = Vec::new();
+    file.read()?.take(LARGEST).read_to_end(&mut data).map_err(PodError::io("read", file.path()))?;
+    Ok(data)
 }
 
 /// RFC 4648, standard alphabet with padding; line breaks are passed over, as Go does.
@@ -313,7 +314,7 @@ mod tests {
     #[test]
     fn no_cloud_has_its_metadata() {
         let data = Pod::new().read(&no_cloud(r##"{"userData":"#cloud-config","networkDataBase64":"bmV0"}"##)).unwrap().unwrap();
-        assert_eq!((data.user_data.as_str(), data.network_data.as_str(), data.volume_name.as_str()), ("#cloud-config", "net", "ci"));
+        assert_eq!((&*data.user_data.text(), &*data.network_data.text(), data.volume_name.as_str()), ("#cloud-config", "net", "ci"));
         let expected = r#"{"instance-type":"small","instance-id":"u-1","local-hostname":"web"}"#;
         assert_eq!(serde_json::to_string(&data.no_cloud_meta_data).unwrap(), expected);
     }
@@ -324,7 +325,7 @@ mod tests {
         let data = Pod::new().read(spec).unwrap().unwrap();
         let expected = r#"{"instance_type":"small","instance_id":"web.example.shop","hostname":"db","uuid":"web.example.shop"}"#;
         assert_eq!(serde_json::to_string(&data.config_drive_meta_data).unwrap(), expected);
-        assert_eq!(data.user_data, "user");
+        assert_eq!(data.user_data, "user".into());
     }
 
     #[test]
@@ -332,7 +333,7 @@ mod tests {
         let pod = Pod::new();
         pod.write("ci/userData", "from the secret");
         let data = pod.read(&no_cloud(r#"{"secretRef":{"name":"s"},"userData":"plain"}"#)).unwrap().unwrap();
-        assert_eq!(data.user_data, "from the secret");
+        assert_eq!(data.user_data, "from the secret".into());
     }
 
     #[test]
@@ -342,7 +343,25 @@ mod tests {
         let pod = Pod::new();
         pod.write("ci/userdata", "user");
         let both = pod.read(&no_cloud(r#"{"secretRef":{"name":"s"},"networkDataSecretRef":{"name":"n"}}"#)).unwrap().unwrap();
-        assert_eq!((both.user_data.as_str(), both.network_data.as_str()), ("user", ""), "one of two is enough");
+        assert_eq!((&*both.user_data.text(), &*both.network_data.text()), ("user", ""), "one of two is enough");
+    }
+
+    #[test]
+    fn what_the_vmi_says_itself_does_for_a_secret_that_is_not_there() {
+        let data = Pod::new().read(&no_cloud(r#"{"secretRef":{"name":"s"},"userData":"plain"}"#)).unwrap().unwrap();
+        assert_eq!(data.user_data, "plain".into());
+    }
+
+    #[test]
+    fn user_data_may_be_compressed() {
+        let data = Pod::new().read(&no_cloud(r#"{"userDataBase64":"H4sIAAA="}"#)).unwrap().unwrap();
+        assert_eq!(data.user_data.0, b"\x1f\x8b\x08\0\0");
+        let pod = Pod::new();
+        let file = pod.0.path().join("var/run/kubevirt-private/secret/ci/userdata");
+        pod.write("ci/userdata", "");
+        fs::write(file, b"\x1f\x8b\x08\xff").unwrap();
+        let data = pod.read(&no_cloud(r#"{"secretRef":{"name":"s"}}"#)).unwrap().unwrap();
+        assert_eq!(data.user_data.0, b"\x1f\x8b\x08\xff");
     }
 
     #[test]

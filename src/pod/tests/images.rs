@@ -9,21 +9,27 @@ const EMPTY_DISK: &str = r#"{"name":"scratch","emptyDisk":{"capacity":"10000000"
 const EPHEMERAL: &str = r#"{"name":"data","ephemeral":{"persistentVolumeClaim":{"claimName":"c"}}}"#;
 
 /// Files in an ISO image with their contents, and its label.
-fn iso(path: &Path) -> (String, BTreeMap<String, String>) {
-    let path = path.to_str().unwrap();
-    let listing = run("isoinfo", &["-R", "-f", "-i", path]);
-    let label = run("isoinfo", &["-d", "-i", path]);
-    let label = label.lines().find_map(|line| line.strip_prefix("Volume id: ")).unwrap().to_owned();
-    let file = |name: &str| (name.to_owned(), run("isoinfo", &["-R", "-x", name, "-i", path]));
-    let is_file = |name: &&str| !listing.contains(&format!("{name}/"));
-    (label, listing.lines().filter(is_file).map(file).collect())
+fn iso(path: &Path) -> (String, BTreeMap<String, Vec<u8>>) {
+    let out = tempfile::tempdir().unwrap();
+    let tree = out.path().join("tree");
+    let arguments = ["-indev", path.to_str().unwrap(), "-osirrox", "on", "-pvd_info", "-extract", "/", tree.to_str().unwrap()];
+    let told = run("xorriso", &arguments);
+    let label =
+        told.lines().find_map(|line| line.strip_prefix("Volume Id    : ")).unwrap_or_else(|| panic!("no label in {told}")).to_owned();
+    let mut files = BTreeMap::new();
+    if tree.exists() {
+        walk(&tree, &mut |file| {
+            files.insert(format!("/{}", file.strip_prefix(&tree).unwrap().display()), fs::read(file).unwrap());
+        });
+    }
+    (label, files)
 }
 
-fn text(files: &BTreeMap<String, String>, name: &str) -> String {
-    files.get(name).unwrap_or_else(|| panic!("no {name} in {files:?}")).clone()
+fn text(files: &BTreeMap<String, Vec<u8>>, name: &str) -> String {
+    String::from_utf8(files.get(name).unwrap_or_else(|| panic!("no {name} in {files:?}")).clone()).unwrap()
 }
 
-const ISO_TOOLS: [&str; 2] = ["xorrisofs", "isoinfo"];
+const ISO_TOOLS: [&str; 2] = ["xorrisofs", "xorriso"];
 
 #[test]
 fn a_container_disk_gets_an_overlay_of_its_size() {
@@ -158,6 +164,14 @@ fn cloud_init_is_what_the_guest_expects() {
 }
 
 #[test]
+fn compressed_user_data_reaches_the_guest_as_it_is() {
+    let Some(pod) = Pod::with(&ISO_TOOLS) else { return };
+    pod.prepare(&with_volume(r#"{"name":"ci","cloudInitNoCloud":{"userDataBase64":"H4sIAAA="}}"#)).unwrap();
+    let (_, files) = iso(&pod.path("var/run/kubevirt-ephemeral-disks/cloud-init-data/shop/web/noCloud.iso"));
+    assert_eq!(files["/user-data"], b"\x1f\x8b\x08\0\0");
+}
+
+#[test]
 fn a_sidecar_may_change_the_data_source() {
     let Some(pod) = Pod::with(&ISO_TOOLS) else { return };
     let vmi = serde_json::from_str(&with_volume(r#"{"name":"ci","cloudInitNoCloud":{"userData":"x"}}"#)).unwrap();
@@ -165,7 +179,7 @@ fn a_sidecar_may_change_the_data_source() {
     write_cloud_init(&pod.cfg, &vmi, &data).unwrap();
     let (_, files) = iso(&pod.path("var/run/kubevirt-ephemeral-disks/cloud-init-data/shop/web/configdrive.iso"));
     assert!(text(&files, "/openstack/latest/meta_data.json").contains(r#""instance_id":"web.shop""#));
-    let nothing = CloudInitData { user_data: String::new(), ..data };
+    let nothing = CloudInitData { user_data: "".into(), ..data };
     assert!(write_cloud_init(&pod.cfg, &vmi, &nothing).unwrap_err().chain().contains("UserData or NetworkData is required"));
 }
 
