@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use rustix::termios::{self, OptionalActions, Termios};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
@@ -53,13 +53,34 @@ pub enum Happened {
     Closed,
 }
 
+/// Where the guest's output is shown.
+#[derive(Debug)]
+pub enum Screen {
+    /// Standard output.
+    Output(tokio::io::Stdout),
+    /// Standard error.
+    Errors(tokio::io::Stderr),
+}
+
+impl Screen {
+    /// Shows it as it is. That nobody looks any more is no reason to end the guest.
+    async fn show(&mut self, bytes: &[u8]) {
+        let stream: &mut (dyn AsyncWrite + Unpin + Send) = match self {
+            Self::Output(stream) => stream,
+            Self::Errors(stream) => stream,
+        };
+        let _ = stream.write_all(bytes).await;
+        let _ = stream.flush().await;
+    }
+}
+
 /// A connection to the guest's serial console, with standard input and output at the other end.
 #[derive(Debug)]
 pub struct Console {
     guest: Option<OwnedReadHalf>,
     to_guest: OwnedWriteHalf,
     input: Option<tokio::io::Stdin>,
-    output: tokio::io::Stdout,
+    screen: Screen,
     from_guest_buffer: Vec<u8>,
     input_buffer: [u8; 256],
 }
@@ -69,18 +90,11 @@ impl Console {
     ///
     /// # Errors
     /// If the socket does not accept.
-    pub async fn connect(socket: &Path, interactive: bool) -> Result<Self, CtlError> {
+    pub async fn connect(socket: &Path, interactive: bool, screen: Screen) -> Result<Self, CtlError> {
         let stream = UnixStream::connect(socket).await.map_err(CtlError::file("connect to the console at", socket))?;
         let (guest, to_guest) = stream.into_split();
         let input = interactive.then(tokio::io::stdin);
-        Ok(Self {
-            guest: Some(guest),
-            to_guest,
-            input,
-            output: tokio::io::stdout(),
-            from_guest_buffer: vec![0; 4096],
-            input_buffer: [0; 256],
-        })
+        Ok(Self { guest: Some(guest), to_guest, input, screen, from_guest_buffer: vec![0; 4096], input_buffer: [0; 256] })
     }
 
     /// Waits for the next thing to happen, passing bytes on. Safe to drop and call again.
@@ -107,9 +121,7 @@ impl Console {
             return Happened::Closed;
         }
         let bytes = self.from_guest_buffer.get(..length).unwrap_or_default().to_vec();
-        // A closed standard output is no reason to end the guest.
-        let _ = self.output.write_all(&bytes).await;
-        let _ = self.output.flush().await;
+        self.screen.show(&bytes).await;
         Happened::Output(bytes)
     }
 

@@ -12,12 +12,16 @@ mod error;
 mod explain;
 mod hooks;
 mod images;
+mod left_behind;
 mod manifest;
 mod offline;
 mod options;
+mod phases;
 mod plan;
 mod run;
 mod session;
+mod stop;
+mod vm;
 mod volumes;
 mod watch;
 

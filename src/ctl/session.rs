@@ -44,18 +44,32 @@ impl Session {
         if let Some(root) = root {
             fs::create_dir_all(&root).map_err(CtlError::file("make", &root))?;
             let root = root.canonicalize().map_err(CtlError::file("find", &root))?;
-            return Self { root }.register(name);
+            return Self { root }.cleared()?.register(name);
         }
         let base = std::env::temp_dir();
         for attempt in 0..1000_u32 {
             let root = base.join(format!("vm-{:x}{attempt:x}", std::process::id()));
             match fs::DirBuilder::new().mode(0o700).create(&root) {
-                Ok(()) => return Self { root }.register(name),
+                Ok(()) => {
+                    let made = Self { root };
+                    return made.clone().register(name).inspect_err(|_| made.remove(None));
+                }
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(e) => return Err(CtlError::file("make", root)(e)),
             }
         }
         Err(CtlError::Run(format!("no free directory name in {}", base.display())))
+    }
+
+    /// The socket of a launcher that was killed would be taken for the next one's.
+    fn cleared(self) -> Result<Self, CtlError> {
+        if self.is_running() {
+            return Err(CtlError::Run(format!("a launcher is running in {}; end it first or choose another --root", self.root.display())));
+        }
+        match fs::remove_file(self.cmd_socket()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(CtlError::file("remove", self.cmd_socket())(error)),
+            _ => Ok(self),
+        }
     }
 
     fn register(self, name: &str) -> Result<Self, CtlError> {
@@ -64,7 +78,7 @@ impl Session {
         if let Ok(old) = fs::read_link(&link) {
             if Self::at(old.clone()).is_running() {
                 return Err(CtlError::Run(format!(
-                    "a VM named {name} is running, in {}; end it first or give this one another name",
+                    "a VM named {name} is running, in {}; end it first (launcherctl shutdown --name {name}) or give this one another name",
                     old.display()
                 )));
             }
@@ -80,6 +94,17 @@ impl Session {
             && fs::read_link(registry.join(name)).is_ok_and(|root| root == self.root)
         {
             let _ = fs::remove_file(registry.join(name));
+        }
+    }
+
+    /// Removes the directory, but keeps `log` if there is something in it.
+    pub fn remove(&self, log: Option<&Path>) {
+        let Some(log) = log.filter(|log| log.metadata().is_ok_and(|it| it.len() > 0)) else {
+            let _ = fs::remove_dir_all(&self.root);
+            return;
+        };
+        for entry in fs::read_dir(&self.root).into_iter().flatten().flatten().map(|entry| entry.path()).filter(|path| path != log) {
+            let _ = if entry.is_dir() { fs::remove_dir_all(entry) } else { fs::remove_file(entry) };
         }
     }
 

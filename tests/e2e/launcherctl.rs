@@ -1,7 +1,8 @@
 //! A VM of `launcherctl run` and its disks, as somebody without a cluster has them.
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
@@ -90,6 +91,89 @@ fn a_disk_comes_and_goes_while_the_guest_runs() {
     });
 }
 
+/// A VM with a directory of its own, of which only the beginning of its start is waited for.
+struct Laptop {
+    home: tempfile::TempDir,
+    vmi: Vmi,
+}
+
+impl Laptop {
+    fn new() -> Self {
+        let home = tempfile::Builder::new().prefix("vt").tempdir_in("/tmp").unwrap();
+        let vmi = Vmi::new("laptop");
+        std::fs::copy(guest_image(), home.path().join("guest.img")).unwrap();
+        std::fs::write(home.path().join("vmi.json"), vmi.value().to_string()).unwrap();
+        Self { home, vmi }
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.home.path().join(path)
+    }
+
+    fn run(&self) -> Child {
+        let mut command = launcherctl(self.home.path());
+        command.args(["run", "--emulate", "--disk", &format!("rootdisk={}", self.path("guest.img").display()), "--root"]);
+        command.arg(self.path("vm")).arg(self.path("vmi.json")).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    async fn run_until_the_guest_is_there(&self) -> Child {
+        let child = self.run();
+        Guest::connect(&self.path(&format!("vm/var/run/kubevirt-private/{}/virt-serial0", self.vmi.uid()))).await;
+        child
+    }
+
+    /// Processes that have something to do with the VM's directory.
+    fn processes(&self) -> Vec<(u32, String)> {
+        let root = self.path("vm").display().to_string();
+        let process = |entry: std::fs::DirEntry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            let words = std::fs::read(entry.path().join("cmdline")).ok()?;
+            Some((pid, String::from_utf8_lossy(&words).replace('\0', " ")))
+        };
+        let all = std::fs::read_dir("/proc").unwrap().flatten().filter_map(process);
+        all.filter(|(_, words)| words.contains(&root) && !words.contains("launcherctl")).collect()
+    }
+}
+
+fn signal(pid: u32, name: &str) {
+    assert!(Command::new("kill").args(["-s", name, &pid.to_string()]).status().unwrap().success());
+}
+
+async fn end_of(child: Child) -> Output {
+    tokio::task::spawn_blocking(move || child.wait_with_output().unwrap()).await.unwrap()
+}
+
+#[test]
+fn a_run_leaves_no_process_behind() {
+    run(async {
+        let laptop = Laptop::new();
+        // Stopped before there is a guest.
+        let child = laptop.run();
+        virt_launcher::fs_events::appears(&laptop.path("vm/var/run/kubevirt/sockets/launcher-sock")).await.unwrap();
+        signal(child.id(), "TERM");
+        end_of(child).await;
+        assert_eq!(laptop.processes(), []);
+
+        // Its launcher is killed.
+        let child = laptop.run_until_the_guest_is_there().await;
+        let launcher = laptop.processes().into_iter().find(|(_, words)| words.contains("virt-launcher")).unwrap();
+        signal(launcher.0, "KILL");
+        let output = end_of(child).await;
+        assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("ended on its own"));
+        assert_eq!(laptop.processes(), []);
+
+        // The terminal is closed while the guest can't be asked, and then somebody insists.
+        let mut child = laptop.run_until_the_guest_is_there().await;
+        done(laptop.home.path(), &["pause"]).await;
+        signal(child.id(), "HUP");
+        let mut told = BufReader::new(child.stderr.take().unwrap()).lines();
+        assert!(told.any(|line| line.unwrap().contains("cannot be asked to shut down")));
+        signal(child.id(), "INT");
+        assert!(end_of(child).await.status.success());
+        assert_eq!(laptop.processes(), []);
+    });
+}
+
 /// `nobody`, who owns nothing and belongs to no group.
 const NOBODY: u32 = 65534;
 
@@ -106,7 +190,9 @@ fn an_ordinary_user_runs_a_vm() {
     std::fs::copy(guest_image(), &image).unwrap();
     std::fs::write(&manifest, Vmi::new("laptop").value().to_string()).unwrap();
     let mut command = launcherctl(home);
-    command.args(["run", "--emulate", "--until", crate::harness::UP, "--disk", &format!("rootdisk={}", image.display())]).arg(&manifest);
+    command
+        .args(["run", "-o", "json", "--emulate", "--until", crate::harness::UP, "--disk", &format!("rootdisk={}", image.display())])
+        .arg(&manifest);
     command.env("TMPDIR", home).env_remove("HOME");
     if is_root {
         for path in [home, &image] {
@@ -115,5 +201,8 @@ fn an_ordinary_user_runs_a_vm() {
         command.uid(NOBODY).gid(NOBODY);
     }
     let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (told, console) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr).into_owned());
+    assert!(output.status.success() && console.contains(crate::harness::UP), "{told}{console}");
+    let phases: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(phases.iter().any(|line| line["phase"] == "guest is up"), "{told}");
 }
