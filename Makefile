@@ -43,9 +43,10 @@ lint: ## formatting, clippy; dependencies where cargo-deny or cargo-audit is ins
 	@if command -v cargo-deny >/dev/null; then $(CARGO) deny check; fi
 	@if command -v cargo-audit >/dev/null; then $(CARGO) audit; fi
 
-bench: setup ## measurements
+bench: setup guest ## measurements
 	$(CARGO) bench
 	@scripts/measure-sidecars
+	@scripts/measure-idle
 
 # pod-tools itself says which names it answers to, so that no link leads nowhere.
 install: build ## executables and their links, below DESTDIR and PREFIX
