@@ -124,7 +124,7 @@ fn qemu_embedded_in_this_process_starts_a_guest() {
     }
     let root = tempfile::tempdir().unwrap();
     std::fs::create_dir(root.path().join("etc")).unwrap();
-    let conf = "stdio_handler = \"file\"\nuser = \"root\"\ngroup = \"root\"\nsecurity_driver = \"none\"\n";
+    let conf = "stdio_handler = \"file\"\nuser = \"root\"\ngroup = \"root\"\nsecurity_driver = \"none\"\nnamespaces = [ ]\n";
     std::fs::write(root.path().join("etc/qemu.conf"), conf).unwrap();
     start_event_loop().unwrap();
     let connection = Connection::open(&format!("qemu:///embed?root={}", root.path().display())).unwrap();
