@@ -81,9 +81,12 @@ fn live_xml(pod: &Pod, vmi: &Vmi) -> String {
 }
 
 /// A program of `examples/`, which cargo builds beside the tests.
+/// An example as `cargo test` has built it.
 fn example(name: &str) -> PathBuf {
     let tests = std::env::current_exe().unwrap();
-    tests.parent().unwrap().parent().unwrap().join("examples").join(name)
+    let built = tests.parent().unwrap().parent().unwrap().join("examples").join(name);
+    assert!(built.exists(), "{} is missing: \"cargo build --examples\" makes it where only this test's target is built", built.display());
+    built
 }
 
 #[test]
