@@ -1,7 +1,7 @@
 //! What can go wrong in `launcherctl`.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A failure of a verb, in a line that says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -84,8 +84,18 @@ impl CtlError {
         move |source| Self::File { action, path, source }
     }
 
+    /// A document that is not what it should be; `-` is standard input.
+    pub fn manifest(file: &Path, reason: impl ToString) -> Self {
+        Self::Manifest { file: name_of(file), reason: reason.to_string() }
+    }
+
     /// For `map_err` on gRPC calls.
     pub fn call(call: &'static str) -> impl FnOnce(tonic::Status) -> Self {
         move |status| Self::Call { call, status: Box::new(status) }
     }
+}
+
+/// How a file that was given is called in an error.
+pub fn name_of(file: &Path) -> String {
+    if file == Path::new("-") { "standard input".into() } else { file.display().to_string() }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::client::show;
-use super::offline::{self, Inputs};
+use super::offline::Inputs;
 use super::{CtlError, Output};
 use crate::convert::STEPS;
 use crate::convert::explain::{self, Entry, Needed};
@@ -25,8 +25,7 @@ pub struct ExplainArgs {
 /// # Errors
 /// If a file is no such document, or the VMI is refused.
 pub fn explain(args: &ExplainArgs, output: Output) -> Result<ExitCode, CtlError> {
-    let (value, vmi) = offline::read_vmi(args.inputs.vmi())?;
-    let context = offline::read_context(&vmi, args.inputs.context.as_deref(), args.inputs.options.as_deref())?;
+    let (value, _, context) = args.inputs.read()?;
     let mut explanation = explain::explain(&value, &context)?;
     if let Some(element) = &args.element {
         explanation.entries.retain(|entry| is_within(&entry.path, element));

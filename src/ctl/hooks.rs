@@ -10,7 +10,7 @@ use prost::bytes::Bytes;
 use serde_json::json;
 
 use super::client::show;
-use super::offline::{self, Inputs};
+use super::offline::Inputs;
 use super::{CtlError, Output, Target, session};
 use crate::convert;
 use crate::hooks::offline::{Tried, try_sidecar};
@@ -72,8 +72,7 @@ fn list(target: &Target, output: Output) -> Result<ExitCode, CtlError> {
 }
 
 async fn attempt(args: &TryArgs, output: Output) -> Result<ExitCode, CtlError> {
-    let (value, vmi) = offline::read_vmi(args.inputs.vmi())?;
-    let context = offline::read_context(&vmi, args.inputs.context.as_deref(), args.inputs.options.as_deref())?;
+    let (value, vmi, context) = args.inputs.read()?;
     let xml = convert::domain(&vmi, &context)?.to_xml();
     let tried = try_sidecar(&args.sidecar, &Bytes::from(value.to_string()), &xml, tokio::time::Instant::now() + LIMIT).await?;
     show(

@@ -3,9 +3,12 @@
 
 use std::path::Path;
 
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::CtlError;
+use super::offline::read_text;
+use super::{CtlError, documents};
+use crate::vmi::{Quantity, Vmi};
 
 /// A VMI as JSON, complete enough for a launcher.
 #[derive(Debug, Clone)]
@@ -17,10 +20,10 @@ impl Manifest {
     /// Reads YAML or JSON; `-` is standard input.
     ///
     /// # Errors
-    /// If the file cannot be read or is neither a VirtualMachineInstance nor a VirtualMachine.
+    /// If the file cannot be read or holds no VirtualMachineInstance or VirtualMachine.
     pub fn read(file: &Path) -> Result<Self, CtlError> {
-        let text = super::offline::read_text(file)?;
-        Self::parse(&text).map_err(|reason| CtlError::Manifest { file: file.display().to_string(), reason })
+        let text = read_text(file)?;
+        Self::parse(&text).map_err(|reason| CtlError::manifest(file, reason))
     }
 
     /// Reads YAML or JSON from text.
@@ -28,13 +31,10 @@ impl Manifest {
     /// # Errors
     /// What is wrong with it.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let value: Value = if text.trim_start().starts_with('{') {
-            serde_json::from_str(text).map_err(|e| e.to_string())?
-        } else {
-            serde_saphyr::from_str(text).map_err(|e| e.to_string())?
-        };
-        let mut vmi = into_vmi(value)?;
+        let mut vmi = documents::the_vmi(documents::read(text)?)?;
         complete(&mut vmi)?;
+        default(&mut vmi, "/metadata/uid", || json!(random_uuid()));
+        typed(&vmi)?;
         Ok(Self { vmi })
     }
 
@@ -62,40 +62,70 @@ impl Manifest {
     }
 }
 
-/// A VM's template becomes the VMI that a cluster would make of it.
-fn into_vmi(value: Value) -> Result<Value, String> {
-    match value["kind"].as_str() {
-        Some("VirtualMachineInstance") => Ok(value),
-        Some("VirtualMachine") => {
-            let template = value.pointer("/spec/template").ok_or("spec.template: a VirtualMachine needs one")?;
-            let mut vmi = json!({"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "spec": template["spec"]});
-            let mut metadata = template["metadata"].as_object().cloned().unwrap_or_default();
-            for key in ["name", "namespace"] {
-                if let Some(text) = value["metadata"][key].as_str() {
-                    metadata.insert(key.into(), text.into());
-                }
-            }
-            vmi["metadata"] = metadata.into();
-            Ok(vmi)
-        }
-        Some(kind) => Err(format!("kind: {kind:?} cannot be run; a VirtualMachineInstance or a VirtualMachine can")),
-        None => Err("kind: missing; a VirtualMachineInstance or a VirtualMachine is expected".into()),
+/// The VMI for a verb that starts nothing: from a manifest, completed; or, if it is for a context that a launcher has
+/// seen, as that launcher got it.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn offline(text: &str, is_complete: bool) -> Result<(Value, Vmi), String> {
+    let document = documents::read(text)?;
+    let is_vm = document.iter().any(|document| document["kind"].as_str().is_some_and(|kind| kind != "VirtualMachineInstance"));
+    let mut vmi = match document.as_slice() {
+        [one] if one["kind"].is_null() && one.is_object() => one.clone(),
+        _ => documents::the_vmi(document)?,
+    };
+    if is_vm || !is_complete {
+        complete(&mut vmi)?;
+        complete_for_a_cluster(&mut vmi);
     }
+    let typed = typed(&vmi)?;
+    Ok((vmi, typed))
+}
+
+/// The VMI as the conversion reads it.
+fn typed(value: &Value) -> Result<Vmi, String> {
+    Vmi::deserialize(value).map_err(|error| {
+        let error = error.to_string();
+        let path = culprit(value, &error);
+        if path.is_empty() { error } else { format!("{path}: {error}") }
+    })
+}
+
+/// Where the error comes from: the innermost member without which it is not there.
+fn culprit(value: &Value, error: &str) -> String {
+    let (mut pointer, mut path) = (String::new(), String::new());
+    loop {
+        let inner = match value.pointer(&pointer) {
+            Some(Value::Object(members)) => members.keys().map(|key| (escaped(key), format!(".{key}"))).collect(),
+            Some(Value::Array(items)) => (0..items.len()).map(|index| (index.to_string(), format!("[{index}]"))).collect(),
+            _ => Vec::new(),
+        };
+        let is_guilty = |step: &String| {
+            let mut without = value.clone();
+            without.pointer_mut(&format!("{pointer}/{step}")).map(Value::take);
+            Vmi::deserialize(&without).err().is_none_or(|other| other.to_string() != error)
+        };
+        let Some((step, name)) = inner.into_iter().find(|(step, _)| is_guilty(step)) else { break };
+        pointer += &format!("/{step}");
+        path += &name;
+    }
+    path.trim_start_matches('.').to_owned()
+}
+
+/// As a JSON pointer has it.
+fn escaped(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
 }
 
 /// Fills in what admission would, without overriding what is there.
 fn complete(vmi: &mut Value) -> Result<(), String> {
-    if vmi["metadata"]["name"].as_str().is_none_or(str::is_empty) {
-        return Err("metadata.name: missing".into());
-    }
+    check_name(vmi["metadata"]["name"].as_str().unwrap_or_default())?;
     default(vmi, "/metadata/namespace", || json!("default"));
-    default(vmi, "/metadata/uid", || json!(random_uuid()));
     default(vmi, "/spec/architecture", || json!(host_architecture()));
     let architecture = vmi["spec"]["architecture"].as_str().unwrap_or_default().to_owned();
     default(vmi, "/spec/domain/machine/type", || json!(machine(&architecture)));
-    for part in ["cores", "sockets", "threads"] {
-        default(vmi, &format!("/spec/domain/cpu/{part}"), || json!(1));
-    }
+    complete_cpu(vmi);
+    default(vmi, "/spec/domain/cpu/model", || json!(if architecture == "arm64" { "host-passthrough" } else { "host-model" }));
     complete_memory(vmi)?;
     if architecture != "s390x" {
         default(vmi, "/spec/domain/features/acpi/enabled", || json!(true));
@@ -103,6 +133,33 @@ fn complete(vmi: &mut Value) -> Result<(), String> {
     complete_disks(vmi, &architecture);
     complete_status(vmi);
     Ok(())
+}
+
+/// Kubernetes' rule, which keeps a name out of other directories than its own.
+fn check_name(name: &str) -> Result<(), String> {
+    let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+    let is_outer = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    match name {
+        "" => Err("metadata.name: missing".into()),
+        _ if name.len() <= 63 && name.chars().all(is_inner) && name.starts_with(is_outer) && name.ends_with(is_outer) => Ok(()),
+        _ => Err(format!(
+            "metadata.name: {name:?}: at most 63 of a to z, 0 to 9, '-' and '.' make a name, which begins and ends with a letter or digit"
+        )),
+    }
+}
+
+/// Without a topology, the CPUs that are asked for are sockets.
+fn complete_cpu(vmi: &mut Value) {
+    let domain = &vmi["spec"]["domain"];
+    let has_topology = ["cores", "sockets", "threads"].iter().any(|part| domain["cpu"][part].as_u64().is_some_and(|n| n > 0));
+    let asked = ["limits", "requests"].iter().find_map(|kind| {
+        let cpus = Quantity::deserialize(&domain["resources"][kind]["cpu"]).ok()?;
+        u32::try_from(cpus.value().ok()?).ok().filter(|cpus| *cpus > 0)
+    });
+    let sockets = if has_topology { 1 } else { asked.unwrap_or(1) };
+    for (part, count) in [("sockets", sockets), ("cores", 1), ("threads", 1)] {
+        default(vmi, &format!("/spec/domain/cpu/{part}"), || json!(count));
+    }
 }
 
 /// Guest memory and request follow from each other.
@@ -113,7 +170,10 @@ fn complete_memory(vmi: &mut Value) -> Result<(), String> {
     });
     let guest = vmi["spec"]["domain"]["memory"]["guest"].clone();
     let memory = match (guest, requested) {
-        (Value::Null, None) => return Err("spec.domain.memory.guest: missing; e.g. 512Mi".into()),
+        (Value::Null, None) => match &vmi["spec"]["domain"]["memory"]["hugepages"]["pageSize"] {
+            Value::Null => return Err("spec.domain.memory.guest: missing; e.g. 512Mi".into()),
+            page => page.clone(),
+        },
         (Value::Null, Some(requested)) => requested,
         (guest, _) => guest,
     };
@@ -152,6 +212,17 @@ fn complete_disks(vmi: &mut Value, architecture: &str) {
 
 fn filesystems_as_disks(names: &[Value]) -> Vec<Value> {
     names.iter().map(|name| json!({"name": name})).collect()
+}
+
+/// A VMI that says nothing of networks is on the pod's, and its launcher is not root.
+fn complete_for_a_cluster(vmi: &mut Value) {
+    default(vmi, "/status/runtimeUser", || json!(107));
+    let is_wanted = vmi["spec"]["domain"]["devices"]["autoattachPodInterface"] != false;
+    if is_wanted && array(vmi, "/spec/networks").is_empty() && array(vmi, "/spec/domain/devices/interfaces").is_empty() {
+        default(vmi, "/spec/domain/devices", || json!({}));
+        vmi["spec"]["domain"]["devices"]["interfaces"] = json!([{"name": "default", "bridge": {}}]);
+        vmi["spec"]["networks"] = json!([{"name": "default", "pod": {}}]);
+    }
 }
 
 /// virt-handler sends a status in which every permanent volume is named.
@@ -259,6 +330,46 @@ spec:
     fn memory_comes_from_the_request_if_the_guest_names_none() {
         let text = "{\"kind\":\"VirtualMachineInstance\",\"metadata\":{\"name\":\"a\"},\"spec\":{\"domain\":{\"resources\":{\"requests\":{\"memory\":\"1Gi\"}}}}}";
         assert_eq!(Manifest::parse(text).unwrap().text("/spec/domain/memory/guest"), "1Gi");
+    }
+
+    #[test]
+    fn cpus_that_are_asked_for_are_sockets() {
+        let sockets = |domain: &str| {
+            let text =
+                format!("kind: VirtualMachineInstance\nmetadata: {{name: a}}\nspec: {{domain: {{memory: {{guest: 1Gi}}, {domain}}}}}");
+            Manifest::parse(&text).unwrap().value()["spec"]["domain"]["cpu"]["sockets"].clone()
+        };
+        assert_eq!(sockets("resources: {requests: {cpu: 2}}"), 2);
+        assert_eq!(sockets("resources: {requests: {cpu: 1}, limits: {cpu: 2500m}}"), 3);
+        assert_eq!(sockets("cpu: {cores: 2}, resources: {requests: {cpu: 2}}"), 1);
+        assert_eq!(sockets("resources: {}"), 1);
+    }
+
+    #[test]
+    fn a_member_of_a_wrong_type_is_named() {
+        let error = |from, to| Manifest::parse(&VM.replace(from, to)).unwrap_err();
+        let cores = error("memory: {guest: 256Mi}", "memory: {guest: 256Mi}\n        cpu: {cores: two}");
+        assert!(cores.starts_with("spec.domain.cpu.cores: "), "{cores}");
+        let bus = error("bus: virtio", "bus: [virtio]");
+        assert!(bus.starts_with("spec.domain.devices.disks[0].disk.bus"), "{bus}");
+    }
+
+    #[test]
+    fn a_name_is_one_of_kubernetes() {
+        for name in ["a/../../b", "..", "Upper", "-a", "a-", "ünï", &"a".repeat(64)] {
+            let error = Manifest::parse(&VM.replace("name: web}", &format!("name: {name:?}}}"))).unwrap_err();
+            assert!(error.starts_with("metadata.name"), "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn offline_a_vmi_for_a_context_stays_as_it_is() {
+        let vmi = r#"{"metadata": {"name": "a", "namespace": "b"}, "spec": {"domain": {}, "volumes": [{"name": "c"}]}}"#;
+        assert_eq!(offline(vmi, true).unwrap().0, serde_json::from_str::<Value>(vmi).unwrap());
+        assert!(offline(vmi, false).unwrap_err().starts_with("spec.domain.memory.guest"));
+        assert_eq!(offline(VM, true).unwrap().0["metadata"]["name"], "web");
+        assert!(offline(VM, false).unwrap().0["metadata"]["uid"].is_null(), "the same each time");
+        assert!(offline("kind: Pod\nmetadata: {name: a}", true).unwrap_err().starts_with("kind: \"Pod\""));
     }
 
     #[test]

@@ -8,6 +8,7 @@
 
 mod client;
 mod console;
+mod documents;
 mod error;
 mod explain;
 mod hooks;

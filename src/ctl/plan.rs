@@ -46,7 +46,7 @@ pub async fn plan(args: PlanArgs, output: Output) -> Result<ExitCode, CtlError> 
 }
 
 pub(super) fn read_domain(file: &Path) -> Result<Domain, CtlError> {
-    Domain::from_xml(&read_text(file)?).map_err(|source| CtlError::Xml { file: file.display().to_string(), source })
+    Domain::from_xml(&read_text(file)?).map_err(|source| CtlError::Xml { file: super::error::name_of(file), source })
 }
 
 /// A line for each step, and for each disk that has to wait.

@@ -58,6 +58,18 @@ pub(super) fn choose(cfg: &Config, vmi: &Vmi, arch: &str) -> Result<Option<EfiCo
     Ok(Some(EfiConfiguration { efi_code, efi_vars, secure_loader, uses_firmware_auto_selection: false }))
 }
 
+/// The images that an EFI guest gets in KubeVirt's own image, for where there is no pod to look at.
+#[must_use]
+pub fn in_kubevirts_image(vmi: &Vmi, arch: &str) -> Option<EfiConfiguration> {
+    let efi = vmi.spec.domain.firmware.as_ref()?.bootloader.as_ref()?.efi.as_ref()?;
+    let (secure, confidential) = (efi.secure_boot.unwrap_or(true), confidential(vmi));
+    let (code, vars) = candidates(arch, secure, confidential).iter().find(|(code, _)| !code.contains("_4M"))?;
+    let directory = Path::new(if arch == "arm64" { "/usr/share/AAVMF" } else { "/usr/share/OVMF" });
+    let path = |name: &str| if name.is_empty() { Text::default() } else { directory.join(name).to_string_lossy().into() };
+    let secure_loader = secure && confidential != Confidential::Tdx;
+    Some(EfiConfiguration { efi_code: path(code), efi_vars: path(vars), secure_loader, uses_firmware_auto_selection: false })
+}
+
 fn confidential(vmi: &Vmi) -> Confidential {
     let Some(security) = &vmi.spec.domain.launch_security else { return Confidential::None };
     match (&security.snp, &security.sev, &security.tdx) {
@@ -114,6 +126,20 @@ fn missing(cfg: &Config, secure: bool, confidential: Confidential, candidates: C
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn without_a_pod_the_images_are_kubevirts() {
+        let efi = |arch, domain: &str| {
+            let vmi: Vmi = serde_json::from_str(&format!(r#"{{"spec":{{"domain":{domain}}}}}"#)).unwrap();
+            in_kubevirts_image(&vmi, arch).map(|efi| (efi.efi_code.to_string(), efi.efi_vars.to_string(), efi.secure_loader))
+        };
+        let images = |code: &str, vars: &str, secure| Some((code.to_owned(), vars.to_owned(), secure));
+        let (secure, plain) = (r#"{"firmware":{"bootloader":{"efi":{}}}}"#, r#"{"firmware":{"bootloader":{"efi":{"secureBoot":false}}}}"#);
+        assert_eq!(efi("amd64", secure), images("/usr/share/OVMF/OVMF_CODE.secboot.fd", "/usr/share/OVMF/OVMF_VARS.secboot.fd", true));
+        assert_eq!(efi("amd64", plain), images("/usr/share/OVMF/OVMF_CODE.secboot.fd", "/usr/share/OVMF/OVMF_VARS.fd", false));
+        assert_eq!(efi("arm64", plain), images("/usr/share/AAVMF/AAVMF_CODE.fd", "/usr/share/AAVMF/AAVMF_VARS.fd", false));
+        assert_eq!(efi("amd64", "{}"), None);
+    }
 
     fn chosen(files: &[&str], arch: &str, domain: &str) -> Result<Option<EfiConfiguration>, String> {
         let dir = tempfile::tempdir().unwrap();

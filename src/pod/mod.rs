@@ -20,7 +20,7 @@ mod disk_modes;
 mod disk_source;
 mod downward_metrics;
 mod error;
-mod firmware;
+pub mod firmware;
 mod growth;
 mod host_devices;
 mod host_disk;
