@@ -233,6 +233,18 @@ async fn its_own_error_is_passed_on_and_the_next_sidecar_is_not_called() {
 }
 
 #[tokio::test]
+async fn a_long_error_is_cut_and_a_deadline_of_its_own_is_no_time_out() {
+    let long = format!("{}é", "the VMI is {…} ".repeat(7_000));
+    for (code, text) in [(tonic::Code::Internal, long.as_str()), (tonic::Code::DeadlineExceeded, "the license server is silent")] {
+        let pod = Pod::new();
+        pod.serve("a/x.sock", Fake::new(Behaviour::Status(code, text.into())));
+        let error = collect(&pod, 1).await.on_define_domain(XML.into(), &vmi(), later()).await.unwrap_err().to_string();
+        let start: String = text.chars().take(4_000).collect();
+        assert!(error.contains(&format!("failed with {code:?}: {start}")) && error.len() < 10_000, "{error}");
+    }
+}
+
+#[tokio::test]
 async fn garbage_nothing_and_another_domain_are_refused() {
     let cases: [(&[u8], &str); 8] = [
         (b"", "the answer is empty"),

@@ -20,6 +20,12 @@ use crate::proto::hooks::{info, v1alpha1, v1alpha2, v1alpha3};
 pub const MAX_ANSWER: usize = MAX_BYTES + (64 << 10);
 /// Largest answer of `Info`.
 const MAX_INFO: usize = 64 << 10;
+/// Largest headers and trailers of an answer; an error's text is in them.
+const MAX_HEADERS: u32 = 1 << 20;
+/// Longest text of an error that is passed on, in characters.
+const MAX_WORDS: usize = 4 << 10;
+/// A sidecar that gives up this shortly before the call must be over has done so because of that.
+const NEARLY: Duration = Duration::from_millis(100);
 /// Longest time for one callback, also where the request would leave more.
 pub const LONGEST_CALL: Duration = Duration::from_secs(60);
 
@@ -31,8 +37,16 @@ pub async fn bounded<T>(until: Instant, call: impl Future<Output = Result<T, Cal
     let start = Instant::now();
     match timeout_at(until, call).await {
         Ok(Err(CallError::TimedOut { .. })) | Err(_) => Err(CallError::TimedOut { after: start.elapsed() }),
+        Ok(Err(CallError::Failed { code, .. })) if is_late(&code) && Instant::now() + NEARLY >= until => {
+            Err(CallError::TimedOut { after: start.elapsed() })
+        }
         Ok(done) => done,
     }
+}
+
+/// Codes with which the other side gives a call up when its time is over; it may also mean a call of its own.
+fn is_late(code: &str) -> bool {
+    code == format!("{:?}", Code::DeadlineExceeded) || code == format!("{:?}", Code::Cancelled)
 }
 
 /// A connection to the socket.
@@ -43,6 +57,7 @@ pub async fn connect(socket: &Path) -> Result<Channel, CallError> {
     let path = socket.to_path_buf();
     // The address is not used: the connector opens the socket. "localhost" is what gRPC calls it.
     Endpoint::from_static("http://localhost")
+        .http2_max_header_list_size(MAX_HEADERS)
         .connect_with_connector(tower::service_fn(move |_| {
             let path = path.clone();
             async move { dial(&path).await.map(TokioIo::new) }
@@ -180,12 +195,20 @@ impl From<v1alpha3::ShutdownResult> for Done {
 /// What a status says: the sidecar's own failure, or one of the connection.
 pub fn failed(status: &Status, limit: usize) -> CallError {
     match status.code() {
-        Code::DeadlineExceeded => CallError::TimedOut { after: Duration::ZERO },
         // The client's own clock; it ends with the call's.
-        Code::Cancelled if status.message() == "Timeout expired" => CallError::TimedOut { after: Duration::ZERO },
+        Code::Cancelled if status.source().is_some() && status.message() == "Timeout expired" => {
+            CallError::TimedOut { after: Duration::ZERO }
+        }
         Code::OutOfRange if status.message().contains("message length too large") => CallError::TooLarge { limit },
         _ if status.source().is_some() => CallError::Broken(status.source().map(innermost).unwrap_or_default()),
-        code => CallError::Failed { code: format!("{code:?}"), message: status.message().to_owned() },
+        code => CallError::Failed { code: format!("{code:?}"), message: cut(status.message()) },
+    }
+}
+
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(MAX_WORDS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
     }
 }
 

@@ -115,9 +115,10 @@ fn run(version: Version, dir: &Path) -> Result<(), ShimError> {
 }
 
 async fn serve(version: Version, dir: &Path) -> Result<(), ShimError> {
-    let (socket, listener) = listen(dir).map_err(|source| ShimError::Socket { dir: dir.to_path_buf(), source })?;
     let shutdown = Arc::new(Notify::new());
+    // Before there is a socket that a signal would leave behind.
     let stop = stopped(Arc::clone(&shutdown)).map_err(ShimError::Signals)?;
+    let (socket, listener) = listen(dir).map_err(|source| ShimError::Socket { dir: dir.to_path_buf(), source })?;
     tracing::info!("shim is now exposing its services on socket {}", socket.display());
     let served = service::serve(listener, version, shutdown, stop, LAST_CALLS).await;
     // Gone already is as good.

@@ -140,6 +140,8 @@ pub enum Behaviour {
     Die,
     /// Says that it failed.
     Fail(&'static str),
+    /// Says that it failed, with that code and text.
+    Status(tonic::Code, String),
     /// Never answers a callback.
     Hang,
     /// Never answers Info.
@@ -184,8 +186,9 @@ impl Fake {
     }
 
     async fn other<T>(&self) -> Result<T, Status> {
-        match self.behaviour {
-            Behaviour::Fail(why) => Err(Status::internal(why)),
+        match &self.behaviour {
+            Behaviour::Fail(why) => Err(Status::internal(*why)),
+            Behaviour::Status(code, text) => Err(Status::new(*code, text)),
             Behaviour::Die => {
                 self.dying.notify_one();
                 std::future::pending().await
