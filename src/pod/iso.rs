@@ -43,7 +43,8 @@ pub(super) fn make(dir: &Dir, name: &str, label: &str, tree: &Tree<'_>) -> Resul
     match tree {
         Tree::Directory(path) => arguments.push(path.to_string_lossy().into_owned()),
         Tree::Files(files) => {
-            arguments.extend(files.iter().map(|(name, path)| format!("{}={}", escape(name), escape(&path.to_string_lossy()))))
+            // From the root: a name may begin with "-", and is no option.
+            arguments.extend(files.iter().map(|(name, path)| format!("/{}={}", escape(name), escape(&path.to_string_lossy()))))
         }
     }
     run("xorrisofs", &arguments, &[("SOURCE_DATE_EPOCH", &date)], None, LIMITS)?;

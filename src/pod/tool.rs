@@ -60,9 +60,16 @@ pub(super) fn run<S: AsRef<OsStr>>(
         End::Exit(status, _, errors) => {
             let errors = String::from_utf8_lossy(&errors);
             let hint = if status.code() == Some(127) { "; is it installed?" } else { "" };
-            Err(failed(status.to_string(), format!("{}{hint}", errors.trim())))
+            Err(failed(status.to_string(), format!("{}{hint}", failures(&errors))))
         }
     }
+}
+
+/// Of a helper that says how much each line matters, as xorriso does, the lines that do; else all.
+fn failures(errors: &str) -> String {
+    let grave: Vec<&str> =
+        errors.lines().filter(|line| [" : FAILURE : ", " : FATAL : "].iter().any(|grade| line.contains(grade))).collect();
+    if grave.is_empty() { errors.trim().to_owned() } else { grave.join("; ") }
 }
 
 enum End {
@@ -157,6 +164,12 @@ mod tests {
     #[test]
     fn a_failure_says_what_the_helper_said() {
         assert_eq!(sh("echo oops >&2; exit 3", PLENTY).unwrap_err(), "sh failed (exit status: 3): oops");
+    }
+
+    #[test]
+    fn of_a_talkative_helper_only_the_failure_is_told() {
+        let error = sh("echo 'x : NOTE : hello' >&2; echo 'x : FAILURE : too long' >&2; exit 5", PLENTY).unwrap_err();
+        assert_eq!(error, "sh failed (exit status: 5): x : FAILURE : too long");
     }
 
     #[test]

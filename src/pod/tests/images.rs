@@ -221,6 +221,21 @@ fn config_volumes_are_iso_images_with_their_labels() {
 }
 
 #[test]
+fn a_key_like_an_option_is_a_file_and_a_label_that_is_too_long_is_told() {
+    let Some(pod) = Pod::with(&ISO_TOOLS) else { return };
+    for key in ["-volid", "-a", "--help", "a"] {
+        pod.write(&format!("var/run/kubevirt-private/config-map/v/{key}"), key.as_bytes());
+    }
+    pod.prepare(&with_volume(r#"{"name":"v","configMap":{"name":"m"}}"#)).unwrap();
+    let (label, files) = iso(&pod.path("var/run/kubevirt-private/config-map-disks/v.iso"));
+    assert_eq!(label, "cfgdata");
+    assert_eq!(files.keys().collect::<Vec<_>>(), ["/--help", "/-a", "/-volid", "/a"]);
+    let long = format!(r#"{{"name":"v","configMap":{{"name":"m","volumeLabel":"{}"}}}}"#, "L".repeat(33));
+    let error = pod.prepare(&with_volume(&long)).unwrap_err();
+    assert!(error.contains("): xorriso : FAILURE : -volid: Text too long (33 > 32)"), "{error}");
+}
+
+#[test]
 fn sysprep_needs_an_answer_file() {
     let Some(pod) = Pod::with(&[]) else { return };
     let sysprep = with_volume(r#"{"name":"v","sysprep":{"secret":{"name":"s"}}}"#);
