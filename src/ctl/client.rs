@@ -13,7 +13,7 @@ use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
 
 use super::manifest::Manifest;
-use super::{CtlError, Output, Target, Verb, VmiCall, session};
+use super::{CtlError, Output, Target, Verb, VmiCall, images, session};
 use crate::cmd::Action;
 use crate::proto::cmd::info::{CmdInfoRequest, cmd_info_client::CmdInfoClient};
 use crate::proto::cmd::v1::{EmptyRequest, Response, VirtualMachineOptions, Vmi, VmiRequest, cmd_client::CmdClient};
@@ -222,7 +222,14 @@ async fn connect(target: &Target) -> Result<Client, CtlError> {
 pub(super) async fn with_vmi(args: &VmiCall) -> Result<(Client, Value), CtlError> {
     let (session, socket) = session::resolve(&args.target)?;
     let vmi = match (&args.vmi, &session) {
-        (Some(file), _) => Manifest::read(file)?.value().clone(),
+        (Some(file), session) => {
+            let mut manifest = Manifest::read(file)?;
+            if let Some(sent) = session.as_ref().and_then(|session| session.load_vmi().ok()) {
+                manifest.take_the_place_of(&sent).map_err(|reason| CtlError::manifest(file, reason))?;
+                images::adapt_to_laptop(&mut manifest);
+            }
+            manifest.value().clone()
+        }
         (None, Some(session)) => session.load_vmi()?,
         (None, None) => return Err(CtlError::Target("with --socket, say which VMI with --vmi".into())),
     };

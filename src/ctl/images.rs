@@ -84,22 +84,39 @@ fn put(name: &str, volume: &Value, image: Option<&Path>, destination: &Path) -> 
             "volume {name:?} is {what}, which only a cluster can provide; give its image with --disk {name}=FILE"
         )));
     };
-    if let Some(directory) = destination.parent() {
+    second_name(image, destination, volume["containerDisk"].is_object())
+}
+
+/// Gives an image another name, so that a claim's image keeps what the guest writes; a link by path would be refused by
+/// the launcher, as a claim's is. Where that cannot be, one that is only read may be copied.
+///
+/// # Errors
+/// If it is no image, or there is no way.
+pub fn second_name(image: &Path, place: &Path, may_copy: bool) -> Result<(), CtlError> {
+    let file = image.canonicalize().map_err(CtlError::file("find", image))?;
+    let metadata = file.metadata().map_err(CtlError::file("look at", image))?;
+    let refused = |why: &str| Err(CtlError::Run(format!("{}: {why}", image.display())));
+    if !metadata.is_file() {
+        return refused("no regular file; an image file is expected");
+    }
+    if metadata.len() == 0 {
+        return refused("the file is empty; truncate -s 1G makes it a blank disk of that size");
+    }
+    if let Some(directory) = place.parent() {
         fs::create_dir_all(directory).map_err(CtlError::file("make", directory))?;
     }
-    let _ = fs::remove_file(destination);
-    // The same file under a second name, so that a claim's image keeps what the guest writes.
-    match fs::hard_link(image.canonicalize().map_err(CtlError::file("find", image))?, destination) {
-        Ok(()) => Ok(()),
-        Err(e) if e.kind() == io::ErrorKind::CrossesDevices && volume["containerDisk"].is_object() => {
-            fs::copy(image, destination).map(drop).map_err(CtlError::file("copy", image))
+    let _ = fs::remove_file(place);
+    match fs::hard_link(&file, place) {
+        Err(_) if may_copy => fs::copy(&file, place).map(drop).map_err(CtlError::file("copy", image)),
+        Err(error) if error.kind() == io::ErrorKind::CrossesDevices => refused(&format!(
+            "it is on another file system than the VM's directory {}; copy it there, or start the VM with a --root on its file system",
+            place.parent().unwrap_or(place).display()
+        )),
+        // The kernel's fs.protected_hardlinks.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            refused("the guest is to write to it, but it is another user's; copy it, or become its owner")
         }
-        Err(e) if e.kind() == io::ErrorKind::CrossesDevices => Err(CtlError::Run(format!(
-            "{} is on another file system than {}; choose a directory beside it with --root",
-            image.display(),
-            destination.display()
-        ))),
-        Err(e) => Err(CtlError::file("link", image)(e)),
+        linked => linked.map_err(CtlError::file("link", image)),
     }
 }
 
@@ -118,6 +135,7 @@ mod tests {
     #[test]
     fn images_are_placed_by_kind_and_index() {
         let (root, image) = (tempfile::tempdir().unwrap(), tempfile::NamedTempFile::new().unwrap());
+        image.as_file().set_len(512).unwrap();
         let session = Session::at(root.path().to_owned());
         let file = image.path().display();
         place(&manifest(), &session, &[format!("root={file}"), format!("data={file}")]).unwrap();
@@ -140,6 +158,19 @@ mod tests {
         assert!(error.contains("no volume \"rot\"; it has empty, root, data"), "{error}");
         let error = place(&manifest(), &session, &["empty=/dev/null".into()]).unwrap_err().to_string();
         assert!(error.contains("made by the launcher itself"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_image_is_refused_for_what_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let (empty, place) = (dir.path().join("empty"), dir.path().join("place"));
+        fs::write(&empty, "").unwrap();
+        let refused = |file: &Path| second_name(file, &place, true).unwrap_err().to_string();
+        assert!(refused(&empty).contains("is empty"));
+        assert!(refused(dir.path()).contains("no regular file"));
+        assert!(refused(Path::new("/dev/zero")).contains("no regular file"));
+        assert!(refused(&dir.path().join("none")).starts_with("cannot find"));
+        assert!(!place.exists());
     }
 
     #[test]

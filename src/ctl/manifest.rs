@@ -38,6 +38,22 @@ impl Manifest {
         Ok(Self { vmi })
     }
 
+    /// Makes it a later version of a VMI that has been sent.
+    ///
+    /// # Errors
+    /// If it is another VM.
+    pub fn take_the_place_of(&mut self, sent: &Value) -> Result<(), String> {
+        for part in ["namespace", "name"] {
+            let (is, was) = (&self.vmi["metadata"][part], &sent["metadata"][part]);
+            if is != was {
+                return Err(format!("metadata.{part}: {is}, but the VM that runs has {was}"));
+            }
+        }
+        self.vmi["metadata"]["uid"] = sent["metadata"]["uid"].clone();
+        self.vmi["status"]["phase"] = sent["status"]["phase"].clone();
+        Ok(())
+    }
+
     /// The VMI.
     #[must_use]
     pub fn value(&self) -> &Value {
@@ -330,6 +346,15 @@ spec:
     fn memory_comes_from_the_request_if_the_guest_names_none() {
         let text = "{\"kind\":\"VirtualMachineInstance\",\"metadata\":{\"name\":\"a\"},\"spec\":{\"domain\":{\"resources\":{\"requests\":{\"memory\":\"1Gi\"}}}}}";
         assert_eq!(Manifest::parse(text).unwrap().text("/spec/domain/memory/guest"), "1Gi");
+    }
+
+    #[test]
+    fn a_later_version_is_of_the_same_vm() {
+        let (mut later, sent) = (Manifest::parse(VM).unwrap(), Manifest::parse(VM).unwrap());
+        later.take_the_place_of(sent.value()).unwrap();
+        assert_eq!(later.text("/metadata/uid"), sent.text("/metadata/uid"));
+        let other = Manifest::parse(&VM.replace("name: web}", "name: db}")).unwrap();
+        assert_eq!(later.take_the_place_of(other.value()).unwrap_err(), "metadata.name: \"web\", but the VM that runs has \"db\"");
     }
 
     #[test]

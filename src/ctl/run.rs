@@ -89,7 +89,8 @@ async fn run_in(args: &RunArgs, manifest: &Manifest, session: &Session, phases: 
     session.store_vmi(manifest.value())?;
     let (sender, reports) = mpsc::unbounded_channel();
     watch::serve(&session.path(watch::NOTIFY_SOCKET), sender)?;
-    let mut vm = Vm::new(manifest.value(), start_launcher(args, manifest, session)?, reports);
+    let relay = watch::Relay::serve(&session.path(watch::RELAY_SOCKET))?;
+    let mut vm = Vm::new(manifest.value(), start_launcher(args, manifest, session)?, reports, relay);
     let started = tokio::select! {
         started = start(&mut vm, session, phases) => started.map(|()| true),
         () = stop.asked() => Ok(false),

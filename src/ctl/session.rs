@@ -13,6 +13,9 @@ use crate::pod::Root;
 
 /// Where the cmd socket is, below a launcher's root.
 const CMD_SOCKET: &str = "var/run/kubevirt/sockets/launcher-sock";
+/// The longest of the sockets below it, and the most bytes that the kernel takes for one's path.
+const LONGEST_SOCKET: &str = "/var/run/kubevirt-private/00000000-0000-0000-0000-000000000000/virt-serial0";
+const SOCKET_PATH: usize = 107;
 /// The VMI as it was sent last.
 const VMI_FILE: &str = "vmi.json";
 
@@ -42,6 +45,7 @@ impl Session {
     /// If the directory cannot be made, or a VM of that name is running.
     pub fn create(name: &str, root: Option<PathBuf>) -> Result<Self, CtlError> {
         if let Some(root) = root {
+            has_room_for_sockets(&std::path::absolute(&root).map_err(CtlError::file("find", &root))?)?;
             fs::create_dir_all(&root).map_err(CtlError::file("make", &root))?;
             let root = root.canonicalize().map_err(CtlError::file("find", &root))?;
             return Self { root }.cleared()?.register(name);
@@ -49,6 +53,7 @@ impl Session {
         let base = std::env::temp_dir();
         for attempt in 0..1000_u32 {
             let root = base.join(format!("vm-{:x}{attempt:x}", std::process::id()));
+            has_room_for_sockets(&root)?;
             match fs::DirBuilder::new().mode(0o700).create(&root) {
                 Ok(()) => {
                     let made = Self { root };
@@ -204,6 +209,18 @@ fn all() -> Result<Vec<(String, Session)>, CtlError> {
         .collect())
 }
 
+/// Told in time: libvirt and QEMU would each refuse some socket or other.
+fn has_room_for_sockets(root: &Path) -> Result<(), CtlError> {
+    let (is, most) = (root.as_os_str().len(), SOCKET_PATH - LONGEST_SOCKET.len());
+    if is <= most {
+        return Ok(());
+    }
+    Err(CtlError::Run(format!(
+        "{}: a path of {is} bytes, where {most} leave room for the sockets below it; choose a shorter directory with --root (or TMPDIR)",
+        root.display()
+    )))
+}
+
 /// The user's own directory of links; refused if somebody else made it first.
 fn registry() -> Result<PathBuf, CtlError> {
     let user = rustix::process::getuid().as_raw();
@@ -221,5 +238,17 @@ fn registry() -> Result<PathBuf, CtlError> {
             Err(CtlError::Run(format!("{} is not a directory of yours; remove it or set XDG_RUNTIME_DIR", directory.display())))
         }
         Err(e) => Err(CtlError::file("make", directory)(e)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_is_too_deep_for_sockets_is_refused_before_it_is_made() {
+        let fits = |length: usize| has_room_for_sockets(Path::new(&format!("/{}", "d".repeat(length - 1))));
+        assert!(fits(32).is_ok());
+        assert!(fits(33).is_err_and(|error| error.to_string().contains("--root")));
     }
 }

@@ -14,7 +14,7 @@ use super::CtlError;
 use super::client::Client;
 use super::phases::Phases;
 use super::stop::Stop;
-use super::watch::Report;
+use super::watch::{Relay, Report};
 use crate::cmd::Action;
 use crate::fs_events;
 use crate::logging::chain;
@@ -44,14 +44,15 @@ pub struct Vm<'a> {
     launcher: Child,
     client: Option<Client>,
     reports: UnboundedReceiver<Report>,
+    relay: Relay,
     down: bool,
 }
 
 impl<'a> Vm<'a> {
-    /// A launcher that has been started, and what it reports.
+    /// A launcher that has been started, what it reports, and who else is told.
     #[must_use]
-    pub fn new(vmi: &'a Value, launcher: Child, reports: UnboundedReceiver<Report>) -> Self {
-        Self { vmi, launcher, client: None, reports, down: false }
+    pub fn new(vmi: &'a Value, launcher: Child, reports: UnboundedReceiver<Report>, relay: Relay) -> Self {
+        Self { vmi, launcher, client: None, reports, relay, down: false }
     }
 
     /// A text inside the VMI, empty if there is none.
@@ -105,6 +106,7 @@ impl<'a> Vm<'a> {
             report = self.reports.recv() => {
                 if let Some(report) = report {
                     phases.report(&report);
+                    self.relay.pass_on(&report);
                     self.down |= report.is_final() || matches!(report.state(), Some("Shutoff" | "Crashed"));
                 }
                 Ok(self.down)

@@ -2,8 +2,7 @@
 //! cluster, for a VM of `launcherctl run`.
 
 use std::fs;
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::client::{Client, show};
 use super::session::Session;
-use super::{CtlError, Output, Target, session};
+use super::{CtlError, Output, Target, images, session};
 use crate::pod::{self, Root};
 use crate::proto::cmd::v1::VirtualMachineOptions;
 
@@ -34,9 +33,9 @@ pub struct AddArgs {
     /// Bus of the disk
     #[arg(long, value_enum, default_value_t = Bus::Scsi)]
     bus: Bus,
-    /// Cache mode: none, writethrough or writeback
-    #[arg(long)]
-    cache: Option<String>,
+    /// Cache mode of the disk
+    #[arg(long, value_enum)]
+    cache: Option<Cache>,
     /// Only say what would be sent
     #[arg(long)]
     dry_run: bool,
@@ -64,6 +63,14 @@ enum Bus {
     Virtio,
 }
 
+/// Cache modes that KubeVirt knows.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Cache {
+    None,
+    Writethrough,
+    Writeback,
+}
+
 /// `addvolume`: attaches a disk to the running guest.
 ///
 /// # Errors
@@ -86,7 +93,7 @@ pub async fn add(args: AddArgs, output: Output) -> Result<ExitCode, CtlError> {
         return Ok(ExitCode::SUCCESS);
     }
     let place = place(&session, &args.name);
-    link(&args.file, &place)?;
+    images::second_name(&args.file, &place, false)?;
     let synced = client.sync(&vmi, VirtualMachineOptions::default()).await;
     let attached = match synced {
         Ok(()) => client.domain().await?.and_then(|domain| find(&domain, &args.name).cloned()),
@@ -125,8 +132,9 @@ pub async fn remove(args: RemoveArgs, output: Output) -> Result<ExitCode, CtlErr
         return Ok(ExitCode::SUCCESS);
     }
     client.sync(&vmi, VirtualMachineOptions::default()).await?;
-    session.store_vmi(&vmi)?;
+    // Until then it is the VM's, so that somebody can try again.
     until_gone(&client, &args.name).await?;
+    session.store_vmi(&vmi)?;
     // Its second name goes; the image stays where the user has it.
     let place = place(&session, &args.name);
     fs::remove_file(&place).map_err(CtlError::file("remove", &place))?;
@@ -160,7 +168,8 @@ fn disk(args: &AddArgs) -> Value {
         Bus::Virtio => "virtio",
     };
     let mut disk = json!({"name": args.name, "disk": {"bus": bus}});
-    for (key, value) in [("serial", &args.serial), ("cache", &args.cache)] {
+    let cache = args.cache.and_then(|cache| cache.to_possible_value()).map(|cache| cache.get_name().to_owned());
+    for (key, value) in [("serial", args.serial.clone()), ("cache", cache)] {
         if let Some(value) = value {
             disk[key] = json!(value);
         }
@@ -171,23 +180,6 @@ fn disk(args: &AddArgs) -> Value {
 /// Where the node agent would have mounted the claim.
 fn place(session: &Session, name: &str) -> PathBuf {
     session.path(&format!("/var/run/kubevirt/hotplug-disks/{name}.img"))
-}
-
-fn link(file: &Path, place: &Path) -> Result<(), CtlError> {
-    let file = file.canonicalize().map_err(CtlError::file("find", file))?;
-    if let Some(directory) = place.parent() {
-        fs::create_dir_all(directory).map_err(CtlError::file("make", directory))?;
-    }
-    let _ = fs::remove_file(place);
-    // A second name for the same file: a link by path would be refused by the launcher, as a claim's is.
-    match fs::hard_link(&file, place) {
-        Err(error) if error.kind() == ErrorKind::CrossesDevices => Err(CtlError::Target(format!(
-            "{} is on another file system than the VM's directory {}; copy it there, or start the VM with --root on that file system",
-            file.display(),
-            place.parent().unwrap_or(place).display()
-        ))),
-        linked => linked.map_err(CtlError::file("link into the VM's directory", file)),
-    }
 }
 
 /// Kubernetes' rule for names of volumes, which become names of files.
@@ -230,7 +222,7 @@ fn table(rows: &[Value]) -> String {
     };
     let mut lines = vec![line("NAME", "TARGET", "SIZE", "SERIAL", "STATE", "SOURCE")];
     for row in rows {
-        let part = |key: &str| row[key].as_str().unwrap_or("-");
+        let part = |key: &str| row[key].as_str().filter(|text| !text.is_empty()).unwrap_or("-");
         let size = row["size"].as_u64().map_or_else(|| "-".into(), human);
         lines.push(line(part("name"), part("target"), &size, part("serial"), part("state"), part("source")));
     }
@@ -254,8 +246,13 @@ fn position(vmi: &Value, list: &str, name: &str) -> Option<usize> {
 }
 
 fn push(vmi: &mut Value, list: &str, item: Value) {
-    if let Some(items) = vmi.pointer_mut(list).and_then(Value::as_array_mut) {
-        items.push(item);
+    let mut here = vmi;
+    for key in list.split('/').skip(1) {
+        here = &mut here[key];
+    }
+    match here {
+        Value::Array(items) => items.push(item),
+        missing => *missing = json!([item]),
     }
 }
 
@@ -293,6 +290,15 @@ mod tests {
         for name in ["a", "data-1", &"a".repeat(63)] {
             assert!(check_name(name).is_ok(), "{name}");
         }
+    }
+
+    #[test]
+    fn a_vm_without_disks_can_get_one() {
+        let mut vmi = json!({"spec": {"domain": {"devices": {}}}});
+        for name in ["a", "b"] {
+            push(&mut vmi, "/spec/domain/devices/disks", json!({"name": name}));
+        }
+        assert_eq!(position(&vmi, "/spec/domain/devices/disks", "b"), Some(1));
     }
 
     #[test]

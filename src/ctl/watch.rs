@@ -1,4 +1,5 @@
-//! The notify socket, served as virt-handler serves it: what the launcher reports, as a stream.
+//! The notify socket, served as virt-handler serves it: what the launcher reports, as a stream. While `run` serves it,
+//! others hear of it from `run`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -6,13 +7,15 @@ use std::process::ExitCode;
 use clap::Args;
 use prost::bytes::Bytes;
 use serde_json::{Value, json};
-use tokio::net::UnixListener;
-use tokio::sync::mpsc;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{broadcast, mpsc};
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 use super::client::show;
+use super::stop::Stop;
 use super::{CtlError, Output, Target, session};
 use crate::proto::notify::info::notify_info_server::{NotifyInfo, NotifyInfoServer};
 use crate::proto::notify::info::{NotifyInfoRequest, NotifyInfoResponse};
@@ -21,13 +24,17 @@ use crate::proto::notify::v1::{DomainEventRequest, K8sEventRequest, Response as 
 
 /// Where the launcher looks for the socket, below its root.
 pub const NOTIFY_SOCKET: &str = "/var/run/kubevirt/domain-notify-pipe.sock";
+/// Where `run` passes on what comes there, below its root.
+pub const RELAY_SOCKET: &str = "/watch.sock";
+/// How many reports a slow listener may be behind before it misses some.
+const BEHIND: usize = 256;
 
 /// Arguments of `watch`.
 #[derive(Debug, Args)]
 pub struct WatchArgs {
     #[command(flatten)]
     target: Target,
-    /// Serve the notify socket here
+    /// Serve a notify socket here
     #[arg(long)]
     listen: Option<PathBuf>,
     /// End after so many events
@@ -74,6 +81,14 @@ impl Report {
         }
     }
 
+    fn from_json(mut value: Value) -> Self {
+        if !value["event"].is_null() {
+            return Self::Event(value["event"].take());
+        }
+        let kind = value["eventType"].as_str().unwrap_or_default().to_owned();
+        Self::Domain { kind, domain: value["domain"].take(), status: value["status"].take() }
+    }
+
     fn to_text(&self) -> String {
         match self {
             Self::Domain { kind, domain, .. } => {
@@ -85,6 +100,56 @@ impl Report {
                 let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or("-").to_owned();
                 format!("EVENT     {}: {}", text("/reason"), text("/message"))
             }
+        }
+    }
+}
+
+/// What `run` hears from its launcher, for whoever wants to hear it too: the notify socket has one end only.
+#[derive(Debug)]
+pub struct Relay(broadcast::Sender<String>);
+
+impl Relay {
+    /// Serves at `path`.
+    ///
+    /// # Errors
+    /// If the socket cannot be made.
+    pub fn serve(path: &Path) -> Result<Self, CtlError> {
+        let _ = std::fs::remove_file(path);
+        let listener = UnixListener::bind(path).map_err(CtlError::file("listen on", path))?;
+        let (sender, _) = broadcast::channel(BEHIND);
+        let reports = sender.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(tell(stream, reports.subscribe()));
+            }
+        });
+        Ok(Self(sender))
+    }
+
+    /// Tells everybody.
+    pub fn pass_on(&self, report: &Report) {
+        // Nobody may be listening.
+        let _ = self.0.send(format!("{}\n", report.to_json()));
+    }
+}
+
+async fn tell(mut stream: UnixStream, mut reports: broadcast::Receiver<String>) {
+    loop {
+        match reports.recv().await {
+            Ok(line) if stream.write_all(line.as_bytes()).await.is_ok() => {}
+            Err(broadcast::error::RecvError::Lagged(_)) => {}
+            _ => return,
+        }
+    }
+}
+
+async fn hear(stream: UnixStream, reports: mpsc::UnboundedSender<Report>) {
+    let mut lines = BufReader::new(stream).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        if let Ok(value) = serde_json::from_str(&line)
+            && reports.send(Report::from_json(value)).is_err()
+        {
+            return;
         }
     }
 }
@@ -109,21 +174,48 @@ pub fn serve(path: &Path, reports: mpsc::UnboundedSender<Report>) -> Result<(), 
 /// # Errors
 /// If the notify socket cannot be served.
 pub async fn watch(args: WatchArgs, output: Output) -> Result<ExitCode, CtlError> {
-    let path = match args.listen {
-        Some(path) => path,
-        None => session::resolve(&args.target)?.0.map_or_else(|| PathBuf::from(NOTIFY_SOCKET), |session| session.path(NOTIFY_SOCKET)),
-    };
+    let mut stop = Stop::listen().map_err(CtlError::Runtime)?;
     let (sender, mut reports) = mpsc::unbounded_channel();
-    serve(&path, sender)?;
+    let served = listen(&args, sender).await?;
     let mut left = args.count.unwrap_or(usize::MAX);
-    while left > 0
-        && let Some(report) = reports.recv().await
-    {
+    while left > 0 {
+        let report = tokio::select! {
+            report = reports.recv() => report,
+            () = stop.asked() => None,
+        };
+        let Some(report) = report else { break };
         show(output, &report.to_json(), || report.to_text());
         left -= 1;
     }
-    let _ = std::fs::remove_file(&path);
+    if let Some(path) = served {
+        let _ = std::fs::remove_file(&path);
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Listens to the `run` that has started the launcher, else serves the notify socket, which is then returned.
+async fn listen(args: &WatchArgs, reports: mpsc::UnboundedSender<Report>) -> Result<Option<PathBuf>, CtlError> {
+    let path = match &args.listen {
+        Some(path) => path.clone(),
+        None => match session::resolve(&args.target)?.0 {
+            Some(session) => {
+                if let Ok(stream) = UnixStream::connect(session.path(RELAY_SOCKET)).await {
+                    tokio::spawn(hear(stream, reports));
+                    return Ok(None);
+                }
+                session.path(NOTIFY_SOCKET)
+            }
+            None => PathBuf::from(NOTIFY_SOCKET),
+        },
+    };
+    if UnixStream::connect(&path).await.is_ok() {
+        return Err(CtlError::Target(format!(
+            "{} is served already, as by virt-handler, which would then miss what is printed here; launcherctl domain shows the state",
+            path.display()
+        )));
+    }
+    serve(&path, reports)?;
+    Ok(Some(path))
 }
 
 struct Versions;

@@ -62,6 +62,17 @@ fn a_disk_comes_and_goes_while_the_guest_runs() {
         let mut guest = Guest::connect(&console).await;
         guest.until(crate::harness::UP).await;
 
+        // `run` serves the notify socket; others hear of it from there.
+        let mut watch = launcherctl(home).args(["watch", "--count", "2"]).stdout(Stdio::piped()).spawn().unwrap();
+        while watch.try_wait().unwrap().is_none() {
+            done(home, &["pause"]).await;
+            done(home, &["unpause"]).await;
+        }
+        let told = String::from_utf8(watch.wait_with_output().unwrap().stdout).unwrap();
+        assert!(told.contains("default_laptop  Paused (User)"), "{told}");
+        let notify = root.join("var/run/kubevirt/domain-notify-pipe.sock");
+        assert!(refused(home, &["watch", "--listen", notify.to_str().unwrap()]).await.contains("served already"));
+
         std::fs::File::create(&data).unwrap().set_len(3 << 19).unwrap();
         let file = data.to_str().unwrap();
         assert!(refused(home, &["addvolume", "../data", "--file", file]).await.contains("names no volume"));
