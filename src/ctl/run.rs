@@ -87,6 +87,7 @@ pub async fn run(args: RunArgs, output: Output) -> Result<ExitCode, CtlError> {
 async fn run_in(args: &RunArgs, manifest: &Manifest, session: &Session, phases: &Phases, stop: &mut Stop) -> Result<ExitCode, CtlError> {
     images::place(manifest, session, &args.disks)?;
     session.store_vmi(manifest.value())?;
+    session.forget_ended(&format!("{}_{}", manifest.text("/metadata/namespace"), manifest.text("/metadata/name")));
     let (sender, reports) = mpsc::unbounded_channel();
     watch::serve(&session.path(watch::NOTIFY_SOCKET), sender)?;
     let relay = watch::Relay::serve(&session.path(watch::RELAY_SOCKET))?;

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -74,6 +75,21 @@ impl Session {
         match fs::remove_file(self.cmd_socket()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(CtlError::file("remove", self.cmd_socket())(error)),
             _ => Ok(self),
+        }
+    }
+
+    /// Forgets the domain of a launcher that was killed, unless its QEMU lives on for the next launcher: that would
+    /// report an end of long ago and start nothing.
+    pub fn forget_ended(&self, domain: &str) {
+        let file = |path: &str| self.root.join(path.replace("DOMAIN", domain));
+        let pid = fs::read_to_string(file("run/qemu/DOMAIN.pid")).unwrap_or_default();
+        let command = fs::read(Path::new("/proc").join(pid.trim()).join("cmdline")).unwrap_or_default();
+        let root = self.root.as_os_str().as_bytes();
+        let lives = !pid.trim().is_empty() && command.windows(root.len()).any(|part| part == root);
+        if !lives {
+            for path in ["run/qemu/DOMAIN.xml", "run/qemu/DOMAIN.pid", "etc/qemu/DOMAIN.xml"] {
+                let _ = fs::remove_file(file(path));
+            }
         }
     }
 
@@ -243,7 +259,29 @@ fn registry() -> Result<PathBuf, CtlError> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn a_domain_is_forgotten_once_its_qemu_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        for place in ["run/qemu", "etc/qemu"] {
+            fs::create_dir_all(dir.path().join(place)).unwrap();
+        }
+        let definition = dir.path().join("etc/qemu/a_b.xml");
+        fs::write(&definition, "").unwrap();
+        // Stands for QEMU: its arguments name the directory.
+        let mut qemu = std::process::Command::new("tail").arg("-f").arg(&definition).spawn().unwrap();
+        fs::write(dir.path().join("run/qemu/a_b.pid"), format!("{}\n", qemu.id())).unwrap();
+        let session = Session::at(dir.path().to_owned());
+        while fs::read(format!("/proc/{}/cmdline", qemu.id())).is_ok_and(|words| !words.starts_with(b"tail")) {}
+        session.forget_ended("a_b");
+        assert!(definition.exists());
+        qemu.kill().unwrap();
+        qemu.wait().unwrap();
+        session.forget_ended("a_b");
+        assert!(!definition.exists() && !dir.path().join("run/qemu/a_b.pid").exists());
+    }
 
     #[test]
     fn a_directory_that_is_too_deep_for_sockets_is_refused_before_it_is_made() {
