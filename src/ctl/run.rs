@@ -176,6 +176,9 @@ fn start_launcher(args: &RunArgs, manifest: &Manifest, session: &Session) -> Res
         .args(["--ovmf-path", images::OVMF_PATH, "--grace-period-seconds", &grace.saturating_add(15).to_string()])
         .arg("--root")
         .arg(session.root())
+        // libvirt keeps some of its state in the user's directories, which may be missing, another user's or read-only.
+        .env("XDG_RUNTIME_DIR", session.path("/run"))
+        .env("XDG_CACHE_HOME", session.path("/cache"))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(stderr)

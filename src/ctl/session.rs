@@ -241,7 +241,8 @@ fn has_room_for_sockets(root: &Path) -> Result<(), CtlError> {
 fn registry() -> Result<PathBuf, CtlError> {
     let user = rustix::process::getuid().as_raw();
     let directory = match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(runtime) if Path::new(&runtime).is_dir() => Path::new(&runtime).join("launcherctl"),
+        // After su(1) it is still the other user's.
+        Some(runtime) if fs::metadata(&runtime).is_ok_and(|it| it.is_dir() && it.uid() == user) => Path::new(&runtime).join("launcherctl"),
         _ => std::env::temp_dir().join(format!("launcherctl-{user}")),
     };
     match fs::DirBuilder::new().mode(0o700).create(&directory) {

@@ -204,7 +204,8 @@ fn an_ordinary_user_runs_a_vm() {
     command
         .args(["run", "-o", "json", "--emulate", "--until", crate::harness::UP, "--disk", &format!("rootdisk={}", image.display())])
         .arg(&manifest);
-    command.env("TMPDIR", home).env_remove("HOME");
+    // As after su(1), and with a home that is none.
+    command.env("TMPDIR", home).env("XDG_RUNTIME_DIR", "/run").env("HOME", "/nonexistent");
     if is_root {
         for path in [home, &image] {
             std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
