@@ -212,7 +212,7 @@ fn row(root: &Root, domain: &Value, name: &str) -> Value {
         return json!({"name": name, "state": "not attached"});
     };
     let source = [text(disk, "/Source/File"), text(disk, "/Source/Dev")].concat();
-    let size = pod::virtual_size(root, &source).ok();
+    let size = pod::virtual_size(root, &source, text(disk, "/Driver/Type")).ok();
     json!({"name": name, "target": text(disk, "/Target/Device"), "source": source, "size": size, "serial": text(disk, "/Serial"), "state": "attached"})
 }
 
@@ -276,10 +276,13 @@ mod tests {
         header[20..24].copy_from_slice(&16_u32.to_be_bytes());
         header[24..32].copy_from_slice(&(3_u64 << 29).to_be_bytes());
         fs::write(&image, header).unwrap();
-        let domain = json!({"Spec": {"Devices": {"Disks": [{"Alias": {"Name": "a"}, "Source": {"File": image}}]}}});
-        let row = row(&Root::new(dir.path()), &domain, "a");
-        assert_eq!(row["size"], 3_u64 << 29);
-        assert!(table(&[row]).contains(" 1.5 GiB "));
+        let row_as = |format: &str| {
+            let disk = json!({"Alias": {"Name": "a"}, "Source": {"File": image}, "Driver": {"Type": format}});
+            row(&Root::new(dir.path()), &json!({"Spec": {"Devices": {"Disks": [disk]}}}), "a")
+        };
+        assert_eq!(row_as("qcow2")["size"], 3_u64 << 29);
+        assert!(table(&[row_as("qcow2")]).contains(" 1.5 GiB "));
+        assert_eq!(row_as("raw")["size"], 512, "the guest sees the file as it is");
     }
 
     #[test]

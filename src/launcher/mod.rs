@@ -30,6 +30,7 @@ mod report;
 mod rooms;
 mod state;
 mod sync;
+mod targets;
 #[cfg(test)]
 mod tests;
 mod time;

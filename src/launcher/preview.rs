@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::decide::Step;
 use super::sync::read;
+use super::targets::with_live_targets;
 use super::{CHANGE, Launcher, LauncherError, blocking, growth, within};
 use crate::libvirt::{self, XmlKind};
 use crate::plan::{self, DiskPlan};
@@ -43,8 +44,8 @@ impl Launcher {
     /// What would change on the running domain, with the options of the last sync.
     fn planned(&self, domain: &libvirt::Domain, vmi: &Vmi) -> Result<DiskPlan, LauncherError> {
         let rooms = &*self.rooms;
-        let (wanted, _) = rooms.wanted(vmi, &self.syncs.last_options())?;
         let live = read(domain, XmlKind::Live)?;
+        let (wanted, _) = rooms.wanted(&with_live_targets(vmi, &live), &self.syncs.last_options())?;
         let mut plan = plan::disks(&live, &wanted).without(|disk| !rooms.is_ready(disk));
         plan.resize = plan::growth(&live, &wanted, &growth::sizes(domain, rooms, vmi, &live, &wanted));
         Ok(plan)

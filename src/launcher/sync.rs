@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::decide::{Facts, Phase, Step, decide};
+use super::targets::with_live_targets;
 use super::{CHANGE, DiskFailure, Launcher, LauncherError, blocking, disks, growth, lock, within};
 use crate::domain::Domain;
 use crate::faults;
@@ -186,8 +187,8 @@ impl Launcher {
         options: &VirtualMachineOptions,
     ) -> Result<Vec<DiskFailure>, LauncherError> {
         let rooms = &*self.rooms;
-        let (wanted, _) = rooms.wanted(vmi, options)?;
         let mut live = read(domain, XmlKind::Live)?;
+        let (wanted, _) = rooms.wanted(&with_live_targets(vmi, &live), options)?;
         let plan = plan::disks(&live, &wanted).without(|disk| !rooms.is_ready(disk));
         for plan::Change { disk, why } in &plan.kept {
             tracing::info!(target_device = %disk.target.device, %why, "The disk stays as it is; the next sync tries again");

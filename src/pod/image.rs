@@ -63,13 +63,18 @@ pub(super) fn look(found: &Found) -> Result<DiskInfo, PodError> {
     Ok(DiskInfo { format: Text::const_new("raw"), backing_file: Text::default(), actual_size, virtual_size })
 }
 
-/// How large the guest sees a file or device of the domain, in bytes. What a running QEMU has been told since it opened
-/// the file is not in it.
+/// How large the guest sees a file or device that the domain has in that format, in bytes. What a running QEMU has been
+/// told since it opened the file is not in it.
 ///
 /// # Errors
 /// See [`look`]; or the path is not below the root.
-pub fn virtual_size(root: &Root, path: &str) -> Result<u64, PodError> {
-    Ok(look(&disk_source::find(&Config { root: root.clone(), ..Config::default() }, path)?)?.virtual_size)
+pub fn virtual_size(root: &Root, path: &str, format: &str) -> Result<u64, PodError> {
+    let found = disk_source::find(&Config { root: root.clone(), ..Config::default() }, path)?;
+    match format {
+        // Whatever is in it, the guest sees it as it is.
+        "raw" => Ok(size(&found, &found.read()?)?.next_multiple_of(SECTOR)),
+        _ => Ok(look(&found)?.virtual_size),
+    }
 }
 
 /// Refuses an image whose data is not all its own: QEMU would follow it wherever it says.

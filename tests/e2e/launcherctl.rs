@@ -97,6 +97,18 @@ fn a_disk_comes_and_goes_while_the_guest_runs() {
         guest.run_until("disks", |disks| !disks.contains("MyData-01")).await;
         assert!(std::fs::read(&data).unwrap().starts_with(b"written"));
         assert_eq!(done(home, &["plan"]).await, "nothing to do");
+
+        // A disk keeps its name when one before it goes.
+        let other = home.join("other.img");
+        std::fs::File::create(&other).unwrap().set_len(1 << 20).unwrap();
+        assert_eq!(done(home, &["addvolume", "data", "--file", file]).await, "data is attached as sda");
+        let added = done(home, &["addvolume", "other", "--file", other.to_str().unwrap(), "--serial", "Other"]).await;
+        assert_eq!(added, "other is attached as sdb");
+        assert_eq!(done(home, &["removevolume", "data"]).await, "data is detached");
+        assert_eq!(done(home, &["plan"]).await, "nothing to do");
+        let rows: Value = serde_json::from_str(&done(home, &["volumes", "-o", "json"]).await).unwrap();
+        let other = rows.as_array().unwrap().iter().find(|row| row["name"] == "other").unwrap();
+        assert_eq!((&other["target"], &other["state"]), (&"sdb".into(), &"attached".into()));
         drop(running);
         assert!(refused(home, &["ping"]).await.contains("no launcher is running"));
     });

@@ -1,0 +1,71 @@
+//! Names of disks that have just been plugged in. virt-handler records them in the VMI's status, but may send a VMI
+//! from before that; names are then handed out anew, and a disk that comes after one that goes would move.
+
+use std::borrow::Cow;
+
+use crate::domain::Domain;
+use crate::domain::Text;
+use crate::vmi::Vmi;
+
+/// The VMI with the names that its disks have in the `live` domain, where its status knows the volume and not its name.
+pub(super) fn with_live_targets<'v>(vmi: &'v Vmi, live: &Domain) -> Cow<'v, Vmi> {
+    let mut known = Cow::Borrowed(vmi);
+    for (at, status) in vmi.status.volume_status.iter().enumerate().filter(|(_, status)| status.target.is_empty()) {
+        let target = live_target(vmi, live, &status.name).filter(|target| !is_recorded(vmi, target));
+        if let Some(target) = target
+            && let Some(status) = known.to_mut().status.volume_status.get_mut(at)
+        {
+            status.target = target.clone();
+        }
+    }
+    known
+}
+
+/// The name of the volume's disk, if it is still on the bus that the VMI wants.
+fn live_target<'d>(vmi: &Vmi, live: &'d Domain, volume: &Text) -> Option<&'d Text> {
+    let wanted = vmi.spec.domain.devices.disks.iter().find(|disk| disk.name == *volume)?;
+    let disk = live.devices.disks.iter().find(|disk| disk.alias.as_ref().is_some_and(|alias| alias.name == *volume))?;
+    (disk.target.bus == *wanted.bus()).then_some(&disk.target.device)
+}
+
+fn is_recorded(vmi: &Vmi, target: &Text) -> bool {
+    vmi.status.volume_status.iter().any(|status| status.target == *target)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const LIVE: &str = r#"<domain><devices>
+        <disk type="file" device="disk"><source file="/a"/><target dev="sda" bus="scsi"/><alias name="ua-a"/></disk>
+        <disk type="file" device="disk"><source file="/b"/><target dev="sdb" bus="scsi"/><alias name="ua-b"/></disk>
+    </devices></domain>"#;
+
+    /// What the status says of `b`, for a VMI without `a`.
+    fn target(bus: &str, status: &str) -> String {
+        let vmi: Vmi = serde_json::from_str(&format!(
+            r#"{{"spec":{{"domain":{{"devices":{{"disks":[{{"name":"b","disk":{{"bus":"{bus}"}}}}]}}}}}},"status":{{"volumeStatus":[{status}]}}}}"#
+        ))
+        .unwrap();
+        let known = with_live_targets(&vmi, &Domain::from_xml(LIVE).unwrap());
+        known.status.volume_status.iter().find(|status| status.name == "b").map(|status| status.target.to_string()).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_disk_keeps_the_name_that_the_status_does_not_know_yet() {
+        assert_eq!(target("scsi", r#"{"name":"b"}"#), "sdb");
+    }
+
+    #[test]
+    fn what_the_status_says_counts() {
+        assert_eq!(target("scsi", r#"{"name":"b","target":"sdc"}"#), "sdc");
+        assert_eq!(target("scsi", r#"{"name":"b"},{"name":"c","target":"sdb"}"#), "");
+        assert_eq!(target("scsi", ""), "");
+    }
+
+    #[test]
+    fn a_disk_that_goes_to_another_bus_gets_a_name_of_that_bus() {
+        assert_eq!(target("virtio", r#"{"name":"b"}"#), "");
+    }
+}
