@@ -1,6 +1,7 @@
 //! virt-launcher: one process that owns one KubeVirt virtual machine.
 
 pub mod cmd;
+pub mod container_disk;
 pub mod convert;
 pub mod ctl;
 pub mod domain;
@@ -22,4 +23,6 @@ pub mod sidecar_shim;
 #[cfg(feature = "libvirt")]
 pub mod supervisor;
 pub mod tools;
+pub mod virt_tail;
 pub mod vmi;
+pub mod waiting;

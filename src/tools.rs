@@ -12,8 +12,10 @@ struct Tool {
 }
 
 const TOOLS: &[Tool] = &[
+    Tool { name: "container-disk", purpose: "show where a disk image's container is", main: crate::container_disk::main },
     Tool { name: "launcherctl", purpose: "run, inspect and drive a virtual machine", main: crate::ctl::main },
     Tool { name: "sidecar-shim", purpose: "make a hook sidecar of a program or script", main: crate::sidecar_shim::main },
+    Tool { name: "virt-tail", purpose: "print the guest's console log as it grows", main: crate::virt_tail::main },
 ];
 
 /// Runs the tool named by the program's own name, else by the first argument.
