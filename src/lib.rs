@@ -1,5 +1,6 @@
 //! virt-launcher: one process that owns one KubeVirt virtual machine.
 
+pub mod children;
 pub mod cmd;
 pub mod container_disk;
 pub mod convert;
@@ -15,6 +16,7 @@ pub mod launcher;
 #[cfg(feature = "libvirt")]
 pub mod libvirt;
 pub mod logging;
+pub mod monitor;
 pub mod notify;
 pub mod plan;
 pub mod pod;

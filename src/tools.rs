@@ -14,6 +14,7 @@ struct Tool {
 const TOOLS: &[Tool] = &[
     Tool { name: "container-disk", purpose: "show where a disk image's container is", main: crate::container_disk::main },
     Tool { name: "launcherctl", purpose: "run, inspect and drive a virtual machine", main: crate::ctl::main },
+    Tool { name: "virt-launcher-monitor", purpose: "process 1 of the pod, around virt-launcher", main: crate::monitor::main },
     Tool { name: "sidecar-shim", purpose: "make a hook sidecar of a program or script", main: crate::sidecar_shim::main },
     Tool { name: "virt-tail", purpose: "print the guest's console log as it grows", main: crate::virt_tail::main },
 ];

@@ -3,10 +3,11 @@
 //! QEMU is no child of the launcher's, but it becomes one of this program's when the launcher dies, for this program
 //! has asked the kernel for orphans. So what is ended here is ours for certain.
 
-use std::fs;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreaper, waitpid};
+
+use crate::children::children;
 
 /// QEMU ends at once when it is asked; then it is killed.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -56,10 +57,4 @@ impl LeftBehind {
         }
         !orphans.is_empty()
     }
-}
-
-fn children() -> Vec<Pid> {
-    let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
-    lists.flat_map(|list| list.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect::<Vec<_>>()).collect()
 }

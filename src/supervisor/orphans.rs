@@ -11,6 +11,8 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, getppid, kill_process, set_child_subreaper, waitpid};
 use tokio::signal::unix::{self, SignalKind, signal};
 
+use crate::children::{children, command_line};
+
 /// For who has started a session leader to wait for it.
 const WHILE: Duration = Duration::from_secs(1);
 
@@ -38,7 +40,7 @@ async fn reap_all(first: bool, mut ends: unix::Signal) -> io::Result<()> {
     if !first {
         set_child_subreaper(Some(getpid()))?;
     }
-    let own = Process::look(getpid().as_raw_nonzero().get()).ok_or(io::ErrorKind::NotFound)?.session;
+    let own = Process::look(getpid()).ok_or(io::ErrorKind::NotFound)?.session;
     loop {
         for process in children().into_iter().filter_map(Process::look) {
             match process.kind(own) {
@@ -56,58 +58,48 @@ async fn reap_all(first: bool, mut ends: unix::Signal) -> io::Result<()> {
 /// Ends those children that run no guest but tell libvirt what QEMU can do. They detach themselves from libvirt, and
 /// when it ends in between they wait for it for ever.
 pub fn end_probes() {
-    for pid in children().into_iter().filter(|pid| is_probe(*pid)).filter_map(Pid::from_raw) {
+    for pid in children().into_iter().filter(|pid| is_probe(&command_line(*pid))) {
         // That it was faster is no harm.
         let _ = kill_process(pid, Signal::KILL);
     }
 }
 
 /// QEMU without a machine.
-fn is_probe(pid: i32) -> bool {
-    let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    line.split('\0').skip_while(|argument| *argument != "-machine").nth(1).is_some_and(|machine| machine.starts_with("none"))
+fn is_probe(command: &str) -> bool {
+    command.contains(" -machine none")
 }
 
 /// Reaps a process that has ended.
-fn wait(pid: i32) {
-    if let Some(pid) = Pid::from_raw(pid) {
-        // That somebody was faster is no harm.
-        let _ = waitpid(Some(pid), WaitOptions::NOHANG);
-    }
+fn wait(pid: Pid) {
+    // That somebody was faster is no harm.
+    let _ = waitpid(Some(pid), WaitOptions::NOHANG);
 }
 
 /// Reaps a process that has ended, if nobody else has done so for a while.
-async fn wait_later(pid: i32) {
+async fn wait_later(pid: Pid) {
     tokio::time::sleep(WHILE).await;
     if Process::look(pid).is_some_and(|process| process.zombie) {
         wait(pid);
     }
 }
 
-/// The children of all threads.
-fn children() -> Vec<i32> {
-    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-    let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
-    lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<i32>>()).collect()
-}
-
 /// What decides whether a child is an orphan that has come to us.
 #[derive(Debug, PartialEq)]
 struct Process {
-    pid: i32,
+    pid: Pid,
     /// 0 if it began outside this PID namespace.
     session: i32,
     zombie: bool,
 }
 
 impl Process {
-    fn look(pid: i32) -> Option<Self> {
-        Self::parse(pid, &std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    fn look(pid: Pid) -> Option<Self> {
+        Self::parse(pid, &std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?)
     }
 
     /// proc_pid_stat(5): the state is the third field, the session the sixth; the second is in brackets and may hold
     /// anything.
-    fn parse(pid: i32, stat: &str) -> Option<Self> {
+    fn parse(pid: Pid, stat: &str) -> Option<Self> {
         let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
         let zombie = fields.next()? == "Z";
         let session = fields.nth(2)?.parse().ok()?;
@@ -120,7 +112,7 @@ impl Process {
     fn kind(&self, own: i32) -> Kind {
         if !self.zombie || self.session == own {
             Kind::Ours
-        } else if self.session == self.pid {
+        } else if self.session == self.pid.as_raw_nonzero().get() {
             Kind::Leader
         } else {
             Kind::Orphan
@@ -141,17 +133,21 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    fn pid() -> Pid {
+        Pid::from_raw(42).unwrap()
+    }
+
     #[test]
     fn name_of_a_process_may_hold_anything() {
         let stat = "42 (a) Z 1 7) S 1 40 39 0 -1 4194304 1";
-        assert_eq!(Process::parse(42, stat), Some(Process { pid: 42, session: 39, zombie: false }));
-        assert_eq!(Process::parse(42, "42 (qemu) Z 1 40 39 0"), Some(Process { pid: 42, session: 39, zombie: true }));
-        assert_eq!(Process::parse(42, "42 (qemu) Z"), None);
+        assert_eq!(Process::parse(pid(), stat), Some(Process { pid: pid(), session: 39, zombie: false }));
+        assert_eq!(Process::parse(pid(), "42 (qemu) Z 1 40 39 0"), Some(Process { pid: pid(), session: 39, zombie: true }));
+        assert_eq!(Process::parse(pid(), "42 (qemu) Z"), None);
     }
 
     #[test]
     fn own_children_and_session_leaders_are_left_to_who_waits_for_them() {
-        let process = |session| Process { pid: 42, session, zombie: true };
+        let process = |session| Process { pid: pid(), session, zombie: true };
         assert_eq!(process(39).kind(7), Kind::Orphan);
         assert_eq!(process(7).kind(7), Kind::Ours);
         assert_eq!(process(0).kind(0), Kind::Ours);
@@ -161,12 +157,8 @@ mod tests {
     }
 
     #[test]
-    fn children_of_this_process_are_seen() {
-        let mut child = std::process::Command::new("/bin/sleep").arg("600").spawn().unwrap();
-        let pid = i32::try_from(child.id()).unwrap();
-        assert!(children().contains(&pid));
-        assert_eq!(Process::look(pid).unwrap().session, Process::look(getpid().as_raw_nonzero().get()).unwrap().session);
-        child.kill().unwrap();
-        child.wait().unwrap();
+    fn a_qemu_without_a_machine_runs_no_guest() {
+        assert!(is_probe("/usr/bin/qemu-system-x86_64 -S -nodefaults -machine none,accel=kvm:tcg -qmp unix:/x"));
+        assert!(!is_probe("/usr/bin/qemu-system-x86_64 -name guest=a -machine pc-q35-10.0,usb=off"));
     }
 }

@@ -19,6 +19,7 @@ mod hotplug;
 mod launcherctl;
 mod lifecycle;
 mod many_disks;
+mod monitor;
 #[cfg(feature = "plugins")]
 mod plugins;
 mod preview;

@@ -55,10 +55,7 @@ fn signals_that_the_parent_has_blocked_or_ignores_are_heard() {
             pod.launch_by(Command::new("/usr/bin/env").arg(left), &vmi, &[]);
             pod.wait_until_ready().await;
             pod.sync_ok(&vmi).await;
-            let answer = pod.cmd().kill_virtual_machine(pod.request(vmi.value())).await.unwrap().into_inner();
-            assert!(answer.success, "{left}: {}", answer.message);
-            let answer = pod.cmd().delete_virtual_machine(pod.request(vmi.value())).await.unwrap().into_inner();
-            assert!(answer.success, "{left}: {}", answer.message);
+            pod.end(&vmi).await;
             assert_eq!(pod.exit_code().await, 0, "{left}");
             assert!(pod.guests().is_empty());
         }
@@ -92,10 +89,7 @@ fn the_session_may_have_begun_outside_the_pid_namespace() {
         pod.launch_by(Command::new("unshare").args(&namespace).args(shell).args(shell), &vmi, &[]);
         pod.wait_until_ready().await;
         pod.sync_ok(&vmi).await;
-        let answer = pod.cmd().kill_virtual_machine(pod.request(vmi.value())).await.unwrap().into_inner();
-        assert!(answer.success, "{}", answer.message);
-        let answer = pod.cmd().delete_virtual_machine(pod.request(vmi.value())).await.unwrap().into_inner();
-        assert!(answer.success, "{}", answer.message);
+        pod.end(&vmi).await;
         assert_eq!(pod.exit_code().await, 0);
     });
 }

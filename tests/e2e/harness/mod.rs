@@ -96,8 +96,17 @@ impl Pod {
 
     /// The same by a command that runs another one.
     pub fn launch_by(&mut self, command: &mut Command, vmi: &Vmi, more: &[&str]) {
+        command.arg(env!("CARGO_BIN_EXE_virt-launcher"));
+        self.launch_as(command, vmi, more);
+    }
+
+    /// Starts a launcher as process 1 of a pod does.
+    pub fn launch_monitored(&mut self, vmi: &Vmi, more: &[&str]) {
+        self.launch_as(Command::new(env!("CARGO_BIN_EXE_pod-tools")).arg("virt-launcher-monitor"), vmi, more);
+    }
+
+    fn launch_as(&mut self, command: &mut Command, vmi: &Vmi, more: &[&str]) {
         command
-            .arg(env!("CARGO_BIN_EXE_virt-launcher"))
             .args(["--name", vmi.name(), "--namespace", "default", "--uid", vmi.uid(), "--allow-emulation", "--force-emulation"])
             .args(["--ovmf-path", "/usr/share/OVMF", "--hypervisor", "kvm", "--libvirt", "embed", "--root"])
             .arg(self.root.path())
@@ -159,6 +168,14 @@ impl Pod {
     pub async fn sync_ok(&self, vmi: &Vmi) {
         let answer = self.sync(vmi).await;
         assert!(answer.success, "sync: {}\n{}", answer.message, self.log_tail());
+    }
+
+    /// Kills the VM and forgets it, which ends the pod.
+    pub async fn end(&self, vmi: &Vmi) {
+        let answer = self.cmd().kill_virtual_machine(self.request(vmi.value())).await.unwrap().into_inner();
+        assert!(answer.success, "kill: {}\n{}", answer.message, self.log_tail());
+        let answer = self.cmd().delete_virtual_machine(self.request(vmi.value())).await.unwrap().into_inner();
+        assert!(answer.success, "delete: {}\n{}", answer.message, self.log_tail());
     }
 
     /// The Domain JSON, null if there is none.

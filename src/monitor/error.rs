@@ -1,0 +1,29 @@
+//! What keeps the monitor from its work.
+
+use std::io;
+use std::path::PathBuf;
+
+/// An internal error: exit status 1.
+#[derive(Debug, thiserror::Error)]
+pub enum MonitorError {
+    /// Signals can't be received.
+    #[error("signals can't be received")]
+    Signals(#[source] io::Error),
+    /// The launcher can't be started.
+    #[error("failed to run {}", program.display())]
+    Start {
+        /// The launcher.
+        program: PathBuf,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+    /// QEMU has not ended when it was asked.
+    #[error("QEMU (pid {pid}) is still there {seconds} s after SIGTERM, and was killed")]
+    QemuStays {
+        /// Its process.
+        pid: i32,
+        /// How long it had.
+        seconds: u64,
+    },
+}

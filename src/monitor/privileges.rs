@@ -1,0 +1,20 @@
+//! The capability that the monitor's file has and the launcher needs: passt listens below port 1024.
+
+use rustix::thread::{CapabilitySet, capabilities, configure_capability_in_ambient_set, set_capabilities};
+
+const BIND: CapabilitySet = CapabilitySet::NET_BIND_SERVICE;
+
+/// Lets children have CAP_NET_BIND_SERVICE without a file that carries it: capabilities(7), ambient set. Where this
+/// process does not have it itself, that is said and no error: only passt with such a port will miss it.
+pub fn keep_for_children() {
+    if let Err(error) = raise() {
+        tracing::warn!(reason = %error, "the launcher does not get CAP_NET_BIND_SERVICE");
+    }
+}
+
+fn raise() -> rustix::io::Result<()> {
+    let mut sets = capabilities(None)?;
+    sets.inheritable |= BIND;
+    set_capabilities(None, sets)?;
+    configure_capability_in_ambient_set(BIND, true)
+}
