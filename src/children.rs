@@ -4,7 +4,8 @@ use std::fs;
 
 use rustix::process::Pid;
 
-/// The children of all threads: proc_pid_task_children(5).
+/// The children of all threads: proc_pid_task_children(5). Orphans are the main thread's, which is listed first. Of the
+/// others some may be missing when a thread ends just then, for the kernel's list of threads ends there.
 #[must_use]
 pub fn children() -> Vec<Pid> {
     let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
@@ -28,10 +29,13 @@ mod tests {
     fn a_child_is_seen_with_its_command_line_until_it_is_reaped() {
         let mut child = std::process::Command::new("/bin/sleep").arg("600").spawn().unwrap();
         let pid = Pid::from_child(&child);
-        assert!(children().contains(&pid));
-        assert_eq!(command_line(pid), "/bin/sleep 600");
+        // Other tests' threads end all the time.
+        let seen = (0..1000).any(|_| children().contains(&pid));
+        let command = command_line(pid);
         child.kill().unwrap();
         child.wait().unwrap();
+        assert!(seen);
+        assert_eq!(command, "/bin/sleep 600");
         assert!(!children().contains(&pid));
         assert_eq!(command_line(pid), "");
     }

@@ -10,11 +10,14 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitOptions, getpid, getppid, kill_process, set_child_subreaper, waitpid};
 use tokio::signal::unix::{self, SignalKind, signal};
+use tokio::time::timeout;
 
 use crate::children::{children, command_line};
 
 /// For who has started a session leader to wait for it.
 const WHILE: Duration = Duration::from_secs(1);
+/// After an end, before a second look.
+const AGAIN: Duration = Duration::from_millis(200);
 
 /// Listens for the ends of children. From then on SIGCHLD is not ignored any more, should the parent have left it so,
 /// here and in what is started later: to be called before that.
@@ -42,15 +45,28 @@ async fn reap_all(first: bool, mut ends: unix::Signal) -> io::Result<()> {
     }
     let own = Process::look(getpid()).ok_or(io::ErrorKind::NotFound)?.session;
     loop {
-        for process in children().into_iter().filter_map(Process::look) {
-            match process.kind(own) {
-                Kind::Orphan => wait(process.pid),
-                Kind::Leader => drop(tokio::spawn(wait_later(process.pid))),
-                Kind::Ours => {}
-            }
-        }
-        if ends.recv().await.is_none() {
+        look(own);
+        // A list of children that change meanwhile may lack one.
+        let next = timeout(AGAIN, ends.recv()).await;
+        let next = if let Ok(next) = next {
+            next
+        } else {
+            look(own);
+            ends.recv().await
+        };
+        if next.is_none() {
             return Ok(());
+        }
+    }
+}
+
+/// Reaps what is to be reaped now.
+fn look(own: i32) {
+    for process in children().into_iter().filter_map(Process::look) {
+        match process.kind(own) {
+            Kind::Orphan => wait(process.pid),
+            Kind::Leader => drop(tokio::spawn(wait_later(process.pid))),
+            Kind::Ours => {}
         }
     }
 }
