@@ -135,6 +135,15 @@ impl Scene {
     async fn told(&mut self, what: &str) {
         while self.handler.next().await != what {}
     }
+
+    /// The same for several, in any order: a state that waits already takes the place of a later one.
+    async fn told_all(&mut self, what: &[&str]) {
+        let mut missing = what.to_vec();
+        while !missing.is_empty() {
+            let told = self.handler.next().await;
+            missing.retain(|text| *text != told);
+        }
+    }
 }
 
 /// Of an architecture without PCI ports, which the test driver does not know.
@@ -468,6 +477,7 @@ fn requests_that_are_no_vmi_of_ours() {
 
 #[test]
 fn a_disk_that_fails_is_named_in_an_event() {
+    let io_error = |what| format!("IOerror: VM Paused due to {what}");
     play(|| async {
         let mut scene = Scene::begin();
         scene.sync(&vmi()).await.unwrap();
@@ -481,16 +491,9 @@ fn a_disk_that_fails_is_named_in_an_event() {
                 reason: reason.into(),
             });
         }
-        // A state that waits already takes the place of the later one, so that it may come first.
-        let mut missing = vec![
-            "MODIFIED Running",
-            "IOerror: VM Paused due to IO error at the volume: data",
-            "IOerror: VM Paused due to not enough space on volume: full",
-        ];
-        while !missing.is_empty() {
-            let told = scene.handler.next().await;
-            missing.retain(|text| *text != told);
-        }
+        scene
+            .told_all(&["MODIFIED Running", &io_error("IO error at the volume: data"), &io_error("not enough space on volume: full")])
+            .await;
     });
 }
 
@@ -504,8 +507,7 @@ fn a_panic_is_counted_and_told_once() {
         // A crash kernel is loaded and the guest comes back, twice, before it is over.
         for (detail, count) in [(1, 1), (1, 2), (0, 3)] {
             scene.launcher.handle_event(&crashed(detail));
-            scene.told("GuestPanicked: GuestPanicked (details unavailable)").await;
-            scene.told("MODIFIED Running").await;
+            scene.told_all(&["GuestPanicked: GuestPanicked (details unavailable)", "MODIFIED Running"]).await;
             assert_eq!(scene.document().await["Status"]["PanicCount"], count);
         }
         scene.launcher.handle_event(&crashed(0));
