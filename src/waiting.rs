@@ -4,7 +4,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -33,6 +33,23 @@ impl Signals {
     #[must_use]
     pub fn came(&self) -> bool {
         matches!(self.0.read_signal(), Ok(Some(_)))
+    }
+
+    /// The next signal; none when the deadline is over.
+    ///
+    /// # Errors
+    /// If it can't be read.
+    pub fn next(&self, deadline: Option<Instant>) -> io::Result<Option<Signal>> {
+        loop {
+            if let Some(info) = self.0.read_signal()? {
+                return Ok(i32::try_from(info.ssi_signo).ok().and_then(|number| Signal::try_from(number).ok()));
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                return Ok(None);
+            }
+            poll_for(&mut [PollFd::new(self, PollFlags::IN)], left)?;
+        }
     }
 }
 

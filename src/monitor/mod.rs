@@ -11,19 +11,19 @@ mod logs;
 mod options;
 mod privileges;
 mod qemu;
-mod signals;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, waitpid};
+use nix::sys::signal::Signal;
+use rustix::process::{Pid, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, waitpid};
 
 use crate::logging;
+use crate::waiting::Signals;
 pub use error::MonitorError;
 use options::Options;
-use signals::Signals;
 
 /// For QEMU to end after SIGTERM, when the launcher has left it behind.
 const QEMU_GRACE: Duration = Duration::from_secs(10);
@@ -36,7 +36,8 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     logging::init("virt-launcher-monitor");
     let options = Options::of(&arguments);
     options.set_verbosity();
-    let result = Signals::block().map_err(MonitorError::Signals).and_then(|signals| {
+    let held = [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT];
+    let result = Signals::hold(&held).map_err(MonitorError::Signals).and_then(|signals| {
         let result = run(&options, options::without_ours(arguments), &signals);
         if options.keep_after_failure && !matches!(result, Ok(0)) {
             stay(&signals);
@@ -91,7 +92,7 @@ fn launcher() -> PathBuf {
 fn until_ended(launcher: Pid, signals: &Signals) -> Result<u8, MonitorError> {
     loop {
         match signals.next(None).map_err(MonitorError::Signals)? {
-            Some(Signal::CHILD) => {
+            Some(Signal::SIGCHLD) => {
                 let ended = reap();
                 if let Some((_, status)) = ended.iter().find(|(pid, _)| *pid == launcher) {
                     tracing::info!("Reaped Launcher main pid");
@@ -100,7 +101,7 @@ fn until_ended(launcher: Pid, signals: &Signals) -> Result<u8, MonitorError> {
             }
             _ => {
                 tracing::info!("signalling virt-launcher to shut down");
-                if let Err(error) = kill_process(launcher, Signal::TERM) {
+                if let Err(error) = kill_process(launcher, rustix::process::Signal::TERM) {
                     tracing::error!(reason = %error, "can't signal virt-launcher to shut down");
                 }
             }
@@ -136,7 +137,7 @@ fn remove_sockets(dir: &Path) {
 /// For somebody who wants to look at the pod; until the kubelet ends it.
 fn stay(signals: &Signals) {
     tracing::info!("keeping virt-launcher container alive since --keep-after-failure is set to true");
-    while let Ok(Some(Signal::CHILD)) = signals.next(None) {
+    while let Ok(Some(Signal::SIGCHLD)) = signals.next(None) {
         reap();
     }
 }

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::signals::Signals;
 use super::{MonitorError, reap};
 use crate::children::{children, command_line};
+use crate::waiting::Signals;
 
 /// Asks QEMU to end, and waits for that: it writes out what the guest has written. It is a child of this process, now
 /// that libvirt's daemons are gone too.
