@@ -2,7 +2,7 @@
 //! without what only a cluster has.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -102,6 +102,11 @@ pub fn second_name(image: &Path, place: &Path, may_copy: bool) -> Result<(), Ctl
     if metadata.len() == 0 {
         return refused("the file is empty; truncate -s 1G makes it a blank disk of that size");
     }
+    if !may_copy && is_qcow2(&file).map_err(CtlError::file("read", image))? {
+        return refused(
+            "it is a qcow2 image, and a claim's is raw: the guest would see the qcow2 header; qemu-img convert -O raw makes one",
+        );
+    }
     if let Some(directory) = place.parent() {
         fs::create_dir_all(directory).map_err(CtlError::file("make", directory))?;
     }
@@ -118,6 +123,12 @@ pub fn second_name(image: &Path, place: &Path, may_copy: bool) -> Result<(), Ctl
         }
         linked => linked.map_err(CtlError::file("link", image)),
     }
+}
+
+fn is_qcow2(file: &Path) -> io::Result<bool> {
+    let mut head = Vec::new();
+    fs::File::open(file)?.take(4).read_to_end(&mut head)?;
+    Ok(head == b"QFI\xfb")
 }
 
 #[cfg(test)]
@@ -167,6 +178,12 @@ mod tests {
         fs::write(&empty, "").unwrap();
         let refused = |file: &Path| second_name(file, &place, true).unwrap_err().to_string();
         assert!(refused(&empty).contains("is empty"));
+        let qcow2 = dir.path().join("qcow2");
+        fs::write(&qcow2, b"QFI\xfb\0\0\0\x03").unwrap();
+        assert!(second_name(&qcow2, &place, false).unwrap_err().to_string().contains("qemu-img convert -O raw"));
+        assert!(!place.exists());
+        second_name(&qcow2, &place, true).unwrap();
+        fs::remove_file(&place).unwrap();
         assert!(refused(dir.path()).contains("no regular file"));
         assert!(refused(Path::new("/dev/zero")).contains("no regular file"));
         assert!(refused(&dir.path().join("none")).starts_with("cannot find"));
