@@ -67,7 +67,10 @@ fn run(fake: Fake, signal: bool) -> Vec<&'static str> {
             child.kill().unwrap();
         }
         let signals = async || if signal { "terminated" } else { std::future::pending().await };
-        follow(&qemu, &fake, signals, Duration::from_millis(1)).await;
+        // A guest that obeys has all the time it needs; with any other one nobody waits.
+        let obeys = matches!(fake.obeys, Some("mark" | "shutdown"));
+        let grace = Duration::from_millis(if obeys { 600_000 } else { 1 });
+        follow(&qemu, &fake, signals, grace).await;
         finish(&fake).await;
     });
     child.wait().unwrap();
