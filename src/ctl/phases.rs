@@ -16,9 +16,9 @@ use super::watch::Report;
 pub struct Phases {
     started: Instant,
     output: Output,
-    /// Standard error is a terminal, perhaps in raw mode, on which the guest writes too.
+    /// Standard error is a terminal, perhaps in raw mode.
     terminal: bool,
-    /// The guest has not ended its line.
+    /// The guest, which writes to the same terminal or pipe, has not ended its line.
     within_line: Cell<bool>,
 }
 
@@ -71,8 +71,8 @@ impl Phases {
     }
 
     fn line(&self, text: &str) {
-        let before = if self.terminal && self.within_line.take() { "\r\n" } else { "" };
         let end = if self.terminal { "\r\n" } else { "\n" };
+        let before = if self.within_line.take() { end } else { "" };
         let _ = write!(std::io::stderr(), "{before}{text}{end}");
     }
 }
