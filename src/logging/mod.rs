@@ -41,6 +41,21 @@ pub fn set_verbosity(verbosity: u8) {
     tracing::callsite::rebuild_interest_cache();
 }
 
+/// Where a pod's programs have the verbosity of the VMI's label `logVerbosity` from; it counts more than `-v`.
+pub const VERBOSITY_VARIABLE: &str = "VIRT_LAUNCHER_LOG_VERBOSITY";
+
+/// Sets the verbosity to what [`VERBOSITY_VARIABLE`] says, and logs that in the reference's words.
+pub fn set_verbosity_of_label(text: &str) {
+    let number = text.trim().parse().ok().and_then(|number: i64| u8::try_from(number.min(u8::MAX.into())).ok());
+    match number {
+        Some(verbosity) => {
+            set_verbosity(verbosity);
+            tracing::info!("set log verbosity to {verbosity}");
+        }
+        None => tracing::warn!("failed to set log verbosity. The value of logVerbosity label should be an integer, got {text} instead."),
+    }
+}
+
 /// The present verbosity.
 pub fn verbosity() -> u8 {
     VERBOSITY.load(Ordering::Relaxed)

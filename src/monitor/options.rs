@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use crate::logging;
 use crate::pod::Root;
 
-const VERBOSITY: &str = "VIRT_LAUNCHER_LOG_VERBOSITY";
 const KEEP: &str = "--keep-after-failure";
 
 /// What the monitor is told.
@@ -54,16 +53,8 @@ impl Options {
         if let Some(verbosity) = self.verbosity {
             logging::set_verbosity(verbosity);
         }
-        let Some(text) = std::env::var_os(VERBOSITY) else { return };
-        let text = text.to_string_lossy();
-        match text.parse::<i64>() {
-            Ok(number) => {
-                logging::set_verbosity(number.clamp(0, i64::from(u8::MAX)) as u8);
-                tracing::info!("set log verbosity to {number}");
-            }
-            Err(_) => {
-                tracing::warn!("failed to set log verbosity. The value of logVerbosity label should be an integer, got {text} instead.")
-            }
+        if let Some(text) = std::env::var_os(logging::VERBOSITY_VARIABLE) {
+            logging::set_verbosity_of_label(&text.to_string_lossy());
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 
+use crate::logging::VERBOSITY_VARIABLE;
+
 /// The variables of the `compute` container that the supervisor reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Environment {
@@ -28,7 +30,7 @@ impl Environment {
         let text = |name| get(name).map(|value| value.to_string_lossy().into_owned());
         let shared = text("SHARED_FILESYSTEM_PATHS").unwrap_or_default();
         Self {
-            verbosity: text("VIRT_LAUNCHER_LOG_VERBOSITY"),
+            verbosity: text(VERBOSITY_VARIABLE),
             libvirt_debug: get("LIBVIRT_DEBUG_LOGS").is_some(),
             virtiofsd_debug: text("VIRTIOFSD_DEBUG_LOGS").as_deref() == Some("1"),
             shared_filesystems: shared.split(':').filter(|path| !path.is_empty()).map(str::to_owned).collect(),

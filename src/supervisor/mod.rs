@@ -93,13 +93,8 @@ fn follow(libvirt_log: io::Result<Option<io::PipeReader>>, runtime: &Runtime) {
 
 fn set_verbosity(flags: &Flags, environment: &Environment) {
     logging::set_verbosity(flags.verbosity);
-    let Some(text) = &environment.verbosity else { return };
-    match u8::try_from(environment.verbosity_number().unwrap_or(-1)) {
-        Ok(verbosity) => {
-            logging::set_verbosity(verbosity);
-            tracing::info!("set log verbosity to {verbosity}");
-        }
-        Err(_) => tracing::warn!("failed to set log verbosity. The value of logVerbosity label should be an integer, got {text} instead."),
+    if let Some(text) = &environment.verbosity {
+        logging::set_verbosity_of_label(text);
     }
 }
 

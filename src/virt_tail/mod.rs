@@ -25,8 +25,6 @@ const USAGE: &str = "Usage: virt-tail --logfile FILE [-v N]
 
 Prints the lines of FILE as they are written, until SIGTERM. FILE may be rotated, and need not exist yet.";
 
-const VERBOSITY: &str = "VIRT_LAUNCHER_LOG_VERBOSITY";
-
 /// How soon a log that cannot be read is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -56,11 +54,8 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    if let Some(text) = std::env::var_os(VERBOSITY) {
-        match text.to_str().and_then(|text| text.parse().ok()) {
-            Some(verbosity) => logging::set_verbosity(verbosity),
-            None => tracing::warn!("{VERBOSITY} is no number: {}", text.display()),
-        }
+    if let Some(text) = std::env::var_os(logging::VERBOSITY_VARIABLE) {
+        logging::set_verbosity_of_label(&text.to_string_lossy());
     }
     match run(&path) {
         Ok(()) => ExitCode::SUCCESS,
