@@ -18,7 +18,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use rustix::process::{Pid, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, waitpid};
+use rustix::process::{Pid, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, wait};
 
 use crate::logging;
 use crate::waiting::Signals;
@@ -109,11 +109,12 @@ fn until_ended(launcher: Pid, signals: &Signals) -> Result<u8, MonitorError> {
     }
 }
 
-/// Reaps all children that have ended: one SIGCHLD may stand for many.
+/// Reaps all children that have ended, whatever their process group (`waitpid(-1)`): QEMU and libvirt's probes begin
+/// sessions of their own. One SIGCHLD may stand for many.
 fn reap() -> Vec<(Pid, WaitStatus)> {
     let mut ended = Vec::new();
     // An error says that there are no children.
-    while let Ok(Some((pid, status))) = waitpid(None, WaitOptions::NOHANG) {
+    while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
         tracing::debug!("Reaped pid {} with status {}", pid.as_raw_nonzero(), status.as_raw());
         ended.push((pid, status));
     }

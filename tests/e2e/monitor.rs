@@ -58,6 +58,23 @@ fn the_guest_of_a_launcher_that_was_killed_ends_too() {
 }
 
 #[test]
+fn process_1_of_a_pid_namespace_reaps_qemu() {
+    run(async {
+        let (mut pod, _) = pod();
+        let vmi = Vmi::new("first").with_image(&pod);
+        let mut namespace = Command::new("unshare");
+        namespace.args(["--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child"]);
+        pod.launch_monitored_by(&mut namespace, &vmi, &[]);
+        pod.wait_until_ready().await;
+        // Neither libvirt's probes of QEMU nor its end must wait for somebody who reaps them.
+        pod.boot(&vmi).await;
+        pod.end(&vmi).await;
+        assert_eq!(pod.exit_code().await, 0);
+        assert!(pod.handler.all().iter().any(|event| event.is_final()), "{}", pod.log_tail());
+    });
+}
+
+#[test]
 fn a_signal_reaches_the_launcher_and_its_status_the_kubelet() {
     run(async {
         let (mut pod, socket) = pod();

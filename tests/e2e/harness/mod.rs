@@ -102,7 +102,13 @@ impl Pod {
 
     /// Starts a launcher as process 1 of a pod does.
     pub fn launch_monitored(&mut self, vmi: &Vmi, more: &[&str]) {
-        self.launch_as(Command::new(env!("CARGO_BIN_EXE_pod-tools")).arg("virt-launcher-monitor"), vmi, more);
+        self.launch_monitored_by(&mut Command::new("/usr/bin/env"), vmi, more);
+    }
+
+    /// The same by a command that runs another one.
+    pub fn launch_monitored_by(&mut self, command: &mut Command, vmi: &Vmi, more: &[&str]) {
+        command.args([env!("CARGO_BIN_EXE_pod-tools"), "virt-launcher-monitor"]);
+        self.launch_as(command, vmi, more);
     }
 
     fn launch_as(&mut self, command: &mut Command, vmi: &Vmi, more: &[&str]) {
