@@ -33,8 +33,11 @@ pub fn directories(cfg: &Config, uid: &str) -> Result<(), PodError> {
     for path in paths::QEMU_DIRECTORIES {
         own(path, 0o750)?;
     }
-    // libvirt makes its own in a pod, but an UEFI guest's variables are kept where we say.
-    make(&cfg.root, "/var/lib/libvirt/qemu/nvram", 0o755)?;
+    // Root's UEFI variables are given to libvirt by path, so the directory is not libvirt's to make. Another user's is,
+    // and that user may not even enter this one.
+    if !cfg.run_as_nonroot {
+        make(&cfg.root, "/var/lib/libvirt/qemu/nvram", 0o755)?;
+    }
     for path in ["/var/run/libvirt", &format!("{}/sockets", cfg.share_dir.trim_end_matches('/'))] {
         make(&cfg.root, path, 0o755)?;
     }

@@ -412,6 +412,14 @@ fn what_the_guest_has_written_survives_a_restart_of_the_launcher() {
 }
 
 #[test]
+fn a_launcher_that_is_not_root_leaves_roots_directories_alone() {
+    // In the image /var/lib/libvirt/qemu is root's, with mode 0750: uid 107 may not enter it.
+    let dir = tempfile::tempdir().unwrap();
+    directories(&Config { root: Root::new(dir.path()), run_as_nonroot: true, ..Config::default() }, "uid-1").unwrap();
+    assert!(!dir.path().join("var/lib").exists());
+}
+
+#[test]
 fn directories_have_the_modes_that_others_rely_on() {
     let Some(pod) = Pod::with(&[]) else { return };
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -431,5 +439,6 @@ fn directories_have_the_modes_that_others_rely_on() {
             assert_eq!((metadata.uid(), metadata.gid()), (107, 107), "{path}");
         }
     }
+    assert!(pod.path("var/lib/libvirt/qemu/nvram").is_dir());
     assert!(directories(&pod.cfg, "../etc").unwrap_err().to_string().contains("cannot be a file name"));
 }
