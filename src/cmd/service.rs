@@ -33,9 +33,13 @@ fn vmi_json(vmi: Option<v1::Vmi>) -> Bytes {
     vmi.unwrap_or_default().vmi_json
 }
 
+fn success() -> v1::Response {
+    v1::Response { success: true, message: String::new() }
+}
+
 fn response<T, E: std::error::Error>(result: &Result<T, E>) -> v1::Response {
     match result {
-        Ok(_) => v1::Response { success: true, message: String::new() },
+        Ok(_) => success(),
         Err(error) => v1::Response { success: false, message: chain(error) },
     }
 }
@@ -44,6 +48,10 @@ fn response<T, E: std::error::Error>(result: &Result<T, E>) -> v1::Response {
 fn answer<T>(message: T) -> Answer<T> {
     Ok(tonic::Response::new(message))
 }
+
+/// KubeVirt's VirtualMachineInstanceGuestAgentInfo of a guest about which nothing is known. virt-handler abandons every
+/// status update of a VMI whose GetGuestInfo fails, so this call must not fail.
+const NO_GUEST_INFO: &str = r#"{"os":{},"fsInfo":{"disks":[]}}"#;
 
 /// The text for a call that is not there yet.
 fn not_yet(call: &str) -> String {
@@ -58,7 +66,7 @@ fn unsupported(call: &str) -> v1::Response {
 #[tonic::async_trait]
 impl<L: Calls> Cmd for Service<L> {
     async fn ping(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::Response> {
-        answer(v1::Response { success: true, message: String::new() })
+        answer(success())
     }
 
     async fn sync_virtual_machine(&self, request: Request<v1::VmiRequest>) -> Answer<v1::Response> {
@@ -106,6 +114,17 @@ impl<L: Calls> Cmd for Service<L> {
         self.act(Action::Delete, request).await
     }
 
+    // The guest agent is not asked yet. virt-handler needs success here to update the VMI's status.
+    async fn get_guest_info(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::GuestInfoResponse> {
+        answer(v1::GuestInfoResponse { response: Some(success()), guest_info_response: NO_GUEST_INFO.into() })
+    }
+    async fn get_users(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::GuestUserListResponse> {
+        answer(v1::GuestUserListResponse { response: Some(success()), guest_user_list_response: "[]".into() })
+    }
+    async fn get_filesystems(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::GuestFilesystemsResponse> {
+        answer(v1::GuestFilesystemsResponse { response: Some(success()), guest_filesystems_response: "[]".into() })
+    }
+
     // These two fail with a gRPC error.
     async fn exec(&self, _: Request<v1::ExecRequest>) -> Answer<v1::ExecResponse> {
         Err(Status::unknown(not_yet("Exec")))
@@ -140,15 +159,6 @@ impl<L: Calls> Cmd for Service<L> {
     }
     async fn get_domain_stats(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::DomainStatsResponse> {
         answer(v1::DomainStatsResponse { response: Some(unsupported("GetDomainStats")), ..v1::DomainStatsResponse::default() })
-    }
-    async fn get_guest_info(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::GuestInfoResponse> {
-        answer(v1::GuestInfoResponse { response: Some(unsupported("GetGuestInfo")), ..v1::GuestInfoResponse::default() })
-    }
-    async fn get_users(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::GuestUserListResponse> {
-        answer(v1::GuestUserListResponse { response: Some(unsupported("GetUsers")), ..v1::GuestUserListResponse::default() })
-    }
-    async fn get_filesystems(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::GuestFilesystemsResponse> {
-        answer(v1::GuestFilesystemsResponse { response: Some(unsupported("GetFilesystems")), ..v1::GuestFilesystemsResponse::default() })
     }
     async fn virtual_machine_memory_dump(&self, _: Request<v1::MemoryDumpRequest>) -> Answer<v1::Response> {
         answer(unsupported("VirtualMachineMemoryDump"))

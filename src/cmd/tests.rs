@@ -193,7 +193,6 @@ fn what_is_not_there_yet_never_succeeds() {
         ];
         let within = [
             cmd.get_domain_stats(empty).await.unwrap().into_inner().response,
-            cmd.get_guest_info(empty).await.unwrap().into_inner().response,
             cmd.get_sev_info(empty).await.unwrap().into_inner().response,
             cmd.get_screenshot(request("{}")).await.unwrap().into_inner().response,
             cmd.get_vm_stats(v1::VmStatsRequest::default()).await.unwrap().into_inner().response,
@@ -206,6 +205,23 @@ fn what_is_not_there_yet_never_succeeds() {
         assert_eq!(exec.message(), "Exec is not supported yet by this launcher");
         cmd.guest_ping(v1::GuestPingRequest::default()).await.unwrap_err();
         assert!(stub.asked.lock().unwrap().is_empty());
+    });
+}
+
+#[test]
+fn an_unknown_guest_is_an_empty_document_and_not_a_failure() {
+    with_server(|_, channel| async move {
+        let mut cmd = CmdClient::new(channel);
+        let empty = v1::EmptyRequest {};
+        let info = cmd.get_guest_info(empty).await.unwrap().into_inner();
+        let users = cmd.get_users(empty).await.unwrap().into_inner();
+        let filesystems = cmd.get_filesystems(empty).await.unwrap().into_inner();
+        for answer in [info.response, users.response, filesystems.response] {
+            assert!(answer.is_some_and(|answer| answer.success));
+        }
+        let info: serde_json::Value = serde_json::from_str(&info.guest_info_response).unwrap();
+        assert_eq!(info, serde_json::json!({"os": {}, "fsInfo": {"disks": []}}));
+        assert_eq!((users.guest_user_list_response.as_str(), filesystems.guest_filesystems_response.as_str()), ("[]", "[]"));
     });
 }
 
