@@ -63,7 +63,10 @@ fn process_1_of_a_pid_namespace_reaps_qemu() {
         let (mut pod, _) = pod();
         let vmi = Vmi::new("first").with_image(&pod);
         let mut namespace = Command::new("unshare");
-        namespace.args(["--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child"]);
+        if !rustix::process::geteuid().is_root() {
+            namespace.arg("--map-current-user");
+        }
+        namespace.args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
         pod.launch_monitored_by(&mut namespace, &vmi, &[]);
         pod.wait_until_ready().await;
         // Neither libvirt's probes of QEMU nor its end must wait for somebody who reaps them.
