@@ -31,14 +31,14 @@ run: setup build guest ## boot a VM here, without a cluster (ARGS="examples/efi.
 		$(if $(findstring --disk,$(ARGS)),,--disk rootdisk=$(GUEST) --until "virt-launcher test guest is up")
 
 test: setup guest ## all tests; they boot real guests, so this takes minutes
-	$(CARGO) test $(TESTARGS)
+	$(CARGO) test --workspace $(TESTARGS)
 
 guest: ## the small Linux that the tests boot, see docs/test-guest.md
 	@scripts/test-guest $(GUEST)
 
 lint: ## formatting, clippy; dependencies where cargo-deny or cargo-audit is installed
-	$(CARGO) fmt --check
-	$(CARGO) clippy --all-targets -- -D warnings
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --no-default-features --bin pod-tools -- -D warnings
 	@if command -v cargo-deny >/dev/null; then $(CARGO) deny check; fi
 	@if command -v cargo-audit >/dev/null; then $(CARGO) audit; fi

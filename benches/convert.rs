@@ -16,9 +16,9 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use virt_launcher::convert::{self, Context};
-use virt_launcher::domain::Domain;
-use virt_launcher::vmi::Vmi;
+use api::vmi::Vmi;
+use convert::{self, Context};
+use domain::Domain;
 
 /// The system's allocator, counted.
 struct Counting;

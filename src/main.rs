@@ -1,9 +1,10 @@
 //! The entry point of the pod.
+#![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 
-use virt_launcher::inherited::unblock_signals;
-use virt_launcher::logging;
+use os::inherited::unblock_signals;
+use os::logging;
 use virt_launcher::supervisor::flags::{Parsed, USAGE, parse};
 use virt_launcher::supervisor::{FAILED, run};
 

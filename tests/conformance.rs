@@ -5,9 +5,9 @@ mod common;
 
 use std::process::ExitCode;
 
+use api::vmi::Vmi;
 use common::{Case, Differences};
-use virt_launcher::convert::{self, Context};
-use virt_launcher::vmi::Vmi;
+use convert::{self, Context};
 
 fn main() -> ExitCode {
     let cases = ["domain-xml/generated.jsonl", "domain-xml/recorded.jsonl"].map(common::corpus);

@@ -6,7 +6,7 @@ mod common;
 use std::process::ExitCode;
 
 use common::json_compare::{Mode, differences};
-use virt_launcher::domain::Domain;
+use domain::Domain;
 
 fn main() -> ExitCode {
     let files = ["domain-xml/recorded.jsonl", "domain-xml/generated.jsonl", "domain-json/live.jsonl"];
@@ -17,7 +17,7 @@ fn main() -> ExitCode {
             Ok(domain) => domain,
             Err(e) => return vec![e.to_string()],
         };
-        let got = match serde_json::to_value(virt_launcher::domain::xml::Go(&domain)) {
+        let got = match serde_json::to_value(domain::xml::Go(&domain)) {
             Ok(got) => got,
             Err(e) => return vec![format!("cannot be shown as JSON: {e}")],
         };

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 
 use common::xml_compare::{Node, node_differences, parse};
 use common::{Case, Differences};
+use convert::plan;
+use domain::Domain;
 use serde_json::Value;
-use virt_launcher::domain::Domain;
-use virt_launcher::plan;
 
 fn main() -> ExitCode {
     common::run("disk plans", common::corpus("disk-plan/generated.jsonl"), |case| check(case).unwrap_or_else(|e| vec![e]))

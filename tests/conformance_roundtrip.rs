@@ -6,9 +6,9 @@ mod common;
 use std::process::ExitCode;
 
 use common::{Case, Differences};
+use domain::Domain;
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
-use virt_launcher::domain::Domain;
 
 fn main() -> ExitCode {
     let files = ["domain-xml/recorded.jsonl", "domain-xml/generated.jsonl", "domain-json/live.jsonl", "disk-plan/generated.jsonl"];

@@ -14,10 +14,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use api::vmi::Vmi;
 use common::{Case, Differences};
+use convert::{self, Context};
 use serde_json::json;
-use virt_launcher::convert::{self, Context};
-use virt_launcher::vmi::Vmi;
 
 fn main() -> ExitCode {
     let cases = ["convert", "refused"].into_iter().flat_map(directories).collect();

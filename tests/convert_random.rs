@@ -10,10 +10,10 @@ mod random;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use api::vmi::Vmi;
+use convert::{self, Context};
+use domain::Domain;
 use random::Random;
-use virt_launcher::convert::{self, Context};
-use virt_launcher::domain::Domain;
-use virt_launcher::vmi::Vmi;
 
 fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)

@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use api::Action;
+use api::proto::cmd::v1::VirtualMachineOptions;
+use domain::Domain;
+use hooks::Sidecars;
+use libvirt::{Connection, Registration, State, Undefine, XmlKind, paused, shutoff, start_event_loop};
 use prost::bytes::Bytes;
 use serde_json::{Value, json};
-use virt_launcher::cmd::{Action, Calls};
-use virt_launcher::domain::Domain;
-use virt_launcher::hooks::Sidecars;
+use virt_launcher::cmd::Calls;
 use virt_launcher::launcher::{Launcher, LauncherConfig, LauncherError, Presence};
-use virt_launcher::libvirt::{Connection, Registration, State, Undefine, XmlKind, paused, shutoff, start_event_loop};
 use virt_launcher::notify::Notifier;
-use virt_launcher::pod;
-use virt_launcher::proto::cmd::v1::VirtualMachineOptions;
 
 /// Long enough for anything that happens at all, on a busy machine without hardware virtualization.
 const SOON: Duration = Duration::from_secs(120);
@@ -88,7 +88,7 @@ impl Scene {
         self.launcher.act(action, Bytes::from(self.vmi().to_string())).await.unwrap();
     }
 
-    fn domain(&self) -> Option<virt_launcher::libvirt::Domain> {
+    fn domain(&self) -> Option<libvirt::Domain> {
         self.host.connection.lookup(&format!("ns1_{}", self.name)).unwrap()
     }
 

@@ -5,9 +5,9 @@
 
 mod common;
 
+use convert::{Context, STEPS, explain::explain};
 use serde::Deserialize;
 use serde_json::Value;
-use virt_launcher::convert::{Context, STEPS, explain::explain};
 
 /// Each case is converted some hundred times: a sample is enough.
 const EVERY: usize = 48;

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use common::{Case, Differences};
+use convert::plan::{self, DiskPlan};
+use domain::Domain;
+use domain::disk::Disk;
 use serde_json::Value;
-use virt_launcher::domain::Domain;
-use virt_launcher::domain::disk::Disk;
-use virt_launcher::plan::{self, DiskPlan};
 
 fn main() -> ExitCode {
     let bless = std::env::var_os("BLESS").is_some();

@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use hooks::{Point, Sidecars};
 use hooks_support::Pod;
 use prost::bytes::Bytes;
 use serde_json::json;
 use tokio::time::Instant;
-use virt_launcher::hooks::{Point, Sidecars};
 
 const DOMAIN: &str = r#"<domain type="kvm"><name>ns_vm</name>
   <os><type>hvm</type><boot dev="hd"/></os>
@@ -165,11 +165,11 @@ async fn the_python_sidecar_sets_boot_order_and_menu() {
     let _process = shim(&pod, "v1alpha3", &example("boot-menu-python"));
     let sidecars = collect(&pod).await;
     let given = vmi(&[("boot.vm.example.org/menu", "3000"), ("boot.vm.example.org/first", "default")]);
-    let domain = virt_launcher::domain::Domain::from_xml(&defined(&sidecars, DOMAIN, &given).await).unwrap();
+    let domain = domain::Domain::from_xml(&defined(&sidecars, DOMAIN, &given).await).unwrap();
     let menu = domain.os.boot_menu.unwrap();
     assert_eq!((menu.enable.as_str(), menu.timeout), ("yes", Some(3000)));
     assert!(domain.os.boot_order.is_empty());
-    let order = |boot: &Option<virt_launcher::domain::devices::BootOrder>| boot.as_ref().map(|boot| boot.order);
+    let order = |boot: &Option<domain::devices::BootOrder>| boot.as_ref().map(|boot| boot.order);
     assert_eq!(order(&domain.devices.interfaces[0].boot_order), Some(1));
     assert_eq!(order(&domain.devices.disks[0].boot_order), Some(2));
     // Without annotations nothing changes, however the library writes the document.
@@ -188,7 +188,7 @@ async fn the_rust_sidecar_adds_a_watchdog_greets_and_ends_at_shutdown() {
     let process = Process::start(Command::new(built_example("sidecar_watchdog")).arg(directory(&pod)));
     let sidecars = collect(&pod).await;
     let xml = defined(&sidecars, DOMAIN, &vmi(&[])).await;
-    assert_eq!(virt_launcher::domain::Domain::from_xml(&xml).unwrap().devices.watchdogs.len(), 1);
+    assert_eq!(domain::Domain::from_xml(&xml).unwrap().devices.watchdogs.len(), 1);
     let data = json!({"NoCloudMetaData": {"instance-id": "i"}, "UserData": "#cloud-config\nhostname: x\n", "VolumeName": "v"});
     let data = sidecars.pre_cloud_init_iso(data, &vmi(&[]), later()).await.unwrap();
     assert!(data["UserData"].as_str().unwrap().ends_with("hostname: x\nfinal_message: \"booted with a watchdog\"\n"), "{data}");

@@ -7,11 +7,11 @@ mod hooks_support;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use hooks::Sidecars;
 use hooks_support::{Fake, Pod, XML, vmi};
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
 use tokio::time::Instant;
-use virt_launcher::hooks::Sidecars;
 
 /// A sidecar whose answer can be changed, and the launcher's side of it.
 struct Bench {

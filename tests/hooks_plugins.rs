@@ -6,15 +6,15 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use api::proto::hooks::plugins::domain_hook_service_server::{DomainHookService, DomainHookServiceServer};
+use api::proto::hooks::plugins::{MutateDomainRequest, MutateDomainResponse};
+use hooks::plugins::{InvocationContext, Pipeline, PluginError};
 use prost::bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::net::UnixListener;
 use tokio::time::Instant;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
-use virt_launcher::hooks::plugins::{InvocationContext, Pipeline, PluginError};
-use virt_launcher::proto::hooks::plugins::domain_hook_service_server::{DomainHookService, DomainHookServiceServer};
-use virt_launcher::proto::hooks::plugins::{MutateDomainRequest, MutateDomainResponse};
 
 const XML: &str = "<domain type=\"kvm\"><name>ns_vm</name><new-to-us/></domain>";
 const VMI: &[u8] = br#"{"metadata":{"name":"vm"}}"#;

@@ -5,9 +5,9 @@ mod hooks_support;
 
 use std::time::Duration;
 
+use hooks::{CallError, HookError, Point, Sidecars, Version};
 use hooks_support::{Behaviour, Fake, Pod, VMI, XML, vmi};
 use tokio::time::Instant;
-use virt_launcher::hooks::{CallError, HookError, Point, Sidecars, Version};
 
 /// Far enough away not to matter.
 fn later() -> Instant {
@@ -361,9 +361,9 @@ async fn a_path_longer_than_a_socket_address_is_no_obstacle() {
 async fn an_author_can_try_a_sidecar_without_a_launcher() {
     let pod = Pod::new();
     pod.serve("s", Fake::appending("x"));
-    let tried = virt_launcher::hooks::offline::try_sidecar(&pod.dir().join("s"), &vmi(), XML, later()).await.unwrap();
+    let tried = hooks::offline::try_sidecar(&pod.dir().join("s"), &vmi(), XML, later()).await.unwrap();
     assert_eq!(tried.changes.iter().map(ToString::to_string).collect::<Vec<_>>(), [r#"+ title: "v1alpha3:x""#]);
     assert_eq!(tried.again.len(), 1, "appending is not idempotent, and that is to be seen");
-    let error = virt_launcher::hooks::offline::try_sidecar(&pod.dir().join("none"), &vmi(), XML, later()).await.unwrap_err();
+    let error = hooks::offline::try_sidecar(&pod.dir().join("none"), &vmi(), XML, later()).await.unwrap_err();
     assert!(error.to_string().contains("cannot be reached"), "{error}");
 }

@@ -6,10 +6,10 @@ mod common;
 
 use std::process::ExitCode;
 
+use api::vmi::Vmi;
 use common::{Case, Differences};
-use virt_launcher::convert::{self, Context};
-use virt_launcher::libvirt::{Connection, Error, Undefine, start_event_loop};
-use virt_launcher::vmi::Vmi;
+use convert::{self, Context};
+use libvirt::{Connection, Error, Undefine, start_event_loop};
 
 /// What libvirt refuses in domains that the reference makes just so; part of its message, and why.
 const REFUSED: &[(&str, &str)] = &[

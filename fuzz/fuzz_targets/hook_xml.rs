@@ -3,9 +3,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use virt_launcher::hooks::check::check;
-use virt_launcher::hooks::diff::{diff, one_line};
-use virt_launcher::hooks::tree::Element;
+use hooks::check::check;
+use hooks::diff::{diff, one_line};
+use hooks::tree::Element;
 
 fuzz_target!(|data: &[u8]| {
     let Some(at) = data.iter().position(|&byte| byte == 0) else { return };

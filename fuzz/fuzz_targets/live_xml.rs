@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use virt_launcher::domain::Domain;
+use domain::Domain;
 
 fuzz_target!(|text: &str| {
     let Ok(domain) = Domain::from_xml(text) else { return };

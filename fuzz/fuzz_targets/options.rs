@@ -2,9 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use virt_launcher::convert::{self, Context};
-use virt_launcher::domain::Domain;
-use virt_launcher::vmi::Vmi;
+use convert::{self, Context};
+use domain::Domain;
+use api::vmi::Vmi;
 
 fuzz_target!(|data: &[u8]| {
     let Some(at) = data.iter().position(|&byte| byte == 0) else { return };

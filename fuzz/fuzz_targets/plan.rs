@@ -5,8 +5,8 @@
 use std::collections::HashSet;
 
 use libfuzzer_sys::fuzz_target;
-use virt_launcher::domain::Domain;
-use virt_launcher::plan;
+use domain::Domain;
+use convert::plan;
 
 fuzz_target!(|text: &str| {
     let Some((live, wanted)) = text.split_once('\0') else { return };

@@ -3,9 +3,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use virt_launcher::convert::{self, Context};
-use virt_launcher::domain::Domain;
-use virt_launcher::vmi::Vmi;
+use convert::{self, Context};
+use domain::Domain;
+use api::vmi::Vmi;
 
 fuzz_target!(|data: &[u8]| {
     let Ok(vmi) = serde_json::from_slice::<Vmi>(data) else { return };

@@ -2,8 +2,8 @@
 
 use tonic::{Request, Response, Status};
 
-use crate::proto::cmd::info::cmd_info_server::CmdInfo;
-use crate::proto::cmd::info::{CmdInfoRequest, CmdInfoResponse};
+use api::proto::cmd::info::cmd_info_server::CmdInfo;
+use api::proto::cmd::info::{CmdInfoRequest, CmdInfoResponse};
 
 /// virt-handler's first question.
 pub(super) struct Info;

@@ -20,36 +20,18 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 
-use crate::domain::document::DomainDocument;
-use crate::proto::cmd::info::cmd_info_server::CmdInfoServer;
-use crate::proto::cmd::v1::VirtualMachineOptions;
-use crate::proto::cmd::v1::cmd_server::CmdServer;
-use crate::proto::preview::v1::preview_server::PreviewServer;
+use api::Action;
+use api::proto::cmd::info::cmd_info_server::CmdInfoServer;
+use api::proto::cmd::v1::VirtualMachineOptions;
+use api::proto::cmd::v1::cmd_server::CmdServer;
+use api::proto::preview::v1::preview_server::PreviewServer;
 use authority::Tolerant;
+use domain::document::DomainDocument;
 
 /// Largest request that is read. tonic's default, 4 MiB, is also Go's; a VMI with its status fits (etcd refuses objects
 /// above 1.5 MiB), but the node's topology, plugins and certificates travel in the same message, and a request that is
 /// refused for its size can never succeed. The bound is there so that a stray client cannot take the pod's memory.
 const LARGEST_REQUEST: usize = 64 << 20;
-
-/// What can be done to a domain, besides syncing it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
-    /// Stop the vCPUs until [`Self::Unpause`].
-    Pause,
-    /// Let them run again.
-    Unpause,
-    /// Press the reset button.
-    Reset,
-    /// Ask the guest to reboot.
-    SoftReboot,
-    /// Ask the guest to shut down.
-    Shutdown,
-    /// Pull the plug.
-    Kill,
-    /// Remove the definition.
-    Delete,
-}
 
 /// What the service needs of a launcher. The texts of its errors reach users; those that other components match on are
 /// the launcher's to keep (handler contract, section 9).

@@ -6,9 +6,9 @@ use prost::bytes::Bytes;
 use tonic::{Request, Response, Status};
 
 use super::Calls;
-use crate::logging::chain;
-use crate::proto::preview::v1::preview_server::Preview;
-use crate::proto::preview::v1::{PlanRequest, PlanResponse};
+use api::proto::preview::v1::preview_server::Preview;
+use api::proto::preview::v1::{PlanRequest, PlanResponse};
+use os::logging::chain;
 
 pub(super) struct Service<L> {
     pub launcher: Arc<L>,

@@ -6,9 +6,9 @@ use prost::bytes::Bytes;
 use tonic::{Request, Status};
 
 use super::{Action, Calls};
-use crate::logging::chain;
-use crate::proto::cmd::v1;
-use crate::proto::cmd::v1::cmd_server::Cmd;
+use api::proto::cmd::v1;
+use api::proto::cmd::v1::cmd_server::Cmd;
+use os::logging::chain;
 
 /// What every method returns.
 type Answer<T> = Result<tonic::Response<T>, Status>;

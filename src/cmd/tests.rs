@@ -10,12 +10,12 @@ use tokio::sync::oneshot;
 use tonic::transport::{Channel, Endpoint};
 
 use super::*;
-use crate::proto::cmd::info::CmdInfoRequest;
-use crate::proto::cmd::info::cmd_info_client::CmdInfoClient;
-use crate::proto::cmd::v1;
-use crate::proto::cmd::v1::cmd_client::CmdClient;
-use crate::proto::preview::v1::PlanRequest;
-use crate::proto::preview::v1::preview_client::PreviewClient;
+use api::proto::cmd::info::CmdInfoRequest;
+use api::proto::cmd::info::cmd_info_client::CmdInfoClient;
+use api::proto::cmd::v1;
+use api::proto::cmd::v1::cmd_client::CmdClient;
+use api::proto::preview::v1::PlanRequest;
+use api::proto::preview::v1::preview_client::PreviewClient;
 
 #[derive(Debug, thiserror::Error)]
 enum Failure {

@@ -15,14 +15,14 @@ use serde_json::Value;
 use super::ports::Ports;
 use super::sync::{Request, read};
 use super::{Launcher, LauncherError, blocking};
-use crate::convert::Context;
-use crate::domain::Domain;
 #[cfg(feature = "plugins")]
-use crate::hooks::plugins::{InvocationContext, Pipeline};
-use crate::libvirt::{self, Connection, Undefine, XmlKind};
+use api::proto::cmd::v1::VirtualMachineOptions;
+use api::vmi::Vmi;
+use convert::Context;
+use domain::Domain;
 #[cfg(feature = "plugins")]
-use crate::proto::cmd::v1::VirtualMachineOptions;
-use crate::vmi::Vmi;
+use hooks::plugins::{InvocationContext, Pipeline};
+use libvirt::{self, Connection, Undefine, XmlKind};
 
 impl Launcher {
     /// Defines and starts the domain; a definition that is left over goes first.

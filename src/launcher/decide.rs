@@ -11,8 +11,8 @@
 //!                                          shut off: never started again
 //! ```
 
-use crate::libvirt::{State, shutoff};
-use crate::vmi::Vmi;
+use api::vmi::Vmi;
+use libvirt::{State, shutoff};
 
 /// What there is when a sync begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,7 +107,7 @@ fn has_ended(reason: i32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::libvirt::paused;
+    use libvirt::paused;
 
     const FRESH: Facts = Facts { domain: None, has_run: false, paused_by_user: false, vmi: Phase::Early };
 

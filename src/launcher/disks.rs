@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use super::rooms::Rooms;
 use super::{DiskFailure, LauncherError, lock};
-use crate::domain::disk::Disk;
-use crate::domain::{Domain, Text};
-use crate::plan::{Change, DiskPlan};
-use crate::vmi::Vmi;
-use crate::{faults, libvirt};
+use api::vmi::Vmi;
+use convert::plan::{Change, DiskPlan};
+use domain::disk::Disk;
+use domain::{Domain, Text};
+use os::faults;
 
 /// A guest that has not let a disk go in this time is asked again.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -67,7 +67,7 @@ pub(super) fn apply(
         // QEMU has the overlay open; its name is of no use any more.
         let detached = detach(domain, disk, unplugs).map_err(LauncherError::from).and_then(|()| rooms.untrack(disk));
         faults::point("unplug.asked");
-        failures.extend(detached.err().map(|error| failure(disk, "detach", crate::logging::chain(&error))));
+        failures.extend(detached.err().map(|error| failure(disk, "detach", os::logging::chain(&error))));
     }
     for Change { disk, why } in plan.attach {
         tracing::info!(volume = %volume(&disk), target = %disk.target.device, %why, "Attaching disk");
@@ -76,7 +76,7 @@ pub(super) fn apply(
             Ok(attach(domain, &disk.to_xml())?)
         });
         faults::point("plug.attached");
-        failures.extend(attached.err().map(|error| failure(&disk, "attach", crate::logging::chain(&error))));
+        failures.extend(attached.err().map(|error| failure(&disk, "attach", os::logging::chain(&error))));
     }
     for Change { disk, why } in &plan.update {
         tracing::info!(volume = %volume(disk), target = %disk.target.device, %why, "Updating disk");
@@ -157,7 +157,7 @@ fn volume(disk: &Disk) -> Text {
 /// The alias as libvirt's events have it.
 fn alias(disk: &Disk) -> Text {
     match &disk.alias {
-        Some(alias) if alias.user_defined => compact_str::format_compact!("{}{}", crate::domain::alias::USER_PREFIX, alias.name),
+        Some(alias) if alias.user_defined => compact_str::format_compact!("{}{}", domain::alias::USER_PREFIX, alias.name),
         Some(alias) => alias.name.clone(),
         None => Text::default(),
     }
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_failure_names_the_disk() {
-        let mut disk = Disk { alias: Some(crate::domain::alias::Alias::user("data")), ..Disk::default() };
+        let mut disk = Disk { alias: Some(domain::alias::Alias::user("data")), ..Disk::default() };
         disk.target.device = "sda".into();
         assert_eq!(alias(&disk), "ua-data");
         let text = failure(&disk, "attach", "LibvirtError(Code=1, Domain=10, Message='no')".into()).to_string();

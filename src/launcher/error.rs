@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::convert::ConvertError;
-use crate::domain::Text;
-use crate::domain::xml::ReadError;
-use crate::hooks::HookError;
-use crate::libvirt;
-use crate::pod::PodError;
+use convert::ConvertError;
+use domain::Text;
+use domain::xml::ReadError;
+use hooks::HookError;
+use pod::PodError;
 
 /// An error of the domain manager. Texts that other components know are kept to the letter.
 #[derive(Debug, thiserror::Error)]
@@ -77,7 +76,7 @@ pub enum LauncherError {
     /// A plugin failed.
     #[cfg(feature = "plugins")]
     #[error(transparent)]
-    Plugin(#[from] crate::hooks::plugins::PluginError),
+    Plugin(#[from] hooks::plugins::PluginError),
     /// The request brings plugins, and this launcher was built without them.
     #[cfg(not(feature = "plugins"))]
     #[error("this launcher was built without plugins, and the request brings some")]

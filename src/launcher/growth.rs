@@ -3,11 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::rooms::Rooms;
-use crate::domain::disk::Disk;
-use crate::domain::{Domain, Text};
-use crate::libvirt;
-use crate::plan::{NewSize, Resize, Size};
-use crate::vmi::Vmi;
+use api::vmi::Vmi;
+use convert::plan::{NewSize, Resize, Size};
+use domain::disk::Disk;
+use domain::{Domain, Text};
 
 /// Sizes of the live disks that are claims, by target. A disk that cannot be asked about is left out: the reason goes
 /// to the log, and the next sync asks again.
@@ -28,7 +27,7 @@ fn size(domain: &libvirt::Domain, rooms: &dyn Rooms, disk: &Disk) -> Option<Size
     let unknown = |reason: String| {
         tracing::warn!(target_device = %disk.target.device, reason, "the disk cannot be checked for growth");
     };
-    let room = rooms.room(disk).map_err(|error| unknown(crate::logging::chain(&error))).ok()??;
+    let room = rooms.room(disk).map_err(|error| unknown(os::logging::chain(&error))).ok()??;
     let info = domain.block_info(&disk.target.device).map_err(|error| unknown(error.to_string())).ok()?;
     Some(Size { guest: info.capacity, room })
 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{CHANGE, Launcher, LauncherError, blocking, lock, within};
-use crate::domain::Domain;
-use crate::domain::document::DomainDocument;
-use crate::libvirt::{self, Reboot, Shutdown, State, Undefine, XmlKind, code};
-use crate::vmi::Vmi;
+use api::vmi::Vmi;
+use domain::Domain;
+use domain::document::DomainDocument;
+use libvirt::{self, Reboot, Shutdown, State, Undefine, XmlKind, code};
 
 /// `VIR_FROM_QEMU`, the part of libvirt that does not find a domain.
 const FROM_QEMU: i32 = 10;
@@ -163,7 +163,7 @@ impl Launcher {
 }
 
 fn has_agent(domain: &Domain) -> bool {
-    let target = |channel: &crate::domain::character::Channel| {
+    let target = |channel: &domain::character::Channel| {
         channel.target.as_ref().is_some_and(|target| target.name == AGENT_CHANNEL && target.state == "connected")
     };
     domain.devices.channels.iter().any(target)

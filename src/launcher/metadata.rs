@@ -3,8 +3,8 @@
 use std::sync::Mutex;
 
 use super::lock;
-use crate::domain::metadata::{GracePeriodMetadata, KubeVirtMetadata, Time};
-use crate::vmi::Vmi;
+use api::vmi::Vmi;
+use domain::metadata::{GracePeriodMetadata, KubeVirtMetadata, Time};
 
 /// Seconds that a guest gets to shut down when its VMI does not say.
 const GRACE_PERIOD: i64 = 30;

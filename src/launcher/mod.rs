@@ -43,17 +43,17 @@ use std::time::Duration;
 use prost::bytes::Bytes;
 use tokio::sync::{Semaphore, watch};
 
-use crate::cmd::{Action, Calls};
-use crate::domain::Text;
-use crate::domain::document::DomainDocument;
-use crate::faults;
-use crate::hooks::Sidecars;
-use crate::libvirt::{Connection, Event, IoAction, LifecycleEvent};
+use crate::cmd::Calls;
 use crate::notify::Notifier;
-use crate::pod;
-use crate::proto::cmd::v1::VirtualMachineOptions;
-use crate::vmi::Vmi;
+use api::Action;
+use api::proto::cmd::v1::VirtualMachineOptions;
+use api::vmi::Vmi;
+use domain::Text;
+use domain::document::DomainDocument;
 pub use error::{DiskFailure, InvalidVmi, LauncherError};
+use hooks::Sidecars;
+use libvirt::{Connection, Event, IoAction, LifecycleEvent};
+use os::faults;
 
 /// Answers to reads come within this; virt-handler waits 5 s.
 const READ: Duration = Duration::from_secs(4);
@@ -275,7 +275,7 @@ impl Calls for Launcher {
         };
         match &result {
             Ok(()) => tracing::info!("{}", words(action).0),
-            Err(error) => tracing::error!(reason = %crate::logging::chain(error), "{}", words(action).1),
+            Err(error) => tracing::error!(reason = %os::logging::chain(error), "{}", words(action).1),
         }
         result
     }

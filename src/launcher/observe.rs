@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 
 use super::decide::is_visible;
 use super::{Launcher, LauncherError, READ, blocking, lock, state, within};
-use crate::domain::Domain;
-use crate::domain::document::DomainDocument;
-use crate::libvirt::{self, Connection, State, XmlKind, paused};
+use domain::Domain;
+use domain::document::DomainDocument;
+use libvirt::{self, Connection, State, XmlKind, paused};
 
 /// The domain at one moment.
 #[derive(Debug)]

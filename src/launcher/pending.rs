@@ -7,8 +7,8 @@ use std::sync::Mutex;
 use tokio::sync::Notify;
 
 use super::lock;
-use crate::domain::Text;
-use crate::libvirt::{Event, IoAction, LifecycleEvent};
+use domain::Text;
+use libvirt::{Event, IoAction, LifecycleEvent};
 
 /// `virDomainEventStartedDetailType`: the domain came by migration.
 const STARTED_MIGRATED: i32 = 1;
@@ -56,7 +56,7 @@ impl Pending {
                 self.panic = Some(panic);
             }
             Event::IoError { alias, path, action: IoAction::Pause, reason, .. } => {
-                let name = alias.strip_prefix(crate::domain::alias::USER_PREFIX).unwrap_or(alias);
+                let name = alias.strip_prefix(domain::alias::USER_PREFIX).unwrap_or(alias);
                 let disk = if name.is_empty() { path } else { name };
                 let error = if reason == "enospc" { IoError::NoSpace } else { IoError::Other };
                 self.io_errors.insert(disk.into(), error);

@@ -12,10 +12,10 @@ use quick_xml::Reader;
 use quick_xml::events::Event;
 
 use super::LauncherError;
-use crate::convert::Arch;
-use crate::domain::Domain;
-use crate::domain::devices::Address;
-use crate::vmi::Vmi;
+use api::vmi::Vmi;
+use convert::Arch;
+use domain::Domain;
+use domain::devices::Address;
 
 const ON_ROOT_COMPLEX: &str = "kubevirt.io/placePCIDevicesOnRootComplex";
 const INTERFACE_SLOTS: &str = "kubevirt.io/pci-interface-slot-count";
@@ -179,7 +179,7 @@ fn position(reader: &Reader<&[u8]>) -> usize {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::vmi::network::Interface;
+    use api::vmi::network::Interface;
 
     fn vmi(interfaces: usize) -> Vmi {
         let mut vmi = Vmi::default();
@@ -191,7 +191,7 @@ mod tests {
         let mut domain = Domain::default();
         domain.memory.value = bytes;
         for _ in 0..virtio_disks {
-            let mut disk = crate::domain::disk::Disk::default();
+            let mut disk = domain::disk::Disk::default();
             disk.target.bus = "virtio".into();
             domain.devices.disks.push(disk);
         }
@@ -243,7 +243,7 @@ mod tests {
         mainframe.spec.architecture = "s390x".into();
         assert_eq!(counts(&mainframe, &domain(1 << 30, 0)), (0, 0));
         let mut pc = vmi(1);
-        pc.spec.domain.machine = Some(crate::vmi::status::Machine { r#type: "pc-i440fx-9.0".into() });
+        pc.spec.domain.machine = Some(api::vmi::status::Machine { r#type: "pc-i440fx-9.0".into() });
         assert_eq!(counts(&pc, &domain(1 << 30, 0)), (0, 0));
     }
 

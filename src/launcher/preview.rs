@@ -8,9 +8,9 @@ use super::decide::Step;
 use super::sync::read;
 use super::targets::with_live_targets;
 use super::{CHANGE, Launcher, LauncherError, blocking, growth, within};
-use crate::libvirt::{self, XmlKind};
-use crate::plan::{self, DiskPlan};
-use crate::vmi::Vmi;
+use api::vmi::Vmi;
+use convert::plan::{self, DiskPlan};
+use libvirt::{self, XmlKind};
 
 impl Launcher {
     /// The plan of a sync of this VMI, for programs: what [`plan::to_json`] writes, and what would become of the domain

@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use super::pending::{IoError, Panic, Pending};
 use super::{Launcher, Presence, lock, panics, state};
-use crate::domain::Text;
-use crate::domain::document::Status;
-use crate::domain::metadata::Time;
-use crate::faults;
 use crate::notify::{EventType, K8sEvent, Severity};
+use domain::Text;
+use domain::document::Status;
+use domain::metadata::Time;
+use os::faults;
 
 /// Pause before libvirt is asked again, after it has not answered.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -59,7 +59,7 @@ impl Launcher {
         let observed = match self.observe().await {
             Ok(observed) => observed,
             Err(error) => {
-                tracing::warn!(reason = %crate::logging::chain(&error), "Could not fetch the Domain.");
+                tracing::warn!(reason = %os::logging::chain(&error), "Could not fetch the Domain.");
                 tokio::time::sleep(AGAIN).await;
                 return self.pending.put_back(pending);
             }

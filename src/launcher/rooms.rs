@@ -4,13 +4,12 @@
 use serde_json::Value;
 
 use super::LauncherError;
-use crate::convert::context::DiskModes;
-use crate::convert::{self, Context};
-use crate::domain::Domain;
-use crate::domain::disk::Disk;
-use crate::pod;
-use crate::proto::cmd::v1::VirtualMachineOptions;
-use crate::vmi::Vmi;
+use api::proto::cmd::v1::VirtualMachineOptions;
+use api::vmi::Vmi;
+use convert::context::DiskModes;
+use convert::{self, Context};
+use domain::Domain;
+use domain::disk::Disk;
 
 /// Looking at the pod, converting, preparing. All calls block.
 pub(super) trait Rooms: Send + Sync + 'static {

@@ -1,6 +1,6 @@
 //! libvirt's states and reasons in KubeVirt's words (handler contract, section 7).
 
-use crate::libvirt::{State, paused, shutoff};
+use libvirt::{State, paused, shutoff};
 
 /// `Status.Status` and `Status.Reason` once libvirt does not know the domain (any more).
 pub(super) const NONE: (&str, &str) = ("NoState", "NonExistent");

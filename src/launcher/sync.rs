@@ -16,12 +16,12 @@ use tokio::time::Instant;
 use super::decide::{Facts, Phase, Step, decide};
 use super::targets::with_live_targets;
 use super::{CHANGE, DiskFailure, Launcher, LauncherError, blocking, disks, growth, lock, within};
-use crate::domain::Domain;
-use crate::faults;
-use crate::libvirt::{self, XmlKind};
-use crate::plan;
-use crate::proto::cmd::v1::VirtualMachineOptions;
-use crate::vmi::Vmi;
+use api::proto::cmd::v1::VirtualMachineOptions;
+use api::vmi::Vmi;
+use convert::plan;
+use domain::Domain;
+use libvirt::{self, XmlKind};
+use os::faults;
 
 /// A sync that was asked for.
 pub(super) struct Request {
@@ -115,7 +115,7 @@ impl Launcher {
             drop(changing);
             match &outcome {
                 Ok(()) => tracing::info!(milliseconds = began.elapsed().as_millis() as u64, "Synced vmi"),
-                Err(error) => tracing::error!(reason = %crate::logging::chain(error), "Failed to sync vmi"),
+                Err(error) => tracing::error!(reason = %os::logging::chain(error), "Failed to sync vmi"),
             }
             for waiting in waiting {
                 // Whoever has given up does not hear it.

@@ -3,9 +3,9 @@
 
 use std::borrow::Cow;
 
-use crate::domain::Domain;
-use crate::domain::Text;
-use crate::vmi::Vmi;
+use api::vmi::Vmi;
+use domain::Domain;
+use domain::Text;
 
 /// The VMI with the names that its disks have in the `live` domain, where its status knows the volume and not its name.
 pub(super) fn with_live_targets<'v>(vmi: &'v Vmi, live: &Domain) -> Cow<'v, Vmi> {

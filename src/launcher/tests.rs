@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::*;
-use crate::convert::context::DiskModes;
-use crate::convert::{Context, ConvertError};
-use crate::domain::Domain;
-use crate::domain::disk::Disk;
-use crate::libvirt::{Registration, State, paused, start_event_loop};
 use crate::notify::tests::Handler;
-use crate::vmi::Vmi;
+use api::vmi::Vmi;
+use convert::context::DiskModes;
+use convert::{Context, ConvertError};
+use domain::Domain;
+use domain::disk::Disk;
+use libvirt::{Registration, State, paused, start_event_loop};
 
 /// Long enough for anything that happens at all.
 const SOON: Duration = Duration::from_secs(30);
@@ -117,7 +117,7 @@ impl Scene {
         self.launcher.act(action, Bytes::from(vmi().to_string())).await
     }
 
-    fn domain(&self) -> Option<crate::libvirt::Domain> {
+    fn domain(&self) -> Option<libvirt::Domain> {
         self.connection.lookup("ns1_vm1").unwrap()
     }
 
@@ -176,7 +176,7 @@ fn a_sync_starts_the_domain_and_shows_it() {
         assert_eq!(document["ObjectMeta"], json!({"name": "vm1", "namespace": "ns1", "uid": "u-1"}));
         let metadata = &document["Spec"]["Metadata"]["KubeVirt"];
         assert_eq!((&metadata["UID"], &metadata["GracePeriod"]["DeletionGracePeriodSeconds"]), (&json!("u-1"), &json!(7)));
-        let written = Domain::from_xml(&scene.domain().unwrap().xml(crate::libvirt::XmlKind::Live).unwrap()).unwrap();
+        let written = Domain::from_xml(&scene.domain().unwrap().xml(libvirt::XmlKind::Live).unwrap()).unwrap();
         assert_eq!(written.metadata.kube_virt.uid, "u-1", "a launcher that comes later must know whose domain it is");
     });
 }
@@ -357,7 +357,7 @@ fn a_domain_that_ends_is_reported_to_the_end() {
         scene.sync(&vmi()).await.unwrap();
         assert_eq!(scene.state(), State::Shutoff, "a domain that has ended is never started again");
         // This driver does not know the flags of our delete.
-        scene.domain().unwrap().undefine(crate::libvirt::Undefine::Plain).unwrap();
+        scene.domain().unwrap().undefine(libvirt::Undefine::Plain).unwrap();
         scene.told("MODIFIED NoState gone").await;
         presence.wait_for(|presence| *presence == Presence::Gone).await.unwrap();
         assert!(scene.launcher.domain().await.unwrap().is_none());
@@ -487,7 +487,7 @@ fn a_disk_that_fails_is_named_in_an_event() {
                 domain: "ns1_vm1".into(),
                 path: String::new(),
                 alias: alias.into(),
-                action: crate::libvirt::IoAction::Pause,
+                action: libvirt::IoAction::Pause,
                 reason: reason.into(),
             });
         }
@@ -503,7 +503,7 @@ fn a_panic_is_counted_and_told_once() {
         let mut scene = Scene::begin();
         scene.sync(&vmi()).await.unwrap();
         assert_eq!(scene.handler.next().await, "ADDED Running");
-        let crashed = |detail| Event::Lifecycle { domain: "ns1_vm1".into(), event: crate::libvirt::LifecycleEvent::Crashed, detail };
+        let crashed = |detail| Event::Lifecycle { domain: "ns1_vm1".into(), event: libvirt::LifecycleEvent::Crashed, detail };
         // A crash kernel is loaded and the guest comes back, twice, before it is over.
         for (detail, count) in [(1, 1), (1, 2), (0, 3)] {
             scene.launcher.handle_event(&crashed(detail));
@@ -523,7 +523,7 @@ fn events_of_other_domains_are_not_ours() {
         let mut scene = Scene::begin();
         scene.sync(&vmi()).await.unwrap();
         for domain in ["ns1_vm2", "ns1_vm1"] {
-            let crashed = Event::Lifecycle { domain: domain.into(), event: crate::libvirt::LifecycleEvent::Crashed, detail: 1 };
+            let crashed = Event::Lifecycle { domain: domain.into(), event: libvirt::LifecycleEvent::Crashed, detail: 1 };
             scene.launcher.handle_event(&crashed);
         }
         scene.told("GuestPanicked: GuestPanicked (details unavailable)").await;
@@ -588,7 +588,7 @@ fn a_plugin_that_fails_leaves_no_domain_and_one_that_works_changes_it() {
         assert!(error.starts_with("plugin p hook 0 failed"), "{error}");
         assert!(scene.domain().is_none());
         sync(with("Domain{Title: \"by a plugin\"}")).await.unwrap();
-        let xml = scene.domain().unwrap().xml(crate::libvirt::XmlKind::Live).unwrap();
+        let xml = scene.domain().unwrap().xml(libvirt::XmlKind::Live).unwrap();
         assert!(xml.contains("<title>by a plugin</title>"), "{xml}");
     });
 }

@@ -3,7 +3,7 @@
 use prost::bytes::Bytes;
 use serde_json::json;
 
-use crate::domain::Text;
+use domain::Text;
 
 /// `type` of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

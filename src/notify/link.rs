@@ -14,10 +14,10 @@ use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint};
 
 use super::queue::Body;
-use crate::proto::notify::info::NotifyInfoRequest;
-use crate::proto::notify::info::notify_info_client::NotifyInfoClient;
-use crate::proto::notify::v1::notify_client::NotifyClient;
-use crate::proto::notify::v1::{DomainEventRequest, K8sEventRequest, Response};
+use api::proto::notify::info::NotifyInfoRequest;
+use api::proto::notify::info::notify_info_client::NotifyInfoClient;
+use api::proto::notify::v1::notify_client::NotifyClient;
+use api::proto::notify::v1::{DomainEventRequest, K8sEventRequest, Response};
 
 /// The version of the notify service that we speak.
 const VERSION: u32 = 1;

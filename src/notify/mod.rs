@@ -24,7 +24,7 @@ use prost::bytes::Bytes;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::domain::document::DomainDocument;
+use domain::document::DomainDocument;
 pub use k8s::{K8sEvent, Severity};
 use queue::Queue;
 

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use prost::bytes::Bytes;
 
 use super::EventType;
-use crate::domain::document::DomainDocument;
+use domain::document::DomainDocument;
 
 /// Entries that wait at most. Each is a few KiB; a guest that fails and recovers in a loop must not fill the memory.
 const MOST: usize = 128;

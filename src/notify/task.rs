@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::Shared;
 use super::link::{Link, LinkError};
 use super::queue::Entry;
-use crate::fs_events::{DirWatch, appears};
+use os::fs_events::{DirWatch, appears};
 
 /// Pauses between attempts on a socket that is there but does not work; a change of the file ends a pause.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);

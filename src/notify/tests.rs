@@ -14,10 +14,10 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
 
 use super::*;
-use crate::proto::notify::info::notify_info_server::{NotifyInfo, NotifyInfoServer};
-use crate::proto::notify::info::{NotifyInfoRequest, NotifyInfoResponse};
-use crate::proto::notify::v1::notify_server::{Notify as NotifyService, NotifyServer};
-use crate::proto::notify::v1::{DomainEventRequest, K8sEventRequest, Response as Answer};
+use api::proto::notify::info::notify_info_server::{NotifyInfo, NotifyInfoServer};
+use api::proto::notify::info::{NotifyInfoRequest, NotifyInfoResponse};
+use api::proto::notify::v1::notify_server::{Notify as NotifyService, NotifyServer};
+use api::proto::notify::v1::{DomainEventRequest, K8sEventRequest, Response as Answer};
 
 /// Long enough for anything that happens at all; nothing waits for it to pass.
 const SOON: Duration = Duration::from_secs(30);

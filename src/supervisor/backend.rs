@@ -12,8 +12,8 @@ use super::flags::{Flags, LibvirtMode};
 use super::layout::{Layout, Mode};
 use super::libvirt_conf::{QemuConf, daemon_conf, log_filters};
 use super::running::{Running, Server, server};
-use crate::libvirt::{self, Connection};
-use crate::pod::Root;
+use libvirt::{self, Connection};
+use pod::Root;
 
 const VIRTQEMUD: &str = "/usr/sbin/virtqemud";
 const LIBVIRTD: &str = "/usr/sbin/libvirtd";

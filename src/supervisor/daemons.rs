@@ -20,8 +20,8 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep};
 
 use super::running::Running;
-use crate::fs_events::DirWatch;
-use crate::logging::foreign;
+use os::fs_events::DirWatch;
+use os::logging::foreign;
 
 /// For a daemon to listen on a socket that it has made.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -125,7 +125,7 @@ impl Program {
         // Its many threads share one heap, and what it needs once only goes back to the system: memory counts in pods.
         command.env("MALLOC_ARENA_MAX", "1").env("MALLOC_TRIM_THRESHOLD_", "131072").env("MALLOC_MMAP_THRESHOLD_", "65536");
         // What is set for libvirt in this process is not for them.
-        command.env_remove(crate::libvirt::OUTPUTS);
+        command.env_remove(libvirt::OUTPUTS);
         command.args(&self.args).envs(self.env.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
         // The terminal's Ctrl-C is for the launcher: the guest is shut down through these first.

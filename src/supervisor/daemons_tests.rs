@@ -23,7 +23,7 @@ async fn connect(path: PathBuf) -> Result<PathBuf, DaemonError> {
 
 /// Waits for the file, and returns its text.
 async fn text_of(path: &Path) -> String {
-    crate::fs_events::appears(path).await.unwrap();
+    os::fs_events::appears(path).await.unwrap();
     std::fs::read_to_string(path).unwrap()
 }
 
@@ -99,7 +99,7 @@ fn program_that_is_not_there_is_an_error() {
     block_on(async {
         let program = Program { path: "/nonexistent/virtqemud".into(), ..script("", Path::new("/")) };
         let error = Daemon::start(program).unwrap_err();
-        assert_eq!(crate::logging::chain(&error), "can't start /nonexistent/virtqemud: No such file or directory (os error 2)");
+        assert_eq!(os::logging::chain(&error), "can't start /nonexistent/virtqemud: No such file or directory (os error 2)");
     });
 }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use crate::logging::VERBOSITY_VARIABLE;
+use os::logging::VERBOSITY_VARIABLE;
 
 /// The variables of the `compute` container that the supervisor reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

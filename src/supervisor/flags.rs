@@ -99,7 +99,7 @@ impl Default for Flags {
             keep_after_failure: false,
             libvirt_log_filters: String::new(),
             hypervisor: "kvm".into(),
-            verbosity: crate::logging::DEFAULT_VERBOSITY,
+            verbosity: os::logging::DEFAULT_VERBOSITY,
             root: PathBuf::from("/"),
             libvirt: LibvirtMode::Auto,
             force_emulation: false,

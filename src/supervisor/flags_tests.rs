@@ -9,7 +9,7 @@ fn flags(args: &[&str]) -> Flags {
 }
 
 fn refusal(args: &[&str]) -> String {
-    crate::logging::chain(&parse(args.iter().map(OsString::from)).unwrap_err())
+    os::logging::chain(&parse(args.iter().map(OsString::from)).unwrap_err())
 }
 
 #[test]

@@ -9,8 +9,9 @@ use tokio::time::Instant;
 
 use super::flags::Flags;
 use super::stop::Guest;
-use crate::cmd::{Action, Calls};
+use crate::cmd::Calls;
 use crate::launcher::{Launcher, LauncherError, Presence};
+use api::Action;
 
 /// For the queue of notifications to empty; who waits for it has a limit of its own.
 const FLUSH: Duration = Duration::from_secs(60);

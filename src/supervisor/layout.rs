@@ -11,7 +11,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::pod::Root;
+use pod::Root;
 
 /// How libvirt is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use super::backend::{Backend, BackendError};
 use crate::launcher::Launcher;
-use crate::libvirt::{self, Connection, Event, Registration};
+use libvirt::{self, Connection, Event, Registration};
 
 /// Between two attempts to connect again, where libvirt refuses at once.
 const PAUSE: Duration = Duration::from_secs(1);

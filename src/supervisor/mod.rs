@@ -37,10 +37,9 @@ use std::process::ExitCode;
 use tokio::net::unix::pipe;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::libvirt;
-use crate::logging;
 use environment::Environment;
 use flags::Flags;
+use os::logging;
 
 /// Exit status of a launcher that can't go on; the reference's panics have it too.
 pub const FAILED: u8 = 2;

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, getppid, kill_process, s
 use tokio::signal::unix::{self, SignalKind, signal};
 use tokio::time::timeout;
 
-use crate::children::{children, command_line};
+use os::children::{children, command_line};
 
 /// For who has started a session leader to wait for it.
 const WHILE: Duration = Duration::from_secs(1);

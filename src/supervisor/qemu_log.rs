@@ -9,8 +9,8 @@ use rustix::fs::{Mode, mkfifoat};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::unix::pipe;
 
-use crate::fs_events::{DirWatch, appears};
-use crate::logging::foreign::Qemu;
+use os::fs_events::{DirWatch, appears};
+use os::logging::foreign::Qemu;
 
 /// Follows the log at `path` for ever: from its beginning, through rotations, and before it exists.
 pub async fn follow(path: PathBuf) {

@@ -23,11 +23,11 @@ use super::link;
 use super::qemu::Qemu;
 use super::signals::Signals;
 use super::{orphans, qemu_log, standalone, stop};
-use crate::hooks::{self, HookError, Sidecars};
 use crate::launcher::{Launcher, LauncherConfig, LauncherError, Presence};
-use crate::libvirt::Connection;
 use crate::notify::{self, Notifier};
-use crate::pod::{self, PodError, Root};
+use hooks::{self, HookError, Sidecars};
+use libvirt::Connection;
+use pod::{self, PodError, Root};
 
 /// For calls in progress to be answered at the end.
 const GOODBYE: Duration = Duration::from_secs(1);

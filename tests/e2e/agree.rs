@@ -2,10 +2,10 @@
 
 use std::process::Command;
 
+use convert::{self, Context};
+use domain::Domain;
+use domain::document::DomainDocument;
 use serde_json::{Value, json};
-use virt_launcher::convert::{self, Context};
-use virt_launcher::domain::Domain;
-use virt_launcher::domain::document::DomainDocument;
 
 use crate::harness::{Pod, Vmi, run};
 
@@ -89,7 +89,7 @@ fn library_launcherctl_and_launcher_make_the_same_domain() {
         let context = logged(&pod, "what the conversion has seen", "context");
         let by_launcherctl = launcherctl_convert(&vmi.value().to_string(), &context);
         let context: Context = serde_json::from_str(&context).unwrap();
-        let parsed: virt_launcher::vmi::Vmi = serde_json::from_value(vmi.value().clone()).unwrap();
+        let parsed: api::vmi::Vmi = serde_json::from_value(vmi.value().clone()).unwrap();
         assert_eq!(convert::domain(&parsed, &context).unwrap().to_xml(), by_launcherctl);
 
         // The launcher adds what only it knows: since when the domain has been there.

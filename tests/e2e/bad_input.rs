@@ -1,8 +1,8 @@
 //! Bad input gets one clear answer and leaves nothing half-done: the next sync works.
 
+use api::proto::cmd::v1::{EmptyRequest, ExecRequest, VmiRequest};
 use prost::bytes::Bytes;
 use serde_json::json;
-use virt_launcher::proto::cmd::v1::{EmptyRequest, ExecRequest, VmiRequest};
 
 use crate::harness::{Pod, Vmi, run};
 
@@ -15,8 +15,7 @@ fn what_cannot_be_run_is_refused_and_the_next_sync_works() {
         pod.launch(&good, &[]);
         pod.wait_until_ready().await;
 
-        let no_json =
-            VmiRequest { vmi: Some(virt_launcher::proto::cmd::v1::Vmi { vmi_json: Bytes::from_static(b"{\"spec\": [") }), options: None };
+        let no_json = VmiRequest { vmi: Some(api::proto::cmd::v1::Vmi { vmi_json: Bytes::from_static(b"{\"spec\": [") }), options: None };
         for request in [no_json, VmiRequest::default()] {
             let answer = pod.cmd().sync_virtual_machine(request).await.unwrap().into_inner();
             assert!(!answer.success);

@@ -10,7 +10,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use virt_launcher::proto::cmd::v1::EmptyRequest;
+use api::proto::cmd::v1::EmptyRequest;
 
 use crate::harness::{Event, Guest, Pod, Vmi, run};
 

@@ -172,7 +172,7 @@ fn a_run_leaves_no_process_behind() {
         let laptop = Laptop::new();
         // Stopped before there is a guest.
         let child = laptop.run();
-        virt_launcher::fs_events::appears(&laptop.path("vm/var/run/kubevirt/sockets/launcher-sock")).await.unwrap();
+        os::fs_events::appears(&laptop.path("vm/var/run/kubevirt/sockets/launcher-sock")).await.unwrap();
         signal(child.id(), "TERM");
         end_of(child).await;
         assert_eq!(laptop.processes(), []);

@@ -1,6 +1,6 @@
 //! The calls that virt-handler makes about a running VM.
 
-use virt_launcher::proto::cmd::v1::{EmptyRequest, Response};
+use api::proto::cmd::v1::{EmptyRequest, Response};
 
 use crate::harness::{Pod, Vmi, run};
 
@@ -103,7 +103,7 @@ fn virt_handler_may_go_and_come_back_and_learns_the_present_state() {
     });
 }
 
-fn pod_request(vmi: &Vmi) -> virt_launcher::proto::cmd::v1::VmiRequest {
+fn pod_request(vmi: &Vmi) -> api::proto::cmd::v1::VmiRequest {
     let vmi_json = vmi.value().to_string().into();
-    virt_launcher::proto::cmd::v1::VmiRequest { vmi: Some(virt_launcher::proto::cmd::v1::Vmi { vmi_json }), options: None }
+    api::proto::cmd::v1::VmiRequest { vmi: Some(api::proto::cmd::v1::Vmi { vmi_json }), options: None }
 }

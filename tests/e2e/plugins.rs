@@ -2,14 +2,14 @@
 
 use std::sync::{Arc, Mutex};
 
+use api::proto::cmd::v1::{Response as Answer, VirtualMachineOptions, VmiRequest};
+use api::proto::hooks::plugins::domain_hook_service_server::{DomainHookService, DomainHookServiceServer};
+use api::proto::hooks::plugins::{MutateDomainRequest, MutateDomainResponse};
 use prost::bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
-use virt_launcher::proto::cmd::v1::{Response as Answer, VirtualMachineOptions, VmiRequest};
-use virt_launcher::proto::hooks::plugins::domain_hook_service_server::{DomainHookService, DomainHookServiceServer};
-use virt_launcher::proto::hooks::plugins::{MutateDomainRequest, MutateDomainResponse};
 
 use crate::harness::{Pod, Vmi, run};
 

@@ -2,8 +2,8 @@
 
 use std::process::{Command, Output};
 
+use api::proto::cmd::v1::{VirtualMachineOptions, VmiRequest};
 use serde_json::{Value, json};
-use virt_launcher::proto::cmd::v1::{VirtualMachineOptions, VmiRequest};
 
 use crate::harness::{Pod, Vmi, run};
 

@@ -4,11 +4,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use api::proto::hooks::{info, v1alpha1, v1alpha2, v1alpha3};
 use prost::bytes::Bytes;
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
-use virt_launcher::proto::hooks::{info, v1alpha1, v1alpha2, v1alpha3};
 
 pub const XML: &str = "<domain type=\"kvm\"><name>ns_vm</name><uuid>5d307ca9-b3ef-428c-8861-06e72d69f223</uuid></domain>";
 pub const VMI: &str = r#"{"metadata":{"name":"vm","namespace":"ns","unknownToUs":1}}"#;

@@ -5,18 +5,18 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use api::proto::hooks::info::info_server::{Info, InfoServer};
+use api::proto::hooks::info::{HookPoint, InfoParams, InfoResult};
+use api::proto::hooks::v1alpha3::callbacks_server::{Callbacks, CallbacksServer};
+use api::proto::hooks::v1alpha3::{
+    OnDefineDomainParams, OnDefineDomainResult, PreCloudInitIsoParams, PreCloudInitIsoResult, ShutdownParams, ShutdownResult,
+};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
-use virt_launcher::proto::hooks::info::info_server::{Info, InfoServer};
-use virt_launcher::proto::hooks::info::{HookPoint, InfoParams, InfoResult};
-use virt_launcher::proto::hooks::v1alpha3::callbacks_server::{Callbacks, CallbacksServer};
-use virt_launcher::proto::hooks::v1alpha3::{
-    OnDefineDomainParams, OnDefineDomainResult, PreCloudInitIsoParams, PreCloudInitIsoResult, ShutdownParams, ShutdownResult,
-};
 
 const WATCHDOG: &str = r#"<watchdog model="i6300esb" action="reset"/>"#;
 const GREETING: &str = "final_message: \"booted with a watchdog\"\n";

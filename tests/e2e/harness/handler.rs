@@ -3,16 +3,16 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+use api::proto::notify::info::notify_info_server::{NotifyInfo, NotifyInfoServer};
+use api::proto::notify::info::{NotifyInfoRequest, NotifyInfoResponse};
+use api::proto::notify::v1::notify_server::{Notify, NotifyServer};
+use api::proto::notify::v1::{DomainEventRequest, K8sEventRequest, Response as Accepted};
 use serde_json::Value;
 use tokio::net::UnixListener;
 use tokio::sync::Notify as Changed;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
-use virt_launcher::proto::notify::info::notify_info_server::{NotifyInfo, NotifyInfoServer};
-use virt_launcher::proto::notify::info::{NotifyInfoRequest, NotifyInfoResponse};
-use virt_launcher::proto::notify::v1::notify_server::{Notify, NotifyServer};
-use virt_launcher::proto::notify::v1::{DomainEventRequest, K8sEventRequest, Response as Accepted};
 
 use super::PATIENCE;
 

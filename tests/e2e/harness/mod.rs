@@ -19,11 +19,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use api::proto::cmd::v1::cmd_client::CmdClient;
+use api::proto::cmd::v1::{EmptyRequest, Response, VirtualMachineOptions, VmiRequest};
 use prost::bytes::Bytes;
 use serde_json::Value;
 use tonic::transport::{Channel, Endpoint};
-use virt_launcher::proto::cmd::v1::cmd_client::CmdClient;
-use virt_launcher::proto::cmd::v1::{EmptyRequest, Response, VirtualMachineOptions, VmiRequest};
 
 /// Emulated guests are slow, and two of them share two cores.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -167,7 +167,7 @@ impl Pod {
 
     pub fn request(&self, vmi: &Value) -> VmiRequest {
         let vmi_json = Bytes::from(vmi.to_string());
-        VmiRequest { vmi: Some(virt_launcher::proto::cmd::v1::Vmi { vmi_json }), options: None }
+        VmiRequest { vmi: Some(api::proto::cmd::v1::Vmi { vmi_json }), options: None }
     }
 
     /// Sends the VMI and expects success.

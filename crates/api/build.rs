@@ -1,0 +1,24 @@
+//! Compiles the wire contract in proto/ with protox, so that no protoc is needed.
+
+use std::error::Error;
+
+const FILES: [&str; 10] = [
+    "../../proto/cmd.proto",
+    "../../proto/cmd_info.proto",
+    "../../proto/notify.proto",
+    "../../proto/notify_info.proto",
+    "../../proto/hooks_info.proto",
+    "../../proto/hooks_v1alpha1.proto",
+    "../../proto/hooks_v1alpha2.proto",
+    "../../proto/hooks_v1alpha3.proto",
+    "../../proto/hooks_plugins.proto",
+    "../../proto/preview.proto",
+];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo::rerun-if-changed=../../proto");
+    let files = protox::compile(FILES, ["../../proto"])?;
+    // Bodies that may be large are taken out of the received frame without a copy.
+    tonic_prost_build::configure().bytes(".kubevirt").bytes(".launcher").compile_fds(files)?;
+    Ok(())
+}

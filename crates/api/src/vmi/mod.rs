@@ -1,0 +1,66 @@
+//! The VirtualMachineInstance as virt-handler sends it: the part of KubeVirt's API object that a
+//! launcher reads (<https://kubevirt.io/api-reference/>). Reading is as lenient as the API server:
+//! an unknown field is passed over, `null` is the same as an absent field.
+
+pub mod compute;
+pub mod credentials;
+pub mod devices;
+pub mod disks;
+pub mod firmware;
+mod json;
+pub mod network;
+mod quantity;
+pub mod spec;
+pub mod status;
+pub mod volumes;
+
+use std::collections::BTreeMap;
+
+/// Text of an API object: short strings are kept inline.
+pub type Text = compact_str::CompactString;
+pub use json::null_is_default;
+pub use quantity::{IntOrString, Quantity, QuantityError};
+use spec::VirtualMachineInstanceSpec;
+use status::VirtualMachineInstanceStatus;
+
+/// Declares API objects: a line a field, with the name that it has in JSON. Every field may be
+/// absent or null; it then has its type's default.
+#[macro_export]
+macro_rules! api {
+    ($($(#[$meta:meta])* $name:ident { $($(#[$m:meta])* $json:literal $field:ident: $t:ty,)* })*) => {$(
+        $(#[$meta])*
+        #[derive(Debug, Clone, Default, PartialEq, serde::Deserialize)]
+        #[serde(default)]
+        pub struct $name {$(
+            $(#[$m])* #[serde(rename = $json, deserialize_with = "crate::vmi::null_is_default")]
+            #[allow(missing_docs)]
+            pub $field: $t,
+        )*}
+    )*};
+}
+
+api! {
+/// A VirtualMachineInstance.
+Vmi {
+    "metadata" metadata: ObjectMeta,
+    "spec" spec: VirtualMachineInstanceSpec,
+    "status" status: VirtualMachineInstanceStatus,
+}
+/// `metadata` of a VMI.
+ObjectMeta {
+    "name" name: Text,
+    "namespace" namespace: Text,
+    "uid" uid: Text,
+    "annotations" annotations: BTreeMap<Text, Text>,
+    "labels" labels: BTreeMap<Text, Text>,
+    "deletionTimestamp" deletion_timestamp: Option<Text>,
+}
+}
+
+impl Vmi {
+    /// The name of the libvirt domain: `<namespace>_<name>`.
+    #[must_use]
+    pub fn domain_name(&self) -> Text {
+        compact_str::format_compact!("{}_{}", self.metadata.namespace, self.metadata.name)
+    }
+}

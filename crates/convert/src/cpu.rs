@@ -1,0 +1,116 @@
+//! `<cpu>`, `<vcpu>` and `<vcpus>`: model, features and topology, with room for CPU hotplug.
+
+use super::words::yes_no;
+use super::{ConvertError, CpuTopology, Draft, Input};
+use compact_str::ToCompactString;
+use domain::cpu::{Cpu, CpuFeature, Vcpu, Vcpus, VcpusVcpu};
+use domain::{self, Text};
+
+/// The most vCPUs that libvirt describes (`VIR_DOMAIN_CPUMASK_LEN`).
+const MAX_VCPUS: u64 = 16384;
+
+/// Model, features and topology of the guest's CPUs.
+pub(super) fn cpu(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
+    topology(input, draft)?;
+    model(input, &mut draft.domain.cpu);
+    features(input, &mut draft.domain.cpu);
+    Ok(())
+}
+
+fn topology(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
+    let enabled = input.cpu_topology;
+    let max_sockets = input.vmi.spec.domain.cpu.as_ref().map_or(0, |cpu| cpu.max_sockets);
+    let maximum = if max_sockets != 0 && input.arch.cpu_hotplug {
+        let maximum = CpuTopology { sockets: max_sockets, ..enabled };
+        draft.domain.vcpus = Some(hotpluggable(enabled, maximum)?);
+        maximum
+    } else {
+        enabled
+    };
+    draft.domain.vcpu = Some(Vcpu { placement: Text::const_new("static"), cpus: maximum.vcpus() });
+    draft.domain.cpu.topology = Some(domain::cpu::CpuTopology { sockets: maximum.sockets, cores: maximum.cores, threads: maximum.threads });
+    Ok(())
+}
+
+/// The list of all vCPUs up to `maximum`: those of `enabled` are on, and all behind the first
+/// socket may be plugged and unplugged.
+fn hotpluggable(enabled: CpuTopology, maximum: CpuTopology) -> Result<Vcpus, ConvertError> {
+    let socket_vcpus = u64::from(maximum.cores).saturating_mul(maximum.threads.into());
+    if socket_vcpus.saturating_mul(maximum.sockets.into()) > MAX_VCPUS {
+        return Err(ConvertError::new(
+            "spec.domain.cpu.maxSockets",
+            format!("{} sockets of {socket_vcpus} vCPUs; libvirt describes up to {MAX_VCPUS} vCPUs", maximum.sockets),
+        ));
+    }
+    let vcpu = (0..maximum.vcpus())
+        .map(|id| VcpusVcpu { id, enabled: yes_no(id < enabled.vcpus()), hotpluggable: yes_no(u64::from(id) >= socket_vcpus), order: 0 })
+        .collect();
+    Ok(Vcpus { vcpu })
+}
+
+/// Models that stand for the CPU of the host.
+fn is_host_model(model: &str) -> bool {
+    matches!(model, "host-model" | "host-passthrough")
+}
+
+/// An emulated foreign CPU can't be the host's: it gets all that QEMU can emulate.
+fn model(input: &Input<'_>, cpu: &mut Cpu) {
+    let wanted = input.vmi.spec.domain.cpu.as_ref().map_or("", |cpu| cpu.model.as_str());
+    let (mode, model) = match wanted {
+        "" | "host-model" | "host-passthrough" if input.ctx.allow_cross_arch_emulation => ("custom", "max"),
+        "" => ("host-model", ""),
+        "host-model" | "host-passthrough" => (wanted, ""),
+        _ => ("custom", wanted),
+    };
+    cpu.mode = mode.into();
+    cpu.model = model.into();
+}
+
+/// The features asked for. libvirt's named amd64 models still list `mpx`, which QEMU no longer has
+/// (<https://gitlab.com/libvirt/libvirt/-/issues/608>), so it is turned off unless it is asked for.
+fn features(input: &Input<'_>, cpu: &mut Cpu) {
+    let Some(wanted) = &input.vmi.spec.domain.cpu else { return };
+    cpu.features.reserve(wanted.features.len() + 1);
+    cpu.features.extend(wanted.features.iter().map(|feature| CpuFeature { name: feature.name.clone(), policy: feature.policy.clone() }));
+    if input.arch.disable_mpx && !is_host_model(&wanted.model) && !wanted.features.iter().any(|feature| feature.name == "mpx") {
+        cpu.features.push(CpuFeature { name: Text::const_new("mpx"), policy: Text::const_new("disable") });
+    }
+}
+
+/// A list of CPUs as libvirt writes it, `1,2,5`.
+pub(super) fn cpu_list(cpus: impl IntoIterator<Item = u32>) -> Text {
+    let mut list = Text::default();
+    for cpu in cpus {
+        if !list.is_empty() {
+            list.push(',');
+        }
+        list.push_str(&cpu.to_compact_string());
+    }
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const TWO_BY_TWO: CpuTopology = CpuTopology { sockets: 2, cores: 2, threads: 1 };
+
+    fn with_sockets(sockets: u32) -> CpuTopology {
+        CpuTopology { sockets, ..TWO_BY_TWO }
+    }
+
+    #[test]
+    fn vcpus_of_the_first_socket_stay_and_those_behind_the_enabled_ones_are_off() {
+        let vcpus = hotpluggable(TWO_BY_TWO, with_sockets(3)).unwrap().vcpu;
+        let shown: Vec<_> = vcpus.iter().map(|v| (v.id, v.enabled.as_str(), v.hotpluggable.as_str())).collect();
+        assert_eq!(shown, [(0, "yes", "no"), (1, "yes", "no"), (2, "yes", "yes"), (3, "yes", "yes"), (4, "no", "yes"), (5, "no", "yes")]);
+    }
+
+    #[test]
+    fn more_vcpus_than_libvirt_describes_are_refused() {
+        let error = hotpluggable(TWO_BY_TWO, with_sockets(u32::MAX)).unwrap_err();
+        assert_eq!(error.field, "spec.domain.cpu.maxSockets");
+        assert!(hotpluggable(TWO_BY_TWO, with_sockets(8192)).is_ok());
+    }
+}

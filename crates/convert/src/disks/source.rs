@@ -1,0 +1,230 @@
+//! Where the data of a disk comes from: its volume.
+
+use super::super::{ConvertError, Input};
+use super::field;
+use api::vmi::Text;
+use api::vmi::disks::Disk as VmiDisk;
+use api::vmi::volumes::Volume;
+use domain::disk::{BackingStore, BackingStoreFormat, DataStore, DataStoreFormat, Disk, DiskDriver, DiskSource, ReadOnly};
+
+/// The volume of that name, with its place in `spec.volumes`.
+pub(super) fn find<'a>(input: &Input<'a>, name: &str) -> Option<(usize, &'a Volume)> {
+    input.vmi.spec.volumes.iter().enumerate().rfind(|(_, volume)| volume.name == name)
+}
+
+/// Adds the source to the disk.
+pub(super) fn apply(
+    input: &Input<'_>,
+    index: usize,
+    wanted: &VmiDisk,
+    volume: Option<(usize, &Volume)>,
+    disk: &mut Disk,
+) -> Result<(), ConvertError> {
+    match volume {
+        None if wanted.cdrom.is_some() => {
+            empty_drive(disk);
+            Ok(())
+        }
+        None => Err(ConvertError::new(
+            field(index, "name"),
+            format!("there is no volume {:?} in spec.volumes; only a CD-ROM drive may be empty", wanted.name),
+        )),
+        Some((at, volume)) if input.ctx.hotplug_volumes.contains_key(&wanted.name) => hotplugged(input, at, volume, disk),
+        Some((at, volume)) => permanent(input, at, volume, disk),
+    }
+}
+
+/// A drive without a medium: a device without a path.
+fn empty_drive(disk: &mut Disk) {
+    disk.r#type = Text::const_new("block");
+    let driver = driver(disk);
+    driver.r#type = Text::const_new("raw");
+    driver.discard = Text::const_new("unmap");
+}
+
+/// A volume that came with the pod.
+fn permanent(input: &Input<'_>, at: usize, volume: &Volume, disk: &mut Disk) -> Result<(), ConvertError> {
+    let (name, paths) = (&volume.name, &input.paths);
+    if volume.container_disk.is_some() {
+        return container_disk(input, at, volume, disk);
+    } else if volume.cloud_init_no_cloud.is_some() {
+        let meta = &input.vmi.metadata;
+        image(disk, "raw", paths.cloud_init_no_cloud(&meta.namespace, &meta.name));
+    } else if volume.cloud_init_config_drive.is_some() {
+        let meta = &input.vmi.metadata;
+        image(disk, "raw", paths.cloud_init_config_drive(&meta.namespace, &meta.name));
+    } else if volume.sysprep.is_some() {
+        image(disk, "raw", paths.sysprep_image(name));
+    } else if let Some(host_disk) = &volume.host_disk {
+        let path = paths.host_disk(name, &host_disk.path);
+        match input.ctx.apply_cbt.get(name) {
+            Some(overlay) => tracked(disk, overlay, Claim::Image(path)),
+            None => image(disk, "raw", path),
+        }
+    } else if volume.persistent_volume_claim.is_some() {
+        claim(input, name, is_block(&input.ctx.is_block_pvc, name), disk);
+    } else if volume.data_volume.is_some() {
+        claim(input, name, is_block(&input.ctx.is_block_dv, name), disk);
+    } else if volume.ephemeral.is_some() {
+        ephemeral(input, name, disk);
+    } else if volume.empty_disk.is_some() {
+        image(disk, "qcow2", paths.empty_disk(name));
+        driver(disk).discard = Text::const_new("unmap");
+    } else if volume.config_map.is_some() {
+        image(disk, "raw", paths.config_map_image(name));
+    } else if volume.secret.is_some() {
+        image(disk, "raw", paths.secret_image(name));
+    } else if volume.downward_api.is_some() {
+        image(disk, "raw", paths.downward_api_image(name));
+    } else if volume.service_account.is_some() {
+        image(disk, "raw", paths.service_account_image());
+    } else if volume.downward_metrics.is_some() {
+        downward_metrics(input, disk);
+    } else {
+        return Err(ConvertError::new(
+            format!("spec.volumes[{at}]"),
+            format!(
+                "the volume {name:?} cannot be a disk; allowed are containerDisk, cloudInitNoCloud, cloudInitConfigDrive, sysprep, \
+                 hostDisk, persistentVolumeClaim, dataVolume, ephemeral, emptyDisk, configMap, secret, downwardAPI, serviceAccount \
+                 and downwardMetrics"
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// A volume that was added while the guest runs. A claim with a file system arrives as a host disk.
+fn hotplugged(input: &Input<'_>, at: usize, volume: &Volume, disk: &mut Disk) -> Result<(), ConvertError> {
+    let (name, ctx) = (&volume.name, input.ctx);
+    let block = if volume.host_disk.is_some() || volume.persistent_volume_claim.is_some() {
+        is_block(&ctx.is_block_pvc, name)
+    } else if volume.data_volume.is_some() {
+        is_block(&ctx.is_block_dv, name)
+    } else {
+        return Err(ConvertError::new(
+            format!("spec.volumes[{at}]"),
+            format!("the volume {name:?} cannot be hotplugged; allowed are persistentVolumeClaim and dataVolume"),
+        ));
+    };
+    let claim = if block {
+        Claim::Device { path: input.paths.hotplug_device(name), name: Text::default() }
+    } else {
+        Claim::Image(input.paths.hotplug_image(name))
+    };
+    attach_claim(input, name, claim, disk);
+    Ok(())
+}
+
+/// A claim as a device or as an image on its file system.
+enum Claim {
+    Device { path: Text, name: Text },
+    Image(Text),
+}
+
+fn is_block(volumes: &std::collections::BTreeMap<Text, bool>, name: &Text) -> bool {
+    volumes.get(name).copied().unwrap_or(false)
+}
+
+fn claim_of(input: &Input<'_>, name: &Text, block: bool) -> Claim {
+    if block {
+        Claim::Device { path: input.paths.claim_device(name), name: name.clone() }
+    } else {
+        Claim::Image(input.paths.claim_image(name))
+    }
+}
+
+fn claim(input: &Input<'_>, name: &Text, block: bool, disk: &mut Disk) {
+    attach_claim(input, name, claim_of(input, name, block), disk);
+}
+
+fn attach_claim(input: &Input<'_>, name: &Text, claim: Claim, disk: &mut Disk) {
+    match input.ctx.apply_cbt.get(name).filter(|overlay| !overlay.is_empty()) {
+        Some(overlay) => tracked(disk, overlay, claim),
+        None => {
+            driver(disk).r#type = Text::const_new("raw");
+            disk.r#type = claim.kind();
+            claim.write(&mut disk.source);
+        }
+    }
+    if !input.ctx.volumes_discard_ignore.contains(name) {
+        driver(disk).discard = Text::const_new("unmap");
+    }
+}
+
+impl Claim {
+    fn kind(&self) -> Text {
+        Text::const_new(match self {
+            Self::Device { .. } => "block",
+            Self::Image(_) => "file",
+        })
+    }
+
+    fn write(self, source: &mut DiskSource) {
+        match self {
+            Self::Device { path, name } => (source.dev, source.name) = (path, name),
+            Self::Image(path) => source.file = path,
+        }
+    }
+}
+
+/// Changed block tracking: the guest writes through a qcow2 overlay that holds the bitmaps, while
+/// the data stays in the raw volume.
+fn tracked(disk: &mut Disk, overlay: &Text, mut data: Claim) {
+    image(disk, "qcow2", overlay.clone());
+    if let Claim::Device { name, .. } = &mut data {
+        disk.source.name = std::mem::take(name);
+    }
+    let mut store = DataStore {
+        r#type: data.kind(),
+        format: Some(DataStoreFormat { r#type: Text::const_new("raw") }),
+        source: Some(DiskSource::default()),
+    };
+    data.write(store.source.get_or_insert_default());
+    disk.source.data_store = Some(Box::new(store));
+}
+
+/// An image file of that format.
+fn image(disk: &mut Disk, format: &'static str, path: Text) {
+    disk.r#type = Text::const_new("file");
+    disk.source.file = path;
+    driver(disk).r#type = Text::const_new(format);
+}
+
+fn driver(disk: &mut Disk) -> &mut DiskDriver {
+    disk.driver.get_or_insert_default()
+}
+
+/// A writable overlay in front of something that is not written.
+fn overlay(input: &Input<'_>, name: &Text, format: Text, backing: Claim, disk: &mut Disk) {
+    image(disk, "qcow2", input.paths.ephemeral_overlay(name));
+    driver(disk).discard = Text::const_new("unmap");
+    let mut store =
+        BackingStore { r#type: backing.kind(), format: Some(BackingStoreFormat { r#type: format }), source: Some(DiskSource::default()) };
+    backing.write(store.source.get_or_insert_default());
+    disk.backing_store = Some(Box::new(store));
+}
+
+fn container_disk(input: &Input<'_>, at: usize, volume: &Volume, disk: &mut Disk) -> Result<(), ConvertError> {
+    let Some(info) = input.ctx.disks_info.get(&volume.name) else {
+        return Err(ConvertError::new(
+            format!("spec.volumes[{at}].containerDisk"),
+            format!("nothing is known about the image of volume {:?}; its container may not have started", volume.name),
+        ));
+    };
+    overlay(input, &volume.name, info.format.clone(), Claim::Image(input.paths.container_disk(at)), disk);
+    Ok(())
+}
+
+fn ephemeral(input: &Input<'_>, name: &Text, disk: &mut Disk) {
+    let claim = claim_of(input, name, is_block(&input.ctx.is_block_pvc, name));
+    overlay(input, name, Text::const_new("raw"), claim, disk);
+}
+
+/// The vhostmd disk is always a plain virtio disk that is only read, whatever the VMI says.
+fn downward_metrics(input: &Input<'_>, disk: &mut Disk) {
+    disk.read_only = Some(ReadOnly {});
+    disk.model = input.disk_virtio_model.clone();
+    disk.source = DiskSource::default();
+    disk.driver = Some(DiskDriver { name: Text::const_new("qemu"), ..DiskDriver::default() });
+    image(disk, "raw", input.paths.downward_metrics_disk());
+}

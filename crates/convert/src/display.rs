@@ -1,0 +1,85 @@
+//! `<graphics>`, `<video>` and `<input>`.
+
+use super::{ConvertError, Draft, Input};
+use api::vmi::Text;
+use domain::alias::Alias;
+use domain::devices::Input as InputDevice;
+use domain::video::{Graphics, GraphicsListen, Video, VideoModel};
+
+/// Video memory in KiB of a display that the VMI names.
+const VIDEO_MEMORY: u64 = 16384;
+
+fn has_display(input: &Input<'_>) -> bool {
+    input.vmi.spec.domain.devices.autoattach_graphics_device.unwrap_or(true)
+}
+
+/// VNC on a socket, and the display that it shows. A guest of another architecture than the host's
+/// has none: the emulators for it may be built without video devices.
+pub(super) fn graphics(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
+    if !has_display(input) || input.ctx.allow_cross_arch_emulation {
+        return Ok(());
+    }
+    let devices = &mut draft.domain.devices;
+    devices.graphics.push(Graphics {
+        r#type: Text::const_new("vnc"),
+        listen: Some(GraphicsListen {
+            r#type: Text::const_new("socket"),
+            socket: input.paths.vnc_socket(&input.vmi.metadata.uid),
+            ..GraphicsListen::default()
+        }),
+        ..Graphics::default()
+    });
+    let (model, memory) = video_model(input);
+    devices.video.push(Video { model: VideoModel { r#type: model, heads: Some(1), vram: memory, ..VideoModel::default() } });
+    Ok(())
+}
+
+/// The display: the one that the VMI names, bochs for EFI where the cluster wants it, or the
+/// architecture's.
+fn video_model(input: &Input<'_>) -> (Text, Option<u64>) {
+    let spec = &input.vmi.spec.domain;
+    let bootloader = spec.firmware.as_ref().and_then(|firmware| firmware.bootloader.as_ref());
+    let is_efi = bootloader.is_some_and(|bootloader| bootloader.efi.is_some());
+    match &spec.devices.video {
+        Some(video) => (video.r#type.clone(), Some(VIDEO_MEMORY)),
+        None if input.arch.bochs && input.ctx.bochs_for_efi_guests && is_efi => (Text::const_new("bochs"), None),
+        None => (Text::const_new(input.arch.video), input.arch.video_memory),
+    }
+}
+
+/// Tablets that the VMI asks for, and the devices without which a display is of no use on this
+/// architecture.
+pub(super) fn inputs(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
+    let wanted = &input.vmi.spec.domain.devices.inputs;
+    let inputs = &mut draft.domain.devices.inputs;
+    for (index, device) in wanted.iter().enumerate() {
+        let field = |member: &str| format!("spec.domain.devices.inputs[{index}].{member}");
+        let (bus, model) = match device.bus.as_str() {
+            "" | "usb" => ("usb", ""),
+            "virtio" => ("virtio", "virtio"),
+            other => {
+                return Err(ConvertError::new(field("bus"), format!("{other:?} is no bus of input devices; allowed are usb and virtio")));
+            }
+        };
+        if device.r#type != "tablet" {
+            return Err(ConvertError::new(field("type"), format!("{:?} is no kind of input device; allowed is tablet", device.r#type)));
+        }
+        inputs.push(InputDevice {
+            r#type: device.r#type.clone(),
+            bus: Text::const_new(bus),
+            model: Text::const_new(model),
+            alias: Some(Alias::user(device.name.clone())),
+            ..InputDevice::default()
+        });
+    }
+    if has_display(input) {
+        let tablet = input.arch.inputs.tablet.filter(|_| wanted.is_empty()).map(|bus| ("tablet", bus));
+        let keyboard = input.arch.inputs.keyboard.map(|bus| ("keyboard", bus));
+        inputs.extend([tablet, keyboard].into_iter().flatten().map(|(kind, bus)| InputDevice {
+            r#type: Text::const_new(kind),
+            bus: Text::const_new(bus),
+            ..InputDevice::default()
+        }));
+    }
+    Ok(())
+}

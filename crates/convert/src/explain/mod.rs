@@ -1,0 +1,180 @@
+//! Why the domain has what it has: for each attribute and text of the XML, the step that wrote it
+//! and the fields of the VMI and members of the context that it depends on.
+//!
+//! The conversion itself knows nothing of this. It is asked from the outside, so that an answer
+//! can't drift from what the conversion does, and costs nothing unless it is wanted:
+//!
+//! ```text
+//! which step     the steps run one by one; after each, the document is compared with the last
+//! which fields   each field is taken away, then changed; what differs in the document depends on it
+//! ```
+//!
+//! A fact that depends on no field is a rule's own choice, such as the name of a default device.
+
+mod context;
+mod facts;
+mod probe;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Context, ConvertError, Draft, Input, STEPS};
+use api::vmi::Vmi;
+use domain::Domain;
+use facts::Facts;
+
+/// Why a VMI cannot be explained.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExplainError {
+    /// The JSON is no VMI.
+    #[error("not a VMI: {0}")]
+    Vmi(#[source] serde_json::Error),
+    /// The VMI is refused.
+    #[error(transparent)]
+    Refused(#[from] ConvertError),
+}
+
+/// Where everything in a domain comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Explanation {
+    /// One for each attribute, text and empty element, in the order of the document.
+    pub entries: Vec<Entry>,
+    /// Fields without which the VMI would be refused, and how.
+    pub needed: Vec<Needed>,
+}
+
+/// An attribute, a text or an empty element.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Entry {
+    /// Where it is, as an XPath: `/domain/devices/disk[2]/target/@dev`.
+    pub path: String,
+    /// What it holds; empty for an empty element.
+    pub value: String,
+    /// Name of the step that wrote it, see [`STEPS`].
+    pub step: &'static str,
+    /// Fields of the VMI (`spec.domain.memory.guest`) and members of the context
+    /// (`context.topology`) that it depends on; none: the step's own choice.
+    pub sources: Vec<String>,
+}
+
+/// A field without which the VMI would be refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Needed {
+    /// Path of the field.
+    pub field: String,
+    /// The refusal.
+    pub refusal: String,
+}
+
+/// Explains the domain of a VMI, given as the JSON that virt-handler sends.
+///
+/// # Errors
+/// When there is no domain to explain.
+pub fn explain(vmi: &Value, ctx: &Context) -> Result<Explanation, ExplainError> {
+    let parsed = Vmi::deserialize(vmi).map_err(ExplainError::Vmi)?;
+    let (domain, steps) = steps(&parsed, ctx)?;
+    let facts = Facts::of(&domain);
+
+    let mut sources = BTreeMap::<&str, BTreeSet<String>>::new();
+    let mut needed = Vec::new();
+    let mut note = |finding: probe::Finding<'_>| match finding {
+        probe::Finding::Source { key, field } => {
+            if let Some(fact) = facts.get(key) {
+                sources.entry(fact.key.as_str()).or_default().insert(field.to_owned());
+            }
+        }
+        probe::Finding::Needed { field, refusal } => needed.push(Needed { field: field.to_owned(), refusal: refusal.to_string() }),
+    };
+    probe::vmi(vmi, ctx, &facts, &mut note);
+    context::probe(&parsed, ctx, &facts, &mut note);
+
+    let entry = |fact: &facts::Fact| Entry {
+        path: fact.path.clone(),
+        value: fact.value.clone(),
+        step: steps.get(&fact.key).copied().unwrap_or_default(),
+        sources: sources.remove(fact.key.as_str()).into_iter().flatten().collect(),
+    };
+    Ok(Explanation { entries: facts.iter().map(entry).collect(), needed })
+}
+
+/// Runs the steps one by one; for each fact, the last step that wrote it.
+fn steps(vmi: &Vmi, ctx: &Context) -> Result<(Domain, BTreeMap<String, &'static str>), ConvertError> {
+    let input = Input::new(vmi, ctx)?;
+    let mut draft = Draft::default();
+    let mut before = Facts::default();
+    let mut steps = BTreeMap::new();
+    for step in STEPS {
+        (step.apply)(&input, &mut draft)?;
+        let after = Facts::of(&draft.domain);
+        steps.extend(after.changed_since(&before).map(|fact| (fact.key.clone(), step.name)));
+        before = after;
+    }
+    Ok((draft.domain, steps))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    fn explained(spec: Value, ctx: &Context) -> Explanation {
+        explain(&json!({"metadata": {"name": "vm", "namespace": "ns"}, "spec": spec}), ctx).unwrap()
+    }
+
+    fn on_kvm() -> Context {
+        Context { hypervisor_device_available: true, ..Context::default() }
+    }
+
+    /// `step <- fields` of the entry at `path`.
+    fn origin(explanation: &Explanation, path: &str) -> String {
+        let entry = explanation.entries.iter().find(|entry| entry.path == path);
+        entry.map_or_else(|| "none".to_owned(), |entry| format!("{} <- {}", entry.step, entry.sources.join(", ")))
+    }
+
+    #[test]
+    fn memory_comes_from_the_guest_memory() {
+        let explanation = explained(json!({"domain": {"memory": {"guest": "1Gi"}}}), &on_kvm());
+        assert_eq!(origin(&explanation, "/domain/memory"), "memory <- spec.domain.memory.guest");
+        assert_eq!(origin(&explanation, "/domain/memory/@unit"), "memory <- ");
+        assert_eq!(origin(&explanation, "/domain/name"), "name <- metadata.name, metadata.namespace");
+    }
+
+    #[test]
+    fn a_field_that_repeats_the_default_is_found_too() {
+        let explanation = explained(json!({"domain": {"cpu": {"cores": 1, "model": "host-model"}}}), &on_kvm());
+        assert_eq!(origin(&explanation, "/domain/cpu/topology/@cores"), "cpu <- spec.domain.cpu.cores");
+        assert_eq!(origin(&explanation, "/domain/cpu/@mode"), "cpu <- spec.domain.cpu.model");
+    }
+
+    #[test]
+    fn a_disk_comes_from_the_disk_and_its_path_from_the_volume() {
+        let spec = json!({
+            "domain": {"devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}, "cache": "none"}]}},
+            "volumes": [{"name": "root", "persistentVolumeClaim": {"claimName": "claim"}}],
+        });
+        let explanation = explained(spec, &on_kvm());
+        assert_eq!(origin(&explanation, "/domain/devices/disk/alias/@name"), "disks <- spec.domain.devices.disks[0]");
+        assert_eq!(origin(&explanation, "/domain/devices/disk/driver/@cache"), "disks <- spec.domain.devices.disks[0].cache");
+        let source = origin(&explanation, "/domain/devices/disk/source/@file");
+        assert!(source.contains("spec.volumes[0]"), "{source}");
+        assert!(explanation.needed.iter().any(|needed| needed.field == "spec.volumes[0]"), "{:?}", explanation.needed);
+    }
+
+    #[test]
+    fn the_context_and_a_later_step_are_told() {
+        let kvm = Context { allow_emulation: true, ..on_kvm() };
+        assert_eq!(origin(&explained(json!({}), &kvm), "/domain/@type"), "defaults <- context.hypervisorDeviceAvailable");
+        let emulated = Context { hypervisor_device_available: false, ..kvm };
+        assert_eq!(origin(&explained(json!({}), &emulated), "/domain/@type"), "hypervisor <- context.hypervisorDeviceAvailable");
+    }
+
+    #[test]
+    fn what_is_refused_is_not_explained() {
+        assert!(matches!(explain(&json!({}), &Context::default()), Err(ExplainError::Refused(_))));
+        assert!(matches!(explain(&json!("VMI"), &on_kvm()), Err(ExplainError::Vmi(_))));
+    }
+}

@@ -1,0 +1,236 @@
+//! Takes each field of a VMI away, then changes it, and looks at what becomes of the document.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::facts::Facts;
+use crate::Context;
+use api::vmi::Vmi;
+
+/// What a probe found out.
+#[derive(Debug)]
+pub enum Finding<'a> {
+    /// The fact with that key depends on the field.
+    Source {
+        /// Key of the fact.
+        key: &'a str,
+        /// Path of the field.
+        field: &'a str,
+    },
+    /// Without the field the VMI is refused.
+    Needed {
+        /// Path of the field.
+        field: &'a str,
+        /// The refusal.
+        refusal: &'a crate::ConvertError,
+    },
+}
+
+/// Probes all fields of a VMI. A fact is put down to the innermost fields that it depends on.
+pub fn vmi(vmi: &Value, ctx: &Context, facts: &Facts, note: &mut dyn FnMut(Finding<'_>)) {
+    let mut probe = Probe { vmi: vmi.clone(), ctx, facts, note };
+    for part in ["metadata", "spec", "status"] {
+        if vmi.get(part).is_some() {
+            probe.field(&mut vec![Segment::Key(part.to_owned())]);
+        }
+    }
+}
+
+/// A step into a JSON value.
+#[derive(Debug, Clone)]
+enum Segment {
+    Key(String),
+    Index(usize),
+}
+
+struct Probe<'a> {
+    /// The VMI; a field that is being probed is away from it or changed, and comes back.
+    vmi: Value,
+    ctx: &'a Context,
+    facts: &'a Facts,
+    note: &'a mut dyn FnMut(Finding<'_>),
+}
+
+type Keys<'a> = BTreeSet<&'a str>;
+
+impl<'a> Probe<'a> {
+    /// Probes a field and all that is in it; the facts that depend on any of it.
+    fn field(&mut self, path: &mut Vec<Segment>) -> Keys<'a> {
+        let mut inner = Keys::new();
+        for segment in segments(at(&mut self.vmi, path)) {
+            path.push(segment);
+            inner.extend(self.field(path));
+            path.pop();
+        }
+        let mut own = self.without(path);
+        own.extend(self.changed(path));
+        let field = written(path);
+        for key in own.difference(&inner) {
+            (self.note)(Finding::Source { key, field: &field });
+        }
+        inner.extend(own);
+        inner
+    }
+
+    /// Facts that are others without the field.
+    fn without(&mut self, path: &[Segment]) -> Keys<'a> {
+        let Some((last, parent)) = path.split_last() else { return Keys::new() };
+        let Some(taken) = take(at(&mut self.vmi, parent), last) else { return Keys::new() };
+        let result = self.convert();
+        if let Some(parent) = at(&mut self.vmi, parent) {
+            put_back(parent, last, taken);
+        }
+        match result {
+            Some(Ok(keys)) => keys,
+            Some(Err(refusal)) => {
+                (self.note)(Finding::Needed { field: &written(path), refusal: &refusal });
+                Keys::new()
+            }
+            None => Keys::new(),
+        }
+    }
+
+    /// Facts that are others when the field holds something else. This finds what depends on a
+    /// field that only repeats a default, or that can't be missing. The first other value counts
+    /// with which the VMI is not refused.
+    fn changed(&mut self, path: &[Segment]) -> Keys<'a> {
+        let Some(field) = at(&mut self.vmi, path) else { return Keys::new() };
+        for other in others(field, path) {
+            let Some(field) = at(&mut self.vmi, path) else { break };
+            let before = std::mem::replace(field, other);
+            let result = self.convert();
+            if let Some(field) = at(&mut self.vmi, path) {
+                *field = before;
+            }
+            if let Some(Ok(keys)) = result {
+                return keys;
+            }
+        }
+        Keys::new()
+    }
+
+    /// Facts that are others now; `None` when this is no VMI any more.
+    fn convert(&self) -> Option<Result<Keys<'a>, crate::ConvertError>> {
+        let vmi = Vmi::deserialize(&self.vmi).ok()?;
+        let facts = self.facts;
+        Some(crate::domain(&vmi, self.ctx).map(|domain| {
+            let now = Facts::of(&domain);
+            let mut keys = Keys::new();
+            keys.extend(facts.changed_since(&now).map(|fact| fact.key.as_str()));
+            keys
+        }))
+    }
+}
+
+fn at<'v>(value: &'v mut Value, path: &[Segment]) -> Option<&'v mut Value> {
+    path.iter().try_fold(value, |value, segment| match segment {
+        Segment::Key(key) => value.get_mut(key),
+        Segment::Index(index) => value.get_mut(index),
+    })
+}
+
+fn segments(value: Option<&mut Value>) -> Vec<Segment> {
+    match value {
+        Some(Value::Object(members)) => members.keys().cloned().map(Segment::Key).collect(),
+        Some(Value::Array(items)) => (0..items.len()).map(Segment::Index).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn take(parent: Option<&mut Value>, last: &Segment) -> Option<Value> {
+    match (parent?, last) {
+        (Value::Object(members), Segment::Key(key)) => members.remove(key),
+        (Value::Array(items), Segment::Index(index)) => (*index < items.len()).then(|| items.remove(*index)),
+        _ => None,
+    }
+}
+
+fn put_back(parent: &mut Value, last: &Segment, value: Value) {
+    match (parent, last) {
+        (Value::Object(members), Segment::Key(key)) => {
+            members.insert(key.clone(), value);
+        }
+        (Value::Array(items), Segment::Index(index)) => items.insert((*index).min(items.len()), value),
+        _ => {}
+    }
+}
+
+/// Values of the same kind that mean something else.
+fn others(value: &Value, path: &[Segment]) -> Vec<Value> {
+    match value {
+        Value::Bool(on) => vec![json!(!on)],
+        Value::Number(number) => number.as_i64().map(|number| other_numbers(number).map(Value::from)).into_iter().flatten().collect(),
+        Value::String(text) => other_texts(text).into_iter().map(Value::String).collect(),
+        // A disk can't be without its volume, but it can have another one.
+        Value::Object(volume) if is_volume(path) => {
+            let mut other = serde_json::Map::new();
+            other.insert("name".to_owned(), volume.get("name").cloned().unwrap_or_default());
+            let source = if volume.contains_key("emptyDisk") { "configMap" } else { "emptyDisk" };
+            other.insert(source.to_owned(), json!({}));
+            vec![Value::Object(other)]
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn is_volume(path: &[Segment]) -> bool {
+    matches!(path, [Segment::Key(spec), Segment::Key(volumes), Segment::Index(_)] if spec == "spec" && volumes == "volumes")
+}
+
+/// One more, and twice as much: the latter keeps what must be divisible divisible.
+fn other_numbers(number: i64) -> [i64; 2] {
+    [number.checked_add(1).unwrap_or(0), number.saturating_mul(2)]
+}
+
+/// A quantity gets another number, any other text one more letter.
+fn other_texts(text: &str) -> Vec<String> {
+    let (digits, suffix) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    digits
+        .parse()
+        .map_or_else(|_| vec![format!("{text}x")], |number| other_numbers(number).map(|number| format!("{number}{suffix}")).into())
+}
+
+/// A path as it is written in messages: `spec.volumes[0].name`, keys with dots in brackets.
+fn written(path: &[Segment]) -> String {
+    let mut text = String::new();
+    for segment in path {
+        match segment {
+            Segment::Index(index) => text.push_str(&format!("[{index}]")),
+            Segment::Key(key) if key.contains(['.', '/']) => text.push_str(&format!("[{key}]")),
+            Segment::Key(key) => {
+                if !text.is_empty() {
+                    text.push('.');
+                }
+                text.push_str(key);
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_values_are_of_the_same_kind() {
+        assert_eq!(other_texts("8Mi"), ["9Mi", "16Mi"]);
+        assert_eq!(other_texts("virtio"), ["virtiox"]);
+        assert_eq!(others(&json!(false), &[]), [json!(true)]);
+        assert_eq!(others(&json!(i64::MAX), &[]), [json!(0), json!(i64::MAX)]);
+        assert_eq!(others(&json!([]), &[]), [] as [Value; 0]);
+    }
+
+    #[test]
+    fn a_field_that_was_taken_is_put_back_in_its_place() {
+        let mut value = json!({"a": [1, 2, 3]});
+        let path = [Segment::Key("a".to_owned())];
+        let taken = take(at(&mut value, &path), &Segment::Index(1));
+        assert_eq!(value, json!({"a": [1, 3]}));
+        put_back(at(&mut value, &path).into_iter().next().unwrap_or(&mut Value::Null), &Segment::Index(1), taken.unwrap_or_default());
+        assert_eq!(value, json!({"a": [1, 2, 3]}));
+        assert_eq!(written(&[Segment::Key("spec".into()), Segment::Key("volumes".into()), Segment::Index(2)]), "spec.volumes[2]");
+    }
+}

@@ -1,0 +1,64 @@
+//! `<hostdev>`: devices of the node that were given to the pod, and the IOMMU descriptor for them.
+
+use super::context::{AddressSpec, HostDeviceSpec};
+use super::{ConvertError, Draft, Input};
+use domain::Text;
+use domain::alias::Alias;
+use domain::devices::{Address, BootOrder};
+use domain::domain::Iommufd;
+use domain::hostdev::{AcpiHostDev, HostDevDriver, HostDevice, HostDeviceSource};
+
+/// Host devices, then GPUs, then SR-IOV functions.
+pub(super) fn host_devices(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
+    let ctx = input.ctx;
+    let all = [&ctx.generic_host_devices, &ctx.gpu_host_devices, &ctx.sriov_devices].into_iter().flatten();
+    draft.domain.devices.host_devices.extend(all.map(host_device));
+    Ok(())
+}
+
+fn host_device(spec: &HostDeviceSpec) -> HostDevice {
+    let alias = if spec.alias.is_empty() {
+        (!spec.libvirt_alias.is_empty()).then(|| Alias::libvirt(spec.libvirt_alias.clone()))
+    } else {
+        Some(Alias::user(spec.alias.clone()))
+    };
+    HostDevice {
+        source: HostDeviceSource { address: spec.source_address.as_ref().map(address) },
+        r#type: spec.r#type.clone(),
+        boot_order: spec.boot_order.map(|order| BootOrder { order }),
+        managed: spec.managed.clone(),
+        mode: spec.mode.clone(),
+        model: spec.model.clone(),
+        address: spec.guest_address.as_ref().map(address),
+        alias,
+        display: spec.display.clone(),
+        ram_fb: spec.ram_fb.clone(),
+        driver: (!spec.driver_iommufd.is_empty()).then(|| HostDevDriver { iommufd: spec.driver_iommufd.clone() }),
+        acpi: (!spec.acpi_node_set.is_empty()).then(|| AcpiHostDev { node_set: spec.acpi_node_set.clone() }),
+    }
+}
+
+fn address(spec: &AddressSpec) -> Address {
+    Address {
+        r#type: spec.r#type.clone(),
+        domain: spec.domain.clone(),
+        bus: spec.bus.clone(),
+        slot: spec.slot.clone(),
+        function: spec.function.clone(),
+        controller: spec.controller.clone(),
+        target: spec.target.clone(),
+        unit: spec.unit.clone(),
+        uuid: spec.uuid.clone(),
+        device: spec.device.clone(),
+        cssid: spec.cssid.clone(),
+        ssid: spec.ssid.clone(),
+        devno: spec.devno.clone(),
+    }
+}
+
+/// Host devices go through the IOMMU descriptor that the launcher was handed, if it was.
+pub(super) fn iommufd(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
+    draft.domain.iommufd =
+        input.ctx.iommufd_enabled.then(|| Iommufd { enabled: Text::const_new("yes"), fd_group: Text::const_new("iommu") });
+    Ok(())
+}

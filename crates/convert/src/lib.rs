@@ -1,0 +1,142 @@
+//! VMI and context in, domain out: KubeVirt's rules as pure functions. No I/O, no clock, no
+//! globals; an error always names the field of the input that caused it.
+//!
+//! ```text
+//! (VMI, Context) ──► Input ──► step 1 ──► step 2 ──► … ──► step n ──► Domain
+//!                    facts that         each adds its part to the Draft
+//!                    several steps need
+//! ```
+//!
+//! The steps are the table [`STEPS`], in the order in which they run; a later one may look at what
+//! an earlier one left in the [`Draft`], never the other way round.
+#![forbid(unsafe_code)]
+
+pub mod arch;
+mod character;
+mod clock;
+pub mod context;
+mod controllers;
+mod cpu;
+mod cpu_pool;
+mod devices;
+pub mod disk_modes;
+mod disks;
+mod display;
+mod error;
+pub mod explain;
+mod features;
+mod firmware;
+mod hostdevs;
+mod hyperv;
+mod hypervisor;
+mod input;
+mod interfaces;
+mod iothreads;
+mod launch_security;
+mod machine;
+mod memory;
+mod numa;
+mod passt;
+pub mod paths;
+mod pci;
+mod pinning;
+pub mod plan;
+mod qemu_command;
+#[cfg(test)]
+mod refusals;
+mod sysinfo;
+mod words;
+
+pub use arch::Arch;
+pub use context::Context;
+pub use error::ConvertError;
+pub use input::{CpuTopology, Input};
+pub use iothreads::IoThreads;
+
+use api::vmi::Vmi;
+use domain::Domain;
+
+/// The domain under construction, and what steps leave for later steps.
+#[derive(Debug, Default)]
+pub struct Draft {
+    /// What the steps so far have made of it.
+    pub domain: Domain,
+}
+
+/// One rule of the conversion.
+#[derive(Debug, Clone, Copy)]
+pub struct Step {
+    /// Short name, unique in the table.
+    pub name: &'static str,
+    /// What it adds to the domain, and from what, in one line.
+    pub about: &'static str,
+    /// Adds it.
+    pub apply: fn(&Input<'_>, &mut Draft) -> Result<(), ConvertError>,
+}
+
+/// Shorthand for a line of the table.
+const fn step(name: &'static str, about: &'static str, apply: fn(&Input<'_>, &mut Draft) -> Result<(), ConvertError>) -> Step {
+    Step { name, about, apply }
+}
+
+/// All rules, in the order in which they run.
+#[rustfmt::skip]
+pub static STEPS: &[Step] = &[
+    step("name", "<name>: <namespace>_<name> of the VMI", name),
+    step("interfaces", "<interface>: spec.domain.devices.interfaces with a tap device or passt", interfaces::interfaces),
+    step("tpm", "<tpm>: spec.domain.devices.tpm", devices::tpm),
+    step("vsock", "<vsock>: status.VSOCKCID, chosen by virt-controller", devices::vsock),
+    step("launch security", "<launchSecurity>: SEV, SEV-ES, SEV-SNP or TDX of spec.domain.launchSecurity", launch_security::launch_security),
+    step("channels", "<channel>: the guest agent's, and spec.domain.devices.downwardMetrics", character::channels),
+    step("clock", "<clock>: spec.domain.clock, and the scheduler's TSC frequency", clock::clock),
+    step("rng", "<rng>: spec.domain.devices.rng", devices::rng),
+    step("inputs", "<input>: spec.domain.devices.inputs, and what the architecture adds to a display", display::inputs),
+    step("balloon", "<memballoon>: spec.domain.devices.autoattachMemBalloon, and cluster options", devices::balloon),
+    step("graphics", "<graphics>, <video>: spec.domain.devices.autoattachGraphicsDevice and video", display::graphics),
+    step("sound", "<sound>: spec.domain.devices.sound", devices::sound),
+    step("host devices", "<hostdev>: devices of the node that were given to the pod", hostdevs::host_devices),
+    step("watchdog", "<watchdog>: spec.domain.devices.watchdog", devices::watchdog),
+    step("console", "<serial>, <console>: spec.domain.devices.autoattachSerialConsole, and its log", character::console),
+    step("panic devices", "<panic>: spec.domain.devices.panicDevices", devices::panic_devices),
+    step("features", "<features>: spec.domain.features, with Hyper-V", features::features),
+    step("sysinfo", "<sysinfo>: firmware's uuid and serial, the cluster's SMBIOS values, chassis", sysinfo::sysinfo),
+    step("os", "<os>: firmware, kernel boot, ACPI tables, machine type, boot menu", firmware::os),
+    step("virtiofs", "<filesystem>: spec.domain.devices.filesystems", devices::virtiofs),
+    step("usb redirection", "<redirdev>: spec.domain.devices.clientPassthrough", devices::usb_redirection),
+    step("controllers", "<controller>: USB, SCSI and virtio-serial, as devices need them", controllers::apply),
+    step("qemu command line", "<qemu:commandline>: Ignition data, the firmware's log", qemu_command::apply),
+    step("cpu", "<cpu>, <vcpu>, <vcpus>: model, features and topology, up to maxSockets", cpu::cpu),
+    step("iothreads", "<iothreads>: spec.domain.ioThreadsPolicy, dedicatedIOThread of disks", iothreads::total),
+    step("memory", "<memory>, <maxMemory>: guest memory, else what the pod requests", memory::memory),
+    step("reboot policy", "<on_reboot>: spec.domain.rebootPolicy", machine::reboot_policy),
+    step("iommufd", "<iommufd>: the IOMMU descriptor handed to the launcher", hostdevs::iommufd),
+    step("hypervisor", "type of <domain>, <emulator>: KVM, Microsoft hypervisor, emulation", hypervisor::hypervisor),
+    step("memory backing", "<memoryBacking>: hugepages, and memory shared with virtiofsd and passt", memory::backing),
+    step("disks", "<disk>: spec.domain.devices.disks with their spec.volumes", disks::apply),
+    step("grace requirements", "nothing: refuses Grace GPUs where something that they need is missing", pci::grace_requirements),
+    step("pinning", "<cputune>: dedicated CPUs for vCPUs, IOThreads and the emulator", pinning::pinning),
+    step("numa", "<numa>, <numatune>: the host's NUMA cells below the vCPUs", numa::numa),
+    step("grace", "<iommu>, buses, NUMA cells and PCI hole of NVIDIA Grace GPUs", pci::grace),
+    step("pci numa", "<address> of host devices: on buses next to their guest NUMA cell", pci::numa),
+    step("pci root complex", "<address> of PCI devices: on the root complex, by annotation", pci::root_complex),
+    step("defaults", "<type> of <os>, type of <domain>: where no other rule has set them", machine::defaults),
+    step("disk modes", "cache and io of <driver>: what the disks' files and devices can do", disk_modes::apply),
+];
+
+/// Converts a VMI to the domain that libvirt is to run.
+///
+/// # Errors
+/// When KubeVirt's rules refuse the VMI; the error names the field.
+pub fn domain(vmi: &Vmi, ctx: &Context) -> Result<Domain, ConvertError> {
+    let input = Input::new(vmi, ctx)?;
+    let mut draft = Draft::default();
+    for step in STEPS {
+        (step.apply)(&input, &mut draft)?;
+    }
+    Ok(draft.domain)
+}
+
+fn name(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
+    draft.domain.name = input.vmi.domain_name();
+    Ok(())
+}

@@ -1,0 +1,224 @@
+//! The node's sysfs as the context holds it: files with their contents, and symbolic links.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use crate::Context;
+use compact_str::format_compact;
+use domain::Text;
+
+/// Most numbers in a list such as `0-63,128`; a longer one is damaged.
+const MAX_LIST: usize = 50_000;
+/// Most links that a path leads through, as in Linux.
+const MAX_LINKS: usize = 40;
+
+/// Why something on the host could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HostError {
+    /// There is no such file or directory.
+    #[error("{0} does not exist on the node")]
+    Missing(Text),
+    /// It holds something else than expected.
+    #[error("{path} on the node holds {content:?}, which is no {expected}")]
+    Content {
+        /// The file.
+        path: Text,
+        /// What it holds.
+        content: Text,
+        /// What it should hold.
+        expected: &'static str,
+    },
+}
+
+/// What is in a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Link,
+    /// A file.
+    File,
+}
+
+/// The node's sysfs.
+#[derive(Debug, Clone, Copy)]
+pub struct Host<'a> {
+    files: &'a BTreeMap<Text, Text>,
+    links: &'a BTreeMap<Text, Text>,
+}
+
+impl<'a> Host<'a> {
+    /// The part of sysfs that the context has.
+    #[must_use]
+    pub fn new(ctx: &'a Context) -> Self {
+        Self { files: &ctx.host_files, links: &ctx.host_links }
+    }
+
+    /// Contents of a file without surrounding white space.
+    ///
+    /// # Errors
+    /// When there is no such file.
+    pub fn read(&self, path: &str) -> Result<&'a str, HostError> {
+        let content = self.files.get(path).or_else(|| self.files.get(&self.resolve(path)?));
+        content.map(|content| content.trim()).ok_or_else(|| HostError::Missing(path.into()))
+    }
+
+    /// A file that holds one number.
+    ///
+    /// # Errors
+    /// When there is no such file or it holds something else.
+    pub fn number(&self, path: &str) -> Result<i64, HostError> {
+        let content = self.read(path)?;
+        content.parse().map_err(|_| HostError::Content { path: path.into(), content: content.into(), expected: "number" })
+    }
+
+    /// A file that holds a list of numbers, such as `0-3,8`.
+    ///
+    /// # Errors
+    /// When there is no such file or it holds something else.
+    pub fn list(&self, path: &str) -> Result<Vec<u32>, HostError> {
+        let content = self.read(path)?;
+        parse_list(content).ok_or_else(|| HostError::Content {
+            path: path.into(),
+            content: content.into(),
+            expected: "list of numbers such as 0-3,8",
+        })
+    }
+
+    /// Names in a directory in order, and what they are.
+    ///
+    /// # Errors
+    /// When there is no such directory.
+    pub fn entries(&self, dir: &str) -> Result<BTreeSet<(&'a str, Kind)>, HostError> {
+        let missing = || HostError::Missing(dir.into());
+        let resolved = self.resolve(dir).ok_or_else(missing)?;
+        let prefix = format_compact!("{resolved}/");
+        let mut entries = BTreeSet::new();
+        for (paths, leaf) in [(self.files, Kind::File), (self.links, Kind::Link)] {
+            for (path, _) in below(paths, &prefix) {
+                let Some(rest) = path.get(prefix.len()..) else { continue };
+                entries.insert(rest.split_once('/').map_or((rest, leaf), |(name, _)| (name, Kind::Directory)));
+            }
+        }
+        if entries.is_empty() { Err(missing()) } else { Ok(entries) }
+    }
+
+    /// Where a link points to, as it is written.
+    #[must_use]
+    pub fn link(&self, path: &str) -> Option<&'a Text> {
+        self.links.get(path).or_else(|| {
+            let (dir, name) = path.rsplit_once('/')?;
+            self.links.get(&format_compact!("{}/{name}", self.resolve(dir)?))
+        })
+    }
+
+    /// The path without links in it; `None` where it leads to nothing.
+    #[must_use]
+    pub fn resolve(&self, path: &str) -> Option<Text> {
+        let mut done = Text::default();
+        let mut todo: Vec<Text> = components(path);
+        let mut links = 0;
+        while let Some(component) = todo.pop() {
+            if component == ".." {
+                let parent = done.rfind('/').unwrap_or(0);
+                done.truncate(parent);
+                continue;
+            }
+            let next = format_compact!("{done}/{component}");
+            let Some(target) = self.links.get(&next) else {
+                done = next;
+                continue;
+            };
+            links += 1;
+            if links > MAX_LINKS {
+                return None;
+            }
+            if target.starts_with('/') {
+                done.clear();
+            }
+            todo.extend(components(target));
+        }
+        self.exists(&done).then_some(done)
+    }
+
+    fn exists(&self, path: &Text) -> bool {
+        let prefix = format_compact!("{path}/");
+        let is_directory = |paths: &'a BTreeMap<Text, Text>| below(paths, &prefix).next().is_some();
+        self.files.contains_key(path) || is_directory(self.files) || is_directory(self.links)
+    }
+}
+
+/// Entries whose path starts with `prefix`.
+fn below<'a>(paths: &'a BTreeMap<Text, Text>, prefix: &str) -> impl Iterator<Item = (&'a Text, &'a Text)> {
+    let prefix = Text::from(prefix);
+    paths.range::<Text, _>((Bound::Included(&prefix), Bound::Unbounded)).take_while(move |(path, _)| path.starts_with(prefix.as_str()))
+}
+
+/// The parts of a path, last first.
+fn components(path: &str) -> Vec<Text> {
+    path.split('/').filter(|part| !part.is_empty() && *part != ".").rev().map(Text::from).collect()
+}
+
+/// A list of numbers and ranges, `0-3,8`.
+#[must_use]
+pub fn parse_list(text: &str) -> Option<Vec<u32>> {
+    let mut numbers = Vec::new();
+    for item in text.split(',') {
+        let mut bounds = item.split('-');
+        let first: u32 = bounds.next()?.parse().ok()?;
+        let last = bounds.next().map_or(Some(first), |last| last.parse().ok())?;
+        if (last as usize).saturating_sub(first as usize) + numbers.len() > MAX_LIST {
+            return None;
+        }
+        numbers.extend(first..=last);
+    }
+    Some(numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn host() -> Context {
+        let map = |pairs: &[(&str, &str)]| pairs.iter().map(|&(k, v)| (k.into(), v.into())).collect();
+        Context {
+            host_files: map(&[("/sys/devices/pci0/0000:81:00.0/numa_node", "1\n"), ("/sys/node/node0/cpulist", "0-3,8\n")]),
+            host_links: map(&[
+                ("/sys/bus/pci/devices/0000:81:00.0", "../../../devices/pci0/0000:81:00.0"),
+                ("/sys/node/node0/loop", "loop"),
+            ]),
+            ..Context::default()
+        }
+    }
+
+    #[test]
+    fn files_are_found_through_links() {
+        let ctx = host();
+        let host = Host::new(&ctx);
+        assert_eq!(host.number("/sys/bus/pci/devices/0000:81:00.0/numa_node"), Ok(1));
+        assert_eq!(host.list("/sys/node/node0/cpulist").unwrap(), [0, 1, 2, 3, 8]);
+        assert_eq!(host.resolve("/sys/bus/pci/devices/0000:81:00.0").unwrap(), "/sys/devices/pci0/0000:81:00.0");
+        assert_eq!(host.resolve("/sys/node/node0/loop"), None);
+        assert!(matches!(host.read("/sys/nothing"), Err(HostError::Missing(_))));
+    }
+
+    #[test]
+    fn a_directory_lists_what_is_below_it() {
+        let ctx = host();
+        let entries = Host::new(&ctx).entries("/sys/node/node0").unwrap();
+        assert_eq!(entries.into_iter().collect::<Vec<_>>(), [("cpulist", Kind::File), ("loop", Kind::Link)]);
+        let entries = Host::new(&ctx).entries("/sys").unwrap();
+        assert!(entries.iter().all(|&(_, kind)| kind == Kind::Directory));
+        assert!(Host::new(&ctx).entries("/proc").is_err());
+    }
+
+    #[test]
+    fn damaged_and_endless_lists_are_refused() {
+        for text in ["", "a", "-1", "1-", "0-4294967295", "1,,2"] {
+            assert_eq!(parse_list(text), None, "{text:?}");
+        }
+        assert_eq!(parse_list("3-1,5"), Some(vec![5]));
+    }
+}

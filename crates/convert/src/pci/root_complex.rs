@@ -1,0 +1,117 @@
+//! All PCI devices directly on the root complex, so that the guest sees no bridges.
+
+use crate::{ConvertError, Draft, Input};
+use compact_str::format_compact;
+use domain::Text;
+use domain::devices::{Address, Devices};
+
+/// `"true"` asks for it.
+pub(super) const ANNOTATION: &str = "kubevirt.io/placePCIDevicesOnRootComplex";
+
+/// Slots that QEMU or libvirt want for themselves: the host bridge, VGA, the sound card of ICH9,
+/// and its LPC bridge with SATA.
+const RESERVED: [u8; 4] = [0x00, 0x01, 0x1b, 0x1f];
+/// Slots of a bus.
+const SLOTS: u8 = 0x20;
+
+/// Gives each PCI device without an address the next free slot of bus 0.
+pub(crate) fn root_complex(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
+    // With Grace GPUs the annotation was refused before.
+    if input.annotation(ANNOTATION) != "true" || !input.arch.pcie_placement {
+        return Ok(());
+    }
+    let mut slots = (0..SLOTS).filter(|slot| !RESERVED.contains(slot));
+    for address in pci_addresses(&mut draft.domain.devices) {
+        if address.as_ref().is_some_and(|address| !address.domain.is_empty()) {
+            continue;
+        }
+        let Some(slot) = slots.next() else {
+            let free = usize::from(SLOTS) - RESERVED.len();
+            return Err(ConvertError::new(
+                format!("metadata.annotations[{ANNOTATION}]"),
+                format!("is \"true\", but the VMI has more PCI devices than the root complex has free slots, {free}"),
+            ));
+        };
+        let address = address.get_or_insert_default();
+        address.r#type = Text::const_new("pci");
+        address.domain = Text::const_new("0x0000");
+        address.bus = Text::const_new("0x00");
+        address.slot = format_compact!("{slot:#04x}");
+        address.function = Text::const_new("0x0");
+    }
+    Ok(())
+}
+
+/// The addresses of all devices that are on a PCI bus, or may be.
+fn pci_addresses(devices: &mut Devices) -> impl Iterator<Item = &mut Option<Address>> {
+    let interfaces = devices.interfaces.iter_mut().map(|iface| &mut iface.address);
+    let host_devices = devices.host_devices.iter_mut().filter(|device| device.r#type == "pci").map(|device| &mut device.address);
+    // Roots and expander buses are no devices on a bus.
+    let is_root = |model: &str| matches!(model, "pci-root" | "pcie-root" | "pcie-expander-bus");
+    let controllers =
+        devices.controllers.iter_mut().filter(move |controller| !is_root(&controller.model)).map(|controller| &mut controller.address);
+    let disks = devices.disks.iter_mut().filter(|disk| disk.target.bus == "virtio").map(|disk| &mut disk.address);
+    let inputs = devices.inputs.iter_mut().filter(|input| input.bus == "virtio").map(|input| &mut input.address);
+    let watchdogs = devices.watchdogs.iter_mut().map(|watchdog| &mut watchdog.address);
+    let rng = devices.rng.iter_mut().map(|rng| &mut rng.address);
+    let balloon = devices.ballooning.iter_mut().map(|balloon| &mut balloon.address);
+    interfaces
+        .chain(host_devices)
+        .chain(controllers)
+        .chain(disks)
+        .chain(inputs)
+        .chain(watchdogs)
+        .chain(rng)
+        .chain(balloon)
+        .filter(|address| address.as_ref().is_none_or(|address| matches!(address.r#type.as_str(), "" | "pci")))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::Context;
+    use api::vmi::Vmi;
+    use domain::disk::Disk;
+
+    fn disk(bus: &str) -> Disk {
+        let mut disk = Disk::default();
+        disk.target.bus = bus.into();
+        disk
+    }
+
+    fn place(draft: &mut Draft) -> Result<(), ConvertError> {
+        let vmi: Vmi = serde_json::from_str(&format!(r#"{{"metadata":{{"annotations":{{"{ANNOTATION}":"true"}}}}}}"#)).unwrap();
+        root_complex(&Input::new(&vmi, &Context::default()).unwrap(), draft)
+    }
+
+    fn slots(draft: &Draft) -> Vec<&str> {
+        draft.domain.devices.disks.iter().map(|disk| disk.address.as_ref().map_or("", |address| address.slot.as_str())).collect()
+    }
+
+    #[test]
+    fn reserved_slots_are_left_out_and_the_last_is_1e() {
+        let mut draft = Draft::default();
+        draft.domain.devices.disks = (0..28).map(|_| disk("virtio")).collect();
+        place(&mut draft).unwrap();
+        let slots = slots(&draft);
+        assert_eq!((slots[0], slots[24], slots[25], slots[27]), ("0x02", "0x1a", "0x1c", "0x1e"));
+    }
+
+    #[test]
+    fn one_device_too_many_is_refused() {
+        let mut draft = Draft::default();
+        draft.domain.devices.disks = (0..29).map(|_| disk("virtio")).collect();
+        assert!(place(&mut draft).unwrap_err().reason.contains("free slots"));
+    }
+
+    #[test]
+    fn other_buses_and_explicit_addresses_stay() {
+        let mut draft = Draft::default();
+        let mut placed = disk("virtio");
+        placed.address = super::super::parse_address("0000:02:05.0");
+        draft.domain.devices.disks = vec![disk("sata"), placed, disk("virtio")];
+        place(&mut draft).unwrap();
+        assert_eq!(slots(&draft), ["", "0x05", "0x02"]);
+    }
+}

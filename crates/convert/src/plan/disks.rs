@@ -1,0 +1,170 @@
+//! Which disks come, go, or change their medium.
+//!
+//! | live | wanted | |
+//! |---|---|---|
+//! | hotplugged disk | target gone | detach |
+//! | target free | hotplugged disk | attach |
+//! | hotplugged disk | hotplugged disk of another volume | detach, attach |
+//! | CD-ROM, empty or hotplugged | CD-ROM with another source, or target gone | update |
+//! | anything else | | left alone |
+//!
+//! A disk is hotplugged if its data is in the directory where virt-handler mounts hotplugged volumes,
+//! and its bus is one on which that works. Everything else in a running domain is there to stay.
+
+use std::collections::HashMap;
+
+use super::{Change, DiskPlan, Why};
+use domain::Domain;
+use domain::Text;
+use domain::disk::{Disk, DiskSource};
+
+/// Where virt-handler mounts hotplugged volumes. It is looked for anywhere in a path, since all of
+/// the pod's paths may be below a root of their own.
+const HOTPLUG_DIR: &str = "/var/run/kubevirt/hotplug-disks/";
+
+/// What to do so that the disks of the `live` domain become the `wanted` ones.
+#[must_use]
+pub fn disks(live: &Domain, wanted: &Domain) -> DiskPlan {
+    let (live, wanted) = (&live.devices.disks, &wanted.devices.disks);
+    let (live_at, wanted_at) = (by_target(live), by_target(wanted));
+    let mut plan = DiskPlan::default();
+    for old in live {
+        let new = wanted_at.get(old.target.device.as_str()).copied();
+        if let Some(why) = detach(old, new, wanted) {
+            plan.detach.push(Change { disk: old.clone(), why });
+        } else if let Some(change) = update(old, new) {
+            plan.update.push(change);
+        }
+    }
+    for new in wanted {
+        let old = live_at.get(new.target.device.as_str()).copied();
+        match attach(old, new, live) {
+            Some(why @ Why::Occupied { .. }) => plan.kept.push(Change { disk: new.clone(), why }),
+            Some(why) => plan.attach.push(Change { disk: new.clone(), why }),
+            None => {}
+        }
+    }
+    plan
+}
+
+fn by_target(disks: &[Disk]) -> HashMap<&str, &Disk> {
+    disks.iter().map(|disk| (disk.target.device.as_str(), disk)).collect()
+}
+
+fn detach(old: &Disk, new: Option<&Disk>, wanted: &[Disk]) -> Option<Why> {
+    if !is_hotplugged(old) {
+        return None;
+    }
+    match new {
+        None => Some(match wanted.iter().find(|disk| is_same_volume(old, disk)) {
+            Some(new) => moved(old, new),
+            None => Why::Gone { volume: volume(old) },
+        }),
+        Some(new) if replaces(old, new) => Some(replaced(old, new)),
+        Some(_) => None,
+    }
+}
+
+fn attach(old: Option<&Disk>, new: &Disk, live: &[Disk]) -> Option<Why> {
+    if !is_hotplugged(new) {
+        return None;
+    }
+    match old {
+        None => Some(match live.iter().find(|disk| is_same_volume(disk, new)) {
+            Some(old) => moved(old, new),
+            None => Why::New { volume: volume(new) },
+        }),
+        Some(old) if replaces(old, new) => Some(replaced(old, new)),
+        Some(old) if !is_same_volume(old, new) && !changes_medium(old, new) => Some(Why::Occupied { old: volume(old), new: volume(new) }),
+        Some(_) => None,
+    }
+}
+
+/// The live CD-ROM with the medium of the wanted one, or with none.
+fn update(old: &Disk, new: Option<&Disk>) -> Option<Change> {
+    let medium = match new {
+        Some(new) if changes_medium(old, new) => Some(&new.source),
+        None if is_drive(old) => None,
+        _ => return None,
+    };
+    // A source without a path is no medium, whatever else it says.
+    let medium = medium.filter(|source| source.backend().is_some()).cloned().unwrap_or_default();
+    if old.source == medium {
+        return None;
+    }
+    // The drive keeps its name whatever is in it, so that media go by the names of their files.
+    let why = match (old.source.backend(), medium.backend()) {
+        (Some(old), None) => Why::Ejected { volume: medium_name(old) },
+        (None, Some(new)) => Why::Inserted { volume: medium_name(new) },
+        (old, new) => {
+            let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
+            let (old, new) = tell_apart([medium_name(old), medium_name(new)], [old, new]);
+            Why::Swapped { old, new }
+        }
+    };
+    let mut disk = old.clone();
+    disk.source = medium;
+    disk.r#type = if disk.source.file.is_empty() { "block" } else { "file" }.into();
+    disk.driver.get_or_insert_default().r#type = "raw".into();
+    Some(Change { disk, why })
+}
+
+/// Whether a disk can be unplugged from, or plugged into, a running domain.
+fn is_hotplugged(disk: &Disk) -> bool {
+    matches!(disk.target.bus.as_str(), "" | "virtio" | "scsi") && is_hotplug_source(&disk.source)
+}
+
+fn is_hotplug_source(source: &DiskSource) -> bool {
+    source.backend().is_some_and(|path| path.contains(HOTPLUG_DIR))
+}
+
+/// Whether a disk is a CD-ROM drive whose medium may change.
+fn is_drive(disk: &Disk) -> bool {
+    disk.device == "cdrom" && (disk.source.backend().is_none() || is_hotplug_source(&disk.source))
+}
+
+/// Whether the drive stays and its medium is what may differ.
+fn changes_medium(old: &Disk, new: &Disk) -> bool {
+    is_drive(old) && is_drive(new)
+}
+
+/// Whether a hotplugged disk has to make room for another one at its target.
+fn replaces(old: &Disk, new: &Disk) -> bool {
+    is_hotplugged(old) && is_hotplugged(new) && !is_same_volume(old, new) && !changes_medium(old, new)
+}
+
+/// Whether two disks hold the same volume: the same data, under the same name where both have one.
+pub(super) fn is_same_volume(old: &Disk, new: &Disk) -> bool {
+    let renamed = matches!((name(old), name(new)), (Some(old), Some(new)) if old != new);
+    !renamed && old.source.backend() == new.source.backend()
+}
+
+/// The name that the VMI gives to the disk; libvirt's own names mean nothing there.
+fn name(disk: &Disk) -> Option<&Text> {
+    disk.alias.as_ref().filter(|alias| alias.user_defined).map(|alias| &alias.name)
+}
+
+/// The volume by the name that the VMI gives it; by its path where the disk has none.
+pub(super) fn volume(disk: &Disk) -> Text {
+    name(disk).cloned().unwrap_or_else(|| disk.source.backend().unwrap_or(&disk.target.device).into())
+}
+
+/// A hotplugged medium by the name of its volume, which is also that of its file or device.
+fn medium_name(path: &str) -> Text {
+    path.rsplit_once(HOTPLUG_DIR).map_or(path, |(_, file)| file.strip_suffix(".img").unwrap_or(file)).into()
+}
+
+fn moved(old: &Disk, new: &Disk) -> Why {
+    Why::Moved { volume: volume(new), from: old.target.device.clone(), to: new.target.device.clone() }
+}
+
+fn replaced(old: &Disk, new: &Disk) -> Why {
+    let paths = [&old.source, &new.source].map(|source| source.backend().unwrap_or_default());
+    let (old, new) = tell_apart([volume(old), volume(new)], paths);
+    Why::Replaced { old, new }
+}
+
+/// The names, or where they are the same the paths.
+fn tell_apart([old, new]: [Text; 2], [old_path, new_path]: [&str; 2]) -> (Text, Text) {
+    if old == new { (old_path.into(), new_path.into()) } else { (old, new) }
+}

@@ -1,0 +1,164 @@
+//! What a running domain needs so that it becomes the wanted one. Pure: two domains in, a list of
+//! changes out; nobody is asked and nothing is touched.
+//!
+//! ```text
+//!  live (what libvirt reports) ──┐
+//!                                ├──► disks() ──► detach, then attach, then update
+//!  wanted (what convert made) ───┤
+//!                                ├──► growth() ─► resize
+//!  sizes (of claims) ────────────┘
+//! ```
+//!
+//! Done in that order, a domain that allows each step is in a valid state after every one of them:
+//! a target is free before a disk is attached to it, and a volume has left its old disk before it
+//! appears on another.
+
+mod disks;
+mod growth;
+mod why;
+
+use serde_json::{Value, json};
+
+use domain::disk::Disk;
+
+pub use disks::disks;
+pub use growth::{Size, growth};
+pub use why::Why;
+
+/// A disk to act on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Change {
+    /// For a detach the live disk, for an attach the wanted one, for an update the live one with its
+    /// new medium: what libvirt's call takes, as XML.
+    pub disk: Disk,
+    /// What the change is for.
+    pub why: Why,
+}
+
+impl Change {
+    fn absent(self) -> Self {
+        let path = self.disk.source.backend().unwrap_or_default().into();
+        Self { why: Why::Absent { volume: disks::volume(&self.disk), path }, ..self }
+    }
+}
+
+/// A disk that grows while the guest runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Resize {
+    /// The wanted disk, and why it grows.
+    pub change: Change,
+    /// How far.
+    pub to: NewSize,
+}
+
+/// What a disk grows to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NewSize {
+    /// To this size.
+    Bytes(u64),
+    /// To whatever its device has.
+    Device,
+}
+
+/// What to do with the disks of a running domain, see [`disks`].
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct DiskPlan {
+    /// Disks to unplug, first; in the order of the live domain.
+    pub detach: Vec<Change>,
+    /// Disks to plug in, second; in the order of the wanted domain.
+    pub attach: Vec<Change>,
+    /// CD-ROMs whose medium changes, third; in the order of the live domain.
+    pub update: Vec<Change>,
+    /// Disks that grow, last; in the order of the wanted domain. See [`growth`].
+    pub resize: Vec<Resize>,
+    /// Wanted disks that a running domain cannot get: nothing to do, but worth telling.
+    pub kept: Vec<Change>,
+}
+
+impl DiskPlan {
+    /// Whether the live domain is as it should be.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.steps().next().is_none()
+    }
+
+    /// The plan without what is to be plugged in but is not there: that is kept for the next time.
+    #[must_use]
+    pub fn without(mut self, is_absent: impl Fn(&Disk) -> bool) -> Self {
+        for changes in [&mut self.attach, &mut self.update] {
+            let absent = changes.extract_if(.., |change| change.disk.source.backend().is_some() && is_absent(&change.disk));
+            self.kept.extend(absent.map(Change::absent));
+        }
+        self
+    }
+
+    /// The changes in the order in which they are to be made, each with its verb.
+    pub fn steps(&self) -> impl Iterator<Item = (&'static str, &Change)> {
+        let lists = [("detach", &self.detach), ("attach", &self.attach), ("update", &self.update)];
+        let resizes = self.resize.iter().map(|resize| ("resize", &resize.change));
+        lists.into_iter().flat_map(|(verb, changes)| changes.iter().map(move |change| (verb, change))).chain(resizes)
+    }
+}
+
+/// The plan for programs: `{"detach":[…],"attach":[…],"update":[…]}`, lists of `<disk>` documents; `resize`, a list of
+/// targets and sizes; `steps` and `kept`, what is done in which order and what cannot be done, each with its reason.
+#[must_use]
+pub fn to_json(plan: &DiskPlan) -> Value {
+    let documents = |changes: &[Change]| changes.iter().map(|change| change.disk.to_xml()).collect::<Vec<_>>();
+    let reason = |(verb, Change { disk, why }): (&str, &Change)| {
+        let volume = disk.alias.as_ref().map(|alias| &alias.name);
+        json!({"verb": verb, "target": disk.target.device, "volume": volume, "why": why.to_string()})
+    };
+    json!({
+        "detach": documents(&plan.detach),
+        "attach": documents(&plan.attach),
+        "update": documents(&plan.update),
+        "resize": plan.resize.iter().map(resize).collect::<Vec<_>>(),
+        "steps": plan.steps().map(reason).collect::<Vec<_>>(),
+        "kept": plan.kept.iter().map(|change| reason(("cannot", change))).collect::<Vec<_>>(),
+    })
+}
+
+/// A device is grown as a whole, whatever its size is by then.
+fn resize(Resize { change, to }: &Resize) -> Value {
+    let bytes = match to {
+        NewSize::Bytes(bytes) => Some(bytes),
+        NewSize::Device => None,
+    };
+    json!({"target": change.disk.target.device, "bytes": bytes})
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use domain::Domain;
+
+    fn plan() -> DiskPlan {
+        let disk = |name: &str| {
+            format!(
+                r#"<disk type="file" device="disk"><source file="/var/run/kubevirt/hotplug-disks/{name}.img"/>
+                <target dev="{name}" bus="scsi"/><alias name="ua-{name}"/></disk>"#
+            )
+        };
+        let domain = |disks: &str| Domain::from_xml(&format!("<domain><devices>{disks}</devices></domain>")).unwrap();
+        disks(&domain(&disk("sda")), &domain(&[disk("sdb"), disk("sdc")].concat()))
+    }
+
+    #[test]
+    fn what_is_not_there_waits_and_the_rest_goes_on() {
+        let plan = plan().without(|disk| disk.target.device == "sdb");
+        let steps: Vec<_> = plan.steps().map(|(verb, change)| (verb, change.disk.target.device.as_str())).collect();
+        assert_eq!(steps, [("detach", "sda"), ("attach", "sdc")]);
+        let why: Vec<_> = plan.kept.iter().map(|change| change.why.to_string()).collect();
+        assert_eq!(why, [r#"volume "sdb" has to wait: /var/run/kubevirt/hotplug-disks/sdb.img cannot be opened yet"#]);
+    }
+
+    #[test]
+    fn programs_get_each_step_with_its_reason() {
+        let json = to_json(&plan());
+        assert_eq!(json["detach"].as_array().unwrap().len(), 1);
+        assert_eq!(json["steps"][1], json!({"verb": "attach", "target": "sdb", "volume": "sdb", "why": r#"volume "sdb" is new"#}));
+        assert_eq!((&json["resize"], &json["kept"]), (&json!([]), &json!([])));
+    }
+}

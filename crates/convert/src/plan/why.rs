@@ -1,0 +1,96 @@
+//! The reasons for changes, for people and for the log.
+
+use std::fmt;
+
+use domain::Text;
+
+/// Why a disk is changed. Volumes are named as the VMI names them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Why {
+    /// The volume is no longer wanted.
+    Gone {
+        /// The volume.
+        volume: Text,
+    },
+    /// The volume is new.
+    New {
+        /// The volume.
+        volume: Text,
+    },
+    /// The volume is to be at another target.
+    Moved {
+        /// The volume.
+        volume: Text,
+        /// The target that it leaves.
+        from: Text,
+        /// The target that it comes to.
+        to: Text,
+    },
+    /// The target is to hold another volume.
+    Replaced {
+        /// The volume that leaves.
+        old: Text,
+        /// The volume that comes.
+        new: Text,
+    },
+    /// A medium comes into an empty drive.
+    Inserted {
+        /// The volume that comes.
+        volume: Text,
+    },
+    /// A medium leaves its drive.
+    Ejected {
+        /// The volume that leaves.
+        volume: Text,
+    },
+    /// A medium takes the place of another.
+    Swapped {
+        /// The medium that leaves.
+        old: Text,
+        /// The medium that comes.
+        new: Text,
+    },
+    /// The claim has room for more than the guest sees.
+    Grown {
+        /// The volume.
+        volume: Text,
+        /// Bytes that the guest sees.
+        from: u64,
+        /// Bytes that it could see.
+        to: u64,
+    },
+    /// What the volume brings is not there yet: virt-handler may still be mounting it.
+    Absent {
+        /// The volume.
+        volume: Text,
+        /// Its file or device.
+        path: Text,
+    },
+    /// The target is taken by a disk that cannot be unplugged from a running domain.
+    Occupied {
+        /// The volume that stays.
+        old: Text,
+        /// The volume that cannot come.
+        new: Text,
+    },
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gone { volume } => write!(f, "volume {volume:?} is no longer wanted"),
+            Self::New { volume } => write!(f, "volume {volume:?} is new"),
+            Self::Moved { volume, from, to } => write!(f, "volume {volume:?} moves from {from} to {to}"),
+            Self::Replaced { old, new } => write!(f, "volume {new:?} takes the place of {old:?}"),
+            Self::Inserted { volume } => write!(f, "medium {volume:?} comes into the empty drive"),
+            Self::Ejected { volume } => write!(f, "medium {volume:?} leaves the drive"),
+            Self::Swapped { old, new } => write!(f, "medium {new:?} takes the place of {old:?}"),
+            Self::Grown { volume, from, to } => write!(f, "the claim of volume {volume:?} has grown: {to} bytes instead of {from}"),
+            Self::Absent { volume, path } => write!(f, "volume {volume:?} has to wait: {path} cannot be opened yet"),
+            Self::Occupied { old, new } => {
+                write!(f, "volume {new:?} has to wait: {old:?} holds its target and cannot be unplugged from a running domain")
+            }
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! `<qemu:commandline>`: arguments for QEMU that libvirt has no element for.
+
+use super::{ConvertError, Draft, Input};
+use api::vmi::Text;
+use domain::domain::Arg;
+
+/// Annotation with the guest's Ignition configuration.
+const IGNITION: &str = "kubevirt.io/ignitiondata";
+/// Variable with the launcher's verbosity.
+const VERBOSITY: &str = "VIRT_LAUNCHER_LOG_VERBOSITY";
+/// Above this verbosity the firmware logs too.
+const VERBOSE: i64 = 5;
+
+/// Ignition data as a firmware configuration file; the firmware's log.
+pub(super) fn apply(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
+    let mut args = Vec::new();
+    // Whatever does not look like Ignition data is passed over.
+    if input.annotation(IGNITION).contains("ignition") {
+        let meta = &input.vmi.metadata;
+        args.push(Text::const_new("-fw_cfg"));
+        args.push(joined("name=opt/com.coreos/config,file=", &input.paths.ignition(&meta.namespace, &meta.name)));
+    }
+    let verbosity = input.ctx.environment.get(VERBOSITY).and_then(|verbosity| verbosity.parse::<i64>().ok());
+    if input.arch.firmware_log && verbosity.is_some_and(|verbosity| verbosity > VERBOSE) {
+        args.push(Text::const_new("-chardev"));
+        args.push(joined("file,id=firmwarelog,path=", &input.paths.firmware_log_pipe()));
+        args.push(Text::const_new("-device"));
+        args.push(Text::const_new("isa-debugcon,iobase=0x402,chardev=firmwarelog"));
+    }
+    if !args.is_empty() {
+        let arguments = args.into_iter().map(|value| Arg { value });
+        draft.domain.qemu_cmd.get_or_insert_default().args.extend(arguments);
+    }
+    Ok(())
+}
+
+fn joined(option: &str, path: &str) -> Text {
+    let mut text = Text::with_capacity(option.len() + path.len());
+    text.push_str(option);
+    text.push_str(path);
+    text
+}

@@ -1,0 +1,41 @@
+//! `<sysinfo>`: what SMBIOS tells the guest about its machine.
+
+use super::{ConvertError, Draft, Input};
+use domain::Text;
+use domain::os::{SysInfo, SysInfoEntry};
+
+fn entry(name: &'static str, value: &Text) -> SysInfoEntry {
+    SysInfoEntry { name: Text::const_new(name), value: value.clone() }
+}
+
+/// UUID and serial number of the VMI's firmware, the cluster's name of the product, and the chassis.
+pub(super) fn sysinfo(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
+    let spec = &input.vmi.spec.domain;
+    let mut system = Vec::new();
+    if let Some(firmware) = &spec.firmware {
+        system.push(entry("uuid", &firmware.uuid));
+        if !firmware.serial.is_empty() {
+            system.push(entry("serial", &firmware.serial));
+        }
+    }
+    if let Some(smbios) = &input.ctx.smbios {
+        system.extend([
+            entry("manufacturer", &smbios.manufacturer),
+            entry("family", &smbios.family),
+            entry("product", &smbios.product),
+            entry("sku", &smbios.sku),
+            entry("version", &smbios.version),
+        ]);
+    }
+    let chassis = spec.chassis.as_ref().map_or_else(Vec::new, |chassis| {
+        vec![
+            entry("manufacturer", &chassis.manufacturer),
+            entry("version", &chassis.version),
+            entry("serial", &chassis.serial),
+            entry("asset", &chassis.asset),
+            entry("sku", &chassis.sku),
+        ]
+    });
+    draft.domain.sys_info = Some(SysInfo { r#type: Text::const_new("smbios"), system, chassis, ..SysInfo::default() });
+    Ok(())
+}

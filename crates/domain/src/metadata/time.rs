@@ -1,0 +1,82 @@
+//! Times in metadata.
+
+use std::str::FromStr;
+
+use jiff::Timestamp;
+use jiff::fmt::strtime;
+use serde::Serializer;
+
+use crate::xml::{Json, Value};
+
+/// A point in time: in XML with all its digits, in JSON to the second, always UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Time(pub Timestamp);
+
+impl Time {
+    /// Now.
+    #[must_use]
+    pub fn now() -> Self {
+        Self(Timestamp::now())
+    }
+}
+
+impl From<Timestamp> for Time {
+    fn from(time: Timestamp) -> Self {
+        Self(time)
+    }
+}
+
+impl FromStr for Time {
+    type Err = jiff::Error;
+
+    /// Takes RFC 3339.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self)
+    }
+}
+
+impl Value for Time {
+    fn write(&self, out: &mut String) {
+        use std::fmt::Write;
+        // Writing to a String cannot fail.
+        let _ = write!(out, "{}", self.0);
+    }
+    fn parse(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|_| format!("{:?} is no time such as \"2026-01-02T03:04:05Z\"", text.chars().take(60).collect::<String>()))
+    }
+    fn is_absent(&self) -> bool {
+        false
+    }
+}
+
+impl Json for Time {
+    fn json<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        match strtime::format("%Y-%m-%dT%H:%M:%SZ", self.0) {
+            Ok(text) => s.serialize_str(&text),
+            Err(e) => Err(serde::ser::Error::custom(e)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::xml::Go;
+
+    #[test]
+    fn times_are_shown_in_utc() {
+        let time = Time::parse("2026-01-02T05:04:05.25+02:00").unwrap();
+        let mut xml = String::new();
+        time.write(&mut xml);
+        assert_eq!(xml, "2026-01-02T03:04:05.25Z");
+        assert_eq!(serde_json::to_string(&Go(&time)).unwrap(), "\"2026-01-02T03:04:05Z\"");
+    }
+
+    #[test]
+    fn no_time_is_refused() {
+        for text in ["", "yesterday", "2026-01-02", "1767322800"] {
+            assert!(Time::parse(text).is_err(), "{text:?}");
+        }
+    }
+}

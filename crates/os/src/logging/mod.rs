@@ -1,0 +1,152 @@
+//! The log: one JSON object a line on stderr, with KubeVirt's keys in alphabetical order.
+//!
+//! `tracing` is the interface. Levels are KubeVirt's verbosities: `info!` is 2 (the default), `debug!` is 4, `trace!` is 6.
+//! An error goes in the field `reason`; an object's `kind`, `name`, `namespace` and `uid` are fields of these names.
+//! The log's lines from libvirt and QEMU come in through [`foreign`].
+
+pub mod foreign;
+mod line;
+
+use std::io::Write;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+use tracing::level_filters::LevelFilter;
+use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+
+pub use line::Line;
+
+/// KubeVirt's default verbosity.
+pub const DEFAULT_VERBOSITY: u8 = 2;
+
+static COMPONENT: OnceLock<&'static str> = OnceLock::new();
+static VERBOSITY: AtomicU8 = AtomicU8::new(DEFAULT_VERBOSITY);
+/// Keeps lines whole: stderr itself is not locked across writes of other libraries, but ours go out in one piece.
+static OUT: Mutex<()> = Mutex::new(());
+
+/// Starts the log of this process. `component` is its name in every line. A second call changes nothing.
+pub fn init(component: &'static str) {
+    if COMPONENT.set(component).is_ok() {
+        let subscriber = tracing_subscriber::registry().with(Json);
+        // It fails only when there is one already, as in tests.
+        drop(tracing::subscriber::set_global_default(subscriber));
+        std::panic::set_hook(Box::new(|panic| write(&Line::of_panic(panic))));
+    }
+}
+
+/// Sets KubeVirt's verbosity (`-v`, `VIRT_LAUNCHER_LOG_VERBOSITY`).
+pub fn set_verbosity(verbosity: u8) {
+    VERBOSITY.store(verbosity, Ordering::Relaxed);
+    tracing::callsite::rebuild_interest_cache();
+}
+
+/// Where a pod's programs have the verbosity of the VMI's label `logVerbosity` from; it counts more than `-v`.
+pub const VERBOSITY_VARIABLE: &str = "VIRT_LAUNCHER_LOG_VERBOSITY";
+
+/// Sets the verbosity to what [`VERBOSITY_VARIABLE`] says, and logs that in the reference's words.
+pub fn set_verbosity_of_label(text: &str) {
+    let number = text.trim().parse().ok().and_then(|number: i64| u8::try_from(number.min(u8::MAX.into())).ok());
+    match number {
+        Some(verbosity) => {
+            set_verbosity(verbosity);
+            tracing::info!("set log verbosity to {verbosity}");
+        }
+        None => tracing::warn!("failed to set log verbosity. The value of logVerbosity label should be an integer, got {text} instead."),
+    }
+}
+
+/// The present verbosity.
+pub fn verbosity() -> u8 {
+    VERBOSITY.load(Ordering::Relaxed)
+}
+
+/// The last line of a process that can't go on. Kubernetes shows the last lines of the log as the container's
+/// termination message, so nothing must come after it.
+pub fn fatal(message: &str) {
+    write(&Line::now("fatal").with("msg", message));
+}
+
+/// An error with all its causes on one line, outermost first; each message leaves out what its source says.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        // Some libraries repeat their source.
+        if !text.ends_with(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}
+
+fn component() -> &'static str {
+    COMPONENT.get().copied().unwrap_or("virt-launcher")
+}
+
+/// Writes one line. That stderr is closed is nothing that could be reported.
+fn write(line: &Line) {
+    let text = line.render(component());
+    let _whole = OUT.lock();
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+/// The crates of this workspace: what they log is KubeVirt's verbosity.
+const OUR_CRATES: [&str; 10] = ["api", "convert", "domain", "hooks", "libvirt", "os", "pod", "pod_tools", "tools", "virt_launcher"];
+
+struct Json;
+
+impl<S: Subscriber> Layer<S> for Json {
+    fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
+        // Libraries speak up from warnings on; their details are not KubeVirt's verbosity.
+        let origin = metadata.target().split("::").next().unwrap_or_default();
+        let ours = OUR_CRATES.contains(&origin);
+        shown(*metadata.level(), ours, verbosity())
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(LevelFilter::from_level(match verbosity() {
+            0..=3 => Level::INFO,
+            4..=5 => Level::DEBUG,
+            _ => Level::TRACE,
+        }))
+    }
+
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        write(&Line::of(event));
+    }
+}
+
+fn shown(level: Level, ours: bool, verbosity: u8) -> bool {
+    match level {
+        Level::ERROR | Level::WARN => true,
+        _ if !ours => false,
+        Level::INFO => verbosity >= 2,
+        Level::DEBUG => verbosity >= 4,
+        Level::TRACE => verbosity >= 6,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verbosity_2_shows_info_and_worse() {
+        assert!(shown(Level::INFO, true, 2) && shown(Level::WARN, true, 2) && shown(Level::ERROR, true, 2));
+        assert!(!shown(Level::DEBUG, true, 2) && !shown(Level::TRACE, true, 2));
+    }
+
+    #[test]
+    fn verbosity_0_shows_warnings_and_errors_only() {
+        assert!(!shown(Level::INFO, true, 0) && shown(Level::WARN, true, 0));
+    }
+
+    #[test]
+    fn libraries_are_heard_from_warnings_on() {
+        assert!(!shown(Level::INFO, false, 9) && shown(Level::WARN, false, 0));
+    }
+}

@@ -1,0 +1,92 @@
+//! Block sizes of volumes whose disks ask for the sizes of what is below (`blockSize.matchVolume`).
+
+use std::path::Path;
+
+use super::confine::{Found, optional};
+use super::machine::Machine;
+use super::{Config, PodError, paths, volumes};
+use api::vmi::Vmi;
+use api::vmi::disks::Disk;
+use api::vmi::volumes::Volume;
+use convert::context::{BlockDeviceProbe, Context};
+use domain::Text;
+
+/// Looks at the volumes of such disks; a volume that is not there yet has no sizes.
+pub(super) fn look(cfg: &Config, machine: &Machine, vmi: &Vmi, ctx: &mut Context) -> Result<(), PodError> {
+    let matching = vmi.spec.domain.devices.disks.iter().filter(|disk| matches_volume(disk));
+    for disk in matching {
+        let Some(volume) = vmi.spec.volumes.iter().find(|volume| volume.name == disk.name) else { continue };
+        let name = volume.name.as_str();
+        let device = match ctx.hotplug_volumes.contains_key(name) {
+            true => optional(volumes::hotplugged_device(cfg, name)),
+            false => optional(volumes::device(cfg, name)),
+        };
+        if let Ok(Some(device)) = device
+            && device.is_block()
+        {
+            ctx.block_device_probes.insert(text(device.path()), probe(machine, &device)?);
+        }
+        for file in files(cfg, vmi, volume) {
+            if let Some(size) = file_system_block_size(cfg, &file) {
+                ctx.file_block_sizes.insert(text(&cfg.root.path(&file)), size);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn matches_volume(disk: &Disk) -> bool {
+    let matching = disk.block_size.as_ref().filter(|size| size.custom.is_none()).and_then(|size| size.match_volume.as_ref());
+    matching.is_some_and(|feature| feature.enabled != Some(false))
+}
+
+fn probe(machine: &Machine, device: &Found) -> Result<BlockDeviceProbe, PodError> {
+    let file = device.read()?;
+    let fail = || PodError::io("ask for the block size of", device.path());
+    let logical = rustix::fs::ioctl_blksszget(&file).map_err(|e| fail()(e))?;
+    let physical = rustix::fs::ioctl_blkpbszget(&file).map_err(|e| fail()(e))?;
+    let number = device.stat().st_rdev;
+    let queue = format!("/sys/dev/block/{}:{}/queue/discard_granularity", rustix::fs::major(number), rustix::fs::minor(number));
+    // A device without it cannot discard.
+    let discard_granularity = std::fs::read_to_string(machine.path(&queue)).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+    Ok(BlockDeviceProbe { logical: logical.into(), physical: physical.into(), discard_granularity })
+}
+
+/// Images that a disk on the volume may have.
+fn files(cfg: &Config, vmi: &Vmi, volume: &Volume) -> Vec<String> {
+    let name = &volume.name;
+    let private = paths::PRIVATE;
+    if volume.persistent_volume_claim.is_some() || volume.data_volume.is_some() {
+        vec![format!("{}/{name}/disk.img", paths::CLAIMS), format!("{}/{name}.img", cfg.hotplug_dir())]
+    } else if let Some(disk) = &volume.host_disk {
+        vec![format!("{}/{name}/{}", paths::CLAIMS, paths::file_name(&disk.path)), format!("{}/{name}.img", cfg.hotplug_dir())]
+    } else if volume.container_disk.is_some() || volume.ephemeral.is_some() {
+        vec![format!("{}/{name}/disk.qcow2", cfg.overlay_dir())]
+    } else if volume.empty_disk.is_some() {
+        vec![format!("{}/{name}.qcow2", paths::EMPTY_DISKS)]
+    } else if volume.cloud_init_no_cloud.is_some() || volume.cloud_init_config_drive.is_some() {
+        let dir = format!("{}/{}/{}", cfg.cloud_init_dir(), vmi.metadata.namespace, vmi.metadata.name);
+        vec![format!("{dir}/noCloud.iso"), format!("{dir}/configdrive.iso")]
+    } else {
+        let images = |kind: &str| format!("{private}/{kind}-disks/{name}.iso");
+        let mut all: Vec<String> = ["config-map", "secret", "downwardapi", "sysprep"].into_iter().map(images).collect();
+        all.push(format!("{private}/service-account-disk/service-account.iso"));
+        all
+    }
+}
+
+/// `f_bsize` of the file system of an image, also of one that is still to be made: the launcher
+/// makes it in the nearest directory that exists.
+fn file_system_block_size(cfg: &Config, image: &str) -> Option<u64> {
+    let stop = cfg.root.dir();
+    cfg.root
+        .path(image)
+        .ancestors()
+        .take_while(|path| *path != stop)
+        .find_map(|path| rustix::fs::statfs(path).ok())
+        .and_then(|fs| u64::try_from(fs.f_bsize).ok())
+}
+
+fn text(path: &Path) -> Text {
+    path.to_string_lossy().into()
+}

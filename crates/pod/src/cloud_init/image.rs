@@ -1,0 +1,149 @@
+//! The cloud-init image.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use rustix::fs::Mode;
+
+use super::super::confine::{Dir, checked_name};
+use super::super::iso::{self, Tree};
+use super::super::{Config, PodError, place};
+use super::data::{CloudInitData, DataSource};
+use super::read::fill_in_metadata;
+use api::vmi::Vmi;
+
+/// Files of a data source: directory, then metadata, user data and network data in it.
+struct Layout {
+    label: &'static str,
+    image: &'static str,
+    directory: &'static str,
+    metadata: &'static str,
+    user_data: &'static str,
+    network_data: &'static str,
+}
+
+const NO_CLOUD: Layout = Layout {
+    label: "cidata",
+    image: "noCloud.iso",
+    directory: "",
+    metadata: "meta-data",
+    user_data: "user-data",
+    network_data: "network-config",
+};
+const CONFIG_DRIVE: Layout = Layout {
+    label: "config-2",
+    image: "configdrive.iso",
+    directory: "openstack/latest",
+    metadata: "meta_data.json",
+    user_data: "user_data",
+    network_data: "network_data.json",
+};
+
+fn layout(source: DataSource) -> &'static Layout {
+    match source {
+        DataSource::NoCloud => &NO_CLOUD,
+        DataSource::ConfigDrive => &CONFIG_DRIVE,
+    }
+}
+
+/// Writes the cloud-init image of the VMI. The same data again touches nothing.
+///
+/// Device metadata is known only when libvirt has given addresses, so a launcher that has tagged
+/// devices writes the image once more between definition and start.
+///
+/// # Errors
+/// There are no data, or the image cannot be made.
+pub fn write_cloud_init(cfg: &Config, vmi: &Vmi, data: &CloudInitData) -> Result<(), PodError> {
+    write(cfg, vmi, data).map_err(PodError::of(&data.volume_name))
+}
+
+fn write(cfg: &Config, vmi: &Vmi, data: &CloudInitData) -> Result<(), PodError> {
+    if data.user_data.is_empty() && data.network_data.is_empty() {
+        return Err(PodError::Refused("UserData or NetworkData is required for cloud-init data source".to_owned()));
+    }
+    let layout = layout(data.data_source);
+    let dir = domain_dir(cfg, vmi)?;
+    let tree = Scratch::new(&dir)?;
+    tree.fill(layout, data, &metadata(vmi, data)?)?;
+    iso::make(&dir, layout.image, layout.label, &Tree::Directory(&tree.0))
+}
+
+/// An image of `size` zero bytes: on a migration target the source's image arrives with the disk.
+///
+/// # Errors
+/// It cannot be written.
+pub fn write_empty_cloud_init(cfg: &Config, vmi: &Vmi, source: DataSource, size: u64) -> Result<(), PodError> {
+    place::write_zeros(&domain_dir(cfg, vmi)?, layout(source).image, size, 0o600)
+}
+
+fn domain_dir(cfg: &Config, vmi: &Vmi) -> Result<Dir, PodError> {
+    let metadata = &vmi.metadata;
+    let name = checked_name("the VMI's name", &metadata.name)?;
+    let namespace = if metadata.namespace.is_empty() { "" } else { checked_name("the VMI's namespace", &metadata.namespace)? };
+    Dir::of_pod_made(&cfg.root, &format!("{}/{namespace}/{name}", cfg.cloud_init_dir()))
+}
+
+fn metadata(vmi: &Vmi, data: &CloudInitData) -> Result<Vec<u8>, PodError> {
+    let mut data = data.clone();
+    let is_missing = match data.data_source {
+        DataSource::NoCloud => data.no_cloud_meta_data.is_none(),
+        DataSource::ConfigDrive => data.config_drive_meta_data.is_none(),
+    };
+    // A sidecar may have changed the data source, or left the metadata out.
+    if is_missing {
+        fill_in_metadata(vmi, Default::default(), &mut data);
+    }
+    let text = match data.data_source {
+        DataSource::NoCloud => serde_json::to_vec(&data.no_cloud_meta_data.unwrap_or_default()),
+        DataSource::ConfigDrive => {
+            let mut metadata = data.config_drive_meta_data.unwrap_or_default();
+            metadata.devices = data.devices_data;
+            serde_json::to_vec(&metadata)
+        }
+    };
+    text.map_err(|e| PodError::Refused(format!("cloud-init metadata cannot be written as JSON: {e}")))
+}
+
+/// The files of the image while it is made. They may hold secrets: they are the launcher's own, and
+/// go again, whatever happens.
+struct Scratch(std::path::PathBuf);
+
+impl Scratch {
+    fn new(dir: &Dir) -> Result<Self, PodError> {
+        let path = dir.path().join("data");
+        remove(&path)?;
+        rustix::fs::mkdirat(dir, "data", Mode::from_raw_mode(0o700)).map_err(PodError::io("make the directory", &path))?;
+        Ok(Self(path))
+    }
+
+    fn fill(&self, layout: &Layout, data: &CloudInitData, metadata: &[u8]) -> Result<(), PodError> {
+        let dir = self.0.join(layout.directory);
+        fs::create_dir_all(&dir).map_err(PodError::io("make the directory", &dir))?;
+        let write = |name: &str, content: &[u8]| {
+            let path = dir.join(name);
+            fs::write(&path, content).map_err(PodError::io("write", &path))?;
+            fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).map_err(PodError::io("set the mode of", &path))
+        };
+        write(layout.user_data, &data.user_data.0)?;
+        write(layout.metadata, metadata)?;
+        if !data.network_data.is_empty() {
+            write(layout.network_data, &data.network_data.0)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Best effort: the next attempt removes it as well.
+        let _ = remove(&self.0);
+    }
+}
+
+fn remove(path: &Path) -> Result<(), PodError> {
+    match fs::remove_dir_all(path) {
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(PodError::io("remove the left-over", path)(e)),
+        _ => Ok(()),
+    }
+}

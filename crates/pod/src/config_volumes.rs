@@ -1,0 +1,79 @@
+//! ISO images of ConfigMaps, Secrets, downward API fields, the service account and sysprep.
+
+use super::confine::{Dir, optional};
+use super::iso::{self, Tree};
+use super::{Config, PodError, paths, place};
+use api::vmi::volumes::Volume;
+
+/// Where a volume's files are, and the image that is made of them.
+pub(super) struct ConfigVolume<'v> {
+    source: String,
+    dir: &'static str,
+    image: String,
+    label: &'v str,
+    is_sysprep: bool,
+}
+
+const DEFAULT_LABEL: &str = "cfgdata";
+const ANSWER_FILES: [&str; 2] = ["autounattend.xml", "unattend.xml"];
+
+impl<'v> ConfigVolume<'v> {
+    /// `None`: the volume is of another kind.
+    pub fn of(volume: &'v Volume) -> Option<Self> {
+        let name = &volume.name;
+        let iso = |kind: &str, dir: &'static str, label: &'v str| Self {
+            source: format!("{}/{kind}/{name}", paths::PRIVATE),
+            dir,
+            image: format!("{name}.iso"),
+            label: if label.is_empty() { DEFAULT_LABEL } else { label },
+            is_sysprep: false,
+        };
+        if let Some(map) = &volume.config_map {
+            Some(iso("config-map", "/var/run/kubevirt-private/config-map-disks", &map.volume_label))
+        } else if let Some(secret) = &volume.secret {
+            Some(iso("secret", "/var/run/kubevirt-private/secret-disks", &secret.volume_label))
+        } else if let Some(fields) = &volume.downward_api {
+            Some(iso("downwardapi", "/var/run/kubevirt-private/downwardapi-disks", &fields.volume_label))
+        } else if volume.service_account.is_some() {
+            let image = iso("", "/var/run/kubevirt-private/service-account-disk", "");
+            Some(Self { source: paths::SERVICE_ACCOUNT.to_owned(), image: "service-account.iso".to_owned(), ..image })
+        } else if volume.sysprep.as_ref().is_some_and(|sysprep| sysprep.config_map.is_some() || sysprep.secret.is_some()) {
+            Some(Self { is_sysprep: true, ..iso("sysprep", "/var/run/kubevirt-private/sysprep-disks", "unattendCD") })
+        } else {
+            None
+        }
+    }
+
+    /// Sysprep's image is made for the volume; all others only for a disk that uses them.
+    pub fn needs_a_disk(&self) -> bool {
+        !self.is_sysprep
+    }
+
+    /// Makes the image from the volume's files.
+    pub fn make(&self, cfg: &Config) -> Result<(), PodError> {
+        let files = self.files(cfg)?;
+        iso::make(&Dir::of_pod_made(&cfg.root, self.dir)?, &self.image, self.label, &Tree::Files(&files))
+    }
+
+    /// Makes an empty image of `size` bytes, for a migration target.
+    pub fn make_empty(&self, cfg: &Config, size: u64) -> Result<(), PodError> {
+        place::write_zeros(&Dir::of_pod_made(&cfg.root, self.dir)?, &self.image, size, 0o600)
+    }
+
+    fn files(&self, cfg: &Config) -> Result<Vec<(String, std::path::PathBuf)>, PodError> {
+        let dir = optional(Dir::of_pod(&cfg.root, &self.source))?.ok_or_else(|| {
+            PodError::Refused(format!("{} is not there; is the volume mounted in this pod?", cfg.root.path(&self.source).display()))
+        })?;
+        let names = dir.entries()?;
+        let is_answer = |name: &String| ANSWER_FILES.contains(&name.to_ascii_lowercase().as_str());
+        if self.is_sysprep && !names.iter().any(is_answer) {
+            return Err(PodError::Refused(format!(
+                "Sysprep drive should contain {} or {} but neither were found in {}",
+                ANSWER_FILES[0],
+                ANSWER_FILES[1],
+                dir.path().display()
+            )));
+        }
+        Ok(names.into_iter().map(|name| (name.clone(), dir.path().join(name))).collect())
+    }
+}

@@ -1,0 +1,66 @@
+//! Where the image of a container disk is. virt-handler binds it to
+//! `<container-disk-dir>/disk_<i>.img`; with `--image-volume` the whole image is mounted read-only
+//! at `/var/run/kubevirt-image-volume/disk_<i>`, and the launcher looks in it.
+
+use super::confine::{Dir, Found, optional};
+use super::{Config, PodError, paths};
+use api::vmi::firmware::KernelBootContainer;
+use api::vmi::volumes::ContainerDiskSource;
+
+/// Finds the image of the container disk that is `spec.volumes[index]`.
+pub(super) fn image(cfg: &Config, index: usize, source: &ContainerDiskSource) -> Result<Found, PodError> {
+    if cfg.image_volume {
+        return in_image_volume(cfg, index, source);
+    }
+    let name = paths::container_disk(index);
+    let dir = Dir::of_pod(&cfg.root, &cfg.container_disk_dir)?;
+    optional(dir.find(&name))?.ok_or_else(|| {
+        PodError::Refused(format!(
+            "no image of the container disk {:?} at {}; has virt-handler mounted it?",
+            source.image,
+            dir.path().join(name).display()
+        ))
+    })
+}
+
+fn in_image_volume(cfg: &Config, index: usize, source: &ContainerDiskSource) -> Result<Found, PodError> {
+    let place = paths::image_volume(index);
+    let not_there = |what: &str| {
+        PodError::Refused(format!(
+            "no {what} in the container disk {:?}, mounted at {}; put the disk's image there, or name it in the VMI (containerDisk.path)",
+            source.image,
+            cfg.root.path(&place).display()
+        ))
+    };
+    let mount = optional(Dir::of_pod(&cfg.root, &place))?.ok_or_else(|| not_there("mount"))?;
+    if !source.path.is_empty() {
+        return optional(mount.find_within(&source.path))?.ok_or_else(|| not_there(&source.path));
+    }
+    let default = optional(mount.sub_within(paths::IMAGE_DEFAULT_DIR))?.ok_or_else(|| not_there("directory /disk"))?;
+    match default.entries()?.as_slice() {
+        [name] => mount.find_within(&format!("{}/{name}", paths::IMAGE_DEFAULT_DIR)),
+        [] => Err(not_there("file below /disk")),
+        names => Err(PodError::Refused(format!(
+            "the container disk {:?} has several files in /disk ({}); one is allowed, or name it in the VMI (containerDisk.path)",
+            source.image,
+            names.join(", ")
+        ))),
+    }
+}
+
+/// Finds a file of the kernel boot container: in the image volume, else where virt-handler put it.
+pub(super) fn boot_artifact(cfg: &Config, container: &KernelBootContainer, artifact: &str) -> Result<Found, PodError> {
+    let (place, tail) = if cfg.image_volume {
+        (paths::KERNEL_BOOT_VOLUME.to_owned(), artifact)
+    } else {
+        (format!("{}/kernel-boot", cfg.container_disk_dir.trim_end_matches('/')), paths::file_name(artifact))
+    };
+    let found = Dir::of_pod(&cfg.root, &place).and_then(|dir| dir.find_within(tail));
+    optional(found)?.ok_or_else(|| {
+        PodError::Refused(format!(
+            "no {artifact:?} of the kernel boot container {:?} below {}; is the path in the VMI right?",
+            container.image,
+            cfg.root.path(&place).display()
+        ))
+    })
+}

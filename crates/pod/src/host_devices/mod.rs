@@ -1,0 +1,97 @@
+//! Host devices that were given to the pod: by device plugins (environment variables), by the
+//! network plugins (SR-IOV), or by resource claims.
+
+mod claims;
+mod generic;
+mod gpu;
+mod pool;
+mod sriov;
+
+use super::machine::Machine;
+use super::{PodError, Root};
+use api::vmi::Vmi;
+use convert::context::{AddressSpec, Context, HostDeviceSpec};
+use domain::Text;
+
+/// Puts the host devices of the VMI into the context.
+pub(super) fn look(root: &Root, machine: &Machine, vmi: &Vmi, ctx: &mut Context) -> Result<(), PodError> {
+    ctx.generic_host_devices = generic::devices(root, machine, vmi)?;
+    ctx.gpu_host_devices = gpu::devices(root, machine, vmi)?;
+    ctx.sriov_devices = sriov::devices(root, vmi)?;
+    Ok(())
+}
+
+/// A PCI device of the host.
+fn pci(alias: &str, address: &str) -> Result<HostDeviceSpec, PodError> {
+    Ok(HostDeviceSpec {
+        r#type: Text::const_new("pci"),
+        managed: Text::const_new("no"),
+        alias: alias.into(),
+        source_address: Some(pci_address(alias, address)?),
+        ..HostDeviceSpec::default()
+    })
+}
+
+/// A mediated device of the host.
+fn mdev(alias: &str, uuid: &str, model: &'static str) -> HostDeviceSpec {
+    HostDeviceSpec {
+        r#type: Text::const_new("mdev"),
+        mode: Text::const_new("subsystem"),
+        model: Text::const_new(model),
+        alias: alias.into(),
+        source_address: Some(AddressSpec { uuid: uuid.into(), ..AddressSpec::default() }),
+        ..HostDeviceSpec::default()
+    }
+}
+
+/// libvirt's address for `0000:3b:10.0`.
+fn pci_address(device: &str, address: &str) -> Result<AddressSpec, PodError> {
+    let parse = || {
+        let (rest, function) = address.rsplit_once('.')?;
+        let mut parts = rest.split(':');
+        let (domain, bus, slot) = (parts.next()?, parts.next()?, parts.next()?);
+        let hex = |part: &str, digits| part.len() == digits && part.bytes().all(|b| b.is_ascii_hexdigit());
+        let right = parts.next().is_none() && hex(domain, 4) && hex(bus, 2) && hex(slot, 2) && matches!(function.as_bytes(), [b'0'..=b'7']);
+        let number = |part: &str| Text::from(format!("0x{part}"));
+        right.then(|| AddressSpec {
+            r#type: Text::const_new("pci"),
+            domain: number(domain),
+            bus: number(bus),
+            slot: number(slot),
+            function: number(function),
+            ..AddressSpec::default()
+        })
+    };
+    parse().ok_or_else(|| PodError::Refused(format!("device {device:?}: {address:?} is no PCI address such as 0000:3b:10.0")))
+}
+
+/// The VMI's devices and those that were given to the pod must be as many.
+fn all_there(kind: &str, wanted: &[&str], found: &[HostDeviceSpec]) -> Result<(), PodError> {
+    if wanted.is_empty() || wanted.len() == found.len() {
+        return Ok(());
+    }
+    let got: Vec<&str> = found.iter().map(|device| device.alias.as_str()).collect();
+    Err(PodError::Refused(format!(
+        "the VMI has {} {kind} ({}), but the pod was given {} ({}); are there as many of the resource on the node, \
+         and does its device plugin set the resource's variable?",
+        wanted.len(),
+        wanted.join(", "),
+        found.len(),
+        got.join(", "),
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_pci_address_has_four_parts() {
+        let address = pci_address("x", "0000:3b:1f.7").unwrap();
+        assert_eq!([address.domain, address.bus, address.slot, address.function], ["0x0000", "0x3b", "0x1f", "0x7"]);
+        for bad in ["", "3b:10.0", "0000:3b:10.8", "0000:3b:1g.0", "0000:3b:10", "0000:3b:10.0:1", "00000:3b:10.0"] {
+            assert!(pci_address("x", bad).is_err(), "{bad:?}");
+        }
+    }
+}

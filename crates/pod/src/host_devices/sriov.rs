@@ -1,0 +1,194 @@
+//! SR-IOV interfaces: which virtual function of the host each of them is.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+use super::super::confine::{Dir, optional};
+use super::super::{PodError, Root, paths};
+use super::claims::Claimed;
+use super::{pci, pci_address};
+use api::vmi::Vmi;
+use api::vmi::network::{Interface, Network};
+use convert::context::HostDeviceSpec;
+use domain::Text;
+
+/// The file is filled by the kubelet some time after the pod has started.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// More than any list of interfaces.
+const LARGEST: u64 = 4 << 20;
+
+/// Devices of interfaces on Multus networks, then of interfaces on claimed ones.
+pub(super) fn devices(root: &Root, vmi: &Vmi) -> Result<Vec<HostDeviceSpec>, PodError> {
+    let interfaces: Vec<&Interface> = vmi.spec.domain.devices.interfaces.iter().filter(|interface| interface.sriov.is_some()).collect();
+    let on_multus: Vec<&Interface> = interfaces.iter().copied().filter(|interface| is_in_multus_status(vmi, &interface.name)).collect();
+    let mut found = Vec::new();
+    if !on_multus.is_empty() {
+        let mut addresses = addresses_by_network(root)?;
+        for interface in on_multus {
+            let address = addresses.remove(interface.name.as_str()).ok_or_else(|| {
+                PodError::Refused(format!(
+                    "interface {:?}: {}/{} names no PCI address for its network; has the SR-IOV plugin published device information?",
+                    interface.name,
+                    paths::NETWORK_INFO.0,
+                    paths::NETWORK_INFO.1
+                ))
+            })?;
+            found.push(device(interface, &address)?);
+        }
+    }
+    for interface in interfaces {
+        let claim = vmi.spec.networks.iter().find(|network| network.name == interface.name).and_then(|network| claim(network));
+        let Some((claim, request)) = claim else { continue };
+        match super::claims::find(root, vmi, &interface.name, claim, request)? {
+            Claimed::Pci(address) => found.push(device(interface, &address)?),
+            Claimed::Mdev(_) => return Err(PodError::Refused(format!("interface {:?}: claim {claim:?} is no PCI device", interface.name))),
+        }
+    }
+    Ok(found)
+}
+
+fn claim(network: &Network) -> Option<(&str, &str)> {
+    network.resource_claim.as_ref().map(|claim| (claim.claim_name.as_str(), claim.request_name.as_str()))
+}
+
+/// The cluster has seen the interface in Multus' network status.
+fn is_in_multus_status(vmi: &Vmi, name: &str) -> bool {
+    let status = vmi.status.interfaces.iter().find(|status| status.name == name);
+    status.is_some_and(|status| status.info_source.split(',').any(|source| source.trim() == "multus-status"))
+}
+
+fn device(interface: &Interface, address: &str) -> Result<HostDeviceSpec, PodError> {
+    let mut device = pci(&format!("sriov-{}", interface.name), address)?;
+    if !interface.pci_address.is_empty() {
+        device.guest_address = Some(pci_address(&interface.name, &interface.pci_address)?);
+    }
+    device.boot_order = interface.boot_order;
+    Ok(device)
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct NetworkInfo {
+    interfaces: Vec<InterfaceInfo>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct InterfaceInfo {
+    network: Text,
+    device_info: Option<DeviceInfo>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct DeviceInfo {
+    pci: Option<PciInfo>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct PciInfo {
+    #[serde(rename = "pci-address")]
+    address: Text,
+}
+
+fn addresses_by_network(root: &Root) -> Result<BTreeMap<Text, Text>, PodError> {
+    let shown = root.path(paths::NETWORK_INFO.0).join(paths::NETWORK_INFO.1);
+    let text = read_when_filled(root)?;
+    let info: NetworkInfo =
+        serde_json::from_str(&text).map_err(|e| PodError::Image { path: shown.clone(), reason: format!("no network information: {e}") })?;
+    let addresses: BTreeMap<Text, Text> = info
+        .interfaces
+        .into_iter()
+        .filter_map(|interface| Some((interface.network, interface.device_info?.pci?.address)))
+        .filter(|(_, address)| !address.is_empty())
+        .collect();
+    if addresses.is_empty() {
+        let reason = "it names no PCI address of any SR-IOV network; is the pod on the networks that the VMI asks for?".to_owned();
+        return Err(PodError::Image { path: shown, reason });
+    }
+    Ok(addresses)
+}
+
+fn read_when_filled(root: &Root) -> Result<String, PodError> {
+    let (dir, name) = paths::NETWORK_INFO;
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        let file = Dir::of_pod(root, dir).and_then(|dir| dir.find_within(name));
+        let mut text = String::new();
+        if let Some(file) = optional(file)? {
+            file.read()?.take(LARGEST).read_to_string(&mut text).map_err(PodError::io("read", file.path()))?;
+        } else {
+            // Not mounted at all: it will not come either.
+            return Ok("{}".to_owned());
+        }
+        if !text.is_empty() {
+            return Ok(text);
+        }
+        if Instant::now() >= give_up {
+            let reason = "still empty after a second; the cluster fills it with the pod's networks, try again".to_owned();
+            return Err(PodError::Image { path: root.path(dir).join(name), reason });
+        }
+        sleep(Duration::from_millis(100));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn vmi() -> Vmi {
+        serde_json::from_str(
+            r#"{"spec":{"domain":{"devices":{"interfaces":[
+                    {"name":"fast","sriov":{},"pciAddress":"0000:81:01.0","bootOrder":2},{"name":"default","masquerade":{}}]}},
+                 "networks":[{"name":"fast","multus":{"networkName":"n"}}]},
+                "status":{"interfaces":[{"name":"fast","infoSource":"multus-status, domain"}]}}"#,
+        )
+        .unwrap()
+    }
+
+    fn root(info: Option<&str>) -> (tempfile::TempDir, Root) {
+        let dir = tempfile::tempdir().unwrap();
+        if let Some(info) = info {
+            std::fs::create_dir_all(dir.path().join("etc/podinfo")).unwrap();
+            std::fs::write(dir.path().join("etc/podinfo/network-info"), info).unwrap();
+        }
+        let root = Root::new(dir.path());
+        (dir, root)
+    }
+
+    #[test]
+    fn an_interface_is_the_device_of_its_network() {
+        let info = r#"{"interfaces":[{"network":"fast","deviceInfo":{"type":"pci","pci":{"pci-address":"0000:3b:10.2"}}}]}"#;
+        let (_dir, root) = root(Some(info));
+        let found = devices(&root, &vmi()).unwrap();
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].alias, "sriov-fast");
+        assert_eq!(found[0].source_address.as_ref().unwrap().slot, "0x10");
+        assert_eq!(found[0].guest_address.as_ref().unwrap().bus, "0x81");
+        assert_eq!(found[0].boot_order, Some(2));
+    }
+
+    #[test]
+    fn an_interface_that_is_not_up_yet_has_no_device() {
+        let mut vmi = vmi();
+        vmi.status.interfaces.clear();
+        let (_dir, root) = root(None);
+        assert_eq!(devices(&root, &vmi).unwrap(), []);
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let (_dir, none) = root(None);
+        assert!(devices(&none, &vmi()).unwrap_err().to_string().contains("network-info: it names no PCI address"));
+        let (_dir, other) = root(Some(r#"{"interfaces":[{"network":"slow","deviceInfo":{"pci":{"pci-address":"0000:3b:10.2"}}}]}"#));
+        assert!(devices(&other, &vmi()).unwrap_err().to_string().contains("interface \"fast\""));
+        let (_dir, bad) = root(Some("{"));
+        assert!(devices(&bad, &vmi()).unwrap_err().to_string().contains("no network information"));
+    }
+}

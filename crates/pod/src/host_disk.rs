@@ -1,0 +1,71 @@
+//! Host disks: an image on the node, in a directory that is mounted for the volume. In a cluster
+//! virt-handler makes a missing one before the first sync (claims with a file system are host
+//! disks as well by then); here it is made where nobody has done that, as in a pod of its own.
+
+use std::os::fd::AsFd;
+
+use super::confine::{Dir, optional};
+use super::place::Staged;
+use super::{Config, PodError, paths, volumes};
+use api::vmi::volumes::HostDisk;
+
+const MIB: u64 = 1 << 20;
+/// How much smaller than asked for an image may be, as KubeVirt's default has it.
+const TOLERATED_PERCENT: u64 = 10;
+
+/// Checks that the image is there; makes it if the VMI says so.
+pub(super) fn prepare(cfg: &Config, volume: &str, disk: &HostDisk) -> Result<(), PodError> {
+    let name = file_name(disk)?;
+    let existing = match volumes::file(cfg, volume, name)? {
+        Some(found) => Some(found),
+        // A hotplugged claim comes as a host disk, but is mounted elsewhere.
+        None => optional(Dir::of_pod(&cfg.root, cfg.hotplug_dir()).and_then(|dir| dir.find(&format!("{volume}.img"))))?,
+    };
+    if existing.is_some() {
+        return Ok(());
+    }
+    let place = cfg.root.path(paths::CLAIMS).join(volume);
+    let claims = optional(Dir::of_pod(&cfg.root, paths::CLAIMS))?;
+    let dir = claims.map(|claims| optional(claims.sub(volume))).transpose()?.flatten();
+    let Some(dir) = dir.filter(|_| disk.r#type == "DiskOrCreate") else {
+        let reason = format!(
+            "the host disk {:?} is not at {}; is its directory on the node mounted there, and should type be DiskOrCreate?",
+            disk.path,
+            place.join(name).display()
+        );
+        return Err(PodError::Absent { disk: volume.to_owned(), reason });
+    };
+    make(&dir, name, disk)
+}
+
+/// The last element of the path on the node; the directory before it is what is mounted.
+fn file_name(disk: &HostDisk) -> Result<&str, PodError> {
+    let name = paths::file_name(&disk.path);
+    if matches!(name, "" | "." | "..") || name.contains('\0') {
+        return Err(PodError::Refused(format!("hostDisk.path: {:?} names no file", disk.path)));
+    }
+    Ok(name)
+}
+
+/// A sparse image of the wanted size, if the file system has room for it.
+fn make(dir: &Dir, name: &str, disk: &HostDisk) -> Result<(), PodError> {
+    let capacity = disk.capacity.value().map_err(|e| PodError::Refused(format!("hostDisk.capacity: {e}")))?;
+    let size = u64::try_from(capacity).unwrap_or_default() / MIB * MIB;
+    if size == 0 {
+        return Err(PodError::Refused(format!("hostDisk.capacity: {:?} is less than 1Mi, the smallest disk", disk.capacity.0)));
+    }
+    let fs = rustix::fs::fstatvfs(dir.as_fd()).map_err(PodError::io("find the space of", dir.path()))?;
+    let available = fs.f_bavail.saturating_mul(fs.f_frsize);
+    // File systems keep some of a claim's capacity for themselves.
+    if size / 100 * (100 - TOLERATED_PERCENT) > available {
+        return Err(PodError::Refused(format!(
+            "hostDisk.capacity: {} has {available} bytes left, but {:?} needs {size}; free some space or ask for less",
+            dir.path().display(),
+            disk.path
+        )));
+    }
+    let size = size.min(available / MIB * MIB);
+    let staged = Staged::new(dir, name)?;
+    staged.create()?.set_len(size).map_err(PodError::io("set the size of", staged.path()))?;
+    staged.keep(0o660)
+}

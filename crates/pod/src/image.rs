@@ -1,0 +1,222 @@
+//! What an image says about itself, read without any other program. An image's first bytes decide
+//! what it is; its file name never does. Nothing that it refers to is opened.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use super::confine::Found;
+use super::{Config, PodError, Root, disk_source};
+use convert::context::DiskInfo;
+use domain::Text;
+
+/// qcow2: <https://www.qemu.org/docs/master/interop/qcow2.html>
+const QCOW2: &[u8; 4] = b"QFI\xfb";
+/// `incompatible_features`: the guest's data is in another file.
+const EXTERNAL_DATA: u64 = 1 << 2;
+/// QEMU's own limit for a backing file's name.
+const LONGEST_NAME: u32 = 1023;
+/// Enough for every signature below.
+const HEAD: usize = 112;
+const SECTOR: u64 = 512;
+
+/// First bytes of formats that QEMU knows but a container disk must not have.
+const OTHER_FORMATS: [(&str, usize, &[u8]); 14] = [
+    ("qed", 0, b"QED\0"),
+    ("vmdk", 0, b"KDMV"),
+    ("vmdk", 0, b"COWD"),
+    ("vmdk", 0, b"# Disk DescriptorFile"),
+    ("vdi", 64, b"\x7f\x10\xda\xbe"),
+    ("vpc", 0, b"conectix"),
+    ("vhdx", 0, b"vhdxfile"),
+    ("luks", 0, b"LUKS\xba\xbe"),
+    ("parallels", 0, b"WithoutFreeSpace"),
+    ("parallels", 0, b"WithouFreSpacExt"),
+    ("bochs", 0, b"Bochs Virtual HD Image"),
+    ("cloop", 0, b"#!/bin/sh\n#V2.0 Format\n"),
+    ("gzip", 0, b"\x1f\x8b\x08"),
+    ("xz", 0, b"\xfd7zXZ\0"),
+];
+
+/// Format, sizes and backing file of an image.
+///
+/// # Errors
+/// It cannot be read; it is in a format that no disk may have; its header is damaged; it refers
+/// to another file for its data.
+pub(super) fn look(found: &Found) -> Result<DiskInfo, PodError> {
+    let file = found.read()?;
+    let mut head = [0; HEAD];
+    let length = read_up_to(&file, &mut head).map_err(PodError::io("read", found.path()))?;
+    let head = &head[..length];
+    let actual_size = allocated(found);
+    if head.starts_with(QCOW2) {
+        let info = qcow2(&file, head).map_err(|reason| PodError::Image { path: found.path().into(), reason })?;
+        return Ok(DiskInfo { actual_size, ..info });
+    }
+    if let Some((format, ..)) =
+        OTHER_FORMATS.iter().find(|(_, at, signature)| head.get(*at..).is_some_and(|rest| rest.starts_with(signature)))
+    {
+        let reason = format!("its format is {format}; convert it to qcow2 or raw");
+        return Err(PodError::Image { path: found.path().into(), reason });
+    }
+    let virtual_size = size(found, &file)?.next_multiple_of(SECTOR);
+    Ok(DiskInfo { format: Text::const_new("raw"), backing_file: Text::default(), actual_size, virtual_size })
+}
+
+/// How large the guest sees a file or device that the domain has in that format, in bytes. What a running QEMU has been
+/// told since it opened the file is not in it.
+///
+/// # Errors
+/// See [`look`]; or the path is not below the root.
+pub fn virtual_size(root: &Root, path: &str, format: &str) -> Result<u64, PodError> {
+    let found = disk_source::find(&Config { root: root.clone(), ..Config::default() }, path)?;
+    match format {
+        // Whatever is in it, the guest sees it as it is.
+        "raw" => Ok(size(&found, &found.read()?)?.next_multiple_of(SECTOR)),
+        _ => Ok(look(&found)?.virtual_size),
+    }
+}
+
+/// Refuses an image whose data is not all its own: QEMU would follow it wherever it says.
+pub(super) fn must_stand_alone(path: &Path, info: &DiskInfo) -> Result<(), PodError> {
+    if info.backing_file.is_empty() {
+        return Ok(());
+    }
+    let reason =
+        format!("it has the backing file {:?}; an image must have all of its data itself (qemu-img rebase -b \"\")", info.backing_file);
+    Err(PodError::Image { path: path.into(), reason })
+}
+
+/// Bytes that a file takes up: `st_blocks` counts 512 bytes, whatever the file system's block size is.
+pub(super) fn allocated(found: &Found) -> u64 {
+    u64::try_from(found.stat().st_blocks).unwrap_or_default() * 512
+}
+
+/// Bytes of a file or device.
+pub(super) fn size(found: &Found, file: &File) -> Result<u64, PodError> {
+    if !found.is_block() {
+        return Ok(u64::try_from(found.stat().st_size).unwrap_or_default());
+    }
+    rustix::fs::seek(file, rustix::fs::SeekFrom::End(0)).map_err(PodError::io("find the size of", found.path()))
+}
+
+fn read_up_to(file: &File, buffer: &mut [u8]) -> std::io::Result<usize> {
+    let mut done = 0;
+    while done < buffer.len() {
+        match file.read_at(&mut buffer[done..], done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(done)
+}
+
+fn qcow2(file: &File, head: &[u8]) -> Result<DiskInfo, String> {
+    let damaged = |what: &str| format!("its qcow2 header is damaged ({what}); copy or build the image again");
+    let u32_at = |at: usize| head.get(at..at + 4).and_then(|bytes| Some(u32::from_be_bytes(bytes.try_into().ok()?)));
+    let u64_at = |at: usize| head.get(at..at + 8).and_then(|bytes| Some(u64::from_be_bytes(bytes.try_into().ok()?)));
+    let field = |value: Option<u64>| value.ok_or_else(|| damaged("too short"));
+
+    let version = field(u32_at(4).map(u64::from))?;
+    if !(2..=3).contains(&version) {
+        return Err(format!("its qcow version is {version}; convert it to qcow2"));
+    }
+    if version == 3 && field(u64_at(72))? & EXTERNAL_DATA != 0 {
+        return Err("it keeps its data in another file (data_file); an image must have all of its data itself".to_owned());
+    }
+    let (cluster_bits, virtual_size) = (field(u32_at(20).map(u64::from))?, field(u64_at(24))?);
+    if !(9..=21).contains(&cluster_bits) {
+        return Err(damaged("cluster size"));
+    }
+    if virtual_size > i64::MAX as u64 {
+        return Err(damaged("size"));
+    }
+    let (name_at, name_length) = (field(u64_at(8))?, field(u32_at(16).map(u64::from))?);
+    let backing_file = if name_at == 0 {
+        Text::default()
+    } else {
+        let length =
+            u32::try_from(name_length).ok().filter(|length| *length <= LONGEST_NAME).ok_or_else(|| damaged("backing file name"))?;
+        let mut name = vec![0; length as usize];
+        file.read_exact_at(&mut name, name_at).map_err(|_| damaged("backing file name"))?;
+        // A name that is there counts, even an empty one.
+        let name = String::from_utf8_lossy(&name);
+        if name.is_empty() { Text::const_new("(no name)") } else { name.as_ref().into() }
+    };
+    Ok(DiskInfo { format: Text::const_new("qcow2"), backing_file, actual_size: 0, virtual_size })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::Root;
+    use super::super::confine::Dir;
+    use super::*;
+
+    fn looked_at(content: &[u8]) -> Result<DiskInfo, String> {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("image"), content).unwrap();
+        look(&Dir::of_pod(&Root::new(dir.path()), "/").unwrap().find("image").unwrap()).map_err(|e| e.to_string())
+    }
+
+    fn header(version: u32, features: u64, cluster_bits: u32, size: u64, backing: &[u8]) -> Vec<u8> {
+        let mut bytes = QCOW2.to_vec();
+        bytes.extend(version.to_be_bytes());
+        bytes.extend(if backing.is_empty() { 0 } else { 128_u64 }.to_be_bytes());
+        bytes.extend(u32::try_from(backing.len()).unwrap().to_be_bytes());
+        bytes.extend(cluster_bits.to_be_bytes());
+        bytes.extend(size.to_be_bytes());
+        bytes.resize(72, 0);
+        bytes.extend(features.to_be_bytes());
+        bytes.resize(128, 0);
+        bytes.extend(backing);
+        bytes
+    }
+
+    #[test]
+    fn what_has_no_signature_is_raw() {
+        let info = looked_at(&[0; 1000]).unwrap();
+        assert_eq!((info.format.as_str(), info.virtual_size), ("raw", 1024));
+        assert_eq!(looked_at(b"").unwrap().virtual_size, 0);
+    }
+
+    #[test]
+    fn a_qcow2_header_is_read() {
+        let info = looked_at(&header(3, 0, 16, 1 << 30, b"")).unwrap();
+        assert_eq!((info.format.as_str(), info.virtual_size, info.backing_file.as_str()), ("qcow2", 1 << 30, ""));
+        let info = looked_at(&header(2, EXTERNAL_DATA, 16, 512, b"/etc/shadow")).unwrap();
+        assert_eq!(info.backing_file, "/etc/shadow");
+        assert!(must_stand_alone(Path::new("x"), &info).unwrap_err().to_string().contains("has the backing file \"/etc/shadow\""));
+    }
+
+    #[test]
+    fn an_external_data_file_is_refused() {
+        assert!(looked_at(&header(3, EXTERNAL_DATA, 16, 512, b"")).unwrap_err().contains("keeps its data in another file"));
+    }
+
+    #[test]
+    fn damaged_headers_are_refused() {
+        for (bytes, what) in [
+            (QCOW2.to_vec(), "too short"),
+            (header(1, 0, 16, 512, b""), "qcow version is 1"),
+            (header(9, 0, 16, 512, b""), "qcow version is 9"),
+            (header(3, 0, 64, 512, b""), "cluster size"),
+            (header(3, 0, 16, u64::MAX, b""), "(size)"),
+            (header(3, 0, 16, 512, &[b'x'; 2000]), "backing file name"),
+            (header(3, 0, 16, 512, b"/cut").split_at(130).0.to_vec(), "backing file name"),
+        ] {
+            assert!(looked_at(&bytes).unwrap_err().contains(what), "{what}");
+        }
+    }
+
+    #[test]
+    fn other_formats_are_refused_by_name() {
+        for (format, at, signature) in OTHER_FORMATS {
+            let mut content = vec![0; 4096];
+            content[at..at + signature.len()].copy_from_slice(signature);
+            assert!(looked_at(&content).unwrap_err().contains(&format!("its format is {format};")), "{format}");
+        }
+    }
+}

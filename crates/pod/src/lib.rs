@@ -1,0 +1,60 @@
+//! The pod's file-system contract: where each volume is, what it is, and the files that the
+//! launcher makes for QEMU. All of it is below one [`Root`]; all that the conversion needs to know
+//! goes into its context.
+//!
+//! ```text
+//!   VMI, options ──► look ──► Context ──► (convert) ──► prepare ──► disk_modes ──► (define, start)
+//! ```
+//!
+//! Everything here blocks, and is idempotent: a file that is made is made beside its place and
+//! then renamed, so that what is in its place is whole.
+#![forbid(unsafe_code)]
+
+mod block_sizes;
+mod cloud_init;
+mod config;
+mod config_volumes;
+mod confine;
+mod container_disk;
+mod directories;
+mod disk_modes;
+mod disk_source;
+mod downward_metrics;
+mod error;
+pub mod firmware;
+mod growth;
+mod host_devices;
+mod host_disk;
+mod ignition;
+mod image;
+mod iso;
+mod kernel_boot;
+mod look;
+mod machine;
+mod overlay;
+mod paths;
+mod place;
+mod prepare;
+mod qemu_img;
+mod root;
+mod sysfs;
+#[cfg(test)]
+mod tests;
+mod tool;
+mod tracking;
+mod volumes;
+
+pub use cloud_init::{
+    CloudInitData, ConfigDriveMetadata, DataSource, DeviceData, NoCloudMetadata, cloud_init, device_metadata, write_cloud_init,
+    write_empty_cloud_init,
+};
+pub use config::Config;
+pub use directories::directories;
+pub use disk_modes::{disk_modes, disk_ready};
+pub use error::PodError;
+pub use growth::room;
+pub use image::virtual_size;
+pub use look::{look, of_options, of_vmi};
+pub use prepare::{prepare, prepare_migration_target};
+pub use root::Root;
+pub use tracking::{track, untrack};

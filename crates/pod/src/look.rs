@@ -1,0 +1,313 @@
+//! Looking at the pod: everything that the conversion needs besides the VMI.
+
+use super::machine::Machine;
+use super::{Config, PodError, block_sizes, firmware, host_devices, sysfs, volumes};
+use api::proto::cmd::v1::{self as wire, VirtualMachineOptions};
+use api::vmi::Vmi;
+use convert::context::{CellCpu, CellDistance, CellMemory, CellPages, Context, NumaCell, Smbios, Topology};
+use domain::Text;
+
+/// Reads the pod, the machine and the options of the request. Blocks; changes nothing.
+///
+/// # Errors
+/// A container disk's image, firmware or a device that the VMI asks for is not there or is not
+/// what it may be.
+pub fn look(cfg: &Config, vmi: &Vmi, options: &VirtualMachineOptions) -> Result<Context, PodError> {
+    look_on(&Machine::this(), cfg, vmi, options)
+}
+
+pub(super) fn look_on(machine: &Machine, cfg: &Config, vmi: &Vmi, options: &VirtualMachineOptions) -> Result<Context, PodError> {
+    let mut ctx = of_flags(machine, cfg, vmi)?;
+    of_vmi(vmi, &mut ctx);
+    of_options(vmi, options, &mut ctx);
+    volumes::look(cfg, vmi, &mut ctx)?;
+    block_sizes::look(cfg, machine, vmi, &mut ctx)?;
+    ctx.efi_configuration = firmware::choose(cfg, vmi, &ctx.architecture)?;
+    host_devices::look(&cfg.root, machine, vmi, &mut ctx)?;
+    sysfs::look(machine, &mut ctx);
+    Ok(ctx)
+}
+
+/// KubeVirt's name of the architecture that we run on.
+fn host_architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+fn of_flags(machine: &Machine, cfg: &Config, vmi: &Vmi) -> Result<Context, PodError> {
+    let host = host_architecture();
+    let asked = vmi.spec.architecture.as_str();
+    let is_foreign = cfg.allow_cross_arch_emulation && !asked.is_empty() && asked != host;
+    Ok(Context {
+        architecture: if is_foreign { asked.into() } else { host.into() },
+        host_architecture: host.into(),
+        hypervisor_name: cfg.hypervisor.as_str().into(),
+        hypervisor_device_available: machine.hypervisor_device_available(cfg),
+        allow_emulation: cfg.allow_emulation || cfg.force_emulation,
+        allow_cross_arch_emulation: is_foreign,
+        missing_emulator_binaries: machine.missing_emulators(),
+        environment: machine.relevant_environment(),
+        cpu_set: machine.cpu_set()?,
+        ephemeral_disk_dir: cfg.overlay_dir().into(),
+        cloud_init_dir: cfg.cloud_init_dir().into(),
+        ignition_dir: cfg.ignition_dir().into(),
+        container_disk_dir: cfg.container_disk_dir.trim_end_matches('/').into(),
+        root: cfg.root.prefix(),
+        ..Context::default()
+    })
+}
+
+/// What the VMI alone decides.
+pub fn of_vmi(vmi: &Vmi, ctx: &mut Context) {
+    let security = vmi.spec.domain.launch_security.as_ref();
+    ctx.use_launch_security_sev = security.is_some_and(|security| security.sev.is_some() || security.snp.is_some());
+    ctx.use_launch_security_tdx = security.is_some_and(|security| security.tdx.is_some());
+    ctx.use_launch_security_pv = security.is_some() && vmi.spec.architecture == "s390x";
+    ctx.use_virtio_transitional = vmi.spec.domain.devices.use_virtio_transitional == Some(true);
+}
+
+/// What the options of the request decide.
+pub fn of_options(vmi: &Vmi, options: &VirtualMachineOptions, ctx: &mut Context) {
+    let cluster = options.cluster_config.unwrap_or_default();
+    ctx.smbios = options.virtual_machine_sm_bios.as_ref().map(smbios);
+    ctx.topology = options.topology.as_ref().map(topology);
+    ctx.mem_balloon_stats_period = options.mem_balloon_stats_period.into();
+    ctx.volumes_discard_ignore = options.preallocated_volumes.iter().map(Text::from).collect();
+    ctx.domain_attachment_by_interface_name =
+        options.interface_domain_attachment.iter().map(|(name, attachment)| (name.into(), attachment.into())).collect();
+    ctx.grace_host_device_aliases = options.grace_host_device_aliases.iter().map(Text::from).collect();
+    ctx.free_page_reporting = !cluster.free_page_reporting_disabled && reports_free_pages(vmi);
+    ctx.serial_console_log = vmi.spec.domain.devices.log_serial_console.unwrap_or(!cluster.serial_console_log_disabled);
+    ctx.bochs_for_efi_guests = cluster.bochs_display_for_efi_guests;
+    ctx.pci_numa_aware_topology_enabled = cluster.pcinuma_aware_topology_enabled;
+    ctx.grace_io_virtualization_enabled = cluster.grace_io_virtualization_enabled;
+}
+
+/// Not without a balloon, not where latency counts more than memory, not if the user says no.
+fn reports_free_pages(vmi: &Vmi) -> bool {
+    let domain = &vmi.spec.domain;
+    let has_balloon = domain.devices.autoattach_mem_balloon != Some(false);
+    let is_high_performance = domain.cpu.as_ref().is_some_and(|cpu| cpu.dedicated_cpu_placement || cpu.realtime.is_some())
+        || domain.memory.as_ref().is_some_and(|memory| memory.hugepages.is_some());
+    let is_off = vmi.metadata.annotations.get("kubevirt.io/free-page-reporting-disabled").is_some_and(|value| value == "true");
+    has_balloon && !is_high_performance && !is_off
+}
+
+fn smbios(system: &wire::SmBios) -> Smbios {
+    Smbios {
+        manufacturer: system.manufacturer.as_str().into(),
+        product: system.product.as_str().into(),
+        version: system.version.as_str().into(),
+        sku: system.sku.as_str().into(),
+        family: system.family.as_str().into(),
+    }
+}
+
+fn topology(topology: &wire::Topology) -> Topology {
+    Topology { numa_cells: topology.numa_cells.iter().map(cell).collect() }
+}
+
+fn cell(cell: &wire::Cell) -> NumaCell {
+    let pages = |page: &wire::Pages| CellPages { count: page.count, unit: page.unit.as_str().into(), size: page.size };
+    NumaCell {
+        id: cell.id,
+        memory: cell.memory.as_ref().map(|memory| CellMemory { amount: memory.amount, unit: memory.unit.as_str().into() }),
+        pages: cell.pages.iter().map(pages).collect(),
+        distances: cell.distances.iter().map(|distance| CellDistance { id: distance.id, value: distance.value }).collect(),
+        cpus: cell.cpus.iter().map(|cpu| CellCpu { id: cpu.id, siblings: cpu.siblings.clone() }).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeMap;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::super::Root;
+    use super::*;
+
+    struct Pod {
+        dir: tempfile::TempDir,
+        cfg: Config,
+        machine: Machine,
+    }
+
+    impl Pod {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let cfg = Config { root: Root::new(dir.path()), ..Config::default() };
+            let machine = Machine { root: dir.path().join("machine"), environment: BTreeMap::new() };
+            let pod = Self { dir, cfg, machine };
+            pod.write("machine/sys/fs/cgroup/cpuset.cpus.effective", b"0-1\n");
+            pod
+        }
+
+        fn write(&self, path: &str, content: &[u8]) {
+            let path = self.dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+
+        fn look(&self, vmi: &str) -> Result<Context, String> {
+            let vmi = serde_json::from_str(vmi).unwrap();
+            look_on(&self.machine, &self.cfg, &vmi, &VirtualMachineOptions::default()).map_err(|e| e.chain())
+        }
+    }
+
+    fn volumes(json: &str) -> String {
+        format!(r#"{{"spec":{{"volumes":[{json}]}}}}"#)
+    }
+
+    const CLAIM: &str = r#"{"name":"data","persistentVolumeClaim":{"claimName":"c"}}"#;
+    const CONTAINER_DISK: &str = r#"{"name":"root","containerDisk":{"image":"registry/disk:1"}}"#;
+
+    #[test]
+    fn a_claim_without_a_device_is_a_file() {
+        let pod = Pod::new();
+        assert!(!pod.look(&volumes(CLAIM)).unwrap().is_block_pvc["data"]);
+        pod.write("dev/data", b"a file is no device");
+        assert!(!pod.look(&volumes(CLAIM)).unwrap().is_block_pvc["data"]);
+    }
+
+    #[test]
+    fn volumes_are_hotplugged_or_permanent_as_the_status_says() {
+        let vmi = r#"{"status":{"volumeStatus":[{"name":"a"},{"name":"b","hotplugVolume":{}}]}}"#;
+        let ctx = Pod::new().look(vmi).unwrap();
+        assert_eq!((ctx.permanent_volumes.contains_key("a"), ctx.hotplug_volumes.contains_key("b")), (true, true));
+        assert_eq!((ctx.permanent_volumes.len(), ctx.hotplug_volumes.len()), (1, 1));
+    }
+
+    #[test]
+    fn a_container_disk_is_looked_into() {
+        let pod = Pod::new();
+        pod.write("var/run/kubevirt/container-disks/disk_0.img", &[0; 4096]);
+        let info = &pod.look(&volumes(CONTAINER_DISK)).unwrap().disks_info["root"];
+        assert_eq!((info.format.as_str(), info.virtual_size), ("raw", 4096));
+    }
+
+    #[test]
+    fn a_missing_container_disk_names_its_image_and_path() {
+        let error = Pod::new().look(&volumes(CONTAINER_DISK)).unwrap_err();
+        assert!(error.contains("volume \"root\""), "{error}");
+        let pod = Pod::new();
+        fs::create_dir_all(pod.dir.path().join("var/run/kubevirt/container-disks")).unwrap();
+        let error = pod.look(&volumes(CONTAINER_DISK)).unwrap_err();
+        assert!(error.contains("no image of the container disk \"registry/disk:1\" at "), "{error}");
+        assert!(error.contains("/container-disks/disk_0.img; has virt-handler mounted it?"), "{error}");
+    }
+
+    #[test]
+    fn an_image_volume_has_its_image_in_the_directory_disk() {
+        let mut pod = Pod::new();
+        pod.cfg.image_volume = true;
+        pod.write("var/run/kubevirt-image-volume/disk_0/disk/any.raw", &[0; 512]);
+        assert_eq!(pod.look(&volumes(CONTAINER_DISK)).unwrap().disks_info["root"].virtual_size, 512);
+        pod.write("var/run/kubevirt-image-volume/disk_0/disk/more.raw", b"");
+        assert!(pod.look(&volumes(CONTAINER_DISK)).unwrap_err().contains("has several files in /disk (any.raw, more.raw)"));
+    }
+
+    #[test]
+    fn links_of_an_image_volume_stay_inside_it() {
+        let mut pod = Pod::new();
+        pod.cfg.image_volume = true;
+        pod.write("etc/shadow", &[0; 512]);
+        pod.write("var/run/kubevirt-image-volume/disk_0/images/real.raw", &[0; 1024]);
+        let mount = pod.dir.path().join("var/run/kubevirt-image-volume/disk_0");
+        symlink("/images/real.raw", mount.join("link")).unwrap();
+        symlink("/etc/shadow", mount.join("absolute")).unwrap();
+        symlink("../../../../etc/shadow", mount.join("relative")).unwrap();
+        let at = |path: &str| volumes(&format!(r#"{{"name":"root","containerDisk":{{"image":"i","path":"{path}"}}}}"#));
+        assert_eq!(pod.look(&at("/link")).unwrap().disks_info["root"].virtual_size, 1024);
+        for hostile in ["/absolute", "/relative", "/../../../../etc/shadow", "../../../../etc/shadow", "/proc/self/root/etc/shadow"] {
+            let error = pod.look(&at(hostile)).unwrap_err();
+            assert!(error.contains("in the container disk \"i\", mounted at "), "{hostile}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_link_in_place_of_the_mounted_image_is_refused() {
+        let pod = Pod::new();
+        pod.write("etc/shadow", b"secret");
+        fs::create_dir_all(pod.dir.path().join("var/run/kubevirt/container-disks")).unwrap();
+        symlink("/etc/shadow", pod.dir.path().join("var/run/kubevirt/container-disks/disk_0.img")).unwrap();
+        assert!(pod.look(&volumes(CONTAINER_DISK)).unwrap_err().contains("is reached through a symbolic link"));
+    }
+
+    #[test]
+    fn a_volume_name_cannot_leave_its_directory() {
+        for name in ["..", "../etc", "a/b", "", ".hidden", "a,b", "a\\u0000b"] {
+            let vmi = volumes(&format!(r#"{{"name":"{name}","persistentVolumeClaim":{{}}}}"#));
+            assert!(Pod::new().look(&vmi).unwrap_err().contains("cannot be a file name"), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn the_context_says_where_the_pods_directories_are() {
+        let pod = Pod::new();
+        let ctx = pod.look("{}").unwrap();
+        assert_eq!(ctx.root, pod.dir.path().to_string_lossy());
+        assert_eq!(ctx.ephemeral_disk_dir, "/var/run/kubevirt-ephemeral-disks/disk-data");
+        assert_eq!(ctx.cpu_set, [0, 1]);
+    }
+
+    #[test]
+    fn forced_emulation_hides_the_device_and_allows_emulation() {
+        let mut pod = Pod::new();
+        pod.write("machine/dev/kvm", b"");
+        assert!(pod.look("{}").unwrap().hypervisor_device_available);
+        pod.cfg.force_emulation = true;
+        let ctx = pod.look("{}").unwrap();
+        assert!(!ctx.hypervisor_device_available && ctx.allow_emulation);
+    }
+
+    #[test]
+    fn free_pages_are_not_reported_where_that_costs() {
+        let on = |vmi: &str| Pod::new().look(vmi).unwrap().free_page_reporting;
+        assert!(on("{}"));
+        assert!(!on(r#"{"spec":{"domain":{"devices":{"autoattachMemBalloon":false}}}}"#));
+        assert!(!on(r#"{"spec":{"domain":{"cpu":{"dedicatedCpuPlacement":true}}}}"#));
+        assert!(!on(r#"{"spec":{"domain":{"memory":{"hugepages":{}}}}}"#));
+        assert!(!on(r#"{"metadata":{"annotations":{"kubevirt.io/free-page-reporting-disabled":"true"}}}"#));
+    }
+
+    #[test]
+    fn the_vmi_decides_about_the_serial_log_before_the_cluster() {
+        let logged = |vmi: &str, disabled: bool| {
+            let cluster_config = Some(wire::ClusterConfig { serial_console_log_disabled: disabled, ..Default::default() });
+            let options = VirtualMachineOptions { cluster_config, ..Default::default() };
+            let pod = Pod::new();
+            look_on(&pod.machine, &pod.cfg, &serde_json::from_str(vmi).unwrap(), &options).unwrap().serial_console_log
+        };
+        assert_eq!((logged("{}", false), logged("{}", true)), (true, false));
+        let asked = r#"{"spec":{"domain":{"devices":{"logSerialConsole":true}}}}"#;
+        assert!(logged(asked, true));
+    }
+
+    #[test]
+    fn tracked_volumes_have_an_overlay() {
+        let mut pod = Pod::new();
+        let vmi = format!(r#"{{"spec":{{"volumes":[{CLAIM}]}},"status":{{"changedBlockTracking":{{"state":"Enabled"}}}}}}"#);
+        assert!(pod.look(&vmi).unwrap().apply_cbt["data"].ends_with("/var/lib/libvirt/qemu/cbt/data.qcow2"));
+        pod.cfg.run_as_nonroot = true;
+        assert!(pod.look(&vmi).unwrap().apply_cbt["data"].ends_with("/var/run/kubevirt-private/libvirt/qemu/cbt/data.qcow2"));
+        assert!(pod.look(&volumes(CLAIM)).unwrap().apply_cbt.is_empty());
+    }
+
+    #[test]
+    fn block_sizes_are_those_of_the_file_system_even_before_the_image_is_made() {
+        let pod = Pod::new();
+        let vmi = r#"{"spec":{"domain":{"devices":{"disks":[{"name":"e","disk":{},"blockSize":{"matchVolume":{}}},{"name":"f","disk":{}}]}},
+                      "volumes":[{"name":"e","emptyDisk":{"capacity":"1Gi"}},{"name":"f","emptyDisk":{"capacity":"1Gi"}}]}}"#;
+        let ctx = pod.look(vmi).unwrap();
+        let expected = pod.dir.path().join("var/run/libvirt/empty-disks/e.qcow2");
+        assert!(ctx.file_block_sizes.is_empty(), "nothing exists below the root yet");
+        fs::create_dir_all(expected.parent().unwrap().parent().unwrap()).unwrap();
+        let ctx = pod.look(vmi).unwrap();
+        assert_eq!(ctx.file_block_sizes.keys().map(|path| path.as_str()).collect::<Vec<_>>(), [expected.to_str().unwrap()]);
+    }
+}

@@ -1,0 +1,148 @@
+//! The machine below the pod: what the launcher reads from `/sys`, `/dev` and its environment.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::{Config, PodError};
+use domain::Text;
+
+/// More CPUs than any kernel has: a longer list is a mistake.
+const MOST_CPUS: usize = 50_000;
+
+/// Where the machine's own files are; tests have a machine of their own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Machine {
+    /// `/`, but for tests.
+    pub root: PathBuf,
+    /// The launcher's environment.
+    pub environment: BTreeMap<String, String>,
+}
+
+impl Machine {
+    /// This machine.
+    pub fn this() -> Self {
+        let environment =
+            std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect();
+        Self { root: "/".into(), environment }
+    }
+
+    /// Where a path of the machine is.
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+
+    /// The hypervisor's device is there and the launcher may use it.
+    pub fn hypervisor_device_available(&self, cfg: &Config) -> bool {
+        let device = if cfg.hypervisor == "hyperv-direct" { "/dev/mshv" } else { "/dev/kvm" };
+        let usable = rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK;
+        !cfg.force_emulation && rustix::fs::access(self.path(device), usable).is_ok()
+    }
+
+    /// Of the emulators that a conversion may name, those that are not installed.
+    pub fn missing_emulators(&self) -> Vec<Text> {
+        ["/usr/bin/qemu-system-aarch64", "/usr/bin/qemu-system-s390x", "/usr/bin/qemu-system-x86_64"]
+            .into_iter()
+            .filter(|path| !self.path(path).exists())
+            .map(Text::const_new)
+            .collect()
+    }
+
+    /// Variables that the conversion looks at.
+    pub fn relevant_environment(&self) -> BTreeMap<Text, Text> {
+        self.environment
+            .iter()
+            .filter(|(name, _)| *name == "VIRT_LAUNCHER_LOG_VERBOSITY" || name.starts_with("USB_RESOURCE_"))
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect()
+    }
+
+    /// CPUs that the container may use: from its cgroup, version 2 or 1, else the scheduler.
+    pub fn cpu_set(&self) -> Result<Vec<u32>, PodError> {
+        for file in ["/sys/fs/cgroup/cpuset.cpus.effective", "/sys/fs/cgroup/cpuset/cpuset.cpus"] {
+            let path = self.path(file);
+            match std::fs::read_to_string(&path) {
+                Ok(text) => {
+                    return parse_cpus(text.lines().next().unwrap_or_default())
+                        .ok_or_else(|| PodError::Image { path, reason: format!("{text:?} is no list of CPUs such as 0-3,8") });
+                }
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+                Err(e) => return Err(PodError::io("read", path)(e)),
+            }
+        }
+        let set =
+            rustix::thread::sched_getaffinity(None).map_err(PodError::io("ask the scheduler for", Path::new("the launcher's CPUs")))?;
+        Ok((0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).filter_map(|cpu| u32::try_from(cpu).ok()).collect())
+    }
+}
+
+/// A list of CPUs as in cpuset(7): `0-3,8`.
+pub(super) fn parse_cpus(list: &str) -> Option<Vec<u32>> {
+    let mut cpus = Vec::new();
+    for item in list.trim().split(',') {
+        let (first, last) = item.split_once('-').unwrap_or((item, item));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        if usize::try_from(last).ok()?.saturating_sub(usize::try_from(first).ok()?) + cpus.len() > MOST_CPUS {
+            return None;
+        }
+        cpus.extend(first..=last);
+    }
+    Some(cpus)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Machine) {
+        let dir = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let machine = Machine { root: dir.path().into(), environment: BTreeMap::new() };
+        (dir, machine)
+    }
+
+    #[test]
+    fn cpus_come_from_either_version_of_cgroups() {
+        let (_dir, v2) = machine(&[("sys/fs/cgroup/cpuset.cpus.effective", "2-4,8\n")]);
+        assert_eq!(v2.cpu_set().unwrap(), [2, 3, 4, 8]);
+        let (_dir, v1) = machine(&[("sys/fs/cgroup/cpuset/cpuset.cpus", "0\n")]);
+        assert_eq!(v1.cpu_set().unwrap(), [0]);
+    }
+
+    #[test]
+    fn without_cgroups_the_scheduler_knows() {
+        let (_dir, none) = machine(&[]);
+        assert!(!none.cpu_set().unwrap().is_empty());
+    }
+
+    #[test]
+    fn nonsense_in_a_cpu_list_is_refused() {
+        for list in ["", "1,", "a", "3-", "0-4000000000"] {
+            assert_eq!(parse_cpus(list), None, "{list:?}");
+        }
+        let (_dir, bad) = machine(&[("sys/fs/cgroup/cpuset.cpus.effective", "x\n")]);
+        assert!(bad.cpu_set().unwrap_err().to_string().contains("is no list of CPUs"));
+    }
+
+    #[test]
+    fn a_missing_hypervisor_device_is_not_available() {
+        let (_dir, none) = machine(&[]);
+        assert!(!none.hypervisor_device_available(&Config::default()));
+        let (_dir, kvm) = machine(&[("dev/kvm", "")]);
+        assert!(kvm.hypervisor_device_available(&Config::default()));
+        assert!(!kvm.hypervisor_device_available(&Config { force_emulation: true, ..Config::default() }));
+        assert!(!kvm.hypervisor_device_available(&Config { hypervisor: "hyperv-direct".into(), ..Config::default() }));
+    }
+
+    #[test]
+    fn only_relevant_variables_are_passed_on() {
+        let environment = [("USB_RESOURCE_X", "1:2"), ("HOME", "/"), ("VIRT_LAUNCHER_LOG_VERBOSITY", "3")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let machine = Machine { root: "/".into(), environment: environment.into() };
+        assert_eq!(machine.relevant_environment().into_keys().collect::<Vec<_>>(), ["USB_RESOURCE_X", "VIRT_LAUNCHER_LOG_VERBOSITY"]);
+    }
+}

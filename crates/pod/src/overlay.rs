@@ -1,0 +1,85 @@
+//! Writable overlays over what must stay as it is (container disks, ephemeral volumes), and empty
+//! disks. All are qcow2 images that live as long as the pod.
+
+use std::path::{Path, PathBuf};
+
+use super::confine::{Dir, Found, optional};
+use super::place::Staged;
+use super::{Config, PodError, container_disk, image, paths, qemu_img, volumes};
+use api::vmi::volumes::{ContainerDiskSource, EmptyDiskSource};
+
+const MIB: u64 = 1 << 20;
+
+/// The overlay of the container disk that is `spec.volumes[index]`; with image volumes, also the
+/// link by which the image is found where it would be without them.
+pub(super) fn container_disk(cfg: &Config, index: usize, volume: &str, source: &ContainerDiskSource) -> Result<(), PodError> {
+    let found = container_disk::image(cfg, index, source)?;
+    let info = image::look(&found)?;
+    image::must_stand_alone(found.path(), &info)?;
+    let name = paths::container_disk(index);
+    if cfg.image_volume {
+        let dir = Dir::of_pod_made(&cfg.root, cfg.container_disk_dir.trim_end_matches('/'))?;
+        super::place::link(&dir, &name, &found.real_path()?)?;
+    }
+    let Some(missing) = Missing::overlay(cfg, volume)? else { return Ok(()) };
+    qemu_img::check(cfg, &found, &info)?;
+    let backing = cfg.root.path(&cfg.container_disk_dir).join(name);
+    missing.make(|path| qemu_img::create_overlay(path, &backing, &info.format, info.virtual_size))
+}
+
+/// The overlay of an ephemeral volume. What is below it is always taken as raw: nothing in it is
+/// interpreted.
+pub(super) fn ephemeral(cfg: &Config, volume: &str) -> Result<(), PodError> {
+    let found = volumes::claim(cfg, volume)?;
+    let Some(missing) = Missing::overlay(cfg, volume)? else { return Ok(()) };
+    let size = image::size(&found, &found.read()?)?.next_multiple_of(512);
+    missing.make(|path| qemu_img::create_overlay(path, found.path(), "raw", size))
+}
+
+/// An empty disk.
+pub(super) fn empty(cfg: &Config, volume: &str, source: &EmptyDiskSource) -> Result<(), PodError> {
+    let capacity = source.capacity.value().map_err(|e| PodError::Refused(format!("emptyDisk.capacity: {e}")))?;
+    let size = u64::try_from(capacity).unwrap_or_default() / MIB * MIB;
+    if size == 0 {
+        return Err(PodError::Refused(format!("emptyDisk.capacity: {:?} is less than 1Mi, the smallest disk", source.capacity.0)));
+    }
+    let Some(missing) = Missing::empty_disk(cfg, volume)? else { return Ok(()) };
+    missing.make(|path| qemu_img::create(path, size))
+}
+
+/// An image that is still to be made.
+struct Missing {
+    dir: Dir,
+    name: String,
+}
+
+impl Missing {
+    /// `None`: the overlay is there and stays.
+    fn overlay(cfg: &Config, volume: &str) -> Result<Option<Self>, PodError> {
+        let dir = Dir::of_pod_made(&cfg.root, &format!("{}/{volume}", cfg.overlay_dir()))?;
+        Self::unless_whole(dir, "disk.qcow2".to_owned())
+    }
+
+    fn empty_disk(cfg: &Config, volume: &str) -> Result<Option<Self>, PodError> {
+        let dir = Dir::of_pod_made(&cfg.root, paths::EMPTY_DISKS)?;
+        Self::unless_whole(dir, format!("{volume}.qcow2"))
+    }
+
+    /// What was cut short before it had a header (by something that did not rename) has no data
+    /// either; it is made again.
+    fn unless_whole(dir: Dir, name: String) -> Result<Option<Self>, PodError> {
+        let is_whole = optional(dir.find(&name))?.is_some_and(|found| is_qcow2(&found));
+        Ok((!is_whole).then_some(Self { dir, name }))
+    }
+
+    fn make(self, how: impl FnOnce(&Path) -> Result<(), PodError>) -> Result<(), PodError> {
+        let staged = Staged::new(&self.dir, &self.name)?;
+        let path: PathBuf = staged.path();
+        how(&path)?;
+        staged.keep(0o640)
+    }
+}
+
+fn is_qcow2(found: &Found) -> bool {
+    image::look(found).is_ok_and(|info| info.format == "qcow2")
+}

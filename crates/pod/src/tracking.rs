@@ -1,0 +1,86 @@
+//! Changed block tracking: the guest writes through a qcow2 overlay that has no data of its own, only the bitmaps that
+//! backups need. Its clusters all map to the raw volume below, which stays a valid image at every moment.
+//!
+//! The overlays are on the VM's state volume, and outlive the pod: one that is there is never made anew.
+
+use std::path::Path;
+
+use super::confine::{Dir, optional};
+use super::disk_source::{Backend, find};
+use super::place::Staged;
+use super::{Config, PodError, image, qemu_img};
+use api::vmi::Vmi;
+use domain::disk::Disk;
+
+/// Phase of a hotplugged volume that is mounted, but not in the domain yet.
+const MOUNTED: &str = "MountedToPod";
+
+/// Where the overlays are.
+pub(super) fn directory(cfg: &Config) -> &'static str {
+    if cfg.run_as_nonroot { "/var/run/kubevirt-private/libvirt/qemu/cbt" } else { "/var/lib/libvirt/qemu/cbt" }
+}
+
+/// Whether changes of the VMI's volumes are tracked.
+pub(super) fn is_on(vmi: &Vmi) -> bool {
+    matches!(state(vmi), "Initializing" | "Enabled")
+}
+
+fn state(vmi: &Vmi) -> &str {
+    vmi.status.changed_block_tracking.as_ref().map_or("", |tracking| tracking.state.as_str())
+}
+
+/// Makes the overlay of a converted disk that has one, if it is missing and tracking begins now: with the VMI, or with
+/// the disk that is plugged in.
+///
+/// # Errors
+/// It cannot be made; or it should be there already, since the bitmaps of a new one would not know what has changed.
+pub fn track(cfg: &Config, vmi: &Vmi, disk: &Disk) -> Result<(), PodError> {
+    let Some(name) = overlay_name(disk) else { return Ok(()) };
+    let dir = Dir::of_pod_made(&cfg.root, directory(cfg))?;
+    if optional(dir.find(name))?.is_some() {
+        return Ok(());
+    }
+    let volume = disk.alias.as_ref().map_or(name, |alias| &alias.name);
+    if !begins(vmi, volume) {
+        let reason = format!(
+            "{} is not there, which keeps track of the changes of volume {volume:?}; is the VM's state volume mounted in this pod?",
+            dir.path().join(name).display()
+        );
+        return Err(PodError::Absent { disk: volume.to_owned(), reason });
+    }
+    make(cfg, &dir, name, disk).map_err(PodError::of(volume))
+}
+
+/// Removes the overlay of a disk that was unplugged: it would not know of changes that are made elsewhere.
+///
+/// # Errors
+/// It cannot be removed.
+pub fn untrack(cfg: &Config, disk: &Disk) -> Result<(), PodError> {
+    let Some(name) = overlay_name(disk) else { return Ok(()) };
+    let Some(dir) = optional(Dir::of_pod(&cfg.root, directory(cfg)))? else { return Ok(()) };
+    match rustix::fs::unlinkat(&dir, name, rustix::fs::AtFlags::empty()) {
+        Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
+        Err(e) => Err(PodError::io("remove", dir.path().join(name))(e)),
+    }
+}
+
+/// The overlay's name in its directory; none for a disk without one.
+fn overlay_name(disk: &Disk) -> Option<&str> {
+    disk.source.data_store.as_ref()?;
+    Path::new(disk.source.file.as_str()).file_name()?.to_str()
+}
+
+fn begins(vmi: &Vmi, volume: &str) -> bool {
+    let status = vmi.status.volume_status.iter().find(|status| status.name == volume);
+    let is_plugged_in = status.is_some_and(|status| status.hotplug_volume.is_some() && status.phase == MOUNTED);
+    state(vmi) == "Initializing" || is_plugged_in
+}
+
+fn make(cfg: &Config, dir: &Dir, name: &str, disk: &Disk) -> Result<(), PodError> {
+    let data = find(cfg, Backend::of(disk).path)?;
+    let size = image::size(&data, &data.read()?)?.next_multiple_of(512);
+    let (overlay, stand_in) = (Staged::new(dir, name)?, Staged::new(dir, &format!("{name}.data"))?);
+    qemu_img::create_tracking(&overlay.path(), &stand_in.path(), data.path(), size)?;
+    tracing::info!("{} keeps track of the changes of {}", dir.path().join(name).display(), data.path().display());
+    overlay.keep(0o640)
+}

@@ -1,0 +1,95 @@
+//! What each volume is: a claim's block device or file, attached for good or hotplugged.
+
+use std::collections::BTreeMap;
+
+use super::confine::{Dir, Found, checked_name, optional};
+use super::{Config, PodError, container_disk, image, paths, tracking};
+use api::vmi::Vmi;
+use api::vmi::volumes::Volume;
+use convert::context::{Context, DiskInfo};
+use domain::Text;
+
+/// Fills in what the context says about volumes.
+pub(super) fn look(cfg: &Config, vmi: &Vmi, ctx: &mut Context) -> Result<(), PodError> {
+    for status in &vmi.status.volume_status {
+        let map = if status.hotplug_volume.is_some() { &mut ctx.hotplug_volumes } else { &mut ctx.permanent_volumes };
+        map.insert(status.name.clone(), status.clone());
+    }
+    for (index, volume) in vmi.spec.volumes.iter().enumerate() {
+        checked_name("volume", &volume.name)?;
+        let is_hotplug = ctx.hotplug_volumes.contains_key(&volume.name);
+        if volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some() {
+            ctx.is_block_pvc.insert(volume.name.clone(), is_block(cfg, volume, is_hotplug));
+        } else if volume.data_volume.is_some() {
+            ctx.is_block_dv.insert(volume.name.clone(), is_block(cfg, volume, is_hotplug));
+        } else if let Some(source) = &volume.container_disk {
+            let info = container_disk_info(cfg, index, source).map_err(PodError::of(&volume.name))?;
+            ctx.disks_info.insert(volume.name.clone(), info);
+        }
+    }
+    ctx.apply_cbt = changed_block_tracking(cfg, vmi);
+    Ok(())
+}
+
+fn container_disk_info(cfg: &Config, index: usize, source: &api::vmi::volumes::ContainerDiskSource) -> Result<DiskInfo, PodError> {
+    let found = container_disk::image(cfg, index, source)?;
+    let info = image::look(&found)?;
+    image::must_stand_alone(found.path(), &info)?;
+    Ok(info)
+}
+
+/// The claim's device is there. Anything else, even nothing, counts as a file: what is not there
+/// is told when it is needed, before a start.
+fn is_block(cfg: &Config, volume: &Volume, is_hotplug: bool) -> bool {
+    let found = if is_hotplug { hotplugged_device(cfg, &volume.name) } else { device(cfg, &volume.name) };
+    found.is_ok_and(|found| found.is_block())
+}
+
+/// `/dev/<volume>`.
+pub(super) fn device(cfg: &Config, volume: &str) -> Result<Found, PodError> {
+    Dir::of_pod(&cfg.root, "/dev")?.find(volume)
+}
+
+/// `<hotplug-disk-dir>/<volume>`.
+pub(super) fn hotplugged_device(cfg: &Config, volume: &str) -> Result<Found, PodError> {
+    Dir::of_pod(&cfg.root, cfg.hotplug_dir())?.find(volume)
+}
+
+/// A file of a volume with a file system, `vmi-disks/<volume>/<file>`; `None` if it is not there.
+pub(super) fn file(cfg: &Config, volume: &str, file: &str) -> Result<Option<Found>, PodError> {
+    let Some(claims) = optional(Dir::of_pod(&cfg.root, paths::CLAIMS))? else { return Ok(None) };
+    let Some(dir) = optional(claims.sub(volume))? else { return Ok(None) };
+    optional(dir.find(file))
+}
+
+/// A claim that a disk of the domain uses must be there, as a device or as a file.
+pub(super) fn claim(cfg: &Config, volume: &str) -> Result<Found, PodError> {
+    match optional(device(cfg, volume)) {
+        Ok(Some(found)) if found.is_block() => return Ok(found),
+        Ok(Some(found)) => {
+            return Err(PodError::Hostile { path: found.path().into(), what: "is a file where only a block device belongs" });
+        }
+        Ok(None) => {}
+        Err(e) => return Err(e),
+    }
+    file(cfg, volume, "disk.img")?.ok_or_else(|| PodError::Absent {
+        disk: volume.to_owned(),
+        reason: format!(
+            "volume {volume:?} is a claim, but neither {} nor {} exists; is the claim attached to this pod?",
+            cfg.root.path(format!("/dev/{volume}")).display(),
+            cfg.root.path(format!("{}/{volume}/disk.img", paths::CLAIMS)).display(),
+        ),
+    })
+}
+
+/// Where the overlays of tracked volumes are, if the status says that tracking is on.
+fn changed_block_tracking(cfg: &Config, vmi: &Vmi) -> BTreeMap<Text, Text> {
+    if !tracking::is_on(vmi) {
+        return BTreeMap::new();
+    }
+    let dir = tracking::directory(cfg);
+    let can_be_tracked =
+        |volume: &&Volume| volume.persistent_volume_claim.is_some() || volume.data_volume.is_some() || volume.host_disk.is_some();
+    let overlay = |volume: &Volume| cfg.root.path(format!("{dir}/{}.qcow2", volume.name)).to_string_lossy().into();
+    vmi.spec.volumes.iter().filter(can_be_tracked).map(|volume| (volume.name.clone(), overlay(volume))).collect()
+}

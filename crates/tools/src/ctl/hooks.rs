@@ -1,0 +1,122 @@
+//! `hooks`: the sidecars of a running launcher and what each did last; `hooks try`: one sidecar
+//! against a VMI, without a launcher.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use prost::bytes::Bytes;
+use serde_json::json;
+
+use super::client::show;
+use super::offline::Inputs;
+use super::{CtlError, Output, Target, session};
+use hooks::offline::{Tried, try_sidecar};
+use hooks::{Change, PointReport, REPORT_FILE, Report};
+
+/// virt-handler gives a whole sync this long.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Arguments of `hooks`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct HooksArgs {
+    #[command(flatten)]
+    target: Target,
+    #[command(subcommand)]
+    what: Option<What>,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Run a sidecar against a VMI, without a launcher, and print what it changes
+    Try(TryArgs),
+}
+
+/// Arguments of `hooks try`.
+#[derive(Debug, Args)]
+pub struct TryArgs {
+    #[command(flatten)]
+    inputs: Inputs,
+    /// The sidecar's socket
+    #[arg(long, value_name = "SOCKET")]
+    sidecar: PathBuf,
+}
+
+/// `hooks` and `hooks try`.
+///
+/// # Errors
+/// If there is no launcher with sidecars, or the sidecar fails.
+pub async fn hooks(args: HooksArgs, output: Output) -> Result<ExitCode, CtlError> {
+    match args.what {
+        None => list(&args.target, output),
+        Some(What::Try(args)) => attempt(&args, output).await,
+    }
+}
+
+fn list(target: &Target, output: Output) -> Result<ExitCode, CtlError> {
+    let session =
+        session::resolve(target)?.0.ok_or_else(|| CtlError::Target("hooks need the launcher's --root or --name, not its socket".into()))?;
+    let file = session.path(REPORT_FILE);
+    let report: Report = match std::fs::read(&file) {
+        Ok(text) => {
+            serde_json::from_slice(&text).map_err(|e| CtlError::Manifest { file: file.display().to_string(), reason: e.to_string() })?
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Report::default(),
+        Err(error) => return Err(CtlError::file("read", file)(error)),
+    };
+    show(output, &json!(report), || table(&report));
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn attempt(args: &TryArgs, output: Output) -> Result<ExitCode, CtlError> {
+    let (value, vmi, context) = args.inputs.read()?;
+    let xml = convert::domain(&vmi, &context)?.to_xml();
+    let tried = try_sidecar(&args.sidecar, &Bytes::from(value.to_string()), &xml, tokio::time::Instant::now() + LIMIT).await?;
+    show(
+        output,
+        &json!({"sidecar": tried.sidecar, "points": tried.points, "changes": tried.changes, "again": tried.again, "xml": tried.xml}),
+        || words(&tried),
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+fn table(report: &Report) -> String {
+    if report.sidecars.is_empty() {
+        return "no sidecars".into();
+    }
+    let mut lines = Vec::new();
+    for sidecar in &report.sidecars {
+        lines.push(format!("{}  {}  {}", sidecar.name, serde_json::json!(sidecar.version).as_str().unwrap_or_default(), sidecar.socket));
+        for point in &sidecar.points {
+            lines.push(format!(
+                "  {}. at {}, priority {}: {}",
+                point.order,
+                json!(point.point).as_str().unwrap_or_default(),
+                point.priority,
+                last(point)
+            ));
+            lines.extend(point.last.iter().flat_map(|run| &run.changes).map(|change| format!("     {change}")));
+        }
+    }
+    lines.join("\n")
+}
+
+fn last(point: &PointReport) -> String {
+    let Some(run) = &point.last else { return "not called yet".into() };
+    let outcome = run.error.clone().unwrap_or_else(|| format!("{} changes", run.changed));
+    format!("called {}×, last in {:.1} ms: {outcome}", point.calls, run.microseconds as f64 / 1000.0)
+}
+
+fn words(tried: &Tried) -> String {
+    let list = |changes: &[Change]| changes.iter().map(|change| format!("  {change}\n")).collect::<String>();
+    let mut text = format!("{}\n", tried.sidecar);
+    text += if tried.changes.is_empty() { "  changes nothing\n" } else { "" };
+    text += &list(&tried.changes);
+    if !tried.again.is_empty() {
+        text += "it is not idempotent; given its own result it changes\n";
+        text += &list(&tried.again);
+    }
+    text.trim_end().to_owned()
+}

@@ -1,0 +1,73 @@
+//! Which tool `pod-tools` is, by the name it was called with.
+#![forbid(unsafe_code)]
+
+pub mod container_disk;
+pub mod ctl;
+pub mod monitor;
+pub mod sidecar_shim;
+pub mod virt_tail;
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// A tool: what it is called, what it is for, and its entry point, given the arguments after its name.
+struct Tool {
+    name: &'static str,
+    purpose: &'static str,
+    main: fn(Vec<OsString>) -> ExitCode,
+}
+
+const TOOLS: &[Tool] = &[
+    Tool { name: "container-disk", purpose: "show where a disk image's container is", main: crate::container_disk::main },
+    Tool { name: "launcherctl", purpose: "run, inspect and drive a virtual machine", main: crate::ctl::main },
+    Tool { name: "virt-launcher-monitor", purpose: "process 1 of the pod, around virt-launcher", main: crate::monitor::main },
+    Tool { name: "sidecar-shim", purpose: "make a hook sidecar of a program or script", main: crate::sidecar_shim::main },
+    Tool { name: "virt-tail", purpose: "print the guest's console log as it grows", main: crate::virt_tail::main },
+];
+
+/// Runs the tool named by the program's own name, else by the first argument.
+#[must_use]
+pub fn main(arguments: Vec<OsString>) -> ExitCode {
+    let mut arguments = arguments.into_iter();
+    let called = arguments.next().unwrap_or_default();
+    if let Some(tool) = find(&called) {
+        return (tool.main)(arguments.collect());
+    }
+    match arguments.next() {
+        Some(first) if first == "--list" => {
+            TOOLS.iter().for_each(|tool| println!("{}", tool.name));
+            ExitCode::SUCCESS
+        }
+        Some(first) => match find(&first) {
+            Some(tool) => (tool.main)(arguments.collect()),
+            None => usage(&format!("pod-tools: {} is none of its tools", first.to_string_lossy())),
+        },
+        None => usage("pod-tools: which tool?"),
+    }
+}
+
+fn find(called: &OsStr) -> Option<&'static Tool> {
+    let name = Path::new(called).file_name()?;
+    TOOLS.iter().find(|tool| tool.name == name)
+}
+
+fn usage(problem: &str) -> ExitCode {
+    eprintln!("{problem}\n\nusage: pod-tools TOOL [ARGUMENTS]   (or a link named like the tool; --list prints the names)");
+    for tool in TOOLS {
+        eprintln!("  {:<22} {}", tool.name, tool.purpose);
+    }
+    ExitCode::from(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tool_is_found_by_its_link() {
+        assert_eq!(find(OsStr::new("/usr/bin/launcherctl")).map(|t| t.name), Some("launcherctl"));
+        assert!(find(OsStr::new("/usr/bin/pod-tools")).is_none());
+        assert!(find(OsStr::new("")).is_none());
+    }
+}

@@ -1,0 +1,73 @@
+//! What passt and QEMU have written, into the pod's log: their files go with the pod.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+
+use pod::Root;
+
+const PASST: &str = "/var/run/kubevirt/passt.log";
+const QEMU: &str = "/run/kubevirt-private/libvirt/qemu/log";
+/// A longer line is cut into several.
+const LONGEST: u64 = 512 * 1024;
+
+/// Logs each line of them.
+pub fn dump(root: &Root) {
+    dump_file(&root.path(PASST));
+    let dir = root.path(QEMU);
+    match fs::read_dir(&dir) {
+        Ok(entries) => {
+            let mut files: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
+            files.sort();
+            files.iter().for_each(|file| dump_file(file));
+        }
+        Err(error) => tracing::error!(reason = %error, "failed to read qemu log directory"),
+    }
+}
+
+fn dump_file(path: &Path) {
+    let result = match File::open(path) {
+        Ok(file) => {
+            tracing::info!("dump log file: {}", path.display());
+            each_line(BufReader::new(file), |line| tracing::info!("{line}"))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = result {
+        tracing::error!(reason = %error, "failed to read file {}", path.display());
+    }
+}
+
+fn each_line(mut reader: impl BufRead, mut show: impl FnMut(&str)) -> io::Result<()> {
+    let mut line = Vec::new();
+    while reader.by_ref().take(LONGEST).read_until(b'\n', &mut line)? > 0 {
+        show(String::from_utf8_lossy(&line).trim_end_matches(['\r', '\n']));
+        line.clear();
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn lines(text: &[u8]) -> Vec<String> {
+        let mut lines = Vec::new();
+        each_line(text, |line| lines.push(line.to_owned())).unwrap();
+        lines
+    }
+
+    #[test]
+    fn lines_come_one_by_one_the_last_one_too() {
+        assert_eq!(lines(b"one\r\n\ntwo\nthree"), ["one", "", "two", "three"]);
+        assert_eq!(lines(b"\xff\n"), ["\u{fffd}"]);
+    }
+
+    #[test]
+    fn a_line_without_end_comes_in_parts() {
+        let parts = lines(&vec![b'x'; LONGEST as usize + 1]);
+        assert_eq!(parts.iter().map(String::len).collect::<Vec<_>>(), [LONGEST as usize, 1]);
+    }
+}

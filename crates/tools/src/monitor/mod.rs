@@ -1,0 +1,144 @@
+//! `virt-launcher-monitor`: process 1 of the pod's compute container, and the last to leave it.
+//!
+//! ```text
+//!  start virt-launcher ─► pass signals on, reap ─► it has ended ─► logs ─► QEMU ends ─► proxy ─► container disks ─► its status
+//! ```
+//! virt-handler looks for QEMU among this process's children. No async runtime: its memory is part of each pod's.
+
+mod error;
+mod istio;
+mod logs;
+mod options;
+mod privileges;
+mod qemu;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use rustix::process::{Pid, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, wait};
+
+pub use error::MonitorError;
+use options::Options;
+use os::logging;
+use os::waiting::Signals;
+
+/// For QEMU to end after SIGTERM, when the launcher has left it behind.
+const QEMU_GRACE: Duration = Duration::from_secs(10);
+/// What the kubelet sees of a launcher that was killed by a signal.
+const KILLED: u8 = 255;
+
+/// Entry point; `arguments` are those after the program's name, the launcher's among them.
+#[must_use]
+pub fn main(arguments: Vec<OsString>) -> ExitCode {
+    logging::init("virt-launcher-monitor");
+    let options = Options::of(&arguments);
+    options.set_verbosity();
+    let held = [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT];
+    let result = Signals::hold(&held).map_err(MonitorError::Signals).and_then(|signals| {
+        let result = run(&options, options::without_ours(arguments), &signals);
+        if options.keep_after_failure && !matches!(result, Ok(0)) {
+            stay(&signals);
+        }
+        result
+    });
+    match result {
+        Ok(status) => {
+            tracing::info!("virt-launcher-monitor: Exiting...");
+            ExitCode::from(status)
+        }
+        Err(error) => {
+            tracing::error!(reason = %logging::chain(&error), "monitoring virt-launcher failed");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// From the launcher's start until nothing of the VM is left; the launcher's exit status.
+fn run(options: &Options, arguments: Vec<OsString>, signals: &Signals) -> Result<u8, MonitorError> {
+    let result = attend(options, arguments, signals);
+    istio::end_proxy(istio::PORTS);
+    remove_sockets(&options.container_disk_dir());
+    result
+}
+
+fn attend(options: &Options, arguments: Vec<OsString>, signals: &Signals) -> Result<u8, MonitorError> {
+    // Process 1 gets orphans anyway; with a process namespace that the pod's containers share, another one is it.
+    if let Err(error) = set_child_subreaper(Some(getpid())) {
+        tracing::warn!(reason = %error, "orphans do not come to this process");
+    }
+    privileges::keep_for_children();
+    let program = launcher();
+    let child = Command::new(&program).args(arguments).stdin(Stdio::null()).spawn();
+    let child = child.map_err(|source| MonitorError::Start { program, source })?;
+    let status = until_ended(Pid::from_child(&child), signals)?;
+    if status != 0 {
+        tracing::error!("dirty virt-launcher shutdown: exit-code {status}");
+    }
+    logs::dump(&options.root);
+    qemu::end(signals, QEMU_GRACE)?;
+    Ok(status)
+}
+
+/// The launcher beside this program: where both are is no matter.
+fn launcher() -> PathBuf {
+    let own = std::env::current_exe().unwrap_or_default();
+    own.parent().unwrap_or(Path::new("/usr/bin")).join("virt-launcher")
+}
+
+/// Passes signals on and reaps, until the launcher has ended.
+fn until_ended(launcher: Pid, signals: &Signals) -> Result<u8, MonitorError> {
+    loop {
+        match signals.next(None).map_err(MonitorError::Signals)? {
+            Some(Signal::SIGCHLD) => {
+                let ended = reap();
+                if let Some((_, status)) = ended.iter().find(|(pid, _)| *pid == launcher) {
+                    tracing::info!("Reaped Launcher main pid");
+                    return Ok(code(*status));
+                }
+            }
+            _ => {
+                tracing::info!("signalling virt-launcher to shut down");
+                if let Err(error) = kill_process(launcher, rustix::process::Signal::TERM) {
+                    tracing::error!(reason = %error, "can't signal virt-launcher to shut down");
+                }
+            }
+        }
+    }
+}
+
+/// Reaps all children that have ended, whatever their process group (`waitpid(-1)`): QEMU and libvirt's probes begin
+/// sessions of their own. One SIGCHLD may stand for many.
+fn reap() -> Vec<(Pid, WaitStatus)> {
+    let mut ended = Vec::new();
+    // An error says that there are no children.
+    while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+        tracing::debug!("Reaped pid {} with status {}", pid.as_raw_nonzero(), status.as_raw());
+        ended.push((pid, status));
+    }
+    ended
+}
+
+fn code(status: WaitStatus) -> u8 {
+    status.exit_status().and_then(|code| u8::try_from(code).ok()).unwrap_or(KILLED)
+}
+
+/// Their end tells the container disks' containers that the VM is over.
+fn remove_sockets(dir: &Path) {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    for socket in entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "sock")) {
+        if let Err(error) = std::fs::remove_file(&socket) {
+            tracing::error!(reason = %error, "could not clean up ephemeral disk directory: {}", socket.display());
+        }
+    }
+}
+
+/// For somebody who wants to look at the pod; until the kubelet ends it.
+fn stay(signals: &Signals) {
+    tracing::info!("keeping virt-launcher container alive since --keep-after-failure is set to true");
+    while let Ok(Some(Signal::SIGCHLD)) = signals.next(None) {
+        reap();
+    }
+}

@@ -1,0 +1,60 @@
+//! The guest that a launcher has left behind.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{MonitorError, reap};
+use os::children::{children, command_line};
+use os::waiting::Signals;
+
+/// Asks QEMU to end, and waits for that: it writes out what the guest has written. It is a child of this process, now
+/// that libvirt's daemons are gone too.
+///
+/// # Errors
+/// If it is still there afterwards.
+pub fn end(signals: &Signals, grace: Duration) -> Result<(), MonitorError> {
+    let guests = guests();
+    if guests.is_empty() {
+        return Ok(());
+    }
+    tracing::info!("Killing QEMU gracefully.");
+    signal(&guests, Signal::TERM);
+    let deadline = Instant::now() + grace;
+    loop {
+        reap();
+        let Some(pid) = self::guests().into_iter().find(|pid| guests.contains(pid)) else { return Ok(()) };
+        if signals.next(Some(deadline)).map_err(MonitorError::Signals)?.is_none() {
+            signal(&self::guests(), Signal::KILL);
+            return Err(MonitorError::QemuStays { pid: pid.as_raw_nonzero().get(), seconds: grace.as_secs() });
+        }
+    }
+}
+
+fn guests() -> Vec<Pid> {
+    children().into_iter().filter(|pid| is_qemu(&command_line(*pid))).collect()
+}
+
+/// By the names that distributions give it.
+fn is_qemu(command: &str) -> bool {
+    command.contains("qemu-system") || command.contains("qemu-kvm")
+}
+
+fn signal(guests: &[Pid], signal: Signal) {
+    for pid in guests {
+        // That it is gone already is what is wanted.
+        let _ = kill_process(*pid, signal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn qemu_is_known_by_the_names_that_distributions_give_it() {
+        assert!(is_qemu("/usr/bin/qemu-system-x86_64 -name guest=default_vm"));
+        assert!(is_qemu("/usr/libexec/qemu-kvm -name guest=default_vm"));
+        assert!(!is_qemu("/usr/bin/swtpm socket"));
+    }
+}

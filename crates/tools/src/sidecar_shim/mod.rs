@@ -1,0 +1,212 @@
+//! `sidecar-shim`: makes a hook sidecar of any program or script. Flags, files and log texts are
+//! those of KubeVirt's shim, so that images built on it can take this one instead.
+//!
+//! For each call from the launcher it runs `onDefineDomain` or `preCloudInitIso` from `$PATH`:
+//! arguments in, standard output as the answer, standard error to the log.
+
+mod program;
+mod service;
+
+use std::ffi::OsString;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lexopt::{Arg, Parser, ValueExt};
+use tokio::net::UnixListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
+
+use hooks::{SOCKET_DIRECTORY, Version};
+
+const USAGE: &str = "usage: sidecar-shim --version v1alpha1|v1alpha2|v1alpha3 [--socket-dir DIR]
+
+Serves hook calls on a socket in /var/run/kubevirt-hooks (or DIR), and runs for each call
+  onDefineDomain  --vmi JSON --domain XML        which prints the changed domain
+  preCloudInitIso --vmi JSON --cloud-init JSON   which prints the changed cloud-init data
+from $PATH.";
+
+/// How long calls that run at the end may go on.
+const LAST_CALLS: Duration = Duration::from_secs(10);
+
+/// Why the shim cannot start or go on.
+#[derive(Debug, thiserror::Error)]
+enum ShimError {
+    #[error("--version is missing; it is one of v1alpha1, v1alpha2, v1alpha3")]
+    NoVersion,
+    #[error("--version {0:?} is not known; it is one of v1alpha1, v1alpha2, v1alpha3")]
+    OtherVersion(String),
+    #[error("no socket can be made in {}; is the directory shared with the launcher?", dir.display())]
+    Socket { dir: PathBuf, source: io::Error },
+    #[error("the service failed")]
+    Serve(#[source] tonic::transport::Error),
+    #[error("signals cannot be received")]
+    Signals(#[source] io::Error),
+}
+
+/// What the command line says.
+#[derive(Debug, PartialEq)]
+enum Command {
+    Help,
+    /// The version is judged later: what pflag takes for a flag error ends with another status.
+    Serve {
+        version: String,
+        dir: PathBuf,
+    },
+}
+
+/// Runs until a signal or the launcher's Shutdown ends it. 0 then; 1 when it cannot serve; 2 for
+/// arguments that are none.
+#[must_use]
+pub fn main(arguments: Vec<OsString>) -> ExitCode {
+    os::logging::init("shim-sidecar");
+    let command = match parse(arguments) {
+        Ok(command) => command,
+        Err(error) => {
+            eprintln!("{error}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    let served = match command {
+        Command::Help => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        Command::Serve { version, dir } => known(&version).and_then(|version| run(version, &dir)),
+    };
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(reason = &error as &dyn std::error::Error, "sidecar-shim cannot serve");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn parse(arguments: Vec<OsString>) -> Result<Command, lexopt::Error> {
+    let mut parser = Parser::from_args(arguments);
+    let (mut version, mut dir) = (String::new(), PathBuf::from(SOCKET_DIRECTORY));
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Arg::Long("version") => version = parser.value()?.string()?,
+            Arg::Long("socket-dir") => dir = parser.value()?.into(),
+            Arg::Long("help") | Arg::Short('h') => return Ok(Command::Help),
+            // Arguments that are no flags are passed over, as in KubeVirt.
+            Arg::Value(_) => {}
+            other => return Err(other.unexpected()),
+        }
+    }
+    Ok(Command::Serve { version, dir })
+}
+
+fn known(version: &str) -> Result<Version, ShimError> {
+    match version {
+        "" => Err(ShimError::NoVersion),
+        _ => Version::common(&[version.to_owned()]).ok_or_else(|| ShimError::OtherVersion(version.to_owned())),
+    }
+}
+
+fn run(version: Version, dir: &Path) -> Result<(), ShimError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ShimError::Signals)?;
+    runtime.block_on(serve(version, dir))
+}
+
+async fn serve(version: Version, dir: &Path) -> Result<(), ShimError> {
+    let shutdown = Arc::new(Notify::new());
+    // Before there is a socket that a signal would leave behind.
+    let stop = stopped(Arc::clone(&shutdown)).map_err(ShimError::Signals)?;
+    let (socket, listener) = listen(dir).map_err(|source| ShimError::Socket { dir: dir.to_path_buf(), source })?;
+    tracing::info!("shim is now exposing its services on socket {}", socket.display());
+    let served = service::serve(listener, version, shutdown, stop, LAST_CALLS).await;
+    // Gone already is as good.
+    let _ = std::fs::remove_file(&socket);
+    served.map_err(ShimError::Serve)
+}
+
+/// A socket of its own: several shims may share the directory.
+fn listen(dir: &Path) -> io::Result<(PathBuf, UnixListener)> {
+    let mut tries = 0;
+    loop {
+        let path = dir.join(format!("shim-{}.sock", random_name()));
+        match UnixListener::bind(&path) {
+            Ok(listener) => return Ok((path, listener)),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && tries < 10 => tries += 1,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Four characters, of those that Kubernetes makes names of.
+fn random_name() -> String {
+    const CHARACTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    // The hasher's keys come from the system's random source.
+    let mut bits = RandomState::new().build_hasher().finish();
+    let mut pick = || {
+        let count = CHARACTERS.len() as u64;
+        let at = usize::try_from(bits % count).unwrap_or_default();
+        bits /= count;
+        char::from(CHARACTERS[at])
+    };
+    std::iter::repeat_with(&mut pick).take(4).collect()
+}
+
+/// Ends at the first signal that asks to stop, or when Shutdown was called.
+fn stopped(shutdown: Arc<Notify>) -> io::Result<impl Future<Output = ()>> {
+    let mut hangup = signal(SignalKind::hangup())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut quit = signal(SignalKind::quit())?;
+    Ok(async move {
+        let name = tokio::select! {
+            _ = hangup.recv() => "hangup",
+            _ = interrupt.recv() => "interrupt",
+            _ = terminate.recv() => "terminated",
+            _ = quit.recv() => "quit",
+            () = shutdown.notified() => {
+                tracing::info!("the launcher is done: ending");
+                return;
+            }
+        };
+        tracing::info!("sidecar-shim received signal: {name}");
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn command(arguments: &[&str]) -> Result<Command, String> {
+        parse(arguments.iter().map(Into::into).collect()).map_err(|error| error.to_string())
+    }
+
+    fn serve(version: &str, dir: &str) -> Command {
+        Command::Serve { version: version.into(), dir: dir.into() }
+    }
+
+    #[test]
+    fn both_spellings_of_a_flag_are_taken() {
+        assert_eq!(command(&["--version", "v1alpha2"]).unwrap(), serve("v1alpha2", SOCKET_DIRECTORY));
+        assert_eq!(command(&["--version=v1alpha2", "--socket-dir=/x", "extra"]).unwrap(), serve("v1alpha2", "/x"));
+    }
+
+    #[test]
+    fn an_unknown_flag_is_named() {
+        assert!(command(&["--versions", "x"]).unwrap_err().contains("--versions"));
+    }
+
+    #[test]
+    fn a_version_is_mandatory_and_must_be_known() {
+        assert!(matches!(known(""), Err(ShimError::NoVersion)));
+        assert!(known("v1").unwrap_err().to_string().contains("v1alpha3"));
+        assert_eq!(known("v1alpha1").unwrap(), Version::V1alpha1);
+    }
+
+    #[test]
+    fn names_are_four_characters() {
+        assert!((0..50).map(|_| random_name()).all(|name| name.len() == 4 && name.is_ascii()));
+    }
+}

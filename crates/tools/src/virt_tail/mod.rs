@@ -1,0 +1,188 @@
+//! `virt-tail`: prints the guest's console log as it grows, for `kubectl logs -c guest-console-log`.
+//!
+//! The log need not be there yet, and neither its directory; virtlogd rotates it. Only whole lines are printed.
+//! No runtime, no threads, no work while nothing is written.
+
+mod log;
+mod output;
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use lexopt::{Arg, Parser, ValueExt};
+use nix::sys::signal::Signal;
+use rustix::fs::inotify::WatchFlags;
+
+use self::log::{Log, Trouble};
+use self::output::{Output, Stop};
+use os::logging;
+use os::waiting::{Changes, Signals, wait};
+
+const USAGE: &str = "Usage: virt-tail --logfile FILE [-v N]
+
+Prints the lines of FILE as they are written, until SIGTERM. FILE may be rotated, and need not exist yet.";
+
+/// How soon a log that cannot be read is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// What the command line says.
+#[derive(Debug, PartialEq)]
+enum Command {
+    Help,
+    Follow { path: PathBuf, verbosity: u8 },
+}
+
+/// Follows the log until SIGTERM or SIGINT. 0 then; 1 without a log's name, or when nobody takes the lines any more; 2
+/// for arguments that are none.
+#[must_use]
+pub fn main(arguments: Vec<OsString>) -> ExitCode {
+    logging::init("virt-tail");
+    let path = match parse(arguments) {
+        Ok(Command::Follow { path, verbosity }) => {
+            logging::set_verbosity(verbosity);
+            path
+        }
+        Ok(Command::Help) => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            eprintln!("{error}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    if let Some(text) = std::env::var_os(logging::VERBOSITY_VARIABLE) {
+        logging::set_verbosity_of_label(&text.to_string_lossy());
+    }
+    match run(&path) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(reason = %error, "virt-tail cannot go on");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Flags that are not known are passed over, with their values.
+fn parse(arguments: Vec<OsString>) -> Result<Command, lexopt::Error> {
+    let mut parser = Parser::from_args(arguments);
+    let (mut path, mut verbosity) = (PathBuf::new(), logging::DEFAULT_VERBOSITY);
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Arg::Long("logfile") => path = parser.value()?.into(),
+            Arg::Long("v") | Arg::Short('v') => verbosity = parser.value()?.parse()?,
+            Arg::Long("help") | Arg::Short('h') => return Ok(Command::Help),
+            Arg::Long(_) => drop(parser.optional_value()),
+            Arg::Short(_) | Arg::Value(_) => {}
+        }
+    }
+    Ok(Command::Follow { path, verbosity })
+}
+
+fn run(path: &Path) -> io::Result<()> {
+    if path.as_os_str().is_empty() {
+        return Err(io::Error::other("--logfile is missing"));
+    }
+    let signals = Signals::hold(&[Signal::SIGTERM, Signal::SIGINT])?;
+    match follow(&std::path::absolute(path)?, &signals) {
+        Stop::Signal => Ok(()),
+        Stop::Failed(error) => Err(error),
+    }
+}
+
+fn follow(path: &Path, signals: &Signals) -> Stop {
+    let mut output = Output::new(signals);
+    let mut changes = Changes::new();
+    let mut log = Log::new(path);
+    loop {
+        watch_way_to(path, &mut changes);
+        let patience = match log.read(&mut |text| output.print(text)) {
+            Ok(()) => changes.patience(),
+            Err(Trouble::Stop(stop)) => return stop,
+            Err(Trouble::Log(error)) => {
+                tracing::debug!(reason = %error, "{} cannot be read now", path.display());
+                Some(AGAIN)
+            }
+        };
+        if let Err(error) = wait(signals, &changes, None, patience) {
+            return Stop::Failed(error);
+        }
+        if signals.came() {
+            return Stop::Signal;
+        }
+    }
+}
+
+/// Watches the log's directory, or as long as that is not there the nearest one above.
+///
+/// And the one above that: who holds a file open keeps its directory, so that the kernel does not tell those who watch a
+/// directory of its end, but only those who watch where its name was.
+fn watch_way_to(path: &Path, changes: &mut Changes) {
+    let parent = path.parent().unwrap_or(path);
+    loop {
+        let nearest = nearest_directory(parent);
+        let more = if nearest == parent { WatchFlags::MODIFY | WatchFlags::ATTRIB } else { WatchFlags::empty() };
+        match nearest.parent() {
+            Some(above) => changes.of(&[(above, WatchFlags::empty()), (nearest, more)]),
+            None => changes.of(&[(nearest, more)]),
+        }
+        // It may have come between the look and the watch.
+        if nearest_directory(parent) == nearest {
+            return;
+        }
+    }
+}
+
+fn nearest_directory(path: &Path) -> &Path {
+    path.ancestors().find(|above| above.is_dir()).unwrap_or(Path::new("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn parsed(arguments: &[&str]) -> Result<Command, String> {
+        parse(arguments.iter().map(OsString::from).collect()).map_err(|error| error.to_string())
+    }
+
+    fn follow(path: &str, verbosity: u8) -> Result<Command, String> {
+        Ok(Command::Follow { path: path.into(), verbosity })
+    }
+
+    #[test]
+    fn the_log_in_all_its_spellings() {
+        for arguments in [&["--logfile", "/l"][..], &["--logfile=/l"], &["--logfile", "/x", "--logfile", "/l"]] {
+            assert_eq!(parsed(arguments), follow("/l", 2), "{arguments:?}");
+        }
+        for arguments in [&["--logfile=/l", "-v", "4"][..], &["-v4", "--logfile=/l"], &["--v=4", "--logfile=/l", "more"]] {
+            assert_eq!(parsed(arguments), follow("/l", 4), "{arguments:?}");
+        }
+        assert_eq!(parsed(&[]), follow("", 2));
+    }
+
+    #[test]
+    fn unknown_flags_are_passed_over() {
+        for arguments in [&["--other", "x", "--logfile", "/l"][..], &["--other=x", "--logfile=/l"], &["-x", "--logfile=/l"]] {
+            assert_eq!(parsed(arguments), follow("/l", 2), "{arguments:?}");
+        }
+    }
+
+    #[test]
+    fn a_flag_without_its_value_is_refused() {
+        assert!(parsed(&["--logfile"]).unwrap_err().contains("--logfile"));
+        assert!(parsed(&["-v", "high"]).is_err());
+    }
+
+    #[test]
+    fn the_nearest_directory_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(nearest_directory(&dir.path().join("a/b")), dir.path());
+        std::fs::write(dir.path().join("a"), "").unwrap();
+        assert_eq!(nearest_directory(&dir.path().join("a/b")), dir.path());
+        assert_eq!(nearest_directory(dir.path()), dir.path());
+    }
+}
