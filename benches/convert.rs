@@ -68,19 +68,30 @@ struct Case {
 
 /// The accepted cases of a corpus file; `None` where it is missing.
 fn cases(file: &str, filter: Option<&str>) -> Option<Vec<Case>> {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/conformance/domain-xml").join(file);
-    let text = std::fs::read_to_string(&path).map_err(|e| println!("skipped: {}: {e}", path.display())).ok()?;
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../shared/conformance/domain-xml")
+        .join(file);
+    let text = std::fs::read_to_string(&path)
+        .map_err(|e| println!("skipped: {}: {e}", path.display()))
+        .ok()?;
     let case = |line: &str| {
-        let mut line: serde_json::Value = serde_json::from_str(line).expect("a line of the corpus is JSON");
+        let mut line: serde_json::Value =
+            serde_json::from_str(line).expect("a line of the corpus is JSON");
         let name = line["name"].as_str().unwrap_or_default().to_owned();
         if filter.is_some_and(|filter| !name.contains(filter)) {
             return None;
         }
-        let context: Context = serde_json::from_value(line["context"].take()).expect("a context of the corpus can be read");
+        let context: Context = serde_json::from_value(line["context"].take())
+            .expect("a context of the corpus can be read");
         let vmi_json = line["vmi"].to_string();
         let vmi: Vmi = serde_json::from_str(&vmi_json).expect("a VMI of the corpus can be read");
         let domain = convert::domain(&vmi, &context).ok()?;
-        Some(Case { vmi_json, vmi, context, domain })
+        Some(Case {
+            vmi_json,
+            vmi,
+            context,
+            domain,
+        })
     };
     Some(text.lines().filter_map(case).collect())
 }
@@ -97,27 +108,49 @@ fn measure(cases: &[Case], step: impl Fn(&Case)) -> (f64, f64, f64) {
         let round = Instant::now();
         cases.iter().for_each(&step);
         best = best.min(round.elapsed().as_secs_f64() * 1e6 / each);
-        (allocations, bytes) = (ALLOCATIONS.load(Relaxed) - before.0, BYTES.load(Relaxed) - before.1);
+        (allocations, bytes) = (
+            ALLOCATIONS.load(Relaxed) - before.0,
+            BYTES.load(Relaxed) - before.1,
+        );
     }
     (best, allocations as f64 / each, bytes as f64 / each)
 }
 
 fn main() {
-    let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
-    let files = ["generated.jsonl", "recorded.jsonl"].map(|file| (file, cases(file, filter.as_deref()).unwrap_or_default()));
+    let filter = std::env::args()
+        .skip(1)
+        .find(|argument| !argument.starts_with('-'));
+    let files = ["generated.jsonl", "recorded.jsonl"]
+        .map(|file| (file, cases(file, filter.as_deref()).unwrap_or_default()));
     let both = files.iter().flat_map(|(_, cases)| cases.clone()).collect();
     for (file, cases) in files.into_iter().chain([("both", both)]) {
         if cases.is_empty() {
             continue;
         }
         println!("{file}: {} cases", cases.len());
-        println!("  {:<22} {:>9} {:>12} {:>12}", "step", "µs", "allocations", "bytes");
+        println!(
+            "  {:<22} {:>9} {:>12} {:>12}",
+            "step", "µs", "allocations", "bytes"
+        );
         let report = |name: &str, (time, allocations, bytes): (f64, f64, f64)| {
             println!("  {name:<22} {time:>9.1} {allocations:>12.1} {bytes:>12.0}");
         };
-        report("parse", measure(&cases, |case| drop(black_box(serde_json::from_str::<Vmi>(&case.vmi_json)))));
-        report("convert", measure(&cases, |case| drop(black_box(convert::domain(&case.vmi, &case.context)))));
-        report("write", measure(&cases, |case| drop(black_box(case.domain.to_xml()))));
+        report(
+            "parse",
+            measure(&cases, |case| {
+                drop(black_box(serde_json::from_str::<Vmi>(&case.vmi_json)))
+            }),
+        );
+        report(
+            "convert",
+            measure(&cases, |case| {
+                drop(black_box(convert::domain(&case.vmi, &case.context)))
+            }),
+        );
+        report(
+            "write",
+            measure(&cases, |case| drop(black_box(case.domain.to_xml()))),
+        );
         report(
             "parse, convert, write",
             measure(&cases, |case| {

@@ -11,8 +11,14 @@ use convert::{self, Context};
 
 fn main() -> ExitCode {
     let cases = ["domain-xml/generated.jsonl", "domain-xml/recorded.jsonl"].map(common::corpus);
-    let [Some(generated), Some(recorded)] = cases else { return ExitCode::SUCCESS };
-    common::run("domain XML", Some(generated.into_iter().chain(recorded).collect()), check)
+    let [Some(generated), Some(recorded)] = cases else {
+        return ExitCode::SUCCESS;
+    };
+    common::run(
+        "domain XML",
+        Some(generated.into_iter().chain(recorded).collect()),
+        check,
+    )
 }
 
 fn check(case: &Case) -> Differences {
@@ -28,6 +34,9 @@ fn check(case: &Case) -> Differences {
 
 fn convert(vmi: &str, context: &str) -> Result<String, String> {
     let vmi: Vmi = serde_json::from_str(vmi).map_err(|e| format!("the VMI cannot be read: {e}"))?;
-    let context: Context = serde_json::from_str(context).map_err(|e| format!("the context cannot be read: {e}"))?;
-    convert::domain(&vmi, &context).map(|domain| domain.to_xml()).map_err(|e| e.to_string())
+    let context: Context =
+        serde_json::from_str(context).map_err(|e| format!("the context cannot be read: {e}"))?;
+    convert::domain(&vmi, &context)
+        .map(|domain| domain.to_xml())
+        .map_err(|e| e.to_string())
 }

@@ -9,9 +9,19 @@ use common::json_compare::{Mode, differences};
 use domain::Domain;
 
 fn main() -> ExitCode {
-    let files = ["domain-xml/recorded.jsonl", "domain-xml/generated.jsonl", "domain-json/live.jsonl"];
+    let files = [
+        "domain-xml/recorded.jsonl",
+        "domain-xml/generated.jsonl",
+        "domain-json/live.jsonl",
+    ];
     let cases: Option<Vec<Vec<_>>> = files.into_iter().map(common::corpus).collect();
-    let with_json = cases.map(|files| files.into_iter().flatten().filter(|case| case.get("json").is_some()).collect());
+    let with_json = cases.map(|files| {
+        files
+            .into_iter()
+            .flatten()
+            .filter(|case| case.get("json").is_some())
+            .collect()
+    });
     common::run("Domain JSON", with_json, |case| {
         let domain = match Domain::from_xml(case.text("xml")) {
             Ok(domain) => domain,

@@ -12,7 +12,11 @@ use domain::Domain;
 use serde_json::Value;
 
 fn main() -> ExitCode {
-    common::run("disk plans", common::corpus("disk-plan/generated.jsonl"), |case| check(case).unwrap_or_else(|e| vec![e]))
+    common::run(
+        "disk plans",
+        common::corpus("disk-plan/generated.jsonl"),
+        |case| check(case).unwrap_or_else(|e| vec![e]),
+    )
 }
 
 fn check(case: &Case) -> Result<Differences, String> {
@@ -27,20 +31,37 @@ fn check(case: &Case) -> Result<Differences, String> {
                 None => found.push(format!("{kind} {target}: missing")),
                 // The live disk itself: which one is what counts.
                 Some(_) if kind == "detach" => {}
-                Some(got) => found.extend(node_differences(disk, got).iter().map(|line| format!("{kind} {target}: {line}"))),
+                Some(got) => found.extend(
+                    node_differences(disk, got)
+                        .iter()
+                        .map(|line| format!("{kind} {target}: {line}")),
+                ),
             }
         }
-        found.extend(got.keys().filter(|target| !want.contains_key(*target)).map(|target| format!("{kind} {target}: not wanted")));
+        found.extend(
+            got.keys()
+                .filter(|target| !want.contains_key(*target))
+                .map(|target| format!("{kind} {target}: not wanted")),
+        );
     }
     Ok(found)
 }
 
 fn by_target(disks: &Value) -> Result<BTreeMap<String, Node>, String> {
-    let documents = disks.as_array().into_iter().flatten().filter_map(Value::as_str);
-    documents.map(|text| parse(text).map(|disk| (target(&disk), disk))).collect()
+    let documents = disks
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str);
+    documents
+        .map(|text| parse(text).map(|disk| (target(&disk), disk)))
+        .collect()
 }
 
 fn target(disk: &Node) -> String {
     let target = disk.children.iter().find(|child| child.name == "target");
-    target.and_then(|node| node.attributes.get("dev")).cloned().unwrap_or_default()
+    target
+        .and_then(|node| node.attributes.get("dev"))
+        .cloned()
+        .unwrap_or_default()
 }

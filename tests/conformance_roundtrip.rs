@@ -11,16 +11,33 @@ use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 
 fn main() -> ExitCode {
-    let files = ["domain-xml/recorded.jsonl", "domain-xml/generated.jsonl", "domain-json/live.jsonl", "disk-plan/generated.jsonl"];
+    let files = [
+        "domain-xml/recorded.jsonl",
+        "domain-xml/generated.jsonl",
+        "domain-json/live.jsonl",
+        "disk-plan/generated.jsonl",
+    ];
     let cases: Option<Vec<Vec<Case>>> = files.into_iter().map(common::corpus).collect();
-    let cases = cases.map(|files| files.into_iter().flatten().filter(|case| case.get("error").is_none()).collect());
+    let cases = cases.map(|files| {
+        files
+            .into_iter()
+            .flatten()
+            .filter(|case| case.get("error").is_none())
+            .collect()
+    });
     common::run("round trips", cases, |case| {
         // What libvirt wrote is in libvirt's order, with elements beyond the schema.
         let ours = !case.name.starts_with("live/") && !case.name.ends_with("-libvirt");
         let documents = [("xml", ours), ("live", ours), ("wanted", true)];
-        let found = documents.iter().filter(|(member, _)| case.get(member).is_some()).flat_map(|(member, same_order)| {
-            check(case.text(member), *same_order).unwrap_or_else(|e| vec![e]).into_iter().map(move |line| format!("{member}: {line}"))
-        });
+        let found = documents
+            .iter()
+            .filter(|(member, _)| case.get(member).is_some())
+            .flat_map(|(member, same_order)| {
+                check(case.text(member), *same_order)
+                    .unwrap_or_else(|e| vec![e])
+                    .into_iter()
+                    .map(move |line| format!("{member}: {line}"))
+            });
         found.collect()
     })
 }
@@ -28,7 +45,8 @@ fn main() -> ExitCode {
 fn check(text: &str, same_order: bool) -> Result<Differences, String> {
     let domain = Domain::from_xml(text).map_err(|e| e.to_string())?;
     let written = domain.to_xml();
-    let again = Domain::from_xml(&written).map_err(|e| format!("cannot read what we wrote: {e}"))?;
+    let again =
+        Domain::from_xml(&written).map_err(|e| format!("cannot read what we wrote: {e}"))?;
     let mut found = Vec::new();
     if again != domain {
         found.push("something got lost in writing".to_owned());
@@ -38,7 +56,11 @@ fn check(text: &str, same_order: bool) -> Result<Differences, String> {
     }
     if same_order {
         let (want, got) = (events(text)?, events(&written)?);
-        let at = want.iter().zip(&got).position(|(want, got)| want != got).unwrap_or(want.len().min(got.len()));
+        let at = want
+            .iter()
+            .zip(&got)
+            .position(|(want, got)| want != got)
+            .unwrap_or(want.len().min(got.len()));
         let end = String::from("the end");
         let (want, got) = (want.get(at).unwrap_or(&end), got.get(at).unwrap_or(&end));
         if want != got {

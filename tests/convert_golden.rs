@@ -20,7 +20,10 @@ use convert::{self, Context};
 use serde_json::json;
 
 fn main() -> ExitCode {
-    let cases = ["convert", "refused"].into_iter().flat_map(directories).collect();
+    let cases = ["convert", "refused"]
+        .into_iter()
+        .flat_map(directories)
+        .collect();
     common::run("golden conversions", Some(cases), check)
 }
 
@@ -32,15 +35,30 @@ fn fixtures() -> PathBuf {
 fn directories(kind: &'static str) -> Vec<Case> {
     let mut names: Vec<String> = fs::read_dir(fixtures().join(kind))
         .expect("the fixtures are part of the repository")
-        .map(|entry| entry.expect("a directory can be listed").file_name().to_string_lossy().into_owned())
+        .map(|entry| {
+            entry
+                .expect("a directory can be listed")
+                .file_name()
+                .to_string_lossy()
+                .into_owned()
+        })
         .collect();
     names.sort();
-    names.into_iter().map(|name| Case { name: format!("{kind}/{name}"), value: json!({ "kind": kind }) }).collect()
+    names
+        .into_iter()
+        .map(|name| Case {
+            name: format!("{kind}/{name}"),
+            value: json!({ "kind": kind }),
+        })
+        .collect()
 }
 
 fn check(case: &Case) -> Differences {
     let directory = fixtures().join(&case.name);
-    let (vmi, context): (Vmi, Context) = (read(&directory.join("vmi.json")), read(&directory.join("context.json")));
+    let (vmi, context): (Vmi, Context) = (
+        read(&directory.join("vmi.json")),
+        read(&directory.join("context.json")),
+    );
     let (file, found) = match (convert::domain(&vmi, &context), case.text("kind")) {
         (Ok(domain), "convert") => ("domain.xml", domain.to_xml()),
         (Err(error), "refused") => ("error.txt", format!("{error}\n")),
@@ -58,7 +76,11 @@ fn read<T: serde::de::DeserializeOwned>(path: &Path) -> T {
 /// The lines that differ; with `BLESS` the file becomes what was found.
 fn compare(path: &Path, found: &str) -> Differences {
     if std::env::var_os("BLESS").is_some() {
-        return fs::write(path, found).err().map(|e| format!("{}: {e}", path.display())).into_iter().collect();
+        return fs::write(path, found)
+            .err()
+            .map(|e| format!("{}: {e}", path.display()))
+            .into_iter()
+            .collect();
     }
     let wanted = match fs::read_to_string(path) {
         Ok(wanted) => wanted,
@@ -70,7 +92,11 @@ fn compare(path: &Path, found: &str) -> Differences {
         match (wants.next(), finds.next()) {
             (None, None) => break,
             (want, find) if want == find => {}
-            (want, find) => differences.push(format!("line {line}: {:?}, got {:?}", want.unwrap_or(""), find.unwrap_or(""))),
+            (want, find) => differences.push(format!(
+                "line {line}: {:?}, got {:?}",
+                want.unwrap_or(""),
+                find.unwrap_or("")
+            )),
         }
     }
     differences

@@ -16,7 +16,10 @@ use domain::Domain;
 use random::Random;
 
 fn number(variable: &str, default: u64) -> u64 {
-    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+    std::env::var(variable)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(default)
 }
 
 #[test]
@@ -28,21 +31,34 @@ fn conversion_never_panics_and_its_xml_reads_back() {
         let vmi: Vmi = random.value();
         let context: Context = random.value();
         let outcome = catch_unwind(AssertUnwindSafe(|| convert::domain(&vmi, &context)));
-        let Ok(outcome) = outcome else { panic!("SEED={seed} CASES=1: the conversion panicked on\n{vmi:#?}\n{context:#?}") };
+        let Ok(outcome) = outcome else {
+            panic!("SEED={seed} CASES=1: the conversion panicked on\n{vmi:#?}\n{context:#?}")
+        };
         match outcome {
             Ok(domain) => {
                 accepted += 1;
                 let xml = domain.to_xml();
-                let read = Domain::from_xml(&xml).unwrap_or_else(|e| panic!("SEED={seed} CASES=1: {e}\n{xml}"));
-                assert!(read == domain, "SEED={seed} CASES=1: read back differently\n{xml}\n{}", read.to_xml());
+                let read = Domain::from_xml(&xml)
+                    .unwrap_or_else(|e| panic!("SEED={seed} CASES=1: {e}\n{xml}"));
+                assert!(
+                    read == domain,
+                    "SEED={seed} CASES=1: read back differently\n{xml}\n{}",
+                    read.to_xml()
+                );
             }
             Err(error) => {
                 refused += 1;
-                assert!(!error.field.is_empty() && !error.reason.is_empty(), "SEED={seed} CASES=1: {error}");
+                assert!(
+                    !error.field.is_empty() && !error.reason.is_empty(),
+                    "SEED={seed} CASES=1: {error}"
+                );
             }
         }
     }
     println!("{accepted} accepted, {refused} refused");
     // Both must occur often, or the generator has lost its aim.
-    assert!(accepted * 5 > cases && refused * 50 > cases, "{accepted} of {cases} accepted");
+    assert!(
+        accepted * 5 > cases && refused * 50 > cases,
+        "{accepted} of {cases} accepted"
+    );
 }

@@ -11,7 +11,9 @@ use api::Action;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use domain::Domain;
 use hooks::Sidecars;
-use libvirt::{Connection, Registration, State, Undefine, XmlKind, paused, shutoff, start_event_loop};
+use libvirt::{
+    Connection, Registration, State, Undefine, XmlKind, paused, shutoff, start_event_loop,
+};
 use prost::bytes::Bytes;
 use serde_json::{Value, json};
 use virt_launcher::cmd::Calls;
@@ -61,14 +63,29 @@ struct Scene {
 
 impl Scene {
     fn begin(host: &'static Host, name: &'static str) -> Self {
-        let pod = pod::Config { root: pod::Root::new(&host.root), allow_emulation: true, force_emulation: true, ..pod::Config::default() };
+        let pod = pod::Config {
+            root: pod::Root::new(&host.root),
+            allow_emulation: true,
+            force_emulation: true,
+            ..pod::Config::default()
+        };
         pod::directories(&pod, name).unwrap();
         let (notifier, task) = Notifier::new(host.root.join("nobody-listens"));
         tokio::spawn(task);
-        let config = LauncherConfig { pod, name: name.into(), namespace: "ns1".into(), uid: name.into(), qemu_log: None };
+        let config = LauncherConfig {
+            pod,
+            name: name.into(),
+            namespace: "ns1".into(),
+            uid: name.into(),
+            qemu_log: None,
+        };
         let launcher = Launcher::new(config, host.connection.clone(), Sidecars::none(), notifier);
         host.launchers.lock().unwrap().push(launcher.clone());
-        Self { host, name, launcher }
+        Self {
+            host,
+            name,
+            launcher,
+        }
     }
 
     fn vmi(&self) -> Value {
@@ -81,15 +98,26 @@ impl Scene {
     }
 
     async fn sync(&self, vmi: &Value) -> Result<(), LauncherError> {
-        self.launcher.sync(Bytes::from(vmi.to_string()), VirtualMachineOptions::default()).await
+        self.launcher
+            .sync(
+                Bytes::from(vmi.to_string()),
+                VirtualMachineOptions::default(),
+            )
+            .await
     }
 
     async fn act(&self, action: Action) {
-        self.launcher.act(action, Bytes::from(self.vmi().to_string())).await.unwrap();
+        self.launcher
+            .act(action, Bytes::from(self.vmi().to_string()))
+            .await
+            .unwrap();
     }
 
     fn domain(&self) -> Option<libvirt::Domain> {
-        self.host.connection.lookup(&format!("ns1_{}", self.name)).unwrap()
+        self.host
+            .connection
+            .lookup(&format!("ns1_{}", self.name))
+            .unwrap()
     }
 
     fn state(&self) -> (State, i32) {
@@ -101,7 +129,12 @@ impl Scene {
     }
 
     async fn document(&self) -> Value {
-        let document = self.launcher.domain().await.unwrap().expect("there is no domain");
+        let document = self
+            .launcher
+            .domain()
+            .await
+            .unwrap()
+            .expect("there is no domain");
         serde_json::from_str(&document.to_json().unwrap()).unwrap()
     }
 }
@@ -117,10 +150,15 @@ impl Drop for Scene {
 
 fn play<F: Future<Output = ()>>(name: &'static str, test: impl FnOnce(Scene) -> F) {
     let Some(host) = host() else { return };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let scene = Scene::begin(host, name);
-        tokio::time::timeout(SOON, test(scene)).await.expect("it takes too long");
+        tokio::time::timeout(SOON, test(scene))
+            .await
+            .expect("it takes too long");
     });
     runtime.shutdown_background();
 }
@@ -131,9 +169,15 @@ fn a_guest_lives_from_sync_to_delete() {
         let mut presence = scene.launcher.presence();
         assert!(scene.launcher.domain().await.unwrap().is_none());
         scene.sync(&scene.vmi()).await.unwrap();
-        presence.wait_for(|presence| *presence == Presence::There).await.unwrap();
+        presence
+            .wait_for(|presence| *presence == Presence::There)
+            .await
+            .unwrap();
         let document = scene.document().await;
-        assert_eq!((&document["Status"]["Status"], &document["Spec"]["Type"]), (&json!("Running"), &json!("qemu")));
+        assert_eq!(
+            (&document["Status"]["Status"], &document["Spec"]["Type"]),
+            (&json!("Running"), &json!("qemu"))
+        );
         assert_eq!(document["Spec"]["Metadata"]["KubeVirt"]["UID"], "life");
         let pid = || std::fs::read(scene.host.root.join("run/qemu/ns1_life.pid")).unwrap();
         let before = pid();
@@ -161,16 +205,26 @@ fn a_guest_lives_from_sync_to_delete() {
         scene.act(Action::Shutdown).await;
         let document = scene.document().await;
         assert_eq!(document["Status"]["Status"], "Running");
-        assert!(document["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"]["DeletionTimestamp"].is_string());
+        assert!(
+            document["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"]["DeletionTimestamp"]
+                .is_string()
+        );
 
         scene.act(Action::Kill).await;
         assert_eq!(scene.state(), (State::Shutoff, shutoff::DESTROYED));
         scene.sync(&scene.vmi()).await.unwrap();
-        assert_eq!(scene.state().0, State::Shutoff, "a domain that has ended is never started again");
+        assert_eq!(
+            scene.state().0,
+            State::Shutoff,
+            "a domain that has ended is never started again"
+        );
         scene.act(Action::Kill).await;
         scene.act(Action::Delete).await;
         scene.act(Action::Delete).await;
-        presence.wait_for(|presence| *presence == Presence::Gone).await.unwrap();
+        presence
+            .wait_for(|presence| *presence == Presence::Gone)
+            .await
+            .unwrap();
         assert!(scene.domain().is_none());
     });
 }
@@ -183,15 +237,28 @@ fn a_definition_has_free_ports_and_no_placeholders() {
         scene.sync(&vmi).await.unwrap();
         let definition = scene.definition();
         assert!(definition.devices.interfaces.is_empty());
-        let ports: Vec<_> = definition.devices.controllers.iter().filter(|c| c.model == "pcie-root-port").collect();
-        let buses: Vec<u32> = ports.iter().map(|port| port.index.parse().unwrap()).collect();
+        let ports: Vec<_> = definition
+            .devices
+            .controllers
+            .iter()
+            .filter(|c| c.model == "pcie-root-port")
+            .collect();
+        let buses: Vec<u32> = ports
+            .iter()
+            .map(|port| port.index.parse().unwrap())
+            .collect();
         let hex = |text: &str| u32::from_str_radix(text.trim_start_matches("0x"), 16).unwrap();
         let live = scene.domain().unwrap().xml(XmlKind::Live).unwrap();
-        let used = |bus: u32| live.contains(&format!("type='pci' domain='0x0000' bus='{bus:#04x}'"));
+        let used =
+            |bus: u32| live.contains(&format!("type='pci' domain='0x0000' bus='{bus:#04x}'"));
         let free = buses.iter().filter(|bus| !used(**bus)).count();
         // Three for the interfaces, and those that small machines get.
         assert!(free >= 3, "{free} of {} ports are free", ports.len());
-        assert!(ports.iter().all(|port| port.address.as_ref().is_some_and(|address| hex(&address.bus) == 0)));
+        assert!(ports.iter().all(|port| {
+            port.address
+                .as_ref()
+                .is_some_and(|address| hex(&address.bus) == 0)
+        }));
     });
 }
 
@@ -218,7 +285,11 @@ fn what_qemu_says_reaches_the_answer_and_the_next_sync_works() {
         vmi["spec"]["domain"]["memory"]["guest"] = json!("64Ti");
         vmi["spec"]["domain"]["resources"]["requests"]["memory"] = json!("64Ti");
         let error = scene.sync(&vmi).await.unwrap_err().to_string();
-        assert!(error.starts_with("LibvirtError(Code=1, Domain=10, Message='") && error.contains("emory"), "{error}");
+        assert!(
+            error.starts_with("LibvirtError(Code=1, Domain=10, Message='")
+                && error.contains("emory"),
+            "{error}"
+        );
         assert!(scene.domain().is_none(), "a failed start leaves no domain");
         assert!(scene.launcher.domain().await.unwrap().is_none());
         scene.sync(&scene.vmi()).await.unwrap();
@@ -231,9 +302,15 @@ fn a_definition_that_was_never_started_is_made_anew() {
     play("leftover", |scene| async move {
         let xml = "<domain type='qemu'><name>ns1_leftover</name><memory unit='MiB'>32</memory><os><type>hvm</type></os></domain>";
         scene.host.connection.define(xml).unwrap();
-        assert!(scene.launcher.domain().await.unwrap().is_none(), "virt-handler would take it for dead");
+        assert!(
+            scene.launcher.domain().await.unwrap().is_none(),
+            "virt-handler would take it for dead"
+        );
         scene.sync(&scene.vmi()).await.unwrap();
-        assert_eq!((scene.state().0, scene.definition().memory.value), (State::Running, 65536));
+        assert_eq!(
+            (scene.state().0, scene.definition().memory.value),
+            (State::Running, 65536)
+        );
     });
 }
 
@@ -241,12 +318,18 @@ fn a_definition_that_was_never_started_is_made_anew() {
 fn with_volumes(vmi: &Value, volumes: &[(&str, &str)]) -> Value {
     let mut vmi = vmi.clone();
     vmi["status"]["phase"] = json!("Running");
-    let list = |item: &dyn Fn(&str, &str) -> Value| Value::from_iter(volumes.iter().map(|(name, bus)| item(name, bus)));
+    let list = |item: &dyn Fn(&str, &str) -> Value| {
+        Value::from_iter(volumes.iter().map(|(name, bus)| item(name, bus)))
+    };
     let serial = |name: &str| format!("Serial-Of-{}", name.to_uppercase());
-    vmi["spec"]["domain"]["devices"]["disks"] = list(&|name, bus| json!({"name": name, "serial": serial(name), "disk": {"bus": bus}}));
-    vmi["spec"]["volumes"] = list(&|name, _| json!({"name": name, "persistentVolumeClaim": {"claimName": name, "hotpluggable": true}}));
-    vmi["status"]["volumeStatus"] =
-        list(&|name, _| json!({"name": name, "phase": "Ready", "hotplugVolume": {"attachPodName": "hp", "attachPodUID": "u"}}));
+    vmi["spec"]["domain"]["devices"]["disks"] =
+        list(&|name, bus| json!({"name": name, "serial": serial(name), "disk": {"bus": bus}}));
+    vmi["spec"]["volumes"] = list(
+        &|name, _| json!({"name": name, "persistentVolumeClaim": {"claimName": name, "hotpluggable": true}}),
+    );
+    vmi["status"]["volumeStatus"] = list(
+        &|name, _| json!({"name": name, "phase": "Ready", "hotplugVolume": {"attachPodName": "hp", "attachPodUID": "u"}}),
+    );
     vmi
 }
 
@@ -262,10 +345,19 @@ fn disks_come_when_they_are_ready_and_go_and_one_failure_stops_no_other() {
         };
         let serials = async || {
             let document = scene.document().await;
-            let disks = document["Spec"]["Devices"]["Disks"].as_array().cloned().unwrap_or_default();
+            let disks = document["Spec"]["Devices"]["Disks"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default();
             disks
                 .iter()
-                .map(|disk| format!("{}={}", disk["Alias"]["Name"].as_str().unwrap(), disk["Serial"].as_str().unwrap()))
+                .map(|disk| {
+                    format!(
+                        "{}={}",
+                        disk["Alias"]["Name"].as_str().unwrap(),
+                        disk["Serial"].as_str().unwrap()
+                    )
+                })
                 .collect::<Vec<_>>()
         };
         image("good", 1 << 20);
@@ -274,7 +366,11 @@ fn disks_come_when_they_are_ready_and_go_and_one_failure_stops_no_other() {
 
         let vmi = with_volumes(&scene.vmi(), &[("late", "scsi"), ("good", "scsi")]);
         scene.sync(&vmi).await.unwrap();
-        assert_eq!(serials().await, ["good=Serial-Of-GOOD"], "a disk whose image is not there yet is left for the next sync");
+        assert_eq!(
+            serials().await,
+            ["good=Serial-Of-GOOD"],
+            "a disk whose image is not there yet is left for the next sync"
+        );
         image("late", 1 << 20);
         scene.sync(&vmi).await.unwrap();
         let mut all = serials().await;
@@ -286,13 +382,32 @@ fn disks_come_when_they_are_ready_and_go_and_one_failure_stops_no_other() {
         // QEMU keeps an image from being written to by two disks: that one fails, the other comes.
         std::fs::hard_link(directory.join("good.img"), directory.join("twin.img")).unwrap();
         image("third", 1 << 20);
-        let vmi = with_volumes(&scene.vmi(), &[("late", "scsi"), ("good", "scsi"), ("twin", "scsi"), ("third", "scsi")]);
+        let vmi = with_volumes(
+            &scene.vmi(),
+            &[
+                ("late", "scsi"),
+                ("good", "scsi"),
+                ("twin", "scsi"),
+                ("third", "scsi"),
+            ],
+        );
         let error = scene.sync(&vmi).await.unwrap_err().to_string();
-        assert!(error.starts_with("disk \"twin\" (sdc): attach: LibvirtError(Code=") && error.contains("lock"), "{error}");
+        assert!(
+            error.starts_with("disk \"twin\" (sdc): attach: LibvirtError(Code=")
+                && error.contains("lock"),
+            "{error}"
+        );
         assert!(!error.contains("third"), "{error}");
-        assert!(serials().await.contains(&"third=Serial-Of-THIRD".to_owned()));
+        assert!(
+            serials()
+                .await
+                .contains(&"third=Serial-Of-THIRD".to_owned())
+        );
 
-        scene.sync(&with_volumes(&scene.vmi(), &[("good", "scsi")])).await.unwrap();
+        scene
+            .sync(&with_volumes(&scene.vmi(), &[("good", "scsi")]))
+            .await
+            .unwrap();
         while serials().await.len() > 1 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

@@ -34,8 +34,14 @@ fn later() -> Instant {
 }
 
 fn vmi(annotations: &[(&str, &str)]) -> Bytes {
-    let annotations: serde_json::Map<_, _> = annotations.iter().map(|(name, value)| (name.to_string(), json!(value))).collect();
-    Bytes::from(json!({"metadata": {"name": "vm", "namespace": "ns", "annotations": annotations}}).to_string())
+    let annotations: serde_json::Map<_, _> = annotations
+        .iter()
+        .map(|(name, value)| (name.to_string(), json!(value)))
+        .collect();
+    Bytes::from(
+        json!({"metadata": {"name": "vm", "namespace": "ns", "annotations": annotations}})
+            .to_string(),
+    )
 }
 
 /// A sidecar's process; it is killed when the test is over.
@@ -50,7 +56,12 @@ impl Process {
     fn end(mut self) -> (ExitStatus, String) {
         let status = self.0.wait().unwrap();
         let mut log = String::new();
-        self.0.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+        self.0
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut log)
+            .unwrap();
         (status, log)
     }
 
@@ -76,12 +87,17 @@ fn directory(pod: &Pod) -> PathBuf {
 fn shim(pod: &Pod, version: &str, programs: &Path) -> Process {
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
     let mut command = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
-    command.args(["sidecar-shim", "--version", version, "--socket-dir"]).arg(directory(pod)).env("PATH", path);
+    command
+        .args(["sidecar-shim", "--version", version, "--socket-dir"])
+        .arg(directory(pod))
+        .env("PATH", path);
     Process::start(&mut command)
 }
 
 fn example(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/sidecars").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("examples/sidecars")
+        .join(name)
 }
 
 /// A directory with scripts of these names.
@@ -101,15 +117,33 @@ async fn collect(pod: &Pod) -> Sidecars {
 
 /// What became of the domain; the hook is called twice, to see that it is idempotent.
 async fn defined(sidecars: &Sidecars, domain: &str, vmi: &Bytes) -> String {
-    let once = sidecars.on_define_domain(domain.to_owned(), vmi, later()).await.unwrap();
-    let twice = sidecars.on_define_domain(once.clone(), vmi, later()).await.unwrap();
-    let last = sidecars.report().sidecars[0].points.iter().find(|p| p.point == Point::OnDefineDomain).unwrap().last.clone().unwrap();
+    let once = sidecars
+        .on_define_domain(domain.to_owned(), vmi, later())
+        .await
+        .unwrap();
+    let twice = sidecars
+        .on_define_domain(once.clone(), vmi, later())
+        .await
+        .unwrap();
+    let last = sidecars.report().sidecars[0]
+        .points
+        .iter()
+        .find(|p| p.point == Point::OnDefineDomain)
+        .unwrap()
+        .last
+        .clone()
+        .unwrap();
     assert_eq!(last.changes, [], "not idempotent: {twice}");
     twice.replace(['\n', '\t'], "")
 }
 
 fn lacks(program: &str) -> bool {
-    let missing = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err();
+    let missing = Command::new(program)
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_err();
     if missing {
         eprintln!("skipped: {program} is not installed");
     }
@@ -126,9 +160,20 @@ async fn the_shell_sidecar_sets_the_base_board() {
     // A backslash is an escape in JSON that the script does not read: then it changes nothing.
     assert!(xml.contains("<baseBoard></baseBoard>"), "{xml}");
     let xml = defined(&sidecars, DOMAIN, &vmi(&[(annotation, "R & D <|>")])).await;
-    assert!(xml.contains(r#"<baseBoard><entry name="manufacturer">R &amp; D &lt;|&gt;</entry></baseBoard>"#), "{xml}");
-    assert!(xml.contains(r#"<smbios mode="sysinfo"></smbios></os>"#), "{xml}");
-    assert!(xml.contains(r#"<entry name="manufacturer">KubeVirt</entry>"#), "{xml}");
+    assert!(
+        xml.contains(
+            r#"<baseBoard><entry name="manufacturer">R &amp; D &lt;|&gt;</entry></baseBoard>"#
+        ),
+        "{xml}"
+    );
+    assert!(
+        xml.contains(r#"<smbios mode="sysinfo"></smbios></os>"#),
+        "{xml}"
+    );
+    assert!(
+        xml.contains(r#"<entry name="manufacturer">KubeVirt</entry>"#),
+        "{xml}"
+    );
     // Where there is no sysinfo it makes one, and another value takes the place of the first.
     let bare = "<domain><name>ns_vm</name><os><type>hvm</type></os></domain>";
     let xml = defined(&sidecars, bare, &vmi(&[(annotation, "first")])).await;
@@ -136,7 +181,10 @@ async fn the_shell_sidecar_sets_the_base_board() {
     assert!(xml.contains(r#"<sysinfo type="smbios"><baseBoard><entry name="manufacturer">second</entry></baseBoard></sysinfo>"#), "{xml}");
     assert!(!xml.contains("first"), "{xml}");
     // Without the annotation nothing changes, and it says so in the log.
-    let xml = sidecars.on_define_domain(bare.into(), &vmi(&[]), later()).await.unwrap();
+    let xml = sidecars
+        .on_define_domain(bare.into(), &vmi(&[]), later())
+        .await
+        .unwrap();
     assert!(!xml.contains("sysinfo"), "{xml}");
     process.signal(rustix::process::Signal::TERM);
     let (_, log) = process.end();
@@ -151,7 +199,8 @@ async fn a_script_as_users_have_them_finds_the_text_that_it_looks_for() {
     let _process = shim(&pod, "v1alpha2", programs.path());
     let xml = defined(&collect(&pod).await, DOMAIN, &vmi(&[])).await;
     assert!(
-        xml.contains("<baseBoard> <entry name=\"manufacturer\">E</entry> </baseBoard>") || xml.contains(">E</entry></baseBoard>"),
+        xml.contains("<baseBoard> <entry name=\"manufacturer\">E</entry> </baseBoard>")
+            || xml.contains(">E</entry></baseBoard>"),
         "{xml}"
     );
 }
@@ -164,7 +213,10 @@ async fn the_python_sidecar_sets_boot_order_and_menu() {
     let pod = Pod::new();
     let _process = shim(&pod, "v1alpha3", &example("boot-menu-python"));
     let sidecars = collect(&pod).await;
-    let given = vmi(&[("boot.vm.example.org/menu", "3000"), ("boot.vm.example.org/first", "default")]);
+    let given = vmi(&[
+        ("boot.vm.example.org/menu", "3000"),
+        ("boot.vm.example.org/first", "default"),
+    ]);
     let domain = domain::Domain::from_xml(&defined(&sidecars, DOMAIN, &given).await).unwrap();
     let menu = domain.os.boot_menu.unwrap();
     assert_eq!((menu.enable.as_str(), menu.timeout), ("yes", Some(3000)));
@@ -173,25 +225,52 @@ async fn the_python_sidecar_sets_boot_order_and_menu() {
     assert_eq!(order(&domain.devices.interfaces[0].boot_order), Some(1));
     assert_eq!(order(&domain.devices.disks[0].boot_order), Some(2));
     // Without annotations nothing changes, however the library writes the document.
-    let same = sidecars.on_define_domain(KUBEVIRT.into(), &vmi(&[]), later()).await.unwrap();
+    let same = sidecars
+        .on_define_domain(KUBEVIRT.into(), &vmi(&[]), later())
+        .await
+        .unwrap();
     assert!(same.contains("ns0:kubevirt"), "{same}");
     assert_eq!(sidecars.touched(), [""; 0]);
     // Its own error reaches whoever started the virtual machine.
     let wrong = vmi(&[("boot.vm.example.org/first", "nosuch")]);
-    let error = sidecars.on_define_domain(DOMAIN.into(), &wrong, later()).await.unwrap_err().to_string();
-    assert!(error.contains("there is no bootable device 'nosuch'") && error.contains("exit status 1"), "{error}");
+    let error = sidecars
+        .on_define_domain(DOMAIN.into(), &wrong, later())
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("there is no bootable device 'nosuch'") && error.contains("exit status 1"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn the_rust_sidecar_adds_a_watchdog_greets_and_ends_at_shutdown() {
     let pod = Pod::new();
-    let process = Process::start(Command::new(built_example("sidecar_watchdog")).arg(directory(&pod)));
+    let process =
+        Process::start(Command::new(built_example("sidecar_watchdog")).arg(directory(&pod)));
     let sidecars = collect(&pod).await;
     let xml = defined(&sidecars, DOMAIN, &vmi(&[])).await;
-    assert_eq!(domain::Domain::from_xml(&xml).unwrap().devices.watchdogs.len(), 1);
+    assert_eq!(
+        domain::Domain::from_xml(&xml)
+            .unwrap()
+            .devices
+            .watchdogs
+            .len(),
+        1
+    );
     let data = json!({"NoCloudMetaData": {"instance-id": "i"}, "UserData": "#cloud-config\nhostname: x\n", "VolumeName": "v"});
-    let data = sidecars.pre_cloud_init_iso(data, &vmi(&[]), later()).await.unwrap();
-    assert!(data["UserData"].as_str().unwrap().ends_with("hostname: x\nfinal_message: \"booted with a watchdog\"\n"), "{data}");
+    let data = sidecars
+        .pre_cloud_init_iso(data, &vmi(&[]), later())
+        .await
+        .unwrap();
+    assert!(
+        data["UserData"]
+            .as_str()
+            .unwrap()
+            .ends_with("hostname: x\nfinal_message: \"booted with a watchdog\"\n"),
+        "{data}"
+    );
     sidecars.shutdown(later()).await.unwrap();
     let (status, _) = process.end();
     assert!(status.success());
@@ -200,9 +279,14 @@ async fn the_rust_sidecar_adds_a_watchdog_greets_and_ends_at_shutdown() {
 
 /// The executable of an example; it is there where all targets were built, as `cargo test` does.
 fn built_example(name: &str) -> PathBuf {
-    let file = Path::new(env!("CARGO_BIN_EXE_pod-tools")).with_file_name("examples").join(name);
+    let file = Path::new(env!("CARGO_BIN_EXE_pod-tools"))
+        .with_file_name("examples")
+        .join(name);
     if !file.exists() {
-        let built = Command::new(env!("CARGO")).args(["build", "--quiet", "--example", name]).status().unwrap();
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--example", name])
+            .status()
+            .unwrap();
         assert!(built.success());
     }
     file
@@ -212,16 +296,39 @@ fn built_example(name: &str) -> PathBuf {
 async fn the_shim_says_what_kubevirts_tests_look_for_and_ends_at_shutdown() {
     let pod = Pod::new();
     let programs = scripts(&[
-        ("onDefineDomain", "#!/bin/sh\necho \"$1 $3\" >&2\nprintf '%s' \"$4\"\n"),
-        ("preCloudInitIso", "#!/bin/sh\necho \"$1 $3\" >&2\nprintf '%s' \"$4\"\n"),
+        (
+            "onDefineDomain",
+            "#!/bin/sh\necho \"$1 $3\" >&2\nprintf '%s' \"$4\"\n",
+        ),
+        (
+            "preCloudInitIso",
+            "#!/bin/sh\necho \"$1 $3\" >&2\nprintf '%s' \"$4\"\n",
+        ),
     ]);
     let process = shim(&pod, "v1alpha3", programs.path());
     let sidecars = collect(&pod).await;
-    let points: Vec<_> = sidecars.report().sidecars[0].points.iter().map(|p| p.point).collect();
-    assert_eq!(points, [Point::Shutdown, Point::OnDefineDomain, Point::PreCloudInitIso]);
+    let points: Vec<_> = sidecars.report().sidecars[0]
+        .points
+        .iter()
+        .map(|p| p.point)
+        .collect();
+    assert_eq!(
+        points,
+        [
+            Point::Shutdown,
+            Point::OnDefineDomain,
+            Point::PreCloudInitIso
+        ]
+    );
     defined(&sidecars, DOMAIN, &vmi(&[])).await;
     let data = json!({"NoCloudMetaData": {"instance-id": "i"}, "UserData": "#cloud-config"});
-    assert_eq!(sidecars.pre_cloud_init_iso(data.clone(), &vmi(&[]), later()).await.unwrap(), data);
+    assert_eq!(
+        sidecars
+            .pre_cloud_init_iso(data.clone(), &vmi(&[]), later())
+            .await
+            .unwrap(),
+        data
+    );
     sidecars.shutdown(later()).await.unwrap();
     let (status, log) = process.end();
     assert!(status.success(), "{log}");
@@ -237,7 +344,11 @@ async fn the_shim_says_what_kubevirts_tests_look_for_and_ends_at_shutdown() {
     ] {
         assert!(log.contains(line), "{line:?} is not in: {log}");
     }
-    assert_eq!(std::fs::read_dir(directory(&pod)).unwrap().count(), 0, "the socket is still there");
+    assert_eq!(
+        std::fs::read_dir(directory(&pod)).unwrap().count(),
+        0,
+        "the socket is still there"
+    );
 }
 
 #[tokio::test]
@@ -249,27 +360,51 @@ async fn the_shim_serves_only_what_it_has_a_program_for_and_ends_at_sigterm() {
     process.signal(rustix::process::Signal::TERM);
     let (status, log) = process.end();
     assert!(status.success(), "{log}");
-    assert!(log.contains("sidecar-shim received signal: terminated"), "{log}");
+    assert!(
+        log.contains("sidecar-shim received signal: terminated"),
+        "{log}"
+    );
 }
 
 #[tokio::test]
 async fn a_program_that_fails_is_an_error_with_its_last_words() {
     let pod = Pod::new();
-    let programs = scripts(&[("onDefineDomain", "#!/bin/sh\necho 'no such disk' >&2\nexit 3\n")]);
+    let programs = scripts(&[(
+        "onDefineDomain",
+        "#!/bin/sh\necho 'no such disk' >&2\nexit 3\n",
+    )]);
     let _process = shim(&pod, "v1alpha2", programs.path());
-    let error = collect(&pod).await.on_define_domain(DOMAIN.into(), &vmi(&[]), later()).await.unwrap_err().to_string();
-    assert!(error.contains("onDefineDomain ended with exit status 3: no such disk"), "{error}");
+    let error = collect(&pod)
+        .await
+        .on_define_domain(DOMAIN.into(), &vmi(&[]), later())
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("onDefineDomain ended with exit status 3: no such disk"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn a_program_that_hangs_is_killed_with_its_children_when_nobody_waits_any_more() {
     let pod = Pod::new();
     let marker = pod.dir().join("child");
-    let script = format!("#!/bin/sh\nsleep 1000 &\necho $! > {}\nwait\n", marker.display());
+    let script = format!(
+        "#!/bin/sh\nsleep 1000 &\necho $! > {}\nwait\n",
+        marker.display()
+    );
     let programs = scripts(&[("onDefineDomain", &script)]);
     let _process = shim(&pod, "v1alpha2", programs.path());
     let sidecars = collect(&pod).await;
-    sidecars.on_define_domain(DOMAIN.into(), &vmi(&[]), Instant::now() + Duration::from_secs(2)).await.unwrap_err();
+    sidecars
+        .on_define_domain(
+            DOMAIN.into(),
+            &vmi(&[]),
+            Instant::now() + Duration::from_secs(2),
+        )
+        .await
+        .unwrap_err();
     let child = std::fs::read_to_string(marker).unwrap();
     let stat = PathBuf::from(format!("/proc/{}/stat", child.trim()));
     // Gone, or a zombie that nobody has waited for yet.
@@ -288,10 +423,16 @@ async fn what_a_program_leaves_running_does_not_hold_up_its_answer() {
     let pod = Pod::new();
     let marker = pod.dir().join("child");
     // Its standard error is still the program's.
-    let script = format!("#!/bin/sh\necho before >&2\nsleep 1000 >/dev/null &\necho $! > {}\nprintf '%s' \"$4\"\n", marker.display());
+    let script = format!(
+        "#!/bin/sh\necho before >&2\nsleep 1000 >/dev/null &\necho $! > {}\nprintf '%s' \"$4\"\n",
+        marker.display()
+    );
     let programs = scripts(&[("onDefineDomain", &script)]);
     let process = shim(&pod, "v1alpha2", programs.path());
-    let result = collect(&pod).await.on_define_domain(DOMAIN.into(), &vmi(&[]), later()).await;
+    let result = collect(&pod)
+        .await
+        .on_define_domain(DOMAIN.into(), &vmi(&[]), later())
+        .await;
     let child = std::fs::read_to_string(marker).unwrap();
     let killed = Command::new("kill").arg(child.trim()).status().unwrap();
     assert!(killed.success(), "what it left running was ended");
@@ -305,20 +446,42 @@ async fn what_a_program_leaves_running_does_not_hold_up_its_answer() {
 fn an_author_sees_what_each_example_does_to_the_example() {
     let tools = env!("CARGO_BIN_EXE_pod-tools");
     let start = |pod: &Pod, name: &str| match name {
-        "watchdog-rust" => Process::start(Command::new(built_example("sidecar_watchdog")).arg(directory(pod))),
+        "watchdog-rust" => {
+            Process::start(Command::new(built_example("sidecar_watchdog")).arg(directory(pod)))
+        }
         _ => shim(pod, "v1alpha2", &example(name)),
     };
     for (name, changes) in [
-        ("smbios-shell", vec![r#"  + sysinfo/baseBoard/entry[manufacturer]: "name=manufacturer Radical Edward""#]),
-        ("boot-menu-python", vec![r#"  + os/bootmenu: "enable=yes timeout=5000""#, r#"  + devices/disk[vda]/boot: "order=1""#]),
-        ("watchdog-rust", vec![r#"  + devices/watchdog: "model=i6300esb action=reset""#]),
+        (
+            "smbios-shell",
+            vec![
+                r#"  + sysinfo/baseBoard/entry[manufacturer]: "name=manufacturer Radical Edward""#,
+            ],
+        ),
+        (
+            "boot-menu-python",
+            vec![
+                r#"  + os/bootmenu: "enable=yes timeout=5000""#,
+                r#"  + devices/disk[vda]/boot: "order=1""#,
+            ],
+        ),
+        (
+            "watchdog-rust",
+            vec![r#"  + devices/watchdog: "model=i6300esb action=reset""#],
+        ),
     ] {
         if name.ends_with("python") && lacks("python3") {
             continue;
         }
         let pod = Pod::new();
         let _process = start(&pod, name);
-        let socket = || std::fs::read_dir(directory(&pod)).unwrap().flatten().next().map(|entry| entry.path());
+        let socket = || {
+            std::fs::read_dir(directory(&pod))
+                .unwrap()
+                .flatten()
+                .next()
+                .map(|entry| entry.path())
+        };
         let end = Instant::now() + Duration::from_secs(60);
         while socket().is_none() {
             assert!(Instant::now() < end, "{name} has no socket");
@@ -332,18 +495,32 @@ fn an_author_sees_what_each_example_does_to_the_example() {
             .output()
             .unwrap();
         let text = String::from_utf8_lossy(&tried.stdout).into_owned();
-        assert!(tried.status.success(), "{name}: {}", String::from_utf8_lossy(&tried.stderr));
+        assert!(
+            tried.status.success(),
+            "{name}: {}",
+            String::from_utf8_lossy(&tried.stderr)
+        );
         assert_eq!(text.lines().skip(1).collect::<Vec<_>>(), changes, "{name}");
     }
 }
 
 #[test]
 fn without_a_version_or_a_directory_the_shim_does_not_start() {
-    let run = |arguments: &[&str]| Command::new(env!("CARGO_BIN_EXE_pod-tools")).arg("sidecar-shim").args(arguments).output().unwrap();
+    let run = |arguments: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_pod-tools"))
+            .arg("sidecar-shim")
+            .args(arguments)
+            .output()
+            .unwrap()
+    };
     for (arguments, status, text) in [
         (&[][..], 1, "v1alpha3"),
         (&["--version", "v1beta1"], 1, "v1beta1"),
-        (&["--version=v1alpha2", "--socket-dir=/nonexistent/dir"], 1, "/nonexistent/dir"),
+        (
+            &["--version=v1alpha2", "--socket-dir=/nonexistent/dir"],
+            1,
+            "/nonexistent/dir",
+        ),
         (&["--nonsense"], 2, "--nonsense"),
     ] {
         let output = run(arguments);

@@ -27,9 +27,23 @@ fn bench() -> &'static Bench {
         let pod = Pod::new();
         let (fake, answer) = Fake::answering();
         let _server = pod.serve("hook-sidecar-0/s", fake);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let sidecars = runtime.block_on(Sidecars::collect(pod.dir(), 1, Instant::now() + Duration::from_secs(30))).unwrap();
-        Bench { runtime, sidecars, answer, _pod: pod }
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let sidecars = runtime
+            .block_on(Sidecars::collect(
+                pod.dir(),
+                1,
+                Instant::now() + Duration::from_secs(30),
+            ))
+            .unwrap();
+        Bench {
+            runtime,
+            sidecars,
+            answer,
+            _pod: pod,
+        }
     })
 }
 
@@ -41,7 +55,14 @@ fn outcome(answer: &[u8]) -> Result<String, String> {
     let bench = bench();
     bench.answer.set(answer);
     let deadline = Instant::now() + Duration::from_secs(60);
-    bench.runtime.block_on(bench.sidecars.on_define_domain(XML.into(), &vmi(), deadline)).map_err(|error| error.to_string())
+    bench
+        .runtime
+        .block_on(
+            bench
+                .sidecars
+                .on_define_domain(XML.into(), &vmi(), deadline),
+        )
+        .map_err(|error| error.to_string())
 }
 
 /// A document that is nearly one: tags, attributes, entities and garbage in any order.
@@ -68,10 +89,20 @@ fn soup() -> impl Strategy<Value = String> {
 
 /// An element with anything well-formed in it.
 fn element() -> impl Strategy<Value = String> {
-    let leaf = ("[a-zA-Z_][a-zA-Z0-9_.-]{0,8}", "[a-z]{1,4}", "[^<&\"\\x00-\\x1f\\u{fffe}\\u{ffff}]{0,12}")
-        .prop_map(|(name, key, value)| format!("<{name} {key}=\"{value}\">{}</{name}>", value.replace(']', "")));
+    let leaf = (
+        "[a-zA-Z_][a-zA-Z0-9_.-]{0,8}",
+        "[a-z]{1,4}",
+        "[^<&\"\\x00-\\x1f\\u{fffe}\\u{ffff}]{0,12}",
+    )
+        .prop_map(|(name, key, value)| {
+            format!(
+                "<{name} {key}=\"{value}\">{}</{name}>",
+                value.replace(']', "")
+            )
+        });
     leaf.prop_recursive(5, 40, 5, |inner| {
-        ("[a-z]{1,6}", proptest::collection::vec(inner, 0..5)).prop_map(|(name, inner)| format!("<{name}>{}</{name}>", inner.concat()))
+        ("[a-z]{1,6}", proptest::collection::vec(inner, 0..5))
+            .prop_map(|(name, inner)| format!("<{name}>{}</{name}>", inner.concat()))
     })
 }
 
@@ -109,8 +140,19 @@ proptest! {
 #[test]
 fn many_siblings_and_deep_nesting_are_refused_soon() {
     for (answer, expected) in [
-        (format!("<domain>{}</domain>", "<a/>".repeat(900_000)), "elements"),
-        (format!("<domain{}/>", (0..300_000).map(|n| format!(" a{n}=''")).collect::<String>()), "attributes"),
+        (
+            format!("<domain>{}</domain>", "<a/>".repeat(900_000)),
+            "elements",
+        ),
+        (
+            format!(
+                "<domain{}/>",
+                (0..300_000)
+                    .map(|n| format!(" a{n}=''"))
+                    .collect::<String>()
+            ),
+            "attributes",
+        ),
         ("<domain>".repeat(400_000), "levels of nesting"),
         (format!("{}<domain/>", "\n".repeat(4 << 20)), "bytes"),
     ] {

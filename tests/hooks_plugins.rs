@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use api::proto::hooks::plugins::domain_hook_service_server::{DomainHookService, DomainHookServiceServer};
+use api::proto::hooks::plugins::domain_hook_service_server::{
+    DomainHookService, DomainHookServiceServer,
+};
 use api::proto::hooks::plugins::{MutateDomainRequest, MutateDomainResponse};
 use hooks::plugins::{InvocationContext, Pipeline, PluginError};
 use prost::bytes::Bytes;
@@ -29,14 +31,19 @@ struct Hook {
 
 #[tonic::async_trait]
 impl DomainHookService for Hook {
-    async fn mutate_domain(&self, request: Request<MutateDomainRequest>) -> Result<Response<MutateDomainResponse>, Status> {
+    async fn mutate_domain(
+        &self,
+        request: Request<MutateDomainRequest>,
+    ) -> Result<Response<MutateDomainResponse>, Status> {
         let request = request.into_inner();
         let domain = String::from_utf8(request.domain.to_vec()).unwrap();
         self.asked.lock().unwrap().push(request);
         if self.hangs {
             return std::future::pending().await;
         }
-        Ok(Response::new(MutateDomainResponse { domain: (self.answer)(domain)?.into() }))
+        Ok(Response::new(MutateDomainResponse {
+            domain: (self.answer)(domain)?.into(),
+        }))
     }
 }
 
@@ -46,33 +53,67 @@ struct Pod {
 
 impl Pod {
     fn new() -> Self {
-        Self { root: tempfile::tempdir().unwrap() }
+        Self {
+            root: tempfile::tempdir().unwrap(),
+        }
     }
 
     fn socket(&self, plugin: &str) -> PathBuf {
-        let dir = self.root.path().join("var/run/kubevirt-plugin").join(plugin);
+        let dir = self
+            .root
+            .path()
+            .join("var/run/kubevirt-plugin")
+            .join(plugin);
         std::fs::create_dir_all(&dir).unwrap();
         dir.join("hook.sock")
     }
 
-    fn serve(&self, plugin: &str, answer: fn(String) -> Result<String, Status>, hangs: bool) -> Arc<Mutex<Vec<MutateDomainRequest>>> {
-        let hook = Hook { answer, hangs, asked: Arc::default() };
+    fn serve(
+        &self,
+        plugin: &str,
+        answer: fn(String) -> Result<String, Status>,
+        hangs: bool,
+    ) -> Arc<Mutex<Vec<MutateDomainRequest>>> {
+        let hook = Hook {
+            answer,
+            hangs,
+            asked: Arc::default(),
+        };
         let asked = Arc::clone(&hook.asked);
         let listener = UnixListenerStream::new(UnixListener::bind(self.socket(plugin)).unwrap());
-        let server = tonic::transport::Server::builder().add_service(DomainHookServiceServer::new(hook));
+        let server =
+            tonic::transport::Server::builder().add_service(DomainHookServiceServer::new(hook));
         tokio::spawn(server.serve_with_incoming(listener));
         asked
     }
 
-    async fn apply(&self, plugins: Value, context: InvocationContext, time: Duration) -> Result<String, PluginError> {
-        let pipeline = Pipeline::from_json(plugins.to_string().as_bytes()).unwrap().rooted(self.root.path().to_path_buf());
-        pipeline.apply(XML.into(), &Bytes::from_static(VMI), context, Instant::now() + time).await.map(|applied| applied.xml)
+    async fn apply(
+        &self,
+        plugins: Value,
+        context: InvocationContext,
+        time: Duration,
+    ) -> Result<String, PluginError> {
+        let pipeline = Pipeline::from_json(plugins.to_string().as_bytes())
+            .unwrap()
+            .rooted(self.root.path().to_path_buf());
+        pipeline
+            .apply(
+                XML.into(),
+                &Bytes::from_static(VMI),
+                context,
+                Instant::now() + time,
+            )
+            .await
+            .map(|applied| applied.xml)
     }
 }
 
 fn hook(plugin: &str, more: &Value) -> Value {
-    let mut hook = json!({"sidecar": {"socketPath": format!("/var/run/kubevirt-plugin/{plugin}/hook.sock")}});
-    hook.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let mut hook =
+        json!({"sidecar": {"socketPath": format!("/var/run/kubevirt-plugin/{plugin}/hook.sock")}});
+    hook.as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     json!({"metadata": {"name": plugin}, "spec": {"domainHooks": [hook]}})
 }
 
@@ -86,23 +127,54 @@ async fn a_sidecar_gets_domain_machine_and_context_and_plugins_follow_each_other
         (InvocationContext::MigrationTarget, "MigrationTarget"),
     ] {
         let pod = Pod::new();
-        let asked = pod.serve("a", |xml| Ok(xml.replace("</name>", "</name><title>a</title>")), false);
+        let asked = pod.serve(
+            "a",
+            |xml| Ok(xml.replace("</name>", "</name><title>a</title>")),
+            false,
+        );
         pod.serve("b", |xml| Ok(xml.replace("a</title>", "ab</title>")), false);
-        let xml = pod.apply(json!([hook("b", &json!({})), hook("a", &json!({}))]), context, LONG).await.unwrap();
-        assert!(xml.contains("<title>ab</title>") && xml.contains("<new-to-us>"), "{xml}");
+        let xml = pod
+            .apply(
+                json!([hook("b", &json!({})), hook("a", &json!({}))]),
+                context,
+                LONG,
+            )
+            .await
+            .unwrap();
+        assert!(
+            xml.contains("<title>ab</title>") && xml.contains("<new-to-us>"),
+            "{xml}"
+        );
         let asked = asked.lock().unwrap();
-        assert_eq!((asked[0].domain_type.as_str(), &asked[0].vmi[..]), ("libvirt", VMI));
-        assert_eq!(asked[0].sidecar_context.as_ref().unwrap().invocation_context, name);
+        assert_eq!(
+            (asked[0].domain_type.as_str(), &asked[0].vmi[..]),
+            ("libvirt", VMI)
+        );
+        assert_eq!(
+            asked[0]
+                .sidecar_context
+                .as_ref()
+                .unwrap()
+                .invocation_context,
+            name
+        );
     }
 }
 
 #[tokio::test]
 async fn a_late_socket_is_waited_for() {
     let pod = Pod::new();
-    let (xml, ()) = tokio::join!(pod.apply(json!([hook("a", &json!({}))]), InvocationContext::Boot, LONG), async {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        pod.serve("a", |xml| Ok(xml.replace("kvm", "qemu")), false);
-    });
+    let (xml, ()) = tokio::join!(
+        pod.apply(
+            json!([hook("a", &json!({}))]),
+            InvocationContext::Boot,
+            LONG
+        ),
+        async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            pod.serve("a", |xml| Ok(xml.replace("kvm", "qemu")), false);
+        }
+    );
     assert!(xml.unwrap().contains("qemu"));
 }
 
@@ -110,37 +182,93 @@ async fn a_late_socket_is_waited_for() {
 async fn a_missing_socket_fails_or_is_ignored() {
     let pod = Pod::new();
     let short = Duration::from_millis(200);
-    let error = pod.apply(json!([hook("a", &json!({}))]), InvocationContext::Boot, short).await.unwrap_err().to_string();
-    assert!(error.contains("plugin a hook 0 failed") && error.contains("not ready"), "{error}");
+    let error = pod
+        .apply(
+            json!([hook("a", &json!({}))]),
+            InvocationContext::Boot,
+            short,
+        )
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("plugin a hook 0 failed") && error.contains("not ready"),
+        "{error}"
+    );
     let ignored = json!([hook("a", &json!({"failureStrategy": "Ignore"}))]);
-    assert!(pod.apply(ignored, InvocationContext::Boot, short).await.unwrap().contains("ns_vm"));
+    assert!(
+        pod.apply(ignored, InvocationContext::Boot, short)
+            .await
+            .unwrap()
+            .contains("ns_vm")
+    );
 }
 
 #[tokio::test]
 async fn a_failure_has_the_sidecars_own_words() {
     let pod = Pod::new();
-    pod.serve("a", |_| Err(Status::failed_precondition("no such device")), false);
-    let error = pod.apply(json!([hook("a", &json!({}))]), InvocationContext::Boot, LONG).await.unwrap_err().to_string();
-    assert!(error.contains("FailedPrecondition") && error.contains("no such device"), "{error}");
+    pod.serve(
+        "a",
+        |_| Err(Status::failed_precondition("no such device")),
+        false,
+    );
+    let error = pod
+        .apply(
+            json!([hook("a", &json!({}))]),
+            InvocationContext::Boot,
+            LONG,
+        )
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("FailedPrecondition") && error.contains("no such device"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn a_call_that_hangs_ends_at_the_hooks_timeout() {
     let pod = Pod::new();
     pod.serve("a", Ok, true);
-    let error = pod.apply(json!([hook("a", &json!({"timeout": "100ms"}))]), InvocationContext::Boot, LONG).await.unwrap_err().to_string();
+    let error = pod
+        .apply(
+            json!([hook("a", &json!({"timeout": "100ms"}))]),
+            InvocationContext::Boot,
+            LONG,
+        )
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("no answer within"), "{error}");
-    let error = pod.apply(json!([hook("a", &json!({"timeout": "soon"}))]), InvocationContext::Boot, LONG).await.unwrap_err().to_string();
+    let error = pod
+        .apply(
+            json!([hook("a", &json!({"timeout": "soon"}))]),
+            InvocationContext::Boot,
+            LONG,
+        )
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("soon"), "{error}");
 }
 
 #[tokio::test]
 async fn another_domain_and_no_domain_are_refused() {
-    for answer in [|_| Ok(String::new()), |xml: String| Ok(xml.replace("ns_vm", "x")), |_| Ok("<disk/>".to_owned())]
-        as [fn(String) -> Result<String, Status>; 3]
+    for answer in [
+        |_| Ok(String::new()),
+        |xml: String| Ok(xml.replace("ns_vm", "x")),
+        |_| Ok("<disk/>".to_owned()),
+    ] as [fn(String) -> Result<String, Status>; 3]
     {
         let pod = Pod::new();
         pod.serve("a", answer, false);
-        pod.apply(json!([hook("a", &json!({}))]), InvocationContext::Boot, LONG).await.unwrap_err();
+        pod.apply(
+            json!([hook("a", &json!({}))]),
+            InvocationContext::Boot,
+            LONG,
+        )
+        .await
+        .unwrap_err();
     }
 }

@@ -33,9 +33,20 @@ fn call_error(error: HookError) -> (String, CallError) {
 
 #[tokio::test]
 async fn no_sidecars_are_no_wait_and_no_directory_is_needed() {
-    let none = Sidecars::collect(std::path::Path::new("/nonexistent/hooks"), 0, Instant::now()).await.unwrap();
+    let none = Sidecars::collect(
+        std::path::Path::new("/nonexistent/hooks"),
+        0,
+        Instant::now(),
+    )
+    .await
+    .unwrap();
     assert!(none.is_empty());
-    assert_eq!(none.on_define_domain(XML.into(), &vmi(), later()).await.unwrap(), XML);
+    assert_eq!(
+        none.on_define_domain(XML.into(), &vmi(), later())
+            .await
+            .unwrap(),
+        XML
+    );
     none.shutdown(later()).await.unwrap();
 }
 
@@ -46,17 +57,30 @@ async fn sockets_are_found_in_sub_directories_and_directly() {
     pod.serve("b.sock", Fake::appending("b"));
     let sidecars = collect(&pod, 2).await;
     let report = sidecars.report();
-    assert_eq!(report.sidecars.iter().map(|s| s.socket.as_str()).collect::<Vec<_>>(), ["b.sock", "hook-sidecar-0/a.sock"]);
+    assert_eq!(
+        report
+            .sidecars
+            .iter()
+            .map(|s| s.socket.as_str())
+            .collect::<Vec<_>>(),
+        ["b.sock", "hook-sidecar-0/a.sock"]
+    );
 }
 
 #[tokio::test]
 async fn equal_priorities_run_in_natural_order_of_their_places() {
     let pod = Pod::new();
     for n in 0..=10 {
-        pod.serve(&format!("hook-sidecar-{n}/shim.sock"), Fake::appending(&format!("<{n}>")));
+        pod.serve(
+            &format!("hook-sidecar-{n}/shim.sock"),
+            Fake::appending(&format!("<{n}>")),
+        );
     }
     let sidecars = collect(&pod, 11).await;
-    let xml = sidecars.on_define_domain(XML.into(), &vmi(), later()).await.unwrap();
+    let xml = sidecars
+        .on_define_domain(XML.into(), &vmi(), later())
+        .await
+        .unwrap();
     let order: Vec<_> = (0..=10).map(|n| format!("&lt;{n}&gt;")).collect();
     assert!(xml.contains(&order.concat()), "{xml}");
 }
@@ -68,7 +92,10 @@ async fn the_highest_priority_runs_first() {
     pod.serve("hook-sidecar-1/s", Fake::appending("high").priority(100));
     pod.serve("hook-sidecar-2/s", Fake::appending("middle"));
     let sidecars = collect(&pod, 3).await;
-    let xml = sidecars.on_define_domain(XML.into(), &vmi(), later()).await.unwrap();
+    let xml = sidecars
+        .on_define_domain(XML.into(), &vmi(), later())
+        .await
+        .unwrap();
     assert!(xml.contains("highmiddlelow"), "{xml}");
 }
 
@@ -77,7 +104,11 @@ async fn twins_with_the_same_socket_name_are_two_sidecars() {
     let pod = Pod::new();
     pod.serve("hook-sidecar-0/twin.sock", Fake::appending("1"));
     pod.serve("hook-sidecar-1/twin.sock", Fake::appending("2"));
-    let xml = collect(&pod, 2).await.on_define_domain(XML.into(), &vmi(), later()).await.unwrap();
+    let xml = collect(&pod, 2)
+        .await
+        .on_define_domain(XML.into(), &vmi(), later())
+        .await
+        .unwrap();
     assert!(xml.contains("12"), "{xml}");
 }
 
@@ -87,7 +118,17 @@ async fn a_sidecar_with_two_sockets_does_not_stand_for_another_one() {
     pod.serve("hook-sidecar-0/a.sock", Fake::appending("a"));
     pod.serve("hook-sidecar-0/b.sock", Fake::appending("b"));
     let error = Sidecars::collect(pod.dir(), 2, soon()).await.unwrap_err();
-    assert!(matches!(error, HookError::Missing { expected: 2, came: 1, .. }), "{error}");
+    assert!(
+        matches!(
+            error,
+            HookError::Missing {
+                expected: 2,
+                came: 1,
+                ..
+            }
+        ),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -123,7 +164,9 @@ async fn the_error_names_those_that_came_and_those_that_did_not_and_why() {
     pod.serve("hook-sidecar-2/slow.sock", Fake::new(Behaviour::HangInInfo));
     std::fs::create_dir(pod.dir().join("hook-sidecar-3")).unwrap();
     std::fs::write(pod.dir().join("hook-sidecar-4"), "").unwrap();
-    let error = Sidecars::collect(pod.dir(), 5, Instant::now() + Duration::from_millis(1300)).await.unwrap_err();
+    let error = Sidecars::collect(pod.dir(), 5, Instant::now() + Duration::from_millis(1300))
+        .await
+        .unwrap_err();
     let text = error.to_string();
     for part in [
         "1 of 5",
@@ -139,16 +182,34 @@ async fn the_error_names_those_that_came_and_those_that_did_not_and_why() {
 
 #[tokio::test]
 async fn a_directory_that_never_appears_is_named() {
-    let error = Sidecars::collect(std::path::Path::new("/nonexistent/hooks"), 1, soon()).await.unwrap_err();
-    assert!(error.to_string().ends_with("no socket in or below /nonexistent/hooks"), "{error}");
+    let error = Sidecars::collect(std::path::Path::new("/nonexistent/hooks"), 1, soon())
+        .await
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .ends_with("no socket in or below /nonexistent/hooks"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn a_sidecar_without_a_version_of_ours_is_refused_at_once() {
     let pod = Pod::new();
-    pod.serve("hook-sidecar-0/s", Fake::appending("x").versions(&["v1beta1", "v2"]));
-    let error = Sidecars::collect(pod.dir(), 1, later()).await.unwrap_err().to_string();
-    assert!(error.contains("v1beta1") && error.contains("v1alpha3") && error.contains("hook-sidecar-0/s"), "{error}");
+    pod.serve(
+        "hook-sidecar-0/s",
+        Fake::appending("x").versions(&["v1beta1", "v2"]),
+    );
+    let error = Sidecars::collect(pod.dir(), 1, later())
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("v1beta1")
+            && error.contains("v1alpha3")
+            && error.contains("hook-sidecar-0/s"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -162,10 +223,16 @@ async fn a_server_that_is_no_hook_sidecar_is_refused_at_once() {
 #[tokio::test]
 async fn the_newest_of_two_versions_is_spoken() {
     let pod = Pod::new();
-    pod.serve("hook-sidecar-0/s", Fake::appending("x").versions(&["v1alpha1", "v1alpha2"]));
+    pod.serve(
+        "hook-sidecar-0/s",
+        Fake::appending("x").versions(&["v1alpha1", "v1alpha2"]),
+    );
     let sidecars = collect(&pod, 1).await;
     assert_eq!(sidecars.report().sidecars[0].version, Version::V1alpha2);
-    let xml = sidecars.on_define_domain(XML.into(), &vmi(), later()).await.unwrap();
+    let xml = sidecars
+        .on_define_domain(XML.into(), &vmi(), later())
+        .await
+        .unwrap();
     assert!(xml.contains("v1alpha2:x"), "{xml}");
 }
 
@@ -173,8 +240,15 @@ async fn the_newest_of_two_versions_is_spoken() {
 async fn every_version_can_define() {
     for version in ["v1alpha1", "v1alpha2", "v1alpha3"] {
         let pod = Pod::new();
-        pod.serve("hook-sidecar-0/s", Fake::appending("x").versions(&[version]));
-        let xml = collect(&pod, 1).await.on_define_domain(XML.into(), &vmi(), later()).await.unwrap();
+        pod.serve(
+            "hook-sidecar-0/s",
+            Fake::appending("x").versions(&[version]),
+        );
+        let xml = collect(&pod, 1)
+            .await
+            .on_define_domain(XML.into(), &vmi(), later())
+            .await
+            .unwrap();
         assert!(xml.contains(&format!("{version}:x")), "{xml}");
     }
 }
@@ -184,8 +258,16 @@ async fn a_sidecar_gets_the_whole_vmi_and_what_no_schema_knows_stays() {
     let pod = Pod::new();
     let seen = pod.serve("hook-sidecar-0/s", Fake::appending("x"));
     let given = XML.replace("</domain>", "<unknown a=\"1\"><b/></unknown></domain>");
-    let xml = collect(&pod, 1).await.on_define_domain(given, &vmi(), later()).await.unwrap();
-    assert!(xml.replace(['\n', '\t'], "").contains("<unknown a=\"1\"><b></b></unknown>"), "{xml}");
+    let xml = collect(&pod, 1)
+        .await
+        .on_define_domain(given, &vmi(), later())
+        .await
+        .unwrap();
+    assert!(
+        xml.replace(['\n', '\t'], "")
+            .contains("<unknown a=\"1\"><b></b></unknown>"),
+        "{xml}"
+    );
     assert_eq!(seen.vmis(), [VMI]);
 }
 
@@ -195,20 +277,38 @@ async fn one_that_hangs_is_given_up_within_the_request() {
     pod.serve("hook-sidecar-0/s", Fake::new(Behaviour::Hang));
     let sidecars = collect(&pod, 1).await;
     let deadline = soon();
-    let error = sidecars.on_define_domain(XML.into(), &vmi(), deadline).await.unwrap_err();
-    assert!(Instant::now() < deadline, "the request's own deadline was passed");
+    let error = sidecars
+        .on_define_domain(XML.into(), &vmi(), deadline)
+        .await
+        .unwrap_err();
+    assert!(
+        Instant::now() < deadline,
+        "the request's own deadline was passed"
+    );
     let (text, reason) = call_error(error);
     assert!(matches!(reason, CallError::TimedOut { .. }), "{text}");
-    assert!(text.contains("hook-sidecar-0/s") && text.contains("OnDefineDomain"), "{text}");
+    assert!(
+        text.contains("hook-sidecar-0/s") && text.contains("OnDefineDomain"),
+        "{text}"
+    );
     // The next request is not held up by what that one left behind.
-    sidecars.on_define_domain(XML.into(), &vmi(), soon()).await.unwrap_err();
+    sidecars
+        .on_define_domain(XML.into(), &vmi(), soon())
+        .await
+        .unwrap_err();
 }
 
 #[tokio::test]
 async fn one_that_dies_in_the_middle_is_named() {
     let pod = Pod::new();
     pod.serve("hook-sidecar-0/s", Fake::new(Behaviour::Die));
-    let (text, reason) = call_error(collect(&pod, 1).await.on_define_domain(XML.into(), &vmi(), later()).await.unwrap_err());
+    let (text, reason) = call_error(
+        collect(&pod, 1)
+            .await
+            .on_define_domain(XML.into(), &vmi(), later())
+            .await
+            .unwrap_err(),
+    );
     assert!(matches!(reason, CallError::Broken(_)), "{text}");
 }
 
@@ -218,16 +318,30 @@ async fn one_that_is_gone_is_named() {
     let server = pod.serve("hook-sidecar-0/s", Fake::appending("x"));
     let sidecars = collect(&pod, 1).await;
     server.stop();
-    let (text, reason) = call_error(sidecars.on_define_domain(XML.into(), &vmi(), later()).await.unwrap_err());
+    let (text, reason) = call_error(
+        sidecars
+            .on_define_domain(XML.into(), &vmi(), later())
+            .await
+            .unwrap_err(),
+    );
     assert!(matches!(reason, CallError::Unreachable(_)), "{text}");
 }
 
 #[tokio::test]
 async fn its_own_error_is_passed_on_and_the_next_sidecar_is_not_called() {
     let pod = Pod::new();
-    pod.serve("hook-sidecar-0/s", Fake::new(Behaviour::Fail("no such annotation")));
+    pod.serve(
+        "hook-sidecar-0/s",
+        Fake::new(Behaviour::Fail("no such annotation")),
+    );
     let next = pod.serve("hook-sidecar-1/s", Fake::appending("x"));
-    let (text, _) = call_error(collect(&pod, 2).await.on_define_domain(XML.into(), &vmi(), later()).await.unwrap_err());
+    let (text, _) = call_error(
+        collect(&pod, 2)
+            .await
+            .on_define_domain(XML.into(), &vmi(), later())
+            .await
+            .unwrap_err(),
+    );
     assert!(text.contains("no such annotation"), "{text}");
     assert!(next.vmis().is_empty());
 }
@@ -235,12 +349,26 @@ async fn its_own_error_is_passed_on_and_the_next_sidecar_is_not_called() {
 #[tokio::test]
 async fn a_long_error_is_cut_and_a_deadline_of_its_own_is_no_time_out() {
     let long = format!("{}é", "the VMI is {…} ".repeat(7_000));
-    for (code, text) in [(tonic::Code::Internal, long.as_str()), (tonic::Code::DeadlineExceeded, "the license server is silent")] {
+    for (code, text) in [
+        (tonic::Code::Internal, long.as_str()),
+        (
+            tonic::Code::DeadlineExceeded,
+            "the license server is silent",
+        ),
+    ] {
         let pod = Pod::new();
         pod.serve("a/x.sock", Fake::new(Behaviour::Status(code, text.into())));
-        let error = collect(&pod, 1).await.on_define_domain(XML.into(), &vmi(), later()).await.unwrap_err().to_string();
+        let error = collect(&pod, 1)
+            .await
+            .on_define_domain(XML.into(), &vmi(), later())
+            .await
+            .unwrap_err()
+            .to_string();
         let start: String = text.chars().take(4_000).collect();
-        assert!(error.contains(&format!("failed with {code:?}: {start}")) && error.len() < 10_000, "{error}");
+        assert!(
+            error.contains(&format!("failed with {code:?}: {start}")) && error.len() < 10_000,
+            "{error}"
+        );
     }
 }
 
@@ -254,22 +382,46 @@ async fn garbage_nothing_and_another_domain_are_refused() {
         (b"<domainsnapshot/>", "<domainsnapshot>"),
         (b"<!DOCTYPE d [<!ENTITY a 'b'>]><domain/>", "document type"),
         (b"<domain><name>other</name></domain>", r#""other""#),
-        (b"<domain><name>ns_vm</name><uuid>11111111-b3ef-428c-8861-06e72d69f223</uuid></domain>", "11111111"),
+        (
+            b"<domain><name>ns_vm</name><uuid>11111111-b3ef-428c-8861-06e72d69f223</uuid></domain>",
+            "11111111",
+        ),
     ];
     for (answer, expected) in cases {
         let pod = Pod::new();
-        pod.serve("hook-sidecar-0/s", Fake::new(Behaviour::Answer(answer.to_vec())));
-        let (text, reason) = call_error(collect(&pod, 1).await.on_define_domain(XML.into(), &vmi(), later()).await.unwrap_err());
+        pod.serve(
+            "hook-sidecar-0/s",
+            Fake::new(Behaviour::Answer(answer.to_vec())),
+        );
+        let (text, reason) = call_error(
+            collect(&pod, 1)
+                .await
+                .on_define_domain(XML.into(), &vmi(), later())
+                .await
+                .unwrap_err(),
+        );
         assert!(matches!(reason, CallError::Answer(_)), "{text}");
-        assert!(text.contains(expected) && text.contains("hook-sidecar-0/s"), "{expected:?} is not in: {text}");
+        assert!(
+            text.contains(expected) && text.contains("hook-sidecar-0/s"),
+            "{expected:?} is not in: {text}"
+        );
     }
 }
 
 #[tokio::test]
 async fn a_hundred_mebibytes_are_refused() {
     let pod = Pod::new();
-    pod.serve("hook-sidecar-0/s", Fake::new(Behaviour::Answer(vec![b' '; 100 << 20])));
-    let (text, reason) = call_error(collect(&pod, 1).await.on_define_domain(XML.into(), &vmi(), later()).await.unwrap_err());
+    pod.serve(
+        "hook-sidecar-0/s",
+        Fake::new(Behaviour::Answer(vec![b' '; 100 << 20])),
+    );
+    let (text, reason) = call_error(
+        collect(&pod, 1)
+            .await
+            .on_define_domain(XML.into(), &vmi(), later())
+            .await
+            .unwrap_err(),
+    );
     assert!(matches!(reason, CallError::TooLarge { .. }), "{text}");
 }
 
@@ -279,12 +431,24 @@ async fn the_same_input_in_one_request_gives_no_second_call() {
     let seen = pod.serve("hook-sidecar-0/s", Fake::appending("x"));
     let sidecars = collect(&pod, 1).await;
     let deadline = later();
-    let first = sidecars.on_define_domain(XML.into(), &vmi(), deadline).await.unwrap();
-    let second = sidecars.on_define_domain(XML.into(), &vmi(), deadline).await.unwrap();
+    let first = sidecars
+        .on_define_domain(XML.into(), &vmi(), deadline)
+        .await
+        .unwrap();
+    let second = sidecars
+        .on_define_domain(XML.into(), &vmi(), deadline)
+        .await
+        .unwrap();
     assert_eq!((first, seen.vmis().len()), (second, 1));
     // Another input, and another request, ask again.
-    sidecars.on_define_domain(XML.replace("kvm", "qemu"), &vmi(), deadline).await.unwrap();
-    sidecars.on_define_domain(XML.into(), &vmi(), later()).await.unwrap();
+    sidecars
+        .on_define_domain(XML.replace("kvm", "qemu"), &vmi(), deadline)
+        .await
+        .unwrap();
+    sidecars
+        .on_define_domain(XML.into(), &vmi(), later())
+        .await
+        .unwrap();
     assert_eq!(seen.vmis().len(), 3);
 }
 
@@ -292,18 +456,46 @@ async fn the_same_input_in_one_request_gives_no_second_call() {
 async fn the_report_tells_what_each_changed() {
     let pod = Pod::new();
     pod.serve("hook-sidecar-0/s", Fake::appending("x"));
-    pod.serve("hook-sidecar-1/s", Fake::new(Behaviour::Answer(b"<nonsense/>".to_vec())));
+    pod.serve(
+        "hook-sidecar-1/s",
+        Fake::new(Behaviour::Answer(b"<nonsense/>".to_vec())),
+    );
     let file = pod.dir().with_file_name("report.json");
     let sidecars = collect(&pod, 2).await.reporting_to(file.clone()).await;
     let read = || serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-    assert_eq!(sidecars.report(), read(), "they are there before they are called");
-    sidecars.on_define_domain(XML.into(), &vmi(), later()).await.unwrap_err();
+    assert_eq!(
+        sidecars.report(),
+        read(),
+        "they are there before they are called"
+    );
+    sidecars
+        .on_define_domain(XML.into(), &vmi(), later())
+        .await
+        .unwrap_err();
     assert_eq!(sidecars.touched(), [r#""fake" (hook-sidecar-0/s)"#]);
     let report = sidecars.report();
     assert_eq!(report, read());
-    let point = |n: usize| report.sidecars[n].points.iter().find(|p| p.point == Point::OnDefineDomain).unwrap();
-    assert_eq!(point(0).last.as_ref().unwrap().changes[0].to_string(), r#"+ title: "v1alpha3:x""#);
-    assert!(point(1).last.as_ref().unwrap().error.as_ref().unwrap().contains("<nonsense>"));
+    let point = |n: usize| {
+        report.sidecars[n]
+            .points
+            .iter()
+            .find(|p| p.point == Point::OnDefineDomain)
+            .unwrap()
+    };
+    assert_eq!(
+        point(0).last.as_ref().unwrap().changes[0].to_string(),
+        r#"+ title: "v1alpha3:x""#
+    );
+    assert!(
+        point(1)
+            .last
+            .as_ref()
+            .unwrap()
+            .error
+            .as_ref()
+            .unwrap()
+            .contains("<nonsense>")
+    );
     assert_eq!((point(0).order, point(1).order), (1, 2));
     // A launcher without sidecars in the same place does not show those of the last one.
     let _none = Sidecars::none().reporting_to(file.clone()).await;
@@ -313,21 +505,49 @@ async fn the_report_tells_what_each_changed() {
 #[tokio::test]
 async fn all_cloud_init_sidecars_run_each_on_the_last_ones_result() {
     let pod = Pod::new();
-    pod.serve("hook-sidecar-0/s", Fake::appending("1").versions(&["v1alpha2"]));
-    pod.serve("hook-sidecar-1/s", Fake::new(Behaviour::LegacyCloudInit("2")));
-    pod.serve("hook-sidecar-2/s", Fake::appending("x").versions(&["v1alpha1"]));
+    pod.serve(
+        "hook-sidecar-0/s",
+        Fake::appending("1").versions(&["v1alpha2"]),
+    );
+    pod.serve(
+        "hook-sidecar-1/s",
+        Fake::new(Behaviour::LegacyCloudInit("2")),
+    );
+    pod.serve(
+        "hook-sidecar-2/s",
+        Fake::appending("x").versions(&["v1alpha1"]),
+    );
     let data = serde_json::json!({"DataSource": "noCloud", "NoCloudMetaData": {"instance-id": "i"}, "UserData": "#", "NetworkData": "", "VolumeName": "v"});
-    let result = collect(&pod, 3).await.pre_cloud_init_iso(data, &vmi(), later()).await.unwrap();
-    assert_eq!((result["UserData"].as_str(), result["VolumeName"].as_str()), (Some("#12"), Some("v")));
+    let result = collect(&pod, 3)
+        .await
+        .pre_cloud_init_iso(data, &vmi(), later())
+        .await
+        .unwrap();
+    assert_eq!(
+        (result["UserData"].as_str(), result["VolumeName"].as_str()),
+        (Some("#12"), Some("v"))
+    );
 }
 
 #[tokio::test]
 async fn cloud_init_data_that_is_none_is_refused() {
     let pod = Pod::new();
-    pod.serve("hook-sidecar-0/s", Fake::new(Behaviour::Answer(b"<xml/>".to_vec())));
+    pod.serve(
+        "hook-sidecar-0/s",
+        Fake::new(Behaviour::Answer(b"<xml/>".to_vec())),
+    );
     let data = serde_json::json!({"NoCloudMetaData": {}, "UserData": "#"});
-    let (text, reason) = call_error(collect(&pod, 1).await.pre_cloud_init_iso(data, &vmi(), later()).await.unwrap_err());
-    assert!(matches!(reason, CallError::CloudInit(_)) && text.contains("PreCloudInitIso"), "{text}");
+    let (text, reason) = call_error(
+        collect(&pod, 1)
+            .await
+            .pre_cloud_init_iso(data, &vmi(), later())
+            .await
+            .unwrap_err(),
+    );
+    assert!(
+        matches!(reason, CallError::CloudInit(_)) && text.contains("PreCloudInitIso"),
+        "{text}"
+    );
 }
 
 #[tokio::test]
@@ -335,7 +555,10 @@ async fn shutdown_reaches_all_that_know_it_also_beside_one_that_hangs() {
     let pod = Pod::new();
     pod.serve("hook-sidecar-0/s", Fake::new(Behaviour::Hang).priority(9));
     let told = pod.serve("hook-sidecar-1/s", Fake::appending("x"));
-    let old = pod.serve("hook-sidecar-2/s", Fake::appending("x").versions(&["v1alpha2"]));
+    let old = pod.serve(
+        "hook-sidecar-2/s",
+        Fake::appending("x").versions(&["v1alpha2"]),
+    );
     let deadline = soon();
     let error = collect(&pod, 3).await.shutdown(deadline).await.unwrap_err();
     assert!(error.to_string().contains("hook-sidecar-0/s"), "{error}");
@@ -354,16 +577,35 @@ async fn one_that_ends_before_it_answers_shutdown_did_what_it_was_asked() {
 async fn a_path_longer_than_a_socket_address_is_no_obstacle() {
     let pod = Pod::below(&"long-directory-name/".repeat(8));
     pod.serve("hook-sidecar-0/s", Fake::appending("x"));
-    collect(&pod, 1).await.on_define_domain(XML.into(), &vmi(), later()).await.unwrap();
+    collect(&pod, 1)
+        .await
+        .on_define_domain(XML.into(), &vmi(), later())
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
 async fn an_author_can_try_a_sidecar_without_a_launcher() {
     let pod = Pod::new();
     pod.serve("s", Fake::appending("x"));
-    let tried = hooks::offline::try_sidecar(&pod.dir().join("s"), &vmi(), XML, later()).await.unwrap();
-    assert_eq!(tried.changes.iter().map(ToString::to_string).collect::<Vec<_>>(), [r#"+ title: "v1alpha3:x""#]);
-    assert_eq!(tried.again.len(), 1, "appending is not idempotent, and that is to be seen");
-    let error = hooks::offline::try_sidecar(&pod.dir().join("none"), &vmi(), XML, later()).await.unwrap_err();
+    let tried = hooks::offline::try_sidecar(&pod.dir().join("s"), &vmi(), XML, later())
+        .await
+        .unwrap();
+    assert_eq!(
+        tried
+            .changes
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>(),
+        [r#"+ title: "v1alpha3:x""#]
+    );
+    assert_eq!(
+        tried.again.len(),
+        1,
+        "appending is not idempotent, and that is to be seen"
+    );
+    let error = hooks::offline::try_sidecar(&pod.dir().join("none"), &vmi(), XML, later())
+        .await
+        .unwrap_err();
     assert!(error.to_string().contains("cannot be reached"), "{error}");
 }

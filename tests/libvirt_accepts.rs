@@ -13,50 +13,117 @@ use libvirt::{Connection, Error, Undefine, start_event_loop};
 
 /// What libvirt refuses in domains that the reference makes just so; part of its message, and why.
 const REFUSED: &[(&str, &str)] = &[
-    ("Memory size must be specified", "a unit test's VMI without memory; admission gives every VMI some"),
-    ("Unknown disk name 'a'", "a unit test's disk without a bus; admission gives every disk one"),
+    (
+        "Memory size must be specified",
+        "a unit test's VMI without memory; admission gives every VMI some",
+    ),
+    (
+        "Unknown disk name 'a'",
+        "a unit test's disk without a bus; admission gives every disk one",
+    ),
     (
         "Invalid value for attribute 'device' in element 'disk': ''",
         "a unit test's disk that is no disk, LUN or CD-ROM; admission makes it a disk",
     ),
-    ("Missing required attribute 'retries'", "spinlocks without a count; admission fills it in"),
-    ("HyperV spinlock retry count must be at least", "spinlocks with a count that admission refuses"),
-    ("missing 'value' attribute for HyperV feature 'vendor_id'", "a vendor id without a value; admission refuses it"),
-    ("'launchSecurity': 'tdx'", "libvirt 11.3 does not know TDX yet"),
-    ("device='lun' is only valid for block type", "a LUN on a file; virt-handler reports it when it looks at the claim"),
+    (
+        "Missing required attribute 'retries'",
+        "spinlocks without a count; admission fills it in",
+    ),
+    (
+        "HyperV spinlock retry count must be at least",
+        "spinlocks with a count that admission refuses",
+    ),
+    (
+        "missing 'value' attribute for HyperV feature 'vendor_id'",
+        "a vendor id without a value; admission refuses it",
+    ),
+    (
+        "'launchSecurity': 'tdx'",
+        "libvirt 11.3 does not know TDX yet",
+    ),
+    (
+        "device='lun' is only valid for block type",
+        "a LUN on a file; virt-handler reports it when it looks at the claim",
+    ),
     (
         "Invalid value for attribute 'type' in element 'interface': ''",
         "an interface without a binding; admission gives every interface one",
     ),
-    ("Invalid value for attribute 'start' in element 'range'", "a port 0; admission refuses it"),
-    ("Invalid value for attribute 'action' in element 'watchdog': ''", "a watchdog without an action; admission fills it in"),
-    ("firmware auto selection disabled", "an EFI guest in a context without firmware images"),
-    ("Only one vgpu device can have 'ramfb'", "two displays on GPUs; admission refuses it"),
-    ("Multiple panic devices with model", "two panic devices of a model; libvirt takes one"),
-    ("USB is disabled", "a unit test's USB host device on a machine without USB"),
-    ("element 'model': 'test-video'", "a unit test's made-up video model"),
-    ("Invalid value for attribute 'type' in element 'model': ''", "a unit test's video device without a model"),
-    ("element 'hostdev': 'sriov-test'", "a unit test's made-up kind of host device"),
-    ("specified more than once", "a CPU feature that the VMI names twice"),
+    (
+        "Invalid value for attribute 'start' in element 'range'",
+        "a port 0; admission refuses it",
+    ),
+    (
+        "Invalid value for attribute 'action' in element 'watchdog': ''",
+        "a watchdog without an action; admission fills it in",
+    ),
+    (
+        "firmware auto selection disabled",
+        "an EFI guest in a context without firmware images",
+    ),
+    (
+        "Only one vgpu device can have 'ramfb'",
+        "two displays on GPUs; admission refuses it",
+    ),
+    (
+        "Multiple panic devices with model",
+        "two panic devices of a model; libvirt takes one",
+    ),
+    (
+        "USB is disabled",
+        "a unit test's USB host device on a machine without USB",
+    ),
+    (
+        "element 'model': 'test-video'",
+        "a unit test's made-up video model",
+    ),
+    (
+        "Invalid value for attribute 'type' in element 'model': ''",
+        "a unit test's video device without a model",
+    ),
+    (
+        "element 'hostdev': 'sriov-test'",
+        "a unit test's made-up kind of host device",
+    ),
+    (
+        "specified more than once",
+        "a CPU feature that the VMI names twice",
+    ),
 ];
 
 fn main() -> ExitCode {
     let cases = ["domain-xml/generated.jsonl", "domain-xml/recorded.jsonl"].map(common::corpus);
-    let [Some(generated), Some(recorded)] = cases else { return ExitCode::SUCCESS };
+    let [Some(generated), Some(recorded)] = cases else {
+        return ExitCode::SUCCESS;
+    };
     start_event_loop().expect("libvirt's event loop starts");
-    let connection = Connection::open("test:///default").expect("libvirt's test driver is always there");
-    let accepted = |case: &Case| case.get("error").is_none() && case.value["context"]["architecture"] == "amd64";
-    let cases = generated.into_iter().chain(recorded).filter(accepted).collect();
-    common::run("domain XML defined by libvirt", Some(cases), |case| check(&connection, case))
+    let connection =
+        Connection::open("test:///default").expect("libvirt's test driver is always there");
+    let accepted = |case: &Case| {
+        case.get("error").is_none() && case.value["context"]["architecture"] == "amd64"
+    };
+    let cases = generated
+        .into_iter()
+        .chain(recorded)
+        .filter(accepted)
+        .collect();
+    common::run("domain XML defined by libvirt", Some(cases), |case| {
+        check(&connection, case)
+    })
 }
 
 fn check(connection: &Connection, case: &Case) -> Differences {
-    let vmi: Vmi = serde_json::from_value(case.value["vmi"].clone()).expect("a VMI of the corpus can be read");
-    let context: Context = serde_json::from_value(case.value["context"].clone()).expect("a context of the corpus can be read");
+    let vmi: Vmi =
+        serde_json::from_value(case.value["vmi"].clone()).expect("a VMI of the corpus can be read");
+    let context: Context = serde_json::from_value(case.value["context"].clone())
+        .expect("a context of the corpus can be read");
     let domain = convert::domain(&vmi, &context).expect("the reference accepts it");
     match define(connection, &domain.to_xml()) {
         Ok(()) => Vec::new(),
-        Err(error) => match REFUSED.iter().find(|(text, _)| error.message.contains(text)) {
+        Err(error) => match REFUSED
+            .iter()
+            .find(|(text, _)| error.message.contains(text))
+        {
             Some((_, why)) => {
                 println!("  {}: libvirt refuses it: {why}", case.text("name"));
                 Vec::new()

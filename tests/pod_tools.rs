@@ -39,7 +39,13 @@ struct Running(Child);
 
 impl Running {
     fn start(command: &mut Command) -> Self {
-        Self(command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap())
+        Self(
+            command
+                .stdin(Stdio::null())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap(),
+        )
     }
 
     fn send(&self, signal: Signal) {
@@ -49,19 +55,31 @@ impl Running {
     fn ended(&mut self) -> (ExitStatus, String) {
         let status = until("the end", || self.0.try_wait().unwrap());
         let mut said = String::new();
-        self.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        self.0
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut said)
+            .unwrap();
         (status, said)
     }
 
     fn wake_ups(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
-        let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
+        let count = status
+            .lines()
+            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))
+            .unwrap();
         count.trim().parse().unwrap()
     }
 
     fn sleeps(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap();
-        stat.rsplit(')').next().unwrap().trim_start().starts_with('S')
+        stat.rsplit(')')
+            .next()
+            .unwrap()
+            .trim_start()
+            .starts_with('S')
     }
 }
 
@@ -75,7 +93,11 @@ impl Drop for Running {
 // ---- container-disk ------------------------------------------------------------------------------------------------
 
 fn disk(arguments: &[&str]) -> Output {
-    tool("container-disk").args(arguments).stdin(Stdio::null()).output().unwrap()
+    tool("container-disk")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
 }
 
 fn error_of(output: &Output) -> String {
@@ -91,17 +113,32 @@ struct Disk {
 impl Disk {
     fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let running = Running::start(tool("container-disk").arg("--copy-path").arg(dir.path().join("uid/disk_0")));
+        let running = Running::start(
+            tool("container-disk")
+                .arg("--copy-path")
+                .arg(dir.path().join("uid/disk_0")),
+        );
         let socket = dir.path().join("uid/disk_0.sock");
         until("the socket", || UnixStream::connect(&socket).ok());
-        Self { dir, socket, running }
+        Self {
+            dir,
+            socket,
+            running,
+        }
     }
 }
 
 #[test]
 fn container_disk_with_no_op_ends_at_once_and_silently() {
     let output = disk(&["--no-op"]);
-    assert_eq!((output.status.code(), output.stdout.len(), output.stderr.len()), (Some(0), 0, 0));
+    assert_eq!(
+        (
+            output.status.code(),
+            output.stdout.len(),
+            output.stderr.len()
+        ),
+        (Some(0), 0, 0)
+    );
 }
 
 #[test]
@@ -111,19 +148,37 @@ fn container_disk_is_found_under_its_own_name() {
     let copy = dir.path().join("container-disk");
     std::fs::copy(POD_TOOLS, &copy).unwrap();
     // Another test that forks at this moment holds the copy open for writing for a moment.
-    let status = until("a start", || Command::new(&copy).arg("--no-op").status().ok());
+    let status = until("a start", || {
+        Command::new(&copy).arg("--no-op").status().ok()
+    });
     assert!(status.success());
-    assert_eq!(Command::new(&copy).arg("--copy-path").stderr(Stdio::null()).status().unwrap().code(), Some(1));
+    assert_eq!(
+        Command::new(&copy)
+            .arg("--copy-path")
+            .stderr(Stdio::null())
+            .status()
+            .unwrap()
+            .code(),
+        Some(1)
+    );
 }
 
 #[test]
 fn container_disk_refuses_other_arguments_with_status_1() {
-    for (arguments, why) in [(&["--unknown"][..], "--unknown"), (&["-n"], "-n"), (&["-c"], "-c"), (&[], "--copy-path")] {
+    for (arguments, why) in [
+        (&["--unknown"][..], "--unknown"),
+        (&["-n"], "-n"),
+        (&["-c"], "-c"),
+        (&[], "--copy-path"),
+    ] {
         let output = disk(arguments);
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
         let said = error_of(&output);
         let (_date, message) = said.split_once('\n').unwrap();
-        assert!(message.starts_with("error: ") && message.contains(why), "{arguments:?}: {said}");
+        assert!(
+            message.starts_with("error: ") && message.contains(why),
+            "{arguments:?}: {said}"
+        );
     }
 }
 
@@ -142,7 +197,13 @@ fn container_disk_ends_when_its_socket_is_removed() {
     std::fs::remove_file(&disk.socket).unwrap();
     let (status, said) = disk.running.ended();
     assert_eq!(status.code(), Some(0));
-    assert!(said.ends_with(&format!("error: socket {} does not exist anymore\n", disk.socket.display())), "{said}");
+    assert!(
+        said.ends_with(&format!(
+            "error: socket {} does not exist anymore\n",
+            disk.socket.display()
+        )),
+        "{said}"
+    );
 }
 
 #[test]
@@ -173,9 +234,12 @@ fn container_disk_ends_without_a_watch_too() {
     // A user may have no watch left. In a user namespace of its own the limit is ours to set.
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk_0");
-    let script = "echo 0 >/proc/sys/user/max_inotify_instances && exec \"$0\" container-disk -c \"$1\"";
+    let script =
+        "echo 0 >/proc/sys/user/max_inotify_instances && exec \"$0\" container-disk -c \"$1\"";
     let mut command = Command::new("unshare");
-    command.args(["--user", "--map-root-user", "sh", "-c", script, POD_TOOLS]).arg(&path);
+    command
+        .args(["--user", "--map-root-user", "sh", "-c", script, POD_TOOLS])
+        .arg(&path);
     let mut running = Running::start(&mut command);
     let socket = path.with_extension("sock");
     let up = until("a start or its refusal", || {
@@ -195,7 +259,12 @@ fn container_disk_takes_a_path_of_102_characters_and_no_longer_one() {
     let dir = tempfile::tempdir().unwrap();
     for (length, fits) in [(102, true), (103, false)] {
         let path = format!("uid/{}", "x".repeat(length - 4));
-        let mut running = Running::start(tool("container-disk").arg("-c").arg(&path).current_dir(dir.path()));
+        let mut running = Running::start(
+            tool("container-disk")
+                .arg("-c")
+                .arg(&path)
+                .current_dir(dir.path()),
+        );
         if fits {
             let socket = dir.path().join(format!("{path}.sock"));
             until("the socket", || socket.exists().then_some(()));
@@ -204,7 +273,10 @@ fn container_disk_takes_a_path_of_102_characters_and_no_longer_one() {
         } else {
             let (status, said) = running.ended();
             assert_eq!(status.code(), Some(1));
-            assert!(said.ends_with("error: copy path can not be longer than 102 characters\n"), "{said}");
+            assert!(
+                said.ends_with("error: copy path can not be longer than 102 characters\n"),
+                "{said}"
+            );
         }
     }
 }
@@ -214,11 +286,19 @@ fn container_disk_says_what_it_cannot_make() {
     let dir = tempfile::tempdir().unwrap();
     let output = disk(&["-c", dir.path().join("a/b/disk_0").to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(error_of(&output).contains("\nerror: failed to create disk directory "), "{}", error_of(&output));
+    assert!(
+        error_of(&output).contains("\nerror: failed to create disk directory "),
+        "{}",
+        error_of(&output)
+    );
     std::fs::write(dir.path().join("disk_0.sock"), "").unwrap();
     let output = disk(&["-c", dir.path().join("disk_0").to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(error_of(&output).contains("\nerror: failed to bind socket "), "{}", error_of(&output));
+    assert!(
+        error_of(&output).contains("\nerror: failed to bind socket "),
+        "{}",
+        error_of(&output)
+    );
     assert!(dir.path().join("disk_0.sock").exists());
 }
 
@@ -228,12 +308,19 @@ fn container_disk_makes_directory_and_socket_with_the_callers_umask() {
         let dir = tempfile::tempdir().unwrap();
         let script = format!("umask {umask}; exec \"$0\" container-disk -c \"$1\"");
         let mut command = Command::new("sh");
-        command.args(["-c", &script, POD_TOOLS]).arg(dir.path().join("uid/disk_0"));
+        command
+            .args(["-c", &script, POD_TOOLS])
+            .arg(dir.path().join("uid/disk_0"));
         let _running = Running::start(&mut command);
         let socket = dir.path().join("uid/disk_0.sock");
         until("the socket", || socket.exists().then_some(()));
         for path in [&socket, &dir.path().join("uid")] {
-            assert_eq!(std::fs::metadata(path).unwrap().permissions().mode() & 0o777, mode, "{}", path.display());
+            assert_eq!(
+                std::fs::metadata(path).unwrap().permissions().mode() & 0o777,
+                mode,
+                "{}",
+                path.display()
+            );
         }
     }
 }
@@ -253,7 +340,9 @@ fn container_disk_closes_a_thousand_connections() {
             });
         }
     });
-    let open = std::fs::read_dir(format!("/proc/{}/fd", disk.running.0.id())).unwrap().count();
+    let open = std::fs::read_dir(format!("/proc/{}/fd", disk.running.0.id()))
+        .unwrap()
+        .count();
     assert!(open < 10, "{open} descriptors are open");
     disk.running.send(Signal::TERM);
     assert_eq!(disk.running.ended().0.code(), Some(0));
@@ -268,8 +357,16 @@ struct Tail {
 
 impl Tail {
     fn of(log: &Path) -> Self {
-        let mut running = Running::start(tool("virt-tail").arg("--logfile").arg(log).stdout(Stdio::piped()));
-        Self { lines: BufReader::new(running.0.stdout.take().unwrap()), running }
+        let mut running = Running::start(
+            tool("virt-tail")
+                .arg("--logfile")
+                .arg(log)
+                .stdout(Stdio::piped()),
+        );
+        Self {
+            lines: BufReader::new(running.0.stdout.take().unwrap()),
+            running,
+        }
     }
 
     fn line(&mut self) -> String {
@@ -285,7 +382,13 @@ impl Tail {
 }
 
 fn append(log: &Path, text: &str) {
-    File::options().append(true).create(true).open(log).unwrap().write_all(text.as_bytes()).unwrap();
+    File::options()
+        .append(true)
+        .create(true)
+        .open(log)
+        .unwrap()
+        .write_all(text.as_bytes())
+        .unwrap();
 }
 
 #[test]
@@ -301,7 +404,10 @@ fn virt_tail_waits_for_the_log_and_its_directories() {
     append(&log, "first\nsec");
     assert_eq!(tail.line(), "first\n");
     append(&log, "ond\n\nfourth\r\n");
-    assert_eq!((tail.line(), tail.line(), tail.line()), ("second\n".into(), "\n".into(), "fourth\r\n".into()));
+    assert_eq!(
+        (tail.line(), tail.line(), tail.line()),
+        ("second\n".into(), "\n".into(), "fourth\r\n".into())
+    );
     // They may go, which the open log does not hide, and come back.
     std::fs::remove_file(&log).unwrap();
     tail.settle();
@@ -320,7 +426,9 @@ fn virt_tail_finds_a_log_whatever_the_moment_its_directories_come() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("a/b/log");
         let mut tail = Tail::of(&log);
-        std::thread::sleep(Duration::from_micros(u64::from(tail.running.0.id() % 8) * 500));
+        std::thread::sleep(Duration::from_micros(
+            u64::from(tail.running.0.id() % 8) * 500,
+        ));
         for ancestor in [log.ancestors().nth(2).unwrap(), log.parent().unwrap()] {
             std::fs::create_dir(ancestor).unwrap();
             std::thread::yield_now();
@@ -357,7 +465,11 @@ fn virt_tail_misses_nothing_of_a_flood_with_rotations() {
     // As many rotations as virtlogd keeps logs: however late the reader is, all is there.
     let write = std::thread::spawn(move || {
         let rotated = |number: u32| PathBuf::from(format!("{}.{number}", writer.display()));
-        let mut file = File::options().append(true).create(true).open(&writer).unwrap();
+        let mut file = File::options()
+            .append(true)
+            .create(true)
+            .open(&writer)
+            .unwrap();
         for number in 0..LINES {
             // Split anywhere, in the middle of a line.
             let line = format!("line {number:07} {}\n", "x".repeat(100));
@@ -368,14 +480,21 @@ fn virt_tail_misses_nothing_of_a_flood_with_rotations() {
                     std::fs::rename(rotated(old), rotated(old + 1)).unwrap();
                 }
                 std::fs::rename(&writer, rotated(0)).unwrap();
-                file = File::options().append(true).create(true).open(&writer).unwrap();
+                file = File::options()
+                    .append(true)
+                    .create(true)
+                    .open(&writer)
+                    .unwrap();
             }
             file.write_all(end.as_bytes()).unwrap();
         }
     });
     for number in 0..LINES {
         let line = tail.line();
-        assert!(line.starts_with(&format!("line {number:07} ")) && line.len() == 114, "{number}: {line:?}");
+        assert!(
+            line.starts_with(&format!("line {number:07} ")) && line.len() == 114,
+            "{number}: {line:?}"
+        );
     }
     write.join().unwrap();
 }
@@ -390,7 +509,10 @@ fn virt_tail_ends_with_0_at_sigterm_and_sigint() {
         assert_eq!(tail.line(), "up\n");
         tail.running.send(signal);
         let (status, said) = tail.running.ended();
-        assert_eq!((status.code(), said.as_str(), tail.line().as_str()), (Some(0), "", ""));
+        assert_eq!(
+            (status.code(), said.as_str(), tail.line().as_str()),
+            (Some(0), "", "")
+        );
     }
 }
 
@@ -421,7 +543,15 @@ fn virt_tail_without_a_log_ends_with_1() {
     let output = tool("virt-tail").args(["--other", "x"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(error_of(&output).contains("--logfile"));
-    assert_eq!(tool("virt-tail").arg("--logfile").stderr(Stdio::null()).status().unwrap().code(), Some(2));
+    assert_eq!(
+        tool("virt-tail")
+            .arg("--logfile")
+            .stderr(Stdio::null())
+            .status()
+            .unwrap()
+            .code(),
+        Some(2)
+    );
 }
 
 #[test]

@@ -19,6 +19,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=../../proto");
     let files = protox::compile(FILES, ["../../proto"])?;
     // Bodies that may be large are taken out of the received frame without a copy.
-    tonic_prost_build::configure().bytes(".kubevirt").bytes(".launcher").compile_fds(files)?;
+    tonic_prost_build::configure()
+        .bytes(".kubevirt")
+        .bytes(".launcher")
+        .compile_fds(files)?;
     Ok(())
 }

@@ -1,18 +1,30 @@
 //! A VMI with everything else that a conversion looks at: `VMI<NUL>CONTEXT`, both JSON.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
+use api::vmi::Vmi;
 use convert::{self, Context};
 use domain::Domain;
-use api::vmi::Vmi;
+use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
-    let Some(at) = data.iter().position(|&byte| byte == 0) else { return };
-    let (Ok(vmi), Ok(context)) = (serde_json::from_slice::<Vmi>(&data[..at]), serde_json::from_slice::<Context>(&data[at + 1..])) else {
+    let Some(at) = data.iter().position(|&byte| byte == 0) else {
         return;
     };
-    let Ok(domain) = convert::domain(&vmi, &context) else { return };
+    let (Ok(vmi), Ok(context)) = (
+        serde_json::from_slice::<Vmi>(&data[..at]),
+        serde_json::from_slice::<Context>(&data[at + 1..]),
+    ) else {
+        return;
+    };
+    let Ok(domain) = convert::domain(&vmi, &context) else {
+        return;
+    };
     // Characters that XML cannot hold are written as U+FFFD, as Go does: so the texts are compared, not the domains.
     let written = domain.to_xml();
-    assert_eq!(Domain::from_xml(&written).expect("what we write can be read").to_xml(), written);
+    assert_eq!(
+        Domain::from_xml(&written)
+            .expect("what we write can be read")
+            .to_xml(),
+        written
+    );
 });

@@ -4,13 +4,17 @@
 
 use std::collections::HashSet;
 
-use libfuzzer_sys::fuzz_target;
-use domain::Domain;
 use convert::plan;
+use domain::Domain;
+use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
-    let Some((live, wanted)) = text.split_once('\0') else { return };
-    let (Ok(mut live), Ok(wanted)) = (Domain::from_xml(live), Domain::from_xml(wanted)) else { return };
+    let Some((live, wanted)) = text.split_once('\0') else {
+        return;
+    };
+    let (Ok(mut live), Ok(wanted)) = (Domain::from_xml(live), Domain::from_xml(wanted)) else {
+        return;
+    };
     let plan = plan::disks(&live, &wanted);
     let _ = plan::to_json(&plan);
     // libvirt refuses two disks at one target, so that no live domain has them; nor has a wanted one.
@@ -19,18 +23,30 @@ fuzz_target!(|text: &str| {
     }
     let disks = &mut live.devices.disks;
     for (verb, change) in plan.steps() {
-        let there = disks.iter().position(|disk| disk.target.device == change.disk.target.device);
+        let there = disks
+            .iter()
+            .position(|disk| disk.target.device == change.disk.target.device);
         match (verb, there) {
             ("detach", Some(at)) => drop(disks.remove(at)),
             ("attach", None) => disks.push(change.disk.clone()),
             ("update", Some(at)) => disks[at] = change.disk.clone(),
-            _ => panic!("{verb} {}: {} cannot be done", change.disk.target.device, change.why),
+            _ => panic!(
+                "{verb} {}: {} cannot be done",
+                change.disk.target.device, change.why
+            ),
         }
     }
-    assert!(plan::disks(&live, &wanted).is_empty(), "a second plan finds more to do");
+    assert!(
+        plan::disks(&live, &wanted).is_empty(),
+        "a second plan finds more to do"
+    );
 });
 
 fn has_distinct_targets(domain: &Domain) -> bool {
     let mut seen = HashSet::new();
-    domain.devices.disks.iter().all(|disk| seen.insert(&disk.target.device))
+    domain
+        .devices
+        .disks
+        .iter()
+        .all(|disk| seen.insert(&disk.target.device))
 }

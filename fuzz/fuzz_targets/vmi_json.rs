@@ -2,17 +2,28 @@
 //! XML of what is accepted is read back without loss.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
+use api::vmi::Vmi;
 use convert::{self, Context};
 use domain::Domain;
-use api::vmi::Vmi;
+use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(vmi) = serde_json::from_slice::<Vmi>(data) else { return };
-    let context: Context = serde_json::from_str(r#"{"architecture":"amd64","hypervisorDeviceAvailable":true,"cpuSet":[0,1,2,3]}"#)
-        .expect("the context is a constant");
-    let Ok(domain) = convert::domain(&vmi, &context) else { return };
+    let Ok(vmi) = serde_json::from_slice::<Vmi>(data) else {
+        return;
+    };
+    let context: Context = serde_json::from_str(
+        r#"{"architecture":"amd64","hypervisorDeviceAvailable":true,"cpuSet":[0,1,2,3]}"#,
+    )
+    .expect("the context is a constant");
+    let Ok(domain) = convert::domain(&vmi, &context) else {
+        return;
+    };
     // Characters that XML cannot hold are written as U+FFFD, as Go does: so the texts are compared, not the domains.
     let written = domain.to_xml();
-    assert_eq!(Domain::from_xml(&written).expect("what we write can be read").to_xml(), written);
+    assert_eq!(
+        Domain::from_xml(&written)
+            .expect("what we write can be read")
+            .to_xml(),
+        written
+    );
 });

@@ -26,7 +26,10 @@ pub struct Tolerant<S> {
 impl<S> Tolerant<S> {
     /// Around `stream`, from its first byte on.
     pub fn new(stream: S) -> Self {
-        Self { stream, frames: Frames::default() }
+        Self {
+            stream,
+            frames: Frames::default(),
+        }
     }
 }
 
@@ -37,7 +40,11 @@ impl<S> Connected for Tolerant<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Tolerant<S> {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let this = &mut *self;
         let result = Pin::new(&mut this.stream).poll_read(context, buffer);
@@ -47,11 +54,19 @@ impl<S: AsyncRead + Unpin> AsyncRead for Tolerant<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Tolerant<S> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
-    fn poll_write_vectored(mut self: Pin<&mut Self>, context: &mut Context<'_>, slices: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write_vectored(context, slices)
     }
 
@@ -99,7 +114,16 @@ struct Frames {
 impl Default for Frames {
     fn default() -> Self {
         let (preface, header) = (PREFACE, [0; FRAME]);
-        Self { preface, header, have: 0, pad_length: false, priority: 0, block: 0, rest: 0, walker: Block::default() }
+        Self {
+            preface,
+            header,
+            have: 0,
+            pad_length: false,
+            priority: 0,
+            block: 0,
+            rest: 0,
+            walker: Block::default(),
+        }
     }
 }
 
@@ -121,7 +145,8 @@ impl Frames {
             } else if self.pad_length {
                 self.pad_length = false;
                 let padding = usize::from(bytes[at]);
-                (self.block, self.rest) = (self.block.saturating_sub(padding), self.block.min(padding));
+                (self.block, self.rest) =
+                    (self.block.saturating_sub(padding), self.block.min(padding));
                 at += 1;
             } else if self.priority > 0 {
                 at += take(&mut self.priority, left);
@@ -134,7 +159,8 @@ impl Frames {
             } else {
                 at += take(&mut self.rest, left);
             }
-            if self.have == FRAME && !self.pad_length && self.priority + self.block + self.rest == 0 {
+            if self.have == FRAME && !self.pad_length && self.priority + self.block + self.rest == 0
+            {
                 self.have = 0;
             }
         }
@@ -229,7 +255,11 @@ impl Block {
             },
             Next::Integer(after) => {
                 let (value, shift) = self.integer;
-                let value = value.saturating_add(usize::from(*byte & 0x7f).checked_shl(shift).unwrap_or(usize::MAX));
+                let value = value.saturating_add(
+                    usize::from(*byte & 0x7f)
+                        .checked_shl(shift)
+                        .unwrap_or(usize::MAX),
+                );
                 self.integer = (value, shift + 7);
                 if *byte & 0x80 == 0 {
                     self.read(after, value);
@@ -286,7 +316,10 @@ impl Block {
     fn text(&mut self, role: Role, byte: &mut u8) {
         match role {
             Role::Name => {
-                self.matched = self.matched.filter(|count| AUTHORITY.get(*count) == Some(byte)).map(|count| count + 1);
+                self.matched = self
+                    .matched
+                    .filter(|count| AUTHORITY.get(*count) == Some(byte))
+                    .map(|count| count + 1);
             }
             Role::Value if self.authority && !self.huffman && *byte == b'%' => *byte = b'.',
             Role::Value => {}

@@ -6,7 +6,17 @@ fn python() -> Vec<u8> {
     bytes.extend(b"\0\0\x06\x04\0\0\0\0\0\0\x02\0\0\0\0"); // SETTINGS
     let mut block = b"@\x05:path\x04/%/b@\n:authority\x0ftmp%2Fauth.sock\x83\x86".to_vec();
     block.extend(b"@\x02te\x08trailers");
-    bytes.extend([0, 0, u8::try_from(block.len()).unwrap_or(0), HEADERS, 4, 0, 0, 0, 1]);
+    bytes.extend([
+        0,
+        0,
+        u8::try_from(block.len()).unwrap_or(0),
+        HEADERS,
+        4,
+        0,
+        0,
+        0,
+        1,
+    ]);
     bytes.extend(block);
     bytes.extend(b"\0\0\x08\x06\0\0\0\0\0:auth%ty"); // PING
     bytes
@@ -38,22 +48,41 @@ fn text(bytes: &[u8]) -> String {
 fn only_the_authority_is_changed_however_the_bytes_are_cut() {
     let expected = text(&python()).replace("tmp%2Fauth.sock", "tmp.2Fauth.sock");
     for cut in [1, 2, 3, 7, 24, 33, 1000] {
-        assert_eq!(text(&passed(python(), cut)), expected, "cut into pieces of {cut}");
+        assert_eq!(
+            text(&passed(python(), cut)),
+            expected,
+            "cut into pieces of {cut}"
+        );
     }
 }
 
 #[test]
 fn name_by_index_is_known_too() {
     for first in [0x41, 0x01, 0x11] {
-        let bytes = [preface(), frame(HEADERS, 4, &[&[first][..], b"\x03a%b"].concat())].concat();
+        let bytes = [
+            preface(),
+            frame(HEADERS, 4, &[&[first][..], b"\x03a%b"].concat()),
+        ]
+        .concat();
         assert!(text(&passed(bytes, 5)).ends_with("a.b"), "{first:#x}");
     }
 }
 
 #[test]
 fn padding_and_priority_are_no_headers() {
-    let block = [&[9][..], b"\0\0\0\0\x10", b"\x41\x03a%b", b"\x41\x03a%b\x41\x03a%"].concat();
-    let bytes = [preface(), frame(HEADERS, 4 | PADDED | PRIORITY, &block), frame(HEADERS, 4, b"\x41\x03c%d")].concat();
+    let block = [
+        &[9][..],
+        b"\0\0\0\0\x10",
+        b"\x41\x03a%b",
+        b"\x41\x03a%b\x41\x03a%",
+    ]
+    .concat();
+    let bytes = [
+        preface(),
+        frame(HEADERS, 4 | PADDED | PRIORITY, &block),
+        frame(HEADERS, 4, b"\x41\x03c%d"),
+    ]
+    .concat();
     let passed = text(&passed(bytes, 1));
     assert!(passed.contains("a.b\x41\x03a%b"), "{passed:?}");
     assert!(passed.ends_with("c.d"), "{passed:?}");
@@ -61,7 +90,12 @@ fn padding_and_priority_are_no_headers() {
 
 #[test]
 fn block_goes_on_in_a_continuation() {
-    let bytes = [preface(), frame(HEADERS, 0, b"@\n:auth"), frame(CONTINUATION, 4, b"ority\x03a%b")].concat();
+    let bytes = [
+        preface(),
+        frame(HEADERS, 0, b"@\n:auth"),
+        frame(CONTINUATION, 4, b"ority\x03a%b"),
+    ]
+    .concat();
     assert!(text(&passed(bytes, 1000)).ends_with("a.b"));
 }
 

@@ -11,6 +11,8 @@ pub(super) struct Info;
 #[tonic::async_trait]
 impl CmdInfo for Info {
     async fn info(&self, _: Request<CmdInfoRequest>) -> Result<Response<CmdInfoResponse>, Status> {
-        Ok(Response::new(CmdInfoResponse { supported_cmd_versions: vec![1] }))
+        Ok(Response::new(CmdInfoResponse {
+            supported_cmd_versions: vec![1],
+        }))
     }
 }

@@ -40,16 +40,29 @@ pub trait Calls: Send + Sync + 'static {
     type Error: Error + Send + Sync + 'static;
 
     /// Makes the domain what the VMI says.
-    fn sync(self: &Arc<Self>, vmi_json: Bytes, options: VirtualMachineOptions) -> impl Future<Output = Result<(), Self::Error>> + Send;
+    fn sync(
+        self: &Arc<Self>,
+        vmi_json: Bytes,
+        options: VirtualMachineOptions,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
     /// What a sync would change, as JSON.
-    fn preview(self: &Arc<Self>, vmi_json: Bytes) -> impl Future<Output = Result<Value, Self::Error>> + Send;
+    fn preview(
+        self: &Arc<Self>,
+        vmi_json: Bytes,
+    ) -> impl Future<Output = Result<Value, Self::Error>> + Send;
 
     /// Does something to the VMI's domain.
-    fn act(self: &Arc<Self>, action: Action, vmi_json: Bytes) -> impl Future<Output = Result<(), Self::Error>> + Send;
+    fn act(
+        self: &Arc<Self>,
+        action: Action,
+        vmi_json: Bytes,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
     /// The domain as virt-handler may see it.
-    fn domain(self: &Arc<Self>) -> impl Future<Output = Result<Option<DomainDocument>, Self::Error>> + Send;
+    fn domain(
+        self: &Arc<Self>,
+    ) -> impl Future<Output = Result<Option<DomainDocument>, Self::Error>> + Send;
 
     /// QEMU's version.
     fn qemu_version(self: &Arc<Self>) -> impl Future<Output = Result<String, Self::Error>> + Send;
@@ -64,9 +77,17 @@ pub async fn serve<L: Calls>(
     launcher: Arc<L>,
     stop: impl Future<Output = ()> + Send,
 ) -> Result<(), tonic::transport::Error> {
-    let preview = PreviewServer::new(preview::Service { launcher: launcher.clone() }).max_decoding_message_size(LARGEST_REQUEST);
-    let cmd = CmdServer::new(service::Service::new(launcher)).max_decoding_message_size(LARGEST_REQUEST);
-    let connections = UnixListenerStream::new(listener).map(|connection| connection.map(Tolerant::new));
-    let server = Server::builder().add_service(CmdInfoServer::new(info::Info)).add_service(cmd).add_service(preview);
+    let preview = PreviewServer::new(preview::Service {
+        launcher: launcher.clone(),
+    })
+    .max_decoding_message_size(LARGEST_REQUEST);
+    let cmd =
+        CmdServer::new(service::Service::new(launcher)).max_decoding_message_size(LARGEST_REQUEST);
+    let connections =
+        UnixListenerStream::new(listener).map(|connection| connection.map(Tolerant::new));
+    let server = Server::builder()
+        .add_service(CmdInfoServer::new(info::Info))
+        .add_service(cmd)
+        .add_service(preview);
     server.serve_with_incoming_shutdown(connections, stop).await
 }

@@ -18,8 +18,16 @@ pub(super) struct Service<L> {
 impl<L: Calls> Preview for Service<L> {
     async fn plan(&self, request: Request<PlanRequest>) -> Result<Response<PlanResponse>, Status> {
         let answer = match self.launcher.preview(request.into_inner().vmi_json).await {
-            Ok(plan) => PlanResponse { success: true, message: String::new(), plan_json: Bytes::from(plan.to_string()) },
-            Err(error) => PlanResponse { success: false, message: chain(&error), plan_json: Bytes::new() },
+            Ok(plan) => PlanResponse {
+                success: true,
+                message: String::new(),
+                plan_json: Bytes::from(plan.to_string()),
+            },
+            Err(error) => PlanResponse {
+                success: false,
+                message: chain(&error),
+                plan_json: Bytes::new(),
+            },
         };
         Ok(Response::new(answer))
     }

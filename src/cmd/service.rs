@@ -34,17 +34,27 @@ fn vmi_json(vmi: Option<v1::Vmi>) -> Bytes {
 }
 
 fn success() -> v1::Response {
-    v1::Response { success: true, message: String::new() }
+    v1::Response {
+        success: true,
+        message: String::new(),
+    }
 }
 
 fn response<T, E: std::error::Error>(result: &Result<T, E>) -> v1::Response {
     match result {
         Ok(_) => success(),
-        Err(error) => v1::Response { success: false, message: chain(error) },
+        Err(error) => v1::Response {
+            success: false,
+            message: chain(error),
+        },
     }
 }
 
-#[allow(clippy::unnecessary_wraps, clippy::result_large_err, reason = "it is what the methods return")]
+#[allow(
+    clippy::unnecessary_wraps,
+    clippy::result_large_err,
+    reason = "it is what the methods return"
+)]
 fn answer<T>(message: T) -> Answer<T> {
     Ok(tonic::Response::new(message))
 }
@@ -60,7 +70,10 @@ fn not_yet(call: &str) -> String {
 
 /// The same as the answer that it then is, or is part of.
 fn unsupported(call: &str) -> v1::Response {
-    v1::Response { success: false, message: not_yet(call) }
+    v1::Response {
+        success: false,
+        message: not_yet(call),
+    }
 }
 
 #[tonic::async_trait]
@@ -77,7 +90,10 @@ impl<L: Calls> Cmd for Service<L> {
 
     async fn get_domain(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::DomainResponse> {
         let result = self.launcher.domain().await;
-        let mut answered = v1::DomainResponse { response: Some(response(&result)), domain: String::new() };
+        let mut answered = v1::DomainResponse {
+            response: Some(response(&result)),
+            domain: String::new(),
+        };
         if let Ok(Some(document)) = result {
             match document.to_json() {
                 Ok(json) => answered.domain = json,
@@ -87,42 +103,78 @@ impl<L: Calls> Cmd for Service<L> {
         answer(answered)
     }
 
-    async fn get_qemu_version(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::QemuVersionResponse> {
+    async fn get_qemu_version(
+        &self,
+        _: Request<v1::EmptyRequest>,
+    ) -> Answer<v1::QemuVersionResponse> {
         let result = self.launcher.qemu_version().await;
-        answer(v1::QemuVersionResponse { response: Some(response(&result)), version: result.unwrap_or_default() })
+        answer(v1::QemuVersionResponse {
+            response: Some(response(&result)),
+            version: result.unwrap_or_default(),
+        })
     }
 
-    async fn pause_virtual_machine(&self, request: Request<v1::VmiRequest>) -> Answer<v1::Response> {
+    async fn pause_virtual_machine(
+        &self,
+        request: Request<v1::VmiRequest>,
+    ) -> Answer<v1::Response> {
         self.act(Action::Pause, request).await
     }
-    async fn unpause_virtual_machine(&self, request: Request<v1::VmiRequest>) -> Answer<v1::Response> {
+    async fn unpause_virtual_machine(
+        &self,
+        request: Request<v1::VmiRequest>,
+    ) -> Answer<v1::Response> {
         self.act(Action::Unpause, request).await
     }
-    async fn reset_virtual_machine(&self, request: Request<v1::VmiRequest>) -> Answer<v1::Response> {
+    async fn reset_virtual_machine(
+        &self,
+        request: Request<v1::VmiRequest>,
+    ) -> Answer<v1::Response> {
         self.act(Action::Reset, request).await
     }
-    async fn soft_reboot_virtual_machine(&self, request: Request<v1::VmiRequest>) -> Answer<v1::Response> {
+    async fn soft_reboot_virtual_machine(
+        &self,
+        request: Request<v1::VmiRequest>,
+    ) -> Answer<v1::Response> {
         self.act(Action::SoftReboot, request).await
     }
-    async fn shutdown_virtual_machine(&self, request: Request<v1::VmiRequest>) -> Answer<v1::Response> {
+    async fn shutdown_virtual_machine(
+        &self,
+        request: Request<v1::VmiRequest>,
+    ) -> Answer<v1::Response> {
         self.act(Action::Shutdown, request).await
     }
     async fn kill_virtual_machine(&self, request: Request<v1::VmiRequest>) -> Answer<v1::Response> {
         self.act(Action::Kill, request).await
     }
-    async fn delete_virtual_machine(&self, request: Request<v1::VmiRequest>) -> Answer<v1::Response> {
+    async fn delete_virtual_machine(
+        &self,
+        request: Request<v1::VmiRequest>,
+    ) -> Answer<v1::Response> {
         self.act(Action::Delete, request).await
     }
 
     // The guest agent is not asked yet. virt-handler needs success here to update the VMI's status.
     async fn get_guest_info(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::GuestInfoResponse> {
-        answer(v1::GuestInfoResponse { response: Some(success()), guest_info_response: NO_GUEST_INFO.into() })
+        answer(v1::GuestInfoResponse {
+            response: Some(success()),
+            guest_info_response: NO_GUEST_INFO.into(),
+        })
     }
     async fn get_users(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::GuestUserListResponse> {
-        answer(v1::GuestUserListResponse { response: Some(success()), guest_user_list_response: "[]".into() })
+        answer(v1::GuestUserListResponse {
+            response: Some(success()),
+            guest_user_list_response: "[]".into(),
+        })
     }
-    async fn get_filesystems(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::GuestFilesystemsResponse> {
-        answer(v1::GuestFilesystemsResponse { response: Some(success()), guest_filesystems_response: "[]".into() })
+    async fn get_filesystems(
+        &self,
+        _: Request<v1::EmptyRequest>,
+    ) -> Answer<v1::GuestFilesystemsResponse> {
+        answer(v1::GuestFilesystemsResponse {
+            response: Some(success()),
+            guest_filesystems_response: "[]".into(),
+        })
     }
 
     // These two fail with a gRPC error.
@@ -139,67 +191,109 @@ impl<L: Calls> Cmd for Service<L> {
     async fn unfreeze_virtual_machine(&self, _: Request<v1::VmiRequest>) -> Answer<v1::Response> {
         answer(unsupported("UnfreezeVirtualMachine"))
     }
-    async fn migrate_virtual_machine(&self, _: Request<v1::MigrationRequest>) -> Answer<v1::Response> {
+    async fn migrate_virtual_machine(
+        &self,
+        _: Request<v1::MigrationRequest>,
+    ) -> Answer<v1::Response> {
         answer(unsupported("MigrateVirtualMachine"))
     }
     async fn sync_migration_target(&self, _: Request<v1::VmiRequest>) -> Answer<v1::Response> {
         answer(unsupported("SyncMigrationTarget"))
     }
-    async fn cancel_virtual_machine_migration(&self, _: Request<v1::VmiRequest>) -> Answer<v1::Response> {
+    async fn cancel_virtual_machine_migration(
+        &self,
+        _: Request<v1::VmiRequest>,
+    ) -> Answer<v1::Response> {
         answer(unsupported("CancelVirtualMachineMigration"))
     }
     async fn signal_target_pod_cleanup(&self, _: Request<v1::VmiRequest>) -> Answer<v1::Response> {
         answer(unsupported("SignalTargetPodCleanup"))
     }
-    async fn finalize_virtual_machine_migration(&self, _: Request<v1::VmiRequest>) -> Answer<v1::Response> {
+    async fn finalize_virtual_machine_migration(
+        &self,
+        _: Request<v1::VmiRequest>,
+    ) -> Answer<v1::Response> {
         answer(unsupported("FinalizeVirtualMachineMigration"))
     }
     async fn hotplug_host_devices(&self, _: Request<v1::VmiRequest>) -> Answer<v1::Response> {
         answer(unsupported("HotplugHostDevices"))
     }
-    async fn get_domain_stats(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::DomainStatsResponse> {
-        answer(v1::DomainStatsResponse { response: Some(unsupported("GetDomainStats")), ..v1::DomainStatsResponse::default() })
+    async fn get_domain_stats(
+        &self,
+        _: Request<v1::EmptyRequest>,
+    ) -> Answer<v1::DomainStatsResponse> {
+        answer(v1::DomainStatsResponse {
+            response: Some(unsupported("GetDomainStats")),
+            ..v1::DomainStatsResponse::default()
+        })
     }
-    async fn virtual_machine_memory_dump(&self, _: Request<v1::MemoryDumpRequest>) -> Answer<v1::Response> {
+    async fn virtual_machine_memory_dump(
+        &self,
+        _: Request<v1::MemoryDumpRequest>,
+    ) -> Answer<v1::Response> {
         answer(unsupported("VirtualMachineMemoryDump"))
     }
     async fn sync_virtual_machine_cp_us(&self, _: Request<v1::VmiRequest>) -> Answer<v1::Response> {
         answer(unsupported("SyncVirtualMachineCPUs"))
     }
-    async fn sync_virtual_machine_memory(&self, _: Request<v1::VmiRequest>) -> Answer<v1::Response> {
+    async fn sync_virtual_machine_memory(
+        &self,
+        _: Request<v1::VmiRequest>,
+    ) -> Answer<v1::Response> {
         answer(unsupported("SyncVirtualMachineMemory"))
     }
     async fn get_sev_info(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::SevInfoResponse> {
-        answer(v1::SevInfoResponse { response: Some(unsupported("GetSEVInfo")), ..v1::SevInfoResponse::default() })
+        answer(v1::SevInfoResponse {
+            response: Some(unsupported("GetSEVInfo")),
+            ..v1::SevInfoResponse::default()
+        })
     }
-    async fn get_launch_measurement(&self, _: Request<v1::VmiRequest>) -> Answer<v1::LaunchMeasurementResponse> {
+    async fn get_launch_measurement(
+        &self,
+        _: Request<v1::VmiRequest>,
+    ) -> Answer<v1::LaunchMeasurementResponse> {
         answer(v1::LaunchMeasurementResponse {
             response: Some(unsupported("GetLaunchMeasurement")),
             ..v1::LaunchMeasurementResponse::default()
         })
     }
-    async fn inject_launch_secret(&self, _: Request<v1::InjectLaunchSecretRequest>) -> Answer<v1::Response> {
+    async fn inject_launch_secret(
+        &self,
+        _: Request<v1::InjectLaunchSecretRequest>,
+    ) -> Answer<v1::Response> {
         answer(unsupported("InjectLaunchSecret"))
     }
-    async fn get_domain_dirty_rate_stats(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::DirtyRateStatsResponse> {
+    async fn get_domain_dirty_rate_stats(
+        &self,
+        _: Request<v1::EmptyRequest>,
+    ) -> Answer<v1::DirtyRateStatsResponse> {
         answer(v1::DirtyRateStatsResponse {
             response: Some(unsupported("GetDomainDirtyRateStats")),
             ..v1::DirtyRateStatsResponse::default()
         })
     }
     async fn get_screenshot(&self, _: Request<v1::VmiRequest>) -> Answer<v1::ScreenshotResponse> {
-        answer(v1::ScreenshotResponse { response: Some(unsupported("GetScreenshot")), ..v1::ScreenshotResponse::default() })
+        answer(v1::ScreenshotResponse {
+            response: Some(unsupported("GetScreenshot")),
+            ..v1::ScreenshotResponse::default()
+        })
     }
     async fn backup_virtual_machine(&self, _: Request<v1::BackupRequest>) -> Answer<v1::Response> {
         answer(unsupported("BackupVirtualMachine"))
     }
-    async fn redefine_checkpoint(&self, _: Request<v1::RedefineCheckpointRequest>) -> Answer<v1::RedefineCheckpointResponse> {
+    async fn redefine_checkpoint(
+        &self,
+        _: Request<v1::RedefineCheckpointRequest>,
+    ) -> Answer<v1::RedefineCheckpointResponse> {
         answer(v1::RedefineCheckpointResponse {
             response: Some(unsupported("RedefineCheckpoint")),
             ..v1::RedefineCheckpointResponse::default()
         })
     }
     async fn get_vm_stats(&self, _: Request<v1::VmStatsRequest>) -> Answer<v1::VmStatsResponse> {
-        answer(v1::VmStatsResponse { response: Some(unsupported("GetVMStats")), ..v1::VmStatsResponse::default() })
+        answer(v1::VmStatsResponse {
+            response: Some(unsupported("GetVMStats")),
+            ..v1::VmStatsResponse::default()
+        })
     }
 }

@@ -45,15 +45,27 @@ impl Stub {
 impl Calls for Stub {
     type Error = Failure;
 
-    async fn sync(self: &Arc<Self>, vmi_json: Bytes, options: VirtualMachineOptions) -> Result<(), Failure> {
-        self.asked(format!("sync {} {}", String::from_utf8_lossy(&vmi_json), options.mem_balloon_stats_period))
+    async fn sync(
+        self: &Arc<Self>,
+        vmi_json: Bytes,
+        options: VirtualMachineOptions,
+    ) -> Result<(), Failure> {
+        self.asked(format!(
+            "sync {} {}",
+            String::from_utf8_lossy(&vmi_json),
+            options.mem_balloon_stats_period
+        ))
     }
     async fn preview(self: &Arc<Self>, vmi_json: Bytes) -> Result<Value, Failure> {
         self.asked(format!("preview {}", String::from_utf8_lossy(&vmi_json)))?;
         Ok(serde_json::json!({"steps": []}))
     }
     async fn act(self: &Arc<Self>, action: Action, vmi_json: Bytes) -> Result<(), Failure> {
-        if vmi_json.is_empty() { Err(Failure::Vmi) } else { self.asked(format!("{action:?}")) }
+        if vmi_json.is_empty() {
+            Err(Failure::Vmi)
+        } else {
+            self.asked(format!("{action:?}"))
+        }
     }
     async fn domain(self: &Arc<Self>) -> Result<Option<DomainDocument>, Failure> {
         self.asked("domain".into())?;
@@ -70,18 +82,26 @@ async fn dial(socket: &Path) -> Channel {
         let socket = socket.clone();
         async move { UnixStream::connect(socket).await.map(TokioIo::new) }
     });
-    Endpoint::from_static("http://launcher").connect_with_connector(connector).await.unwrap()
+    Endpoint::from_static("http://launcher")
+        .connect_with_connector(connector)
+        .await
+        .unwrap()
 }
 
 fn with_server<F: Future<Output = ()>>(test: impl FnOnce(Arc<Stub>, Channel) -> F) {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("launcher-sock");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let stub = Arc::new(Stub::default());
         let listener = UnixListener::bind(&socket).unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
-        let server = tokio::spawn(serve(listener, stub.clone(), async { stopped.await.unwrap() }));
+        let server = tokio::spawn(serve(listener, stub.clone(), async {
+            stopped.await.unwrap()
+        }));
         test(stub, dial(&socket).await).await;
         stop.send(()).unwrap();
         server.await.unwrap().unwrap();
@@ -89,14 +109,25 @@ fn with_server<F: Future<Output = ()>>(test: impl FnOnce(Arc<Stub>, Channel) -> 
 }
 
 fn request(json: &'static str) -> v1::VmiRequest {
-    let options = VirtualMachineOptions { mem_balloon_stats_period: 10, ..VirtualMachineOptions::default() };
-    v1::VmiRequest { vmi: Some(v1::Vmi { vmi_json: Bytes::from_static(json.as_bytes()) }), options: Some(options) }
+    let options = VirtualMachineOptions {
+        mem_balloon_stats_period: 10,
+        ..VirtualMachineOptions::default()
+    };
+    v1::VmiRequest {
+        vmi: Some(v1::Vmi {
+            vmi_json: Bytes::from_static(json.as_bytes()),
+        }),
+        options: Some(options),
+    }
 }
 
 #[test]
 fn version_1_is_spoken() {
     with_server(|_, channel| async {
-        let answer = CmdInfoClient::new(channel).info(CmdInfoRequest {}).await.unwrap();
+        let answer = CmdInfoClient::new(channel)
+            .info(CmdInfoRequest {})
+            .await
+            .unwrap();
         assert_eq!(answer.into_inner().supported_cmd_versions, [1]);
     });
 }
@@ -105,21 +136,56 @@ fn version_1_is_spoken() {
 fn calls_reach_the_launcher() {
     with_server(|stub, channel| async move {
         let mut cmd = CmdClient::new(channel);
-        assert!(cmd.ping(v1::EmptyRequest {}).await.unwrap().into_inner().success);
-        let sync = cmd.sync_virtual_machine(request("{}")).await.unwrap().into_inner();
-        assert_eq!(sync, v1::Response { success: true, message: String::new() });
+        assert!(
+            cmd.ping(v1::EmptyRequest {})
+                .await
+                .unwrap()
+                .into_inner()
+                .success
+        );
+        let sync = cmd
+            .sync_virtual_machine(request("{}"))
+            .await
+            .unwrap()
+            .into_inner();
+        assert_eq!(
+            sync,
+            v1::Response {
+                success: true,
+                message: String::new()
+            }
+        );
         cmd.pause_virtual_machine(request("{}")).await.unwrap();
         cmd.unpause_virtual_machine(request("{}")).await.unwrap();
         cmd.reset_virtual_machine(request("{}")).await.unwrap();
-        cmd.soft_reboot_virtual_machine(request("{}")).await.unwrap();
+        cmd.soft_reboot_virtual_machine(request("{}"))
+            .await
+            .unwrap();
         cmd.shutdown_virtual_machine(request("{}")).await.unwrap();
         cmd.kill_virtual_machine(request("{}")).await.unwrap();
         cmd.delete_virtual_machine(request("{}")).await.unwrap();
-        let version = cmd.get_qemu_version(v1::EmptyRequest {}).await.unwrap().into_inner();
-        assert_eq!((version.version.as_str(), version.response.unwrap().success), ("10.0.2", true));
+        let version = cmd
+            .get_qemu_version(v1::EmptyRequest {})
+            .await
+            .unwrap()
+            .into_inner();
+        assert_eq!(
+            (version.version.as_str(), version.response.unwrap().success),
+            ("10.0.2", true)
+        );
         assert_eq!(
             *stub.asked.lock().unwrap(),
-            ["sync {} 10", "Pause", "Unpause", "Reset", "SoftReboot", "Shutdown", "Kill", "Delete", "version"]
+            [
+                "sync {} 10",
+                "Pause",
+                "Unpause",
+                "Reset",
+                "SoftReboot",
+                "Shutdown",
+                "Kill",
+                "Delete",
+                "version"
+            ]
         );
     });
 }
@@ -128,12 +194,20 @@ fn calls_reach_the_launcher() {
 fn a_plan_is_asked_for_beside_virt_handlers_calls() {
     with_server(|stub, channel| async move {
         let mut preview = PreviewClient::new(channel);
-        let ask = || PlanRequest { vmi_json: Bytes::from_static(b"{}") };
+        let ask = || PlanRequest {
+            vmi_json: Bytes::from_static(b"{}"),
+        };
         let plan = preview.plan(ask()).await.unwrap().into_inner();
-        assert_eq!((plan.success, plan.plan_json.as_ref()), (true, &br#"{"steps":[]}"#[..]));
+        assert_eq!(
+            (plan.success, plan.plan_json.as_ref()),
+            (true, &br#"{"steps":[]}"#[..])
+        );
         *stub.failure.lock().unwrap() = Some(Failure::Disk(std::io::Error::other("gone")));
         let plan = preview.plan(ask()).await.unwrap().into_inner();
-        assert_eq!((plan.success, plan.message.as_str()), (false, "disk \"data\": gone"));
+        assert_eq!(
+            (plan.success, plan.message.as_str()),
+            (false, "disk \"data\": gone")
+        );
         assert_eq!(*stub.asked.lock().unwrap(), ["preview {}", "preview {}"]);
     });
 }
@@ -144,11 +218,17 @@ fn a_failure_is_an_answer_with_its_whole_cause() {
         let mut cmd = CmdClient::new(channel);
         let failed = async |failure: Failure, cmd: &mut CmdClient<Channel>| {
             *stub.failure.lock().unwrap() = Some(failure);
-            cmd.sync_virtual_machine(request("{}")).await.unwrap().into_inner()
+            cmd.sync_virtual_machine(request("{}"))
+                .await
+                .unwrap()
+                .into_inner()
         };
         let answer = failed(Failure::Libvirt, &mut cmd).await;
         assert!(!answer.success);
-        assert_eq!(answer.message, "LibvirtError(Code=1, Domain=10, Message='internal error: no')");
+        assert_eq!(
+            answer.message,
+            "LibvirtError(Code=1, Domain=10, Message='internal error: no')"
+        );
         let answer = failed(Failure::Disk(std::io::Error::other("no space")), &mut cmd).await;
         assert_eq!(answer.message, "disk \"data\": no space");
     });
@@ -157,8 +237,18 @@ fn a_failure_is_an_answer_with_its_whole_cause() {
 #[test]
 fn a_request_without_a_vmi_fails_in_its_answer() {
     with_server(|_, channel| async move {
-        let answer = CmdClient::new(channel).kill_virtual_machine(v1::VmiRequest::default()).await.unwrap().into_inner();
-        assert_eq!((answer.success, answer.message.as_str()), (false, "No valid vmi object present in command server request"));
+        let answer = CmdClient::new(channel)
+            .kill_virtual_machine(v1::VmiRequest::default())
+            .await
+            .unwrap()
+            .into_inner();
+        assert_eq!(
+            (answer.success, answer.message.as_str()),
+            (
+                false,
+                "No valid vmi object present in command server request"
+            )
+        );
     });
 }
 
@@ -166,15 +256,33 @@ fn a_request_without_a_vmi_fails_in_its_answer() {
 fn no_domain_is_an_empty_text() {
     with_server(|stub, channel| async move {
         let mut cmd = CmdClient::new(channel);
-        let answer = cmd.get_domain(v1::EmptyRequest {}).await.unwrap().into_inner();
-        assert_eq!((answer.domain.as_str(), answer.response.unwrap().success), ("", true));
+        let answer = cmd
+            .get_domain(v1::EmptyRequest {})
+            .await
+            .unwrap()
+            .into_inner();
+        assert_eq!(
+            (answer.domain.as_str(), answer.response.unwrap().success),
+            ("", true)
+        );
         *stub.domain.lock().unwrap() = Some(DomainDocument::of("ns1", "vm1", "u-1"));
-        let answer = cmd.get_domain(v1::EmptyRequest {}).await.unwrap().into_inner();
+        let answer = cmd
+            .get_domain(v1::EmptyRequest {})
+            .await
+            .unwrap()
+            .into_inner();
         let document: serde_json::Value = serde_json::from_str(&answer.domain).unwrap();
         assert_eq!(document["ObjectMeta"]["name"], "vm1");
         *stub.failure.lock().unwrap() = Some(Failure::Libvirt);
-        let answer = cmd.get_domain(v1::EmptyRequest {}).await.unwrap().into_inner();
-        assert_eq!((answer.domain.as_str(), answer.response.unwrap().success), ("", false));
+        let answer = cmd
+            .get_domain(v1::EmptyRequest {})
+            .await
+            .unwrap()
+            .into_inner();
+        assert_eq!(
+            (answer.domain.as_str(), answer.response.unwrap().success),
+            ("", false)
+        );
     });
 }
 
@@ -184,26 +292,64 @@ fn what_is_not_there_yet_never_succeeds() {
         let mut cmd = CmdClient::new(channel);
         let empty = v1::EmptyRequest {};
         let mut answers = vec![
-            cmd.freeze_virtual_machine(v1::FreezeRequest::default()).await.unwrap().into_inner(),
-            cmd.unfreeze_virtual_machine(request("{}")).await.unwrap().into_inner(),
-            cmd.migrate_virtual_machine(v1::MigrationRequest::default()).await.unwrap().into_inner(),
-            cmd.sync_migration_target(request("{}")).await.unwrap().into_inner(),
-            cmd.hotplug_host_devices(request("{}")).await.unwrap().into_inner(),
-            cmd.backup_virtual_machine(v1::BackupRequest::default()).await.unwrap().into_inner(),
+            cmd.freeze_virtual_machine(v1::FreezeRequest::default())
+                .await
+                .unwrap()
+                .into_inner(),
+            cmd.unfreeze_virtual_machine(request("{}"))
+                .await
+                .unwrap()
+                .into_inner(),
+            cmd.migrate_virtual_machine(v1::MigrationRequest::default())
+                .await
+                .unwrap()
+                .into_inner(),
+            cmd.sync_migration_target(request("{}"))
+                .await
+                .unwrap()
+                .into_inner(),
+            cmd.hotplug_host_devices(request("{}"))
+                .await
+                .unwrap()
+                .into_inner(),
+            cmd.backup_virtual_machine(v1::BackupRequest::default())
+                .await
+                .unwrap()
+                .into_inner(),
         ];
         let within = [
-            cmd.get_domain_stats(empty).await.unwrap().into_inner().response,
+            cmd.get_domain_stats(empty)
+                .await
+                .unwrap()
+                .into_inner()
+                .response,
             cmd.get_sev_info(empty).await.unwrap().into_inner().response,
-            cmd.get_screenshot(request("{}")).await.unwrap().into_inner().response,
-            cmd.get_vm_stats(v1::VmStatsRequest::default()).await.unwrap().into_inner().response,
+            cmd.get_screenshot(request("{}"))
+                .await
+                .unwrap()
+                .into_inner()
+                .response,
+            cmd.get_vm_stats(v1::VmStatsRequest::default())
+                .await
+                .unwrap()
+                .into_inner()
+                .response,
         ];
         answers.extend(within.map(Option::unwrap));
         for answer in answers {
-            assert!(!answer.success && answer.message.ends_with("is not supported yet by this launcher"), "{answer:?}");
+            assert!(
+                !answer.success
+                    && answer
+                        .message
+                        .ends_with("is not supported yet by this launcher"),
+                "{answer:?}"
+            );
         }
         let exec = cmd.exec(v1::ExecRequest::default()).await.unwrap_err();
         assert_eq!(exec.message(), "Exec is not supported yet by this launcher");
-        cmd.guest_ping(v1::GuestPingRequest::default()).await.unwrap_err();
+        cmd.guest_ping(v1::GuestPingRequest::default())
+            .await
+            .unwrap_err();
         assert!(stub.asked.lock().unwrap().is_empty());
     });
 }
@@ -221,7 +367,13 @@ fn an_unknown_guest_is_an_empty_document_and_not_a_failure() {
         }
         let info: serde_json::Value = serde_json::from_str(&info.guest_info_response).unwrap();
         assert_eq!(info, serde_json::json!({"os": {}, "fsInfo": {"disks": []}}));
-        assert_eq!((users.guest_user_list_response.as_str(), filesystems.guest_filesystems_response.as_str()), ("[]", "[]"));
+        assert_eq!(
+            (
+                users.guest_user_list_response.as_str(),
+                filesystems.guest_filesystems_response.as_str()
+            ),
+            ("[]", "[]")
+        );
     });
 }
 
@@ -229,10 +381,24 @@ fn an_unknown_guest_is_an_empty_document_and_not_a_failure() {
 fn requests_of_any_size_are_bounded() {
     with_server(|stub, channel| async move {
         let mut cmd = CmdClient::new(channel).max_encoding_message_size(usize::MAX);
-        let sized = |bytes| v1::VmiRequest { vmi: Some(v1::Vmi { vmi_json: vec![b' '; bytes].into() }), options: None };
+        let sized = |bytes| v1::VmiRequest {
+            vmi: Some(v1::Vmi {
+                vmi_json: vec![b' '; bytes].into(),
+            }),
+            options: None,
+        };
         // More than tonic and Go take by default.
-        assert!(cmd.kill_virtual_machine(sized(5 << 20)).await.unwrap().into_inner().success);
-        let refused = cmd.kill_virtual_machine(sized(LARGEST_REQUEST + 1)).await.unwrap_err();
+        assert!(
+            cmd.kill_virtual_machine(sized(5 << 20))
+                .await
+                .unwrap()
+                .into_inner()
+                .success
+        );
+        let refused = cmd
+            .kill_virtual_machine(sized(LARGEST_REQUEST + 1))
+            .await
+            .unwrap_err();
         assert_eq!(refused.code(), tonic::Code::OutOfRange, "{refused:?}");
         assert_eq!(stub.asked.lock().unwrap().len(), 1);
     });

@@ -83,7 +83,9 @@ pub(super) fn decide(facts: Facts) -> Step {
         Some((State::Paused, _)) => Step::Resume,
         Some((State::Shutoff, reason)) if may_start && !has_ended(reason) => Step::Recreate,
         // Going down, down, or crashed: how it ended is virt-handler's to read, and the domain virt-handler's to delete.
-        Some((State::Shutdown | State::Shutoff | State::Crashed | State::NoState, _)) => Step::Nothing,
+        Some((State::Shutdown | State::Shutoff | State::Crashed | State::NoState, _)) => {
+            Step::Nothing
+        }
     }
 }
 
@@ -109,7 +111,12 @@ mod tests {
     use super::*;
     use libvirt::paused;
 
-    const FRESH: Facts = Facts { domain: None, has_run: false, paused_by_user: false, vmi: Phase::Early };
+    const FRESH: Facts = Facts {
+        domain: None,
+        has_run: false,
+        paused_by_user: false,
+        vmi: Phase::Early,
+    };
 
     #[test]
     fn a_vmi_without_a_domain_is_started_once() {
@@ -123,7 +130,15 @@ mod tests {
             (Phase::Deleting, false, Step::Nothing),
             (Phase::Deleting, true, Step::Nothing),
         ] {
-            assert_eq!(decide(Facts { vmi, has_run, ..FRESH }), step, "{vmi:?} has_run={has_run}");
+            assert_eq!(
+                decide(Facts {
+                    vmi,
+                    has_run,
+                    ..FRESH
+                }),
+                step,
+                "{vmi:?} has_run={has_run}"
+            );
         }
     }
 
@@ -131,26 +146,61 @@ mod tests {
     fn a_running_domain_is_changed_in_place() {
         for state in [State::Running, State::Blocked, State::PmSuspended] {
             for vmi in [Phase::Early, Phase::Running, Phase::Deleting] {
-                assert_eq!(decide(Facts { domain: Some((state, 1)), has_run: true, vmi, ..FRESH }), Step::Apply);
+                assert_eq!(
+                    decide(Facts {
+                        domain: Some((state, 1)),
+                        has_run: true,
+                        vmi,
+                        ..FRESH
+                    }),
+                    Step::Apply
+                );
             }
         }
     }
 
     #[test]
     fn a_paused_domain_is_resumed_unless_somebody_paused_it() {
-        for reason in [paused::UNKNOWN, paused::USER, paused::IO_ERROR, paused::STARTING_UP] {
-            let facts = Facts { domain: Some((State::Paused, reason)), has_run: true, vmi: Phase::Running, ..FRESH };
+        for reason in [
+            paused::UNKNOWN,
+            paused::USER,
+            paused::IO_ERROR,
+            paused::STARTING_UP,
+        ] {
+            let facts = Facts {
+                domain: Some((State::Paused, reason)),
+                has_run: true,
+                vmi: Phase::Running,
+                ..FRESH
+            };
             assert_eq!(decide(facts), Step::Resume, "{reason}");
-            assert_eq!(decide(Facts { paused_by_user: true, ..facts }), Step::Apply, "{reason}");
+            assert_eq!(
+                decide(Facts {
+                    paused_by_user: true,
+                    ..facts
+                }),
+                Step::Apply,
+                "{reason}"
+            );
         }
     }
 
     #[test]
     fn a_domain_that_has_ended_is_never_started_again() {
-        for state in [State::Shutdown, State::Shutoff, State::Crashed, State::NoState] {
+        for state in [
+            State::Shutdown,
+            State::Shutoff,
+            State::Crashed,
+            State::NoState,
+        ] {
             for reason in 0..9 {
                 for vmi in [Phase::Early, Phase::Running, Phase::Final, Phase::Deleting] {
-                    let facts = Facts { domain: Some((state, reason)), has_run: true, vmi, ..FRESH };
+                    let facts = Facts {
+                        domain: Some((state, reason)),
+                        has_run: true,
+                        vmi,
+                        ..FRESH
+                    };
                     assert_eq!(decide(facts), Step::Nothing, "{facts:?}");
                 }
             }
@@ -160,11 +210,35 @@ mod tests {
     #[test]
     fn a_definition_that_was_never_started_is_made_anew() {
         for reason in [shutoff::UNKNOWN, shutoff::FAILED, shutoff::DAEMON] {
-            assert_eq!(decide(Facts { domain: Some((State::Shutoff, reason)), ..FRESH }), Step::Recreate);
-            assert_eq!(decide(Facts { domain: Some((State::Shutoff, reason)), vmi: Phase::Deleting, ..FRESH }), Step::Nothing);
+            assert_eq!(
+                decide(Facts {
+                    domain: Some((State::Shutoff, reason)),
+                    ..FRESH
+                }),
+                Step::Recreate
+            );
+            assert_eq!(
+                decide(Facts {
+                    domain: Some((State::Shutoff, reason)),
+                    vmi: Phase::Deleting,
+                    ..FRESH
+                }),
+                Step::Nothing
+            );
         }
-        for reason in [shutoff::SHUTDOWN, shutoff::DESTROYED, shutoff::CRASHED, shutoff::MIGRATED] {
-            assert_eq!(decide(Facts { domain: Some((State::Shutoff, reason)), ..FRESH }), Step::Nothing);
+        for reason in [
+            shutoff::SHUTDOWN,
+            shutoff::DESTROYED,
+            shutoff::CRASHED,
+            shutoff::MIGRATED,
+        ] {
+            assert_eq!(
+                decide(Facts {
+                    domain: Some((State::Shutoff, reason)),
+                    ..FRESH
+                }),
+                Step::Nothing
+            );
         }
     }
 
@@ -181,11 +255,22 @@ mod tests {
 
     #[test]
     fn a_domain_that_ended_under_an_earlier_launcher_is_shown() {
-        for reason in [shutoff::SHUTDOWN, shutoff::DESTROYED, shutoff::CRASHED, shutoff::MIGRATED] {
-            assert!(is_visible(false, false, (State::Shutoff, reason)), "{reason}");
+        for reason in [
+            shutoff::SHUTDOWN,
+            shutoff::DESTROYED,
+            shutoff::CRASHED,
+            shutoff::MIGRATED,
+        ] {
+            assert!(
+                is_visible(false, false, (State::Shutoff, reason)),
+                "{reason}"
+            );
         }
         for reason in [shutoff::UNKNOWN, shutoff::FAILED, shutoff::DAEMON] {
-            assert!(!is_visible(false, false, (State::Shutoff, reason)), "{reason}");
+            assert!(
+                !is_visible(false, false, (State::Shutoff, reason)),
+                "{reason}"
+            );
         }
     }
 

@@ -34,18 +34,29 @@ impl Unplugs {
     /// The guest keeps the device: the next sync asks again.
     pub fn refused(&mut self, alias: &str) {
         if let Some(unplug) = self.0.get_mut(alias) {
-            tracing::warn!(alias, "the guest does not let the disk go; the next sync asks again");
+            tracing::warn!(
+                alias,
+                "the guest does not let the disk go; the next sync asks again"
+            );
             unplug.refused = true;
         }
     }
 
     /// Whether it was asked already; `Some(true)` if it is to be asked again.
     fn again(&self, alias: &str, now: Instant) -> Option<bool> {
-        self.0.get(alias).map(|unplug| unplug.refused || now.duration_since(unplug.asked) >= PATIENCE)
+        self.0
+            .get(alias)
+            .map(|unplug| unplug.refused || now.duration_since(unplug.asked) >= PATIENCE)
     }
 
     fn asked(&mut self, alias: Text, now: Instant) {
-        self.0.insert(alias, Unplug { asked: now, refused: false });
+        self.0.insert(
+            alias,
+            Unplug {
+                asked: now,
+                refused: false,
+            },
+        );
     }
 }
 
@@ -65,23 +76,40 @@ pub(super) fn apply(
         tracing::info!(volume = %volume(disk), target = %disk.target.device, %why, "Detaching disk");
         faults::point("unplug.prepared");
         // QEMU has the overlay open; its name is of no use any more.
-        let detached = detach(domain, disk, unplugs).map_err(LauncherError::from).and_then(|()| rooms.untrack(disk));
+        let detached = detach(domain, disk, unplugs)
+            .map_err(LauncherError::from)
+            .and_then(|()| rooms.untrack(disk));
         faults::point("unplug.asked");
-        failures.extend(detached.err().map(|error| failure(disk, "detach", os::logging::chain(&error))));
+        failures.extend(
+            detached
+                .err()
+                .map(|error| failure(disk, "detach", os::logging::chain(&error))),
+        );
     }
     for Change { disk, why } in plan.attach {
         tracing::info!(volume = %volume(&disk), target = %disk.target.device, %why, "Attaching disk");
-        let attached = rooms.track(vmi, &disk).and_then(|()| settled(rooms, &disk)).and_then(|disk| {
-            faults::point("plug.prepared");
-            Ok(attach(domain, &disk.to_xml())?)
-        });
+        let attached = rooms
+            .track(vmi, &disk)
+            .and_then(|()| settled(rooms, &disk))
+            .and_then(|disk| {
+                faults::point("plug.prepared");
+                Ok(attach(domain, &disk.to_xml())?)
+            });
         faults::point("plug.attached");
-        failures.extend(attached.err().map(|error| failure(&disk, "attach", os::logging::chain(&error))));
+        failures.extend(
+            attached
+                .err()
+                .map(|error| failure(&disk, "attach", os::logging::chain(&error))),
+        );
     }
     for Change { disk, why } in &plan.update {
         tracing::info!(volume = %volume(disk), target = %disk.target.device, %why, "Updating disk");
         let updated = domain.update_device(&disk.to_xml());
-        failures.extend(updated.err().map(|error| failure(disk, "update", error.to_string())));
+        failures.extend(
+            updated
+                .err()
+                .map(|error| failure(disk, "update", error.to_string())),
+        );
     }
     Ok(failures)
 }
@@ -99,7 +127,11 @@ fn attach(domain: &libvirt::Domain, xml: &str) -> Result<(), libvirt::Error> {
 }
 
 /// Asks the guest to let a disk go, unless it is just thinking about it.
-fn detach(domain: &libvirt::Domain, disk: &Disk, unplugs: &Mutex<Unplugs>) -> Result<(), libvirt::Error> {
+fn detach(
+    domain: &libvirt::Domain,
+    disk: &Disk,
+    unplugs: &Mutex<Unplugs>,
+) -> Result<(), libvirt::Error> {
     let (alias, now) = (alias(disk), Instant::now());
     let again = lock(unplugs).again(&alias, now);
     let result = match again {
@@ -114,7 +146,9 @@ fn detach(domain: &libvirt::Domain, disk: &Disk, unplugs: &Mutex<Unplugs>) -> Re
             lock(unplugs).asked(alias.clone(), now);
             match domain.detach_device(&disk.to_xml()) {
                 // An earlier launcher has asked: the definition has lost the disk, and the guest has not.
-                Err(error) if error.is_device_missing() => domain.detach_device_live(&disk.to_xml()),
+                Err(error) if error.is_device_missing() => {
+                    domain.detach_device_live(&disk.to_xml())
+                }
                 done => done,
             }
         }
@@ -146,18 +180,28 @@ fn settled(rooms: &dyn Rooms, disk: &Disk) -> Result<Disk, LauncherError> {
 }
 
 fn failure(disk: &Disk, verb: &'static str, reason: String) -> DiskFailure {
-    DiskFailure { volume: volume(disk), target: disk.target.device.clone(), verb, reason }
+    DiskFailure {
+        volume: volume(disk),
+        target: disk.target.device.clone(),
+        verb,
+        reason,
+    }
 }
 
 /// The volume of a disk is its alias.
 fn volume(disk: &Disk) -> Text {
-    disk.alias.as_ref().map(|alias| alias.name.clone()).unwrap_or_default()
+    disk.alias
+        .as_ref()
+        .map(|alias| alias.name.clone())
+        .unwrap_or_default()
 }
 
 /// The alias as libvirt's events have it.
 fn alias(disk: &Disk) -> Text {
     match &disk.alias {
-        Some(alias) if alias.user_defined => compact_str::format_compact!("{}{}", domain::alias::USER_PREFIX, alias.name),
+        Some(alias) if alias.user_defined => {
+            compact_str::format_compact!("{}{}", domain::alias::USER_PREFIX, alias.name)
+        }
         Some(alias) => alias.name.clone(),
         None => Text::default(),
     }
@@ -187,10 +231,21 @@ mod tests {
 
     #[test]
     fn a_failure_names_the_disk() {
-        let mut disk = Disk { alias: Some(domain::alias::Alias::user("data")), ..Disk::default() };
+        let mut disk = Disk {
+            alias: Some(domain::alias::Alias::user("data")),
+            ..Disk::default()
+        };
         disk.target.device = "sda".into();
         assert_eq!(alias(&disk), "ua-data");
-        let text = failure(&disk, "attach", "LibvirtError(Code=1, Domain=10, Message='no')".into()).to_string();
-        assert_eq!(text, "disk \"data\" (sda): attach: LibvirtError(Code=1, Domain=10, Message='no')");
+        let text = failure(
+            &disk,
+            "attach",
+            "LibvirtError(Code=1, Domain=10, Message='no')".into(),
+        )
+        .to_string();
+        assert_eq!(
+            text,
+            "disk \"data\" (sda): attach: LibvirtError(Code=1, Domain=10, Message='no')"
+        );
     }
 }

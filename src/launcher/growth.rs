@@ -10,14 +10,34 @@ use domain::{Domain, Text};
 
 /// Sizes of the live disks that are claims, by target. A disk that cannot be asked about is left out: the reason goes
 /// to the log, and the next sync asks again.
-pub(super) fn sizes(domain: &libvirt::Domain, rooms: &dyn Rooms, vmi: &Vmi, live: &Domain, wanted: &Domain) -> BTreeMap<Text, Size> {
-    let with_claim = vmi.status.volume_status.iter().filter(|status| status.persistent_volume_claim_info.is_some());
+pub(super) fn sizes(
+    domain: &libvirt::Domain,
+    rooms: &dyn Rooms,
+    vmi: &Vmi,
+    live: &Domain,
+    wanted: &Domain,
+) -> BTreeMap<Text, Size> {
+    let with_claim = vmi
+        .status
+        .volume_status
+        .iter()
+        .filter(|status| status.persistent_volume_claim_info.is_some());
     let claims: BTreeSet<&Text> = with_claim.map(|status| &status.name).collect();
-    let targets: BTreeSet<&Text> = live.devices.disks.iter().map(|disk| &disk.target.device).collect();
+    let targets: BTreeSet<&Text> = live
+        .devices
+        .disks
+        .iter()
+        .map(|disk| &disk.target.device)
+        .collect();
     let of = |disk: &Disk| {
         let (name, target) = (&disk.alias.as_ref()?.name, &disk.target.device);
-        let is_candidate = claims.contains(name) && targets.contains(target) && disk.source.backend().is_some();
-        let size = if is_candidate { size(domain, rooms, disk) } else { None };
+        let is_candidate =
+            claims.contains(name) && targets.contains(target) && disk.source.backend().is_some();
+        let size = if is_candidate {
+            size(domain, rooms, disk)
+        } else {
+            None
+        };
         size.map(|size| (target.clone(), size))
     };
     wanted.devices.disks.iter().filter_map(of).collect()
@@ -27,9 +47,18 @@ fn size(domain: &libvirt::Domain, rooms: &dyn Rooms, disk: &Disk) -> Option<Size
     let unknown = |reason: String| {
         tracing::warn!(target_device = %disk.target.device, reason, "the disk cannot be checked for growth");
     };
-    let room = rooms.room(disk).map_err(|error| unknown(os::logging::chain(&error))).ok()??;
-    let info = domain.block_info(&disk.target.device).map_err(|error| unknown(error.to_string())).ok()?;
-    Some(Size { guest: info.capacity, room })
+    let room = rooms
+        .room(disk)
+        .map_err(|error| unknown(os::logging::chain(&error)))
+        .ok()??;
+    let info = domain
+        .block_info(&disk.target.device)
+        .map_err(|error| unknown(error.to_string()))
+        .ok()?;
+    Some(Size {
+        guest: info.capacity,
+        room,
+    })
 }
 
 /// Tells QEMU to make the disks larger, which the guest sees at once. One that stays as it is does not fail the sync:
@@ -43,7 +72,9 @@ pub(super) fn grow(domain: &libvirt::Domain, resizes: &[Resize]) {
         };
         match resized {
             Ok(()) => tracing::info!(target_device = target, why = %change.why, "Resized disk"),
-            Err(error) => tracing::error!(target_device = target, why = %change.why, reason = %error, "the disk keeps its size"),
+            Err(error) => {
+                tracing::error!(target_device = target, why = %change.why, reason = %error, "the disk keeps its size")
+            }
         }
     }
 }

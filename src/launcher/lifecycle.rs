@@ -49,12 +49,20 @@ impl Launcher {
 
     /// Presses the reset button.
     pub(super) async fn reset(self: &Arc<Self>) -> Result<(), LauncherError> {
-        self.at_once("resetting the domain", |launcher, domain| Ok(domain.ok_or_else(|| launcher.not_found())?.reset()?)).await
+        self.at_once("resetting the domain", |launcher, domain| {
+            Ok(domain.ok_or_else(|| launcher.not_found())?.reset()?)
+        })
+        .await
     }
 
     /// Asks the guest to reboot: its agent where it is connected, else ACPI.
     pub(super) async fn soft_reboot(self: &Arc<Self>, vmi: &Vmi) -> Result<(), LauncherError> {
-        let acpi = vmi.spec.domain.features.as_ref().is_none_or(|features| features.acpi.enabled != Some(false));
+        let acpi = vmi
+            .spec
+            .domain
+            .features
+            .as_ref()
+            .is_none_or(|features| features.acpi.enabled != Some(false));
         self.at_once("rebooting the guest", move |launcher, domain| {
             let domain = domain.ok_or_else(|| launcher.not_found())?;
             let live = Domain::from_xml(&domain.xml(XmlKind::Live)?).map_err(LauncherError::Xml)?;
@@ -85,7 +93,11 @@ impl Launcher {
                 launcher.pending.refresh();
             }
             let has_acpi = lock(&launcher.last).as_ref().is_none_or(has_acpi);
-            Ok(domain.shutdown(if has_acpi { Shutdown::Acpi } else { Shutdown::Default })?)
+            Ok(domain.shutdown(if has_acpi {
+                Shutdown::Acpi
+            } else {
+                Shutdown::Default
+            })?)
         })
         .await
     }
@@ -122,18 +134,24 @@ impl Launcher {
 
     /// Whether the guest agent was connected when the domain was seen last.
     pub(super) fn has_agent(&self) -> bool {
-        lock(&self.last).as_ref().is_some_and(|document| has_agent(&document.spec))
+        lock(&self.last)
+            .as_ref()
+            .is_some_and(|document| has_agent(&document.spec))
     }
 
     /// A change to the domain: waits its turn, and keeps the lock until it is really done.
     async fn change<T: Send + 'static>(
         self: &Arc<Self>,
         what: &'static str,
-        work: impl FnOnce(&Arc<Self>, Option<libvirt::Domain>) -> Result<T, LauncherError> + Send + 'static,
+        work: impl FnOnce(&Arc<Self>, Option<libvirt::Domain>) -> Result<T, LauncherError>
+        + Send
+        + 'static,
     ) -> Result<T, LauncherError> {
         let launcher = self.clone();
         let turn = tokio::time::timeout(CHANGE, self.changes.clone().lock_owned());
-        let Ok(turn) = turn.await else { return Err(LauncherError::Busy { what }) };
+        let Ok(turn) = turn.await else {
+            return Err(LauncherError::Busy { what });
+        };
         self.at_once(what, move |_, domain| {
             let _turn = turn;
             work(&launcher, domain)
@@ -145,7 +163,9 @@ impl Launcher {
     async fn at_once<T: Send + 'static>(
         self: &Arc<Self>,
         what: &'static str,
-        work: impl FnOnce(&Arc<Self>, Option<libvirt::Domain>) -> Result<T, LauncherError> + Send + 'static,
+        work: impl FnOnce(&Arc<Self>, Option<libvirt::Domain>) -> Result<T, LauncherError>
+        + Send
+        + 'static,
     ) -> Result<T, LauncherError> {
         let launcher = self.clone();
         let call = blocking(what, move || {
@@ -157,18 +177,33 @@ impl Launcher {
 
     /// libvirt's own words for it.
     fn not_found(&self) -> LauncherError {
-        let message = format!("Domain not found: no domain with matching name '{}'", self.domain_name);
-        libvirt::Error { code: code::NO_DOMAIN, domain: FROM_QEMU, message }.into()
+        let message = format!(
+            "Domain not found: no domain with matching name '{}'",
+            self.domain_name
+        );
+        libvirt::Error {
+            code: code::NO_DOMAIN,
+            domain: FROM_QEMU,
+            message,
+        }
+        .into()
     }
 }
 
 fn has_agent(domain: &Domain) -> bool {
     let target = |channel: &domain::character::Channel| {
-        channel.target.as_ref().is_some_and(|target| target.name == AGENT_CHANNEL && target.state == "connected")
+        channel
+            .target
+            .as_ref()
+            .is_some_and(|target| target.name == AGENT_CHANNEL && target.state == "connected")
     };
     domain.devices.channels.iter().any(target)
 }
 
 fn has_acpi(document: &DomainDocument) -> bool {
-    document.spec.features.as_ref().is_some_and(|features| features.acpi.is_some())
+    document
+        .spec
+        .features
+        .as_ref()
+        .is_some_and(|features| features.acpi.is_some())
 }

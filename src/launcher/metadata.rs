@@ -15,7 +15,10 @@ pub(super) struct Metadata(Mutex<KubeVirtMetadata>);
 
 impl Metadata {
     pub fn new(uid: &str) -> Self {
-        Self(Mutex::new(KubeVirtMetadata { uid: uid.into(), ..KubeVirtMetadata::default() }))
+        Self(Mutex::new(KubeVirtMetadata {
+            uid: uid.into(),
+            ..KubeVirtMetadata::default()
+        }))
     }
 
     pub fn load(&self) -> KubeVirtMetadata {
@@ -25,7 +28,11 @@ impl Metadata {
     /// Takes over what a domain that is there already has in its XML.
     pub fn adopt(&self, xml: &KubeVirtMetadata) {
         let mut known = lock(&self.0);
-        let uid = if known.uid.is_empty() { xml.uid.clone() } else { known.uid.clone() };
+        let uid = if known.uid.is_empty() {
+            xml.uid.clone()
+        } else {
+            known.uid.clone()
+        };
         *known = KubeVirtMetadata { uid, ..xml.clone() };
     }
 
@@ -33,13 +40,20 @@ impl Metadata {
     pub fn begin(&self, vmi: &Vmi) {
         let mut known = lock(&self.0);
         // The pod may be on its way out before its domain has started.
-        let marked_for_graceful_shutdown = known.grace_period.as_ref().and_then(|grace| grace.marked_for_graceful_shutdown);
+        let marked_for_graceful_shutdown = known
+            .grace_period
+            .as_ref()
+            .and_then(|grace| grace.marked_for_graceful_shutdown);
         let grace_period = GracePeriodMetadata {
             deletion_grace_period_seconds: grace_period(vmi),
             deletion_timestamp: None,
             marked_for_graceful_shutdown,
         };
-        *known = KubeVirtMetadata { uid: vmi.metadata.uid.clone(), grace_period: Some(grace_period), ..KubeVirtMetadata::default() };
+        *known = KubeVirtMetadata {
+            uid: vmi.metadata.uid.clone(),
+            grace_period: Some(grace_period),
+            ..KubeVirtMetadata::default()
+        };
     }
 
     /// The VMI's grace period may have changed; tells whether it has.
@@ -68,7 +82,9 @@ impl Metadata {
 
 /// Seconds that the VMI's guest gets to shut down.
 fn grace_period(vmi: &Vmi) -> i64 {
-    vmi.spec.termination_grace_period_seconds.unwrap_or(GRACE_PERIOD)
+    vmi.spec
+        .termination_grace_period_seconds
+        .unwrap_or(GRACE_PERIOD)
 }
 
 #[cfg(test)]
@@ -80,7 +96,13 @@ mod tests {
         let metadata = Metadata::new("u-1");
         metadata.begin(&Vmi::default());
         let grace = || metadata.load().grace_period.unwrap_or_default();
-        assert_eq!((grace().deletion_grace_period_seconds, grace().deletion_timestamp), (30, None));
+        assert_eq!(
+            (
+                grace().deletion_grace_period_seconds,
+                grace().deletion_timestamp
+            ),
+            (30, None)
+        );
         assert!(metadata.shutdown_requested());
         let started = grace().deletion_timestamp;
         assert!(started.is_some());
@@ -99,15 +121,32 @@ mod tests {
         assert!(!metadata.follow(&vmi));
         vmi.spec.termination_grace_period_seconds = Some(0);
         assert!(metadata.follow(&vmi));
-        assert_eq!(metadata.load().grace_period.unwrap_or_default().deletion_grace_period_seconds, 0);
+        assert_eq!(
+            metadata
+                .load()
+                .grace_period
+                .unwrap_or_default()
+                .deletion_grace_period_seconds,
+            0
+        );
     }
 
     #[test]
     fn a_domain_that_was_there_brings_its_metadata() {
         let metadata = Metadata::new("u-1");
-        let grace_period = GracePeriodMetadata { deletion_grace_period_seconds: 7, ..GracePeriodMetadata::default() };
-        metadata.adopt(&KubeVirtMetadata { uid: "u-2".into(), grace_period: Some(grace_period.clone()), ..KubeVirtMetadata::default() });
+        let grace_period = GracePeriodMetadata {
+            deletion_grace_period_seconds: 7,
+            ..GracePeriodMetadata::default()
+        };
+        metadata.adopt(&KubeVirtMetadata {
+            uid: "u-2".into(),
+            grace_period: Some(grace_period.clone()),
+            ..KubeVirtMetadata::default()
+        });
         let known = metadata.load();
-        assert_eq!((known.uid.as_str(), known.grace_period), ("u-1", Some(grace_period)));
+        assert_eq!(
+            (known.uid.as_str(), known.grace_period),
+            ("u-1", Some(grace_period))
+        );
     }
 }

@@ -121,7 +121,12 @@ pub struct Launcher {
 impl Launcher {
     /// A launcher on an open connection, of which it takes over a domain that is already there. Events are the
     /// caller's to register, with [`Self::handle_event`]. Call it on a runtime.
-    pub fn new(config: LauncherConfig, connection: Connection, sidecars: Sidecars, notifier: Notifier) -> Arc<Self> {
+    pub fn new(
+        config: LauncherConfig,
+        connection: Connection,
+        sidecars: Sidecars,
+        notifier: Notifier,
+    ) -> Arc<Self> {
         let rooms = Arc::new(rooms::Pod(config.pod.clone()));
         Self::with_rooms(config, connection, sidecars, notifier, rooms)
     }
@@ -181,8 +186,14 @@ impl Launcher {
             match event {
                 Event::DeviceRemoved { alias, .. } => lock(&self.unplugs).removed(alias),
                 Event::DeviceRemovalFailed { alias, .. } => lock(&self.unplugs).refused(alias),
-                Event::IoError { action: IoAction::Pause, .. } => self.disk_failed.store(true, Ordering::Relaxed),
-                Event::Lifecycle { event: LifecycleEvent::Resumed, .. } => self.disk_failed.store(false, Ordering::Relaxed),
+                Event::IoError {
+                    action: IoAction::Pause,
+                    ..
+                } => self.disk_failed.store(true, Ordering::Relaxed),
+                Event::Lifecycle {
+                    event: LifecycleEvent::Resumed,
+                    ..
+                } => self.disk_failed.store(false, Ordering::Relaxed),
                 _ => {}
             }
             self.pending.note(event);
@@ -241,7 +252,10 @@ impl Launcher {
         })?;
         let theirs = vmi.domain_name();
         if theirs != self.domain_name {
-            return Err(LauncherError::ForeignVmi { ours: self.domain_name.clone(), theirs });
+            return Err(LauncherError::ForeignVmi {
+                ours: self.domain_name.clone(),
+                theirs,
+            });
         }
         Ok(vmi)
     }
@@ -254,11 +268,18 @@ impl Launcher {
 impl Calls for Launcher {
     type Error = LauncherError;
 
-    async fn sync(self: &Arc<Self>, vmi_json: Bytes, options: VirtualMachineOptions) -> Result<(), LauncherError> {
+    async fn sync(
+        self: &Arc<Self>,
+        vmi_json: Bytes,
+        options: VirtualMachineOptions,
+    ) -> Result<(), LauncherError> {
         Launcher::sync(self, vmi_json, options).await
     }
 
-    async fn preview(self: &Arc<Self>, vmi_json: Bytes) -> Result<serde_json::Value, LauncherError> {
+    async fn preview(
+        self: &Arc<Self>,
+        vmi_json: Bytes,
+    ) -> Result<serde_json::Value, LauncherError> {
         Launcher::preview(self, vmi_json).await
     }
 
@@ -275,7 +296,9 @@ impl Calls for Launcher {
         };
         match &result {
             Ok(()) => tracing::info!("{}", words(action).0),
-            Err(error) => tracing::error!(reason = %os::logging::chain(error), "{}", words(action).1),
+            Err(error) => {
+                tracing::error!(reason = %os::logging::chain(error), "{}", words(action).1)
+            }
         }
         result
     }
@@ -292,7 +315,10 @@ impl Calls for Launcher {
 
 fn read_vmi(json: &[u8]) -> Result<Vmi, InvalidVmi> {
     let vmi: Vmi = serde_json::from_slice(json).map_err(InvalidVmi::Json)?;
-    for (name, value) in [("name", &vmi.metadata.name), ("namespace", &vmi.metadata.namespace)] {
+    for (name, value) in [
+        ("name", &vmi.metadata.name),
+        ("namespace", &vmi.metadata.namespace),
+    ] {
         if value.is_empty() {
             return Err(InvalidVmi::NoIdentity(name));
         }
@@ -323,10 +349,18 @@ async fn blocking<T: Send + 'static>(
     what: &'static str,
     work: impl FnOnce() -> Result<T, LauncherError> + Send + 'static,
 ) -> Result<T, LauncherError> {
-    tokio::task::spawn_blocking(work).await.unwrap_or(Err(LauncherError::Worker { what }))
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or(Err(LauncherError::Worker { what }))
 }
 
 /// Waits for `work` no longer than `limit`. What it has spawned goes on.
-async fn within<T>(what: &'static str, limit: Duration, work: impl Future<Output = Result<T, LauncherError>>) -> Result<T, LauncherError> {
-    tokio::time::timeout(limit, work).await.unwrap_or(Err(LauncherError::Slow { what, after: limit }))
+async fn within<T>(
+    what: &'static str,
+    limit: Duration,
+    work: impl Future<Output = Result<T, LauncherError>>,
+) -> Result<T, LauncherError> {
+    tokio::time::timeout(limit, work)
+        .await
+        .unwrap_or(Err(LauncherError::Slow { what, after: limit }))
 }

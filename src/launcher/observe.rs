@@ -65,7 +65,8 @@ impl Launcher {
     /// Looks at the domain.
     pub(super) async fn observe(self: &Arc<Self>) -> Result<Option<Observed>, LauncherError> {
         let (connection, name) = (self.connection(), self.domain_name.clone());
-        self.read("looking at the domain", move || observe(&connection, &name)).await
+        self.read("looking at the domain", move || observe(&connection, &name))
+            .await
     }
 
     /// A read: bounded in time, and in number, so that a libvirt that hangs takes no more than a few threads.
@@ -89,7 +90,11 @@ impl Launcher {
 
     /// The document of what was observed, if virt-handler may see it.
     pub(super) fn show(&self, observed: Observed) -> Option<DomainDocument> {
-        if !is_visible(*self.starting.borrow(), self.has_run(), (observed.state, observed.reason)) {
+        if !is_visible(
+            *self.starting.borrow(),
+            self.has_run(),
+            (observed.state, observed.reason),
+        ) {
             return None;
         }
         if !observed.state.is_down() && !self.has_run.swap(true, Ordering::Relaxed) {
@@ -113,13 +118,18 @@ impl Launcher {
     /// second, and libvirt takes that only for a domain that still runs.
     fn reason(&self, observed: &Observed) -> i32 {
         let unexplained = (observed.state, observed.reason) == (State::Paused, paused::UNKNOWN);
-        if unexplained && self.disk_failed.load(Ordering::Relaxed) { paused::IO_ERROR } else { observed.reason }
+        if unexplained && self.disk_failed.load(Ordering::Relaxed) {
+            paused::IO_ERROR
+        } else {
+            observed.reason
+        }
     }
 
     /// A document with all that is known without libvirt.
     pub(super) fn blank_document(&self) -> DomainDocument {
         let metadata = self.metadata.load();
-        let mut document = DomainDocument::of(&self.config.namespace, &self.config.name, &metadata.uid);
+        let mut document =
+            DomainDocument::of(&self.config.namespace, &self.config.name, &metadata.uid);
         document.spec.metadata.kube_virt = metadata;
         document.status = lock(&self.guest).status.clone();
         document
@@ -129,7 +139,9 @@ impl Launcher {
 /// The domain, if libvirt knows it.
 fn observe(connection: &Connection, name: &str) -> Result<Option<Observed>, LauncherError> {
     let observed = || -> Result<_, libvirt::Error> {
-        let Some(domain) = connection.lookup(name)? else { return Ok(None) };
+        let Some(domain) = connection.lookup(name)? else {
+            return Ok(None);
+        };
         let (state, reason) = domain.state()?;
         Ok(Some((state, reason, xml(&domain, state)?)))
     };
@@ -141,13 +153,21 @@ fn observe(connection: &Connection, name: &str) -> Result<Option<Observed>, Laun
         Err(error) => return Err(error.into()),
     };
     let spec = Domain::from_xml(&xml).map_err(LauncherError::Xml)?;
-    Ok(Some(Observed { state, reason, spec }))
+    Ok(Some(Observed {
+        state,
+        reason,
+        spec,
+    }))
 }
 
 /// The live XML. While a domain migrates libvirt may refuse it.
 fn xml(domain: &libvirt::Domain, state: State) -> Result<String, libvirt::Error> {
     match domain.xml(XmlKind::Live) {
-        Err(error) if error.is_operation_invalid() => domain.xml(if state.is_down() { XmlKind::Inactive } else { XmlKind::Migratable }),
+        Err(error) if error.is_operation_invalid() => domain.xml(if state.is_down() {
+            XmlKind::Inactive
+        } else {
+            XmlKind::Migratable
+        }),
         result => result,
     }
 }

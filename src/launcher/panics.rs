@@ -20,7 +20,10 @@ pub(super) fn last_of(path: &Path) -> Option<GuestPanicInfo> {
         Ok(bytes)
     };
     match read() {
-        Ok(bytes) => String::from_utf8_lossy(&bytes).lines().rev().find_map(parse),
+        Ok(bytes) => String::from_utf8_lossy(&bytes)
+            .lines()
+            .rev()
+            .find_map(parse),
         Err(error) => {
             tracing::warn!(path = %path.display(), reason = %error, "Failed to read panic info from log");
             None
@@ -35,12 +38,21 @@ fn parse(line: &str) -> Option<GuestPanicInfo> {
     if kind.is_empty() || kind.contains(char::is_whitespace) {
         return None;
     }
-    let mut info = GuestPanicInfo { kind: kind.into(), ..GuestPanicInfo::default() };
+    let mut info = GuestPanicInfo {
+        kind: kind.into(),
+        ..GuestPanicInfo::default()
+    };
     for (index, value) in info.args.iter_mut().enumerate() {
         let name = format!("arg{}=", index + 1);
-        let Some((_, text)) = rest.split_once(name.as_str()) else { continue };
-        let digits = text.trim_start_matches(['\'', '"']).trim_start_matches("0x");
-        let end = digits.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(digits.len());
+        let Some((_, text)) = rest.split_once(name.as_str()) else {
+            continue;
+        };
+        let digits = text
+            .trim_start_matches(['\'', '"'])
+            .trim_start_matches("0x");
+        let end = digits
+            .find(|c: char| !c.is_ascii_hexdigit())
+            .unwrap_or(digits.len());
         *value = u64::from_str_radix(&digits[..end], 16).unwrap_or(0);
     }
     Some(info)
@@ -49,10 +61,19 @@ fn parse(line: &str) -> Option<GuestPanicInfo> {
 /// The event's text, and what the document then says.
 pub(super) fn told(info: Option<GuestPanicInfo>) -> (String, GuestPanicInfo) {
     match info {
-        None => ("GuestPanicked (details unavailable)".to_owned(), GuestPanicInfo { kind: "unknown".into(), ..GuestPanicInfo::default() }),
+        None => (
+            "GuestPanicked (details unavailable)".to_owned(),
+            GuestPanicInfo {
+                kind: "unknown".into(),
+                ..GuestPanicInfo::default()
+            },
+        ),
         Some(info) if info.kind == "hyper-v" => {
             let [a, b, c, d, e] = info.args;
-            (format!("GuestPanicked: '{a:#x}', '{b:#x}', '{c:#x}', '{d:#x}', '{e:#x}'"), info)
+            (
+                format!("GuestPanicked: '{a:#x}', '{b:#x}', '{c:#x}', '{d:#x}', '{e:#x}'"),
+                info,
+            )
         }
         Some(info) => (format!("GuestPanicked: type={}", info.kind), info),
     }
@@ -72,23 +93,39 @@ mod tests {
         text += "2026-01-01 10:00:01.000+0000: panic hyper-v: arg1='0x5a', arg2='0x1', arg3='0xfffff803', arg4='0x0', arg5='0x0'\nbye\n";
         std::fs::write(&log, text).unwrap();
         let info = last_of(&log).unwrap();
-        assert_eq!((info.kind.as_str(), info.args), ("hyper-v", [0x5a, 1, 0xffff_f803, 0, 0]));
-        assert_eq!(told(Some(info)).0, "GuestPanicked: '0x5a', '0x1', '0xfffff803', '0x0', '0x0'");
+        assert_eq!(
+            (info.kind.as_str(), info.args),
+            ("hyper-v", [0x5a, 1, 0xffff_f803, 0, 0])
+        );
+        assert_eq!(
+            told(Some(info)).0,
+            "GuestPanicked: '0x5a', '0x1', '0xfffff803', '0x0', '0x0'"
+        );
     }
 
     #[test]
     fn other_kinds_have_a_name_only() {
-        let info = parse("2026-01-01 10:00:00.000+0000: panic s390: core='0' psw-mask='0x0'").unwrap();
+        let info =
+            parse("2026-01-01 10:00:00.000+0000: panic s390: core='0' psw-mask='0x0'").unwrap();
         assert_eq!(told(Some(info)).0, "GuestPanicked: type=s390");
     }
 
     #[test]
     fn a_log_that_says_nothing_gives_unknown() {
         assert_eq!(last_of(Path::new("/nonexistent")), None);
-        for line in ["", "panic", "panic :", "Kernel panic - not syncing: no", "panic hyper-v"] {
+        for line in [
+            "",
+            "panic",
+            "panic :",
+            "Kernel panic - not syncing: no",
+            "panic hyper-v",
+        ] {
             assert_eq!(parse(line), None, "{line}");
         }
         let (text, info) = told(None);
-        assert_eq!((text.as_str(), info.kind.as_str()), ("GuestPanicked (details unavailable)", "unknown"));
+        assert_eq!(
+            (text.as_str(), info.kind.as_str()),
+            ("GuestPanicked (details unavailable)", "unknown")
+        );
     }
 }

@@ -50,15 +50,39 @@ impl Pending {
     fn note(&mut self, event: &Event) {
         self.changed = true;
         match event {
-            Event::Lifecycle { event: LifecycleEvent::Started, detail: STARTED_MIGRATED, .. } => self.added = true,
-            Event::Lifecycle { event: LifecycleEvent::Crashed, detail, .. } => {
-                let panic = if *detail == CRASHED_CRASHLOADED { Panic::CrashKernel } else { Panic::Final };
+            Event::Lifecycle {
+                event: LifecycleEvent::Started,
+                detail: STARTED_MIGRATED,
+                ..
+            } => self.added = true,
+            Event::Lifecycle {
+                event: LifecycleEvent::Crashed,
+                detail,
+                ..
+            } => {
+                let panic = if *detail == CRASHED_CRASHLOADED {
+                    Panic::CrashKernel
+                } else {
+                    Panic::Final
+                };
                 self.panic = Some(panic);
             }
-            Event::IoError { alias, path, action: IoAction::Pause, reason, .. } => {
-                let name = alias.strip_prefix(domain::alias::USER_PREFIX).unwrap_or(alias);
+            Event::IoError {
+                alias,
+                path,
+                action: IoAction::Pause,
+                reason,
+                ..
+            } => {
+                let name = alias
+                    .strip_prefix(domain::alias::USER_PREFIX)
+                    .unwrap_or(alias);
                 let disk = if name.is_empty() { path } else { name };
-                let error = if reason == "enospc" { IoError::NoSpace } else { IoError::Other };
+                let error = if reason == "enospc" {
+                    IoError::NoSpace
+                } else {
+                    IoError::Other
+                };
                 self.io_errors.insert(disk.into(), error);
             }
             _ => {}
@@ -78,7 +102,10 @@ impl Pending {
 /// Events that nobody needs to know of: the guest's clock ticks on its own, and block jobs are followed by whoever
 /// starts them.
 fn is_news(event: &Event) -> bool {
-    !matches!(event, Event::RtcChange { .. } | Event::BlockJob { .. } | Event::Closed { .. })
+    !matches!(
+        event,
+        Event::RtcChange { .. } | Event::BlockJob { .. } | Event::Closed { .. }
+    )
 }
 
 /// Where libvirt's thread leaves events, and the reporting task takes them.
@@ -141,11 +168,21 @@ mod tests {
     }
 
     fn lifecycle(event: LifecycleEvent, detail: i32) -> Event {
-        Event::Lifecycle { domain: domain(), event, detail }
+        Event::Lifecycle {
+            domain: domain(),
+            event,
+            detail,
+        }
     }
 
     fn io_error(alias: &str, action: IoAction, reason: &str) -> Event {
-        Event::IoError { domain: domain(), path: "/img".into(), alias: alias.into(), action, reason: reason.into() }
+        Event::IoError {
+            domain: domain(),
+            path: "/img".into(),
+            alias: alias.into(),
+            action,
+            reason: reason.into(),
+        }
     }
 
     fn after(events: &[Event]) -> Pending {
@@ -157,7 +194,13 @@ mod tests {
     #[test]
     fn a_thousand_events_are_one_change() {
         let events = vec![lifecycle(LifecycleEvent::Resumed, 0); 1000];
-        assert_eq!(after(&events), Pending { changed: true, ..Pending::default() });
+        assert_eq!(
+            after(&events),
+            Pending {
+                changed: true,
+                ..Pending::default()
+            }
+        );
     }
 
     #[test]
@@ -170,8 +213,14 @@ mod tests {
 
     #[test]
     fn panics_are_told_apart() {
-        assert_eq!(after(&[lifecycle(LifecycleEvent::Crashed, 0)]).panic, Some(Panic::Final));
-        assert_eq!(after(&[lifecycle(LifecycleEvent::Crashed, 1)]).panic, Some(Panic::CrashKernel));
+        assert_eq!(
+            after(&[lifecycle(LifecycleEvent::Crashed, 0)]).panic,
+            Some(Panic::Final)
+        );
+        assert_eq!(
+            after(&[lifecycle(LifecycleEvent::Crashed, 1)]).panic,
+            Some(Panic::CrashKernel)
+        );
     }
 
     #[test]
@@ -183,15 +232,30 @@ mod tests {
             io_error("", IoAction::Pause, ""),
             io_error("ua-b", IoAction::Report, "enospc"),
         ]);
-        let expected = [("/img", IoError::Other), ("a", IoError::NoSpace), ("virtio-disk1", IoError::Other)];
-        assert_eq!(pending.io_errors, expected.map(|(disk, error)| (disk.into(), error)).into());
+        let expected = [
+            ("/img", IoError::Other),
+            ("a", IoError::NoSpace),
+            ("virtio-disk1", IoError::Other),
+        ];
+        assert_eq!(
+            pending.io_errors,
+            expected.map(|(disk, error)| (disk.into(), error)).into()
+        );
     }
 
     #[test]
     fn what_is_no_news_wakes_nobody() {
         let events = [
-            Event::RtcChange { domain: domain(), offset: 1 },
-            Event::BlockJob { domain: domain(), disk: "vda".into(), kind: 1, status: 1 },
+            Event::RtcChange {
+                domain: domain(),
+                offset: 1,
+            },
+            Event::BlockJob {
+                domain: domain(),
+                disk: "vda".into(),
+                kind: 1,
+                status: 1,
+            },
             Event::Closed { reason: 0 },
         ];
         assert_eq!(after(&events), Pending::default());
@@ -208,6 +272,9 @@ mod tests {
         inbox.put_back(earlier);
         let all = inbox.take();
         assert!(all.added && all.changed);
-        assert_eq!((all.panic, all.io_errors["a"]), (Some(Panic::Final), IoError::NoSpace));
+        assert_eq!(
+            (all.panic, all.io_errors["a"]),
+            (Some(Panic::Final), IoError::NoSpace)
+        );
     }
 }

@@ -18,7 +18,10 @@ impl Launcher {
     ///
     /// # Errors
     /// Those that the sync would have before it changes anything.
-    pub async fn preview(self: &Arc<Self>, vmi_json: prost::bytes::Bytes) -> Result<Value, LauncherError> {
+    pub async fn preview(
+        self: &Arc<Self>,
+        vmi_json: prost::bytes::Bytes,
+    ) -> Result<Value, LauncherError> {
         let vmi = Arc::new(self.our_vmi(&vmi_json)?);
         within("the plan", CHANGE, self.preview_of(vmi)).await
     }
@@ -30,12 +33,16 @@ impl Launcher {
         match (step, domain) {
             (Step::Resume | Step::Apply, Some(domain)) => {
                 let plan = blocking("planning", move || disks(&domain)).await?;
-                let resume = (step == Step::Resume).then_some(("resume", "the guest is paused, and nobody has asked for that"));
+                let resume = (step == Step::Resume).then_some((
+                    "resume",
+                    "the guest is paused, and nobody has asked for that",
+                ));
                 Ok(with_domain(&plan, resume))
             }
-            (Step::Create | Step::Recreate, _) => {
-                Ok(with_domain(&DiskPlan::default(), Some(("start", "the virtual machine has no running domain yet"))))
-            }
+            (Step::Create | Step::Recreate, _) => Ok(with_domain(
+                &DiskPlan::default(),
+                Some(("start", "the virtual machine has no running domain yet")),
+            )),
             (Step::Nothing, _) => Ok(plan::to_json(&DiskPlan::default())),
             (Step::Lost | Step::Resume | Step::Apply, _) => Err(LauncherError::Lost),
         }
@@ -45,9 +52,14 @@ impl Launcher {
     fn planned(&self, domain: &libvirt::Domain, vmi: &Vmi) -> Result<DiskPlan, LauncherError> {
         let rooms = &*self.rooms;
         let live = read(domain, XmlKind::Live)?;
-        let (wanted, _) = rooms.wanted(&with_live_targets(vmi, &live), &self.syncs.last_options())?;
+        let (wanted, _) =
+            rooms.wanted(&with_live_targets(vmi, &live), &self.syncs.last_options())?;
         let mut plan = plan::disks(&live, &wanted).without(|disk| !rooms.is_ready(disk));
-        plan.resize = plan::growth(&live, &wanted, &growth::sizes(domain, rooms, vmi, &live, &wanted));
+        plan.resize = plan::growth(
+            &live,
+            &wanted,
+            &growth::sizes(domain, rooms, vmi, &live, &wanted),
+        );
         Ok(plan)
     }
 }

@@ -72,15 +72,23 @@ impl Launcher {
             return;
         };
         // A start may have begun meanwhile; it reports when it is through.
-        let Some(document) = self.show(observed) else { return };
+        let Some(document) = self.show(observed) else {
+            return;
+        };
         for (disk, error) in pending.io_errors {
             self.k8s_event("IOerror", io_error_text(&disk, error));
         }
         self.log_state(&document.status);
-        let kind = if pending.added || shown != Presence::There { EventType::Added } else { EventType::Modified };
+        let kind = if pending.added || shown != Presence::There {
+            EventType::Added
+        } else {
+            EventType::Modified
+        };
         self.notifier.publish(&document, kind);
         *lock(&self.last) = Some(document);
-        self.presence.send_if_modified(|presence| std::mem::replace(presence, Presence::There) != Presence::There);
+        self.presence.send_if_modified(|presence| {
+            std::mem::replace(presence, Presence::There) != Presence::There
+        });
     }
 
     /// In the reference's words: the new state, and the one before.
@@ -88,9 +96,21 @@ impl Launcher {
         let now = (status.status.clone(), status.reason.clone());
         let before = std::mem::replace(&mut lock(&self.guest).told, now.clone());
         if now == before {
-            tracing::debug!("kubevirt domain status: {}({}) reason: {}({})", now.0, before.0, now.1, before.1);
+            tracing::debug!(
+                "kubevirt domain status: {}({}) reason: {}({})",
+                now.0,
+                before.0,
+                now.1,
+                before.1
+            );
         } else {
-            tracing::info!("kubevirt domain status: {}({}) reason: {}({})", now.0, before.0, now.1, before.1);
+            tracing::info!(
+                "kubevirt domain status: {}({}) reason: {}({})",
+                now.0,
+                before.0,
+                now.1,
+                before.1
+            );
         }
     }
 

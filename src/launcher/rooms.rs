@@ -14,17 +14,31 @@ use domain::disk::Disk;
 /// Looking at the pod, converting, preparing. All calls block.
 pub(super) trait Rooms: Send + Sync + 'static {
     /// The domain that the VMI wants, and the context that it was converted in.
-    fn wanted(&self, vmi: &Vmi, options: &VirtualMachineOptions) -> Result<(Domain, Context), LauncherError>;
+    fn wanted(
+        &self,
+        vmi: &Vmi,
+        options: &VirtualMachineOptions,
+    ) -> Result<(Domain, Context), LauncherError>;
 
     /// The VMI's cloud-init data, in the Go-named JSON that sidecars know.
     fn cloud_init(&self, vmi: &Vmi) -> Result<Option<Value>, LauncherError>;
 
     /// Makes the files that the domain opens.
-    fn prepare(&self, vmi: &Vmi, context: &Context, cloud_init: Option<Value>) -> Result<(), LauncherError>;
+    fn prepare(
+        &self,
+        vmi: &Vmi,
+        context: &Context,
+        cloud_init: Option<Value>,
+    ) -> Result<(), LauncherError>;
 
     /// Writes the cloud-init image once more, so that the guest finds the VMI's tagged devices there: at which addresses
     /// they are is known once the domain is defined.
-    fn tell_devices(&self, vmi: &Vmi, cloud_init: Value, defined: &Domain) -> Result<(), LauncherError>;
+    fn tell_devices(
+        &self,
+        vmi: &Vmi,
+        cloud_init: Value,
+        defined: &Domain,
+    ) -> Result<(), LauncherError>;
 
     /// Makes the overlay that keeps track of the disk's changes, if it wants one that is missing.
     fn track(&self, vmi: &Vmi, disk: &Disk) -> Result<(), LauncherError>;
@@ -48,7 +62,8 @@ pub(super) struct Pod(pub pod::Config);
 impl Pod {
     /// As the sidecars have left it. What is no text has lost its bytes on that way, and gets them back.
     fn cloud_init_data(&self, vmi: &Vmi, data: Value) -> Result<pod::CloudInitData, LauncherError> {
-        let mut data: pod::CloudInitData = serde_json::from_value(data).map_err(LauncherError::CloudInit)?;
+        let mut data: pod::CloudInitData =
+            serde_json::from_value(data).map_err(LauncherError::CloudInit)?;
         if data.is_lossy()
             && let Some(given) = pod::cloud_init(&self.0, vmi)?
         {
@@ -59,21 +74,40 @@ impl Pod {
 }
 
 impl Rooms for Pod {
-    fn wanted(&self, vmi: &Vmi, options: &VirtualMachineOptions) -> Result<(Domain, Context), LauncherError> {
+    fn wanted(
+        &self,
+        vmi: &Vmi,
+        options: &VirtualMachineOptions,
+    ) -> Result<(Domain, Context), LauncherError> {
         let context = pod::look(&self.0, vmi, options)?;
         Ok((convert::domain(vmi, &context)?, context))
     }
 
     fn cloud_init(&self, vmi: &Vmi) -> Result<Option<Value>, LauncherError> {
-        pod::cloud_init(&self.0, vmi)?.map(serde_json::to_value).transpose().map_err(LauncherError::CloudInit)
+        pod::cloud_init(&self.0, vmi)?
+            .map(serde_json::to_value)
+            .transpose()
+            .map_err(LauncherError::CloudInit)
     }
 
-    fn prepare(&self, vmi: &Vmi, context: &Context, cloud_init: Option<Value>) -> Result<(), LauncherError> {
-        let cloud_init = cloud_init.map(|data| self.cloud_init_data(vmi, data)).transpose()?;
+    fn prepare(
+        &self,
+        vmi: &Vmi,
+        context: &Context,
+        cloud_init: Option<Value>,
+    ) -> Result<(), LauncherError> {
+        let cloud_init = cloud_init
+            .map(|data| self.cloud_init_data(vmi, data))
+            .transpose()?;
         Ok(pod::prepare(&self.0, vmi, context, cloud_init.as_ref())?)
     }
 
-    fn tell_devices(&self, vmi: &Vmi, cloud_init: Value, defined: &Domain) -> Result<(), LauncherError> {
+    fn tell_devices(
+        &self,
+        vmi: &Vmi,
+        cloud_init: Value,
+        defined: &Domain,
+    ) -> Result<(), LauncherError> {
         let mut data = self.cloud_init_data(vmi, cloud_init)?;
         let devices = pod::device_metadata(vmi, defined);
         // NoCloud has no place for them.

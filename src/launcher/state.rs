@@ -60,7 +60,18 @@ mod tests {
     /// Every state with every reason that libvirt documents, and one more.
     #[test]
     fn every_state_and_reason_has_its_word() {
-        let off = ["Unknown", "Shutdown", "Destroyed", "Crashed", "Migrated", "Saved", "Failed", "FromSnapshot", "Unknown", "Unknown"];
+        let off = [
+            "Unknown",
+            "Shutdown",
+            "Destroyed",
+            "Crashed",
+            "Migrated",
+            "Saved",
+            "Failed",
+            "FromSnapshot",
+            "Unknown",
+            "Unknown",
+        ];
         for (reason, word) in (0..).zip(off) {
             assert_eq!(words(State::Shutoff, reason), ("Shutoff", word));
         }
@@ -94,7 +105,10 @@ mod tests {
         for reason in 0..12 {
             assert_eq!(words(State::Running, reason), ("Running", "Unknown"));
             assert_eq!(words(State::Blocked, reason), ("Blocked", "Unknown"));
-            assert_eq!(words(State::PmSuspended, reason), ("PMSuspended", "Unknown"));
+            assert_eq!(
+                words(State::PmSuspended, reason),
+                ("PMSuspended", "Unknown")
+            );
             assert_eq!(words(State::NoState, reason), ("NoState", "Unknown"));
         }
     }

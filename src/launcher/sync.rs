@@ -64,7 +64,11 @@ impl Launcher {
     /// # Errors
     /// The first thing that failed; [`LauncherError::Slow`] when it takes longer than virt-handler waits, and then it
     /// goes on and the next call joins it.
-    pub async fn sync(self: &Arc<Self>, vmi_json: Bytes, options: VirtualMachineOptions) -> Result<(), LauncherError> {
+    pub async fn sync(
+        self: &Arc<Self>,
+        vmi_json: Bytes,
+        options: VirtualMachineOptions,
+    ) -> Result<(), LauncherError> {
         let vmi = self.read_vmi(&vmi_json)?;
         check_plugins(&options)?;
         let options = Arc::new(options);
@@ -72,15 +76,24 @@ impl Launcher {
         let start = {
             let mut slot = lock(&self.syncs.0);
             slot.options = options.clone();
-            slot.next = Some(Request { vmi, vmi_json, options, deadline: Instant::now() + CHANGE });
+            slot.next = Some(Request {
+                vmi,
+                vmi_json,
+                options,
+                deadline: Instant::now() + CHANGE,
+            });
             slot.waiting.push(tell);
             !std::mem::replace(&mut slot.running, true)
         };
         if start {
             tokio::spawn(self.clone().run_syncs());
         }
-        let answer =
-            async { outcome.await.unwrap_or(Err(Arc::new(LauncherError::Worker { what: "the sync" }))).map_err(LauncherError::Joined) };
+        let answer = async {
+            outcome
+                .await
+                .unwrap_or(Err(Arc::new(LauncherError::Worker { what: "the sync" })))
+                .map_err(LauncherError::Joined)
+        };
         within("the sync", CHANGE, answer).await
     }
 
@@ -111,11 +124,19 @@ impl Launcher {
             let launcher = self.clone();
             // A task of its own, so that a panic is the end of this sync only.
             let sync = tokio::spawn(async move { launcher.sync_once(&request).await });
-            let outcome = sync.await.unwrap_or(Err(LauncherError::Worker { what: "the sync" })).map_err(Arc::new);
+            let outcome = sync
+                .await
+                .unwrap_or(Err(LauncherError::Worker { what: "the sync" }))
+                .map_err(Arc::new);
             drop(changing);
             match &outcome {
-                Ok(()) => tracing::info!(milliseconds = began.elapsed().as_millis() as u64, "Synced vmi"),
-                Err(error) => tracing::error!(reason = %os::logging::chain(error), "Failed to sync vmi"),
+                Ok(()) => tracing::info!(
+                    milliseconds = began.elapsed().as_millis() as u64,
+                    "Synced vmi"
+                ),
+                Err(error) => {
+                    tracing::error!(reason = %os::logging::chain(error), "Failed to sync vmi")
+                }
             }
             for waiting in waiting {
                 // Whoever has given up does not hear it.
@@ -125,10 +146,15 @@ impl Launcher {
     }
 
     /// What is to be done for the VMI, and with which domain.
-    pub(super) async fn next_step(&self, vmi: &Vmi) -> Result<(Step, Option<libvirt::Domain>), LauncherError> {
+    pub(super) async fn next_step(
+        &self,
+        vmi: &Vmi,
+    ) -> Result<(Step, Option<libvirt::Domain>), LauncherError> {
         let (connection, name) = (self.connection(), self.domain_name.clone());
         let state = blocking("looking the domain up", move || {
-            let Some(domain) = connection.lookup(&name)? else { return Ok(None) };
+            let Some(domain) = connection.lookup(&name)? else {
+                return Ok(None);
+            };
             let state = domain.state()?;
             Ok(Some((domain, state)))
         })
@@ -170,13 +196,24 @@ impl Launcher {
     }
 
     /// Makes the running domain what the VMI says.
-    async fn apply(self: &Arc<Self>, request: &Request, domain: libvirt::Domain) -> Result<(), LauncherError> {
+    async fn apply(
+        self: &Arc<Self>,
+        request: &Request,
+        domain: libvirt::Domain,
+    ) -> Result<(), LauncherError> {
         let (launcher, vmi, options) = (self.clone(), request.vmi.clone(), request.options.clone());
-        let failures = blocking("changing the domain", move || launcher.change_disks(&domain, &vmi, &options)).await?;
+        let failures = blocking("changing the domain", move || {
+            launcher.change_disks(&domain, &vmi, &options)
+        })
+        .await?;
         if self.metadata.follow(&request.vmi) {
             self.pending.refresh();
         }
-        if failures.is_empty() { Ok(()) } else { Err(LauncherError::Disks(failures)) }
+        if failures.is_empty() {
+            Ok(())
+        } else {
+            Err(LauncherError::Disks(failures))
+        }
     }
 
     /// Plugs and unplugs disks, changes media, and then grows what has room: also what has just been plugged in.

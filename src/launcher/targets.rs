@@ -10,8 +10,15 @@ use domain::Text;
 /// The VMI with the names that its disks have in the `live` domain, where its status knows the volume and not its name.
 pub(super) fn with_live_targets<'v>(vmi: &'v Vmi, live: &Domain) -> Cow<'v, Vmi> {
     let mut known = Cow::Borrowed(vmi);
-    for (at, status) in vmi.status.volume_status.iter().enumerate().filter(|(_, status)| status.target.is_empty()) {
-        let target = live_target(vmi, live, &status.name).filter(|target| !is_recorded(vmi, target));
+    for (at, status) in vmi
+        .status
+        .volume_status
+        .iter()
+        .enumerate()
+        .filter(|(_, status)| status.target.is_empty())
+    {
+        let target =
+            live_target(vmi, live, &status.name).filter(|target| !is_recorded(vmi, target));
         if let Some(target) = target
             && let Some(status) = known.to_mut().status.volume_status.get_mut(at)
         {
@@ -23,13 +30,26 @@ pub(super) fn with_live_targets<'v>(vmi: &'v Vmi, live: &Domain) -> Cow<'v, Vmi>
 
 /// The name of the volume's disk, if it is still on the bus that the VMI wants.
 fn live_target<'d>(vmi: &Vmi, live: &'d Domain, volume: &Text) -> Option<&'d Text> {
-    let wanted = vmi.spec.domain.devices.disks.iter().find(|disk| disk.name == *volume)?;
-    let disk = live.devices.disks.iter().find(|disk| disk.alias.as_ref().is_some_and(|alias| alias.name == *volume))?;
+    let wanted = vmi
+        .spec
+        .domain
+        .devices
+        .disks
+        .iter()
+        .find(|disk| disk.name == *volume)?;
+    let disk = live.devices.disks.iter().find(|disk| {
+        disk.alias
+            .as_ref()
+            .is_some_and(|alias| alias.name == *volume)
+    })?;
     (disk.target.bus == *wanted.bus()).then_some(&disk.target.device)
 }
 
 fn is_recorded(vmi: &Vmi, target: &Text) -> bool {
-    vmi.status.volume_status.iter().any(|status| status.target == *target)
+    vmi.status
+        .volume_status
+        .iter()
+        .any(|status| status.target == *target)
 }
 
 #[cfg(test)]
@@ -49,7 +69,13 @@ mod tests {
         ))
         .unwrap();
         let known = with_live_targets(&vmi, &Domain::from_xml(LIVE).unwrap());
-        known.status.volume_status.iter().find(|status| status.name == "b").map(|status| status.target.to_string()).unwrap_or_default()
+        known
+            .status
+            .volume_status
+            .iter()
+            .find(|status| status.name == "b")
+            .map(|status| status.target.to_string())
+            .unwrap_or_default()
     }
 
     #[test]
@@ -60,7 +86,10 @@ mod tests {
     #[test]
     fn what_the_status_says_counts() {
         assert_eq!(target("scsi", r#"{"name":"b","target":"sdc"}"#), "sdc");
-        assert_eq!(target("scsi", r#"{"name":"b"},{"name":"c","target":"sdb"}"#), "");
+        assert_eq!(
+            target("scsi", r#"{"name":"b"},{"name":"c","target":"sdb"}"#),
+            ""
+        );
         assert_eq!(target("scsi", ""), "");
     }
 

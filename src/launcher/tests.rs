@@ -32,23 +32,35 @@ struct Stage {
 }
 
 impl rooms::Rooms for Stage {
-    fn wanted(&self, vmi: &Vmi, _: &VirtualMachineOptions) -> Result<(Domain, Context), LauncherError> {
+    fn wanted(
+        &self,
+        vmi: &Vmi,
+        _: &VirtualMachineOptions,
+    ) -> Result<(Domain, Context), LauncherError> {
         self.looks.fetch_add(1, Ordering::Relaxed);
         if let Some(reason) = *lock(&self.refuses) {
             return Err(ConvertError::new("spec.domain", reason).into());
         }
         let os = lock(&self.os).unwrap_or("<os><type>hvm</type></os>");
         let name = vmi.domain_name();
-        let xml =
-            format!("<domain type='test'><name>{name}</name><memory unit='KiB'>8192</memory>{os}<features><acpi/></features></domain>");
+        let xml = format!(
+            "<domain type='test'><name>{name}</name><memory unit='KiB'>8192</memory>{os}<features><acpi/></features></domain>"
+        );
         Ok((Domain::from_xml(&xml).unwrap(), Context::default()))
     }
     fn cloud_init(&self, _: &Vmi) -> Result<Option<Value>, LauncherError> {
         Ok(Some(json!({"UserData": "#cloud-config"})))
     }
-    fn tell_devices(&self, _: &Vmi, cloud_init: Value, defined: &Domain) -> Result<(), LauncherError> {
+    fn tell_devices(
+        &self,
+        _: &Vmi,
+        cloud_init: Value,
+        defined: &Domain,
+    ) -> Result<(), LauncherError> {
         if self.cannot_tell.load(Ordering::Relaxed) {
-            return Err(LauncherError::CloudInit(serde_json::from_str::<u8>("no").unwrap_err()));
+            return Err(LauncherError::CloudInit(
+                serde_json::from_str::<u8>("no").unwrap_err(),
+            ));
         }
         lock(&self.told).push(format!("{} {cloud_init}", defined.name));
         Ok(())
@@ -94,27 +106,55 @@ impl Scene {
         start_event_loop().unwrap();
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("node.xml"), "<node/>").unwrap();
-        let connection = Connection::open(&format!("test://{}/node.xml", dir.path().display())).unwrap();
+        let connection =
+            Connection::open(&format!("test://{}/node.xml", dir.path().display())).unwrap();
         before(&connection);
         let socket = dir.path().join(crate::notify::SOCKET);
         let handler = Handler::polite(&socket);
         let (notifier, task) = Notifier::new(socket);
         tokio::spawn(task);
-        let config =
-            LauncherConfig { pod: pod::Config::default(), name: "vm1".into(), namespace: "ns1".into(), uid: "u-1".into(), qemu_log: None };
+        let config = LauncherConfig {
+            pod: pod::Config::default(),
+            name: "vm1".into(),
+            namespace: "ns1".into(),
+            uid: "u-1".into(),
+            qemu_log: None,
+        };
         let stage = Arc::new(Stage::default());
-        let launcher = Launcher::with_rooms(config, connection.clone(), Sidecars::none(), notifier, stage.clone());
+        let launcher = Launcher::with_rooms(
+            config,
+            connection.clone(),
+            Sidecars::none(),
+            notifier,
+            stage.clone(),
+        );
         let sink = launcher.clone();
-        let events = connection.events(move |event| sink.handle_event(&event)).unwrap();
-        Self { launcher, stage, connection, handler, _events: events, _dir: dir }
+        let events = connection
+            .events(move |event| sink.handle_event(&event))
+            .unwrap();
+        Self {
+            launcher,
+            stage,
+            connection,
+            handler,
+            _events: events,
+            _dir: dir,
+        }
     }
 
     async fn sync(&self, vmi: &Value) -> Result<(), LauncherError> {
-        self.launcher.sync(Bytes::from(vmi.to_string()), VirtualMachineOptions::default()).await
+        self.launcher
+            .sync(
+                Bytes::from(vmi.to_string()),
+                VirtualMachineOptions::default(),
+            )
+            .await
     }
 
     async fn act(&self, action: Action) -> Result<(), LauncherError> {
-        self.launcher.act(action, Bytes::from(vmi().to_string())).await
+        self.launcher
+            .act(action, Bytes::from(vmi().to_string()))
+            .await
     }
 
     fn domain(&self) -> Option<libvirt::Domain> {
@@ -127,7 +167,12 @@ impl Scene {
 
     /// The document as virt-handler gets it.
     async fn document(&self) -> Value {
-        let document = self.launcher.domain().await.unwrap().expect("there is no domain");
+        let document = self
+            .launcher
+            .domain()
+            .await
+            .unwrap()
+            .expect("there is no domain");
         serde_json::from_str(&document.to_json().unwrap()).unwrap()
     }
 
@@ -159,7 +204,10 @@ fn with_phase(phase: &str) -> Value {
 }
 
 fn play<F: Future<Output = ()>>(test: impl FnOnce() -> F) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async { timeout(SOON, test()).await.expect("it takes too long") });
     runtime.shutdown_background();
 }
@@ -173,11 +221,25 @@ fn a_sync_starts_the_domain_and_shows_it() {
         assert_eq!(scene.handler.next().await, "ADDED Running");
         let document = scene.document().await;
         assert_eq!(document["Status"]["Status"], "Running");
-        assert_eq!(document["ObjectMeta"], json!({"name": "vm1", "namespace": "ns1", "uid": "u-1"}));
+        assert_eq!(
+            document["ObjectMeta"],
+            json!({"name": "vm1", "namespace": "ns1", "uid": "u-1"})
+        );
         let metadata = &document["Spec"]["Metadata"]["KubeVirt"];
-        assert_eq!((&metadata["UID"], &metadata["GracePeriod"]["DeletionGracePeriodSeconds"]), (&json!("u-1"), &json!(7)));
-        let written = Domain::from_xml(&scene.domain().unwrap().xml(libvirt::XmlKind::Live).unwrap()).unwrap();
-        assert_eq!(written.metadata.kube_virt.uid, "u-1", "a launcher that comes later must know whose domain it is");
+        assert_eq!(
+            (
+                &metadata["UID"],
+                &metadata["GracePeriod"]["DeletionGracePeriodSeconds"]
+            ),
+            (&json!("u-1"), &json!(7))
+        );
+        let written =
+            Domain::from_xml(&scene.domain().unwrap().xml(libvirt::XmlKind::Live).unwrap())
+                .unwrap();
+        assert_eq!(
+            written.metadata.kube_virt.uid, "u-1",
+            "a launcher that comes later must know whose domain it is"
+        );
     });
 }
 
@@ -196,7 +258,8 @@ fn equal_syncs_change_nothing() {
 /// A VMI with a device that its guest is to find by a tag.
 fn tagged() -> Value {
     let mut vmi = vmi();
-    vmi["spec"]["domain"] = json!({"devices": {"gpus": [{"name": "a", "deviceName": "d", "tag": "compute"}]}});
+    vmi["spec"]["domain"] =
+        json!({"devices": {"gpus": [{"name": "a", "deviceName": "d", "tag": "compute"}]}});
     vmi
 }
 
@@ -205,7 +268,10 @@ fn tagged_devices_are_told_between_definition_and_start() {
     play(|| async {
         let scene = Scene::begin();
         scene.sync(&tagged()).await.unwrap();
-        assert_eq!(*lock(&scene.stage.told), [r##"ns1_vm1 {"UserData":"#cloud-config"}"##]);
+        assert_eq!(
+            *lock(&scene.stage.told),
+            [r##"ns1_vm1 {"UserData":"#cloud-config"}"##]
+        );
         assert_eq!(scene.state(), State::Running);
     });
 }
@@ -218,7 +284,11 @@ fn a_guest_that_would_miss_its_devices_is_not_started() {
         let error = scene.sync(&tagged()).await.unwrap_err().to_string();
         assert!(error.contains("cloud-init"), "{error}");
         // That its definition goes is QEMU's driver's to show: this one refuses the flags.
-        assert!(scene.domain().is_none_or(|domain| !domain.is_active().unwrap()));
+        assert!(
+            scene
+                .domain()
+                .is_none_or(|domain| !domain.is_active().unwrap())
+        );
     });
 }
 
@@ -235,17 +305,29 @@ fn without_tags_nobody_is_told_anything() {
 fn a_plan_changes_nothing() {
     play(|| async {
         let scene = Scene::begin();
-        let steps = async |vmi: Value| scene.launcher.preview(Bytes::from(vmi.to_string())).await.map(|mut plan| plan["steps"].take());
+        let steps = async |vmi: Value| {
+            scene
+                .launcher
+                .preview(Bytes::from(vmi.to_string()))
+                .await
+                .map(|mut plan| plan["steps"].take())
+        };
         assert_eq!(steps(vmi()).await.unwrap()[0]["verb"], "start");
         assert!(scene.domain().is_none());
-        assert!(matches!(steps(with_phase("Running")).await, Err(LauncherError::Lost)));
+        assert!(matches!(
+            steps(with_phase("Running")).await,
+            Err(LauncherError::Lost)
+        ));
         scene.sync(&vmi()).await.unwrap();
         assert_eq!(steps(vmi()).await.unwrap(), json!([]));
         scene.domain().unwrap().suspend().unwrap();
         assert_eq!(steps(vmi()).await.unwrap()[0]["verb"], "resume");
         assert_eq!(scene.state(), State::Paused);
         *lock(&scene.stage.refuses) = Some("is not to my taste");
-        assert_eq!(steps(vmi()).await.unwrap_err().to_string(), "spec.domain: is not to my taste");
+        assert_eq!(
+            steps(vmi()).await.unwrap_err().to_string(),
+            "spec.domain: is not to my taste"
+        );
     });
 }
 
@@ -263,7 +345,10 @@ fn syncs_at_the_same_time_share_one_start() {
             sync.await.unwrap().unwrap();
         }
         assert_eq!(scene.stage.prepared.load(Ordering::Relaxed), 1);
-        assert!(scene.stage.looks.load(Ordering::Relaxed) <= 3, "those that waited did not join");
+        assert!(
+            scene.stage.looks.load(Ordering::Relaxed) <= 3,
+            "those that waited did not join"
+        );
     });
 }
 
@@ -288,12 +373,18 @@ fn a_failed_definition_leaves_nothing_and_the_next_sync_works() {
         let mut scene = Scene::begin();
         *lock(&scene.stage.os) = Some("<os><type>nonsense</type></os>");
         let error = scene.sync(&vmi()).await.unwrap_err().to_string();
-        assert!(error.starts_with("LibvirtError(Code=") && error.contains("nonsense"), "{error}");
+        assert!(
+            error.starts_with("LibvirtError(Code=") && error.contains("nonsense"),
+            "{error}"
+        );
         assert!(scene.domain().is_none());
         assert!(scene.launcher.domain().await.unwrap().is_none());
         *lock(&scene.stage.os) = None;
         *lock(&scene.stage.refuses) = Some("is not to my taste");
-        assert_eq!(scene.sync(&vmi()).await.unwrap_err().to_string(), "spec.domain: is not to my taste");
+        assert_eq!(
+            scene.sync(&vmi()).await.unwrap_err().to_string(),
+            "spec.domain: is not to my taste"
+        );
         *lock(&scene.stage.refuses) = None;
         scene.sync(&vmi()).await.unwrap();
         assert_eq!(scene.handler.next().await, "ADDED Running");
@@ -305,7 +396,9 @@ fn a_domain_that_runs_already_is_taken_over() {
     play(|| async {
         let mut scene = Scene::with(|connection| {
             let metadata = "<metadata><kubevirt xmlns='http://kubevirt.io'><uid>u-1</uid><graceperiod><deletionGracePeriodSeconds>9</deletionGracePeriodSeconds></graceperiod></kubevirt></metadata>";
-            let xml = format!("<domain type='test'><name>ns1_vm1</name>{metadata}<memory>8192</memory><os><type>hvm</type></os></domain>");
+            let xml = format!(
+                "<domain type='test'><name>ns1_vm1</name>{metadata}<memory>8192</memory><os><type>hvm</type></os></domain>"
+            );
             let domain = connection.define(&xml).unwrap();
             domain.start(false).unwrap();
             domain.suspend().unwrap();
@@ -314,7 +407,11 @@ fn a_domain_that_runs_already_is_taken_over() {
         let grace = scene.document().await["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"].clone();
         assert_eq!(grace["DeletionGracePeriodSeconds"], 9);
         scene.sync(&with_phase("Running")).await.unwrap();
-        assert_eq!(scene.state(), State::Paused, "whoever paused it has not resumed it");
+        assert_eq!(
+            scene.state(),
+            State::Paused,
+            "whoever paused it has not resumed it"
+        );
         assert_eq!(scene.stage.prepared.load(Ordering::Relaxed), 0);
     });
 }
@@ -328,7 +425,10 @@ fn a_domain_that_somebody_paused_stays_paused() {
             scene.act(Action::Pause).await.unwrap();
         }
         scene.sync(&with_phase("Running")).await.unwrap();
-        assert_eq!(scene.domain().unwrap().state().unwrap(), (State::Paused, paused::USER));
+        assert_eq!(
+            scene.domain().unwrap().state().unwrap(),
+            (State::Paused, paused::USER)
+        );
         scene.told("MODIFIED Paused").await;
         for _ in 0..2 {
             scene.act(Action::Unpause).await.unwrap();
@@ -348,20 +448,36 @@ fn a_domain_that_ends_is_reported_to_the_end() {
         let mut scene = Scene::begin();
         let mut presence = scene.launcher.presence();
         scene.sync(&vmi()).await.unwrap();
-        presence.wait_for(|presence| *presence == Presence::There).await.unwrap();
+        presence
+            .wait_for(|presence| *presence == Presence::There)
+            .await
+            .unwrap();
         for _ in 0..2 {
             scene.act(Action::Kill).await.unwrap();
         }
         scene.told("MODIFIED Shutoff").await;
         assert_eq!(scene.document().await["Status"]["Reason"], "Destroyed");
         scene.sync(&vmi()).await.unwrap();
-        assert_eq!(scene.state(), State::Shutoff, "a domain that has ended is never started again");
+        assert_eq!(
+            scene.state(),
+            State::Shutoff,
+            "a domain that has ended is never started again"
+        );
         // This driver does not know the flags of our delete.
-        scene.domain().unwrap().undefine(libvirt::Undefine::Plain).unwrap();
+        scene
+            .domain()
+            .unwrap()
+            .undefine(libvirt::Undefine::Plain)
+            .unwrap();
         scene.told("MODIFIED NoState gone").await;
-        presence.wait_for(|presence| *presence == Presence::Gone).await.unwrap();
+        presence
+            .wait_for(|presence| *presence == Presence::Gone)
+            .await
+            .unwrap();
         assert!(scene.launcher.domain().await.unwrap().is_none());
-        assert!(matches!(scene.sync(&vmi()).await.unwrap_err(), LauncherError::Joined(error) if matches!(*error, LauncherError::Lost)));
+        assert!(
+            matches!(scene.sync(&vmi()).await.unwrap_err(), LauncherError::Joined(error) if matches!(*error, LauncherError::Lost))
+        );
         for action in [Action::Kill, Action::Shutdown, Action::Delete] {
             scene.act(action).await.unwrap();
         }
@@ -378,9 +494,14 @@ fn a_shutdown_starts_the_clock_of_the_grace_period_even_if_it_fails() {
         let error = scene.act(Action::Shutdown).await.unwrap_err().to_string();
         assert!(error.starts_with("LibvirtError(Code="), "{error}");
         assert_eq!(scene.handler.next().await, "MODIFIED Running");
-        let started = async || scene.document().await["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"]["DeletionTimestamp"].clone();
+        let started = async || {
+            scene.document().await["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"]["DeletionTimestamp"].clone()
+        };
         let first = started().await;
-        assert!(first.is_string(), "virt-handler never kills a domain whose clock does not run");
+        assert!(
+            first.is_string(),
+            "virt-handler never kills a domain whose clock does not run"
+        );
         scene.act(Action::Shutdown).await.unwrap_err();
         assert_eq!(started().await, first);
     });
@@ -394,7 +515,10 @@ fn a_pod_that_must_end_says_so_in_the_metadata() {
         assert_eq!(scene.handler.next().await, "ADDED Running");
         scene.launcher.mark_for_graceful_shutdown();
         assert_eq!(scene.handler.next().await, "MODIFIED Running");
-        assert_eq!(scene.document().await["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"]["MarkedForGracefulShutdown"], true);
+        assert_eq!(
+            scene.document().await["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"]["MarkedForGracefulShutdown"],
+            true
+        );
     });
 }
 
@@ -418,8 +542,14 @@ fn calls_without_a_domain_answer_as_the_reference() {
         for (action, text) in [
             (Action::Pause, "Domain not found."),
             (Action::Unpause, "Domain not found."),
-            (Action::Reset, "LibvirtError(Code=42, Domain=10, Message='Domain not found: no domain with matching name 'ns1_vm1'')"),
-            (Action::SoftReboot, "LibvirtError(Code=42, Domain=10, Message='Domain not found: no domain with matching name 'ns1_vm1'')"),
+            (
+                Action::Reset,
+                "LibvirtError(Code=42, Domain=10, Message='Domain not found: no domain with matching name 'ns1_vm1'')",
+            ),
+            (
+                Action::SoftReboot,
+                "LibvirtError(Code=42, Domain=10, Message='Domain not found: no domain with matching name 'ns1_vm1'')",
+            ),
         ] {
             assert_eq!(scene.act(action).await.unwrap_err().to_string(), text);
         }
@@ -436,8 +566,15 @@ fn a_guest_without_agent_and_acpi_cannot_be_asked_to_reboot() {
         scene.sync(&vmi()).await.unwrap();
         let mut vmi = vmi();
         vmi["spec"]["domain"] = json!({"features": {"acpi": {"enabled": false}}});
-        let error = scene.launcher.act(Action::SoftReboot, Bytes::from(vmi.to_string())).await.unwrap_err();
-        assert_eq!(error.to_string(), "VMI neither have the agent connected nor the ACPI feature enabled");
+        let error = scene
+            .launcher
+            .act(Action::SoftReboot, Bytes::from(vmi.to_string()))
+            .await
+            .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "VMI neither have the agent connected nor the ACPI feature enabled"
+        );
     });
 }
 
@@ -451,8 +588,15 @@ fn vmis_that_are_not_started() {
             scene.sync(&vmi).await.unwrap();
             assert!(scene.domain().is_none());
         }
-        let error = scene.sync(&with_phase("Running")).await.unwrap_err().to_string();
-        assert_eq!(error, "the domain of the VMI has run and is gone; a launcher runs one virtual machine once");
+        let error = scene
+            .sync(&with_phase("Running"))
+            .await
+            .unwrap_err()
+            .to_string();
+        assert_eq!(
+            error,
+            "the domain of the VMI has run and is gone; a launcher runs one virtual machine once"
+        );
     });
 }
 
@@ -460,16 +604,43 @@ fn vmis_that_are_not_started() {
 fn requests_that_are_no_vmi_of_ours() {
     play(|| async {
         let scene = Scene::begin();
-        for bad in ["", "{", "[]", "null", "{}", "{\"metadata\": 1}", "{\"metadata\": {\"name\": \"vm1\"}}"] {
-            let error = scene.launcher.sync(Bytes::from(bad), VirtualMachineOptions::default()).await.unwrap_err();
-            assert_eq!(error.to_string(), "No valid vmi object present in command server request", "{bad}");
+        for bad in [
+            "",
+            "{",
+            "[]",
+            "null",
+            "{}",
+            "{\"metadata\": 1}",
+            "{\"metadata\": {\"name\": \"vm1\"}}",
+        ] {
+            let error = scene
+                .launcher
+                .sync(Bytes::from(bad), VirtualMachineOptions::default())
+                .await
+                .unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                "No valid vmi object present in command server request",
+                "{bad}"
+            );
         }
         let mut other = vmi();
         other["metadata"]["name"] = json!("vm2");
         let error = scene.sync(&other).await.unwrap_err().to_string();
-        assert_eq!(error, "this launcher owns the VMI ns1_vm1; the request is about ns1_vm2");
-        let options = VirtualMachineOptions { plugins_json: Bytes::from_static(b"{"), ..VirtualMachineOptions::default() };
-        let error = scene.launcher.sync(Bytes::from(vmi().to_string()), options).await.unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "this launcher owns the VMI ns1_vm1; the request is about ns1_vm2"
+        );
+        let options = VirtualMachineOptions {
+            plugins_json: Bytes::from_static(b"{"),
+            ..VirtualMachineOptions::default()
+        };
+        let error = scene
+            .launcher
+            .sync(Bytes::from(vmi().to_string()), options)
+            .await
+            .unwrap_err()
+            .to_string();
         assert_eq!(error, "the list of plugins cannot be read");
         assert!(scene.domain().is_none());
     });
@@ -492,7 +663,11 @@ fn a_disk_that_fails_is_named_in_an_event() {
             });
         }
         scene
-            .told_all(&["MODIFIED Running", &io_error("IO error at the volume: data"), &io_error("not enough space on volume: full")])
+            .told_all(&[
+                "MODIFIED Running",
+                &io_error("IO error at the volume: data"),
+                &io_error("not enough space on volume: full"),
+            ])
             .await;
     });
 }
@@ -503,17 +678,29 @@ fn a_panic_is_counted_and_told_once() {
         let mut scene = Scene::begin();
         scene.sync(&vmi()).await.unwrap();
         assert_eq!(scene.handler.next().await, "ADDED Running");
-        let crashed = |detail| Event::Lifecycle { domain: "ns1_vm1".into(), event: libvirt::LifecycleEvent::Crashed, detail };
+        let crashed = |detail| Event::Lifecycle {
+            domain: "ns1_vm1".into(),
+            event: libvirt::LifecycleEvent::Crashed,
+            detail,
+        };
         // A crash kernel is loaded and the guest comes back, twice, before it is over.
         for (detail, count) in [(1, 1), (1, 2), (0, 3)] {
             scene.launcher.handle_event(&crashed(detail));
-            scene.told_all(&["GuestPanicked: GuestPanicked (details unavailable)", "MODIFIED Running"]).await;
+            scene
+                .told_all(&[
+                    "GuestPanicked: GuestPanicked (details unavailable)",
+                    "MODIFIED Running",
+                ])
+                .await;
             assert_eq!(scene.document().await["Status"]["PanicCount"], count);
         }
         scene.launcher.handle_event(&crashed(0));
         assert_eq!(scene.handler.next().await, "MODIFIED Running");
         let status = scene.document().await["Status"].clone();
-        assert_eq!((&status["PanicCount"], &status["GuestPanicInfo"]["Type"]), (&json!(3), &json!("unknown")));
+        assert_eq!(
+            (&status["PanicCount"], &status["GuestPanicInfo"]["Type"]),
+            (&json!(3), &json!("unknown"))
+        );
     });
 }
 
@@ -523,10 +710,16 @@ fn events_of_other_domains_are_not_ours() {
         let mut scene = Scene::begin();
         scene.sync(&vmi()).await.unwrap();
         for domain in ["ns1_vm2", "ns1_vm1"] {
-            let crashed = Event::Lifecycle { domain: domain.into(), event: libvirt::LifecycleEvent::Crashed, detail: 1 };
+            let crashed = Event::Lifecycle {
+                domain: domain.into(),
+                event: libvirt::LifecycleEvent::Crashed,
+                detail: 1,
+            };
             scene.launcher.handle_event(&crashed);
         }
-        scene.told("GuestPanicked: GuestPanicked (details unavailable)").await;
+        scene
+            .told("GuestPanicked: GuestPanicked (details unavailable)")
+            .await;
         assert_eq!(scene.document().await["Status"]["PanicCount"], 1);
     });
 }
@@ -547,12 +740,27 @@ fn the_last_state_is_shown_while_libvirt_does_not_answer() {
     play(|| async {
         let mut scene = Scene::begin();
         // As if so many reads were hanging already.
-        let permits = scene.launcher.reads.clone().acquire_many_owned(u32::try_from(READS).unwrap()).await.unwrap();
-        assert!(matches!(scene.launcher.domain().await, Err(LauncherError::Slow { .. })));
+        let permits = scene
+            .launcher
+            .reads
+            .clone()
+            .acquire_many_owned(u32::try_from(READS).unwrap())
+            .await
+            .unwrap();
+        assert!(matches!(
+            scene.launcher.domain().await,
+            Err(LauncherError::Slow { .. })
+        ));
         drop(permits);
         scene.sync(&vmi()).await.unwrap();
         assert_eq!(scene.handler.next().await, "ADDED Running");
-        let _permits = scene.launcher.reads.clone().acquire_many_owned(u32::try_from(READS).unwrap()).await.unwrap();
+        let _permits = scene
+            .launcher
+            .reads
+            .clone()
+            .acquire_many_owned(u32::try_from(READS).unwrap())
+            .await
+            .unwrap();
         scene.domain().unwrap().suspend().unwrap();
         assert_eq!(scene.document().await["Status"]["Status"], "Running");
     });
@@ -565,7 +773,11 @@ fn a_change_waits_its_turn_and_a_kill_does_not() {
         scene.sync(&vmi()).await.unwrap();
         let turn = scene.launcher.changes.clone().lock_owned().await;
         let mut pause = std::pin::pin!(scene.act(Action::Pause));
-        assert!(timeout(Duration::from_millis(50), &mut pause).await.is_err());
+        assert!(
+            timeout(Duration::from_millis(50), &mut pause)
+                .await
+                .is_err()
+        );
         scene.act(Action::Kill).await.unwrap();
         assert_eq!(scene.state(), State::Shutoff);
         drop(turn);
@@ -581,9 +793,17 @@ fn a_plugin_that_fails_leaves_no_domain_and_one_that_works_changes_it() {
         let with = |expression: &str| {
             let hooks = json!([{"cel": {"expression": expression}}]);
             let plugins = json!([{"metadata": {"name": "p"}, "spec": {"domainHooks": hooks}}]);
-            VirtualMachineOptions { plugins_json: Bytes::from(plugins.to_string()), ..VirtualMachineOptions::default() }
+            VirtualMachineOptions {
+                plugins_json: Bytes::from(plugins.to_string()),
+                ..VirtualMachineOptions::default()
+            }
         };
-        let sync = async |options| scene.launcher.sync(Bytes::from(vmi().to_string()), options).await;
+        let sync = async |options| {
+            scene
+                .launcher
+                .sync(Bytes::from(vmi().to_string()), options)
+                .await
+        };
         let error = sync(with("nonsense(")).await.unwrap_err().to_string();
         assert!(error.starts_with("plugin p hook 0 failed"), "{error}");
         assert!(scene.domain().is_none());

@@ -23,9 +23,13 @@ async fn set_time(launcher: Arc<Launcher>) {
     for _ in 0..ATTEMPTS {
         let (connection, name) = (launcher.connection(), launcher.domain_name.clone());
         let attempt = blocking("setting the guest's clock", move || {
-            let Some(domain) = connection.lookup(&name)? else { return Err(LauncherError::NoDomain) };
+            let Some(domain) = connection.lookup(&name)? else {
+                return Err(LauncherError::NoDomain);
+            };
             // A clock before 1970 is not worth passing on.
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let now = SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default();
             Ok(domain.set_time(now)?)
         });
         match attempt.await {

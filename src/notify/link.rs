@@ -30,8 +30,13 @@ pub(super) enum LinkError {
     #[error("{path}: cannot be dialled")]
     Dial { path: PathBuf, source: io::Error },
     #[error("{path}: nobody speaks HTTP/2 there")]
-    Handshake { path: PathBuf, source: tonic::transport::Error },
-    #[error("virt-handler speaks the versions {theirs:?} of the notify service; this launcher needs {VERSION}")]
+    Handshake {
+        path: PathBuf,
+        source: tonic::transport::Error,
+    },
+    #[error(
+        "virt-handler speaks the versions {theirs:?} of the notify service; this launcher needs {VERSION}"
+    )]
     Version { theirs: Vec<u32> },
     #[error("virt-handler has not answered within {} s", ANSWER.as_secs())]
     Slow,
@@ -47,7 +52,9 @@ impl From<tonic::Status> for LinkError {
         match status.code() {
             // What tonic itself makes of a connection that ends.
             Code::Unavailable | Code::Cancelled | Code::DeadlineExceeded => Self::Broken(status),
-            Code::Unknown | Code::Internal if std::error::Error::source(&status).is_some() => Self::Broken(status),
+            Code::Unknown | Code::Internal if std::error::Error::source(&status).is_some() => {
+                Self::Broken(status)
+            }
             _ => Self::Refused(status),
         }
     }
@@ -65,25 +72,41 @@ impl Link {
     pub async fn open(socket: &Path) -> Result<Self, LinkError> {
         let dialled = timeout(ANSWER, UnixStream::connect(socket)).await;
         let dialled = dialled.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-        let stream = dialled.map_err(|source| LinkError::Dial { path: socket.to_owned(), source })?;
+        let stream = dialled.map_err(|source| LinkError::Dial {
+            path: socket.to_owned(),
+            source,
+        })?;
         let (alive, gone) = oneshot::channel();
-        let mut once = Some(TokioIo::new(Watched { stream, _alive: alive }));
+        let mut once = Some(TokioIo::new(Watched {
+            stream,
+            _alive: alive,
+        }));
         // One stream, one channel: tonic must not dial again by itself, as a new connection has to hear the state again.
         let connector = tower::service_fn(move |_| {
-            let stream = once.take().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected));
+            let stream = once
+                .take()
+                .ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected));
             std::future::ready(stream)
         });
         let channel = Endpoint::from_static("http://virt-handler")
             .connect_with_connector(connector)
             .await
-            .map_err(|source| LinkError::Handshake { path: socket.to_owned(), source })?;
+            .map_err(|source| LinkError::Handshake {
+                path: socket.to_owned(),
+                source,
+            })?;
         let mut info = NotifyInfoClient::new(channel.clone());
-        let answer = timeout(ANSWER, info.info(NotifyInfoRequest {})).await.map_err(|_| LinkError::Slow)??;
+        let answer = timeout(ANSWER, info.info(NotifyInfoRequest {}))
+            .await
+            .map_err(|_| LinkError::Slow)??;
         let theirs = answer.into_inner().supported_notify_versions;
         if !theirs.contains(&VERSION) {
             return Err(LinkError::Version { theirs });
         }
-        Ok(Self { client: NotifyClient::new(channel), gone })
+        Ok(Self {
+            client: NotifyClient::new(channel),
+            gone,
+        })
     }
 
     /// Sends one entry; the answer is virt-handler's.
@@ -92,13 +115,24 @@ impl Link {
             match body {
                 Body::Domain(domain_json, kind) => {
                     let event_type = kind.as_str().to_owned();
-                    let request = DomainEventRequest { domain_json, event_type, ..DomainEventRequest::default() };
+                    let request = DomainEventRequest {
+                        domain_json,
+                        event_type,
+                        ..DomainEventRequest::default()
+                    };
                     self.client.handle_domain_event(request).await
                 }
-                Body::K8s(event_json) => self.client.handle_k8s_event(K8sEventRequest { event_json }).await,
+                Body::K8s(event_json) => {
+                    self.client
+                        .handle_k8s_event(K8sEventRequest { event_json })
+                        .await
+                }
             }
         };
-        Ok(timeout(ANSWER, answer).await.map_err(|_| LinkError::Slow)??.into_inner())
+        Ok(timeout(ANSWER, answer)
+            .await
+            .map_err(|_| LinkError::Slow)??
+            .into_inner())
     }
 
     /// Waits until the other end has closed the connection.
@@ -115,13 +149,21 @@ struct Watched {
 }
 
 impl AsyncRead for Watched {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
 impl AsyncWrite for Watched {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

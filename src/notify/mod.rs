@@ -76,14 +76,25 @@ impl Notifier {
     /// A notifier for `socket` ([`SOCKET`]), and the task that sends: spawn it; it never ends by itself.
     pub fn new(socket: PathBuf) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let shared = Arc::new(Shared::default());
-        (Self { shared: shared.clone() }, task::run(shared, socket))
+        (
+            Self {
+                shared: shared.clone(),
+            },
+            task::run(shared, socket),
+        )
     }
 
     /// Queues a state of the domain.
     pub fn publish(&self, document: &DomainDocument, kind: EventType) {
         match document.to_json() {
-            Ok(json) => self.shared.queue().push_domain(Bytes::from(json), kind, queue::matters(document, kind)),
-            Err(error) => tracing::error!(%error, "the domain document cannot be written; virt-handler is not told"),
+            Ok(json) => self.shared.queue().push_domain(
+                Bytes::from(json),
+                kind,
+                queue::matters(document, kind),
+            ),
+            Err(error) => {
+                tracing::error!(%error, "the domain document cannot be written; virt-handler is not told")
+            }
         }
         self.shared.filled.notify_one();
     }

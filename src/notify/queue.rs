@@ -40,7 +40,10 @@ pub(super) fn matters(document: &DomainDocument, kind: EventType) -> bool {
     kind == EventType::Added
         || document.meta.deletion_timestamp.is_some()
         || matches!(document.status.status.as_str(), "Shutoff" | "Crashed")
-        || matches!(document.status.reason.as_str(), "IOError" | "PostcopyFailed")
+        || matches!(
+            document.status.reason.as_str(),
+            "IOError" | "PostcopyFailed"
+        )
 }
 
 #[derive(Debug, Default)]
@@ -59,7 +62,11 @@ impl Queue {
     pub fn push_domain(&mut self, json: Bytes, kind: EventType, matters: bool) {
         self.latest = Some(json.clone());
         let sending = self.sending;
-        let last = self.entries.iter_mut().rev().find(|entry| matches!(entry.body, Body::Domain(..)));
+        let last = self
+            .entries
+            .iter_mut()
+            .rev()
+            .find(|entry| matches!(entry.body, Body::Domain(..)));
         match last {
             Some(entry) if entry.replaceable && !matters && Some(entry.id) != sending => {
                 entry.body = Body::Domain(json, kind);
@@ -75,11 +82,24 @@ impl Queue {
 
     fn push(&mut self, body: Body, replaceable: bool, again: bool) {
         self.next += 1;
-        self.entries.push_back(Entry { id: self.next, body, refusals: 0, replaceable, again });
+        self.entries.push_back(Entry {
+            id: self.next,
+            body,
+            refusals: 0,
+            replaceable,
+            again,
+        });
         while self.entries.len() > MOST {
             // People can miss an event sooner than virt-handler a state; of states the oldest is the least useful.
-            let at = self.entries.iter().position(|entry| matches!(entry.body, Body::K8s(_))).unwrap_or(0);
-            tracing::warn!(waiting = MOST, "virt-handler is away for too long: the oldest notification is dropped");
+            let at = self
+                .entries
+                .iter()
+                .position(|entry| matches!(entry.body, Body::K8s(_)))
+                .unwrap_or(0);
+            tracing::warn!(
+                waiting = MOST,
+                "virt-handler is away for too long: the oldest notification is dropped"
+            );
             self.entries.remove(at);
         }
     }
@@ -91,7 +111,10 @@ impl Queue {
 
     /// A connection is there: if there was one before, the present state goes out again.
     pub fn connected(&mut self) {
-        let waiting = self.entries.iter().any(|entry| matches!(entry.body, Body::Domain(..)));
+        let waiting = self
+            .entries
+            .iter()
+            .any(|entry| matches!(entry.body, Body::Domain(..)));
         if std::mem::take(&mut self.stale)
             && !waiting
             && let Some(json) = self.latest.clone()
@@ -122,10 +145,13 @@ impl Queue {
     /// virt-handler answered with an error; how often so far.
     pub fn refused(&mut self, id: u64) -> u32 {
         self.sending = None;
-        self.entries.iter_mut().find(|entry| entry.id == id).map_or(0, |entry| {
-            entry.refusals += 1;
-            entry.refusals
-        })
+        self.entries
+            .iter_mut()
+            .find(|entry| entry.id == id)
+            .map_or(0, |entry| {
+                entry.refusals += 1;
+                entry.refusals
+            })
     }
 
     /// Nothing waits that was not sent before.
@@ -142,7 +168,9 @@ mod tests {
         let mut all = Vec::new();
         while let Some(entry) = queue.front() {
             all.push(match &entry.body {
-                Body::Domain(json, kind) => format!("{} {}", kind.as_str(), String::from_utf8_lossy(json)),
+                Body::Domain(json, kind) => {
+                    format!("{} {}", kind.as_str(), String::from_utf8_lossy(json))
+                }
                 Body::K8s(json) => format!("k8s {}", String::from_utf8_lossy(json)),
             });
             queue.done(entry.id);
@@ -151,7 +179,11 @@ mod tests {
     }
 
     fn push(queue: &mut Queue, json: &'static str, matters: bool) {
-        queue.push_domain(Bytes::from_static(json.as_bytes()), EventType::Modified, matters);
+        queue.push_domain(
+            Bytes::from_static(json.as_bytes()),
+            EventType::Modified,
+            matters,
+        );
     }
 
     #[test]
@@ -172,7 +204,11 @@ mod tests {
         push(&mut queue, "running again", false);
         push(&mut queue, "off", true);
         push(&mut queue, "gone", true);
-        assert_eq!(bodies(&mut queue), ["running", "io error", "running again", "off", "gone"].map(|s| format!("MODIFIED {s}")));
+        assert_eq!(
+            bodies(&mut queue),
+            ["running", "io error", "running again", "off", "gone"]
+                .map(|s| format!("MODIFIED {s}"))
+        );
     }
 
     #[test]
@@ -219,7 +255,10 @@ mod tests {
         }
         push(&mut queue, "new", true);
         let all = bodies(&mut queue);
-        assert_eq!((all.len(), all.last().map(String::as_str)), (MOST, Some("MODIFIED new")));
+        assert_eq!(
+            (all.len(), all.last().map(String::as_str)),
+            (MOST, Some("MODIFIED new"))
+        );
         assert!(!all.contains(&"k8s e".to_owned()));
     }
 }

@@ -63,13 +63,20 @@ async fn send(shared: &Shared, link: &mut Link, entry: Entry) -> Result<(), Link
     match link.send(entry.body).await {
         Ok(answer) => {
             if !answer.success {
-                tracing::warn!(answer.message, "virt-handler does not accept a notification");
+                tracing::warn!(
+                    answer.message,
+                    "virt-handler does not accept a notification"
+                );
             }
             shared.queue().done(entry.id);
         }
         Err(LinkError::Refused(status)) => {
             let times = shared.queue().refused(entry.id);
-            tracing::warn!(error = status.message(), times, "virt-handler fails on a notification");
+            tracing::warn!(
+                error = status.message(),
+                times,
+                "virt-handler fails on a notification"
+            );
             if times >= REFUSALS {
                 shared.queue().done(entry.id);
             }

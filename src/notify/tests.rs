@@ -62,28 +62,56 @@ impl Service {
         if self.manners.fails.load(Ordering::Relaxed) {
             return Err(Status::unknown("no such VMI"));
         }
-        Ok(Response::new(Answer { success: !self.manners.declines, message: String::new() }))
+        Ok(Response::new(Answer {
+            success: !self.manners.declines,
+            message: String::new(),
+        }))
     }
 }
 
 #[tonic::async_trait]
 impl NotifyService for Service {
-    async fn handle_domain_event(&self, request: Request<DomainEventRequest>) -> Result<Response<Answer>, Status> {
+    async fn handle_domain_event(
+        &self,
+        request: Request<DomainEventRequest>,
+    ) -> Result<Response<Answer>, Status> {
         let request = request.into_inner();
         let domain: Value = serde_json::from_slice(&request.domain_json).unwrap();
-        let gone = if domain["ObjectMeta"]["deletionTimestamp"].is_null() { "" } else { " gone" };
-        self.answer(format!("{} {}{gone}", request.event_type, domain["Status"]["Status"].as_str().unwrap())).await
+        let gone = if domain["ObjectMeta"]["deletionTimestamp"].is_null() {
+            ""
+        } else {
+            " gone"
+        };
+        self.answer(format!(
+            "{} {}{gone}",
+            request.event_type,
+            domain["Status"]["Status"].as_str().unwrap()
+        ))
+        .await
     }
-    async fn handle_k8s_event(&self, request: Request<K8sEventRequest>) -> Result<Response<Answer>, Status> {
+    async fn handle_k8s_event(
+        &self,
+        request: Request<K8sEventRequest>,
+    ) -> Result<Response<Answer>, Status> {
         let event: Value = serde_json::from_slice(&request.into_inner().event_json).unwrap();
-        self.answer(format!("{}: {}", event["reason"].as_str().unwrap(), event["message"].as_str().unwrap())).await
+        self.answer(format!(
+            "{}: {}",
+            event["reason"].as_str().unwrap(),
+            event["message"].as_str().unwrap()
+        ))
+        .await
     }
 }
 
 #[tonic::async_trait]
 impl NotifyInfo for Service {
-    async fn info(&self, _: Request<NotifyInfoRequest>) -> Result<Response<NotifyInfoResponse>, Status> {
-        Ok(Response::new(NotifyInfoResponse { supported_notify_versions: self.manners.versions.clone() }))
+    async fn info(
+        &self,
+        _: Request<NotifyInfoRequest>,
+    ) -> Result<Response<NotifyInfoResponse>, Status> {
+        Ok(Response::new(NotifyInfoResponse {
+            supported_notify_versions: self.manners.versions.clone(),
+        }))
     }
 }
 
@@ -96,11 +124,18 @@ impl Handler {
         listener.set_nonblocking(true).unwrap();
         // On a runtime of its own: when that ends, so do its connections, as with a process.
         let server = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
             runtime.block_on(async {
-                let listener = UnixListenerStream::new(tokio::net::UnixListener::from_std(listener).unwrap());
+                let listener =
+                    UnixListenerStream::new(tokio::net::UnixListener::from_std(listener).unwrap());
                 let server = tonic::transport::Server::builder()
-                    .add_service(NotifyServer::new(Service { tell: tell.clone(), manners: manners.clone() }))
+                    .add_service(NotifyServer::new(Service {
+                        tell: tell.clone(),
+                        manners: manners.clone(),
+                    }))
                     .add_service(NotifyInfoServer::new(Service { tell, manners }));
                 tokio::select! {
                     _ = stopped => {}
@@ -108,15 +143,28 @@ impl Handler {
                 }
             });
         });
-        Self { told, stop: Some(stop), server: Some(server) }
+        Self {
+            told,
+            stop: Some(stop),
+            server: Some(server),
+        }
     }
 
     pub(crate) fn polite(socket: &Path) -> Self {
-        Self::start(socket, Arc::new(Manners { versions: vec![1], ..Manners::default() }))
+        Self::start(
+            socket,
+            Arc::new(Manners {
+                versions: vec![1],
+                ..Manners::default()
+            }),
+        )
     }
 
     pub(crate) async fn next(&mut self) -> String {
-        timeout(SOON, self.told.recv()).await.expect("virt-handler was not told").unwrap()
+        timeout(SOON, self.told.recv())
+            .await
+            .expect("virt-handler was not told")
+            .unwrap()
     }
 }
 
@@ -134,7 +182,10 @@ fn gone() -> DomainDocument {
 
 fn with_notifier<F: Future<Output = ()>>(test: impl FnOnce(Notifier, PathBuf) -> F) {
     let dir = tempfile::tempdir().unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let socket = dir.path().join("share").join(SOCKET);
         let (notifier, task) = Notifier::new(socket.clone());
@@ -153,9 +204,18 @@ fn a_handler_that_comes_late_hears_all_that_matters_in_order() {
         notifier.publish(&domain("Shutoff"), EventType::Modified);
         notifier.publish(&gone(), EventType::Modified);
         // The task has tried and found nothing by now.
-        assert!(!notifier.flush(Instant::now() + Duration::from_millis(50)).await);
+        assert!(
+            !notifier
+                .flush(Instant::now() + Duration::from_millis(50))
+                .await
+        );
         let mut handler = Handler::polite(&socket);
-        for expected in ["ADDED Running", "MODIFIED Paused", "MODIFIED Shutoff", "MODIFIED NoState gone"] {
+        for expected in [
+            "ADDED Running",
+            "MODIFIED Paused",
+            "MODIFIED Shutoff",
+            "MODIFIED NoState gone",
+        ] {
             assert_eq!(handler.next().await, expected);
         }
         assert!(notifier.flush(Instant::now() + SOON).await);
@@ -183,7 +243,14 @@ fn a_handler_that_restarts_hears_the_present_state_again() {
 fn nobody_waits_for_a_handler_that_hangs() {
     with_notifier(|notifier, socket| async move {
         let (open, when) = watch::channel(false);
-        let mut handler = Handler::start(&socket, Arc::new(Manners { versions: vec![1], open: Some(when), ..Manners::default() }));
+        let mut handler = Handler::start(
+            &socket,
+            Arc::new(Manners {
+                versions: vec![1],
+                open: Some(when),
+                ..Manners::default()
+            }),
+        );
         notifier.publish(&domain("Running"), EventType::Added);
         for _ in 0..100 {
             notifier.publish(&domain("Running"), EventType::Modified);
@@ -199,7 +266,12 @@ fn nobody_waits_for_a_handler_that_hangs() {
 #[test]
 fn a_handler_that_declines_or_fails_does_not_hold_up_the_rest() {
     with_notifier(|notifier, socket| async move {
-        let manners = Arc::new(Manners { versions: vec![1], declines: true, fails: AtomicBool::new(true), ..Manners::default() });
+        let manners = Arc::new(Manners {
+            versions: vec![1],
+            declines: true,
+            fails: AtomicBool::new(true),
+            ..Manners::default()
+        });
         let mut handler = Handler::start(&socket, manners.clone());
         notifier.publish(&domain("Running"), EventType::Added);
         for _ in 0..3 {
@@ -217,9 +289,19 @@ fn a_handler_that_declines_or_fails_does_not_hold_up_the_rest() {
 #[test]
 fn a_handler_of_another_version_is_told_nothing() {
     with_notifier(|notifier, socket| async move {
-        let mut stranger = Handler::start(&socket, Arc::new(Manners { versions: vec![2, 3], ..Manners::default() }));
+        let mut stranger = Handler::start(
+            &socket,
+            Arc::new(Manners {
+                versions: vec![2, 3],
+                ..Manners::default()
+            }),
+        );
         notifier.publish(&domain("Running"), EventType::Added);
-        assert!(!notifier.flush(Instant::now() + Duration::from_millis(100)).await);
+        assert!(
+            !notifier
+                .flush(Instant::now() + Duration::from_millis(100))
+                .await
+        );
         assert!(stranger.told.try_recv().is_err());
         drop(stranger);
         let mut handler = Handler::polite(&socket);
@@ -232,7 +314,11 @@ fn a_socket_that_nobody_listens_on_any_more_is_no_end() {
     with_notifier(|notifier, socket| async move {
         drop(UnixListener::bind(&socket).unwrap());
         notifier.publish(&domain("Running"), EventType::Added);
-        assert!(!notifier.flush(Instant::now() + Duration::from_millis(50)).await);
+        assert!(
+            !notifier
+                .flush(Instant::now() + Duration::from_millis(50))
+                .await
+        );
         let mut handler = Handler::polite(&socket);
         assert_eq!(handler.next().await, "ADDED Running");
     });
@@ -257,6 +343,9 @@ fn kubernetes_events_name_our_vmi() {
     with_notifier(|notifier, socket| async move {
         let mut handler = Handler::polite(&socket);
         notifier.k8s_event(&event);
-        assert_eq!(handler.next().await, "IOerror: VM Paused due to IO error at the volume: data");
+        assert_eq!(
+            handler.next().await,
+            "IOerror: VM Paused due to IO error at the volume: data"
+        );
     });
 }

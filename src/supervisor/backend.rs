@@ -83,27 +83,55 @@ impl Backend {
     /// # Errors
     /// If nothing that could run QEMU is installed, or the configuration can't be written.
     pub async fn start(flags: &Flags, environment: &Environment) -> Result<Self, BackendError> {
-        let (mode, program) = choose(flags.libvirt, rustix::process::geteuid().is_root(), |path| path.exists())?;
+        let (mode, program) = choose(
+            flags.libvirt,
+            rustix::process::geteuid().is_root(),
+            |path| path.exists(),
+        )?;
         let layout = Layout::new(Root::new(&flags.root), mode);
         write_qemu_conf(&layout, environment)?;
-        let mut backend = Self { layout, daemon: None, log_daemon: None };
+        let mut backend = Self {
+            layout,
+            daemon: None,
+            log_daemon: None,
+        };
         if let Some(program) = program {
             backend.start_daemons(program, flags, environment).await?;
         }
         Ok(backend)
     }
 
-    async fn start_daemons(&mut self, program: &str, flags: &Flags, environment: &Environment) -> Result<(), BackendError> {
+    async fn start_daemons(
+        &mut self,
+        program: &str,
+        flags: &Flags,
+        environment: &Environment,
+    ) -> Result<(), BackendError> {
         let dir = self.layout.socket_dir();
-        std::fs::create_dir_all(&dir).map_err(|source| BackendError::Conf { path: dir.clone(), source })?;
-        let filters = log_filters(&flags.libvirt_log_filters, environment.verbosity_number(), environment.libvirt_debug);
+        std::fs::create_dir_all(&dir).map_err(|source| BackendError::Conf {
+            path: dir.clone(),
+            source,
+        })?;
+        let filters = log_filters(
+            &flags.libvirt_log_filters,
+            environment.verbosity_number(),
+            environment.libvirt_debug,
+        );
         if let Some(filters) = &filters {
             tracing::info!("Enabling libvirt log filters: {filters}");
         }
-        let base = std::fs::read_to_string(self.layout.root().path("/etc/libvirt/virtqemud.conf")).ok();
-        write(&self.layout.daemon_conf(), &daemon_conf(base.as_deref(), filters.as_deref()))?;
+        let base =
+            std::fs::read_to_string(self.layout.root().path("/etc/libvirt/virtqemud.conf")).ok();
+        write(
+            &self.layout.daemon_conf(),
+            &daemon_conf(base.as_deref(), filters.as_deref()),
+        )?;
 
-        let name = if program == LIBVIRTD { "libvirtd" } else { "virtqemud" };
+        let name = if program == LIBVIRTD {
+            "libvirtd"
+        } else {
+            "virtqemud"
+        };
         let program = self.program(name, program, Some(&self.layout.daemon_conf()));
         self.daemon = Some(match left(&dir, &SOCKETS, &program).await? {
             Found::Ours(running) => Daemon::adopt(program, running),
@@ -144,9 +172,23 @@ impl Backend {
         }
         if !mounts.is_empty() {
             // The only file that a system daemon has beside its directories.
-            args.extend(["-p".to_owned(), self.layout.socket_dir().join(format!("{name}.pid")).display().to_string()]);
+            args.extend([
+                "-p".to_owned(),
+                self.layout
+                    .socket_dir()
+                    .join(format!("{name}.pid"))
+                    .display()
+                    .to_string(),
+            ]);
         }
-        Program { name, path: path.into(), args, env: self.layout.environment(), mounts, pause: PAUSE }
+        Program {
+            name,
+            path: path.into(),
+            args,
+            env: self.layout.environment(),
+            mounts,
+            pause: PAUSE,
+        }
     }
 
     /// Where things are.
@@ -175,17 +217,26 @@ impl Backend {
     async fn reach(&self, daemon: &Daemon) -> Result<Connection, BackendError> {
         let attempt = |socket: PathBuf| async move {
             let opened = timeout(ANSWER, open(self.layout.uri(&socket))).await;
-            let connection = opened.unwrap_or_else(|_| Err(BackendError::Silent { socket: socket.clone() }))?;
+            let connection = opened.unwrap_or_else(|_| {
+                Err(BackendError::Silent {
+                    socket: socket.clone(),
+                })
+            })?;
             if let Err(error) = connection.keep_alive(ALIVE_SECONDS, ALIVE_COUNT) {
                 tracing::warn!(reason = %error, "a daemon that hangs will not be noticed");
             }
             if socket != self.layout.socket() {
                 // `virsh` in the pod is told of one name only.
-                drop(std::os::unix::fs::symlink("libvirt-sock", self.layout.socket()));
+                drop(std::os::unix::fs::symlink(
+                    "libvirt-sock",
+                    self.layout.socket(),
+                ));
             }
             Ok(connection)
         };
-        daemon.reached(&self.layout.socket_dir(), &SOCKETS, attempt).await
+        daemon
+            .reached(&self.layout.socket_dir(), &SOCKETS, attempt)
+            .await
     }
 
     /// Removes what a daemon that was killed has left. What can't be removed is reported by the next daemon.
@@ -232,7 +283,11 @@ async fn open(uri: String) -> Result<Connection, BackendError> {
 }
 
 /// The mode, and the daemon that it needs.
-fn choose(wanted: LibvirtMode, root: bool, is_there: impl Fn(&Path) -> bool) -> Result<(Mode, Option<&'static str>), DaemonError> {
+fn choose(
+    wanted: LibvirtMode,
+    root: bool,
+    is_there: impl Fn(&Path) -> bool,
+) -> Result<(Mode, Option<&'static str>), DaemonError> {
     let candidates: &[&'static str] = match wanted {
         LibvirtMode::Embed => return Ok((Mode::Embed, None)),
         LibvirtMode::Auto => &[VIRTQEMUD, LIBVIRTD],
@@ -241,7 +296,8 @@ fn choose(wanted: LibvirtMode, root: bool, is_there: impl Fn(&Path) -> bool) -> 
     };
     let mode = if root { Mode::System } else { Mode::Session };
     let found = candidates.iter().find(|path| is_there(Path::new(path)));
-    let found = found.ok_or_else(|| DaemonError::NotInstalled(candidates.iter().map(PathBuf::from).collect()))?;
+    let found = found
+        .ok_or_else(|| DaemonError::NotInstalled(candidates.iter().map(PathBuf::from).collect()))?;
     Ok((mode, Some(found)))
 }
 
@@ -251,7 +307,9 @@ fn write_qemu_conf(layout: &Layout, environment: &Environment) -> Result<(), Bac
     let in_place = layout.mode() == Mode::System && layout.root().dir() == Path::new("/");
     let base = match layout.mode() {
         Mode::Embed => None,
-        Mode::System | Mode::Session => std::fs::read_to_string(layout.root().path("/etc/libvirt/qemu.conf")).ok(),
+        Mode::System | Mode::Session => {
+            std::fs::read_to_string(layout.root().path("/etc/libvirt/qemu.conf")).ok()
+        }
     };
     let own = match layout.mode() {
         Mode::System if in_place => Vec::new(),
@@ -277,7 +335,11 @@ fn write_qemu_conf(layout: &Layout, environment: &Environment) -> Result<(), Bac
 /// owners, and nothing is confined that the pod would confine. An ordinary user's libvirt takes a `user` for whom it
 /// shall give its directories to, which it may not.
 fn outside_an_image(stdio_handler: &str, as_root: bool) -> Vec<(&'static str, String)> {
-    let owner = if as_root { &[("user", "\"root\""), ("group", "\"root\"")][..] } else { &[] };
+    let owner = if as_root {
+        &[("user", "\"root\""), ("group", "\"root\"")][..]
+    } else {
+        &[]
+    };
     let rest = [
         ("stdio_handler", stdio_handler),
         ("dynamic_ownership", "0"),
@@ -286,12 +348,18 @@ fn outside_an_image(stdio_handler: &str, as_root: bool) -> Vec<(&'static str, St
         ("cgroup_controllers", "[ ]"),
         ("security_driver", "\"none\""),
     ];
-    rest.iter().chain(owner).map(|&(key, value)| (key, value.to_owned())).collect()
+    rest.iter()
+        .chain(owner)
+        .map(|&(key, value)| (key, value.to_owned()))
+        .collect()
 }
 
 /// Writes a file whole or not at all, and only if that changes it.
 fn write(path: &Path, text: &str) -> Result<(), BackendError> {
-    let fail = |source| BackendError::Conf { path: path.into(), source };
+    let fail = |source| BackendError::Conf {
+        path: path.into(),
+        source,
+    };
     if std::fs::read_to_string(path).is_ok_and(|there| there == text) {
         return Ok(());
     }
@@ -299,7 +367,9 @@ fn write(path: &Path, text: &str) -> Result<(), BackendError> {
         std::fs::create_dir_all(dir).map_err(fail)?;
     }
     let beside = path.with_extension("conf.new");
-    std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, path)).map_err(fail)
+    std::fs::write(&beside, text)
+        .and_then(|()| std::fs::rename(&beside, path))
+        .map_err(fail)
 }
 
 #[cfg(test)]
@@ -313,20 +383,32 @@ mod tests {
 
     #[test]
     fn virtqemud_is_preferred_and_libvirtd_will_do() {
-        assert_eq!(choose(LibvirtMode::Auto, true, |_| true).unwrap(), (Mode::System, Some(VIRTQEMUD)));
-        assert_eq!(choose(LibvirtMode::Auto, false, only(LIBVIRTD)).unwrap(), (Mode::Session, Some(LIBVIRTD)));
+        assert_eq!(
+            choose(LibvirtMode::Auto, true, |_| true).unwrap(),
+            (Mode::System, Some(VIRTQEMUD))
+        );
+        assert_eq!(
+            choose(LibvirtMode::Auto, false, only(LIBVIRTD)).unwrap(),
+            (Mode::Session, Some(LIBVIRTD))
+        );
     }
 
     #[test]
     fn daemon_that_is_asked_for_must_be_there() {
         let error = choose(LibvirtMode::Virtqemud, true, only(LIBVIRTD)).unwrap_err();
-        assert!(error.to_string().contains(VIRTQEMUD) && !error.to_string().contains(LIBVIRTD), "{error}");
+        assert!(
+            error.to_string().contains(VIRTQEMUD) && !error.to_string().contains(LIBVIRTD),
+            "{error}"
+        );
         assert!(choose(LibvirtMode::Auto, true, |_| false).is_err());
     }
 
     #[test]
     fn embedded_driver_needs_nothing() {
-        assert_eq!(choose(LibvirtMode::Embed, true, |_| false).unwrap(), (Mode::Embed, None));
+        assert_eq!(
+            choose(LibvirtMode::Embed, true, |_| false).unwrap(),
+            (Mode::Embed, None)
+        );
     }
 
     #[test]
@@ -341,7 +423,12 @@ mod tests {
 
     #[test]
     fn an_ordinary_users_qemu_is_nobody_elses() {
-        let keys = |as_root| outside_an_image("\"file\"", as_root).into_iter().map(|(key, _)| key).collect::<Vec<_>>();
+        let keys = |as_root| {
+            outside_an_image("\"file\"", as_root)
+                .into_iter()
+                .map(|(key, _)| key)
+                .collect::<Vec<_>>()
+        };
         assert!(keys(true).contains(&"user") && keys(true).contains(&"group"));
         assert!(!keys(false).contains(&"user") && !keys(false).contains(&"group"));
     }
@@ -351,12 +438,22 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let image = dir.path().join("etc/libvirt");
         std::fs::create_dir_all(&image).unwrap();
-        std::fs::write(image.join("qemu.conf"), "stdio_handler=\"logd\"\nuser=\"qemu\"\n").unwrap();
+        std::fs::write(
+            image.join("qemu.conf"),
+            "stdio_handler=\"logd\"\nuser=\"qemu\"\n",
+        )
+        .unwrap();
         let layout = Layout::new(Root::new(dir.path()), Mode::Session);
-        let environment = Environment { virtiofsd_debug: true, ..Environment::default() };
+        let environment = Environment {
+            virtiofsd_debug: true,
+            ..Environment::default()
+        };
         write_qemu_conf(&layout, &environment).unwrap();
         let text = std::fs::read_to_string(layout.qemu_conf()).unwrap();
-        assert!(text.starts_with("stdio_handler=\"logd\"\nuser=\"qemu\"\n") && text.contains("virtiofsd_debug = 1\n"));
+        assert!(
+            text.starts_with("stdio_handler=\"logd\"\nuser=\"qemu\"\n")
+                && text.contains("virtiofsd_debug = 1\n")
+        );
         assert_eq!(text.matches("stdio_handler").count(), 1);
     }
 

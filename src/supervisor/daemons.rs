@@ -50,7 +50,9 @@ pub enum DaemonError {
         source: io::Error,
     },
     /// It ended again and again before it served its socket.
-    #[error("{name} ended {attempts} times before it was ready, at last with {status}; its last words: {words:?}")]
+    #[error(
+        "{name} ended {attempts} times before it was ready, at last with {status}; its last words: {words:?}"
+    )]
     Ends {
         /// The daemon.
         name: &'static str,
@@ -85,7 +87,11 @@ pub enum DaemonError {
 }
 
 fn join(paths: &[PathBuf]) -> String {
-    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" nor ")
+    paths
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect::<Vec<_>>()
+        .join(" nor ")
 }
 
 /// What to run.
@@ -123,24 +129,41 @@ impl Program {
             command
         };
         // Its many threads share one heap, and what it needs once only goes back to the system: memory counts in pods.
-        command.env("MALLOC_ARENA_MAX", "1").env("MALLOC_TRIM_THRESHOLD_", "131072").env("MALLOC_MMAP_THRESHOLD_", "65536");
+        command
+            .env("MALLOC_ARENA_MAX", "1")
+            .env("MALLOC_TRIM_THRESHOLD_", "131072")
+            .env("MALLOC_MMAP_THRESHOLD_", "65536");
         // What is set for libvirt in this process is not for them.
         command.env_remove(libvirt::OUTPUTS);
-        command.args(&self.args).envs(self.env.iter().map(|(name, value)| (name, value)));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
+        command
+            .args(&self.args)
+            .envs(self.env.iter().map(|(name, value)| (name, value)));
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
         // The terminal's Ctrl-C is for the launcher: the guest is shut down through these first.
         command.process_group(0);
         command
     }
 
     fn spawn(&self) -> Result<Running, DaemonError> {
-        let child = self.command().spawn().map_err(|source| DaemonError::Spawn { program: self.path.clone(), source })?;
+        let child = self
+            .command()
+            .spawn()
+            .map_err(|source| DaemonError::Spawn {
+                program: self.path.clone(),
+                source,
+            })?;
         Ok(Running::Child(child))
     }
 
     /// Its command line once it runs.
     pub fn command_line(&self) -> Vec<String> {
-        std::iter::once(self.path.display().to_string()).chain(self.args.iter().cloned()).collect()
+        std::iter::once(self.path.display().to_string())
+            .chain(self.args.iter().cloned())
+            .collect()
     }
 }
 
@@ -173,7 +196,10 @@ impl Daemon {
 
     /// Keeps one running that is there already.
     pub fn adopt(program: Program, running: Running) -> Self {
-        tracing::info!("{} of an earlier launcher still runs; it is taken over", program.name);
+        tracing::info!(
+            "{} of an earlier launcher still runs; it is taken over",
+            program.name
+        );
         Self::keep(program, running)
     }
 
@@ -182,7 +208,12 @@ impl Daemon {
         let (tell, health) = watch::channel(Health::default());
         let (name, replace) = (program.name, Arc::new(Notify::new()));
         tokio::spawn(keep(program, running, tell, stopping, replace.clone()));
-        Self { name, stop, replace, health }
+        Self {
+            name,
+            stop,
+            replace,
+            health,
+        }
     }
 
     /// Kills it, so that another one takes its place: it does not answer.
@@ -211,13 +242,19 @@ impl Daemon {
         names: &[&str],
         mut attempt: impl FnMut(PathBuf) -> F,
     ) -> Result<T, E> {
-        let unwatched = |source| DaemonError::Watch { dir: dir.into(), source };
+        let unwatched = |source| DaemonError::Watch {
+            dir: dir.into(),
+            source,
+        };
         let watch = DirWatch::new().map_err(unwatched)?;
         watch.add(dir).map_err(unwatched)?;
         let mut health = self.health.clone();
         let mut give_up = None;
         loop {
-            let socket = names.iter().map(|name| dir.join(name)).find(|path| path.exists());
+            let socket = names
+                .iter()
+                .map(|name| dir.join(name))
+                .find(|path| path.exists());
             let bound = socket.is_some();
             if let Some(socket) = socket {
                 let give_up = *give_up.get_or_insert_with(|| Instant::now() + PATIENCE);
@@ -229,7 +266,13 @@ impl Daemon {
             }
             let state = health.borrow_and_update().clone();
             if let (attempts @ ATTEMPTS.., Some((status, words))) = (state.ends, state.last) {
-                return Err(DaemonError::Ends { name: self.name, attempts, status, words }.into());
+                return Err(DaemonError::Ends {
+                    name: self.name,
+                    attempts,
+                    status,
+                    words,
+                }
+                .into());
             }
             tokio::select! {
                 changed = watch.changed() => changed.map_err(unwatched)?,
@@ -240,7 +283,13 @@ impl Daemon {
     }
 }
 
-async fn keep(program: Program, first: Running, tell: watch::Sender<Health>, mut stop: watch::Receiver<bool>, replace: Arc<Notify>) {
+async fn keep(
+    program: Program,
+    first: Running,
+    tell: watch::Sender<Health>,
+    mut stop: watch::Receiver<bool>,
+    replace: Arc<Notify>,
+) {
     let mut process = Some(first);
     loop {
         if let Some(mut running) = process.take() {
@@ -268,7 +317,11 @@ async fn keep(program: Program, first: Running, tell: watch::Sender<Health>, mut
         }
         match program.spawn() {
             Ok(next) => process = Some(next),
-            Err(error) => tracing::error!(reason = &error as &dyn std::error::Error, "{} does not start", program.name),
+            Err(error) => tracing::error!(
+                reason = &error as &dyn std::error::Error,
+                "{} does not start",
+                program.name
+            ),
         }
     }
 }
@@ -286,10 +339,18 @@ pub async fn log_lines(source: Option<impl AsyncRead + Unpin>, log: fn(&str)) ->
     let Some(source) = source else {
         return String::new();
     };
-    let (mut reader, mut line, mut last) = (BufReader::with_capacity(4096, source), Vec::new(), String::new());
+    let (mut reader, mut line, mut last) = (
+        BufReader::with_capacity(4096, source),
+        Vec::new(),
+        String::new(),
+    );
     loop {
         line.clear();
-        match (&mut reader).take(LONGEST).read_until(b'\n', &mut line).await {
+        match (&mut reader)
+            .take(LONGEST)
+            .read_until(b'\n', &mut line)
+            .await
+        {
             Ok(0) | Err(_) => return last,
             Ok(_) => {
                 let text = String::from_utf8_lossy(&line);

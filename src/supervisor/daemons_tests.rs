@@ -3,14 +3,30 @@ use super::*;
 use tokio::net::UnixStream;
 
 fn block_on<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(work)
 }
 
 /// A daemon that is a shell script.
 fn script(text: &str, dir: &Path) -> Program {
-    let args = vec!["-c".into(), text.into(), "daemon".into(), dir.display().to_string()];
+    let args = vec![
+        "-c".into(),
+        text.into(),
+        "daemon".into(),
+        dir.display().to_string(),
+    ];
     let pause = Duration::from_millis(1);
-    Program { name: "daemon", path: "/bin/sh".into(), args, env: Vec::new(), mounts: Vec::new(), pause }
+    Program {
+        name: "daemon",
+        path: "/bin/sh".into(),
+        args,
+        env: Vec::new(),
+        mounts: Vec::new(),
+        pause,
+    }
 }
 
 /// The path, if it can be connected to.
@@ -44,11 +60,15 @@ fn daemon_that_ends_is_started_again() {
 fn stop_is_sigterm_and_waits_for_the_end() {
     let dir = tempfile::tempdir().unwrap();
     block_on(async {
-        let work = "trap 'echo bye > $1/bye; exit 0' TERM; echo > $1/up; while :; do sleep 0.01; done";
+        let work =
+            "trap 'echo bye > $1/bye; exit 0' TERM; echo > $1/up; while :; do sleep 0.01; done";
         let daemon = Daemon::start(script(work, dir.path())).unwrap();
         text_of(&dir.path().join("up")).await;
         daemon.stop().await;
-        assert_eq!(std::fs::read_to_string(dir.path().join("bye")).unwrap(), "bye\n");
+        assert_eq!(
+            std::fs::read_to_string(dir.path().join("bye")).unwrap(),
+            "bye\n"
+        );
     });
 }
 
@@ -56,8 +76,12 @@ fn stop_is_sigterm_and_waits_for_the_end() {
 fn daemon_that_keeps_ending_is_reported_with_its_last_words() {
     let dir = tempfile::tempdir().unwrap();
     block_on(async {
-        let daemon = Daemon::start(script("echo 'no such option' >&2; exit 6", dir.path())).unwrap();
-        let error = daemon.reached(dir.path(), &["virtqemud-sock"], connect).await.unwrap_err();
+        let daemon =
+            Daemon::start(script("echo 'no such option' >&2; exit 6", dir.path())).unwrap();
+        let error = daemon
+            .reached(dir.path(), &["virtqemud-sock"], connect)
+            .await
+            .unwrap_err();
         assert_eq!(
             error.to_string(),
             "daemon ended 5 times before it was ready, at last with exit status: 6; its last words: \"no such option\""
@@ -73,7 +97,12 @@ fn socket_is_reached_when_it_is_listened_on() {
         let daemon = Daemon::start(script("exec sleep 600", dir.path())).unwrap();
         let names = ["virtqemud-sock", "libvirt-sock"];
         // Bound, and not yet listened on.
-        let socket = rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::STREAM, None).unwrap();
+        let socket = rustix::net::socket(
+            rustix::net::AddressFamily::UNIX,
+            rustix::net::SocketType::STREAM,
+            None,
+        )
+        .unwrap();
         let mut attempts = 0;
         let reached = daemon.reached(dir.path(), &names, |path| {
             attempts += 1;
@@ -84,7 +113,8 @@ fn socket_is_reached_when_it_is_listened_on() {
         });
         let bind = async {
             tokio::task::yield_now().await;
-            let address = rustix::net::SocketAddrUnix::new(dir.path().join("libvirt-sock")).unwrap();
+            let address =
+                rustix::net::SocketAddrUnix::new(dir.path().join("libvirt-sock")).unwrap();
             rustix::net::bind(&socket, &address).unwrap();
         };
         let (reached, ()) = tokio::join!(reached, bind);
@@ -97,9 +127,15 @@ fn socket_is_reached_when_it_is_listened_on() {
 #[test]
 fn program_that_is_not_there_is_an_error() {
     block_on(async {
-        let program = Program { path: "/nonexistent/virtqemud".into(), ..script("", Path::new("/")) };
+        let program = Program {
+            path: "/nonexistent/virtqemud".into(),
+            ..script("", Path::new("/"))
+        };
         let error = Daemon::start(program).unwrap_err();
-        assert_eq!(os::logging::chain(&error), "can't start /nonexistent/virtqemud: No such file or directory (os error 2)");
+        assert_eq!(
+            os::logging::chain(&error),
+            "can't start /nonexistent/virtqemud: No such file or directory (os error 2)"
+        );
     });
 }
 
@@ -107,7 +143,10 @@ fn program_that_is_not_there_is_an_error() {
 fn directory_that_is_not_there_is_an_error() {
     block_on(async {
         let daemon = Daemon::start(script("exec sleep 600", Path::new("/"))).unwrap();
-        let error = daemon.reached(Path::new("/nonexistent"), &["x"], connect).await.unwrap_err();
+        let error = daemon
+            .reached(Path::new("/nonexistent"), &["x"], connect)
+            .await
+            .unwrap_err();
         assert!(error.to_string().contains("/nonexistent"), "{error}");
         daemon.stop().await;
     });
@@ -115,6 +154,13 @@ fn directory_that_is_not_there_is_an_error() {
 
 #[test]
 fn nothing_installed_says_what_to_install() {
-    let text = DaemonError::NotInstalled(vec!["/usr/sbin/virtqemud".into(), "/usr/sbin/libvirtd".into()]).to_string();
-    assert!(text.starts_with("neither /usr/sbin/virtqemud nor /usr/sbin/libvirtd is there: install "), "{text}");
+    let text = DaemonError::NotInstalled(vec![
+        "/usr/sbin/virtqemud".into(),
+        "/usr/sbin/libvirtd".into(),
+    ])
+    .to_string();
+    assert!(
+        text.starts_with("neither /usr/sbin/virtqemud nor /usr/sbin/libvirtd is there: install "),
+        "{text}"
+    );
 }

@@ -33,14 +33,20 @@ impl Environment {
             verbosity: text(VERBOSITY_VARIABLE),
             libvirt_debug: get("LIBVIRT_DEBUG_LOGS").is_some(),
             virtiofsd_debug: text("VIRTIOFSD_DEBUG_LOGS").as_deref() == Some("1"),
-            shared_filesystems: shared.split(':').filter(|path| !path.is_empty()).map(str::to_owned).collect(),
+            shared_filesystems: shared
+                .split(':')
+                .filter(|path| !path.is_empty())
+                .map(str::to_owned)
+                .collect(),
             standalone_vmi: text("STANDALONE_VMI"),
         }
     }
 
     /// The verbosity as a number; nothing if it is not set or no number.
     pub fn verbosity_number(&self) -> Option<i64> {
-        self.verbosity.as_deref().and_then(|text| text.trim().parse().ok())
+        self.verbosity
+            .as_deref()
+            .and_then(|text| text.trim().parse().ok())
     }
 }
 
@@ -49,7 +55,12 @@ mod tests {
     use super::*;
 
     fn of(variables: &[(&str, &str)]) -> Environment {
-        Environment::read(|name| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into()))
+        Environment::read(|name| {
+            variables
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| value.into())
+        })
     }
 
     #[test]
@@ -72,7 +83,10 @@ mod tests {
 
     #[test]
     fn verbosity_that_is_no_number_is_none() {
-        assert_eq!(of(&[("VIRT_LAUNCHER_LOG_VERBOSITY", "high")]).verbosity_number(), None);
+        assert_eq!(
+            of(&[("VIRT_LAUNCHER_LOG_VERBOSITY", "high")]).verbosity_number(),
+            None
+        );
     }
 
     #[test]

@@ -221,17 +221,30 @@ fn set(flags: &mut Flags, name: &str, parser: &mut Parser) -> Result<(), FlagErr
         "libvirt-log-filters" => flags.libvirt_log_filters = value.text()?,
         "root" => flags.root = value.text()?.into(),
         "qemu-timeout" => flags.qemu_timeout = value.parsed(values::duration)?,
-        "qemu-agent-sys-interval" => flags.qemu_agent_sys_interval = value.parsed(values::duration)?,
-        "qemu-agent-file-interval" => flags.qemu_agent_file_interval = value.parsed(values::duration)?,
-        "qemu-agent-user-interval" => flags.qemu_agent_user_interval = value.parsed(values::duration)?,
-        "qemu-agent-version-interval" => flags.qemu_agent_version_interval = value.parsed(values::duration)?,
-        "qemu-fsfreeze-status-interval" => flags.qemu_fsfreeze_status_interval = value.parsed(values::duration)?,
+        "qemu-agent-sys-interval" => {
+            flags.qemu_agent_sys_interval = value.parsed(values::duration)?
+        }
+        "qemu-agent-file-interval" => {
+            flags.qemu_agent_file_interval = value.parsed(values::duration)?
+        }
+        "qemu-agent-user-interval" => {
+            flags.qemu_agent_user_interval = value.parsed(values::duration)?
+        }
+        "qemu-agent-version-interval" => {
+            flags.qemu_agent_version_interval = value.parsed(values::duration)?
+        }
+        "qemu-fsfreeze-status-interval" => {
+            flags.qemu_fsfreeze_status_interval = value.parsed(values::duration)?
+        }
         "grace-period-seconds" => flags.grace_period = value.parsed(values::seconds)?,
         "hook-sidecars" => flags.hook_sidecars = value.parsed(values::number)?,
         "disk-memory-limit" => flags.disk_memory_limit = value.parsed(values::number)?,
         "v" => flags.verbosity = value.parsed(values::number)?,
         "libvirt" => flags.libvirt = value.parsed(libvirt_mode)?,
-        other => *switch(flags, other).ok_or_else(|| FlagError::Unknown(format!("--{other}")))? = value.switch()?,
+        other => {
+            *switch(flags, other).ok_or_else(|| FlagError::Unknown(format!("--{other}")))? =
+                value.switch()?
+        }
     }
     Ok(())
 }
@@ -277,13 +290,23 @@ impl Value<'_> {
     }
 
     fn text(&mut self) -> Result<String, FlagError> {
-        let value = self.parser.value().map_err(|_| FlagError::NoValue(self.flag()))?;
+        let value = self
+            .parser
+            .value()
+            .map_err(|_| FlagError::NoValue(self.flag()))?;
         value.string().map_err(refused)
     }
 
-    fn parsed<T>(&mut self, parse: impl FnOnce(&str) -> Result<T, BadValue>) -> Result<T, FlagError> {
+    fn parsed<T>(
+        &mut self,
+        parse: impl FnOnce(&str) -> Result<T, BadValue>,
+    ) -> Result<T, FlagError> {
         let value = self.text()?;
-        parse(&value).map_err(|source| FlagError::Invalid { flag: self.flag(), value, source })
+        parse(&value).map_err(|source| FlagError::Invalid {
+            flag: self.flag(),
+            value,
+            source,
+        })
     }
 
     /// On, unless `=false` says otherwise; the next argument is never the value.
@@ -292,7 +315,11 @@ impl Value<'_> {
             return Ok(true);
         };
         let value = value.string().map_err(refused)?;
-        values::boolean(&value).map_err(|source| FlagError::Invalid { flag: self.flag(), value, source })
+        values::boolean(&value).map_err(|source| FlagError::Invalid {
+            flag: self.flag(),
+            value,
+            source,
+        })
     }
 }
 

@@ -54,10 +54,25 @@ fn what_virt_controller_writes() {
         "--keep-after-failure",
     ]);
     assert_eq!(flags.qemu_timeout, Duration::from_secs(253));
-    assert_eq!((flags.name.as_str(), flags.uid.as_str(), flags.namespace.as_str()), ("demo", "1-2", "default"));
-    assert_eq!((flags.grace_period, flags.hook_sidecars), (Duration::from_secs(45), 2));
+    assert_eq!(
+        (
+            flags.name.as_str(),
+            flags.uid.as_str(),
+            flags.namespace.as_str()
+        ),
+        ("demo", "1-2", "default")
+    );
+    assert_eq!(
+        (flags.grace_period, flags.hook_sidecars),
+        (Duration::from_secs(45), 2)
+    );
     assert_eq!(flags.libvirt_log_filters, "1:qemu 3:*");
-    assert!(flags.run_as_nonroot && flags.image_volume && flags.allow_emulation && flags.keep_after_failure);
+    assert!(
+        flags.run_as_nonroot
+            && flags.image_volume
+            && flags.allow_emulation
+            && flags.keep_after_failure
+    );
     assert!(!flags.simulate_crash && !flags.vm_stats_collector && !flags.firmware_auto_selection);
 }
 
@@ -74,10 +89,19 @@ fn value_that_looks_like_a_flag() {
 
 #[test]
 fn switch_spellings() {
-    for on in ["--allow-emulation", "--allow-emulation=true", "--allow-emulation=1", "--allow-emulation=T"] {
+    for on in [
+        "--allow-emulation",
+        "--allow-emulation=true",
+        "--allow-emulation=1",
+        "--allow-emulation=T",
+    ] {
         assert!(flags(&[on]).allow_emulation, "{on}");
     }
-    for off in ["--allow-emulation=false", "--allow-emulation=0", "--allow-emulation=F"] {
+    for off in [
+        "--allow-emulation=false",
+        "--allow-emulation=0",
+        "--allow-emulation=F",
+    ] {
         assert!(!flags(&["--allow-emulation", off]).allow_emulation, "{off}");
     }
 }
@@ -91,7 +115,13 @@ fn switch_leaves_the_next_argument_alone() {
 
 #[test]
 fn verbosity_spellings() {
-    for args in [&["-v", "3"][..], &["-v=3"], &["-v3"], &["--v", "3"], &["--v=3"]] {
+    for args in [
+        &["-v", "3"][..],
+        &["-v=3"],
+        &["-v3"],
+        &["--v", "3"],
+        &["--v=3"],
+    ] {
         assert_eq!(flags(args).verbosity, 3, "{args:?}");
     }
 }
@@ -109,12 +139,18 @@ fn arguments_that_are_no_flags_are_passed_over() {
 #[test]
 fn ours() {
     let flags = flags(&["--root", "/tmp/x", "--libvirt=embed", "--force-emulation"]);
-    assert_eq!((flags.root.to_str(), flags.libvirt, flags.force_emulation), (Some("/tmp/x"), LibvirtMode::Embed, true));
+    assert_eq!(
+        (flags.root.to_str(), flags.libvirt, flags.force_emulation),
+        (Some("/tmp/x"), LibvirtMode::Embed, true)
+    );
 }
 
 #[test]
 fn unknown_flag_is_refused_by_name() {
-    assert_eq!(refusal(&["--name", "a", "--nosuch", "1"]), "unknown flag: --nosuch");
+    assert_eq!(
+        refusal(&["--name", "a", "--nosuch", "1"]),
+        "unknown flag: --nosuch"
+    );
     assert_eq!(refusal(&["--nosuch=1"]), "unknown flag: --nosuch");
     assert_eq!(refusal(&["-x"]), "unknown flag: -x");
 }
@@ -130,8 +166,14 @@ fn wrong_values_are_refused() {
         refusal(&["--qemu-timeout", "240"]),
         "invalid argument \"240\" for \"--qemu-timeout\" flag: a duration such as 253s or 1h2m3s is expected"
     );
-    assert_eq!(refusal(&["--hook-sidecars=-1"]), "invalid argument \"-1\" for \"--hook-sidecars\" flag: a whole number is expected");
-    assert_eq!(refusal(&["--image-volume=maybe"]), "invalid argument \"maybe\" for \"--image-volume\" flag: true or false is expected");
+    assert_eq!(
+        refusal(&["--hook-sidecars=-1"]),
+        "invalid argument \"-1\" for \"--hook-sidecars\" flag: a whole number is expected"
+    );
+    assert_eq!(
+        refusal(&["--image-volume=maybe"]),
+        "invalid argument \"maybe\" for \"--image-volume\" flag: true or false is expected"
+    );
     assert_eq!(
         refusal(&["--libvirt", "xen"]),
         "invalid argument \"xen\" for \"--libvirt\" flag: virtqemud, libvirtd, embed or auto is expected"
@@ -153,12 +195,19 @@ fn help_is_for_the_asking() {
 
 #[test]
 fn usage_names_every_switch() {
-    for name in USAGE.split_whitespace().filter(|word| word.starts_with("--")).map(|word| &word[2..]) {
+    for name in USAGE
+        .split_whitespace()
+        .filter(|word| word.starts_with("--"))
+        .map(|word| &word[2..])
+    {
         let name = name.trim_end_matches(',');
         if name.contains('{') {
             continue;
         }
         let args = [format!("--{name}").into(), "1".into()];
-        assert!(!matches!(parse(args), Err(FlagError::Unknown(_))), "--{name}");
+        assert!(
+            !matches!(parse(args), Err(FlagError::Unknown(_))),
+            "--{name}"
+        );
     }
 }

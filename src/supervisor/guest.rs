@@ -29,14 +29,27 @@ pub struct LauncherGuest {
 
 impl LauncherGuest {
     /// The guest of these flags.
-    pub fn new(launcher: Arc<Launcher>, flags: &Flags, standalone: bool, notify_socket: PathBuf) -> Self {
+    pub fn new(
+        launcher: Arc<Launcher>,
+        flags: &Flags,
+        standalone: bool,
+        notify_socket: PathBuf,
+    ) -> Self {
         let metadata = serde_json::json!({ "name": flags.name, "namespace": flags.namespace, "uid": flags.uid });
         let vmi_json = Bytes::from(serde_json::json!({ "metadata": metadata }).to_string());
-        Self { launcher, vmi_json, standalone, notify_socket }
+        Self {
+            launcher,
+            vmi_json,
+            standalone,
+            notify_socket,
+        }
     }
 
     async fn act(&self, action: Action) -> Result<(), LauncherError> {
-        self.launcher.clone().act(action, self.vmi_json.clone()).await
+        self.launcher
+            .clone()
+            .act(action, self.vmi_json.clone())
+            .await
     }
 }
 
@@ -67,13 +80,25 @@ impl Guest for LauncherGuest {
     async fn last_event_sent(&self) {
         let mut presence = self.launcher.presence();
         // An error means that the launcher is gone, and with it whoever could tell more.
-        drop(presence.wait_for(|presence| *presence == Presence::Gone).await);
+        drop(
+            presence
+                .wait_for(|presence| *presence == Presence::Gone)
+                .await,
+        );
         self.launcher.notifier().flush(Instant::now() + FLUSH).await;
     }
 
     async fn shut_down_sidecars(&self) {
-        if let Err(error) = self.launcher.sidecars().shutdown(Instant::now() + SIDECARS).await {
-            tracing::error!(reason = &error as &dyn std::error::Error, "A hook sidecar was not told of the end");
+        if let Err(error) = self
+            .launcher
+            .sidecars()
+            .shutdown(Instant::now() + SIDECARS)
+            .await
+        {
+            tracing::error!(
+                reason = &error as &dyn std::error::Error,
+                "A hook sidecar was not told of the end"
+            );
         }
     }
 }

@@ -54,7 +54,11 @@ impl Layout {
 
     /// The embedded driver's own root. In a pod it has a place beside the other private files.
     pub fn embed_root(&self) -> PathBuf {
-        if self.root.dir() == Path::new("/") { self.root.path(format!("{PRIVATE}/embed")) } else { self.root.dir().into() }
+        if self.root.dir() == Path::new("/") {
+            self.root.path(format!("{PRIVATE}/embed"))
+        } else {
+            self.root.dir().into()
+        }
     }
 
     /// The directory of the daemons' sockets.
@@ -148,7 +152,16 @@ impl Layout {
 /// A path in the query of a URI.
 fn encoded(path: &Path) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-_.~".contains(&byte);
-    path.to_string_lossy().bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+    path.to_string_lossy()
+        .bytes()
+        .map(|byte| {
+            if plain(byte) {
+                char::from(byte).to_string()
+            } else {
+                format!("%{byte:02X}")
+            }
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -162,17 +175,35 @@ mod tests {
     #[test]
     fn session_in_a_pod_is_where_kubevirt_has_it() {
         let pod = layout("/", Mode::Session);
-        assert_eq!(pod.uri(&pod.socket()), "qemu+unix:///session?socket=/var/run/libvirt/virtqemud-sock");
-        assert_eq!(pod.pid_file("ns_vm"), Path::new("/var/run/libvirt/qemu/run/ns_vm.pid"));
-        assert_eq!(pod.qemu_log("ns_vm"), Path::new("/var/run/kubevirt-private/libvirt/qemu/log/ns_vm.log"));
-        assert_eq!(pod.qemu_conf(), Path::new("/var/run/kubevirt-private/libvirt/qemu.conf"));
-        assert_eq!(pod.environment()[2], ("XDG_RUNTIME_DIR", PathBuf::from("/var/run")));
+        assert_eq!(
+            pod.uri(&pod.socket()),
+            "qemu+unix:///session?socket=/var/run/libvirt/virtqemud-sock"
+        );
+        assert_eq!(
+            pod.pid_file("ns_vm"),
+            Path::new("/var/run/libvirt/qemu/run/ns_vm.pid")
+        );
+        assert_eq!(
+            pod.qemu_log("ns_vm"),
+            Path::new("/var/run/kubevirt-private/libvirt/qemu/log/ns_vm.log")
+        );
+        assert_eq!(
+            pod.qemu_conf(),
+            Path::new("/var/run/kubevirt-private/libvirt/qemu.conf")
+        );
+        assert_eq!(
+            pod.environment()[2],
+            ("XDG_RUNTIME_DIR", PathBuf::from("/var/run"))
+        );
     }
 
     #[test]
     fn system_in_a_pod_is_where_libvirt_has_it() {
         let pod = layout("/", Mode::System);
-        assert_eq!(pod.pid_file("ns_vm"), Path::new("/var/run/libvirt/qemu/ns_vm.pid"));
+        assert_eq!(
+            pod.pid_file("ns_vm"),
+            Path::new("/var/run/libvirt/qemu/ns_vm.pid")
+        );
         assert_eq!(pod.qemu_conf(), Path::new("/etc/libvirt/qemu.conf"));
         assert!(pod.system_dirs().is_empty() && pod.environment().is_empty());
     }
@@ -181,17 +212,34 @@ mod tests {
     fn everything_is_below_a_root() {
         for mode in [Mode::System, Mode::Session, Mode::Embed] {
             let own = layout("/tmp/x", mode);
-            for path in [own.socket(), own.daemon_conf(), own.qemu_conf(), own.pid_file("d"), own.qemu_log("d")] {
+            for path in [
+                own.socket(),
+                own.daemon_conf(),
+                own.qemu_conf(),
+                own.pid_file("d"),
+                own.qemu_log("d"),
+            ] {
                 assert!(path.starts_with("/tmp/x"), "{mode:?}: {}", path.display());
             }
         }
-        assert!(layout("/tmp/x", Mode::System).system_dirs().iter().all(|(own, _)| own.starts_with("/tmp/x")));
+        assert!(
+            layout("/tmp/x", Mode::System)
+                .system_dirs()
+                .iter()
+                .all(|(own, _)| own.starts_with("/tmp/x"))
+        );
     }
 
     #[test]
     fn embedded_driver_has_the_root_itself() {
-        assert_eq!(layout("/tmp/x", Mode::Embed).uri(Path::new("")), "qemu:///embed?root=/tmp/x");
-        assert_eq!(layout("/", Mode::Embed).embed_root(), Path::new("/var/run/kubevirt-private/embed"));
+        assert_eq!(
+            layout("/tmp/x", Mode::Embed).uri(Path::new("")),
+            "qemu:///embed?root=/tmp/x"
+        );
+        assert_eq!(
+            layout("/", Mode::Embed).embed_root(),
+            Path::new("/var/run/kubevirt-private/embed")
+        );
     }
 
     #[test]

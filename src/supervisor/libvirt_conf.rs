@@ -27,7 +27,11 @@ impl QemuConf {
             keys.push(("virtiofsd_debug", "1".to_owned()));
         }
         if !self.shared_filesystems.is_empty() {
-            let paths: Vec<String> = self.shared_filesystems.iter().map(|path| quoted(path)).collect();
+            let paths: Vec<String> = self
+                .shared_filesystems
+                .iter()
+                .map(|path| quoted(path))
+                .collect();
             keys.push(("shared_filesystems", format!("[ {} ]", paths.join(", "))));
         }
         keys.extend(self.more.iter().cloned());
@@ -56,11 +60,24 @@ pub fn daemon_conf(base: Option<&str>, log_filters: Option<&str>) -> String {
 /// fewer modules stay muted), else all of them for `LIBVIRT_DEBUG_LOGS`.
 pub fn log_filters(custom: &str, verbosity: Option<i64>, debug: bool) -> Option<String> {
     const FIRST: i64 = 5;
-    const MUTED: [&str; 9] =
-        ["3:remote", "4:event", "3:util.json", "3:util.object", "3:util.dbus", "3:util.netlink", "3:node_device", "3:rpc", "3:access"];
+    const MUTED: [&str; 9] = [
+        "3:remote",
+        "4:event",
+        "3:util.json",
+        "3:util.object",
+        "3:util.dbus",
+        "3:util.netlink",
+        "3:node_device",
+        "3:rpc",
+        "3:access",
+    ];
     /// Muted too, up to and including this many steps above the first.
-    const AT_FIRST: [(&str, i64); 4] =
-        [("3:util.threadjob", 2), ("3:cpu.cpu", 2), ("3:qemu.qemu_monitor", 1), ("3:qemu.qemu_monitor_json", 0)];
+    const AT_FIRST: [(&str, i64); 4] = [
+        ("3:util.threadjob", 2),
+        ("3:cpu.cpu", 2),
+        ("3:qemu.qemu_monitor", 1),
+        ("3:qemu.qemu_monitor_json", 0),
+    ];
     if !custom.is_empty() {
         return Some(custom.to_owned());
     }
@@ -70,7 +87,12 @@ pub fn log_filters(custom: &str, verbosity: Option<i64>, debug: bool) -> Option<
         _ => return None,
     };
     let mut filters: Vec<&str> = MUTED.to_vec();
-    filters.extend(AT_FIRST.iter().filter(|(_, last)| step <= *last).map(|(filter, _)| *filter));
+    filters.extend(
+        AT_FIRST
+            .iter()
+            .filter(|(_, last)| step <= *last)
+            .map(|(filter, _)| *filter),
+    );
     if step == 0 {
         filters.push("3:conf.domain_addr");
     }
@@ -87,7 +109,8 @@ fn add(text: &mut String, key: &str, value: &str) {
 
 /// Whether `line` gives `key` a value; a comment does not.
 fn sets(line: &str, key: &str) -> bool {
-    line.split_once('=').is_some_and(|(name, _)| name.trim() == key)
+    line.split_once('=')
+        .is_some_and(|(name, _)| name.trim() == key)
 }
 
 fn whole_lines(text: &str) -> String {
@@ -109,7 +132,10 @@ mod tests {
 
     #[test]
     fn nothing_is_added_without_a_reason() {
-        assert_eq!(QemuConf::default().render("user = \"qemu\"\n"), "user = \"qemu\"\n");
+        assert_eq!(
+            QemuConf::default().render("user = \"qemu\"\n"),
+            "user = \"qemu\"\n"
+        );
     }
 
     #[test]
@@ -129,8 +155,14 @@ mod tests {
 
     #[test]
     fn key_of_the_image_stays_and_a_second_start_adds_nothing() {
-        let conf = QemuConf { hugepages: true, ..QemuConf::default() };
-        assert_eq!(conf.render("hugetlbfs_mount=\"/mnt\"\n"), "hugetlbfs_mount=\"/mnt\"\n");
+        let conf = QemuConf {
+            hugepages: true,
+            ..QemuConf::default()
+        };
+        assert_eq!(
+            conf.render("hugetlbfs_mount=\"/mnt\"\n"),
+            "hugetlbfs_mount=\"/mnt\"\n"
+        );
         let once = conf.render("#hugetlbfs_mount = \"/commented\"\n");
         assert_eq!(conf.render(&once), once);
         assert!(once.ends_with("hugetlbfs_mount = \"/dev/hugepages\"\n"));
@@ -138,20 +170,35 @@ mod tests {
 
     #[test]
     fn quote_in_a_path_cannot_end_the_string() {
-        let conf = QemuConf { shared_filesystems: vec!["/a\" ]\nuser = \"root".into()], ..QemuConf::default() };
-        assert_eq!(conf.render(""), "shared_filesystems = [ \"/a ]user = root\" ]\n");
+        let conf = QemuConf {
+            shared_filesystems: vec!["/a\" ]\nuser = \"root".into()],
+            ..QemuConf::default()
+        };
+        assert_eq!(
+            conf.render(""),
+            "shared_filesystems = [ \"/a ]user = root\" ]\n"
+        );
     }
 
     #[test]
     fn daemon_logs_to_stderr() {
-        assert_eq!(daemon_conf(Some("listen_tls=0\nlog_outputs=\"1:stderr\"\n"), None), "listen_tls=0\nlog_outputs=\"1:stderr\"\n");
-        assert_eq!(daemon_conf(None, None), "log_outputs = \"1:stderr\"\nauth_unix_rw = \"none\"\n");
+        assert_eq!(
+            daemon_conf(Some("listen_tls=0\nlog_outputs=\"1:stderr\"\n"), None),
+            "listen_tls=0\nlog_outputs=\"1:stderr\"\n"
+        );
+        assert_eq!(
+            daemon_conf(None, None),
+            "log_outputs = \"1:stderr\"\nauth_unix_rw = \"none\"\n"
+        );
         assert!(daemon_conf(None, Some("1:qemu")).ends_with("log_filters = \"1:qemu\"\n"));
     }
 
     #[test]
     fn filters_of_the_flag_come_first() {
-        assert_eq!(log_filters("1:qemu", Some(9), true).as_deref(), Some("1:qemu"));
+        assert_eq!(
+            log_filters("1:qemu", Some(9), true).as_deref(),
+            Some("1:qemu")
+        );
     }
 
     #[test]
@@ -165,8 +212,16 @@ mod tests {
         const LEAST: &str = "3:remote 4:event 3:util.json 3:util.object 3:util.dbus 3:util.netlink 3:node_device 3:rpc 3:access";
         let filters = |verbosity| log_filters("", Some(verbosity), false);
         let expected = |more: &str| Some(format!("{LEAST}{more} 1:*"));
-        assert_eq!(filters(5), expected(" 3:util.threadjob 3:cpu.cpu 3:qemu.qemu_monitor 3:qemu.qemu_monitor_json 3:conf.domain_addr"));
-        assert_eq!(filters(6), expected(" 3:util.threadjob 3:cpu.cpu 3:qemu.qemu_monitor"));
+        assert_eq!(
+            filters(5),
+            expected(
+                " 3:util.threadjob 3:cpu.cpu 3:qemu.qemu_monitor 3:qemu.qemu_monitor_json 3:conf.domain_addr"
+            )
+        );
+        assert_eq!(
+            filters(6),
+            expected(" 3:util.threadjob 3:cpu.cpu 3:qemu.qemu_monitor")
+        );
         assert_eq!(filters(7), expected(" 3:util.threadjob 3:cpu.cpu"));
         assert_eq!(filters(8), expected(""));
         assert_eq!(filters(11), expected(""));
@@ -174,8 +229,18 @@ mod tests {
 
     #[test]
     fn debug_logs_switch_is_the_highest_verbosity() {
-        assert_eq!(log_filters("", None, true), log_filters("", Some(10), false));
-        assert_eq!(log_filters("", Some(3), true), log_filters("", Some(10), false));
-        assert_eq!(log_filters("", Some(6), true), log_filters("", Some(6), false), "verbosity is asked first");
+        assert_eq!(
+            log_filters("", None, true),
+            log_filters("", Some(10), false)
+        );
+        assert_eq!(
+            log_filters("", Some(3), true),
+            log_filters("", Some(10), false)
+        );
+        assert_eq!(
+            log_filters("", Some(6), true),
+            log_filters("", Some(6), false),
+            "verbosity is asked first"
+        );
     }
 }

@@ -18,12 +18,19 @@ const PAUSE: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// If libvirt does not register for events.
-pub async fn keep(backend: Arc<Backend>, connection: Connection, launcher: Arc<Launcher>) -> Result<JoinHandle<()>, BackendError> {
+pub async fn keep(
+    backend: Arc<Backend>,
+    connection: Connection,
+    launcher: Arc<Launcher>,
+) -> Result<JoinHandle<()>, BackendError> {
     let (lost, mut losses) = unbounded_channel();
     let mut registration = listen(connection, launcher.clone(), lost.clone()).await?;
     Ok(tokio::spawn(async move {
         while let Some(reason) = losses.recv().await {
-            tracing::warn!(reason, "the connection to libvirt is closed; connecting again");
+            tracing::warn!(
+                reason,
+                "the connection to libvirt is closed; connecting again"
+            );
             // Dropping it talks to libvirt.
             let _ = spawn_blocking(move || drop(registration)).await;
             registration = connect_again(&backend, &launcher, &lost).await;
@@ -31,7 +38,11 @@ pub async fn keep(backend: Arc<Backend>, connection: Connection, launcher: Arc<L
     }))
 }
 
-async fn connect_again(backend: &Backend, launcher: &Arc<Launcher>, lost: &UnboundedSender<i32>) -> Registration {
+async fn connect_again(
+    backend: &Backend,
+    launcher: &Arc<Launcher>,
+    lost: &UnboundedSender<i32>,
+) -> Registration {
     loop {
         let attempt = async {
             let connection = backend.connect().await?;
@@ -43,21 +54,31 @@ async fn connect_again(backend: &Backend, launcher: &Arc<Launcher>, lost: &Unbou
                 launcher.reconnected(connection);
                 return registration;
             }
-            Err(error) => tracing::error!(reason = &error as &dyn std::error::Error, "libvirt can't be reached"),
+            Err(error) => tracing::error!(
+                reason = &error as &dyn std::error::Error,
+                "libvirt can't be reached"
+            ),
         }
         sleep(PAUSE).await;
     }
 }
 
 /// Registers for all events. They go on from libvirt's own thread, which must not wait.
-async fn listen(connection: Connection, launcher: Arc<Launcher>, lost: UnboundedSender<i32>) -> Result<Registration, BackendError> {
+async fn listen(
+    connection: Connection,
+    launcher: Arc<Launcher>,
+    lost: UnboundedSender<i32>,
+) -> Result<Registration, BackendError> {
     let register = move || {
         connection.events(move |event| match event {
             Event::Closed { reason } => drop(lost.send(reason)),
             event => launcher.handle_event(&event),
         })
     };
-    spawn_blocking(register).await.map_err(|_| BackendError::Cut)?.map_err(BackendError::Events)
+    spawn_blocking(register)
+        .await
+        .map_err(|_| BackendError::Cut)?
+        .map_err(BackendError::Events)
 }
 
 /// Lets libvirt probe QEMU while nothing is asked of it yet: the first start finds the answers in its cache.
@@ -65,8 +86,14 @@ pub fn warm_up(connection: Connection) {
     spawn_blocking(move || {
         let start = Instant::now();
         // Each emulator is probed as a whole, whatever the type that is asked for.
-        match connection.warm_up("qemu").and_then(|_| connection.qemu_version()) {
-            Ok(_) => tracing::info!(milliseconds = start.elapsed().as_millis() as u64, "QEMU's capabilities are known"),
+        match connection
+            .warm_up("qemu")
+            .and_then(|_| connection.qemu_version())
+        {
+            Ok(_) => tracing::info!(
+                milliseconds = start.elapsed().as_millis() as u64,
+                "QEMU's capabilities are known"
+            ),
             Err(error) => report(&error),
         }
     });

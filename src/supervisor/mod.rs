@@ -77,13 +77,20 @@ pub fn run(flags: Flags) -> ExitCode {
 /// One thread for all that only waits, and a few for what blocks: memory is counted in every pod.
 fn runtime() -> io::Result<Runtime> {
     libvirt::keep_small();
-    Builder::new_current_thread().enable_all().max_blocking_threads(BLOCKING_THREADS).thread_stack_size(STACK).build()
+    Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(BLOCKING_THREADS)
+        .thread_stack_size(STACK)
+        .build()
 }
 
 /// Turns what libvirt says in this process into lines of our log.
 fn follow(libvirt_log: io::Result<Option<io::PipeReader>>, runtime: &Runtime) {
     let _here = runtime.enter();
-    let lines = libvirt_log.and_then(|pipe| pipe.map(|pipe| pipe::Receiver::from_owned_fd(pipe.into())).transpose());
+    let lines = libvirt_log.and_then(|pipe| {
+        pipe.map(|pipe| pipe::Receiver::from_owned_fd(pipe.into()))
+            .transpose()
+    });
     match lines {
         Ok(pipe) => drop(runtime.spawn(daemons::log_lines(pipe, logging::foreign::own_libvirt))),
         Err(error) => tracing::warn!(reason = %error, "libvirt's own log is not part of this one"),

@@ -8,7 +8,9 @@
 use std::io;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, WaitOptions, getpid, getppid, kill_process, set_child_subreaper, waitpid};
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, getppid, kill_process, set_child_subreaper, waitpid,
+};
 use tokio::signal::unix::{self, SignalKind, signal};
 use tokio::time::timeout;
 
@@ -43,7 +45,9 @@ async fn reap_all(first: bool, mut ends: unix::Signal) -> io::Result<()> {
     if !first {
         set_child_subreaper(Some(getpid()))?;
     }
-    let own = Process::look(getpid()).ok_or(io::ErrorKind::NotFound)?.session;
+    let own = Process::look(getpid())
+        .ok_or(io::ErrorKind::NotFound)?
+        .session;
     loop {
         look(own);
         // A list of children that change meanwhile may lack one.
@@ -74,7 +78,10 @@ fn look(own: i32) {
 /// Ends those children that run no guest but tell libvirt what QEMU can do. They detach themselves from libvirt, and
 /// when it ends in between they wait for it for ever.
 pub fn end_probes() {
-    for pid in children().into_iter().filter(|pid| is_probe(&command_line(*pid))) {
+    for pid in children()
+        .into_iter()
+        .filter(|pid| is_probe(&command_line(*pid)))
+    {
         // That it was faster is no harm.
         let _ = kill_process(pid, Signal::KILL);
     }
@@ -110,7 +117,10 @@ struct Process {
 
 impl Process {
     fn look(pid: Pid) -> Option<Self> {
-        Self::parse(pid, &std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?)
+        Self::parse(
+            pid,
+            &std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?,
+        )
     }
 
     /// proc_pid_stat(5): the state is the third field, the session the sixth; the second is in brackets and may hold
@@ -119,7 +129,11 @@ impl Process {
         let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
         let zombie = fields.next()? == "Z";
         let session = fields.nth(2)?.parse().ok()?;
-        Some(Self { pid, session, zombie })
+        Some(Self {
+            pid,
+            session,
+            zombie,
+        })
     }
 
     /// Who detaches itself begins a session and leaves its leader behind. Children that we have started are in our own
@@ -156,25 +170,54 @@ mod tests {
     #[test]
     fn name_of_a_process_may_hold_anything() {
         let stat = "42 (a) Z 1 7) S 1 40 39 0 -1 4194304 1";
-        assert_eq!(Process::parse(pid(), stat), Some(Process { pid: pid(), session: 39, zombie: false }));
-        assert_eq!(Process::parse(pid(), "42 (qemu) Z 1 40 39 0"), Some(Process { pid: pid(), session: 39, zombie: true }));
+        assert_eq!(
+            Process::parse(pid(), stat),
+            Some(Process {
+                pid: pid(),
+                session: 39,
+                zombie: false
+            })
+        );
+        assert_eq!(
+            Process::parse(pid(), "42 (qemu) Z 1 40 39 0"),
+            Some(Process {
+                pid: pid(),
+                session: 39,
+                zombie: true
+            })
+        );
         assert_eq!(Process::parse(pid(), "42 (qemu) Z"), None);
     }
 
     #[test]
     fn own_children_and_session_leaders_are_left_to_who_waits_for_them() {
-        let process = |session| Process { pid: pid(), session, zombie: true };
+        let process = |session| Process {
+            pid: pid(),
+            session,
+            zombie: true,
+        };
         assert_eq!(process(39).kind(7), Kind::Orphan);
         assert_eq!(process(7).kind(7), Kind::Ours);
         assert_eq!(process(0).kind(0), Kind::Ours);
         assert_eq!(process(39).kind(0), Kind::Orphan);
         assert_eq!(process(42).kind(7), Kind::Leader);
-        assert_eq!(Process { zombie: false, ..process(39) }.kind(7), Kind::Ours);
+        assert_eq!(
+            Process {
+                zombie: false,
+                ..process(39)
+            }
+            .kind(7),
+            Kind::Ours
+        );
     }
 
     #[test]
     fn a_qemu_without_a_machine_runs_no_guest() {
-        assert!(is_probe("/usr/bin/qemu-system-x86_64 -S -nodefaults -machine none,accel=kvm:tcg -qmp unix:/x"));
-        assert!(!is_probe("/usr/bin/qemu-system-x86_64 -name guest=a -machine pc-q35-10.0,usb=off"));
+        assert!(is_probe(
+            "/usr/bin/qemu-system-x86_64 -S -nodefaults -machine none,accel=kvm:tcg -qmp unix:/x"
+        ));
+        assert!(!is_probe(
+            "/usr/bin/qemu-system-x86_64 -name guest=a -machine pc-q35-10.0,usb=off"
+        ));
     }
 }

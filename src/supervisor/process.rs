@@ -20,7 +20,10 @@ impl Process {
     /// If there is none.
     pub fn open(pid: Pid) -> io::Result<Self> {
         let fd = pidfd_open(pid, PidfdFlags::empty())?;
-        Ok(Self { pid, fd: pipe::Receiver::from_owned_fd_unchecked(fd)? })
+        Ok(Self {
+            pid,
+            fd: pipe::Receiver::from_owned_fd_unchecked(fd)?,
+        })
     }
 
     /// Its number.

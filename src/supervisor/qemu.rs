@@ -18,11 +18,19 @@ impl Qemu {
     /// If the file can't be read, or the process is not there or another one.
     pub fn find(pid_file: &Path, domain: &str) -> io::Result<Self> {
         let text = std::fs::read_to_string(pid_file)?;
-        let pid = text.trim().parse().ok().filter(|pid| *pid > 0).and_then(Pid::from_raw);
+        let pid = text
+            .trim()
+            .parse()
+            .ok()
+            .filter(|pid| *pid > 0)
+            .and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other(format!("{text:?} is no process number")))?;
         let process = Process::open(pid)?;
         if !process.command()?.join(" ").contains(domain) {
-            return Err(io::Error::other(format!("process {} does not run {domain}", process.pid())));
+            return Err(io::Error::other(format!(
+                "process {} does not run {domain}",
+                process.pid()
+            )));
         }
         Ok(Self(process))
     }
@@ -53,12 +61,19 @@ mod tests {
     use std::process::{Child, Command};
 
     fn block_on<T>(work: impl Future<Output = T>) -> T {
-        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+            .block_on(work)
     }
 
     /// A process with `ns_vm` on its command line, and its pid file.
     fn process(dir: &Path) -> (Child, std::path::PathBuf) {
-        let child = Command::new("/bin/sh").args(["-c", "exec sleep 600 # guest=ns_vm"]).spawn().unwrap();
+        let child = Command::new("/bin/sh")
+            .args(["-c", "exec sleep 600 # guest=ns_vm"])
+            .spawn()
+            .unwrap();
         let file = dir.join("ns_vm.pid");
         std::fs::write(&file, format!("{}\n", child.id())).unwrap();
         (child, file)
@@ -84,7 +99,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         block_on(async {
             let (mut child, file) = process(dir.path());
-            assert!(Qemu::find(&file, "ns_other").unwrap_err().to_string().contains("does not run ns_other"));
+            assert!(
+                Qemu::find(&file, "ns_other")
+                    .unwrap_err()
+                    .to_string()
+                    .contains("does not run ns_other")
+            );
             child.kill().unwrap();
             child.wait().unwrap();
             assert!(Qemu::find(&file, "").is_err(), "it is gone");
@@ -97,8 +117,16 @@ mod tests {
         let file = dir.path().join("pid");
         for text in ["", "abc", "0", "-1"] {
             std::fs::write(&file, text).unwrap();
-            assert!(block_on(async { Qemu::find(&file, "") }).is_err(), "{text:?}");
+            assert!(
+                block_on(async { Qemu::find(&file, "") }).is_err(),
+                "{text:?}"
+            );
         }
-        assert_eq!(Qemu::find(&dir.path().join("absent"), "").unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(
+            Qemu::find(&dir.path().join("absent"), "")
+                .unwrap_err()
+                .kind(),
+            io::ErrorKind::NotFound
+        );
     }
 }

@@ -98,7 +98,9 @@ async fn read_fifo(path: &Path) -> io::Result<()> {
         Err(error) => return Err(error.into()),
     }
     // Open for writing too: then it has no end each time that a QEMU ends.
-    let fifo = pipe::OpenOptions::new().read_write(true).open_receiver(path)?;
+    let fifo = pipe::OpenOptions::new()
+        .read_write(true)
+        .open_receiver(path)?;
     let mut lines = BufReader::with_capacity(512, fifo).split(b'\n');
     let mut log = Qemu::new("[SeaBios]: ");
     while let Some(line) = lines.next_segment().await? {
@@ -115,11 +117,21 @@ mod tests {
     use tokio::sync::mpsc;
 
     fn block_on<T>(work: impl Future<Output = T>) -> T {
-        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+            .block_on(work)
     }
 
     fn append(path: &Path, text: &str) {
-        File::options().append(true).create(true).open(path).unwrap().write_all(text.as_bytes()).unwrap();
+        File::options()
+            .append(true)
+            .create(true)
+            .open(path)
+            .unwrap()
+            .write_all(text.as_bytes())
+            .unwrap();
     }
 
     #[test]
@@ -129,7 +141,9 @@ mod tests {
         block_on(async {
             let (tx, mut lines) = mpsc::unbounded_channel();
             let followed = path.clone();
-            let task = tokio::spawn(async move { follow_into(&followed, |line| drop(tx.send(line.to_owned()))).await });
+            let task = tokio::spawn(async move {
+                follow_into(&followed, |line| drop(tx.send(line.to_owned()))).await
+            });
             tokio::task::yield_now().await;
             std::fs::create_dir(path.parent().unwrap()).unwrap();
             append(&path, "first\nsec");
@@ -160,6 +174,9 @@ mod tests {
                 reader.abort();
             }
         });
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o666);
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o666
+        );
     }
 }

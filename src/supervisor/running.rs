@@ -73,7 +73,11 @@ impl Running {
     fn signal(&self, signal: Signal) {
         match self {
             Self::Child(child) => {
-                if let Some(pid) = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) {
+                if let Some(pid) = child
+                    .id()
+                    .and_then(|id| i32::try_from(id).ok())
+                    .and_then(Pid::from_raw)
+                {
                     let _ = kill_process(pid, signal);
                 }
             }
@@ -106,14 +110,22 @@ pub async fn server(socket: &Path, command: &[String]) -> io::Result<Server> {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
         Err(_) => return Ok(Server::Nobody),
     };
-    let Some(pid) = stream.peer_cred()?.pid().and_then(Pid::from_raw) else { return Ok(Server::Foreign) };
+    let Some(pid) = stream.peer_cred()?.pid().and_then(Pid::from_raw) else {
+        return Ok(Server::Foreign);
+    };
     let process = match Process::open(pid) {
         Ok(process) => process,
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => return Ok(Server::Nobody),
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {
+            return Ok(Server::Nobody);
+        }
         Err(error) => return Err(error),
     };
     let ours = process.command()? == command;
-    Ok(if ours { Server::Ours(Running::Left(Left(process))) } else { Server::Foreign })
+    Ok(if ours {
+        Server::Ours(Running::Left(Left(process)))
+    } else {
+        Server::Foreign
+    })
 }
 
 #[cfg(test)]
@@ -122,16 +134,26 @@ mod tests {
     use super::*;
 
     fn block_on<T>(work: impl Future<Output = T>) -> T {
-        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+            .block_on(work)
     }
 
     #[test]
     fn socket_without_a_server_is_nobodys() {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("sock");
-        assert!(matches!(block_on(server(&socket, &[])).unwrap(), Server::Nobody));
+        assert!(matches!(
+            block_on(server(&socket, &[])).unwrap(),
+            Server::Nobody
+        ));
         drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
-        assert!(matches!(block_on(server(&socket, &[])).unwrap(), Server::Nobody), "left over");
+        assert!(
+            matches!(block_on(server(&socket, &[])).unwrap(), Server::Nobody),
+            "left over"
+        );
     }
 
     #[test]
@@ -141,17 +163,26 @@ mod tests {
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
         // This test serves it, and goes on.
         let other = ["/usr/sbin/libvirtd".to_owned()];
-        assert!(matches!(block_on(server(&socket, &other)).unwrap(), Server::Foreign));
+        assert!(matches!(
+            block_on(server(&socket, &other)).unwrap(),
+            Server::Foreign
+        ));
     }
 
     #[test]
     fn process_that_is_no_child_is_ended() {
-        let mut child = std::process::Command::new("/bin/sleep").arg("600").spawn().unwrap();
+        let mut child = std::process::Command::new("/bin/sleep")
+            .arg("600")
+            .spawn()
+            .unwrap();
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
         block_on(async {
             let mut running = Running::Left(Left(Process::open(pid).unwrap()));
             running.end().await;
         });
-        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&child.wait().unwrap()), Some(15));
+        assert_eq!(
+            std::os::unix::process::ExitStatusExt::signal(&child.wait().unwrap()),
+            Some(15)
+        );
     }
 }

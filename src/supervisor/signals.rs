@@ -48,14 +48,21 @@ mod tests {
 
     #[test]
     fn each_of_them_is_heard_by_its_name() {
-        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-            let mut signals = Signals::listen().unwrap();
-            for (number, name) in
-                [(Number::TERM, "terminated"), (Number::INT, "interrupt"), (Number::HUP, "hangup"), (Number::QUIT, "quit")]
-            {
-                kill_process(getpid(), number).unwrap();
-                assert_eq!(signals.next().await, name);
-            }
-        });
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+            .block_on(async {
+                let mut signals = Signals::listen().unwrap();
+                for (number, name) in [
+                    (Number::TERM, "terminated"),
+                    (Number::INT, "interrupt"),
+                    (Number::HUP, "hangup"),
+                    (Number::QUIT, "quit"),
+                ] {
+                    kill_process(getpid(), number).unwrap();
+                    assert_eq!(signals.next().await, name);
+                }
+            });
     }
 }

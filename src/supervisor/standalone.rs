@@ -37,21 +37,35 @@ pub fn of(environment: &Environment) -> Result<Option<Vmi>, StandaloneError> {
 
 fn read(text: &str) -> Result<Vmi, StandaloneError> {
     let mut document: Value = serde_saphyr::from_str(text).map_err(StandaloneError::Text)?;
-    let field = |name: &str| document["metadata"][name].as_str().filter(|value| !value.is_empty()).map(str::to_owned);
+    let field = |name: &str| {
+        document["metadata"][name]
+            .as_str()
+            .filter(|value| !value.is_empty())
+            .map(str::to_owned)
+    };
     let name = field("name").ok_or(StandaloneError::NoName)?;
     // What the API server would have completed.
     let namespace = field("namespace").unwrap_or_else(|| "default".to_owned());
     let uid = field("uid").unwrap_or_else(|| name.clone());
     document["metadata"]["namespace"] = Value::from(namespace.as_str());
     document["metadata"]["uid"] = Value::from(uid.as_str());
-    Ok(Vmi { name, namespace, uid, json: Bytes::from(document.to_string()) })
+    Ok(Vmi {
+        name,
+        namespace,
+        uid,
+        json: Bytes::from(document.to_string()),
+    })
 }
 
 impl Vmi {
     /// Completes the flags with what the VMI says, and allows emulation as KubeVirt does here.
     pub fn complete(&self, flags: &mut Flags) {
         flags.allow_emulation = true;
-        for (flag, value) in [(&mut flags.name, &self.name), (&mut flags.namespace, &self.namespace), (&mut flags.uid, &self.uid)] {
+        for (flag, value) in [
+            (&mut flags.name, &self.name),
+            (&mut flags.namespace, &self.namespace),
+            (&mut flags.uid, &self.uid),
+        ] {
             if flag.is_empty() {
                 flag.clone_from(value);
             }
@@ -64,7 +78,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    const YAML: &str = "metadata:\n  name: demo\n  uid: \"1-2\"\nspec:\n  domain:\n    devices: {}\n";
+    const YAML: &str =
+        "metadata:\n  name: demo\n  uid: \"1-2\"\nspec:\n  domain:\n    devices: {}\n";
 
     #[test]
     fn yaml_and_json_are_read() {
@@ -73,15 +88,28 @@ mod tests {
         assert_eq!(json["metadata"]["namespace"], "default");
         assert_eq!(json["spec"]["domain"]["devices"], serde_json::json!({}));
         let vmi = read(r#"{"metadata":{"name":"demo","namespace":"ns"}}"#).unwrap();
-        assert_eq!((vmi.name.as_str(), vmi.namespace.as_str(), vmi.uid.as_str()), ("demo", "ns", "demo"));
+        assert_eq!(
+            (vmi.name.as_str(), vmi.namespace.as_str(), vmi.uid.as_str()),
+            ("demo", "ns", "demo")
+        );
         assert!(String::from_utf8_lossy(&vmi.json).contains(r#""uid":"demo""#));
     }
 
     #[test]
     fn flags_are_completed_not_replaced() {
-        let mut flags = Flags { name: "other".into(), ..Flags::default() };
+        let mut flags = Flags {
+            name: "other".into(),
+            ..Flags::default()
+        };
         read(YAML).unwrap().complete(&mut flags);
-        assert_eq!((flags.name.as_str(), flags.namespace.as_str(), flags.uid.as_str()), ("other", "default", "1-2"));
+        assert_eq!(
+            (
+                flags.name.as_str(),
+                flags.namespace.as_str(),
+                flags.uid.as_str()
+            ),
+            ("other", "default", "1-2")
+        );
         assert!(flags.allow_emulation);
     }
 

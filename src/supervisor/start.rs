@@ -94,7 +94,10 @@ pub async fn live(mut flags: Flags, environment: Environment) -> Result<(), Star
     }
     let mut signals = Signals::listen().map_err(StartError::Signals)?;
     tokio::spawn(orphans::reap(orphans::ends().map_err(StartError::Signals)?));
-    std::fs::create_dir_all(&flags.root).map_err(|source| StartError::Root { path: flags.root.clone(), source })?;
+    std::fs::create_dir_all(&flags.root).map_err(|source| StartError::Root {
+        path: flags.root.clone(),
+        source,
+    })?;
     pod::directories(&pod_config(&flags), &flags.uid)?;
     if flags.simulate_crash {
         return Err(StartError::Simulated);
@@ -124,7 +127,8 @@ struct Pod {
 impl Pod {
     /// Everything up to the socket's last name, by which virt-handler and virt-controller know that the pod is ready.
     async fn start(flags: &Flags, environment: &Environment) -> Result<Self, StartError> {
-        let (backend, sidecars) = tokio::try_join!(start_libvirt(flags, environment), collect_sidecars(flags))?;
+        let (backend, sidecars) =
+            tokio::try_join!(start_libvirt(flags, environment), collect_sidecars(flags))?;
         let (backend, connection) = backend;
         let domain = format!("{}_{}", flags.namespace, flags.name);
         let sockets = Root::new(&flags.root).path(&flags.kubevirt_share_dir);
@@ -148,21 +152,50 @@ impl Pod {
         let listener = listen(&socket.with_file_name("launcher-init-sock"), &socket)?;
         let (stop_serving, stopped) = oneshot::channel();
         let server = tokio::spawn(serve(listener, launcher.clone(), stopped));
-        std::fs::rename(socket.with_file_name("launcher-init-sock"), &socket)
-            .map_err(|source| StartError::Socket { path: socket.clone(), source })?;
+        std::fs::rename(socket.with_file_name("launcher-init-sock"), &socket).map_err(
+            |source| StartError::Socket {
+                path: socket.clone(),
+                source,
+            },
+        )?;
         tracing::info!("Marked as ready");
         link::warm_up(connection);
-        Ok(Self { backend, launcher, socket, stop_serving, server, helpers })
+        Ok(Self {
+            backend,
+            launcher,
+            socket,
+            stop_serving,
+            server,
+            helpers,
+        })
     }
 
     /// From ready to the end of QEMU, and of all that hangs on it.
-    async fn run(&self, flags: &Flags, standalone: Option<standalone::Vmi>, signals: &mut Signals) -> Result<(), StartError> {
+    async fn run(
+        &self,
+        flags: &Flags,
+        standalone: Option<standalone::Vmi>,
+        signals: &mut Signals,
+    ) -> Result<(), StartError> {
         let deadline = Instant::now() + flags.qemu_timeout;
         let share = Root::new(&flags.root).path(&flags.kubevirt_share_dir);
-        let guest = LauncherGuest::new(self.launcher.clone(), flags, standalone.is_some(), share.join(notify::SOCKET));
+        let guest = LauncherGuest::new(
+            self.launcher.clone(),
+            flags,
+            standalone.is_some(),
+            share.join(notify::SOCKET),
+        );
         if let Some(vmi) = standalone {
-            tracing::info!(name = flags.name, namespace = flags.namespace, "Standalone mode: syncing VMI");
-            self.launcher.clone().sync(vmi.json, Default::default()).await.map_err(StartError::StandaloneSync)?;
+            tracing::info!(
+                name = flags.name,
+                namespace = flags.namespace,
+                "Standalone mode: syncing VMI"
+            );
+            self.launcher
+                .clone()
+                .sync(vmi.json, Default::default())
+                .await
+                .map_err(StartError::StandaloneSync)?;
         }
         let pid_file = self.backend.layout().pid_file(self.launcher.domain_name());
         let qemu = tokio::select! {
@@ -173,8 +206,18 @@ impl Pod {
             }
         };
         if let Some(qemu) = qemu {
-            stop::follow(&qemu, &guest, async || signals.next().await, flags.grace_period).await;
-            tracing::info!("Process {} and pid {} is gone!", self.launcher.domain_name(), qemu.pid());
+            stop::follow(
+                &qemu,
+                &guest,
+                async || signals.next().await,
+                flags.grace_period,
+            )
+            .await;
+            tracing::info!(
+                "Process {} and pid {} is gone!",
+                self.launcher.domain_name(),
+                qemu.pid()
+            );
         }
         stop::finish(&guest).await;
         Ok(())
@@ -185,7 +228,10 @@ impl Pod {
         let domain = self.launcher.domain_name();
         let mut presence = self.launcher.presence();
         loop {
-            let present = presence.wait_for(|presence| *presence != Presence::NotYet).await.map_or(Presence::Gone, |present| *present);
+            let present = presence
+                .wait_for(|presence| *presence != Presence::NotYet)
+                .await
+                .map_or(Presence::Gone, |present| *present);
             if present == Presence::Gone {
                 return None;
             }
@@ -209,7 +255,9 @@ impl Pod {
     /// Whether the domain is there without a QEMU.
     async fn is_over(&self) -> bool {
         let document = self.launcher.domain().await;
-        document.is_ok_and(|document| document.is_none_or(|domain| DOWN.contains(&domain.status.status.as_str())))
+        document.is_ok_and(|document| {
+            document.is_none_or(|domain| DOWN.contains(&domain.status.status.as_str()))
+        })
     }
 
     /// Ends what `start` has begun, last to first.
@@ -227,7 +275,10 @@ impl Pod {
 }
 
 /// libvirt, and the first connection to it.
-async fn start_libvirt(flags: &Flags, environment: &Environment) -> Result<(Arc<Backend>, Connection), StartError> {
+async fn start_libvirt(
+    flags: &Flags,
+    environment: &Environment,
+) -> Result<(Arc<Backend>, Connection), StartError> {
     let backend = Arc::new(Backend::start(flags, environment).await?);
     let connection = backend.connect().await?;
     Ok((backend, connection))
@@ -243,7 +294,10 @@ async fn collect_sidecars(flags: &Flags) -> Result<Sidecars, StartError> {
 
 /// The command socket under its first name; what an earlier launcher has left is removed.
 fn listen(first: &Path, last: &Path) -> Result<UnixListener, StartError> {
-    let fail = |source| StartError::Socket { path: first.into(), source };
+    let fail = |source| StartError::Socket {
+        path: first.into(),
+        source,
+    };
     for stale in [first, last] {
         match std::fs::remove_file(stale) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(fail(error)),
@@ -256,7 +310,10 @@ fn listen(first: &Path, last: &Path) -> Result<UnixListener, StartError> {
 async fn serve(listener: UnixListener, launcher: Arc<Launcher>, stopped: oneshot::Receiver<()>) {
     let stop = async move { stopped.await.unwrap_or_default() };
     if let Err(error) = crate::cmd::serve(listener, launcher, stop).await {
-        tracing::error!(reason = &error as &dyn std::error::Error, "the command server failed; virt-handler can't call any more");
+        tracing::error!(
+            reason = &error as &dyn std::error::Error,
+            "the command server failed; virt-handler can't call any more"
+        );
     }
 }
 

@@ -53,7 +53,12 @@ pub trait Guest {
 }
 
 /// Stays while QEMU lives, and ends it within `grace` of the first signal. `signal` waits for the next one's name.
-pub async fn follow(qemu: &Qemu, guest: &impl Guest, mut signal: impl AsyncFnMut() -> &'static str, grace: Duration) {
+pub async fn follow(
+    qemu: &Qemu,
+    guest: &impl Guest,
+    mut signal: impl AsyncFnMut() -> &'static str,
+    grace: Duration,
+) {
     let mut pull_at = None;
     loop {
         tokio::select! {
@@ -82,7 +87,10 @@ async fn ask(guest: &impl Guest) {
     }
     match timeout(KILL, guest.shut_down()).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!(reason = &error as &dyn Error, "The guest can't be asked to shut down"),
+        Ok(Err(error)) => tracing::warn!(
+            reason = &error as &dyn Error,
+            "The guest can't be asked to shut down"
+        ),
         Err(_) => tracing::warn!("The guest can't be asked to shut down: libvirt does not answer"),
     }
 }
@@ -90,7 +98,10 @@ async fn ask(guest: &impl Guest) {
 async fn pull_plug(qemu: &Qemu, guest: &impl Guest) {
     match timeout(KILL, guest.kill()).await {
         Ok(Ok(())) => return,
-        Ok(Err(error)) => tracing::error!(reason = &error as &dyn Error, "Unable to stop qemu with libvirt"),
+        Ok(Err(error)) => tracing::error!(
+            reason = &error as &dyn Error,
+            "Unable to stop qemu with libvirt"
+        ),
         Err(_) => tracing::error!("Unable to stop qemu with libvirt: it does not answer"),
     }
     tracing::warn!("Falling back to SIGTERM");
@@ -105,7 +116,10 @@ pub async fn finish(guest: &impl Guest) {
     if !guest.has_handler() {
         // Nobody will ask for the definition to go.
         if let Ok(Err(error)) = timeout(KILL, guest.delete()).await {
-            tracing::warn!(reason = &error as &dyn Error, "The domain's definition stays");
+            tracing::warn!(
+                reason = &error as &dyn Error,
+                "The domain's definition stays"
+            );
         }
         return;
     }
@@ -119,7 +133,9 @@ pub async fn finish(guest: &impl Guest) {
     let _ = timeout(KILL, guest.kill()).await;
     match timeout(NOTIFY_AFTER_KILL, guest.last_event_sent()).await {
         Ok(()) => tracing::info!("Final Delete notification sent after calling kill."),
-        Err(_) => tracing::info!("Timed out waiting for final delete notification after calling kill."),
+        Err(_) => {
+            tracing::info!("Timed out waiting for final delete notification after calling kill.")
+        }
     }
 }
 

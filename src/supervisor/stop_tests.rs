@@ -37,7 +37,11 @@ impl Guest for Fake {
     }
     async fn kill(&self) -> Result<(), Self::Error> {
         self.call("kill");
-        if self.libvirt_works { Ok(()) } else { Err(std::io::Error::other("no libvirt")) }
+        if self.libvirt_works {
+            Ok(())
+        } else {
+            Err(std::io::Error::other("no libvirt"))
+        }
     }
     async fn delete(&self) -> Result<(), Self::Error> {
         self.call("delete");
@@ -60,25 +64,44 @@ fn run(fake: Fake, signal: bool) -> Vec<&'static str> {
     let file = dir.path().join("pid");
     let mut child = Command::new("/bin/sleep").arg("600").spawn().unwrap();
     std::fs::write(&file, child.id().to_string()).unwrap();
-    let fake = Fake { pid: i32::try_from(child.id()).unwrap(), ..fake };
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-        let qemu = Qemu::find(&file, "").unwrap();
-        if !signal {
-            child.kill().unwrap();
-        }
-        let signals = async || if signal { "terminated" } else { std::future::pending().await };
-        // A guest that obeys has all the time it needs; with any other one nobody waits.
-        let obeys = matches!(fake.obeys, Some("mark" | "shutdown"));
-        let grace = Duration::from_millis(if obeys { 600_000 } else { 1 });
-        follow(&qemu, &fake, signals, grace).await;
-        finish(&fake).await;
-    });
+    let fake = Fake {
+        pid: i32::try_from(child.id()).unwrap(),
+        ..fake
+    };
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(async {
+            let qemu = Qemu::find(&file, "").unwrap();
+            if !signal {
+                child.kill().unwrap();
+            }
+            let signals = async || {
+                if signal {
+                    "terminated"
+                } else {
+                    std::future::pending().await
+                }
+            };
+            // A guest that obeys has all the time it needs; with any other one nobody waits.
+            let obeys = matches!(fake.obeys, Some("mark" | "shutdown"));
+            let grace = Duration::from_millis(if obeys { 600_000 } else { 1 });
+            follow(&qemu, &fake, signals, grace).await;
+            finish(&fake).await;
+        });
     child.wait().unwrap();
     fake.calls.into_inner()
 }
 
 fn fake() -> Fake {
-    Fake { calls: RefCell::default(), handler: true, obeys: None, pid: 0, libvirt_works: true }
+    Fake {
+        calls: RefCell::default(),
+        handler: true,
+        obeys: None,
+        pid: 0,
+        libvirt_works: true,
+    }
 }
 
 #[test]
@@ -88,25 +111,38 @@ fn guest_that_ends_by_itself() {
 
 #[test]
 fn virt_handler_asks_the_guest_when_it_sees_the_mark() {
-    let fake = Fake { obeys: Some("mark"), ..fake() };
+    let fake = Fake {
+        obeys: Some("mark"),
+        ..fake()
+    };
     assert_eq!(run(fake, true), ["mark", "sidecars", "last event"]);
 }
 
 #[test]
 fn without_virt_handler_the_launcher_asks_and_cleans_up() {
-    let fake = Fake { obeys: Some("shutdown"), handler: false, ..fake() };
+    let fake = Fake {
+        obeys: Some("shutdown"),
+        handler: false,
+        ..fake()
+    };
     assert_eq!(run(fake, true), ["mark", "shutdown", "sidecars", "delete"]);
 }
 
 #[test]
 fn guest_that_does_not_obey_has_its_plug_pulled() {
-    let fake = Fake { obeys: Some("kill"), ..fake() };
+    let fake = Fake {
+        obeys: Some("kill"),
+        ..fake()
+    };
     assert_eq!(run(fake, true), ["mark", "kill", "sidecars", "last event"]);
 }
 
 #[test]
 fn qemu_is_signalled_when_libvirt_fails() {
     // SIGTERM ends `sleep`, as it ends QEMU.
-    let fake = Fake { libvirt_works: false, ..fake() };
+    let fake = Fake {
+        libvirt_works: false,
+        ..fake()
+    };
     assert_eq!(run(fake, true), ["mark", "kill", "sidecars", "last event"]);
 }

@@ -19,7 +19,8 @@ pub fn boolean(text: &str) -> Result<bool, BadValue> {
 
 /// A whole number that is not negative.
 pub fn number<T: FromStr>(text: &str) -> Result<T, BadValue> {
-    text.parse().map_err(|_| BadValue("a whole number is expected"))
+    text.parse()
+        .map_err(|_| BadValue("a whole number is expected"))
 }
 
 /// A whole number of seconds; below zero is none at all, as a grace period that is over at once.
@@ -42,10 +43,14 @@ pub fn duration(text: &str) -> Result<Duration, BadValue> {
     while !rest.is_empty() {
         let (number, after) = split(rest, |c| c.is_ascii_digit() || c == '.');
         let (unit, after) = split(after, |c| !c.is_ascii_digit() && c != '.');
-        total = total.checked_add(nanoseconds(number, unit).ok_or(WRONG)?).ok_or(WRONG)?;
+        total = total
+            .checked_add(nanoseconds(number, unit).ok_or(WRONG)?)
+            .ok_or(WRONG)?;
         rest = after;
     }
-    u64::try_from(total).map(Duration::from_nanos).map_err(|_| WRONG)
+    u64::try_from(total)
+        .map(Duration::from_nanos)
+        .map_err(|_| WRONG)
 }
 
 /// Up to the first character that is not `kind`, and the rest.
@@ -67,12 +72,22 @@ fn nanoseconds(number: &str, unit: &str) -> Option<u128> {
     if whole.is_empty() && fraction.is_empty() {
         return None;
     }
-    let whole: u128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    let whole: u128 = if whole.is_empty() {
+        0
+    } else {
+        whole.parse().ok()?
+    };
     // More digits than these are below a nanosecond of any unit that makes sense here.
     let fraction = fraction.get(..fraction.len().min(15))?;
-    let part: u128 = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };
+    let part: u128 = if fraction.is_empty() {
+        0
+    } else {
+        fraction.parse().ok()?
+    };
     let scale = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
-    whole.checked_mul(unit)?.checked_add(part.checked_mul(unit)? / scale)
+    whole
+        .checked_mul(unit)?
+        .checked_add(part.checked_mul(unit)? / scale)
 }
 
 #[cfg(test)]
@@ -96,13 +111,32 @@ mod tests {
             ("2000µs", 2),
             ("3000000ns", 3),
         ] {
-            assert_eq!(duration(text), Ok(Duration::from_millis(milliseconds)), "{text}");
+            assert_eq!(
+                duration(text),
+                Ok(Duration::from_millis(milliseconds)),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn what_go_refuses() {
-        for text in ["", "+", "1", "1.5", "s", ".", ".s", "1x", "1 s", "-1s", "1s ", "1.2.3s", "99999999999h", "١s"] {
+        for text in [
+            "",
+            "+",
+            "1",
+            "1.5",
+            "s",
+            ".",
+            ".s",
+            "1x",
+            "1 s",
+            "-1s",
+            "1s ",
+            "1.2.3s",
+            "99999999999h",
+            "١s",
+        ] {
             assert!(duration(text).is_err(), "{text:?}");
         }
     }

@@ -13,7 +13,14 @@ pub enum Mode {
 }
 
 /// Pointers to empty structures: `{}` is "set", null is "not set".
-const PRESENCE: [&str; 6] = ["ACPI", "APIC", "SMM", "ReadOnly", "Shareable", "NoSharePages"];
+const PRESENCE: [&str; 6] = [
+    "ACPI",
+    "APIC",
+    "SMM",
+    "ReadOnly",
+    "Shareable",
+    "NoSharePages",
+];
 
 /// The differences between two documents, each with its path.
 pub fn differences(want: &Value, got: &Value, mode: Mode) -> Vec<String> {
@@ -22,9 +29,19 @@ pub fn differences(want: &Value, got: &Value, mode: Mode) -> Vec<String> {
     out
 }
 
-fn compare(want: &Value, got: &Value, path: &str, key: Option<&str>, mode: Mode, out: &mut Vec<String>) {
+fn compare(
+    want: &Value,
+    got: &Value,
+    path: &str,
+    key: Option<&str>,
+    mode: Mode,
+    out: &mut Vec<String>,
+) {
     let presence = key.is_some_and(|k| PRESENCE.contains(&k));
-    if presence && want.is_null() != got.is_null() && (is_empty_object(want) || is_empty_object(got)) {
+    if presence
+        && want.is_null() != got.is_null()
+        && (is_empty_object(want) || is_empty_object(got))
+    {
         out.push(format!("{path}: {}, got {}", show(want), show(got)));
         return;
     }
@@ -33,15 +50,29 @@ fn compare(want: &Value, got: &Value, path: &str, key: Option<&str>, mode: Mode,
     }
     match (want, got) {
         (Value::Object(w), Value::Object(g)) => {
-            let mut keys: Vec<&String> = w.keys().chain(g.keys().filter(|k| !w.contains_key(*k))).collect();
+            let mut keys: Vec<&String> = w
+                .keys()
+                .chain(g.keys().filter(|k| !w.contains_key(*k)))
+                .collect();
             keys.sort_unstable();
             for key in keys {
                 let path = format!("{path}.{key}");
                 match (w.get(key), g.get(key)) {
-                    (Some(w), None) if mode == Mode::Exact => out.push(format!("{path}: missing, want {}", show(w))),
-                    (None, Some(g)) if mode == Mode::Exact => out.push(format!("{path}: unexpected {}", show(g))),
+                    (Some(w), None) if mode == Mode::Exact => {
+                        out.push(format!("{path}: missing, want {}", show(w)))
+                    }
+                    (None, Some(g)) if mode == Mode::Exact => {
+                        out.push(format!("{path}: unexpected {}", show(g)))
+                    }
                     (w, g) => {
-                        compare(w.unwrap_or(&Value::Null), g.unwrap_or(&Value::Null), &path, Some(key), mode, out);
+                        compare(
+                            w.unwrap_or(&Value::Null),
+                            g.unwrap_or(&Value::Null),
+                            &path,
+                            Some(key),
+                            mode,
+                            out,
+                        );
                     }
                 }
             }
@@ -70,7 +101,9 @@ fn is_zero(value: &Value) -> bool {
         Value::Number(n) => n.as_f64() == Some(0.0),
         Value::String(s) => s.is_empty(),
         Value::Array(a) => a.is_empty(),
-        Value::Object(o) => o.iter().all(|(k, v)| is_zero(v) && !(PRESENCE.contains(&k.as_str()) && is_empty_object(v))),
+        Value::Object(o) => o
+            .iter()
+            .all(|(k, v)| is_zero(v) && !(PRESENCE.contains(&k.as_str()) && is_empty_object(v))),
     }
 }
 

@@ -47,7 +47,10 @@ impl Case {
 
 /// The directory of the conformance corpus: beside the repository, or where `CONFORMANCE_DIR` says.
 pub fn corpus_dir() -> PathBuf {
-    std::env::var_os("CONFORMANCE_DIR").map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/conformance"), PathBuf::from)
+    std::env::var_os("CONFORMANCE_DIR").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/conformance"),
+        PathBuf::from,
+    )
 }
 
 /// The cases of a `.jsonl` file of the corpus; `None`, said on standard output, where it is missing.
@@ -63,10 +66,18 @@ pub fn corpus(file: &str) -> Option<Vec<Case>> {
             return None;
         }
     };
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let stem = path
+        .file_stem()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
     let case = |(i, line): (usize, &str)| {
-        let value: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{file}:{}: {e}", i + 1));
-        Case { name: format!("{stem}/{}", value["name"].as_str().unwrap_or("?")), value }
+        let value: Value =
+            serde_json::from_str(line).unwrap_or_else(|e| panic!("{file}:{}: {e}", i + 1));
+        Case {
+            name: format!("{stem}/{}", value["name"].as_str().unwrap_or("?")),
+            value,
+        }
     };
     Some(text.lines().enumerate().map(case).collect())
 }
@@ -74,11 +85,18 @@ pub fn corpus(file: &str) -> Option<Vec<Case>> {
 /// Runs `check` on each case, prints a line for each and the count; fails if one differs.
 /// A case that panics fails alone. Without cases (`None`) the test is skipped.
 pub fn run(what: &str, cases: Option<Vec<Case>>, check: impl Fn(&Case) -> Differences) -> ExitCode {
-    let Some(cases) = cases else { return ExitCode::SUCCESS };
+    let Some(cases) = cases else {
+        return ExitCode::SUCCESS;
+    };
     let arguments = Arguments::from_command_line();
-    let chosen: Vec<&Case> = cases.iter().filter(|case| arguments.choose(&case.name)).collect();
+    let chosen: Vec<&Case> = cases
+        .iter()
+        .filter(|case| arguments.choose(&case.name))
+        .collect();
     if arguments.list {
-        chosen.iter().for_each(|case| println!("{}: test", case.name));
+        chosen
+            .iter()
+            .for_each(|case| println!("{}: test", case.name));
         return ExitCode::SUCCESS;
     }
     let mut failed = 0;
@@ -94,14 +112,26 @@ pub fn run(what: &str, cases: Option<Vec<Case>>, check: impl Fn(&Case) -> Differ
         failed += 1;
         println!("test {} ... FAILED\n{}", case.name, shorten(&found));
     }
-    println!("{what}: {} of {} cases agree", chosen.len() - failed, chosen.len());
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    println!(
+        "{what}: {} of {} cases agree",
+        chosen.len() - failed,
+        chosen.len()
+    );
+    if failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 /// The first differences, indented.
 fn shorten(found: &[String]) -> String {
     const LIMIT: usize = 5;
-    let mut lines: Vec<String> = found.iter().take(LIMIT).map(|line| format!("    {line}")).collect();
+    let mut lines: Vec<String> = found
+        .iter()
+        .take(LIMIT)
+        .map(|line| format!("    {line}"))
+        .collect();
     if found.len() > LIMIT {
         lines.push(format!("    … and {} more", found.len() - LIMIT));
     }
@@ -137,7 +167,14 @@ impl Arguments {
     }
 
     fn choose(&self, name: &str) -> bool {
-        let matches = |filter: &String| if self.exact { name == filter } else { name.contains(filter.as_str()) };
-        (self.filters.is_empty() || self.filters.iter().any(matches)) && !self.skip.iter().any(matches)
+        let matches = |filter: &String| {
+            if self.exact {
+                name == filter
+            } else {
+                name.contains(filter.as_str())
+            }
+        };
+        (self.filters.is_empty() || self.filters.iter().any(matches))
+            && !self.skip.iter().any(matches)
     }
 }

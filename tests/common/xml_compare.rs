@@ -26,7 +26,8 @@ pub struct Node {
 /// # Panics
 /// When `want` is not XML: the test itself is broken then.
 pub fn differences(want: &str, got: &str) -> Vec<String> {
-    let want = parse(want).unwrap_or_else(|e| panic!("the expected document is not well-formed XML: {e}"));
+    let want =
+        parse(want).unwrap_or_else(|e| panic!("the expected document is not well-formed XML: {e}"));
     match parse(got) {
         Ok(got) => node_differences(&want, &got),
         Err(e) => vec![format!("output is not well-formed XML: {e}")],
@@ -45,11 +46,20 @@ fn compare(want: &Node, got: &Node, path: &str, out: &mut Vec<String>) {
         out.push(format!("{path}: element {}, got {}", want.name, got.name));
         return;
     }
-    let names = want.attributes.keys().chain(got.attributes.keys().filter(|k| !want.attributes.contains_key(*k)));
+    let names = want.attributes.keys().chain(
+        got.attributes
+            .keys()
+            .filter(|k| !want.attributes.contains_key(*k)),
+    );
     for name in names {
         let (w, g) = (want.attributes.get(name), got.attributes.get(name));
         if w != g {
-            out.push(format!("{path}/@{}: {}, got {}", short(name), show(w), show(g)));
+            out.push(format!(
+                "{path}/@{}: {}, got {}",
+                short(name),
+                show(w),
+                show(g)
+            ));
         }
     }
     let (w, g) = (want.text.trim(), got.text.trim());
@@ -60,7 +70,11 @@ fn compare(want: &Node, got: &Node, path: &str, out: &mut Vec<String>) {
     for (side, element) in [want, got].into_iter().enumerate() {
         for child in &element.children {
             if !child.tail.trim().is_empty() {
-                out.push(format!("{path}: stray text {:?} after {}", child.tail.trim(), short(&child.name)));
+                out.push(format!(
+                    "{path}: stray text {:?} after {}",
+                    child.tail.trim(),
+                    short(&child.name)
+                ));
             }
             groups.entry(&child.name).or_default()[side].push(child);
         }
@@ -68,7 +82,11 @@ fn compare(want: &Node, got: &Node, path: &str, out: &mut Vec<String>) {
     for (name, [ws, gs]) in groups {
         let many = ws.len().max(gs.len());
         for i in 0..many {
-            let index = if many > 1 { format!("[{i}]") } else { String::new() };
+            let index = if many > 1 {
+                format!("[{i}]")
+            } else {
+                String::new()
+            };
             let path = format!("{path}/{}{index}", short(name));
             match (ws.get(i), gs.get(i)) {
                 (Some(w), Some(g)) => compare(w, g, &path, out),
@@ -86,7 +104,10 @@ fn compare(want: &Node, got: &Node, path: &str, out: &mut Vec<String>) {
 /// When the text is no well-formed XML.
 pub fn parse(text: &str) -> Result<Node, String> {
     let mut reader = Reader::from_str(text);
-    let mut namespaces = Namespaces(vec![("xml".into(), "http://www.w3.org/XML/1998/namespace".into())]);
+    let mut namespaces = Namespaces(vec![(
+        "xml".into(),
+        "http://www.w3.org/XML/1998/namespace".into(),
+    )]);
     // Open elements, each with how many namespaces were known outside of it; the first is a stand-in
     // for the document.
     let mut open = vec![(Node::default(), 0)];
@@ -111,21 +132,29 @@ pub fn parse(text: &str) -> Result<Node, String> {
             Event::CData(t) => add_text(&mut open, &t.xml10_content()),
             Event::GeneralRef(r) => {
                 let entity = format!("&{};", r.xml10_content());
-                add_text(&mut open, &quick_xml::escape::unescape(&entity).map_err(|e| e.to_string())?);
+                add_text(
+                    &mut open,
+                    &quick_xml::escape::unescape(&entity).map_err(|e| e.to_string())?,
+                );
             }
             Event::Eof => break,
             _ => {}
         }
     }
     match (open.len(), open.pop()) {
-        (1, Some((mut document, _))) if document.children.len() == 1 => Ok(document.children.remove(0)),
+        (1, Some((mut document, _))) if document.children.len() == 1 => {
+            Ok(document.children.remove(0))
+        }
         (1, _) => Err("there is not exactly one root element".to_owned()),
         _ => Err("the document ends inside an element".to_owned()),
     }
 }
 
 fn innermost(open: &mut [(Node, usize)]) -> &mut Node {
-    &mut open.last_mut().expect("the stand-in for the document is never closed").0
+    &mut open
+        .last_mut()
+        .expect("the stand-in for the document is never closed")
+        .0
 }
 
 fn add_text(open: &mut [(Node, usize)], text: &str) {
@@ -146,14 +175,22 @@ impl Namespaces {
         for attribute in start.attributes() {
             let attribute = attribute.map_err(|e| e.to_string())?;
             let name = attribute.key.into_inner();
-            let value = attribute.normalized_value(quick_xml::XmlVersion::Implicit1_0).map_err(|e| e.to_string())?;
-            match name.strip_prefix("xmlns").map(|rest| (rest, rest.strip_prefix(':'))) {
+            let value = attribute
+                .normalized_value(quick_xml::XmlVersion::Implicit1_0)
+                .map_err(|e| e.to_string())?;
+            match name
+                .strip_prefix("xmlns")
+                .map(|rest| (rest, rest.strip_prefix(':')))
+            {
                 Some(("", _)) => self.0.push((String::new(), value.into_owned())),
                 Some((_, Some(prefix))) => self.0.push((prefix.to_owned(), value.into_owned())),
                 _ => plain.push((name, value.into_owned())),
             }
         }
-        let mut node = Node { name: self.expand(start.name().into_inner(), true)?, ..Node::default() };
+        let mut node = Node {
+            name: self.expand(start.name().into_inner(), true)?,
+            ..Node::default()
+        };
         for (name, value) in plain {
             node.attributes.insert(self.expand(name, false)?, value);
         }

@@ -15,21 +15,43 @@ async fn booted(name: &str, libvirt: &str) -> (Pod, Vmi, Guest) {
 
 /// The domain is reported, disks come and go, and it ends in order.
 async fn all_works(pod: &mut Pod, vmi: &Vmi, guest: &mut Guest, qemu: &[u32]) {
-    pod.handler.event("running, by the next one", |event| event.status() == "Running").await;
-    assert_eq!(pod.domain().await["Spec"]["Metadata"]["KubeVirt"]["UID"], vmi.uid());
+    pod.handler
+        .event("running, by the next one", |event| {
+            event.status() == "Running"
+        })
+        .await;
+    assert_eq!(
+        pod.domain().await["Spec"]["Metadata"]["KubeVirt"]["UID"],
+        vmi.uid()
+    );
     pod.hotplug_image("plug", 1 << 20);
-    pod.sync_ok(&vmi.clone().hotplugged("plug", "PLUGGED", "scsi")).await;
-    guest.run_until("disks", |disks| disks.contains("PLUGGED")).await;
+    pod.sync_ok(&vmi.clone().hotplugged("plug", "PLUGGED", "scsi"))
+        .await;
+    guest
+        .run_until("disks", |disks| disks.contains("PLUGGED"))
+        .await;
     pod.sync_ok(vmi).await;
-    guest.run_until("disks", |disks| !disks.contains("PLUGGED")).await;
+    guest
+        .run_until("disks", |disks| !disks.contains("PLUGGED"))
+        .await;
     assert_eq!(guest.run("cat /run/mark").await, "the same");
     assert_eq!(pod.guests(), qemu, "the same QEMU");
 }
 
 async fn ends(pod: &mut Pod, vmi: &Vmi) {
-    let answer = pod.cmd().kill_virtual_machine(pod.request(vmi.value())).await.unwrap().into_inner();
+    let answer = pod
+        .cmd()
+        .kill_virtual_machine(pod.request(vmi.value()))
+        .await
+        .unwrap()
+        .into_inner();
     assert!(answer.success, "{}", answer.message);
-    let answer = pod.cmd().delete_virtual_machine(pod.request(vmi.value())).await.unwrap().into_inner();
+    let answer = pod
+        .cmd()
+        .delete_virtual_machine(pod.request(vmi.value()))
+        .await
+        .unwrap()
+        .into_inner();
     assert!(answer.success, "{}", answer.message);
     pod.handler.event("final", Event::is_final).await;
     assert_eq!(pod.exit_code().await, 0);
@@ -52,9 +74,17 @@ fn a_guest_that_ended_while_nobody_looked_is_reported() {
             pod.launch(&vmi, &[libvirt]);
             pod.wait_until_ready().await;
             // What virt-handler knows of it.
-            pod.sync_ok(&vmi.clone().set("/status/phase", json!("Running"))).await;
-            pod.handler.event("its end", |event| event.status() == "Shutoff").await;
-            let answer = pod.cmd().delete_virtual_machine(pod.request(vmi.value())).await.unwrap().into_inner();
+            pod.sync_ok(&vmi.clone().set("/status/phase", json!("Running")))
+                .await;
+            pod.handler
+                .event("its end", |event| event.status() == "Shutoff")
+                .await;
+            let answer = pod
+                .cmd()
+                .delete_virtual_machine(pod.request(vmi.value()))
+                .await
+                .unwrap()
+                .into_inner();
             assert!(answer.success, "{}", answer.message);
             pod.handler.event("final", Event::is_final).await;
             assert_eq!(pod.exit_code().await, 0);
@@ -64,7 +94,13 @@ fn a_guest_that_ended_while_nobody_looked_is_reported() {
 
 fn signal(name: &str, pids: &[u32]) {
     for pid in pids {
-        assert!(Command::new("kill").args(["-s", name, &pid.to_string()]).status().unwrap().success());
+        assert!(
+            Command::new("kill")
+                .args(["-s", name, &pid.to_string()])
+                .status()
+                .unwrap()
+                .success()
+        );
     }
 }
 
@@ -80,7 +116,11 @@ fn the_next_launcher_takes_the_guest_over() {
             pod.launch(&vmi, &[libvirt]);
             pod.wait_until_ready().await;
             all_works(&mut pod, &vmi, &mut guest, &qemu).await;
-            assert_eq!(pod.processes("libvirtd"), daemons, "the daemon is taken over too");
+            assert_eq!(
+                pod.processes("libvirtd"),
+                daemons,
+                "the daemon is taken over too"
+            );
             ends(&mut pod, &vmi).await;
         }
     });
@@ -100,9 +140,17 @@ fn a_daemon_that_is_dead_or_hangs_is_replaced() {
         pod.handler.forget();
         let silent = pod.processes("libvirtd");
         signal("STOP", &silent);
-        assert_eq!(pod.domain().await["Status"]["Status"], "Running", "as it was seen last");
+        assert_eq!(
+            pod.domain().await["Status"]["Status"],
+            "Running",
+            "as it was seen last"
+        );
         pod.log_count("libvirt is back", 2).await;
-        assert!(pod.processes("libvirtd").iter().all(|pid| !silent.contains(pid)));
+        assert!(
+            pod.processes("libvirtd")
+                .iter()
+                .all(|pid| !silent.contains(pid))
+        );
         all_works(&mut pod, &vmi, &mut guest, &qemu).await;
         // Killed together with it.
         pod.kill_launcher().await;
@@ -119,7 +167,11 @@ fn a_daemon_that_is_dead_or_hangs_is_replaced() {
         signal("STOP", &silent);
         pod.launch(&vmi, &["--libvirt=auto"]);
         pod.wait_until_ready().await;
-        assert!(pod.processes("libvirtd").iter().all(|pid| !silent.contains(pid)));
+        assert!(
+            pod.processes("libvirtd")
+                .iter()
+                .all(|pid| !silent.contains(pid))
+        );
         all_works(&mut pod, &vmi, &mut guest, &qemu).await;
         ends(&mut pod, &vmi).await;
     });
@@ -134,7 +186,12 @@ fn a_daemon_of_somebody_else_is_left_alone() {
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
         pod.launch(&vmi, &["--libvirt=auto"]);
         assert_eq!(pod.exit_code().await, 2);
-        assert!(pod.log_tail().contains("another libvirt daemon already serves"), "{}", pod.log_tail());
+        assert!(
+            pod.log_tail()
+                .contains("another libvirt daemon already serves"),
+            "{}",
+            pod.log_tail()
+        );
         assert!(socket.exists());
     });
 }

@@ -12,8 +12,14 @@ use crate::harness::{Pod, Vmi, run};
 /// What the launcher has logged at debug level beside this message.
 fn logged(pod: &Pod, message: &str, key: &str) -> String {
     let lines = pod.log();
-    let line = lines.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok()).find(|line| line["msg"] == message);
-    line.unwrap_or_else(|| panic!("{message:?} is not in the log"))[key].as_str().unwrap().to_owned()
+    let line = lines
+        .iter()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .find(|line| line["msg"] == message);
+    line.unwrap_or_else(|| panic!("{message:?} is not in the log"))[key]
+        .as_str()
+        .unwrap()
+        .to_owned()
 }
 
 /// `launcherctl convert` with these inputs as files.
@@ -25,9 +31,17 @@ fn launcherctl_convert(vmi: &str, context: &str) -> String {
         path
     };
     let mut command = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
-    command.args(["launcherctl", "convert", "--vmi"]).arg(file("vmi.json", vmi)).arg("--context").arg(file("context.json", context));
+    command
+        .args(["launcherctl", "convert", "--vmi"])
+        .arg(file("vmi.json", vmi))
+        .arg("--context")
+        .arg(file("context.json", context));
     let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -35,10 +49,21 @@ fn launcherctl_convert(vmi: &str, context: &str) -> String {
 fn lacking(wanted: &Value, live: &Value, path: &str, out: &mut Vec<String>) {
     match (wanted, live) {
         // libvirt writes these in a form of its own; its first console is the serial port.
-        _ if ["Spec.Memory", "Spec.OS.Type.Machine", "Spec.Devices.Consoles"].iter().any(|own| path.starts_with(own)) => {}
+        _ if [
+            "Spec.Memory",
+            "Spec.OS.Type.Machine",
+            "Spec.Devices.Consoles",
+        ]
+        .iter()
+        .any(|own| path.starts_with(own)) => {}
         (Value::Object(wanted), Value::Object(live)) => {
             for (key, value) in wanted {
-                lacking(value, live.get(key).unwrap_or(&Value::Null), &format!("{path}.{key}"), out);
+                lacking(
+                    value,
+                    live.get(key).unwrap_or(&Value::Null),
+                    &format!("{path}.{key}"),
+                    out,
+                );
             }
         }
         (Value::Array(wanted), Value::Array(live)) => {
@@ -80,7 +105,11 @@ fn library_launcherctl_and_launcher_make_the_same_domain() {
             .set("/spec/domain/devices/inputs", json!([{"name": "tablet", "type": "tablet", "bus": "usb"}]))
             .set("/spec/domain/clock", json!({"utc": {}, "timer": {"hpet": {"present": false}, "pit": {"tickPolicy": "delay"}}}))
             .set("/spec/domain/ioThreadsPolicy", json!("auto"));
-        std::fs::write(pod.path("/var/run/kubevirt/container-disks/disk_2.img"), vec![0; 1 << 20]).unwrap();
+        std::fs::write(
+            pod.path("/var/run/kubevirt/container-disks/disk_2.img"),
+            vec![0; 1 << 20],
+        )
+        .unwrap();
         pod.handler.serve();
         pod.launch(&vmi, &["-v", "4"]);
         pod.wait_until_ready().await;
@@ -90,7 +119,10 @@ fn library_launcherctl_and_launcher_make_the_same_domain() {
         let by_launcherctl = launcherctl_convert(&vmi.value().to_string(), &context);
         let context: Context = serde_json::from_str(&context).unwrap();
         let parsed: api::vmi::Vmi = serde_json::from_value(vmi.value().clone()).unwrap();
-        assert_eq!(convert::domain(&parsed, &context).unwrap().to_xml(), by_launcherctl);
+        assert_eq!(
+            convert::domain(&parsed, &context).unwrap().to_xml(),
+            by_launcherctl
+        );
 
         // The launcher adds what only it knows: since when the domain has been there.
         let mut defined = Domain::from_xml(&logged(&pod, "the domain to define", "xml")).unwrap();
@@ -101,8 +133,21 @@ fn library_launcherctl_and_launcher_make_the_same_domain() {
         // And libvirt runs it: it adds addresses, aliases and controllers, and takes nothing away.
         let running = pod.domain().await;
         let mut differences = Vec::new();
-        let document = DomainDocument { spec: converted, ..DomainDocument::default() };
-        lacking(&serde_json::to_value(&document).unwrap()["Spec"], &running["Spec"], "Spec", &mut differences);
-        assert_eq!(differences, Vec::<String>::new(), "{:#}", running["Spec"]["Devices"]);
+        let document = DomainDocument {
+            spec: converted,
+            ..DomainDocument::default()
+        };
+        lacking(
+            &serde_json::to_value(&document).unwrap()["Spec"],
+            &running["Spec"],
+            "Spec",
+            &mut differences,
+        );
+        assert_eq!(
+            differences,
+            Vec::<String>::new(),
+            "{:#}",
+            running["Spec"]["Devices"]
+        );
     });
 }

@@ -15,15 +15,35 @@ fn what_cannot_be_run_is_refused_and_the_next_sync_works() {
         pod.launch(&good, &[]);
         pod.wait_until_ready().await;
 
-        let no_json = VmiRequest { vmi: Some(api::proto::cmd::v1::Vmi { vmi_json: Bytes::from_static(b"{\"spec\": [") }), options: None };
+        let no_json = VmiRequest {
+            vmi: Some(api::proto::cmd::v1::Vmi {
+                vmi_json: Bytes::from_static(b"{\"spec\": ["),
+            }),
+            options: None,
+        };
         for request in [no_json, VmiRequest::default()] {
-            let answer = pod.cmd().sync_virtual_machine(request).await.unwrap().into_inner();
+            let answer = pod
+                .cmd()
+                .sync_virtual_machine(request)
+                .await
+                .unwrap()
+                .into_inner();
             assert!(!answer.success);
-            assert_eq!(answer.message, "No valid vmi object present in command server request");
+            assert_eq!(
+                answer.message,
+                "No valid vmi object present in command server request"
+            );
         }
         let cases = [
-            (good.clone().set("/spec/domain/devices/disks/0/disk/bus", json!("floppy")), vec!["disks[0]", "floppy"]),
-            (good.clone().set("/spec/volumes", json!([])), vec!["rootdisk"]),
+            (
+                good.clone()
+                    .set("/spec/domain/devices/disks/0/disk/bus", json!("floppy")),
+                vec!["disks[0]", "floppy"],
+            ),
+            (
+                good.clone().set("/spec/volumes", json!([])),
+                vec!["rootdisk"],
+            ),
             (
                 good.clone().volume(
                     json!({"name": "lost", "persistentVolumeClaim": {"claimName": "l"}}),
@@ -32,16 +52,31 @@ fn what_cannot_be_run_is_refused_and_the_next_sync_works() {
                 vec!["lost"],
             ),
             // QEMU itself refuses this one; its own words must arrive.
-            (good.clone().set("/spec/domain/machine/type", json!("pc-q35-99.0")), vec!["LibvirtError", "pc-q35-99.0"]),
+            (
+                good.clone()
+                    .set("/spec/domain/machine/type", json!("pc-q35-99.0")),
+                vec!["LibvirtError", "pc-q35-99.0"],
+            ),
         ];
         for (vmi, words) in cases {
             let answer = pod.sync(&vmi).await;
             assert!(!answer.success, "accepted, but should name {words:?}");
             for word in words {
-                assert!(answer.message.contains(word), "{word:?} is not in: {}", answer.message);
+                assert!(
+                    answer.message.contains(word),
+                    "{word:?} is not in: {}",
+                    answer.message
+                );
             }
-            assert!(!answer.message.contains('\n') || answer.message.contains("qemu"), "one line: {}", answer.message);
-            assert!(pod.domain().await.is_null(), "a refused VMI leaves no domain behind");
+            assert!(
+                !answer.message.contains('\n') || answer.message.contains("qemu"),
+                "one line: {}",
+                answer.message
+            );
+            assert!(
+                pod.domain().await.is_null(),
+                "a refused VMI leaves no domain behind"
+            );
             assert!(pod.guests().is_empty());
         }
         pod.sync_ok(&good).await;
@@ -55,11 +90,41 @@ fn a_call_that_is_not_there_yet_is_no_false_success() {
         let vmi = Vmi::new("calls");
         let pod = Pod::ready(&vmi, &[]).await;
         let mut cmd = pod.cmd();
-        let answer = cmd.sync_virtual_machine_cp_us(pod.request(vmi.value())).await.unwrap().into_inner();
-        assert!(!answer.success && answer.message.contains("not supported yet by this launcher"), "{}", answer.message);
-        let answer = cmd.get_sev_info(EmptyRequest {}).await.unwrap().into_inner().response.unwrap();
-        assert!(!answer.success && answer.message.contains("not supported yet by this launcher"), "{}", answer.message);
-        let exec = cmd.exec(ExecRequest { domain_name: "default_calls".into(), command: "true".into(), ..ExecRequest::default() }).await;
+        let answer = cmd
+            .sync_virtual_machine_cp_us(pod.request(vmi.value()))
+            .await
+            .unwrap()
+            .into_inner();
+        assert!(
+            !answer.success
+                && answer
+                    .message
+                    .contains("not supported yet by this launcher"),
+            "{}",
+            answer.message
+        );
+        let answer = cmd
+            .get_sev_info(EmptyRequest {})
+            .await
+            .unwrap()
+            .into_inner()
+            .response
+            .unwrap();
+        assert!(
+            !answer.success
+                && answer
+                    .message
+                    .contains("not supported yet by this launcher"),
+            "{}",
+            answer.message
+        );
+        let exec = cmd
+            .exec(ExecRequest {
+                domain_name: "default_calls".into(),
+                command: "true".into(),
+                ..ExecRequest::default()
+            })
+            .await;
         assert!(exec.is_err() || !exec.unwrap().into_inner().response.unwrap().success);
     });
 }
@@ -73,7 +138,11 @@ fn a_socket_directory_that_cannot_be_made_is_named() {
         std::fs::write(pod.path("/var/run/kubevirt/sockets"), "").unwrap();
         pod.launch(&vmi, &[]);
         assert_eq!(pod.exit_code().await, 2);
-        assert!(pod.log().last().unwrap().contains("sockets"), "{}", pod.log_tail());
+        assert!(
+            pod.log().last().unwrap().contains("sockets"),
+            "{}",
+            pod.log_tail()
+        );
     });
 }
 
@@ -94,7 +163,10 @@ fn a_daemon_that_is_not_installed_is_named() {
 
 #[test]
 fn an_unknown_flag_is_refused_with_its_name() {
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_virt-launcher")).args(["--name=a", "--bogus-flag"]).output().unwrap();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_virt-launcher"))
+        .args(["--name=a", "--bogus-flag"])
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("bogus-flag"));
 }

@@ -12,22 +12,42 @@ fn a_guest_boots_and_every_side_agrees() {
         pod.handler.serve();
         pod.launch(&vmi, &[]);
         pod.wait_until_ready().await;
-        assert!(pod.domain().await.is_null(), "no domain before the first sync");
+        assert!(
+            pod.domain().await.is_null(),
+            "no domain before the first sync"
+        );
 
         let mut guest = pod.boot(&vmi).await;
-        let added = pod.handler.event("ADDED", |event| event.kind == "ADDED").await;
+        let added = pod
+            .handler
+            .event("ADDED", |event| event.kind == "ADDED")
+            .await;
         assert_eq!(added.domain["ObjectMeta"]["name"], "boot");
         assert_eq!(added.domain["ObjectMeta"]["uid"], vmi.uid());
         let running = pod.domain().await;
         assert_eq!(running["Status"]["Status"], "Running");
         assert_eq!(running["Spec"]["Name"], "default_boot");
         assert_eq!(running["Spec"]["Metadata"]["KubeVirt"]["UID"], vmi.uid());
-        assert_eq!(running["Spec"]["Devices"]["Disks"][0]["Alias"]["Name"], "rootdisk");
-        assert_eq!(running["Spec"]["Devices"]["Disks"][0]["Target"]["Device"], "vda");
+        assert_eq!(
+            running["Spec"]["Devices"]["Disks"][0]["Alias"]["Name"],
+            "rootdisk"
+        );
+        assert_eq!(
+            running["Spec"]["Devices"]["Disks"][0]["Target"]["Device"],
+            "vda"
+        );
 
-        assert!(guest.run("machine").await.contains("6e0f0f6c-95b1-4b7d-8a46-6e2a6e"), "the firmware's uuid reaches the guest");
+        assert!(
+            guest
+                .run("machine")
+                .await
+                .contains("6e0f0f6c-95b1-4b7d-8a46-6e2a6e"),
+            "the firmware's uuid reaches the guest"
+        );
         assert!(guest.run("disks").await.contains("vda"));
-        let connected = |event: &crate::harness::Event| event.domain.to_string().contains(r#""State":"connected""#);
+        let connected = |event: &crate::harness::Event| {
+            event.domain.to_string().contains(r#""State":"connected""#)
+        };
         pod.handler.event("with a connected agent", connected).await;
     });
 }
@@ -45,7 +65,12 @@ fn ten_equal_syncs_change_nothing_and_concurrent_ones_are_safe() {
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..4 {
             let (mut cmd, request) = (pod.cmd(), pod.request(vmi.value()));
-            tasks.spawn(async move { cmd.sync_virtual_machine(request).await.unwrap().into_inner() });
+            tasks.spawn(async move {
+                cmd.sync_virtual_machine(request)
+                    .await
+                    .unwrap()
+                    .into_inner()
+            });
         }
         while let Some(answer) = tasks.join_next().await {
             let answer = answer.unwrap();
@@ -76,6 +101,9 @@ fn an_efi_guest_boots() {
         pod.launch(&vmi, &[]);
         pod.wait_until_ready().await;
         let mut guest = pod.boot(&vmi).await;
-        assert_eq!(guest.run("test -d /sys/firmware/efi && echo yes").await, "yes");
+        assert_eq!(
+            guest.run("test -d /sys/firmware/efi && echo yes").await,
+            "yes"
+        );
     });
 }

@@ -11,13 +11,24 @@ fn a_disk_that_comes_while_the_guest_reboots_is_there_after_the_boot() {
             pod.hotplug_image(&format!("data-{bus}"), 1 << 20);
             with = with.hotplugged(&format!("data-{bus}"), &format!("SN-{bus}"), bus);
         }
-        let connected = |event: &crate::harness::Event| event.domain.to_string().contains(r#""State":"connected""#);
+        let connected = |event: &crate::harness::Event| {
+            event.domain.to_string().contains(r#""State":"connected""#)
+        };
         pod.handler.event("with a connected agent", connected).await;
-        let answer = pod.cmd().soft_reboot_virtual_machine(pod.request(vmi.value())).await.unwrap().into_inner();
+        let answer = pod
+            .cmd()
+            .soft_reboot_virtual_machine(pod.request(vmi.value()))
+            .await
+            .unwrap()
+            .into_inner();
         assert!(answer.success, "{}", answer.message);
         pod.sync_ok(&with).await;
         guest.until(UP).await;
-        let disks = guest.run_until("disks", |disks| disks.contains("SN-scsi") && disks.contains("SN-virtio")).await;
+        let disks = guest
+            .run_until("disks", |disks| {
+                disks.contains("SN-scsi") && disks.contains("SN-virtio")
+            })
+            .await;
         assert_eq!(disks.matches("SN-").count(), 2, "{disks}");
     });
 }
@@ -29,13 +40,23 @@ fn an_unplug_that_the_guest_does_not_answer_is_carried_through_by_later_syncs() 
         pod.hotplug_image("data", 1 << 20);
         let with = vmi.clone().hotplugged("data", "DATA", "virtio");
         pod.sync_ok(&with).await;
-        guest.run_until("disks", |disks| disks.contains("DATA")).await;
+        guest
+            .run_until("disks", |disks| disks.contains("DATA"))
+            .await;
 
         // Its vCPUs stand still.
-        let answer = pod.cmd().pause_virtual_machine(pod.request(vmi.value())).await.unwrap().into_inner();
+        let answer = pod
+            .cmd()
+            .pause_virtual_machine(pod.request(vmi.value()))
+            .await
+            .unwrap()
+            .into_inner();
         assert!(answer.success, "{}", answer.message);
         pod.sync_ok(&vmi).await;
-        assert!(pod.domain().await.to_string().contains("DATA"), "the guest still has it");
+        assert!(
+            pod.domain().await.to_string().contains("DATA"),
+            "the guest still has it"
+        );
         pod.sync_ok(&vmi).await;
         pod.log_has("the guest has not let the disk go yet").await;
 
@@ -45,14 +66,26 @@ fn an_unplug_that_the_guest_does_not_answer_is_carried_through_by_later_syncs() 
         pod.wait_until_ready().await;
         pod.sync_ok(&vmi).await;
         pod.log_count("Detaching disk", 3).await;
-        let answer = pod.cmd().unpause_virtual_machine(pod.request(vmi.value())).await.unwrap().into_inner();
+        let answer = pod
+            .cmd()
+            .unpause_virtual_machine(pod.request(vmi.value()))
+            .await
+            .unwrap()
+            .into_inner();
         assert!(answer.success, "{}", answer.message);
-        guest.run_until("disks", |disks| !disks.contains("DATA")).await;
-        pod.domain_until("without the disk", |domain| !domain.to_string().contains("DATA")).await;
+        guest
+            .run_until("disks", |disks| !disks.contains("DATA"))
+            .await;
+        pod.domain_until("without the disk", |domain| {
+            !domain.to_string().contains("DATA")
+        })
+        .await;
         pod.sync_ok(&vmi).await;
         // And the name is free again.
         pod.sync_ok(&with).await;
-        guest.run_until("disks", |disks| disks.contains("DATA")).await;
+        guest
+            .run_until("disks", |disks| disks.contains("DATA"))
+            .await;
     });
 }
 
@@ -65,16 +98,26 @@ fn a_disk_that_only_one_of_guest_and_definition_has_is_put_right() {
         let with = vmi.clone().hotplugged("data", "DATA", "scsi");
 
         pod.sync_ok(&with).await;
-        guest.run_until("disks", |disks| disks.contains("DATA")).await;
+        guest
+            .run_until("disks", |disks| disks.contains("DATA"))
+            .await;
         pod.virsh(&["detach-disk", "default_halves", "sda", "--config"]);
         pod.sync_ok(&vmi).await;
-        guest.run_until("disks", |disks| !disks.contains("DATA")).await;
+        guest
+            .run_until("disks", |disks| !disks.contains("DATA"))
+            .await;
 
         pod.sync_ok(&with).await;
-        guest.run_until("disks", |disks| disks.contains("DATA")).await;
+        guest
+            .run_until("disks", |disks| disks.contains("DATA"))
+            .await;
         pod.virsh(&["detach-disk", "default_halves", "sda", "--live"]);
-        guest.run_until("disks", |disks| !disks.contains("DATA")).await;
+        guest
+            .run_until("disks", |disks| !disks.contains("DATA"))
+            .await;
         pod.sync_ok(&with).await;
-        guest.run_until("disks", |disks| disks.contains("DATA")).await;
+        guest
+            .run_until("disks", |disks| disks.contains("DATA"))
+            .await;
     });
 }

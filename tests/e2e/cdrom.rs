@@ -15,20 +15,41 @@ const DEVICE: &str = "/var/run/kubevirt/hotplug-disks/drive";
 fn iso(at: &Path, content: &str) {
     let tree = tempfile::tempdir().unwrap();
     std::fs::write(tree.path().join("file"), content).unwrap();
-    let made = Command::new("xorrisofs").args(["-quiet", "-rock", "-output"]).arg(at).arg(tree.path()).output().unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let made = Command::new("xorrisofs")
+        .args(["-quiet", "-rock", "-output"])
+        .arg(at)
+        .arg(tree.path())
+        .output()
+        .unwrap();
+    assert!(
+        made.status.success(),
+        "{}",
+        String::from_utf8_lossy(&made.stderr)
+    );
 }
 
 /// The VMI with an empty drive.
 fn with_drive(vmi: &Vmi) -> Vmi {
-    pushed(vmi, "/spec/domain/devices/disks", json!({"name": "drive", "cdrom": {"bus": "sata"}}))
+    pushed(
+        vmi,
+        "/spec/domain/devices/disks",
+        json!({"name": "drive", "cdrom": {"bus": "sata"}}),
+    )
 }
 
 /// The VMI with a medium in its drive.
 fn with_medium(vmi: &Vmi) -> Vmi {
-    let vmi = pushed(vmi, "/spec/volumes", json!({"name": "drive", "persistentVolumeClaim": {"claimName": "iso", "hotpluggable": true}}));
+    let vmi = pushed(
+        vmi,
+        "/spec/volumes",
+        json!({"name": "drive", "persistentVolumeClaim": {"claimName": "iso", "hotpluggable": true}}),
+    );
     let attach_pod = json!({"attachPodName": "hp", "attachPodUID": "u"});
-    pushed(&vmi, "/status/volumeStatus", json!({"name": "drive", "phase": "Ready", "hotplugVolume": attach_pod}))
+    pushed(
+        &vmi,
+        "/status/volumeStatus",
+        json!({"name": "drive", "phase": "Ready", "hotplugVolume": attach_pod}),
+    )
 }
 
 fn pushed(vmi: &Vmi, list: &str, item: Value) -> Vmi {
@@ -44,12 +65,20 @@ async fn reads(guest: &mut Guest, content: &str) {
 }
 
 async fn finds_no_medium(guest: &mut Guest) {
-    guest.run_until("head -c 1 /dev/sr0 2>&1 | grep -o 'No medium found'", |output| output == "No medium found").await;
+    guest
+        .run_until(
+            "head -c 1 /dev/sr0 2>&1 | grep -o 'No medium found'",
+            |output| output == "No medium found",
+        )
+        .await;
 }
 
 fn drive(domain: &Value) -> &Value {
     let disks = domain["Spec"]["Devices"]["Disks"].as_array().unwrap();
-    disks.iter().find(|disk| disk["Alias"]["Name"] == "drive").expect("the drive itself stays")
+    disks
+        .iter()
+        .find(|disk| disk["Alias"]["Name"] == "drive")
+        .expect("the drive itself stays")
 }
 
 #[test]
@@ -67,7 +96,12 @@ fn a_medium_is_injected_swapped_and_ejected() {
         iso(&pod.path(IMAGE), "first");
         pod.sync_ok(&full).await;
         reads(&mut guest, "first").await;
-        assert!(drive(&pod.domain().await)["Source"]["File"].as_str().unwrap().ends_with(IMAGE));
+        assert!(
+            drive(&pod.domain().await)["Source"]["File"]
+                .as_str()
+                .unwrap()
+                .ends_with(IMAGE)
+        );
 
         // Straight from the image to a device.
         let device = LoopDevice::at(&pod.path(DEVICE), 1 << 20);
@@ -104,10 +138,18 @@ fn a_medium_that_the_guest_uses_stays_until_it_lets_go() {
         pod.launch(&full, &[]);
         pod.wait_until_ready().await;
         let mut guest = pod.boot(&full).await;
-        guest.run_until("mount -t iso9660 -o ro /dev/sr0 /mnt && cat /mnt/file", |output| output.ends_with("in use")).await;
+        guest
+            .run_until(
+                "mount -t iso9660 -o ro /dev/sr0 /mnt && cat /mnt/file",
+                |output| output.ends_with("in use"),
+            )
+            .await;
 
         let answer = pod.sync(&empty).await;
-        assert!(!answer.success && answer.message.contains(r#"disk "drive""#), "{answer:?}");
+        assert!(
+            !answer.success && answer.message.contains(r#"disk "drive""#),
+            "{answer:?}"
+        );
         assert_eq!(guest.run("cat /mnt/file").await, "in use");
         guest.run("umount /mnt").await;
         pod.sync_ok(&empty).await;

@@ -10,25 +10,55 @@ fn virsh_sees_the_same_domain() {
         let (mut pod, vmi, mut guest) = Pod::booted("virsh", &["--libvirt=auto"]).await;
         assert_eq!(pod.virsh(&["domstate", "default_virsh"]).trim(), "running");
         let xml = pod.virsh(&["dumpxml", "default_virsh"]);
-        assert!(xml.contains(vmi.uid()) && xml.contains("ua-rootdisk"), "{xml}");
+        assert!(
+            xml.contains(vmi.uid()) && xml.contains("ua-rootdisk"),
+            "{xml}"
+        );
         assert!(pod.virsh(&["domblklist", "default_virsh"]).contains("vda"));
 
-        let file = std::fs::File::create(pod.path("/var/run/kubevirt/hotplug-disks/plug.img")).unwrap();
+        let file =
+            std::fs::File::create(pod.path("/var/run/kubevirt/hotplug-disks/plug.img")).unwrap();
         file.set_len(1 << 20).unwrap();
-        pod.sync_ok(&vmi.clone().hotplugged("plug", "PLUGGED", "scsi")).await;
-        assert!(pod.virsh(&["domblklist", "default_virsh"]).contains("plug.img"));
-        guest.run_until("disks", |disks| disks.contains("PLUGGED")).await;
+        pod.sync_ok(&vmi.clone().hotplugged("plug", "PLUGGED", "scsi"))
+            .await;
+        assert!(
+            pod.virsh(&["domblklist", "default_virsh"])
+                .contains("plug.img")
+        );
+        guest
+            .run_until("disks", |disks| disks.contains("PLUGGED"))
+            .await;
         pod.sync_ok(&vmi).await;
-        guest.run_until("disks", |disks| !disks.contains("PLUGGED")).await;
-        assert!(!pod.virsh(&["domblklist", "default_virsh"]).contains("plug.img"));
+        guest
+            .run_until("disks", |disks| !disks.contains("PLUGGED"))
+            .await;
+        assert!(
+            !pod.virsh(&["domblklist", "default_virsh"])
+                .contains("plug.img")
+        );
 
         let vmi = vmi.set("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
-        let answer = pod.cmd().kill_virtual_machine(pod.request(vmi.value())).await.unwrap().into_inner();
+        let answer = pod
+            .cmd()
+            .kill_virtual_machine(pod.request(vmi.value()))
+            .await
+            .unwrap()
+            .into_inner();
         assert!(answer.success, "{}", answer.message);
-        let answer = pod.cmd().delete_virtual_machine(pod.request(vmi.value())).await.unwrap().into_inner();
+        let answer = pod
+            .cmd()
+            .delete_virtual_machine(pod.request(vmi.value()))
+            .await
+            .unwrap()
+            .into_inner();
         assert!(answer.success, "{}", answer.message);
-        pod.handler.event("final", crate::harness::Event::is_final).await;
+        pod.handler
+            .event("final", crate::harness::Event::is_final)
+            .await;
         assert_eq!(pod.exit_code().await, 0);
-        assert!(pod.processes("libvirtd").is_empty() && pod.processes("virtlogd").is_empty(), "the daemons end with the launcher");
+        assert!(
+            pod.processes("libvirtd").is_empty() && pod.processes("virtlogd").is_empty(),
+            "the daemons end with the launcher"
+        );
     });
 }

@@ -20,7 +20,10 @@ const UNPLUG: [&str; 3] = ["sync.planned", "unplug.prepared", "unplug.asked"];
 
 /// A launcher that can be held.
 async fn launch(pod: &mut Pod, vmi: &Vmi, libvirt: &str) {
-    let variable = format!("VIRT_LAUNCHER_FAULTS={}", pod.path("/faults/x").parent().unwrap().display());
+    let variable = format!(
+        "VIRT_LAUNCHER_FAULTS={}",
+        pod.path("/faults/x").parent().unwrap().display()
+    );
     pod.launch_by(Command::new("/usr/bin/env").arg(variable), vmi, &[libvirt]);
     pod.wait_until_ready().await;
 }
@@ -40,13 +43,23 @@ impl Held {
         // What it answers is not the point: it may be an error, and there may be nobody left to give it.
         let sync = tokio::spawn(async move { drop(cmd.sync_virtual_machine(request).await) });
         let mut writer = None;
-        let open = || OpenOptions::new().write(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(&fifo).ok();
+        let open = || {
+            OpenOptions::new()
+                .write(true)
+                .custom_flags(OFlags::NONBLOCK.bits() as i32)
+                .open(&fifo)
+                .ok()
+        };
         pod.until(point, || {
             writer = open();
             writer.is_some()
         })
         .await;
-        Self { writer: writer.unwrap(), fifo, sync }
+        Self {
+            writer: writer.unwrap(),
+            fifo,
+            sync,
+        }
     }
 
     /// Lets it go on, and waits for the answer.
@@ -60,7 +73,13 @@ impl Held {
 fn kill(pids: &[u32]) {
     assert!(!pids.is_empty());
     for pid in pids {
-        assert!(Command::new("kill").args(["-s", "KILL", &pid.to_string()]).status().unwrap().success());
+        assert!(
+            Command::new("kill")
+                .args(["-s", "KILL", &pid.to_string()])
+                .status()
+                .unwrap()
+                .success()
+        );
     }
 }
 
@@ -71,7 +90,12 @@ async fn kill_launcher(pod: &mut Pod, vmi: &Vmi, held: Held) {
 }
 
 async fn kill_daemon(pod: &mut Pod, held: Held) {
-    let is_back = |pod: &Pod| pod.log().iter().filter(|line| line.contains("libvirt is back")).count();
+    let is_back = |pod: &Pod| {
+        pod.log()
+            .iter()
+            .filter(|line| line.contains("libvirt is back"))
+            .count()
+    };
     let before = is_back(pod);
     kill(&pod.processes("libvirtd"));
     held.release().await;
@@ -81,13 +105,21 @@ async fn kill_daemon(pod: &mut Pod, held: Held) {
 /// Both sides have the disk once, under its name.
 async fn is_plugged(pod: &Pod, guest: &mut Guest) {
     assert_eq!(targets(pod).await, ["vda", "sda"]);
-    let disks = guest.run_until("disks", |disks| disks.contains("DATA")).await;
+    let disks = guest
+        .run_until("disks", |disks| disks.contains("DATA"))
+        .await;
     assert_eq!(disks.matches("DATA").count(), 1, "{disks}");
 }
 
 async fn is_unplugged(pod: &mut Pod, vmi: &Vmi, guest: &mut Guest) {
-    guest.run_until("disks", |disks| !disks.contains("DATA")).await;
-    pod.handler.event("without the disk", |event| !event.domain["Spec"].is_null() && !event.domain.to_string().contains("DATA")).await;
+    guest
+        .run_until("disks", |disks| !disks.contains("DATA"))
+        .await;
+    pod.handler
+        .event("without the disk", |event| {
+            !event.domain["Spec"].is_null() && !event.domain.to_string().contains("DATA")
+        })
+        .await;
     pod.sync_ok(vmi).await;
     assert_eq!(targets(pod).await, ["vda"]);
 }
@@ -95,7 +127,10 @@ async fn is_unplugged(pod: &mut Pod, vmi: &Vmi, guest: &mut Guest) {
 async fn targets(pod: &Pod) -> Vec<String> {
     let domain = pod.domain().await;
     let disks = domain["Spec"]["Devices"]["Disks"].as_array().unwrap();
-    disks.iter().map(|disk| disk["Target"]["Device"].as_str().unwrap().to_owned()).collect()
+    disks
+        .iter()
+        .map(|disk| disk["Target"]["Device"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 /// One guest lives through all of it. `strike` kills, and brings back.
@@ -138,7 +173,11 @@ fn the_launcher_is_killed_at_each_step() {
 
 #[test]
 fn the_daemon_is_killed_at_each_step() {
-    run(survives("cutdaemon", "--libvirt=auto", async |pod: &mut Pod, _: &Vmi, held| kill_daemon(pod, held).await));
+    run(survives(
+        "cutdaemon",
+        "--libvirt=auto",
+        async |pod: &mut Pod, _: &Vmi, held| kill_daemon(pod, held).await,
+    ));
 }
 
 #[test]
@@ -154,15 +193,32 @@ fn qemu_is_killed_at_each_step_and_the_next_start_has_what_is_wanted() {
         for (point, before, after) in plugs.into_iter().chain(unplugs) {
             println!("{point}");
             launch(&mut pod, &vmi, "--libvirt=embed").await;
-            pod.sync_ok(&before.clone().set("/status/phase", json!("Scheduled"))).await;
-            let wanted: &[&str] = if before.value().to_string().contains("DATA") { &["vda", "sda"] } else { &["vda"] };
-            assert_eq!(targets(&pod).await, wanted, "nothing is left of the start before");
+            pod.sync_ok(&before.clone().set("/status/phase", json!("Scheduled")))
+                .await;
+            let wanted: &[&str] = if before.value().to_string().contains("DATA") {
+                &["vda", "sda"]
+            } else {
+                &["vda"]
+            };
+            assert_eq!(
+                targets(&pod).await,
+                wanted,
+                "nothing is left of the start before"
+            );
             let held = Held::at(&mut pod, point, after).await;
             kill(&pod.guests());
             held.release().await;
-            let off = pod.handler.event("shut off", |event| event.status() == "Shutoff").await;
+            let off = pod
+                .handler
+                .event("shut off", |event| event.status() == "Shutoff")
+                .await;
             assert_eq!(off.reason(), "Crashed");
-            let answer = pod.cmd().delete_virtual_machine(pod.request(vmi.value())).await.unwrap().into_inner();
+            let answer = pod
+                .cmd()
+                .delete_virtual_machine(pod.request(vmi.value()))
+                .await
+                .unwrap()
+                .into_inner();
             assert!(answer.success, "{}", answer.message);
             pod.handler.event("final", Event::is_final).await;
             assert_eq!(pod.exit_code().await, 0);
@@ -181,11 +237,19 @@ fn a_panic_ends_one_sync_one_call_and_one_report() {
 
         let here = Panic::at(&pod, "sync.begun");
         let answer = pod.sync(&vmi).await;
-        assert_eq!((answer.success, answer.message.as_str()), (false, "the sync has met a bug of the launcher; its log says where"));
+        assert_eq!(
+            (answer.success, answer.message.as_str()),
+            (
+                false,
+                "the sync has met a bug of the launcher; its log says where"
+            )
+        );
         drop(here);
         pod.log_has("a test wants a panic at sync.begun").await;
         pod.sync_ok(&vmi).await;
-        pod.handler.event("running", |event| event.status() == "Running").await;
+        pod.handler
+            .event("running", |event| event.status() == "Running")
+            .await;
 
         let here = Panic::at(&pod, "call.begun");
         let refused = pod.cmd().get_domain(EmptyRequest {}).await.unwrap_err();
@@ -194,10 +258,19 @@ fn a_panic_ends_one_sync_one_call_and_one_report() {
         assert_eq!(pod.domain().await["Status"]["Status"], "Running");
 
         let here = Panic::at(&pod, "report.begun");
-        assert!(pod.cmd().pause_virtual_machine(pod.request(vmi.value())).await.unwrap().into_inner().success);
+        assert!(
+            pod.cmd()
+                .pause_virtual_machine(pod.request(vmi.value()))
+                .await
+                .unwrap()
+                .into_inner()
+                .success
+        );
         pod.log_has("a test wants a panic at report.begun").await;
         drop(here);
-        pod.handler.event("paused", |event| event.status() == "Paused").await;
+        pod.handler
+            .event("paused", |event| event.status() == "Paused")
+            .await;
     });
 }
 

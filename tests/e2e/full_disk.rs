@@ -13,7 +13,12 @@ impl SmallFs {
     fn at(path: PathBuf, mebibytes: u32) -> Option<Self> {
         std::fs::create_dir_all(&path).unwrap();
         let size = format!("size={mebibytes}m");
-        if Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(&path).status().is_ok_and(|status| status.success()) {
+        if Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &size, "tmpfs"])
+            .arg(&path)
+            .status()
+            .is_ok_and(|status| status.success())
+        {
             return Some(Self(path));
         }
         println!("skipped: no file system can be mounted here");
@@ -22,7 +27,14 @@ impl SmallFs {
 
     fn grow(&self, mebibytes: u32) {
         let size = format!("remount,size={mebibytes}m");
-        assert!(Command::new("mount").args(["-o", &size]).arg(&self.0).status().unwrap().success());
+        assert!(
+            Command::new("mount")
+                .args(["-o", &size])
+                .arg(&self.0)
+                .status()
+                .unwrap()
+                .success()
+        );
     }
 
     fn path(&self) -> &Path {
@@ -42,8 +54,19 @@ fn a_guest_whose_disk_has_no_room_waits_and_goes_on() {
     run(async {
         let mut pod = Pod::new();
         // Where the claim's file system would be mounted.
-        let Some(fs) = SmallFs::at(pod.path("/var/run/kubevirt-private/vmi-disks/data/x").parent().unwrap().into(), 4) else { return };
-        std::fs::File::create(fs.path().join("disk.img")).unwrap().set_len(16 << 20).unwrap();
+        let Some(fs) = SmallFs::at(
+            pod.path("/var/run/kubevirt-private/vmi-disks/data/x")
+                .parent()
+                .unwrap()
+                .into(),
+            4,
+        ) else {
+            return;
+        };
+        std::fs::File::create(fs.path().join("disk.img"))
+            .unwrap()
+            .set_len(16 << 20)
+            .unwrap();
         let vmi = Vmi::new("full").with_image(&pod).volume(
             serde_json::json!({"name": "data", "persistentVolumeClaim": {"claimName": "data"}}),
             serde_json::json!({"name": "data", "serial": "DATA", "disk": {"bus": "virtio"}}),
@@ -60,18 +83,29 @@ fn a_guest_whose_disk_has_no_room_waits_and_goes_on() {
             ))
             .await;
 
-        let paused = pod.handler.event("paused", |event| event.status() == "Paused").await;
+        let paused = pod
+            .handler
+            .event("paused", |event| event.status() == "Paused")
+            .await;
         assert_eq!(paused.reason(), "IOError");
         let told = pod.handler.k8s_event("IOerror").await;
-        assert_eq!(told["message"], "VM Paused due to not enough space on volume: data");
+        assert_eq!(
+            told["message"],
+            "VM Paused due to not enough space on volume: data"
+        );
         // Without room a sync resumes it for nothing.
         pod.sync_ok(&vmi).await;
-        pod.domain_until("paused again", |domain| domain["Status"]["Reason"] == "IOError").await;
+        pod.domain_until("paused again", |domain| {
+            domain["Status"]["Reason"] == "IOError"
+        })
+        .await;
 
         pod.handler.forget();
         fs.grow(24);
         pod.sync_ok(&vmi).await;
-        pod.handler.event("running", |event| event.status() == "Running").await;
+        pod.handler
+            .event("running", |event| event.status() == "Running")
+            .await;
         guest.until("it is written").await;
         let sums = guest.run(&format!("echo 3 >/proc/sys/vm/drop_caches; cat /run/sum; head -c 8388608 /dev/{device} | sha256sum")).await;
         let sums = sums.lines().collect::<Vec<_>>();

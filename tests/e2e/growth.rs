@@ -14,22 +14,38 @@ trait Claims {
 impl Claims for Vmi {
     fn claim(self, name: &str, size: &str) -> Self {
         let statuses = self.value()["status"]["volumeStatus"].as_array().unwrap();
-        let at = statuses.iter().position(|status| status["name"] == name).unwrap();
+        let at = statuses
+            .iter()
+            .position(|status| status["name"] == name)
+            .unwrap();
         let claim = json!({"capacity": {"storage": size}, "requests": {"storage": size}, "filesystemOverhead": "0"});
-        self.set(&format!("/status/volumeStatus/{at}/persistentVolumeClaimInfo"), claim)
+        self.set(
+            &format!("/status/volumeStatus/{at}/persistentVolumeClaimInfo"),
+            claim,
+        )
     }
 }
 
 fn volume(name: &str) -> (Value, Value) {
-    (json!({"name": name, "persistentVolumeClaim": {"claimName": name}}), json!({"name": name, "serial": name, "disk": {"bus": "virtio"}}))
+    (
+        json!({"name": name, "persistentVolumeClaim": {"claimName": name}}),
+        json!({"name": name, "serial": name, "disk": {"bus": "virtio"}}),
+    )
 }
 
 fn image(pod: &Pod, path: &str, size: u64) {
-    std::fs::File::create(pod.path(path)).unwrap().set_len(size).unwrap();
+    std::fs::File::create(pod.path(path))
+        .unwrap()
+        .set_len(size)
+        .unwrap();
 }
 
 async fn sees(guest: &mut Guest, serial: &str, size: u64) {
-    let disk = |disks: &str| disks.lines().any(|disk| disk.contains(&format!(" {size} {serial} ")));
+    let disk = |disks: &str| {
+        disks
+            .lines()
+            .any(|disk| disk.contains(&format!(" {size} {serial} ")))
+    };
     guest.run_until("disks", disk).await;
 }
 
@@ -51,7 +67,11 @@ fn a_running_guest_sees_files_and_devices_grow_and_never_shrink() {
         }
         let of_size = |size: &str| {
             let vmi = vmi.clone().claim("data", size);
-            if device.is_some() { vmi.claim("device", size) } else { vmi }
+            if device.is_some() {
+                vmi.claim("device", size)
+            } else {
+                vmi
+            }
         };
         pod.handler.serve();
         pod.launch(&vmi, &[]);
@@ -68,7 +88,9 @@ fn a_running_guest_sees_files_and_devices_grow_and_never_shrink() {
             sees(&mut guest, "device", 48 * MIB).await;
         }
         // The new end is there to be written.
-        guest.run("dd if=/dev/zero of=/dev/vdb bs=1M seek=39 count=1 conv=fsync 2>/dev/null").await;
+        guest
+            .run("dd if=/dev/zero of=/dev/vdb bs=1M seek=39 count=1 conv=fsync 2>/dev/null")
+            .await;
         assert_eq!(pod.domain().await["Status"]["Status"], "Running");
 
         // A smaller claim takes nothing away; a volume whose status has no claim is left alone.

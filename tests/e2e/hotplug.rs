@@ -5,7 +5,10 @@ use serde_json::Value;
 use crate::harness::{Pod, Vmi, run};
 
 fn disk<'a>(domain: &'a Value, name: &str) -> Option<&'a Value> {
-    domain["Spec"]["Devices"]["Disks"].as_array()?.iter().find(|disk| disk["Alias"]["Name"] == name)
+    domain["Spec"]["Devices"]["Disks"]
+        .as_array()?
+        .iter()
+        .find(|disk| disk["Alias"]["Name"] == name)
 }
 
 #[test]
@@ -15,23 +18,41 @@ fn a_hotplugged_disk_keeps_its_serial_and_goes_when_it_is_removed() {
 
         for bus in ["scsi", "virtio"] {
             let name = format!("data-{bus}");
-            let file = std::fs::File::create(pod.path(&format!("/var/run/kubevirt/hotplug-disks/{name}.img"))).unwrap();
+            let file = std::fs::File::create(
+                pod.path(&format!("/var/run/kubevirt/hotplug-disks/{name}.img")),
+            )
+            .unwrap();
             file.set_len(16 << 20).unwrap();
             let with = vmi.clone().hotplugged(&name, "SN-CAPital", bus);
             pod.sync_ok(&with).await;
             let domain = pod.domain().await;
             let attached = disk(&domain, &name).expect("attached");
             assert_eq!(attached["Serial"], "SN-CAPital");
-            let seen = guest.run_until("disks", |disks| disks.contains("SN-CAPital")).await;
-            assert!(seen.lines().any(|disk| disk.contains("16777216") && disk.contains("SN-CAPital")), "{seen}");
+            let seen = guest
+                .run_until("disks", |disks| disks.contains("SN-CAPital"))
+                .await;
+            assert!(
+                seen.lines()
+                    .any(|disk| disk.contains("16777216") && disk.contains("SN-CAPital")),
+                "{seen}"
+            );
 
             // Again: nothing changes.
             pod.sync_ok(&with).await;
-            assert_eq!(pod.domain().await["Spec"]["Devices"]["Disks"], domain["Spec"]["Devices"]["Disks"]);
+            assert_eq!(
+                pod.domain().await["Spec"]["Devices"]["Disks"],
+                domain["Spec"]["Devices"]["Disks"]
+            );
 
             pod.sync_ok(&vmi).await;
-            guest.run_until("disks", |disks| !disks.contains("SN-CAPital")).await;
-            pod.handler.event("without the disk", |event| !event.domain["Spec"].is_null() && disk(&event.domain, &name).is_none()).await;
+            guest
+                .run_until("disks", |disks| !disks.contains("SN-CAPital"))
+                .await;
+            pod.handler
+                .event("without the disk", |event| {
+                    !event.domain["Spec"].is_null() && disk(&event.domain, &name).is_none()
+                })
+                .await;
             assert!(disk(&pod.domain().await, &name).is_none());
         }
     });
@@ -49,7 +70,8 @@ fn a_disk_that_is_not_there_yet_is_left_for_the_next_sync() {
         let with = vmi.clone().hotplugged("late", "LATE", "scsi");
         pod.sync_ok(&with).await;
         assert!(disk(&pod.domain().await, "late").is_none());
-        let file = std::fs::File::create(pod.path("/var/run/kubevirt/hotplug-disks/late.img")).unwrap();
+        let file =
+            std::fs::File::create(pod.path("/var/run/kubevirt/hotplug-disks/late.img")).unwrap();
         file.set_len(1 << 20).unwrap();
         pod.sync_ok(&with).await;
         assert!(disk(&pod.domain().await, "late").is_some());

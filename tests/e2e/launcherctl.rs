@@ -12,7 +12,10 @@ use crate::harness::{Guest, Vmi, guest_image, run};
 /// `launcherctl` with a registry of its own.
 fn launcherctl(home: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
-    command.arg("launcherctl").env("XDG_RUNTIME_DIR", home).stdin(Stdio::null());
+    command
+        .arg("launcherctl")
+        .env("XDG_RUNTIME_DIR", home)
+        .stdin(Stdio::null());
     command
 }
 
@@ -20,18 +23,31 @@ fn launcherctl(home: &Path) -> Command {
 async fn verb(home: &Path, arguments: &[&str]) -> Output {
     let mut command = launcherctl(home);
     command.args(arguments);
-    tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+    tokio::task::spawn_blocking(move || command.output().unwrap())
+        .await
+        .unwrap()
 }
 
 async fn done(home: &Path, arguments: &[&str]) -> String {
     let output = verb(home, arguments).await;
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+    assert!(
+        output.status.success(),
+        "{arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout)
+        .unwrap()
+        .trim_end()
+        .to_owned()
 }
 
 async fn refused(home: &Path, arguments: &[&str]) -> String {
     let output = verb(home, arguments).await;
-    assert!(!output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stdout));
+    assert!(
+        !output.status.success(),
+        "{arguments:?}: {}",
+        String::from_utf8_lossy(&output.stdout)
+    );
     String::from_utf8(output.stderr).unwrap()
 }
 
@@ -40,7 +56,9 @@ struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let _ = Command::new("kill").args(["-s", "TERM", &self.0.id().to_string()]).status();
+        let _ = Command::new("kill")
+            .args(["-s", "TERM", &self.0.id().to_string()])
+            .status();
         let _ = self.0.wait();
     }
 }
@@ -48,7 +66,10 @@ impl Drop for Running {
 #[test]
 fn a_disk_comes_and_goes_while_the_guest_runs() {
     run(async {
-        let home = tempfile::Builder::new().prefix("vt").tempdir_in("/tmp").unwrap();
+        let home = tempfile::Builder::new()
+            .prefix("vt")
+            .tempdir_in("/tmp")
+            .unwrap();
         let home = home.path();
         let (root, data) = (home.join("vm"), home.join("data.img"));
         let (image, manifest) = (home.join("guest.img"), home.join("vmi.json"));
@@ -56,14 +77,36 @@ fn a_disk_comes_and_goes_while_the_guest_runs() {
         let vmi = Vmi::new("laptop");
         std::fs::write(&manifest, vmi.value().to_string()).unwrap();
         let mut command = launcherctl(home);
-        command.args(["run", "--emulate", "--disk", &format!("rootdisk={}", image.display()), "--root"]).arg(&root).arg(&manifest);
-        let running = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
-        let console = root.join(format!("var/run/kubevirt-private/{}/virt-serial0", vmi.uid()));
+        command
+            .args([
+                "run",
+                "--emulate",
+                "--disk",
+                &format!("rootdisk={}", image.display()),
+                "--root",
+            ])
+            .arg(&root)
+            .arg(&manifest);
+        let running = Running(
+            command
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap(),
+        );
+        let console = root.join(format!(
+            "var/run/kubevirt-private/{}/virt-serial0",
+            vmi.uid()
+        ));
         let mut guest = Guest::connect(&console).await;
         guest.until(crate::harness::UP).await;
 
         // `run` serves the notify socket; others hear of it from there.
-        let mut watch = launcherctl(home).args(["watch", "--count", "2"]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut watch = launcherctl(home)
+            .args(["watch", "--count", "2"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         while watch.try_wait().unwrap().is_none() {
             done(home, &["pause"]).await;
             done(home, &["unpause"]).await;
@@ -71,46 +114,132 @@ fn a_disk_comes_and_goes_while_the_guest_runs() {
         let told = String::from_utf8(watch.wait_with_output().unwrap().stdout).unwrap();
         assert!(told.contains("default_laptop  Paused (User)"), "{told}");
         let notify = root.join("var/run/kubevirt/domain-notify-pipe.sock");
-        assert!(refused(home, &["watch", "--listen", notify.to_str().unwrap()]).await.contains("served already"));
+        assert!(
+            refused(home, &["watch", "--listen", notify.to_str().unwrap()])
+                .await
+                .contains("served already")
+        );
 
-        std::fs::File::create(&data).unwrap().set_len(3 << 19).unwrap();
+        std::fs::File::create(&data)
+            .unwrap()
+            .set_len(3 << 19)
+            .unwrap();
         let file = data.to_str().unwrap();
-        assert!(refused(home, &["addvolume", "../data", "--file", file]).await.contains("names no volume"));
-        assert!(refused(home, &["addvolume", "data", "--file", "/nonexistent"]).await.contains("/nonexistent"));
-        assert!(refused(home, &["removevolume", "data"]).await.contains("no hotplugged volume"));
-        assert!(done(home, &["addvolume", "data", "--file", file, "--dry-run"]).await.contains("would add"));
+        assert!(
+            refused(home, &["addvolume", "../data", "--file", file])
+                .await
+                .contains("names no volume")
+        );
+        assert!(
+            refused(home, &["addvolume", "data", "--file", "/nonexistent"])
+                .await
+                .contains("/nonexistent")
+        );
+        assert!(
+            refused(home, &["removevolume", "data"])
+                .await
+                .contains("no hotplugged volume")
+        );
+        assert!(
+            done(home, &["addvolume", "data", "--file", file, "--dry-run"])
+                .await
+                .contains("would add")
+        );
         assert_eq!(done(home, &["plan"]).await, "nothing to do");
 
-        assert_eq!(done(home, &["addvolume", "data", "--file", file, "--serial", "MyData-01"]).await, "data is attached as sda");
-        guest.run_until("disks", |disks| disks.contains("MyData-01")).await;
-        assert!(refused(home, &["addvolume", "data", "--file", file]).await.contains("already"));
+        assert_eq!(
+            done(
+                home,
+                &["addvolume", "data", "--file", file, "--serial", "MyData-01"]
+            )
+            .await,
+            "data is attached as sda"
+        );
+        guest
+            .run_until("disks", |disks| disks.contains("MyData-01"))
+            .await;
+        assert!(
+            refused(home, &["addvolume", "data", "--file", file])
+                .await
+                .contains("already")
+        );
         let table = done(home, &["volumes"]).await;
-        let row = table.lines().find(|line| line.starts_with("data ")).unwrap();
-        assert!(["sda", "1.5 MiB", "MyData-01", "attached"].iter().all(|part| row.contains(part)), "{table}");
-        let rows: Value = serde_json::from_str(&done(home, &["volumes", "-o", "json"]).await).unwrap();
-        assert_eq!((&rows[0]["name"], &rows[0]["target"]), (&"rootdisk".into(), &"vda".into()));
+        let row = table
+            .lines()
+            .find(|line| line.starts_with("data "))
+            .unwrap();
+        assert!(
+            ["sda", "1.5 MiB", "MyData-01", "attached"]
+                .iter()
+                .all(|part| row.contains(part)),
+            "{table}"
+        );
+        let rows: Value =
+            serde_json::from_str(&done(home, &["volumes", "-o", "json"]).await).unwrap();
+        assert_eq!(
+            (&rows[0]["name"], &rows[0]["target"]),
+            (&"rootdisk".into(), &"vda".into())
+        );
         assert_eq!(rows[0]["size"], image.metadata().unwrap().len());
 
         // What the guest writes is in the user's file, and stays there.
         guest.run("printf written >/dev/sda; sync").await;
-        assert_eq!(done(home, &["removevolume", "data"]).await, "data is detached");
-        guest.run_until("disks", |disks| !disks.contains("MyData-01")).await;
+        assert_eq!(
+            done(home, &["removevolume", "data"]).await,
+            "data is detached"
+        );
+        guest
+            .run_until("disks", |disks| !disks.contains("MyData-01"))
+            .await;
         assert!(std::fs::read(&data).unwrap().starts_with(b"written"));
         assert_eq!(done(home, &["plan"]).await, "nothing to do");
 
         // A disk keeps its name when one before it goes.
         let other = home.join("other.img");
-        std::fs::File::create(&other).unwrap().set_len(1 << 20).unwrap();
-        assert_eq!(done(home, &["addvolume", "data", "--file", file]).await, "data is attached as sda");
-        let added = done(home, &["addvolume", "other", "--file", other.to_str().unwrap(), "--serial", "Other"]).await;
+        std::fs::File::create(&other)
+            .unwrap()
+            .set_len(1 << 20)
+            .unwrap();
+        assert_eq!(
+            done(home, &["addvolume", "data", "--file", file]).await,
+            "data is attached as sda"
+        );
+        let added = done(
+            home,
+            &[
+                "addvolume",
+                "other",
+                "--file",
+                other.to_str().unwrap(),
+                "--serial",
+                "Other",
+            ],
+        )
+        .await;
         assert_eq!(added, "other is attached as sdb");
-        assert_eq!(done(home, &["removevolume", "data"]).await, "data is detached");
+        assert_eq!(
+            done(home, &["removevolume", "data"]).await,
+            "data is detached"
+        );
         assert_eq!(done(home, &["plan"]).await, "nothing to do");
-        let rows: Value = serde_json::from_str(&done(home, &["volumes", "-o", "json"]).await).unwrap();
-        let other = rows.as_array().unwrap().iter().find(|row| row["name"] == "other").unwrap();
-        assert_eq!((&other["target"], &other["state"]), (&"sdb".into(), &"attached".into()));
+        let rows: Value =
+            serde_json::from_str(&done(home, &["volumes", "-o", "json"]).await).unwrap();
+        let other = rows
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|row| row["name"] == "other")
+            .unwrap();
+        assert_eq!(
+            (&other["target"], &other["state"]),
+            (&"sdb".into(), &"attached".into())
+        );
         drop(running);
-        assert!(refused(home, &["ping"]).await.contains("no launcher is running"));
+        assert!(
+            refused(home, &["ping"])
+                .await
+                .contains("no launcher is running")
+        );
     });
 }
 
@@ -122,7 +251,10 @@ struct Laptop {
 
 impl Laptop {
     fn new() -> Self {
-        let home = tempfile::Builder::new().prefix("vt").tempdir_in("/tmp").unwrap();
+        let home = tempfile::Builder::new()
+            .prefix("vt")
+            .tempdir_in("/tmp")
+            .unwrap();
         let vmi = Vmi::new("laptop");
         std::fs::copy(guest_image(), home.path().join("guest.img")).unwrap();
         std::fs::write(home.path().join("vmi.json"), vmi.value().to_string()).unwrap();
@@ -135,13 +267,29 @@ impl Laptop {
 
     fn run(&self) -> Child {
         let mut command = launcherctl(self.home.path());
-        command.args(["run", "--emulate", "--disk", &format!("rootdisk={}", self.path("guest.img").display()), "--root"]);
-        command.arg(self.path("vm")).arg(self.path("vmi.json")).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+        command.args([
+            "run",
+            "--emulate",
+            "--disk",
+            &format!("rootdisk={}", self.path("guest.img").display()),
+            "--root",
+        ]);
+        command
+            .arg(self.path("vm"))
+            .arg(self.path("vmi.json"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
     }
 
     async fn run_until_the_guest_is_there(&self) -> Child {
         let child = self.run();
-        Guest::connect(&self.path(&format!("vm/var/run/kubevirt-private/{}/virt-serial0", self.vmi.uid()))).await;
+        Guest::connect(&self.path(&format!(
+            "vm/var/run/kubevirt-private/{}/virt-serial0",
+            self.vmi.uid()
+        )))
+        .await;
         child
     }
 
@@ -153,17 +301,29 @@ impl Laptop {
             let words = std::fs::read(entry.path().join("cmdline")).ok()?;
             Some((pid, String::from_utf8_lossy(&words).replace('\0', " ")))
         };
-        let all = std::fs::read_dir("/proc").unwrap().flatten().filter_map(process);
-        all.filter(|(_, words)| words.contains(&root) && !words.contains("launcherctl")).collect()
+        let all = std::fs::read_dir("/proc")
+            .unwrap()
+            .flatten()
+            .filter_map(process);
+        all.filter(|(_, words)| words.contains(&root) && !words.contains("launcherctl"))
+            .collect()
     }
 }
 
 fn signal(pid: u32, name: &str) {
-    assert!(Command::new("kill").args(["-s", name, &pid.to_string()]).status().unwrap().success());
+    assert!(
+        Command::new("kill")
+            .args(["-s", name, &pid.to_string()])
+            .status()
+            .unwrap()
+            .success()
+    );
 }
 
 async fn end_of(child: Child) -> Output {
-    tokio::task::spawn_blocking(move || child.wait_with_output().unwrap()).await.unwrap()
+    tokio::task::spawn_blocking(move || child.wait_with_output().unwrap())
+        .await
+        .unwrap()
 }
 
 #[test]
@@ -172,17 +332,26 @@ fn a_run_leaves_no_process_behind() {
         let laptop = Laptop::new();
         // Stopped before there is a guest.
         let child = laptop.run();
-        os::fs_events::appears(&laptop.path("vm/var/run/kubevirt/sockets/launcher-sock")).await.unwrap();
+        os::fs_events::appears(&laptop.path("vm/var/run/kubevirt/sockets/launcher-sock"))
+            .await
+            .unwrap();
         signal(child.id(), "TERM");
         end_of(child).await;
         assert_eq!(laptop.processes(), []);
 
         // Its launcher is killed.
         let child = laptop.run_until_the_guest_is_there().await;
-        let launcher = laptop.processes().into_iter().find(|(_, words)| words.contains("virt-launcher")).unwrap();
+        let launcher = laptop
+            .processes()
+            .into_iter()
+            .find(|(_, words)| words.contains("virt-launcher"))
+            .unwrap();
         signal(launcher.0, "KILL");
         let output = end_of(child).await;
-        assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("ended on its own"));
+        assert!(
+            !output.status.success()
+                && String::from_utf8_lossy(&output.stderr).contains("ended on its own")
+        );
         assert_eq!(laptop.processes(), []);
 
         // The terminal is closed while the guest can't be asked, and then somebody insists.
@@ -204,20 +373,42 @@ const NOBODY: u32 = 65534;
 fn an_ordinary_user_runs_a_vm() {
     let mut probe = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
     let is_root = rustix::process::geteuid().is_root();
-    if is_root && probe.arg("--list").uid(NOBODY).gid(NOBODY).output().is_err() {
+    if is_root
+        && probe
+            .arg("--list")
+            .uid(NOBODY)
+            .gid(NOBODY)
+            .output()
+            .is_err()
+    {
         return eprintln!("skipped: an ordinary user may not start what is built here");
     }
-    let home = tempfile::Builder::new().prefix("vt").tempdir_in("/tmp").unwrap();
+    let home = tempfile::Builder::new()
+        .prefix("vt")
+        .tempdir_in("/tmp")
+        .unwrap();
     let home = home.path();
     let (image, manifest) = (home.join("guest.img"), home.join("vmi.json"));
     std::fs::copy(guest_image(), &image).unwrap();
     std::fs::write(&manifest, Vmi::new("laptop").value().to_string()).unwrap();
     let mut command = launcherctl(home);
     command
-        .args(["run", "-o", "json", "--emulate", "--until", crate::harness::UP, "--disk", &format!("rootdisk={}", image.display())])
+        .args([
+            "run",
+            "-o",
+            "json",
+            "--emulate",
+            "--until",
+            crate::harness::UP,
+            "--disk",
+            &format!("rootdisk={}", image.display()),
+        ])
         .arg(&manifest);
     // As after su(1), and with a home that is none.
-    command.env("TMPDIR", home).env("XDG_RUNTIME_DIR", "/run").env("HOME", "/nonexistent");
+    command
+        .env("TMPDIR", home)
+        .env("XDG_RUNTIME_DIR", "/run")
+        .env("HOME", "/nonexistent");
     if is_root {
         for path in [home, &image] {
             std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
@@ -225,8 +416,20 @@ fn an_ordinary_user_runs_a_vm() {
         command.uid(NOBODY).gid(NOBODY);
     }
     let output = command.output().unwrap();
-    let (told, console) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr).into_owned());
-    assert!(output.status.success() && console.contains(crate::harness::UP), "{told}{console}");
-    let phases: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert!(phases.iter().any(|line| line["phase"] == "guest is up"), "{told}");
+    let (told, console) = (
+        String::from_utf8(output.stdout).unwrap(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    );
+    assert!(
+        output.status.success() && console.contains(crate::harness::UP),
+        "{told}{console}"
+    );
+    let phases: Vec<Value> = told
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert!(
+        phases.iter().any(|line| line["phase"] == "guest is up"),
+        "{told}"
+    );
 }

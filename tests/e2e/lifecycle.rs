@@ -17,18 +17,33 @@ fn pause_unpause_shutdown_delete() {
         let request = || pod_request(&vmi);
 
         accepted(cmd.pause_virtual_machine(request()).await.unwrap());
-        let paused = pod.handler.event("paused", |event| event.status() == "Paused").await;
+        let paused = pod
+            .handler
+            .event("paused", |event| event.status() == "Paused")
+            .await;
         assert_eq!(paused.reason(), "User");
         // A sync does not resume what the user paused.
         pod.sync_ok(&vmi).await;
         assert_eq!(pod.domain().await["Status"]["Status"], "Paused");
         accepted(cmd.pause_virtual_machine(request()).await.unwrap());
         accepted(cmd.unpause_virtual_machine(request()).await.unwrap());
-        pod.handler.event("running again", |event| event.status() == "Running").await;
+        pod.handler
+            .event("running again", |event| event.status() == "Running")
+            .await;
         assert_eq!(guest.run("echo alive").await, "alive");
 
-        let version = cmd.get_qemu_version(EmptyRequest {}).await.unwrap().into_inner();
-        assert!(version.response.as_ref().is_some_and(|response| response.success), "{version:?}");
+        let version = cmd
+            .get_qemu_version(EmptyRequest {})
+            .await
+            .unwrap()
+            .into_inner();
+        assert!(
+            version
+                .response
+                .as_ref()
+                .is_some_and(|response| response.success),
+            "{version:?}"
+        );
         assert!(version.version.starts_with("QEMU "), "{version:?}");
         accepted(cmd.ping(EmptyRequest {}).await.unwrap());
 
@@ -38,18 +53,27 @@ fn pause_unpause_shutdown_delete() {
             !marked["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"]["DeletionTimestamp"].is_null(),
             "virt-handler's grace clock starts here"
         );
-        let off = pod.handler.event("shut off", |event| event.status() == "Shutoff").await;
+        let off = pod
+            .handler
+            .event("shut off", |event| event.status() == "Shutoff")
+            .await;
         assert_eq!(off.reason(), "Shutdown");
         // A guest that shut itself down is never started again.
         pod.sync_ok(&vmi).await;
         assert_eq!(pod.domain().await["Status"]["Status"], "Shutoff");
 
         accepted(cmd.delete_virtual_machine(request()).await.unwrap());
-        let last = pod.handler.event("with a deletion timestamp", crate::harness::Event::is_final).await;
+        let last = pod
+            .handler
+            .event("with a deletion timestamp", crate::harness::Event::is_final)
+            .await;
         assert_eq!(last.kind, "MODIFIED");
         assert_eq!(last.domain["ObjectMeta"]["uid"], vmi.uid());
         assert_eq!(pod.exit_code().await, 0);
-        assert!(!pod.path("/var/run/kubevirt/sockets/launcher-sock").exists(), "the socket's end is how virt-handler learns of it");
+        assert!(
+            !pod.path("/var/run/kubevirt/sockets/launcher-sock").exists(),
+            "the socket's end is how virt-handler learns of it"
+        );
     });
 }
 
@@ -64,10 +88,15 @@ fn kill_and_delete_end_the_pod() {
         pod.sync_ok(&vmi).await;
         let mut cmd = pod.cmd();
         accepted(cmd.kill_virtual_machine(pod_request(&vmi)).await.unwrap());
-        let off = pod.handler.event("shut off", |event| event.status() == "Shutoff").await;
+        let off = pod
+            .handler
+            .event("shut off", |event| event.status() == "Shutoff")
+            .await;
         assert_eq!(off.reason(), "Destroyed");
         accepted(cmd.delete_virtual_machine(pod_request(&vmi)).await.unwrap());
-        pod.handler.event("final", crate::harness::Event::is_final).await;
+        pod.handler
+            .event("final", crate::harness::Event::is_final)
+            .await;
         assert_eq!(pod.exit_code().await, 0);
         assert!(pod.guests().is_empty());
     });
@@ -77,11 +106,23 @@ fn kill_and_delete_end_the_pod() {
 fn reset_and_soft_reboot_bring_the_guest_up_again() {
     run(async {
         let (mut pod, vmi, mut guest) = Pod::booted("reboot", &[]).await;
-        accepted(pod.cmd().reset_virtual_machine(pod_request(&vmi)).await.unwrap());
+        accepted(
+            pod.cmd()
+                .reset_virtual_machine(pod_request(&vmi))
+                .await
+                .unwrap(),
+        );
         guest.until(crate::harness::UP).await;
-        let connected = |event: &crate::harness::Event| event.domain.to_string().contains(r#""State":"connected""#);
+        let connected = |event: &crate::harness::Event| {
+            event.domain.to_string().contains(r#""State":"connected""#)
+        };
         pod.handler.event("with a connected agent", connected).await;
-        accepted(pod.cmd().soft_reboot_virtual_machine(pod_request(&vmi)).await.unwrap());
+        accepted(
+            pod.cmd()
+                .soft_reboot_virtual_machine(pod_request(&vmi))
+                .await
+                .unwrap(),
+        );
         guest.until(crate::harness::UP).await;
     });
 }
@@ -95,15 +136,29 @@ fn virt_handler_may_go_and_come_back_and_learns_the_present_state() {
         pod.launch(&vmi, &[]);
         pod.wait_until_ready().await;
         pod.sync_ok(&vmi).await;
-        pod.handler.event("running", |event| event.status() == "Running").await;
+        pod.handler
+            .event("running", |event| event.status() == "Running")
+            .await;
         pod.handler.leave();
-        accepted(pod.cmd().pause_virtual_machine(pod_request(&vmi)).await.unwrap());
+        accepted(
+            pod.cmd()
+                .pause_virtual_machine(pod_request(&vmi))
+                .await
+                .unwrap(),
+        );
         pod.handler.serve();
-        pod.handler.event("paused while nobody listened", |event| event.status() == "Paused").await;
+        pod.handler
+            .event("paused while nobody listened", |event| {
+                event.status() == "Paused"
+            })
+            .await;
     });
 }
 
 fn pod_request(vmi: &Vmi) -> api::proto::cmd::v1::VmiRequest {
     let vmi_json = vmi.value().to_string().into();
-    api::proto::cmd::v1::VmiRequest { vmi: Some(api::proto::cmd::v1::Vmi { vmi_json }), options: None }
+    api::proto::cmd::v1::VmiRequest {
+        vmi: Some(api::proto::cmd::v1::Vmi { vmi_json }),
+        options: None,
+    }
 }

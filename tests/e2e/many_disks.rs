@@ -18,13 +18,18 @@ async fn sync_through(pod: &Pod, vmi: &Vmi) {
 /// How many block nodes QEMU has.
 fn block_nodes(pod: &Pod) -> usize {
     let command = r#"{"execute": "query-named-block-nodes", "arguments": {"flat": true}}"#;
-    let answer: Value = serde_json::from_str(&pod.virsh(&["qemu-monitor-command", "default_cycles", command])).unwrap();
+    let answer: Value =
+        serde_json::from_str(&pod.virsh(&["qemu-monitor-command", "default_cycles", command]))
+            .unwrap();
     answer["return"].as_array().unwrap().len()
 }
 
 fn targets(domain: &Value) -> Vec<&str> {
     let disks = domain["Spec"]["Devices"]["Disks"].as_array().unwrap();
-    disks.iter().map(|disk| disk["Target"]["Device"].as_str().unwrap()).collect()
+    disks
+        .iter()
+        .map(|disk| disk["Target"]["Device"].as_str().unwrap())
+        .collect()
 }
 
 #[test]
@@ -45,20 +50,34 @@ fn seventy_five_disks_come_by_one_sync_and_go_by_one() {
         there.dedup();
         assert_eq!(there.len(), 1 + COUNT, "each has a name of its own");
         let serials = |disks: &str| disks.lines().filter(|disk| disk.contains(" SN")).count();
-        let seen = guest.run_until("disks", |disks| serials(disks) == COUNT).await;
+        let seen = guest
+            .run_until("disks", |disks| serials(disks) == COUNT)
+            .await;
         for number in 0..COUNT {
-            assert_eq!(seen.matches(&format!("SN{number:03} ")).count(), 1, "{number}: {seen}");
+            assert_eq!(
+                seen.matches(&format!("SN{number:03} ")).count(),
+                1,
+                "{number}: {seen}"
+            );
         }
         sync_through(&pod, &with).await;
-        assert_eq!(pod.domain().await["Spec"]["Devices"]["Disks"], domain["Spec"]["Devices"]["Disks"], "nothing more to do");
+        assert_eq!(
+            pod.domain().await["Spec"]["Devices"]["Disks"],
+            domain["Spec"]["Devices"]["Disks"],
+            "nothing more to do"
+        );
 
         sync_through(&pod, &vmi).await;
         guest.run_until("disks", |disks| serials(disks) == 0).await;
-        let only_root = |event: &crate::harness::Event| !event.domain["Spec"].is_null() && targets(&event.domain) == ["vda"];
+        let only_root = |event: &crate::harness::Event| {
+            !event.domain["Spec"].is_null() && targets(&event.domain) == ["vda"]
+        };
         pod.handler.forget();
         pod.sync_ok(&vmi).await;
         if targets(&pod.domain().await) != ["vda"] {
-            pod.handler.event("with the root disk alone", only_root).await;
+            pod.handler
+                .event("with the root disk alone", only_root)
+                .await;
         }
     });
 }
@@ -75,10 +94,16 @@ fn one_disk_comes_and_goes_two_hundred_times_without_a_leak() {
         let mut before = None;
         for cycle in 0..CYCLES {
             pod.sync_ok(&with).await;
-            assert_eq!(targets(&pod.domain().await), ["vda", "sda"], "cycle {cycle}");
+            assert_eq!(
+                targets(&pod.domain().await),
+                ["vda", "sda"],
+                "cycle {cycle}"
+            );
             if cycle % 20 == 0 {
                 guest
-                    .run_until("wc -l </run/reads; rm -f /run/reads", |reads| reads.trim().parse::<u32>().is_ok_and(|reads| reads > 0))
+                    .run_until("wc -l </run/reads; rm -f /run/reads", |reads| {
+                        reads.trim().parse::<u32>().is_ok_and(|reads| reads > 0)
+                    })
                     .await;
             }
             pod.sync_ok(&vmi).await;
@@ -91,11 +116,22 @@ fn one_disk_comes_and_goes_two_hundred_times_without_a_leak() {
         let ((before, nodes), after) = (before.unwrap(), pod.usage());
         assert_eq!(block_nodes(&pod), nodes);
         println!("{before:?}\n{after:?}");
-        assert!(after.descriptors <= before.descriptors + 2, "descriptors: {before:?}, {after:?}");
+        assert!(
+            after.descriptors <= before.descriptors + 2,
+            "descriptors: {before:?}, {after:?}"
+        );
         // Of the bounded pool there may be any number: twelve, and those that are always there.
         assert!(after.threads <= 16, "threads: {before:?}, {after:?}");
-        assert!(after.qemu_descriptors <= before.qemu_descriptors + 2, "QEMU's descriptors: {before:?}, {after:?}");
-        assert!(after.resident_kib <= before.resident_kib + 8 * 1024, "memory: {before:?}, {after:?}");
-        guest.run_until("disks", |disks| !disks.contains("DATA")).await;
+        assert!(
+            after.qemu_descriptors <= before.qemu_descriptors + 2,
+            "QEMU's descriptors: {before:?}, {after:?}"
+        );
+        assert!(
+            after.resident_kib <= before.resident_kib + 8 * 1024,
+            "memory: {before:?}, {after:?}"
+        );
+        guest
+            .run_until("disks", |disks| !disks.contains("DATA"))
+            .await;
     });
 }

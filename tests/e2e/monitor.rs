@@ -12,7 +12,11 @@ fn pod() -> (Pod, PathBuf) {
     let socket = pod.path("/var/run/kubevirt/container-disks/disk_0.sock");
     std::fs::write(&socket, "").unwrap();
     std::fs::write(pod.path("/var/run/kubevirt/passt.log"), "no route\n").unwrap();
-    std::fs::write(pod.path("/run/kubevirt-private/libvirt/qemu/log/default_vm.log"), "char device\nterminating").unwrap();
+    std::fs::write(
+        pod.path("/run/kubevirt-private/libvirt/qemu/log/default_vm.log"),
+        "char device\nterminating",
+    )
+    .unwrap();
     (pod, socket)
 }
 
@@ -33,8 +37,15 @@ fn the_launchers_end_is_the_pods() {
         assert!(socket.exists());
         pod.end(&vmi).await;
         assert_eq!(pod.exit_code().await, 0);
-        assert!(!socket.exists(), "the container disk's container would wait for ever");
-        for text in ["Reaped Launcher main pid", "\"msg\":\"no route\"", "\"msg\":\"terminating\""] {
+        assert!(
+            !socket.exists(),
+            "the container disk's container would wait for ever"
+        );
+        for text in [
+            "Reaped Launcher main pid",
+            "\"msg\":\"no route\"",
+            "\"msg\":\"terminating\"",
+        ] {
             pod.log_has(text).await;
         }
     });
@@ -48,12 +59,21 @@ fn the_guest_of_a_launcher_that_was_killed_ends_too() {
         pod.launch_monitored(&vmi, &[]);
         pod.wait_until_ready().await;
         pod.boot(&vmi).await;
-        let killed = Command::new("kill").args(["-s", "KILL", &launcher(&pod).to_string()]).status().unwrap();
+        let killed = Command::new("kill")
+            .args(["-s", "KILL", &launcher(&pod).to_string()])
+            .status()
+            .unwrap();
         assert!(killed.success());
         assert_eq!(pod.exit_code().await, 255);
         assert!(pod.guests().is_empty());
         assert!(!socket.exists());
-        assert!(pod.log().iter().any(|line| line.contains("Killing QEMU gracefully.")), "{}", pod.log_tail());
+        assert!(
+            pod.log()
+                .iter()
+                .any(|line| line.contains("Killing QEMU gracefully.")),
+            "{}",
+            pod.log_tail()
+        );
     });
 }
 
@@ -73,7 +93,11 @@ fn process_1_of_a_pid_namespace_reaps_qemu() {
         pod.boot(&vmi).await;
         pod.end(&vmi).await;
         assert_eq!(pod.exit_code().await, 0);
-        assert!(pod.handler.all().iter().any(|event| event.is_final()), "{}", pod.log_tail());
+        assert!(
+            pod.handler.all().iter().any(|event| event.is_final()),
+            "{}",
+            pod.log_tail()
+        );
     });
 }
 
@@ -91,7 +115,13 @@ fn a_signal_reaches_the_launcher_and_its_status_the_kubelet() {
         let mut pod = Pod::new();
         pod.launch_monitored(&vmi, &["--no-such-flag"]);
         assert_eq!(pod.exit_code().await, 2);
-        assert!(pod.log().iter().any(|line| line.contains("dirty virt-launcher shutdown: exit-code 2")), "{}", pod.log_tail());
+        assert!(
+            pod.log()
+                .iter()
+                .any(|line| line.contains("dirty virt-launcher shutdown: exit-code 2")),
+            "{}",
+            pod.log_tail()
+        );
     });
 }
 

@@ -3,7 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use api::proto::cmd::v1::{Response as Answer, VirtualMachineOptions, VmiRequest};
-use api::proto::hooks::plugins::domain_hook_service_server::{DomainHookService, DomainHookServiceServer};
+use api::proto::hooks::plugins::domain_hook_service_server::{
+    DomainHookService, DomainHookServiceServer,
+};
 use api::proto::hooks::plugins::{MutateDomainRequest, MutateDomainResponse};
 use prost::bytes::Bytes;
 use serde_json::{Value, json};
@@ -19,11 +21,16 @@ struct Exclaims(Arc<Mutex<Vec<MutateDomainRequest>>>);
 
 #[tonic::async_trait]
 impl DomainHookService for Exclaims {
-    async fn mutate_domain(&self, request: Request<MutateDomainRequest>) -> Result<Response<MutateDomainResponse>, Status> {
+    async fn mutate_domain(
+        &self,
+        request: Request<MutateDomainRequest>,
+    ) -> Result<Response<MutateDomainResponse>, Status> {
         let request = request.into_inner();
         let domain = String::from_utf8_lossy(&request.domain).replace("</title>", "!</title>");
         self.0.lock().unwrap().push(request);
-        Ok(Response::new(MutateDomainResponse { domain: domain.into() }))
+        Ok(Response::new(MutateDomainResponse {
+            domain: domain.into(),
+        }))
     }
 }
 
@@ -31,15 +38,26 @@ impl Exclaims {
     fn serve(&self, pod: &Pod, plugin: &str) {
         let socket = pod.path(&format!("/var/run/kubevirt-plugin/{plugin}/hook.sock"));
         let listener = UnixListenerStream::new(UnixListener::bind(socket).unwrap());
-        let server = tonic::transport::Server::builder().add_service(DomainHookServiceServer::new(self.clone()));
+        let server = tonic::transport::Server::builder()
+            .add_service(DomainHookServiceServer::new(self.clone()));
         tokio::spawn(server.serve_with_incoming(listener));
     }
 }
 
 async fn sync(pod: &Pod, vmi: &Vmi, plugins: &Value) -> Answer {
-    let options = VirtualMachineOptions { plugins_json: Bytes::from(plugins.to_string()), ..Default::default() };
-    let request = VmiRequest { options: Some(options), ..pod.request(vmi.value()) };
-    pod.cmd().sync_virtual_machine(request).await.unwrap().into_inner()
+    let options = VirtualMachineOptions {
+        plugins_json: Bytes::from(plugins.to_string()),
+        ..Default::default()
+    };
+    let request = VmiRequest {
+        options: Some(options),
+        ..pod.request(vmi.value())
+    };
+    pod.cmd()
+        .sync_virtual_machine(request)
+        .await
+        .unwrap()
+        .into_inner()
 }
 
 fn plugin(name: &str, condition: &str, hooks: Value) -> Value {
@@ -54,7 +72,9 @@ fn cel(expression: &str) -> Value {
 fn plugins_of_a_sync_change_the_domain_and_failing_ones_leave_none() {
     run(async {
         let mut pod = Pod::new();
-        let vmi = Vmi::new("plugged").with_image(&pod).set("/spec/startStrategy", json!("Paused"));
+        let vmi = Vmi::new("plugged")
+            .with_image(&pod)
+            .set("/spec/startStrategy", json!("Paused"));
         let sidecar = Exclaims::default();
         sidecar.serve(&pod, "beta");
         pod.handler.serve();
@@ -62,25 +82,62 @@ fn plugins_of_a_sync_change_the_domain_and_failing_ones_leave_none() {
         pod.wait_until_ready().await;
 
         let refused = [
-            (json!({"no": "list"}), vec!["the list of plugins cannot be read"]),
-            (json!([plugin("alpha", "1 + 1", json!([]))]), vec!["plugin alpha condition evaluation failed", "must return bool"]),
-            (json!([plugin("alpha", "", json!([cel("Domain{Nonsense: 1}")]))]), vec!["plugin alpha hook 0 failed", "Nonsense"]),
-            (json!([plugin("alpha", "", json!([cel("Domain{Name: 'another'}")]))]), vec!["plugin alpha hook 0", "name was changed"]),
+            (
+                json!({"no": "list"}),
+                vec!["the list of plugins cannot be read"],
+            ),
+            (
+                json!([plugin("alpha", "1 + 1", json!([]))]),
+                vec![
+                    "plugin alpha condition evaluation failed",
+                    "must return bool",
+                ],
+            ),
+            (
+                json!([plugin("alpha", "", json!([cel("Domain{Nonsense: 1}")]))]),
+                vec!["plugin alpha hook 0 failed", "Nonsense"],
+            ),
+            (
+                json!([plugin("alpha", "", json!([cel("Domain{Name: 'another'}")]))]),
+                vec!["plugin alpha hook 0", "name was changed"],
+            ),
             // What libvirt refuses: its own words, and who has touched the document.
-            (json!([plugin("alpha", "", json!([cel("Domain{CPU: DomainCPU{Mode: 'nonsense'}}")]))]), vec!["LibvirtError", "plugin alpha"]),
+            (
+                json!([plugin(
+                    "alpha",
+                    "",
+                    json!([cel("Domain{CPU: DomainCPU{Mode: 'nonsense'}}")])
+                )]),
+                vec!["LibvirtError", "plugin alpha"],
+            ),
         ];
         for (plugins, words) in refused {
             let answer = sync(&pod, &vmi, &plugins).await;
             assert!(!answer.success, "accepted: {plugins}");
             for word in words {
-                assert!(answer.message.contains(word), "{word:?} is not in: {}", answer.message);
+                assert!(
+                    answer.message.contains(word),
+                    "{word:?} is not in: {}",
+                    answer.message
+                );
             }
-            assert!(pod.domain().await.is_null() && pod.guests().is_empty(), "a refused domain is left behind");
+            assert!(
+                pod.domain().await.is_null() && pod.guests().is_empty(),
+                "a refused domain is left behind"
+            );
         }
 
         let plugins = json!([
-            plugin("beta", "vmi.Name == 'plugged'", json!([{"sidecar": {"socketPath": "/var/run/kubevirt-plugin/beta/hook.sock"}}])),
-            plugin("gamma", "vmi.Name == 'another'", json!([cel("Domain{Title: 'gamma'}")])),
+            plugin(
+                "beta",
+                "vmi.Name == 'plugged'",
+                json!([{"sidecar": {"socketPath": "/var/run/kubevirt-plugin/beta/hook.sock"}}])
+            ),
+            plugin(
+                "gamma",
+                "vmi.Name == 'another'",
+                json!([cel("Domain{Title: 'gamma'}")])
+            ),
             plugin(
                 "alpha",
                 "",
@@ -95,11 +152,24 @@ fn plugins_of_a_sync_change_the_domain_and_failing_ones_leave_none() {
         assert!(answer.success, "{}\n{}", answer.message, pod.log_tail());
         let xml = std::fs::read_to_string(pod.root().join("run/qemu/default_plugged.xml")).unwrap();
         assert!(xml.contains("<title>plugged of default!</title>"), "{xml}");
-        assert!(xml.contains("<watchdog model='i6300esb' action='none'>"), "{xml}");
+        assert!(
+            xml.contains("<watchdog model='i6300esb' action='none'>"),
+            "{xml}"
+        );
         let asked = sidecar.0.lock().unwrap();
         assert_eq!(asked.len(), 1, "one start is one call");
         assert_eq!(asked[0].domain_type, "libvirt");
-        assert_eq!(serde_json::from_slice::<Value>(&asked[0].vmi).unwrap(), *vmi.value());
-        assert_eq!(asked[0].sidecar_context.as_ref().unwrap().invocation_context, "Boot");
+        assert_eq!(
+            serde_json::from_slice::<Value>(&asked[0].vmi).unwrap(),
+            *vmi.value()
+        );
+        assert_eq!(
+            asked[0]
+                .sidecar_context
+                .as_ref()
+                .unwrap()
+                .invocation_context,
+            "Boot"
+        );
     });
 }

@@ -21,9 +21,16 @@ impl Sidecar {
 
     /// A shim that finds its programs in `programs` first, and `NUMBER` in its environment.
     pub fn shim(pod: &Pod, number: usize, version: &str, programs: &Path) -> Self {
-        let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
+        let path = format!(
+            "{}:{}",
+            programs.display(),
+            std::env::var("PATH").unwrap_or_default()
+        );
         let mut command = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
-        command.args(["sidecar-shim", "--version", version, "--socket-dir"]).env("PATH", path).env("NUMBER", number.to_string());
+        command
+            .args(["sidecar-shim", "--version", version, "--socket-dir"])
+            .env("PATH", path)
+            .env("NUMBER", number.to_string());
         Self::start(pod, number, &mut command)
     }
 
@@ -49,7 +56,10 @@ impl Drop for Sidecar {
 
 /// The directory that the sidecar's container would have as `/var/run/kubevirt-hooks`.
 fn directory(pod: &Pod, number: usize) -> PathBuf {
-    pod.path(&format!("/var/run/kubevirt-hooks/hook-sidecar-{number}/x")).parent().unwrap().to_owned()
+    pod.path(&format!("/var/run/kubevirt-hooks/hook-sidecar-{number}/x"))
+        .parent()
+        .unwrap()
+        .to_owned()
 }
 
 /// The only socket of a sidecar, once it is there.
@@ -70,22 +80,46 @@ pub fn script(dir: &Path, name: &str, text: &str) {
 /// What `launcherctl` prints about this pod.
 fn launcherctl(pod: &Pod, arguments: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
-    let output = command.arg("launcherctl").args(arguments).arg("--root").arg(pod.root()).output().unwrap();
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let output = command
+        .arg("launcherctl")
+        .args(arguments)
+        .arg("--root")
+        .arg(pod.root())
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 
 /// The running domain as libvirt itself keeps it, with what no schema of ours knows.
 fn live_xml(pod: &Pod, vmi: &Vmi) -> String {
-    std::fs::read_to_string(pod.root().join(format!("run/qemu/default_{}.xml", vmi.name()))).unwrap()
+    std::fs::read_to_string(
+        pod.root()
+            .join(format!("run/qemu/default_{}.xml", vmi.name())),
+    )
+    .unwrap()
 }
 
 /// A program of `examples/`, which cargo builds beside the tests.
 /// An example as `cargo test` has built it.
 fn example(name: &str) -> PathBuf {
     let tests = std::env::current_exe().unwrap();
-    let built = tests.parent().unwrap().parent().unwrap().join("examples").join(name);
-    assert!(built.exists(), "{} is missing: \"cargo build --examples\" makes it where only this test's target is built", built.display());
+    let built = tests
+        .parent()
+        .unwrap()
+        .parent()
+        .unwrap()
+        .join("examples")
+        .join(name);
+    assert!(
+        built.exists(),
+        "{} is missing: \"cargo build --examples\" makes it where only this test's target is built",
+        built.display()
+    );
     built
 }
 
@@ -96,7 +130,10 @@ fn a_booted_guest_shows_what_its_sidecars_did() {
         let seed = json!({"name": "seed", "cloudInitNoCloud": {"userData": "#cloud-config\n# made for the test\n"}});
         let vmi = Vmi::new("hooked")
             .with_image(&pod)
-            .set("/metadata/annotations", json!({"smbios.vm.kubevirt.io/baseBoardManufacturer": "Radical Edward"}))
+            .set(
+                "/metadata/annotations",
+                json!({"smbios.vm.kubevirt.io/baseBoardManufacturer": "Radical Edward"}),
+            )
             .volume(seed, json!({"name": "seed", "disk": {"bus": "virtio"}}));
         let shell = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/sidecars/smbios-shell");
         let _shell = Sidecar::shim(&pod, 0, "v1alpha3", &shell);
@@ -110,9 +147,21 @@ fn a_booted_guest_shows_what_its_sidecars_did() {
         pod.wait_until_ready().await;
         let mut guest = pod.boot(&vmi).await;
         let machine = guest.run("machine").await;
-        assert!(machine.contains("board_vendor: Radical Edward") && machine.contains("product_serial: Hooked-Ab42"), "{machine}");
-        assert!(guest.run("seed user-data").await.contains("booted with a watchdog"));
-        assert_eq!(pod.domain().await["Spec"]["Devices"]["Watchdogs"][0]["Model"], "i6300esb");
+        assert!(
+            machine.contains("board_vendor: Radical Edward")
+                && machine.contains("product_serial: Hooked-Ab42"),
+            "{machine}"
+        );
+        assert!(
+            guest
+                .run("seed user-data")
+                .await
+                .contains("booted with a watchdog")
+        );
+        assert_eq!(
+            pod.domain().await["Spec"]["Devices"]["Watchdogs"][0]["Model"],
+            "i6300esb"
+        );
     });
 }
 
@@ -126,14 +175,22 @@ esac"#;
 fn ten_sidecars_run_in_order_are_shown_by_launcherctl_and_hear_of_the_end() {
     run(async {
         let mut pod = Pod::new();
-        let vmi = Vmi::new("ten").with_image(&pod).set("/spec/startStrategy", json!("Paused"));
+        let vmi = Vmi::new("ten")
+            .with_image(&pod)
+            .set("/spec/startStrategy", json!("Paused"));
         let scripts = tempfile::tempdir().unwrap();
         script(scripts.path(), "onDefineDomain", TITLE);
         // There is no cloud-init: a call would crash the reference, and fail the start here.
-        script(scripts.path(), "preCloudInitIso", "echo 'called without cloud-init' >&2; exit 1");
+        script(
+            scripts.path(),
+            "preCloudInitIso",
+            "echo 'called without cloud-init' >&2; exit 1",
+        );
         let version = |number| ["v1alpha1", "v1alpha2", "v1alpha3"][number % 3];
         let shim = |pod: &Pod, number| Sidecar::shim(pod, number, version(number), scripts.path());
-        let mut sidecars: Vec<(usize, Sidecar)> = [0, 1, 2, 3, 4, 6, 7].map(|number| (number, shim(&pod, number))).into();
+        let mut sidecars: Vec<(usize, Sidecar)> = [0, 1, 2, 3, 4, 6, 7]
+            .map(|number| (number, shim(&pod, number)))
+            .into();
         // Its socket is there and takes connections, but it does not answer Info for a while.
         let last = sidecars.len() - 1;
         socket(&mut pod, 7).await;
@@ -141,34 +198,77 @@ fn ten_sidecars_run_in_order_are_shown_by_launcherctl_and_hear_of_the_end() {
         // Twins: both sockets are called watchdog.sock.
         sidecars.extend([8, 9].map(|number| (number, Sidecar::watchdog(&pod, number))));
         pod.handler.serve();
-        pod.launch(&vmi, &["--hook-sidecars", "10", "--grace-period-seconds", "1"]);
+        pod.launch(
+            &vmi,
+            &["--hook-sidecars", "10", "--grace-period-seconds", "1"],
+        );
         sidecars.push((5, shim(&pod, 5)));
         sidecars[last].1.signal(Signal::CONT);
         pod.wait_until_ready().await;
         let text = launcherctl(&pod, &["hooks"]);
-        assert_eq!(text.matches("at OnDefineDomain, priority 0: not called yet").count(), 10, "{text}");
+        assert_eq!(
+            text.matches("at OnDefineDomain, priority 0: not called yet")
+                .count(),
+            10,
+            "{text}"
+        );
         pod.sync_ok(&vmi).await;
-        assert!(live_xml(&pod, &vmi).contains("<title>0,1,2,3,4,5,6,7</title>"), "{}", live_xml(&pod, &vmi));
-        assert_eq!(live_xml(&pod, &vmi).matches("<watchdog model='i6300esb'").count(), 1, "the second twin leaves the first one's alone");
+        assert!(
+            live_xml(&pod, &vmi).contains("<title>0,1,2,3,4,5,6,7</title>"),
+            "{}",
+            live_xml(&pod, &vmi)
+        );
+        assert_eq!(
+            live_xml(&pod, &vmi)
+                .matches("<watchdog model='i6300esb'")
+                .count(),
+            1,
+            "the second twin leaves the first one's alone"
+        );
 
-        let report: Value = serde_json::from_str(&launcherctl(&pod, &["hooks", "-o", "json"])).unwrap();
+        let report: Value =
+            serde_json::from_str(&launcherctl(&pod, &["hooks", "-o", "json"])).unwrap();
         let shown = report["sidecars"].as_array().unwrap();
         assert_eq!(shown.len(), 10, "{report:#}");
         for (number, sidecar) in shown.iter().enumerate() {
-            let (name, version) = if number < 8 { ("shim", version(number)) } else { ("watchdog", "v1alpha3") };
-            assert_eq!((&sidecar["name"], &sidecar["version"]), (&json!(name), &json!(version)), "{report:#}");
+            let (name, version) = if number < 8 {
+                ("shim", version(number))
+            } else {
+                ("watchdog", "v1alpha3")
+            };
+            assert_eq!(
+                (&sidecar["name"], &sidecar["version"]),
+                (&json!(name), &json!(version)),
+                "{report:#}"
+            );
             let points = sidecar["points"].as_array().unwrap();
             let point = |name: &str| points.iter().find(|point| point["point"] == name);
             let define = point("OnDefineDomain").unwrap();
-            assert_eq!((&define["order"], &define["calls"]), (&json!(number + 1), &json!(1)), "{report:#}");
+            assert_eq!(
+                (&define["order"], &define["calls"]),
+                (&json!(number + 1), &json!(1)),
+                "{report:#}"
+            );
             assert!(define["last"]["microseconds"].as_u64().unwrap() > 0);
             assert!(number == 9 || define["last"]["changed"] == 1, "{report:#}");
-            assert_eq!(point("PreCloudInitIso").map_or(0, |point| point["calls"].as_u64().unwrap()), 0);
-            assert_eq!((point("PreCloudInitIso").is_some(), point("Shutdown").is_some()), (version != "v1alpha1", version == "v1alpha3"));
+            assert_eq!(
+                point("PreCloudInitIso").map_or(0, |point| point["calls"].as_u64().unwrap()),
+                0
+            );
+            assert_eq!(
+                (
+                    point("PreCloudInitIso").is_some(),
+                    point("Shutdown").is_some()
+                ),
+                (version != "v1alpha1", version == "v1alpha3")
+            );
         }
         let text = launcherctl(&pod, &["hooks"]);
-        for part in ["shim  v1alpha2  hook-sidecar-1/shim-", "  2. at OnDefineDomain, priority 0: called 1×", r#"~ title: "0" → "0,1""#]
-        {
+        for part in [
+            "shim  v1alpha2  hook-sidecar-1/shim-",
+            "  2. at OnDefineDomain, priority 0: called 1×",
+            r#"~ title: "0" → "0,1""#,
+        ] {
             assert!(text.contains(part), "{part:?} is not in:\n{text}");
         }
 
@@ -179,7 +279,10 @@ fn ten_sidecars_run_in_order_are_shown_by_launcherctl_and_hear_of_the_end() {
             if version(*number) == "v1alpha3" || *number > 7 {
                 pod_ends(sidecar, *number).await;
             } else {
-                assert!(!sidecar.has_ended(), "{number} is of a version without Shutdown");
+                assert!(
+                    !sidecar.has_ended(),
+                    "{number} is of a version without Shutdown"
+                );
             }
         }
     });
@@ -189,7 +292,10 @@ fn ten_sidecars_run_in_order_are_shown_by_launcherctl_and_hear_of_the_end() {
 async fn pod_ends(sidecar: &mut Sidecar, number: usize) {
     let end = Instant::now() + PATIENCE;
     while !sidecar.has_ended() {
-        assert!(Instant::now() < end, "sidecar {number} has not heard of the end");
+        assert!(
+            Instant::now() < end,
+            "sidecar {number} has not heard of the end"
+        );
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
 }
@@ -198,7 +304,9 @@ async fn pod_ends(sidecar: &mut Sidecar, number: usize) {
 fn a_sidecar_that_spoils_the_domain_is_named_and_the_next_sync_works() {
     run(async {
         let mut pod = Pod::new();
-        let vmi = Vmi::new("spoilt").with_image(&pod).set("/spec/startStrategy", json!("Paused"));
+        let vmi = Vmi::new("spoilt")
+            .with_image(&pod)
+            .set("/spec/startStrategy", json!("Paused"));
         let scripts = tempfile::tempdir().unwrap();
         let write = |text: &str| script(scripts.path(), "onDefineDomain", text);
         write("");
@@ -209,20 +317,36 @@ fn a_sidecar_that_spoils_the_domain_is_named_and_the_next_sync_works() {
         pod.wait_until_ready().await;
         // $4 is the domain; see docs/sidecars.md.
         let cases = [
-            ("echo '<domain><name>another</name></domain>'", vec!["another"]),
+            (
+                "echo '<domain><name>another</name></domain>'",
+                vec!["another"],
+            ),
             ("echo hello", vec!["line 1: ", "text outside", "hello"]),
-            (r#"printf '<!DOCTYPE d [<!ENTITY e "e">]>%s' "$4""#, vec!["document type"]),
+            (
+                r#"printf '<!DOCTYPE d [<!ENTITY e "e">]>%s' "$4""#,
+                vec!["document type"],
+            ),
             ("", vec!["empty"]),
             ("head -c 104857600 /dev/zero", vec!["more than", "bytes"]),
-            ("echo 'no such licence' >&2; exit 3", vec!["exit status 3", "no such licence"]),
+            (
+                "echo 'no such licence' >&2; exit 3",
+                vec!["exit status 3", "no such licence"],
+            ),
             ("exec sleep 1000", vec!["no answer within"]),
             // What libvirt refuses: its own words, and who has touched the document. KubeVirt's domains have their UUID
             // in the SMBIOS table.
             (
                 r#"printf '%s' "$4" | sed 's|</name>|</name><uuid>11111111-2222-3333-4444-555555555555</uuid>|'"#,
-                vec!["LibvirtError", "UUID mismatch", "the domain was changed by hook sidecar"],
+                vec![
+                    "LibvirtError",
+                    "UUID mismatch",
+                    "the domain was changed by hook sidecar",
+                ],
             ),
-            (r#"printf '%s' "$4" | sed 's|<vcpu|<vcpu placement="nonsense"|; s|placement="static"||'"#, vec!["LibvirtError", "nonsense"]),
+            (
+                r#"printf '%s' "$4" | sed 's|<vcpu|<vcpu placement="nonsense"|; s|placement="static"||'"#,
+                vec!["LibvirtError", "nonsense"],
+            ),
             (r#"kill -KILL "$PPID""#, vec!["the connection broke"]),
             ("never called", vec!["cannot be reached"]),
         ];
@@ -231,9 +355,16 @@ fn a_sidecar_that_spoils_the_domain_is_named_and_the_next_sync_works() {
             let answer = pod.sync(&vmi).await;
             assert!(!answer.success, "accepted: {text}");
             for word in words.into_iter().chain([r#""shim" (hook-sidecar-0/shim-"#]) {
-                assert!(answer.message.contains(word), "{text}: {word:?} is not in: {}", answer.message);
+                assert!(
+                    answer.message.contains(word),
+                    "{text}: {word:?} is not in: {}",
+                    answer.message
+                );
             }
-            assert!(pod.domain().await.is_null(), "{text}: a refused domain is left behind");
+            assert!(
+                pod.domain().await.is_null(),
+                "{text}: a refused domain is left behind"
+            );
             assert!(pod.guests().is_empty());
         }
         // One in its place serves on its socket.
@@ -245,7 +376,11 @@ fn a_sidecar_that_spoils_the_domain_is_named_and_the_next_sync_works() {
         assert_eq!(pod.domain().await["Status"]["Status"], "Paused");
         // What no schema of ours knows has reached libvirt, through all that the launcher does after the hooks.
         let xml = live_xml(&pod, &vmi);
-        for part in ["kept</app:mark>", "<qemu:env name='KEPT' value='1'/>", "<description>&lt;kept&gt;</description>"] {
+        for part in [
+            "kept</app:mark>",
+            "<qemu:env name='KEPT' value='1'/>",
+            "<description>&lt;kept&gt;</description>",
+        ] {
             assert!(xml.contains(part), "{part:?} is not in: {xml}");
         }
     });
@@ -266,10 +401,18 @@ fn a_launcher_whose_sidecars_do_not_come_says_which() {
         let hangs = Sidecar::shim(&pod, 1, "v1alpha3", scripts.path());
         socket(&mut pod, 1).await;
         hangs.signal(Signal::STOP);
-        pod.launch(&Vmi::new("alone"), &["--hook-sidecars", "3", "--qemu-timeout", "5s"]);
+        pod.launch(
+            &Vmi::new("alone"),
+            &["--hook-sidecars", "3", "--qemu-timeout", "5s"],
+        );
         assert_ne!(pod.exit_code().await, 0);
         let log = pod.log().join("\n");
-        for part in ["1 of 3 hook sidecars", r#"came: \"shim\" (hook-sidecar-0/shim-"#, "hook-sidecar-1/shim-", "no answer within"] {
+        for part in [
+            "1 of 3 hook sidecars",
+            r#"came: \"shim\" (hook-sidecar-0/shim-"#,
+            "hook-sidecar-1/shim-",
+            "no answer within",
+        ] {
             assert!(log.contains(part), "{part:?} is not in: {log}");
         }
     });

@@ -8,8 +8,20 @@ use crate::harness::{Pod, UP, Vmi, run};
 fn launch(pod: &mut Pod, vmi: &Vmi) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_virt-launcher"));
     command
-        .args(["--name", vmi.name(), "--namespace", "default", "--uid", vmi.uid()])
-        .args(["--allow-emulation", "--force-emulation", "--libvirt=embed", "--root"])
+        .args([
+            "--name",
+            vmi.name(),
+            "--namespace",
+            "default",
+            "--uid",
+            vmi.uid(),
+        ])
+        .args([
+            "--allow-emulation",
+            "--force-emulation",
+            "--libvirt=embed",
+            "--root",
+        ])
         .arg(pod.root())
         .env("STANDALONE_VMI", vmi.value().to_string());
     pod.spawn(&mut command);
@@ -22,7 +34,10 @@ fn a_vmi_in_the_environment_is_started_at_once() {
         let vmi = Vmi::new("alone").with_image(&pod);
         launch(&mut pod, &vmi);
         pod.wait_until_ready().await;
-        let console = pod.path(&format!("/var/run/kubevirt-private/{}/virt-serial0", vmi.uid()));
+        let console = pod.path(&format!(
+            "/var/run/kubevirt-private/{}/virt-serial0",
+            vmi.uid()
+        ));
         pod.until("the console is there", || console.exists()).await;
         let mut guest = pod.guest(&vmi).await;
         guest.until(UP).await;

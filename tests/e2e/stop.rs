@@ -11,23 +11,42 @@ use crate::harness::{PATIENCE, Pod, Vmi, run};
 fn sigterm_marks_the_domain_and_leaves_the_rest_to_virt_handler() {
     run(async {
         let mut pod = Pod::new();
-        let vmi = Vmi::new("term").with_image(&pod).set("/spec/terminationGracePeriodSeconds", json!(60));
+        let vmi = Vmi::new("term")
+            .with_image(&pod)
+            .set("/spec/terminationGracePeriodSeconds", json!(60));
         pod.handler.serve();
         pod.launch(&vmi, &["--grace-period-seconds", "75"]);
         pod.wait_until_ready().await;
         pod.boot(&vmi).await;
         pod.signal("TERM");
         let marked = |event: &crate::harness::Event| {
-            event.domain["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"]["MarkedForGracefulShutdown"] == true
+            event.domain["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"]["MarkedForGracefulShutdown"]
+                == true
         };
-        pod.handler.event("marked for graceful shutdown", marked).await;
+        pod.handler
+            .event("marked for graceful shutdown", marked)
+            .await;
         // What virt-handler does then; this guest obeys.
-        let answer = pod.cmd().shutdown_virtual_machine(pod.request(vmi.value())).await.unwrap().into_inner();
+        let answer = pod
+            .cmd()
+            .shutdown_virtual_machine(pod.request(vmi.value()))
+            .await
+            .unwrap()
+            .into_inner();
         assert!(answer.success, "{}", answer.message);
-        pod.handler.event("shut off", |event| event.status() == "Shutoff").await;
-        let answer = pod.cmd().delete_virtual_machine(pod.request(vmi.value())).await.unwrap().into_inner();
+        pod.handler
+            .event("shut off", |event| event.status() == "Shutoff")
+            .await;
+        let answer = pod
+            .cmd()
+            .delete_virtual_machine(pod.request(vmi.value()))
+            .await
+            .unwrap()
+            .into_inner();
         assert!(answer.success, "{}", answer.message);
-        pod.handler.event("final", crate::harness::Event::is_final).await;
+        pod.handler
+            .event("final", crate::harness::Event::is_final)
+            .await;
         assert_eq!(pod.exit_code().await, 0);
     });
 }
@@ -35,10 +54,15 @@ fn sigterm_marks_the_domain_and_leaves_the_rest_to_virt_handler() {
 #[test]
 fn a_guest_that_does_not_obey_is_ended_after_the_grace_period() {
     run(async {
-        let (mut pod, _, mut guest) = Pod::booted("stubborn", &["--grace-period-seconds", "3"]).await;
+        let (mut pod, _, mut guest) =
+            Pod::booted("stubborn", &["--grace-period-seconds", "3"]).await;
         guest.run("touch /run/ignore-power").await;
         pod.signal("TERM");
-        pod.handler.event("shut off", |event| event.status() == "Shutoff" || event.is_final()).await;
+        pod.handler
+            .event("shut off", |event| {
+                event.status() == "Shutoff" || event.is_final()
+            })
+            .await;
         assert_eq!(pod.exit_code().await, 0);
         assert!(pod.guests().is_empty());
     });
@@ -62,7 +86,11 @@ fn signals_that_the_parent_has_blocked_or_ignores_are_heard() {
         let mut pod = Pod::new();
         let vmi = Vmi::new("deaf");
         pod.handler.serve();
-        pod.launch_by(Command::new("/usr/bin/env").arg("--block-signal"), &vmi, &["--grace-period-seconds", "1"]);
+        pod.launch_by(
+            Command::new("/usr/bin/env").arg("--block-signal"),
+            &vmi,
+            &["--grace-period-seconds", "1"],
+        );
         pod.wait_until_ready().await;
         pod.signal("TERM");
         assert_eq!(pod.exit_code().await, 0);
@@ -76,7 +104,12 @@ fn the_session_may_have_begun_outside_the_pid_namespace() {
     if !rustix::process::geteuid().is_root() {
         namespace.push("--map-current-user");
     }
-    if !Command::new("unshare").args(&namespace).arg("true").status().is_ok_and(|status| status.success()) {
+    if !Command::new("unshare")
+        .args(&namespace)
+        .arg("true")
+        .status()
+        .is_ok_and(|status| status.success())
+    {
         println!("skipped: no PID namespace can be made here");
         return;
     }
@@ -86,7 +119,14 @@ fn the_session_may_have_begun_outside_the_pid_namespace() {
         pod.handler.serve();
         // Neither the first process nor its child, which each reap in their own way.
         let shell = ["sh", "-c", "\"$@\"; exit $?", "sh"];
-        pod.launch_by(Command::new("unshare").args(&namespace).args(shell).args(shell), &vmi, &[]);
+        pod.launch_by(
+            Command::new("unshare")
+                .args(&namespace)
+                .args(shell)
+                .args(shell),
+            &vmi,
+            &[],
+        );
         pod.wait_until_ready().await;
         pod.sync_ok(&vmi).await;
         pod.end(&vmi).await;

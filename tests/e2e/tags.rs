@@ -26,7 +26,11 @@ fn the_config_drive_says_where_a_tagged_device_is() {
             );
         // The pod has no network of its own here; QEMU's needs none.
         let programs = tempfile::tempdir().unwrap();
-        script(programs.path(), "onDefineDomain", r#"printf '%s' "$4" | sed 's|<interface type="">|<interface type="user">|'"#);
+        script(
+            programs.path(),
+            "onDefineDomain",
+            r#"printf '%s' "$4" | sed 's|<interface type="">|<interface type="user">|'"#,
+        );
         let _sidecar = Sidecar::shim(&pod, 0, "v1alpha3", programs.path());
         pod.handler.serve();
         pod.launch(&vmi, &["--hook-sidecars", "1"]);
@@ -37,10 +41,20 @@ fn the_config_drive_says_where_a_tagged_device_is() {
         let devices = metadata["devices"].as_array().unwrap();
         assert_eq!(devices.len(), 1, "{metadata}");
         let device = &devices[0];
-        assert_eq!((&device["type"], &device["bus"], &device["tags"]), (&json!("nic"), &json!("pci"), &json!(["uplink"])));
+        assert_eq!(
+            (&device["type"], &device["bus"], &device["tags"]),
+            (&json!("nic"), &json!("pci"), &json!(["uplink"]))
+        );
         assert_eq!(device["mac"], "02:00:00:00:00:0f");
         // The guest finds the card at that address.
         let address = device["address"].as_str().unwrap();
-        assert_eq!(guest.run(&format!("cat /sys/bus/pci/devices/{address}/virtio*/net/*/address")).await, "02:00:00:00:00:0f");
+        assert_eq!(
+            guest
+                .run(&format!(
+                    "cat /sys/bus/pci/devices/{address}/virtio*/net/*/address"
+                ))
+                .await,
+            "02:00:00:00:00:0f"
+        );
     });
 }

@@ -8,12 +8,19 @@ const MIB: u64 = 1 << 20;
 const OVERLAYS: &str = "/var/lib/libvirt/qemu/cbt";
 
 fn volume(name: &str) -> (Value, Value) {
-    (json!({"name": name, "persistentVolumeClaim": {"claimName": name}}), json!({"name": name, "serial": name, "disk": {"bus": "virtio"}}))
+    (
+        json!({"name": name, "persistentVolumeClaim": {"claimName": name}}),
+        json!({"name": name, "serial": name, "disk": {"bus": "virtio"}}),
+    )
 }
 
 async fn sees(guest: &mut Guest, serial: &str, size: u64) -> String {
     let disk = format!(" {size} {serial} ");
-    let disks = guest.run_until("disks", |disks| disks.lines().any(|line| line.contains(&disk))).await;
+    let disks = guest
+        .run_until("disks", |disks| {
+            disks.lines().any(|line| line.contains(&disk))
+        })
+        .await;
     let line = disks.lines().find(|line| line.contains(&disk)).unwrap();
     line.split_whitespace().next().unwrap().to_owned()
 }
@@ -21,7 +28,10 @@ async fn sees(guest: &mut Guest, serial: &str, size: u64) -> String {
 /// The claim of the volume at this place has this size.
 fn claim(vmi: Vmi, at: usize, size: &str) -> Vmi {
     let claim = json!({"capacity": {"storage": size}, "requests": {"storage": size}, "filesystemOverhead": "0"});
-    vmi.set(&format!("/status/volumeStatus/{at}/persistentVolumeClaimInfo"), claim)
+    vmi.set(
+        &format!("/status/volumeStatus/{at}/persistentVolumeClaimInfo"),
+        claim,
+    )
 }
 
 #[test]
@@ -29,9 +39,15 @@ fn a_tracked_guest_writes_raw_volumes_that_grow_and_come_and_go() {
     run(async {
         let mut pod = Pod::new();
         let image = pod.path("/var/run/kubevirt-private/vmi-disks/data/disk.img");
-        std::fs::File::create(&image).unwrap().set_len(16 * MIB).unwrap();
+        std::fs::File::create(&image)
+            .unwrap()
+            .set_len(16 * MIB)
+            .unwrap();
         let device = LoopDevice::at(&pod.path("/dev/device"), 16 * MIB);
-        let mut vmi = Vmi::new("tracked").with_image(&pod).set("/status/changedBlockTracking", json!({"state": "Initializing"}));
+        let mut vmi = Vmi::new("tracked").with_image(&pod).set(
+            "/status/changedBlockTracking",
+            json!({"state": "Initializing"}),
+        );
         for name in ["data", "device"] {
             if name == "data" || device.is_some() {
                 let (volume, disk) = volume(name);
@@ -44,13 +60,30 @@ fn a_tracked_guest_writes_raw_volumes_that_grow_and_come_and_go() {
         let mut guest = pod.boot(&vmi).await;
         let source = pod.domain().await["Spec"]["Devices"]["Disks"][1]["Source"].clone();
         let overlay = pod.path(&format!("{OVERLAYS}/data.qcow2"));
-        assert_eq!((source["File"].as_str(), source["DataStore"]["Source"]["File"].as_str()), (overlay.to_str(), image.to_str()));
+        assert_eq!(
+            (
+                source["File"].as_str(),
+                source["DataStore"]["Source"]["File"].as_str()
+            ),
+            (overlay.to_str(), image.to_str())
+        );
         let disk = sees(&mut guest, "data", 16 * MIB).await;
-        guest.run(&format!("yes tracked | head -c 65536 | dd of=/dev/{disk} conv=fsync 2>/dev/null")).await;
-        assert!(std::fs::read(&image).unwrap().starts_with(b"tracked\ntracked\n"), "the volume itself has the data");
+        guest
+            .run(&format!(
+                "yes tracked | head -c 65536 | dd of=/dev/{disk} conv=fsync 2>/dev/null"
+            ))
+            .await;
+        assert!(
+            std::fs::read(&image)
+                .unwrap()
+                .starts_with(b"tracked\ntracked\n"),
+            "the volume itself has the data"
+        );
 
         // Both grow, the overlays with what is below them.
-        vmi = vmi.set("/status/changedBlockTracking/state", json!("Enabled")).set("/status/phase", json!("Running"));
+        vmi = vmi
+            .set("/status/changedBlockTracking/state", json!("Enabled"))
+            .set("/status/phase", json!("Running"));
         vmi = claim(vmi, 1, "24Mi");
         if let Some(device) = &device {
             device.grow(40 * MIB);
@@ -63,21 +96,38 @@ fn a_tracked_guest_writes_raw_volumes_that_grow_and_come_and_go() {
             guest.run(&format!("yes end | head -c 65536 | dd of=/dev/{disk} bs=64k seek=639 conv=fsync 2>/dev/null")).await;
         }
         if let Some(device) = &device {
-            assert!(std::fs::read(device.image()).unwrap().ends_with(b"end\nend\n"), "the new end is the device's");
+            assert!(
+                std::fs::read(device.image())
+                    .unwrap()
+                    .ends_with(b"end\nend\n"),
+                "the new end is the device's"
+            );
         }
 
         // A disk that comes while the guest runs is tracked from then on, and its overlay goes with it.
         let plugged = pod.path("/var/run/kubevirt/hotplug-disks/late.img");
-        std::fs::File::create(&plugged).unwrap().set_len(4 * MIB).unwrap();
+        std::fs::File::create(&plugged)
+            .unwrap()
+            .set_len(4 * MIB)
+            .unwrap();
         let with = vmi.clone().hotplugged("late", "late", "scsi");
-        let at = with.value()["status"]["volumeStatus"].as_array().unwrap().len() - 1;
-        let with = with.set(&format!("/status/volumeStatus/{at}/phase"), json!("MountedToPod"));
+        let at = with.value()["status"]["volumeStatus"]
+            .as_array()
+            .unwrap()
+            .len()
+            - 1;
+        let with = with.set(
+            &format!("/status/volumeStatus/{at}/phase"),
+            json!("MountedToPod"),
+        );
         pod.sync_ok(&with).await;
         sees(&mut guest, "late", 4 * MIB).await;
         let overlay = pod.path(&format!("{OVERLAYS}/late.qcow2"));
         assert!(overlay.exists());
         pod.sync_ok(&vmi).await;
-        guest.run_until("disks", |disks| !disks.contains(" late ")).await;
+        guest
+            .run_until("disks", |disks| !disks.contains(" late "))
+            .await;
         assert!(!overlay.exists() && plugged.exists());
     });
 }

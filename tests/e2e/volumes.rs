@@ -11,13 +11,55 @@ const MIB: usize = 1 << 20;
 const UNTOUCHED: u8 = 0x5a;
 
 /// Volumes that become ISO images: name, source, where the pod has its files, a file, its text, label of the image.
-fn isos() -> [(&'static str, Value, &'static str, &'static str, &'static str, &'static str); 5] {
+fn isos() -> [(
+    &'static str,
+    Value,
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static str,
+); 5] {
     [
-        ("map", json!({"configMap": {"name": "m", "volumeLabel": "MAP"}}), "config-map/map", "key", "from a ConfigMap", "MAP"),
-        ("secret", json!({"secret": {"secretName": "s", "volumeLabel": "SECRET"}}), "secret/secret", "password", "from a Secret", "SECRET"),
-        ("fields", json!({"downwardAPI": {"volumeLabel": "FIELDS"}}), "downwardapi/fields", "labels", "app=\"x\"", "FIELDS"),
-        ("account", json!({"serviceAccount": {"serviceAccountName": "a"}}), "", "token", "the account's token", "cfgdata"),
-        ("answers", json!({"sysprep": {"configMap": {"name": "w"}}}), "sysprep/answers", "Unattend.xml", "<unattend/>", "unattendCD"),
+        (
+            "map",
+            json!({"configMap": {"name": "m", "volumeLabel": "MAP"}}),
+            "config-map/map",
+            "key",
+            "from a ConfigMap",
+            "MAP",
+        ),
+        (
+            "secret",
+            json!({"secret": {"secretName": "s", "volumeLabel": "SECRET"}}),
+            "secret/secret",
+            "password",
+            "from a Secret",
+            "SECRET",
+        ),
+        (
+            "fields",
+            json!({"downwardAPI": {"volumeLabel": "FIELDS"}}),
+            "downwardapi/fields",
+            "labels",
+            "app=\"x\"",
+            "FIELDS",
+        ),
+        (
+            "account",
+            json!({"serviceAccount": {"serviceAccountName": "a"}}),
+            "",
+            "token",
+            "the account's token",
+            "cfgdata",
+        ),
+        (
+            "answers",
+            json!({"sysprep": {"configMap": {"name": "w"}}}),
+            "sysprep/answers",
+            "Unattend.xml",
+            "<unattend/>",
+            "unattendCD",
+        ),
     ]
 }
 
@@ -40,17 +82,39 @@ fn disk(name: &str, bus: &str) -> Value {
 
 /// Writes the disk's name all over the first half MiB of it, and reads it again from the medium.
 async fn write(guest: &mut Guest, name: &str) {
-    let line = guest.run("disks").await.lines().find(|line| line.contains(&format!(" {name} "))).map(str::to_owned);
-    let device = line.unwrap_or_else(|| panic!("the guest has no disk {name}")).split_whitespace().next().unwrap().to_owned();
-    guest.run(&format!("yes {name} | head -c 524288 | dd of=/dev/{device} conv=fsync 2>/dev/null")).await;
-    let read = guest.run(&format!("echo 3 >/proc/sys/vm/drop_caches; head -c 524288 /dev/{device} | grep -cx {name}")).await;
+    let line = guest
+        .run("disks")
+        .await
+        .lines()
+        .find(|line| line.contains(&format!(" {name} ")))
+        .map(str::to_owned);
+    let device = line
+        .unwrap_or_else(|| panic!("the guest has no disk {name}"))
+        .split_whitespace()
+        .next()
+        .unwrap()
+        .to_owned();
+    guest
+        .run(&format!(
+            "yes {name} | head -c 524288 | dd of=/dev/{device} conv=fsync 2>/dev/null"
+        ))
+        .await;
+    let read = guest
+        .run(&format!(
+            "echo 3 >/proc/sys/vm/drop_caches; head -c 524288 /dev/{device} | grep -cx {name}"
+        ))
+        .await;
     let lines = 524_288 / (name.len() + 1);
     assert_eq!(read, lines.to_string(), "{name} on {device}");
 }
 
 fn begins_with_name(image: &Path, name: &str) {
     let content = std::fs::read(image).unwrap();
-    assert!(content.starts_with(format!("{name}\n{name}\n").as_bytes()), "{name}: the guest's data are not on {}", image.display());
+    assert!(
+        content.starts_with(format!("{name}\n{name}\n").as_bytes()),
+        "{name}: the guest's data are not on {}",
+        image.display()
+    );
 }
 
 #[test]
@@ -58,10 +122,18 @@ fn the_guest_reads_images_and_writes_disks_and_no_backing_image_changes() {
     run(async {
         let mut pod = Pod::new();
         // First, for a container disk goes by its place among the volumes.
-        let mut vmi = Vmi::new("volumes")
-            .with_image(&pod)
-            .volume(with(json!({"containerDisk": {"image": "example/image"}}), "image"), disk("image", "scsi"));
-        let image = put(&pod, "/var/run/kubevirt/container-disks/disk_1.img", &[UNTOUCHED; 4 * MIB]);
+        let mut vmi = Vmi::new("volumes").with_image(&pod).volume(
+            with(
+                json!({"containerDisk": {"image": "example/image"}}),
+                "image",
+            ),
+            disk("image", "scsi"),
+        );
+        let image = put(
+            &pod,
+            "/var/run/kubevirt/container-disks/disk_1.img",
+            &[UNTOUCHED; 4 * MIB],
+        );
 
         for (name, source, place, file, text, _) in isos() {
             let place = if place.is_empty() {
@@ -69,13 +141,25 @@ fn the_guest_reads_images_and_writes_disks_and_no_backing_image_changes() {
             } else {
                 format!("/var/run/kubevirt-private/{place}")
             };
-            put(&pod, &format!("{place}/{file}"), format!("{text}\n").as_bytes());
-            let drive = if name == "map" { json!({"name": name, "cdrom": {"bus": "sata"}}) } else { disk(name, "virtio") };
+            put(
+                &pod,
+                &format!("{place}/{file}"),
+                format!("{text}\n").as_bytes(),
+            );
+            let drive = if name == "map" {
+                json!({"name": name, "cdrom": {"bus": "sata"}})
+            } else {
+                disk(name, "virtio")
+            };
             vmi = vmi.volume(with(source, name), drive);
         }
         let claims = "/var/run/kubevirt-private/vmi-disks";
         let claim = put(&pod, &format!("{claims}/claim/disk.img"), &[0; 4 * MIB]);
-        let below = put(&pod, &format!("{claims}/ephemeral/disk.img"), &[UNTOUCHED; 4 * MIB]);
+        let below = put(
+            &pod,
+            &format!("{claims}/ephemeral/disk.img"),
+            &[UNTOUCHED; 4 * MIB],
+        );
         pod.path(&format!("{claims}/host/x"));
         let device = LoopDevice::at(&pod.path("/dev/device"), 4 * MIB as u64);
         let seed = json!({"cloudInitConfigDrive": {"userData": "#cloud-config\n# made for the test\n", "networkData": "{\"links\":[]}"}});
@@ -89,7 +173,13 @@ fn the_guest_reads_images_and_writes_disks_and_no_backing_image_changes() {
             .volume(with(json!({"persistentVolumeClaim": {"claimName": "c"}}), "claim"), disk("claim", "virtio"))
             .volume(with(json!({"ephemeral": {"persistentVolumeClaim": {"claimName": "e"}}}), "ephemeral"), disk("ephemeral", "virtio"));
         if device.is_some() {
-            vmi = vmi.volume(with(json!({"persistentVolumeClaim": {"claimName": "d"}}), "device"), disk("device", "virtio"));
+            vmi = vmi.volume(
+                with(
+                    json!({"persistentVolumeClaim": {"claimName": "d"}}),
+                    "device",
+                ),
+                disk("device", "virtio"),
+            );
         }
         pod.handler.serve();
         pod.launch(&vmi, &[]);
@@ -97,10 +187,17 @@ fn the_guest_reads_images_and_writes_disks_and_no_backing_image_changes() {
         let mut guest = pod.boot(&vmi).await;
 
         for (name, _, _, file, text, label) in isos() {
-            let read = format!("mount -t iso9660 -o ro $(findfs LABEL={label}) /mnt && cat /mnt/{file}; umount /mnt");
+            let read = format!(
+                "mount -t iso9660 -o ro $(findfs LABEL={label}) /mnt && cat /mnt/{file}; umount /mnt"
+            );
             assert_eq!(guest.run(&read).await, text, "{name}");
         }
-        assert!(guest.run("seed user-data").await.contains("# made for the test"));
+        assert!(
+            guest
+                .run("seed user-data")
+                .await
+                .contains("# made for the test")
+        );
         assert_eq!(guest.run("seed network_data.json").await, "{\"links\":[]}");
         assert!(guest.run("seed meta-data").await.contains("instance_id"));
 
@@ -115,7 +212,11 @@ fn the_guest_reads_images_and_writes_disks_and_no_backing_image_changes() {
         }
         for backing in [&image, &below] {
             let content = std::fs::read(backing).unwrap();
-            assert!(content.len() == 4 * MIB && content.iter().all(|&byte| byte == UNTOUCHED), "{} has changed", backing.display());
+            assert!(
+                content.len() == 4 * MIB && content.iter().all(|&byte| byte == UNTOUCHED),
+                "{} has changed",
+                backing.display()
+            );
         }
     });
 }
@@ -125,13 +226,26 @@ fn a_no_cloud_seed_reaches_the_guest() {
     run(async {
         let mut pod = Pod::new();
         let seed = json!({"cloudInitNoCloud": {"userData": "#cloud-config\n# made for the test\n", "networkData": "version: 2\n"}});
-        let vmi = Vmi::new("seed").with_image(&pod).volume(with(seed, "seed"), json!({"name": "seed", "cdrom": {"bus": "sata"}}));
+        let vmi = Vmi::new("seed").with_image(&pod).volume(
+            with(seed, "seed"),
+            json!({"name": "seed", "cdrom": {"bus": "sata"}}),
+        );
         pod.handler.serve();
         pod.launch(&vmi, &[]);
         pod.wait_until_ready().await;
         let mut guest = pod.boot(&vmi).await;
-        assert!(guest.run("seed user-data").await.contains("# made for the test"));
-        assert!(guest.run("seed network-config").await.contains("version: 2"));
+        assert!(
+            guest
+                .run("seed user-data")
+                .await
+                .contains("# made for the test")
+        );
+        assert!(
+            guest
+                .run("seed network-config")
+                .await
+                .contains("version: 2")
+        );
         assert!(guest.run("seed meta-data").await.contains("instance-id"));
     });
 }

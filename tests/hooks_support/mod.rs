@@ -58,22 +58,36 @@ impl Pod {
         let path = self.place(place);
         // Bound through the directory's descriptor: the path may be longer than an address.
         let directory = std::fs::File::open(path.parent().unwrap()).unwrap();
-        let short = format!("/proc/self/fd/{}/{}", std::os::fd::AsRawFd::as_raw_fd(&directory), path.file_name().unwrap().display());
+        let short = format!(
+            "/proc/self/fd/{}/{}",
+            std::os::fd::AsRawFd::as_raw_fd(&directory),
+            path.file_name().unwrap().display()
+        );
         let listener = std::os::unix::net::UnixListener::bind(short).unwrap();
         listener.set_nonblocking(true).unwrap();
         let seen = Arc::clone(&fake.seen);
         let mut server = tonic::transport::Server::builder();
         let mut router = server
-            .add_service(v1alpha1::callbacks_server::CallbacksServer::new(fake.clone()))
-            .add_service(v1alpha2::callbacks_server::CallbacksServer::new(fake.clone()))
-            .add_service(v1alpha3::callbacks_server::CallbacksServer::new(fake.clone()).max_encoding_message_size(usize::MAX));
+            .add_service(v1alpha1::callbacks_server::CallbacksServer::new(
+                fake.clone(),
+            ))
+            .add_service(v1alpha2::callbacks_server::CallbacksServer::new(
+                fake.clone(),
+            ))
+            .add_service(
+                v1alpha3::callbacks_server::CallbacksServer::new(fake.clone())
+                    .max_encoding_message_size(usize::MAX),
+            );
         if !matches!(fake.behaviour, Behaviour::NoInfo) {
             router = router.add_service(info::info_server::InfoServer::new(fake.clone()));
         }
         let dying = Arc::clone(&fake.dying);
         // A thread and a runtime of its own, like a process: when it ends, so do its connections.
         let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
             runtime.block_on(async move {
                 let listener = UnixListener::from_std(listener).unwrap();
                 tokio::select! {
@@ -82,7 +96,11 @@ impl Pod {
                 }
             });
         });
-        Server { seen, dying: fake.dying, thread }
+        Server {
+            seen,
+            dying: fake.dying,
+            thread,
+        }
     }
 }
 
@@ -162,7 +180,13 @@ pub struct Fake {
 
 impl Fake {
     pub fn new(behaviour: Behaviour) -> Self {
-        Self { behaviour, priority: 0, versions: vec!["v1alpha3".into()], seen: Arc::default(), dying: Arc::default() }
+        Self {
+            behaviour,
+            priority: 0,
+            versions: vec!["v1alpha3".into()],
+            seen: Arc::default(),
+            dying: Arc::default(),
+        }
     }
 
     pub fn appending(text: &str) -> Self {
@@ -198,9 +222,15 @@ impl Fake {
     }
 
     async fn define(&self, version: &str, xml: &Bytes, vmi: &Bytes) -> Result<Bytes, Status> {
-        self.seen.lock().unwrap().vmis.push(String::from_utf8_lossy(vmi).into());
+        self.seen
+            .lock()
+            .unwrap()
+            .vmis
+            .push(String::from_utf8_lossy(vmi).into());
         match &self.behaviour {
-            Behaviour::Append(text) => Ok(append_title(&String::from_utf8_lossy(xml), version, text).into()),
+            Behaviour::Append(text) => {
+                Ok(append_title(&String::from_utf8_lossy(xml), version, text).into())
+            }
             Behaviour::Answer(answer) => Ok(answer.clone().into()),
             Behaviour::Variable(answer) => Ok(answer.0.lock().unwrap().clone()),
             _ => self.other().await,
@@ -215,7 +245,9 @@ impl Fake {
         };
         match &self.behaviour {
             Behaviour::Append(text) => Ok((edited(data, "UserData", text), Bytes::new())),
-            Behaviour::LegacyCloudInit(text) => Ok((Bytes::new(), edited(legacy, "userData", text))),
+            Behaviour::LegacyCloudInit(text) => {
+                Ok((Bytes::new(), edited(legacy, "userData", text)))
+            }
             Behaviour::Answer(answer) => Ok((answer.clone().into(), Bytes::new())),
             _ => self.other().await,
         }
@@ -228,20 +260,36 @@ fn append_title(xml: &str, version: &str, text: &str) -> String {
     if xml.contains("</title>") {
         xml.replace("</title>", &format!("{text}</title>"))
     } else {
-        xml.replace("</domain>", &format!("<title>{version}:{text}</title></domain>"))
+        xml.replace(
+            "</domain>",
+            &format!("<title>{version}:{text}</title></domain>"),
+        )
     }
 }
 
 #[tonic::async_trait]
 impl info::info_server::Info for Fake {
-    async fn info(&self, _: Request<info::InfoParams>) -> Result<Response<info::InfoResult>, Status> {
+    async fn info(
+        &self,
+        _: Request<info::InfoParams>,
+    ) -> Result<Response<info::InfoResult>, Status> {
         if matches!(self.behaviour, Behaviour::HangInInfo) {
             return std::future::pending().await;
         }
-        let points = ["OnDefineDomain", "PreCloudInitIso", "Shutdown", "FromTheFuture"];
+        let points = [
+            "OnDefineDomain",
+            "PreCloudInitIso",
+            "Shutdown",
+            "FromTheFuture",
+        ];
         Ok(Response::new(info::InfoResult {
             name: "fake".into(),
-            hook_points: points.map(|name| info::HookPoint { name: name.into(), priority: self.priority }).to_vec(),
+            hook_points: points
+                .map(|name| info::HookPoint {
+                    name: name.into(),
+                    priority: self.priority,
+                })
+                .to_vec(),
             versions: self.versions.clone(),
         }))
     }

@@ -5,7 +5,10 @@
 mod words;
 
 use serde::de::value::{Error, StrDeserializer};
-use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    DeserializeOwned, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess,
+    Visitor,
+};
 
 /// Numbers that look random but follow from a seed.
 pub struct Random {
@@ -21,8 +24,12 @@ pub struct Random {
 impl Random {
     /// The generator of that seed.
     pub fn new(seed: u64) -> Self {
-        let mut random =
-            Self { state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x1234_5678_9abc_def1, wildness: 1, sparseness: 1, place: 0 };
+        let mut random = Self {
+            state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x1234_5678_9abc_def1,
+            wildness: 1,
+            sparseness: 1,
+            place: 0,
+        };
         random.wildness = [1_000_000, 1_000_000, 500, 40][random.below(4)];
         random.sparseness = [2, 3, 5, 9][random.below(4)];
         random
@@ -30,7 +37,12 @@ impl Random {
 
     /// A value of that type.
     pub fn value<T: DeserializeOwned>(&mut self) -> T {
-        T::deserialize(Value { random: self, field: "", parent: "" }).expect("what is made up is always of the right kind")
+        T::deserialize(Value {
+            random: self,
+            field: "",
+            parent: "",
+        })
+        .expect("what is made up is always of the right kind")
     }
 
     fn next(&mut self) -> u64 {
@@ -70,11 +82,24 @@ impl Random {
 
     fn text(&mut self, field: &str, parent: &str) -> String {
         if self.wild() {
-            const ODD: [&str; 8] = ["", " ", "<&>\"'", "ä\u{1F600}", "a\nb\tc", "0", "-1", "x/../y"];
+            const ODD: [&str; 8] = [
+                "",
+                " ",
+                "<&>\"'",
+                "ä\u{1F600}",
+                "a\nb\tc",
+                "0",
+                "-1",
+                "x/../y",
+            ];
             return ODD[self.below(ODD.len())].to_owned();
         }
         let words = words::of(field, parent);
-        let at = if words::in_turn(field, parent) { self.place % words.len() } else { self.below(words.len()) };
+        let at = if words::in_turn(field, parent) {
+            self.place % words.len()
+        } else {
+            self.below(words.len())
+        };
         words[at].to_owned()
     }
 }
@@ -115,7 +140,11 @@ impl<'de> Deserializer<'de> for Value<'_> {
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         let sparseness = self.random.sparseness;
         let there = words::always(self.field, self.parent) || self.random.one_in(sparseness);
-        if there { visitor.visit_some(self) } else { visitor.visit_none() }
+        if there {
+            visitor.visit_some(self)
+        } else {
+            visitor.visit_none()
+        }
     }
 
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
@@ -130,13 +159,21 @@ impl<'de> Deserializer<'de> for Value<'_> {
         self.deserialize_str(visitor)
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Error> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
         visitor.visit_newtype_struct(self)
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         let left = words::many(self.field).unwrap_or_else(|| self.random.below(4));
-        visitor.visit_seq(Items { value: self, left, place: 0 })
+        visitor.visit_seq(Items {
+            value: self,
+            left,
+            place: 0,
+        })
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
@@ -144,10 +181,23 @@ impl<'de> Deserializer<'de> for Value<'_> {
         visitor.visit_map(Entries { value: self, left })
     }
 
-    fn deserialize_struct<V: Visitor<'de>>(self, _: &'static str, fields: &'static [&'static str], visitor: V) -> Result<V::Value, Error> {
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
         // One source, one binding, one kind of device: what excludes each other is chosen from.
-        let chosen = words::exclusive(fields).map(|choices| choices[self.random.below(choices.len())]);
-        visitor.visit_map(Members { value: Value { parent: self.field, ..self }, fields, chosen })
+        let chosen =
+            words::exclusive(fields).map(|choices| choices[self.random.below(choices.len())]);
+        visitor.visit_map(Members {
+            value: Value {
+                parent: self.field,
+                ..self
+            },
+            fields,
+            chosen,
+        })
     }
 
     serde::forward_to_deserialize_any! {
@@ -165,10 +215,16 @@ struct Members<'r> {
 impl<'de> MapAccess<'de> for Members<'_> {
     type Error = Error;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
-        let Some((&field, rest)) = self.fields.split_first() else { return Ok(None) };
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, Error> {
+        let Some((&field, rest)) = self.fields.split_first() else {
+            return Ok(None);
+        };
         self.fields = rest;
-        let excluded = words::is_exclusive(field) && self.chosen.is_some_and(|chosen| chosen != field);
+        let excluded =
+            words::is_exclusive(field) && self.chosen.is_some_and(|chosen| chosen != field);
         if excluded && !self.value.random.wild() {
             return self.next_key_seed(seed);
         }
@@ -178,8 +234,16 @@ impl<'de> MapAccess<'de> for Members<'_> {
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Error> {
-        let Value { random, field, parent } = &mut self.value;
-        seed.deserialize(Value { random, field, parent })
+        let Value {
+            random,
+            field,
+            parent,
+        } = &mut self.value;
+        seed.deserialize(Value {
+            random,
+            field,
+            parent,
+        })
     }
 }
 
@@ -193,15 +257,27 @@ struct Items<'r> {
 impl<'de> SeqAccess<'de> for Items<'_> {
     type Error = Error;
 
-    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Error> {
+    fn next_element_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, Error> {
         if self.left == 0 {
             return Ok(None);
         }
         self.left -= 1;
-        let Value { random, field, parent } = &mut self.value;
+        let Value {
+            random,
+            field,
+            parent,
+        } = &mut self.value;
         random.place = self.place;
         self.place += 1;
-        seed.deserialize(Value { random, field, parent }).map(Some)
+        seed.deserialize(Value {
+            random,
+            field,
+            parent,
+        })
+        .map(Some)
     }
 }
 
@@ -214,18 +290,30 @@ struct Entries<'r> {
 impl<'de> MapAccess<'de> for Entries<'_> {
     type Error = Error;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, Error> {
         if self.left == 0 {
             return Ok(None);
         }
         self.left -= 1;
         let keys = words::keys(self.value.field);
-        let key: StrDeserializer<'_, Error> = keys[self.value.random.below(keys.len())].into_deserializer();
+        let key: StrDeserializer<'_, Error> =
+            keys[self.value.random.below(keys.len())].into_deserializer();
         seed.deserialize(key).map(Some)
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Error> {
-        let Value { random, field, parent } = &mut self.value;
-        seed.deserialize(Value { random, field, parent })
+        let Value {
+            random,
+            field,
+            parent,
+        } = &mut self.value;
+        seed.deserialize(Value {
+            random,
+            field,
+            parent,
+        })
     }
 }

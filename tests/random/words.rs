@@ -17,7 +17,9 @@ pub fn of(field: &str, parent: &str) -> &'static [&'static str] {
         ("type", "video") => &["virtio", "vga", "qxl"],
         ("type", "machine") => &["q35", "virt", "s390-ccw-virtio"],
         ("type", "sourceAddress" | "guestAddress") => &["pci", "usb"],
-        ("type", "genericHostDevices" | "gpuHostDevices" | "sriovDevices") => &["pci", "mdev", "usb"],
+        ("type", "genericHostDevices" | "gpuHostDevices" | "sriovDevices") => {
+            &["pci", "mdev", "usb"]
+        }
         ("type", _) => &["DiskOrCreate", "pci", "usb"],
         ("model", "sound") => &["", "ich9", "ac97"],
         ("model", "interfaces") => &["", "virtio", "e1000e"],
@@ -53,7 +55,14 @@ pub fn of(field: &str, parent: &str) -> &'static [&'static str] {
         ("mask", _) => &["", "0-1"],
         ("slicNameRef" | "msdmNameRef", _) => &["", "root", "data"],
         ("kernelPath" | "initrdPath", _) => &["", "/boot/vmlinuz"],
-        ("hostFiles" | "hostLinks", _) => &["0", "1", "-1", "0-3", "../../devices/pci0000:80/0000:80:01.0/0000:81:00.0", "10 20\n"],
+        ("hostFiles" | "hostLinks", _) => &[
+            "0",
+            "1",
+            "-1",
+            "0-3",
+            "../../devices/pci0000:80/0000:80:01.0/0000:81:00.0",
+            "10 20\n",
+        ],
         ("annotations", _) => &["true", "false", "", "{\"ignition\": {}}", "/run/qgs.sock"],
         ("environment", _) => &["6", "2", "x"],
         ("domainAttachmentByInterfaceName", _) => &["tap", "tap", "tap", ""],
@@ -89,7 +98,11 @@ pub fn keys(field: &str) -> &'static [&'static str] {
             "/var/run/kubevirt-private/vmi-disks/data/disk.img",
             "/var/run/kubevirt/hotplug-disks/data.img",
         ],
-        "blockDeviceProbes" => &["/dev/root", "/dev/data", "/var/run/kubevirt/hotplug-disks/data"],
+        "blockDeviceProbes" => &[
+            "/dev/root",
+            "/dev/data",
+            "/var/run/kubevirt/hotplug-disks/data",
+        ],
         "hostFiles" | "hostLinks" => &[
             "/sys/bus/pci/devices/0000:81:00.0/numa_node",
             "/sys/bus/pci/devices/0000:3b:00.0/numa_node",
@@ -105,15 +118,30 @@ pub fn keys(field: &str) -> &'static [&'static str] {
 pub fn truth(field: &str) -> Option<bool> {
     match field {
         "hypervisorDeviceAvailable" | "directIO" | "allowEmulation" => Some(true),
-        "allowCrossArchEmulation" | "iommufdEnabled" | "graceIOVirtualizationEnabled" | "dedicatedCpuPlacement" => Some(false),
+        "allowCrossArchEmulation"
+        | "iommufdEnabled"
+        | "graceIOVirtualizationEnabled"
+        | "dedicatedCpuPlacement" => Some(false),
         _ => None,
     }
 }
 
 /// Optional fields without which little happens.
 pub fn always(field: &str, parent: &str) -> bool {
-    matches!(field, "metadata" | "spec" | "status" | "domain" | "devices" | "disks" | "volumes" | "networks" | "name" | "bus" | "type")
-        || matches!((field, parent), ("disk" | "lun" | "cdrom", "disks"))
+    matches!(
+        field,
+        "metadata"
+            | "spec"
+            | "status"
+            | "domain"
+            | "devices"
+            | "disks"
+            | "volumes"
+            | "networks"
+            | "name"
+            | "bus"
+            | "type"
+    ) || matches!((field, parent), ("disk" | "lun" | "cdrom", "disks"))
         || EXCLUSIVE.iter().any(|group| group.contains(&field))
 }
 
@@ -154,7 +182,10 @@ const EXCLUSIVE: &[&[&str]] = &[
 
 /// The group of exclusive fields that all belong to an object with these fields.
 pub fn exclusive(fields: &[&str]) -> Option<&'static [&'static str]> {
-    EXCLUSIVE.iter().copied().find(|group| group.iter().all(|field| fields.contains(field)))
+    EXCLUSIVE
+        .iter()
+        .copied()
+        .find(|group| group.iter().all(|field| fields.contains(field)))
 }
 
 /// Whether the field is one of such a group.

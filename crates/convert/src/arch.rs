@@ -93,7 +93,10 @@ pub static AMD64: Arch = Arch {
     virtio_transitional: true,
     scsi_controller: "",
     usb: Usb::WhenUsed,
-    inputs: DefaultInputs { tablet: None, keyboard: None },
+    inputs: DefaultInputs {
+        tablet: None,
+        keyboard: None,
+    },
     video: "vga",
     video_memory: Some(16384),
     bochs: true,
@@ -118,7 +121,10 @@ pub static ARM64: Arch = Arch {
     virtio_transitional: true,
     scsi_controller: "",
     usb: Usb::Always,
-    inputs: DefaultInputs { tablet: Some("usb"), keyboard: Some("usb") },
+    inputs: DefaultInputs {
+        tablet: Some("usb"),
+        keyboard: Some("usb"),
+    },
     video: "virtio",
     video_memory: None,
     bochs: false,
@@ -143,7 +149,10 @@ pub static S390X: Arch = Arch {
     virtio_transitional: false,
     scsi_controller: "virtio-scsi",
     usb: Usb::Never,
-    inputs: DefaultInputs { tablet: None, keyboard: Some("virtio") },
+    inputs: DefaultInputs {
+        tablet: None,
+        keyboard: Some("virtio"),
+    },
     video: "virtio",
     video_memory: None,
     bochs: false,
@@ -174,7 +183,9 @@ impl Arch {
     /// The architecture by either of its names, KubeVirt's or libvirt's.
     #[must_use]
     pub fn by_any_name(name: &str) -> Option<&'static Self> {
-        [&AMD64, &ARM64, &S390X].into_iter().find(|arch| arch.name == name || arch.os_arch == name)
+        [&AMD64, &ARM64, &S390X]
+            .into_iter()
+            .find(|arch| arch.name == name || arch.os_arch == name)
     }
 
     /// `model` of virtio devices: with the legacy interface, without it, or neither.

@@ -2,19 +2,29 @@
 
 use super::{ConvertError, Draft, Input};
 use api::vmi::Text;
-use domain::character::{Channel, ChannelSource, ChannelTarget, Console, ConsoleTarget, Serial, SerialLog, SerialSource, SerialTarget};
+use domain::character::{
+    Channel, ChannelSource, ChannelTarget, Console, ConsoleTarget, Serial, SerialLog, SerialSource,
+    SerialTarget,
+};
 
 /// The guest agent's channel, whose path libvirt chooses, and the one for metrics of the host.
 pub(super) fn channels(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     let channel = |name: &'static str, source| Channel {
         r#type: Text::const_new("unix"),
         source,
-        target: Some(ChannelTarget { name: Text::const_new(name), r#type: Text::const_new("virtio"), ..ChannelTarget::default() }),
+        target: Some(ChannelTarget {
+            name: Text::const_new(name),
+            r#type: Text::const_new("virtio"),
+            ..ChannelTarget::default()
+        }),
     };
     let channels = &mut draft.domain.devices.channels;
     channels.push(channel("org.qemu.guest_agent.0", None));
     if input.vmi.spec.domain.devices.downward_metrics.is_some() {
-        let source = ChannelSource { mode: Text::const_new("bind"), path: input.paths.downward_metrics_socket() };
+        let source = ChannelSource {
+            mode: Text::const_new("bind"),
+            path: input.paths.downward_metrics_socket(),
+        };
         channels.push(channel("org.github.vhostmd.1", Some(source)));
     }
     Ok(())
@@ -22,7 +32,13 @@ pub(super) fn channels(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conve
 
 /// Whether the guest has a serial console.
 pub(super) fn has_serial_console(input: &Input<'_>) -> bool {
-    input.vmi.spec.domain.devices.autoattach_serial_console.unwrap_or(true)
+    input
+        .vmi
+        .spec
+        .domain
+        .devices
+        .autoattach_serial_console
+        .unwrap_or(true)
 }
 
 /// The serial console, on a socket, and on demand with a log.
@@ -33,14 +49,23 @@ pub(super) fn console(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conver
     let uid = &input.vmi.metadata.uid;
     draft.domain.devices.consoles.push(Console {
         r#type: Text::const_new("pty"),
-        target: Some(ConsoleTarget { r#type: Some(Text::const_new("serial")), port: Some(0) }),
+        target: Some(ConsoleTarget {
+            r#type: Some(Text::const_new("serial")),
+            port: Some(0),
+        }),
         ..Console::default()
     });
     draft.domain.devices.serials.push(Serial {
         r#type: Text::const_new("unix"),
         target: Some(SerialTarget { port: Some(0) }),
-        source: Some(SerialSource { mode: Text::const_new("bind"), path: input.paths.serial_socket(uid) }),
-        log: input.ctx.serial_console_log.then(|| SerialLog { file: input.paths.serial_log(uid), append: Text::const_new("on") }),
+        source: Some(SerialSource {
+            mode: Text::const_new("bind"),
+            path: input.paths.serial_socket(uid),
+        }),
+        log: input.ctx.serial_console_log.then(|| SerialLog {
+            file: input.paths.serial_log(uid),
+            append: Text::const_new("on"),
+        }),
         ..Serial::default()
     });
     Ok(())

@@ -12,7 +12,11 @@ use domain::clock::{Clock, Timer};
 pub(super) fn clock(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     draft.domain.clock = input.vmi.spec.domain.clock.as_ref().map(wanted_clock);
     if let Some(frequency) = tsc_frequency(input.vmi) {
-        let timer = Timer { name: Text::const_new("tsc"), frequency: frequency.to_compact_string(), ..Timer::default() };
+        let timer = Timer {
+            name: Text::const_new("tsc"),
+            frequency: frequency.to_compact_string(),
+            ..Timer::default()
+        };
         draft.domain.clock.get_or_insert_default().timer.push(timer);
     }
     Ok(())
@@ -22,7 +26,11 @@ fn wanted_clock(wanted: &compute::Clock) -> Clock {
     let mut clock = Clock::default();
     if let Some(utc) = &wanted.utc {
         clock.offset = Text::const_new("utc");
-        clock.adjustment = utc.offset_seconds.map_or(Text::const_new("reset"), |seconds| seconds.to_compact_string());
+        clock.adjustment = utc
+            .offset_seconds
+            .map_or(Text::const_new("reset"), |seconds| {
+                seconds.to_compact_string()
+            });
     } else if let Some(timezone) = &wanted.timezone {
         clock.offset = Text::const_new("timezone");
         clock.timezone = timezone.clone();
@@ -42,11 +50,26 @@ fn timers(wanted: &compute::Timer) -> Vec<Timer> {
     };
     let none = Text::default();
     [
-        wanted.rtc.as_ref().map(|rtc| timer("rtc", rtc.present, &rtc.tick_policy, &rtc.track)),
-        wanted.pit.as_ref().map(|pit| timer("pit", pit.present, &pit.tick_policy, &none)),
-        wanted.kvm.as_ref().map(|kvm| timer("kvmclock", kvm.present, &none, &none)),
-        wanted.hpet.as_ref().map(|hpet| timer("hpet", hpet.present, &hpet.tick_policy, &none)),
-        wanted.hyperv.as_ref().map(|hyperv| timer("hypervclock", hyperv.present, &none, &none)),
+        wanted
+            .rtc
+            .as_ref()
+            .map(|rtc| timer("rtc", rtc.present, &rtc.tick_policy, &rtc.track)),
+        wanted
+            .pit
+            .as_ref()
+            .map(|pit| timer("pit", pit.present, &pit.tick_policy, &none)),
+        wanted
+            .kvm
+            .as_ref()
+            .map(|kvm| timer("kvmclock", kvm.present, &none, &none)),
+        wanted
+            .hpet
+            .as_ref()
+            .map(|hpet| timer("hpet", hpet.present, &hpet.tick_policy, &none)),
+        wanted
+            .hyperv
+            .as_ref()
+            .map(|hyperv| timer("hypervclock", hyperv.present, &none, &none)),
     ]
     .into_iter()
     .flatten()
@@ -58,7 +81,9 @@ fn timers(wanted: &compute::Timer) -> Vec<Timer> {
 fn tsc_frequency(vmi: &Vmi) -> Option<i64> {
     let domain = &vmi.spec.domain;
     let features = domain.cpu.as_ref().map_or(&[][..], |cpu| &cpu.features);
-    let invariant = features.iter().any(|feature| feature.name == "invtsc" && matches!(feature.policy.as_str(), "require" | "force"));
+    let invariant = features.iter().any(|feature| {
+        feature.name == "invtsc" && matches!(feature.policy.as_str(), "require" | "force")
+    });
     let reenlightenment = || {
         let hyperv = domain.features.as_ref()?.hyperv.as_ref()?;
         hyperv.reenlightenment.as_ref()?.enabled
@@ -66,7 +91,11 @@ fn tsc_frequency(vmi: &Vmi) -> Option<i64> {
     if !invariant && reenlightenment() != Some(true) {
         return None;
     }
-    vmi.status.topology_hints.as_ref()?.tsc_frequency.filter(|&frequency| frequency > 0)
+    vmi.status
+        .topology_hints
+        .as_ref()?
+        .tsc_frequency
+        .filter(|&frequency| frequency > 0)
 }
 
 #[cfg(test)]
@@ -78,7 +107,14 @@ mod tests {
     fn utc_without_an_offset_is_reset_and_wins_over_a_time_zone() {
         let clock = |json| wanted_clock(&serde_json::from_str(json).unwrap());
         let utc = clock(r#"{"utc":{},"timezone":"Europe/Berlin"}"#);
-        assert_eq!((utc.offset.as_str(), utc.adjustment.as_str(), utc.timezone.as_str()), ("utc", "reset", ""));
+        assert_eq!(
+            (
+                utc.offset.as_str(),
+                utc.adjustment.as_str(),
+                utc.timezone.as_str()
+            ),
+            ("utc", "reset", "")
+        );
         assert_eq!(clock(r#"{"utc":{"offsetSeconds":-60}}"#).adjustment, "-60");
     }
 
@@ -89,10 +125,28 @@ mod tests {
             serde_json::from_str(&format!(r#"{{"spec":{{"domain":{domain}}},{hints}}}"#)).unwrap()
         };
         assert_eq!(tsc_frequency(&vmi("{}")), None);
-        assert_eq!(tsc_frequency(&vmi(r#"{"cpu":{"features":[{"name":"invtsc","policy":"require"}]}}"#)), Some(1000));
-        assert_eq!(tsc_frequency(&vmi(r#"{"cpu":{"features":[{"name":"invtsc","policy":"optional"}]}}"#)), None);
-        assert_eq!(tsc_frequency(&vmi(r#"{"features":{"hyperv":{"reenlightenment":{"enabled":true}}}}"#)), Some(1000));
+        assert_eq!(
+            tsc_frequency(&vmi(
+                r#"{"cpu":{"features":[{"name":"invtsc","policy":"require"}]}}"#
+            )),
+            Some(1000)
+        );
+        assert_eq!(
+            tsc_frequency(&vmi(
+                r#"{"cpu":{"features":[{"name":"invtsc","policy":"optional"}]}}"#
+            )),
+            None
+        );
+        assert_eq!(
+            tsc_frequency(&vmi(
+                r#"{"features":{"hyperv":{"reenlightenment":{"enabled":true}}}}"#
+            )),
+            Some(1000)
+        );
         // On by default in the XML, but not for this.
-        assert_eq!(tsc_frequency(&vmi(r#"{"features":{"hyperv":{"reenlightenment":{}}}}"#)), None);
+        assert_eq!(
+            tsc_frequency(&vmi(r#"{"features":{"hyperv":{"reenlightenment":{}}}}"#)),
+            None
+        );
     }
 }

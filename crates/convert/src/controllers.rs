@@ -13,30 +13,58 @@ const USB_RESOURCE: &str = "USB_RESOURCE_";
 /// The controllers that other devices need.
 pub(super) fn apply(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     let controllers = &mut draft.domain.devices.controllers;
-    let driver = input.iommu.then(|| ControllerDriver { iommu: input.iommu_mark(), ..ControllerDriver::default() });
+    let driver = input.iommu.then(|| ControllerDriver {
+        iommu: input.iommu_mark(),
+        ..ControllerDriver::default()
+    });
 
-    let usb = if needs_usb(input) { "qemu-xhci" } else { "none" };
+    let usb = if needs_usb(input) {
+        "qemu-xhci"
+    } else {
+        "none"
+    };
     controllers.push(controller("usb", Text::const_new(usb)));
     if needs_scsi(input) {
         let model = match input.arch.scsi_controller {
             "" => input.virtio_model.clone(),
             model => Text::const_new(model),
         };
-        controllers.push(Controller { driver: scsi_driver(input, driver.clone()), ..controller("scsi", model) });
+        controllers.push(Controller {
+            driver: scsi_driver(input, driver.clone()),
+            ..controller("scsi", model)
+        });
     }
-    if input.arch.pci_hole64 && input.annotation(DISABLE_PCI_HOLE64).eq_ignore_ascii_case("true") {
-        let hole = PciHole64 { value: 0, unit: Text::const_new("KiB") };
-        controllers.push(Controller { pci_hole64: Some(hole), ..controller("pci", Text::const_new("pcie-root")) });
+    if input.arch.pci_hole64
+        && input
+            .annotation(DISABLE_PCI_HOLE64)
+            .eq_ignore_ascii_case("true")
+    {
+        let hole = PciHole64 {
+            value: 0,
+            unit: Text::const_new("KiB"),
+        };
+        controllers.push(Controller {
+            pci_hole64: Some(hole),
+            ..controller("pci", Text::const_new("pcie-root"))
+        });
     }
     if character::has_serial_console(input) {
-        controllers.push(Controller { driver, ..controller("virtio-serial", input.virtio_model.clone()) });
+        controllers.push(Controller {
+            driver,
+            ..controller("virtio-serial", input.virtio_model.clone())
+        });
     }
     Ok(())
 }
 
 /// The first controller of a kind.
 fn controller(kind: &'static str, model: Text) -> Controller {
-    Controller { r#type: Text::const_new(kind), index: Text::const_new("0"), model, ..Controller::default() }
+    Controller {
+        r#type: Text::const_new(kind),
+        index: Text::const_new("0"),
+        model,
+        ..Controller::default()
+    }
 }
 
 /// Whether anything sits on the USB bus. A CD-ROM drive or LUN there does not count.
@@ -46,23 +74,40 @@ fn needs_usb(input: &Input<'_>) -> bool {
         Usb::Always => true,
         Usb::Never => false,
         Usb::WhenUsed => {
-            devices.inputs.iter().any(|device| matches!(device.bus.as_str(), "" | "usb"))
-                || devices.disks.iter().filter_map(|disk| disk.disk.as_ref()).any(|disk| disk.bus == "usb")
+            devices
+                .inputs
+                .iter()
+                .any(|device| matches!(device.bus.as_str(), "" | "usb"))
+                || devices
+                    .disks
+                    .iter()
+                    .filter_map(|disk| disk.disk.as_ref())
+                    .any(|disk| disk.bus == "usb")
                 || devices.client_passthrough.is_some()
-                || devices.host_devices.iter().any(|device| is_usb_resource(input, &device.device_name))
+                || devices
+                    .host_devices
+                    .iter()
+                    .any(|device| is_usb_resource(input, &device.device_name))
         }
     }
 }
 
 /// Whether a device plugin has announced the resource as USB devices.
 fn is_usb_resource(input: &Input<'_>, resource: &str) -> bool {
-    let name = |variable: &str| variable.strip_prefix(USB_RESOURCE).is_some_and(|name| is_variable_of(name, resource));
+    let name = |variable: &str| {
+        variable
+            .strip_prefix(USB_RESOURCE)
+            .is_some_and(|name| is_variable_of(name, resource))
+    };
     input.ctx.environment.keys().any(|variable| name(variable))
 }
 
 /// Whether `name` is the resource's name as it is spelt in variables.
 fn is_variable_of(name: &str, resource: &str) -> bool {
-    let spelt = resource.chars().flat_map(char::to_uppercase).map(|c| if matches!(c, '/' | '.') { '_' } else { c });
+    let spelt = resource
+        .chars()
+        .flat_map(char::to_uppercase)
+        .map(|c| if matches!(c, '/' | '.') { '_' } else { c });
     name.chars().eq(spelt)
 }
 
@@ -75,6 +120,15 @@ fn needs_scsi(input: &Input<'_>) -> bool {
 /// The SCSI controller's thread and queues, if a SCSI disk asks for a thread.
 fn scsi_driver(input: &Input<'_>, driver: Option<ControllerDriver>) -> Option<ControllerDriver> {
     let disks = &input.vmi.spec.domain.devices.disks;
-    let Some(thread) = input.iothreads.and_then(|threads| iothreads::of_scsi_controller(threads, disks)) else { return driver };
-    Some(ControllerDriver { iothread: Some(thread), queues: Some(input.queues()), ..driver.unwrap_or_default() })
+    let Some(thread) = input
+        .iothreads
+        .and_then(|threads| iothreads::of_scsi_controller(threads, disks))
+    else {
+        return driver;
+    };
+    Some(ControllerDriver {
+        iothread: Some(thread),
+        queues: Some(input.queues()),
+        ..driver.unwrap_or_default()
+    })
 }

@@ -19,16 +19,32 @@ pub(super) fn cpu(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertErr
 
 fn topology(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     let enabled = input.cpu_topology;
-    let max_sockets = input.vmi.spec.domain.cpu.as_ref().map_or(0, |cpu| cpu.max_sockets);
+    let max_sockets = input
+        .vmi
+        .spec
+        .domain
+        .cpu
+        .as_ref()
+        .map_or(0, |cpu| cpu.max_sockets);
     let maximum = if max_sockets != 0 && input.arch.cpu_hotplug {
-        let maximum = CpuTopology { sockets: max_sockets, ..enabled };
+        let maximum = CpuTopology {
+            sockets: max_sockets,
+            ..enabled
+        };
         draft.domain.vcpus = Some(hotpluggable(enabled, maximum)?);
         maximum
     } else {
         enabled
     };
-    draft.domain.vcpu = Some(Vcpu { placement: Text::const_new("static"), cpus: maximum.vcpus() });
-    draft.domain.cpu.topology = Some(domain::cpu::CpuTopology { sockets: maximum.sockets, cores: maximum.cores, threads: maximum.threads });
+    draft.domain.vcpu = Some(Vcpu {
+        placement: Text::const_new("static"),
+        cpus: maximum.vcpus(),
+    });
+    draft.domain.cpu.topology = Some(domain::cpu::CpuTopology {
+        sockets: maximum.sockets,
+        cores: maximum.cores,
+        threads: maximum.threads,
+    });
     Ok(())
 }
 
@@ -39,11 +55,19 @@ fn hotpluggable(enabled: CpuTopology, maximum: CpuTopology) -> Result<Vcpus, Con
     if socket_vcpus.saturating_mul(maximum.sockets.into()) > MAX_VCPUS {
         return Err(ConvertError::new(
             "spec.domain.cpu.maxSockets",
-            format!("{} sockets of {socket_vcpus} vCPUs; libvirt describes up to {MAX_VCPUS} vCPUs", maximum.sockets),
+            format!(
+                "{} sockets of {socket_vcpus} vCPUs; libvirt describes up to {MAX_VCPUS} vCPUs",
+                maximum.sockets
+            ),
         ));
     }
     let vcpu = (0..maximum.vcpus())
-        .map(|id| VcpusVcpu { id, enabled: yes_no(id < enabled.vcpus()), hotpluggable: yes_no(u64::from(id) >= socket_vcpus), order: 0 })
+        .map(|id| VcpusVcpu {
+            id,
+            enabled: yes_no(id < enabled.vcpus()),
+            hotpluggable: yes_no(u64::from(id) >= socket_vcpus),
+            order: 0,
+        })
         .collect();
     Ok(Vcpus { vcpu })
 }
@@ -55,9 +79,17 @@ fn is_host_model(model: &str) -> bool {
 
 /// An emulated foreign CPU can't be the host's: it gets all that QEMU can emulate.
 fn model(input: &Input<'_>, cpu: &mut Cpu) {
-    let wanted = input.vmi.spec.domain.cpu.as_ref().map_or("", |cpu| cpu.model.as_str());
+    let wanted = input
+        .vmi
+        .spec
+        .domain
+        .cpu
+        .as_ref()
+        .map_or("", |cpu| cpu.model.as_str());
     let (mode, model) = match wanted {
-        "" | "host-model" | "host-passthrough" if input.ctx.allow_cross_arch_emulation => ("custom", "max"),
+        "" | "host-model" | "host-passthrough" if input.ctx.allow_cross_arch_emulation => {
+            ("custom", "max")
+        }
         "" => ("host-model", ""),
         "host-model" | "host-passthrough" => (wanted, ""),
         _ => ("custom", wanted),
@@ -69,11 +101,23 @@ fn model(input: &Input<'_>, cpu: &mut Cpu) {
 /// The features asked for. libvirt's named amd64 models still list `mpx`, which QEMU no longer has
 /// (<https://gitlab.com/libvirt/libvirt/-/issues/608>), so it is turned off unless it is asked for.
 fn features(input: &Input<'_>, cpu: &mut Cpu) {
-    let Some(wanted) = &input.vmi.spec.domain.cpu else { return };
+    let Some(wanted) = &input.vmi.spec.domain.cpu else {
+        return;
+    };
     cpu.features.reserve(wanted.features.len() + 1);
-    cpu.features.extend(wanted.features.iter().map(|feature| CpuFeature { name: feature.name.clone(), policy: feature.policy.clone() }));
-    if input.arch.disable_mpx && !is_host_model(&wanted.model) && !wanted.features.iter().any(|feature| feature.name == "mpx") {
-        cpu.features.push(CpuFeature { name: Text::const_new("mpx"), policy: Text::const_new("disable") });
+    cpu.features
+        .extend(wanted.features.iter().map(|feature| CpuFeature {
+            name: feature.name.clone(),
+            policy: feature.policy.clone(),
+        }));
+    if input.arch.disable_mpx
+        && !is_host_model(&wanted.model)
+        && !wanted.features.iter().any(|feature| feature.name == "mpx")
+    {
+        cpu.features.push(CpuFeature {
+            name: Text::const_new("mpx"),
+            policy: Text::const_new("disable"),
+        });
     }
 }
 
@@ -94,17 +138,37 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    const TWO_BY_TWO: CpuTopology = CpuTopology { sockets: 2, cores: 2, threads: 1 };
+    const TWO_BY_TWO: CpuTopology = CpuTopology {
+        sockets: 2,
+        cores: 2,
+        threads: 1,
+    };
 
     fn with_sockets(sockets: u32) -> CpuTopology {
-        CpuTopology { sockets, ..TWO_BY_TWO }
+        CpuTopology {
+            sockets,
+            ..TWO_BY_TWO
+        }
     }
 
     #[test]
     fn vcpus_of_the_first_socket_stay_and_those_behind_the_enabled_ones_are_off() {
         let vcpus = hotpluggable(TWO_BY_TWO, with_sockets(3)).unwrap().vcpu;
-        let shown: Vec<_> = vcpus.iter().map(|v| (v.id, v.enabled.as_str(), v.hotpluggable.as_str())).collect();
-        assert_eq!(shown, [(0, "yes", "no"), (1, "yes", "no"), (2, "yes", "yes"), (3, "yes", "yes"), (4, "no", "yes"), (5, "no", "yes")]);
+        let shown: Vec<_> = vcpus
+            .iter()
+            .map(|v| (v.id, v.enabled.as_str(), v.hotpluggable.as_str()))
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                (0, "yes", "no"),
+                (1, "yes", "no"),
+                (2, "yes", "yes"),
+                (3, "yes", "yes"),
+                (4, "no", "yes"),
+                (5, "no", "yes")
+            ]
+        );
     }
 
     #[test]

@@ -24,11 +24,19 @@ struct Cell {
 
 impl Cell {
     /// Takes `count` threads of the first core, or none if there is no core.
-    fn take_of_core(&mut self, count: usize, threads_per_core: usize, taken: &mut Vec<u32>) -> bool {
-        let Some(core) = self.cores.front_mut() else { return false };
+    fn take_of_core(
+        &mut self,
+        count: usize,
+        threads_per_core: usize,
+        taken: &mut Vec<u32>,
+    ) -> bool {
+        let Some(core) = self.cores.front_mut() else {
+            return false;
+        };
         taken.extend(core.drain(..count.min(core.len())));
         if core.len() < threads_per_core {
-            self.fragments.extend(self.cores.pop_front().unwrap_or_default());
+            self.fragments
+                .extend(self.cores.pop_front().unwrap_or_default());
         }
         true
     }
@@ -50,7 +58,12 @@ pub struct Unfitted(pub usize);
 impl CpuPool {
     /// The pool of the CPUs in `cpu_set`, for guest cores of `threads_per_core` threads.
     #[must_use]
-    pub fn new(topology: &Topology, cpu_set: &[u32], threads_per_core: u32, crossing: bool) -> Self {
+    pub fn new(
+        topology: &Topology,
+        cpu_set: &[u32],
+        threads_per_core: u32,
+        crossing: bool,
+    ) -> Self {
         let threads_per_core = threads_per_core.max(1) as usize;
         let allowed: HashSet<u32> = cpu_set.iter().copied().collect();
         let mut seen = HashSet::<u32>::new();
@@ -60,9 +73,17 @@ impl CpuPool {
                 if seen.contains(&cpu.id) {
                     continue;
                 }
-                let siblings = if cpu.siblings.is_empty() { std::slice::from_ref(&cpu.id) } else { &cpu.siblings };
+                let siblings = if cpu.siblings.is_empty() {
+                    std::slice::from_ref(&cpu.id)
+                } else {
+                    &cpu.siblings
+                };
                 seen.extend(siblings);
-                let core: VecDeque<u32> = siblings.iter().copied().filter(|thread| allowed.contains(thread)).collect();
+                let core: VecDeque<u32> = siblings
+                    .iter()
+                    .copied()
+                    .filter(|thread| allowed.contains(thread))
+                    .collect();
                 if core.len() >= threads_per_core {
                     cell.cores.push_back(core);
                 } else {
@@ -71,7 +92,11 @@ impl CpuPool {
             }
             cell
         });
-        Self { cells: cells.collect(), threads_per_core, crossing }
+        Self {
+            cells: cells.collect(),
+            threads_per_core,
+            crossing,
+        }
     }
 
     /// Takes the host threads of all cores of `guest`; the n-th thread is for the n-th vCPU.
@@ -103,12 +128,19 @@ impl CpuPool {
             // A core that lacks only some of its threads counts as fitted.
             missing = threads / per_core;
         }
-        if missing > 0 { Err(Unfitted(missing)) } else { Ok(taken) }
+        if missing > 0 {
+            Err(Unfitted(missing))
+        } else {
+            Ok(taken)
+        }
     }
 
     /// Takes one thread, a fragment of the first cell that has threads left if it has one.
     pub fn take_thread(&mut self) -> Option<u32> {
-        let cell = self.cells.iter_mut().find(|cell| !cell.fragments.is_empty() || !cell.cores.is_empty())?;
+        let cell = self
+            .cells
+            .iter_mut()
+            .find(|cell| !cell.fragments.is_empty() || !cell.cores.is_empty())?;
         if let Some(thread) = cell.fragments.pop_front() {
             return Some(thread);
         }
@@ -128,17 +160,36 @@ mod tests {
     fn host(cells: &[&[&[u32]]]) -> Topology {
         let numa_cells = cells.iter().zip(0..).map(|(cores, id)| NumaCell {
             id,
-            cpus: cores.iter().flat_map(|core| core.iter().map(|&id| CellCpu { id, siblings: core.to_vec() })).collect(),
+            cpus: cores
+                .iter()
+                .flat_map(|core| {
+                    core.iter().map(|&id| CellCpu {
+                        id,
+                        siblings: core.to_vec(),
+                    })
+                })
+                .collect(),
             ..NumaCell::default()
         });
-        Topology { numa_cells: numa_cells.collect() }
+        Topology {
+            numa_cells: numa_cells.collect(),
+        }
     }
 
     fn guest(cores: u32, threads: u32) -> CpuTopology {
-        CpuTopology { sockets: 1, cores, threads }
+        CpuTopology {
+            sockets: 1,
+            cores,
+            threads,
+        }
     }
 
-    fn fit(topology: &Topology, set: &[u32], guest: CpuTopology, crossing: bool) -> Result<Vec<u32>, Unfitted> {
+    fn fit(
+        topology: &Topology,
+        set: &[u32],
+        guest: CpuTopology,
+        crossing: bool,
+    ) -> Result<Vec<u32>, Unfitted> {
         CpuPool::new(topology, set, guest.threads, crossing).fit_cores(guest)
     }
 
@@ -146,13 +197,19 @@ mod tests {
     fn whole_cores_of_all_cells_come_before_fragments() {
         let host = host(&[&[&[0, 4], &[1, 5]], &[&[2, 6]]]);
         // Core (1, 5) is broken: 5 is not ours. The whole core of the second cell comes first.
-        assert_eq!(fit(&host, &[0, 4, 1, 2, 6], guest(2, 2), true), Ok(vec![0, 4, 2, 6]));
+        assert_eq!(
+            fit(&host, &[0, 4, 1, 2, 6], guest(2, 2), true),
+            Ok(vec![0, 4, 2, 6])
+        );
     }
 
     #[test]
     fn what_is_left_of_a_core_is_a_fragment() {
         let host = host(&[&[&[0, 1, 2], &[3, 4, 5]]]);
-        assert_eq!(fit(&host, &[0, 1, 2, 3, 4, 5], guest(3, 2), false), Ok(vec![0, 1, 3, 4, 2, 5]));
+        assert_eq!(
+            fit(&host, &[0, 1, 2, 3, 4, 5], guest(3, 2), false),
+            Ok(vec![0, 1, 3, 4, 2, 5])
+        );
     }
 
     #[test]

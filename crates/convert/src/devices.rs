@@ -6,8 +6,9 @@ use super::{ConvertError, Draft, Input};
 use api::vmi::Text;
 use domain::alias::Alias;
 use domain::devices::{
-    BalloonStats, Cid, FilesystemDevice, FilesystemDriver, FilesystemSource, FilesystemTarget, MemBalloon, MemBalloonDriver, PanicDevice,
-    RedirectedDevice, RedirectedDeviceSource, Rng, RngBackend, RngDriver, SoundCard, Tpm, TpmBackend, Vsock, Watchdog,
+    BalloonStats, Cid, FilesystemDevice, FilesystemDriver, FilesystemSource, FilesystemTarget,
+    MemBalloon, MemBalloonDriver, PanicDevice, RedirectedDevice, RedirectedDeviceSource, Rng,
+    RngBackend, RngDriver, SoundCard, Tpm, TpmBackend, Vsock, Watchdog,
 };
 
 /// USB devices that can be redirected to a guest at a time.
@@ -17,9 +18,20 @@ const VIRTIOFS_QUEUE: &str = "1024";
 
 /// TPM 2.0, emulated. A persistent one is a CRB device.
 pub(super) fn tpm(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
-    let wanted = input.vmi.spec.domain.devices.tpm.as_ref().filter(|tpm| tpm.enabled.unwrap_or(true));
+    let wanted = input
+        .vmi
+        .spec
+        .domain
+        .devices
+        .tpm
+        .as_ref()
+        .filter(|tpm| tpm.enabled.unwrap_or(true));
     if let Some(tpm) = wanted {
-        let (model, state) = if tpm.persistent == Some(true) { ("tpm-crb", "yes") } else { ("tpm-tis", "") };
+        let (model, state) = if tpm.persistent == Some(true) {
+            ("tpm-crb", "yes")
+        } else {
+            ("tpm-tis", "")
+        };
         draft.domain.devices.tpms.push(Tpm {
             model: Text::const_new(model),
             backend: TpmBackend {
@@ -35,11 +47,13 @@ pub(super) fn tpm(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertErr
 /// A socket to the host, with the address that virt-controller has chosen. QEMU's device exists
 /// without the legacy interface only.
 pub(super) fn vsock(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
-    draft.domain.devices.vsock = input
-        .vmi
-        .status
-        .vsockcid
-        .map(|address| Vsock { model: Text::const_new("virtio-non-transitional"), cid: Cid { auto: Text::const_new("no"), address } });
+    draft.domain.devices.vsock = input.vmi.status.vsockcid.map(|address| Vsock {
+        model: Text::const_new("virtio-non-transitional"),
+        cid: Cid {
+            auto: Text::const_new("no"),
+            address,
+        },
+    });
     Ok(())
 }
 
@@ -48,8 +62,13 @@ pub(super) fn rng(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertErr
     if input.vmi.spec.domain.devices.rng.is_some() {
         draft.domain.devices.rng = Some(Rng {
             model: input.virtio_model.clone(),
-            backend: Some(RngBackend { model: Text::const_new("random"), source: Text::const_new("/dev/urandom") }),
-            driver: input.iommu.then(|| RngDriver { iommu: input.iommu_mark() }),
+            backend: Some(RngBackend {
+                model: Text::const_new("random"),
+                source: Text::const_new("/dev/urandom"),
+            }),
+            driver: input.iommu.then(|| RngDriver {
+                iommu: input.iommu_mark(),
+            }),
             ..Rng::default()
         });
     }
@@ -60,17 +79,35 @@ pub(super) fn rng(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertErr
 /// add one of its own, so its absence is written too.
 pub(super) fn balloon(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     let period = input.ctx.mem_balloon_stats_period;
-    draft.domain.devices.ballooning = Some(if input.vmi.spec.domain.devices.autoattach_mem_balloon.unwrap_or(true) {
-        MemBalloon {
-            model: input.virtio_model.clone(),
-            stats: (period != 0).then_some(BalloonStats { period }),
-            driver: input.iommu.then(|| MemBalloonDriver { iommu: input.iommu_mark() }),
-            free_page_reporting: Text::const_new(if input.ctx.free_page_reporting { "on" } else { "off" }),
-            ..MemBalloon::default()
-        }
-    } else {
-        MemBalloon { model: Text::const_new("none"), ..MemBalloon::default() }
-    });
+    draft.domain.devices.ballooning = Some(
+        if input
+            .vmi
+            .spec
+            .domain
+            .devices
+            .autoattach_mem_balloon
+            .unwrap_or(true)
+        {
+            MemBalloon {
+                model: input.virtio_model.clone(),
+                stats: (period != 0).then_some(BalloonStats { period }),
+                driver: input.iommu.then(|| MemBalloonDriver {
+                    iommu: input.iommu_mark(),
+                }),
+                free_page_reporting: Text::const_new(if input.ctx.free_page_reporting {
+                    "on"
+                } else {
+                    "off"
+                }),
+                ..MemBalloon::default()
+            }
+        } else {
+            MemBalloon {
+                model: Text::const_new("none"),
+                ..MemBalloon::default()
+            }
+        },
+    );
     Ok(())
 }
 
@@ -81,11 +118,15 @@ pub(super) fn sound(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertE
             "" | "ich9" => "ich9",
             "ac97" => "ac97",
             other => {
-                let reason = format!("{other:?} is no model of a sound card; allowed are ich9 and ac97");
+                let reason =
+                    format!("{other:?} is no model of a sound card; allowed are ich9 and ac97");
                 return Err(ConvertError::new("spec.domain.devices.sound.model", reason));
             }
         };
-        let card = SoundCard { alias: Some(Alias::user(sound.name.clone())), model: Text::const_new(model) };
+        let card = SoundCard {
+            alias: Some(Alias::user(sound.name.clone())),
+            model: Text::const_new(model),
+        };
         draft.domain.devices.sound_cards.push(card);
     }
     Ok(())
@@ -94,16 +135,30 @@ pub(super) fn sound(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertE
 /// The watchdog of the architecture.
 pub(super) fn watchdog(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     const FIELD: &str = "spec.domain.devices.watchdog";
-    let Some(watchdog) = &input.vmi.spec.domain.devices.watchdog else { return Ok(()) };
+    let Some(watchdog) = &input.vmi.spec.domain.devices.watchdog else {
+        return Ok(());
+    };
     let (model, action) = match input.arch.watchdog {
         WatchdogModel::None => {
-            return Err(ConvertError::new(FIELD, format!("there is no watchdog on {}; remove it", input.arch.name)));
+            return Err(ConvertError::new(
+                FIELD,
+                format!("there is no watchdog on {}; remove it", input.arch.name),
+            ));
         }
-        WatchdogModel::I6300Esb => ("i6300esb", watchdog.i6300esb.as_ref().map(|device| &device.action)),
-        WatchdogModel::Diag288 => ("diag288", watchdog.diag288.as_ref().map(|device| &device.action)),
+        WatchdogModel::I6300Esb => (
+            "i6300esb",
+            watchdog.i6300esb.as_ref().map(|device| &device.action),
+        ),
+        WatchdogModel::Diag288 => (
+            "diag288",
+            watchdog.diag288.as_ref().map(|device| &device.action),
+        ),
     };
     let Some(action) = action else {
-        let reason = format!("the watchdog {:?} is not of the kind that {} has; allowed is {model}", watchdog.name, input.arch.name);
+        let reason = format!(
+            "the watchdog {:?} is not of the kind that {} has; allowed is {model}",
+            watchdog.name, input.arch.name
+        );
         return Err(ConvertError::new(FIELD, reason));
     };
     draft.domain.devices.watchdogs.push(Watchdog {
@@ -118,7 +173,13 @@ pub(super) fn watchdog(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conve
 /// Devices by which the guest says that it has crashed.
 pub(super) fn panic_devices(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     let devices = input.vmi.spec.domain.devices.panic_devices.iter();
-    draft.domain.devices.panic_devices.extend(devices.map(|device| PanicDevice { model: device.model.clone() }));
+    draft
+        .domain
+        .devices
+        .panic_devices
+        .extend(devices.map(|device| PanicDevice {
+            model: device.model.clone(),
+        }));
     Ok(())
 }
 
@@ -130,24 +191,49 @@ pub(super) fn usb_redirection(input: &Input<'_>, draft: &mut Draft) -> Result<()
             bus: Text::const_new("usb"),
             source: RedirectedDeviceSource {
                 mode: Text::const_new("bind"),
-                path: input.paths.usb_redirection_socket(&input.vmi.metadata.uid, index),
+                path: input
+                    .paths
+                    .usb_redirection_socket(&input.vmi.metadata.uid, index),
             },
         };
-        draft.domain.devices.redirs.extend((0..REDIRECTED_USB_DEVICES).map(device));
+        draft
+            .domain
+            .devices
+            .redirs
+            .extend((0..REDIRECTED_USB_DEVICES).map(device));
     }
     Ok(())
 }
 
 /// File systems shared by a virtiofsd in a container of its own.
 pub(super) fn virtiofs(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
-    let wanted = input.vmi.spec.domain.devices.filesystems.iter().filter(|filesystem| filesystem.virtiofs.is_some());
-    draft.domain.devices.filesystems.extend(wanted.map(|filesystem| FilesystemDevice {
-        r#type: Text::const_new("mount"),
-        access_mode: Text::const_new("passthrough"),
-        source: Some(FilesystemSource { socket: input.paths.virtiofs_socket(&filesystem.name), ..FilesystemSource::default() }),
-        target: Some(FilesystemTarget { dir: filesystem.name.clone() }),
-        driver: Some(FilesystemDriver { r#type: Text::const_new("virtiofs"), queue: Text::const_new(VIRTIOFS_QUEUE) }),
-        ..FilesystemDevice::default()
-    }));
+    let wanted = input
+        .vmi
+        .spec
+        .domain
+        .devices
+        .filesystems
+        .iter()
+        .filter(|filesystem| filesystem.virtiofs.is_some());
+    draft
+        .domain
+        .devices
+        .filesystems
+        .extend(wanted.map(|filesystem| FilesystemDevice {
+            r#type: Text::const_new("mount"),
+            access_mode: Text::const_new("passthrough"),
+            source: Some(FilesystemSource {
+                socket: input.paths.virtiofs_socket(&filesystem.name),
+                ..FilesystemSource::default()
+            }),
+            target: Some(FilesystemTarget {
+                dir: filesystem.name.clone(),
+            }),
+            driver: Some(FilesystemDriver {
+                r#type: Text::const_new("virtiofs"),
+                queue: Text::const_new(VIRTIOFS_QUEUE),
+            }),
+            ..FilesystemDevice::default()
+        }));
     Ok(())
 }

@@ -19,22 +19,43 @@ pub struct Backend<'a> {
 /// its source.
 #[must_use]
 pub fn backend(disk: &Disk) -> Backend<'_> {
-    let data = disk.source.data_store.as_ref().and_then(|store| store.source.as_ref());
-    let of = |source: &'_ domain::disk::DiskSource| (!source.dev.is_empty(), !source.file.is_empty());
+    let data = disk
+        .source
+        .data_store
+        .as_ref()
+        .and_then(|store| store.source.as_ref());
+    let of =
+        |source: &'_ domain::disk::DiskSource| (!source.dev.is_empty(), !source.file.is_empty());
     for source in data.into_iter().chain([&disk.source]) {
         match of(source) {
-            (_, true) => return Backend { path: &source.file, is_block: false },
-            (true, false) => return Backend { path: &source.dev, is_block: true },
+            (_, true) => {
+                return Backend {
+                    path: &source.file,
+                    is_block: false,
+                };
+            }
+            (true, false) => {
+                return Backend {
+                    path: &source.dev,
+                    is_block: true,
+                };
+            }
             (false, false) => {}
         }
     }
-    Backend { path: "", is_block: false }
+    Backend {
+        path: "",
+        is_block: false,
+    }
 }
 
 impl DiskModes {
     /// Whether `path` can be opened with `O_DIRECT`.
     fn direct(&self, path: &str) -> bool {
-        let is_exception = self.direct_io_exceptions.iter().any(|exception| exception == path);
+        let is_exception = self
+            .direct_io_exceptions
+            .iter()
+            .any(|exception| exception == path);
         !path.is_empty() && self.direct_io != is_exception
     }
 
@@ -46,13 +67,20 @@ impl DiskModes {
 
 /// The step of the conversion.
 pub(super) fn apply(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
-    let Some(modes) = &input.ctx.disk_modes else { return Ok(()) };
+    let Some(modes) = &input.ctx.disk_modes else {
+        return Ok(());
+    };
     let disks = &input.vmi.spec.domain.devices.disks;
     let place = |name: &str| disks.iter().position(|disk| disk.name == name);
     draft.domain.devices.disks.iter_mut().try_for_each(|disk| {
-        settle_disk(disk, modes).map_err(|error| match disk.alias.as_ref().and_then(|alias| place(&alias.name)) {
-            Some(at) => ConvertError::new(format!("spec.domain.devices.disks[{at}].cache"), error.reason),
-            None => error,
+        settle_disk(disk, modes).map_err(|error| {
+            match disk.alias.as_ref().and_then(|alias| place(&alias.name)) {
+                Some(at) => ConvertError::new(
+                    format!("spec.domain.devices.disks[{at}].cache"),
+                    error.reason,
+                ),
+                None => error,
+            }
         })
     })
 }
@@ -63,7 +91,11 @@ pub(super) fn apply(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertE
 /// When a disk wants cache mode `none` and a file or device of it cannot be opened with `O_DIRECT`.
 /// The error names the disk, since its place in the VMI is not known here.
 pub fn settle(domain: &mut Domain, modes: &DiskModes) -> Result<(), ConvertError> {
-    domain.devices.disks.iter_mut().try_for_each(|disk| settle_disk(disk, modes))
+    domain
+        .devices
+        .disks
+        .iter_mut()
+        .try_for_each(|disk| settle_disk(disk, modes))
 }
 
 /// Settles the modes of one disk.
@@ -92,14 +124,26 @@ fn settle_cache(disk: &mut Disk, modes: &DiskModes) -> Result<(), String> {
     if !matches!(cache, "" | "none") {
         return Ok(());
     }
-    let backing = disk.backing_store.as_ref().map(|store| store.source.as_ref().map_or("", |source| &source.file));
-    let without = [Some(backend.path), backing].into_iter().flatten().find(|path| !modes.direct(path));
+    let backing = disk
+        .backing_store
+        .as_ref()
+        .map(|store| store.source.as_ref().map_or("", |source| &source.file));
+    let without = [Some(backend.path), backing]
+        .into_iter()
+        .flatten()
+        .find(|path| !modes.direct(path));
     let settled = match (without, cache) {
         (None, _) => "none",
         (Some(_), "") => "writethrough",
         (Some(path), _) => {
-            let what = if path.is_empty() { "the device below the disk's overlay".to_owned() } else { format!("{path:?}") };
-            return Err(format!("\"none\" needs direct I/O, which {what} does not support; leave the mode out or use \"writethrough\""));
+            let what = if path.is_empty() {
+                "the device below the disk's overlay".to_owned()
+            } else {
+                format!("{path:?}")
+            };
+            return Err(format!(
+                "\"none\" needs direct I/O, which {what} does not support; leave the mode out or use \"writethrough\""
+            ));
         }
     };
     disk.driver.get_or_insert_default().cache = Text::const_new(settled);
@@ -110,7 +154,8 @@ fn settle_cache(disk: &mut Disk, modes: &DiskModes) -> Result<(), String> {
 /// allocation while they are written.
 fn settle_io(disk: &mut Disk, modes: &DiskModes) {
     let backend = backend(disk);
-    let is_native = !backend.path.is_empty() && (backend.is_block || modes.is_preallocated(backend.path));
+    let is_native =
+        !backend.path.is_empty() && (backend.is_block || modes.is_preallocated(backend.path));
     if let Some(driver) = &mut disk.driver
         && driver.io.is_empty()
         && driver.cache == "none"
@@ -127,12 +172,26 @@ mod tests {
     use domain::disk::{BackingStore, DataStore, DiskDriver, DiskSource};
 
     fn on_file(path: &str, cache: &str) -> Disk {
-        let driver = DiskDriver { cache: cache.into(), ..DiskDriver::default() };
-        Disk { source: DiskSource { file: path.into(), ..DiskSource::default() }, driver: Some(driver), ..Disk::default() }
+        let driver = DiskDriver {
+            cache: cache.into(),
+            ..DiskDriver::default()
+        };
+        Disk {
+            source: DiskSource {
+                file: path.into(),
+                ..DiskSource::default()
+            },
+            driver: Some(driver),
+            ..Disk::default()
+        }
     }
 
     fn modes() -> DiskModes {
-        DiskModes { direct_io: true, direct_io_exceptions: vec!["/nfs/a".into()], preallocated: vec!["/full".into(), "/nfs/a".into()] }
+        DiskModes {
+            direct_io: true,
+            direct_io_exceptions: vec!["/nfs/a".into()],
+            preallocated: vec!["/full".into(), "/nfs/a".into()],
+        }
     }
 
     fn settled(mut disk: Disk) -> Option<(Text, Text)> {
@@ -151,15 +210,27 @@ mod tests {
         assert_eq!(settled(on_file("/full", "")), pair("none", "native"));
         assert_eq!(settled(on_file("/nfs/a", "")), pair("writethrough", ""));
         assert_eq!(settled(on_file("/nfs/a", "none")), None);
-        assert_eq!(settled(on_file("/nfs/a", "writeback")), pair("writeback", ""));
+        assert_eq!(
+            settled(on_file("/nfs/a", "writeback")),
+            pair("writeback", "")
+        );
     }
 
     #[test]
     fn the_backing_file_counts_and_a_backing_device_never_passes() {
         let backed = |file: &str, cache: &str| {
-            let source = DiskSource { file: file.into(), ..DiskSource::default() };
-            let store = BackingStore { source: Some(source), ..BackingStore::default() };
-            Disk { backing_store: Some(Box::new(store)), ..on_file("/sparse", cache) }
+            let source = DiskSource {
+                file: file.into(),
+                ..DiskSource::default()
+            };
+            let store = BackingStore {
+                source: Some(source),
+                ..BackingStore::default()
+            };
+            Disk {
+                backing_store: Some(Box::new(store)),
+                ..on_file("/sparse", cache)
+            }
         };
         assert_eq!(settled(backed("/other", "")), pair("none", ""));
         assert_eq!(settled(backed("/nfs/a", "")), pair("writethrough", ""));
@@ -169,16 +240,34 @@ mod tests {
 
     #[test]
     fn the_data_file_is_what_counts_below_a_tracking_overlay() {
-        let store = DataStore { source: Some(DiskSource { dev: "/dev/x".into(), ..DiskSource::default() }), ..DataStore::default() };
+        let store = DataStore {
+            source: Some(DiskSource {
+                dev: "/dev/x".into(),
+                ..DiskSource::default()
+            }),
+            ..DataStore::default()
+        };
         let mut disk = on_file("/overlay", "");
         disk.source.data_store = Some(Box::new(store));
-        assert_eq!(backend(&disk), Backend { path: "/dev/x", is_block: true });
+        assert_eq!(
+            backend(&disk),
+            Backend {
+                path: "/dev/x",
+                is_block: true
+            }
+        );
         assert_eq!(settled(disk), pair("none", "native"));
     }
 
     #[test]
     fn only_a_drive_may_be_empty() {
         assert_eq!(settled(on_file("", "")), None);
-        assert_eq!(settled(Disk { device: "cdrom".into(), ..on_file("", "none") }), pair("none", ""));
+        assert_eq!(
+            settled(Disk {
+                device: "cdrom".into(),
+                ..on_file("", "none")
+            }),
+            pair("none", "")
+        );
     }
 }

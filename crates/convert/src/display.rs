@@ -10,7 +10,13 @@ use domain::video::{Graphics, GraphicsListen, Video, VideoModel};
 const VIDEO_MEMORY: u64 = 16384;
 
 fn has_display(input: &Input<'_>) -> bool {
-    input.vmi.spec.domain.devices.autoattach_graphics_device.unwrap_or(true)
+    input
+        .vmi
+        .spec
+        .domain
+        .devices
+        .autoattach_graphics_device
+        .unwrap_or(true)
 }
 
 /// VNC on a socket, and the display that it shows. A guest of another architecture than the host's
@@ -30,7 +36,14 @@ pub(super) fn graphics(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conve
         ..Graphics::default()
     });
     let (model, memory) = video_model(input);
-    devices.video.push(Video { model: VideoModel { r#type: model, heads: Some(1), vram: memory, ..VideoModel::default() } });
+    devices.video.push(Video {
+        model: VideoModel {
+            r#type: model,
+            heads: Some(1),
+            vram: memory,
+            ..VideoModel::default()
+        },
+    });
     Ok(())
 }
 
@@ -38,11 +51,16 @@ pub(super) fn graphics(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conve
 /// architecture's.
 fn video_model(input: &Input<'_>) -> (Text, Option<u64>) {
     let spec = &input.vmi.spec.domain;
-    let bootloader = spec.firmware.as_ref().and_then(|firmware| firmware.bootloader.as_ref());
+    let bootloader = spec
+        .firmware
+        .as_ref()
+        .and_then(|firmware| firmware.bootloader.as_ref());
     let is_efi = bootloader.is_some_and(|bootloader| bootloader.efi.is_some());
     match &spec.devices.video {
         Some(video) => (video.r#type.clone(), Some(VIDEO_MEMORY)),
-        None if input.arch.bochs && input.ctx.bochs_for_efi_guests && is_efi => (Text::const_new("bochs"), None),
+        None if input.arch.bochs && input.ctx.bochs_for_efi_guests && is_efi => {
+            (Text::const_new("bochs"), None)
+        }
         None => (Text::const_new(input.arch.video), input.arch.video_memory),
     }
 }
@@ -58,11 +76,20 @@ pub(super) fn inputs(input: &Input<'_>, draft: &mut Draft) -> Result<(), Convert
             "" | "usb" => ("usb", ""),
             "virtio" => ("virtio", "virtio"),
             other => {
-                return Err(ConvertError::new(field("bus"), format!("{other:?} is no bus of input devices; allowed are usb and virtio")));
+                return Err(ConvertError::new(
+                    field("bus"),
+                    format!("{other:?} is no bus of input devices; allowed are usb and virtio"),
+                ));
             }
         };
         if device.r#type != "tablet" {
-            return Err(ConvertError::new(field("type"), format!("{:?} is no kind of input device; allowed is tablet", device.r#type)));
+            return Err(ConvertError::new(
+                field("type"),
+                format!(
+                    "{:?} is no kind of input device; allowed is tablet",
+                    device.r#type
+                ),
+            ));
         }
         inputs.push(InputDevice {
             r#type: device.r#type.clone(),
@@ -73,13 +100,23 @@ pub(super) fn inputs(input: &Input<'_>, draft: &mut Draft) -> Result<(), Convert
         });
     }
     if has_display(input) {
-        let tablet = input.arch.inputs.tablet.filter(|_| wanted.is_empty()).map(|bus| ("tablet", bus));
+        let tablet = input
+            .arch
+            .inputs
+            .tablet
+            .filter(|_| wanted.is_empty())
+            .map(|bus| ("tablet", bus));
         let keyboard = input.arch.inputs.keyboard.map(|bus| ("keyboard", bus));
-        inputs.extend([tablet, keyboard].into_iter().flatten().map(|(kind, bus)| InputDevice {
-            r#type: Text::const_new(kind),
-            bus: Text::const_new(bus),
-            ..InputDevice::default()
-        }));
+        inputs.extend(
+            [tablet, keyboard]
+                .into_iter()
+                .flatten()
+                .map(|(kind, bus)| InputDevice {
+                    r#type: Text::const_new(kind),
+                    bus: Text::const_new(bus),
+                    ..InputDevice::default()
+                }),
+        );
     }
     Ok(())
 }

@@ -15,6 +15,9 @@ pub struct ConvertError {
 impl ConvertError {
     /// A refusal of the field at `field`.
     pub fn new(field: impl Into<Cow<'static, str>>, reason: impl Into<String>) -> Self {
-        Self { field: field.into(), reason: reason.into() }
+        Self {
+            field: field.into(),
+            reason: reason.into(),
+        }
     }
 }

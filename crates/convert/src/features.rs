@@ -8,15 +8,22 @@ use domain::features::{FeatureEnabled, FeatureKvm, FeaturePvSpinlock, Features};
 /// it is said to be off; ACPI need not even be mentioned.
 pub(super) fn features(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     let features = draft.domain.features.insert(Features::default());
-    let Some(wanted) = &input.vmi.spec.domain.features else { return Ok(()) };
+    let Some(wanted) = &input.vmi.spec.domain.features else {
+        return Ok(());
+    };
     let enabled = |value: Option<bool>| value.unwrap_or(true).then_some(FeatureEnabled {});
 
     features.acpi = enabled(wanted.acpi.enabled);
     features.smm = wanted.smm.as_ref().and_then(|smm| enabled(smm.enabled));
     features.apic = wanted.apic.as_ref().and_then(|apic| enabled(apic.enabled));
     features.hyperv = hyperv::enlightenments(wanted)?;
-    features.kvm = wanted.kvm.as_ref().map(|kvm| FeatureKvm { hidden: Some(state(kvm.hidden)), ..FeatureKvm::default() });
-    features.pv_spinlock = wanted.pvspinlock.as_ref().map(|lock| FeaturePvSpinlock { state: on_off(lock.enabled.unwrap_or(true)) });
+    features.kvm = wanted.kvm.as_ref().map(|kvm| FeatureKvm {
+        hidden: Some(state(kvm.hidden)),
+        ..FeatureKvm::default()
+    });
+    features.pv_spinlock = wanted.pvspinlock.as_ref().map(|lock| FeaturePvSpinlock {
+        state: on_off(lock.enabled.unwrap_or(true)),
+    });
     // A TDX module does not virtualise performance counters.
     features.pmu = input.ctx.use_launch_security_tdx.then(|| state(false));
     features.vmport = input.arch.vmport.then(|| state(false));

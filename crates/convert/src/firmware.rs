@@ -4,7 +4,9 @@ use super::words::yes_no;
 use super::{ConvertError, Draft, Input};
 use api::vmi::firmware::{Acpi, Firmware};
 use domain::Text;
-use domain::os::{AcpiTable, Bios, BootMenu, FirmwareFeature, FirmwareInfo, Loader, Nvram, Os, OsAcpi, Smbios};
+use domain::os::{
+    AcpiTable, Bios, BootMenu, FirmwareFeature, FirmwareInfo, Loader, Nvram, Os, OsAcpi, Smbios,
+};
 
 /// How long the boot menu waits, in milliseconds.
 const BOOT_MENU_TIMEOUT: u64 = 10_000;
@@ -20,60 +22,97 @@ pub(super) fn os(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertErro
             os.acpi = Some(acpi_tables(input, acpi)?);
         }
     }
-    os.smbios = input.arch.smbios.then(|| Smbios { mode: Text::const_new("sysinfo") });
+    os.smbios = input.arch.smbios.then(|| Smbios {
+        mode: Text::const_new("sysinfo"),
+    });
     if let Some(machine) = &vmi.spec.domain.machine {
         os.r#type.machine = machine.r#type.clone();
     }
     // Whoever starts a guest paused wants time to get to the firmware's menu.
     if vmi.spec.start_strategy.as_deref() == Some("Paused") {
-        os.boot_menu = Some(BootMenu { enable: Text::const_new("yes"), timeout: Some(BOOT_MENU_TIMEOUT) });
+        os.boot_menu = Some(BootMenu {
+            enable: Text::const_new("yes"),
+            timeout: Some(BOOT_MENU_TIMEOUT),
+        });
     }
     Ok(())
 }
 
 fn bootloader(input: &Input<'_>, firmware: &Firmware, os: &mut Os) {
-    let Some(bootloader) = &firmware.bootloader else { return };
+    let Some(bootloader) = &firmware.bootloader else {
+        return;
+    };
     if bootloader.efi.is_some() {
         efi(input, os);
     }
-    if bootloader.bios.as_ref().is_some_and(|bios| bios.use_serial == Some(true)) {
-        os.bios = Some(Bios { use_serial: Text::const_new("yes") });
+    if bootloader
+        .bios
+        .as_ref()
+        .is_some_and(|bios| bios.use_serial == Some(true))
+    {
+        os.bios = Some(Bios {
+            use_serial: Text::const_new("yes"),
+        });
     }
 }
 
 /// Firmware that libvirt chooses, or the images that were chosen for the VMI. SEV-SNP and TDX
 /// guests have no variables that outlive them.
 fn efi(input: &Input<'_>, os: &mut Os) {
-    let Some(chosen) = &input.ctx.efi_configuration else { return };
+    let Some(chosen) = &input.ctx.efi_configuration else {
+        return;
+    };
     let spec = &input.vmi.spec;
     let nvram = || input.paths.nvram(input.vmi);
     if chosen.uses_firmware_auto_selection {
-        let feature = |name| FirmwareFeature { enabled: Text::const_new("yes"), name: Text::const_new(name) };
+        let feature = |name| FirmwareFeature {
+            enabled: Text::const_new("yes"),
+            name: Text::const_new(name),
+        };
         os.firmware = Text::const_new("efi");
-        os.firmware_info = Some(FirmwareInfo { features: vec![feature("secure-boot"), feature("enrolled-keys")] });
+        os.firmware_info = Some(FirmwareInfo {
+            features: vec![feature("secure-boot"), feature("enrolled-keys")],
+        });
         // arm64's firmware for secure boot keeps its variables in memory that libvirt manages, and
         // refuses <nvram>; elsewhere the file must keep its name and format.
         if spec.architecture != "arm64" {
-            os.nvram = Some(Nvram { format: Text::const_new("raw"), nvram: nvram(), ..Nvram::default() });
+            os.nvram = Some(Nvram {
+                format: Text::const_new("raw"),
+                nvram: nvram(),
+                ..Nvram::default()
+            });
         }
         return;
     }
     let security = spec.domain.launch_security.as_ref();
-    let stateless = security.is_some_and(|security| security.snp.is_some() || security.tdx.is_some());
+    let stateless =
+        security.is_some_and(|security| security.snp.is_some() || security.tdx.is_some());
     os.boot_loader = Some(Loader {
         read_only: Text::const_new("yes"),
         secure: yes_no(chosen.secure_loader),
         r#type: Text::const_new(if stateless { "rom" } else { "pflash" }),
         path: chosen.efi_code.clone(),
     });
-    os.nvram = (!stateless).then(|| Nvram { template: chosen.efi_vars.clone(), nvram: nvram(), ..Nvram::default() });
+    os.nvram = (!stateless).then(|| Nvram {
+        template: chosen.efi_vars.clone(),
+        nvram: nvram(),
+        ..Nvram::default()
+    });
 }
 
 /// Kernel, initrd and command line; the latter also without a container for the former.
 fn kernel_boot(input: &Input<'_>, firmware: &Firmware, os: &mut Os) {
-    let Some(boot) = &firmware.kernel_boot else { return };
+    let Some(boot) = &firmware.kernel_boot else {
+        return;
+    };
     if let Some(container) = &boot.container {
-        let path = |artifact: &Text| if artifact.is_empty() { Text::default() } else { input.paths.kernel_boot(artifact) };
+        let path = |artifact: &Text| {
+            if artifact.is_empty() {
+                Text::default()
+            } else {
+                input.paths.kernel_boot(artifact)
+            }
+        };
         os.kernel = path(&container.kernel_path);
         os.initrd = path(&container.initrd_path);
     }
@@ -83,20 +122,52 @@ fn kernel_boot(input: &Input<'_>, firmware: &Firmware, os: &mut Os) {
 /// Tables with Windows licences, each from a Secret volume.
 fn acpi_tables(input: &Input<'_>, acpi: &Acpi) -> Result<OsAcpi, ConvertError> {
     let tables = [
-        ("slic", "slic.bin", "spec.domain.firmware.acpi.slicNameRef", &acpi.slic_name_ref),
-        ("msdm", "msdm.bin", "spec.domain.firmware.acpi.msdmNameRef", &acpi.msdm_name_ref),
+        (
+            "slic",
+            "slic.bin",
+            "spec.domain.firmware.acpi.slicNameRef",
+            &acpi.slic_name_ref,
+        ),
+        (
+            "msdm",
+            "msdm.bin",
+            "spec.domain.firmware.acpi.msdmNameRef",
+            &acpi.msdm_name_ref,
+        ),
     ];
     if tables.iter().all(|(.., volume)| volume.is_empty()) {
-        return Err(ConvertError::new("spec.domain.firmware.acpi", "names no table; set slicNameRef, msdmNameRef or both"));
+        return Err(ConvertError::new(
+            "spec.domain.firmware.acpi",
+            "names no table; set slicNameRef, msdmNameRef or both",
+        ));
     }
     let mut table = Vec::new();
     for (kind, file, field, name) in tables.into_iter().filter(|(.., volume)| !volume.is_empty()) {
-        match input.vmi.spec.volumes.iter().find(|volume| volume.name == *name) {
+        match input
+            .vmi
+            .spec
+            .volumes
+            .iter()
+            .find(|volume| volume.name == *name)
+        {
             Some(volume) if volume.secret.is_some() => {
-                table.push(AcpiTable { path: input.paths.secret_file(name, file), r#type: Text::const_new(kind) });
+                table.push(AcpiTable {
+                    path: input.paths.secret_file(name, file),
+                    r#type: Text::const_new(kind),
+                });
             }
-            Some(_) => return Err(ConvertError::new(field, format!("volume {name:?} is no Secret; ACPI tables come from Secrets only"))),
-            None => return Err(ConvertError::new(field, format!("there is no volume {name:?} in spec.volumes"))),
+            Some(_) => {
+                return Err(ConvertError::new(
+                    field,
+                    format!("volume {name:?} is no Secret; ACPI tables come from Secrets only"),
+                ));
+            }
+            None => {
+                return Err(ConvertError::new(
+                    field,
+                    format!("there is no volume {name:?} in spec.volumes"),
+                ));
+            }
         }
     }
     Ok(OsAcpi { table })

@@ -11,8 +11,18 @@ use domain::hostdev::{AcpiHostDev, HostDevDriver, HostDevice, HostDeviceSource};
 /// Host devices, then GPUs, then SR-IOV functions.
 pub(super) fn host_devices(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     let ctx = input.ctx;
-    let all = [&ctx.generic_host_devices, &ctx.gpu_host_devices, &ctx.sriov_devices].into_iter().flatten();
-    draft.domain.devices.host_devices.extend(all.map(host_device));
+    let all = [
+        &ctx.generic_host_devices,
+        &ctx.gpu_host_devices,
+        &ctx.sriov_devices,
+    ]
+    .into_iter()
+    .flatten();
+    draft
+        .domain
+        .devices
+        .host_devices
+        .extend(all.map(host_device));
     Ok(())
 }
 
@@ -23,7 +33,9 @@ fn host_device(spec: &HostDeviceSpec) -> HostDevice {
         Some(Alias::user(spec.alias.clone()))
     };
     HostDevice {
-        source: HostDeviceSource { address: spec.source_address.as_ref().map(address) },
+        source: HostDeviceSource {
+            address: spec.source_address.as_ref().map(address),
+        },
         r#type: spec.r#type.clone(),
         boot_order: spec.boot_order.map(|order| BootOrder { order }),
         managed: spec.managed.clone(),
@@ -33,8 +45,12 @@ fn host_device(spec: &HostDeviceSpec) -> HostDevice {
         alias,
         display: spec.display.clone(),
         ram_fb: spec.ram_fb.clone(),
-        driver: (!spec.driver_iommufd.is_empty()).then(|| HostDevDriver { iommufd: spec.driver_iommufd.clone() }),
-        acpi: (!spec.acpi_node_set.is_empty()).then(|| AcpiHostDev { node_set: spec.acpi_node_set.clone() }),
+        driver: (!spec.driver_iommufd.is_empty()).then(|| HostDevDriver {
+            iommufd: spec.driver_iommufd.clone(),
+        }),
+        acpi: (!spec.acpi_node_set.is_empty()).then(|| AcpiHostDev {
+            node_set: spec.acpi_node_set.clone(),
+        }),
     }
 }
 
@@ -58,7 +74,9 @@ fn address(spec: &AddressSpec) -> Address {
 
 /// Host devices go through the IOMMU descriptor that the launcher was handed, if it was.
 pub(super) fn iommufd(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
-    draft.domain.iommufd =
-        input.ctx.iommufd_enabled.then(|| Iommufd { enabled: Text::const_new("yes"), fd_group: Text::const_new("iommu") });
+    draft.domain.iommufd = input.ctx.iommufd_enabled.then(|| Iommufd {
+        enabled: Text::const_new("yes"),
+        fd_group: Text::const_new("iommu"),
+    });
     Ok(())
 }

@@ -4,7 +4,9 @@ use super::ConvertError;
 use super::words::{on_off, state};
 use api::vmi::firmware::{self, Features};
 use domain::Text;
-use domain::features::{FeatureHyperv, FeatureSpinlocks, FeatureState, FeatureVendorId, SynicTimer, TlbFlush};
+use domain::features::{
+    FeatureHyperv, FeatureSpinlocks, FeatureState, FeatureVendorId, SynicTimer, TlbFlush,
+};
 
 /// Each enlightenment that is asked for, or all that the host has (`hypervPassthrough`); the list
 /// wins over the latter.
@@ -12,11 +14,19 @@ pub(super) fn enlightenments(wanted: &Features) -> Result<Option<FeatureHyperv>,
     if let Some(hyperv) = &wanted.hyperv {
         return Ok(Some(chosen(hyperv)));
     }
-    let Some(passthrough) = &wanted.hyperv_passthrough else { return Ok(None) };
-    let Some(enabled) = passthrough.enabled else {
-        return Err(ConvertError::new("spec.domain.features.hypervPassthrough.enabled", "is missing; it must be true or false"));
+    let Some(passthrough) = &wanted.hyperv_passthrough else {
+        return Ok(None);
     };
-    Ok(enabled.then(|| FeatureHyperv { mode: Text::const_new("passthrough"), ..FeatureHyperv::default() }))
+    let Some(enabled) = passthrough.enabled else {
+        return Err(ConvertError::new(
+            "spec.domain.features.hypervPassthrough.enabled",
+            "is missing; it must be true or false",
+        ));
+    };
+    Ok(enabled.then(|| FeatureHyperv {
+        mode: Text::const_new("passthrough"),
+        ..FeatureHyperv::default()
+    }))
 }
 
 fn chosen(wanted: &firmware::FeatureHyperv) -> FeatureHyperv {
@@ -24,22 +34,22 @@ fn chosen(wanted: &firmware::FeatureHyperv) -> FeatureHyperv {
         mode: Text::default(),
         relaxed: feature(wanted.relaxed.as_ref()),
         vapic: feature(wanted.vapic.as_ref()),
-        spinlocks: wanted
-            .spinlocks
-            .as_ref()
-            .map(|locks| FeatureSpinlocks { state: on_off(locks.enabled.unwrap_or(true)), retries: locks.spinlocks }),
+        spinlocks: wanted.spinlocks.as_ref().map(|locks| FeatureSpinlocks {
+            state: on_off(locks.enabled.unwrap_or(true)),
+            retries: locks.spinlocks,
+        }),
         vpindex: feature(wanted.vpindex.as_ref()),
         runtime: feature(wanted.runtime.as_ref()),
         synic: feature(wanted.synic.as_ref()),
-        synic_timer: wanted
-            .synictimer
-            .as_ref()
-            .map(|timer| SynicTimer { direct: feature(timer.direct.as_ref()), state: on_off(timer.enabled.unwrap_or(true)) }),
+        synic_timer: wanted.synictimer.as_ref().map(|timer| SynicTimer {
+            direct: feature(timer.direct.as_ref()),
+            state: on_off(timer.enabled.unwrap_or(true)),
+        }),
         reset: feature(wanted.reset.as_ref()),
-        vendor_id: wanted
-            .vendorid
-            .as_ref()
-            .map(|vendor| FeatureVendorId { state: on_off(vendor.enabled.unwrap_or(true)), value: vendor.vendorid.clone() }),
+        vendor_id: wanted.vendorid.as_ref().map(|vendor| FeatureVendorId {
+            state: on_off(vendor.enabled.unwrap_or(true)),
+            value: vendor.vendorid.clone(),
+        }),
         frequencies: feature(wanted.frequencies.as_ref()),
         reenlightenment: feature(wanted.reenlightenment.as_ref()),
         tlb_flush: wanted.tlbflush.as_ref().map(|flush| TlbFlush {
@@ -70,12 +80,18 @@ mod tests {
     fn the_list_wins_over_passthrough() {
         let both = features(r#"{"hyperv":{"relaxed":{}},"hypervPassthrough":{"enabled":true}}"#);
         let hyperv = enlightenments(&both).unwrap().unwrap();
-        assert_eq!((hyperv.mode.as_str(), hyperv.relaxed), ("", Some(state(true))));
+        assert_eq!(
+            (hyperv.mode.as_str(), hyperv.relaxed),
+            ("", Some(state(true)))
+        );
     }
 
     #[test]
     fn passthrough_must_say_whether_it_is_on() {
         assert!(enlightenments(&features(r#"{"hypervPassthrough":{}}"#)).is_err());
-        assert_eq!(enlightenments(&features(r#"{"hypervPassthrough":{"enabled":false}}"#)), Ok(None));
+        assert_eq!(
+            enlightenments(&features(r#"{"hypervPassthrough":{"enabled":false}}"#)),
+            Ok(None)
+        );
     }
 }

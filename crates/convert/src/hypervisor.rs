@@ -8,7 +8,10 @@ use domain::Text;
 pub(super) fn hypervisor(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     let ctx = input.ctx;
     let domain = &mut draft.domain;
-    match (ctx.hypervisor_name.as_str(), ctx.hypervisor_device_available) {
+    match (
+        ctx.hypervisor_name.as_str(),
+        ctx.hypervisor_device_available,
+    ) {
         ("hyperv-direct", true) => domain.r#type = Text::const_new("hyperv"),
         ("hyperv-direct", false) if !ctx.allow_emulation => return Err(unavailable("/dev/mshv")),
         ("hyperv-direct", false) => domain.r#type = Text::const_new("qemu"),
@@ -24,7 +27,10 @@ pub(super) fn hypervisor(input: &Input<'_>, draft: &mut Draft) -> Result<(), Con
 }
 
 fn unavailable(device: &str) -> ConvertError {
-    ConvertError::new("hypervisorDeviceAvailable", format!("is false: {device} can't be used, and emulation is not allowed"))
+    ConvertError::new(
+        "hypervisorDeviceAvailable",
+        format!("is false: {device} can't be used, and emulation is not allowed"),
+    )
 }
 
 /// The guest's architecture is known and not the host's, and that is allowed.
@@ -37,10 +43,20 @@ fn foreign_emulator(input: &Input<'_>) -> Result<Text, ConvertError> {
     let guest = &input.vmi.spec.architecture;
     let refuse = |reason| Err(ConvertError::new("spec.architecture", reason));
     let Some(arch) = Arch::by_any_name(guest) else {
-        return refuse(format!("{guest:?} can't be emulated; amd64, arm64 and s390x can"));
+        return refuse(format!(
+            "{guest:?} can't be emulated; amd64, arm64 and s390x can"
+        ));
     };
-    if input.ctx.missing_emulator_binaries.iter().any(|missing| missing == arch.emulator) {
-        return refuse(format!("{guest:?} can't be emulated here: {} is not installed", arch.emulator));
+    if input
+        .ctx
+        .missing_emulator_binaries
+        .iter()
+        .any(|missing| missing == arch.emulator)
+    {
+        return refuse(format!(
+            "{guest:?} can't be emulated here: {} is not installed",
+            arch.emulator
+        ));
     }
     Ok(Text::const_new(arch.emulator))
 }

@@ -45,7 +45,9 @@ impl CpuTopology {
     /// Number of vCPUs; it wraps around as the reference's does.
     #[must_use]
     pub fn vcpus(self) -> u32 {
-        self.cores.wrapping_mul(self.sockets).wrapping_mul(self.threads)
+        self.cores
+            .wrapping_mul(self.sockets)
+            .wrapping_mul(self.threads)
     }
 }
 
@@ -73,13 +75,22 @@ impl<'a> Input<'a> {
     /// Value of an annotation of the VMI; empty if it has none.
     #[must_use]
     pub fn annotation(&self, name: &str) -> &'a str {
-        self.vmi.metadata.annotations.get(name).map_or("", Text::as_str)
+        self.vmi
+            .metadata
+            .annotations
+            .get(name)
+            .map_or("", Text::as_str)
     }
 
     /// The VMI has CPUs of its own.
     #[must_use]
     pub fn dedicated_cpus(&self) -> bool {
-        self.vmi.spec.domain.cpu.as_ref().is_some_and(|cpu| cpu.dedicated_cpu_placement)
+        self.vmi
+            .spec
+            .domain
+            .cpu
+            .as_ref()
+            .is_some_and(|cpu| cpu.dedicated_cpu_placement)
     }
 
     /// One queue for each vCPU, for devices with several queues.
@@ -101,17 +112,31 @@ fn cpu_topology(vmi: &Vmi) -> Result<CpuTopology, ConvertError> {
     if let Some(cpu) = &vmi.spec.domain.cpu
         && (cpu.sockets, cpu.cores, cpu.threads) != (0, 0, 0)
     {
-        return Ok(CpuTopology { sockets: cpu.sockets.max(1), cores: cpu.cores.max(1), threads: cpu.threads.max(1) });
+        return Ok(CpuTopology {
+            sockets: cpu.sockets.max(1),
+            cores: cpu.cores.max(1),
+            threads: cpu.threads.max(1),
+        });
     }
     let resources = &vmi.spec.domain.resources;
     let value = |list: &str, quantity: &api::vmi::Quantity| {
-        quantity.value().map_err(|e| ConvertError::new(format!("spec.domain.resources.{list}.cpu"), e.to_string()))
+        quantity.value().map_err(|e| {
+            ConvertError::new(format!("spec.domain.resources.{list}.cpu"), e.to_string())
+        })
     };
     let sockets = match (resources.limits.get("cpu"), resources.requests.get("cpu")) {
         (Some(limit), _) => value("limits", limit)?,
         (None, Some(request)) => value("requests", request)?,
         (None, None) => 1,
     };
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "wraps around as the reference's does")]
-    Ok(CpuTopology { sockets: sockets as u32, cores: 1, threads: 1 })
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "wraps around as the reference's does"
+    )]
+    Ok(CpuTopology {
+        sockets: sockets as u32,
+        cores: 1,
+        threads: 1,
+    })
 }

@@ -7,7 +7,10 @@ use api::vmi::network::Interface;
 use domain::Text;
 use domain::alias::Alias;
 use domain::devices::BootOrder;
-use domain::interface::{Acpi, Interface as Card, InterfaceBackend, InterfaceDriver, InterfaceSource, LinkState, Mac, Model, Rom};
+use domain::interface::{
+    Acpi, Interface as Card, InterfaceBackend, InterfaceDriver, InterfaceSource, LinkState, Mac,
+    Model, Rom,
+};
 
 /// The most queues of a tap device.
 const MAX_QUEUES: u32 = 256;
@@ -20,28 +23,50 @@ pub(super) fn interfaces(input: &Input<'_>, draft: &mut Draft) -> Result<(), Con
         if iface.state == "absent" {
             continue;
         }
-        if !spec.networks.iter().any(|network| network.name == iface.name) {
-            return Err(refusal(index, "name", format!("there is no network {:?} in spec.networks", iface.name)));
+        if !spec
+            .networks
+            .iter()
+            .any(|network| network.name == iface.name)
+        {
+            return Err(refusal(
+                index,
+                "name",
+                format!("there is no network {:?} in spec.networks", iface.name),
+            ));
         }
         let plugin = iface.binding.is_some() && !has_tap(input, iface);
         if plugin || iface.sriov.is_some() {
             continue;
         }
-        draft.domain.devices.interfaces.push(card(input, index, iface)?);
+        draft
+            .domain
+            .devices
+            .interfaces
+            .push(card(input, index, iface)?);
     }
     Ok(())
 }
 
 fn refusal(index: usize, field: &str, reason: String) -> ConvertError {
-    ConvertError::new(format!("spec.domain.devices.interfaces[{index}].{field}"), reason)
+    ConvertError::new(
+        format!("spec.domain.devices.interfaces[{index}].{field}"),
+        reason,
+    )
 }
 
 fn has_tap(input: &Input<'_>, iface: &Interface) -> bool {
-    input.ctx.domain_attachment_by_interface_name.get(&iface.name).is_some_and(|attachment| attachment == "tap")
+    input
+        .ctx
+        .domain_attachment_by_interface_name
+        .get(&iface.name)
+        .is_some_and(|attachment| attachment == "tap")
 }
 
 fn card(input: &Input<'_>, index: usize, iface: &Interface) -> Result<Card, ConvertError> {
-    let mut card = Card { alias: Some(Alias::user(iface.name.clone())), ..Card::default() };
+    let mut card = Card {
+        alias: Some(Alias::user(iface.name.clone())),
+        ..Card::default()
+    };
     let model = match iface.model.as_str() {
         "" | "virtio" => {
             card.driver = driver(input);
@@ -49,13 +74,26 @@ fn card(input: &Input<'_>, index: usize, iface: &Interface) -> Result<Card, Conv
         }
         _ => &iface.model,
     };
-    card.model = Some(Model { r#type: model.clone() });
+    card.model = Some(Model {
+        r#type: model.clone(),
+    });
     if !iface.pci_address.is_empty() {
         let address = pci::parse_address(&iface.pci_address);
-        card.address = Some(address.ok_or_else(|| refusal(index, "pciAddress", pci::malformed_address(&iface.pci_address)))?);
+        card.address = Some(address.ok_or_else(|| {
+            refusal(
+                index,
+                "pciAddress",
+                pci::malformed_address(&iface.pci_address),
+            )
+        })?);
     }
-    card.acpi = u64::try_from(iface.acpi_index).ok().filter(|&index| index > 0).map(|index| Acpi { index });
-    card.mac = Some(&iface.mac_address).filter(|mac| !mac.is_empty()).map(|mac| Mac { mac: mac.clone() });
+    card.acpi = u64::try_from(iface.acpi_index)
+        .ok()
+        .filter(|&index| index > 0)
+        .map(|index| Acpi { index });
+    card.mac = Some(&iface.mac_address)
+        .filter(|mac| !mac.is_empty())
+        .map(|mac| Mac { mac: mac.clone() });
     if has_tap(input, iface) {
         tap(input, iface, &mut card);
     } else if iface.passt_binding.is_some() {
@@ -67,7 +105,11 @@ fn card(input: &Input<'_>, index: usize, iface: &Interface) -> Result<Card, Conv
 /// vhost, with as many queues as vCPUs where multi-queue is on.
 fn driver(input: &Input<'_>) -> Option<InterfaceDriver> {
     let multi_queue = input.vmi.spec.domain.devices.network_interface_multiqueue == Some(true);
-    let queues = if multi_queue { input.cpu_topology.vcpus().min(MAX_QUEUES) } else { 0 };
+    let queues = if multi_queue {
+        input.cpu_topology.vcpus().min(MAX_QUEUES)
+    } else {
+        0
+    };
     (queues > 0 || input.iommu).then(|| InterfaceDriver {
         name: Text::const_new("vhost"),
         queues: (queues > 0).then_some(queues.into()),
@@ -81,23 +123,49 @@ fn tap(input: &Input<'_>, iface: &Interface, card: &mut Card) {
     card.r#type = Text::const_new("ethernet");
     card.boot_order = iface.boot_order.map(|order| BootOrder { order });
     if input.arch.rom && (iface.boot_order.is_none() || input.iommu) {
-        card.rom = Some(Rom { enabled: Text::const_new("no") });
+        card.rom = Some(Rom {
+            enabled: Text::const_new("no"),
+        });
     }
     if iface.state == "down" {
-        card.link_state = Some(LinkState { state: Text::const_new("down") });
+        card.link_state = Some(LinkState {
+            state: Text::const_new("down"),
+        });
     }
 }
 
 /// passt, connected by vhost-user, on the pod's interface that the VMI's status names.
-fn passt(input: &Input<'_>, index: usize, iface: &Interface, card: &mut Card) -> Result<(), ConvertError> {
-    let status = input.vmi.status.interfaces.iter().find(|status| status.name == iface.name);
+fn passt(
+    input: &Input<'_>,
+    index: usize,
+    iface: &Interface,
+    card: &mut Card,
+) -> Result<(), ConvertError> {
+    let status = input
+        .vmi
+        .status
+        .interfaces
+        .iter()
+        .find(|status| status.name == iface.name);
     let Some(status) = status.filter(|status| !status.pod_interface_name.is_empty()) else {
-        let reason = format!("status.interfaces has no podInterfaceName for {:?}, on which passt would listen", iface.name);
+        let reason = format!(
+            "status.interfaces has no podInterfaceName for {:?}, on which passt would listen",
+            iface.name
+        );
         return Err(refusal(index, "passtBinding", reason));
     };
     card.r#type = Text::const_new("vhostuser");
-    card.source = InterfaceSource { device: status.pod_interface_name.clone(), ..InterfaceSource::default() };
-    card.backend = Some(InterfaceBackend { r#type: Text::const_new("passt"), log_file: input.paths.passt_log() });
-    card.port_forward = port_forward(iface, input.annotation(ISTIO_INJECT).eq_ignore_ascii_case("true"));
+    card.source = InterfaceSource {
+        device: status.pod_interface_name.clone(),
+        ..InterfaceSource::default()
+    };
+    card.backend = Some(InterfaceBackend {
+        r#type: Text::const_new("passt"),
+        log_file: input.paths.passt_log(),
+    });
+    card.port_forward = port_forward(
+        iface,
+        input.annotation(ISTIO_INJECT).eq_ignore_ascii_case("true"),
+    );
     Ok(())
 }

@@ -36,25 +36,47 @@ pub(super) fn count(vmi: &Vmi) -> Result<Option<IoThreads>, ConvertError> {
         None if dedicated == 0 => return Ok(None),
         Some("supplementalPool") => {
             let size = pool_size(vmi)?;
-            return Ok(Some(IoThreads { total: size.into(), auto: 0, pool: Some(size) }));
+            return Ok(Some(IoThreads {
+                total: size.into(),
+                auto: 0,
+                pool: Some(size),
+            }));
         }
         _ => {}
     }
     let mut auto = (disks.len() as u64).saturating_sub(dedicated);
     let limit = limit(vmi)?;
     if i64::try_from(auto + dedicated).is_ok_and(|wanted| wanted > limit) {
-        auto = u64::try_from(limit).unwrap_or(0).saturating_sub(dedicated).max(1);
+        auto = u64::try_from(limit)
+            .unwrap_or(0)
+            .saturating_sub(dedicated)
+            .max(1);
     }
-    Ok(Some(IoThreads { total: auto + dedicated, auto, pool: None }))
+    Ok(Some(IoThreads {
+        total: auto + dedicated,
+        auto,
+        pool: None,
+    }))
 }
 
 fn pool_size(vmi: &Vmi) -> Result<u32, ConvertError> {
     const FIELD: &str = "spec.domain.ioThreads.supplementalPoolThreadCount";
-    let size = vmi.spec.domain.io_threads.as_ref().and_then(|threads| threads.supplemental_pool_thread_count);
+    let size = vmi
+        .spec
+        .domain
+        .io_threads
+        .as_ref()
+        .and_then(|threads| threads.supplemental_pool_thread_count);
     match size {
         Some(size @ 0..=MAX_POOL) => Ok(size),
-        Some(size) => Err(ConvertError::new(FIELD, format!("{size} threads are too many; at most {MAX_POOL} are allowed"))),
-        None => Err(ConvertError::new(FIELD, "must be set, the policy supplementalPool needs the number of threads in the pool")),
+        Some(size) => Err(ConvertError::new(
+            FIELD,
+            format!("{size} threads are too many; at most {MAX_POOL} are allowed"),
+        )),
+        None => Err(ConvertError::new(
+            FIELD,
+            "must be set, the policy supplementalPool needs the number of threads in the pool",
+        )),
     }
 }
 
@@ -64,12 +86,24 @@ fn limit(vmi: &Vmi) -> Result<i64, ConvertError> {
     match spec.io_threads_policy.as_deref() {
         None | Some("shared") => Ok(1),
         // The one CPU set aside for the emulator is also for I/O.
-        Some("auto") if spec.cpu.as_ref().is_some_and(|cpu| cpu.dedicated_cpu_placement && cpu.isolate_emulator_thread) => Ok(1),
+        Some("auto")
+            if spec
+                .cpu
+                .as_ref()
+                .is_some_and(|cpu| cpu.dedicated_cpu_placement && cpu.isolate_emulator_thread) =>
+        {
+            Ok(1)
+        }
         Some("auto") => {
             let cpus = |quantity: &Quantity, list: &str| {
-                quantity.value().map_err(|e| ConvertError::new(format!("spec.domain.resources.{list}.cpu"), e.to_string()))
+                quantity.value().map_err(|e| {
+                    ConvertError::new(format!("spec.domain.resources.{list}.cpu"), e.to_string())
+                })
             };
-            let cpus = match (spec.resources.requests.get("cpu"), spec.resources.limits.get("cpu")) {
+            let cpus = match (
+                spec.resources.requests.get("cpu"),
+                spec.resources.limits.get("cpu"),
+            ) {
                 (Some(request), _) => cpus(request, "requests")?,
                 (None, Some(limit)) => cpus(limit, "limits")?,
                 (None, None) => 1,
@@ -85,7 +119,9 @@ pub(super) fn total(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertE
     if let Some(threads) = input.iothreads
         && threads.total > 0
     {
-        draft.domain.iothreads = Some(DomainIoThreads { iothreads: threads.total });
+        draft.domain.iothreads = Some(DomainIoThreads {
+            iothreads: threads.total,
+        });
     }
     Ok(())
 }
@@ -101,7 +137,11 @@ pub(super) struct Assignment {
 
 impl Assignment {
     pub(super) fn new(threads: IoThreads) -> Self {
-        Self { threads, next_auto: 1, next_dedicated: threads.auto + 1 }
+        Self {
+            threads,
+            next_auto: 1,
+            next_dedicated: threads.auto + 1,
+        }
     }
 
     /// Gives the disk its thread or threads. Only virtio disks take part, but those that are left
@@ -111,7 +151,9 @@ impl Assignment {
             return;
         }
         if let Some(size) = self.threads.pool {
-            driver.iothreads = Some(DiskIoThreads { iothread: (1..=size).map(|id| DiskIoThread { id }).collect() });
+            driver.iothreads = Some(DiskIoThreads {
+                iothread: (1..=size).map(|id| DiskIoThread { id }).collect(),
+            });
         } else if is_dedicated(disk) {
             driver.iothread = Some(self.next_dedicated);
             self.next_dedicated += 1;
@@ -130,10 +172,14 @@ fn next(thread: u64, count: u64) -> u64 {
 /// The shared thread that the SCSI controller uses: the one whose turn it would be after all virtio
 /// disks had theirs. The controller gets one only when a SCSI disk asks for a dedicated thread.
 pub(super) fn of_scsi_controller(threads: IoThreads, disks: &[Disk]) -> Option<u64> {
-    let wanted = disks.iter().any(|disk| disk.bus() == "scsi" && is_dedicated(disk));
+    let wanted = disks
+        .iter()
+        .any(|disk| disk.bus() == "scsi" && is_dedicated(disk));
     if threads.auto == 0 || !wanted {
         return None;
     }
-    let before = disks.iter().filter(|disk| disk.bus() == "virtio" && !is_dedicated(disk));
+    let before = disks
+        .iter()
+        .filter(|disk| disk.bus() == "virtio" && !is_dedicated(disk));
     Some(before.fold(1, |thread, _| next(thread, threads.auto)))
 }

@@ -19,7 +19,9 @@ const SNP_DEFAULT: u32 = 1 << 16 | 1 << 17;
 
 /// The kind of encryption that is asked for; SEV before SNP before TDX.
 pub(super) fn launch_security(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
-    let Some(wanted) = &input.vmi.spec.domain.launch_security else { return Ok(()) };
+    let Some(wanted) = &input.vmi.spec.domain.launch_security else {
+        return Ok(());
+    };
     if input.arch.name == "amd64" {
         draft.domain.launch_security = amd64(wanted, input.annotation(QGS_SOCKET));
     }
@@ -38,18 +40,33 @@ fn amd64(wanted: &Wanted, qgs_socket: &str) -> Option<LaunchSecurity> {
     }
     if wanted.snp.is_some() {
         let policy = format_compact!("{SNP_DEFAULT:#x}");
-        return Some(LaunchSecurity { r#type: Text::const_new("sev-snp"), policy, ..LaunchSecurity::default() });
+        return Some(LaunchSecurity {
+            r#type: Text::const_new("sev-snp"),
+            policy,
+            ..LaunchSecurity::default()
+        });
     }
     wanted.tdx.as_ref().map(|_| LaunchSecurity {
         r#type: Text::const_new("tdx"),
-        quote_generation_service: Some(Qgs { path: qgs_socket.into() }),
+        quote_generation_service: Some(Qgs {
+            path: qgs_socket.into(),
+        }),
         ..LaunchSecurity::default()
     })
 }
 
 fn sev_policy(sev: &Sev) -> u32 {
-    let encrypted_state = sev.policy.as_ref().and_then(|policy| policy.encrypted_state) == Some(true);
-    SEV_NO_DEBUG | if encrypted_state { SEV_ENCRYPTED_STATE } else { 0 }
+    let encrypted_state = sev
+        .policy
+        .as_ref()
+        .and_then(|policy| policy.encrypted_state)
+        == Some(true);
+    SEV_NO_DEBUG
+        | if encrypted_state {
+            SEV_ENCRYPTED_STATE
+        } else {
+            0
+        }
 }
 
 #[cfg(test)]
@@ -58,13 +75,17 @@ mod tests {
     use super::*;
 
     fn policy(json: &str) -> Option<String> {
-        amd64(&serde_json::from_str(json).unwrap(), "").map(|security| format!("{} {}", security.r#type, security.policy))
+        amd64(&serde_json::from_str(json).unwrap(), "")
+            .map(|security| format!("{} {}", security.r#type, security.policy))
     }
 
     #[test]
     fn policies_are_hexadecimal() {
         assert_eq!(policy(r#"{"sev":{}}"#).unwrap(), "sev 0x1");
-        assert_eq!(policy(r#"{"sev":{"policy":{"encryptedState":true}},"snp":{}}"#).unwrap(), "sev 0x5");
+        assert_eq!(
+            policy(r#"{"sev":{"policy":{"encryptedState":true}},"snp":{}}"#).unwrap(),
+            "sev 0x5"
+        );
         assert_eq!(policy(r#"{"snp":{},"tdx":{}}"#).unwrap(), "sev-snp 0x30000");
         assert_eq!(policy("{}"), None);
     }

@@ -75,7 +75,11 @@ pub struct Step {
 }
 
 /// Shorthand for a line of the table.
-const fn step(name: &'static str, about: &'static str, apply: fn(&Input<'_>, &mut Draft) -> Result<(), ConvertError>) -> Step {
+const fn step(
+    name: &'static str,
+    about: &'static str,
+    apply: fn(&Input<'_>, &mut Draft) -> Result<(), ConvertError>,
+) -> Step {
     Step { name, about, apply }
 }
 

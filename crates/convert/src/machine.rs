@@ -8,11 +8,12 @@ const QEMU_NAMESPACE: &str = "http://libvirt.org/schemas/domain/qemu/1.0";
 
 /// `<on_reboot>`: without a policy libvirt's default, which is to reboot.
 pub(super) fn reboot_policy(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
-    draft.domain.on_reboot = Text::const_new(match input.vmi.spec.domain.reboot_policy.as_deref() {
-        Some("Terminate") => "destroy",
-        Some("Reboot") => "restart",
-        _ => "",
-    });
+    draft.domain.on_reboot =
+        Text::const_new(match input.vmi.spec.domain.reboot_policy.as_deref() {
+            Some("Terminate") => "destroy",
+            Some("Reboot") => "restart",
+            _ => "",
+        });
     Ok(())
 }
 

@@ -5,7 +5,9 @@ use api::vmi::{Quantity, QuantityError, Vmi};
 use compact_str::format_compact;
 use domain::Text;
 use domain::cpu::{Numa, NumaCell};
-use domain::memory::{HugePages, MaxMemory, Memory, MemoryBacking, MemoryBackingAccess, MemoryBackingSource};
+use domain::memory::{
+    HugePages, MaxMemory, Memory, MemoryBacking, MemoryBackingAccess, MemoryBackingSource,
+};
 
 const GUEST: &str = "spec.domain.memory.guest";
 const MAX_GUEST: &str = "spec.domain.memory.maxGuest";
@@ -18,12 +20,27 @@ const MEMFD: &str = "kubevirt.io/memfd";
 #[must_use]
 pub fn guest_memory(vmi: &Vmi) -> Option<GuestSize<'_>> {
     let domain = &vmi.spec.domain;
-    let guest = domain.memory.as_ref().and_then(|memory| memory.guest.as_ref());
+    let guest = domain
+        .memory
+        .as_ref()
+        .and_then(|memory| memory.guest.as_ref());
     let sized = |field| move |quantity| GuestSize { field, quantity };
     guest
         .map(sized(GUEST))
-        .or_else(|| domain.resources.requests.get("memory").map(sized("spec.domain.resources.requests.memory")))
-        .or_else(|| domain.resources.limits.get("memory").map(sized("spec.domain.resources.limits.memory")))
+        .or_else(|| {
+            domain
+                .resources
+                .requests
+                .get("memory")
+                .map(sized("spec.domain.resources.requests.memory"))
+        })
+        .or_else(|| {
+            domain
+                .resources
+                .limits
+                .get("memory")
+                .map(sized("spec.domain.resources.limits.memory"))
+        })
 }
 
 /// A size, and the field of the VMI that has it.
@@ -51,16 +68,33 @@ impl GuestSize<'_> {
 
 /// Memory of the guest, and how far it can grow where `maxGuest` differs from it.
 pub(super) fn memory(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
-    let in_bytes = |value| Memory { value, unit: Text::const_new("b") };
+    let in_bytes = |value| Memory {
+        value,
+        unit: Text::const_new("b"),
+    };
     let memory = input.vmi.spec.domain.memory.as_ref();
     if let Some(max_guest) = memory.and_then(|memory| memory.max_guest.as_ref()) {
-        let max_guest = GuestSize { field: MAX_GUEST, quantity: max_guest };
+        let max_guest = GuestSize {
+            field: MAX_GUEST,
+            quantity: max_guest,
+        };
         let Some(guest) = memory.and_then(|memory| memory.guest.as_ref()) else {
-            let reason = format!("is {}, but the memory to start with is missing: set {GUEST}", max_guest.quantity.0);
+            let reason = format!(
+                "is {}, but the memory to start with is missing: set {GUEST}",
+                max_guest.quantity.0
+            );
             return Err(ConvertError::new(MAX_GUEST, reason));
         };
-        if !max_guest.quantity.equals(guest).map_err(|e| max_guest.refusal(&e))? {
-            draft.domain.max_memory = Some(MaxMemory { value: max_guest.bytes()?, unit: Text::const_new("b"), slots: 0 });
+        if !max_guest
+            .quantity
+            .equals(guest)
+            .map_err(|e| max_guest.refusal(&e))?
+        {
+            draft.domain.max_memory = Some(MaxMemory {
+                value: max_guest.bytes()?,
+                unit: Text::const_new("b"),
+                slots: 0,
+            });
         }
     }
     draft.domain.memory = in_bytes(guest_memory(input.vmi).map_or(Ok(0), |size| size.bytes())?);
@@ -71,21 +105,41 @@ pub(super) fn memory(input: &Input<'_>, draft: &mut Draft) -> Result<(), Convert
 pub(super) fn backing(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     let vmi = input.vmi;
     let devices = &vmi.spec.domain.devices;
-    let hugepages = vmi.spec.domain.memory.as_ref().is_some_and(|memory| memory.hugepages.is_some());
-    let shared =
-        devices.filesystems.iter().any(|fs| fs.virtiofs.is_some()) || devices.interfaces.iter().any(|iface| iface.passt_binding.is_some());
+    let hugepages = vmi
+        .spec
+        .domain
+        .memory
+        .as_ref()
+        .is_some_and(|memory| memory.hugepages.is_some());
+    let shared = devices.filesystems.iter().any(|fs| fs.virtiofs.is_some())
+        || devices
+            .interfaces
+            .iter()
+            .any(|iface| iface.passt_binding.is_some());
     if !hugepages && !shared {
         return Ok(());
     }
-    let memfd = shared || vmi.metadata.annotations.get(MEMFD).is_none_or(|value| value != "false");
+    let memfd = shared
+        || vmi
+            .metadata
+            .annotations
+            .get(MEMFD)
+            .is_none_or(|value| value != "false");
     draft.domain.memory_backing = Some(MemoryBacking {
         huge_pages: hugepages.then(HugePages::default),
-        access: shared.then(|| MemoryBackingAccess { mode: Text::const_new("shared") }),
-        source: memfd.then(|| MemoryBackingSource { r#type: Text::const_new("memfd") }),
+        access: shared.then(|| MemoryBackingAccess {
+            mode: Text::const_new("shared"),
+        }),
+        source: memfd.then(|| MemoryBackingSource {
+            r#type: Text::const_new("memfd"),
+        }),
         ..MemoryBacking::default()
     });
     if memfd && draft.domain.cpu.numa.is_none() {
-        draft.domain.cpu.numa = Some(single_cell(vmi, draft.domain.vcpu.as_ref().map_or(0, |vcpu| vcpu.cpus))?);
+        draft.domain.cpu.numa = Some(single_cell(
+            vmi,
+            draft.domain.vcpu.as_ref().map_or(0, |vcpu| vcpu.cpus),
+        )?);
     }
     Ok(())
 }
@@ -93,7 +147,9 @@ pub(super) fn backing(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conver
 /// QEMU takes memfd through NUMA cells only: one with all vCPUs, those that can be plugged
 /// included, and the memory to start with.
 fn single_cell(vmi: &Vmi, vcpus: u32) -> Result<Numa, ConvertError> {
-    let bytes = guest_memory(vmi).map_or(Ok(0), |size| size.quantity.value().map_err(|e| size.refusal(&e)))?;
+    let bytes = guest_memory(vmi).map_or(Ok(0), |size| {
+        size.quantity.value().map_err(|e| size.refusal(&e))
+    })?;
     let cell = NumaCell {
         id: Text::const_new("0"),
         cpus: format_compact!("0-{}", vcpus.wrapping_sub(1)),
@@ -116,16 +172,29 @@ mod tests {
     #[test]
     fn requests_count_before_limits_and_guest_before_both() {
         let resources = r#""resources":{"requests":{"memory":"1Gi"},"limits":{"memory":"2Gi"}}"#;
-        let memory = |domain: &str| guest_memory(&vmi(domain)).map(|size| size.quantity.0.to_string());
+        let memory =
+            |domain: &str| guest_memory(&vmi(domain)).map(|size| size.quantity.0.to_string());
         assert_eq!(memory(&format!("{{{resources}}}")).unwrap(), "1Gi");
-        assert_eq!(memory(&format!(r#"{{{resources},"memory":{{"guest":"512Mi"}}}}"#)).unwrap(), "512Mi");
-        assert_eq!(memory(r#"{"resources":{"limits":{"memory":"2Gi"}}}"#).unwrap(), "2Gi");
+        assert_eq!(
+            memory(&format!(r#"{{{resources},"memory":{{"guest":"512Mi"}}}}"#)).unwrap(),
+            "512Mi"
+        );
+        assert_eq!(
+            memory(r#"{"resources":{"limits":{"memory":"2Gi"}}}"#).unwrap(),
+            "2Gi"
+        );
         assert_eq!(memory("{}"), None);
     }
 
     #[test]
     fn the_cell_for_memfd_spans_all_vcpus_in_kib() {
-        let cell = single_cell(&vmi(r#"{"memory":{"guest":"1Gi","maxGuest":"4Gi"}}"#), 8).unwrap().cells.remove(0);
-        assert_eq!((cell.cpus.as_str(), cell.memory, cell.unit.as_str()), ("0-7", Some(1 << 20), "KiB"));
+        let cell = single_cell(&vmi(r#"{"memory":{"guest":"1Gi","maxGuest":"4Gi"}}"#), 8)
+            .unwrap()
+            .cells
+            .remove(0);
+        assert_eq!(
+            (cell.cpus.as_str(), cell.memory, cell.unit.as_str()),
+            ("0-7", Some(1 << 20), "KiB")
+        );
     }
 }

@@ -18,21 +18,42 @@ const PASSTHROUGH: &str = "spec.domain.cpu.numa.guestMappingPassthrough";
 /// hugepages, spread evenly.
 pub(super) fn numa(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     let vmi = input.vmi;
-    let Some(cpu) = vmi.spec.domain.cpu.as_ref().filter(|cpu| cpu.dedicated_cpu_placement && is_numa_passthrough(cpu)) else {
+    let Some(cpu) = vmi
+        .spec
+        .domain
+        .cpu
+        .as_ref()
+        .filter(|cpu| cpu.dedicated_cpu_placement && is_numa_passthrough(cpu))
+    else {
         return Ok(());
     };
-    let Some(cells) = input.ctx.topology.as_ref().map(|topology| &topology.numa_cells).filter(|cells| !cells.is_empty()) else {
+    let Some(cells) = input
+        .ctx
+        .topology
+        .as_ref()
+        .map(|topology| &topology.numa_cells)
+        .filter(|cells| !cells.is_empty())
+    else {
         return Ok(());
     };
-    let pins = draft.domain.cputune.as_ref().map_or(&[][..], |tune| &tune.vcpu_pins);
+    let pins = draft
+        .domain
+        .cputune
+        .as_ref()
+        .map_or(&[][..], |tune| &tune.vcpu_pins);
     let vcpus = vcpus_by_cell(cells, pins)?;
     // Host cell and its vCPUs, in the host's order.
-    let used: Vec<(u32, &[u32])> = cells.iter().filter_map(|cell| Some((cell.id, vcpus.get(&cell.id)?.as_slice()))).collect();
+    let used: Vec<(u32, &[u32])> = cells
+        .iter()
+        .filter_map(|cell| Some((cell.id, vcpus.get(&cell.id)?.as_slice())))
+        .collect();
 
     let page = hugepage_size(vmi)?;
     let shares = Shares::of(vmi, page, used.len())?;
     let backing = draft.domain.memory_backing.get_or_insert_default();
-    backing.allocation = Some(MemoryAllocation { mode: Text::const_new("immediate") });
+    backing.allocation = Some(MemoryAllocation {
+        mode: Text::const_new("immediate"),
+    });
     if cpu.realtime.is_some() {
         backing.no_share_pages = Some(NoSharePages {});
     }
@@ -49,26 +70,54 @@ pub(super) fn numa(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertEr
             unit: Text::const_new("b"),
             ..NumaCell::default()
         });
-        mem_nodes.push(MemNode { cell_id, mode: Text::const_new("strict"), node_set: host.to_compact_string() });
-        pages.push(HugePage { size: page.to_compact_string(), unit: Text::const_new("b"), node_set: id });
+        mem_nodes.push(MemNode {
+            cell_id,
+            mode: Text::const_new("strict"),
+            node_set: host.to_compact_string(),
+        });
+        pages.push(HugePage {
+            size: page.to_compact_string(),
+            unit: Text::const_new("b"),
+            node_set: id,
+        });
     }
     let node_set = cpu_list(used.iter().map(|&(host, _)| host));
     draft.domain.cpu.numa = Some(Numa { cells: guest_cells });
-    draft.domain.numa_tune = Some(NumaTune { memory: NumaTuneMemory { mode: Text::const_new("strict"), node_set }, mem_nodes });
+    draft.domain.numa_tune = Some(NumaTune {
+        memory: NumaTuneMemory {
+            mode: Text::const_new("strict"),
+            node_set,
+        },
+        mem_nodes,
+    });
     Ok(())
 }
 
 /// Host cell → the vCPUs pinned to its CPUs.
-fn vcpus_by_cell(cells: &[super::context::NumaCell], pins: &[CpuTuneVcpuPin]) -> Result<BTreeMap<u32, Vec<u32>>, ConvertError> {
-    let cell_of: BTreeMap<u32, u32> = cells.iter().flat_map(|cell| cell.cpus.iter().map(|cpu| (cpu.id, cell.id))).collect();
+fn vcpus_by_cell(
+    cells: &[super::context::NumaCell],
+    pins: &[CpuTuneVcpuPin],
+) -> Result<BTreeMap<u32, Vec<u32>>, ConvertError> {
+    let cell_of: BTreeMap<u32, u32> = cells
+        .iter()
+        .flat_map(|cell| cell.cpus.iter().map(|cpu| (cpu.id, cell.id)))
+        .collect();
     let mut vcpus = BTreeMap::<u32, Vec<u32>>::new();
     for pin in pins {
-        let cell = pin.cpuset.parse().ok().and_then(|cpu: u32| cell_of.get(&cpu)).ok_or_else(|| {
-            ConvertError::new(
-                PASSTHROUGH,
-                format!("vCPU {} runs on host CPU {}, which is in no NUMA cell of the node", pin.vcpu, pin.cpuset),
-            )
-        })?;
+        let cell = pin
+            .cpuset
+            .parse()
+            .ok()
+            .and_then(|cpu: u32| cell_of.get(&cpu))
+            .ok_or_else(|| {
+                ConvertError::new(
+                    PASSTHROUGH,
+                    format!(
+                        "vCPU {} runs on host CPU {}, which is in no NUMA cell of the node",
+                        pin.vcpu, pin.cpuset
+                    ),
+                )
+            })?;
         vcpus.entry(*cell).or_default().push(pin.vcpu);
     }
     Ok(vcpus)
@@ -77,11 +126,26 @@ fn vcpus_by_cell(cells: &[super::context::NumaCell], pins: &[CpuTuneVcpuPin]) ->
 /// Size of a hugepage in bytes.
 fn hugepage_size(vmi: &Vmi) -> Result<u64, ConvertError> {
     const FIELD: &str = "spec.domain.memory.hugepages.pageSize";
-    let Some(hugepages) = vmi.spec.domain.memory.as_ref().and_then(|memory| memory.hugepages.as_ref()) else {
-        return Err(ConvertError::new(PASSTHROUGH, "needs hugepages: set spec.domain.memory.hugepages"));
+    let Some(hugepages) = vmi
+        .spec
+        .domain
+        .memory
+        .as_ref()
+        .and_then(|memory| memory.hugepages.as_ref())
+    else {
+        return Err(ConvertError::new(
+            PASSTHROUGH,
+            "needs hugepages: set spec.domain.memory.hugepages",
+        ));
     };
     match Quantity(hugepages.page_size.clone()).bytes() {
-        Ok(0) => Err(ConvertError::new(FIELD, format!("is {}; a page has at least a byte, such as 2Mi or 1Gi", hugepages.page_size))),
+        Ok(0) => Err(ConvertError::new(
+            FIELD,
+            format!(
+                "is {}; a page has at least a byte, such as 2Mi or 1Gi",
+                hugepages.page_size
+            ),
+        )),
         Ok(bytes) => Ok(bytes),
         Err(e) => Err(ConvertError::new(FIELD, e.to_string())),
     }
@@ -104,14 +168,23 @@ impl Shares {
         if memory / page < cells {
             return Err(ConvertError::new(
                 field,
-                format!("{memory} bytes give less than one page of {page} bytes to each of {cells} NUMA cells"),
+                format!(
+                    "{memory} bytes give less than one page of {page} bytes to each of {cells} NUMA cells"
+                ),
             ));
         }
         if !memory.is_multiple_of(page) {
-            return Err(ConvertError::new(field, format!("{memory} bytes are no multiple of the page size, {page} bytes")));
+            return Err(ConvertError::new(
+                field,
+                format!("{memory} bytes are no multiple of the page size, {page} bytes"),
+            ));
         }
         let pages = memory / page;
-        Ok(Self { page, pages_each: pages / cells, larger: pages % cells })
+        Ok(Self {
+            page,
+            pages_each: pages / cells,
+            larger: pages % cells,
+        })
     }
 
     /// Memory of a guest cell.
@@ -126,9 +199,14 @@ mod tests {
     use super::*;
 
     fn shares(guest: &str, page: u64, cells: usize) -> Result<Vec<u64>, ConvertError> {
-        let vmi = serde_json::from_str(&format!(r#"{{"spec":{{"domain":{{"memory":{{"guest":"{guest}"}}}}}}}}"#)).unwrap();
+        let vmi = serde_json::from_str(&format!(
+            r#"{{"spec":{{"domain":{{"memory":{{"guest":"{guest}"}}}}}}}}"#
+        ))
+        .unwrap();
         let shares = Shares::of(&vmi, page, cells)?;
-        Ok((0..cells as u32).map(|cell| shares.bytes(cell) / page).collect())
+        Ok((0..cells as u32)
+            .map(|cell| shares.bytes(cell) / page)
+            .collect())
     }
 
     #[test]
@@ -139,7 +217,17 @@ mod tests {
 
     #[test]
     fn each_cell_needs_a_page_and_no_page_is_broken() {
-        assert!(shares("2Mi", 2 << 20, 2).unwrap_err().reason.contains("less than one page"));
-        assert!(shares("5Mi", 2 << 20, 2).unwrap_err().reason.contains("no multiple"));
+        assert!(
+            shares("2Mi", 2 << 20, 2)
+                .unwrap_err()
+                .reason
+                .contains("less than one page")
+        );
+        assert!(
+            shares("5Mi", 2 << 20, 2)
+                .unwrap_err()
+                .reason
+                .contains("no multiple")
+        );
     }
 }

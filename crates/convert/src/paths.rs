@@ -22,7 +22,8 @@ impl<'a> Paths<'a> {
     /// The root, and behind it the parts as they are.
     fn join(&self, parts: &[&str]) -> Text {
         let root = self.ctx.root.trim_end_matches('/');
-        let mut path = Text::with_capacity(root.len() + parts.iter().map(|part| part.len()).sum::<usize>());
+        let mut path =
+            Text::with_capacity(root.len() + parts.iter().map(|part| part.len()).sum::<usize>());
         path.push_str(root);
         for part in parts {
             path.push_str(part);
@@ -69,7 +70,10 @@ impl<'a> Paths<'a> {
     /// Writable overlay of a container disk or an ephemeral volume.
     #[must_use]
     pub fn ephemeral_overlay(&self, volume: &str) -> Text {
-        let dir = or(&self.ctx.ephemeral_disk_dir, "/var/run/kubevirt-ephemeral-disks/disk-data");
+        let dir = or(
+            &self.ctx.ephemeral_disk_dir,
+            "/var/run/kubevirt-ephemeral-disks/disk-data",
+        );
         self.join(&[dir, "/", volume, "/disk.qcow2"])
     }
 
@@ -82,14 +86,25 @@ impl<'a> Paths<'a> {
     /// Image of the container disk that is the `index`-th of `spec.volumes`.
     #[must_use]
     pub fn container_disk(&self, index: usize) -> Text {
-        let dir = or(&self.ctx.container_disk_dir, "/var/run/kubevirt/container-disks");
-        self.join(&[dir, "/disk_", &compact_str::format_compact!("{index}"), ".img"])
+        let dir = or(
+            &self.ctx.container_disk_dir,
+            "/var/run/kubevirt/container-disks",
+        );
+        self.join(&[
+            dir,
+            "/disk_",
+            &compact_str::format_compact!("{index}"),
+            ".img",
+        ])
     }
 
     /// A file of the kernel boot container: kernel, initrd.
     #[must_use]
     pub fn kernel_boot(&self, artifact: &str) -> Text {
-        let dir = or(&self.ctx.container_disk_dir, "/var/run/kubevirt/container-disks");
+        let dir = or(
+            &self.ctx.container_disk_dir,
+            "/var/run/kubevirt/container-disks",
+        );
         self.join(&[dir, "/kernel-boot/", file_name(artifact)])
     }
 
@@ -106,21 +121,31 @@ impl<'a> Paths<'a> {
     }
 
     fn cloud_init(&self, namespace: &str, name: &str, file: &str) -> Text {
-        let dir = or(&self.ctx.cloud_init_dir, "/var/run/kubevirt-ephemeral-disks/cloud-init-data");
+        let dir = or(
+            &self.ctx.cloud_init_dir,
+            "/var/run/kubevirt-ephemeral-disks/cloud-init-data",
+        );
         self.join(&[dir, "/", namespace, "/", name, file])
     }
 
     /// Ignition data.
     #[must_use]
     pub fn ignition(&self, namespace: &str, name: &str) -> Text {
-        let dir = or(&self.ctx.ignition_dir, "/var/run/kubevirt-ephemeral-disks/ignition-data");
+        let dir = or(
+            &self.ctx.ignition_dir,
+            "/var/run/kubevirt-ephemeral-disks/ignition-data",
+        );
         self.join(&[dir, "/", namespace, "/", name, "/data.ign"])
     }
 
     /// ISO image made from a ConfigMap.
     #[must_use]
     pub fn config_map_image(&self, volume: &str) -> Text {
-        self.join(&["/var/run/kubevirt-private/config-map-disks/", volume, ".iso"])
+        self.join(&[
+            "/var/run/kubevirt-private/config-map-disks/",
+            volume,
+            ".iso",
+        ])
     }
 
     /// ISO image made from a Secret.
@@ -132,7 +157,11 @@ impl<'a> Paths<'a> {
     /// ISO image made from downward API fields.
     #[must_use]
     pub fn downward_api_image(&self, volume: &str) -> Text {
-        self.join(&["/var/run/kubevirt-private/downwardapi-disks/", volume, ".iso"])
+        self.join(&[
+            "/var/run/kubevirt-private/downwardapi-disks/",
+            volume,
+            ".iso",
+        ])
     }
 
     /// ISO image with the service account's token.
@@ -188,13 +217,22 @@ impl<'a> Paths<'a> {
     /// Socket of a redirected USB device.
     #[must_use]
     pub fn usb_redirection_socket(&self, uid: &str, index: u32) -> Text {
-        self.join(&["/var/run/kubevirt-private/", uid, "/virt-usbredir-", &compact_str::format_compact!("{index}")])
+        self.join(&[
+            "/var/run/kubevirt-private/",
+            uid,
+            "/virt-usbredir-",
+            &compact_str::format_compact!("{index}"),
+        ])
     }
 
     /// Socket of a virtiofsd container.
     #[must_use]
     pub fn virtiofs_socket(&self, filesystem: &str) -> Text {
-        self.join(&["/var/run/kubevirt/virtiofs-containers/", filesystem, ".sock"])
+        self.join(&[
+            "/var/run/kubevirt/virtiofs-containers/",
+            filesystem,
+            ".sock",
+        ])
     }
 
     /// Socket of the persistent reservation helper.
@@ -218,7 +256,11 @@ impl<'a> Paths<'a> {
     /// UEFI variables of the VMI, in the directory that libvirt has for whoever runs it.
     #[must_use]
     pub fn nvram(&self, vmi: &Vmi) -> Text {
-        let dir = if runs_as_nonroot(vmi) { "/var/run/kubevirt-private/libvirt/qemu/nvram/" } else { "/var/lib/libvirt/qemu/nvram/" };
+        let dir = if runs_as_nonroot(vmi) {
+            "/var/run/kubevirt-private/libvirt/qemu/nvram/"
+        } else {
+            "/var/lib/libvirt/qemu/nvram/"
+        };
         self.join(&[dir, &vmi.metadata.name, "_VARS.fd"])
     }
 }
@@ -230,12 +272,19 @@ fn runs_as_nonroot(vmi: &Vmi) -> bool {
 
 /// A directory of the context, or the pod's default.
 fn or<'t>(dir: &'t Text, default: &'t str) -> &'t str {
-    if dir.is_empty() { default } else { dir.trim_end_matches('/') }
+    if dir.is_empty() {
+        default
+    } else {
+        dir.trim_end_matches('/')
+    }
 }
 
 /// The last element of a path; empty if it has none.
 fn file_name(path: &str) -> &str {
-    path.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
+    path.trim_end_matches('/')
+        .rsplit('/')
+        .next()
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -244,19 +293,38 @@ mod tests {
 
     #[test]
     fn every_path_starts_with_the_root() {
-        let ctx = Context { root: "/tmp/vm/".into(), ephemeral_disk_dir: "/scratch".into(), ..Context::default() };
+        let ctx = Context {
+            root: "/tmp/vm/".into(),
+            ephemeral_disk_dir: "/scratch".into(),
+            ..Context::default()
+        };
         let paths = Paths::new(&ctx);
         assert_eq!(paths.claim_device("data"), "/tmp/vm/dev/data");
-        assert_eq!(paths.ephemeral_overlay("data"), "/tmp/vm/scratch/data/disk.qcow2");
-        assert_eq!(paths.container_disk(12), "/tmp/vm/var/run/kubevirt/container-disks/disk_12.img");
+        assert_eq!(
+            paths.ephemeral_overlay("data"),
+            "/tmp/vm/scratch/data/disk.qcow2"
+        );
+        assert_eq!(
+            paths.container_disk(12),
+            "/tmp/vm/var/run/kubevirt/container-disks/disk_12.img"
+        );
     }
 
     #[test]
     fn a_host_disk_keeps_its_file_name_only() {
         let ctx = Context::default();
         let paths = Paths::new(&ctx);
-        assert_eq!(paths.host_disk("v", "/mnt/a/b.img"), "/var/run/kubevirt-private/vmi-disks/v/b.img");
-        assert_eq!(paths.host_disk("v", "/mnt/a/"), "/var/run/kubevirt-private/vmi-disks/v/a");
-        assert_eq!(paths.host_disk("v", "/"), "/var/run/kubevirt-private/vmi-disks/v");
+        assert_eq!(
+            paths.host_disk("v", "/mnt/a/b.img"),
+            "/var/run/kubevirt-private/vmi-disks/v/b.img"
+        );
+        assert_eq!(
+            paths.host_disk("v", "/mnt/a/"),
+            "/var/run/kubevirt-private/vmi-disks/v/a"
+        );
+        assert_eq!(
+            paths.host_disk("v", "/"),
+            "/var/run/kubevirt-private/vmi-disks/v"
+        );
     }
 }

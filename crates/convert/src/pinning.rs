@@ -21,31 +21,62 @@ const EVEN_PARITY: &str = "alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity"
 
 /// The guest's NUMA cells are those of the host that its vCPUs run on.
 pub(super) fn is_numa_passthrough(cpu: &Cpu) -> bool {
-    cpu.numa.as_ref().is_some_and(|numa| numa.guest_mapping_passthrough.is_some())
+    cpu.numa
+        .as_ref()
+        .is_some_and(|numa| numa.guest_mapping_passthrough.is_some())
 }
 
 /// Pins vCPUs, IOThreads and the emulator of a VMI with dedicated CPUs.
 pub(super) fn pinning(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     let vmi = input.vmi;
-    let Some(cpu) = vmi.spec.domain.cpu.as_ref().filter(|cpu| cpu.dedicated_cpu_placement) else { return Ok(()) };
+    let Some(cpu) = vmi
+        .spec
+        .domain
+        .cpu
+        .as_ref()
+        .filter(|cpu| cpu.dedicated_cpu_placement)
+    else {
+        return Ok(());
+    };
     let Some(host) = &input.ctx.topology else {
-        return Err(ConvertError::new(DEDICATED, "is true, but the topology of the node is not known"));
+        return Err(ConvertError::new(
+            DEDICATED,
+            "is true, but the topology of the node is not known",
+        ));
     };
     let guest = enabled_topology(input, cpu)?;
-    let mut pool = CpuPool::new(host, &input.ctx.cpu_set, guest.threads, !is_numa_passthrough(cpu));
-    let mut tune = CpuTune { vcpu_pins: vcpus(&mut pool, guest, input.ctx.cpu_set.len(), cpu)?, ..CpuTune::default() };
+    let mut pool = CpuPool::new(
+        host,
+        &input.ctx.cpu_set,
+        guest.threads,
+        !is_numa_passthrough(cpu),
+    );
+    let mut tune = CpuTune {
+        vcpu_pins: vcpus(&mut pool, guest, input.ctx.cpu_set.len(), cpu)?,
+        ..CpuTune::default()
+    };
 
-    let supplemental = input.iothreads.and_then(|threads| threads.pool).unwrap_or(0);
+    let supplemental = input
+        .iothreads
+        .and_then(|threads| threads.pool)
+        .unwrap_or(0);
     if supplemental > 0 {
         tune.iothread_pins = supplemental_iothreads(&mut pool, supplemental)?;
     }
     if cpu.isolate_emulator_thread {
         let pinned = u64::from(requested_vcpus(cpu)) + u64::from(supplemental);
-        tune.emulator_pin = Some(CpuEmulatorPin { cpuset: emulator(&mut pool, vmi, pinned)? });
+        tune.emulator_pin = Some(CpuEmulatorPin {
+            cpuset: emulator(&mut pool, vmi, pinned)?,
+        });
     }
     if supplemental == 0 && input.iothreads.is_some() {
-        let threads = draft.domain.iothreads.as_ref().map_or(0, |threads| threads.iothreads);
-        tune.iothread_pins = shared_iothreads(threads, cpu, tune.emulator_pin.as_ref(), &input.ctx.cpu_set)?;
+        let threads = draft
+            .domain
+            .iothreads
+            .as_ref()
+            .map_or(0, |threads| threads.iothreads);
+        tune.iothread_pins =
+            shared_iothreads(threads, cpu, tune.emulator_pin.as_ref(), &input.ctx.cpu_set)?;
     }
     draft.domain.cputune = Some(tune);
     tune_features(vmi, cpu, draft);
@@ -55,7 +86,11 @@ pub(super) fn pinning(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conver
 /// vCPUs that `spec.domain.cpu` asks for: the product of those of sockets, cores and threads that
 /// are there, and 0 when none is. Helper threads are pinned by this number.
 fn requested_vcpus(cpu: &Cpu) -> u32 {
-    [cpu.cores, cpu.sockets, cpu.threads].into_iter().filter(|&n| n != 0).reduce(u32::wrapping_mul).unwrap_or(0)
+    [cpu.cores, cpu.sockets, cpu.threads]
+        .into_iter()
+        .filter(|&n| n != 0)
+        .reduce(u32::wrapping_mul)
+        .unwrap_or(0)
 }
 
 /// The vCPUs that are there from the start; those that can be plugged later are not pinned.
@@ -65,12 +100,20 @@ fn enabled_topology(input: &Input<'_>, cpu: &Cpu) -> Result<CpuTopology, Convert
         guest.sockets = guest.sockets.min(cpu.max_sockets);
     }
     if guest.vcpus() == 0 {
-        return Err(ConvertError::new("spec.domain.cpu", "asks for dedicated CPUs, but for none of them; at least one is needed"));
+        return Err(ConvertError::new(
+            "spec.domain.cpu",
+            "asks for dedicated CPUs, but for none of them; at least one is needed",
+        ));
     }
     Ok(guest)
 }
 
-fn vcpus(pool: &mut CpuPool, guest: CpuTopology, available: usize, cpu: &Cpu) -> Result<Vec<CpuTuneVcpuPin>, ConvertError> {
+fn vcpus(
+    pool: &mut CpuPool,
+    guest: CpuTopology,
+    available: usize,
+    cpu: &Cpu,
+) -> Result<Vec<CpuTuneVcpuPin>, ConvertError> {
     let threads = pool.fit_cores(guest).map_err(|Unfitted(cores)| {
         if is_numa_passthrough(cpu) && available >= guest.vcpus() as usize {
             ConvertError::new(
@@ -84,28 +127,56 @@ fn vcpus(pool: &mut CpuPool, guest: CpuTopology, available: usize, cpu: &Cpu) ->
             )
         }
     })?;
-    Ok(threads.into_iter().zip(0..).map(|(thread, vcpu)| CpuTuneVcpuPin { vcpu, cpuset: thread.to_compact_string() }).collect())
+    Ok(threads
+        .into_iter()
+        .zip(0..)
+        .map(|(thread, vcpu)| CpuTuneVcpuPin {
+            vcpu,
+            cpuset: thread.to_compact_string(),
+        })
+        .collect())
 }
 
-fn supplemental_iothreads(pool: &mut CpuPool, count: u32) -> Result<Vec<CpuTuneIoThreadPin>, ConvertError> {
+fn supplemental_iothreads(
+    pool: &mut CpuPool,
+    count: u32,
+) -> Result<Vec<CpuTuneIoThreadPin>, ConvertError> {
     let pin = |iothread| {
         let Some(thread) = pool.take_thread() else {
             return Err(ConvertError::new(
                 "spec.domain.ioThreads.supplementalPoolThreadCount",
-                format!("{count} IOThreads need a CPU each; after the vCPUs the pod has {} left", iothread - 1),
+                format!(
+                    "{count} IOThreads need a CPU each; after the vCPUs the pod has {} left",
+                    iothread - 1
+                ),
             ));
         };
-        Ok(CpuTuneIoThreadPin { iothread, cpuset: thread.to_compact_string() })
+        Ok(CpuTuneIoThreadPin {
+            iothread,
+            cpuset: thread.to_compact_string(),
+        })
     };
     (1..=count).map(pin).collect()
 }
 
 fn emulator(pool: &mut CpuPool, vmi: &Vmi, pinned: u64) -> Result<Text, ConvertError> {
-    let wanted = if vmi.metadata.annotations.contains_key(EVEN_PARITY) && pinned.is_multiple_of(2) { 2 } else { 1 };
-    let threads: Vec<u32> = std::iter::from_fn(|| pool.take_thread()).take(wanted).collect();
+    let wanted = if vmi.metadata.annotations.contains_key(EVEN_PARITY) && pinned.is_multiple_of(2) {
+        2
+    } else {
+        1
+    };
+    let threads: Vec<u32> = std::iter::from_fn(|| pool.take_thread())
+        .take(wanted)
+        .collect();
     if threads.len() < wanted {
-        let reason = format!("the emulator needs {wanted} CPU(s) of its own; after the vCPUs the pod has {} left", threads.len());
-        return Err(ConvertError::new("spec.domain.cpu.isolateEmulatorThread", reason));
+        let reason = format!(
+            "the emulator needs {wanted} CPU(s) of its own; after the vCPUs the pod has {} left",
+            threads.len()
+        );
+        return Err(ConvertError::new(
+            "spec.domain.cpu.isolateEmulatorThread",
+            reason,
+        ));
     }
     Ok(cpu_list(threads))
 }
@@ -119,29 +190,59 @@ fn shared_iothreads(
     cpus: &[u32],
 ) -> Result<Vec<CpuTuneIoThreadPin>, ConvertError> {
     if threads == 0 {
-        return Err(ConvertError::new("spec.domain.ioThreadsPolicy", "asks for IOThreads, but there is no disk to run on one"));
+        return Err(ConvertError::new(
+            "spec.domain.ioThreadsPolicy",
+            "asks for IOThreads, but there is no disk to run on one",
+        ));
     }
     if let Some(emulator) = emulator {
-        return Ok(vec![CpuTuneIoThreadPin { iothread: 1, cpuset: emulator.cpuset.clone() }]);
+        return Ok(vec![CpuTuneIoThreadPin {
+            iothread: 1,
+            cpuset: emulator.cpuset.clone(),
+        }]);
     }
     // More vCPUs than the pod has CPUs were refused before.
     let vcpus = requested_vcpus(cpu) as usize;
-    let cpus = cpus.get(..vcpus).filter(|cpus| !cpus.is_empty()).ok_or_else(|| {
-        ConvertError::new("spec.domain.cpu", format!("IOThreads are pinned to CPUs of {vcpus} vCPUs, and the pod has {} CPUs", cpus.len()))
-    })?;
+    let cpus = cpus
+        .get(..vcpus)
+        .filter(|cpus| !cpus.is_empty())
+        .ok_or_else(|| {
+            ConvertError::new(
+                "spec.domain.cpu",
+                format!(
+                    "IOThreads are pinned to CPUs of {vcpus} vCPUs, and the pod has {} CPUs",
+                    cpus.len()
+                ),
+            )
+        })?;
     let threads = u32::try_from(threads).unwrap_or(u32::MAX);
     let count = threads as usize;
     if count >= vcpus {
-        let of_thread = |thread: u32| cpus.get(thread as usize % vcpus).map_or_else(Text::default, ToCompactString::to_compact_string);
-        return Ok((1..=threads).map(|iothread| CpuTuneIoThreadPin { iothread, cpuset: of_thread(iothread) }).collect());
+        let of_thread = |thread: u32| {
+            cpus.get(thread as usize % vcpus)
+                .map_or_else(Text::default, ToCompactString::to_compact_string)
+        };
+        return Ok((1..=threads)
+            .map(|iothread| CpuTuneIoThreadPin {
+                iothread,
+                cpuset: of_thread(iothread),
+            })
+            .collect());
     }
     let (share, larger) = (vcpus / count, vcpus % count);
     let mut rest = cpus;
     let pins = (1..=threads).map(|iothread| {
-        let size = if iothread as usize <= larger { share + 1 } else { share };
+        let size = if iothread as usize <= larger {
+            share + 1
+        } else {
+            share
+        };
         let (mine, others) = rest.split_at(size.min(rest.len()));
         rest = others;
-        CpuTuneIoThreadPin { iothread, cpuset: cpu_list(mine.iter().copied()) }
+        CpuTuneIoThreadPin {
+            iothread,
+            cpuset: cpu_list(mine.iter().copied()),
+        }
     });
     Ok(pins.collect())
 }
@@ -150,11 +251,15 @@ fn shared_iothreads(
 fn tune_features(vmi: &Vmi, cpu: &Cpu, draft: &mut Draft) {
     let features = draft.domain.features.get_or_insert_default();
     if vmi.spec.architecture == "amd64" {
-        features.kvm.get_or_insert_default().hint_dedicated = Some(FeatureState { state: Text::const_new("on") });
+        features.kvm.get_or_insert_default().hint_dedicated = Some(FeatureState {
+            state: Text::const_new("on"),
+        });
     }
     if cpu.realtime.is_some() {
         // Performance counters disturb latency.
-        features.pmu = Some(FeatureState { state: Text::const_new("off") });
+        features.pmu = Some(FeatureState {
+            state: Text::const_new("off"),
+        });
     }
 }
 
@@ -164,13 +269,23 @@ mod tests {
     use super::*;
 
     fn pins(threads: u64, vcpus: u32, cpus: &[u32]) -> Vec<String> {
-        let cpu = Cpu { cores: vcpus, ..Cpu::default() };
-        shared_iothreads(threads, &cpu, None, cpus).unwrap().into_iter().map(|pin| pin.cpuset.to_string()).collect()
+        let cpu = Cpu {
+            cores: vcpus,
+            ..Cpu::default()
+        };
+        shared_iothreads(threads, &cpu, None, cpus)
+            .unwrap()
+            .into_iter()
+            .map(|pin| pin.cpuset.to_string())
+            .collect()
     }
 
     #[test]
     fn few_iothreads_share_the_cpus_and_the_first_get_the_rest() {
-        assert_eq!(pins(3, 8, &[10, 11, 12, 13, 14, 15, 16, 17]), ["10,11,12", "13,14,15", "16,17"]);
+        assert_eq!(
+            pins(3, 8, &[10, 11, 12, 13, 14, 15, 16, 17]),
+            ["10,11,12", "13,14,15", "16,17"]
+        );
     }
 
     #[test]
@@ -181,8 +296,23 @@ mod tests {
     #[test]
     fn beside_an_isolated_emulator_only_the_first_iothread_is_pinned() {
         let emulator = CpuEmulatorPin { cpuset: "7".into() };
-        let pins = shared_iothreads(4, &Cpu { cores: 2, ..Cpu::default() }, Some(&emulator), &[5, 6, 7]).unwrap();
-        assert_eq!(pins, [CpuTuneIoThreadPin { iothread: 1, cpuset: "7".into() }]);
+        let pins = shared_iothreads(
+            4,
+            &Cpu {
+                cores: 2,
+                ..Cpu::default()
+            },
+            Some(&emulator),
+            &[5, 6, 7],
+        )
+        .unwrap();
+        assert_eq!(
+            pins,
+            [CpuTuneIoThreadPin {
+                iothread: 1,
+                cpuset: "7".into()
+            }]
+        );
     }
 
     #[test]

@@ -18,18 +18,35 @@ pub(super) fn apply(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertE
     if input.annotation(IGNITION).contains("ignition") {
         let meta = &input.vmi.metadata;
         args.push(Text::const_new("-fw_cfg"));
-        args.push(joined("name=opt/com.coreos/config,file=", &input.paths.ignition(&meta.namespace, &meta.name)));
+        args.push(joined(
+            "name=opt/com.coreos/config,file=",
+            &input.paths.ignition(&meta.namespace, &meta.name),
+        ));
     }
-    let verbosity = input.ctx.environment.get(VERBOSITY).and_then(|verbosity| verbosity.parse::<i64>().ok());
+    let verbosity = input
+        .ctx
+        .environment
+        .get(VERBOSITY)
+        .and_then(|verbosity| verbosity.parse::<i64>().ok());
     if input.arch.firmware_log && verbosity.is_some_and(|verbosity| verbosity > VERBOSE) {
         args.push(Text::const_new("-chardev"));
-        args.push(joined("file,id=firmwarelog,path=", &input.paths.firmware_log_pipe()));
+        args.push(joined(
+            "file,id=firmwarelog,path=",
+            &input.paths.firmware_log_pipe(),
+        ));
         args.push(Text::const_new("-device"));
-        args.push(Text::const_new("isa-debugcon,iobase=0x402,chardev=firmwarelog"));
+        args.push(Text::const_new(
+            "isa-debugcon,iobase=0x402,chardev=firmwarelog",
+        ));
     }
     if !args.is_empty() {
         let arguments = args.into_iter().map(|value| Arg { value });
-        draft.domain.qemu_cmd.get_or_insert_default().args.extend(arguments);
+        draft
+            .domain
+            .qemu_cmd
+            .get_or_insert_default()
+            .args
+            .extend(arguments);
     }
     Ok(())
 }

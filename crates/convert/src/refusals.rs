@@ -31,74 +31,151 @@ fn node() -> Value {
 
 fn pinned(more: Value) -> Value {
     let mut cpu = json!({"cores": 2, "dedicatedCpuPlacement": true});
-    cpu.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    cpu.as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     json!({"cpu": cpu, "memory": {"guest": "1Gi", "hugepages": {"pageSize": "2Mi"}}})
 }
 
 #[test]
 fn memory_below_zero() {
-    domain_is_refused(json!({"memory": {"guest": "-1Gi"}}), json!({}), "spec.domain.memory.guest", "-1Gi");
-    domain_is_refused(json!({"resources": {"limits": {"memory": "-1"}}}), json!({}), "spec.domain.resources.limits.memory", "-1");
-    domain_is_refused(json!({"memory": {"guest": "1Gi", "maxGuest": "-2Gi"}}), json!({}), "spec.domain.memory.maxGuest", "-2Gi");
+    domain_is_refused(
+        json!({"memory": {"guest": "-1Gi"}}),
+        json!({}),
+        "spec.domain.memory.guest",
+        "-1Gi",
+    );
+    domain_is_refused(
+        json!({"resources": {"limits": {"memory": "-1"}}}),
+        json!({}),
+        "spec.domain.resources.limits.memory",
+        "-1",
+    );
+    domain_is_refused(
+        json!({"memory": {"guest": "1Gi", "maxGuest": "-2Gi"}}),
+        json!({}),
+        "spec.domain.memory.maxGuest",
+        "-2Gi",
+    );
 }
 
 #[test]
 fn a_maximum_of_memory_without_memory() {
-    domain_is_refused(json!({"memory": {"maxGuest": "2Gi"}}), json!({}), "spec.domain.memory.maxGuest", "set spec.domain.memory.guest");
+    domain_is_refused(
+        json!({"memory": {"maxGuest": "2Gi"}}),
+        json!({}),
+        "spec.domain.memory.maxGuest",
+        "set spec.domain.memory.guest",
+    );
 }
 
 #[test]
 fn hyperv_passthrough_that_does_not_say_whether() {
     let field = "spec.domain.features.hypervPassthrough.enabled";
-    domain_is_refused(json!({"features": {"hypervPassthrough": {}}}), json!({}), field, "true or false");
+    domain_is_refused(
+        json!({"features": {"hypervPassthrough": {}}}),
+        json!({}),
+        field,
+        "true or false",
+    );
 }
 
 #[test]
 fn acpi_tables_that_are_none_missing_or_no_secrets() {
-    domain_is_refused(json!({"firmware": {"acpi": {}}}), json!({}), "spec.domain.firmware.acpi", "slicNameRef");
+    domain_is_refused(
+        json!({"firmware": {"acpi": {}}}),
+        json!({}),
+        "spec.domain.firmware.acpi",
+        "slicNameRef",
+    );
     let msdm = json!({"firmware": {"acpi": {"msdmNameRef": "licence"}}});
-    domain_is_refused(msdm.clone(), json!({}), "spec.domain.firmware.acpi.msdmNameRef", "no volume \"licence\"");
+    domain_is_refused(
+        msdm.clone(),
+        json!({}),
+        "spec.domain.firmware.acpi.msdmNameRef",
+        "no volume \"licence\"",
+    );
     let vmi = json!({"spec": {"domain": msdm, "volumes": [{"name": "licence", "configMap": {}}]}});
     let (field, reason) = refused(vmi, json!({}));
-    assert!(field.ends_with("msdmNameRef") && reason.contains("no Secret"), "{field}: {reason}");
+    assert!(
+        field.ends_with("msdmNameRef") && reason.contains("no Secret"),
+        "{field}: {reason}"
+    );
 }
 
 #[test]
 fn interfaces_without_a_network_a_good_address_or_a_pod_interface() {
     let networks = json!([{"name": "default", "pod": {}}]);
-    let interface =
-        |interface: Value| refused(json!({"spec": {"networks": networks, "domain": {"devices": {"interfaces": [interface]}}}}), json!({}));
+    let interface = |interface: Value| {
+        refused(
+            json!({"spec": {"networks": networks, "domain": {"devices": {"interfaces": [interface]}}}}),
+            json!({}),
+        )
+    };
     let (field, reason) = interface(json!({"name": "lost", "bridge": {}}));
-    assert!(field == "spec.domain.devices.interfaces[0].name" && reason.contains("\"lost\""), "{field}: {reason}");
+    assert!(
+        field == "spec.domain.devices.interfaces[0].name" && reason.contains("\"lost\""),
+        "{field}: {reason}"
+    );
     let (field, reason) = interface(json!({"name": "default", "pciAddress": "81:00.0"}));
-    assert!(field == "spec.domain.devices.interfaces[0].pciAddress" && reason.contains("81:00.0"), "{field}: {reason}");
+    assert!(
+        field == "spec.domain.devices.interfaces[0].pciAddress" && reason.contains("81:00.0"),
+        "{field}: {reason}"
+    );
     let (field, reason) = interface(json!({"name": "default", "passtBinding": {}}));
-    assert!(field == "spec.domain.devices.interfaces[0].passtBinding" && reason.contains("podInterfaceName"), "{field}: {reason}");
+    assert!(
+        field == "spec.domain.devices.interfaces[0].passtBinding"
+            && reason.contains("podInterfaceName"),
+        "{field}: {reason}"
+    );
 }
 
 #[test]
 fn no_hypervisor_and_no_emulation() {
     let (field, reason) = refused(json!({}), json!({"hypervisorName": "hyperv-direct"}));
-    assert!(field == "hypervisorDeviceAvailable" && reason.contains("/dev/mshv"), "{field}: {reason}");
+    assert!(
+        field == "hypervisorDeviceAvailable" && reason.contains("/dev/mshv"),
+        "{field}: {reason}"
+    );
 }
 
 #[test]
 fn a_foreign_architecture_without_an_emulator() {
-    let foreign =
-        json!({"allowCrossArchEmulation": true, "hostArchitecture": "amd64", "missingEmulatorBinaries": ["/usr/bin/qemu-system-s390x"]});
-    for (guest, word) in [("riscv64", "amd64, arm64 and s390x"), ("s390x", "not installed")] {
+    let foreign = json!({"allowCrossArchEmulation": true, "hostArchitecture": "amd64", "missingEmulatorBinaries": ["/usr/bin/qemu-system-s390x"]});
+    for (guest, word) in [
+        ("riscv64", "amd64, arm64 and s390x"),
+        ("s390x", "not installed"),
+    ] {
         let (field, reason) = refused(json!({"spec": {"architecture": guest}}), foreign.clone());
-        assert!(field == "spec.architecture" && reason.contains(word), "{field}: {reason}");
+        assert!(
+            field == "spec.architecture" && reason.contains(word),
+            "{field}: {reason}"
+        );
     }
 }
 
 #[test]
 fn dedicated_cpus_that_the_pod_does_not_have() {
     let field = "spec.domain.cpu.dedicatedCpuPlacement";
-    domain_is_refused(pinned(json!({})), json!({"cpuSet": [0, 1]}), field, "topology of the node");
-    domain_is_refused(pinned(json!({"cores": 3})), json!({"cpuSet": [0, 1], "topology": node()}), field, "the pod has 2 CPUs");
+    domain_is_refused(
+        pinned(json!({})),
+        json!({"cpuSet": [0, 1]}),
+        field,
+        "topology of the node",
+    );
+    domain_is_refused(
+        pinned(json!({"cores": 3})),
+        json!({"cpuSet": [0, 1], "topology": node()}),
+        field,
+        "the pod has 2 CPUs",
+    );
     let isolated = pinned(json!({"isolateEmulatorThread": true}));
-    domain_is_refused(isolated, json!({"cpuSet": [0, 1], "topology": node()}), "spec.domain.cpu.isolateEmulatorThread", "1 CPU(s)");
+    domain_is_refused(
+        isolated,
+        json!({"cpuSet": [0, 1], "topology": node()}),
+        "spec.domain.cpu.isolateEmulatorThread",
+        "1 CPU(s)",
+    );
 }
 
 #[test]
@@ -107,7 +184,12 @@ fn a_pool_of_iothreads_without_cpus() {
     domain["ioThreadsPolicy"] = json!("supplementalPool");
     domain["ioThreads"] = json!({"supplementalPoolThreadCount": 3});
     let field = "spec.domain.ioThreads.supplementalPoolThreadCount";
-    domain_is_refused(domain, json!({"cpuSet": [0, 1, 2], "topology": node()}), field, "has 1 left");
+    domain_is_refused(
+        domain,
+        json!({"cpuSet": [0, 1, 2], "topology": node()}),
+        field,
+        "has 1 left",
+    );
 }
 
 #[test]
@@ -122,7 +204,10 @@ fn numa_cells_without_hugepages_that_fit() {
     let passthrough = "spec.domain.cpu.numa.guestMappingPassthrough";
     let no_pages = with(|domain| domain["memory"] = json!({"guest": "1Gi"}));
     domain_is_refused(no_pages, context.clone(), passthrough, "hugepages");
-    let crossing = with(|domain| domain["cpu"] = json!({"threads": 2, "dedicatedCpuPlacement": true, "numa": domain["cpu"]["numa"]}));
+    let crossing = with(|domain| {
+        domain["cpu"] =
+            json!({"threads": 2, "dedicatedCpuPlacement": true, "numa": domain["cpu"]["numa"]})
+    });
     domain_is_refused(crossing, context.clone(), passthrough, "do not fit");
     let page_size = "spec.domain.memory.hugepages.pageSize";
     let no_size = with(|domain| domain["memory"]["hugepages"]["pageSize"] = json!("two megs"));
@@ -130,9 +215,19 @@ fn numa_cells_without_hugepages_that_fit() {
     let nothing = with(|domain| domain["memory"]["hugepages"]["pageSize"] = json!("0"));
     domain_is_refused(nothing, context.clone(), page_size, "at least a byte");
     let too_small = with(|domain| domain["memory"]["guest"] = json!("2Mi"));
-    domain_is_refused(too_small, context.clone(), "spec.domain.memory.guest", "less than one page");
+    domain_is_refused(
+        too_small,
+        context.clone(),
+        "spec.domain.memory.guest",
+        "less than one page",
+    );
     let remainder = with(|domain| domain["memory"]["guest"] = json!("5Mi"));
-    domain_is_refused(remainder, context, "spec.domain.memory.guest", "no multiple");
+    domain_is_refused(
+        remainder,
+        context,
+        "spec.domain.memory.guest",
+        "no multiple",
+    );
 }
 
 #[test]
@@ -142,7 +237,12 @@ fn host_devices_that_have_no_numa_cell_under_numa_passthrough() {
         "genericHostDevices": [{"type": "pci", "sourceAddress": {"domain": "0x0000", "bus": "0x81", "slot": "0x00", "function": "0x0"}}],
     });
     let numa = pinned(json!({"numa": {"guestMappingPassthrough": {}}}));
-    domain_is_refused(numa, context, "spec.domain.cpu.numa.guestMappingPassthrough", "0000:81:00.0");
+    domain_is_refused(
+        numa,
+        context,
+        "spec.domain.cpu.numa.guestMappingPassthrough",
+        "0000:81:00.0",
+    );
 }
 
 #[test]
@@ -152,19 +252,58 @@ fn grace_gpus_where_something_is_missing() {
             "architecture": "arm64", "cpuSet": [1, 2], "topology": node(), "graceHostDeviceAliases": ["gpu"],
             "graceIOVirtualizationEnabled": true, "pciNUMAAwareTopologyEnabled": true, "iommufdEnabled": true,
         });
-        context.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        context
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
         context
     };
-    for member in ["graceIOVirtualizationEnabled", "pciNUMAAwareTopologyEnabled", "iommufdEnabled"] {
-        domain_is_refused(pinned(json!({})), context(json!({ member: false })), member, "must be true");
+    for member in [
+        "graceIOVirtualizationEnabled",
+        "pciNUMAAwareTopologyEnabled",
+        "iommufdEnabled",
+    ] {
+        domain_is_refused(
+            pinned(json!({})),
+            context(json!({ member: false })),
+            member,
+            "must be true",
+        );
     }
-    domain_is_refused(json!({}), context(json!({})), "spec.domain.cpu.dedicatedCpuPlacement", "must be true");
-    domain_is_refused(pinned(json!({})), context(json!({"architecture": "s390x"})), "architecture", "PCI Express");
-    domain_is_refused(pinned(json!({})), context(json!({})), "graceHostDeviceAliases", "/sys/class/iommu");
-    let smmu = json!({"hostLinks": {"/sys/class/iommu/smmu3": "../../devices/arm-smmu-v3.0/iommu/smmu3"}});
-    domain_is_refused(pinned(json!({})), context(smmu), "graceHostDeviceAliases", "no host device has that alias");
-    for annotation in ["kubevirt.io/disablePCIHole64", "kubevirt.io/placePCIDevicesOnRootComplex"] {
+    domain_is_refused(
+        json!({}),
+        context(json!({})),
+        "spec.domain.cpu.dedicatedCpuPlacement",
+        "must be true",
+    );
+    domain_is_refused(
+        pinned(json!({})),
+        context(json!({"architecture": "s390x"})),
+        "architecture",
+        "PCI Express",
+    );
+    domain_is_refused(
+        pinned(json!({})),
+        context(json!({})),
+        "graceHostDeviceAliases",
+        "/sys/class/iommu",
+    );
+    let smmu =
+        json!({"hostLinks": {"/sys/class/iommu/smmu3": "../../devices/arm-smmu-v3.0/iommu/smmu3"}});
+    domain_is_refused(
+        pinned(json!({})),
+        context(smmu),
+        "graceHostDeviceAliases",
+        "no host device has that alias",
+    );
+    for annotation in [
+        "kubevirt.io/disablePCIHole64",
+        "kubevirt.io/placePCIDevicesOnRootComplex",
+    ] {
         let vmi = json!({"metadata": {"annotations": { annotation: "true" }}, "spec": {"domain": pinned(json!({}))}});
-        assert_eq!(refused(vmi, context(json!({}))).0, format!("metadata.annotations[{annotation}]"));
+        assert_eq!(
+            refused(vmi, context(json!({}))).0,
+            format!("metadata.annotations[{annotation}]")
+        );
     }
 }

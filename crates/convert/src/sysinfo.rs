@@ -5,7 +5,10 @@ use domain::Text;
 use domain::os::{SysInfo, SysInfoEntry};
 
 fn entry(name: &'static str, value: &Text) -> SysInfoEntry {
-    SysInfoEntry { name: Text::const_new(name), value: value.clone() }
+    SysInfoEntry {
+        name: Text::const_new(name),
+        value: value.clone(),
+    }
 }
 
 /// UUID and serial number of the VMI's firmware, the cluster's name of the product, and the chassis.
@@ -36,6 +39,11 @@ pub(super) fn sysinfo(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conver
             entry("sku", &chassis.sku),
         ]
     });
-    draft.domain.sys_info = Some(SysInfo { r#type: Text::const_new("smbios"), system, chassis, ..SysInfo::default() });
+    draft.domain.sys_info = Some(SysInfo {
+        r#type: Text::const_new("smbios"),
+        system,
+        chassis,
+        ..SysInfo::default()
+    });
     Ok(())
 }

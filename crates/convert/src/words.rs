@@ -15,5 +15,7 @@ pub(super) fn on_off(value: bool) -> Text {
 
 /// An element whose only attribute is `state="on"` or `state="off"`.
 pub(super) fn state(value: bool) -> FeatureState {
-    FeatureState { state: on_off(value) }
+    FeatureState {
+        state: on_off(value),
+    }
 }

@@ -23,13 +23,19 @@ impl Alias {
     /// An alias that we give; `name` is written without the prefix.
     #[must_use]
     pub fn user(name: impl Into<Text>) -> Self {
-        Self { name: name.into(), user_defined: true }
+        Self {
+            name: name.into(),
+            user_defined: true,
+        }
     }
 
     /// An alias taken as it is, such as those which libvirt generates.
     #[must_use]
     pub fn libvirt(name: impl Into<Text>) -> Self {
-        Self { name: name.into(), user_defined: false }
+        Self {
+            name: name.into(),
+            user_defined: false,
+        }
     }
 }
 
@@ -46,7 +52,9 @@ impl Element for Alias {
 
     fn attribute(&mut self, name: &str, value: &str) -> Result<(), String> {
         if name == "name" {
-            *self = value.strip_prefix(USER_PREFIX).map_or_else(|| Self::libvirt(value), Self::user);
+            *self = value
+                .strip_prefix(USER_PREFIX)
+                .map_or_else(|| Self::libvirt(value), Self::user);
         }
         Ok(())
     }

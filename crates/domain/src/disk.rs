@@ -161,14 +161,20 @@ impl DiskSource {
     /// The image file or device that QEMU opens; the overlay if there is one.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
-        [&self.file, &self.dev].into_iter().find(|path| !path.is_empty()).map(Text::as_str)
+        [&self.file, &self.dev]
+            .into_iter()
+            .find(|path| !path.is_empty())
+            .map(Text::as_str)
     }
 
     /// The image file or device that holds the volume's data: below the overlay if there is one.
     /// None for an empty drive and for network disks.
     #[must_use]
     pub fn backend(&self) -> Option<&str> {
-        let data = self.data_store.as_ref().and_then(|store| store.source.as_ref());
+        let data = self
+            .data_store
+            .as_ref()
+            .and_then(|store| store.source.as_ref());
         data.and_then(Self::path).or_else(|| self.path())
     }
 }

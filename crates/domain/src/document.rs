@@ -100,8 +100,17 @@ impl DomainDocument {
     /// A document of this VMI's, with nothing known about its domain yet.
     #[must_use]
     pub fn of(namespace: &str, name: &str, uid: &str) -> Self {
-        let mut document = Self { kind: KIND.into(), api_version: API_VERSION.into(), ..Self::default() };
-        document.meta = ObjectMeta { name: name.into(), namespace: namespace.into(), uid: uid.into(), deletion_timestamp: None };
+        let mut document = Self {
+            kind: KIND.into(),
+            api_version: API_VERSION.into(),
+            ..Self::default()
+        };
+        document.meta = ObjectMeta {
+            name: name.into(),
+            namespace: namespace.into(),
+            uid: uid.into(),
+            deletion_timestamp: None,
+        };
         document.spec.metadata.kube_virt.uid = uid.into();
         document
     }
@@ -112,11 +121,18 @@ impl DomainDocument {
     pub fn complete(&mut self) {
         for disk in &mut self.spec.devices.disks {
             // No volume can have this name (a volume's is a DNS label), so that nobody takes it for one.
-            disk.alias.get_or_insert_with(|| Alias::libvirt(compact_str::format_compact!("disk:{}", disk.target.device)));
+            disk.alias.get_or_insert_with(|| {
+                Alias::libvirt(compact_str::format_compact!("disk:{}", disk.target.device))
+            });
         }
-        self.spec.devices.interfaces.retain(|interface| interface.mac.is_some());
+        self.spec
+            .devices
+            .interfaces
+            .retain(|interface| interface.mac.is_some());
         for (index, interface) in self.spec.devices.interfaces.iter_mut().enumerate() {
-            interface.alias.get_or_insert_with(|| Alias::libvirt(compact_str::format_compact!("net:{index}")));
+            interface
+                .alias
+                .get_or_insert_with(|| Alias::libvirt(compact_str::format_compact!("net:{index}")));
         }
     }
 
@@ -132,7 +148,10 @@ impl DomainDocument {
 impl Serialize for DomainDocument {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         let mut out = s.serialize_map(None)?;
-        entries(&mut out, &[("kind", &self.kind), ("apiVersion", &self.api_version)])?;
+        entries(
+            &mut out,
+            &[("kind", &self.kind), ("apiVersion", &self.api_version)],
+        )?;
         out.serialize_entry("ObjectMeta", &self.meta)?;
         out.serialize_entry("Spec", &Go(&self.spec))?;
         out.serialize_entry("Status", &self.status)?;
@@ -142,13 +161,23 @@ impl Serialize for DomainDocument {
 
 /// Entries that are left out when empty, as Go does it with `omitempty`.
 fn entries<M: SerializeMap>(out: &mut M, fields: &[(&str, &Text)]) -> Result<(), M::Error> {
-    fields.iter().filter(|(_, value)| !value.is_empty()).try_for_each(|(name, value)| out.serialize_entry(*name, value.as_str()))
+    fields
+        .iter()
+        .filter(|(_, value)| !value.is_empty())
+        .try_for_each(|(name, value)| out.serialize_entry(*name, value.as_str()))
 }
 
 impl Serialize for ObjectMeta {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         let mut out = s.serialize_map(None)?;
-        entries(&mut out, &[("name", &self.name), ("namespace", &self.namespace), ("uid", &self.uid)])?;
+        entries(
+            &mut out,
+            &[
+                ("name", &self.name),
+                ("namespace", &self.namespace),
+                ("uid", &self.uid),
+            ],
+        )?;
         if let Some(time) = &self.deletion_timestamp {
             out.serialize_entry("deletionTimestamp", &Go(time))?;
         }
@@ -215,7 +244,10 @@ impl Serialize for GuestPanicInfo {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         let mut out = s.serialize_struct("GuestPanicInfo", 6)?;
         out.serialize_field("Type", self.kind.as_str())?;
-        for (name, value) in ["Arg1", "Arg2", "Arg3", "Arg4", "Arg5"].into_iter().zip(&self.args) {
+        for (name, value) in ["Arg1", "Arg2", "Arg3", "Arg4", "Arg5"]
+            .into_iter()
+            .zip(&self.args)
+        {
             out.serialize_field(name, value)?;
         }
         out.end()
@@ -252,7 +284,10 @@ mod tests {
         let mut document = DomainDocument::of("ns1", "vm1", "u-1");
         document.meta.deletion_timestamp = Some("2026-01-02T03:04:05.5Z".parse().unwrap());
         let json = json(&document);
-        assert_eq!((&json["kind"], &json["apiVersion"]), (&json!("Domain"), &json!("1.2.2")));
+        assert_eq!(
+            (&json["kind"], &json["apiVersion"]),
+            (&json!("Domain"), &json!("1.2.2"))
+        );
         assert_eq!(
             json["ObjectMeta"],
             json!({"name": "vm1", "namespace": "ns1", "uid": "u-1", "deletionTimestamp": "2026-01-02T03:04:05Z"})
@@ -269,13 +304,19 @@ mod tests {
             ips: vec!["10.0.0.2".into()],
             interface_name: "eth0".into(),
         }];
-        document.status.guest_panic_info = Some(GuestPanicInfo { kind: "hyper-v".into(), args: [0x5a, 1, 0, 0, 0] });
+        document.status.guest_panic_info = Some(GuestPanicInfo {
+            kind: "hyper-v".into(),
+            args: [0x5a, 1, 0, 0, 0],
+        });
         let status = &json(&document)["Status"];
         assert_eq!(
             status["Interfaces"],
             json!([{"Mac": "02:00:00:00:00:01", "Ip": "10.0.0.2", "IPs": ["10.0.0.2"], "InterfaceName": "eth0"}])
         );
-        assert_eq!(status["GuestPanicInfo"], json!({"Type": "hyper-v", "Arg1": 0x5a, "Arg2": 1, "Arg3": 0, "Arg4": 0, "Arg5": 0}));
+        assert_eq!(
+            status["GuestPanicInfo"],
+            json!({"Type": "hyper-v", "Arg1": 0x5a, "Arg2": 1, "Arg3": 0, "Arg4": 0, "Arg5": 0})
+        );
     }
 
     #[test]
@@ -292,10 +333,22 @@ mod tests {
         .unwrap();
         document.complete();
         let devices = &json(&document)["Spec"]["Devices"];
-        assert_eq!(devices["Disks"][0]["Alias"], json!({"Name": "root", "UserDefined": true}));
-        assert_eq!(devices["Disks"][1]["Alias"], json!({"Name": "disk:vdb", "UserDefined": false}));
+        assert_eq!(
+            devices["Disks"][0]["Alias"],
+            json!({"Name": "root", "UserDefined": true})
+        );
+        assert_eq!(
+            devices["Disks"][1]["Alias"],
+            json!({"Name": "disk:vdb", "UserDefined": false})
+        );
         assert_eq!(devices["Interfaces"].as_array().unwrap().len(), 1);
-        assert_eq!(devices["Interfaces"][0]["Alias"], json!({"Name": "net:0", "UserDefined": false}));
-        assert_eq!(devices["Interfaces"][0]["MAC"], json!({"MAC": "02:00:00:00:00:01"}));
+        assert_eq!(
+            devices["Interfaces"][0]["Alias"],
+            json!({"Name": "net:0", "UserDefined": false})
+        );
+        assert_eq!(
+            devices["Interfaces"][0]["MAC"],
+            json!({"MAC": "02:00:00:00:00:01"})
+        );
     }
 }

@@ -33,12 +33,21 @@ pub const LONGEST_CALL: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// That of the call, or that the time is over.
-pub async fn bounded<T>(until: Instant, call: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
+pub async fn bounded<T>(
+    until: Instant,
+    call: impl Future<Output = Result<T, CallError>>,
+) -> Result<T, CallError> {
     let start = Instant::now();
     match timeout_at(until, call).await {
-        Ok(Err(CallError::TimedOut { .. })) | Err(_) => Err(CallError::TimedOut { after: start.elapsed() }),
-        Ok(Err(CallError::Failed { code, .. })) if is_late(&code) && Instant::now() + NEARLY >= until => {
-            Err(CallError::TimedOut { after: start.elapsed() })
+        Ok(Err(CallError::TimedOut { .. })) | Err(_) => Err(CallError::TimedOut {
+            after: start.elapsed(),
+        }),
+        Ok(Err(CallError::Failed { code, .. }))
+            if is_late(&code) && Instant::now() + NEARLY >= until =>
+        {
+            Err(CallError::TimedOut {
+                after: start.elapsed(),
+            })
         }
         Ok(done) => done,
     }
@@ -75,7 +84,11 @@ async fn dial(path: &Path) -> std::io::Result<UnixStream> {
         return UnixStream::connect(path).await;
     };
     let directory = std::fs::File::open(parent)?;
-    let short = PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&directory))).join(name);
+    let short = PathBuf::from(format!(
+        "/proc/self/fd/{}",
+        std::os::fd::AsRawFd::as_raw_fd(&directory)
+    ))
+    .join(name);
     UnixStream::connect(short).await
 }
 
@@ -85,8 +98,12 @@ async fn dial(path: &Path) -> std::io::Result<UnixStream> {
 /// Those of the call.
 pub async fn info(socket: &Path, until: Instant) -> Result<info::InfoResult, CallError> {
     bounded(until, async {
-        let mut client = info::info_client::InfoClient::new(connect(socket).await?).max_decoding_message_size(MAX_INFO);
-        let answer = client.info(request(info::InfoParams {}, until)).await.map_err(|status| failed(&status, MAX_INFO))?;
+        let mut client = info::info_client::InfoClient::new(connect(socket).await?)
+            .max_decoding_message_size(MAX_INFO);
+        let answer = client
+            .info(request(info::InfoParams {}, until))
+            .await
+            .map_err(|status| failed(&status, MAX_INFO))?;
         Ok(answer.into_inner())
     })
     .await
@@ -119,7 +136,12 @@ macro_rules! callback {
 ///
 /// # Errors
 /// Those of the call; the answer is not looked at.
-pub async fn on_define_domain(sidecar: &Sidecar, xml: Bytes, vmi: Bytes, until: Instant) -> Result<Bytes, CallError> {
+pub async fn on_define_domain(
+    sidecar: &Sidecar,
+    xml: Bytes,
+    vmi: Bytes,
+    until: Instant,
+) -> Result<Bytes, CallError> {
     let answer: Domain = bounded(until, async {
         Ok(callback!(
             sidecar,
@@ -145,7 +167,12 @@ pub struct CloudInit {
 ///
 /// # Errors
 /// Those of the call; the answer is not looked at.
-pub async fn pre_cloud_init_iso(sidecar: &Sidecar, given: CloudInit, vmi: Bytes, until: Instant) -> Result<CloudInit, CallError> {
+pub async fn pre_cloud_init_iso(
+    sidecar: &Sidecar,
+    given: CloudInit,
+    vmi: Bytes,
+    until: Instant,
+) -> Result<CloudInit, CallError> {
     bounded(until, async {
         Ok(callback!(
             sidecar,
@@ -162,7 +189,10 @@ pub async fn pre_cloud_init_iso(sidecar: &Sidecar, given: CloudInit, vmi: Bytes,
 /// # Errors
 /// Those of the call.
 pub async fn shutdown(sidecar: &Sidecar, until: Instant) -> Result<(), CallError> {
-    let _: Done = bounded(until, async { Ok(callback!(sidecar, until, shutdown(ShutdownParams {}), [V1alpha3 v1alpha3])) }).await?;
+    let _: Done = bounded(until, async {
+        Ok(callback!(sidecar, until, shutdown(ShutdownParams {}), [V1alpha3 v1alpha3]))
+    })
+    .await?;
     Ok(())
 }
 
@@ -178,12 +208,18 @@ macro_rules! answers {
 answers!(v1alpha1, v1alpha2, v1alpha3);
 impl From<v1alpha2::PreCloudInitIsoResult> for CloudInit {
     fn from(answer: v1alpha2::PreCloudInitIsoResult) -> Self {
-        Self { data: answer.cloud_init_data, no_cloud: answer.cloud_init_no_cloud_source }
+        Self {
+            data: answer.cloud_init_data,
+            no_cloud: answer.cloud_init_no_cloud_source,
+        }
     }
 }
 impl From<v1alpha3::PreCloudInitIsoResult> for CloudInit {
     fn from(answer: v1alpha3::PreCloudInitIsoResult) -> Self {
-        Self { data: answer.cloud_init_data, no_cloud: answer.cloud_init_no_cloud_source }
+        Self {
+            data: answer.cloud_init_data,
+            no_cloud: answer.cloud_init_no_cloud_source,
+        }
     }
 }
 impl From<v1alpha3::ShutdownResult> for Done {
@@ -197,11 +233,20 @@ pub fn failed(status: &Status, limit: usize) -> CallError {
     match status.code() {
         // The client's own clock; it ends with the call's.
         Code::Cancelled if status.source().is_some() && status.message() == "Timeout expired" => {
-            CallError::TimedOut { after: Duration::ZERO }
+            CallError::TimedOut {
+                after: Duration::ZERO,
+            }
         }
-        Code::OutOfRange if status.message().contains("message length too large") => CallError::TooLarge { limit },
-        _ if status.source().is_some() => CallError::Broken(status.source().map(innermost).unwrap_or_default()),
-        code => CallError::Failed { code: format!("{code:?}"), message: cut(status.message()) },
+        Code::OutOfRange if status.message().contains("message length too large") => {
+            CallError::TooLarge { limit }
+        }
+        _ if status.source().is_some() => {
+            CallError::Broken(status.source().map(innermost).unwrap_or_default())
+        }
+        code => CallError::Failed {
+            code: format!("{code:?}"),
+            message: cut(status.message()),
+        },
     }
 }
 

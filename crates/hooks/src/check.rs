@@ -7,7 +7,9 @@ use super::tree::{Element, TreeError};
 #[non_exhaustive]
 pub enum AnswerError {
     /// Nothing, or only white space.
-    #[error("the answer is empty; a sidecar that changes nothing returns the document it was given")]
+    #[error(
+        "the answer is empty; a sidecar that changes nothing returns the document it was given"
+    )]
     Empty,
     /// Not UTF-8.
     #[error("line {line}: the answer is not UTF-8")]
@@ -25,7 +27,9 @@ pub enum AnswerError {
     #[error("the root element is <{0}>, not <domain>")]
     Root(String),
     /// The name of the domain was changed or removed.
-    #[error("the domain's name was changed from {before:?} to {after:?}: the node agent would lose the virtual machine")]
+    #[error(
+        "the domain's name was changed from {before:?} to {after:?}: the node agent would lose the virtual machine"
+    )]
     Renamed {
         /// As it was given.
         before: String,
@@ -33,7 +37,9 @@ pub enum AnswerError {
         after: String,
     },
     /// The UUID of the domain was changed or removed.
-    #[error("the domain's UUID was changed from {before:?} to {after:?}: the node agent would lose the virtual machine")]
+    #[error(
+        "the domain's UUID was changed from {before:?} to {after:?}: the node agent would lose the virtual machine"
+    )]
     OtherUuid {
         /// As it was given.
         before: String,
@@ -62,13 +68,18 @@ pub fn check(before: &Element, answer: &[u8]) -> Result<Checked, AnswerError> {
         return Err(AnswerError::Root(tree.name));
     }
     same_domain(before, &tree)?;
-    Ok(Checked { text: text.to_owned(), tree })
+    Ok(Checked {
+        text: text.to_owned(),
+        tree,
+    })
 }
 
 fn text(answer: &[u8]) -> Result<&str, AnswerError> {
     let text = std::str::from_utf8(answer).map_err(|error| {
         let good = answer.get(..error.valid_up_to()).unwrap_or_default();
-        AnswerError::NotUtf8 { line: 1 + good.iter().filter(|&&byte| byte == b'\n').count() }
+        AnswerError::NotUtf8 {
+            line: 1 + good.iter().filter(|&&byte| byte == b'\n').count(),
+        }
     })?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.trim().is_empty() {
@@ -83,7 +94,12 @@ fn text(answer: &[u8]) -> Result<&str, AnswerError> {
 /// The encoding in the XML declaration, if there is one.
 fn declared_encoding(text: &str) -> Option<&str> {
     let (declaration, _) = text.strip_prefix("<?xml")?.split_once("?>")?;
-    let value = declaration.split_once("encoding")?.1.trim_start().strip_prefix('=')?.trim_start();
+    let value = declaration
+        .split_once("encoding")?
+        .1
+        .trim_start()
+        .strip_prefix('=')?
+        .trim_start();
     let quote = value.chars().next().filter(|c| matches!(c, '"' | '\''))?;
     value[1..].split_once(quote).map(|(name, _)| name)
 }
@@ -91,20 +107,33 @@ fn declared_encoding(text: &str) -> Option<&str> {
 /// Whether the bytes mean the same in the declared encoding as in UTF-8.
 fn fits(encoding: &str, text: &str) -> bool {
     let encoding = encoding.to_ascii_lowercase();
-    matches!(encoding.as_str(), "utf-8" | "utf8") || (text.is_ascii() && !encoding.starts_with("utf-") && !encoding.starts_with("ucs"))
+    matches!(encoding.as_str(), "utf-8" | "utf8")
+        || (text.is_ascii() && !encoding.starts_with("utf-") && !encoding.starts_with("ucs"))
 }
 
 pub(super) fn same_domain(before: &Element, after: &Element) -> Result<(), AnswerError> {
-    let value = |tree: &Element, name: &str| tree.child(name).map(Element::text).unwrap_or_default();
+    let value =
+        |tree: &Element, name: &str| tree.child(name).map(Element::text).unwrap_or_default();
     let (old, new) = (value(before, "name"), value(after, "name"));
     if old != new {
-        return Err(AnswerError::Renamed { before: old, after: new });
+        return Err(AnswerError::Renamed {
+            before: old,
+            after: new,
+        });
     }
     // Without one, libvirt makes up another; where we gave none, a sidecar is free to set it.
     let (old, new) = (value(before, "uuid"), value(after, "uuid"));
-    let plain = |uuid: &str| uuid.chars().filter(char::is_ascii_hexdigit).collect::<String>().to_ascii_lowercase();
+    let plain = |uuid: &str| {
+        uuid.chars()
+            .filter(char::is_ascii_hexdigit)
+            .collect::<String>()
+            .to_ascii_lowercase()
+    };
     if !old.is_empty() && plain(&old) != plain(&new) {
-        return Err(AnswerError::OtherUuid { before: old, after: new });
+        return Err(AnswerError::OtherUuid {
+            before: old,
+            after: new,
+        });
     }
     Ok(())
 }
@@ -114,7 +143,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    const GIVEN: &str = "<domain><name>ns_vm</name><uuid>5d307ca9-b3ef-428c-8861-06e72d69f223</uuid></domain>";
+    const GIVEN: &str =
+        "<domain><name>ns_vm</name><uuid>5d307ca9-b3ef-428c-8861-06e72d69f223</uuid></domain>";
 
     fn refusal(answer: impl AsRef<[u8]>) -> AnswerError {
         check(&Element::parse(GIVEN).unwrap(), answer.as_ref()).unwrap_err()
@@ -122,14 +152,21 @@ mod tests {
 
     #[test]
     fn what_libvirt_knows_and_we_do_not_stays_as_it_is() {
-        let answer = GIVEN.replace("</domain>", "<x:new xmlns:x='urn:x' a=\"1\">\n <b/></x:new></domain>\n");
+        let answer = GIVEN.replace(
+            "</domain>",
+            "<x:new xmlns:x='urn:x' a=\"1\">\n <b/></x:new></domain>\n",
+        );
         let checked = check(&Element::parse(GIVEN).unwrap(), answer.as_bytes()).unwrap();
         assert_eq!(checked.text, answer);
     }
 
     #[test]
     fn a_byte_order_mark_is_no_text() {
-        let checked = check(&Element::parse(GIVEN).unwrap(), format!("\u{feff}{GIVEN}").as_bytes()).unwrap();
+        let checked = check(
+            &Element::parse(GIVEN).unwrap(),
+            format!("\u{feff}{GIVEN}").as_bytes(),
+        )
+        .unwrap();
         assert_eq!(checked.text, GIVEN);
     }
 
@@ -141,7 +178,10 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_utf8_are_refused_with_their_line() {
-        assert_eq!(refusal(b"<domain>\n\n\xff</domain>"), AnswerError::NotUtf8 { line: 3 });
+        assert_eq!(
+            refusal(b"<domain>\n\n\xff</domain>"),
+            AnswerError::NotUtf8 { line: 3 }
+        );
     }
 
     #[test]
@@ -151,14 +191,25 @@ mod tests {
 
     #[test]
     fn a_renamed_domain_is_refused() {
-        assert!(matches!(refusal(GIVEN.replace("ns_vm", "other")), AnswerError::Renamed { .. }));
-        assert!(matches!(refusal("<domain/>"), AnswerError::Renamed { after, .. } if after.is_empty()));
+        assert!(matches!(
+            refusal(GIVEN.replace("ns_vm", "other")),
+            AnswerError::Renamed { .. }
+        ));
+        assert!(
+            matches!(refusal("<domain/>"), AnswerError::Renamed { after, .. } if after.is_empty())
+        );
     }
 
     #[test]
     fn another_uuid_or_none_is_refused_and_another_spelling_is_not() {
-        assert!(matches!(refusal(GIVEN.replace("5d30", "5d31")), AnswerError::OtherUuid { .. }));
-        assert!(matches!(refusal("<domain><name>ns_vm</name></domain>"), AnswerError::OtherUuid { .. }));
+        assert!(matches!(
+            refusal(GIVEN.replace("5d30", "5d31")),
+            AnswerError::OtherUuid { .. }
+        ));
+        assert!(matches!(
+            refusal("<domain><name>ns_vm</name></domain>"),
+            AnswerError::OtherUuid { .. }
+        ));
         let spelled = GIVEN.replace("5d307ca9-b3ef", "5D307CA9b3ef");
         check(&Element::parse(GIVEN).unwrap(), spelled.as_bytes()).unwrap();
     }
@@ -167,10 +218,20 @@ mod tests {
     fn a_declared_encoding_must_fit_the_bytes() {
         let given = Element::parse(GIVEN).unwrap();
         for good in ["utf-8", "UTF-8", "us-ascii", "ISO-8859-1"] {
-            check(&given, format!("<?xml version='1.0' encoding='{good}'?>{GIVEN}").as_bytes()).unwrap();
+            check(
+                &given,
+                format!("<?xml version='1.0' encoding='{good}'?>{GIVEN}").as_bytes(),
+            )
+            .unwrap();
         }
-        assert!(matches!(refusal(format!("<?xml version='1.0' encoding=\"utf-16\"?>{GIVEN}")), AnswerError::Encoding(_)));
+        assert!(matches!(
+            refusal(format!("<?xml version='1.0' encoding=\"utf-16\"?>{GIVEN}")),
+            AnswerError::Encoding(_)
+        ));
         let accent = GIVEN.replace("</domain>", "<title>é</title></domain>");
-        assert!(matches!(refusal(format!("<?xml version='1.0' encoding='latin1'?>{accent}")), AnswerError::Encoding(_)));
+        assert!(matches!(
+            refusal(format!("<?xml version='1.0' encoding='latin1'?>{accent}")),
+            AnswerError::Encoding(_)
+        ));
     }
 }

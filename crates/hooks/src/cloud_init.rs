@@ -9,11 +9,18 @@ use super::call::CloudInit;
 pub fn given(data: &Value) -> CloudInit {
     let mut no_cloud = Map::new();
     for (from, to) in [("UserData", "userData"), ("NetworkData", "networkData")] {
-        if let Some(text) = data.get(from).and_then(Value::as_str).filter(|text| !text.is_empty()) {
+        if let Some(text) = data
+            .get(from)
+            .and_then(Value::as_str)
+            .filter(|text| !text.is_empty())
+        {
             no_cloud.insert(to.to_owned(), Value::from(text));
         }
     }
-    CloudInit { data: Bytes::from(data.to_string()), no_cloud: Bytes::from(Value::Object(no_cloud).to_string()) }
+    CloudInit {
+        data: Bytes::from(data.to_string()),
+        no_cloud: Bytes::from(Value::Object(no_cloud).to_string()),
+    }
 }
 
 /// The data that a sidecar answered for `before`.
@@ -25,14 +32,26 @@ pub fn given(data: &Value) -> CloudInit {
 /// What is wrong with the answer.
 pub fn answered(before: &Value, answer: &CloudInit) -> Result<Value, String> {
     let data = parse("cloudInitData", &answer.data);
-    if let Ok(Some(data)) = data.as_ref().map(|data| data.as_ref().filter(|data| is_complete(data))) {
+    if let Ok(Some(data)) = data
+        .as_ref()
+        .map(|data| data.as_ref().filter(|data| is_complete(data)))
+    {
         return Ok(data.clone());
     }
     let old = match parse("cloudInitNoCloudSource", &answer.no_cloud)? {
         Some(old) => old,
-        None => return Err(data.err().unwrap_or_else(|| "neither of its two forms has user data and metadata".to_owned())),
+        None => {
+            return Err(data.err().unwrap_or_else(|| {
+                "neither of its two forms has user data and metadata".to_owned()
+            }));
+        }
     };
-    let text = |name: &str| old.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text = |name: &str| {
+        old.get(name)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
     if text("userData").is_empty() && text("networkData").is_empty() {
         return Err("cloudInitNoCloudSource has neither userData nor networkData".to_owned());
     }
@@ -57,7 +76,9 @@ fn parse(field: &str, bytes: &[u8]) -> Result<Option<Value>, String> {
 /// Whether an ISO image can be made of it.
 fn is_complete(data: &Value) -> bool {
     let there = |name: &str| data.get(name).is_some_and(|value| !value.is_null());
-    data.get("UserData").and_then(Value::as_str).is_some_and(|text| !text.is_empty())
+    data.get("UserData")
+        .and_then(Value::as_str)
+        .is_some_and(|text| !text.is_empty())
         && (there("NoCloudMetaData") || there("ConfigDriveMetaData"))
 }
 
@@ -71,20 +92,32 @@ mod tests {
     }
 
     fn answer(data: &str, no_cloud: &str) -> Result<Value, String> {
-        answered(&before(), &CloudInit { data: Bytes::from(data.to_owned()), no_cloud: Bytes::from(no_cloud.to_owned()) })
+        answered(
+            &before(),
+            &CloudInit {
+                data: Bytes::from(data.to_owned()),
+                no_cloud: Bytes::from(no_cloud.to_owned()),
+            },
+        )
     }
 
     #[test]
     fn both_forms_are_given() {
         let given = given(&before());
-        assert_eq!(serde_json::from_slice::<Value>(&given.data).unwrap(), before());
+        assert_eq!(
+            serde_json::from_slice::<Value>(&given.data).unwrap(),
+            before()
+        );
         assert_eq!(&given.no_cloud[..], br##"{"userData":"#old"}"##);
     }
 
     #[test]
     fn the_new_form_counts_where_it_is_complete() {
         let data = before().to_string().replace("#old", "#new");
-        assert_eq!(answer(&data, r##"{"userData":"#legacy"}"##).unwrap()["UserData"], "#new");
+        assert_eq!(
+            answer(&data, r##"{"userData":"#legacy"}"##).unwrap()["UserData"],
+            "#new"
+        );
     }
 
     #[test]
@@ -92,8 +125,16 @@ mod tests {
         for data in ["", "{}", "null", r#"{"UserData":""}"#] {
             let got = answer(data, r##"{"userData":"#legacy"}"##).unwrap();
             assert_eq!(
-                (&got["UserData"], &got["VolumeName"], &got["NoCloudMetaData"]),
-                (&json!("#legacy"), &json!("ci"), &before()["NoCloudMetaData"])
+                (
+                    &got["UserData"],
+                    &got["VolumeName"],
+                    &got["NoCloudMetaData"]
+                ),
+                (
+                    &json!("#legacy"),
+                    &json!("ci"),
+                    &before()["NoCloudMetaData"]
+                )
             );
         }
     }

@@ -39,7 +39,11 @@ const NAME: usize = 128;
 ///
 /// # Errors
 /// When they are not all there at the deadline, or one can never be used.
-pub async fn collect(dir: &Path, count: usize, deadline: Instant) -> Result<Vec<Sidecar>, HookError> {
+pub async fn collect(
+    dir: &Path,
+    count: usize,
+    deadline: Instant,
+) -> Result<Vec<Sidecar>, HookError> {
     let mut search = Search::new(dir);
     while search.sidecars() < count {
         search.look()?;
@@ -93,13 +97,22 @@ impl<'a> Search<'a> {
         let watch = DirWatch::new()
             .inspect_err(|error| tracing::warn!(reason = %error, "no inotify: hook sidecars are looked for every second"))
             .ok();
-        Self { dir, watch, sockets: BTreeMap::new(), others: BTreeSet::new(), probes: JoinSet::new() }
+        Self {
+            dir,
+            watch,
+            sockets: BTreeMap::new(),
+            others: BTreeSet::new(),
+            probes: JoinSet::new(),
+        }
     }
 
     /// Starts a probe of every socket that is new.
     fn look(&mut self) -> Result<(), HookError> {
         self.others.clear();
-        let failed = |source| HookError::Directory { dir: self.dir.to_path_buf(), source };
+        let failed = |source| HookError::Directory {
+            dir: self.dir.to_path_buf(),
+            source,
+        };
         // Watched before it is read, so that nothing is missed in between.
         let entries = match self.list(self.dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -115,9 +128,15 @@ impl<'a> Search<'a> {
             }
             // It may be gone again, or not for us to read: the rest goes on.
             match self.list(&entry) {
-                Ok(inside) if inside.is_empty() => drop(self.others.insert(format!("{} (no socket in it)", self.place(&entry)))),
+                Ok(inside) if inside.is_empty() => drop(
+                    self.others
+                        .insert(format!("{} (no socket in it)", self.place(&entry))),
+                ),
                 Ok(inside) => inside.into_iter().for_each(|file| self.found(file)),
-                Err(error) => drop(self.others.insert(format!("{} ({error})", self.place(&entry)))),
+                Err(error) => drop(
+                    self.others
+                        .insert(format!("{} ({error})", self.place(&entry))),
+                ),
             }
         }
         Ok(())
@@ -133,7 +152,11 @@ impl<'a> Search<'a> {
 
     /// The directory itself is still missing: waits for a change of what will hold it.
     fn watch_above(&self) {
-        let above = self.dir.ancestors().skip(1).find(|ancestor| ancestor.is_dir());
+        let above = self
+            .dir
+            .ancestors()
+            .skip(1)
+            .find(|ancestor| ancestor.is_dir());
         if let (Some(watch), Some(above)) = (&self.watch, above) {
             // Where that fails too there is still the tick.
             let _ = watch.add(above);
@@ -149,26 +172,45 @@ impl<'a> Search<'a> {
                 self.probe(file.clone(), 0);
                 self.sockets.insert(file, Seen::Probing(None));
             }
-            Ok(_) => drop(self.others.insert(format!("{} (not a socket)", self.place(&file)))),
-            Err(error) => drop(self.others.insert(format!("{} ({error})", self.place(&file)))),
+            Ok(_) => drop(
+                self.others
+                    .insert(format!("{} (not a socket)", self.place(&file))),
+            ),
+            Err(error) => drop(
+                self.others
+                    .insert(format!("{} ({error})", self.place(&file))),
+            ),
         }
     }
 
     fn probe(&mut self, socket: PathBuf, attempt: u32) {
-        let doubled = |(first, most): (Duration, Duration), times: u32| (first * (1 << times.min(10))).min(most);
+        let doubled = |(first, most): (Duration, Duration), times: u32| {
+            (first * (1 << times.min(10))).min(most)
+        };
         self.probes.spawn(async move {
             if let Some(before) = attempt.checked_sub(1) {
                 sleep(doubled(AGAIN, before)).await;
             }
             let outcome = call::info(&socket, Instant::now() + doubled(INFO, attempt)).await;
-            Tried { socket, attempt, outcome }
+            Tried {
+                socket,
+                attempt,
+                outcome,
+            }
         });
     }
 
     /// Takes note of an attempt; one that may yet succeed is made again.
     fn note(&mut self, tried: Result<Tried, tokio::task::JoinError>) -> Result<(), HookError> {
         // A probe is never cancelled while it is waited for, and does not panic.
-        let Ok(Tried { socket, attempt, outcome }) = tried else { return Ok(()) };
+        let Ok(Tried {
+            socket,
+            attempt,
+            outcome,
+        }) = tried
+        else {
+            return Ok(());
+        };
         match outcome {
             Ok(info) => {
                 let sidecar = identified(socket.clone(), self.place(&socket), info)?;
@@ -177,14 +219,18 @@ impl<'a> Search<'a> {
             }
             Err(CallError::Failed { code, message }) if code == "Unimplemented" => {
                 let reason = format!("it does not serve kubevirt.hooks.info.Info: {message}");
-                return Err(HookError::Unusable { sidecar: self.place(&socket), reason });
+                return Err(HookError::Unusable {
+                    sidecar: self.place(&socket),
+                    reason,
+                });
             }
             // A sidecar that was started again has another socket; the old one may be gone.
             Err(_) if !socket.exists() => drop(self.sockets.remove(&socket)),
             Err(error) => {
                 tracing::debug!(socket = %socket.display(), reason = %error, "a hook sidecar does not answer yet");
                 self.probe(socket.clone(), attempt.saturating_add(1));
-                self.sockets.insert(socket, Seen::Probing(Some(error.to_string())));
+                self.sockets
+                    .insert(socket, Seen::Probing(Some(error.to_string())));
             }
         }
         Ok(())
@@ -192,17 +238,26 @@ impl<'a> Search<'a> {
 
     /// The path below the directory of the sockets.
     fn place(&self, path: &Path) -> String {
-        path.strip_prefix(self.dir).unwrap_or(path).display().to_string()
+        path.strip_prefix(self.dir)
+            .unwrap_or(path)
+            .display()
+            .to_string()
     }
 
     /// How many sidecars are there: sub-directories, and sockets directly in the directory.
     fn sidecars(&self) -> usize {
-        let there = self.sockets.iter().filter(|(_, seen)| matches!(seen, Seen::There(_)));
+        let there = self
+            .sockets
+            .iter()
+            .filter(|(_, seen)| matches!(seen, Seen::There(_)));
         let container = |socket: &'_ PathBuf| match socket.parent() {
             Some(parent) if parent != self.dir => parent.to_path_buf(),
             _ => socket.clone(),
         };
-        there.map(|(socket, _)| container(socket)).collect::<BTreeSet<_>>().len()
+        there
+            .map(|(socket, _)| container(socket))
+            .collect::<BTreeSet<_>>()
+            .len()
     }
 
     fn missing(&self, expected: usize) -> HookError {
@@ -211,16 +266,28 @@ impl<'a> Search<'a> {
         for (socket, seen) in &self.sockets {
             match seen {
                 Seen::There(sidecar) => there.push(sidecar.to_string()),
-                Seen::Probing(why) => missing.push(format!("{} ({})", self.place(socket), why.as_deref().unwrap_or("no answer yet"))),
+                Seen::Probing(why) => missing.push(format!(
+                    "{} ({})",
+                    self.place(socket),
+                    why.as_deref().unwrap_or("no answer yet")
+                )),
             }
         }
         if missing.is_empty() {
             let other = if there.is_empty() { "" } else { "other " };
-            missing.push(format!("no {other}socket in or below {}", self.dir.display()));
+            missing.push(format!(
+                "no {other}socket in or below {}",
+                self.dir.display()
+            ));
         }
         there.sort_by(|a, b| natural(a, b));
         missing.sort_by(|a, b| natural(a, b));
-        HookError::Missing { expected, came: self.sidecars(), there, missing }
+        HookError::Missing {
+            expected,
+            came: self.sidecars(),
+            there,
+            missing,
+        }
     }
 
     fn done(self) -> Vec<Sidecar> {
@@ -243,28 +310,49 @@ impl<'a> Search<'a> {
 /// # Errors
 /// When it speaks no version of ours.
 pub fn identified(socket: PathBuf, place: String, info: InfoResult) -> Result<Sidecar, HookError> {
-    let name: String = if info.name.is_empty() { place.clone() } else { info.name.chars().take(NAME).collect() };
+    let name: String = if info.name.is_empty() {
+        place.clone()
+    } else {
+        info.name.chars().take(NAME).collect()
+    };
     let Some(version) = Version::common(&info.versions) else {
         let ours: Vec<_> = Version::ALL.iter().map(|version| version.name()).collect();
-        let reason = format!("it speaks {:?}, this launcher speaks {ours:?}", info.versions);
-        return Err(HookError::Unusable { sidecar: format!("{name:?} ({place})"), reason });
+        let reason = format!(
+            "it speaks {:?}, this launcher speaks {ours:?}",
+            info.versions
+        );
+        return Err(HookError::Unusable {
+            sidecar: format!("{name:?} ({place})"),
+            reason,
+        });
     };
     let mut points: Vec<(Point, i32)> = Vec::new();
     for wanted in info.hook_points {
         match Point::named(&wanted.name) {
-            Some(point) if point.since() <= version => match points.iter_mut().find(|(at, _)| *at == point) {
-                Some((_, priority)) => *priority = wanted.priority.max(*priority),
-                None => points.push((point, wanted.priority)),
-            },
+            Some(point) if point.since() <= version => {
+                match points.iter_mut().find(|(at, _)| *at == point) {
+                    Some((_, priority)) => *priority = wanted.priority.max(*priority),
+                    None => points.push((point, wanted.priority)),
+                }
+            }
             _ => {
                 tracing::warn!(sidecar = name, %version, point = wanted.name, "a hook point that this version does not have: not called")
             }
         }
     }
-    Ok(Sidecar { name, place, socket, version, points })
+    Ok(Sidecar {
+        name,
+        place,
+        socket,
+        version,
+        points,
+    })
 }
 
 /// What is said of a socket whose `Info` failed for good.
 pub fn unidentified(socket: &Path, reason: &CallError) -> HookError {
-    HookError::Unusable { sidecar: socket.display().to_string(), reason: format!("Info: {reason}") }
+    HookError::Unusable {
+        sidecar: socket.display().to_string(),
+        reason: format!("Info: {reason}"),
+    }
 }

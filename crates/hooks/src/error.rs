@@ -12,7 +12,11 @@ use super::tree::TreeError;
 #[non_exhaustive]
 pub enum HookError {
     /// Not all sidecars came in time.
-    #[error("{came} of {expected} hook sidecars came within the time limit; came: {}; not there: {}", list(there), list(missing))]
+    #[error(
+        "{came} of {expected} hook sidecars came within the time limit; came: {}; not there: {}",
+        list(there),
+        list(missing)
+    )]
     Missing {
         /// How many are to come.
         expected: usize,
@@ -93,10 +97,18 @@ pub enum CallError {
 }
 
 fn list(names: &[String]) -> String {
-    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    if names.is_empty() {
+        "none".to_owned()
+    } else {
+        names.join(", ")
+    }
 }
 
 /// A time as people write it: `250 ms`, `20 s`.
 pub(super) fn seconds(time: Duration) -> String {
-    if time < Duration::from_secs(1) { format!("{} ms", time.as_millis()) } else { format!("{:.1} s", time.as_secs_f64()) }
+    if time < Duration::from_secs(1) {
+        format!("{} ms", time.as_millis())
+    } else {
+        format!("{:.1} s", time.as_secs_f64())
+    }
 }

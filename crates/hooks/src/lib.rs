@@ -90,7 +90,10 @@ impl Sidecars {
     /// others; [`HookError::Unusable`] at once when one speaks no version of ours.
     pub async fn collect(dir: &Path, count: usize, deadline: Instant) -> Result<Self, HookError> {
         let all = collect::collect(dir, count, deadline).await?;
-        Ok(Self { all, ..Self::default() })
+        Ok(Self {
+            all,
+            ..Self::default()
+        })
     }
 
     /// Keeps [`Self::report`] in a file too, as JSON, for whoever looks from outside; from now on.
@@ -132,13 +135,21 @@ impl Sidecars {
     /// # Errors
     /// [`HookError::Call`] with the sidecar that failed, was too slow, or whose answer is refused;
     /// the others are then not called.
-    pub async fn on_define_domain(&self, xml: String, vmi_json: &Bytes, deadline: Instant) -> Result<String, HookError> {
+    pub async fn on_define_domain(
+        &self,
+        xml: String,
+        vmi_json: &Bytes,
+        deadline: Instant,
+    ) -> Result<String, HookError> {
         let called = self.at(Point::OnDefineDomain);
         if called.is_empty() {
             return Ok(xml);
         }
         let mut last = self.last.lock().await;
-        if let Some(last) = last.as_ref().filter(|last| last.deadline == deadline && last.xml == xml && last.vmi == *vmi_json) {
+        if let Some(last) = last
+            .as_ref()
+            .filter(|last| last.deadline == deadline && last.xml == xml && last.vmi == *vmi_json)
+        {
             return Ok(last.result.clone());
         }
         let mut tree = Element::parse(&xml).map_err(HookError::Input)?;
@@ -146,18 +157,31 @@ impl Sidecars {
         let mut result = tree.to_xml();
         for sidecar in called {
             let start = Instant::now();
-            let answer = define(sidecar, &tree, Bytes::from(result.clone()), vmi_json.clone(), within(deadline)).await;
+            let answer = define(
+                sidecar,
+                &tree,
+                Bytes::from(result.clone()),
+                vmi_json.clone(),
+                within(deadline),
+            )
+            .await;
             let (outcome, checked) = match answer {
                 Ok(checked) => (Ok(diff::diff(&tree, &checked.tree)), Some(checked)),
                 Err(error) => (Err(error), None),
             };
-            self.note(sidecar, Point::OnDefineDomain, start.elapsed(), outcome).await?;
+            self.note(sidecar, Point::OnDefineDomain, start.elapsed(), outcome)
+                .await?;
             // Without an answer there was an error, and that has just been returned.
             let Some(checked) = checked else { break };
             tracing::debug!(%sidecar, xml = checked.text, "the domain as the hook sidecar returned it");
             (result, tree) = (checked.text, checked.tree);
         }
-        *last = Some(Definition { deadline, xml, vmi: vmi_json.clone(), result: result.clone() });
+        *last = Some(Definition {
+            deadline,
+            xml,
+            vmi: vmi_json.clone(),
+            result: result.clone(),
+        });
         Ok(result)
     }
 
@@ -166,19 +190,36 @@ impl Sidecars {
     ///
     /// # Errors
     /// [`HookError::Call`] with the sidecar that failed.
-    pub async fn pre_cloud_init_iso(&self, mut data: Value, vmi_json: &Bytes, deadline: Instant) -> Result<Value, HookError> {
+    pub async fn pre_cloud_init_iso(
+        &self,
+        mut data: Value,
+        vmi_json: &Bytes,
+        deadline: Instant,
+    ) -> Result<Value, HookError> {
         for sidecar in self.at(Point::PreCloudInitIso) {
             let start = Instant::now();
             let given = cloud_init::given(&data);
-            let answer = call::pre_cloud_init_iso(sidecar, given, vmi_json.clone(), within(deadline)).await;
-            let new = answer.and_then(|answer| cloud_init::answered(&data, &answer).map_err(CallError::CloudInit));
+            let answer =
+                call::pre_cloud_init_iso(sidecar, given, vmi_json.clone(), within(deadline)).await;
+            let new = answer.and_then(|answer| {
+                cloud_init::answered(&data, &answer).map_err(CallError::CloudInit)
+            });
             match new {
                 Ok(new) => {
                     let changes = changed_fields(&data, &new);
-                    self.note(sidecar, Point::PreCloudInitIso, start.elapsed(), Ok(changes)).await?;
+                    self.note(
+                        sidecar,
+                        Point::PreCloudInitIso,
+                        start.elapsed(),
+                        Ok(changes),
+                    )
+                    .await?;
                     data = new;
                 }
-                Err(error) => self.note(sidecar, Point::PreCloudInitIso, start.elapsed(), Err(error)).await?,
+                Err(error) => {
+                    self.note(sidecar, Point::PreCloudInitIso, start.elapsed(), Err(error))
+                        .await?
+                }
             }
         }
         Ok(data)
@@ -205,8 +246,17 @@ impl Sidecars {
         }
         let mut result = Ok(());
         while let Some(told) = calls.join_next().await {
-            let Ok((sidecar, time, outcome)) = told else { continue };
-            let noted = self.note(&sidecar, Point::Shutdown, time, outcome.map(|()| Vec::new())).await;
+            let Ok((sidecar, time, outcome)) = told else {
+                continue;
+            };
+            let noted = self
+                .note(
+                    &sidecar,
+                    Point::Shutdown,
+                    time,
+                    outcome.map(|()| Vec::new()),
+                )
+                .await;
             result = result.and(noted);
         }
         result
@@ -218,10 +268,16 @@ impl Sidecars {
     pub fn touched(&self) -> Vec<String> {
         let runs = self.runs();
         let changed = |sidecar: &&Sidecar| {
-            let run = runs.get(&(sidecar.place.clone(), Point::OnDefineDomain)).and_then(|(_, last)| last.as_ref());
+            let run = runs
+                .get(&(sidecar.place.clone(), Point::OnDefineDomain))
+                .and_then(|(_, last)| last.as_ref());
             run.is_some_and(|run| run.changed > 0)
         };
-        self.at(Point::OnDefineDomain).into_iter().filter(changed).map(ToString::to_string).collect()
+        self.at(Point::OnDefineDomain)
+            .into_iter()
+            .filter(changed)
+            .map(ToString::to_string)
+            .collect()
     }
 
     /// The sidecars and what each did last.
@@ -252,7 +308,14 @@ impl Sidecars {
             }
             Err(reason) => {
                 tracing::error!(%sidecar, %point, milliseconds, %reason, "a hook sidecar failed");
-                (Run::new(time, Vec::new(), Some(reason.to_string())), Err(HookError::Call { sidecar: sidecar.to_string(), point, reason }))
+                (
+                    Run::new(time, Vec::new(), Some(reason.to_string())),
+                    Err(HookError::Call {
+                        sidecar: sidecar.to_string(),
+                        point,
+                        reason,
+                    }),
+                )
             }
         };
         {
@@ -266,7 +329,13 @@ impl Sidecars {
     }
 }
 
-async fn define(sidecar: &Sidecar, before: &Element, xml: Bytes, vmi: Bytes, until: Instant) -> Result<check::Checked, CallError> {
+async fn define(
+    sidecar: &Sidecar,
+    before: &Element,
+    xml: Bytes,
+    vmi: Bytes,
+    until: Instant,
+) -> Result<check::Checked, CallError> {
     let answer = call::on_define_domain(sidecar, xml, vmi, until).await?;
     Ok(check::check(before, &answer)?)
 }
@@ -281,13 +350,35 @@ fn within(deadline: Instant) -> Instant {
 /// Which fields of the cloud-init data changed; what they hold is the user's own, often secret.
 fn changed_fields(before: &Value, after: &Value) -> Vec<Change> {
     let empty = serde_json::Map::new();
-    let (before, after) = (before.as_object().unwrap_or(&empty), after.as_object().unwrap_or(&empty));
-    let bytes = |value: &Value| format!("{} bytes", value.as_str().map_or_else(|| value.to_string().len(), str::len));
-    let fields = after.iter().filter(|(name, value)| before.get(*name) != Some(value));
+    let (before, after) = (
+        before.as_object().unwrap_or(&empty),
+        after.as_object().unwrap_or(&empty),
+    );
+    let bytes = |value: &Value| {
+        format!(
+            "{} bytes",
+            value
+                .as_str()
+                .map_or_else(|| value.to_string().len(), str::len)
+        )
+    };
+    let fields = after
+        .iter()
+        .filter(|(name, value)| before.get(*name) != Some(value));
     let changed = fields.map(|(path, value)| match before.get(path) {
-        Some(old) => Change::Changed { path: path.clone(), before: bytes(old), after: bytes(value) },
-        None => Change::Added { path: path.clone(), value: bytes(value) },
+        Some(old) => Change::Changed {
+            path: path.clone(),
+            before: bytes(old),
+            after: bytes(value),
+        },
+        None => Change::Added {
+            path: path.clone(),
+            value: bytes(value),
+        },
     });
-    let removed = before.keys().filter(|name| !after.contains_key(*name)).map(|name| Change::Removed { path: name.clone() });
+    let removed = before
+        .keys()
+        .filter(|name| !after.contains_key(*name))
+        .map(|name| Change::Removed { path: name.clone() });
     changed.chain(removed).collect()
 }

@@ -28,16 +28,36 @@ pub struct Tried {
 ///
 /// # Errors
 /// Those of the launcher.
-pub async fn try_sidecar(socket: &Path, vmi_json: &Bytes, domain_xml: &str, deadline: Instant) -> Result<Tried, HookError> {
-    let info = call::info(socket, deadline).await.map_err(|reason| unidentified(socket, &reason))?;
+pub async fn try_sidecar(
+    socket: &Path,
+    vmi_json: &Bytes,
+    domain_xml: &str,
+    deadline: Instant,
+) -> Result<Tried, HookError> {
+    let info = call::info(socket, deadline)
+        .await
+        .map_err(|reason| unidentified(socket, &reason))?;
     let sidecar = identified(socket.to_path_buf(), socket.display().to_string(), info)?;
     let points = sidecar.points.iter().map(|(point, _)| *point).collect();
     let name = sidecar.to_string();
-    let sidecars = Sidecars { all: vec![sidecar], ..Sidecars::default() };
+    let sidecars = Sidecars {
+        all: vec![sidecar],
+        ..Sidecars::default()
+    };
     let read = |xml: &str| Element::parse(xml).map_err(HookError::Input);
     let given = read(domain_xml)?;
-    let once = sidecars.on_define_domain(domain_xml.to_owned(), vmi_json, deadline).await?;
-    let twice = sidecars.on_define_domain(once.clone(), vmi_json, deadline).await?;
+    let once = sidecars
+        .on_define_domain(domain_xml.to_owned(), vmi_json, deadline)
+        .await?;
+    let twice = sidecars
+        .on_define_domain(once.clone(), vmi_json, deadline)
+        .await?;
     let (first, second) = (read(&once)?, read(&twice)?);
-    Ok(Tried { sidecar: name, points, changes: diff::diff(&given, &first), again: diff::diff(&first, &second), xml: once })
+    Ok(Tried {
+        sidecar: name,
+        points,
+        changes: diff::diff(&given, &first),
+        again: diff::diff(&first, &second),
+        xml: once,
+    })
 }

@@ -68,7 +68,12 @@ impl Run {
     pub fn new(time: std::time::Duration, mut changes: Vec<Change>, error: Option<String>) -> Self {
         let changed = changes.len();
         changes.truncate(CHANGES);
-        Self { microseconds: u64::try_from(time.as_micros()).unwrap_or(u64::MAX), changes, changed, error }
+        Self {
+            microseconds: u64::try_from(time.as_micros()).unwrap_or(u64::MAX),
+            changes,
+            changed,
+            error,
+        }
     }
 }
 
@@ -80,7 +85,10 @@ impl Report {
     pub fn new(sidecars: &[Sidecar], runs: &Runs) -> Self {
         let order = |sidecar: &Sidecar, point| {
             let called = super::sidecar::ordered(sidecars, point);
-            called.iter().position(|other| other.place == sidecar.place).map_or(0, |at| at + 1)
+            called
+                .iter()
+                .position(|other| other.place == sidecar.place)
+                .map_or(0, |at| at + 1)
         };
         let one = |sidecar: &Sidecar| SidecarReport {
             name: sidecar.name.clone(),
@@ -90,12 +98,23 @@ impl Report {
                 .points
                 .iter()
                 .map(|&(point, priority)| {
-                    let (calls, last) = runs.get(&(sidecar.place.clone(), point)).cloned().unwrap_or_default();
-                    PointReport { point, priority, order: order(sidecar, point), calls, last }
+                    let (calls, last) = runs
+                        .get(&(sidecar.place.clone(), point))
+                        .cloned()
+                        .unwrap_or_default();
+                    PointReport {
+                        point,
+                        priority,
+                        order: order(sidecar, point),
+                        calls,
+                        last,
+                    }
                 })
                 .collect(),
         };
-        Self { sidecars: sidecars.iter().map(one).collect() }
+        Self {
+            sidecars: sidecars.iter().map(one).collect(),
+        }
     }
 
     /// Writes it to `path`, whole or not at all.

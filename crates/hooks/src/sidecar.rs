@@ -21,7 +21,9 @@ impl Point {
     /// The point of that name, if there is one.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        [Self::OnDefineDomain, Self::PreCloudInitIso, Self::Shutdown].into_iter().find(|point| point.name() == name)
+        [Self::OnDefineDomain, Self::PreCloudInitIso, Self::Shutdown]
+            .into_iter()
+            .find(|point| point.name() == name)
     }
 
     /// The name in the protocol.
@@ -70,7 +72,9 @@ impl Version {
     /// The newest version that both sides speak.
     #[must_use]
     pub fn common(offered: &[String]) -> Option<Self> {
-        Self::ALL.into_iter().find(|version| offered.iter().any(|name| name == version.name()))
+        Self::ALL
+            .into_iter()
+            .find(|version| offered.iter().any(|name| name == version.name()))
     }
 
     /// The name in the protocol.
@@ -109,7 +113,10 @@ impl Sidecar {
     /// Its priority at a point, if it wants to be called there.
     #[must_use]
     pub fn priority(&self, point: Point) -> Option<i32> {
-        self.points.iter().find(|(at, _)| *at == point).map(|&(_, priority)| priority)
+        self.points
+            .iter()
+            .find(|(at, _)| *at == point)
+            .map(|&(_, priority)| priority)
     }
 }
 
@@ -123,8 +130,12 @@ impl fmt::Display for Sidecar {
 /// Those that want to be called at `point`: highest priority first; equal ones by the place of
 /// their sockets in natural order, so `hook-sidecar-2` before `hook-sidecar-10`.
 pub fn ordered(sidecars: &[Sidecar], point: Point) -> Vec<&Sidecar> {
-    let mut called: Vec<(i32, &Sidecar)> = sidecars.iter().filter_map(|sidecar| Some((sidecar.priority(point)?, sidecar))).collect();
-    called.sort_by(|(a, left), (b, right)| b.cmp(a).then_with(|| natural(&left.place, &right.place)));
+    let mut called: Vec<(i32, &Sidecar)> = sidecars
+        .iter()
+        .filter_map(|sidecar| Some((sidecar.priority(point)?, sidecar)))
+        .collect();
+    called
+        .sort_by(|(a, left), (b, right)| b.cmp(a).then_with(|| natural(&left.place, &right.place)));
     called.into_iter().map(|(_, sidecar)| sidecar).collect()
 }
 
@@ -153,7 +164,9 @@ pub fn natural(left: &str, right: &str) -> Ordering {
 
 /// The digits at the start without leading zeros, and what follows them.
 fn number(text: &str) -> (&str, &str) {
-    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
     (text[..end].trim_start_matches('0'), &text[end..])
 }
 
@@ -173,8 +186,13 @@ mod tests {
 
     #[test]
     fn the_newest_common_version_is_taken() {
-        let offered = |names: &[&str]| Version::common(&names.iter().map(ToString::to_string).collect::<Vec<_>>());
-        assert_eq!(offered(&["v1alpha1", "v1alpha3", "v1"]), Some(Version::V1alpha3));
+        let offered = |names: &[&str]| {
+            Version::common(&names.iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        assert_eq!(
+            offered(&["v1alpha1", "v1alpha3", "v1"]),
+            Some(Version::V1alpha3)
+        );
         assert_eq!(offered(&["v1alpha2", "v1alpha1"]), Some(Version::V1alpha2));
         assert_eq!(offered(&["v1beta1"]), None);
         assert_eq!(offered(&[]), None);
@@ -182,16 +200,53 @@ mod tests {
 
     #[test]
     fn the_highest_priority_comes_first_and_equal_ones_by_place() {
-        let all = [sidecar("hook-sidecar-10/a", 0), sidecar("hook-sidecar-2/b", 0), sidecar("hook-sidecar-3/c", 7), sidecar("x", -1)];
-        let places: Vec<_> = ordered(&all, Point::OnDefineDomain).iter().map(|s| s.place.as_str()).collect();
-        assert_eq!(places, ["hook-sidecar-3/c", "hook-sidecar-2/b", "hook-sidecar-10/a", "x"]);
+        let all = [
+            sidecar("hook-sidecar-10/a", 0),
+            sidecar("hook-sidecar-2/b", 0),
+            sidecar("hook-sidecar-3/c", 7),
+            sidecar("x", -1),
+        ];
+        let places: Vec<_> = ordered(&all, Point::OnDefineDomain)
+            .iter()
+            .map(|s| s.place.as_str())
+            .collect();
+        assert_eq!(
+            places,
+            [
+                "hook-sidecar-3/c",
+                "hook-sidecar-2/b",
+                "hook-sidecar-10/a",
+                "x"
+            ]
+        );
         assert!(ordered(&all, Point::Shutdown).is_empty());
     }
 
     #[test]
     fn numbers_in_names_count_by_value() {
-        let mut names = ["s10", "s2", "s", "s02", "s2a", "s99999999999999999999", "é1", "s1"];
+        let mut names = [
+            "s10",
+            "s2",
+            "s",
+            "s02",
+            "s2a",
+            "s99999999999999999999",
+            "é1",
+            "s1",
+        ];
         names.sort_by(|a, b| natural(a, b));
-        assert_eq!(names, ["s", "s1", "s02", "s2", "s2a", "s10", "s99999999999999999999", "é1"]);
+        assert_eq!(
+            names,
+            [
+                "s",
+                "s1",
+                "s02",
+                "s2",
+                "s2a",
+                "s10",
+                "s99999999999999999999",
+                "é1"
+            ]
+        );
     }
 }

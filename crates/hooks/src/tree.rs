@@ -53,7 +53,9 @@ pub enum TreeError {
         reason: String,
     },
     /// It defines a document type, which is the way to define entities.
-    #[error("line {line}: a document type is declared; a domain needs none, and entities are not taken")]
+    #[error(
+        "line {line}: a document type is declared; a domain needs none, and entities are not taken"
+    )]
     DocumentType {
         /// Counted from 1.
         line: usize,
@@ -88,7 +90,10 @@ impl Element {
     /// The value of an attribute.
     #[must_use]
     pub fn attribute(&self, name: &str) -> Option<&str> {
-        self.attributes.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+        self.attributes
+            .iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.as_str())
     }
 
     /// The text directly inside, without the white space around it.
@@ -109,7 +114,12 @@ impl Element {
         if text.len() > MAX_BYTES {
             return Err(TreeError::TooLarge { bytes: text.len() });
         }
-        Parser { reader: Reader::from_str(text), source: text, elements: 0 }.document()
+        Parser {
+            reader: Reader::from_str(text),
+            source: text,
+            elements: 0,
+        }
+        .document()
     }
 }
 
@@ -137,7 +147,11 @@ impl Element {
         }
         out.push('>');
         // Where there is text, white space may count: nothing is added.
-        let indent = !self.nodes.is_empty() && self.nodes.iter().all(|node| matches!(node, Node::Element(_)));
+        let indent = !self.nodes.is_empty()
+            && self
+                .nodes
+                .iter()
+                .all(|node| matches!(node, Node::Element(_)));
         for node in &self.nodes {
             match node {
                 Node::Element(child) => {
@@ -190,26 +204,47 @@ struct Parser<'a> {
 impl Parser<'_> {
     /// The line on which the last event ended.
     fn line(&self) -> usize {
-        let at = usize::try_from(self.reader.buffer_position()).unwrap_or(usize::MAX).min(self.source.len());
-        1 + self.source.as_bytes()[..at].iter().filter(|&&byte| byte == b'\n').count()
+        let at = usize::try_from(self.reader.buffer_position())
+            .unwrap_or(usize::MAX)
+            .min(self.source.len());
+        1 + self.source.as_bytes()[..at]
+            .iter()
+            .filter(|&&byte| byte == b'\n')
+            .count()
     }
 
     fn malformed(&self, reason: impl std::fmt::Display) -> TreeError {
-        TreeError::Malformed { line: self.line(), reason: reason.to_string() }
+        TreeError::Malformed {
+            line: self.line(),
+            reason: reason.to_string(),
+        }
     }
 
     /// Most often what a script has printed beside the document: its own words are shown, and their line.
     fn stray(&self, text: &str) -> TreeError {
         let text = text.trim_start();
         let lines = text.bytes().filter(|&byte| byte == b'\n').count();
-        let first: String = text.lines().next().unwrap_or_default().chars().take(40).collect();
+        let first: String = text
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .chars()
+            .take(40)
+            .collect();
         // Line ends of other kinds are not counted on the way there.
         let line = self.line().saturating_sub(lines).max(1);
-        TreeError::Malformed { line, reason: format!("there is text outside of the root element: {first:?}") }
+        TreeError::Malformed {
+            line,
+            reason: format!("there is text outside of the root element: {first:?}"),
+        }
     }
 
     fn too_many(&self, limit: usize, what: &'static str) -> TreeError {
-        TreeError::TooMany { line: self.line(), limit, what }
+        TreeError::TooMany {
+            line: self.line(),
+            limit,
+            what,
+        }
     }
 
     fn document(mut self) -> Result<Element, TreeError> {
@@ -217,7 +252,10 @@ impl Parser<'_> {
         // The elements that are open, outermost first.
         let mut open: Vec<Element> = Vec::new();
         loop {
-            let event = self.reader.read_event().map_err(|error| self.malformed(error))?;
+            let event = self
+                .reader
+                .read_event()
+                .map_err(|error| self.malformed(error))?;
             let done = match event {
                 Event::Start(tag) => {
                     open.last_mut().into_iter().for_each(drop_white_space);
@@ -232,13 +270,22 @@ impl Parser<'_> {
                     self.element(&tag)?
                 }
                 Event::End(_) => {
-                    let mut done = open.pop().ok_or_else(|| self.malformed("an end tag without its start"))?;
+                    let mut done = open
+                        .pop()
+                        .ok_or_else(|| self.malformed("an end tag without its start"))?;
                     drop_white_space(&mut done);
                     done
                 }
                 Event::DocType(_) => return Err(TreeError::DocumentType { line: self.line() }),
-                Event::Eof if open.is_empty() => return root.ok_or_else(|| self.malformed("there is no element")),
-                Event::Eof => return Err(self.malformed(format_args!("<{}> is not closed", open.last().map_or("", |e| &e.name)))),
+                Event::Eof if open.is_empty() => {
+                    return root.ok_or_else(|| self.malformed("there is no element"));
+                }
+                Event::Eof => {
+                    return Err(self.malformed(format_args!(
+                        "<{}> is not closed",
+                        open.last().map_or("", |e| &e.name)
+                    )));
+                }
                 Event::Comment(_) | Event::Decl(_) | Event::PI(_) => continue,
                 other => {
                     self.text(&other, open.last_mut())?;
@@ -247,7 +294,9 @@ impl Parser<'_> {
             };
             match open.last_mut() {
                 Some(parent) => parent.nodes.push(Node::Element(done)),
-                None if root.is_some() => return Err(self.malformed("there is a second root element")),
+                None if root.is_some() => {
+                    return Err(self.malformed("there is a second root element"));
+                }
                 None => root = Some(done),
             }
         }
@@ -258,20 +307,32 @@ impl Parser<'_> {
         if self.elements > MAX_ELEMENTS {
             return Err(self.too_many(MAX_ELEMENTS, "elements"));
         }
-        let mut element = Element { name: self.name(tag.name().into_inner())?, ..Element::default() };
+        let mut element = Element {
+            name: self.name(tag.name().into_inner())?,
+            ..Element::default()
+        };
         for attribute in tag.attributes() {
             let attribute = attribute.map_err(|error| self.malformed(error))?;
             if element.attributes.len() == MAX_ATTRIBUTES {
                 return Err(self.too_many(MAX_ATTRIBUTES, "attributes in one element"));
             }
-            let value = attribute.normalized_value(quick_xml::XmlVersion::Implicit1_0).map_err(|error| self.malformed(error))?.into_owned();
-            element.attributes.push((self.name(attribute.key.into_inner())?, value));
+            let value = attribute
+                .normalized_value(quick_xml::XmlVersion::Implicit1_0)
+                .map_err(|error| self.malformed(error))?
+                .into_owned();
+            element
+                .attributes
+                .push((self.name(attribute.key.into_inner())?, value));
         }
         Ok(element)
     }
 
     fn name(&self, name: &str) -> Result<String, TreeError> {
-        if is_name(name) { Ok(name.to_owned()) } else { Err(self.malformed(format_args!("{name:?} is no name"))) }
+        if is_name(name) {
+            Ok(name.to_owned())
+        } else {
+            Err(self.malformed(format_args!("{name:?} is no name")))
+        }
     }
 
     fn text(&self, event: &Event<'_>, parent: Option<&mut Element>) -> Result<(), TreeError> {
@@ -280,7 +341,10 @@ impl Parser<'_> {
             Event::CData(text) => text.xml10_content(),
             Event::GeneralRef(entity) => {
                 let entity = format!("&{};", entity.xml10_content());
-                quick_xml::escape::unescape(&entity).map_err(|error| self.malformed(error))?.into_owned().into()
+                quick_xml::escape::unescape(&entity)
+                    .map_err(|error| self.malformed(error))?
+                    .into_owned()
+                    .into()
             }
             _ => return Ok(()),
         };
@@ -313,7 +377,10 @@ fn drop_white_space(parent: &mut Element) {
 /// Whether it can name an element or an attribute, which the parser leaves open. Beyond ASCII everything is taken.
 fn is_name(name: &str) -> bool {
     let first = |c: char| c.is_ascii_alphabetic() || matches!(c, '_' | ':') || !c.is_ascii();
-    name.starts_with(first) && name.chars().all(|c| first(c) || c.is_ascii_digit() || matches!(c, '-' | '.'))
+    name.starts_with(first)
+        && name
+            .chars()
+            .all(|c| first(c) || c.is_ascii_digit() || matches!(c, '-' | '.'))
 }
 
 #[cfg(test)]
@@ -333,9 +400,14 @@ mod tests {
 
     #[test]
     fn text_is_written_as_go_writes_it_and_reads_back_the_same() {
-        let tree = Element::parse("<d><a b='&lt;\"&#10;'/><t> x &amp; <i/>y</t><e>\n  <f/>\n</e></d>").unwrap();
+        let tree =
+            Element::parse("<d><a b='&lt;\"&#10;'/><t> x &amp; <i/>y</t><e>\n  <f/>\n</e></d>")
+                .unwrap();
         let text = tree.to_xml();
-        assert_eq!(text, "<d>\n\t<a b=\"&lt;&#34;&#xA;\"></a>\n\t<t> x &amp; <i></i>y</t>\n\t<e>\n\t\t<f></f>\n\t</e>\n</d>");
+        assert_eq!(
+            text,
+            "<d>\n\t<a b=\"&lt;&#34;&#xA;\"></a>\n\t<t> x &amp; <i></i>y</t>\n\t<e>\n\t\t<f></f>\n\t</e>\n</d>"
+        );
         assert_eq!(Element::parse(&text).unwrap(), tree);
     }
 
@@ -343,14 +415,23 @@ mod tests {
     fn white_space_before_an_entity_is_part_of_the_text() {
         let tree = Element::parse("<d>\n <t> &lt;a</t> <u><![CDATA[ <b]]> </u> </d>").unwrap();
         assert_eq!(tree.nodes.len(), 2);
-        assert_eq!(tree.to_xml(), "<d>\n\t<t> &lt;a</t>\n\t<u> &lt;b </u>\n</d>");
+        assert_eq!(
+            tree.to_xml(),
+            "<d>\n\t<t> &lt;a</t>\n\t<u> &lt;b </u>\n</d>"
+        );
         assert_eq!(Element::parse(&tree.to_xml()).unwrap(), tree);
     }
 
     #[test]
     fn what_is_no_name_is_refused_with_its_line() {
-        assert_eq!(refusal("<d>\n<a&b/></d>"), "line 2: not well-formed XML: \"a&b\" is no name");
-        assert_eq!(refusal("<d 1='x'/>"), "line 1: not well-formed XML: \"1\" is no name");
+        assert_eq!(
+            refusal("<d>\n<a&b/></d>"),
+            "line 2: not well-formed XML: \"a&b\" is no name"
+        );
+        assert_eq!(
+            refusal("<d 1='x'/>"),
+            "line 1: not well-formed XML: \"1\" is no name"
+        );
         assert!(Element::parse("<d xmlns:q-1='u'><q-1:é.b/></d>").is_ok());
     }
 
@@ -360,7 +441,10 @@ mod tests {
 
     #[test]
     fn an_unclosed_element_is_named_with_its_line() {
-        assert_eq!(refusal("<domain>\n<os>\n"), "line 3: not well-formed XML: <os> is not closed");
+        assert_eq!(
+            refusal("<domain>\n<os>\n"),
+            "line 3: not well-formed XML: <os> is not closed"
+        );
     }
 
     #[test]
@@ -373,7 +457,8 @@ mod tests {
         assert!(refusal("<a/><b/>").contains("second root"));
         assert!(refusal("<a/>debug output").contains("text outside"));
         assert!(refusal("hello").contains("text outside"));
-        let stray = "line 2: not well-formed XML: there is text outside of the root element: \"debug\"";
+        let stray =
+            "line 2: not well-formed XML: there is text outside of the root element: \"debug\"";
         assert_eq!(refusal("<a/>\ndebug\n\noutput\n"), stray);
         assert_eq!(refusal("\n debug\n<a/>\n"), stray);
         assert!(refusal("<a/>debug\r\r\r").starts_with("line 1: "));

@@ -6,12 +6,21 @@ use super::error::{Error, code};
 
 /// `text` for C. A NUL inside it can't be passed on and is refused by name.
 pub(super) fn text(what: &str, text: &str) -> Result<CString, Error> {
-    CString::new(text).map_err(|e| Error::own(code::INVALID_ARG, format!("{what} has a NUL byte at position {}", e.nul_position())))
+    CString::new(text).map_err(|e| {
+        Error::own(
+            code::INVALID_ARG,
+            format!("{what} has a NUL byte at position {}", e.nul_position()),
+        )
+    })
 }
 
 /// The result of a call that answers with a negative number when it fails.
 pub(super) fn check(result: c_int) -> Result<c_int, Error> {
-    if result < 0 { Err(Error::last()) } else { Ok(result) }
+    if result < 0 {
+        Err(Error::last())
+    } else {
+        Ok(result)
+    }
 }
 
 /// Takes over a string that libvirt allocated; null is the call's failure.
@@ -39,5 +48,7 @@ pub(super) unsafe fn copy(raw: *const c_char) -> String {
         return String::new();
     }
     // SAFETY: the caller's promise.
-    unsafe { CStr::from_ptr(raw) }.to_string_lossy().into_owned()
+    unsafe { CStr::from_ptr(raw) }
+        .to_string_lossy()
+        .into_owned()
 }

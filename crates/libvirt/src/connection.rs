@@ -38,14 +38,21 @@ impl Connection {
         let uri = c::text("the connection URI", uri)?;
         // SAFETY: `uri` outlives the call.
         let raw = unsafe { sys::virConnectOpen(uri.as_ptr()) };
-        if raw.is_null() { Err(Error::last()) } else { Ok(Self { raw: Arc::new(Raw(raw)) }) }
+        if raw.is_null() {
+            Err(Error::last())
+        } else {
+            Ok(Self {
+                raw: Arc::new(Raw(raw)),
+            })
+        }
     }
 
     /// Asks the daemon each `seconds` whether it is there. When it has been silent `count` times the connection closes:
     /// calls that wait in it fail, and [`Event::Closed`] tells. Not for a driver inside the process.
     pub fn keep_alive(&self, seconds: u16, count: u32) -> Result<(), Error> {
         // SAFETY: the connection is valid.
-        c::check(unsafe { sys::virConnectSetKeepAlive(self.ptr(), c_int::from(seconds), count) }).map(drop)
+        c::check(unsafe { sys::virConnectSetKeepAlive(self.ptr(), c_int::from(seconds), count) })
+            .map(drop)
     }
 
     fn ptr(&self) -> sys::virConnectPtr {
@@ -78,7 +85,9 @@ impl Connection {
         // array itself is freed once.
         unsafe {
             let count = c::check(sys::virConnectListAllDomains(self.ptr(), &mut list, 0))?;
-            let domains = (0..count as usize).map(|i| Domain::take(*list.add(i))).collect();
+            let domains = (0..count as usize)
+                .map(|i| Domain::take(*list.add(i)))
+                .collect();
             libc::free(list.cast());
             domains
         }
@@ -89,7 +98,12 @@ impl Connection {
         let mut version: c_ulong = 0;
         // SAFETY: `version` is a valid place for the result.
         c::check(unsafe { sys::virConnectGetVersion(self.ptr(), &mut version) })?;
-        Ok(format!("QEMU {}.{}.{}", version / 1_000_000, version / 1_000 % 1_000, version % 1_000))
+        Ok(format!(
+            "QEMU {}.{}.{}",
+            version / 1_000_000,
+            version / 1_000 % 1_000,
+            version % 1_000
+        ))
     }
 
     /// Whether the connection still works, as far as this side knows (no question is sent).
@@ -116,19 +130,38 @@ impl Connection {
         let kind = c::text("the domain's type", kind)?;
         let any = std::ptr::null();
         // SAFETY: `kind` outlives the call, null asks for the default; the result is ours to free.
-        unsafe { c::take(sys::virConnectGetDomainCapabilities(self.ptr(), any, any, any, kind.as_ptr(), 0)) }
+        unsafe {
+            c::take(sys::virConnectGetDomainCapabilities(
+                self.ptr(),
+                any,
+                any,
+                any,
+                kind.as_ptr(),
+                0,
+            ))
+        }
     }
 
     /// Registers `sink` for all events of all domains, and for the end of the connection, until the registration is
     /// dropped. The sink runs on the event loop's thread: it must not block, and not call libvirt.
-    pub fn events(&self, sink: impl Fn(Event) + Send + Sync + 'static) -> Result<Registration, Error> {
+    pub fn events(
+        &self,
+        sink: impl Fn(Event) + Send + Sync + 'static,
+    ) -> Result<Registration, Error> {
         let sink: Sink = Arc::new(sink);
-        let mut registration = Registration { connection: self.clone(), ids: Vec::new(), close: false, _sink: sink.clone() };
+        let mut registration = Registration {
+            connection: self.clone(),
+            ids: Vec::new(),
+            close: false,
+            _sink: sink.clone(),
+        };
         for (id, function) in event::ALL {
             match self.register(id, function, &sink) {
                 Ok(callback) => registration.ids.push(callback),
                 // Drivers other than QEMU's (libvirt's test driver) don't have them all.
-                Err(error) if error.is_unsupported() => tracing::debug!(event = id, "no such events here"),
+                Err(error) if error.is_unsupported() => {
+                    tracing::debug!(event = id, "no such events here")
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -136,7 +169,12 @@ impl Connection {
         Ok(registration)
     }
 
-    fn register(&self, id: sys::virDomainEventID, function: *const (), sink: &Sink) -> Result<c_int, Error> {
+    fn register(
+        &self,
+        id: sys::virDomainEventID,
+        function: *const (),
+        sink: &Sink,
+    ) -> Result<c_int, Error> {
         let opaque = event::opaque(sink);
         // SAFETY: `event::ALL` pairs each id with a function of the type that libvirt calls for it, which C asks to
         // pass as a generic callback; `opaque` is released by libvirt, or here if it never took it over.
@@ -163,12 +201,21 @@ impl Connection {
         let opaque = event::opaque(sink);
         // SAFETY: as in `register`.
         unsafe {
-            let done = c::check(sys::virConnectRegisterCloseCallback(self.ptr(), Some(event::closed), opaque, Some(event::release)));
+            let done = c::check(sys::virConnectRegisterCloseCallback(
+                self.ptr(),
+                Some(event::closed),
+                opaque,
+                Some(event::release),
+            ));
             match done {
                 Ok(_) => Ok(true),
                 Err(error) => {
                     event::release(opaque);
-                    if error.is_unsupported() { Ok(false) } else { Err(error) }
+                    if error.is_unsupported() {
+                        Ok(false)
+                    } else {
+                        Err(error)
+                    }
                 }
             }
         }
@@ -187,7 +234,9 @@ pub struct Registration {
 
 impl std::fmt::Debug for Registration {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Registration").field("ids", &self.ids).finish_non_exhaustive()
+        f.debug_struct("Registration")
+            .field("ids", &self.ids)
+            .finish_non_exhaustive()
     }
 }
 

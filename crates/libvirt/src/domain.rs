@@ -101,7 +101,11 @@ impl Domain {
     /// # Safety
     /// `raw` is null or a reference that nobody else gives back.
     pub(super) unsafe fn take(raw: sys::virDomainPtr) -> Result<Self, Error> {
-        if raw.is_null() { Err(Error::last()) } else { Ok(Self { raw }) }
+        if raw.is_null() {
+            Err(Error::last())
+        } else {
+            Ok(Self { raw })
+        }
     }
 
     /// The name.
@@ -109,13 +113,18 @@ impl Domain {
         // SAFETY: the domain is valid; the name is its own and copied at once.
         unsafe {
             let name = sys::virDomainGetName(self.raw);
-            if name.is_null() { Err(Error::last()) } else { Ok(c::copy(name)) }
+            if name.is_null() {
+                Err(Error::last())
+            } else {
+                Ok(c::copy(name))
+            }
         }
     }
 
     /// The UUID, as text.
     pub fn uuid(&self) -> Result<String, Error> {
-        let mut text: [c_char; sys::VIR_UUID_STRING_BUFLEN as usize] = [0; sys::VIR_UUID_STRING_BUFLEN as usize];
+        let mut text: [c_char; sys::VIR_UUID_STRING_BUFLEN as usize] =
+            [0; sys::VIR_UUID_STRING_BUFLEN as usize];
         // SAFETY: the buffer has the size that libvirt asks for, and is NUL-terminated on success.
         unsafe {
             c::check(sys::virDomainGetUUIDString(self.raw, text.as_mut_ptr()))?;
@@ -145,7 +154,11 @@ impl Domain {
 
     /// Starts it, its vCPUs stopped if `paused`.
     pub fn start(&self, paused: bool) -> Result<(), Error> {
-        let flags = if paused { sys::VIR_DOMAIN_START_PAUSED } else { sys::VIR_DOMAIN_NONE };
+        let flags = if paused {
+            sys::VIR_DOMAIN_START_PAUSED
+        } else {
+            sys::VIR_DOMAIN_NONE
+        };
         // SAFETY: the domain is valid.
         self.done(unsafe { sys::virDomainCreateWithFlags(self.raw, flags) })
     }
@@ -193,7 +206,11 @@ impl Domain {
     /// Pulls the plug. With `graceful`, QEMU gets time to flush its caches, and is not killed with SIGKILL if it does
     /// not go.
     pub fn destroy(&self, graceful: bool) -> Result<(), Error> {
-        let flags = if graceful { sys::VIR_DOMAIN_DESTROY_GRACEFUL } else { sys::VIR_DOMAIN_DESTROY_DEFAULT };
+        let flags = if graceful {
+            sys::VIR_DOMAIN_DESTROY_GRACEFUL
+        } else {
+            sys::VIR_DOMAIN_DESTROY_DEFAULT
+        };
         // SAFETY: the domain is valid.
         self.done(unsafe { sys::virDomainDestroyFlags(self.raw, flags) })
     }
@@ -201,7 +218,9 @@ impl Domain {
     /// Removes the definition.
     pub fn undefine(&self, what: Undefine) -> Result<(), Error> {
         let flags = match what {
-            Undefine::KeepNvram => sys::VIR_DOMAIN_UNDEFINE_KEEP_NVRAM | sys::VIR_DOMAIN_UNDEFINE_CHECKPOINTS_METADATA,
+            Undefine::KeepNvram => {
+                sys::VIR_DOMAIN_UNDEFINE_KEEP_NVRAM | sys::VIR_DOMAIN_UNDEFINE_CHECKPOINTS_METADATA
+            }
             Undefine::Plain => 0,
         };
         // SAFETY: the domain is valid.
@@ -212,7 +231,9 @@ impl Domain {
     pub fn attach_device(&self, xml: &str) -> Result<(), Error> {
         let xml = c::text("the device's XML", xml)?;
         // SAFETY: domain and string are valid for the call.
-        self.done(unsafe { sys::virDomainAttachDeviceFlags(self.raw, xml.as_ptr(), LIVE_AND_CONFIG) })
+        self.done(unsafe {
+            sys::virDomainAttachDeviceFlags(self.raw, xml.as_ptr(), LIVE_AND_CONFIG)
+        })
     }
 
     /// Takes a device out of the definition, and asks the guest to let it go: gone it is with
@@ -220,21 +241,27 @@ impl Domain {
     pub fn detach_device(&self, xml: &str) -> Result<(), Error> {
         let xml = c::text("the device's XML", xml)?;
         // SAFETY: domain and string are valid for the call.
-        self.done(unsafe { sys::virDomainDetachDeviceFlags(self.raw, xml.as_ptr(), LIVE_AND_CONFIG) })
+        self.done(unsafe {
+            sys::virDomainDetachDeviceFlags(self.raw, xml.as_ptr(), LIVE_AND_CONFIG)
+        })
     }
 
     /// As [`Self::detach_device`], the running domain alone: for a guest that is asked again.
     pub fn detach_device_live(&self, xml: &str) -> Result<(), Error> {
         let xml = c::text("the device's XML", xml)?;
         // SAFETY: domain and string are valid for the call.
-        self.done(unsafe { sys::virDomainDetachDeviceFlags(self.raw, xml.as_ptr(), sys::VIR_DOMAIN_AFFECT_LIVE) })
+        self.done(unsafe {
+            sys::virDomainDetachDeviceFlags(self.raw, xml.as_ptr(), sys::VIR_DOMAIN_AFFECT_LIVE)
+        })
     }
 
     /// As [`Self::detach_device`], the definition alone.
     pub fn detach_device_config(&self, xml: &str) -> Result<(), Error> {
         let xml = c::text("the device's XML", xml)?;
         // SAFETY: domain and string are valid for the call.
-        self.done(unsafe { sys::virDomainDetachDeviceFlags(self.raw, xml.as_ptr(), sys::VIR_DOMAIN_AFFECT_CONFIG) })
+        self.done(unsafe {
+            sys::virDomainDetachDeviceFlags(self.raw, xml.as_ptr(), sys::VIR_DOMAIN_AFFECT_CONFIG)
+        })
     }
 
     /// Changes a device of the running domain and its definition: a CD-ROM's medium, a link's state.
@@ -256,17 +283,32 @@ impl Domain {
     /// The sizes of a disk, by target (`vda`) or source path.
     pub fn block_info(&self, disk: &str) -> Result<BlockInfo, Error> {
         let disk = c::text("the disk's name", disk)?;
-        let mut info = sys::virDomainBlockInfo { capacity: 0, allocation: 0, physical: 0 };
+        let mut info = sys::virDomainBlockInfo {
+            capacity: 0,
+            allocation: 0,
+            physical: 0,
+        };
         // SAFETY: domain, string and the place for the result are valid for the call.
         c::check(unsafe { sys::virDomainGetBlockInfo(self.raw, disk.as_ptr(), &mut info, 0) })?;
-        Ok(BlockInfo { capacity: info.capacity, allocation: info.allocation, physical: info.physical })
+        Ok(BlockInfo {
+            capacity: info.capacity,
+            allocation: info.allocation,
+            physical: info.physical,
+        })
     }
 
     /// Gives a disk, by target or source path, this many bytes.
     pub fn block_resize(&self, disk: &str, bytes: u64) -> Result<(), Error> {
         let disk = c::text("the disk's name", disk)?;
         // SAFETY: domain and string are valid for the call.
-        self.done(unsafe { sys::virDomainBlockResize(self.raw, disk.as_ptr(), bytes, sys::VIR_DOMAIN_BLOCK_RESIZE_BYTES) })
+        self.done(unsafe {
+            sys::virDomainBlockResize(
+                self.raw,
+                disk.as_ptr(),
+                bytes,
+                sys::VIR_DOMAIN_BLOCK_RESIZE_BYTES,
+            )
+        })
     }
 
     /// Tells QEMU that a block device has grown to its present size.
@@ -281,27 +323,55 @@ impl Domain {
     pub fn agent_command(&self, command: &str, wait: Duration) -> Result<String, Error> {
         let command = c::text("the agent command", command)?;
         let seconds = wait.as_millis().div_ceil(1000).max(1);
-        let seconds =
-            c_int::try_from(seconds).map_err(|_| Error::own(code::INVALID_ARG, format!("{seconds} s is too long a wait for the agent")))?;
+        let seconds = c_int::try_from(seconds).map_err(|_| {
+            Error::own(
+                code::INVALID_ARG,
+                format!("{seconds} s is too long a wait for the agent"),
+            )
+        })?;
         // SAFETY: domain and string are valid for the call; the result is ours to free.
-        unsafe { c::take(sys::virDomainQemuAgentCommand(self.raw, command.as_ptr(), seconds, 0)) }
+        unsafe {
+            c::take(sys::virDomainQemuAgentCommand(
+                self.raw,
+                command.as_ptr(),
+                seconds,
+                0,
+            ))
+        }
     }
 
     /// Sets the guest's clock, through its agent. `since_epoch` is the time since 1970, UTC.
     pub fn set_time(&self, since_epoch: Duration) -> Result<(), Error> {
         let seconds = i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX);
         // SAFETY: the domain is valid.
-        self.done(unsafe { sys::virDomainSetTime(self.raw, seconds, since_epoch.subsec_nanos(), 0) })
+        self.done(unsafe {
+            sys::virDomainSetTime(self.raw, seconds, since_epoch.subsec_nanos(), 0)
+        })
     }
 
     /// Sets the metadata element `xml` of namespace `uri`, under the prefix `key`, in the running domain (if it runs)
     /// and its definition.
     pub fn set_metadata(&self, xml: &str, key: &str, uri: &str) -> Result<(), Error> {
-        let flags = if self.is_active()? { LIVE_AND_CONFIG } else { sys::VIR_DOMAIN_AFFECT_CONFIG };
-        let (xml, key, uri) = (c::text("the metadata", xml)?, c::text("the key", key)?, c::text("the URI", uri)?);
+        let flags = if self.is_active()? {
+            LIVE_AND_CONFIG
+        } else {
+            sys::VIR_DOMAIN_AFFECT_CONFIG
+        };
+        let (xml, key, uri) = (
+            c::text("the metadata", xml)?,
+            c::text("the key", key)?,
+            c::text("the URI", uri)?,
+        );
         // SAFETY: domain and strings are valid for the call.
         self.done(unsafe {
-            sys::virDomainSetMetadata(self.raw, sys::VIR_DOMAIN_METADATA_ELEMENT as c_int, xml.as_ptr(), key.as_ptr(), uri.as_ptr(), flags)
+            sys::virDomainSetMetadata(
+                self.raw,
+                sys::VIR_DOMAIN_METADATA_ELEMENT as c_int,
+                xml.as_ptr(),
+                key.as_ptr(),
+                uri.as_ptr(),
+                flags,
+            )
         })
     }
 

@@ -50,17 +50,33 @@ impl Error {
         unsafe {
             let raw = sys::virGetLastError();
             if raw.is_null() {
-                return Self::own(code::INTERNAL_ERROR, "libvirt failed without saying why".to_owned());
+                return Self::own(
+                    code::INTERNAL_ERROR,
+                    "libvirt failed without saying why".to_owned(),
+                );
             }
-            let message =
-                if (*raw).message.is_null() { String::new() } else { CStr::from_ptr((*raw).message).to_string_lossy().into_owned() };
-            Self { code: (*raw).code, domain: (*raw).domain, message }
+            let message = if (*raw).message.is_null() {
+                String::new()
+            } else {
+                CStr::from_ptr((*raw).message)
+                    .to_string_lossy()
+                    .into_owned()
+            };
+            Self {
+                code: (*raw).code,
+                domain: (*raw).domain,
+                message,
+            }
         }
     }
 
     /// An error of this room's own, shaped as libvirt's.
     pub(super) fn own(code: i32, message: String) -> Self {
-        Self { code, domain: 0, message }
+        Self {
+            code,
+            domain: 0,
+            message,
+        }
     }
 
     /// The domain does not exist (any more).
@@ -85,7 +101,10 @@ impl Error {
 
     /// The guest agent is not connected, does not answer, or has left a command unanswered.
     pub fn is_agent_silent(&self) -> bool {
-        matches!(self.code, code::AGENT_UNRESPONSIVE | code::AGENT_COMMAND_TIMEOUT)
+        matches!(
+            self.code,
+            code::AGENT_UNRESPONSIVE | code::AGENT_COMMAND_TIMEOUT
+        )
     }
 
     /// Another job holds the domain.
@@ -97,6 +116,7 @@ impl Error {
     pub fn is_connection_lost(&self) -> bool {
         const FROM_RPC: i32 = 7;
         matches!(self.code, code::RPC | code::NO_CONNECT)
-            || (self.domain == FROM_RPC && matches!(self.code, code::SYSTEM_ERROR | code::INTERNAL_ERROR))
+            || (self.domain == FROM_RPC
+                && matches!(self.code, code::SYSTEM_ERROR | code::INTERNAL_ERROR))
     }
 }

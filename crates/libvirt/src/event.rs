@@ -9,14 +9,25 @@ use super::c;
 
 /// Something that happened to a domain, or to the connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs, reason = "`domain` is always the domain's name, `alias` always the device's libvirt alias")]
+#[allow(
+    missing_docs,
+    reason = "`domain` is always the domain's name, `alias` always the device's libvirt alias"
+)]
 pub enum Event {
     /// Defined, started, paused, stopped, … `detail` is libvirt's, its meaning depends on `event`.
-    Lifecycle { domain: String, event: LifecycleEvent, detail: i32 },
+    Lifecycle {
+        domain: String,
+        event: LifecycleEvent,
+        detail: i32,
+    },
     /// The guest rebooted by itself.
     Reboot { domain: String },
     /// The guest agent came or went.
-    AgentLifecycle { domain: String, state: AgentState, reason: i32 },
+    AgentLifecycle {
+        domain: String,
+        state: AgentState,
+        reason: i32,
+    },
     /// A device was plugged.
     DeviceAdded { domain: String, alias: String },
     /// The guest has let a device go.
@@ -26,14 +37,29 @@ pub enum Event {
     /// The balloon has another size, in KiB.
     BalloonChange { domain: String, actual_kib: u64 },
     /// A disk failed. `path` is its source; `reason` is QEMU's word, `enospc` or empty.
-    IoError { domain: String, path: String, alias: String, action: IoAction, reason: String },
+    IoError {
+        domain: String,
+        path: String,
+        alias: String,
+        action: IoAction,
+        reason: String,
+    },
     /// A CD-ROM's tray was opened (`true`) or closed.
-    TrayChange { domain: String, alias: String, open: bool },
+    TrayChange {
+        domain: String,
+        alias: String,
+        open: bool,
+    },
     /// A migration, dump or backup is over.
     JobCompleted { domain: String },
     /// A block job changed. `disk` is the target; `kind` and `status` are `virDomainBlockJobType` and
     /// `virConnectDomainEventBlockJobStatus`.
-    BlockJob { domain: String, disk: String, kind: i32, status: i32 },
+    BlockJob {
+        domain: String,
+        disk: String,
+        kind: i32,
+        status: i32,
+    },
     /// The guest's clock is now this many seconds off UTC.
     RtcChange { domain: String, offset: i64 },
     /// The connection is closed (`virConnectCloseReason`): open another one.
@@ -128,13 +154,31 @@ pub(super) const ALL: [(sys::virDomainEventID, *const ()); 12] = [
     (sys::VIR_DOMAIN_EVENT_ID_LIFECYCLE, lifecycle as *const ()),
     (sys::VIR_DOMAIN_EVENT_ID_REBOOT, reboot as *const ()),
     (sys::VIR_DOMAIN_EVENT_ID_AGENT_LIFECYCLE, agent as *const ()),
-    (sys::VIR_DOMAIN_EVENT_ID_DEVICE_ADDED, device_added as *const ()),
-    (sys::VIR_DOMAIN_EVENT_ID_DEVICE_REMOVED, device_removed as *const ()),
-    (sys::VIR_DOMAIN_EVENT_ID_DEVICE_REMOVAL_FAILED, device_removal_failed as *const ()),
-    (sys::VIR_DOMAIN_EVENT_ID_BALLOON_CHANGE, balloon as *const ()),
-    (sys::VIR_DOMAIN_EVENT_ID_IO_ERROR_REASON, io_error as *const ()),
+    (
+        sys::VIR_DOMAIN_EVENT_ID_DEVICE_ADDED,
+        device_added as *const (),
+    ),
+    (
+        sys::VIR_DOMAIN_EVENT_ID_DEVICE_REMOVED,
+        device_removed as *const (),
+    ),
+    (
+        sys::VIR_DOMAIN_EVENT_ID_DEVICE_REMOVAL_FAILED,
+        device_removal_failed as *const (),
+    ),
+    (
+        sys::VIR_DOMAIN_EVENT_ID_BALLOON_CHANGE,
+        balloon as *const (),
+    ),
+    (
+        sys::VIR_DOMAIN_EVENT_ID_IO_ERROR_REASON,
+        io_error as *const (),
+    ),
     (sys::VIR_DOMAIN_EVENT_ID_TRAY_CHANGE, tray as *const ()),
-    (sys::VIR_DOMAIN_EVENT_ID_JOB_COMPLETED, job_completed as *const ()),
+    (
+        sys::VIR_DOMAIN_EVENT_ID_JOB_COMPLETED,
+        job_completed as *const (),
+    ),
     (sys::VIR_DOMAIN_EVENT_ID_BLOCK_JOB_2, block_job as *const ()),
     (sys::VIR_DOMAIN_EVENT_ID_RTC_CHANGE, rtc as *const ()),
 ];
@@ -189,44 +233,125 @@ unsafe extern "C" fn lifecycle(
     // SAFETY: see above.
     unsafe {
         let event = LifecycleEvent::from_raw(event);
-        send(opaque, Event::Lifecycle { domain: name(domain), event, detail });
+        send(
+            opaque,
+            Event::Lifecycle {
+                domain: name(domain),
+                event,
+                detail,
+            },
+        );
     }
     0
 }
 
 unsafe extern "C" fn reboot(_: sys::virConnectPtr, domain: sys::virDomainPtr, opaque: *mut c_void) {
     // SAFETY: see above.
-    unsafe { send(opaque, Event::Reboot { domain: name(domain) }) }
+    unsafe {
+        send(
+            opaque,
+            Event::Reboot {
+                domain: name(domain),
+            },
+        )
+    }
 }
 
-unsafe extern "C" fn agent(_: sys::virConnectPtr, domain: sys::virDomainPtr, state: c_int, reason: c_int, opaque: *mut c_void) {
+unsafe extern "C" fn agent(
+    _: sys::virConnectPtr,
+    domain: sys::virDomainPtr,
+    state: c_int,
+    reason: c_int,
+    opaque: *mut c_void,
+) {
     let state = match state {
         1 => AgentState::Connected,
         2 => AgentState::Disconnected,
         other => AgentState::Other(other),
     };
     // SAFETY: see above.
-    unsafe { send(opaque, Event::AgentLifecycle { domain: name(domain), state, reason }) }
+    unsafe {
+        send(
+            opaque,
+            Event::AgentLifecycle {
+                domain: name(domain),
+                state,
+                reason,
+            },
+        )
+    }
 }
 
-unsafe extern "C" fn device_added(_: sys::virConnectPtr, domain: sys::virDomainPtr, alias: *const c_char, opaque: *mut c_void) {
+unsafe extern "C" fn device_added(
+    _: sys::virConnectPtr,
+    domain: sys::virDomainPtr,
+    alias: *const c_char,
+    opaque: *mut c_void,
+) {
     // SAFETY: see above.
-    unsafe { send(opaque, Event::DeviceAdded { domain: name(domain), alias: c::copy(alias) }) }
+    unsafe {
+        send(
+            opaque,
+            Event::DeviceAdded {
+                domain: name(domain),
+                alias: c::copy(alias),
+            },
+        )
+    }
 }
 
-unsafe extern "C" fn device_removed(_: sys::virConnectPtr, domain: sys::virDomainPtr, alias: *const c_char, opaque: *mut c_void) {
+unsafe extern "C" fn device_removed(
+    _: sys::virConnectPtr,
+    domain: sys::virDomainPtr,
+    alias: *const c_char,
+    opaque: *mut c_void,
+) {
     // SAFETY: see above.
-    unsafe { send(opaque, Event::DeviceRemoved { domain: name(domain), alias: c::copy(alias) }) }
+    unsafe {
+        send(
+            opaque,
+            Event::DeviceRemoved {
+                domain: name(domain),
+                alias: c::copy(alias),
+            },
+        )
+    }
 }
 
-unsafe extern "C" fn device_removal_failed(_: sys::virConnectPtr, domain: sys::virDomainPtr, alias: *const c_char, opaque: *mut c_void) {
+unsafe extern "C" fn device_removal_failed(
+    _: sys::virConnectPtr,
+    domain: sys::virDomainPtr,
+    alias: *const c_char,
+    opaque: *mut c_void,
+) {
     // SAFETY: see above.
-    unsafe { send(opaque, Event::DeviceRemovalFailed { domain: name(domain), alias: c::copy(alias) }) }
+    unsafe {
+        send(
+            opaque,
+            Event::DeviceRemovalFailed {
+                domain: name(domain),
+                alias: c::copy(alias),
+            },
+        )
+    }
 }
 
-unsafe extern "C" fn balloon(_: sys::virConnectPtr, domain: sys::virDomainPtr, actual: c_ulonglong, opaque: *mut c_void) {
+unsafe extern "C" fn balloon(
+    _: sys::virConnectPtr,
+    domain: sys::virDomainPtr,
+    actual: c_ulonglong,
+    opaque: *mut c_void,
+) {
     // SAFETY: see above.
-    unsafe { send(opaque, Event::BalloonChange { domain: name(domain), actual_kib: actual }) }
+    unsafe {
+        send(
+            opaque,
+            Event::BalloonChange {
+                domain: name(domain),
+                actual_kib: actual,
+            },
+        )
+    }
 }
 
 unsafe extern "C" fn io_error(
@@ -246,14 +371,39 @@ unsafe extern "C" fn io_error(
     };
     // SAFETY: see above.
     unsafe {
-        let (domain, path, alias, reason) = (name(domain), c::copy(path), c::copy(alias), c::copy(reason));
-        send(opaque, Event::IoError { domain, path, alias, action, reason });
+        let (domain, path, alias, reason) =
+            (name(domain), c::copy(path), c::copy(alias), c::copy(reason));
+        send(
+            opaque,
+            Event::IoError {
+                domain,
+                path,
+                alias,
+                action,
+                reason,
+            },
+        );
     }
 }
 
-unsafe extern "C" fn tray(_: sys::virConnectPtr, domain: sys::virDomainPtr, alias: *const c_char, reason: c_int, opaque: *mut c_void) {
+unsafe extern "C" fn tray(
+    _: sys::virConnectPtr,
+    domain: sys::virDomainPtr,
+    alias: *const c_char,
+    reason: c_int,
+    opaque: *mut c_void,
+) {
     // SAFETY: see above.
-    unsafe { send(opaque, Event::TrayChange { domain: name(domain), alias: c::copy(alias), open: reason == 0 }) }
+    unsafe {
+        send(
+            opaque,
+            Event::TrayChange {
+                domain: name(domain),
+                alias: c::copy(alias),
+                open: reason == 0,
+            },
+        )
+    }
 }
 
 unsafe extern "C" fn job_completed(
@@ -264,7 +414,14 @@ unsafe extern "C" fn job_completed(
     opaque: *mut c_void,
 ) {
     // SAFETY: see above.
-    unsafe { send(opaque, Event::JobCompleted { domain: name(domain) }) }
+    unsafe {
+        send(
+            opaque,
+            Event::JobCompleted {
+                domain: name(domain),
+            },
+        )
+    }
 }
 
 unsafe extern "C" fn block_job(
@@ -276,12 +433,35 @@ unsafe extern "C" fn block_job(
     opaque: *mut c_void,
 ) {
     // SAFETY: see above.
-    unsafe { send(opaque, Event::BlockJob { domain: name(domain), disk: c::copy(disk), kind, status }) }
+    unsafe {
+        send(
+            opaque,
+            Event::BlockJob {
+                domain: name(domain),
+                disk: c::copy(disk),
+                kind,
+                status,
+            },
+        )
+    }
 }
 
-unsafe extern "C" fn rtc(_: sys::virConnectPtr, domain: sys::virDomainPtr, offset: c_longlong, opaque: *mut c_void) {
+unsafe extern "C" fn rtc(
+    _: sys::virConnectPtr,
+    domain: sys::virDomainPtr,
+    offset: c_longlong,
+    opaque: *mut c_void,
+) {
     // SAFETY: see above.
-    unsafe { send(opaque, Event::RtcChange { domain: name(domain), offset }) }
+    unsafe {
+        send(
+            opaque,
+            Event::RtcChange {
+                domain: name(domain),
+                offset,
+            },
+        )
+    }
 }
 
 /// `virConnectCloseFunc`.

@@ -31,7 +31,12 @@ fn start() -> Result<(), Error> {
         .stack_size(STACK)
         .spawn(run)
         .map(drop)
-        .map_err(|e| Error::own(code::SYSTEM_ERROR, format!("no thread for libvirt's events: {e}")))
+        .map_err(|e| {
+            Error::own(
+                code::SYSTEM_ERROR,
+                format!("no thread for libvirt's events: {e}"),
+            )
+        })
 }
 
 fn run() {

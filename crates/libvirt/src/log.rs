@@ -19,7 +19,11 @@ pub fn divert_log() -> io::Result<Option<PipeReader>> {
     }
     let (reader, writer) = io::pipe()?;
     // By process number: libvirt's children open it once more before they become QEMU, without our descriptors.
-    let outputs = format!("1:file:/proc/{}/fd/{}", std::process::id(), writer.as_raw_fd());
+    let outputs = format!(
+        "1:file:/proc/{}/fd/{}",
+        std::process::id(),
+        writer.as_raw_fd()
+    );
     // SAFETY: the caller runs no other thread that could read the environment meanwhile.
     unsafe { std::env::set_var(OUTPUTS, outputs) };
     // libvirt opens it anew, at a time that nobody tells: it stays open to the end.

@@ -37,7 +37,10 @@ impl State {
 
     /// There is no QEMU process (any more).
     pub fn is_down(self) -> bool {
-        matches!(self, Self::NoState | Self::Shutdown | Self::Shutoff | Self::Crashed)
+        matches!(
+            self,
+            Self::NoState | Self::Shutdown | Self::Shutoff | Self::Crashed
+        )
     }
 }
 

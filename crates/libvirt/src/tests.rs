@@ -25,8 +25,15 @@ fn domain(connection: &Connection) -> Domain {
 
 #[test]
 fn error_is_printed_as_kubevirt_prints_it() {
-    let error = Error { code: 42, domain: 10, message: "Domain not found: no domain".into() };
-    assert_eq!(error.to_string(), "LibvirtError(Code=42, Domain=10, Message='Domain not found: no domain')");
+    let error = Error {
+        code: 42,
+        domain: 10,
+        message: "Domain not found: no domain".into(),
+    };
+    assert_eq!(
+        error.to_string(),
+        "LibvirtError(Code=42, Domain=10, Message='Domain not found: no domain')"
+    );
 }
 
 #[test]
@@ -40,7 +47,10 @@ fn error_of_a_call_is_libvirts_own() {
 #[test]
 fn text_with_a_nul_is_refused_by_name() {
     let error = connect().define("<domain>\0</domain>").unwrap_err();
-    assert_eq!(error.to_string(), "LibvirtError(Code=8, Domain=0, Message='the domain's XML has a NUL byte at position 8')");
+    assert_eq!(
+        error.to_string(),
+        "LibvirtError(Code=8, Domain=0, Message='the domain's XML has a NUL byte at position 8')"
+    );
 }
 
 #[test]
@@ -57,7 +67,10 @@ fn state_follows_the_calls() {
     assert_eq!(domain.state().unwrap(), (State::Paused, paused::USER));
     domain.resume().unwrap();
     domain.destroy(false).unwrap();
-    assert_eq!(domain.state().unwrap(), (State::Shutoff, shutoff::DESTROYED));
+    assert_eq!(
+        domain.state().unwrap(),
+        (State::Shutoff, shutoff::DESTROYED)
+    );
     assert!(domain.state().unwrap().0.is_down());
     domain.start(false).unwrap();
     assert_eq!(domain.state().unwrap().0, State::Running);
@@ -70,7 +83,11 @@ fn state_of_a_domain_that_is_gone_is_an_error() {
     domain.destroy(false).unwrap();
     domain.undefine(Undefine::Plain).unwrap();
     assert!(domain.state().unwrap_err().is_no_domain());
-    assert_eq!(domain.name().unwrap(), "test", "the reference itself stays valid");
+    assert_eq!(
+        domain.name().unwrap(),
+        "test",
+        "the reference itself stays valid"
+    );
 }
 
 #[test]
@@ -86,8 +103,20 @@ fn metadata_is_set_and_read_back() {
     let connection = connect();
     let domain = domain(&connection);
     assert_eq!(domain.metadata("http://kubevirt.io").unwrap(), None);
-    domain.set_metadata("<kubevirt><uid>1</uid></kubevirt>", "kubevirt", "http://kubevirt.io").unwrap();
-    assert!(domain.metadata("http://kubevirt.io").unwrap().unwrap().contains("<uid>1</uid>"));
+    domain
+        .set_metadata(
+            "<kubevirt><uid>1</uid></kubevirt>",
+            "kubevirt",
+            "http://kubevirt.io",
+        )
+        .unwrap();
+    assert!(
+        domain
+            .metadata("http://kubevirt.io")
+            .unwrap()
+            .unwrap()
+            .contains("<uid>1</uid>")
+    );
     assert!(domain.xml(XmlKind::Live).unwrap().contains("kubevirt"));
 }
 
@@ -95,16 +124,28 @@ fn metadata_is_set_and_read_back() {
 fn lifecycle_events_arrive_until_the_registration_goes() {
     let connection = connect();
     let (tx, rx) = mpsc::channel();
-    let registration = connection.events(move |event| drop(tx.send(event))).unwrap();
+    let registration = connection
+        .events(move |event| drop(tx.send(event)))
+        .unwrap();
     let domain = domain(&connection);
     domain.suspend().unwrap();
     let event = rx.recv_timeout(LONG).unwrap();
-    assert_eq!(event, Event::Lifecycle { domain: "test".into(), event: LifecycleEvent::Suspended, detail: 0 });
+    assert_eq!(
+        event,
+        Event::Lifecycle {
+            domain: "test".into(),
+            event: LifecycleEvent::Suspended,
+            detail: 0
+        }
+    );
     assert_eq!(event.domain(), Some("test"));
     drop(registration);
     domain.resume().unwrap();
     // The sink, and with it the sender, goes with the registration.
-    assert_eq!(rx.recv_timeout(LONG), Err(mpsc::RecvTimeoutError::Disconnected));
+    assert_eq!(
+        rx.recv_timeout(LONG),
+        Err(mpsc::RecvTimeoutError::Disconnected)
+    );
 }
 
 /// Leaves no QEMU behind, however the test ends.
@@ -127,13 +168,16 @@ fn qemu_embedded_in_this_process_starts_a_guest() {
     let conf = "stdio_handler = \"file\"\nuser = \"root\"\ngroup = \"root\"\nsecurity_driver = \"none\"\nnamespaces = [ ]\n";
     std::fs::write(root.path().join("etc/qemu.conf"), conf).unwrap();
     start_event_loop().unwrap();
-    let connection = Connection::open(&format!("qemu:///embed?root={}", root.path().display())).unwrap();
+    let connection =
+        Connection::open(&format!("qemu:///embed?root={}", root.path().display())).unwrap();
     assert!(connection.is_alive());
     assert_eq!(connection.qemu_version().unwrap().split('.').count(), 3);
     assert!(connection.warm_up("qemu").unwrap() > 0);
 
     let (tx, rx) = mpsc::channel();
-    let _registration = connection.events(move |event| drop(tx.send(event))).unwrap();
+    let _registration = connection
+        .events(move |event| drop(tx.send(event)))
+        .unwrap();
     let domain = connection
         .define(
             "<domain type='qemu'><name>ns_vm</name><memory unit='MiB'>32</memory>\
@@ -146,9 +190,16 @@ fn qemu_embedded_in_this_process_starts_a_guest() {
     assert_eq!(domain.state().unwrap(), (State::Paused, paused::USER));
     domain.resume().unwrap();
     assert!(domain.start(false).unwrap_err().is_operation_invalid());
-    let refused = domain.attach_device("<disk type='file'><source file='/absent'/><target dev='vdz'/></disk>");
+    let refused = domain
+        .attach_device("<disk type='file'><source file='/absent'/><target dev='vdz'/></disk>");
     assert!(refused.unwrap_err().message.contains("/absent"));
-    assert_eq!(domain.agent_command("{}", Duration::from_secs(1)).unwrap_err().domain, 10);
+    assert_eq!(
+        domain
+            .agent_command("{}", Duration::from_secs(1))
+            .unwrap_err()
+            .domain,
+        10
+    );
     domain.destroy(true).unwrap();
     let seen = std::iter::from_fn(|| rx.recv_timeout(LONG).ok())
         .filter_map(|event| match event {
@@ -158,7 +209,10 @@ fn qemu_embedded_in_this_process_starts_a_guest() {
         .take_while(|event| *event != LifecycleEvent::Stopped)
         .collect::<Vec<_>>();
     assert!(seen.starts_with(&[LifecycleEvent::Defined]), "{seen:?}");
-    assert!(seen.contains(&LifecycleEvent::Started) && seen.contains(&LifecycleEvent::Resumed), "{seen:?}");
+    assert!(
+        seen.contains(&LifecycleEvent::Started) && seen.contains(&LifecycleEvent::Resumed),
+        "{seen:?}"
+    );
     domain.undefine(Undefine::Plain).unwrap();
     assert!(connection.lookup("ns_vm").unwrap().is_none());
 }

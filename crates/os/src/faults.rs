@@ -23,5 +23,7 @@ pub fn point(name: &str) {
 #[cfg(debug_assertions)]
 fn directory() -> Option<&'static std::path::Path> {
     static DIRECTORY: std::sync::OnceLock<Option<std::path::PathBuf>> = std::sync::OnceLock::new();
-    DIRECTORY.get_or_init(|| std::env::var_os("VIRT_LAUNCHER_FAULTS").map(Into::into)).as_deref()
+    DIRECTORY
+        .get_or_init(|| std::env::var_os("VIRT_LAUNCHER_FAULTS").map(Into::into))
+        .as_deref()
 }

@@ -20,7 +20,9 @@ impl DirWatch {
     /// If the kernel has no inotify instance left.
     pub fn new() -> io::Result<Self> {
         let fd = inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC)?;
-        Ok(Self { fd: pipe::Receiver::from_owned_fd_unchecked(fd)? })
+        Ok(Self {
+            fd: pipe::Receiver::from_owned_fd_unchecked(fd)?,
+        })
     }
 
     /// Watches one more directory; a directory that is watched already is not watched twice.
@@ -41,7 +43,13 @@ impl DirWatch {
 
     fn watch(&self, directory: &Path, more: inotify::WatchFlags) -> rustix::io::Result<()> {
         use inotify::WatchFlags as On;
-        let changes = On::CREATE | On::MOVED_TO | On::DELETE | On::MOVED_FROM | On::ATTRIB | On::CLOSE_WRITE | On::DELETE_SELF;
+        let changes = On::CREATE
+            | On::MOVED_TO
+            | On::DELETE
+            | On::MOVED_FROM
+            | On::ATTRIB
+            | On::CLOSE_WRITE
+            | On::DELETE_SELF;
         inotify::add_watch(&self.fd, directory, changes | more | On::ONLYDIR).map(drop)
     }
 
@@ -72,7 +80,11 @@ pub async fn appears(path: &Path) -> io::Result<()> {
     loop {
         let watch = DirWatch::new()?;
         // The nearest ancestor that is there; it may go between the look and the watch.
-        let above = path.ancestors().skip(1).find(|ancestor| ancestor.is_dir()).unwrap_or(Path::new("/"));
+        let above = path
+            .ancestors()
+            .skip(1)
+            .find(|ancestor| ancestor.is_dir())
+            .unwrap_or(Path::new("/"));
         match watch.add(above) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             other => other?,
@@ -97,7 +109,11 @@ mod tests {
     use super::*;
 
     fn block_on<T>(work: impl Future<Output = T>) -> T {
-        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+            .block_on(work)
     }
 
     #[test]
@@ -127,7 +143,10 @@ mod tests {
     #[test]
     fn a_directory_that_is_missing_cannot_be_watched() {
         block_on(async {
-            let error = DirWatch::new().unwrap().add(Path::new("/nonexistent/dir")).unwrap_err();
+            let error = DirWatch::new()
+                .unwrap()
+                .add(Path::new("/nonexistent/dir"))
+                .unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::NotFound);
         });
     }

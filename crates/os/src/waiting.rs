@@ -26,7 +26,10 @@ impl Signals {
     pub fn hold(signals: &[Signal]) -> io::Result<Self> {
         let mask: SigSet = signals.iter().copied().collect();
         mask.thread_block()?;
-        Ok(Self(SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?))
+        Ok(Self(SignalFd::with_flags(
+            &mask,
+            SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC,
+        )?))
     }
 
     /// Whether one of them has come since the last look.
@@ -42,7 +45,9 @@ impl Signals {
     pub fn next(&self, deadline: Option<Instant>) -> io::Result<Option<Signal>> {
         loop {
             if let Some(info) = self.0.read_signal()? {
-                return Ok(i32::try_from(info.ssi_signo).ok().and_then(|number| Signal::try_from(number).ok()));
+                return Ok(i32::try_from(info.ssi_signo)
+                    .ok()
+                    .and_then(|number| Signal::try_from(number).ok()));
             }
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if left == Some(Duration::ZERO) {
@@ -72,8 +77,13 @@ impl Changes {
     /// Of no directory yet.
     #[must_use]
     pub fn new() -> Self {
-        let kernel = inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC).ok();
-        Self { kernel, watches: Vec::new(), complete: false }
+        let kernel =
+            inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC).ok();
+        Self {
+            kernel,
+            watches: Vec::new(),
+            complete: false,
+        }
     }
 
     /// Forgets what has changed until now, and from now on watches `directories` instead of those before: for what comes
@@ -85,9 +95,15 @@ impl Changes {
         let names = On::CREATE | On::MOVED_TO | On::DELETE | On::MOVED_FROM;
         let Some(kernel) = &self.kernel else { return };
         forget(kernel);
-        let add = |(directory, more): &(&Path, WatchFlags)| inotify::add_watch(kernel, *directory, itself | names | *more).ok();
+        let add = |(directory, more): &(&Path, WatchFlags)| {
+            inotify::add_watch(kernel, *directory, itself | names | *more).ok()
+        };
         let watches: Vec<i32> = directories.iter().filter_map(add).collect();
-        for before in self.watches.iter().filter(|before| !watches.contains(before)) {
+        for before in self
+            .watches
+            .iter()
+            .filter(|before| !watches.contains(before))
+        {
             // The kernel has removed that of a directory that is gone.
             let _ = inotify::remove_watch(kernel, *before);
         }
@@ -117,10 +133,18 @@ impl Default for Changes {
 ///
 /// # Errors
 /// If the kernel has no memory left.
-pub fn wait(signals: &Signals, changes: &Changes, also: Option<BorrowedFd<'_>>, patience: Option<Duration>) -> io::Result<()> {
+pub fn wait(
+    signals: &Signals,
+    changes: &Changes,
+    also: Option<BorrowedFd<'_>>,
+    patience: Option<Duration>,
+) -> io::Result<()> {
     let kernel = changes.kernel.as_ref().map(AsFd::as_fd);
-    let mut fds: Vec<_> =
-        [Some(signals.as_fd()), kernel, also].into_iter().flatten().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+    let mut fds: Vec<_> = [Some(signals.as_fd()), kernel, also]
+        .into_iter()
+        .flatten()
+        .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+        .collect();
     poll_for(&mut fds, patience)
 }
 
@@ -129,7 +153,10 @@ pub fn wait(signals: &Signals, changes: &Changes, also: Option<BorrowedFd<'_>>, 
 /// # Errors
 /// If the kernel has no memory left.
 pub fn wait_to_write(signals: &Signals, out: BorrowedFd<'_>) -> io::Result<bool> {
-    let mut fds = [PollFd::new(signals, PollFlags::IN), PollFd::from_borrowed_fd(out, PollFlags::OUT)];
+    let mut fds = [
+        PollFd::new(signals, PollFlags::IN),
+        PollFd::from_borrowed_fd(out, PollFlags::OUT),
+    ];
     poll_for(&mut fds, None)?;
     Ok(fds[0].revents().is_empty())
 }
@@ -190,20 +217,33 @@ mod tests {
         std::fs::write(dir.path().join("a"), "").unwrap();
         changes.of(&[(dir.path(), WatchFlags::empty())]);
         let kernel = changes.kernel.as_ref().unwrap();
-        assert_eq!(rustix::io::read(kernel, &mut [0; 64]), Err(rustix::io::Errno::AGAIN));
+        assert_eq!(
+            rustix::io::read(kernel, &mut [0; 64]),
+            Err(rustix::io::Errno::AGAIN)
+        );
         std::fs::remove_file(dir.path().join("a")).unwrap();
         wait(&no_signals(), &changes, None, LONG).unwrap();
     }
 
     #[test]
     fn without_a_watch_it_is_time_to_look() {
-        let mut changes = Changes { kernel: None, watches: Vec::new(), complete: false };
+        let mut changes = Changes {
+            kernel: None,
+            watches: Vec::new(),
+            complete: false,
+        };
         changes.of(&[(Path::new("/"), WatchFlags::empty())]);
         assert_eq!(changes.patience(), Some(LOOK));
         let mut changes = Changes::new();
         changes.of(&[(Path::new("/nonexistent"), WatchFlags::empty())]);
         assert_eq!(changes.patience(), Some(LOOK));
-        wait(&no_signals(), &changes, None, Some(Duration::from_millis(1))).unwrap();
+        wait(
+            &no_signals(),
+            &changes,
+            None,
+            Some(Duration::from_millis(1)),
+        )
+        .unwrap();
     }
 
     #[test]
@@ -214,7 +254,17 @@ mod tests {
         assert!(!signals.came() && wait_to_write(&signals, write.as_fd()).unwrap());
         nix::sys::signal::raise(Signal::SIGUSR1).unwrap();
         assert!(!wait_to_write(&signals, write.as_fd()).unwrap());
-        wait(&signals, &Changes { kernel: None, watches: Vec::new(), complete: false }, None, None).unwrap();
+        wait(
+            &signals,
+            &Changes {
+                kernel: None,
+                watches: Vec::new(),
+                complete: false,
+            },
+            None,
+            None,
+        )
+        .unwrap();
         assert!(signals.came() && !signals.came());
     }
 }

@@ -12,10 +12,28 @@ use convert::context::{BlockDeviceProbe, Context};
 use domain::Text;
 
 /// Looks at the volumes of such disks; a volume that is not there yet has no sizes.
-pub(super) fn look(cfg: &Config, machine: &Machine, vmi: &Vmi, ctx: &mut Context) -> Result<(), PodError> {
-    let matching = vmi.spec.domain.devices.disks.iter().filter(|disk| matches_volume(disk));
+pub(super) fn look(
+    cfg: &Config,
+    machine: &Machine,
+    vmi: &Vmi,
+    ctx: &mut Context,
+) -> Result<(), PodError> {
+    let matching = vmi
+        .spec
+        .domain
+        .devices
+        .disks
+        .iter()
+        .filter(|disk| matches_volume(disk));
     for disk in matching {
-        let Some(volume) = vmi.spec.volumes.iter().find(|volume| volume.name == disk.name) else { continue };
+        let Some(volume) = vmi
+            .spec
+            .volumes
+            .iter()
+            .find(|volume| volume.name == disk.name)
+        else {
+            continue;
+        };
         let name = volume.name.as_str();
         let device = match ctx.hotplug_volumes.contains_key(name) {
             true => optional(volumes::hotplugged_device(cfg, name)),
@@ -24,11 +42,13 @@ pub(super) fn look(cfg: &Config, machine: &Machine, vmi: &Vmi, ctx: &mut Context
         if let Ok(Some(device)) = device
             && device.is_block()
         {
-            ctx.block_device_probes.insert(text(device.path()), probe(machine, &device)?);
+            ctx.block_device_probes
+                .insert(text(device.path()), probe(machine, &device)?);
         }
         for file in files(cfg, vmi, volume) {
             if let Some(size) = file_system_block_size(cfg, &file) {
-                ctx.file_block_sizes.insert(text(&cfg.root.path(&file)), size);
+                ctx.file_block_sizes
+                    .insert(text(&cfg.root.path(&file)), size);
             }
         }
     }
@@ -36,7 +56,11 @@ pub(super) fn look(cfg: &Config, machine: &Machine, vmi: &Vmi, ctx: &mut Context
 }
 
 fn matches_volume(disk: &Disk) -> bool {
-    let matching = disk.block_size.as_ref().filter(|size| size.custom.is_none()).and_then(|size| size.match_volume.as_ref());
+    let matching = disk
+        .block_size
+        .as_ref()
+        .filter(|size| size.custom.is_none())
+        .and_then(|size| size.match_volume.as_ref());
     matching.is_some_and(|feature| feature.enabled != Some(false))
 }
 
@@ -46,10 +70,21 @@ fn probe(machine: &Machine, device: &Found) -> Result<BlockDeviceProbe, PodError
     let logical = rustix::fs::ioctl_blksszget(&file).map_err(|e| fail()(e))?;
     let physical = rustix::fs::ioctl_blkpbszget(&file).map_err(|e| fail()(e))?;
     let number = device.stat().st_rdev;
-    let queue = format!("/sys/dev/block/{}:{}/queue/discard_granularity", rustix::fs::major(number), rustix::fs::minor(number));
+    let queue = format!(
+        "/sys/dev/block/{}:{}/queue/discard_granularity",
+        rustix::fs::major(number),
+        rustix::fs::minor(number)
+    );
     // A device without it cannot discard.
-    let discard_granularity = std::fs::read_to_string(machine.path(&queue)).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
-    Ok(BlockDeviceProbe { logical: logical.into(), physical: physical.into(), discard_granularity })
+    let discard_granularity = std::fs::read_to_string(machine.path(&queue))
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(0);
+    Ok(BlockDeviceProbe {
+        logical: logical.into(),
+        physical: physical.into(),
+        discard_granularity,
+    })
 }
 
 /// Images that a disk on the volume may have.
@@ -57,20 +92,39 @@ fn files(cfg: &Config, vmi: &Vmi, volume: &Volume) -> Vec<String> {
     let name = &volume.name;
     let private = paths::PRIVATE;
     if volume.persistent_volume_claim.is_some() || volume.data_volume.is_some() {
-        vec![format!("{}/{name}/disk.img", paths::CLAIMS), format!("{}/{name}.img", cfg.hotplug_dir())]
+        vec![
+            format!("{}/{name}/disk.img", paths::CLAIMS),
+            format!("{}/{name}.img", cfg.hotplug_dir()),
+        ]
     } else if let Some(disk) = &volume.host_disk {
-        vec![format!("{}/{name}/{}", paths::CLAIMS, paths::file_name(&disk.path)), format!("{}/{name}.img", cfg.hotplug_dir())]
+        vec![
+            format!("{}/{name}/{}", paths::CLAIMS, paths::file_name(&disk.path)),
+            format!("{}/{name}.img", cfg.hotplug_dir()),
+        ]
     } else if volume.container_disk.is_some() || volume.ephemeral.is_some() {
         vec![format!("{}/{name}/disk.qcow2", cfg.overlay_dir())]
     } else if volume.empty_disk.is_some() {
         vec![format!("{}/{name}.qcow2", paths::EMPTY_DISKS)]
     } else if volume.cloud_init_no_cloud.is_some() || volume.cloud_init_config_drive.is_some() {
-        let dir = format!("{}/{}/{}", cfg.cloud_init_dir(), vmi.metadata.namespace, vmi.metadata.name);
-        vec![format!("{dir}/noCloud.iso"), format!("{dir}/configdrive.iso")]
+        let dir = format!(
+            "{}/{}/{}",
+            cfg.cloud_init_dir(),
+            vmi.metadata.namespace,
+            vmi.metadata.name
+        );
+        vec![
+            format!("{dir}/noCloud.iso"),
+            format!("{dir}/configdrive.iso"),
+        ]
     } else {
         let images = |kind: &str| format!("{private}/{kind}-disks/{name}.iso");
-        let mut all: Vec<String> = ["config-map", "secret", "downwardapi", "sysprep"].into_iter().map(images).collect();
-        all.push(format!("{private}/service-account-disk/service-account.iso"));
+        let mut all: Vec<String> = ["config-map", "secret", "downwardapi", "sysprep"]
+            .into_iter()
+            .map(images)
+            .collect();
+        all.push(format!(
+            "{private}/service-account-disk/service-account.iso"
+        ));
         all
     }
 }

@@ -60,17 +60,26 @@ impl Default for Config {
 impl Config {
     /// Overlays of container disks and ephemeral volumes.
     pub(super) fn overlay_dir(&self) -> String {
-        format!("{}/disk-data", self.ephemeral_disk_dir.trim_end_matches('/'))
+        format!(
+            "{}/disk-data",
+            self.ephemeral_disk_dir.trim_end_matches('/')
+        )
     }
 
     /// Cloud-init images.
     pub(super) fn cloud_init_dir(&self) -> String {
-        format!("{}/cloud-init-data", self.ephemeral_disk_dir.trim_end_matches('/'))
+        format!(
+            "{}/cloud-init-data",
+            self.ephemeral_disk_dir.trim_end_matches('/')
+        )
     }
 
     /// Ignition files.
     pub(super) fn ignition_dir(&self) -> String {
-        format!("{}/ignition-data", self.ephemeral_disk_dir.trim_end_matches('/'))
+        format!(
+            "{}/ignition-data",
+            self.ephemeral_disk_dir.trim_end_matches('/')
+        )
     }
 
     /// Where virt-handler puts hotplugged volumes.

@@ -25,20 +25,51 @@ impl<'v> ConfigVolume<'v> {
             source: format!("{}/{kind}/{name}", paths::PRIVATE),
             dir,
             image: format!("{name}.iso"),
-            label: if label.is_empty() { DEFAULT_LABEL } else { label },
+            label: if label.is_empty() {
+                DEFAULT_LABEL
+            } else {
+                label
+            },
             is_sysprep: false,
         };
         if let Some(map) = &volume.config_map {
-            Some(iso("config-map", "/var/run/kubevirt-private/config-map-disks", &map.volume_label))
+            Some(iso(
+                "config-map",
+                "/var/run/kubevirt-private/config-map-disks",
+                &map.volume_label,
+            ))
         } else if let Some(secret) = &volume.secret {
-            Some(iso("secret", "/var/run/kubevirt-private/secret-disks", &secret.volume_label))
+            Some(iso(
+                "secret",
+                "/var/run/kubevirt-private/secret-disks",
+                &secret.volume_label,
+            ))
         } else if let Some(fields) = &volume.downward_api {
-            Some(iso("downwardapi", "/var/run/kubevirt-private/downwardapi-disks", &fields.volume_label))
+            Some(iso(
+                "downwardapi",
+                "/var/run/kubevirt-private/downwardapi-disks",
+                &fields.volume_label,
+            ))
         } else if volume.service_account.is_some() {
             let image = iso("", "/var/run/kubevirt-private/service-account-disk", "");
-            Some(Self { source: paths::SERVICE_ACCOUNT.to_owned(), image: "service-account.iso".to_owned(), ..image })
-        } else if volume.sysprep.as_ref().is_some_and(|sysprep| sysprep.config_map.is_some() || sysprep.secret.is_some()) {
-            Some(Self { is_sysprep: true, ..iso("sysprep", "/var/run/kubevirt-private/sysprep-disks", "unattendCD") })
+            Some(Self {
+                source: paths::SERVICE_ACCOUNT.to_owned(),
+                image: "service-account.iso".to_owned(),
+                ..image
+            })
+        } else if volume
+            .sysprep
+            .as_ref()
+            .is_some_and(|sysprep| sysprep.config_map.is_some() || sysprep.secret.is_some())
+        {
+            Some(Self {
+                is_sysprep: true,
+                ..iso(
+                    "sysprep",
+                    "/var/run/kubevirt-private/sysprep-disks",
+                    "unattendCD",
+                )
+            })
         } else {
             None
         }
@@ -52,17 +83,30 @@ impl<'v> ConfigVolume<'v> {
     /// Makes the image from the volume's files.
     pub fn make(&self, cfg: &Config) -> Result<(), PodError> {
         let files = self.files(cfg)?;
-        iso::make(&Dir::of_pod_made(&cfg.root, self.dir)?, &self.image, self.label, &Tree::Files(&files))
+        iso::make(
+            &Dir::of_pod_made(&cfg.root, self.dir)?,
+            &self.image,
+            self.label,
+            &Tree::Files(&files),
+        )
     }
 
     /// Makes an empty image of `size` bytes, for a migration target.
     pub fn make_empty(&self, cfg: &Config, size: u64) -> Result<(), PodError> {
-        place::write_zeros(&Dir::of_pod_made(&cfg.root, self.dir)?, &self.image, size, 0o600)
+        place::write_zeros(
+            &Dir::of_pod_made(&cfg.root, self.dir)?,
+            &self.image,
+            size,
+            0o600,
+        )
     }
 
     fn files(&self, cfg: &Config) -> Result<Vec<(String, std::path::PathBuf)>, PodError> {
         let dir = optional(Dir::of_pod(&cfg.root, &self.source))?.ok_or_else(|| {
-            PodError::Refused(format!("{} is not there; is the volume mounted in this pod?", cfg.root.path(&self.source).display()))
+            PodError::Refused(format!(
+                "{} is not there; is the volume mounted in this pod?",
+                cfg.root.path(&self.source).display()
+            ))
         })?;
         let names = dir.entries()?;
         let is_answer = |name: &String| ANSWER_FILES.contains(&name.to_ascii_lowercase().as_str());
@@ -74,6 +118,9 @@ impl<'v> ConfigVolume<'v> {
                 dir.path().display()
             )));
         }
-        Ok(names.into_iter().map(|name| (name.clone(), dir.path().join(name))).collect())
+        Ok(names
+            .into_iter()
+            .map(|name| (name.clone(), dir.path().join(name)))
+            .collect())
     }
 }

@@ -31,18 +31,30 @@ pub(super) struct Found {
 }
 
 /// No link, no mount of `/proc`, no way up.
-const STRICT: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
+const STRICT: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_MAGICLINKS);
 /// Links are taken as if the directory were `/`: an image's own links work, but stay inside.
 const IN_ROOT: ResolveFlags = ResolveFlags::IN_ROOT.union(ResolveFlags::NO_MAGICLINKS);
 
 impl Dir {
     /// A directory that the pod lays out (links such as `/var/run` are followed below the root).
     pub fn of_pod(root: &Root, path: &str) -> Result<Self, PodError> {
-        let start = rustix::fs::open(root.dir(), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(PodError::io("open", root.dir()))?;
+        let start = rustix::fs::open(
+            root.dir(),
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .map_err(PodError::io("open", root.dir()))?;
         let path = root.path(path);
         let tail = root.strip(&path).unwrap_or(&path);
-        let fd = open_at(start.as_fd(), tail, OFlags::PATH | OFlags::DIRECTORY, IN_ROOT, &path)?;
+        let fd = open_at(
+            start.as_fd(),
+            tail,
+            OFlags::PATH | OFlags::DIRECTORY,
+            IN_ROOT,
+            &path,
+        )?;
         Ok(Self { fd, path })
     }
 
@@ -60,14 +72,26 @@ impl Dir {
     /// A directory below, through no link.
     pub fn sub(&self, tail: &str) -> Result<Self, PodError> {
         let path = self.path.join(tail);
-        let fd = open_at(self.fd.as_fd(), Path::new(tail), OFlags::PATH | OFlags::DIRECTORY, STRICT, &path)?;
+        let fd = open_at(
+            self.fd.as_fd(),
+            Path::new(tail),
+            OFlags::PATH | OFlags::DIRECTORY,
+            STRICT,
+            &path,
+        )?;
         Ok(Self { fd, path })
     }
 
     /// A directory below, where links count as inside this one.
     pub fn sub_within(&self, tail: &str) -> Result<Self, PodError> {
         let path = self.path.join(tail.trim_start_matches('/'));
-        let fd = open_at(self.fd.as_fd(), Path::new(tail), OFlags::PATH | OFlags::DIRECTORY, IN_ROOT, &path)?;
+        let fd = open_at(
+            self.fd.as_fd(),
+            Path::new(tail),
+            OFlags::PATH | OFlags::DIRECTORY,
+            IN_ROOT,
+            &path,
+        )?;
         Ok(Self { fd, path })
     }
 
@@ -90,7 +114,9 @@ impl Dir {
         match found.file_type() {
             FileType::RegularFile | FileType::BlockDevice => Ok(found),
             FileType::Directory => Err(found.hostile("is a directory, not a file or block device")),
-            FileType::CharacterDevice => Err(found.hostile("is a character device, not a file or block device")),
+            FileType::CharacterDevice => {
+                Err(found.hostile("is a character device, not a file or block device"))
+            }
             FileType::Fifo => Err(found.hostile("is a pipe, not a file or block device")),
             FileType::Socket => Err(found.hostile("is a socket, not a file or block device")),
             _ => Err(found.hostile("is neither a file nor a block device")),
@@ -100,8 +126,13 @@ impl Dir {
     /// Names of the entries, sorted.
     pub fn entries(&self) -> Result<Vec<String>, PodError> {
         let fail = || PodError::io("list", &self.path);
-        let dir = rustix::fs::openat(&self.fd, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|e: Errno| fail()(e))?;
+        let dir = rustix::fs::openat(
+            &self.fd,
+            ".",
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .map_err(|e: Errno| fail()(e))?;
         let mut names = Vec::new();
         for entry in rustix::fs::Dir::new(dir).map_err(|e: Errno| fail()(e))? {
             let entry = entry.map_err(|e: Errno| fail()(e))?;
@@ -126,15 +157,35 @@ impl AsFd for Dir {
     }
 }
 
-fn open_at(dir: BorrowedFd<'_>, tail: &Path, flags: OFlags, how: ResolveFlags, shown: &Path) -> Result<OwnedFd, PodError> {
-    let tail = if tail.as_os_str().is_empty() { Path::new(".") } else { tail };
+fn open_at(
+    dir: BorrowedFd<'_>,
+    tail: &Path,
+    flags: OFlags,
+    how: ResolveFlags,
+    shown: &Path,
+) -> Result<OwnedFd, PodError> {
+    let tail = if tail.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        tail
+    };
     // EAGAIN: something was renamed meanwhile, so the kernel could not be sure; it asks to try again.
     let mut attempts = 0;
     loop {
         match openat2(dir, tail, flags | OFlags::CLOEXEC, Mode::empty(), how) {
             Err(Errno::AGAIN) if attempts < 64 => attempts += 1,
-            Err(Errno::LOOP) => return Err(PodError::Hostile { path: shown.into(), what: "is reached through a symbolic link" }),
-            Err(Errno::XDEV) => return Err(PodError::Hostile { path: shown.into(), what: "leads out of its directory" }),
+            Err(Errno::LOOP) => {
+                return Err(PodError::Hostile {
+                    path: shown.into(),
+                    what: "is reached through a symbolic link",
+                });
+            }
+            Err(Errno::XDEV) => {
+                return Err(PodError::Hostile {
+                    path: shown.into(),
+                    what: "leads out of its directory",
+                });
+            }
             result => return result.map_err(PodError::io("open", shown)),
         }
     }
@@ -169,7 +220,9 @@ impl Found {
     pub fn open(&self, flags: OFlags) -> Result<File, PodError> {
         // O_NONBLOCK: never wait for a device. This opens our own descriptor, not the path.
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-        rustix::fs::open(self.by_descriptor(), flags, Mode::empty()).map(File::from).map_err(PodError::io("open", &self.path))
+        rustix::fs::open(self.by_descriptor(), flags, Mode::empty())
+            .map(File::from)
+            .map_err(PodError::io("open", &self.path))
     }
 
     /// Opens it for reading.
@@ -182,7 +235,10 @@ impl Found {
     }
 
     fn hostile(&self, what: &'static str) -> PodError {
-        PodError::Hostile { path: self.path.clone(), what }
+        PodError::Hostile {
+            path: self.path.clone(),
+            what,
+        }
     }
 }
 
@@ -214,7 +270,9 @@ pub(super) fn optional<T>(result: Result<T, PodError>) -> Result<Option<T>, PodE
         Ok(value) => Ok(Some(value)),
         Err(e) if e.is_not_found() => Ok(None),
         // A file where a directory would have to be: nothing can be below it.
-        Err(PodError::Io { source, .. }) if source.kind() == io::ErrorKind::NotADirectory => Ok(None),
+        Err(PodError::Io { source, .. }) if source.kind() == io::ErrorKind::NotADirectory => {
+            Ok(None)
+        }
         Err(e) => Err(e),
     }
 }

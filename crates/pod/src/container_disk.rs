@@ -8,7 +8,11 @@ use api::vmi::firmware::KernelBootContainer;
 use api::vmi::volumes::ContainerDiskSource;
 
 /// Finds the image of the container disk that is `spec.volumes[index]`.
-pub(super) fn image(cfg: &Config, index: usize, source: &ContainerDiskSource) -> Result<Found, PodError> {
+pub(super) fn image(
+    cfg: &Config,
+    index: usize,
+    source: &ContainerDiskSource,
+) -> Result<Found, PodError> {
     if cfg.image_volume {
         return in_image_volume(cfg, index, source);
     }
@@ -23,7 +27,11 @@ pub(super) fn image(cfg: &Config, index: usize, source: &ContainerDiskSource) ->
     })
 }
 
-fn in_image_volume(cfg: &Config, index: usize, source: &ContainerDiskSource) -> Result<Found, PodError> {
+fn in_image_volume(
+    cfg: &Config,
+    index: usize,
+    source: &ContainerDiskSource,
+) -> Result<Found, PodError> {
     let place = paths::image_volume(index);
     let not_there = |what: &str| {
         PodError::Refused(format!(
@@ -36,7 +44,8 @@ fn in_image_volume(cfg: &Config, index: usize, source: &ContainerDiskSource) -> 
     if !source.path.is_empty() {
         return optional(mount.find_within(&source.path))?.ok_or_else(|| not_there(&source.path));
     }
-    let default = optional(mount.sub_within(paths::IMAGE_DEFAULT_DIR))?.ok_or_else(|| not_there("directory /disk"))?;
+    let default = optional(mount.sub_within(paths::IMAGE_DEFAULT_DIR))?
+        .ok_or_else(|| not_there("directory /disk"))?;
     match default.entries()?.as_slice() {
         [name] => mount.find_within(&format!("{}/{name}", paths::IMAGE_DEFAULT_DIR)),
         [] => Err(not_there("file below /disk")),
@@ -49,11 +58,21 @@ fn in_image_volume(cfg: &Config, index: usize, source: &ContainerDiskSource) -> 
 }
 
 /// Finds a file of the kernel boot container: in the image volume, else where virt-handler put it.
-pub(super) fn boot_artifact(cfg: &Config, container: &KernelBootContainer, artifact: &str) -> Result<Found, PodError> {
+pub(super) fn boot_artifact(
+    cfg: &Config,
+    container: &KernelBootContainer,
+    artifact: &str,
+) -> Result<Found, PodError> {
     let (place, tail) = if cfg.image_volume {
         (paths::KERNEL_BOOT_VOLUME.to_owned(), artifact)
     } else {
-        (format!("{}/kernel-boot", cfg.container_disk_dir.trim_end_matches('/')), paths::file_name(artifact))
+        (
+            format!(
+                "{}/kernel-boot",
+                cfg.container_disk_dir.trim_end_matches('/')
+            ),
+            paths::file_name(artifact),
+        )
     };
     let found = Dir::of_pod(&cfg.root, &place).and_then(|dir| dir.find_within(tail));
     optional(found)?.ok_or_else(|| {

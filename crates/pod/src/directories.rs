@@ -25,11 +25,23 @@ pub fn directories(cfg: &Config, uid: &str) -> Result<(), PodError> {
         set_mode(&dir, mode)?;
         give_to_qemu(dir.as_fd(), dir.path())
     };
-    own(&format!("{}/{}", paths::PRIVATE, checked_name("the VMI's uid", uid)?), 0o755)?;
-    for path in [cfg.cloud_init_dir(), cfg.ignition_dir(), cfg.overlay_dir(), cfg.hotplug_dir().to_owned()] {
+    own(
+        &format!("{}/{}", paths::PRIVATE, checked_name("the VMI's uid", uid)?),
+        0o755,
+    )?;
+    for path in [
+        cfg.cloud_init_dir(),
+        cfg.ignition_dir(),
+        cfg.overlay_dir(),
+        cfg.hotplug_dir().to_owned(),
+    ] {
         make(&cfg.root, &path, 0o755)?;
     }
-    make(&cfg.root, cfg.container_disk_dir.trim_end_matches('/'), 0o750)?;
+    make(
+        &cfg.root,
+        cfg.container_disk_dir.trim_end_matches('/'),
+        0o750,
+    )?;
     for path in paths::QEMU_DIRECTORIES {
         own(path, 0o750)?;
     }
@@ -38,7 +50,10 @@ pub fn directories(cfg: &Config, uid: &str) -> Result<(), PodError> {
     if !cfg.run_as_nonroot {
         make(&cfg.root, "/var/lib/libvirt/qemu/nvram", 0o755)?;
     }
-    for path in ["/var/run/libvirt", &format!("{}/sockets", cfg.share_dir.trim_end_matches('/'))] {
+    for path in [
+        "/var/run/libvirt",
+        &format!("{}/sockets", cfg.share_dir.trim_end_matches('/')),
+    ] {
         make(&cfg.root, path, 0o755)?;
     }
     Ok(())
@@ -50,7 +65,9 @@ pub(super) fn make(root: &Root, path: &str, mode: u32) -> Result<(), PodError> {
     let mut so_far = String::new();
     let mut dir: Option<Dir> = None;
     for part in Path::new(path).components() {
-        let Component::Normal(name) = part else { continue };
+        let Component::Normal(name) = part else {
+            continue;
+        };
         let parent = match dir.take() {
             Some(dir) => dir,
             None => Dir::of_pod(root, "/")?,
@@ -67,8 +84,14 @@ fn make_one(parent: BorrowedFd<'_>, name: &OsStr, mode: u32, shown: &Path) -> Re
     let fail = PodError::io("make the directory", shown);
     match mkdirat(parent, name, Mode::from_raw_mode(mode)) {
         Ok(()) => {
-            let made = openat(parent, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
-            made.and_then(|fd| fchmod(fd, Mode::from_raw_mode(mode))).map_err(fail)
+            let made = openat(
+                parent,
+                name,
+                OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+                Mode::empty(),
+            );
+            made.and_then(|fd| fchmod(fd, Mode::from_raw_mode(mode)))
+                .map_err(fail)
         }
         Err(Errno::EXIST) => Ok(()),
         Err(e) => Err(fail(e)),
@@ -77,8 +100,13 @@ fn make_one(parent: BorrowedFd<'_>, name: &OsStr, mode: u32, shown: &Path) -> Re
 
 fn set_mode(dir: &Dir, mode: u32) -> Result<(), PodError> {
     let wanted = Mode::from_raw_mode(mode);
-    let fd =
-        openat(dir, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(PodError::io("open", dir.path()))?;
+    let fd = openat(
+        dir,
+        ".",
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .map_err(PodError::io("open", dir.path()))?;
     match fchmod(fd, wanted) {
         // Not ours: whoever made it knows what mode it needs.
         Ok(()) | Err(Errno::PERM) => Ok(()),

@@ -16,12 +16,25 @@ use domain::{Domain, Text};
 /// directory.
 #[must_use]
 pub fn disk_modes(cfg: &Config, domain: &Domain) -> DiskModes {
-    let mut modes = DiskModes { direct_io: true, ..DiskModes::default() };
+    let mut modes = DiskModes {
+        direct_io: true,
+        ..DiskModes::default()
+    };
     for disk in &domain.devices.disks {
         let backend = Backend::of(disk);
-        let backing = disk.backing_store.as_ref().and_then(|store| store.source.as_ref()).map(|source| source.file.as_str());
-        for (path, is_block) in [(backend.path, backend.is_block), (backing.unwrap_or_default(), false)] {
-            if !path.is_empty() && !is_known(&modes, path) && !supports_direct_io(cfg, path, is_block) {
+        let backing = disk
+            .backing_store
+            .as_ref()
+            .and_then(|store| store.source.as_ref())
+            .map(|source| source.file.as_str());
+        for (path, is_block) in [
+            (backend.path, backend.is_block),
+            (backing.unwrap_or_default(), false),
+        ] {
+            if !path.is_empty()
+                && !is_known(&modes, path)
+                && !supports_direct_io(cfg, path, is_block)
+            {
                 modes.direct_io_exceptions.push(path.into());
             }
         }
@@ -33,7 +46,10 @@ pub fn disk_modes(cfg: &Config, domain: &Domain) -> DiskModes {
 }
 
 fn is_known(modes: &DiskModes, path: &str) -> bool {
-    modes.direct_io_exceptions.iter().any(|known: &Text| known == path)
+    modes
+        .direct_io_exceptions
+        .iter()
+        .any(|known: &Text| known == path)
 }
 
 fn supports_direct_io(cfg: &Config, path: &str, is_block: bool) -> bool {
@@ -54,14 +70,17 @@ fn opens_directly(cfg: &Config, path: &str, is_block: bool) -> Result<bool, PodE
     match found.open(OFlags::RDONLY | OFlags::DIRECT) {
         Ok(_) => Ok(true),
         // EINVAL: the file system does not know the flag.
-        Err(PodError::Io { source, .. }) if source.kind() == std::io::ErrorKind::InvalidInput => Ok(false),
+        Err(PodError::Io { source, .. }) if source.kind() == std::io::ErrorKind::InvalidInput => {
+            Ok(false)
+        }
         Err(e) => Err(e),
     }
 }
 
 /// With image volumes, the launcher has linked the images of container disks.
 fn follow_own_link(cfg: &Config, path: &str) -> Result<super::confine::Found, PodError> {
-    let is_ours = cfg.image_volume && Path::new(path).starts_with(cfg.root.path(cfg.container_disk_dir.trim_end_matches('/')));
+    let is_ours = cfg.image_volume
+        && Path::new(path).starts_with(cfg.root.path(cfg.container_disk_dir.trim_end_matches('/')));
     if !is_ours {
         return find(cfg, path);
     }
@@ -71,11 +90,21 @@ fn follow_own_link(cfg: &Config, path: &str) -> Result<super::confine::Found, Po
 
 /// Tries with a file of its own, so that no half-made image is ever in the place of a real one.
 fn directory_supports_direct_io(cfg: &Config, path: &str) -> Result<bool, PodError> {
-    let parent = Path::new(path).parent().and_then(|parent| cfg.root.strip(parent));
-    let parent = parent.ok_or_else(|| PodError::Image { path: path.into(), reason: "it is not below the pod's root".to_owned() })?;
+    let parent = Path::new(path)
+        .parent()
+        .and_then(|parent| cfg.root.strip(parent));
+    let parent = parent.ok_or_else(|| PodError::Image {
+        path: path.into(),
+        reason: "it is not below the pod's root".to_owned(),
+    })?;
     let dir = Dir::of_pod(&cfg.root, &parent.to_string_lossy())?;
     let name = format!(".direct-io-{}", std::process::id());
-    let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::DIRECT;
+    let flags = OFlags::RDONLY
+        | OFlags::CREATE
+        | OFlags::EXCL
+        | OFlags::NOFOLLOW
+        | OFlags::CLOEXEC
+        | OFlags::DIRECT;
     let opened = openat(&dir, name.as_str(), flags, Mode::from_raw_mode(0o600));
     // A file system that refuses the flag may have made the file all the same.
     let _ = unlinkat(&dir, name.as_str(), AtFlags::empty());
@@ -88,7 +117,9 @@ fn directory_supports_direct_io(cfg: &Config, path: &str) -> Result<bool, PodErr
 
 /// All of it is allocated; a qcow2 image may even be a little larger than its disk.
 fn is_preallocated(cfg: &Config, path: &str) -> bool {
-    follow_own_link(cfg, path).and_then(|found| image::look(&found)).is_ok_and(|info| info.virtual_size <= info.actual_size)
+    follow_own_link(cfg, path)
+        .and_then(|found| image::look(&found))
+        .is_ok_and(|info| info.virtual_size <= info.actual_size)
 }
 
 /// The disk's file or device is there and can be opened. If not, it is left for the next sync:
@@ -100,7 +131,11 @@ pub fn disk_ready(cfg: &Config, disk: &Disk) -> bool {
         Ok(found) => found,
         Err(e) if e.is_not_found() => return false,
         Err(e) => {
-            tracing::warn!("disk {:?} is not attached: {}", disk.target.device, e.chain());
+            tracing::warn!(
+                "disk {:?} is not attached: {}",
+                disk.target.device,
+                e.chain()
+            );
             return false;
         }
     };

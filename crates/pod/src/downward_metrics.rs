@@ -15,8 +15,13 @@ const NO_METRICS: &[u8] = b"<metrics></metrics>\n";
 /// Makes the disk if it is not there.
 pub(super) fn prepare(cfg: &Config) -> Result<(), PodError> {
     let dir = Dir::of_pod_made(&cfg.root, DIR)?;
-    let is_whole = optional(dir.find(NAME))?.is_some_and(|found| found.stat().st_size == SIZE as i64);
-    if is_whole { Ok(()) } else { place::write(&dir, NAME, &disk(), 0o755) }
+    let is_whole =
+        optional(dir.find(NAME))?.is_some_and(|found| found.stat().st_size == SIZE as i64);
+    if is_whole {
+        Ok(())
+    } else {
+        place::write(&dir, NAME, &disk(), 0o755)
+    }
 }
 
 fn disk() -> Vec<u8> {

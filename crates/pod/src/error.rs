@@ -66,15 +66,25 @@ pub enum PodError {
 
 impl PodError {
     /// Turns the system's error into ours: `map_err(PodError::io("open", &path))`.
-    pub(super) fn io<E: Into<io::Error>>(action: &'static str, path: impl AsRef<Path>) -> impl FnOnce(E) -> Self {
-        move |e| Self::Io { action, path: path.as_ref().to_path_buf(), source: e.into() }
+    pub(super) fn io<E: Into<io::Error>>(
+        action: &'static str,
+        path: impl AsRef<Path>,
+    ) -> impl FnOnce(E) -> Self {
+        move |e| Self::Io {
+            action,
+            path: path.as_ref().to_path_buf(),
+            source: e.into(),
+        }
     }
 
     /// Says which volume an error is about.
     pub(super) fn of(volume: &str) -> impl FnOnce(Self) -> Self {
         move |e| match e {
             Self::Absent { .. } => e,
-            _ => Self::Volume { name: volume.to_owned(), source: Box::new(e) },
+            _ => Self::Volume {
+                name: volume.to_owned(),
+                source: Box::new(e),
+            },
         }
     }
 

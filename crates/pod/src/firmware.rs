@@ -28,8 +28,11 @@ const SECURE_BOOT: Candidates = &[
     ("OVMF_CODE.secboot.fd", "OVMF_VARS.ms.fd"),
 ];
 /// The code with secure boot is also right without it: the variables have no keys then.
-const PLAIN: Candidates =
-    &[("OVMF_CODE_4M.fd", "OVMF_VARS_4M.fd"), ("OVMF_CODE.secboot.fd", "OVMF_VARS.fd"), ("OVMF_CODE.fd", "OVMF_VARS.fd")];
+const PLAIN: Candidates = &[
+    ("OVMF_CODE_4M.fd", "OVMF_VARS_4M.fd"),
+    ("OVMF_CODE.secboot.fd", "OVMF_VARS.fd"),
+    ("OVMF_CODE.fd", "OVMF_VARS.fd"),
+];
 const SEV: Candidates = &[("OVMF_CODE.cc.fd", "OVMF_VARS.fd")];
 /// Stateless: no variables.
 const SNP: Candidates = &[("OVMF.amdsev.fd", "")];
@@ -37,41 +40,88 @@ const TDX: Candidates = &[("OVMF.inteltdx.fd", "")];
 const TDX_SECURE_BOOT: Candidates = &[("OVMF.inteltdx.secboot.fd", "")];
 
 /// The firmware images of an EFI guest; `None` if the VMI asks for none.
-pub(super) fn choose(cfg: &Config, vmi: &Vmi, arch: &str) -> Result<Option<EfiConfiguration>, PodError> {
-    let Some(efi) =
-        vmi.spec.domain.firmware.as_ref().and_then(|firmware| firmware.bootloader.as_ref()).and_then(|bootloader| bootloader.efi.as_ref())
+pub(super) fn choose(
+    cfg: &Config,
+    vmi: &Vmi,
+    arch: &str,
+) -> Result<Option<EfiConfiguration>, PodError> {
+    let Some(efi) = vmi
+        .spec
+        .domain
+        .firmware
+        .as_ref()
+        .and_then(|firmware| firmware.bootloader.as_ref())
+        .and_then(|bootloader| bootloader.efi.as_ref())
     else {
         return Ok(None);
     };
     let secure = efi.secure_boot.unwrap_or(true);
     let confidential = confidential(vmi);
     if secure && confidential == Confidential::None && cfg.firmware_auto_selection {
-        return Ok(Some(EfiConfiguration { secure_loader: true, uses_firmware_auto_selection: true, ..Default::default() }));
+        return Ok(Some(EfiConfiguration {
+            secure_loader: true,
+            uses_firmware_auto_selection: true,
+            ..Default::default()
+        }));
     }
     let candidates = candidates(arch, secure, confidential);
-    let found = candidates.iter().find_map(|&(code, vars)| Some((image(cfg, code)?, image(cfg, vars)?)));
+    let found = candidates
+        .iter()
+        .find_map(|&(code, vars)| Some((image(cfg, code)?, image(cfg, vars)?)));
     let Some((efi_code, efi_vars)) = found else {
         return Err(missing(cfg, secure, confidential, candidates));
     };
     // TDX has its keys in the image and no SMM, which libvirt's secure="yes" would imply.
     let secure_loader = secure && confidential != Confidential::Tdx;
-    Ok(Some(EfiConfiguration { efi_code, efi_vars, secure_loader, uses_firmware_auto_selection: false }))
+    Ok(Some(EfiConfiguration {
+        efi_code,
+        efi_vars,
+        secure_loader,
+        uses_firmware_auto_selection: false,
+    }))
 }
 
 /// The images that an EFI guest gets in KubeVirt's own image, for where there is no pod to look at.
 #[must_use]
 pub fn in_kubevirts_image(vmi: &Vmi, arch: &str) -> Option<EfiConfiguration> {
-    let efi = vmi.spec.domain.firmware.as_ref()?.bootloader.as_ref()?.efi.as_ref()?;
+    let efi = vmi
+        .spec
+        .domain
+        .firmware
+        .as_ref()?
+        .bootloader
+        .as_ref()?
+        .efi
+        .as_ref()?;
     let (secure, confidential) = (efi.secure_boot.unwrap_or(true), confidential(vmi));
-    let (code, vars) = candidates(arch, secure, confidential).iter().find(|(code, _)| !code.contains("_4M"))?;
-    let directory = Path::new(if arch == "arm64" { "/usr/share/AAVMF" } else { "/usr/share/OVMF" });
-    let path = |name: &str| if name.is_empty() { Text::default() } else { directory.join(name).to_string_lossy().into() };
+    let (code, vars) = candidates(arch, secure, confidential)
+        .iter()
+        .find(|(code, _)| !code.contains("_4M"))?;
+    let directory = Path::new(if arch == "arm64" {
+        "/usr/share/AAVMF"
+    } else {
+        "/usr/share/OVMF"
+    });
+    let path = |name: &str| {
+        if name.is_empty() {
+            Text::default()
+        } else {
+            directory.join(name).to_string_lossy().into()
+        }
+    };
     let secure_loader = secure && confidential != Confidential::Tdx;
-    Some(EfiConfiguration { efi_code: path(code), efi_vars: path(vars), secure_loader, uses_firmware_auto_selection: false })
+    Some(EfiConfiguration {
+        efi_code: path(code),
+        efi_vars: path(vars),
+        secure_loader,
+        uses_firmware_auto_selection: false,
+    })
 }
 
 fn confidential(vmi: &Vmi) -> Confidential {
-    let Some(security) = &vmi.spec.domain.launch_security else { return Confidential::None };
+    let Some(security) = &vmi.spec.domain.launch_security else {
+        return Confidential::None;
+    };
     match (&security.snp, &security.sev, &security.tdx) {
         (Some(_), _, _) => Confidential::Snp,
         (None, Some(_), _) => Confidential::Sev,
@@ -104,15 +154,31 @@ fn image(cfg: &Config, name: &str) -> Option<Text> {
     path.exists().then(|| path.to_string_lossy().into())
 }
 
-fn missing(cfg: &Config, secure: bool, confidential: Confidential, candidates: Candidates) -> PodError {
+fn missing(
+    cfg: &Config,
+    secure: bool,
+    confidential: Confidential,
+    candidates: Candidates,
+) -> PodError {
     let why = if candidates.is_empty() {
-        "no firmware does this combination; change the VMI's boot loader or launch security".to_owned()
+        "no firmware does this combination; change the VMI's boot loader or launch security"
+            .to_owned()
     } else {
         let names: Vec<String> = candidates
             .iter()
-            .map(|(code, vars)| if vars.is_empty() { (*code).to_owned() } else { format!("{code} with {vars}") })
+            .map(|(code, vars)| {
+                if vars.is_empty() {
+                    (*code).to_owned()
+                } else {
+                    format!("{code} with {vars}")
+                }
+            })
             .collect();
-        format!("{:?} has none of: {}; install them or set --ovmf-path", cfg.ovmf_path, names.join(", "))
+        format!(
+            "{:?} has none of: {}; install them or set --ovmf-path",
+            cfg.ovmf_path,
+            names.join(", ")
+        )
     };
     PodError::Refused(format!(
         "EFI OVMF roms missing for booting in EFI mode with SecureBoot={secure}, SEV/SEV-ES={}, SEV-SNP={}, TDX={}: {why}",
@@ -130,32 +196,87 @@ mod tests {
     #[test]
     fn without_a_pod_the_images_are_kubevirts() {
         let efi = |arch, domain: &str| {
-            let vmi: Vmi = serde_json::from_str(&format!(r#"{{"spec":{{"domain":{domain}}}}}"#)).unwrap();
-            in_kubevirts_image(&vmi, arch).map(|efi| (efi.efi_code.to_string(), efi.efi_vars.to_string(), efi.secure_loader))
+            let vmi: Vmi =
+                serde_json::from_str(&format!(r#"{{"spec":{{"domain":{domain}}}}}"#)).unwrap();
+            in_kubevirts_image(&vmi, arch).map(|efi| {
+                (
+                    efi.efi_code.to_string(),
+                    efi.efi_vars.to_string(),
+                    efi.secure_loader,
+                )
+            })
         };
-        let images = |code: &str, vars: &str, secure| Some((code.to_owned(), vars.to_owned(), secure));
-        let (secure, plain) = (r#"{"firmware":{"bootloader":{"efi":{}}}}"#, r#"{"firmware":{"bootloader":{"efi":{"secureBoot":false}}}}"#);
-        assert_eq!(efi("amd64", secure), images("/usr/share/OVMF/OVMF_CODE.secboot.fd", "/usr/share/OVMF/OVMF_VARS.secboot.fd", true));
-        assert_eq!(efi("amd64", plain), images("/usr/share/OVMF/OVMF_CODE.secboot.fd", "/usr/share/OVMF/OVMF_VARS.fd", false));
-        assert_eq!(efi("arm64", plain), images("/usr/share/AAVMF/AAVMF_CODE.fd", "/usr/share/AAVMF/AAVMF_VARS.fd", false));
+        let images =
+            |code: &str, vars: &str, secure| Some((code.to_owned(), vars.to_owned(), secure));
+        let (secure, plain) = (
+            r#"{"firmware":{"bootloader":{"efi":{}}}}"#,
+            r#"{"firmware":{"bootloader":{"efi":{"secureBoot":false}}}}"#,
+        );
+        assert_eq!(
+            efi("amd64", secure),
+            images(
+                "/usr/share/OVMF/OVMF_CODE.secboot.fd",
+                "/usr/share/OVMF/OVMF_VARS.secboot.fd",
+                true
+            )
+        );
+        assert_eq!(
+            efi("amd64", plain),
+            images(
+                "/usr/share/OVMF/OVMF_CODE.secboot.fd",
+                "/usr/share/OVMF/OVMF_VARS.fd",
+                false
+            )
+        );
+        assert_eq!(
+            efi("arm64", plain),
+            images(
+                "/usr/share/AAVMF/AAVMF_CODE.fd",
+                "/usr/share/AAVMF/AAVMF_VARS.fd",
+                false
+            )
+        );
         assert_eq!(efi("amd64", "{}"), None);
     }
 
-    fn chosen(files: &[&str], arch: &str, domain: &str) -> Result<Option<EfiConfiguration>, String> {
+    fn chosen(
+        files: &[&str],
+        arch: &str,
+        domain: &str,
+    ) -> Result<Option<EfiConfiguration>, String> {
         let dir = tempfile::tempdir().unwrap();
         for file in files {
             std::fs::write(dir.path().join(file), "").unwrap();
         }
-        let cfg = Config { ovmf_path: dir.path().to_string_lossy().into_owned(), ..Config::default() };
-        let vmi: Vmi = serde_json::from_str(&format!(r#"{{"spec":{{"domain":{domain}}}}}"#)).unwrap();
+        let cfg = Config {
+            ovmf_path: dir.path().to_string_lossy().into_owned(),
+            ..Config::default()
+        };
+        let vmi: Vmi =
+            serde_json::from_str(&format!(r#"{{"spec":{{"domain":{domain}}}}}"#)).unwrap();
         let base = |path: Text| path.rsplit('/').next().unwrap_or_default().into();
         choose(&cfg, &vmi, arch)
-            .map(|efi| efi.map(|efi| EfiConfiguration { efi_code: base(efi.efi_code), efi_vars: base(efi.efi_vars), ..efi }))
+            .map(|efi| {
+                efi.map(|efi| EfiConfiguration {
+                    efi_code: base(efi.efi_code),
+                    efi_vars: base(efi.efi_vars),
+                    ..efi
+                })
+            })
             .map_err(|e| e.to_string())
     }
 
-    fn efi(code: &str, vars: &str, secure_loader: bool) -> Result<Option<EfiConfiguration>, String> {
-        Ok(Some(EfiConfiguration { efi_code: code.into(), efi_vars: vars.into(), secure_loader, uses_firmware_auto_selection: false }))
+    fn efi(
+        code: &str,
+        vars: &str,
+        secure_loader: bool,
+    ) -> Result<Option<EfiConfiguration>, String> {
+        Ok(Some(EfiConfiguration {
+            efi_code: code.into(),
+            efi_vars: vars.into(),
+            secure_loader,
+            uses_firmware_auto_selection: false,
+        }))
     }
 
     const SECURE: &str = r#"{"firmware":{"bootloader":{"efi":{}}}}"#;
@@ -163,13 +284,23 @@ mod tests {
 
     #[test]
     fn a_bios_guest_needs_no_images() {
-        assert_eq!(chosen(&[], "amd64", r#"{"firmware":{"bootloader":{"bios":{}}}}"#), Ok(None));
+        assert_eq!(
+            chosen(&[], "amd64", r#"{"firmware":{"bootloader":{"bios":{}}}}"#),
+            Ok(None)
+        );
     }
 
     #[test]
     fn secure_boot_is_the_default_and_needs_variables_with_keys() {
-        let files = ["OVMF_CODE.secboot.fd", "OVMF_VARS.fd", "OVMF_VARS.secboot.fd"];
-        assert_eq!(chosen(&files, "amd64", SECURE), efi("OVMF_CODE.secboot.fd", "OVMF_VARS.secboot.fd", true));
+        let files = [
+            "OVMF_CODE.secboot.fd",
+            "OVMF_VARS.fd",
+            "OVMF_VARS.secboot.fd",
+        ];
+        assert_eq!(
+            chosen(&files, "amd64", SECURE),
+            efi("OVMF_CODE.secboot.fd", "OVMF_VARS.secboot.fd", true)
+        );
         let error = chosen(&files[..2], "amd64", SECURE).unwrap_err();
         assert!(error.starts_with("EFI OVMF roms missing for booting in EFI mode with SecureBoot=true, SEV/SEV-ES=false"), "{error}");
         assert!(error.contains("OVMF_VARS.secboot.fd"), "{error}");
@@ -178,44 +309,94 @@ mod tests {
     #[test]
     fn without_secure_boot_the_code_that_could_is_preferred() {
         assert_eq!(
-            chosen(&["OVMF_CODE.secboot.fd", "OVMF_CODE.fd", "OVMF_VARS.fd"], "amd64", INSECURE),
+            chosen(
+                &["OVMF_CODE.secboot.fd", "OVMF_CODE.fd", "OVMF_VARS.fd"],
+                "amd64",
+                INSECURE
+            ),
             efi("OVMF_CODE.secboot.fd", "OVMF_VARS.fd", false)
         );
-        assert_eq!(chosen(&["OVMF_CODE.fd", "OVMF_VARS.fd"], "amd64", INSECURE), efi("OVMF_CODE.fd", "OVMF_VARS.fd", false));
+        assert_eq!(
+            chosen(&["OVMF_CODE.fd", "OVMF_VARS.fd"], "amd64", INSECURE),
+            efi("OVMF_CODE.fd", "OVMF_VARS.fd", false)
+        );
     }
 
     #[test]
     fn flash_sizes_are_never_mixed() {
-        let debian_13 = ["OVMF_CODE_4M.secboot.fd", "OVMF_CODE_4M.fd", "OVMF_VARS_4M.fd", "OVMF_VARS_4M.ms.fd"];
-        assert_eq!(chosen(&debian_13, "amd64", SECURE), efi("OVMF_CODE_4M.secboot.fd", "OVMF_VARS_4M.ms.fd", true));
-        assert_eq!(chosen(&debian_13, "amd64", INSECURE), efi("OVMF_CODE_4M.fd", "OVMF_VARS_4M.fd", false));
+        let debian_13 = [
+            "OVMF_CODE_4M.secboot.fd",
+            "OVMF_CODE_4M.fd",
+            "OVMF_VARS_4M.fd",
+            "OVMF_VARS_4M.ms.fd",
+        ];
+        assert_eq!(
+            chosen(&debian_13, "amd64", SECURE),
+            efi("OVMF_CODE_4M.secboot.fd", "OVMF_VARS_4M.ms.fd", true)
+        );
+        assert_eq!(
+            chosen(&debian_13, "amd64", INSECURE),
+            efi("OVMF_CODE_4M.fd", "OVMF_VARS_4M.fd", false)
+        );
         assert!(chosen(&["OVMF_CODE.fd", "OVMF_VARS_4M.fd"], "amd64", INSECURE).is_err());
     }
 
     #[test]
     fn confidential_guests_have_firmware_of_their_own() {
-        let files = ["OVMF_CODE.cc.fd", "OVMF_VARS.fd", "OVMF.amdsev.fd", "OVMF.inteltdx.fd", "OVMF.inteltdx.secboot.fd"];
+        let files = [
+            "OVMF_CODE.cc.fd",
+            "OVMF_VARS.fd",
+            "OVMF.amdsev.fd",
+            "OVMF.inteltdx.fd",
+            "OVMF.inteltdx.secboot.fd",
+        ];
         let with = |secure: bool, what: &str| {
-            format!(r#"{{"firmware":{{"bootloader":{{"efi":{{"secureBoot":{secure}}}}}}},"launchSecurity":{{"{what}":{{}}}}}}"#)
+            format!(
+                r#"{{"firmware":{{"bootloader":{{"efi":{{"secureBoot":{secure}}}}}}},"launchSecurity":{{"{what}":{{}}}}}}"#
+            )
         };
-        assert_eq!(chosen(&files, "amd64", &with(false, "sev")), efi("OVMF_CODE.cc.fd", "OVMF_VARS.fd", false));
-        assert_eq!(chosen(&files, "amd64", &with(false, "snp")), efi("OVMF.amdsev.fd", "", false));
-        assert_eq!(chosen(&files, "amd64", &with(false, "tdx")), efi("OVMF.inteltdx.fd", "", false));
-        assert_eq!(chosen(&files, "amd64", &with(true, "tdx")), efi("OVMF.inteltdx.secboot.fd", "", false));
-        assert!(chosen(&files, "amd64", &with(true, "sev")).unwrap_err().contains("no firmware does this combination"));
+        assert_eq!(
+            chosen(&files, "amd64", &with(false, "sev")),
+            efi("OVMF_CODE.cc.fd", "OVMF_VARS.fd", false)
+        );
+        assert_eq!(
+            chosen(&files, "amd64", &with(false, "snp")),
+            efi("OVMF.amdsev.fd", "", false)
+        );
+        assert_eq!(
+            chosen(&files, "amd64", &with(false, "tdx")),
+            efi("OVMF.inteltdx.fd", "", false)
+        );
+        assert_eq!(
+            chosen(&files, "amd64", &with(true, "tdx")),
+            efi("OVMF.inteltdx.secboot.fd", "", false)
+        );
+        assert!(
+            chosen(&files, "amd64", &with(true, "sev"))
+                .unwrap_err()
+                .contains("no firmware does this combination")
+        );
     }
 
     #[test]
     fn arm_has_no_secure_boot() {
         let files = ["AAVMF_CODE.fd", "AAVMF_VARS.fd"];
-        assert_eq!(chosen(&files, "arm64", INSECURE), efi("AAVMF_CODE.fd", "AAVMF_VARS.fd", false));
+        assert_eq!(
+            chosen(&files, "arm64", INSECURE),
+            efi("AAVMF_CODE.fd", "AAVMF_VARS.fd", false)
+        );
         assert!(chosen(&files, "arm64", SECURE).is_err());
     }
 
     #[test]
     fn automatic_selection_leaves_secure_boot_to_libvirt() {
-        let cfg = Config { firmware_auto_selection: true, ovmf_path: "/nowhere".into(), ..Config::default() };
-        let vmi: Vmi = serde_json::from_str(&format!(r#"{{"spec":{{"domain":{SECURE}}}}}"#)).unwrap();
+        let cfg = Config {
+            firmware_auto_selection: true,
+            ovmf_path: "/nowhere".into(),
+            ..Config::default()
+        };
+        let vmi: Vmi =
+            serde_json::from_str(&format!(r#"{{"spec":{{"domain":{SECURE}}}}}"#)).unwrap();
         let efi = choose(&cfg, &vmi, "amd64").unwrap().unwrap();
         assert!(efi.uses_firmware_auto_selection && efi.secure_loader && efi.efi_code.is_empty());
     }

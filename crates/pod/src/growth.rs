@@ -15,47 +15,89 @@ const MIB: u64 = 1 << 20;
 /// that cannot be grown is used as it is: the reason goes to the log.
 pub(super) fn grow_offline(cfg: &Config, vmi: &Vmi) {
     for status in &vmi.status.volume_status {
-        let Some(claim) = &status.persistent_volume_claim_info else { continue };
-        let volume = vmi.spec.volumes.iter().find(|volume| volume.name == status.name);
-        if let Err(e) = volume.map_or(Ok(()), |volume| grow(cfg, volume, status, claim, tracking::is_on(vmi))) {
+        let Some(claim) = &status.persistent_volume_claim_info else {
+            continue;
+        };
+        let volume = vmi
+            .spec
+            .volumes
+            .iter()
+            .find(|volume| volume.name == status.name);
+        if let Err(e) = volume.map_or(Ok(()), |volume| {
+            grow(cfg, volume, status, claim, tracking::is_on(vmi))
+        }) {
             tracing::error!("volume {:?}: not grown: {}", status.name, e.chain());
         }
     }
 }
 
-fn grow(cfg: &Config, volume: &Volume, status: &VolumeStatus, claim: &PersistentVolumeClaimInfo, is_tracked: bool) -> Result<(), PodError> {
+fn grow(
+    cfg: &Config,
+    volume: &Volume,
+    status: &VolumeStatus,
+    claim: &PersistentVolumeClaimInfo,
+    is_tracked: bool,
+) -> Result<(), PodError> {
     let file = match &volume.host_disk {
         Some(disk) => super::paths::file_name(&disk.path),
-        None if volume.persistent_volume_claim.is_some() || volume.data_volume.is_some() => "disk.img",
+        None if volume.persistent_volume_claim.is_some() || volume.data_volume.is_some() => {
+            "disk.img"
+        }
         None => return Ok(()),
     };
     if status.hotplug_volume.is_some() || is_tracked {
         // virt-handler mounts the one elsewhere; an overlay over the other has to grow with it. QEMU does both later.
         return Ok(());
     }
-    let Some(found) = volumes::file(cfg, &volume.name, file)?.filter(|found| !found.is_block()) else { return Ok(()) };
-    let (Some(capacity), Some(overhead)) = (capacity(claim), overhead(claim.filesystem_overhead.as_ref())) else { return Ok(()) };
+    let Some(found) = volumes::file(cfg, &volume.name, file)?.filter(|found| !found.is_block())
+    else {
+        return Ok(());
+    };
+    let (Some(capacity), Some(overhead)) = (
+        capacity(claim),
+        overhead(claim.filesystem_overhead.as_ref()),
+    ) else {
+        return Ok(());
+    };
     let info = image::look(&found)?;
-    let Some(size) = possible_size(&found, info.actual_size, capacity, overhead)? else { return Ok(()) };
+    let Some(size) = possible_size(&found, info.actual_size, capacity, overhead)? else {
+        return Ok(());
+    };
     if size <= info.virtual_size {
         return Ok(());
     }
     image::must_stand_alone(found.path(), &info)?;
-    tracing::info!("volume {:?}: growing {} from {} to {size} bytes", volume.name, found.path().display(), info.virtual_size);
-    qemu_img::grow(&found, &info.format, size, info.actual_size >= info.virtual_size)
+    tracing::info!(
+        "volume {:?}: growing {} from {} to {size} bytes",
+        volume.name,
+        found.path().display(),
+        info.virtual_size
+    );
+    qemu_img::grow(
+        &found,
+        &info.format,
+        size,
+        info.actual_size >= info.virtual_size,
+    )
 }
 
 /// What the guest can have: the smaller of what the claim has and what was asked for.
 fn capacity(claim: &PersistentVolumeClaimInfo) -> Option<u64> {
     let of = |sizes: &std::collections::BTreeMap<api::vmi::Text, api::vmi::Quantity>| {
-        sizes.get("storage").and_then(|size| size.as_integer().ok().flatten()).and_then(|size| u64::try_from(size).ok())
+        sizes
+            .get("storage")
+            .and_then(|size| size.as_integer().ok().flatten())
+            .and_then(|size| u64::try_from(size).ok())
     };
     Some(of(&claim.capacity)?.min(of(&claim.requests)?))
 }
 
 /// Part of the capacity that the file system needs for itself, 0 to 1.
 fn overhead(text: Option<&Text>) -> Option<f64> {
-    text?.parse().ok().filter(|overhead| (0.0..=1.0).contains(overhead))
+    text?
+        .parse()
+        .ok()
+        .filter(|overhead| (0.0..=1.0).contains(overhead))
 }
 
 /// How large a converted disk could be, in bytes: its whole device; for an image file, the largest that fits into
@@ -68,20 +110,40 @@ pub fn room(cfg: &Config, disk: &Disk) -> Result<Option<u64>, PodError> {
     if found.is_block() {
         return image::size(&found, &found.read()?).map(Some);
     }
-    let capacity = disk.capacity.and_then(|capacity| u64::try_from(capacity).ok());
-    let (Some(capacity), Some(overhead)) = (capacity, overhead(disk.filesystem_overhead.as_ref())) else { return Ok(None) };
+    let capacity = disk
+        .capacity
+        .and_then(|capacity| u64::try_from(capacity).ok());
+    let (Some(capacity), Some(overhead)) = (capacity, overhead(disk.filesystem_overhead.as_ref()))
+    else {
+        return Ok(None);
+    };
     possible_size(&found, image::allocated(&found), capacity, overhead)
 }
 
 /// The largest image that fits, in whole MiB.
-fn possible_size(found: &Found, actual_size: u64, capacity: u64, overhead: f64) -> Result<Option<u64>, PodError> {
+fn possible_size(
+    found: &Found,
+    actual_size: u64,
+    capacity: u64,
+    overhead: f64,
+) -> Result<Option<u64>, PodError> {
     // O_PATH descriptors know their file system.
     let fs = rustix::fs::fstatfs(found).map_err(PodError::io("find the space of", found.path()))?;
-    let available = fs.f_bavail.saturating_mul(u64::try_from(fs.f_bsize).unwrap_or_default());
-    Ok(usable(capacity.min(actual_size.saturating_add(available)), overhead))
+    let available = fs
+        .f_bavail
+        .saturating_mul(u64::try_from(fs.f_bsize).unwrap_or_default());
+    Ok(usable(
+        capacity.min(actual_size.saturating_add(available)),
+        overhead,
+    ))
 }
 
-#[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the reference computes in double")]
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the reference computes in double"
+)]
 fn usable(size: u64, overhead: f64) -> Option<u64> {
     let size = ((1.0 - overhead) * size as f64) as u64 / MIB * MIB;
     (size > 0).then_some(size)

@@ -19,21 +19,30 @@ pub(super) fn prepare(cfg: &Config, volume: &str, disk: &HostDisk) -> Result<(),
     let existing = match volumes::file(cfg, volume, name)? {
         Some(found) => Some(found),
         // A hotplugged claim comes as a host disk, but is mounted elsewhere.
-        None => optional(Dir::of_pod(&cfg.root, cfg.hotplug_dir()).and_then(|dir| dir.find(&format!("{volume}.img"))))?,
+        None => optional(
+            Dir::of_pod(&cfg.root, cfg.hotplug_dir())
+                .and_then(|dir| dir.find(&format!("{volume}.img"))),
+        )?,
     };
     if existing.is_some() {
         return Ok(());
     }
     let place = cfg.root.path(paths::CLAIMS).join(volume);
     let claims = optional(Dir::of_pod(&cfg.root, paths::CLAIMS))?;
-    let dir = claims.map(|claims| optional(claims.sub(volume))).transpose()?.flatten();
+    let dir = claims
+        .map(|claims| optional(claims.sub(volume)))
+        .transpose()?
+        .flatten();
     let Some(dir) = dir.filter(|_| disk.r#type == "DiskOrCreate") else {
         let reason = format!(
             "the host disk {:?} is not at {}; is its directory on the node mounted there, and should type be DiskOrCreate?",
             disk.path,
             place.join(name).display()
         );
-        return Err(PodError::Absent { disk: volume.to_owned(), reason });
+        return Err(PodError::Absent {
+            disk: volume.to_owned(),
+            reason,
+        });
     };
     make(&dir, name, disk)
 }
@@ -42,19 +51,29 @@ pub(super) fn prepare(cfg: &Config, volume: &str, disk: &HostDisk) -> Result<(),
 fn file_name(disk: &HostDisk) -> Result<&str, PodError> {
     let name = paths::file_name(&disk.path);
     if matches!(name, "" | "." | "..") || name.contains('\0') {
-        return Err(PodError::Refused(format!("hostDisk.path: {:?} names no file", disk.path)));
+        return Err(PodError::Refused(format!(
+            "hostDisk.path: {:?} names no file",
+            disk.path
+        )));
     }
     Ok(name)
 }
 
 /// A sparse image of the wanted size, if the file system has room for it.
 fn make(dir: &Dir, name: &str, disk: &HostDisk) -> Result<(), PodError> {
-    let capacity = disk.capacity.value().map_err(|e| PodError::Refused(format!("hostDisk.capacity: {e}")))?;
+    let capacity = disk
+        .capacity
+        .value()
+        .map_err(|e| PodError::Refused(format!("hostDisk.capacity: {e}")))?;
     let size = u64::try_from(capacity).unwrap_or_default() / MIB * MIB;
     if size == 0 {
-        return Err(PodError::Refused(format!("hostDisk.capacity: {:?} is less than 1Mi, the smallest disk", disk.capacity.0)));
+        return Err(PodError::Refused(format!(
+            "hostDisk.capacity: {:?} is less than 1Mi, the smallest disk",
+            disk.capacity.0
+        )));
     }
-    let fs = rustix::fs::fstatvfs(dir.as_fd()).map_err(PodError::io("find the space of", dir.path()))?;
+    let fs =
+        rustix::fs::fstatvfs(dir.as_fd()).map_err(PodError::io("find the space of", dir.path()))?;
     let available = fs.f_bavail.saturating_mul(fs.f_frsize);
     // File systems keep some of a claim's capacity for themselves.
     if size / 100 * (100 - TOLERATED_PERCENT) > available {
@@ -66,6 +85,9 @@ fn make(dir: &Dir, name: &str, disk: &HostDisk) -> Result<(), PodError> {
     }
     let size = size.min(available / MIB * MIB);
     let staged = Staged::new(dir, name)?;
-    staged.create()?.set_len(size).map_err(PodError::io("set the size of", staged.path()))?;
+    staged
+        .create()?
+        .set_len(size)
+        .map_err(PodError::io("set the size of", staged.path()))?;
     staged.keep(0o660)
 }

@@ -50,17 +50,32 @@ pub(super) fn look(found: &Found) -> Result<DiskInfo, PodError> {
     let head = &head[..length];
     let actual_size = allocated(found);
     if head.starts_with(QCOW2) {
-        let info = qcow2(&file, head).map_err(|reason| PodError::Image { path: found.path().into(), reason })?;
-        return Ok(DiskInfo { actual_size, ..info });
+        let info = qcow2(&file, head).map_err(|reason| PodError::Image {
+            path: found.path().into(),
+            reason,
+        })?;
+        return Ok(DiskInfo {
+            actual_size,
+            ..info
+        });
     }
-    if let Some((format, ..)) =
-        OTHER_FORMATS.iter().find(|(_, at, signature)| head.get(*at..).is_some_and(|rest| rest.starts_with(signature)))
-    {
+    if let Some((format, ..)) = OTHER_FORMATS.iter().find(|(_, at, signature)| {
+        head.get(*at..)
+            .is_some_and(|rest| rest.starts_with(signature))
+    }) {
         let reason = format!("its format is {format}; convert it to qcow2 or raw");
-        return Err(PodError::Image { path: found.path().into(), reason });
+        return Err(PodError::Image {
+            path: found.path().into(),
+            reason,
+        });
     }
     let virtual_size = size(found, &file)?.next_multiple_of(SECTOR);
-    Ok(DiskInfo { format: Text::const_new("raw"), backing_file: Text::default(), actual_size, virtual_size })
+    Ok(DiskInfo {
+        format: Text::const_new("raw"),
+        backing_file: Text::default(),
+        actual_size,
+        virtual_size,
+    })
 }
 
 /// How large the guest sees a file or device that the domain has in that format, in bytes. What a running QEMU has been
@@ -69,7 +84,13 @@ pub(super) fn look(found: &Found) -> Result<DiskInfo, PodError> {
 /// # Errors
 /// See [`look`]; or the path is not below the root.
 pub fn virtual_size(root: &Root, path: &str, format: &str) -> Result<u64, PodError> {
-    let found = disk_source::find(&Config { root: root.clone(), ..Config::default() }, path)?;
+    let found = disk_source::find(
+        &Config {
+            root: root.clone(),
+            ..Config::default()
+        },
+        path,
+    )?;
     match format {
         // Whatever is in it, the guest sees it as it is.
         "raw" => Ok(size(&found, &found.read()?)?.next_multiple_of(SECTOR)),
@@ -82,9 +103,14 @@ pub(super) fn must_stand_alone(path: &Path, info: &DiskInfo) -> Result<(), PodEr
     if info.backing_file.is_empty() {
         return Ok(());
     }
-    let reason =
-        format!("it has the backing file {:?}; an image must have all of its data itself (qemu-img rebase -b \"\")", info.backing_file);
-    Err(PodError::Image { path: path.into(), reason })
+    let reason = format!(
+        "it has the backing file {:?}; an image must have all of its data itself (qemu-img rebase -b \"\")",
+        info.backing_file
+    );
+    Err(PodError::Image {
+        path: path.into(),
+        reason,
+    })
 }
 
 /// Bytes that a file takes up: `st_blocks` counts 512 bytes, whatever the file system's block size is.
@@ -97,7 +123,8 @@ pub(super) fn size(found: &Found, file: &File) -> Result<u64, PodError> {
     if !found.is_block() {
         return Ok(u64::try_from(found.stat().st_size).unwrap_or_default());
     }
-    rustix::fs::seek(file, rustix::fs::SeekFrom::End(0)).map_err(PodError::io("find the size of", found.path()))
+    rustix::fs::seek(file, rustix::fs::SeekFrom::End(0))
+        .map_err(PodError::io("find the size of", found.path()))
 }
 
 fn read_up_to(file: &File, buffer: &mut [u8]) -> std::io::Result<usize> {
@@ -114,14 +141,23 @@ fn read_up_to(file: &File, buffer: &mut [u8]) -> std::io::Result<usize> {
 }
 
 fn qcow2(file: &File, head: &[u8]) -> Result<DiskInfo, String> {
-    let damaged = |what: &str| format!("its qcow2 header is damaged ({what}); copy or build the image again");
-    let u32_at = |at: usize| head.get(at..at + 4).and_then(|bytes| Some(u32::from_be_bytes(bytes.try_into().ok()?)));
-    let u64_at = |at: usize| head.get(at..at + 8).and_then(|bytes| Some(u64::from_be_bytes(bytes.try_into().ok()?)));
+    let damaged =
+        |what: &str| format!("its qcow2 header is damaged ({what}); copy or build the image again");
+    let u32_at = |at: usize| {
+        head.get(at..at + 4)
+            .and_then(|bytes| Some(u32::from_be_bytes(bytes.try_into().ok()?)))
+    };
+    let u64_at = |at: usize| {
+        head.get(at..at + 8)
+            .and_then(|bytes| Some(u64::from_be_bytes(bytes.try_into().ok()?)))
+    };
     let field = |value: Option<u64>| value.ok_or_else(|| damaged("too short"));
 
     let version = field(u32_at(4).map(u64::from))?;
     if !(2..=3).contains(&version) {
-        return Err(format!("its qcow version is {version}; convert it to qcow2"));
+        return Err(format!(
+            "its qcow version is {version}; convert it to qcow2"
+        ));
     }
     if version == 3 && field(u64_at(72))? & EXTERNAL_DATA != 0 {
         return Err("it keeps its data in another file (data_file); an image must have all of its data itself".to_owned());
@@ -137,15 +173,27 @@ fn qcow2(file: &File, head: &[u8]) -> Result<DiskInfo, String> {
     let backing_file = if name_at == 0 {
         Text::default()
     } else {
-        let length =
-            u32::try_from(name_length).ok().filter(|length| *length <= LONGEST_NAME).ok_or_else(|| damaged("backing file name"))?;
+        let length = u32::try_from(name_length)
+            .ok()
+            .filter(|length| *length <= LONGEST_NAME)
+            .ok_or_else(|| damaged("backing file name"))?;
         let mut name = vec![0; length as usize];
-        file.read_exact_at(&mut name, name_at).map_err(|_| damaged("backing file name"))?;
+        file.read_exact_at(&mut name, name_at)
+            .map_err(|_| damaged("backing file name"))?;
         // A name that is there counts, even an empty one.
         let name = String::from_utf8_lossy(&name);
-        if name.is_empty() { Text::const_new("(no name)") } else { name.as_ref().into() }
+        if name.is_empty() {
+            Text::const_new("(no name)")
+        } else {
+            name.as_ref().into()
+        }
     };
-    Ok(DiskInfo { format: Text::const_new("qcow2"), backing_file, actual_size: 0, virtual_size })
+    Ok(DiskInfo {
+        format: Text::const_new("qcow2"),
+        backing_file,
+        actual_size: 0,
+        virtual_size,
+    })
 }
 
 #[cfg(test)]
@@ -158,10 +206,22 @@ mod tests {
     fn looked_at(content: &[u8]) -> Result<DiskInfo, String> {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("image"), content).unwrap();
-        look(&Dir::of_pod(&Root::new(dir.path()), "/").unwrap().find("image").unwrap()).map_err(|e| e.to_string())
+        look(
+            &Dir::of_pod(&Root::new(dir.path()), "/")
+                .unwrap()
+                .find("image")
+                .unwrap(),
+        )
+        .map_err(|e| e.to_string())
     }
 
-    fn header(version: u32, features: u64, cluster_bits: u32, size: u64, backing: &[u8]) -> Vec<u8> {
+    fn header(
+        version: u32,
+        features: u64,
+        cluster_bits: u32,
+        size: u64,
+        backing: &[u8],
+    ) -> Vec<u8> {
         let mut bytes = QCOW2.to_vec();
         bytes.extend(version.to_be_bytes());
         bytes.extend(if backing.is_empty() { 0 } else { 128_u64 }.to_be_bytes());
@@ -185,15 +245,31 @@ mod tests {
     #[test]
     fn a_qcow2_header_is_read() {
         let info = looked_at(&header(3, 0, 16, 1 << 30, b"")).unwrap();
-        assert_eq!((info.format.as_str(), info.virtual_size, info.backing_file.as_str()), ("qcow2", 1 << 30, ""));
+        assert_eq!(
+            (
+                info.format.as_str(),
+                info.virtual_size,
+                info.backing_file.as_str()
+            ),
+            ("qcow2", 1 << 30, "")
+        );
         let info = looked_at(&header(2, EXTERNAL_DATA, 16, 512, b"/etc/shadow")).unwrap();
         assert_eq!(info.backing_file, "/etc/shadow");
-        assert!(must_stand_alone(Path::new("x"), &info).unwrap_err().to_string().contains("has the backing file \"/etc/shadow\""));
+        assert!(
+            must_stand_alone(Path::new("x"), &info)
+                .unwrap_err()
+                .to_string()
+                .contains("has the backing file \"/etc/shadow\"")
+        );
     }
 
     #[test]
     fn an_external_data_file_is_refused() {
-        assert!(looked_at(&header(3, EXTERNAL_DATA, 16, 512, b"")).unwrap_err().contains("keeps its data in another file"));
+        assert!(
+            looked_at(&header(3, EXTERNAL_DATA, 16, 512, b""))
+                .unwrap_err()
+                .contains("keeps its data in another file")
+        );
     }
 
     #[test]
@@ -205,7 +281,10 @@ mod tests {
             (header(3, 0, 64, 512, b""), "cluster size"),
             (header(3, 0, 16, u64::MAX, b""), "(size)"),
             (header(3, 0, 16, 512, &[b'x'; 2000]), "backing file name"),
-            (header(3, 0, 16, 512, b"/cut").split_at(130).0.to_vec(), "backing file name"),
+            (
+                header(3, 0, 16, 512, b"/cut").split_at(130).0.to_vec(),
+                "backing file name",
+            ),
         ] {
             assert!(looked_at(&bytes).unwrap_err().contains(what), "{what}");
         }
@@ -216,7 +295,12 @@ mod tests {
         for (format, at, signature) in OTHER_FORMATS {
             let mut content = vec![0; 4096];
             content[at..at + signature.len()].copy_from_slice(signature);
-            assert!(looked_at(&content).unwrap_err().contains(&format!("its format is {format};")), "{format}");
+            assert!(
+                looked_at(&content)
+                    .unwrap_err()
+                    .contains(&format!("its format is {format};")),
+                "{format}"
+            );
         }
     }
 }

@@ -9,7 +9,11 @@ use super::confine::Dir;
 use super::place::Staged;
 use super::tool::{Limits, run};
 
-const LIMITS: Limits = Limits { memory: 0, cpu: 60, wall: Duration::from_secs(60) };
+const LIMITS: Limits = Limits {
+    memory: 0,
+    cpu: 60,
+    wall: Duration::from_secs(60),
+};
 const FIRST_SECTOR: u64 = 16 * 2048;
 /// Creation date in the volume descriptor: `YYYYMMDDhhmmsscc` and a time zone.
 const CREATION: usize = 813;
@@ -29,7 +33,11 @@ pub(super) enum Tree<'t> {
 pub(super) fn make(dir: &Dir, name: &str, label: &str, tree: &Tree<'_>) -> Result<(), PodError> {
     let staged = Staged::new(dir, name)?;
     let path = staged.path();
-    let mut arguments: Vec<String> = vec!["-quiet".into(), "-output".into(), path.to_string_lossy().into_owned()];
+    let mut arguments: Vec<String> = vec![
+        "-quiet".into(),
+        "-output".into(),
+        path.to_string_lossy().into_owned(),
+    ];
     if matches!(tree, Tree::Files(_)) {
         arguments.push("-follow-links".into());
     }
@@ -44,10 +52,18 @@ pub(super) fn make(dir: &Dir, name: &str, label: &str, tree: &Tree<'_>) -> Resul
         Tree::Directory(path) => arguments.push(path.to_string_lossy().into_owned()),
         Tree::Files(files) => {
             // From the root: a name may begin with "-", and is no option.
-            arguments.extend(files.iter().map(|(name, path)| format!("/{}={}", escape(name), escape(&path.to_string_lossy()))))
+            arguments.extend(files.iter().map(|(name, path)| {
+                format!("/{}={}", escape(name), escape(&path.to_string_lossy()))
+            }))
         }
     }
-    run("xorrisofs", &arguments, &[("SOURCE_DATE_EPOCH", &date)], None, LIMITS)?;
+    run(
+        "xorrisofs",
+        &arguments,
+        &[("SOURCE_DATE_EPOCH", &date)],
+        None,
+        LIMITS,
+    )?;
     staged.keep_if_changed(0o600)
 }
 
@@ -57,7 +73,10 @@ fn escape(text: &str) -> String {
 }
 
 fn now() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs()
 }
 
 /// When the image that is there was made, in seconds since 1970.
@@ -67,5 +86,10 @@ fn date_of(dir: &Dir, name: &str) -> Option<u64> {
     file.read_exact_at(&mut descriptor, FIRST_SECTOR).ok()?;
     let digits = std::str::from_utf8(descriptor.get(CREATION..CREATION + 14)?).ok()?;
     let date = jiff::civil::DateTime::strptime("%Y%m%d%H%M%S", digits).ok()?;
-    date.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_second().try_into().ok()
+    date.to_zoned(jiff::tz::TimeZone::UTC)
+        .ok()?
+        .timestamp()
+        .as_second()
+        .try_into()
+        .ok()
 }

@@ -6,12 +6,28 @@ use api::vmi::Vmi;
 
 /// Checks that they are there; with image volumes, links them to where the domain expects them.
 pub(super) fn prepare(cfg: &Config, vmi: &Vmi) -> Result<(), PodError> {
-    let boot = vmi.spec.domain.firmware.as_ref().and_then(|firmware| firmware.kernel_boot.as_ref());
-    let Some(container) = boot.and_then(|boot| boot.container.as_ref()) else { return Ok(()) };
-    for artifact in [&container.kernel_path, &container.initrd_path].into_iter().filter(|path| !path.is_empty()) {
+    let boot = vmi
+        .spec
+        .domain
+        .firmware
+        .as_ref()
+        .and_then(|firmware| firmware.kernel_boot.as_ref());
+    let Some(container) = boot.and_then(|boot| boot.container.as_ref()) else {
+        return Ok(());
+    };
+    for artifact in [&container.kernel_path, &container.initrd_path]
+        .into_iter()
+        .filter(|path| !path.is_empty())
+    {
         let found = container_disk::boot_artifact(cfg, container, artifact)?;
         if cfg.image_volume {
-            let dir = Dir::of_pod_made(&cfg.root, &format!("{}/kernel-boot", cfg.container_disk_dir.trim_end_matches('/')))?;
+            let dir = Dir::of_pod_made(
+                &cfg.root,
+                &format!(
+                    "{}/kernel-boot",
+                    cfg.container_disk_dir.trim_end_matches('/')
+                ),
+            )?;
             place::link(&dir, paths::file_name(artifact), &found.real_path()?)?;
         }
     }

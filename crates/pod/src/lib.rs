@@ -45,8 +45,8 @@ mod tracking;
 mod volumes;
 
 pub use cloud_init::{
-    CloudInitData, ConfigDriveMetadata, DataSource, DeviceData, NoCloudMetadata, cloud_init, device_metadata, write_cloud_init,
-    write_empty_cloud_init,
+    CloudInitData, ConfigDriveMetadata, DataSource, DeviceData, NoCloudMetadata, cloud_init,
+    device_metadata, write_cloud_init, write_empty_cloud_init,
 };
 pub use config::Config;
 pub use directories::directories;

@@ -4,7 +4,9 @@ use super::machine::Machine;
 use super::{Config, PodError, block_sizes, firmware, host_devices, sysfs, volumes};
 use api::proto::cmd::v1::{self as wire, VirtualMachineOptions};
 use api::vmi::Vmi;
-use convert::context::{CellCpu, CellDistance, CellMemory, CellPages, Context, NumaCell, Smbios, Topology};
+use convert::context::{
+    CellCpu, CellDistance, CellMemory, CellPages, Context, NumaCell, Smbios, Topology,
+};
 use domain::Text;
 
 /// Reads the pod, the machine and the options of the request. Blocks; changes nothing.
@@ -16,7 +18,12 @@ pub fn look(cfg: &Config, vmi: &Vmi, options: &VirtualMachineOptions) -> Result<
     look_on(&Machine::this(), cfg, vmi, options)
 }
 
-pub(super) fn look_on(machine: &Machine, cfg: &Config, vmi: &Vmi, options: &VirtualMachineOptions) -> Result<Context, PodError> {
+pub(super) fn look_on(
+    machine: &Machine,
+    cfg: &Config,
+    vmi: &Vmi,
+    options: &VirtualMachineOptions,
+) -> Result<Context, PodError> {
     let mut ctx = of_flags(machine, cfg, vmi)?;
     of_vmi(vmi, &mut ctx);
     of_options(vmi, options, &mut ctx);
@@ -42,7 +49,11 @@ fn of_flags(machine: &Machine, cfg: &Config, vmi: &Vmi) -> Result<Context, PodEr
     let asked = vmi.spec.architecture.as_str();
     let is_foreign = cfg.allow_cross_arch_emulation && !asked.is_empty() && asked != host;
     Ok(Context {
-        architecture: if is_foreign { asked.into() } else { host.into() },
+        architecture: if is_foreign {
+            asked.into()
+        } else {
+            host.into()
+        },
         host_architecture: host.into(),
         hypervisor_name: cfg.hypervisor.as_str().into(),
         hypervisor_device_available: machine.hypervisor_device_available(cfg),
@@ -63,7 +74,8 @@ fn of_flags(machine: &Machine, cfg: &Config, vmi: &Vmi) -> Result<Context, PodEr
 /// What the VMI alone decides.
 pub fn of_vmi(vmi: &Vmi, ctx: &mut Context) {
     let security = vmi.spec.domain.launch_security.as_ref();
-    ctx.use_launch_security_sev = security.is_some_and(|security| security.sev.is_some() || security.snp.is_some());
+    ctx.use_launch_security_sev =
+        security.is_some_and(|security| security.sev.is_some() || security.snp.is_some());
     ctx.use_launch_security_tdx = security.is_some_and(|security| security.tdx.is_some());
     ctx.use_launch_security_pv = security.is_some() && vmi.spec.architecture == "s390x";
     ctx.use_virtio_transitional = vmi.spec.domain.devices.use_virtio_transitional == Some(true);
@@ -75,12 +87,28 @@ pub fn of_options(vmi: &Vmi, options: &VirtualMachineOptions, ctx: &mut Context)
     ctx.smbios = options.virtual_machine_sm_bios.as_ref().map(smbios);
     ctx.topology = options.topology.as_ref().map(topology);
     ctx.mem_balloon_stats_period = options.mem_balloon_stats_period.into();
-    ctx.volumes_discard_ignore = options.preallocated_volumes.iter().map(Text::from).collect();
-    ctx.domain_attachment_by_interface_name =
-        options.interface_domain_attachment.iter().map(|(name, attachment)| (name.into(), attachment.into())).collect();
-    ctx.grace_host_device_aliases = options.grace_host_device_aliases.iter().map(Text::from).collect();
+    ctx.volumes_discard_ignore = options
+        .preallocated_volumes
+        .iter()
+        .map(Text::from)
+        .collect();
+    ctx.domain_attachment_by_interface_name = options
+        .interface_domain_attachment
+        .iter()
+        .map(|(name, attachment)| (name.into(), attachment.into()))
+        .collect();
+    ctx.grace_host_device_aliases = options
+        .grace_host_device_aliases
+        .iter()
+        .map(Text::from)
+        .collect();
     ctx.free_page_reporting = !cluster.free_page_reporting_disabled && reports_free_pages(vmi);
-    ctx.serial_console_log = vmi.spec.domain.devices.log_serial_console.unwrap_or(!cluster.serial_console_log_disabled);
+    ctx.serial_console_log = vmi
+        .spec
+        .domain
+        .devices
+        .log_serial_console
+        .unwrap_or(!cluster.serial_console_log_disabled);
     ctx.bochs_for_efi_guests = cluster.bochs_display_for_efi_guests;
     ctx.pci_numa_aware_topology_enabled = cluster.pcinuma_aware_topology_enabled;
     ctx.grace_io_virtualization_enabled = cluster.grace_io_virtualization_enabled;
@@ -90,9 +118,19 @@ pub fn of_options(vmi: &Vmi, options: &VirtualMachineOptions, ctx: &mut Context)
 fn reports_free_pages(vmi: &Vmi) -> bool {
     let domain = &vmi.spec.domain;
     let has_balloon = domain.devices.autoattach_mem_balloon != Some(false);
-    let is_high_performance = domain.cpu.as_ref().is_some_and(|cpu| cpu.dedicated_cpu_placement || cpu.realtime.is_some())
-        || domain.memory.as_ref().is_some_and(|memory| memory.hugepages.is_some());
-    let is_off = vmi.metadata.annotations.get("kubevirt.io/free-page-reporting-disabled").is_some_and(|value| value == "true");
+    let is_high_performance = domain
+        .cpu
+        .as_ref()
+        .is_some_and(|cpu| cpu.dedicated_cpu_placement || cpu.realtime.is_some())
+        || domain
+            .memory
+            .as_ref()
+            .is_some_and(|memory| memory.hugepages.is_some());
+    let is_off = vmi
+        .metadata
+        .annotations
+        .get("kubevirt.io/free-page-reporting-disabled")
+        .is_some_and(|value| value == "true");
     has_balloon && !is_high_performance && !is_off
 }
 
@@ -107,17 +145,40 @@ fn smbios(system: &wire::SmBios) -> Smbios {
 }
 
 fn topology(topology: &wire::Topology) -> Topology {
-    Topology { numa_cells: topology.numa_cells.iter().map(cell).collect() }
+    Topology {
+        numa_cells: topology.numa_cells.iter().map(cell).collect(),
+    }
 }
 
 fn cell(cell: &wire::Cell) -> NumaCell {
-    let pages = |page: &wire::Pages| CellPages { count: page.count, unit: page.unit.as_str().into(), size: page.size };
+    let pages = |page: &wire::Pages| CellPages {
+        count: page.count,
+        unit: page.unit.as_str().into(),
+        size: page.size,
+    };
     NumaCell {
         id: cell.id,
-        memory: cell.memory.as_ref().map(|memory| CellMemory { amount: memory.amount, unit: memory.unit.as_str().into() }),
+        memory: cell.memory.as_ref().map(|memory| CellMemory {
+            amount: memory.amount,
+            unit: memory.unit.as_str().into(),
+        }),
         pages: cell.pages.iter().map(pages).collect(),
-        distances: cell.distances.iter().map(|distance| CellDistance { id: distance.id, value: distance.value }).collect(),
-        cpus: cell.cpus.iter().map(|cpu| CellCpu { id: cpu.id, siblings: cpu.siblings.clone() }).collect(),
+        distances: cell
+            .distances
+            .iter()
+            .map(|distance| CellDistance {
+                id: distance.id,
+                value: distance.value,
+            })
+            .collect(),
+        cpus: cell
+            .cpus
+            .iter()
+            .map(|cpu| CellCpu {
+                id: cpu.id,
+                siblings: cpu.siblings.clone(),
+            })
+            .collect(),
     }
 }
 
@@ -140,8 +201,14 @@ mod tests {
     impl Pod {
         fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
-            let cfg = Config { root: Root::new(dir.path()), ..Config::default() };
-            let machine = Machine { root: dir.path().join("machine"), environment: BTreeMap::new() };
+            let cfg = Config {
+                root: Root::new(dir.path()),
+                ..Config::default()
+            };
+            let machine = Machine {
+                root: dir.path().join("machine"),
+                environment: BTreeMap::new(),
+            };
             let pod = Self { dir, cfg, machine };
             pod.write("machine/sys/fs/cgroup/cpuset.cpus.effective", b"0-1\n");
             pod
@@ -155,7 +222,13 @@ mod tests {
 
         fn look(&self, vmi: &str) -> Result<Context, String> {
             let vmi = serde_json::from_str(vmi).unwrap();
-            look_on(&self.machine, &self.cfg, &vmi, &VirtualMachineOptions::default()).map_err(|e| e.chain())
+            look_on(
+                &self.machine,
+                &self.cfg,
+                &vmi,
+                &VirtualMachineOptions::default(),
+            )
+            .map_err(|e| e.chain())
         }
     }
 
@@ -178,8 +251,17 @@ mod tests {
     fn volumes_are_hotplugged_or_permanent_as_the_status_says() {
         let vmi = r#"{"status":{"volumeStatus":[{"name":"a"},{"name":"b","hotplugVolume":{}}]}}"#;
         let ctx = Pod::new().look(vmi).unwrap();
-        assert_eq!((ctx.permanent_volumes.contains_key("a"), ctx.hotplug_volumes.contains_key("b")), (true, true));
-        assert_eq!((ctx.permanent_volumes.len(), ctx.hotplug_volumes.len()), (1, 1));
+        assert_eq!(
+            (
+                ctx.permanent_volumes.contains_key("a"),
+                ctx.hotplug_volumes.contains_key("b")
+            ),
+            (true, true)
+        );
+        assert_eq!(
+            (ctx.permanent_volumes.len(), ctx.hotplug_volumes.len()),
+            (1, 1)
+        );
     }
 
     #[test]
@@ -197,18 +279,34 @@ mod tests {
         let pod = Pod::new();
         fs::create_dir_all(pod.dir.path().join("var/run/kubevirt/container-disks")).unwrap();
         let error = pod.look(&volumes(CONTAINER_DISK)).unwrap_err();
-        assert!(error.contains("no image of the container disk \"registry/disk:1\" at "), "{error}");
-        assert!(error.contains("/container-disks/disk_0.img; has virt-handler mounted it?"), "{error}");
+        assert!(
+            error.contains("no image of the container disk \"registry/disk:1\" at "),
+            "{error}"
+        );
+        assert!(
+            error.contains("/container-disks/disk_0.img; has virt-handler mounted it?"),
+            "{error}"
+        );
     }
 
     #[test]
     fn an_image_volume_has_its_image_in_the_directory_disk() {
         let mut pod = Pod::new();
         pod.cfg.image_volume = true;
-        pod.write("var/run/kubevirt-image-volume/disk_0/disk/any.raw", &[0; 512]);
-        assert_eq!(pod.look(&volumes(CONTAINER_DISK)).unwrap().disks_info["root"].virtual_size, 512);
+        pod.write(
+            "var/run/kubevirt-image-volume/disk_0/disk/any.raw",
+            &[0; 512],
+        );
+        assert_eq!(
+            pod.look(&volumes(CONTAINER_DISK)).unwrap().disks_info["root"].virtual_size,
+            512
+        );
         pod.write("var/run/kubevirt-image-volume/disk_0/disk/more.raw", b"");
-        assert!(pod.look(&volumes(CONTAINER_DISK)).unwrap_err().contains("has several files in /disk (any.raw, more.raw)"));
+        assert!(
+            pod.look(&volumes(CONTAINER_DISK))
+                .unwrap_err()
+                .contains("has several files in /disk (any.raw, more.raw)")
+        );
     }
 
     #[test]
@@ -216,16 +314,35 @@ mod tests {
         let mut pod = Pod::new();
         pod.cfg.image_volume = true;
         pod.write("etc/shadow", &[0; 512]);
-        pod.write("var/run/kubevirt-image-volume/disk_0/images/real.raw", &[0; 1024]);
+        pod.write(
+            "var/run/kubevirt-image-volume/disk_0/images/real.raw",
+            &[0; 1024],
+        );
         let mount = pod.dir.path().join("var/run/kubevirt-image-volume/disk_0");
         symlink("/images/real.raw", mount.join("link")).unwrap();
         symlink("/etc/shadow", mount.join("absolute")).unwrap();
         symlink("../../../../etc/shadow", mount.join("relative")).unwrap();
-        let at = |path: &str| volumes(&format!(r#"{{"name":"root","containerDisk":{{"image":"i","path":"{path}"}}}}"#));
-        assert_eq!(pod.look(&at("/link")).unwrap().disks_info["root"].virtual_size, 1024);
-        for hostile in ["/absolute", "/relative", "/../../../../etc/shadow", "../../../../etc/shadow", "/proc/self/root/etc/shadow"] {
+        let at = |path: &str| {
+            volumes(&format!(
+                r#"{{"name":"root","containerDisk":{{"image":"i","path":"{path}"}}}}"#
+            ))
+        };
+        assert_eq!(
+            pod.look(&at("/link")).unwrap().disks_info["root"].virtual_size,
+            1024
+        );
+        for hostile in [
+            "/absolute",
+            "/relative",
+            "/../../../../etc/shadow",
+            "../../../../etc/shadow",
+            "/proc/self/root/etc/shadow",
+        ] {
             let error = pod.look(&at(hostile)).unwrap_err();
-            assert!(error.contains("in the container disk \"i\", mounted at "), "{hostile}: {error}");
+            assert!(
+                error.contains("in the container disk \"i\", mounted at "),
+                "{hostile}: {error}"
+            );
         }
     }
 
@@ -234,15 +351,33 @@ mod tests {
         let pod = Pod::new();
         pod.write("etc/shadow", b"secret");
         fs::create_dir_all(pod.dir.path().join("var/run/kubevirt/container-disks")).unwrap();
-        symlink("/etc/shadow", pod.dir.path().join("var/run/kubevirt/container-disks/disk_0.img")).unwrap();
-        assert!(pod.look(&volumes(CONTAINER_DISK)).unwrap_err().contains("is reached through a symbolic link"));
+        symlink(
+            "/etc/shadow",
+            pod.dir
+                .path()
+                .join("var/run/kubevirt/container-disks/disk_0.img"),
+        )
+        .unwrap();
+        assert!(
+            pod.look(&volumes(CONTAINER_DISK))
+                .unwrap_err()
+                .contains("is reached through a symbolic link")
+        );
     }
 
     #[test]
     fn a_volume_name_cannot_leave_its_directory() {
         for name in ["..", "../etc", "a/b", "", ".hidden", "a,b", "a\\u0000b"] {
-            let vmi = volumes(&format!(r#"{{"name":"{name}","persistentVolumeClaim":{{}}}}"#));
-            assert!(Pod::new().look(&vmi).unwrap_err().contains("cannot be a file name"), "{name:?}");
+            let vmi = volumes(&format!(
+                r#"{{"name":"{name}","persistentVolumeClaim":{{}}}}"#
+            ));
+            assert!(
+                Pod::new()
+                    .look(&vmi)
+                    .unwrap_err()
+                    .contains("cannot be a file name"),
+                "{name:?}"
+            );
         }
     }
 
@@ -251,7 +386,10 @@ mod tests {
         let pod = Pod::new();
         let ctx = pod.look("{}").unwrap();
         assert_eq!(ctx.root, pod.dir.path().to_string_lossy());
-        assert_eq!(ctx.ephemeral_disk_dir, "/var/run/kubevirt-ephemeral-disks/disk-data");
+        assert_eq!(
+            ctx.ephemeral_disk_dir,
+            "/var/run/kubevirt-ephemeral-disks/disk-data"
+        );
         assert_eq!(ctx.cpu_set, [0, 1]);
     }
 
@@ -269,19 +407,38 @@ mod tests {
     fn free_pages_are_not_reported_where_that_costs() {
         let on = |vmi: &str| Pod::new().look(vmi).unwrap().free_page_reporting;
         assert!(on("{}"));
-        assert!(!on(r#"{"spec":{"domain":{"devices":{"autoattachMemBalloon":false}}}}"#));
-        assert!(!on(r#"{"spec":{"domain":{"cpu":{"dedicatedCpuPlacement":true}}}}"#));
+        assert!(!on(
+            r#"{"spec":{"domain":{"devices":{"autoattachMemBalloon":false}}}}"#
+        ));
+        assert!(!on(
+            r#"{"spec":{"domain":{"cpu":{"dedicatedCpuPlacement":true}}}}"#
+        ));
         assert!(!on(r#"{"spec":{"domain":{"memory":{"hugepages":{}}}}}"#));
-        assert!(!on(r#"{"metadata":{"annotations":{"kubevirt.io/free-page-reporting-disabled":"true"}}}"#));
+        assert!(!on(
+            r#"{"metadata":{"annotations":{"kubevirt.io/free-page-reporting-disabled":"true"}}}"#
+        ));
     }
 
     #[test]
     fn the_vmi_decides_about_the_serial_log_before_the_cluster() {
         let logged = |vmi: &str, disabled: bool| {
-            let cluster_config = Some(wire::ClusterConfig { serial_console_log_disabled: disabled, ..Default::default() });
-            let options = VirtualMachineOptions { cluster_config, ..Default::default() };
+            let cluster_config = Some(wire::ClusterConfig {
+                serial_console_log_disabled: disabled,
+                ..Default::default()
+            });
+            let options = VirtualMachineOptions {
+                cluster_config,
+                ..Default::default()
+            };
             let pod = Pod::new();
-            look_on(&pod.machine, &pod.cfg, &serde_json::from_str(vmi).unwrap(), &options).unwrap().serial_console_log
+            look_on(
+                &pod.machine,
+                &pod.cfg,
+                &serde_json::from_str(vmi).unwrap(),
+                &options,
+            )
+            .unwrap()
+            .serial_console_log
         };
         assert_eq!((logged("{}", false), logged("{}", true)), (true, false));
         let asked = r#"{"spec":{"domain":{"devices":{"logSerialConsole":true}}}}"#;
@@ -291,10 +448,18 @@ mod tests {
     #[test]
     fn tracked_volumes_have_an_overlay() {
         let mut pod = Pod::new();
-        let vmi = format!(r#"{{"spec":{{"volumes":[{CLAIM}]}},"status":{{"changedBlockTracking":{{"state":"Enabled"}}}}}}"#);
-        assert!(pod.look(&vmi).unwrap().apply_cbt["data"].ends_with("/var/lib/libvirt/qemu/cbt/data.qcow2"));
+        let vmi = format!(
+            r#"{{"spec":{{"volumes":[{CLAIM}]}},"status":{{"changedBlockTracking":{{"state":"Enabled"}}}}}}"#
+        );
+        assert!(
+            pod.look(&vmi).unwrap().apply_cbt["data"]
+                .ends_with("/var/lib/libvirt/qemu/cbt/data.qcow2")
+        );
         pod.cfg.run_as_nonroot = true;
-        assert!(pod.look(&vmi).unwrap().apply_cbt["data"].ends_with("/var/run/kubevirt-private/libvirt/qemu/cbt/data.qcow2"));
+        assert!(
+            pod.look(&vmi).unwrap().apply_cbt["data"]
+                .ends_with("/var/run/kubevirt-private/libvirt/qemu/cbt/data.qcow2")
+        );
         assert!(pod.look(&volumes(CLAIM)).unwrap().apply_cbt.is_empty());
     }
 
@@ -305,9 +470,18 @@ mod tests {
                       "volumes":[{"name":"e","emptyDisk":{"capacity":"1Gi"}},{"name":"f","emptyDisk":{"capacity":"1Gi"}}]}}"#;
         let ctx = pod.look(vmi).unwrap();
         let expected = pod.dir.path().join("var/run/libvirt/empty-disks/e.qcow2");
-        assert!(ctx.file_block_sizes.is_empty(), "nothing exists below the root yet");
+        assert!(
+            ctx.file_block_sizes.is_empty(),
+            "nothing exists below the root yet"
+        );
         fs::create_dir_all(expected.parent().unwrap().parent().unwrap()).unwrap();
         let ctx = pod.look(vmi).unwrap();
-        assert_eq!(ctx.file_block_sizes.keys().map(|path| path.as_str()).collect::<Vec<_>>(), [expected.to_str().unwrap()]);
+        assert_eq!(
+            ctx.file_block_sizes
+                .keys()
+                .map(|path| path.as_str())
+                .collect::<Vec<_>>(),
+            [expected.to_str().unwrap()]
+        );
     }
 }

@@ -21,9 +21,13 @@ pub(super) struct Machine {
 impl Machine {
     /// This machine.
     pub fn this() -> Self {
-        let environment =
-            std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect();
-        Self { root: "/".into(), environment }
+        let environment = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        Self {
+            root: "/".into(),
+            environment,
+        }
     }
 
     /// Where a path of the machine is.
@@ -33,45 +37,67 @@ impl Machine {
 
     /// The hypervisor's device is there and the launcher may use it.
     pub fn hypervisor_device_available(&self, cfg: &Config) -> bool {
-        let device = if cfg.hypervisor == "hyperv-direct" { "/dev/mshv" } else { "/dev/kvm" };
+        let device = if cfg.hypervisor == "hyperv-direct" {
+            "/dev/mshv"
+        } else {
+            "/dev/kvm"
+        };
         let usable = rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK;
         !cfg.force_emulation && rustix::fs::access(self.path(device), usable).is_ok()
     }
 
     /// Of the emulators that a conversion may name, those that are not installed.
     pub fn missing_emulators(&self) -> Vec<Text> {
-        ["/usr/bin/qemu-system-aarch64", "/usr/bin/qemu-system-s390x", "/usr/bin/qemu-system-x86_64"]
-            .into_iter()
-            .filter(|path| !self.path(path).exists())
-            .map(Text::const_new)
-            .collect()
+        [
+            "/usr/bin/qemu-system-aarch64",
+            "/usr/bin/qemu-system-s390x",
+            "/usr/bin/qemu-system-x86_64",
+        ]
+        .into_iter()
+        .filter(|path| !self.path(path).exists())
+        .map(Text::const_new)
+        .collect()
     }
 
     /// Variables that the conversion looks at.
     pub fn relevant_environment(&self) -> BTreeMap<Text, Text> {
         self.environment
             .iter()
-            .filter(|(name, _)| *name == "VIRT_LAUNCHER_LOG_VERBOSITY" || name.starts_with("USB_RESOURCE_"))
+            .filter(|(name, _)| {
+                *name == "VIRT_LAUNCHER_LOG_VERBOSITY" || name.starts_with("USB_RESOURCE_")
+            })
             .map(|(name, value)| (name.into(), value.into()))
             .collect()
     }
 
     /// CPUs that the container may use: from its cgroup, version 2 or 1, else the scheduler.
     pub fn cpu_set(&self) -> Result<Vec<u32>, PodError> {
-        for file in ["/sys/fs/cgroup/cpuset.cpus.effective", "/sys/fs/cgroup/cpuset/cpuset.cpus"] {
+        for file in [
+            "/sys/fs/cgroup/cpuset.cpus.effective",
+            "/sys/fs/cgroup/cpuset/cpuset.cpus",
+        ] {
             let path = self.path(file);
             match std::fs::read_to_string(&path) {
                 Ok(text) => {
-                    return parse_cpus(text.lines().next().unwrap_or_default())
-                        .ok_or_else(|| PodError::Image { path, reason: format!("{text:?} is no list of CPUs such as 0-3,8") });
+                    return parse_cpus(text.lines().next().unwrap_or_default()).ok_or_else(|| {
+                        PodError::Image {
+                            path,
+                            reason: format!("{text:?} is no list of CPUs such as 0-3,8"),
+                        }
+                    });
                 }
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
                 Err(e) => return Err(PodError::io("read", path)(e)),
             }
         }
-        let set =
-            rustix::thread::sched_getaffinity(None).map_err(PodError::io("ask the scheduler for", Path::new("the launcher's CPUs")))?;
-        Ok((0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).filter_map(|cpu| u32::try_from(cpu).ok()).collect())
+        let set = rustix::thread::sched_getaffinity(None).map_err(PodError::io(
+            "ask the scheduler for",
+            Path::new("the launcher's CPUs"),
+        ))?;
+        Ok((0..rustix::thread::CpuSet::MAX_CPU)
+            .filter(|&cpu| set.is_set(cpu))
+            .filter_map(|cpu| u32::try_from(cpu).ok())
+            .collect())
     }
 }
 
@@ -81,7 +107,12 @@ pub(super) fn parse_cpus(list: &str) -> Option<Vec<u32>> {
     for item in list.trim().split(',') {
         let (first, last) = item.split_once('-').unwrap_or((item, item));
         let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        if usize::try_from(last).ok()?.saturating_sub(usize::try_from(first).ok()?) + cpus.len() > MOST_CPUS {
+        if usize::try_from(last)
+            .ok()?
+            .saturating_sub(usize::try_from(first).ok()?)
+            + cpus.len()
+            > MOST_CPUS
+        {
             return None;
         }
         cpus.extend(first..=last);
@@ -101,7 +132,10 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        let machine = Machine { root: dir.path().into(), environment: BTreeMap::new() };
+        let machine = Machine {
+            root: dir.path().into(),
+            environment: BTreeMap::new(),
+        };
         (dir, machine)
     }
 
@@ -125,7 +159,12 @@ mod tests {
             assert_eq!(parse_cpus(list), None, "{list:?}");
         }
         let (_dir, bad) = machine(&[("sys/fs/cgroup/cpuset.cpus.effective", "x\n")]);
-        assert!(bad.cpu_set().unwrap_err().to_string().contains("is no list of CPUs"));
+        assert!(
+            bad.cpu_set()
+                .unwrap_err()
+                .to_string()
+                .contains("is no list of CPUs")
+        );
     }
 
     #[test]
@@ -134,15 +173,34 @@ mod tests {
         assert!(!none.hypervisor_device_available(&Config::default()));
         let (_dir, kvm) = machine(&[("dev/kvm", "")]);
         assert!(kvm.hypervisor_device_available(&Config::default()));
-        assert!(!kvm.hypervisor_device_available(&Config { force_emulation: true, ..Config::default() }));
-        assert!(!kvm.hypervisor_device_available(&Config { hypervisor: "hyperv-direct".into(), ..Config::default() }));
+        assert!(!kvm.hypervisor_device_available(&Config {
+            force_emulation: true,
+            ..Config::default()
+        }));
+        assert!(!kvm.hypervisor_device_available(&Config {
+            hypervisor: "hyperv-direct".into(),
+            ..Config::default()
+        }));
     }
 
     #[test]
     fn only_relevant_variables_are_passed_on() {
-        let environment = [("USB_RESOURCE_X", "1:2"), ("HOME", "/"), ("VIRT_LAUNCHER_LOG_VERBOSITY", "3")]
-            .map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let machine = Machine { root: "/".into(), environment: environment.into() };
-        assert_eq!(machine.relevant_environment().into_keys().collect::<Vec<_>>(), ["USB_RESOURCE_X", "VIRT_LAUNCHER_LOG_VERBOSITY"]);
+        let environment = [
+            ("USB_RESOURCE_X", "1:2"),
+            ("HOME", "/"),
+            ("VIRT_LAUNCHER_LOG_VERBOSITY", "3"),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let machine = Machine {
+            root: "/".into(),
+            environment: environment.into(),
+        };
+        assert_eq!(
+            machine
+                .relevant_environment()
+                .into_keys()
+                .collect::<Vec<_>>(),
+            ["USB_RESOURCE_X", "VIRT_LAUNCHER_LOG_VERBOSITY"]
+        );
     }
 }

@@ -12,7 +12,12 @@ const MIB: u64 = 1 << 20;
 
 /// The overlay of the container disk that is `spec.volumes[index]`; with image volumes, also the
 /// link by which the image is found where it would be without them.
-pub(super) fn container_disk(cfg: &Config, index: usize, volume: &str, source: &ContainerDiskSource) -> Result<(), PodError> {
+pub(super) fn container_disk(
+    cfg: &Config,
+    index: usize,
+    volume: &str,
+    source: &ContainerDiskSource,
+) -> Result<(), PodError> {
     let found = container_disk::image(cfg, index, source)?;
     let info = image::look(&found)?;
     image::must_stand_alone(found.path(), &info)?;
@@ -21,7 +26,9 @@ pub(super) fn container_disk(cfg: &Config, index: usize, volume: &str, source: &
         let dir = Dir::of_pod_made(&cfg.root, cfg.container_disk_dir.trim_end_matches('/'))?;
         super::place::link(&dir, &name, &found.real_path()?)?;
     }
-    let Some(missing) = Missing::overlay(cfg, volume)? else { return Ok(()) };
+    let Some(missing) = Missing::overlay(cfg, volume)? else {
+        return Ok(());
+    };
     qemu_img::check(cfg, &found, &info)?;
     let backing = cfg.root.path(&cfg.container_disk_dir).join(name);
     missing.make(|path| qemu_img::create_overlay(path, &backing, &info.format, info.virtual_size))
@@ -31,19 +38,29 @@ pub(super) fn container_disk(cfg: &Config, index: usize, volume: &str, source: &
 /// interpreted.
 pub(super) fn ephemeral(cfg: &Config, volume: &str) -> Result<(), PodError> {
     let found = volumes::claim(cfg, volume)?;
-    let Some(missing) = Missing::overlay(cfg, volume)? else { return Ok(()) };
+    let Some(missing) = Missing::overlay(cfg, volume)? else {
+        return Ok(());
+    };
     let size = image::size(&found, &found.read()?)?.next_multiple_of(512);
     missing.make(|path| qemu_img::create_overlay(path, found.path(), "raw", size))
 }
 
 /// An empty disk.
 pub(super) fn empty(cfg: &Config, volume: &str, source: &EmptyDiskSource) -> Result<(), PodError> {
-    let capacity = source.capacity.value().map_err(|e| PodError::Refused(format!("emptyDisk.capacity: {e}")))?;
+    let capacity = source
+        .capacity
+        .value()
+        .map_err(|e| PodError::Refused(format!("emptyDisk.capacity: {e}")))?;
     let size = u64::try_from(capacity).unwrap_or_default() / MIB * MIB;
     if size == 0 {
-        return Err(PodError::Refused(format!("emptyDisk.capacity: {:?} is less than 1Mi, the smallest disk", source.capacity.0)));
+        return Err(PodError::Refused(format!(
+            "emptyDisk.capacity: {:?} is less than 1Mi, the smallest disk",
+            source.capacity.0
+        )));
     }
-    let Some(missing) = Missing::empty_disk(cfg, volume)? else { return Ok(()) };
+    let Some(missing) = Missing::empty_disk(cfg, volume)? else {
+        return Ok(());
+    };
     missing.make(|path| qemu_img::create(path, size))
 }
 

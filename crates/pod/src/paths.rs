@@ -44,5 +44,8 @@ pub(super) fn container_disk(index: usize) -> String {
 
 /// The last element of a path.
 pub(super) fn file_name(path: &str) -> &str {
-    path.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
+    path.trim_end_matches('/')
+        .rsplit('/')
+        .next()
+        .unwrap_or_default()
 }

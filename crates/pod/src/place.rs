@@ -23,7 +23,11 @@ pub(super) struct Staged<'d> {
 impl<'d> Staged<'d> {
     /// Begins `name`; what an interrupted attempt has left is removed.
     pub fn new(dir: &'d Dir, name: &str) -> Result<Self, PodError> {
-        let staged = Self { dir, name: name.to_owned(), temporary: format!("{name}.staging") };
+        let staged = Self {
+            dir,
+            name: name.to_owned(),
+            temporary: format!("{name}.staging"),
+        };
         match unlinkat(dir, staged.temporary.as_str(), AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(staged),
             Err(e) => Err(PodError::io("remove the left-over", staged.path())(e)),
@@ -37,20 +41,35 @@ impl<'d> Staged<'d> {
 
     /// Opens a new, empty file there.
     pub fn create(&self) -> Result<File, PodError> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        openat(self.dir, self.temporary.as_str(), flags, Mode::from_raw_mode(0o600))
-            .map(File::from)
-            .map_err(PodError::io("make", self.path()))
+        let flags =
+            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        openat(
+            self.dir,
+            self.temporary.as_str(),
+            flags,
+            Mode::from_raw_mode(0o600),
+        )
+        .map(File::from)
+        .map_err(PodError::io("make", self.path()))
     }
 
     /// Gives it its mode and owner and puts it in its place. It need not reach the disk first: what
     /// is made lives as long as the pod, which does not survive its node.
     pub fn keep(self, mode: u32) -> Result<(), PodError> {
         let file = self.reopen()?;
-        fchmod(&file, Mode::from_raw_mode(mode)).map_err(PodError::io("set the mode of", self.path()))?;
+        fchmod(&file, Mode::from_raw_mode(mode))
+            .map_err(PodError::io("set the mode of", self.path()))?;
         give_to_qemu(file.as_fd(), &self.path())?;
-        renameat(self.dir, self.temporary.as_str(), self.dir, self.name.as_str())
-            .map_err(PodError::io("put in its place", self.dir.path().join(&self.name)))?;
+        renameat(
+            self.dir,
+            self.temporary.as_str(),
+            self.dir,
+            self.name.as_str(),
+        )
+        .map_err(PodError::io(
+            "put in its place",
+            self.dir.path().join(&self.name),
+        ))?;
         std::mem::forget(self);
         Ok(())
     }
@@ -58,7 +77,8 @@ impl<'d> Staged<'d> {
     /// The same, unless what is in the place already has the very same content: then nothing is touched.
     pub fn keep_if_changed(self, mode: u32) -> Result<(), PodError> {
         let is_same = match self.dir.find(&self.name) {
-            Ok(there) => same_content(&there.read()?, &self.reopen()?).map_err(PodError::io("compare", self.path()))?,
+            Ok(there) => same_content(&there.read()?, &self.reopen()?)
+                .map_err(PodError::io("compare", self.path()))?,
             Err(_) => false,
         };
         if is_same { Ok(()) } else { self.keep(mode) }
@@ -79,7 +99,10 @@ impl Drop for Staged<'_> {
 /// Puts `content` in its place, if it is not there already.
 pub(super) fn write(dir: &Dir, name: &str, content: &[u8], mode: u32) -> Result<(), PodError> {
     let staged = Staged::new(dir, name)?;
-    staged.create()?.write_all(content).map_err(PodError::io("write", staged.path()))?;
+    staged
+        .create()?
+        .write_all(content)
+        .map_err(PodError::io("write", staged.path()))?;
     staged.keep_if_changed(mode)
 }
 
@@ -99,8 +122,10 @@ pub(super) fn link(dir: &Dir, name: &str, target: &Path) -> Result<(), PodError>
         return Ok(());
     }
     let staged = Staged::new(dir, name)?;
-    rustix::fs::symlinkat(target, dir, staged.temporary.as_str()).map_err(PodError::io("link", staged.path()))?;
-    renameat(dir, staged.temporary.as_str(), dir, name).map_err(PodError::io("put in its place", place))
+    rustix::fs::symlinkat(target, dir, staged.temporary.as_str())
+        .map_err(PodError::io("link", staged.path()))?;
+    renameat(dir, staged.temporary.as_str(), dir, name)
+        .map_err(PodError::io("put in its place", place))
 }
 
 fn same_content(a: &File, b: &File) -> io::Result<bool> {
@@ -111,7 +136,9 @@ fn same_content(a: &File, b: &File) -> io::Result<bool> {
     let (mut left, mut right) = (vec![0; 1 << 16], vec![0; 1 << 16]);
     let (length, mut at) = (a.metadata()?.len(), 0);
     while at < length {
-        let chunk = usize::try_from(length - at).unwrap_or(usize::MAX).min(left.len());
+        let chunk = usize::try_from(length - at)
+            .unwrap_or(usize::MAX)
+            .min(left.len());
         a.read_exact_at(&mut left[..chunk], at)?;
         b.read_exact_at(&mut right[..chunk], at)?;
         if left[..chunk] != right[..chunk] {

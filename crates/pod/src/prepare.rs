@@ -2,7 +2,9 @@
 
 use super::cloud_init::{CloudInitData, write_cloud_init, write_empty_cloud_init};
 use super::config_volumes::ConfigVolume;
-use super::{Config, PodError, downward_metrics, growth, host_disk, ignition, kernel_boot, overlay, volumes};
+use super::{
+    Config, PodError, downward_metrics, growth, host_disk, ignition, kernel_boot, overlay, volumes,
+};
 use api::vmi::Vmi;
 use api::vmi::volumes::Volume;
 use convert::Context;
@@ -13,7 +15,12 @@ use convert::Context;
 ///
 /// # Errors
 /// The first volume that cannot be prepared, and why.
-pub fn prepare(cfg: &Config, vmi: &Vmi, ctx: &Context, cloud_init: Option<&CloudInitData>) -> Result<(), PodError> {
+pub fn prepare(
+    cfg: &Config,
+    vmi: &Vmi,
+    ctx: &Context,
+    cloud_init: Option<&CloudInitData>,
+) -> Result<(), PodError> {
     let iso = |volume: &ConfigVolume<'_>, _: &Volume| volume.make(cfg);
     prepare_volumes(cfg, vmi, ctx, &iso)?;
     if let Some(data) = cloud_init {
@@ -28,19 +35,32 @@ pub fn prepare(cfg: &Config, vmi: &Vmi, ctx: &Context, cloud_init: Option<&Cloud
 ///
 /// # Errors
 /// Those of [`prepare`], or the status does not say how large an image is.
-pub fn prepare_migration_target(cfg: &Config, vmi: &Vmi, ctx: &Context, cloud_init: Option<&CloudInitData>) -> Result<(), PodError> {
-    let iso = |volume: &ConfigVolume<'_>, named: &Volume| volume.make_empty(cfg, image_size(vmi, &named.name)?);
+pub fn prepare_migration_target(
+    cfg: &Config,
+    vmi: &Vmi,
+    ctx: &Context,
+    cloud_init: Option<&CloudInitData>,
+) -> Result<(), PodError> {
+    let iso = |volume: &ConfigVolume<'_>, named: &Volume| {
+        volume.make_empty(cfg, image_size(vmi, &named.name)?)
+    };
     prepare_volumes(cfg, vmi, ctx, &iso)?;
     if let Some(data) = cloud_init {
         let size = image_size(vmi, &data.volume_name)?;
-        write_empty_cloud_init(cfg, vmi, data.data_source, size).map_err(PodError::of(&data.volume_name))?;
+        write_empty_cloud_init(cfg, vmi, data.data_source, size)
+            .map_err(PodError::of(&data.volume_name))?;
     }
     Ok(())
 }
 
 type MakeIso<'f> = dyn Fn(&ConfigVolume<'_>, &Volume) -> Result<(), PodError> + 'f;
 
-fn prepare_volumes(cfg: &Config, vmi: &Vmi, ctx: &Context, iso: &MakeIso<'_>) -> Result<(), PodError> {
+fn prepare_volumes(
+    cfg: &Config,
+    vmi: &Vmi,
+    ctx: &Context,
+    iso: &MakeIso<'_>,
+) -> Result<(), PodError> {
     kernel_boot::prepare(cfg, vmi)?;
     ignition::prepare(cfg, vmi)?;
     for (index, volume) in vmi.spec.volumes.iter().enumerate() {
@@ -50,9 +70,22 @@ fn prepare_volumes(cfg: &Config, vmi: &Vmi, ctx: &Context, iso: &MakeIso<'_>) ->
     Ok(())
 }
 
-fn prepare_volume(cfg: &Config, vmi: &Vmi, ctx: &Context, index: usize, volume: &Volume, iso: &MakeIso<'_>) -> Result<(), PodError> {
+fn prepare_volume(
+    cfg: &Config,
+    vmi: &Vmi,
+    ctx: &Context,
+    index: usize,
+    volume: &Volume,
+    iso: &MakeIso<'_>,
+) -> Result<(), PodError> {
     let name = volume.name.as_str();
-    let has_disk = vmi.spec.domain.devices.disks.iter().any(|disk| disk.name == name);
+    let has_disk = vmi
+        .spec
+        .domain
+        .devices
+        .disks
+        .iter()
+        .any(|disk| disk.name == name);
     let is_hotplug = ctx.hotplug_volumes.contains_key(name);
     if let Some(source) = &volume.container_disk {
         overlay::container_disk(cfg, index, name, source)
@@ -60,13 +93,22 @@ fn prepare_volume(cfg: &Config, vmi: &Vmi, ctx: &Context, index: usize, volume: 
         overlay::ephemeral(cfg, name)
     } else if let Some(source) = &volume.empty_disk {
         overlay::empty(cfg, name, source)
-    } else if let Some(disk) = volume.host_disk.as_ref().filter(|_| has_disk && !is_hotplug) {
+    } else if let Some(disk) = volume
+        .host_disk
+        .as_ref()
+        .filter(|_| has_disk && !is_hotplug)
+    {
         host_disk::prepare(cfg, name, disk)
-    } else if (volume.persistent_volume_claim.is_some() || volume.data_volume.is_some()) && has_disk && !is_hotplug {
+    } else if (volume.persistent_volume_claim.is_some() || volume.data_volume.is_some())
+        && has_disk
+        && !is_hotplug
+    {
         volumes::claim(cfg, name).map(drop)
     } else if volume.downward_metrics.is_some() {
         downward_metrics::prepare(cfg)
-    } else if let Some(config) = ConfigVolume::of(volume).filter(|config| has_disk || !config.needs_a_disk()) {
+    } else if let Some(config) =
+        ConfigVolume::of(volume).filter(|config| has_disk || !config.needs_a_disk())
+    {
         iso(&config, volume)
     } else {
         Ok(())
@@ -74,7 +116,11 @@ fn prepare_volume(cfg: &Config, vmi: &Vmi, ctx: &Context, index: usize, volume: 
 }
 
 fn image_size(vmi: &Vmi, volume: &str) -> Result<u64, PodError> {
-    let status = vmi.status.volume_status.iter().find(|status| status.name == volume);
+    let status = vmi
+        .status
+        .volume_status
+        .iter()
+        .find(|status| status.name == volume);
     status.and_then(|status| u64::try_from(status.size).ok()).ok_or_else(|| {
         PodError::Refused(format!(
             "failed to find the status of volume {volume}: status.volumeStatus must say how large the source's image is"

@@ -13,7 +13,11 @@ use domain::Text;
 
 const QEMU_IMG: &str = "qemu-img";
 /// For what we make ourselves.
-const OWN: Limits = Limits { memory: 0, cpu: 120, wall: Duration::from_secs(300) };
+const OWN: Limits = Limits {
+    memory: 0,
+    cpu: 120,
+    wall: Duration::from_secs(300),
+};
 
 #[derive(Deserialize)]
 struct Info {
@@ -32,20 +36,43 @@ struct Info {
 /// # Errors
 /// QEMU cannot read the image, or reads it in another way than we did.
 pub(super) fn check(cfg: &Config, found: &Found, looked: &DiskInfo) -> Result<(), PodError> {
-    let limits = Limits { memory: cfg.disk_memory_limit, cpu: 10, wall: Duration::from_secs(30) };
-    let arguments = ["info", "-U", "--output", "json", "-f", &looked.format, "/dev/stdin"];
-    let refuse = |reason: String| PodError::Image { path: found.path().into(), reason };
-    let output = run(QEMU_IMG, arguments, &[], Some(found.read()?), limits).map_err(|e| match e {
-        // "-U" and the like are ours; what it says of its input is about the image.
-        PodError::Tool { output, status, .. } => refuse(format!(
-            "QEMU cannot use it as {}: {}; copy or build the image again",
-            looked.format,
-            if output.is_empty() { status } else { output.replace("/dev/stdin", "the image") }
-        )),
-        other => other,
-    })?;
-    let info: Info = serde_json::from_slice(&output).map_err(|e| refuse(format!("qemu-img info gave no answer: {e}")))?;
-    let same = info.format == looked.format && info.virtual_size == looked.virtual_size && info.backing_file == looked.backing_file;
+    let limits = Limits {
+        memory: cfg.disk_memory_limit,
+        cpu: 10,
+        wall: Duration::from_secs(30),
+    };
+    let arguments = [
+        "info",
+        "-U",
+        "--output",
+        "json",
+        "-f",
+        &looked.format,
+        "/dev/stdin",
+    ];
+    let refuse = |reason: String| PodError::Image {
+        path: found.path().into(),
+        reason,
+    };
+    let output =
+        run(QEMU_IMG, arguments, &[], Some(found.read()?), limits).map_err(|e| match e {
+            // "-U" and the like are ours; what it says of its input is about the image.
+            PodError::Tool { output, status, .. } => refuse(format!(
+                "QEMU cannot use it as {}: {}; copy or build the image again",
+                looked.format,
+                if output.is_empty() {
+                    status
+                } else {
+                    output.replace("/dev/stdin", "the image")
+                }
+            )),
+            other => other,
+        })?;
+    let info: Info = serde_json::from_slice(&output)
+        .map_err(|e| refuse(format!("qemu-img info gave no answer: {e}")))?;
+    let same = info.format == looked.format
+        && info.virtual_size == looked.virtual_size
+        && info.backing_file == looked.backing_file;
     if !same {
         return Err(refuse(format!(
             "QEMU reads it as {} with {} bytes, but it has {} bytes as {}; it was changed meanwhile, or is made to deceive",
@@ -56,38 +83,134 @@ pub(super) fn check(cfg: &Config, found: &Found, looked: &DiskInfo) -> Result<()
 }
 
 /// Makes a qcow2 overlay at `path` over `backing`, which is not opened: its size is given.
-pub(super) fn create_overlay(path: &Path, backing: &Path, backing_format: &str, size: u64) -> Result<(), PodError> {
+pub(super) fn create_overlay(
+    path: &Path,
+    backing: &Path,
+    backing_format: &str,
+    size: u64,
+) -> Result<(), PodError> {
     let (path, backing, size) = (file_name(path)?, file_name(backing)?, size.to_string());
-    run(QEMU_IMG, ["create", "-q", "-u", "-f", "qcow2", "-b", &backing, "-F", backing_format, &path, &size], &[], None, OWN).map(drop)
+    run(
+        QEMU_IMG,
+        [
+            "create",
+            "-q",
+            "-u",
+            "-f",
+            "qcow2",
+            "-b",
+            &backing,
+            "-F",
+            backing_format,
+            &path,
+            &size,
+        ],
+        &[],
+        None,
+        OWN,
+    )
+    .map(drop)
 }
 
 /// Makes an empty qcow2 image.
 pub(super) fn create(path: &Path, size: u64) -> Result<(), PodError> {
-    run(QEMU_IMG, ["create", "-q", "-f", "qcow2", &file_name(path)?, &size.to_string()], &[], None, OWN).map(drop)
+    run(
+        QEMU_IMG,
+        [
+            "create",
+            "-q",
+            "-f",
+            "qcow2",
+            &file_name(path)?,
+            &size.to_string(),
+        ],
+        &[],
+        None,
+        OWN,
+    )
+    .map(drop)
 }
 
 /// Makes a qcow2 image whose data are in the raw image `data`, which is not touched. `qemu-img create` would empty it:
 /// so the image is made over a sparse stand-in, and then told where its data really are.
-pub(super) fn create_tracking(path: &Path, stand_in: &Path, data: &Path, size: u64) -> Result<(), PodError> {
+pub(super) fn create_tracking(
+    path: &Path,
+    stand_in: &Path,
+    data: &Path,
+    size: u64,
+) -> Result<(), PodError> {
     let path = file_name(path)?;
     // In a list of options a comma is written twice.
-    let data_file = |data: &Path| Ok::<_, PodError>(format!("data_file={}", file_name(data)?.replace(',', ",,")));
+    let data_file = |data: &Path| {
+        Ok::<_, PodError>(format!("data_file={}", file_name(data)?.replace(',', ",,")))
+    };
     let options = format!("{},data_file_raw=on", data_file(stand_in)?);
-    run(QEMU_IMG, ["create", "-q", "-f", "qcow2", "-o", &options, &path, &size.to_string()], &[], None, OWN)?;
-    run(QEMU_IMG, ["amend", "-q", "-f", "qcow2", "-o", &data_file(data)?, &path], &[], None, OWN).map(drop)
+    run(
+        QEMU_IMG,
+        [
+            "create",
+            "-q",
+            "-f",
+            "qcow2",
+            "-o",
+            &options,
+            &path,
+            &size.to_string(),
+        ],
+        &[],
+        None,
+        OWN,
+    )?;
+    run(
+        QEMU_IMG,
+        ["amend", "-q", "-f", "qcow2", "-o", &data_file(data)?, &path],
+        &[],
+        None,
+        OWN,
+    )
+    .map(drop)
 }
 
 /// Grows an image. Preallocated ones stay so.
-pub(super) fn grow(found: &Found, format: &str, size: u64, preallocate: bool) -> Result<(), PodError> {
+pub(super) fn grow(
+    found: &Found,
+    format: &str,
+    size: u64,
+    preallocate: bool,
+) -> Result<(), PodError> {
     let file = found.open(rustix::fs::OFlags::RDWR)?;
-    let preallocation = if preallocate { "--preallocation=falloc" } else { "--preallocation=off" };
-    run(QEMU_IMG, ["resize", "-q", "-f", format, preallocation, "/dev/stdin", &size.to_string()], &[], Some(file), OWN).map(drop)
+    let preallocation = if preallocate {
+        "--preallocation=falloc"
+    } else {
+        "--preallocation=off"
+    };
+    run(
+        QEMU_IMG,
+        [
+            "resize",
+            "-q",
+            "-f",
+            format,
+            preallocation,
+            "/dev/stdin",
+            &size.to_string(),
+        ],
+        &[],
+        Some(file),
+        OWN,
+    )
+    .map(drop)
 }
 
 /// A path as `qemu-img` takes it: one that could be read as a protocol is not ours.
 fn file_name(path: &Path) -> Result<String, PodError> {
-    let refuse = |reason: &str| PodError::Image { path: path.into(), reason: reason.to_owned() };
-    let text = path.to_str().ok_or_else(|| refuse("the path is no UTF-8"))?;
+    let refuse = |reason: &str| PodError::Image {
+        path: path.into(),
+        reason: reason.to_owned(),
+    };
+    let text = path
+        .to_str()
+        .ok_or_else(|| refuse("the path is no UTF-8"))?;
     if !path.is_absolute() {
         return Err(refuse("the path is not absolute"));
     }

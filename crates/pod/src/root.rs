@@ -37,7 +37,11 @@ impl Root {
     /// What goes before the pod's paths in the domain: empty in a pod.
     #[must_use]
     pub fn prefix(&self) -> Text {
-        if self.0 == Path::new("/") { Text::default() } else { self.0.to_string_lossy().trim_end_matches('/').into() }
+        if self.0 == Path::new("/") {
+            Text::default()
+        } else {
+            self.0.to_string_lossy().trim_end_matches('/').into()
+        }
     }
 
     /// The pod path of a real path, if it is below the root.
@@ -62,6 +66,9 @@ mod tests {
         let root = Root::new("/tmp/vm/");
         assert_eq!(root.path("/dev/data"), Path::new("/tmp/vm/dev/data"));
         assert_eq!(root.prefix(), "/tmp/vm");
-        assert_eq!(root.strip(Path::new("/tmp/vm/dev/data")), Some(Path::new("dev/data")));
+        assert_eq!(
+            root.strip(Path::new("/tmp/vm/dev/data")),
+            Some(Path::new("dev/data"))
+        );
     }
 }

@@ -24,20 +24,38 @@ pub(super) fn look(machine: &Machine, ctx: &mut Context) {
     }
     for device in &devices {
         for file in ["numa_node", "vendor", "device", "resource"] {
-            file_of(machine, ctx, &format!("/sys/bus/pci/devices/{device}/{file}"));
+            file_of(
+                machine,
+                ctx,
+                &format!("/sys/bus/pci/devices/{device}/{file}"),
+            );
         }
     }
     for file in ["online", "has_generic_initiator"] {
         file_of(machine, ctx, &format!("{NODES}/{file}"));
     }
-    for node in names(machine, NODES).into_iter().filter(|name| name.strip_prefix("node").is_some_and(is_number)) {
+    for node in names(machine, NODES)
+        .into_iter()
+        .filter(|name| name.strip_prefix("node").is_some_and(is_number))
+    {
         for file in ["distance", "meminfo", "cpulist"] {
             file_of(machine, ctx, &format!("{NODES}/{node}/{file}"));
         }
-        file_of(machine, ctx, &format!("/sys/bus/node/devices/{node}/cpulist"));
+        file_of(
+            machine,
+            ctx,
+            &format!("/sys/bus/node/devices/{node}/cpulist"),
+        );
         // Thousands of links to CPUs and memory blocks say nothing about PCI devices.
-        let is_bulk = |name: &str| ["cpu", "memory"].iter().any(|prefix| name.strip_prefix(prefix).is_some_and(is_number));
-        for name in names(machine, &format!("{NODES}/{node}")).into_iter().filter(|name| !is_bulk(name)) {
+        let is_bulk = |name: &str| {
+            ["cpu", "memory"]
+                .iter()
+                .any(|prefix| name.strip_prefix(prefix).is_some_and(is_number))
+        };
+        for name in names(machine, &format!("{NODES}/{node}"))
+            .into_iter()
+            .filter(|name| !is_bulk(name))
+        {
             link_of(machine, ctx, &format!("{NODES}/{node}/{name}"));
         }
     }
@@ -53,13 +71,25 @@ fn is_number(text: &str) -> bool {
 /// `0000:3b:10.0`.
 fn bus_address(address: &AddressSpec) -> Option<String> {
     let part = |text: &str| text.trim_start_matches("0x").to_owned();
-    (address.r#type == "pci")
-        .then(|| format!("{}:{}:{}.{}", part(&address.domain), part(&address.bus), part(&address.slot), part(&address.function)))
+    (address.r#type == "pci").then(|| {
+        format!(
+            "{}:{}:{}.{}",
+            part(&address.domain),
+            part(&address.bus),
+            part(&address.slot),
+            part(&address.function)
+        )
+    })
 }
 
 fn names(machine: &Machine, dir: &str) -> Vec<String> {
-    let entries = fs::read_dir(machine.path(dir)).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    let entries = fs::read_dir(machine.path(dir))
+        .into_iter()
+        .flatten()
+        .flatten();
+    entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect()
 }
 
 fn file_of(machine: &Machine, ctx: &mut Context, path: &str) {
@@ -70,7 +100,8 @@ fn file_of(machine: &Machine, ctx: &mut Context, path: &str) {
 
 fn link_of(machine: &Machine, ctx: &mut Context, path: &str) {
     if let Ok(target) = fs::read_link(machine.path(path)) {
-        ctx.host_links.insert(path.into(), target.to_string_lossy().into());
+        ctx.host_links
+            .insert(path.into(), target.to_string_lossy().into());
     }
 }
 
@@ -92,9 +123,16 @@ mod tests {
         write("sys/devices/system/node/node1/cpulist", "4-7\n");
         write("sys/devices/system/node/power/x", "");
         for name in ["cpu4", "memory12", "initiator0"] {
-            std::os::unix::fs::symlink("../../target", dir.path().join("sys/devices/system/node/node1").join(name)).unwrap();
+            std::os::unix::fs::symlink(
+                "../../target",
+                dir.path().join("sys/devices/system/node/node1").join(name),
+            )
+            .unwrap();
         }
-        let machine = Machine { root: dir.path().into(), environment: Default::default() };
+        let machine = Machine {
+            root: dir.path().into(),
+            environment: Default::default(),
+        };
         let address = |text: &str| text.into();
         let device = HostDeviceSpec {
             source_address: Some(AddressSpec {
@@ -107,13 +145,25 @@ mod tests {
             }),
             ..HostDeviceSpec::default()
         };
-        let mut ctx = Context { gpu_host_devices: vec![device], ..Context::default() };
+        let mut ctx = Context {
+            gpu_host_devices: vec![device],
+            ..Context::default()
+        };
         look(&machine, &mut ctx);
         assert!(ctx.host_files.is_empty(), "not asked for");
         ctx.pci_numa_aware_topology_enabled = true;
         look(&machine, &mut ctx);
         let files: Vec<&str> = ctx.host_files.keys().map(|path| path.as_str()).collect();
-        assert_eq!(files, ["/sys/bus/pci/devices/0000:3b:10.0/numa_node", "/sys/devices/system/node/node1/cpulist"]);
-        assert_eq!(ctx.host_links.keys().collect::<Vec<_>>(), ["/sys/devices/system/node/node1/initiator0"]);
+        assert_eq!(
+            files,
+            [
+                "/sys/bus/pci/devices/0000:3b:10.0/numa_node",
+                "/sys/devices/system/node/node1/cpulist"
+            ]
+        );
+        assert_eq!(
+            ctx.host_links.keys().collect::<Vec<_>>(),
+            ["/sys/devices/system/node/node1/initiator0"]
+        );
     }
 }

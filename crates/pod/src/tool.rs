@@ -37,8 +37,16 @@ pub(super) fn run<S: AsRef<OsStr>>(
     input: Option<File>,
     limits: Limits,
 ) -> Result<Vec<u8>, PodError> {
-    let failed = |status: String, output: String| PodError::Tool { program, status, output };
-    let memory = if limits.memory == 0 { String::new() } else { format!("ulimit -v {} && ", limits.memory / 1024) };
+    let failed = |status: String, output: String| PodError::Tool {
+        program,
+        status,
+        output,
+    };
+    let memory = if limits.memory == 0 {
+        String::new()
+    } else {
+        format!("ulimit -v {} && ", limits.memory / 1024)
+    };
     let script = format!("{memory}ulimit -t {} && exec \"$0\" \"$@\"", limits.cpu);
     let child = Command::new("/bin/sh")
         .arg("-c")
@@ -52,24 +60,48 @@ pub(super) fn run<S: AsRef<OsStr>>(
         .stderr(Stdio::piped())
         .spawn();
     let child = child.map_err(|e| failed("not started".to_owned(), e.to_string()))?;
-    let end = collect(child, Instant::now() + limits.wall).map_err(|e| failed("not heard of any more".to_owned(), e.to_string()))?;
+    let end = collect(child, Instant::now() + limits.wall)
+        .map_err(|e| failed("not heard of any more".to_owned(), e.to_string()))?;
     match end {
-        End::Late => Err(failed(format!("stopped after {} s", limits.wall.as_secs()), "it took too long".to_owned())),
-        End::Loud => Err(failed("stopped".to_owned(), format!("it wrote more than {MOST_OUTPUT} bytes"))),
+        End::Late => Err(failed(
+            format!("stopped after {} s", limits.wall.as_secs()),
+            "it took too long".to_owned(),
+        )),
+        End::Loud => Err(failed(
+            "stopped".to_owned(),
+            format!("it wrote more than {MOST_OUTPUT} bytes"),
+        )),
         End::Exit(status, output, _) if status.success() => Ok(output),
         End::Exit(status, _, errors) => {
             let errors = String::from_utf8_lossy(&errors);
-            let hint = if status.code() == Some(127) { "; is it installed?" } else { "" };
-            Err(failed(status.to_string(), format!("{}{hint}", failures(&errors))))
+            let hint = if status.code() == Some(127) {
+                "; is it installed?"
+            } else {
+                ""
+            };
+            Err(failed(
+                status.to_string(),
+                format!("{}{hint}", failures(&errors)),
+            ))
         }
     }
 }
 
 /// Of a helper that says how much each line matters, as xorriso does, the lines that do; else all.
 fn failures(errors: &str) -> String {
-    let grave: Vec<&str> =
-        errors.lines().filter(|line| [" : FAILURE : ", " : FATAL : "].iter().any(|grade| line.contains(grade))).collect();
-    if grave.is_empty() { errors.trim().to_owned() } else { grave.join("; ") }
+    let grave: Vec<&str> = errors
+        .lines()
+        .filter(|line| {
+            [" : FAILURE : ", " : FATAL : "]
+                .iter()
+                .any(|grade| line.contains(grade))
+        })
+        .collect();
+    if grave.is_empty() {
+        errors.trim().to_owned()
+    } else {
+        grave.join("; ")
+    }
 }
 
 enum End {
@@ -99,8 +131,14 @@ fn listen(child: &mut Child, deadline: Instant) -> io::Result<End> {
         if !ready(&mut waiting, deadline)? {
             return Ok(End::Late);
         }
-        let ready: Vec<bool> = waiting.iter().map(|pipe| !pipe.revents().is_empty()).collect();
-        let (out_ready, err_ready) = (out.is_some() && ready[0], err.is_some() && ready[ready.len() - 1]);
+        let ready: Vec<bool> = waiting
+            .iter()
+            .map(|pipe| !pipe.revents().is_empty())
+            .collect();
+        let (out_ready, err_ready) = (
+            out.is_some() && ready[0],
+            err.is_some() && ready[ready.len() - 1],
+        );
         if out_ready {
             read(&mut out, &mut output, &mut buffer)?;
         }
@@ -112,9 +150,15 @@ fn listen(child: &mut Child, deadline: Instant) -> io::Result<End> {
         }
     }
     // Both pipes are closed; the process may still live.
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or_else(|| io::Error::other("no process number"))?;
+    let pid = i32::try_from(child.id())
+        .ok()
+        .and_then(Pid::from_raw)
+        .ok_or_else(|| io::Error::other("no process number"))?;
     let process = pidfd_open(pid, PidfdFlags::empty())?;
-    if !ready(&mut [PollFd::new(&process.as_fd(), PollFlags::IN)], deadline)? {
+    if !ready(
+        &mut [PollFd::new(&process.as_fd(), PollFlags::IN)],
+        deadline,
+    )? {
         return Ok(End::Late);
     }
     Ok(End::Exit(child.wait()?, output, errors))
@@ -123,7 +167,8 @@ fn listen(child: &mut Child, deadline: Instant) -> io::Result<End> {
 /// Waits until one of them is ready; false at the deadline.
 fn ready(waiting: &mut [PollFd<'_>], deadline: Instant) -> io::Result<bool> {
     loop {
-        let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now())).map_err(io::Error::other)?;
+        let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now()))
+            .map_err(io::Error::other)?;
         match poll(waiting, Some(&left)) {
             Ok(count) => return Ok(count > 0),
             Err(rustix::io::Errno::INTR) => {}
@@ -149,41 +194,78 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    const PLENTY: Limits = Limits { memory: 0, cpu: 60, wall: Duration::from_secs(60) };
+    const PLENTY: Limits = Limits {
+        memory: 0,
+        cpu: 60,
+        wall: Duration::from_secs(60),
+    };
 
     fn sh(script: &str, limits: Limits) -> Result<String, String> {
-        run("sh", ["-c", script], &[], None, limits).map(|output| String::from_utf8(output).unwrap()).map_err(|e| e.to_string())
+        run("sh", ["-c", script], &[], None, limits)
+            .map(|output| String::from_utf8(output).unwrap())
+            .map_err(|e| e.to_string())
     }
 
     #[test]
     fn output_is_returned_and_arguments_stay_apart() {
-        let output = run("printf", ["%s|", "a b", "$(id)", ";", "\"'"], &[], None, PLENTY).unwrap();
+        let output = run(
+            "printf",
+            ["%s|", "a b", "$(id)", ";", "\"'"],
+            &[],
+            None,
+            PLENTY,
+        )
+        .unwrap();
         assert_eq!(output, b"a b|$(id)|;|\"'|");
     }
 
     #[test]
     fn a_failure_says_what_the_helper_said() {
-        assert_eq!(sh("echo oops >&2; exit 3", PLENTY).unwrap_err(), "sh failed (exit status: 3): oops");
+        assert_eq!(
+            sh("echo oops >&2; exit 3", PLENTY).unwrap_err(),
+            "sh failed (exit status: 3): oops"
+        );
     }
 
     #[test]
     fn of_a_talkative_helper_only_the_failure_is_told() {
-        let error = sh("echo 'x : NOTE : hello' >&2; echo 'x : FAILURE : too long' >&2; exit 5", PLENTY).unwrap_err();
+        let error = sh(
+            "echo 'x : NOTE : hello' >&2; echo 'x : FAILURE : too long' >&2; exit 5",
+            PLENTY,
+        )
+        .unwrap_err();
         assert_eq!(error, "sh failed (exit status: 5): x : FAILURE : too long");
     }
 
     #[test]
     fn a_helper_that_is_not_installed_is_named() {
-        let error = run::<&str>("no-such-helper", [], &[], None, PLENTY).unwrap_err().to_string();
-        assert!(error.starts_with("no-such-helper failed (exit status: 127)") && error.ends_with("is it installed?"), "{error}");
+        let error = run::<&str>("no-such-helper", [], &[], None, PLENTY)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with("no-such-helper failed (exit status: 127)")
+                && error.ends_with("is it installed?"),
+            "{error}"
+        );
     }
 
     #[test]
     fn a_helper_that_takes_too_long_is_stopped() {
-        let brief = Limits { wall: Duration::from_millis(50), ..PLENTY };
-        assert!(sh("sleep 600", brief).unwrap_err().contains("it took too long"));
+        let brief = Limits {
+            wall: Duration::from_millis(50),
+            ..PLENTY
+        };
+        assert!(
+            sh("sleep 600", brief)
+                .unwrap_err()
+                .contains("it took too long")
+        );
         // Also one that has closed its output.
-        assert!(sh("exec >&- 2>&-; sleep 600", brief).unwrap_err().contains("it took too long"));
+        assert!(
+            sh("exec >&- 2>&-; sleep 600", brief)
+                .unwrap_err()
+                .contains("it took too long")
+        );
     }
 
     #[test]
@@ -197,6 +279,17 @@ mod tests {
 
     #[test]
     fn a_helper_gets_no_more_memory_and_cpu_time_than_allowed() {
-        assert_eq!(sh("ulimit -v; ulimit -t", Limits { memory: 64 << 20, cpu: 7, ..PLENTY }).unwrap(), "65536\n7\n");
+        assert_eq!(
+            sh(
+                "ulimit -v; ulimit -t",
+                Limits {
+                    memory: 64 << 20,
+                    cpu: 7,
+                    ..PLENTY
+                }
+            )
+            .unwrap(),
+            "65536\n7\n"
+        );
     }
 }

@@ -17,7 +17,11 @@ const MOUNTED: &str = "MountedToPod";
 
 /// Where the overlays are.
 pub(super) fn directory(cfg: &Config) -> &'static str {
-    if cfg.run_as_nonroot { "/var/run/kubevirt-private/libvirt/qemu/cbt" } else { "/var/lib/libvirt/qemu/cbt" }
+    if cfg.run_as_nonroot {
+        "/var/run/kubevirt-private/libvirt/qemu/cbt"
+    } else {
+        "/var/lib/libvirt/qemu/cbt"
+    }
 }
 
 /// Whether changes of the VMI's volumes are tracked.
@@ -26,7 +30,10 @@ pub(super) fn is_on(vmi: &Vmi) -> bool {
 }
 
 fn state(vmi: &Vmi) -> &str {
-    vmi.status.changed_block_tracking.as_ref().map_or("", |tracking| tracking.state.as_str())
+    vmi.status
+        .changed_block_tracking
+        .as_ref()
+        .map_or("", |tracking| tracking.state.as_str())
 }
 
 /// Makes the overlay of a converted disk that has one, if it is missing and tracking begins now: with the VMI, or with
@@ -35,7 +42,9 @@ fn state(vmi: &Vmi) -> &str {
 /// # Errors
 /// It cannot be made; or it should be there already, since the bitmaps of a new one would not know what has changed.
 pub fn track(cfg: &Config, vmi: &Vmi, disk: &Disk) -> Result<(), PodError> {
-    let Some(name) = overlay_name(disk) else { return Ok(()) };
+    let Some(name) = overlay_name(disk) else {
+        return Ok(());
+    };
     let dir = Dir::of_pod_made(&cfg.root, directory(cfg))?;
     if optional(dir.find(name))?.is_some() {
         return Ok(());
@@ -46,7 +55,10 @@ pub fn track(cfg: &Config, vmi: &Vmi, disk: &Disk) -> Result<(), PodError> {
             "{} is not there, which keeps track of the changes of volume {volume:?}; is the VM's state volume mounted in this pod?",
             dir.path().join(name).display()
         );
-        return Err(PodError::Absent { disk: volume.to_owned(), reason });
+        return Err(PodError::Absent {
+            disk: volume.to_owned(),
+            reason,
+        });
     }
     make(cfg, &dir, name, disk).map_err(PodError::of(volume))
 }
@@ -56,8 +68,12 @@ pub fn track(cfg: &Config, vmi: &Vmi, disk: &Disk) -> Result<(), PodError> {
 /// # Errors
 /// It cannot be removed.
 pub fn untrack(cfg: &Config, disk: &Disk) -> Result<(), PodError> {
-    let Some(name) = overlay_name(disk) else { return Ok(()) };
-    let Some(dir) = optional(Dir::of_pod(&cfg.root, directory(cfg)))? else { return Ok(()) };
+    let Some(name) = overlay_name(disk) else {
+        return Ok(());
+    };
+    let Some(dir) = optional(Dir::of_pod(&cfg.root, directory(cfg)))? else {
+        return Ok(());
+    };
     match rustix::fs::unlinkat(&dir, name, rustix::fs::AtFlags::empty()) {
         Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
         Err(e) => Err(PodError::io("remove", dir.path().join(name))(e)),
@@ -71,16 +87,28 @@ fn overlay_name(disk: &Disk) -> Option<&str> {
 }
 
 fn begins(vmi: &Vmi, volume: &str) -> bool {
-    let status = vmi.status.volume_status.iter().find(|status| status.name == volume);
-    let is_plugged_in = status.is_some_and(|status| status.hotplug_volume.is_some() && status.phase == MOUNTED);
+    let status = vmi
+        .status
+        .volume_status
+        .iter()
+        .find(|status| status.name == volume);
+    let is_plugged_in =
+        status.is_some_and(|status| status.hotplug_volume.is_some() && status.phase == MOUNTED);
     state(vmi) == "Initializing" || is_plugged_in
 }
 
 fn make(cfg: &Config, dir: &Dir, name: &str, disk: &Disk) -> Result<(), PodError> {
     let data = find(cfg, Backend::of(disk).path)?;
     let size = image::size(&data, &data.read()?)?.next_multiple_of(512);
-    let (overlay, stand_in) = (Staged::new(dir, name)?, Staged::new(dir, &format!("{name}.data"))?);
+    let (overlay, stand_in) = (
+        Staged::new(dir, name)?,
+        Staged::new(dir, &format!("{name}.data"))?,
+    );
     qemu_img::create_tracking(&overlay.path(), &stand_in.path(), data.path(), size)?;
-    tracing::info!("{} keeps track of the changes of {}", dir.path().join(name).display(), data.path().display());
+    tracing::info!(
+        "{} keeps track of the changes of {}",
+        dir.path().join(name).display(),
+        data.path().display()
+    );
     overlay.keep(0o640)
 }

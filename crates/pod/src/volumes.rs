@@ -12,18 +12,25 @@ use domain::Text;
 /// Fills in what the context says about volumes.
 pub(super) fn look(cfg: &Config, vmi: &Vmi, ctx: &mut Context) -> Result<(), PodError> {
     for status in &vmi.status.volume_status {
-        let map = if status.hotplug_volume.is_some() { &mut ctx.hotplug_volumes } else { &mut ctx.permanent_volumes };
+        let map = if status.hotplug_volume.is_some() {
+            &mut ctx.hotplug_volumes
+        } else {
+            &mut ctx.permanent_volumes
+        };
         map.insert(status.name.clone(), status.clone());
     }
     for (index, volume) in vmi.spec.volumes.iter().enumerate() {
         checked_name("volume", &volume.name)?;
         let is_hotplug = ctx.hotplug_volumes.contains_key(&volume.name);
         if volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some() {
-            ctx.is_block_pvc.insert(volume.name.clone(), is_block(cfg, volume, is_hotplug));
+            ctx.is_block_pvc
+                .insert(volume.name.clone(), is_block(cfg, volume, is_hotplug));
         } else if volume.data_volume.is_some() {
-            ctx.is_block_dv.insert(volume.name.clone(), is_block(cfg, volume, is_hotplug));
+            ctx.is_block_dv
+                .insert(volume.name.clone(), is_block(cfg, volume, is_hotplug));
         } else if let Some(source) = &volume.container_disk {
-            let info = container_disk_info(cfg, index, source).map_err(PodError::of(&volume.name))?;
+            let info =
+                container_disk_info(cfg, index, source).map_err(PodError::of(&volume.name))?;
             ctx.disks_info.insert(volume.name.clone(), info);
         }
     }
@@ -31,7 +38,11 @@ pub(super) fn look(cfg: &Config, vmi: &Vmi, ctx: &mut Context) -> Result<(), Pod
     Ok(())
 }
 
-fn container_disk_info(cfg: &Config, index: usize, source: &api::vmi::volumes::ContainerDiskSource) -> Result<DiskInfo, PodError> {
+fn container_disk_info(
+    cfg: &Config,
+    index: usize,
+    source: &api::vmi::volumes::ContainerDiskSource,
+) -> Result<DiskInfo, PodError> {
     let found = container_disk::image(cfg, index, source)?;
     let info = image::look(&found)?;
     image::must_stand_alone(found.path(), &info)?;
@@ -41,7 +52,11 @@ fn container_disk_info(cfg: &Config, index: usize, source: &api::vmi::volumes::C
 /// The claim's device is there. Anything else, even nothing, counts as a file: what is not there
 /// is told when it is needed, before a start.
 fn is_block(cfg: &Config, volume: &Volume, is_hotplug: bool) -> bool {
-    let found = if is_hotplug { hotplugged_device(cfg, &volume.name) } else { device(cfg, &volume.name) };
+    let found = if is_hotplug {
+        hotplugged_device(cfg, &volume.name)
+    } else {
+        device(cfg, &volume.name)
+    };
     found.is_ok_and(|found| found.is_block())
 }
 
@@ -57,8 +72,12 @@ pub(super) fn hotplugged_device(cfg: &Config, volume: &str) -> Result<Found, Pod
 
 /// A file of a volume with a file system, `vmi-disks/<volume>/<file>`; `None` if it is not there.
 pub(super) fn file(cfg: &Config, volume: &str, file: &str) -> Result<Option<Found>, PodError> {
-    let Some(claims) = optional(Dir::of_pod(&cfg.root, paths::CLAIMS))? else { return Ok(None) };
-    let Some(dir) = optional(claims.sub(volume))? else { return Ok(None) };
+    let Some(claims) = optional(Dir::of_pod(&cfg.root, paths::CLAIMS))? else {
+        return Ok(None);
+    };
+    let Some(dir) = optional(claims.sub(volume))? else {
+        return Ok(None);
+    };
     optional(dir.find(file))
 }
 
@@ -67,7 +86,10 @@ pub(super) fn claim(cfg: &Config, volume: &str) -> Result<Found, PodError> {
     match optional(device(cfg, volume)) {
         Ok(Some(found)) if found.is_block() => return Ok(found),
         Ok(Some(found)) => {
-            return Err(PodError::Hostile { path: found.path().into(), what: "is a file where only a block device belongs" });
+            return Err(PodError::Hostile {
+                path: found.path().into(),
+                what: "is a file where only a block device belongs",
+            });
         }
         Ok(None) => {}
         Err(e) => return Err(e),
@@ -88,8 +110,21 @@ fn changed_block_tracking(cfg: &Config, vmi: &Vmi) -> BTreeMap<Text, Text> {
         return BTreeMap::new();
     }
     let dir = tracking::directory(cfg);
-    let can_be_tracked =
-        |volume: &&Volume| volume.persistent_volume_claim.is_some() || volume.data_volume.is_some() || volume.host_disk.is_some();
-    let overlay = |volume: &Volume| cfg.root.path(format!("{dir}/{}.qcow2", volume.name)).to_string_lossy().into();
-    vmi.spec.volumes.iter().filter(can_be_tracked).map(|volume| (volume.name.clone(), overlay(volume))).collect()
+    let can_be_tracked = |volume: &&Volume| {
+        volume.persistent_volume_claim.is_some()
+            || volume.data_volume.is_some()
+            || volume.host_disk.is_some()
+    };
+    let overlay = |volume: &Volume| {
+        cfg.root
+            .path(format!("{dir}/{}.qcow2", volume.name))
+            .to_string_lossy()
+            .into()
+    };
+    vmi.spec
+        .volumes
+        .iter()
+        .filter(can_be_tracked)
+        .map(|volume| (volume.name.clone(), overlay(volume)))
+        .collect()
 }

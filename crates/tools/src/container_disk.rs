@@ -41,7 +41,11 @@ enum DiskError {
     #[error("failed to create disk directory {}: {source}", path.display())]
     Directory { path: PathBuf, source: io::Error },
     #[error("failed to {what} socket {}: {source}", path.display())]
-    Socket { what: &'static str, path: PathBuf, source: Errno },
+    Socket {
+        what: &'static str,
+        path: PathBuf,
+        source: Errno,
+    },
     #[error("failed to accept connections on the socket: {}", .0.raw_os_error())]
     Accept(Errno),
     #[error("failed to wait for connections: {0}")]
@@ -86,11 +90,17 @@ fn parse(arguments: Vec<OsString>) -> Result<Command, DiskError> {
     while let Some(argument) = parser.next()? {
         match argument {
             Arg::Short('c') => path = Some(short_enough(parser.value()?)?),
-            Arg::Long(name) if is_short_for(name, "copy-path") => path = Some(short_enough(parser.value()?)?),
+            Arg::Long(name) if is_short_for(name, "copy-path") => {
+                path = Some(short_enough(parser.value()?)?)
+            }
             Arg::Long(name) if is_short_for(name, "no-op") => {
                 return match parser.optional_value() {
                     None => Ok(Command::Nothing),
-                    Some(value) => Err(lexopt::Error::UnexpectedValue { option: "--no-op".to_owned(), value }.into()),
+                    Some(value) => Err(lexopt::Error::UnexpectedValue {
+                        option: "--no-op".to_owned(),
+                        value,
+                    }
+                    .into()),
                 };
             }
             Arg::Value(_) => {}
@@ -105,7 +115,11 @@ fn is_short_for(name: &str, option: &str) -> bool {
 }
 
 fn short_enough(path: OsString) -> Result<PathBuf, DiskError> {
-    if path.as_bytes().len() > LONGEST_PATH { Err(DiskError::LongPath) } else { Ok(path.into()) }
+    if path.as_bytes().len() > LONGEST_PATH {
+        Err(DiskError::LongPath)
+    } else {
+        Ok(path.into())
+    }
 }
 
 fn run(path: &Path) -> Result<(), DiskError> {
@@ -120,7 +134,10 @@ fn run(path: &Path) -> Result<(), DiskError> {
             // Gone already is as good.
             let _ = std::fs::remove_file(&socket);
         }
-        Ended::SocketGone => say(&format!("socket {} does not exist anymore", socket.display())),
+        Ended::SocketGone => say(&format!(
+            "socket {} does not exist anymore",
+            socket.display()
+        )),
     }
     Ok(())
 }
@@ -131,7 +148,10 @@ fn make_directory(copy_path: &Path) -> Result<(), DiskError> {
     if std::fs::metadata(path).is_ok() {
         return Ok(());
     }
-    std::fs::create_dir(path).map_err(|source| DiskError::Directory { path: path.to_path_buf(), source })
+    std::fs::create_dir(path).map_err(|source| DiskError::Directory {
+        path: path.to_path_buf(),
+        source,
+    })
 }
 
 fn directory_of(path: &Path) -> &Path {
@@ -143,12 +163,20 @@ fn directory_of(path: &Path) -> &Path {
 }
 
 fn listen(path: &Path) -> Result<OwnedFd, DiskError> {
-    let failed = |what: &'static str| move |source: Errno| DiskError::Socket { what, path: path.to_path_buf(), source };
+    let failed = |what: &'static str| {
+        move |source: Errno| DiskError::Socket {
+            what,
+            path: path.to_path_buf(),
+            source,
+        }
+    };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(failed("create"))?;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+        .map_err(failed("create"))?;
     let address = SocketAddrUnix::new(path).map_err(failed("bind"))?;
     rustix::net::bind(&socket, &address).map_err(failed("bind"))?;
-    rustix::net::listen(&socket, i32::try_from(BACKLOG).unwrap_or(i32::MAX)).map_err(failed("listen"))?;
+    rustix::net::listen(&socket, i32::try_from(BACKLOG).unwrap_or(i32::MAX))
+        .map_err(failed("listen"))?;
     Ok(socket)
 }
 
@@ -163,7 +191,13 @@ fn serve(path: &Path, listener: &OwnedFd, signals: &Signals) -> Result<Ended, Di
             return Ok(Ended::SocketGone);
         }
         hang_up(listener)?;
-        wait(signals, &changes, Some(listener.as_fd()), changes.patience()).map_err(DiskError::Wait)?;
+        wait(
+            signals,
+            &changes,
+            Some(listener.as_fd()),
+            changes.patience(),
+        )
+        .map_err(DiskError::Wait)?;
     }
 }
 
@@ -201,17 +235,31 @@ mod tests {
 
     #[test]
     fn the_path_in_all_its_spellings() {
-        for arguments in [&["--copy-path", "/a/b"][..], &["--copy-path=/a/b"], &["--copy=/a/b"], &["-c", "/a/b"], &["-c/a/b"]] {
+        for arguments in [
+            &["--copy-path", "/a/b"][..],
+            &["--copy-path=/a/b"],
+            &["--copy=/a/b"],
+            &["-c", "/a/b"],
+            &["-c/a/b"],
+        ] {
             assert_eq!(parsed(arguments), serve_at("/a/b"), "{arguments:?}");
         }
         assert_eq!(parsed(&["-c=/a"]), serve_at("=/a"));
         assert_eq!(parsed(&["-c", "-x"]), serve_at("-x"));
-        assert_eq!(parsed(&["word", "-c", "/a", "word", "-c", "/b", "--", "--no-op"]), serve_at("/b"));
+        assert_eq!(
+            parsed(&["word", "-c", "/a", "word", "-c", "/b", "--", "--no-op"]),
+            serve_at("/b")
+        );
     }
 
     #[test]
     fn no_op_ends_at_once() {
-        for arguments in [&["--no-op"][..], &["--no"], &["-c", "/a", "--no-op"], &["--no-op", "--unknown"]] {
+        for arguments in [
+            &["--no-op"][..],
+            &["--no"],
+            &["-c", "/a", "--no-op"],
+            &["--no-op", "--unknown"],
+        ] {
             assert_eq!(parsed(arguments), Ok(Command::Nothing), "{arguments:?}");
         }
     }
@@ -227,7 +275,10 @@ mod tests {
             (&["-c"], "-c"),
             (&["--no-op=1"], "--no-op"),
             (&["--=1"], "--"),
-            (&["-c", &long, "--no-op"], "can not be longer than 102 characters"),
+            (
+                &["-c", &long, "--no-op"],
+                "can not be longer than 102 characters",
+            ),
         ] {
             let error = parsed(arguments).unwrap_err();
             assert!(error.contains(why), "{arguments:?}: {error}");
@@ -242,7 +293,12 @@ mod tests {
         assert!(dir.path().join("new").is_dir());
         make_directory(&dir.path().join("new/disk_1")).unwrap();
         let error = make_directory(&dir.path().join("a/b/disk_0")).unwrap_err();
-        assert!(error.to_string().starts_with("failed to create disk directory "), "{error}");
+        assert!(
+            error
+                .to_string()
+                .starts_with("failed to create disk directory "),
+            "{error}"
+        );
     }
 
     #[test]
@@ -252,7 +308,10 @@ mod tests {
         let first = listen(&path).unwrap();
         drop(first);
         let error = listen(&path).unwrap_err();
-        assert!(error.to_string().starts_with("failed to bind socket "), "{error}");
+        assert!(
+            error.to_string().starts_with("failed to bind socket "),
+            "{error}"
+        );
     }
 
     #[test]

@@ -19,11 +19,31 @@ struct Tool {
 }
 
 const TOOLS: &[Tool] = &[
-    Tool { name: "container-disk", purpose: "show where a disk image's container is", main: crate::container_disk::main },
-    Tool { name: "launcherctl", purpose: "run, inspect and drive a virtual machine", main: crate::ctl::main },
-    Tool { name: "virt-launcher-monitor", purpose: "process 1 of the pod, around virt-launcher", main: crate::monitor::main },
-    Tool { name: "sidecar-shim", purpose: "make a hook sidecar of a program or script", main: crate::sidecar_shim::main },
-    Tool { name: "virt-tail", purpose: "print the guest's console log as it grows", main: crate::virt_tail::main },
+    Tool {
+        name: "container-disk",
+        purpose: "show where a disk image's container is",
+        main: crate::container_disk::main,
+    },
+    Tool {
+        name: "launcherctl",
+        purpose: "run, inspect and drive a virtual machine",
+        main: crate::ctl::main,
+    },
+    Tool {
+        name: "virt-launcher-monitor",
+        purpose: "process 1 of the pod, around virt-launcher",
+        main: crate::monitor::main,
+    },
+    Tool {
+        name: "sidecar-shim",
+        purpose: "make a hook sidecar of a program or script",
+        main: crate::sidecar_shim::main,
+    },
+    Tool {
+        name: "virt-tail",
+        purpose: "print the guest's console log as it grows",
+        main: crate::virt_tail::main,
+    },
 ];
 
 /// Runs the tool named by the program's own name, else by the first argument.
@@ -41,7 +61,10 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         }
         Some(first) => match find(&first) {
             Some(tool) => (tool.main)(arguments.collect()),
-            None => usage(&format!("pod-tools: {} is none of its tools", first.to_string_lossy())),
+            None => usage(&format!(
+                "pod-tools: {} is none of its tools",
+                first.to_string_lossy()
+            )),
         },
         None => usage("pod-tools: which tool?"),
     }
@@ -53,7 +76,9 @@ fn find(called: &OsStr) -> Option<&'static Tool> {
 }
 
 fn usage(problem: &str) -> ExitCode {
-    eprintln!("{problem}\n\nusage: pod-tools TOOL [ARGUMENTS]   (or a link named like the tool; --list prints the names)");
+    eprintln!(
+        "{problem}\n\nusage: pod-tools TOOL [ARGUMENTS]   (or a link named like the tool; --list prints the names)"
+    );
     for tool in TOOLS {
         eprintln!("  {:<22} {}", tool.name, tool.purpose);
     }
@@ -66,7 +91,10 @@ mod tests {
 
     #[test]
     fn a_tool_is_found_by_its_link() {
-        assert_eq!(find(OsStr::new("/usr/bin/launcherctl")).map(|t| t.name), Some("launcherctl"));
+        assert_eq!(
+            find(OsStr::new("/usr/bin/launcherctl")).map(|t| t.name),
+            Some("launcherctl")
+        );
         assert!(find(OsStr::new("/usr/bin/pod-tools")).is_none());
         assert!(find(OsStr::new("")).is_none());
     }

@@ -9,7 +9,8 @@ use api::proto::hooks::info::info_server::{Info, InfoServer};
 use api::proto::hooks::info::{HookPoint, InfoParams, InfoResult};
 use api::proto::hooks::v1alpha3::callbacks_server::{Callbacks, CallbacksServer};
 use api::proto::hooks::v1alpha3::{
-    OnDefineDomainParams, OnDefineDomainResult, PreCloudInitIsoParams, PreCloudInitIsoResult, ShutdownParams, ShutdownResult,
+    OnDefineDomainParams, OnDefineDomainResult, PreCloudInitIsoParams, PreCloudInitIsoResult,
+    ShutdownParams, ShutdownResult,
 };
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -33,7 +34,12 @@ impl Info for Sidecar {
         Ok(Response::new(InfoResult {
             name: "watchdog".into(),
             // Higher priorities run first; 0 is what everybody has who does not care.
-            hook_points: points.map(|name| HookPoint { name: name.into(), priority: 0 }).into(),
+            hook_points: points
+                .map(|name| HookPoint {
+                    name: name.into(),
+                    priority: 0,
+                })
+                .into(),
             versions: vec!["v1alpha3".into()],
         }))
     }
@@ -41,27 +47,44 @@ impl Info for Sidecar {
 
 #[tonic::async_trait]
 impl Callbacks for Sidecar {
-    async fn on_define_domain(&self, request: Request<OnDefineDomainParams>) -> Result<Response<OnDefineDomainResult>, Status> {
+    async fn on_define_domain(
+        &self,
+        request: Request<OnDefineDomainParams>,
+    ) -> Result<Response<OnDefineDomainResult>, Status> {
         let domain = text(&request.get_ref().domain_xml)?;
         // The hook may be called again with its own result: then there is nothing to do.
         let changed = match domain.rsplit_once("</devices>") {
-            Some((before, after)) if !domain.contains("<watchdog") => format!("{before}{WATCHDOG}</devices>{after}"),
+            Some((before, after)) if !domain.contains("<watchdog") => {
+                format!("{before}{WATCHDOG}</devices>{after}")
+            }
             _ => domain.to_owned(),
         };
-        Ok(Response::new(OnDefineDomainResult { domain_xml: changed.into() }))
+        Ok(Response::new(OnDefineDomainResult {
+            domain_xml: changed.into(),
+        }))
     }
 
-    async fn pre_cloud_init_iso(&self, request: Request<PreCloudInitIsoParams>) -> Result<Response<PreCloudInitIsoResult>, Status> {
+    async fn pre_cloud_init_iso(
+        &self,
+        request: Request<PreCloudInitIsoParams>,
+    ) -> Result<Response<PreCloudInitIsoResult>, Status> {
         let mut data: serde_json::Value =
-            serde_json::from_slice(&request.get_ref().cloud_init_data).map_err(|error| Status::invalid_argument(error.to_string()))?;
+            serde_json::from_slice(&request.get_ref().cloud_init_data)
+                .map_err(|error| Status::invalid_argument(error.to_string()))?;
         let user_data = data["UserData"].as_str().unwrap_or_default();
         if user_data.starts_with("#cloud-config") && !user_data.contains("final_message:") {
             data["UserData"] = format!("{}\n{GREETING}", user_data.trim_end()).into();
         }
-        Ok(Response::new(PreCloudInitIsoResult { cloud_init_data: data.to_string().into(), ..Default::default() }))
+        Ok(Response::new(PreCloudInitIsoResult {
+            cloud_init_data: data.to_string().into(),
+            ..Default::default()
+        }))
     }
 
-    async fn shutdown(&self, _: Request<ShutdownParams>) -> Result<Response<ShutdownResult>, Status> {
+    async fn shutdown(
+        &self,
+        _: Request<ShutdownParams>,
+    ) -> Result<Response<ShutdownResult>, Status> {
         self.done.notify_one();
         Ok(Response::new(ShutdownResult {}))
     }
@@ -73,7 +96,9 @@ fn text(bytes: &[u8]) -> Result<&str, Status> {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let directory = std::env::args_os().nth(1).map_or_else(|| PathBuf::from("/var/run/kubevirt-hooks"), PathBuf::from);
+    let directory = std::env::args_os()
+        .nth(1)
+        .map_or_else(|| PathBuf::from("/var/run/kubevirt-hooks"), PathBuf::from);
     let socket = directory.join("watchdog.sock");
     // What a container that was started again left behind.
     let _ = std::fs::remove_file(&socket);

@@ -19,8 +19,17 @@ impl Guest {
         let end = Instant::now() + PATIENCE;
         loop {
             match UnixStream::connect(socket).await {
-                Ok(stream) => return Self { stream, seen: String::new() },
-                Err(error) => assert!(Instant::now() < end, "no console at {}: {error}", socket.display()),
+                Ok(stream) => {
+                    return Self {
+                        stream,
+                        seen: String::new(),
+                    };
+                }
+                Err(error) => assert!(
+                    Instant::now() < end,
+                    "no console at {}: {error}",
+                    socket.display()
+                ),
             }
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
@@ -32,12 +41,21 @@ impl Guest {
             let mut buffer = [0; 4096];
             while !self.seen.contains(text) {
                 let length = self.stream.read(&mut buffer).await.unwrap();
-                assert!(length > 0, "the console is closed before {text:?}; it said:\n{}", self.seen);
-                self.seen.push_str(&String::from_utf8_lossy(&buffer[..length]));
+                assert!(
+                    length > 0,
+                    "the console is closed before {text:?}; it said:\n{}",
+                    self.seen
+                );
+                self.seen
+                    .push_str(&String::from_utf8_lossy(&buffer[..length]));
             }
         };
         let in_time = tokio::time::timeout(PATIENCE, read).await.is_ok();
-        assert!(in_time, "{text:?} does not appear on the console; it said:\n{}", self.seen);
+        assert!(
+            in_time,
+            "{text:?} does not appear on the console; it said:\n{}",
+            self.seen
+        );
         let at = self.seen.find(text).unwrap();
         let before = self.seen[..at].to_owned();
         self.seen.drain(..at + text.len());
@@ -46,13 +64,17 @@ impl Guest {
 
     /// Types a line.
     pub async fn send(&mut self, line: &str) {
-        self.stream.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+        self.stream
+            .write_all(format!("{line}\n").as_bytes())
+            .await
+            .unwrap();
     }
 
     /// Runs a command in the guest's shell; its output.
     pub async fn run(&mut self, command: &str) -> String {
         // The markers are put together by the shell, so that the echo of the command does not match.
-        self.send(&format!("echo '<''<'; {command}; echo '>''>'")).await;
+        self.send(&format!("echo '<''<'; {command}; echo '>''>'"))
+            .await;
         self.until("<<").await;
         self.until(">>").await.replace('\r', "").trim().to_owned()
     }
@@ -65,7 +87,10 @@ impl Guest {
             if wanted(&output) {
                 return output;
             }
-            assert!(Instant::now() < end, "{command}: not as wanted, but\n{output}");
+            assert!(
+                Instant::now() < end,
+                "{command}: not as wanted, but\n{output}"
+            );
             tokio::time::sleep(std::time::Duration::from_millis(200)).await;
         }
     }

@@ -54,7 +54,12 @@ pub struct Handler {
 
 impl Handler {
     pub fn new(socket: PathBuf) -> Self {
-        Self { socket, inbox: Arc::default(), server: None, seen: 0 }
+        Self {
+            socket,
+            inbox: Arc::default(),
+            server: None,
+            seen: 0,
+        }
     }
 
     /// Makes the socket anew, as virt-handler does when it starts.
@@ -62,9 +67,19 @@ impl Handler {
         std::fs::create_dir_all(self.socket.parent().unwrap()).unwrap();
         let _ = std::fs::remove_file(&self.socket);
         let listener = UnixListener::bind(&self.socket).unwrap();
-        let (info, notify) = (NotifyInfoServer::new(Version), NotifyServer::new(Service(self.inbox.clone())));
-        let server = tonic::transport::Server::builder().add_service(info).add_service(notify);
-        self.server = Some(tokio::spawn(async move { server.serve_with_incoming(UnixListenerStream::new(listener)).await.unwrap() }));
+        let (info, notify) = (
+            NotifyInfoServer::new(Version),
+            NotifyServer::new(Service(self.inbox.clone())),
+        );
+        let server = tonic::transport::Server::builder()
+            .add_service(info)
+            .add_service(notify);
+        self.server = Some(tokio::spawn(async move {
+            server
+                .serve_with_incoming(UnixListenerStream::new(listener))
+                .await
+                .unwrap()
+        }));
     }
 
     /// Goes away, as virt-handler does when it is updated.
@@ -97,7 +112,10 @@ impl Handler {
             Ok(event) => event,
             Err(_) => panic!(
                 "no event {what}; there were {:#?}",
-                self.all().iter().map(|e| (e.kind.clone(), e.status().to_owned())).collect::<Vec<_>>()
+                self.all()
+                    .iter()
+                    .map(|e| (e.kind.clone(), e.status().to_owned()))
+                    .collect::<Vec<_>>()
             ),
         }
     }
@@ -107,7 +125,11 @@ impl Handler {
         let search = async {
             loop {
                 let changed = self.inbox.changed.notified();
-                if let Some(event) = self.kubernetes().into_iter().find(|event| event["reason"] == reason) {
+                if let Some(event) = self
+                    .kubernetes()
+                    .into_iter()
+                    .find(|event| event["reason"] == reason)
+                {
                     return event;
                 }
                 changed.await;
@@ -135,26 +157,48 @@ impl Handler {
 struct Version;
 #[tonic::async_trait]
 impl NotifyInfo for Version {
-    async fn info(&self, _: Request<NotifyInfoRequest>) -> Result<Response<NotifyInfoResponse>, Status> {
-        Ok(Response::new(NotifyInfoResponse { supported_notify_versions: vec![1] }))
+    async fn info(
+        &self,
+        _: Request<NotifyInfoRequest>,
+    ) -> Result<Response<NotifyInfoResponse>, Status> {
+        Ok(Response::new(NotifyInfoResponse {
+            supported_notify_versions: vec![1],
+        }))
     }
 }
 
 struct Service(Arc<Inbox>);
 #[tonic::async_trait]
 impl Notify for Service {
-    async fn handle_domain_event(&self, request: Request<DomainEventRequest>) -> Result<Response<Accepted>, Status> {
+    async fn handle_domain_event(
+        &self,
+        request: Request<DomainEventRequest>,
+    ) -> Result<Response<Accepted>, Status> {
         let request = request.into_inner();
-        let domain = serde_json::from_slice(&request.domain_json).map_err(|e| Status::invalid_argument(e.to_string()))?;
-        self.0.events.lock().unwrap().push(Event { kind: request.event_type, domain });
+        let domain = serde_json::from_slice(&request.domain_json)
+            .map_err(|e| Status::invalid_argument(e.to_string()))?;
+        self.0.events.lock().unwrap().push(Event {
+            kind: request.event_type,
+            domain,
+        });
         self.0.changed.notify_waiters();
-        Ok(Response::new(Accepted { success: true, message: String::new() }))
+        Ok(Response::new(Accepted {
+            success: true,
+            message: String::new(),
+        }))
     }
 
-    async fn handle_k8s_event(&self, request: Request<K8sEventRequest>) -> Result<Response<Accepted>, Status> {
-        let event = serde_json::from_slice(&request.into_inner().event_json).map_err(|e| Status::invalid_argument(e.to_string()))?;
+    async fn handle_k8s_event(
+        &self,
+        request: Request<K8sEventRequest>,
+    ) -> Result<Response<Accepted>, Status> {
+        let event = serde_json::from_slice(&request.into_inner().event_json)
+            .map_err(|e| Status::invalid_argument(e.to_string()))?;
         self.0.kubernetes.lock().unwrap().push(event);
         self.0.changed.notify_waiters();
-        Ok(Response::new(Accepted { success: true, message: String::new() }))
+        Ok(Response::new(Accepted {
+            success: true,
+            message: String::new(),
+        }))
     }
 }

@@ -30,7 +30,11 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Runs a test on tokio.
 pub fn run(test: impl Future<Output = ()>) {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test);
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(test);
 }
 
 /// A pod's root directory; everything of it ends with the test.
@@ -46,9 +50,19 @@ impl Pod {
     /// A pod in which nothing runs yet; virt-handler is there.
     pub fn new() -> Self {
         // Short: the sockets below it must fit in 107 bytes.
-        let root = tempfile::Builder::new().prefix("vt").rand_bytes(4).tempdir_in("/tmp").unwrap();
+        let root = tempfile::Builder::new()
+            .prefix("vt")
+            .rand_bytes(4)
+            .tempdir_in("/tmp")
+            .unwrap();
         let handler = Handler::new(root.path().join("var/run/kubevirt/domain-notify-pipe.sock"));
-        Self { root, handler, launcher: None, log: Arc::default(), cmd: None }
+        Self {
+            root,
+            handler,
+            launcher: None,
+            log: Arc::default(),
+            cmd: None,
+        }
     }
 
     /// A pod with a launcher that is ready: the embedded driver, emulation, `more` arguments.
@@ -113,8 +127,25 @@ impl Pod {
 
     fn launch_as(&mut self, command: &mut Command, vmi: &Vmi, more: &[&str]) {
         command
-            .args(["--name", vmi.name(), "--namespace", "default", "--uid", vmi.uid(), "--allow-emulation", "--force-emulation"])
-            .args(["--ovmf-path", "/usr/share/OVMF", "--hypervisor", "kvm", "--libvirt", "embed", "--root"])
+            .args([
+                "--name",
+                vmi.name(),
+                "--namespace",
+                "default",
+                "--uid",
+                vmi.uid(),
+                "--allow-emulation",
+                "--force-emulation",
+            ])
+            .args([
+                "--ovmf-path",
+                "/usr/share/OVMF",
+                "--hypervisor",
+                "kvm",
+                "--libvirt",
+                "embed",
+                "--root",
+            ])
             .arg(self.root.path())
             .args(more);
         self.spawn(command);
@@ -131,7 +162,12 @@ impl Pod {
 
     /// Starts a launcher with exactly this command.
     pub fn spawn(&mut self, command: &mut Command) {
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let (log, stderr) = (self.log.clone(), child.stderr.take().unwrap());
         std::thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
@@ -144,12 +180,20 @@ impl Pod {
     /// Waits for `launcher-sock` and makes virt-handler's first call.
     pub async fn wait_until_ready(&mut self) {
         let socket = self.path("/var/run/kubevirt/sockets/launcher-sock");
-        self.until("the launcher is ready", || socket.exists()).await;
+        self.until("the launcher is ready", || socket.exists())
+            .await;
         let connector = tower::service_fn(move |_| {
             let socket = socket.clone();
-            async move { tokio::net::UnixStream::connect(socket).await.map(hyper_util::rt::TokioIo::new) }
+            async move {
+                tokio::net::UnixStream::connect(socket)
+                    .await
+                    .map(hyper_util::rt::TokioIo::new)
+            }
         });
-        let channel = Endpoint::from_static("http://launcher").connect_with_connector(connector).await.unwrap();
+        let channel = Endpoint::from_static("http://launcher")
+            .connect_with_connector(connector)
+            .await
+            .unwrap();
         self.cmd = Some(CmdClient::new(channel).max_decoding_message_size(64 << 20));
     }
 
@@ -161,34 +205,81 @@ impl Pod {
     /// Sends the VMI.
     pub async fn sync(&self, vmi: &Vmi) -> Response {
         let options = VirtualMachineOptions::default();
-        let request = VmiRequest { options: Some(options), ..self.request(vmi.value()) };
-        self.cmd().sync_virtual_machine(request).await.unwrap().into_inner()
+        let request = VmiRequest {
+            options: Some(options),
+            ..self.request(vmi.value())
+        };
+        self.cmd()
+            .sync_virtual_machine(request)
+            .await
+            .unwrap()
+            .into_inner()
     }
 
     pub fn request(&self, vmi: &Value) -> VmiRequest {
         let vmi_json = Bytes::from(vmi.to_string());
-        VmiRequest { vmi: Some(api::proto::cmd::v1::Vmi { vmi_json }), options: None }
+        VmiRequest {
+            vmi: Some(api::proto::cmd::v1::Vmi { vmi_json }),
+            options: None,
+        }
     }
 
     /// Sends the VMI and expects success.
     pub async fn sync_ok(&self, vmi: &Vmi) {
         let answer = self.sync(vmi).await;
-        assert!(answer.success, "sync: {}\n{}", answer.message, self.log_tail());
+        assert!(
+            answer.success,
+            "sync: {}\n{}",
+            answer.message,
+            self.log_tail()
+        );
     }
 
     /// Kills the VM and forgets it, which ends the pod.
     pub async fn end(&self, vmi: &Vmi) {
-        let answer = self.cmd().kill_virtual_machine(self.request(vmi.value())).await.unwrap().into_inner();
-        assert!(answer.success, "kill: {}\n{}", answer.message, self.log_tail());
-        let answer = self.cmd().delete_virtual_machine(self.request(vmi.value())).await.unwrap().into_inner();
-        assert!(answer.success, "delete: {}\n{}", answer.message, self.log_tail());
+        let answer = self
+            .cmd()
+            .kill_virtual_machine(self.request(vmi.value()))
+            .await
+            .unwrap()
+            .into_inner();
+        assert!(
+            answer.success,
+            "kill: {}\n{}",
+            answer.message,
+            self.log_tail()
+        );
+        let answer = self
+            .cmd()
+            .delete_virtual_machine(self.request(vmi.value()))
+            .await
+            .unwrap()
+            .into_inner();
+        assert!(
+            answer.success,
+            "delete: {}\n{}",
+            answer.message,
+            self.log_tail()
+        );
     }
 
     /// The Domain JSON, null if there is none.
     pub async fn domain(&self) -> Value {
-        let answer = self.cmd().get_domain(EmptyRequest {}).await.unwrap().into_inner();
-        assert!(answer.response.as_ref().is_some_and(|r| r.success), "{answer:?}");
-        if answer.domain.is_empty() { Value::Null } else { serde_json::from_str(&answer.domain).unwrap() }
+        let answer = self
+            .cmd()
+            .get_domain(EmptyRequest {})
+            .await
+            .unwrap()
+            .into_inner();
+        assert!(
+            answer.response.as_ref().is_some_and(|r| r.success),
+            "{answer:?}"
+        );
+        if answer.domain.is_empty() {
+            Value::Null
+        } else {
+            serde_json::from_str(&answer.domain).unwrap()
+        }
     }
 
     /// Asks for the domain until it is as wanted: for a change that need not be an event.
@@ -199,7 +290,12 @@ impl Pod {
             if wanted(&domain) {
                 return domain;
             }
-            assert!(Instant::now() < end, "the domain is not {what}, but {:#}\n{}", domain["Status"], self.log_tail());
+            assert!(
+                Instant::now() < end,
+                "the domain is not {what}, but {:#}\n{}",
+                domain["Status"],
+                self.log_tail()
+            );
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -214,7 +310,11 @@ impl Pod {
 
     /// A connection to the guest's serial console.
     pub async fn guest(&self, vmi: &Vmi) -> Guest {
-        Guest::connect(&self.path(&format!("/var/run/kubevirt-private/{}/virt-serial0", vmi.uid()))).await
+        Guest::connect(&self.path(&format!(
+            "/var/run/kubevirt-private/{}/virt-serial0",
+            vmi.uid()
+        )))
+        .await
     }
 
     /// Waits for a condition that has no event of its own.
@@ -224,9 +324,16 @@ impl Pod {
             if let Some(child) = &mut self.launcher
                 && let Some(status) = child.try_wait().unwrap()
             {
-                panic!("the launcher ended ({status}) before {what}\n{}", self.log_tail());
+                panic!(
+                    "the launcher ended ({status}) before {what}\n{}",
+                    self.log_tail()
+                );
             }
-            assert!(Instant::now() < end, "waited too long until {what}\n{}", self.log_tail());
+            assert!(
+                Instant::now() < end,
+                "waited too long until {what}\n{}",
+                self.log_tail()
+            );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -234,7 +341,13 @@ impl Pod {
     /// Sends a signal to the launcher.
     pub fn signal(&self, signal: &str) {
         let pid = self.launcher.as_ref().unwrap().id().to_string();
-        assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
+        assert!(
+            Command::new("kill")
+                .args(["-s", signal, &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
     }
 
     /// Waits until the launcher has ended.
@@ -244,7 +357,11 @@ impl Pod {
             if let Some(status) = self.launcher.as_mut().unwrap().try_wait().unwrap() {
                 return status;
             }
-            assert!(Instant::now() < end, "the launcher does not end\n{}", self.log_tail());
+            assert!(
+                Instant::now() < end,
+                "the launcher does not end\n{}",
+                self.log_tail()
+            );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -269,35 +386,81 @@ impl Pod {
     /// Waits until the log has so many lines with `text`.
     pub async fn log_count(&mut self, text: &str, count: usize) {
         let log = self.log.clone();
-        self.until(text, || log.lock().unwrap().iter().filter(|line| line.contains(text)).count() >= count).await;
+        self.until(text, || {
+            log.lock()
+                .unwrap()
+                .iter()
+                .filter(|line| line.contains(text))
+                .count()
+                >= count
+        })
+        .await;
     }
 
     /// The end of the log, and what the pod's processes do: for the message of a test that fails.
     pub fn log_tail(&self) -> String {
         let log = self.log();
-        let session = self.launcher.as_ref().map_or_else(String::new, |launcher| launcher.id().to_string());
-        let tree = Command::new("ps").args(["-eo", "pid,ppid,sid,stat,wchan:20,blocked,ignored,args"]).output();
-        let tree = tree.map_or_else(|error| error.to_string(), |ps| String::from_utf8_lossy(&ps.stdout).into_owned());
-        let ours = |line: &&str| line.contains(&session) || line.contains("qemu") || line.contains("PPID");
-        let processes = tree.lines().filter(ours).map(|line| line.chars().take(160).collect()).collect::<Vec<String>>();
-        format!("{}\n{}", log[log.len().saturating_sub(40)..].join("\n"), processes.join("\n"))
+        let session = self
+            .launcher
+            .as_ref()
+            .map_or_else(String::new, |launcher| launcher.id().to_string());
+        let tree = Command::new("ps")
+            .args(["-eo", "pid,ppid,sid,stat,wchan:20,blocked,ignored,args"])
+            .output();
+        let tree = tree.map_or_else(
+            |error| error.to_string(),
+            |ps| String::from_utf8_lossy(&ps.stdout).into_owned(),
+        );
+        let ours =
+            |line: &&str| line.contains(&session) || line.contains("qemu") || line.contains("PPID");
+        let processes = tree
+            .lines()
+            .filter(ours)
+            .map(|line| line.chars().take(160).collect())
+            .collect::<Vec<String>>();
+        format!(
+            "{}\n{}",
+            log[log.len().saturating_sub(40)..].join("\n"),
+            processes.join("\n")
+        )
     }
 
     /// The QEMU processes that run a guest; others only tell libvirt what QEMU can do.
     pub fn guests(&self) -> Vec<u32> {
-        let runs_guest =
-            |pid: &u32| std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains("guest="));
-        self.processes("qemu-system").into_iter().filter(runs_guest).collect()
+        let runs_guest = |pid: &u32| {
+            std::fs::read(format!("/proc/{pid}/cmdline"))
+                .is_ok_and(|line| String::from_utf8_lossy(&line).contains("guest="))
+        };
+        self.processes("qemu-system")
+            .into_iter()
+            .filter(runs_guest)
+            .collect()
     }
 
     /// `virsh` on the pod's libvirt, where that is a daemon.
     pub fn virsh(&self, arguments: &[&str]) -> String {
-        let sockets = ["virtqemud-sock", "libvirt-sock"].map(|name| self.path(&format!("/var/run/libvirt/{name}")));
-        let socket = sockets.into_iter().find(|path| path.exists()).expect("libvirt's socket");
-        let mode = if rustix::process::geteuid().is_root() { "system" } else { "session" };
+        let sockets = ["virtqemud-sock", "libvirt-sock"]
+            .map(|name| self.path(&format!("/var/run/libvirt/{name}")));
+        let socket = sockets
+            .into_iter()
+            .find(|path| path.exists())
+            .expect("libvirt's socket");
+        let mode = if rustix::process::geteuid().is_root() {
+            "system"
+        } else {
+            "session"
+        };
         let uri = format!("qemu+unix:///{mode}?socket={}", socket.display());
-        let output = Command::new("virsh").args(["-c", &uri]).args(arguments).output().unwrap();
-        assert!(output.status.success(), "virsh {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let output = Command::new("virsh")
+            .args(["-c", &uri])
+            .args(arguments)
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "virsh {arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
@@ -314,7 +477,9 @@ impl Pod {
             .flatten()
             .filter_map(|entry| {
                 let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
-                let command = String::from_utf8_lossy(&std::fs::read(entry.path().join("cmdline")).ok()?).into_owned();
+                let command =
+                    String::from_utf8_lossy(&std::fs::read(entry.path().join("cmdline")).ok()?)
+                        .into_owned();
                 let program = command.split('\0').next()?.to_owned();
                 (program.contains(name) && command.contains(&root)).then_some(pid)
             })
@@ -329,7 +494,9 @@ impl Drop for Pod {
             let _ = launcher.wait();
         }
         for pid in self.processes("") {
-            let _ = Command::new("kill").args(["-s", "KILL", &pid.to_string()]).status();
+            let _ = Command::new("kill")
+                .args(["-s", "KILL", &pid.to_string()])
+                .status();
         }
     }
 }
@@ -340,8 +507,14 @@ pub fn guest_image() -> &'static Path {
     IMAGE.get_or_init(|| {
         let home = Path::new(env!("CARGO_MANIFEST_DIR"));
         let image = home.join("target/test-guest/guest.img");
-        let made = Command::new(home.join("scripts/test-guest")).arg(&image).status().unwrap();
-        assert!(made.success(), "scripts/test-guest failed: run scripts/setup");
+        let made = Command::new(home.join("scripts/test-guest"))
+            .arg(&image)
+            .status()
+            .unwrap();
+        assert!(
+            made.success(),
+            "scripts/test-guest failed: run scripts/setup"
+        );
         image
     })
 }

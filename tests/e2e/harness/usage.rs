@@ -11,9 +11,16 @@ pub struct Usage {
 
 impl Usage {
     pub(super) fn of(launcher: u32, qemu: u32) -> Self {
-        let count = |pid: u32, what: &str| std::fs::read_dir(format!("/proc/{pid}/{what}")).unwrap().count();
+        let count = |pid: u32, what: &str| {
+            std::fs::read_dir(format!("/proc/{pid}/{what}"))
+                .unwrap()
+                .count()
+        };
         let status = std::fs::read_to_string(format!("/proc/{launcher}/status")).unwrap();
-        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let resident = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .unwrap();
         Self {
             descriptors: count(launcher, "fd"),
             threads: count(launcher, "task"),

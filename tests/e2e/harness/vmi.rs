@@ -40,7 +40,11 @@ impl Vmi {
 
     /// Puts the root disk's image where its claim would be mounted.
     pub fn with_image(self, pod: &Pod) -> Self {
-        std::fs::copy(guest_image(), pod.path("/var/run/kubevirt-private/vmi-disks/rootdisk/disk.img")).unwrap();
+        std::fs::copy(
+            guest_image(),
+            pod.path("/var/run/kubevirt-private/vmi-disks/rootdisk/disk.img"),
+        )
+        .unwrap();
         self
     }
 
@@ -48,7 +52,10 @@ impl Vmi {
     pub fn volume(mut self, volume: Value, disk: Value) -> Self {
         self.push("/spec/volumes", volume.clone());
         self.push("/spec/domain/devices/disks", disk);
-        self.push("/status/volumeStatus", json!({"name": volume["name"], "target": ""}));
+        self.push(
+            "/status/volumeStatus",
+            json!({"name": volume["name"], "target": ""}),
+        );
         self
     }
 
@@ -56,9 +63,15 @@ impl Vmi {
     pub fn hotplugged(mut self, name: &str, serial: &str, bus: &str) -> Self {
         self.0["status"]["phase"] = json!("Running");
         self.push("/spec/volumes", json!({"name": name, "persistentVolumeClaim": {"claimName": name, "hotpluggable": true}}));
-        self.push("/spec/domain/devices/disks", json!({"name": name, "serial": serial, "disk": {"bus": bus}}));
+        self.push(
+            "/spec/domain/devices/disks",
+            json!({"name": name, "serial": serial, "disk": {"bus": bus}}),
+        );
         let attach_pod = json!({"attachPodName": "hp", "attachPodUID": "u"});
-        self.push("/status/volumeStatus", json!({"name": name, "phase": "Ready", "hotplugVolume": attach_pod}));
+        self.push(
+            "/status/volumeStatus",
+            json!({"name": name, "phase": "Ready", "hotplugVolume": attach_pod}),
+        );
         self
     }
 
@@ -70,7 +83,12 @@ impl Vmi {
     }
 
     fn push(&mut self, pointer: &str, value: Value) {
-        self.0.pointer_mut(pointer).unwrap().as_array_mut().unwrap().push(value);
+        self.0
+            .pointer_mut(pointer)
+            .unwrap()
+            .as_array_mut()
+            .unwrap()
+            .push(value);
     }
 
     pub fn value(&self) -> &Value {

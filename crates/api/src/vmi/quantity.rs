@@ -79,7 +79,9 @@ impl Quantity {
     /// When the text is no quantity, or a negative one.
     pub fn bytes(&self) -> Result<u64, QuantityError> {
         let amount = self.amount()?;
-        let bytes = amount.as_integer().unwrap_or_else(|| amount.value().wrapping_sub(1));
+        let bytes = amount
+            .as_integer()
+            .unwrap_or_else(|| amount.value().wrapping_sub(1));
         u64::try_from(bytes).map_err(|_| QuantityError::NegativeSize(self.0.clone()))
     }
 
@@ -116,7 +118,10 @@ impl Quantity {
 
 /// The leading digits, and the rest.
 fn split_digits(text: &str) -> (&str, &str) {
-    text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
+    text.split_at(
+        text.find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(text.len()),
+    )
 }
 
 impl Suffix {
@@ -148,41 +153,68 @@ fn digits(whole: &str, fraction: &str) -> Option<i128> {
     whole
         .bytes()
         .chain(fraction.bytes())
-        .try_fold(0_i128, |number, digit| number.checked_mul(10)?.checked_add(i128::from(digit.wrapping_sub(b'0'))))
+        .try_fold(0_i128, |number, digit| {
+            number
+                .checked_mul(10)?
+                .checked_add(i128::from(digit.wrapping_sub(b'0')))
+        })
 }
 
 /// The exact form, for numbers that are short enough to certainly fit.
 fn exact(whole: &str, fraction: &str, suffix: &Suffix) -> Option<Amount> {
-    let (whole_len, fraction_len) = (i32::try_from(whole.len().max(1)).ok()?, i32::try_from(fraction.len()).ok()?);
+    let (whole_len, fraction_len) = (
+        i32::try_from(whole.len().max(1)).ok()?,
+        i32::try_from(fraction.len()).ok()?,
+    );
     let (number, scale) = match *suffix {
-        Suffix::Decimal(exponent) if whole_len + fraction_len <= EXACT_DIGITS => {
-            (digits(whole, fraction)?, exponent.checked_sub(fraction_len)?)
-        }
+        Suffix::Decimal(exponent) if whole_len + fraction_len <= EXACT_DIGITS => (
+            digits(whole, fraction)?,
+            exponent.checked_sub(fraction_len)?,
+        ),
         // A binary suffix is worth three digits for each ten bits.
-        Suffix::Binary(bits) if fraction.is_empty() && 14 - whole_len >= i32::try_from(bits * 3 / 10).ok()? => {
+        Suffix::Binary(bits)
+            if fraction.is_empty() && 14 - whole_len >= i32::try_from(bits * 3 / 10).ok()? =>
+        {
             (digits(whole, fraction)? << bits, 0)
         }
         _ => return None,
     };
-    (scale >= NANO).then_some(Amount { number, scale, exact: true })
+    (scale >= NANO).then_some(Amount {
+        number,
+        scale,
+        exact: true,
+    })
 }
 
 /// The form for all others: billionths, rounded up; with a binary suffix at most 2^63 - 1.
 fn rounded(whole: &str, fraction: &str, suffix: &Suffix) -> Option<Amount> {
     let fraction_len = i32::try_from(fraction.len()).ok()?;
     let billionths = match *suffix {
-        Suffix::Decimal(exponent) => scaled(digits(whole, fraction)?, exponent.checked_sub(fraction_len)?.checked_sub(NANO)?)?,
+        Suffix::Decimal(exponent) => scaled(
+            digits(whole, fraction)?,
+            exponent.checked_sub(fraction_len)?.checked_sub(NANO)?,
+        )?,
         Suffix::Binary(bits) => {
             let number = digits(whole, fraction).and_then(|number| number.checked_mul(1 << bits));
             let billionths = number.and_then(|number| scaled(number, -fraction_len - NANO));
             match billionths {
                 Some(billionths) if billionths <= i128::from(i64::MAX) * BILLION => billionths,
-                _ => return Some(Amount { number: i64::MAX.into(), scale: 0, exact: false }),
+                _ => {
+                    return Some(Amount {
+                        number: i64::MAX.into(),
+                        scale: 0,
+                        exact: false,
+                    });
+                }
             }
         }
     };
     let scale = if billionths == 0 { 0 } else { NANO };
-    Some(Amount { number: billionths, scale, exact: false })
+    Some(Amount {
+        number: billionths,
+        scale,
+        exact: false,
+    })
 }
 
 /// `number` times ten to the power of `exponent`, rounded up; `number` is not negative.
@@ -197,7 +229,10 @@ fn scaled(number: i128, exponent: i32) -> Option<i128> {
 }
 
 /// The low 64 bits.
-#[allow(clippy::cast_possible_truncation, reason = "the wrap-around is the rule")]
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "the wrap-around is the rule"
+)]
 fn low(number: i128) -> i64 {
     number as i64
 }
@@ -216,12 +251,19 @@ impl Amount {
 
     fn value(self) -> i64 {
         if self.scale >= 0 {
-            return if self.exact { self.as_integer().unwrap_or(0) } else { low(self.number) };
+            return if self.exact {
+                self.as_integer().unwrap_or(0)
+            } else {
+                low(self.number)
+            };
         }
-        let divisor = 10_i128.checked_pow(self.scale.unsigned_abs()).unwrap_or(i128::MAX);
+        let divisor = 10_i128
+            .checked_pow(self.scale.unsigned_abs())
+            .unwrap_or(i128::MAX);
         if self.exact {
             // Away from zero.
-            return low(self.number / divisor + i128::from(self.number % divisor != 0) * self.number.signum());
+            return low(self.number / divisor
+                + i128::from(self.number % divisor != 0) * self.number.signum());
         }
         if self.number < i128::from(i64::MAX) {
             let number = i128::from(low(self.number));
@@ -320,7 +362,11 @@ mod tests {
             assert_eq!(q(text).bytes(), Ok(bytes), "{text}");
         }
         for text in ["-1", "18446744073709551615", "12E"] {
-            assert_eq!(q(text).bytes(), Err(QuantityError::NegativeSize(text.into())), "{text}");
+            assert_eq!(
+                q(text).bytes(),
+                Err(QuantityError::NegativeSize(text.into())),
+                "{text}"
+            );
         }
     }
 
@@ -344,10 +390,17 @@ mod tests {
     #[test]
     fn what_is_no_quantity_is_refused() {
         for text in ["", "x", "1GiB", "1.2.3", "1e", "--1", "1 Gi", "1e1.5"] {
-            assert_eq!(q(text).value(), Err(QuantityError::Malformed(text.into())), "{text}");
+            assert_eq!(
+                q(text).value(),
+                Err(QuantityError::Malformed(text.into())),
+                "{text}"
+            );
         }
         let many = "9".repeat(50);
-        assert_eq!(q(&many).value(), Err(QuantityError::TooLarge(many.as_str().into())));
+        assert_eq!(
+            q(&many).value(),
+            Err(QuantityError::TooLarge(many.as_str().into()))
+        );
         assert_eq!(q(&format!("{many}Ei")).value(), Ok(i64::MAX));
     }
 }

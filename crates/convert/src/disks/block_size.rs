@@ -7,15 +7,25 @@ use api::vmi::disks::Disk as VmiDisk;
 use domain::disk::{BlockIo, Disk};
 
 /// Adds the block sizes to a disk that has its source.
-pub(super) fn apply(input: &Input<'_>, index: usize, wanted: &VmiDisk, disk: &mut Disk) -> Result<(), ConvertError> {
-    let Some(size) = &wanted.block_size else { return Ok(()) };
+pub(super) fn apply(
+    input: &Input<'_>,
+    index: usize,
+    wanted: &VmiDisk,
+    disk: &mut Disk,
+) -> Result<(), ConvertError> {
+    let Some(size) = &wanted.block_size else {
+        return Ok(());
+    };
     if let Some(custom) = &size.custom {
         if let Some(max) = input.arch.max_block_size
             && (custom.logical > max || custom.physical > max)
         {
             return Err(ConvertError::new(
                 field(index, "blockSize.custom"),
-                format!("logical {} and physical {} bytes: {} allows at most {max}", custom.logical, custom.physical, input.arch.name),
+                format!(
+                    "logical {} and physical {} bytes: {} allows at most {max}",
+                    custom.logical, custom.physical, input.arch.name
+                ),
             ));
         }
         disk.block_io = Some(BlockIo {
@@ -23,8 +33,13 @@ pub(super) fn apply(input: &Input<'_>, index: usize, wanted: &VmiDisk, disk: &mu
             physical_block_size: custom.physical,
             discard_granularity: custom.discard_granularity,
         });
-    } else if size.match_volume.as_ref().is_some_and(|feature| feature.enabled.unwrap_or(true)) {
-        let found = detect(input, disk).map_err(|reason| ConvertError::new(field(index, "blockSize.matchVolume"), reason))?;
+    } else if size
+        .match_volume
+        .as_ref()
+        .is_some_and(|feature| feature.enabled.unwrap_or(true))
+    {
+        let found = detect(input, disk)
+            .map_err(|reason| ConvertError::new(field(index, "blockSize.matchVolume"), reason))?;
         disk.block_io = Some(found);
     }
     Ok(())
@@ -34,16 +49,27 @@ pub(super) fn apply(input: &Input<'_>, index: usize, wanted: &VmiDisk, disk: &mu
 fn detect(input: &Input<'_>, disk: &Disk) -> Result<BlockIo, String> {
     let backend = disk_modes::backend(disk);
     if backend.path.is_empty() {
-        return Err("the disk is neither a device nor a file whose block sizes could be matched".to_owned());
+        return Err(
+            "the disk is neither a device nor a file whose block sizes could be matched".to_owned(),
+        );
     }
     if !backend.is_block {
         let size = input.ctx.file_block_sizes.get(backend.path);
         let size = *size.ok_or_else(|| format!("the image {:?} does not exist", backend.path))?;
-        return Ok(BlockIo { logical_block_size: size, physical_block_size: size, discard_granularity: Some(size) });
+        return Ok(BlockIo {
+            logical_block_size: size,
+            physical_block_size: size,
+            discard_granularity: Some(size),
+        });
     }
     let probe = input.ctx.block_device_probes.get(backend.path);
     let probe = probe.ok_or_else(|| format!("the device {:?} cannot be opened", backend.path))?;
-    of_device(probe).ok_or_else(|| format!("the device {:?} says that its block sizes are 0", backend.path))
+    of_device(probe).ok_or_else(|| {
+        format!(
+            "the device {:?} says that its block sizes are 0",
+            backend.path
+        )
+    })
 }
 
 /// A size that the device does not know is taken from the other; a discard granularity that is no
@@ -59,7 +85,11 @@ fn of_device(probe: &BlockDeviceProbe) -> Option<BlockIo> {
     Some(BlockIo {
         logical_block_size: logical,
         physical_block_size: physical,
-        discard_granularity: Some(if fits { probe.discard_granularity } else { probe.physical }),
+        discard_granularity: Some(if fits {
+            probe.discard_granularity
+        } else {
+            probe.physical
+        }),
     })
 }
 
@@ -67,9 +97,23 @@ fn of_device(probe: &BlockDeviceProbe) -> Option<BlockIo> {
 mod tests {
     use super::*;
 
-    fn sizes(logical: u64, physical: u64, discard_granularity: u64) -> Option<(u64, u64, Option<u64>)> {
-        let found = of_device(&BlockDeviceProbe { logical, physical, discard_granularity });
-        found.map(|io| (io.logical_block_size, io.physical_block_size, io.discard_granularity))
+    fn sizes(
+        logical: u64,
+        physical: u64,
+        discard_granularity: u64,
+    ) -> Option<(u64, u64, Option<u64>)> {
+        let found = of_device(&BlockDeviceProbe {
+            logical,
+            physical,
+            discard_granularity,
+        });
+        found.map(|io| {
+            (
+                io.logical_block_size,
+                io.physical_block_size,
+                io.discard_granularity,
+            )
+        })
     }
 
     #[test]

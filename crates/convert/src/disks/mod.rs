@@ -68,7 +68,13 @@ fn check_bus(index: usize, wanted: &VmiDisk) -> Result<(), ConvertError> {
     } else {
         "cdrom.bus"
     };
-    Err(ConvertError::new(field(index, kind), format!("{bus:?} is not a bus of KubeVirt's; allowed are {}", BUSES.join(", "))))
+    Err(ConvertError::new(
+        field(index, kind),
+        format!(
+            "{bus:?} is not a bus of KubeVirt's; allowed are {}",
+            BUSES.join(", ")
+        ),
+    ))
 }
 
 /// Path of a field of the disk, for errors.
@@ -81,13 +87,23 @@ fn field(index: usize, member: &str) -> String {
 fn is_there(input: &Input<'_>, volume: &Text) -> bool {
     let permanent = &input.ctx.permanent_volumes;
     let mounted = |status: &VolumeStatus| matches!(status.phase.as_str(), "MountedToPod" | "Ready");
-    permanent.is_empty() || permanent.contains_key(volume) || input.ctx.hotplug_volumes.get(volume).is_some_and(mounted)
+    permanent.is_empty()
+        || permanent.contains_key(volume)
+        || input.ctx.hotplug_volumes.get(volume).is_some_and(mounted)
 }
 
 /// What the disk is for the guest, and how QEMU drives it; all but where its data comes from.
-fn target(input: &Input<'_>, index: usize, wanted: &VmiDisk, names: &mut Names) -> Result<Disk, ConvertError> {
+fn target(
+    input: &Input<'_>,
+    index: usize,
+    wanted: &VmiDisk,
+    names: &mut Names,
+) -> Result<Disk, ConvertError> {
     check_bus(index, wanted)?;
-    let mut disk = Disk { alias: Some(Alias::user(wanted.name.clone())), ..Disk::default() };
+    let mut disk = Disk {
+        alias: Some(Alias::user(wanted.name.clone())),
+        ..Disk::default()
+    };
     let mut cache = wanted.cache.clone();
     if let Some(target) = &wanted.disk {
         disk.device = Text::const_new("disk");
@@ -96,11 +112,19 @@ fn target(input: &Input<'_>, index: usize, wanted: &VmiDisk, names: &mut Names) 
             if target.bus != "virtio" {
                 return Err(ConvertError::new(
                     field(index, "disk.pciAddress"),
-                    format!("the bus is {:?}; only a disk on the bus \"virtio\" can have a PCI address", target.bus),
+                    format!(
+                        "the bus is {:?}; only a disk on the bus \"virtio\" can have a PCI address",
+                        target.bus
+                    ),
                 ));
             }
             let address = parse_address(&target.pci_address);
-            let malformed = || ConvertError::new(field(index, "disk.pciAddress"), malformed_address(&target.pci_address));
+            let malformed = || {
+                ConvertError::new(
+                    field(index, "disk.pciAddress"),
+                    malformed_address(&target.pci_address),
+                )
+            };
             disk.address = Some(address.ok_or_else(malformed)?);
         }
         if target.bus == "virtio" {
@@ -115,7 +139,9 @@ fn target(input: &Input<'_>, index: usize, wanted: &VmiDisk, names: &mut Names) 
             if cache != "none" {
                 return Err(ConvertError::new(
                     field(index, "cache"),
-                    format!("{cache:?} is not possible for a shareable disk, it would lose writes of others; allowed is \"none\""),
+                    format!(
+                        "{cache:?} is not possible for a shareable disk, it would lose writes of others; allowed is \"none\""
+                    ),
                 ));
             }
             disk.shareable = Some(Shareable {});
@@ -132,7 +158,12 @@ fn target(input: &Input<'_>, index: usize, wanted: &VmiDisk, names: &mut Names) 
         disk.read_only = target.readonly.unwrap_or(true).then_some(ReadOnly {});
     }
     let is_virtio = disk.target.bus == "virtio";
-    let mut driver = DiskDriver { name: Text::const_new("qemu"), cache, io: wanted.io.clone(), ..DiskDriver::default() };
+    let mut driver = DiskDriver {
+        name: Text::const_new("qemu"),
+        cache,
+        io: wanted.io.clone(),
+        ..DiskDriver::default()
+    };
     if wanted.disk.is_some() || wanted.lun.is_some() {
         if !input.ctx.volumes_discard_ignore.contains(&wanted.name) {
             driver.discard = Text::const_new("unmap");
@@ -184,7 +215,8 @@ fn reservations(input: &Input<'_>) -> Reservations {
 fn capacity(input: &Input<'_>, volume: &Text, disk: &mut Disk) -> Result<(), ConvertError> {
     let statuses = &input.vmi.status.volume_status;
     let at = statuses.iter().rposition(|status| status.name == *volume);
-    let claim = at.and_then(|at| Some((at, statuses.get(at)?.persistent_volume_claim_info.as_ref()?)));
+    let claim =
+        at.and_then(|at| Some((at, statuses.get(at)?.persistent_volume_claim_info.as_ref()?)));
     if let Some((at, claim)) = claim {
         disk.filesystem_overhead = claim.filesystem_overhead.clone();
         disk.capacity = smaller_of_capacity_and_request(claim, at)?;
@@ -192,16 +224,26 @@ fn capacity(input: &Input<'_>, volume: &Text, disk: &mut Disk) -> Result<(), Con
     Ok(())
 }
 
-fn smaller_of_capacity_and_request(claim: &PersistentVolumeClaimInfo, at: usize) -> Result<Option<i64>, ConvertError> {
-    let sizes = [("capacity", &claim.capacity), ("requests", &claim.requests)].map(|(list, sizes)| {
-        let size = sizes.get("storage").map(api::vmi::Quantity::as_integer).transpose();
-        size.map(Option::flatten).map_err(|e| {
-            let field = format!("status.volumeStatus[{at}].persistentVolumeClaimInfo.{list}.storage");
-            ConvertError::new(field, e.to_string())
-        })
-    });
+fn smaller_of_capacity_and_request(
+    claim: &PersistentVolumeClaimInfo,
+    at: usize,
+) -> Result<Option<i64>, ConvertError> {
+    let sizes =
+        [("capacity", &claim.capacity), ("requests", &claim.requests)].map(|(list, sizes)| {
+            let size = sizes
+                .get("storage")
+                .map(api::vmi::Quantity::as_integer)
+                .transpose();
+            size.map(Option::flatten).map_err(|e| {
+                let field =
+                    format!("status.volumeStatus[{at}].persistentVolumeClaimInfo.{list}.storage");
+                ConvertError::new(field, e.to_string())
+            })
+        });
     let [capacity, request] = sizes;
-    Ok(capacity?.zip(request?).map(|(capacity, request)| capacity.min(request)))
+    Ok(capacity?
+        .zip(request?)
+        .map(|(capacity, request)| capacity.min(request)))
 }
 
 fn error_policy(index: usize, wanted: &VmiDisk) -> Result<Text, ConvertError> {
@@ -210,7 +252,10 @@ fn error_policy(index: usize, wanted: &VmiDisk) -> Result<Text, ConvertError> {
         Some(policy) if ERROR_POLICIES.contains(&policy.as_str()) => Ok(policy.clone()),
         Some(policy) => Err(ConvertError::new(
             field(index, "errorPolicy"),
-            format!("{policy:?} is no error policy; allowed are {}", ERROR_POLICIES.join(", ")),
+            format!(
+                "{policy:?} is no error policy; allowed are {}",
+                ERROR_POLICIES.join(", ")
+            ),
         )),
     }
 }

@@ -40,9 +40,14 @@ fn prefix(bus: &str) -> Prefix {
 impl Names {
     /// Reserves the names that the status has recorded.
     pub(super) fn new(status: &[VolumeStatus], disks: &[Disk]) -> Self {
-        let mut names = Self { taken: Vec::with_capacity(disks.len()), ..Self::default() };
+        let mut names = Self {
+            taken: Vec::with_capacity(disks.len()),
+            ..Self::default()
+        };
         for disk in disks.iter().filter(|disk| disk.has_device()) {
-            let known = status.iter().rfind(|volume| volume.name == disk.name && !volume.target.is_empty());
+            let known = status
+                .iter()
+                .rfind(|volume| volume.name == disk.name && !volume.target.is_empty());
             if let Some(known) = known {
                 names.take(prefix(disk.bus()), disk.name.clone(), known.target.clone());
             }
@@ -59,11 +64,26 @@ impl Names {
     pub(super) fn name(&mut self, disk: &Text, bus: &str) -> (Text, usize) {
         let prefix = prefix(bus);
         let same_kind = |taken: &&Taken| taken.prefix == prefix;
-        if let Some(known) = self.taken.iter().filter(same_kind).find(|taken| taken.disk == *disk) {
-            return (known.name.clone(), number(PREFIXES[prefix], &known.name).unwrap_or(0));
+        if let Some(known) = self
+            .taken
+            .iter()
+            .filter(same_kind)
+            .find(|taken| taken.disk == *disk)
+        {
+            return (
+                known.name.clone(),
+                number(PREFIXES[prefix], &known.name).unwrap_or(0),
+            );
         }
-        let is_free = |name: &Text| !self.taken.iter().filter(same_kind).any(|taken| taken.name == *name);
-        let names = (self.free_from[prefix]..LIMIT).map(|number| (format(PREFIXES[prefix], number), number));
+        let is_free = |name: &Text| {
+            !self
+                .taken
+                .iter()
+                .filter(same_kind)
+                .any(|taken| taken.name == *name)
+        };
+        let names = (self.free_from[prefix]..LIMIT)
+            .map(|number| (format(PREFIXES[prefix], number), number));
         match names.into_iter().find(|(name, _)| is_free(name)) {
             Some((name, number)) => {
                 self.free_from[prefix] = number + 1;
@@ -88,17 +108,24 @@ fn format(prefix: &str, mut number: usize) -> Text {
         number = number / 26 - 1;
     }
     let mut name = Text::from(prefix);
-    letters[at..].iter().for_each(|&letter| name.push(char::from(letter)));
+    letters[at..]
+        .iter()
+        .for_each(|&letter| name.push(char::from(letter)));
     name
 }
 
 /// The number of a name with that prefix; `None` if it is not one of the [`LIMIT`] names.
 fn number(prefix: &str, name: &str) -> Option<usize> {
     let letters = name.strip_prefix(prefix)?;
-    if letters.is_empty() || letters.len() > 3 || !letters.bytes().all(|letter| letter.is_ascii_lowercase()) {
+    if letters.is_empty()
+        || letters.len() > 3
+        || !letters.bytes().all(|letter| letter.is_ascii_lowercase())
+    {
         return None;
     }
-    let number = letters.bytes().fold(0, |number, letter| number * 26 + usize::from(letter - b'a') + 1) - 1;
+    let number = letters.bytes().fold(0, |number, letter| {
+        number * 26 + usize::from(letter - b'a') + 1
+    }) - 1;
     (number < LIMIT).then_some(number)
 }
 
@@ -108,7 +135,14 @@ mod tests {
 
     #[test]
     fn letters_count_like_the_kernel_does() {
-        for (count, name) in [(0, "sda"), (25, "sdz"), (26, "sdaa"), (701, "sdzz"), (702, "sdaaa"), (LIMIT - 1, "sdyyz")] {
+        for (count, name) in [
+            (0, "sda"),
+            (25, "sdz"),
+            (26, "sdaa"),
+            (701, "sdzz"),
+            (702, "sdaaa"),
+            (LIMIT - 1, "sdyyz"),
+        ] {
             assert_eq!(format("sd", count), name);
             assert_eq!(number("sd", name), Some(count), "{name}");
         }
@@ -121,10 +155,17 @@ mod tests {
     fn a_recorded_name_is_kept_and_not_given_twice() {
         let disk = |name: &str| Disk {
             name: name.into(),
-            disk: Some(api::vmi::disks::DiskTarget { bus: "sata".into(), ..Default::default() }),
+            disk: Some(api::vmi::disks::DiskTarget {
+                bus: "sata".into(),
+                ..Default::default()
+            }),
             ..Disk::default()
         };
-        let status = [VolumeStatus { name: "second".into(), target: "sda".into(), ..VolumeStatus::default() }];
+        let status = [VolumeStatus {
+            name: "second".into(),
+            target: "sda".into(),
+            ..VolumeStatus::default()
+        }];
         let mut names = Names::new(&status, &[disk("first"), disk("second")]);
         assert_eq!(names.name(&"first".into(), "sata"), ("sdb".into(), 1));
         assert_eq!(names.name(&"second".into(), "usb"), ("sda".into(), 0));

@@ -5,11 +5,20 @@ use super::field;
 use api::vmi::Text;
 use api::vmi::disks::Disk as VmiDisk;
 use api::vmi::volumes::Volume;
-use domain::disk::{BackingStore, BackingStoreFormat, DataStore, DataStoreFormat, Disk, DiskDriver, DiskSource, ReadOnly};
+use domain::disk::{
+    BackingStore, BackingStoreFormat, DataStore, DataStoreFormat, Disk, DiskDriver, DiskSource,
+    ReadOnly,
+};
 
 /// The volume of that name, with its place in `spec.volumes`.
 pub(super) fn find<'a>(input: &Input<'a>, name: &str) -> Option<(usize, &'a Volume)> {
-    input.vmi.spec.volumes.iter().enumerate().rfind(|(_, volume)| volume.name == name)
+    input
+        .vmi
+        .spec
+        .volumes
+        .iter()
+        .enumerate()
+        .rfind(|(_, volume)| volume.name == name)
 }
 
 /// Adds the source to the disk.
@@ -27,9 +36,14 @@ pub(super) fn apply(
         }
         None => Err(ConvertError::new(
             field(index, "name"),
-            format!("there is no volume {:?} in spec.volumes; only a CD-ROM drive may be empty", wanted.name),
+            format!(
+                "there is no volume {:?} in spec.volumes; only a CD-ROM drive may be empty",
+                wanted.name
+            ),
         )),
-        Some((at, volume)) if input.ctx.hotplug_volumes.contains_key(&wanted.name) => hotplugged(input, at, volume, disk),
+        Some((at, volume)) if input.ctx.hotplug_volumes.contains_key(&wanted.name) => {
+            hotplugged(input, at, volume, disk)
+        }
         Some((at, volume)) => permanent(input, at, volume, disk),
     }
 }
@@ -43,16 +57,29 @@ fn empty_drive(disk: &mut Disk) {
 }
 
 /// A volume that came with the pod.
-fn permanent(input: &Input<'_>, at: usize, volume: &Volume, disk: &mut Disk) -> Result<(), ConvertError> {
+fn permanent(
+    input: &Input<'_>,
+    at: usize,
+    volume: &Volume,
+    disk: &mut Disk,
+) -> Result<(), ConvertError> {
     let (name, paths) = (&volume.name, &input.paths);
     if volume.container_disk.is_some() {
         return container_disk(input, at, volume, disk);
     } else if volume.cloud_init_no_cloud.is_some() {
         let meta = &input.vmi.metadata;
-        image(disk, "raw", paths.cloud_init_no_cloud(&meta.namespace, &meta.name));
+        image(
+            disk,
+            "raw",
+            paths.cloud_init_no_cloud(&meta.namespace, &meta.name),
+        );
     } else if volume.cloud_init_config_drive.is_some() {
         let meta = &input.vmi.metadata;
-        image(disk, "raw", paths.cloud_init_config_drive(&meta.namespace, &meta.name));
+        image(
+            disk,
+            "raw",
+            paths.cloud_init_config_drive(&meta.namespace, &meta.name),
+        );
     } else if volume.sysprep.is_some() {
         image(disk, "raw", paths.sysprep_image(name));
     } else if let Some(host_disk) = &volume.host_disk {
@@ -94,7 +121,12 @@ fn permanent(input: &Input<'_>, at: usize, volume: &Volume, disk: &mut Disk) -> 
 }
 
 /// A volume that was added while the guest runs. A claim with a file system arrives as a host disk.
-fn hotplugged(input: &Input<'_>, at: usize, volume: &Volume, disk: &mut Disk) -> Result<(), ConvertError> {
+fn hotplugged(
+    input: &Input<'_>,
+    at: usize,
+    volume: &Volume,
+    disk: &mut Disk,
+) -> Result<(), ConvertError> {
     let (name, ctx) = (&volume.name, input.ctx);
     let block = if volume.host_disk.is_some() || volume.persistent_volume_claim.is_some() {
         is_block(&ctx.is_block_pvc, name)
@@ -103,11 +135,16 @@ fn hotplugged(input: &Input<'_>, at: usize, volume: &Volume, disk: &mut Disk) ->
     } else {
         return Err(ConvertError::new(
             format!("spec.volumes[{at}]"),
-            format!("the volume {name:?} cannot be hotplugged; allowed are persistentVolumeClaim and dataVolume"),
+            format!(
+                "the volume {name:?} cannot be hotplugged; allowed are persistentVolumeClaim and dataVolume"
+            ),
         ));
     };
     let claim = if block {
-        Claim::Device { path: input.paths.hotplug_device(name), name: Text::default() }
+        Claim::Device {
+            path: input.paths.hotplug_device(name),
+            name: Text::default(),
+        }
     } else {
         Claim::Image(input.paths.hotplug_image(name))
     };
@@ -127,7 +164,10 @@ fn is_block(volumes: &std::collections::BTreeMap<Text, bool>, name: &Text) -> bo
 
 fn claim_of(input: &Input<'_>, name: &Text, block: bool) -> Claim {
     if block {
-        Claim::Device { path: input.paths.claim_device(name), name: name.clone() }
+        Claim::Device {
+            path: input.paths.claim_device(name),
+            name: name.clone(),
+        }
     } else {
         Claim::Image(input.paths.claim_image(name))
     }
@@ -138,7 +178,12 @@ fn claim(input: &Input<'_>, name: &Text, block: bool, disk: &mut Disk) {
 }
 
 fn attach_claim(input: &Input<'_>, name: &Text, claim: Claim, disk: &mut Disk) {
-    match input.ctx.apply_cbt.get(name).filter(|overlay| !overlay.is_empty()) {
+    match input
+        .ctx
+        .apply_cbt
+        .get(name)
+        .filter(|overlay| !overlay.is_empty())
+    {
         Some(overlay) => tracked(disk, overlay, claim),
         None => {
             driver(disk).r#type = Text::const_new("raw");
@@ -176,7 +221,9 @@ fn tracked(disk: &mut Disk, overlay: &Text, mut data: Claim) {
     }
     let mut store = DataStore {
         r#type: data.kind(),
-        format: Some(DataStoreFormat { r#type: Text::const_new("raw") }),
+        format: Some(DataStoreFormat {
+            r#type: Text::const_new("raw"),
+        }),
         source: Some(DiskSource::default()),
     };
     data.write(store.source.get_or_insert_default());
@@ -198,20 +245,37 @@ fn driver(disk: &mut Disk) -> &mut DiskDriver {
 fn overlay(input: &Input<'_>, name: &Text, format: Text, backing: Claim, disk: &mut Disk) {
     image(disk, "qcow2", input.paths.ephemeral_overlay(name));
     driver(disk).discard = Text::const_new("unmap");
-    let mut store =
-        BackingStore { r#type: backing.kind(), format: Some(BackingStoreFormat { r#type: format }), source: Some(DiskSource::default()) };
+    let mut store = BackingStore {
+        r#type: backing.kind(),
+        format: Some(BackingStoreFormat { r#type: format }),
+        source: Some(DiskSource::default()),
+    };
     backing.write(store.source.get_or_insert_default());
     disk.backing_store = Some(Box::new(store));
 }
 
-fn container_disk(input: &Input<'_>, at: usize, volume: &Volume, disk: &mut Disk) -> Result<(), ConvertError> {
+fn container_disk(
+    input: &Input<'_>,
+    at: usize,
+    volume: &Volume,
+    disk: &mut Disk,
+) -> Result<(), ConvertError> {
     let Some(info) = input.ctx.disks_info.get(&volume.name) else {
         return Err(ConvertError::new(
             format!("spec.volumes[{at}].containerDisk"),
-            format!("nothing is known about the image of volume {:?}; its container may not have started", volume.name),
+            format!(
+                "nothing is known about the image of volume {:?}; its container may not have started",
+                volume.name
+            ),
         ));
     };
-    overlay(input, &volume.name, info.format.clone(), Claim::Image(input.paths.container_disk(at)), disk);
+    overlay(
+        input,
+        &volume.name,
+        info.format.clone(),
+        Claim::Image(input.paths.container_disk(at)),
+        disk,
+    );
     Ok(())
 }
 
@@ -225,6 +289,9 @@ fn downward_metrics(input: &Input<'_>, disk: &mut Disk) {
     disk.read_only = Some(ReadOnly {});
     disk.model = input.disk_virtio_model.clone();
     disk.source = DiskSource::default();
-    disk.driver = Some(DiskDriver { name: Text::const_new("qemu"), ..DiskDriver::default() });
+    disk.driver = Some(DiskDriver {
+        name: Text::const_new("qemu"),
+        ..DiskDriver::default()
+    });
     image(disk, "raw", input.paths.downward_metrics_disk());
 }

@@ -91,10 +91,16 @@ pub fn probe(vmi: &Vmi, ctx: &Context, facts: &Facts, note: &mut dyn FnMut(Findi
             Ok(domain) => {
                 let now = Facts::of(&domain);
                 for fact in facts.changed_since(&now) {
-                    note(Finding::Source { key: &fact.key, field: &field });
+                    note(Finding::Source {
+                        key: &fact.key,
+                        field: &field,
+                    });
                 }
             }
-            Err(refusal) => note(Finding::Needed { field: &field, refusal: &refusal }),
+            Err(refusal) => note(Finding::Needed {
+                field: &field,
+                refusal: &refusal,
+            }),
         }
     }
 }
@@ -108,7 +114,9 @@ mod tests {
         for member in MEMBERS {
             let mut text = serde_json::Map::new();
             text.insert(member.name.to_owned(), serde_json::Value::Null);
-            let unknown = serde_json::from_value::<Context>(text.into()).err().filter(|e| e.to_string().contains("unknown field"));
+            let unknown = serde_json::from_value::<Context>(text.into())
+                .err()
+                .filter(|e| e.to_string().contains("unknown field"));
             assert!(unknown.is_none() || member.name == "root", "{unknown:?}");
         }
     }

@@ -35,7 +35,11 @@ impl Facts {
         // What the domain writes is well-formed: reading it ends where the root element does.
         let xml = domain.to_xml();
         if let Some(root) = read(&mut Reader::from_str(&xml)) {
-            all.add(&root, &format!("/{}", root.name), &format!("/{}", root.name));
+            all.add(
+                &root,
+                &format!("/{}", root.name),
+                &format!("/{}", root.name),
+            );
         }
         all
     }
@@ -52,14 +56,25 @@ impl Facts {
     }
 
     /// Facts that another document lacks, or has with another value.
-    pub fn changed_since<'a, 'o>(&'a self, other: &'o Self) -> impl Iterator<Item = &'a Fact> + use<'a, 'o> {
-        self.facts.iter().filter(|fact| other.get(&fact.key).is_none_or(|before| before.value != fact.value))
+    pub fn changed_since<'a, 'o>(
+        &'a self,
+        other: &'o Self,
+    ) -> impl Iterator<Item = &'a Fact> + use<'a, 'o> {
+        self.facts.iter().filter(|fact| {
+            other
+                .get(&fact.key)
+                .is_none_or(|before| before.value != fact.value)
+        })
     }
 
     fn push(&mut self, key: String, path: String, value: &str) {
         if let Entry::Vacant(free) = self.by_key.entry(key.clone()) {
             free.insert(self.facts.len());
-            self.facts.push(Fact { key, path, value: value.to_owned() });
+            self.facts.push(Fact {
+                key,
+                path,
+                value: value.to_owned(),
+            });
         }
     }
 
@@ -67,7 +82,9 @@ impl Facts {
         for (name, value) in &element.attributes {
             self.push(format!("{key}/@{name}"), format!("{path}/@{name}"), value);
         }
-        if !element.text.is_empty() || (element.attributes.is_empty() && element.children.is_empty()) {
+        if !element.text.is_empty()
+            || (element.attributes.is_empty() && element.children.is_empty())
+        {
             self.push(key.to_owned(), path.to_owned(), &element.text);
         }
         let mut places = BTreeMap::<&str, usize>::new();
@@ -75,8 +92,17 @@ impl Facts {
         for child in &element.children {
             let place = places.entry(&child.name).or_default();
             *place += 1;
-            let alone = element.children.iter().filter(|other| other.name == child.name).count() == 1;
-            let path = if alone { format!("{path}/{}", child.name) } else { format!("{path}/{}[{place}]", child.name) };
+            let alone = element
+                .children
+                .iter()
+                .filter(|other| other.name == child.name)
+                .count()
+                == 1;
+            let path = if alone {
+                format!("{path}/{}", child.name)
+            } else {
+                format!("{path}/{}[{place}]", child.name)
+            };
             // Elements of one name are told apart by what names them, and then by their place.
             let name = format!("{}[{}]", child.name, child.named().unwrap_or_default());
             let repeated = names.entry(name.clone()).or_default();
@@ -98,18 +124,28 @@ struct Node {
 impl Node {
     fn open(start: &BytesStart<'_>) -> Self {
         let attribute = |attribute: quick_xml::events::attributes::Attribute<'_>| {
-            let value = attribute.normalized_value(XmlVersion::Implicit1_0).map(Cow::into_owned).unwrap_or_default();
+            let value = attribute
+                .normalized_value(XmlVersion::Implicit1_0)
+                .map(Cow::into_owned)
+                .unwrap_or_default();
             (attribute.key.as_ref().to_owned(), value)
         };
         Self {
             name: start.name().as_ref().to_owned(),
-            attributes: start.attributes().filter_map(Result::ok).map(attribute).collect(),
+            attributes: start
+                .attributes()
+                .filter_map(Result::ok)
+                .map(attribute)
+                .collect(),
             ..Self::default()
         }
     }
 
     fn attribute(&self, name: &str) -> Option<&str> {
-        self.attributes.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
+        self.attributes
+            .iter()
+            .find(|(other, _)| other == name)
+            .map(|(_, value)| value.as_str())
     }
 
     /// What tells it from others of its name: its alias, or its name or number.
@@ -118,9 +154,16 @@ impl Node {
             return alias.attribute("name").map(str::to_owned);
         }
         if self.name == "controller" {
-            return Some(format!("{},{}", self.attribute("type")?, self.attribute("index")?));
+            return Some(format!(
+                "{},{}",
+                self.attribute("type")?,
+                self.attribute("index")?
+            ));
         }
-        ["name", "id", "vcpu", "iothread", "cellid"].iter().find_map(|name| self.attribute(name)).map(str::to_owned)
+        ["name", "id", "vcpu", "iothread", "cellid"]
+            .iter()
+            .find_map(|name| self.attribute(name))
+            .map(str::to_owned)
     }
 }
 
@@ -142,7 +185,9 @@ fn read(reader: &mut Reader<&[u8]>) -> Option<Node> {
                 None
             }
             Event::GeneralRef(entity) => {
-                let text = quick_xml::escape::unescape(&format!("&{};", entity.xml10_content())).ok()?.into_owned();
+                let text = quick_xml::escape::unescape(&format!("&{};", entity.xml10_content()))
+                    .ok()?
+                    .into_owned();
                 if let Some(node) = open.last_mut() {
                     node.text.push_str(&text);
                 }
@@ -166,14 +211,27 @@ mod tests {
     use super::*;
 
     fn facts(disks: &[&str]) -> Facts {
-        let disks: String = disks.iter().map(|name| format!("<disk type='file'><alias name='ua-{name}'/></disk>")).collect();
-        Facts::of(&Domain::from_xml(&format!("<domain type='kvm'><name>a&amp;b</name><devices>{disks}</devices></domain>")).unwrap())
+        let disks: String = disks
+            .iter()
+            .map(|name| format!("<disk type='file'><alias name='ua-{name}'/></disk>"))
+            .collect();
+        Facts::of(
+            &Domain::from_xml(&format!(
+                "<domain type='kvm'><name>a&amp;b</name><devices>{disks}</devices></domain>"
+            ))
+            .unwrap(),
+        )
     }
 
     #[test]
     fn paths_are_xpaths_and_values_are_unescaped() {
         let facts = facts(&["root", "data"]);
-        let at = |path: &str| facts.iter().find(|fact| fact.path == path).map(|fact| fact.value.as_str());
+        let at = |path: &str| {
+            facts
+                .iter()
+                .find(|fact| fact.path == path)
+                .map(|fact| fact.value.as_str())
+        };
         assert_eq!(at("/domain/@type"), Some("kvm"));
         assert_eq!(at("/domain/name"), Some("a&b"));
         assert_eq!(at("/domain/devices/disk[2]/alias/@name"), Some("ua-data"));
@@ -182,7 +240,16 @@ mod tests {
     #[test]
     fn a_disk_is_the_same_when_another_one_goes() {
         let (both, one) = (facts(&["root", "data"]), facts(&["data"]));
-        let changed: Vec<_> = both.changed_since(&one).map(|fact| fact.path.as_str()).collect();
-        assert!(!changed.is_empty() && changed.iter().all(|path| path.starts_with("/domain/devices/disk[1]")), "{changed:?}");
+        let changed: Vec<_> = both
+            .changed_since(&one)
+            .map(|fact| fact.path.as_str())
+            .collect();
+        assert!(
+            !changed.is_empty()
+                && changed
+                    .iter()
+                    .all(|path| path.starts_with("/domain/devices/disk[1]")),
+            "{changed:?}"
+        );
     }
 }

@@ -83,10 +83,16 @@ pub fn explain(vmi: &Value, ctx: &Context) -> Result<Explanation, ExplainError> 
     let mut note = |finding: probe::Finding<'_>| match finding {
         probe::Finding::Source { key, field } => {
             if let Some(fact) = facts.get(key) {
-                sources.entry(fact.key.as_str()).or_default().insert(field.to_owned());
+                sources
+                    .entry(fact.key.as_str())
+                    .or_default()
+                    .insert(field.to_owned());
             }
         }
-        probe::Finding::Needed { field, refusal } => needed.push(Needed { field: field.to_owned(), refusal: refusal.to_string() }),
+        probe::Finding::Needed { field, refusal } => needed.push(Needed {
+            field: field.to_owned(),
+            refusal: refusal.to_string(),
+        }),
     };
     probe::vmi(vmi, ctx, &facts, &mut note);
     context::probe(&parsed, ctx, &facts, &mut note);
@@ -95,13 +101,23 @@ pub fn explain(vmi: &Value, ctx: &Context) -> Result<Explanation, ExplainError> 
         path: fact.path.clone(),
         value: fact.value.clone(),
         step: steps.get(&fact.key).copied().unwrap_or_default(),
-        sources: sources.remove(fact.key.as_str()).into_iter().flatten().collect(),
+        sources: sources
+            .remove(fact.key.as_str())
+            .into_iter()
+            .flatten()
+            .collect(),
     };
-    Ok(Explanation { entries: facts.iter().map(entry).collect(), needed })
+    Ok(Explanation {
+        entries: facts.iter().map(entry).collect(),
+        needed,
+    })
 }
 
 /// Runs the steps one by one; for each fact, the last step that wrote it.
-fn steps(vmi: &Vmi, ctx: &Context) -> Result<(Domain, BTreeMap<String, &'static str>), ConvertError> {
+fn steps(
+    vmi: &Vmi,
+    ctx: &Context,
+) -> Result<(Domain, BTreeMap<String, &'static str>), ConvertError> {
     let input = Input::new(vmi, ctx)?;
     let mut draft = Draft::default();
     let mut before = Facts::default();
@@ -109,7 +125,11 @@ fn steps(vmi: &Vmi, ctx: &Context) -> Result<(Domain, BTreeMap<String, &'static 
     for step in STEPS {
         (step.apply)(&input, &mut draft)?;
         let after = Facts::of(&draft.domain);
-        steps.extend(after.changed_since(&before).map(|fact| (fact.key.clone(), step.name)));
+        steps.extend(
+            after
+                .changed_since(&before)
+                .map(|fact| (fact.key.clone(), step.name)),
+        );
         before = after;
     }
     Ok((draft.domain, steps))
@@ -122,32 +142,57 @@ mod tests {
     use serde_json::json;
 
     fn explained(spec: Value, ctx: &Context) -> Explanation {
-        explain(&json!({"metadata": {"name": "vm", "namespace": "ns"}, "spec": spec}), ctx).unwrap()
+        explain(
+            &json!({"metadata": {"name": "vm", "namespace": "ns"}, "spec": spec}),
+            ctx,
+        )
+        .unwrap()
     }
 
     fn on_kvm() -> Context {
-        Context { hypervisor_device_available: true, ..Context::default() }
+        Context {
+            hypervisor_device_available: true,
+            ..Context::default()
+        }
     }
 
     /// `step <- fields` of the entry at `path`.
     fn origin(explanation: &Explanation, path: &str) -> String {
         let entry = explanation.entries.iter().find(|entry| entry.path == path);
-        entry.map_or_else(|| "none".to_owned(), |entry| format!("{} <- {}", entry.step, entry.sources.join(", ")))
+        entry.map_or_else(
+            || "none".to_owned(),
+            |entry| format!("{} <- {}", entry.step, entry.sources.join(", ")),
+        )
     }
 
     #[test]
     fn memory_comes_from_the_guest_memory() {
         let explanation = explained(json!({"domain": {"memory": {"guest": "1Gi"}}}), &on_kvm());
-        assert_eq!(origin(&explanation, "/domain/memory"), "memory <- spec.domain.memory.guest");
+        assert_eq!(
+            origin(&explanation, "/domain/memory"),
+            "memory <- spec.domain.memory.guest"
+        );
         assert_eq!(origin(&explanation, "/domain/memory/@unit"), "memory <- ");
-        assert_eq!(origin(&explanation, "/domain/name"), "name <- metadata.name, metadata.namespace");
+        assert_eq!(
+            origin(&explanation, "/domain/name"),
+            "name <- metadata.name, metadata.namespace"
+        );
     }
 
     #[test]
     fn a_field_that_repeats_the_default_is_found_too() {
-        let explanation = explained(json!({"domain": {"cpu": {"cores": 1, "model": "host-model"}}}), &on_kvm());
-        assert_eq!(origin(&explanation, "/domain/cpu/topology/@cores"), "cpu <- spec.domain.cpu.cores");
-        assert_eq!(origin(&explanation, "/domain/cpu/@mode"), "cpu <- spec.domain.cpu.model");
+        let explanation = explained(
+            json!({"domain": {"cpu": {"cores": 1, "model": "host-model"}}}),
+            &on_kvm(),
+        );
+        assert_eq!(
+            origin(&explanation, "/domain/cpu/topology/@cores"),
+            "cpu <- spec.domain.cpu.cores"
+        );
+        assert_eq!(
+            origin(&explanation, "/domain/cpu/@mode"),
+            "cpu <- spec.domain.cpu.model"
+        );
     }
 
     #[test]
@@ -157,24 +202,55 @@ mod tests {
             "volumes": [{"name": "root", "persistentVolumeClaim": {"claimName": "claim"}}],
         });
         let explanation = explained(spec, &on_kvm());
-        assert_eq!(origin(&explanation, "/domain/devices/disk/alias/@name"), "disks <- spec.domain.devices.disks[0]");
-        assert_eq!(origin(&explanation, "/domain/devices/disk/driver/@cache"), "disks <- spec.domain.devices.disks[0].cache");
+        assert_eq!(
+            origin(&explanation, "/domain/devices/disk/alias/@name"),
+            "disks <- spec.domain.devices.disks[0]"
+        );
+        assert_eq!(
+            origin(&explanation, "/domain/devices/disk/driver/@cache"),
+            "disks <- spec.domain.devices.disks[0].cache"
+        );
         let source = origin(&explanation, "/domain/devices/disk/source/@file");
         assert!(source.contains("spec.volumes[0]"), "{source}");
-        assert!(explanation.needed.iter().any(|needed| needed.field == "spec.volumes[0]"), "{:?}", explanation.needed);
+        assert!(
+            explanation
+                .needed
+                .iter()
+                .any(|needed| needed.field == "spec.volumes[0]"),
+            "{:?}",
+            explanation.needed
+        );
     }
 
     #[test]
     fn the_context_and_a_later_step_are_told() {
-        let kvm = Context { allow_emulation: true, ..on_kvm() };
-        assert_eq!(origin(&explained(json!({}), &kvm), "/domain/@type"), "defaults <- context.hypervisorDeviceAvailable");
-        let emulated = Context { hypervisor_device_available: false, ..kvm };
-        assert_eq!(origin(&explained(json!({}), &emulated), "/domain/@type"), "hypervisor <- context.hypervisorDeviceAvailable");
+        let kvm = Context {
+            allow_emulation: true,
+            ..on_kvm()
+        };
+        assert_eq!(
+            origin(&explained(json!({}), &kvm), "/domain/@type"),
+            "defaults <- context.hypervisorDeviceAvailable"
+        );
+        let emulated = Context {
+            hypervisor_device_available: false,
+            ..kvm
+        };
+        assert_eq!(
+            origin(&explained(json!({}), &emulated), "/domain/@type"),
+            "hypervisor <- context.hypervisorDeviceAvailable"
+        );
     }
 
     #[test]
     fn what_is_refused_is_not_explained() {
-        assert!(matches!(explain(&json!({}), &Context::default()), Err(ExplainError::Refused(_))));
-        assert!(matches!(explain(&json!("VMI"), &on_kvm()), Err(ExplainError::Vmi(_))));
+        assert!(matches!(
+            explain(&json!({}), &Context::default()),
+            Err(ExplainError::Refused(_))
+        ));
+        assert!(matches!(
+            explain(&json!("VMI"), &on_kvm()),
+            Err(ExplainError::Vmi(_))
+        ));
     }
 }

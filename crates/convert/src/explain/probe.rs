@@ -30,7 +30,12 @@ pub enum Finding<'a> {
 
 /// Probes all fields of a VMI. A fact is put down to the innermost fields that it depends on.
 pub fn vmi(vmi: &Value, ctx: &Context, facts: &Facts, note: &mut dyn FnMut(Finding<'_>)) {
-    let mut probe = Probe { vmi: vmi.clone(), ctx, facts, note };
+    let mut probe = Probe {
+        vmi: vmi.clone(),
+        ctx,
+        facts,
+        note,
+    };
     for part in ["metadata", "spec", "status"] {
         if vmi.get(part).is_some() {
             probe.field(&mut vec![Segment::Key(part.to_owned())]);
@@ -76,8 +81,12 @@ impl<'a> Probe<'a> {
 
     /// Facts that are others without the field.
     fn without(&mut self, path: &[Segment]) -> Keys<'a> {
-        let Some((last, parent)) = path.split_last() else { return Keys::new() };
-        let Some(taken) = take(at(&mut self.vmi, parent), last) else { return Keys::new() };
+        let Some((last, parent)) = path.split_last() else {
+            return Keys::new();
+        };
+        let Some(taken) = take(at(&mut self.vmi, parent), last) else {
+            return Keys::new();
+        };
         let result = self.convert();
         if let Some(parent) = at(&mut self.vmi, parent) {
             put_back(parent, last, taken);
@@ -85,7 +94,10 @@ impl<'a> Probe<'a> {
         match result {
             Some(Ok(keys)) => keys,
             Some(Err(refusal)) => {
-                (self.note)(Finding::Needed { field: &written(path), refusal: &refusal });
+                (self.note)(Finding::Needed {
+                    field: &written(path),
+                    refusal: &refusal,
+                });
                 Keys::new()
             }
             None => Keys::new(),
@@ -96,9 +108,13 @@ impl<'a> Probe<'a> {
     /// field that only repeats a default, or that can't be missing. The first other value counts
     /// with which the VMI is not refused.
     fn changed(&mut self, path: &[Segment]) -> Keys<'a> {
-        let Some(field) = at(&mut self.vmi, path) else { return Keys::new() };
+        let Some(field) = at(&mut self.vmi, path) else {
+            return Keys::new();
+        };
         for other in others(field, path) {
-            let Some(field) = at(&mut self.vmi, path) else { break };
+            let Some(field) = at(&mut self.vmi, path) else {
+                break;
+            };
             let before = std::mem::replace(field, other);
             let result = self.convert();
             if let Some(field) = at(&mut self.vmi, path) {
@@ -142,7 +158,9 @@ fn segments(value: Option<&mut Value>) -> Vec<Segment> {
 fn take(parent: Option<&mut Value>, last: &Segment) -> Option<Value> {
     match (parent?, last) {
         (Value::Object(members), Segment::Key(key)) => members.remove(key),
-        (Value::Array(items), Segment::Index(index)) => (*index < items.len()).then(|| items.remove(*index)),
+        (Value::Array(items), Segment::Index(index)) => {
+            (*index < items.len()).then(|| items.remove(*index))
+        }
         _ => None,
     }
 }
@@ -152,7 +170,9 @@ fn put_back(parent: &mut Value, last: &Segment, value: Value) {
         (Value::Object(members), Segment::Key(key)) => {
             members.insert(key.clone(), value);
         }
-        (Value::Array(items), Segment::Index(index)) => items.insert((*index).min(items.len()), value),
+        (Value::Array(items), Segment::Index(index)) => {
+            items.insert((*index).min(items.len()), value)
+        }
         _ => {}
     }
 }
@@ -161,13 +181,25 @@ fn put_back(parent: &mut Value, last: &Segment, value: Value) {
 fn others(value: &Value, path: &[Segment]) -> Vec<Value> {
     match value {
         Value::Bool(on) => vec![json!(!on)],
-        Value::Number(number) => number.as_i64().map(|number| other_numbers(number).map(Value::from)).into_iter().flatten().collect(),
+        Value::Number(number) => number
+            .as_i64()
+            .map(|number| other_numbers(number).map(Value::from))
+            .into_iter()
+            .flatten()
+            .collect(),
         Value::String(text) => other_texts(text).into_iter().map(Value::String).collect(),
         // A disk can't be without its volume, but it can have another one.
         Value::Object(volume) if is_volume(path) => {
             let mut other = serde_json::Map::new();
-            other.insert("name".to_owned(), volume.get("name").cloned().unwrap_or_default());
-            let source = if volume.contains_key("emptyDisk") { "configMap" } else { "emptyDisk" };
+            other.insert(
+                "name".to_owned(),
+                volume.get("name").cloned().unwrap_or_default(),
+            );
+            let source = if volume.contains_key("emptyDisk") {
+                "configMap"
+            } else {
+                "emptyDisk"
+            };
             other.insert(source.to_owned(), json!({}));
             vec![Value::Object(other)]
         }
@@ -186,10 +218,18 @@ fn other_numbers(number: i64) -> [i64; 2] {
 
 /// A quantity gets another number, any other text one more letter.
 fn other_texts(text: &str) -> Vec<String> {
-    let (digits, suffix) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
-    digits
-        .parse()
-        .map_or_else(|_| vec![format!("{text}x")], |number| other_numbers(number).map(|number| format!("{number}{suffix}")).into())
+    let (digits, suffix) = text.split_at(
+        text.find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(text.len()),
+    );
+    digits.parse().map_or_else(
+        |_| vec![format!("{text}x")],
+        |number| {
+            other_numbers(number)
+                .map(|number| format!("{number}{suffix}"))
+                .into()
+        },
+    )
 }
 
 /// A path as it is written in messages: `spec.volumes[0].name`, keys with dots in brackets.
@@ -229,8 +269,22 @@ mod tests {
         let path = [Segment::Key("a".to_owned())];
         let taken = take(at(&mut value, &path), &Segment::Index(1));
         assert_eq!(value, json!({"a": [1, 3]}));
-        put_back(at(&mut value, &path).into_iter().next().unwrap_or(&mut Value::Null), &Segment::Index(1), taken.unwrap_or_default());
+        put_back(
+            at(&mut value, &path)
+                .into_iter()
+                .next()
+                .unwrap_or(&mut Value::Null),
+            &Segment::Index(1),
+            taken.unwrap_or_default(),
+        );
         assert_eq!(value, json!({"a": [1, 2, 3]}));
-        assert_eq!(written(&[Segment::Key("spec".into()), Segment::Key("volumes".into()), Segment::Index(2)]), "spec.volumes[2]");
+        assert_eq!(
+            written(&[
+                Segment::Key("spec".into()),
+                Segment::Key("volumes".into()),
+                Segment::Index(2)
+            ]),
+            "spec.volumes[2]"
+        );
     }
 }

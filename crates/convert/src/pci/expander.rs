@@ -43,7 +43,11 @@ pub struct OutOfBuses {
 /// # Errors
 /// When there are not enough bus numbers.
 pub fn place(devices: &mut Devices, placements: &[Placement]) -> Result<(), OutOfBuses> {
-    let mut layout = Layout { next_index: last_index(&devices.controllers).saturating_add(1), controllers: 0, lowest_bus: LAST_BUS };
+    let mut layout = Layout {
+        next_index: last_index(&devices.controllers).saturating_add(1),
+        controllers: 0,
+        lowest_bus: LAST_BUS,
+    };
     let mut by_cell = BTreeMap::<u32, Vec<&Placement>>::new();
     for placement in placements {
         by_cell.entry(placement.cell).or_default().push(placement);
@@ -51,12 +55,18 @@ pub fn place(devices: &mut Devices, placements: &[Placement]) -> Result<(), OutO
     let mut isolated = Vec::new();
     let mut shared = Vec::new();
     for (cell, members) in by_cell {
-        let (alone, together): (Vec<_>, Vec<_>) = members.into_iter().partition(|placement| placement.iommu.is_some());
+        let (alone, together): (Vec<_>, Vec<_>) = members
+            .into_iter()
+            .partition(|placement| placement.iommu.is_some());
         for placement in alone {
-            isolated.push(layout.branch(cell, vec![placement]).ok_or(OutOfBuses { devices: placements.len() })?);
+            isolated.push(layout.branch(cell, vec![placement]).ok_or(OutOfBuses {
+                devices: placements.len(),
+            })?);
         }
         if !together.is_empty() {
-            shared.push(layout.branch(cell, together).ok_or(OutOfBuses { devices: placements.len() })?);
+            shared.push(layout.branch(cell, together).ok_or(OutOfBuses {
+                devices: placements.len(),
+            })?);
         }
     }
     for branch in isolated.into_iter().chain(shared) {
@@ -66,7 +76,11 @@ pub fn place(devices: &mut Devices, placements: &[Placement]) -> Result<(), OutO
 }
 
 fn last_index(controllers: &[Controller]) -> u32 {
-    controllers.iter().filter_map(|controller| controller.index.parse().ok()).max().unwrap_or(0)
+    controllers
+        .iter()
+        .filter_map(|controller| controller.index.parse().ok())
+        .max()
+        .unwrap_or(0)
 }
 
 /// What is taken so far.
@@ -109,7 +123,10 @@ impl Layout {
             ports.push((port, placement));
         }
         self.lowest_bus = LAST_BUS - self.controllers + 1;
-        expander.target = Some(ControllerTarget { bus_nr: Some(self.lowest_bus), numa_node: Some(cell) });
+        expander.target = Some(ControllerTarget {
+            bus_nr: Some(self.lowest_bus),
+            numa_node: Some(cell),
+        });
         Some(Branch { expander, ports })
     }
 }
@@ -126,7 +143,9 @@ impl Branch<'_> {
             }
         }
         devices.controllers.push(self.expander);
-        devices.controllers.extend(self.ports.into_iter().map(|(port, _)| port));
+        devices
+            .controllers
+            .extend(self.ports.into_iter().map(|(port, _)| port));
     }
 }
 
@@ -149,12 +168,29 @@ mod tests {
     use domain::hostdev::HostDevice;
 
     fn devices(count: usize) -> Devices {
-        let root = Controller { r#type: "pci".into(), index: "0".into(), model: "pcie-root".into(), ..Controller::default() };
-        Devices { host_devices: vec![HostDevice::default(); count], controllers: vec![root], ..Devices::default() }
+        let root = Controller {
+            r#type: "pci".into(),
+            index: "0".into(),
+            model: "pcie-root".into(),
+            ..Controller::default()
+        };
+        Devices {
+            host_devices: vec![HostDevice::default(); count],
+            controllers: vec![root],
+            ..Devices::default()
+        }
     }
 
     fn in_cells(cells: &[u32]) -> Vec<Placement> {
-        cells.iter().enumerate().map(|(device, &cell)| Placement { device, cell, iommu: None }).collect()
+        cells
+            .iter()
+            .enumerate()
+            .map(|(device, &cell)| Placement {
+                device,
+                cell,
+                iommu: None,
+            })
+            .collect()
     }
 
     /// `index=busNr@cell` of expander buses, `index<bus.slot` of ports.
@@ -171,8 +207,17 @@ mod tests {
     fn bus_numbers_count_down_cumulatively() {
         let mut devices = devices(3);
         place(&mut devices, &in_cells(&[1, 0, 1])).unwrap();
-        assert_eq!(controllers(&devices), ["0", "1=254@0", "2<1.0x00", "3=251@1", "4<3.0x00", "5<3.0x01"]);
-        let buses: Vec<_> = devices.host_devices.iter().map(|device| device.address.as_ref().unwrap().bus.as_str()).collect();
+        assert_eq!(
+            controllers(&devices),
+            [
+                "0", "1=254@0", "2<1.0x00", "3=251@1", "4<3.0x00", "5<3.0x01"
+            ]
+        );
+        let buses: Vec<_> = devices
+            .host_devices
+            .iter()
+            .map(|device| device.address.as_ref().unwrap().bus.as_str())
+            .collect();
         assert_eq!(buses, ["4", "2", "5"]);
     }
 
@@ -182,7 +227,10 @@ mod tests {
         let mut placements = in_cells(&[0, 0]);
         placements[1].iommu = Some(IommuDevice::default());
         place(&mut devices, &placements).unwrap();
-        assert_eq!(controllers(&devices), ["0", "1=254@0", "2<1.0x00", "3=252@0", "4<3.0x00"]);
+        assert_eq!(
+            controllers(&devices),
+            ["0", "1=254@0", "2<1.0x00", "3=252@0", "4<3.0x00"]
+        );
         assert_eq!(devices.iommu[0].driver.as_ref().unwrap().pci_bus, "1");
     }
 
@@ -191,7 +239,10 @@ mod tests {
         let mut enough = devices(126);
         place(&mut enough, &in_cells(&[0; 126])).unwrap();
         let mut too_many = devices(300);
-        assert_eq!(place(&mut too_many, &in_cells(&[0; 300])), Err(OutOfBuses { devices: 300 }));
+        assert_eq!(
+            place(&mut too_many, &in_cells(&[0; 300])),
+            Err(OutOfBuses { devices: 300 })
+        );
         assert_eq!(controllers(&too_many), ["0"]);
     }
 }

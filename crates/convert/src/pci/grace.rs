@@ -48,11 +48,31 @@ pub(crate) fn requirements(input: &Input<'_>, _: &mut Draft) -> Result<(), Conve
     }
     let ctx = input.ctx;
     let needs = [
-        (ctx.grace_io_virtualization_enabled, "graceIOVirtualizationEnabled", "must be true for Grace GPUs"),
-        (ctx.pci_numa_aware_topology_enabled, "pciNUMAAwareTopologyEnabled", "must be true for Grace GPUs"),
-        (ctx.iommufd_enabled, "iommufdEnabled", "must be true for Grace GPUs: the launcher needs an IOMMU descriptor"),
-        (input.dedicated_cpus(), "spec.domain.cpu.dedicatedCpuPlacement", "must be true for Grace GPUs"),
-        (input.arch.pcie_placement, "architecture", "must have PCI Express for Grace GPUs"),
+        (
+            ctx.grace_io_virtualization_enabled,
+            "graceIOVirtualizationEnabled",
+            "must be true for Grace GPUs",
+        ),
+        (
+            ctx.pci_numa_aware_topology_enabled,
+            "pciNUMAAwareTopologyEnabled",
+            "must be true for Grace GPUs",
+        ),
+        (
+            ctx.iommufd_enabled,
+            "iommufdEnabled",
+            "must be true for Grace GPUs: the launcher needs an IOMMU descriptor",
+        ),
+        (
+            input.dedicated_cpus(),
+            "spec.domain.cpu.dedicatedCpuPlacement",
+            "must be true for Grace GPUs",
+        ),
+        (
+            input.arch.pcie_placement,
+            "architecture",
+            "must have PCI Express for Grace GPUs",
+        ),
         (
             input.annotation("kubevirt.io/disablePCIHole64") != "true",
             "metadata.annotations[kubevirt.io/disablePCIHole64]",
@@ -64,7 +84,12 @@ pub(crate) fn requirements(input: &Input<'_>, _: &mut Draft) -> Result<(), Conve
             "must not be \"true\": Grace GPUs need buses of their own",
         ),
     ];
-    needs.into_iter().find(|(met, ..)| !met).map_or(Ok(()), |(_, field, reason)| Err(ConvertError::new(field, reason)))
+    needs
+        .into_iter()
+        .find(|(met, ..)| !met)
+        .map_or(Ok(()), |(_, field, reason)| {
+            Err(ConvertError::new(field, reason))
+        })
 }
 
 /// A GPU among the host devices.
@@ -110,12 +135,25 @@ fn gpus(domain: &Domain, aliases: &[Text], host: Host<'_>) -> Result<Vec<Gpu>, C
     let expected = missing.clone();
     let mut gpus = Vec::with_capacity(expected.len());
     for (index, device) in domain.devices.host_devices.iter().enumerate() {
-        let Some(alias) = device.alias.as_ref().map(|alias| &alias.name).filter(|alias| expected.contains(alias)) else { continue };
+        let Some(alias) = device
+            .alias
+            .as_ref()
+            .map(|alias| &alias.name)
+            .filter(|alias| expected.contains(alias))
+        else {
+            continue;
+        };
         missing.remove(alias);
-        gpus.push(Gpu { alias: alias.clone(), device: index, address: grace_address(device, alias, host)? });
+        gpus.push(Gpu {
+            alias: alias.clone(),
+            device: index,
+            address: grace_address(device, alias, host)?,
+        });
     }
     if let Some(alias) = missing.first() {
-        return refuse(format!("names {alias:?}, but no host device has that alias"));
+        return refuse(format!(
+            "names {alias:?}, but no host device has that alias"
+        ));
     }
     gpus.sort_by(|a, b| a.alias.cmp(&b.alias));
     Ok(gpus)
@@ -123,44 +161,63 @@ fn gpus(domain: &Domain, aliases: &[Text], host: Host<'_>) -> Result<Vec<Gpu>, C
 
 fn grace_address(device: &HostDevice, alias: &Text, host: Host<'_>) -> Result<Text, ConvertError> {
     if device.r#type != "pci" {
-        return refuse(format!("names {alias:?}, which is a {:?} device; it must be a PCI device", device.r#type));
+        return refuse(format!(
+            "names {alias:?}, which is a {:?} device; it must be a PCI device",
+            device.r#type
+        ));
     }
     let Some(source) = &device.source.address else {
         return refuse(format!("names {alias:?}, which has no address on the node"));
     };
     if device.address.is_some() {
-        return refuse(format!("names {alias:?}, which has an address in the guest; Grace GPUs are placed by the launcher"));
+        return refuse(format!(
+            "names {alias:?}, which has an address in the guest; Grace GPUs are placed by the launcher"
+        ));
     }
     let address = address_text(source);
     match sysfs::identity(host, &address).map_err(unreadable)? {
         (_, _, true) => Ok(address),
-        (vendor, id, false) => refuse(format!("names {alias:?} at {address}, which is {vendor}:{id} and no Grace GPU")),
+        (vendor, id, false) => refuse(format!(
+            "names {alias:?} at {address}, which is {vendor}:{id} and no Grace GPU"
+        )),
     }
 }
 
 fn cell_id(id: &Text) -> Result<u32, ConvertError> {
-    id.parse().or_else(|_| refuse(format!("needs NUMA cells, and {id:?} is no number of one")))
+    id.parse()
+        .or_else(|_| refuse(format!("needs NUMA cells, and {id:?} is no number of one")))
 }
 
 /// Guest cell → host node with its memory. Each cell with CPUs or memory must have one, and no two
 /// the same.
 fn host_nodes(domain: &Domain) -> Result<BTreeMap<u32, u32>, ConvertError> {
     let cells = domain.cpu.numa.as_ref().map_or(&[][..], |numa| &numa.cells);
-    let mem_nodes = domain.numa_tune.as_ref().map_or(&[][..], |tune| &tune.mem_nodes);
+    let mem_nodes = domain
+        .numa_tune
+        .as_ref()
+        .map_or(&[][..], |tune| &tune.mem_nodes);
     if cells.is_empty() || mem_nodes.is_empty() {
-        return refuse("names Grace GPUs, which need the host's NUMA cells: set spec.domain.cpu.numa.guestMappingPassthrough");
+        return refuse(
+            "names Grace GPUs, which need the host's NUMA cells: set spec.domain.cpu.numa.guestMappingPassthrough",
+        );
     }
     let mut nodes = BTreeMap::new();
     for mem_node in mem_nodes {
         let Ok(node) = mem_node.node_set.parse() else {
-            return refuse(format!("needs guest NUMA cell {} on one host node, not on {:?}", mem_node.cell_id, mem_node.node_set));
+            return refuse(format!(
+                "needs guest NUMA cell {} on one host node, not on {:?}",
+                mem_node.cell_id, mem_node.node_set
+            ));
         };
         nodes.insert(mem_node.cell_id, node);
     }
     for cell in cells {
         let needs_node = !cell.cpus.is_empty() || cell.memory != Some(0);
         if !nodes.contains_key(&cell_id(&cell.id)?) && needs_node {
-            return refuse(format!("needs guest NUMA cell {} bound to a host node", cell.id));
+            return refuse(format!(
+                "needs guest NUMA cell {} bound to a host node",
+                cell.id
+            ));
         }
     }
     if nodes.values().collect::<BTreeSet<_>>().len() < nodes.len() {
@@ -170,12 +227,23 @@ fn host_nodes(domain: &Domain) -> Result<BTreeMap<u32, u32>, ConvertError> {
 }
 
 /// The guest cell on the host node of each GPU.
-fn gpu_cells(gpus: &[Gpu], nodes: &BTreeMap<u32, u32>, host: Host<'_>) -> Result<Vec<u32>, ConvertError> {
+fn gpu_cells(
+    gpus: &[Gpu],
+    nodes: &BTreeMap<u32, u32>,
+    host: Host<'_>,
+) -> Result<Vec<u32>, ConvertError> {
     let cell = |gpu: &Gpu| {
         let node = sysfs::numa_node(host, &gpu.address).map_err(unreadable)?;
-        let cell = nodes.iter().find(|&(_, &host_node)| i64::from(host_node) == node);
+        let cell = nodes
+            .iter()
+            .find(|&(_, &host_node)| i64::from(host_node) == node);
         cell.map_or_else(
-            || refuse(format!("names {:?} on host NUMA node {node}, where no guest NUMA cell is", gpu.alias)),
+            || {
+                refuse(format!(
+                    "names {:?} on host NUMA node {node}, where no guest NUMA cell is",
+                    gpu.alias
+                ))
+            },
             |(&cell, _)| Ok(cell),
         )
     };
@@ -188,13 +256,18 @@ fn hole_kib(gpus: &[Gpu], host: Host<'_>) -> Result<u64, ConvertError> {
     for gpu in gpus {
         let bars = sysfs::bar_bytes(host, &gpu.address).map_err(unreadable)?;
         if bars == 0 {
-            return refuse(format!("names {:?} at {}, which has no 64-bit prefetchable BAR", gpu.alias, gpu.address));
+            return refuse(format!(
+                "names {:?} at {}, which has no 64-bit prefetchable BAR",
+                gpu.alias, gpu.address
+            ));
         }
         bytes = bytes.saturating_add(bars.max(HOLE_PER_GPU));
     }
     let kib = (bytes.div_ceil(1024) + HOLE_MARGIN_KIB).next_power_of_two();
     if kib > MAX_HOLE_KIB {
-        return refuse(format!("names GPUs that need a PCI hole of {kib} KiB; at most {MAX_HOLE_KIB} KiB are possible"));
+        return refuse(format!(
+            "names GPUs that need a PCI hole of {kib} KiB; at most {MAX_HOLE_KIB} KiB are possible"
+        ));
     }
     Ok(kib)
 }
@@ -204,23 +277,40 @@ fn hole_kib(gpus: &[Gpu], host: Host<'_>) -> Result<u64, ConvertError> {
 fn partitions(gpus: &[Gpu], host: Host<'_>) -> Result<Vec<Vec<u32>>, ConvertError> {
     let per_gpu = CELLS_PER_GPU as usize;
     let all = sysfs::initiators(host).map_err(unreadable)?;
-    let linked: Vec<Vec<u32>> =
-        gpus.iter().map(|gpu| sysfs::initiators_of(host, &all, &gpu.address)).collect::<Result<_, _>>().map_err(unreadable)?;
+    let linked: Vec<Vec<u32>> = gpus
+        .iter()
+        .map(|gpu| sysfs::initiators_of(host, &all, &gpu.address))
+        .collect::<Result<_, _>>()
+        .map_err(unreadable)?;
     if linked.iter().all(Vec::is_empty) {
         let (found, needed) = (all.len(), gpus.len() * per_gpu);
         if found < needed {
-            return refuse(format!("names {} Grace GPUs, which need {needed} Generic Initiator nodes; the node has {found}", gpus.len()));
+            return refuse(format!(
+                "names {} Grace GPUs, which need {needed} Generic Initiator nodes; the node has {found}",
+                gpus.len()
+            ));
         }
-        return Ok(all.chunks(per_gpu).take(gpus.len()).map(<[u32]>::to_vec).collect());
+        return Ok(all
+            .chunks(per_gpu)
+            .take(gpus.len())
+            .map(<[u32]>::to_vec)
+            .collect());
     }
     let mut owners = BTreeMap::new();
     for (gpu, nodes) in gpus.iter().zip(&linked) {
         if nodes.len() != per_gpu {
-            return refuse(format!("names {:?}, which has {} Generic Initiator nodes instead of {per_gpu}", gpu.alias, nodes.len()));
+            return refuse(format!(
+                "names {:?}, which has {} Generic Initiator nodes instead of {per_gpu}",
+                gpu.alias,
+                nodes.len()
+            ));
         }
         for node in nodes {
             if let Some(other) = owners.insert(*node, &gpu.alias) {
-                return refuse(format!("names {other:?} and {:?}, which share Generic Initiator node {node}", gpu.alias));
+                return refuse(format!(
+                    "names {other:?} and {:?}, which share Generic Initiator node {node}",
+                    gpu.alias
+                ));
             }
         }
     }
@@ -228,7 +318,12 @@ fn partitions(gpus: &[Gpu], host: Host<'_>) -> Result<Vec<Vec<u32>>, ConvertErro
 }
 
 /// Guest cells without memory and CPUs that stand for the GPU's partitions.
-fn add_partition_cells(domain: &mut Domain, gpu: &Gpu, partitions: &[u32], nodes: &mut BTreeMap<u32, u32>) -> Result<(), ConvertError> {
+fn add_partition_cells(
+    domain: &mut Domain,
+    gpu: &Gpu,
+    partitions: &[u32],
+    nodes: &mut BTreeMap<u32, u32>,
+) -> Result<(), ConvertError> {
     let cells = &mut domain.cpu.numa.get_or_insert_default().cells;
     let mut last = 0;
     for cell in &*cells {
@@ -237,11 +332,20 @@ fn add_partition_cells(domain: &mut Domain, gpu: &Gpu, partitions: &[u32], nodes
     let first = last.saturating_add(1);
     for (id, &node) in (first..).zip(partitions) {
         nodes.insert(id, node);
-        cells.push(NumaCell { id: id.to_compact_string(), memory: Some(0), unit: Text::const_new("KiB"), ..NumaCell::default() });
+        cells.push(NumaCell {
+            id: id.to_compact_string(),
+            memory: Some(0),
+            unit: Text::const_new("KiB"),
+            ..NumaCell::default()
+        });
     }
     if let Some(device) = domain.devices.host_devices.get_mut(gpu.device) {
-        device.driver = Some(HostDevDriver { iommufd: Text::const_new("yes") });
-        device.acpi = Some(AcpiHostDev { node_set: format_compact!("{first}-{}", first.saturating_add(CELLS_PER_GPU - 1)) });
+        device.driver = Some(HostDevDriver {
+            iommufd: Text::const_new("yes"),
+        });
+        device.acpi = Some(AcpiHostDev {
+            node_set: format_compact!("{first}-{}", first.saturating_add(CELLS_PER_GPU - 1)),
+        });
     }
     Ok(())
 }
@@ -263,28 +367,48 @@ fn smmu() -> IommuDevice {
 }
 
 /// All host devices next to their cells; other devices than GPUs where that is possible.
-fn place(domain: &mut Domain, host: Host<'_>, gpus: &[Gpu], cells: &[u32]) -> Result<(), ConvertError> {
-    let known = gpus.iter().zip(cells).map(|(gpu, &cell)| (gpu.address.clone(), cell)).collect();
+fn place(
+    domain: &mut Domain,
+    host: Host<'_>,
+    gpus: &[Gpu],
+    cells: &[u32],
+) -> Result<(), ConvertError> {
+    let known = gpus
+        .iter()
+        .zip(cells)
+        .map(|(gpu, &cell)| (gpu.address.clone(), cell))
+        .collect();
     let mut placements = numa::placements(domain, host, &known).placements;
     for placement in &mut placements {
         if gpus.iter().any(|gpu| gpu.device == placement.device) {
             placement.iommu = Some(smmu());
         }
     }
-    expander::place(&mut domain.devices, &placements).map_err(|e| ConvertError::new(ALIASES, e.to_string()))
+    expander::place(&mut domain.devices, &placements)
+        .map_err(|e| ConvertError::new(ALIASES, e.to_string()))
 }
 
 /// The root of the PCI buses, made if there is none.
 fn root_controller(domain: &mut Domain) -> Result<&mut Controller, ConvertError> {
     let controllers = &mut domain.devices.controllers;
     let is_pci = |controller: &Controller| controller.r#type == "pci";
-    let found = controllers.iter().position(|controller| is_pci(controller) && controller.model == "pcie-root");
+    let found = controllers
+        .iter()
+        .position(|controller| is_pci(controller) && controller.model == "pcie-root");
     if found.is_none() {
-        if controllers.iter().any(|controller| is_pci(controller) && controller.index == "0") {
+        if controllers
+            .iter()
+            .any(|controller| is_pci(controller) && controller.index == "0")
+        {
             return refuse("names Grace GPUs, which need pcie-root as PCI controller 0");
         }
         let pci = Text::const_new("pci");
-        let root = Controller { r#type: pci, index: Text::const_new("0"), model: Text::const_new("pcie-root"), ..Controller::default() };
+        let root = Controller {
+            r#type: pci,
+            index: Text::const_new("0"),
+            model: Text::const_new("pcie-root"),
+            ..Controller::default()
+        };
         controllers.push(root);
     }
     let at = found.unwrap_or(controllers.len() - 1);
@@ -301,25 +425,43 @@ fn set_hole(root: &mut Controller, kib: u64) -> Result<(), ConvertError> {
     if root.pci_hole64.as_ref().is_some_and(|hole| hole.value == 0) {
         return refuse("names Grace GPUs, which need the 64-bit PCI hole that is turned off");
     }
-    root.pci_hole64 = Some(PciHole64 { value: kib, unit: Text::const_new("KiB") });
+    root.pci_hole64 = Some(PciHole64 {
+        value: kib,
+        unit: Text::const_new("KiB"),
+    });
     Ok(())
 }
 
 /// The host's distances between the nodes that the cells stand for. Partitions may be as near to
 /// each other as to themselves, which a guest would refuse: they are one step further there.
-fn set_distances(domain: &mut Domain, host: Host<'_>, nodes: &BTreeMap<u32, u32>) -> Result<(), ConvertError> {
+fn set_distances(
+    domain: &mut Domain,
+    host: Host<'_>,
+    nodes: &BTreeMap<u32, u32>,
+) -> Result<(), ConvertError> {
     for cell in domain.cpu.numa.iter_mut().flat_map(|numa| &mut numa.cells) {
         let id = cell_id(&cell.id)?;
         let Some(node) = nodes.get(&id) else { continue };
         let distances = sysfs::distances(host, *node).map_err(unreadable)?;
         let sibling = |(&other, other_node): (&u32, &u32)| {
             let Some(&distance) = distances.get(other_node) else {
-                return refuse(format!("needs the distance from host NUMA node {node} to {other_node}, which the node does not tell"));
+                return refuse(format!(
+                    "needs the distance from host NUMA node {node} to {other_node}, which the node does not tell"
+                ));
             };
-            let value = if other != id && distance == LOCAL_DISTANCE { LOCAL_DISTANCE + 1 } else { distance };
-            Ok(NumaCellSibling { id: other.to_compact_string(), value })
+            let value = if other != id && distance == LOCAL_DISTANCE {
+                LOCAL_DISTANCE + 1
+            } else {
+                distance
+            };
+            Ok(NumaCellSibling {
+                id: other.to_compact_string(),
+                value,
+            })
         };
-        cell.distances = Some(NumaCellDistances { siblings: nodes.iter().map(sibling).collect::<Result<_, _>>()? });
+        cell.distances = Some(NumaCellDistances {
+            siblings: nodes.iter().map(sibling).collect::<Result<_, _>>()?,
+        });
     }
     Ok(())
 }

@@ -30,15 +30,20 @@ pub fn has_smmu_v3(host: Host<'_>) -> Result<bool, HostError> {
     const IOMMUS: &str = "/sys/class/iommu";
     let is_smmu = |name: &str| name.contains("arm-smmu-v3");
     let entries = host.entries(IOMMUS)?;
-    Ok(entries
-        .iter()
-        .any(|(name, _)| is_smmu(name) || host.link(&format_compact!("{IOMMUS}/{name}")).is_some_and(|target| is_smmu(target))))
+    Ok(entries.iter().any(|(name, _)| {
+        is_smmu(name)
+            || host
+                .link(&format_compact!("{IOMMUS}/{name}"))
+                .is_some_and(|target| is_smmu(target))
+    }))
 }
 
 /// Vendor and device of a PCI device in upper-case hexadecimal, and whether it is a Grace GPU.
 pub fn identity(host: Host<'_>, device: &str) -> Result<(String, String, bool), HostError> {
     let id = |file| -> Result<String, HostError> {
-        let id = host.read(&format_compact!("{DEVICES}/{device}/{file}"))?.to_uppercase();
+        let id = host
+            .read(&format_compact!("{DEVICES}/{device}/{file}"))?
+            .to_uppercase();
         Ok(id.strip_prefix("0X").map(str::to_owned).unwrap_or(id))
     };
     let (vendor, device) = (id("vendor")?, id("device")?);
@@ -57,12 +62,16 @@ pub fn bar_bytes(host: Host<'_>, device: &str) -> Result<u64, HostError> {
     let mut total = 0_u64;
     for line in host.read(&path)?.lines() {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        let [start, end, flags] = fields[..] else { continue };
+        let [start, end, flags] = fields[..] else {
+            continue;
+        };
         let number = |field: &str| {
-            u64::from_str_radix(field.strip_prefix("0x").unwrap_or(field), 16).map_err(|_| HostError::Content {
-                path: path.clone(),
-                content: line.into(),
-                expected: "start, end and flags in hexadecimal",
+            u64::from_str_radix(field.strip_prefix("0x").unwrap_or(field), 16).map_err(|_| {
+                HostError::Content {
+                    path: path.clone(),
+                    content: line.into(),
+                    expected: "start, end and flags in hexadecimal",
+                }
             })
         };
         let (start, end, flags) = (number(start)?, number(end)?, number(flags)?);
@@ -84,7 +93,8 @@ pub fn initiators(host: Host<'_>) -> Result<Vec<u32>, HostError> {
         Err(HostError::Missing(_)) => {
             let mut nodes = online(host)?;
             let mut error = None;
-            nodes.retain(|&node| is_bare(host, node).unwrap_or_else(|e| error.replace(e).is_some()));
+            nodes
+                .retain(|&node| is_bare(host, node).unwrap_or_else(|e| error.replace(e).is_some()));
             error.map_or(Ok(nodes), Err)?
         }
         Err(e) => return Err(e),
@@ -102,11 +112,17 @@ fn online(host: Host<'_>) -> Result<Vec<u32>, HostError> {
 /// A NUMA node without memory and CPUs.
 fn is_bare(host: Host<'_>, node: u32) -> Result<bool, HostError> {
     let meminfo = host.read(&format_compact!("{NODES}/node{node}/meminfo"))?;
-    let total = meminfo.lines().rev().find_map(|line| line.split_once("MemTotal:"));
+    let total = meminfo
+        .lines()
+        .rev()
+        .find_map(|line| line.split_once("MemTotal:"));
     if total.and_then(|(_, amount)| amount.split_whitespace().next()) != Some("0") {
         return Ok(false);
     }
-    Ok(matches!(host.read(&format_compact!("{NODES}/node{node}/cpulist"))?, "" | "none"))
+    Ok(matches!(
+        host.read(&format_compact!("{NODES}/node{node}/cpulist"))?,
+        "" | "none"
+    ))
 }
 
 /// The generic initiators among `nodes` that sysfs links to the device.
@@ -114,8 +130,16 @@ pub fn initiators_of(host: Host<'_>, nodes: &[u32], device: &str) -> Result<Vec<
     let path = format_compact!("{DEVICES}/{device}");
     let mut linked = Vec::new();
     for &node in nodes {
-        let resolved = host.resolve(&path).ok_or_else(|| HostError::Missing(path.clone()))?;
-        if links_to(host, &format_compact!("{NODES}/node{node}"), &resolved, device, LINK_DEPTH)? {
+        let resolved = host
+            .resolve(&path)
+            .ok_or_else(|| HostError::Missing(path.clone()))?;
+        if links_to(
+            host,
+            &format_compact!("{NODES}/node{node}"),
+            &resolved,
+            device,
+            LINK_DEPTH,
+        )? {
             linked.push(node);
         }
     }
@@ -123,17 +147,29 @@ pub fn initiators_of(host: Host<'_>, nodes: &[u32], device: &str) -> Result<Vec<
 }
 
 /// Whether a directory or one below it has an entry for the device, or a link to it.
-fn links_to(host: Host<'_>, dir: &str, resolved: &Text, device: &str, depth: u32) -> Result<bool, HostError> {
+fn links_to(
+    host: Host<'_>,
+    dir: &str,
+    resolved: &Text,
+    device: &str,
+    depth: u32,
+) -> Result<bool, HostError> {
     let names_device = |path: &str| path.split('/').any(|part| part == device);
     for (name, kind) in host.entries(dir)? {
         let path = format_compact!("{dir}/{name}");
         let found = name == device
             || match kind {
                 Kind::File => false,
-                Kind::Directory => depth > 0 && !NO_LINKS.contains(&name) && links_to(host, &path, resolved, device, depth - 1)?,
+                Kind::Directory => {
+                    depth > 0
+                        && !NO_LINKS.contains(&name)
+                        && links_to(host, &path, resolved, device, depth - 1)?
+                }
                 Kind::Link => {
                     host.link(&path).is_some_and(|target| names_device(target))
-                        || host.resolve(&path).is_some_and(|target| target == *resolved || names_device(&target))
+                        || host
+                            .resolve(&path)
+                            .is_some_and(|target| target == *resolved || names_device(&target))
                 }
             };
         if found {
@@ -148,6 +184,14 @@ pub fn distances(host: Host<'_>, node: u32) -> Result<BTreeMap<u32, u64>, HostEr
     let nodes = online(host)?;
     let path = format_compact!("{NODES}/node{node}/distance");
     let content = host.read(&path)?;
-    let damaged = |_| HostError::Content { path: path.clone(), content: content.into(), expected: "list of distances" };
-    nodes.into_iter().zip(content.split_whitespace()).map(|(to, distance)| Ok((to, distance.parse().map_err(damaged)?))).collect()
+    let damaged = |_| HostError::Content {
+        path: path.clone(),
+        content: content.into(),
+        expected: "list of distances",
+    };
+    nodes
+        .into_iter()
+        .zip(content.split_whitespace())
+        .map(|(to, distance)| Ok((to, distance.parse().map_err(damaged)?)))
+        .collect()
 }

@@ -27,18 +27,41 @@ impl GuestCells {
     pub fn of(domain: &Domain) -> Option<Self> {
         let numa = domain.cpu.numa.as_ref()?;
         let mut complaints = Vec::new();
-        let by_memory = domain.numa_tune.as_ref().map_or_else(BTreeMap::new, |tune| by_memory(&numa.cells, tune, &mut complaints));
-        let pins = domain.cputune.as_ref().map_or(&[][..], |tune| &tune.vcpu_pins);
-        let vcpus: BTreeMap<u32, u32> =
-            pins.iter().flat_map(|pin| parse_list(&pin.cpuset).into_iter().flatten().map(|cpu| (cpu, pin.vcpu))).collect();
+        let by_memory = domain
+            .numa_tune
+            .as_ref()
+            .map_or_else(BTreeMap::new, |tune| {
+                by_memory(&numa.cells, tune, &mut complaints)
+            });
+        let pins = domain
+            .cputune
+            .as_ref()
+            .map_or(&[][..], |tune| &tune.vcpu_pins);
+        let vcpus: BTreeMap<u32, u32> = pins
+            .iter()
+            .flat_map(|pin| {
+                parse_list(&pin.cpuset)
+                    .into_iter()
+                    .flatten()
+                    .map(|cpu| (cpu, pin.vcpu))
+            })
+            .collect();
         let mut cells = BTreeMap::new();
         for cell in &numa.cells {
             match (cell.id.parse::<u32>(), parse_list(&cell.cpus)) {
                 (Ok(id), Some(vcpus)) => cells.extend(vcpus.into_iter().map(|vcpu| (vcpu, id))),
-                _ => complaints.push(format!("guest NUMA cell {:?} has the CPUs {:?}, which is no list", cell.id, cell.cpus)),
+                _ => complaints.push(format!(
+                    "guest NUMA cell {:?} has the CPUs {:?}, which is no list",
+                    cell.id, cell.cpus
+                )),
             }
         }
-        Some(Self { by_memory, vcpus, cells, complaints })
+        Some(Self {
+            by_memory,
+            vcpus,
+            cells,
+            complaints,
+        })
     }
 
     /// The guest cell of the device that sysfs knows by `device`, or why there is none.
@@ -46,37 +69,57 @@ impl GuestCells {
     /// # Errors
     /// What is missing, for a message about the device.
     pub fn of_device(&self, host: Host<'_>, device: &str) -> Result<u32, String> {
-        let node = host.number(&format_compact!("/sys/bus/pci/devices/{device}/numa_node")).map_err(|e| e.to_string())?;
-        let node = u32::try_from(node).map_err(|_| "the node does not say on which of its NUMA nodes it is".to_owned())?;
+        let node = host
+            .number(&format_compact!("/sys/bus/pci/devices/{device}/numa_node"))
+            .map_err(|e| e.to_string())?;
+        let node = u32::try_from(node)
+            .map_err(|_| "the node does not say on which of its NUMA nodes it is".to_owned())?;
         if let Some(&cell) = self.by_memory.get(&node) {
             return Ok(cell);
         }
-        let cpus = host.list(&format_compact!("/sys/bus/node/devices/node{node}/cpulist")).map_err(|e| e.to_string())?;
+        let cpus = host
+            .list(&format_compact!("/sys/bus/node/devices/node{node}/cpulist"))
+            .map_err(|e| e.to_string())?;
         cpus.iter()
             .find_map(|cpu| self.cells.get(self.vcpus.get(cpu)?).copied())
-            .ok_or_else(|| format!("no guest NUMA cell has memory or vCPUs on host NUMA node {node}"))
+            .ok_or_else(|| {
+                format!("no guest NUMA cell has memory or vCPUs on host NUMA node {node}")
+            })
     }
 }
 
 /// Host node → guest cell by `<memnode>`. A host node with the memory of two cells is ambiguous.
-fn by_memory(cells: &[NumaCell], tune: &NumaTune, complaints: &mut Vec<String>) -> BTreeMap<u32, u32> {
+fn by_memory(
+    cells: &[NumaCell],
+    tune: &NumaTune,
+    complaints: &mut Vec<String>,
+) -> BTreeMap<u32, u32> {
     let mut nodes = BTreeMap::<u32, Option<u32>>::new();
     for mem_node in &tune.mem_nodes {
-        let known = cells.iter().any(|cell| cell.id.parse() == Ok(mem_node.cell_id));
+        let known = cells
+            .iter()
+            .any(|cell| cell.id.parse() == Ok(mem_node.cell_id));
         let Some(hosts) = parse_list(&mem_node.node_set).filter(|_| known) else {
-            complaints
-                .push(format!("memory of guest NUMA cell {} is bound to {:?}, which can't be used", mem_node.cell_id, mem_node.node_set));
+            complaints.push(format!(
+                "memory of guest NUMA cell {} is bound to {:?}, which can't be used",
+                mem_node.cell_id, mem_node.node_set
+            ));
             continue;
         };
         for host in hosts {
             let cell = nodes.entry(host).or_insert(Some(mem_node.cell_id));
             if *cell != Some(mem_node.cell_id) {
                 *cell = None;
-                complaints.push(format!("host NUMA node {host} has the memory of more than one guest NUMA cell"));
+                complaints.push(format!(
+                    "host NUMA node {host} has the memory of more than one guest NUMA cell"
+                ));
             }
         }
     }
-    nodes.into_iter().filter_map(|(host, cell)| Some((host, cell?))).collect()
+    nodes
+        .into_iter()
+        .filter_map(|(host, cell)| Some((host, cell?)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -93,12 +136,17 @@ mod tests {
             "<domain><cputune>{PINNED}</cputune><numatune>{mem_nodes}</numatune><cpu><numa>{CELLS}</numa></cpu></domain>"
         ));
         let ctx = Context {
-            host_files: [("/sys/bus/pci/devices/a/numa_node", node), ("/sys/bus/node/devices/node1/cpulist", "6-8")]
-                .map(|(path, content)| (path.into(), content.into()))
-                .into(),
+            host_files: [
+                ("/sys/bus/pci/devices/a/numa_node", node),
+                ("/sys/bus/node/devices/node1/cpulist", "6-8"),
+            ]
+            .map(|(path, content)| (path.into(), content.into()))
+            .into(),
             ..Context::default()
         };
-        GuestCells::of(&domain.unwrap()).unwrap().of_device(Host::new(&ctx), "a")
+        GuestCells::of(&domain.unwrap())
+            .unwrap()
+            .of_device(Host::new(&ctx), "a")
     }
 
     #[test]
@@ -109,7 +157,13 @@ mod tests {
 
     #[test]
     fn a_host_node_with_memory_of_two_cells_is_decided_by_vcpus() {
-        assert_eq!(cell("<memnode cellid='0' nodeset='1'/><memnode cellid='1' nodeset='1'/>", "1"), Ok(1));
+        assert_eq!(
+            cell(
+                "<memnode cellid='0' nodeset='1'/><memnode cellid='1' nodeset='1'/>",
+                "1"
+            ),
+            Ok(1)
+        );
     }
 
     #[test]

@@ -52,7 +52,10 @@ impl<'a> Host<'a> {
     /// The part of sysfs that the context has.
     #[must_use]
     pub fn new(ctx: &'a Context) -> Self {
-        Self { files: &ctx.host_files, links: &ctx.host_links }
+        Self {
+            files: &ctx.host_files,
+            links: &ctx.host_links,
+        }
     }
 
     /// Contents of a file without surrounding white space.
@@ -60,8 +63,13 @@ impl<'a> Host<'a> {
     /// # Errors
     /// When there is no such file.
     pub fn read(&self, path: &str) -> Result<&'a str, HostError> {
-        let content = self.files.get(path).or_else(|| self.files.get(&self.resolve(path)?));
-        content.map(|content| content.trim()).ok_or_else(|| HostError::Missing(path.into()))
+        let content = self
+            .files
+            .get(path)
+            .or_else(|| self.files.get(&self.resolve(path)?));
+        content
+            .map(|content| content.trim())
+            .ok_or_else(|| HostError::Missing(path.into()))
     }
 
     /// A file that holds one number.
@@ -70,7 +78,11 @@ impl<'a> Host<'a> {
     /// When there is no such file or it holds something else.
     pub fn number(&self, path: &str) -> Result<i64, HostError> {
         let content = self.read(path)?;
-        content.parse().map_err(|_| HostError::Content { path: path.into(), content: content.into(), expected: "number" })
+        content.parse().map_err(|_| HostError::Content {
+            path: path.into(),
+            content: content.into(),
+            expected: "number",
+        })
     }
 
     /// A file that holds a list of numbers, such as `0-3,8`.
@@ -97,11 +109,20 @@ impl<'a> Host<'a> {
         let mut entries = BTreeSet::new();
         for (paths, leaf) in [(self.files, Kind::File), (self.links, Kind::Link)] {
             for (path, _) in below(paths, &prefix) {
-                let Some(rest) = path.get(prefix.len()..) else { continue };
-                entries.insert(rest.split_once('/').map_or((rest, leaf), |(name, _)| (name, Kind::Directory)));
+                let Some(rest) = path.get(prefix.len()..) else {
+                    continue;
+                };
+                entries.insert(
+                    rest.split_once('/')
+                        .map_or((rest, leaf), |(name, _)| (name, Kind::Directory)),
+                );
             }
         }
-        if entries.is_empty() { Err(missing()) } else { Ok(entries) }
+        if entries.is_empty() {
+            Err(missing())
+        } else {
+            Ok(entries)
+        }
     }
 
     /// Where a link points to, as it is written.
@@ -109,7 +130,8 @@ impl<'a> Host<'a> {
     pub fn link(&self, path: &str) -> Option<&'a Text> {
         self.links.get(path).or_else(|| {
             let (dir, name) = path.rsplit_once('/')?;
-            self.links.get(&format_compact!("{}/{name}", self.resolve(dir)?))
+            self.links
+                .get(&format_compact!("{}/{name}", self.resolve(dir)?))
         })
     }
 
@@ -150,14 +172,23 @@ impl<'a> Host<'a> {
 }
 
 /// Entries whose path starts with `prefix`.
-fn below<'a>(paths: &'a BTreeMap<Text, Text>, prefix: &str) -> impl Iterator<Item = (&'a Text, &'a Text)> {
+fn below<'a>(
+    paths: &'a BTreeMap<Text, Text>,
+    prefix: &str,
+) -> impl Iterator<Item = (&'a Text, &'a Text)> {
     let prefix = Text::from(prefix);
-    paths.range::<Text, _>((Bound::Included(&prefix), Bound::Unbounded)).take_while(move |(path, _)| path.starts_with(prefix.as_str()))
+    paths
+        .range::<Text, _>((Bound::Included(&prefix), Bound::Unbounded))
+        .take_while(move |(path, _)| path.starts_with(prefix.as_str()))
 }
 
 /// The parts of a path, last first.
 fn components(path: &str) -> Vec<Text> {
-    path.split('/').filter(|part| !part.is_empty() && *part != ".").rev().map(Text::from).collect()
+    path.split('/')
+        .filter(|part| !part.is_empty() && *part != ".")
+        .rev()
+        .map(Text::from)
+        .collect()
 }
 
 /// A list of numbers and ranges, `0-3,8`.
@@ -167,7 +198,9 @@ pub fn parse_list(text: &str) -> Option<Vec<u32>> {
     for item in text.split(',') {
         let mut bounds = item.split('-');
         let first: u32 = bounds.next()?.parse().ok()?;
-        let last = bounds.next().map_or(Some(first), |last| last.parse().ok())?;
+        let last = bounds
+            .next()
+            .map_or(Some(first), |last| last.parse().ok())?;
         if (last as usize).saturating_sub(first as usize) + numbers.len() > MAX_LIST {
             return None;
         }
@@ -182,11 +215,18 @@ mod tests {
     use super::*;
 
     fn host() -> Context {
-        let map = |pairs: &[(&str, &str)]| pairs.iter().map(|&(k, v)| (k.into(), v.into())).collect();
+        let map =
+            |pairs: &[(&str, &str)]| pairs.iter().map(|&(k, v)| (k.into(), v.into())).collect();
         Context {
-            host_files: map(&[("/sys/devices/pci0/0000:81:00.0/numa_node", "1\n"), ("/sys/node/node0/cpulist", "0-3,8\n")]),
+            host_files: map(&[
+                ("/sys/devices/pci0/0000:81:00.0/numa_node", "1\n"),
+                ("/sys/node/node0/cpulist", "0-3,8\n"),
+            ]),
             host_links: map(&[
-                ("/sys/bus/pci/devices/0000:81:00.0", "../../../devices/pci0/0000:81:00.0"),
+                (
+                    "/sys/bus/pci/devices/0000:81:00.0",
+                    "../../../devices/pci0/0000:81:00.0",
+                ),
                 ("/sys/node/node0/loop", "loop"),
             ]),
             ..Context::default()
@@ -197,18 +237,33 @@ mod tests {
     fn files_are_found_through_links() {
         let ctx = host();
         let host = Host::new(&ctx);
-        assert_eq!(host.number("/sys/bus/pci/devices/0000:81:00.0/numa_node"), Ok(1));
-        assert_eq!(host.list("/sys/node/node0/cpulist").unwrap(), [0, 1, 2, 3, 8]);
-        assert_eq!(host.resolve("/sys/bus/pci/devices/0000:81:00.0").unwrap(), "/sys/devices/pci0/0000:81:00.0");
+        assert_eq!(
+            host.number("/sys/bus/pci/devices/0000:81:00.0/numa_node"),
+            Ok(1)
+        );
+        assert_eq!(
+            host.list("/sys/node/node0/cpulist").unwrap(),
+            [0, 1, 2, 3, 8]
+        );
+        assert_eq!(
+            host.resolve("/sys/bus/pci/devices/0000:81:00.0").unwrap(),
+            "/sys/devices/pci0/0000:81:00.0"
+        );
         assert_eq!(host.resolve("/sys/node/node0/loop"), None);
-        assert!(matches!(host.read("/sys/nothing"), Err(HostError::Missing(_))));
+        assert!(matches!(
+            host.read("/sys/nothing"),
+            Err(HostError::Missing(_))
+        ));
     }
 
     #[test]
     fn a_directory_lists_what_is_below_it() {
         let ctx = host();
         let entries = Host::new(&ctx).entries("/sys/node/node0").unwrap();
-        assert_eq!(entries.into_iter().collect::<Vec<_>>(), [("cpulist", Kind::File), ("loop", Kind::Link)]);
+        assert_eq!(
+            entries.into_iter().collect::<Vec<_>>(),
+            [("cpulist", Kind::File), ("loop", Kind::Link)]
+        );
         let entries = Host::new(&ctx).entries("/sys").unwrap();
         assert!(entries.iter().all(|&(_, kind)| kind == Kind::Directory));
         assert!(Host::new(&ctx).entries("/proc").is_err());

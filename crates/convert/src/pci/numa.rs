@@ -14,7 +14,16 @@ use domain::{Domain, Text};
 /// NUMA cells are the host's is refused if one of them has no place; any other is left as it is.
 pub(crate) fn numa(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     let ctx = input.ctx;
-    let Some(cpu) = input.vmi.spec.domain.cpu.as_ref().filter(|cpu| cpu.dedicated_cpu_placement) else { return Ok(()) };
+    let Some(cpu) = input
+        .vmi
+        .spec
+        .domain
+        .cpu
+        .as_ref()
+        .filter(|cpu| cpu.dedicated_cpu_placement)
+    else {
+        return Ok(());
+    };
     let grace = !ctx.grace_host_device_aliases.is_empty();
     if !ctx.pci_numa_aware_topology_enabled || !input.arch.pcie_placement || grace {
         return Ok(());
@@ -28,8 +37,14 @@ pub(crate) fn numa(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertEr
         }
     }
     if is_numa_passthrough(cpu) {
-        let reason = format!("host devices can't be placed next to their NUMA cells: {}", complaints.join("; "));
-        return Err(ConvertError::new("spec.domain.cpu.numa.guestMappingPassthrough", reason));
+        let reason = format!(
+            "host devices can't be placed next to their NUMA cells: {}",
+            complaints.join("; ")
+        );
+        return Err(ConvertError::new(
+            "spec.domain.cpu.numa.guestMappingPassthrough",
+            reason,
+        ));
     }
     Ok(())
 }
@@ -49,30 +64,58 @@ pub struct Wanted {
 pub fn placements(domain: &Domain, host: Host<'_>, known: &BTreeMap<Text, u32>) -> Wanted {
     let mut complaints = Vec::new();
     let mut devices = BTreeMap::new();
-    for (index, device) in domain.devices.host_devices.iter().enumerate().filter(|(_, device)| device.r#type == "pci") {
+    for (index, device) in domain
+        .devices
+        .host_devices
+        .iter()
+        .enumerate()
+        .filter(|(_, device)| device.r#type == "pci")
+    {
         let Some(source) = &device.source.address else {
             complaints.push("a host device has no address on the node".to_owned());
             continue;
         };
         let address = address_text(source);
         if device.address.as_ref().is_some_and(is_placed) {
-            complaints.push(format!("device {address} has an address in the guest already"));
+            complaints.push(format!(
+                "device {address} has an address in the guest already"
+            ));
             continue;
         }
         devices.insert(address, index);
     }
-    let mut cells = (!devices.is_empty()).then(|| GuestCells::of(domain)).flatten();
-    complaints.extend(cells.as_mut().map(|cells| std::mem::take(&mut cells.complaints)).into_iter().flatten());
+    let mut cells = (!devices.is_empty())
+        .then(|| GuestCells::of(domain))
+        .flatten();
+    complaints.extend(
+        cells
+            .as_mut()
+            .map(|cells| std::mem::take(&mut cells.complaints))
+            .into_iter()
+            .flatten(),
+    );
     let mut placements = Vec::with_capacity(devices.len());
     for (address, device) in devices {
-        let found = known
-            .get(&address)
-            .copied()
-            .map_or_else(|| cells.as_ref().ok_or_else(|| "the guest has no NUMA cells".to_owned())?.of_device(host, &address), Ok);
+        let found = known.get(&address).copied().map_or_else(
+            || {
+                cells
+                    .as_ref()
+                    .ok_or_else(|| "the guest has no NUMA cells".to_owned())?
+                    .of_device(host, &address)
+            },
+            Ok,
+        );
         match found {
-            Ok(cell) => placements.push(Placement { device, cell, iommu: None }),
+            Ok(cell) => placements.push(Placement {
+                device,
+                cell,
+                iommu: None,
+            }),
             Err(reason) => complaints.push(format!("device {address}: {reason}")),
         }
     }
-    Wanted { placements, complaints }
+    Wanted {
+        placements,
+        complaints,
+    }
 }

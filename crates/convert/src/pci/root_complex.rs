@@ -22,14 +22,19 @@ pub(crate) fn root_complex(input: &Input<'_>, draft: &mut Draft) -> Result<(), C
     }
     let mut slots = (0..SLOTS).filter(|slot| !RESERVED.contains(slot));
     for address in pci_addresses(&mut draft.domain.devices) {
-        if address.as_ref().is_some_and(|address| !address.domain.is_empty()) {
+        if address
+            .as_ref()
+            .is_some_and(|address| !address.domain.is_empty())
+        {
             continue;
         }
         let Some(slot) = slots.next() else {
             let free = usize::from(SLOTS) - RESERVED.len();
             return Err(ConvertError::new(
                 format!("metadata.annotations[{ANNOTATION}]"),
-                format!("is \"true\", but the VMI has more PCI devices than the root complex has free slots, {free}"),
+                format!(
+                    "is \"true\", but the VMI has more PCI devices than the root complex has free slots, {free}"
+                ),
             ));
         };
         let address = address.get_or_insert_default();
@@ -44,17 +49,41 @@ pub(crate) fn root_complex(input: &Input<'_>, draft: &mut Draft) -> Result<(), C
 
 /// The addresses of all devices that are on a PCI bus, or may be.
 fn pci_addresses(devices: &mut Devices) -> impl Iterator<Item = &mut Option<Address>> {
-    let interfaces = devices.interfaces.iter_mut().map(|iface| &mut iface.address);
-    let host_devices = devices.host_devices.iter_mut().filter(|device| device.r#type == "pci").map(|device| &mut device.address);
+    let interfaces = devices
+        .interfaces
+        .iter_mut()
+        .map(|iface| &mut iface.address);
+    let host_devices = devices
+        .host_devices
+        .iter_mut()
+        .filter(|device| device.r#type == "pci")
+        .map(|device| &mut device.address);
     // Roots and expander buses are no devices on a bus.
     let is_root = |model: &str| matches!(model, "pci-root" | "pcie-root" | "pcie-expander-bus");
-    let controllers =
-        devices.controllers.iter_mut().filter(move |controller| !is_root(&controller.model)).map(|controller| &mut controller.address);
-    let disks = devices.disks.iter_mut().filter(|disk| disk.target.bus == "virtio").map(|disk| &mut disk.address);
-    let inputs = devices.inputs.iter_mut().filter(|input| input.bus == "virtio").map(|input| &mut input.address);
-    let watchdogs = devices.watchdogs.iter_mut().map(|watchdog| &mut watchdog.address);
+    let controllers = devices
+        .controllers
+        .iter_mut()
+        .filter(move |controller| !is_root(&controller.model))
+        .map(|controller| &mut controller.address);
+    let disks = devices
+        .disks
+        .iter_mut()
+        .filter(|disk| disk.target.bus == "virtio")
+        .map(|disk| &mut disk.address);
+    let inputs = devices
+        .inputs
+        .iter_mut()
+        .filter(|input| input.bus == "virtio")
+        .map(|input| &mut input.address);
+    let watchdogs = devices
+        .watchdogs
+        .iter_mut()
+        .map(|watchdog| &mut watchdog.address);
     let rng = devices.rng.iter_mut().map(|rng| &mut rng.address);
-    let balloon = devices.ballooning.iter_mut().map(|balloon| &mut balloon.address);
+    let balloon = devices
+        .ballooning
+        .iter_mut()
+        .map(|balloon| &mut balloon.address);
     interfaces
         .chain(host_devices)
         .chain(controllers)
@@ -63,7 +92,11 @@ fn pci_addresses(devices: &mut Devices) -> impl Iterator<Item = &mut Option<Addr
         .chain(watchdogs)
         .chain(rng)
         .chain(balloon)
-        .filter(|address| address.as_ref().is_none_or(|address| matches!(address.r#type.as_str(), "" | "pci")))
+        .filter(|address| {
+            address
+                .as_ref()
+                .is_none_or(|address| matches!(address.r#type.as_str(), "" | "pci"))
+        })
 }
 
 #[cfg(test)]
@@ -81,12 +114,25 @@ mod tests {
     }
 
     fn place(draft: &mut Draft) -> Result<(), ConvertError> {
-        let vmi: Vmi = serde_json::from_str(&format!(r#"{{"metadata":{{"annotations":{{"{ANNOTATION}":"true"}}}}}}"#)).unwrap();
+        let vmi: Vmi = serde_json::from_str(&format!(
+            r#"{{"metadata":{{"annotations":{{"{ANNOTATION}":"true"}}}}}}"#
+        ))
+        .unwrap();
         root_complex(&Input::new(&vmi, &Context::default()).unwrap(), draft)
     }
 
     fn slots(draft: &Draft) -> Vec<&str> {
-        draft.domain.devices.disks.iter().map(|disk| disk.address.as_ref().map_or("", |address| address.slot.as_str())).collect()
+        draft
+            .domain
+            .devices
+            .disks
+            .iter()
+            .map(|disk| {
+                disk.address
+                    .as_ref()
+                    .map_or("", |address| address.slot.as_str())
+            })
+            .collect()
     }
 
     #[test]
@@ -95,7 +141,10 @@ mod tests {
         draft.domain.devices.disks = (0..28).map(|_| disk("virtio")).collect();
         place(&mut draft).unwrap();
         let slots = slots(&draft);
-        assert_eq!((slots[0], slots[24], slots[25], slots[27]), ("0x02", "0x1a", "0x1c", "0x1e"));
+        assert_eq!(
+            (slots[0], slots[24], slots[25], slots[27]),
+            ("0x02", "0x1a", "0x1c", "0x1e")
+        );
     }
 
     #[test]

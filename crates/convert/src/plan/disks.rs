@@ -31,7 +31,10 @@ pub fn disks(live: &Domain, wanted: &Domain) -> DiskPlan {
     for old in live {
         let new = wanted_at.get(old.target.device.as_str()).copied();
         if let Some(why) = detach(old, new, wanted) {
-            plan.detach.push(Change { disk: old.clone(), why });
+            plan.detach.push(Change {
+                disk: old.clone(),
+                why,
+            });
         } else if let Some(change) = update(old, new) {
             plan.update.push(change);
         }
@@ -39,8 +42,14 @@ pub fn disks(live: &Domain, wanted: &Domain) -> DiskPlan {
     for new in wanted {
         let old = live_at.get(new.target.device.as_str()).copied();
         match attach(old, new, live) {
-            Some(why @ Why::Occupied { .. }) => plan.kept.push(Change { disk: new.clone(), why }),
-            Some(why) => plan.attach.push(Change { disk: new.clone(), why }),
+            Some(why @ Why::Occupied { .. }) => plan.kept.push(Change {
+                disk: new.clone(),
+                why,
+            }),
+            Some(why) => plan.attach.push(Change {
+                disk: new.clone(),
+                why,
+            }),
             None => {}
         }
     }
@@ -48,7 +57,10 @@ pub fn disks(live: &Domain, wanted: &Domain) -> DiskPlan {
 }
 
 fn by_target(disks: &[Disk]) -> HashMap<&str, &Disk> {
-    disks.iter().map(|disk| (disk.target.device.as_str(), disk)).collect()
+    disks
+        .iter()
+        .map(|disk| (disk.target.device.as_str(), disk))
+        .collect()
 }
 
 fn detach(old: &Disk, new: Option<&Disk>, wanted: &[Disk]) -> Option<Why> {
@@ -58,7 +70,9 @@ fn detach(old: &Disk, new: Option<&Disk>, wanted: &[Disk]) -> Option<Why> {
     match new {
         None => Some(match wanted.iter().find(|disk| is_same_volume(old, disk)) {
             Some(new) => moved(old, new),
-            None => Why::Gone { volume: volume(old) },
+            None => Why::Gone {
+                volume: volume(old),
+            },
         }),
         Some(new) if replaces(old, new) => Some(replaced(old, new)),
         Some(_) => None,
@@ -72,10 +86,17 @@ fn attach(old: Option<&Disk>, new: &Disk, live: &[Disk]) -> Option<Why> {
     match old {
         None => Some(match live.iter().find(|disk| is_same_volume(disk, new)) {
             Some(old) => moved(old, new),
-            None => Why::New { volume: volume(new) },
+            None => Why::New {
+                volume: volume(new),
+            },
         }),
         Some(old) if replaces(old, new) => Some(replaced(old, new)),
-        Some(old) if !is_same_volume(old, new) && !changes_medium(old, new) => Some(Why::Occupied { old: volume(old), new: volume(new) }),
+        Some(old) if !is_same_volume(old, new) && !changes_medium(old, new) => {
+            Some(Why::Occupied {
+                old: volume(old),
+                new: volume(new),
+            })
+        }
         Some(_) => None,
     }
 }
@@ -88,14 +109,21 @@ fn update(old: &Disk, new: Option<&Disk>) -> Option<Change> {
         _ => return None,
     };
     // A source without a path is no medium, whatever else it says.
-    let medium = medium.filter(|source| source.backend().is_some()).cloned().unwrap_or_default();
+    let medium = medium
+        .filter(|source| source.backend().is_some())
+        .cloned()
+        .unwrap_or_default();
     if old.source == medium {
         return None;
     }
     // The drive keeps its name whatever is in it, so that media go by the names of their files.
     let why = match (old.source.backend(), medium.backend()) {
-        (Some(old), None) => Why::Ejected { volume: medium_name(old) },
-        (None, Some(new)) => Why::Inserted { volume: medium_name(new) },
+        (Some(old), None) => Why::Ejected {
+            volume: medium_name(old),
+        },
+        (None, Some(new)) => Why::Inserted {
+            volume: medium_name(new),
+        },
         (old, new) => {
             let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
             let (old, new) = tell_apart([medium_name(old), medium_name(new)], [old, new]);
@@ -104,7 +132,12 @@ fn update(old: &Disk, new: Option<&Disk>) -> Option<Change> {
     };
     let mut disk = old.clone();
     disk.source = medium;
-    disk.r#type = if disk.source.file.is_empty() { "block" } else { "file" }.into();
+    disk.r#type = if disk.source.file.is_empty() {
+        "block"
+    } else {
+        "file"
+    }
+    .into();
     disk.driver.get_or_insert_default().r#type = "raw".into();
     Some(Change { disk, why })
 }
@@ -115,7 +148,9 @@ fn is_hotplugged(disk: &Disk) -> bool {
 }
 
 fn is_hotplug_source(source: &DiskSource) -> bool {
-    source.backend().is_some_and(|path| path.contains(HOTPLUG_DIR))
+    source
+        .backend()
+        .is_some_and(|path| path.contains(HOTPLUG_DIR))
 }
 
 /// Whether a disk is a CD-ROM drive whose medium may change.
@@ -130,7 +165,10 @@ fn changes_medium(old: &Disk, new: &Disk) -> bool {
 
 /// Whether a hotplugged disk has to make room for another one at its target.
 fn replaces(old: &Disk, new: &Disk) -> bool {
-    is_hotplugged(old) && is_hotplugged(new) && !is_same_volume(old, new) && !changes_medium(old, new)
+    is_hotplugged(old)
+        && is_hotplugged(new)
+        && !is_same_volume(old, new)
+        && !changes_medium(old, new)
 }
 
 /// Whether two disks hold the same volume: the same data, under the same name where both have one.
@@ -141,21 +179,32 @@ pub(super) fn is_same_volume(old: &Disk, new: &Disk) -> bool {
 
 /// The name that the VMI gives to the disk; libvirt's own names mean nothing there.
 fn name(disk: &Disk) -> Option<&Text> {
-    disk.alias.as_ref().filter(|alias| alias.user_defined).map(|alias| &alias.name)
+    disk.alias
+        .as_ref()
+        .filter(|alias| alias.user_defined)
+        .map(|alias| &alias.name)
 }
 
 /// The volume by the name that the VMI gives it; by its path where the disk has none.
 pub(super) fn volume(disk: &Disk) -> Text {
-    name(disk).cloned().unwrap_or_else(|| disk.source.backend().unwrap_or(&disk.target.device).into())
+    name(disk)
+        .cloned()
+        .unwrap_or_else(|| disk.source.backend().unwrap_or(&disk.target.device).into())
 }
 
 /// A hotplugged medium by the name of its volume, which is also that of its file or device.
 fn medium_name(path: &str) -> Text {
-    path.rsplit_once(HOTPLUG_DIR).map_or(path, |(_, file)| file.strip_suffix(".img").unwrap_or(file)).into()
+    path.rsplit_once(HOTPLUG_DIR)
+        .map_or(path, |(_, file)| file.strip_suffix(".img").unwrap_or(file))
+        .into()
 }
 
 fn moved(old: &Disk, new: &Disk) -> Why {
-    Why::Moved { volume: volume(new), from: old.target.device.clone(), to: new.target.device.clone() }
+    Why::Moved {
+        volume: volume(new),
+        from: old.target.device.clone(),
+        to: new.target.device.clone(),
+    }
 }
 
 fn replaced(old: &Disk, new: &Disk) -> Why {
@@ -166,5 +215,9 @@ fn replaced(old: &Disk, new: &Disk) -> Why {
 
 /// The names, or where they are the same the paths.
 fn tell_apart([old, new]: [Text; 2], [old_path, new_path]: [&str; 2]) -> (Text, Text) {
-    if old == new { (old_path.into(), new_path.into()) } else { (old, new) }
+    if old == new {
+        (old_path.into(), new_path.into())
+    } else {
+        (old, new)
+    }
 }

@@ -28,7 +28,12 @@ pub struct Size {
 /// target: claims, and no others.
 #[must_use]
 pub fn growth(live: &Domain, wanted: &Domain, sizes: &BTreeMap<Text, Size>) -> Vec<Resize> {
-    let live_at = |target: &Text| live.devices.disks.iter().find(|disk| disk.target.device == *target);
+    let live_at = |target: &Text| {
+        live.devices
+            .disks
+            .iter()
+            .find(|disk| disk.target.device == *target)
+    };
     let grown = |new: &Disk| {
         let (old, size) = (live_at(&new.target.device)?, sizes.get(&new.target.device)?);
         let can_grow = is_same_volume(old, new) && old.read_only.is_none() && size.guest > 0;
@@ -40,8 +45,22 @@ pub fn growth(live: &Domain, wanted: &Domain, sizes: &BTreeMap<Text, Size>) -> V
 fn resize(disk: &Disk, Size { guest, room }: Size) -> Resize {
     // libvirt takes the device's own size only where QEMU has the device itself open, without an overlay.
     let is_device = !disk.source.dev.is_empty() && disk.source.data_store.is_none();
-    let to = if is_device { NewSize::Device } else { NewSize::Bytes(room) };
-    Resize { change: Change { disk: disk.clone(), why: Why::Grown { volume: volume(disk), from: guest, to: room } }, to }
+    let to = if is_device {
+        NewSize::Device
+    } else {
+        NewSize::Bytes(room)
+    };
+    Resize {
+        change: Change {
+            disk: disk.clone(),
+            why: Why::Grown {
+                volume: volume(disk),
+                from: guest,
+                to: room,
+            },
+        },
+        to,
+    }
 }
 
 #[cfg(test)]
@@ -49,10 +68,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    const FILE: &str =
-        r#"<disk type="file" device="disk"><source file="/a.img"/><target dev="vda" bus="virtio"/><alias name="ua-data"/></disk>"#;
-    const DEVICE: &str =
-        r#"<disk type="block" device="disk"><source dev="/dev/a"/><target dev="vda" bus="virtio"/><alias name="ua-data"/></disk>"#;
+    const FILE: &str = r#"<disk type="file" device="disk"><source file="/a.img"/><target dev="vda" bus="virtio"/><alias name="ua-data"/></disk>"#;
+    const DEVICE: &str = r#"<disk type="block" device="disk"><source dev="/dev/a"/><target dev="vda" bus="virtio"/><alias name="ua-data"/></disk>"#;
 
     fn domain(disk: &str) -> Domain {
         Domain::from_xml(&format!("<domain><devices>{disk}</devices></domain>")).unwrap()
@@ -62,13 +79,19 @@ mod tests {
     fn grown(live: &str, wanted: &str, guest: u64, room: u64) -> Option<(NewSize, String)> {
         let sizes = [(Text::from("vda"), Size { guest, room })].into();
         let found = growth(&domain(live), &domain(wanted), &sizes);
-        found.into_iter().next().map(|resize| (resize.to, resize.change.why.to_string()))
+        found
+            .into_iter()
+            .next()
+            .map(|resize| (resize.to, resize.change.why.to_string()))
     }
 
     #[test]
     fn a_file_grows_to_the_size_that_fits_and_a_device_as_a_whole() {
         let why = r#"the claim of volume "data" has grown: 9 bytes instead of 8"#.to_owned();
-        assert_eq!(grown(FILE, FILE, 8, 9), Some((NewSize::Bytes(9), why.clone())));
+        assert_eq!(
+            grown(FILE, FILE, 8, 9),
+            Some((NewSize::Bytes(9), why.clone()))
+        );
         assert_eq!(grown(DEVICE, DEVICE, 8, 9), Some((NewSize::Device, why)));
     }
 
@@ -76,7 +99,10 @@ mod tests {
     fn an_overlay_grows_to_the_size_of_what_is_below() {
         let overlay = r#"<source file="/o.qcow2"><dataStore type="block"><source dev="/dev/a"/></dataStore></source>"#;
         let tracked = DEVICE.replace(r#"<source dev="/dev/a"/>"#, overlay);
-        assert_eq!(grown(&tracked, &tracked, 8, 9).unwrap().0, NewSize::Bytes(9));
+        assert_eq!(
+            grown(&tracked, &tracked, 8, 9).unwrap().0,
+            NewSize::Bytes(9)
+        );
     }
 
     #[test]
@@ -97,6 +123,9 @@ mod tests {
     fn only_the_wanted_volume_of_a_live_disk_that_can_be_written_grows() {
         assert_eq!(grown(&FILE.replace("/a.img", "/b.img"), FILE, 8, 9), None);
         assert_eq!(grown(&FILE.replace("vda", "vdb"), FILE, 8, 9), None);
-        assert_eq!(grown(&FILE.replace("<target", "<readonly/><target"), FILE, 8, 9), None);
+        assert_eq!(
+            grown(&FILE.replace("<target", "<readonly/><target"), FILE, 8, 9),
+            None
+        );
     }
 }

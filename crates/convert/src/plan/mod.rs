@@ -38,7 +38,13 @@ pub struct Change {
 impl Change {
     fn absent(self) -> Self {
         let path = self.disk.source.backend().unwrap_or_default().into();
-        Self { why: Why::Absent { volume: disks::volume(&self.disk), path }, ..self }
+        Self {
+            why: Why::Absent {
+                volume: disks::volume(&self.disk),
+                path,
+            },
+            ..self
+        }
     }
 }
 
@@ -86,7 +92,9 @@ impl DiskPlan {
     #[must_use]
     pub fn without(mut self, is_absent: impl Fn(&Disk) -> bool) -> Self {
         for changes in [&mut self.attach, &mut self.update] {
-            let absent = changes.extract_if(.., |change| change.disk.source.backend().is_some() && is_absent(&change.disk));
+            let absent = changes.extract_if(.., |change| {
+                change.disk.source.backend().is_some() && is_absent(&change.disk)
+            });
             self.kept.extend(absent.map(Change::absent));
         }
         self
@@ -94,9 +102,16 @@ impl DiskPlan {
 
     /// The changes in the order in which they are to be made, each with its verb.
     pub fn steps(&self) -> impl Iterator<Item = (&'static str, &Change)> {
-        let lists = [("detach", &self.detach), ("attach", &self.attach), ("update", &self.update)];
+        let lists = [
+            ("detach", &self.detach),
+            ("attach", &self.attach),
+            ("update", &self.update),
+        ];
         let resizes = self.resize.iter().map(|resize| ("resize", &resize.change));
-        lists.into_iter().flat_map(|(verb, changes)| changes.iter().map(move |change| (verb, change))).chain(resizes)
+        lists
+            .into_iter()
+            .flat_map(|(verb, changes)| changes.iter().map(move |change| (verb, change)))
+            .chain(resizes)
     }
 }
 
@@ -104,7 +119,12 @@ impl DiskPlan {
 /// targets and sizes; `steps` and `kept`, what is done in which order and what cannot be done, each with its reason.
 #[must_use]
 pub fn to_json(plan: &DiskPlan) -> Value {
-    let documents = |changes: &[Change]| changes.iter().map(|change| change.disk.to_xml()).collect::<Vec<_>>();
+    let documents = |changes: &[Change]| {
+        changes
+            .iter()
+            .map(|change| change.disk.to_xml())
+            .collect::<Vec<_>>()
+    };
     let reason = |(verb, Change { disk, why }): (&str, &Change)| {
         let volume = disk.alias.as_ref().map(|alias| &alias.name);
         json!({"verb": verb, "target": disk.target.device, "volume": volume, "why": why.to_string()})
@@ -141,24 +161,44 @@ mod tests {
                 <target dev="{name}" bus="scsi"/><alias name="ua-{name}"/></disk>"#
             )
         };
-        let domain = |disks: &str| Domain::from_xml(&format!("<domain><devices>{disks}</devices></domain>")).unwrap();
-        disks(&domain(&disk("sda")), &domain(&[disk("sdb"), disk("sdc")].concat()))
+        let domain = |disks: &str| {
+            Domain::from_xml(&format!("<domain><devices>{disks}</devices></domain>")).unwrap()
+        };
+        disks(
+            &domain(&disk("sda")),
+            &domain(&[disk("sdb"), disk("sdc")].concat()),
+        )
     }
 
     #[test]
     fn what_is_not_there_waits_and_the_rest_goes_on() {
         let plan = plan().without(|disk| disk.target.device == "sdb");
-        let steps: Vec<_> = plan.steps().map(|(verb, change)| (verb, change.disk.target.device.as_str())).collect();
+        let steps: Vec<_> = plan
+            .steps()
+            .map(|(verb, change)| (verb, change.disk.target.device.as_str()))
+            .collect();
         assert_eq!(steps, [("detach", "sda"), ("attach", "sdc")]);
-        let why: Vec<_> = plan.kept.iter().map(|change| change.why.to_string()).collect();
-        assert_eq!(why, [r#"volume "sdb" has to wait: /var/run/kubevirt/hotplug-disks/sdb.img cannot be opened yet"#]);
+        let why: Vec<_> = plan
+            .kept
+            .iter()
+            .map(|change| change.why.to_string())
+            .collect();
+        assert_eq!(
+            why,
+            [
+                r#"volume "sdb" has to wait: /var/run/kubevirt/hotplug-disks/sdb.img cannot be opened yet"#
+            ]
+        );
     }
 
     #[test]
     fn programs_get_each_step_with_its_reason() {
         let json = to_json(&plan());
         assert_eq!(json["detach"].as_array().unwrap().len(), 1);
-        assert_eq!(json["steps"][1], json!({"verb": "attach", "target": "sdb", "volume": "sdb", "why": r#"volume "sdb" is new"#}));
+        assert_eq!(
+            json["steps"][1],
+            json!({"verb": "attach", "target": "sdb", "volume": "sdb", "why": r#"volume "sdb" is new"#})
+        );
         assert_eq!((&json["resize"], &json["kept"]), (&json!([]), &json!([])));
     }
 }

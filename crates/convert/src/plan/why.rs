@@ -81,15 +81,26 @@ impl fmt::Display for Why {
         match self {
             Self::Gone { volume } => write!(f, "volume {volume:?} is no longer wanted"),
             Self::New { volume } => write!(f, "volume {volume:?} is new"),
-            Self::Moved { volume, from, to } => write!(f, "volume {volume:?} moves from {from} to {to}"),
+            Self::Moved { volume, from, to } => {
+                write!(f, "volume {volume:?} moves from {from} to {to}")
+            }
             Self::Replaced { old, new } => write!(f, "volume {new:?} takes the place of {old:?}"),
             Self::Inserted { volume } => write!(f, "medium {volume:?} comes into the empty drive"),
             Self::Ejected { volume } => write!(f, "medium {volume:?} leaves the drive"),
             Self::Swapped { old, new } => write!(f, "medium {new:?} takes the place of {old:?}"),
-            Self::Grown { volume, from, to } => write!(f, "the claim of volume {volume:?} has grown: {to} bytes instead of {from}"),
-            Self::Absent { volume, path } => write!(f, "volume {volume:?} has to wait: {path} cannot be opened yet"),
+            Self::Grown { volume, from, to } => write!(
+                f,
+                "the claim of volume {volume:?} has grown: {to} bytes instead of {from}"
+            ),
+            Self::Absent { volume, path } => write!(
+                f,
+                "volume {volume:?} has to wait: {path} cannot be opened yet"
+            ),
             Self::Occupied { old, new } => {
-                write!(f, "volume {new:?} has to wait: {old:?} holds its target and cannot be unplugged from a running domain")
+                write!(
+                    f,
+                    "volume {new:?} has to wait: {old:?} holds its target and cannot be unplugged from a running domain"
+                )
             }
         }
     }

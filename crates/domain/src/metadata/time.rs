@@ -42,7 +42,12 @@ impl Value for Time {
         let _ = write!(out, "{}", self.0);
     }
     fn parse(text: &str) -> Result<Self, String> {
-        text.parse().map_err(|_| format!("{:?} is no time such as \"2026-01-02T03:04:05Z\"", text.chars().take(60).collect::<String>()))
+        text.parse().map_err(|_| {
+            format!(
+                "{:?} is no time such as \"2026-01-02T03:04:05Z\"",
+                text.chars().take(60).collect::<String>()
+            )
+        })
     }
     fn is_absent(&self) -> bool {
         false
@@ -70,7 +75,10 @@ mod tests {
         let mut xml = String::new();
         time.write(&mut xml);
         assert_eq!(xml, "2026-01-02T03:04:05.25Z");
-        assert_eq!(serde_json::to_string(&Go(&time)).unwrap(), "\"2026-01-02T03:04:05Z\"");
+        assert_eq!(
+            serde_json::to_string(&Go(&time)).unwrap(),
+            "\"2026-01-02T03:04:05Z\""
+        );
     }
 
     #[test]

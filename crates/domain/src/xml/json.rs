@@ -43,7 +43,11 @@ impl<T: Json> Json for Box<T> {
 }
 impl<T: Json> Json for Vec<T> {
     fn json<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        if self.is_empty() { s.serialize_none() } else { s.collect_seq(self.iter().map(Go)) }
+        if self.is_empty() {
+            s.serialize_none()
+        } else {
+            s.collect_seq(self.iter().map(Go))
+        }
     }
 }
 

@@ -29,14 +29,19 @@ pub fn from_str<T: Element + Default>(root: &'static str, text: &str) -> Result<
         }
     };
     if tag.local() != root {
-        return Err(ReadError::Root { expected: root, found: excerpt(tag.local()) });
+        return Err(ReadError::Root {
+            expected: root,
+            found: excerpt(tag.local()),
+        });
     }
     let mut document = T::default();
     input.element(&mut document, &tag)?;
     loop {
         match input.next()? {
             Event::Eof => return Ok(document),
-            Event::Start(_) | Event::Empty(_) => return Err(input.malformed("there is a second root element")),
+            Event::Start(_) | Event::Empty(_) => {
+                return Err(input.malformed("there is a second root element"));
+            }
             _ => {}
         }
     }
@@ -92,18 +97,35 @@ pub struct In<'a> {
 
 impl<'a> In<'a> {
     fn new(source: &'a str) -> Self {
-        Self { reader: Reader::from_str(source), source, depth: 0, elements: 0, bindings: Vec::new() }
+        Self {
+            reader: Reader::from_str(source),
+            source,
+            depth: 0,
+            elements: 0,
+            bindings: Vec::new(),
+        }
     }
 
     /// Refuses characters that XML 1.0 cannot hold; references to them are refused where they stand.
     fn check_characters(&self) -> Result<(), ReadError> {
-        let Some((at, found)) = self.source.char_indices().find(|&(_, c)| !is_xml(c)) else { return Ok(()) };
-        Err(ReadError::Malformed { line: self.line(at), reason: not_xml(found) })
+        let Some((at, found)) = self.source.char_indices().find(|&(_, c)| !is_xml(c)) else {
+            return Ok(());
+        };
+        Err(ReadError::Malformed {
+            line: self.line(at),
+            reason: not_xml(found),
+        })
     }
 
     /// The line of a position, counted from 1.
     fn line(&self, at: usize) -> usize {
-        1 + self.source.as_bytes().iter().take(at).filter(|&&b| b == b'\n').count()
+        1 + self
+            .source
+            .as_bytes()
+            .iter()
+            .take(at)
+            .filter(|&&b| b == b'\n')
+            .count()
     }
 
     fn position(&self) -> usize {
@@ -111,35 +133,76 @@ impl<'a> In<'a> {
     }
 
     fn malformed(&self, reason: impl std::fmt::Display) -> ReadError {
-        ReadError::Malformed { line: self.line(self.position()), reason: reason.to_string() }
+        ReadError::Malformed {
+            line: self.line(self.position()),
+            reason: reason.to_string(),
+        }
     }
 
     fn value(&self, tag: &Tag<'_>, path: String, reason: String) -> ReadError {
-        ReadError::Value { line: self.line(tag.at), path, reason }
+        ReadError::Value {
+            line: self.line(tag.at),
+            path,
+            reason,
+        }
     }
 
     fn next(&mut self) -> Result<Event<'a>, ReadError> {
         self.reader.read_event().map_err(|e| {
             let at = usize::try_from(self.reader.error_position()).unwrap_or(usize::MAX);
-            ReadError::Malformed { line: self.line(at), reason: e.to_string() }
+            ReadError::Malformed {
+                line: self.line(at),
+                reason: e.to_string(),
+            }
         })
     }
 
     /// Takes a start tag; its declarations of namespaces come into scope.
-    fn tag(&mut self, start: BytesStart<'a>, empty: bool, around: Option<&Tag<'_>>) -> Result<Tag<'a>, ReadError> {
+    fn tag(
+        &mut self,
+        start: BytesStart<'a>,
+        empty: bool,
+        around: Option<&Tag<'_>>,
+    ) -> Result<Tag<'a>, ReadError> {
         self.elements += 1;
         if self.elements > MAX_ELEMENTS {
-            return Err(ReadError::TooMany { line: self.line(self.position()) });
+            return Err(ReadError::TooMany {
+                line: self.line(self.position()),
+            });
         }
         if start.attributes_raw().contains("xmlns") {
             self.bind(&start)?;
         }
-        let prefix = start.name().into_inner().split_once(':').map_or("", |(prefix, _)| prefix);
-        let local = if prefix.is_empty() { 0 } else { prefix.len() + 1 };
-        let bound = self.bindings.iter().rev().find(|binding| binding.prefix == prefix).map(|binding| binding.namespace);
-        let namespace = bound.unwrap_or(if prefix.is_empty() { Namespace::None } else { Namespace::Other });
+        let prefix = start
+            .name()
+            .into_inner()
+            .split_once(':')
+            .map_or("", |(prefix, _)| prefix);
+        let local = if prefix.is_empty() {
+            0
+        } else {
+            prefix.len() + 1
+        };
+        let bound = self
+            .bindings
+            .iter()
+            .rev()
+            .find(|binding| binding.prefix == prefix)
+            .map(|binding| binding.namespace);
+        let namespace = bound.unwrap_or(if prefix.is_empty() {
+            Namespace::None
+        } else {
+            Namespace::Other
+        });
         let around = around.map_or(namespace, |tag| tag.namespace);
-        Ok(Tag { start, local, empty, namespace, around, at: self.position() })
+        Ok(Tag {
+            start,
+            local,
+            empty,
+            namespace,
+            around,
+            at: self.position(),
+        })
     }
 
     fn bind(&mut self, start: &BytesStart<'_>) -> Result<(), ReadError> {
@@ -152,40 +215,67 @@ impl<'a> In<'a> {
                     None => continue,
                 },
             };
-            let uri = attribute.normalized_value(XmlVersion::Implicit1_0).map_err(|e| self.malformed(e))?;
-            self.bindings.push(Binding { prefix: prefix.to_owned(), namespace: Namespace::named(&uri) });
+            let uri = attribute
+                .normalized_value(XmlVersion::Implicit1_0)
+                .map_err(|e| self.malformed(e))?;
+            self.bindings.push(Binding {
+                prefix: prefix.to_owned(),
+                namespace: Namespace::named(&uri),
+            });
         }
         Ok(())
     }
 
     /// Reads the element whose start tag is `tag`, up to and with its end tag.
-    pub(super) fn element<T: Element>(&mut self, into: &mut T, tag: &Tag<'_>) -> Result<(), ReadError> {
-        self.attributes(into, tag).and_then(|()| self.content(into, tag)).map_err(|e| e.inside(tag.local()))
+    pub(super) fn element<T: Element>(
+        &mut self,
+        into: &mut T,
+        tag: &Tag<'_>,
+    ) -> Result<(), ReadError> {
+        self.attributes(into, tag)
+            .and_then(|()| self.content(into, tag))
+            .map_err(|e| e.inside(tag.local()))
     }
 
     fn attributes<T: Element>(&self, into: &mut T, tag: &Tag<'_>) -> Result<(), ReadError> {
         for attribute in tag.start.attributes() {
             let attribute = attribute.map_err(|e| self.malformed(e))?;
             let name = attribute.key.into_inner();
-            let value = attribute.normalized_value(XmlVersion::Implicit1_0).map_err(|e| self.malformed(e))?;
+            let value = attribute
+                .normalized_value(XmlVersion::Implicit1_0)
+                .map_err(|e| self.malformed(e))?;
             // Only what was unescaped can hold what the document itself cannot.
             if let Cow::Owned(text) = &value
                 && let Some(c) = text.chars().find(|&c| !is_xml(c))
             {
                 return Err(self.malformed(not_xml(c)));
             }
-            into.attribute(name, &value).map_err(|reason| self.value(tag, format!("/@{name}"), reason))?;
+            into.attribute(name, &value)
+                .map_err(|reason| self.value(tag, format!("/@{name}"), reason))?;
         }
         Ok(())
     }
 
     fn content<T: Element>(&mut self, into: &mut T, tag: &Tag<'_>) -> Result<(), ReadError> {
-        let text = if tag.empty { Cow::Borrowed("") } else { self.inside(into, tag)? };
-        if T::TEXT { into.text(&text).map_err(|reason| self.value(tag, String::new(), reason)) } else { Ok(()) }
+        let text = if tag.empty {
+            Cow::Borrowed("")
+        } else {
+            self.inside(into, tag)?
+        };
+        if T::TEXT {
+            into.text(&text)
+                .map_err(|reason| self.value(tag, String::new(), reason))
+        } else {
+            Ok(())
+        }
     }
 
     /// Reads children up to the end tag; returns the text between them.
-    fn inside<T: Element>(&mut self, into: &mut T, tag: &Tag<'_>) -> Result<Cow<'a, str>, ReadError> {
+    fn inside<T: Element>(
+        &mut self,
+        into: &mut T,
+        tag: &Tag<'_>,
+    ) -> Result<Cow<'a, str>, ReadError> {
         let mut text = Cow::Borrowed("");
         self.descend()?;
         loop {
@@ -204,7 +294,13 @@ impl<'a> In<'a> {
         Ok(text)
     }
 
-    fn child<T: Element>(&mut self, into: &mut T, start: BytesStart<'a>, empty: bool, around: &Tag<'_>) -> Result<(), ReadError> {
+    fn child<T: Element>(
+        &mut self,
+        into: &mut T,
+        start: BytesStart<'a>,
+        empty: bool,
+        around: &Tag<'_>,
+    ) -> Result<(), ReadError> {
         let outside = self.bindings.len();
         let tag = self.tag(start, empty, Some(around))?;
         if !into.child(&tag, self)? && !empty {
@@ -231,7 +327,13 @@ impl<'a> In<'a> {
 
     fn descend(&mut self) -> Result<(), ReadError> {
         self.depth += 1;
-        if self.depth > MAX_DEPTH { Err(ReadError::TooDeep { line: self.line(self.position()) }) } else { Ok(()) }
+        if self.depth > MAX_DEPTH {
+            Err(ReadError::TooDeep {
+                line: self.line(self.position()),
+            })
+        } else {
+            Ok(())
+        }
     }
 
     fn ends_early(&self) -> ReadError {
@@ -246,7 +348,10 @@ impl<'a> In<'a> {
             "amp" => Ok('&'),
             "quot" => Ok('"'),
             "apos" => Ok('\''),
-            name => match reference.resolve_char_ref().map_err(|e| self.malformed(e))? {
+            name => match reference
+                .resolve_char_ref()
+                .map_err(|e| self.malformed(e))?
+            {
                 Some(c) if is_xml(c) => Ok(c),
                 Some(c) => Err(self.malformed(not_xml(c))),
                 None => Err(self.malformed(format!("unknown entity &{};", excerpt(name)))),
@@ -268,7 +373,12 @@ impl<'a> In<'a> {
     ///
     /// # Errors
     /// The first unreadable value inside.
-    pub fn list<T: Children + Default>(&mut self, name: &'static str, items: &mut Vec<T>, tag: &Tag<'_>) -> Result<(), ReadError> {
+    pub fn list<T: Children + Default>(
+        &mut self,
+        name: &'static str,
+        items: &mut Vec<T>,
+        tag: &Tag<'_>,
+    ) -> Result<(), ReadError> {
         self.element(&mut List { name, items }, tag)
     }
 }

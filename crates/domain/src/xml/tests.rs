@@ -7,7 +7,11 @@ use crate::{Domain, Text};
 fn read(text: &str) -> Domain {
     let domain = Domain::from_xml(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
     let written = domain.to_xml();
-    assert_eq!(Domain::from_xml(&written).unwrap_or_else(|e| panic!("{e}\n{written}")), domain, "{written}");
+    assert_eq!(
+        Domain::from_xml(&written).unwrap_or_else(|e| panic!("{e}\n{written}")),
+        domain,
+        "{written}"
+    );
     domain
 }
 
@@ -26,18 +30,25 @@ fn order_and_unknown_elements_do_not_matter() {
     let domain = read(
         "<domain><on_crash>destroy</on_crash><devices><audio id='1'><x><y/></x></audio><emulator>/e</emulator></devices><name>a</name></domain>",
     );
-    assert_eq!((domain.name.as_str(), domain.devices.emulator.as_str()), ("a", "/e"));
+    assert_eq!(
+        (domain.name.as_str(), domain.devices.emulator.as_str()),
+        ("a", "/e")
+    );
 }
 
 #[test]
 fn text_is_taken_as_it_stands() {
-    let domain = read("<domain><name> a &lt;&#x41;&amp;&apos;<![CDATA[<b>&amp;]]><!-- c --><?pi?>\r\nd </name></domain>");
+    let domain = read(
+        "<domain><name> a &lt;&#x41;&amp;&apos;<![CDATA[<b>&amp;]]><!-- c --><?pi?>\r\nd </name></domain>",
+    );
     assert_eq!(domain.name, " a <A&'<b>&amp;\nd ");
 }
 
 #[test]
 fn text_around_children_is_one_text() {
-    let domain = read("<domain><os><type> h<x>no</x>vm </type></os><memory unit='b'>\n 10<!-- --> </memory></domain>");
+    let domain = read(
+        "<domain><os><type> h<x>no</x>vm </type></os><memory unit='b'>\n 10<!-- --> </memory></domain>",
+    );
     assert_eq!(domain.os.r#type.os, " hvm ");
     assert_eq!(domain.memory.value, 10);
 }
@@ -51,7 +62,14 @@ fn attributes_are_normalized_as_xml_says() {
 #[test]
 fn an_empty_element_is_zero() {
     let domain = read("<domain><vcpu placement='static'/><name/><iothreads></iothreads></domain>");
-    assert_eq!((domain.vcpu.unwrap().cpus, domain.iothreads.unwrap().iothreads, domain.name), (0, 0, Text::default()));
+    assert_eq!(
+        (
+            domain.vcpu.unwrap().cpus,
+            domain.iothreads.unwrap().iothreads,
+            domain.name
+        ),
+        (0, 0, Text::default())
+    );
 }
 
 #[test]
@@ -61,22 +79,46 @@ fn a_second_element_adds_to_the_first() {
          <sysinfo><system><entry name='a'/></system><system><entry name='b'/></system></sysinfo></domain>",
     );
     let topology = domain.cpu.topology.unwrap();
-    assert_eq!((domain.cpu.mode.as_str(), topology.sockets, topology.cores, domain.name.as_str()), ("a", 2, 3, "y"));
+    assert_eq!(
+        (
+            domain.cpu.mode.as_str(),
+            topology.sockets,
+            topology.cores,
+            domain.name.as_str()
+        ),
+        ("a", 2, 3, "y")
+    );
     assert_eq!(domain.sys_info.unwrap().system.len(), 2);
 }
 
 #[test]
 fn user_aliases_lose_their_prefix_and_get_it_back() {
-    let domain = read("<domain><devices><input><alias name='ua-a'/></input><input><alias name='input1'/></input></devices></domain>");
-    let aliases: Vec<_> = domain.devices.inputs.iter().map(|input| input.alias.clone().unwrap()).collect();
-    assert_eq!(aliases, [crate::alias::Alias::user("a"), crate::alias::Alias::libvirt("input1")]);
+    let domain = read(
+        "<domain><devices><input><alias name='ua-a'/></input><input><alias name='input1'/></input></devices></domain>",
+    );
+    let aliases: Vec<_> = domain
+        .devices
+        .inputs
+        .iter()
+        .map(|input| input.alias.clone().unwrap())
+        .collect();
+    assert_eq!(
+        aliases,
+        [
+            crate::alias::Alias::user("a"),
+            crate::alias::Alias::libvirt("input1")
+        ]
+    );
     assert!(domain.to_xml().contains("<alias name=\"ua-a\"/>"));
 }
 
 #[test]
 fn around_the_root_only_a_second_root_is_refused() {
     read("\u{feff}<?xml version='1.0'?>\n<!-- a --> junk <domain/> more <!-- b -->");
-    assert_eq!(error("<domain/>\n<domain/>"), "line 2: not well-formed XML: there is a second root element");
+    assert_eq!(
+        error("<domain/>\n<domain/>"),
+        "line 2: not well-formed XML: there is a second root element"
+    );
 }
 
 // ---- namespaces ---------------------------------------------------------------------------------
@@ -110,32 +152,49 @@ fn other_metadata_is_passed_over() {
 #[test]
 fn metadata_is_written_with_its_namespace() {
     let written = Domain::default().to_xml();
-    assert!(written.contains("<kubevirt xmlns=\"http://kubevirt.io\">\n      <uid/>\n    </kubevirt>"), "{written}");
+    assert!(
+        written.contains("<kubevirt xmlns=\"http://kubevirt.io\">\n      <uid/>\n    </kubevirt>"),
+        "{written}"
+    );
 }
 
 #[test]
 fn qemus_command_line_is_known_under_any_prefix() {
     for text in [
-        format!("<domain xmlns:qemu='{QEMU}'><qemu:commandline><qemu:arg value='-s'/></qemu:commandline></domain>"),
-        format!("<domain xmlns:q='{QEMU}'><q:commandline><q:arg value='-s'/></q:commandline></domain>"),
+        format!(
+            "<domain xmlns:qemu='{QEMU}'><qemu:commandline><qemu:arg value='-s'/></qemu:commandline></domain>"
+        ),
+        format!(
+            "<domain xmlns:q='{QEMU}'><q:commandline><q:arg value='-s'/></q:commandline></domain>"
+        ),
         format!("<domain><commandline xmlns='{QEMU}'><arg value='-s'/></commandline></domain>"),
     ] {
         let domain = read(&text);
-        assert_eq!(domain.qemu_cmd.as_ref().unwrap().args[0].value, "-s", "{text}");
-        assert_eq!(domain.xmlns, QEMU, "written, the prefix has to be declared: {text}");
+        assert_eq!(
+            domain.qemu_cmd.as_ref().unwrap().args[0].value,
+            "-s",
+            "{text}"
+        );
+        assert_eq!(
+            domain.xmlns, QEMU,
+            "written, the prefix has to be declared: {text}"
+        );
     }
 }
 
 #[test]
 fn foreign_elements_are_not_taken_for_libvirts() {
-    let domain =
-        read("<domain><x:name xmlns:x='u:x'>a</x:name><name xmlns='u:y'>b</name><commandline><arg value='-s'/></commandline></domain>");
+    let domain = read(
+        "<domain><x:name xmlns:x='u:x'>a</x:name><name xmlns='u:y'>b</name><commandline><arg value='-s'/></commandline></domain>",
+    );
     assert_eq!((domain.name.as_str(), domain.qemu_cmd), ("", None));
 }
 
 #[test]
 fn a_declaration_ends_with_its_element() {
-    let domain = read("<domain><os xmlns:x='u:x'><x:y/></os><x:name>a</x:name><clock xmlns='u:y'/><name>b</name></domain>");
+    let domain = read(
+        "<domain><os xmlns:x='u:x'><x:y/></os><x:name>a</x:name><clock xmlns='u:y'/><name>b</name></domain>",
+    );
     assert_eq!((domain.name.as_str(), domain.clock), ("b", None));
 }
 
@@ -163,14 +222,21 @@ fn elements_are_written_in_the_order_of_the_schema() {
         "<vcpu",
     ]
     .iter()
-    .map(|tag| written.find(tag).unwrap_or_else(|| panic!("{tag} is missing in {written}")))
+    .map(|tag| {
+        written
+            .find(tag)
+            .unwrap_or_else(|| panic!("{tag} is missing in {written}"))
+    })
     .collect();
     assert!(places.is_sorted(), "{written}");
 }
 
 #[test]
 fn what_needs_escaping_survives() {
-    let mut domain = Domain { name: "<&>'\"\t\n\r é𝄞".into(), ..Domain::default() };
+    let mut domain = Domain {
+        name: "<&>'\"\t\n\r é𝄞".into(),
+        ..Domain::default()
+    };
     domain.r#type = domain.name.clone();
     assert_eq!(Domain::from_xml(&domain.to_xml()).unwrap(), domain);
 }
@@ -180,7 +246,9 @@ fn what_needs_escaping_survives() {
 #[test]
 fn values_of_the_wrong_kind_are_told_with_their_place() {
     assert_eq!(
-        error("<domain>\n <devices>\n  <disk>\n   <driver queues='many'/>\n  </disk></devices></domain>"),
+        error(
+            "<domain>\n <devices>\n  <disk>\n   <driver queues='many'/>\n  </disk></devices></domain>"
+        ),
         "line 4: /domain/devices/disk/driver/@queues: \"many\" is no whole number from 0 to 18446744073709551615"
     );
     assert_eq!(
@@ -195,10 +263,23 @@ fn values_of_the_wrong_kind_are_told_with_their_place() {
 
 #[test]
 fn no_document_is_refused() {
-    for text in ["", " \n", "no XML", "<!-- only -->", "<?xml version='1.0'?>"] {
-        assert!(error(text).ends_with("there is no element"), "{text:?}: {}", error(text));
+    for text in [
+        "",
+        " \n",
+        "no XML",
+        "<!-- only -->",
+        "<?xml version='1.0'?>",
+    ] {
+        assert!(
+            error(text).ends_with("there is no element"),
+            "{text:?}: {}",
+            error(text)
+        );
     }
-    assert_eq!(error("<network/>"), "the root element is <network>, not <domain>");
+    assert_eq!(
+        error("<network/>"),
+        "the root element is <network>, not <domain>"
+    );
 }
 
 #[test]
@@ -221,19 +302,31 @@ fn broken_documents_are_refused() {
         "<domain>& </domain>",
         "<domain></domain></domain>",
     ] {
-        assert!(matches!(refused(text), ReadError::Malformed { .. }), "{text:?}: {:?}", refused(text));
+        assert!(
+            matches!(refused(text), ReadError::Malformed { .. }),
+            "{text:?}: {:?}",
+            refused(text)
+        );
     }
 }
 
 #[test]
 fn lines_are_counted() {
-    assert!(error("<domain>\n\n<name>a</nam></domain>").starts_with("line 3: not well-formed XML: "));
-    assert_eq!(error("<domain>\n\n<name>"), "line 3: not well-formed XML: the document ends inside an element");
+    assert!(
+        error("<domain>\n\n<name>a</nam></domain>").starts_with("line 3: not well-formed XML: ")
+    );
+    assert_eq!(
+        error("<domain>\n\n<name>"),
+        "line 3: not well-formed XML: the document ends inside an element"
+    );
 }
 
 #[test]
 fn characters_outside_of_xml_are_refused() {
-    assert_eq!(error("<domain>\n<name>a\0</name></domain>"), "line 2: not well-formed XML: the character U+0000 cannot be in XML");
+    assert_eq!(
+        error("<domain>\n<name>a\0</name></domain>"),
+        "line 2: not well-formed XML: the character U+0000 cannot be in XML"
+    );
     for text in [
         "<domain><name>&#0;</name></domain>",
         "<domain><name>&#x1f;</name></domain>",
@@ -244,7 +337,10 @@ fn characters_outside_of_xml_are_refused() {
         "<domain type='&#1;'/>",
         "<domain><name>\u{ffff}</name></domain>",
     ] {
-        assert!(matches!(refused(text), ReadError::Malformed { .. }), "{text:?}");
+        assert!(
+            matches!(refused(text), ReadError::Malformed { .. }),
+            "{text:?}"
+        );
     }
 }
 
@@ -254,21 +350,33 @@ fn entities_are_not_expanded() {
     for i in 1..30 {
         laughs += &format!("<!ENTITY l{i} \"{}\">", format!("&l{};", i - 1).repeat(10));
     }
-    assert_eq!(error(&format!("{laughs}]>\n<domain><name>&l29;</name></domain>")), "line 2: not well-formed XML: unknown entity &l29;");
+    assert_eq!(
+        error(&format!("{laughs}]>\n<domain><name>&l29;</name></domain>")),
+        "line 2: not well-formed XML: unknown entity &l29;"
+    );
     assert!(error(&format!("{laughs}]>\n<domain type='&l29;'/>")).contains("l29"));
     assert!(
         error("<!DOCTYPE d [<!ENTITY x SYSTEM 'file:///etc/passwd'>]><domain><name>&x;</name></domain>").contains("unknown entity &x;")
     );
-    assert_eq!(read(&format!("{laughs}]><domain><name>a</name></domain>")).name, "a");
+    assert_eq!(
+        read(&format!("{laughs}]><domain><name>a</name></domain>")).name,
+        "a"
+    );
 }
 
 #[test]
 fn deep_documents_are_refused() {
     let (open, close) = ("<x>".repeat(100_000), "</x>".repeat(100_000));
-    assert_eq!(refused(&format!("<domain>{open}{close}</domain>")), ReadError::TooDeep { line: 1 });
+    assert_eq!(
+        refused(&format!("<domain>{open}{close}</domain>")),
+        ReadError::TooDeep { line: 1 }
+    );
     // Elements that the schema nests without end.
     let stores = "<dataStore><source>".repeat(50_000);
-    assert_eq!(refused(&format!("<domain><devices><disk><source>{stores}")), ReadError::TooDeep { line: 1 });
+    assert_eq!(
+        refused(&format!("<domain><devices><disk><source>{stores}")),
+        ReadError::TooDeep { line: 1 }
+    );
     // What libvirt can still read is read: its limit is the same.
     let (open, close) = ("<x>".repeat(MAX_DEPTH - 1), "</x>".repeat(MAX_DEPTH - 1));
     read(&format!("<domain>{open}{close}</domain>"));
@@ -279,5 +387,8 @@ fn large_documents_are_refused() {
     let text = format!("<domain><name>{}</name></domain>", "a".repeat(5 << 20));
     assert_eq!(refused(&text), ReadError::TooLarge { bytes: text.len() });
     let disks = "<disk/>".repeat(MAX_ELEMENTS);
-    assert_eq!(refused(&format!("<domain><devices>{disks}</devices></domain>")), ReadError::TooMany { line: 1 });
+    assert_eq!(
+        refused(&format!("<domain><devices>{disks}</devices></domain>")),
+        ReadError::TooMany { line: 1 }
+    );
 }

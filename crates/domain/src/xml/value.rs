@@ -119,18 +119,42 @@ mod tests {
 
     #[test]
     fn what_go_refuses_is_refused() {
-        for text in ["+3", "-1", " ", "1.0", "0x10", "1_000", "12 34", "4294967296", "١"] {
+        for text in [
+            "+3",
+            "-1",
+            " ",
+            "1.0",
+            "0x10",
+            "1_000",
+            "12 34",
+            "4294967296",
+            "١",
+        ] {
             assert!(u32::parse(text).is_err(), "{text:?}");
         }
         assert!(i32::parse("2147483648").is_err());
-        assert_eq!(u32::parse("many").unwrap_err(), "\"many\" is no whole number from 0 to 4294967295");
+        assert_eq!(
+            u32::parse("many").unwrap_err(),
+            "\"many\" is no whole number from 0 to 4294967295"
+        );
     }
 
     #[test]
     fn truth_has_gos_spellings() {
-        assert!([" true ", "1", "T", "TRUE"].iter().all(|text| bool::parse(text).unwrap()));
-        assert!(["false", "0", "F", ""].iter().all(|text| !bool::parse(text).unwrap()));
-        assert_eq!(bool::parse("yes").unwrap_err(), "\"yes\" is neither true nor false");
+        assert!(
+            [" true ", "1", "T", "TRUE"]
+                .iter()
+                .all(|text| bool::parse(text).unwrap())
+        );
+        assert!(
+            ["false", "0", "F", ""]
+                .iter()
+                .all(|text| !bool::parse(text).unwrap())
+        );
+        assert_eq!(
+            bool::parse("yes").unwrap_err(),
+            "\"yes\" is neither true nor false"
+        );
         assert!(bool::parse(" ").is_err());
     }
 

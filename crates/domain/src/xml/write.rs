@@ -15,7 +15,10 @@ pub struct Out {
 /// The document as indented XML text.
 #[must_use]
 pub fn to_string<T: Element>(root: &str, document: &T) -> String {
-    let mut out = Out { text: String::with_capacity(2 << 10), ..Out::default() };
+    let mut out = Out {
+        text: String::with_capacity(2 << 10),
+        ..Out::default()
+    };
     Children::write(document, root, &mut out);
     out.text.push('\n');
     out.text
@@ -149,7 +152,10 @@ mod tests {
 
     #[test]
     fn what_xml_cannot_hold_is_replaced() {
-        assert_eq!(escaped("a\0b\u{1f}c\u{fffe}\u{ffff}d"), "a\u{fffd}b\u{fffd}c\u{fffd}\u{fffd}d");
+        assert_eq!(
+            escaped("a\0b\u{1f}c\u{fffe}\u{ffff}d"),
+            "a\u{fffd}b\u{fffd}c\u{fffd}\u{fffd}d"
+        );
     }
 
     #[test]

@@ -37,14 +37,27 @@ struct Meter {
 ///
 /// # Errors
 /// Those of `evaluate`; that a limit was passed, also where the expression would have swallowed it (`… || true`).
-pub fn limited<T>(limit: u64, until: Instant, evaluate: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+pub fn limited<T>(
+    limit: u64,
+    until: Instant,
+    evaluate: impl FnOnce() -> Result<T, String>,
+) -> Result<T, String> {
     let start = Instant::now();
-    METER.set(Meter { left: limit, until: Some(until) });
+    METER.set(Meter {
+        left: limit,
+        until: Some(until),
+    });
     let result = evaluate();
     if METER.get().left == 0 {
-        return Err("evaluating expression: operation cancelled: actual cost limit exceeded".to_owned());
+        return Err(
+            "evaluating expression: operation cancelled: actual cost limit exceeded".to_owned(),
+        );
     }
-    if Instant::now() >= until { Err(too_slow(start.elapsed())) } else { result }
+    if Instant::now() >= until {
+        Err(too_slow(start.elapsed()))
+    } else {
+        result
+    }
 }
 
 /// What is said of an expression that is given up.
@@ -57,12 +70,15 @@ pub fn too_slow(after: Duration) -> String {
 /// # Errors
 /// When there is one already.
 pub fn declare(env: &mut Env) -> Result<(), String> {
-    env.add_overload(COUNTED, COUNTED, vec![DYN_TYPE], counted).map_err(|error| error.to_string())
+    env.add_overload(COUNTED, COUNTED, vec![DYN_TYPE], counted)
+        .map_err(|error| error.to_string())
 }
 
 fn counted<'b, 'v>(mut arguments: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
     let over = |what: &str| Err(ExecutionError::function_error(COUNTED, what));
-    let Some(value) = arguments.pop() else { return over("called without a value") };
+    let Some(value) = arguments.pop() else {
+        return over("called without a value");
+    };
     let meter = METER.get();
     let left = meter.left.saturating_sub(cost(value.as_ref()));
     METER.set(Meter { left, ..meter });
@@ -82,13 +98,25 @@ fn cost(value: &dyn Val) -> u64 {
         return bytes(data.inner().len());
     }
     if let Some(list) = value.downcast_ref::<CelList<'_>>() {
-        return 1 + list.inner().iter().map(|item| 10 + cost(item.as_ref())).sum::<u64>();
+        return 1 + list
+            .inner()
+            .iter()
+            .map(|item| 10 + cost(item.as_ref()))
+            .sum::<u64>();
     }
     if let Some(map) = value.downcast_ref::<CelMap<'_>>() {
-        return 1 + map.inner().iter().map(|(key, value)| 10 + cost(key.inner()) + cost(value.as_ref())).sum::<u64>();
+        return 1 + map
+            .inner()
+            .iter()
+            .map(|(key, value)| 10 + cost(key.inner()) + cost(value.as_ref()))
+            .sum::<u64>();
     }
     if let Some(made) = value.downcast_ref::<CelStruct<'_>>() {
-        return 1 + made.field_values().values().map(|value| 10 + cost(value.as_ref())).sum::<u64>();
+        return 1 + made
+            .field_values()
+            .values()
+            .map(|value| 10 + cost(value.as_ref()))
+            .sum::<u64>();
     }
     1
 }
@@ -99,8 +127,14 @@ pub fn meter(expression: &mut IdedExpr) {
         Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) => {}
         Expr::Select(select) => meter(&mut select.operand),
         Expr::List(list) => list.elements.iter_mut().for_each(count),
-        Expr::Map(map) => map.entries.iter_mut().for_each(|entry| entry_of(&mut entry.expr)),
-        Expr::Struct(made) => made.entries.iter_mut().for_each(|entry| entry_of(&mut entry.expr)),
+        Expr::Map(map) => map
+            .entries
+            .iter_mut()
+            .for_each(|entry| entry_of(&mut entry.expr)),
+        Expr::Struct(made) => made
+            .entries
+            .iter_mut()
+            .for_each(|entry| entry_of(&mut entry.expr)),
         Expr::Comprehension(comprehension) => of_loop(comprehension),
         Expr::Call(call) => {
             let adds = is_sum(call) && !call.args.first().is_some_and(is_result);
@@ -132,8 +166,23 @@ fn entry_of(entry: &mut EntryExpr) {
 
 /// Of a loop one part is counted at each step. The library knows `map` and `filter` by their shape, which stays.
 fn of_loop(comprehension: &mut ComprehensionExpr) {
-    let ComprehensionExpr { iter_range, accu_init, loop_cond, loop_step, result, .. } = comprehension;
-    [iter_range, accu_init, &mut *loop_cond, &mut *loop_step, result].into_iter().for_each(meter);
+    let ComprehensionExpr {
+        iter_range,
+        accu_init,
+        loop_cond,
+        loop_step,
+        result,
+        ..
+    } = comprehension;
+    [
+        iter_range,
+        accu_init,
+        &mut *loop_cond,
+        &mut *loop_step,
+        result,
+    ]
+    .into_iter()
+    .for_each(meter);
     if !matches!(loop_cond.expr, Expr::Literal(_)) {
         // Here an error ends the loop; `all` and `exists` would go on after one in the step.
         wrap(loop_cond);
@@ -158,5 +207,9 @@ fn count(expression: &mut IdedExpr) {
 fn wrap(expression: &mut IdedExpr) {
     let inner = std::mem::take(expression);
     expression.id = inner.id;
-    expression.expr = Expr::Call(CallExpr { func_name: COUNTED.to_owned(), target: None, args: vec![inner] });
+    expression.expr = Expr::Call(CallExpr {
+        func_name: COUNTED.to_owned(),
+        target: None,
+        args: vec![inner],
+    });
 }

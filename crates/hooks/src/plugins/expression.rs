@@ -47,7 +47,12 @@ pub fn condition(text: &str, input: &Input) -> Result<bool, String> {
     let context = context(env, udp::joined(&input.domain), &input.vmi);
     let value = CelValue::resolve_val(&expression, &context).map_err(failed)?;
     let truth = value.downcast_ref::<CelBool>().map(|truth| *truth.inner());
-    truth.ok_or_else(|| format!("condition must return bool, got {}", value.get_type().name()))
+    truth.ok_or_else(|| {
+        format!(
+            "condition must return bool, got {}",
+            value.get_type().name()
+        )
+    })
 }
 
 /// The domain with what the expression made laid over it.
@@ -56,15 +61,25 @@ pub fn condition(text: &str, input: &Input) -> Result<bool, String> {
 /// What is wrong with the expression, or what went wrong in it.
 pub fn mutation(text: &str, input: &Input) -> Result<Element, String> {
     let (expression, env, kind) = compile(text)?;
-    let root = Schema::libvirt().get("Domain").ok_or("the table of types is empty")?;
+    let root = Schema::libvirt()
+        .get("Domain")
+        .ok_or("the table of types is empty")?;
     if !matches!(kind, Kind::Dyn) && kind != Kind::Struct(root) {
         return Err(format!("mutation must return a Domain object, got {kind}"));
     }
     let joined = udp::joined(&input.domain);
     let context = context(env, Arc::clone(&joined), &input.vmi);
     let value = CelValue::resolve_val(&expression, &context).map_err(failed)?;
-    let wrong = || format!("mutation must return a Domain object, got {}", value.get_type().name());
-    let given = value.downcast_ref::<CelStruct<'_>>().filter(|given| given.get_type() == &root.cel).ok_or_else(wrong)?;
+    let wrong = || {
+        format!(
+            "mutation must return a Domain object, got {}",
+            value.get_type().name()
+        )
+    };
+    let given = value
+        .downcast_ref::<CelStruct<'_>>()
+        .filter(|given| given.get_type() == &root.cel)
+        .ok_or_else(wrong)?;
     let mut domain = Element::clone(&joined);
     merge::merge(root, &mut domain, given)?;
     udp::split(&mut domain);
@@ -75,7 +90,9 @@ pub fn mutation(text: &str, input: &Input) -> Result<Element, String> {
 fn failed(error: ExecutionError) -> String {
     let words = match &error {
         ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
-        ExecutionError::IndexOutOfBounds(CelValue::Int(index)) => format!("index out of bounds: {index}"),
+        ExecutionError::IndexOutOfBounds(CelValue::Int(index)) => {
+            format!("index out of bounds: {index}")
+        }
         ExecutionError::DivisionByZero(_) => "division by zero".to_owned(),
         ExecutionError::RemainderByZero(_) => "modulus by zero".to_owned(),
         ExecutionError::Overflow(..) => "integer overflow".to_owned(),
@@ -99,14 +116,30 @@ fn context(env: Env, domain: Arc<Element>, vmi: &Arc<Value>) -> Context<'static,
 fn compile(text: &str) -> Result<(IdedExpr, Env, Kind), String> {
     bounded(text).map_err(|error| format!("compiling expression: {error}"))?;
     let mut env = Env::stdlib().with_optional_support(false);
-    let program = env.compile(text).map_err(|errors| format!("compiling expression: {errors}"))?;
+    let program = env
+        .compile(text)
+        .map_err(|errors| format!("compiling expression: {errors}"))?;
     let mut expression = program.expression().clone();
-    let mut checker = Checker { scope: Vec::new(), constructed: BTreeMap::new() };
-    checker.scope.extend(Schema::vmi().get("VirtualMachineInstance").map(|of| ("vmi".to_owned(), Kind::Struct(of))));
-    checker.scope.extend(Schema::libvirt().get("Domain").map(|of| ("domainSpec".to_owned(), Kind::Struct(of))));
-    let kind = checker.check(&mut expression).map_err(|error| format!("compiling expression: {error}"))?;
+    let mut checker = Checker {
+        scope: Vec::new(),
+        constructed: BTreeMap::new(),
+    };
+    checker.scope.extend(
+        Schema::vmi()
+            .get("VirtualMachineInstance")
+            .map(|of| ("vmi".to_owned(), Kind::Struct(of))),
+    );
+    checker.scope.extend(
+        Schema::libvirt()
+            .get("Domain")
+            .map(|of| ("domainSpec".to_owned(), Kind::Struct(of))),
+    );
+    let kind = checker
+        .check(&mut expression)
+        .map_err(|error| format!("compiling expression: {error}"))?;
     for of in checker.constructed.into_values() {
-        env.add_type(Sparse(of)).map_err(|error| error.to_string())?;
+        env.add_type(Sparse(of))
+            .map_err(|error| error.to_string())?;
     }
     cost::meter(&mut expression);
     cost::declare(&mut env)?;
@@ -116,11 +149,19 @@ fn compile(text: &str) -> Result<(IdedExpr, Env, Kind), String> {
 /// Refuses what would need more stack than [`STACK`] to parse and to walk.
 fn bounded(text: &str) -> Result<(), String> {
     if text.len() > LENGTH {
-        return Err(format!("expression size exceeds limit: {} bytes, at most {LENGTH} are taken", text.len()));
+        return Err(format!(
+            "expression size exceeds limit: {} bytes, at most {LENGTH} are taken",
+            text.len()
+        ));
     }
-    let operators = text.bytes().filter(|byte| b"+-*/%!?.<>=&|".contains(byte)).count();
+    let operators = text
+        .bytes()
+        .filter(|byte| b"+-*/%!?.<>=&|".contains(byte))
+        .count();
     if operators > OPERATORS {
-        return Err(format!("expression has {operators} operators, at most {OPERATORS} are taken"));
+        return Err(format!(
+            "expression has {operators} operators, at most {OPERATORS} are taken"
+        ));
     }
     let mut depth = 0_usize;
     for byte in text.bytes() {
@@ -145,9 +186,14 @@ impl StructType for Sparse {
         &self.0.cel
     }
 
-    fn new_value<'b, 'v>(&self, fields: BTreeMap<String, CowVal<'b, 'v>>) -> Result<Box<dyn Val + 'v>, ExecutionError> {
+    fn new_value<'b, 'v>(
+        &self,
+        fields: BTreeMap<String, CowVal<'b, 'v>>,
+    ) -> Result<Box<dyn Val + 'v>, ExecutionError> {
         let mut made = CelStruct::new(self.0.cel.name().to_owned());
-        fields.into_iter().for_each(|(name, value)| made.add_field_value(name, value));
+        fields
+            .into_iter()
+            .for_each(|(name, value)| made.add_field_value(name, value));
         Ok(Box::new(made))
     }
 }
@@ -209,7 +255,11 @@ impl Kind {
             Holds::Any => Self::Dyn,
             Holds::Struct(name) => of.sibling(name).map_or(Self::Dyn, Self::Struct),
         };
-        if field.list { Self::List(Box::new(one)) } else { one }
+        if field.list {
+            Self::List(Box::new(one))
+        } else {
+            one
+        }
     }
 
     /// Whether a value of this type can be in a field of `field`'s type.
@@ -238,7 +288,11 @@ impl Checker {
         if kind == Kind::Timestamp && matches!(expression.expr, Expr::Select(_)) {
             let text = std::mem::take(expression);
             expression.id = text.id;
-            expression.expr = Expr::Call(CallExpr { func_name: "timestamp".to_owned(), target: None, args: vec![text] });
+            expression.expr = Expr::Call(CallExpr {
+                func_name: "timestamp".to_owned(),
+                target: None,
+                args: vec![text],
+            });
         }
         Ok(kind)
     }
@@ -254,13 +308,22 @@ impl Checker {
                 LiteralValue::String(_) => Kind::String,
                 LiteralValue::UInt(_) => Kind::Uint,
             },
-            Expr::Ident(name) => self.scope.iter().rev().find(|(known, _)| known == name).map_or(Kind::Dyn, |(_, kind)| kind.clone()),
+            Expr::Ident(name) => self
+                .scope
+                .iter()
+                .rev()
+                .find(|(known, _)| known == name)
+                .map_or(Kind::Dyn, |(_, kind)| kind.clone()),
             Expr::Select(select) => {
                 let kind = match self.check(&mut select.operand)? {
                     Kind::Struct(of) => {
-                        let (way, field) =
-                            of.find(&select.field).ok_or_else(|| format!("undefined field '{}' of {}", select.field, of.name))?;
-                        let holder = way.last().and_then(|outer| of.sibling(outer.of()?)).unwrap_or(of);
+                        let (way, field) = of.find(&select.field).ok_or_else(|| {
+                            format!("undefined field '{}' of {}", select.field, of.name)
+                        })?;
+                        let holder = way
+                            .last()
+                            .and_then(|outer| of.sibling(outer.of()?))
+                            .unwrap_or(of);
                         if select.test {
                             select.field.insert(0, IS_SET);
                         }
@@ -268,7 +331,9 @@ impl Checker {
                     }
                     Kind::Map(item) => *item,
                     Kind::Dyn => Kind::Dyn,
-                    other => return Err(format!("type '{other}' does not support field selection")),
+                    other => {
+                        return Err(format!("type '{other}' does not support field selection"));
+                    }
                 };
                 if select.test { Kind::Bool } else { kind }
             }
@@ -278,7 +343,11 @@ impl Checker {
                     kinds.push(self.check(element)?);
                 }
                 let first = kinds.first().cloned().unwrap_or(Kind::Dyn);
-                Kind::List(Box::new(if kinds.iter().all(|kind| *kind == first) { first } else { Kind::Dyn }))
+                Kind::List(Box::new(if kinds.iter().all(|kind| *kind == first) {
+                    first
+                } else {
+                    Kind::Dyn
+                }))
             }
             Expr::Map(map) => {
                 for entry in &mut map.entries {
@@ -303,7 +372,10 @@ impl Checker {
                 let accumulated = self.scope.len() - 1;
                 // With two variables the first one is the index or key.
                 let two = loop_.iter_var2.clone().map(|second| (second, Kind::Dyn));
-                self.scope.push((loop_.iter_var.clone(), if two.is_some() { Kind::Dyn } else { item }));
+                self.scope.push((
+                    loop_.iter_var.clone(),
+                    if two.is_some() { Kind::Dyn } else { item },
+                ));
                 self.scope.extend(two);
                 self.check(&mut loop_.loop_cond)?;
                 let step = self.check(&mut loop_.loop_step)?;
@@ -318,15 +390,31 @@ impl Checker {
     }
 
     fn literal(&mut self, literal: &mut StructExpr) -> Result<Kind, String> {
-        let name = literal.type_name.trim_start_matches('.').trim_start_matches("libvirtxml.").to_owned();
-        let of = Schema::libvirt().get(&name).ok_or_else(|| format!("undeclared reference to '{name}'"))?;
+        let name = literal
+            .type_name
+            .trim_start_matches('.')
+            .trim_start_matches("libvirtxml.")
+            .to_owned();
+        let of = Schema::libvirt()
+            .get(&name)
+            .ok_or_else(|| format!("undeclared reference to '{name}'"))?;
         for entry in &mut literal.entries {
-            let EntryExpr::StructField(entry) = &mut entry.expr else { continue };
-            let (way, field) = of.find(&entry.field).ok_or_else(|| format!("undefined field '{}' of {name}", entry.field))?;
-            let holder = way.last().and_then(|outer| of.sibling(outer.of()?)).unwrap_or(of);
+            let EntryExpr::StructField(entry) = &mut entry.expr else {
+                continue;
+            };
+            let (way, field) = of
+                .find(&entry.field)
+                .ok_or_else(|| format!("undefined field '{}' of {name}", entry.field))?;
+            let holder = way
+                .last()
+                .and_then(|outer| of.sibling(outer.of()?))
+                .unwrap_or(of);
             let (wanted, got) = (Kind::of_field(holder, field), self.check(&mut entry.value)?);
             if !got.fits(&wanted) {
-                return Err(format!("expected type of field '{}' of {name} is '{wanted}' but provided type is '{got}'", entry.field));
+                return Err(format!(
+                    "expected type of field '{}' of {name} is '{wanted}' but provided type is '{got}'",
+                    entry.field
+                ));
             }
         }
         of.cel.name().clone_into(&mut literal.type_name);
@@ -335,7 +423,11 @@ impl Checker {
     }
 
     fn call(&mut self, call: &mut CallExpr) -> Result<Kind, String> {
-        let target = call.target.as_mut().map(|target| self.check(target)).transpose()?;
+        let target = call
+            .target
+            .as_mut()
+            .map(|target| self.check(target))
+            .transpose()?;
         let mut kinds = Vec::new();
         for argument in &mut call.args {
             kinds.push(self.check(argument)?);
@@ -367,10 +459,22 @@ impl Checker {
                 _,
                 _,
             ) => Kind::Bool,
-            (operators::ADD, _, [Kind::List(a), Kind::List(b)]) => Kind::List(if **a == Kind::Dyn { b.clone() } else { a.clone() }),
-            (operators::ADD | operators::SUBSTRACT | operators::MULTIPLY | operators::DIVIDE | operators::MODULO, _, [a, b]) if a == b => {
-                a.clone()
+            (operators::ADD, _, [Kind::List(a), Kind::List(b)]) => {
+                Kind::List(if **a == Kind::Dyn {
+                    b.clone()
+                } else {
+                    a.clone()
+                })
             }
+            (
+                operators::ADD
+                | operators::SUBSTRACT
+                | operators::MULTIPLY
+                | operators::DIVIDE
+                | operators::MODULO,
+                _,
+                [a, b],
+            ) if a == b => a.clone(),
             (operators::INDEX, _, [Kind::List(item) | Kind::Map(item), _]) => (**item).clone(),
             ("size" | "int", _, _) => Kind::Int,
             ("uint", None, _) => Kind::Uint,
@@ -387,10 +491,20 @@ impl Checker {
 fn overload(operator: &str, kinds: &[Kind]) -> Result<(), String> {
     use operators::{EQUALS, GREATER, GREATER_EQUALS, INDEX, LESS, LESS_EQUALS, NOT_EQUALS};
     let [a, b] = kinds else { return Ok(()) };
-    let compares = [EQUALS, NOT_EQUALS, LESS, LESS_EQUALS, GREATER, GREATER_EQUALS].contains(&operator);
+    let compares = [
+        EQUALS,
+        NOT_EQUALS,
+        LESS,
+        LESS_EQUALS,
+        GREATER,
+        GREATER_EQUALS,
+    ]
+    .contains(&operator);
     let unequal = compares && !a.fits(b) && !b.fits(a);
     if unequal || (operator == INDEX && matches!(a, Kind::Struct(_))) {
-        return Err(format!("found no matching overload for '{operator}' applied to '({a}, {b})'"));
+        return Err(format!(
+            "found no matching overload for '{operator}' applied to '({a}, {b})'"
+        ));
     }
     Ok(())
 }

@@ -2,7 +2,9 @@
 //! field by field, lists are replaced as a whole, `null` removes; all else stays as it is, also
 //! what no table knows.
 
-use cel::common::types::{CelBool, CelDouble, CelInt, CelList, CelNull, CelString, CelStruct, CelUInt};
+use cel::common::types::{
+    CelBool, CelDouble, CelInt, CelList, CelNull, CelString, CelStruct, CelUInt,
+};
 use cel::common::value::Val;
 
 use super::native::{Native, Source, told};
@@ -23,24 +25,53 @@ const NAMESPACES: [&str; 5] = ["qemu", "lxc", "bhyve", "vmware", "xen"];
 ///
 /// # Errors
 /// The field that cannot be set, and why.
-pub fn merge(of: &'static Type, document: &mut Element, given: &CelStruct<'_>) -> Result<(), String> {
+pub fn merge(
+    of: &'static Type,
+    document: &mut Element,
+    given: &CelStruct<'_>,
+) -> Result<(), String> {
     let mut nothing = Vec::new();
     set_fields(of, document, &mut Around::Other(&mut nothing), given)?;
     for prefix in NAMESPACES {
         let (name, used) = (format!("xmlns:{prefix}"), format!("{prefix}:"));
-        if document.attribute(&name).is_none() && document.children().any(|child| child.name.starts_with(&used)) {
-            document.attributes.push((name, format!("http://libvirt.org/schemas/domain/{prefix}/1.0")));
+        if document.attribute(&name).is_none()
+            && document
+                .children()
+                .any(|child| child.name.starts_with(&used))
+        {
+            document.attributes.push((
+                name,
+                format!("http://libvirt.org/schemas/domain/{prefix}/1.0"),
+            ));
         }
     }
     Ok(())
 }
 
-fn set_fields(of: &'static Type, element: &mut Element, around: &mut Around<'_>, given: &CelStruct<'_>) -> Result<(), String> {
+fn set_fields(
+    of: &'static Type,
+    element: &mut Element,
+    around: &mut Around<'_>,
+    given: &CelStruct<'_>,
+) -> Result<(), String> {
     for (name, value) in given.field_values() {
-        let (way, field) = of.find(&name).ok_or_else(|| format!("{} has no field {name}", of.name))?;
-        let holder = way.last().and_then(|outer| of.sibling(outer.of()?)).unwrap_or(of);
-        let mut setting = Setting { of: holder, field, element, around, given };
-        setting.set(value.as_ref()).map_err(|reason| format!("{}.{name}: {reason}", of.name))?;
+        let (way, field) = of
+            .find(&name)
+            .ok_or_else(|| format!("{} has no field {name}", of.name))?;
+        let holder = way
+            .last()
+            .and_then(|outer| of.sibling(outer.of()?))
+            .unwrap_or(of);
+        let mut setting = Setting {
+            of: holder,
+            field,
+            element,
+            around,
+            given,
+        };
+        setting
+            .set(value.as_ref())
+            .map_err(|reason| format!("{}.{name}: {reason}", of.name))?;
     }
     Ok(())
 }
@@ -64,18 +95,28 @@ impl Setting<'_, '_, '_> {
             }
             Place::Text => {
                 let text = self.text(value)?;
-                self.element.nodes = text.filter(|text| !text.is_empty()).map(Node::Text).into_iter().collect();
+                self.element.nodes = text
+                    .filter(|text| !text.is_empty())
+                    .map(Node::Text)
+                    .into_iter()
+                    .collect();
                 Ok(())
             }
             Place::Inner => {
                 let text = self.text(value)?.unwrap_or_default();
-                self.element.nodes = Element::parse(&format!("<all>{text}</all>")).map_err(|error| error.to_string())?.nodes;
+                self.element.nodes = Element::parse(&format!("<all>{text}</all>"))
+                    .map_err(|error| error.to_string())?
+                    .nodes;
                 Ok(())
             }
             Place::Flat(_) => self.flat(value),
             Place::Kind(kind) => self.kind(kind, value),
             Place::Element(path) => {
-                if self.field.list { self.list(path, value) } else { self.child(path, value) }?;
+                if self.field.list {
+                    self.list(path, value)
+                } else {
+                    self.child(path, value)
+                }?;
                 self.makes_kind(value);
                 Ok(())
             }
@@ -84,11 +125,20 @@ impl Setting<'_, '_, '_> {
 
     /// Of two kinds the one that comes first in the table counts.
     fn makes_kind(&mut self, value: &dyn Val) {
-        let empty =
-            value.downcast_ref::<CelNull>().is_some() || value.downcast_ref::<CelList<'_>>().is_some_and(|list| list.inner().is_empty());
-        let Some(kind) = self.field.makes.filter(|_| !empty) else { return };
+        let empty = value.downcast_ref::<CelNull>().is_some()
+            || value
+                .downcast_ref::<CelList<'_>>()
+                .is_some_and(|list| list.inner().is_empty());
+        let Some(kind) = self.field.makes.filter(|_| !empty) else {
+            return;
+        };
         let now = self.now();
-        let first = self.of.fields.iter().filter_map(Field::kind).find(|&other| other == kind || Some(other) == now.as_deref());
+        let first = self
+            .of
+            .fields
+            .iter()
+            .filter_map(Field::kind)
+            .find(|&other| other == kind || Some(other) == now.as_deref());
         if first == Some(kind) {
             self.tell(kind);
         }
@@ -125,7 +175,9 @@ impl Setting<'_, '_, '_> {
     }
 
     fn child(&mut self, path: &[&'static str], value: &dyn Val) -> Result<(), String> {
-        let Some((name, way)) = path.split_last() else { return Ok(()) };
+        let Some((name, way)) = path.split_last() else {
+            return Ok(());
+        };
         if value.downcast_ref::<CelNull>().is_some() {
             remove(self.element, way, name);
             return Ok(());
@@ -137,7 +189,11 @@ impl Setting<'_, '_, '_> {
                     let container = descend(self.element, way);
                     let at = position(container, name);
                     let mut child = at.map_or_else(|| named(name), |at| take(container, at));
-                    child.nodes = Some(text).filter(|text| !text.is_empty()).map(Node::Text).into_iter().collect();
+                    child.nodes = Some(text)
+                        .filter(|text| !text.is_empty())
+                        .map(Node::Text)
+                        .into_iter()
+                        .collect();
                     put(container, at, child);
                 }
             }
@@ -149,7 +205,9 @@ impl Setting<'_, '_, '_> {
         let mut child = at.map_or_else(|| named(name), |at| take(container, at));
         let result = into_struct(of, &mut child, &mut container.attributes, value);
         // A source of which the parent tells the kind may have nothing to say of its own.
-        let superfluous = matches!(of.kind, Some(Teller::Parent(_))) && child.attributes.is_empty() && child.nodes.is_empty();
+        let superfluous = matches!(of.kind, Some(Teller::Parent(_)))
+            && child.attributes.is_empty()
+            && child.nodes.is_empty();
         match at {
             Some(at) if superfluous => drop(container.nodes.remove(at)),
             None if superfluous => {}
@@ -159,7 +217,9 @@ impl Setting<'_, '_, '_> {
     }
 
     fn list(&mut self, path: &[&'static str], value: &dyn Val) -> Result<(), String> {
-        let Some((name, way)) = path.split_last() else { return Ok(()) };
+        let Some((name, way)) = path.split_last() else {
+            return Ok(());
+        };
         let empty = CelList::from(Vec::new());
         let list = match value.downcast_ref::<CelList<'_>>() {
             Some(list) => list,
@@ -174,7 +234,9 @@ impl Setting<'_, '_, '_> {
                     let of = self.of.sibling(of).ok_or("its type is not known")?;
                     into_struct(of, &mut child, &mut Vec::new(), item.as_ref())?;
                 }
-                None => child.nodes.push(Node::Text(scalar(self.field.holds, item.as_ref())?.0)),
+                None => child
+                    .nodes
+                    .push(Node::Text(scalar(self.field.holds, item.as_ref())?.0)),
             }
             items.push(Node::Element(child));
         }
@@ -190,8 +252,16 @@ impl Setting<'_, '_, '_> {
     fn kind(&mut self, kind: &'static str, value: &dyn Val) -> Result<(), String> {
         let of = self.struct_type()?;
         let now = self.now();
-        let other = self.of.fields.iter().position(|field| field.kind().is_some() && field.kind() == now.as_deref());
-        let this = self.of.fields.iter().position(|field| std::ptr::eq(field, self.field));
+        let other = self
+            .of
+            .fields
+            .iter()
+            .position(|field| field.kind().is_some() && field.kind() == now.as_deref());
+        let this = self
+            .of
+            .fields
+            .iter()
+            .position(|field| std::ptr::eq(field, self.field));
         if value.downcast_ref::<CelNull>().is_some() {
             if other == this {
                 clear(of, self.element);
@@ -199,8 +269,14 @@ impl Setting<'_, '_, '_> {
             }
             return Ok(());
         }
-        if let Some((at, field)) = other.and_then(|at| Some((at, self.of.fields.get(at)?))).filter(|_| other != this) {
-            let dropped = self.given.field_value(field.name).is_some_and(|value| value.downcast_ref::<CelNull>().is_some());
+        if let Some((at, field)) = other
+            .and_then(|at| Some((at, self.of.fields.get(at)?)))
+            .filter(|_| other != this)
+        {
+            let dropped = self
+                .given
+                .field_value(field.name)
+                .is_some_and(|value| value.downcast_ref::<CelNull>().is_some());
             if !dropped && this.is_some_and(|this| at < this) {
                 return Ok(());
             }
@@ -214,7 +290,9 @@ impl Setting<'_, '_, '_> {
                 self.element.nodes.clone_from(&from.nodes);
             }
         } else {
-            let given = value.downcast_ref::<CelStruct<'_>>().ok_or_else(|| format!("a {} is needed", of.name))?;
+            let given = value
+                .downcast_ref::<CelStruct<'_>>()
+                .ok_or_else(|| format!("a {} is needed", of.name))?;
             set_fields(of, self.element, &mut Around::Same, given)?;
         }
         self.tell(kind);
@@ -228,7 +306,11 @@ impl Setting<'_, '_, '_> {
             Some(Teller::Own(names)) => {
                 let mut parts = kind.split('/');
                 for name in names {
-                    attribute(&mut self.element.attributes, name, value(parts.next().unwrap_or_default()));
+                    attribute(
+                        &mut self.element.attributes,
+                        name,
+                        value(parts.next().unwrap_or_default()),
+                    );
                 }
             }
             Some(Teller::Parent(name)) => match self.around {
@@ -244,12 +326,20 @@ impl Setting<'_, '_, '_> {
     }
 
     fn struct_type(&self) -> Result<&'static Type, String> {
-        self.field.of().and_then(|name| self.of.sibling(name)).ok_or_else(|| "its type is not known".to_owned())
+        self.field
+            .of()
+            .and_then(|name| self.of.sibling(name))
+            .ok_or_else(|| "its type is not known".to_owned())
     }
 }
 
 /// Merges what an expression made, or takes over a part of the domain as it is.
-fn into_struct(of: &'static Type, element: &mut Element, around: &mut Vec<(String, String)>, value: &dyn Val) -> Result<(), String> {
+fn into_struct(
+    of: &'static Type,
+    element: &mut Element,
+    around: &mut Vec<(String, String)>,
+    value: &dyn Val,
+) -> Result<(), String> {
     if let Some(given) = value.downcast_ref::<CelStruct<'_>>() {
         let name = given.name().rsplit('.').next().unwrap_or_default();
         if name != of.name {
@@ -258,11 +348,21 @@ fn into_struct(of: &'static Type, element: &mut Element, around: &mut Vec<(Strin
         return set_fields(of, element, &mut Around::Other(around), given);
     }
     match value.downcast_ref::<Native>() {
-        Some(Native { of: from, source: Source::Xml(document, beside) }) if from.name == of.name => {
+        Some(Native {
+            of: from,
+            source: Source::Xml(document, beside),
+        }) if from.name == of.name => {
             element.attributes.clone_from(&document.attributes);
             element.nodes.clone_from(&document.nodes);
             if let Some(Teller::Parent(name)) = of.kind {
-                attribute(around, name, beside.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone()));
+                attribute(
+                    around,
+                    name,
+                    beside
+                        .iter()
+                        .find(|(key, _)| key == name)
+                        .map(|(_, value)| value.clone()),
+                );
             }
             Ok(())
         }
@@ -295,7 +395,11 @@ fn scalar(holds: Holds, value: &dyn Val) -> Result<(String, bool), String> {
     let wrong = || format!("{} is not what it holds", value.get_type().name());
     Ok(match holds {
         Holds::String => {
-            let text = value.downcast_ref::<CelString<'_>>().ok_or_else(wrong)?.inner().to_owned();
+            let text = value
+                .downcast_ref::<CelString<'_>>()
+                .ok_or_else(wrong)?
+                .inner()
+                .to_owned();
             let zero = text.is_empty();
             (text, zero)
         }
@@ -332,11 +436,17 @@ fn attribute(attributes: &mut Vec<(String, String)>, name: &str, value: Option<S
 }
 
 fn named(name: &str) -> Element {
-    Element { name: name.to_owned(), ..Element::default() }
+    Element {
+        name: name.to_owned(),
+        ..Element::default()
+    }
 }
 
 fn position(container: &Element, name: &str) -> Option<usize> {
-    container.nodes.iter().position(|node| matches!(node, Node::Element(child) if child.name == name))
+    container
+        .nodes
+        .iter()
+        .position(|node| matches!(node, Node::Element(child) if child.name == name))
 }
 
 /// Takes a child out of its place; [`put`] gives it back.
@@ -362,7 +472,9 @@ fn descend<'e>(mut element: &'e mut Element, way: &[&str]) -> &'e mut Element {
             element.nodes.push(Node::Element(named(name)));
         }
         // It is there: found or made just now.
-        let Some(Node::Element(child)) = element.nodes.get_mut(at) else { unreachable!() };
+        let Some(Node::Element(child)) = element.nodes.get_mut(at) else {
+            unreachable!()
+        };
         element = child;
     }
     element
@@ -370,10 +482,14 @@ fn descend<'e>(mut element: &'e mut Element, way: &[&str]) -> &'e mut Element {
 
 fn remove(element: &mut Element, way: &[&str], name: &str) {
     let Some((step, rest)) = way.split_first() else {
-        element.nodes.retain(|node| !matches!(node, Node::Element(child) if child.name == name));
+        element
+            .nodes
+            .retain(|node| !matches!(node, Node::Element(child) if child.name == name));
         return;
     };
-    if let Some(Node::Element(child)) = position(element, step).and_then(|at| element.nodes.get_mut(at)) {
+    if let Some(Node::Element(child)) =
+        position(element, step).and_then(|at| element.nodes.get_mut(at))
+    {
         remove(child, rest, name);
     }
 }

@@ -145,9 +145,14 @@ impl Pipeline {
         if list.is_empty() {
             return Ok(Self::default());
         }
-        let mut plugins: Vec<Plugin> = serde_json::from_slice::<Option<_>>(list).map_err(PluginError::List)?.unwrap_or_default();
+        let mut plugins: Vec<Plugin> = serde_json::from_slice::<Option<_>>(list)
+            .map_err(PluginError::List)?
+            .unwrap_or_default();
         plugins.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
-        Ok(Self { plugins, root: PathBuf::from("/") })
+        Ok(Self {
+            plugins,
+            root: PathBuf::from("/"),
+        })
     }
 
     /// With the sockets of plugins below `root`.
@@ -175,19 +180,38 @@ impl Pipeline {
         deadline: Instant,
     ) -> Result<Applied, PluginError> {
         if self.plugins.is_empty() {
-            return Ok(Applied { xml, touched: Vec::new() });
+            return Ok(Applied {
+                xml,
+                touched: Vec::new(),
+            });
         }
         let vmi: Arc<Value> = Arc::new(serde_json::from_slice(vmi_json).map_err(PluginError::Vmi)?);
         let domain = Arc::new(Element::parse(&xml).map_err(PluginError::Domain)?);
-        let mut work = Work { input: Input { domain, vmi }, vmi_json, context, deadline, root: &self.root, touched: Vec::new() };
+        let mut work = Work {
+            input: Input { domain, vmi },
+            vmi_json,
+            context,
+            deadline,
+            root: &self.root,
+            touched: Vec::new(),
+        };
         for plugin in &self.plugins {
-            if work.holds(plugin, None, plugin.spec.condition.as_deref()).await? {
+            if work
+                .holds(plugin, None, plugin.spec.condition.as_deref())
+                .await?
+            {
                 work.plugin(plugin).await?;
             } else {
-                tracing::info!(plugin = plugin.metadata.name, "a plugin is left out: its condition does not hold");
+                tracing::info!(
+                    plugin = plugin.metadata.name,
+                    "a plugin is left out: its condition does not hold"
+                );
             }
         }
-        Ok(Applied { xml: work.input.domain.to_xml(), touched: work.touched })
+        Ok(Applied {
+            xml: work.input.domain.to_xml(),
+            touched: work.touched,
+        })
     }
 }
 
@@ -214,22 +238,43 @@ impl Work<'_> {
     async fn plugin(&mut self, plugin: &Plugin) -> Result<(), PluginError> {
         let name = &plugin.metadata.name;
         for (number, hook) in plugin.spec.domain_hooks.iter().flatten().enumerate() {
-            if !self.holds(plugin, Some(number), hook.condition.as_deref()).await? {
+            if !self
+                .holds(plugin, Some(number), hook.condition.as_deref())
+                .await?
+            {
                 continue;
             }
             let start = Instant::now();
             let changed = match self.hook(name, hook).await {
                 Ok(changed) => changed,
                 Err(reason) if ignores(plugin, hook) => {
-                    tracing::warn!(plugin = name, hook = number, reason, "a plugin's hook failed, and its failure is to be ignored");
+                    tracing::warn!(
+                        plugin = name,
+                        hook = number,
+                        reason,
+                        "a plugin's hook failed, and its failure is to be ignored"
+                    );
                     continue;
                 }
-                Err(reason) => return Err(PluginError::Hook { plugin: name.clone(), hook: number, reason }),
+                Err(reason) => {
+                    return Err(PluginError::Hook {
+                        plugin: name.clone(),
+                        hook: number,
+                        reason,
+                    });
+                }
             };
             let changes = diff::diff(&self.input.domain, &changed);
             let milliseconds = start.elapsed().as_millis();
             let shown = diff::one_line(&changes, super::LOGGED);
-            tracing::info!(plugin = name, hook = number, milliseconds, changes = changes.len(), changed = shown, "a plugin's hook has run");
+            tracing::info!(
+                plugin = name,
+                hook = number,
+                milliseconds,
+                changes = changes.len(),
+                changed = shown,
+                "a plugin's hook has run"
+            );
             if !changes.is_empty() && self.touched.last() != Some(name) {
                 self.touched.push(name.clone());
             }
@@ -239,20 +284,37 @@ impl Work<'_> {
     }
 
     /// Whether a condition holds; none always does.
-    async fn holds(&self, plugin: &Plugin, hook: Option<usize>, condition: Option<&str>) -> Result<bool, PluginError> {
-        let Some(text) = condition.filter(|text| !text.is_empty()).map(str::to_owned) else { return Ok(true) };
-        let failed = |reason| PluginError::Condition { plugin: plugin.metadata.name.clone(), hook, reason };
-        self.evaluate(move |input| expression::condition(&text, input)).await.map_err(failed)
+    async fn holds(
+        &self,
+        plugin: &Plugin,
+        hook: Option<usize>,
+        condition: Option<&str>,
+    ) -> Result<bool, PluginError> {
+        let Some(text) = condition.filter(|text| !text.is_empty()).map(str::to_owned) else {
+            return Ok(true);
+        };
+        let failed = |reason| PluginError::Condition {
+            plugin: plugin.metadata.name.clone(),
+            hook,
+            reason,
+        };
+        self.evaluate(move |input| expression::condition(&text, input))
+            .await
+            .map_err(failed)
     }
 
     async fn hook(&self, plugin: &str, hook: &DomainHook) -> Result<Element, String> {
         if let Some(cel) = &hook.cel {
             let text = cel.expression.clone();
-            let changed = self.evaluate(move |input| expression::mutation(&text, input)).await?;
+            let changed = self
+                .evaluate(move |input| expression::mutation(&text, input))
+                .await?;
             check::same_domain(&self.input.domain, &changed).map_err(|error| error.to_string())?;
             return Ok(changed);
         }
-        let Some(sidecar) = &hook.sidecar else { return Ok(Element::clone(&self.input.domain)) };
+        let Some(sidecar) = &hook.sidecar else {
+            return Ok(Element::clone(&self.input.domain));
+        };
         let timeout = hook.timeout.as_deref().map(duration).transpose()?;
         let answer = service::mutate(service::Request {
             root: self.root,
@@ -264,18 +326,32 @@ impl Work<'_> {
             context: self.context,
             until: within(self.deadline),
         });
-        Ok(check::check(&self.input.domain, &answer.await?).map_err(|error| error.to_string())?.tree)
+        Ok(check::check(&self.input.domain, &answer.await?)
+            .map_err(|error| error.to_string())?
+            .tree)
     }
 
     /// Runs an expression in a thread of its own: one that takes long holds up nobody else, and a
     /// deep one has the stack that it needs.
-    async fn evaluate<T: Send + 'static>(&self, work: impl FnOnce(&Input) -> Result<T, String> + Send + 'static) -> Result<T, String> {
+    async fn evaluate<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Input) -> Result<T, String> + Send + 'static,
+    ) -> Result<T, String> {
         let input = self.input.clone();
         let (start, until) = (Instant::now(), within(self.deadline));
         let (sender, receiver) = oneshot::channel();
         // Where nobody waits any more there is nobody to tell.
-        let run = move || drop(sender.send(cost::limited(cost::LIMIT, until.into_std(), || work(&input))));
-        let thread = std::thread::Builder::new().name("cel".to_owned()).stack_size(expression::STACK).spawn(run);
+        let run = move || {
+            drop(
+                sender.send(cost::limited(cost::LIMIT, until.into_std(), || {
+                    work(&input)
+                })),
+            )
+        };
+        let thread = std::thread::Builder::new()
+            .name("cel".to_owned())
+            .stack_size(expression::STACK)
+            .spawn(run);
         thread.map_err(|error| format!("no thread for the expression: {error}"))?;
         match timeout_at(until, receiver).await {
             Ok(Ok(done)) => done,
@@ -288,12 +364,17 @@ impl Work<'_> {
 /// The hook's own failure strategy, else the plugin's, else `Fail`.
 fn ignores(plugin: &Plugin, hook: &DomainHook) -> bool {
     let given = |strategy: &Option<String>| strategy.clone().filter(|text| !text.is_empty());
-    given(&hook.failure_strategy).or_else(|| given(&plugin.spec.failure_strategy)).as_deref() == Some("Ignore")
+    given(&hook.failure_strategy)
+        .or_else(|| given(&plugin.spec.failure_strategy))
+        .as_deref()
+        == Some("Ignore")
 }
 
 /// A duration as Kubernetes writes it: `30s`, `1m30s`, `500ms`.
 fn duration(text: &str) -> Result<Duration, String> {
-    let parsed = text.parse::<jiff::SignedDuration>().map_err(|error| error.to_string());
+    let parsed = text
+        .parse::<jiff::SignedDuration>()
+        .map_err(|error| error.to_string());
     parsed
         .and_then(|time| time.try_into().map_err(|_| "it is negative".to_owned()))
         .map_err(|error| format!("its timeout {text:?} is none: {error}"))

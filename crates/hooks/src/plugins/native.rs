@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use cel::ExecutionError;
 use cel::common::traits::Indexer;
-use cel::common::types::{CelBool, CelDouble, CelInt, CelList, CelMap, CelMapKey, CelNull, CelString, CelUInt, Type as CelType};
+use cel::common::types::{
+    CelBool, CelDouble, CelInt, CelList, CelMap, CelMapKey, CelNull, CelString, CelUInt,
+    Type as CelType,
+};
 use cel::common::value::{CowVal, StaticVal, Val};
 use serde_json::Value;
 
@@ -37,17 +40,26 @@ pub enum Source {
 impl Native {
     /// The root element of a document.
     pub fn element(of: &'static Type, element: Arc<Element>) -> Self {
-        Self { of, source: Source::Xml(element, Arc::default()) }
+        Self {
+            of,
+            source: Source::Xml(element, Arc::default()),
+        }
     }
 
     /// A JSON object.
     pub fn json(of: &'static Type, value: Arc<Value>) -> Self {
-        Self { of, source: Source::Json(value) }
+        Self {
+            of,
+            source: Source::Json(value),
+        }
     }
 
     /// The value of a field, or nothing where it is not set.
     fn field(&self, name: &str) -> Result<Option<Box<dyn Val>>, ExecutionError> {
-        let (way, field) = self.of.find(name).ok_or_else(|| ExecutionError::no_such_key(name))?;
+        let (way, field) = self
+            .of
+            .find(name)
+            .ok_or_else(|| ExecutionError::no_such_key(name))?;
         let mut holder = self.clone();
         for outer in way {
             holder = match holder.part(outer) {
@@ -60,17 +72,25 @@ impl Native {
 
     /// What `has()` says: what may be absent is there, all else is not zero, as in Go.
     fn is_set(&self, name: &str) -> Result<bool, ExecutionError> {
-        let (way, field) = self.of.find(name).ok_or_else(|| ExecutionError::no_such_key(name))?;
-        let holder = way.into_iter().try_fold(self.clone(), |holder, outer| holder.part(outer));
+        let (way, field) = self
+            .of
+            .find(name)
+            .ok_or_else(|| ExecutionError::no_such_key(name))?;
+        let holder = way
+            .into_iter()
+            .try_fold(self.clone(), |holder, outer| holder.part(outer));
         Ok(holder.is_some_and(|holder| holder.has(field)))
     }
 
     fn has(&self, field: &'static Field) -> bool {
         let flat = matches!(field.place, Place::Flat(_));
         if field.of().is_some() && !field.list && (flat || !field.pointer) {
-            return self.part(field).is_some_and(|part| part.of.fields.iter().any(|field| part.has(field)));
+            return self
+                .part(field)
+                .is_some_and(|part| part.of.fields.iter().any(|field| part.has(field)));
         }
-        self.value(field).is_some_and(|value| field.pointer || field.list || !is_zero(value.as_ref()))
+        self.value(field)
+            .is_some_and(|value| field.pointer || field.list || !is_zero(value.as_ref()))
     }
 
     /// The struct in a field that has one.
@@ -80,20 +100,32 @@ impl Native {
             Source::Json(value) => match &field.place {
                 Place::Flat(None) => self.source.clone(),
                 Place::Flat(Some(member)) => Source::Json(Arc::new(value.get(member)?.clone())),
-                Place::Element(path) => {
-                    Source::Json(Arc::new(path.last().and_then(|name| value.get(name)).filter(|v| !v.is_null())?.clone()))
-                }
+                Place::Element(path) => Source::Json(Arc::new(
+                    path.last()
+                        .and_then(|name| value.get(name))
+                        .filter(|v| !v.is_null())?
+                        .clone(),
+                )),
                 _ => return None,
             },
             Source::Xml(element, parent) => {
                 let own = || Arc::new(element.attributes.clone());
                 match &field.place {
                     Place::Flat(_) => Source::Xml(Arc::clone(element), own()),
-                    Place::Kind(kind) if told(self.of, element, parent).as_deref() == Some(kind) => Source::Xml(Arc::clone(element), own()),
-                    Place::Element(path) => match (last(element, path).and_then(|(_, mut all)| all.next()), &of.kind) {
+                    Place::Kind(kind)
+                        if told(self.of, element, parent).as_deref() == Some(kind) =>
+                    {
+                        Source::Xml(Arc::clone(element), own())
+                    }
+                    Place::Element(path) => match (
+                        last(element, path).and_then(|(_, mut all)| all.next()),
+                        &of.kind,
+                    ) {
                         (Some(child), _) => Source::Xml(Arc::new(child.clone()), own()),
                         // It may be told by this element what is in it, and then be left out.
-                        (None, Some(Teller::Parent(attribute))) if element.attribute(attribute).is_some() => {
+                        (None, Some(Teller::Parent(attribute)))
+                            if element.attribute(attribute).is_some() =>
+                        {
                             Source::Xml(Arc::default(), own())
                         }
                         _ => return None,
@@ -133,16 +165,25 @@ impl Native {
     }
 
     fn list(&self, field: &'static Field, element: &Arc<Element>) -> Option<Box<dyn Val>> {
-        let Place::Element(path) = &field.place else { return None };
+        let Place::Element(path) = &field.place else {
+            return None;
+        };
         let (container, all) = last(element, path)?;
         let around = Arc::new(container.attributes.clone());
         let values: Vec<Box<dyn Val>> = match field.of() {
             Some(name) => {
                 let of = self.of.sibling(name)?;
-                all.map(|child| Box::new(Self { of, source: Source::Xml(Arc::new(child.clone()), Arc::clone(&around)) }) as Box<dyn Val>)
-                    .collect()
+                all.map(|child| {
+                    Box::new(Self {
+                        of,
+                        source: Source::Xml(Arc::new(child.clone()), Arc::clone(&around)),
+                    }) as Box<dyn Val>
+                })
+                .collect()
             }
-            None => all.filter_map(|child| scalar(field.holds, &child.text())).collect(),
+            None => all
+                .filter_map(|child| scalar(field.holds, &child.text()))
+                .collect(),
         };
         (!values.is_empty()).then(|| Box::new(CelList::from(values)) as Box<dyn Val>)
     }
@@ -153,26 +194,41 @@ pub fn told(of: &Type, element: &Element, parent: &[(String, String)]) -> Option
     match of.kind.as_ref()? {
         Teller::Own(attributes) => {
             // Some kinds are told by the absence of the attribute.
-            let values: Vec<&str> = attributes.iter().filter_map(|name| element.attribute(name)).collect();
+            let values: Vec<&str> = attributes
+                .iter()
+                .filter_map(|name| element.attribute(name))
+                .collect();
             let nothing = element.attributes.is_empty() && element.nodes.is_empty();
             Some(values.join("/")).filter(|kind| !kind.is_empty() || !nothing)
         }
-        Teller::Parent(attribute) => {
-            Some(parent.iter().find(|(name, _)| name == attribute).map_or_else(String::new, |(_, value)| value.clone()))
-        }
-        Teller::Child(child, attribute) => element.child(child)?.attribute(attribute).map(str::to_owned),
+        Teller::Parent(attribute) => Some(
+            parent
+                .iter()
+                .find(|(name, _)| name == attribute)
+                .map_or_else(String::new, |(_, value)| value.clone()),
+        ),
+        Teller::Child(child, attribute) => element
+            .child(child)?
+            .attribute(attribute)
+            .map(str::to_owned),
     }
 }
 
 /// The element that holds the last of a path, and those of that name in it.
-fn last<'e>(element: &'e Element, path: &[&'static str]) -> Option<(&'e Element, impl Iterator<Item = &'e Element> + use<'e>)> {
+fn last<'e>(
+    element: &'e Element,
+    path: &[&'static str],
+) -> Option<(&'e Element, impl Iterator<Item = &'e Element> + use<'e>)> {
     let (name, way) = path.split_last()?;
     let mut container = element;
     for step in way {
         container = container.child(step)?;
     }
     let name = *name;
-    Some((container, container.children().filter(move |child| child.name == name)))
+    Some((
+        container,
+        container.children().filter(move |child| child.name == name),
+    ))
 }
 
 fn inner(element: &Element) -> String {
@@ -185,10 +241,18 @@ fn inner(element: &Element) -> String {
 
 fn scalar(holds: Holds, text: &str) -> Option<Box<dyn Val>> {
     let number = text.trim();
-    let hex = number.strip_prefix("0x").or_else(|| number.strip_prefix("0X"));
+    let hex = number
+        .strip_prefix("0x")
+        .or_else(|| number.strip_prefix("0X"));
     Some(match holds {
-        Holds::Int => Box::new(CelInt::from(hex.map_or_else(|| number.parse(), |hex| i64::from_str_radix(hex, 16)).ok()?)),
-        Holds::Uint => Box::new(CelUInt::from(hex.map_or_else(|| number.parse(), |hex| u64::from_str_radix(hex, 16)).ok()?)),
+        Holds::Int => Box::new(CelInt::from(
+            hex.map_or_else(|| number.parse(), |hex| i64::from_str_radix(hex, 16))
+                .ok()?,
+        )),
+        Holds::Uint => Box::new(CelUInt::from(
+            hex.map_or_else(|| number.parse(), |hex| u64::from_str_radix(hex, 16))
+                .ok()?,
+        )),
         Holds::Bool => Box::new(CelBool::from(number.parse::<bool>().ok()?)),
         Holds::Double => Box::new(CelDouble::from(number.parse::<f64>().ok()?)),
         _ => Box::new(CelString::from(text.to_owned())),
@@ -202,7 +266,13 @@ fn from_json(of: &'static Type, field: &'static Field, value: &Value) -> Option<
     }
     if field.list {
         let item = |value: &Value| one(of, field, value);
-        return Some(Box::new(CelList::from(value.as_array()?.iter().filter_map(item).collect::<Vec<_>>())));
+        return Some(Box::new(CelList::from(
+            value
+                .as_array()?
+                .iter()
+                .filter_map(item)
+                .collect::<Vec<_>>(),
+        )));
     }
     one(of, field, value)
 }
@@ -215,15 +285,23 @@ fn one(of: &'static Type, field: &'static Field, value: &Value) -> Option<Box<dy
         Holds::Double => Box::new(CelDouble::from(value.as_f64()?)),
         Holds::Bool => Box::new(CelBool::from(value.as_bool()?)),
         // Quantities and the like may be numbers in JSON.
-        Holds::String | Holds::Timestamp => Box::new(CelString::from(value.as_str().map_or_else(|| value.to_string(), str::to_owned))),
+        Holds::String | Holds::Timestamp => Box::new(CelString::from(
+            value
+                .as_str()
+                .map_or_else(|| value.to_string(), str::to_owned),
+        )),
         Holds::Map => map(value.as_object()?),
         Holds::Any => any(value),
     })
 }
 
 fn map(members: &serde_json::Map<String, Value>) -> Box<dyn Val> {
-    let members = members.iter().map(|(name, value)| (CelMapKey::from(name.clone()), any(value)));
-    Box::new(CelMap::from(members.collect::<std::collections::HashMap<_, _>>()))
+    let members = members
+        .iter()
+        .map(|(name, value)| (CelMapKey::from(name.clone()), any(value)));
+    Box::new(CelMap::from(
+        members.collect::<std::collections::HashMap<_, _>>(),
+    ))
 }
 
 fn any(value: &Value) -> Box<dyn Val> {
@@ -247,7 +325,10 @@ fn zero(of: &'static Type, field: &'static Field) -> Box<dyn Val> {
     }
     match field.holds {
         Holds::Struct(name) => match of.sibling(name) {
-            Some(of) => Box::new(Native { of, source: Source::Xml(Arc::default(), Arc::default()) }),
+            Some(of) => Box::new(Native {
+                of,
+                source: Source::Xml(Arc::default(), Arc::default()),
+            }),
             None => Box::new(CelNull),
         },
         Holds::String => Box::new(CelString::from("")),
@@ -261,11 +342,21 @@ fn zero(of: &'static Type, field: &'static Field) -> Box<dyn Val> {
 }
 
 fn is_zero(value: &dyn Val) -> bool {
-    value.downcast_ref::<CelString<'_>>().is_some_and(|text| text.inner().is_empty())
-        || value.downcast_ref::<CelInt>().is_some_and(|number| *number.inner() == 0)
-        || value.downcast_ref::<CelUInt>().is_some_and(|number| *number.inner() == 0)
-        || value.downcast_ref::<CelDouble>().is_some_and(|number| *number.inner() == 0.0)
-        || value.downcast_ref::<CelBool>().is_some_and(|truth| !*truth.inner())
+    value
+        .downcast_ref::<CelString<'_>>()
+        .is_some_and(|text| text.inner().is_empty())
+        || value
+            .downcast_ref::<CelInt>()
+            .is_some_and(|number| *number.inner() == 0)
+        || value
+            .downcast_ref::<CelUInt>()
+            .is_some_and(|number| *number.inner() == 0)
+        || value
+            .downcast_ref::<CelDouble>()
+            .is_some_and(|number| *number.inner() == 0.0)
+        || value
+            .downcast_ref::<CelBool>()
+            .is_some_and(|truth| !*truth.inner())
 }
 
 impl Val for Native {
@@ -289,7 +380,9 @@ impl Val for Native {
         other.downcast_ref::<Self>().is_some_and(|other| {
             self.of.name == other.of.name
                 && match (&self.source, &other.source) {
-                    (Source::Xml(a, _), Source::Xml(b, _)) => a.attributes == b.attributes && a.nodes == b.nodes,
+                    (Source::Xml(a, _), Source::Xml(b, _)) => {
+                        a.attributes == b.attributes && a.nodes == b.nodes
+                    }
                     (Source::Json(a), Source::Json(b)) => a == b,
                     _ => false,
                 }
@@ -309,16 +402,24 @@ impl Indexer for Native {
     where
         Self: 'v,
     {
-        let name =
-            index.downcast_ref::<CelString<'_>>().ok_or_else(|| ExecutionError::no_such_key("a field is named by a string"))?.inner();
+        let name = index
+            .downcast_ref::<CelString<'_>>()
+            .ok_or_else(|| ExecutionError::no_such_key("a field is named by a string"))?
+            .inner();
         match name.strip_prefix(IS_SET) {
             Some(name) if self.is_set(name)? => Ok(CowVal::Owned(Box::new(CelBool::from(true)))),
             Some(name) => Err(ExecutionError::no_such_key(name)),
             None => match self.field(name)? {
                 Some(value) => Ok(CowVal::Owned(value)),
                 None => {
-                    let (way, field) = self.of.find(name).ok_or_else(|| ExecutionError::no_such_key(name))?;
-                    let holder = way.last().and_then(|outer| self.of.sibling(outer.of()?)).unwrap_or(self.of);
+                    let (way, field) = self
+                        .of
+                        .find(name)
+                        .ok_or_else(|| ExecutionError::no_such_key(name))?;
+                    let holder = way
+                        .last()
+                        .and_then(|outer| self.of.sibling(outer.of()?))
+                        .unwrap_or(self.of);
                     Ok(CowVal::Owned(zero(holder, field)))
                 }
             },
@@ -354,7 +455,9 @@ impl Val for Loose {
         Some(self)
     }
     fn equals(&self, other: &dyn Val) -> bool {
-        other.downcast_ref::<Self>().is_some_and(|other| self.0 == other.0)
+        other
+            .downcast_ref::<Self>()
+            .is_some_and(|other| self.0 == other.0)
     }
     fn clone_as_boxed<'v>(&self) -> Box<dyn Val + 'v> {
         Box::new(self.clone())
@@ -370,11 +473,21 @@ impl Indexer for Loose {
     where
         Self: 'v,
     {
-        let name = index.downcast_ref::<CelString<'_>>().map(|name| name.inner().to_owned()).unwrap_or_default();
+        let name = index
+            .downcast_ref::<CelString<'_>>()
+            .map(|name| name.inner().to_owned())
+            .unwrap_or_default();
         let members = self.0.as_object();
         let exact = members.and_then(|members| members.get(&name));
-        let found = exact.or_else(|| members?.iter().find(|(key, _)| key.eq_ignore_ascii_case(&name)).map(|(_, value)| value));
-        found.map(|value| CowVal::Owned(any(value))).ok_or_else(|| ExecutionError::no_such_key(&name))
+        let found = exact.or_else(|| {
+            members?
+                .iter()
+                .find(|(key, _)| key.eq_ignore_ascii_case(&name))
+                .map(|(_, value)| value)
+        });
+        found
+            .map(|value| CowVal::Owned(any(value)))
+            .ok_or_else(|| ExecutionError::no_such_key(&name))
     }
 
     fn steal<'v>(self: Box<Self>, index: &dyn Val) -> Result<Box<dyn Val + 'v>, ExecutionError>

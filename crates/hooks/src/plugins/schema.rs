@@ -119,11 +119,19 @@ impl Schema {
                 (true, Some(last)) => last.fields.extend(field(name, words.next(), words.next())),
                 _ => {
                     let cel = CelType::new_struct(format!("{package}.{name}"));
-                    types.push(Type { name, cel, kind: words.next().map(teller), fields: Vec::new(), schema });
+                    types.push(Type {
+                        name,
+                        cel,
+                        kind: words.next().map(teller),
+                        fields: Vec::new(),
+                        schema,
+                    });
                 }
             }
         }
-        Self { types: types.into_iter().map(|one| (one.name, one)).collect() }
+        Self {
+            types: types.into_iter().map(|one| (one.name, one)).collect(),
+        }
     }
 }
 
@@ -136,7 +144,11 @@ fn teller(text: &'static str) -> Teller {
     }
 }
 
-fn field(name: &'static str, place: Option<&'static str>, holds: Option<&'static str>) -> Option<Field> {
+fn field(
+    name: &'static str,
+    place: Option<&'static str>,
+    holds: Option<&'static str>,
+) -> Option<Field> {
     let (place, holds) = (place?, holds?);
     let pointer = holds.starts_with('*');
     let list = holds.starts_with("[]");
@@ -167,7 +179,15 @@ fn field(name: &'static str, place: Option<&'static str>, holds: Option<&'static
             _ => Place::Element(other.split('>').collect()),
         },
     };
-    Some(Field { name, place, holds, pointer, list, omit_zero, makes })
+    Some(Field {
+        name,
+        place,
+        holds,
+        pointer,
+        list,
+        omit_zero,
+        makes,
+    })
 }
 
 impl Type {
@@ -182,12 +202,16 @@ impl Type {
         if let Some(field) = self.fields.iter().find(|field| field.name == name) {
             return Some((Vec::new(), field));
         }
-        let flat = self.fields.iter().filter(|field| matches!(field.place, Place::Flat(_)));
-        flat.filter_map(|outer| Some((outer, outer.of()?))).find_map(|(outer, name_of)| {
-            let (mut way, field) = self.sibling(name_of)?.find(name)?;
-            way.insert(0, outer);
-            Some((way, field))
-        })
+        let flat = self
+            .fields
+            .iter()
+            .filter(|field| matches!(field.place, Place::Flat(_)));
+        flat.filter_map(|outer| Some((outer, outer.of()?)))
+            .find_map(|(outer, name_of)| {
+                let (mut way, field) = self.sibling(name_of)?.find(name)?;
+                way.insert(0, outer);
+                Some((way, field))
+            })
     }
 }
 
@@ -219,8 +243,18 @@ mod tests {
         for schema in [Schema::libvirt(), Schema::vmi()] {
             for one in schema.types.values() {
                 for field in &one.fields {
-                    assert!(field.of().is_none_or(|name| schema.get(name).is_some()), "{}.{}", one.name, field.name);
-                    assert!(!matches!(field.place, Place::Kind(_)) || one.kind.is_some(), "{}.{}", one.name, field.name);
+                    assert!(
+                        field.of().is_none_or(|name| schema.get(name).is_some()),
+                        "{}.{}",
+                        one.name,
+                        field.name
+                    );
+                    assert!(
+                        !matches!(field.place, Place::Kind(_)) || one.kind.is_some(),
+                        "{}.{}",
+                        one.name,
+                        field.name
+                    );
                 }
             }
         }
@@ -229,15 +263,34 @@ mod tests {
     #[test]
     fn places_are_read() {
         let disk = Schema::libvirt().get("DomainDisk").unwrap();
-        assert_eq!(disk.find("Device").unwrap().1.place, Place::Attribute("device"));
-        assert_eq!(Schema::libvirt().get("DomainDiskSource").unwrap().kind, Some(Teller::Parent("type")));
-        assert_eq!(Schema::libvirt().get("DomainHostdev").unwrap().kind, Some(Teller::Own(vec!["mode", "type"])));
+        assert_eq!(
+            disk.find("Device").unwrap().1.place,
+            Place::Attribute("device")
+        );
+        assert_eq!(
+            Schema::libvirt().get("DomainDiskSource").unwrap().kind,
+            Some(Teller::Parent("type"))
+        );
+        assert_eq!(
+            Schema::libvirt().get("DomainHostdev").unwrap().kind,
+            Some(Teller::Own(vec!["mode", "type"]))
+        );
     }
 
     #[test]
     fn fields_of_embedded_structs_are_found() {
-        let (way, field) = Schema::vmi().get("VirtualMachineInstance").unwrap().find("Labels").unwrap();
+        let (way, field) = Schema::vmi()
+            .get("VirtualMachineInstance")
+            .unwrap()
+            .find("Labels")
+            .unwrap();
         assert_eq!((way[0].name, field.name), ("ObjectMeta", "Labels"));
-        assert!(Schema::vmi().get("VirtualMachineInstance").unwrap().find("Nonsense").is_none());
+        assert!(
+            Schema::vmi()
+                .get("VirtualMachineInstance")
+                .unwrap()
+                .find("Nonsense")
+                .is_none()
+        );
     }
 }

@@ -51,34 +51,68 @@ pub async fn mutate(request: Request<'_>) -> Result<Bytes, String> {
     let start = Instant::now();
     match timeout_at(request.until.min(start + READY), fs_events::appears(&path)).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => return Err(format!("sidecar socket {} not ready: {error}", request.socket)),
-        Err(_) => return Err(format!("sidecar socket {} not ready after {}", request.socket, seconds(start.elapsed()))),
+        Ok(Err(error)) => {
+            return Err(format!(
+                "sidecar socket {} not ready: {error}",
+                request.socket
+            ));
+        }
+        Err(_) => {
+            return Err(format!(
+                "sidecar socket {} not ready after {}",
+                request.socket,
+                seconds(start.elapsed())
+            ));
+        }
     }
     safe(request.root, request.plugin, request.socket, &path)?;
-    let until = request.until.min(Instant::now() + request.timeout.unwrap_or(CALL));
+    let until = request
+        .until
+        .min(Instant::now() + request.timeout.unwrap_or(CALL));
     let message = MutateDomainRequest {
         domain_type: "libvirt".to_owned(),
         domain: request.xml,
         vmi: request.vmi,
-        sidecar_context: Some(SidecarContext { invocation_context: request.context.name().to_owned() }),
+        sidecar_context: Some(SidecarContext {
+            invocation_context: request.context.name().to_owned(),
+        }),
     };
     let answer = call::bounded(until, async {
-        let mut client = DomainHookServiceClient::new(call::connect(&path).await?).max_decoding_message_size(MAX_ANSWER);
-        let answer = client.mutate_domain(call::request(message, until)).await.map_err(|status| call::failed(&status, MAX_ANSWER))?;
+        let mut client = DomainHookServiceClient::new(call::connect(&path).await?)
+            .max_decoding_message_size(MAX_ANSWER);
+        let answer = client
+            .mutate_domain(call::request(message, until))
+            .await
+            .map_err(|status| call::failed(&status, MAX_ANSWER))?;
         Ok(answer.into_inner().domain)
     });
-    answer.await.map_err(|error| format!("MutateDomain on {}: {error}", request.socket))
+    answer
+        .await
+        .map_err(|error| format!("MutateDomain on {}: {error}", request.socket))
 }
 
 /// The socket's path below `root`. It must be inside the plugin's own directory.
 fn socket_path(root: &Path, plugin: &str, socket: &str) -> Result<PathBuf, String> {
-    let inside = Path::new(socket).strip_prefix(format!("{BASE}/{plugin}")).ok().filter(|rest| !rest.as_os_str().is_empty());
-    let plain = |path: &Path| path.components().all(|part| matches!(part, Component::Normal(_)));
+    let inside = Path::new(socket)
+        .strip_prefix(format!("{BASE}/{plugin}"))
+        .ok()
+        .filter(|rest| !rest.as_os_str().is_empty());
+    let plain = |path: &Path| {
+        path.components()
+            .all(|part| matches!(part, Component::Normal(_)))
+    };
     match inside {
-        Some(rest) if plain(rest) && plain(Path::new(plugin)) && !plugin.contains('/') && !plugin.is_empty() => {
+        Some(rest)
+            if plain(rest)
+                && plain(Path::new(plugin))
+                && !plugin.contains('/')
+                && !plugin.is_empty() =>
+        {
             Ok(root.join(&BASE[1..]).join(plugin).join(rest))
         }
-        _ => Err(format!("socket path {socket:?} is outside {BASE}/{plugin}/")),
+        _ => Err(format!(
+            "socket path {socket:?} is outside {BASE}/{plugin}/"
+        )),
     }
 }
 
@@ -86,11 +120,21 @@ fn socket_path(root: &Path, plugin: &str, socket: &str) -> Result<PathBuf, Strin
 fn safe(root: &Path, plugin: &str, socket: &str, path: &Path) -> Result<(), String> {
     let unknown = |error: std::io::Error| format!("socket path {socket:?}: {error}");
     if fs::symlink_metadata(path).map_err(unknown)?.is_symlink() {
-        return Err(format!("socket path {socket:?} is a symlink, which is not allowed"));
+        return Err(format!(
+            "socket path {socket:?} is a symlink, which is not allowed"
+        ));
     }
-    let directory = fs::canonicalize(root.join(&BASE[1..])).map_err(unknown)?.join(plugin);
+    let directory = fs::canonicalize(root.join(&BASE[1..]))
+        .map_err(unknown)?
+        .join(plugin);
     let real = fs::canonicalize(path).map_err(unknown)?;
-    if real.starts_with(&directory) { Ok(()) } else { Err(format!("socket path {socket:?} leads outside {BASE}/{plugin}/")) }
+    if real.starts_with(&directory) {
+        Ok(())
+    } else {
+        Err(format!(
+            "socket path {socket:?} leads outside {BASE}/{plugin}/"
+        ))
+    }
 }
 
 #[cfg(test)]
@@ -103,10 +147,18 @@ mod tests {
         let root = Path::new("/root");
         let good = socket_path(root, "p", "/var/run/kubevirt-plugin/p/a.sock").unwrap();
         assert_eq!(good, Path::new("/root/var/run/kubevirt-plugin/p/a.sock"));
-        for bad in
-            ["/tmp/a.sock", "/var/run/kubevirt-plugin/q/a", "/var/run/kubevirt-plugin/p/../q/a", "/var/run/kubevirt-plugin/p", "a", ""]
-        {
-            assert!(socket_path(root, "p", bad).unwrap_err().contains("outside"), "{bad}");
+        for bad in [
+            "/tmp/a.sock",
+            "/var/run/kubevirt-plugin/q/a",
+            "/var/run/kubevirt-plugin/p/../q/a",
+            "/var/run/kubevirt-plugin/p",
+            "a",
+            "",
+        ] {
+            assert!(
+                socket_path(root, "p", bad).unwrap_err().contains("outside"),
+                "{bad}"
+            );
         }
         assert!(socket_path(root, "..", "/var/run/kubevirt-plugin/../x").is_err());
     }

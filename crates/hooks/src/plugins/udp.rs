@@ -28,7 +28,9 @@ fn has_udp(element: &Element) -> bool {
 
 /// Which of the two sources it is.
 fn mode(source: &Element) -> Option<&'static str> {
-    let mode = source.attribute("mode").filter(|_| source.name == "source")?;
+    let mode = source
+        .attribute("mode")
+        .filter(|_| source.name == "source")?;
     MODES.into_iter().find(|known| *known == mode)
 }
 
@@ -40,9 +42,16 @@ fn join(element: &mut Element) {
         match node {
             Node::Element(source) if udp && let Some(mode) = mode(&source) => {
                 at = both.as_ref().map_or(element.nodes.len(), |_| at);
-                let both = both.get_or_insert_with(|| Element { name: source.name, ..Element::default() });
-                let others = source.attributes.into_iter().filter(|(name, _)| name != "mode");
-                both.attributes.extend(others.map(|(name, value)| (format!("{mode}:{name}"), value)));
+                let both = both.get_or_insert_with(|| Element {
+                    name: source.name,
+                    ..Element::default()
+                });
+                let others = source
+                    .attributes
+                    .into_iter()
+                    .filter(|(name, _)| name != "mode");
+                both.attributes
+                    .extend(others.map(|(name, value)| (format!("{mode}:{name}"), value)));
                 both.nodes.extend(source.nodes);
             }
             Node::Element(mut child) => {
@@ -61,7 +70,10 @@ fn join(element: &mut Element) {
 pub fn split(element: &mut Element) {
     for node in std::mem::take(&mut element.nodes) {
         match node {
-            Node::Element(source) if source.name == "source" && source.attributes.iter().any(|(name, _)| is_joined(name)) => {
+            Node::Element(source)
+                if source.name == "source"
+                    && source.attributes.iter().any(|(name, _)| is_joined(name)) =>
+            {
                 element.nodes.extend(parts(source).map(Node::Element));
             }
             Node::Element(mut child) => {
@@ -74,17 +86,30 @@ pub fn split(element: &mut Element) {
 }
 
 fn is_joined(name: &str) -> bool {
-    name.split_once(':').is_some_and(|(mode, _)| MODES.contains(&mode))
+    name.split_once(':')
+        .is_some_and(|(mode, _)| MODES.contains(&mode))
 }
 
 fn parts(both: Element) -> impl Iterator<Item = Element> {
-    let Element { name, attributes, mut nodes } = both;
+    let Element {
+        name,
+        attributes,
+        mut nodes,
+    } = both;
     MODES.into_iter().filter_map(move |mode| {
-        let own = attributes.iter().filter_map(|(name, value)| Some((name.strip_prefix(mode)?.strip_prefix(':')?, value)));
-        let own: Vec<_> = own.map(|(name, value)| (name.to_owned(), value.clone())).collect();
+        let own = attributes
+            .iter()
+            .filter_map(|(name, value)| Some((name.strip_prefix(mode)?.strip_prefix(':')?, value)));
+        let own: Vec<_> = own
+            .map(|(name, value)| (name.to_owned(), value.clone()))
+            .collect();
         let mode = ("mode".to_owned(), mode.to_owned());
         let attributes = std::iter::once(mode).chain(own.iter().cloned()).collect();
-        (!own.is_empty()).then(|| Element { name: name.clone(), attributes, nodes: std::mem::take(&mut nodes) })
+        (!own.is_empty()).then(|| Element {
+            name: name.clone(),
+            attributes,
+            nodes: std::mem::take(&mut nodes),
+        })
     })
 }
 

@@ -12,7 +12,9 @@ pub fn libvirt(text: &str) {
 /// Logs a line of libvirt in this process. Its errors are those of calls, which return them to who called: they are
 /// only details here.
 pub fn own_libvirt(text: &str) {
-    if let Some(line) = libvirt_line(text, verbosity()).filter(|line| !line.is_error() || verbosity() >= 4) {
+    if let Some(line) =
+        libvirt_line(text, verbosity()).filter(|line| !line.is_error() || verbosity() >= 4)
+    {
         write(&line);
     }
 }
@@ -28,13 +30,20 @@ pub struct Qemu {
 impl Qemu {
     /// For lines that get `prefix` in front.
     pub fn new(prefix: &'static str) -> Self {
-        Self { prefix, begun: String::new() }
+        Self {
+            prefix,
+            begun: String::new(),
+        }
     }
 
     /// Logs a line, or keeps it until the rest of the command line has come.
     pub fn log(&mut self, text: &str) {
         if let Some(message) = self.join(text) {
-            write(&Line::now("info").with("subcomponent", "qemu").with("msg", &message));
+            write(
+                &Line::now("info")
+                    .with("subcomponent", "qemu")
+                    .with("msg", &message),
+            );
         }
     }
 
@@ -48,7 +57,11 @@ impl Qemu {
             self.begun.push_str(self.prefix);
         }
         self.begun.push_str(text);
-        if text.ends_with('\\') && self.begun.len() < LONGEST { None } else { Some(std::mem::take(&mut self.begun)) }
+        if text.ends_with('\\') && self.begun.len() < LONGEST {
+            None
+        } else {
+            Some(std::mem::take(&mut self.begun))
+        }
     }
 }
 
@@ -80,7 +93,10 @@ fn libvirt_line(text: &str, verbosity: u8) -> Option<Line> {
         }
         level = "warning";
     }
-    let line = Line::at(level, &timestamp).with("subcomponent", "libvirt").with("thread", thread.trim()).with("msg", message);
+    let line = Line::at(level, &timestamp)
+        .with("subcomponent", "libvirt")
+        .with("thread", thread.trim())
+        .with("msg", message);
     Some(match pos {
         Some(pos) => line.with("pos", pos),
         None => line,
@@ -88,17 +104,23 @@ fn libvirt_line(text: &str, verbosity: u8) -> Option<Line> {
 }
 
 fn plain(text: &str) -> Line {
-    Line::now("info").with("subcomponent", "libvirt").with("msg", text)
+    Line::now("info")
+        .with("subcomponent", "libvirt")
+        .with("msg", text)
 }
 
 /// `function:line`.
 fn is_position(text: &str) -> bool {
-    text.split_once(':').is_some_and(|(function, line)| !function.is_empty() && line.parse::<u32>().is_ok())
+    text.split_once(':')
+        .is_some_and(|(function, line)| !function.is_empty() && line.parse::<u32>().is_ok())
 }
 
 /// `2026-01-02 03:04:05.678+0000` as `2026-01-02T03:04:05.678000Z`. libvirt always writes UTC.
 fn timestamp(text: &str) -> Option<String> {
-    let digits: String = text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+    let digits: String = text
+        .chars()
+        .map(|c| if c.is_ascii_digit() { '0' } else { c })
+        .collect();
     if digits != "0000-00-00 00:00:00.000+0000" {
         return None;
     }
@@ -127,7 +149,8 @@ mod tests {
 
     #[test]
     fn a_line_without_a_position() {
-        let text = "2026-01-02 03:04:05.678+0000: 42: info : libvirt version: 11.3.0, package: 3 (Debian)";
+        let text =
+            "2026-01-02 03:04:05.678+0000: 42: info : libvirt version: 11.3.0, package: 3 (Debian)";
         assert_eq!(
             render(text, 2).unwrap(),
             "{\"component\":\"virt-launcher\",\"level\":\"info\",\"msg\":\"libvirt version: 11.3.0, package: 3 (Debian)\",\
@@ -143,7 +166,13 @@ mod tests {
 
     #[test]
     fn debug_is_info_and_a_warning_is_a_warning() {
-        let line = |level| render(&format!("2026-01-02 03:04:05.678+0000: 1: {level} : f:1 : x"), 2).unwrap();
+        let line = |level| {
+            render(
+                &format!("2026-01-02 03:04:05.678+0000: 1: {level} : f:1 : x"),
+                2,
+            )
+            .unwrap()
+        };
         assert!(line("debug").contains("\"level\":\"info\""));
         assert!(line("warning").contains("\"level\":\"warning\""));
     }
@@ -152,7 +181,10 @@ mod tests {
     fn what_is_no_libvirt_line_is_logged_as_it_is() {
         let text = "/usr/sbin/virtqemud: error while loading shared libraries: libvirt.so.0: cannot open: no such file";
         let line = render(text, 2).unwrap();
-        assert!(line.contains("\"level\":\"info\"") && line.contains("libvirt.so.0: cannot open: no such file"));
+        assert!(
+            line.contains("\"level\":\"info\"")
+                && line.contains("libvirt.so.0: cannot open: no such file")
+        );
         assert_eq!(render("  ", 2), None);
     }
 
@@ -166,7 +198,13 @@ mod tests {
 
     #[test]
     fn an_error_is_told_apart() {
-        let line = |level| libvirt_line(&format!("2026-01-02 03:04:05.678+0000: 1: {level} : f:1 : x"), 2).unwrap();
+        let line = |level| {
+            libvirt_line(
+                &format!("2026-01-02 03:04:05.678+0000: 1: {level} : f:1 : x"),
+                2,
+            )
+            .unwrap()
+        };
         assert!(line("error").is_error() && !line("warning").is_error());
     }
 
@@ -175,9 +213,15 @@ mod tests {
         let mut qemu = Qemu::new("");
         assert_eq!(qemu.join("/usr/bin/qemu \\"), None);
         assert_eq!(qemu.join("-S \\"), None);
-        assert_eq!(qemu.join("-msg timestamp=on").unwrap(), "/usr/bin/qemu \\-S \\-msg timestamp=on");
+        assert_eq!(
+            qemu.join("-msg timestamp=on").unwrap(),
+            "/usr/bin/qemu \\-S \\-msg timestamp=on"
+        );
         assert_eq!(qemu.join(""), None);
-        assert_eq!(qemu.join("char device redirected").unwrap(), "char device redirected");
+        assert_eq!(
+            qemu.join("char device redirected").unwrap(),
+            "char device redirected"
+        );
     }
 
     #[test]

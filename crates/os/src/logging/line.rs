@@ -23,7 +23,9 @@ impl Line {
 
     /// A line of this level whose time is written already (`2006-01-02T15:04:05.000000Z`).
     pub fn at(level: &str, timestamp: &str) -> Self {
-        Self(BTreeMap::new()).with("level", level).with("timestamp", timestamp)
+        Self(BTreeMap::new())
+            .with("level", level)
+            .with("timestamp", timestamp)
     }
 
     /// With one more key.
@@ -47,7 +49,10 @@ impl Line {
         };
         let mut line = Self::now(level);
         if let (Some(file), Some(number)) = (metadata.file(), metadata.line()) {
-            let file = Path::new(file).file_name().unwrap_or_default().to_string_lossy();
+            let file = Path::new(file)
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy();
             line = line.with("pos", &format!("{file}:{number}"));
         }
         event.record(&mut line);
@@ -56,18 +61,27 @@ impl Line {
 
     /// A bug: what was found, and where. With `RUST_BACKTRACE` also the way there.
     pub(super) fn of_panic(panic: &PanicHookInfo<'_>) -> Self {
-        let mut line = Self::now("error").with("msg", "panicked").with("reason", panic.payload_as_str().unwrap_or("for an unknown reason"));
+        let mut line = Self::now("error").with("msg", "panicked").with(
+            "reason",
+            panic.payload_as_str().unwrap_or("for an unknown reason"),
+        );
         if let Some(place) = panic.location() {
             line = line.with("pos", &place.to_string());
         }
         let backtrace = Backtrace::capture();
-        if backtrace.status() == BacktraceStatus::Captured { line.with("stacktrace", &backtrace.to_string()) } else { line }
+        if backtrace.status() == BacktraceStatus::Captured {
+            line.with("stacktrace", &backtrace.to_string())
+        } else {
+            line
+        }
     }
 
     /// The JSON text, with the component and a newline.
     pub(super) fn render(&self, component: &str) -> String {
         let mut line = self.clone().with("component", component);
-        line.0.entry("msg".to_owned()).or_insert_with(|| Value::from(""));
+        line.0
+            .entry("msg".to_owned())
+            .or_insert_with(|| Value::from(""));
         // Strings and numbers under string keys can always be written.
         let mut text = serde_json::to_string(&line.0).unwrap_or_default();
         text.push('\n');
@@ -75,7 +89,11 @@ impl Line {
     }
 
     fn put(&mut self, field: &Field, value: Value) {
-        let key = if field.name() == "message" { "msg" } else { field.name() };
+        let key = if field.name() == "message" {
+            "msg"
+        } else {
+            field.name()
+        };
         self.0.insert(key.to_owned(), value);
     }
 }
@@ -118,7 +136,9 @@ mod tests {
 
     #[test]
     fn keys_are_sorted_and_the_component_is_added() {
-        let line = Line::at("info", "2026-01-02T03:04:05.000006Z").with("pos", "start.rs:12").with("msg", "Marked as ready");
+        let line = Line::at("info", "2026-01-02T03:04:05.000006Z")
+            .with("pos", "start.rs:12")
+            .with("msg", "Marked as ready");
         assert_eq!(
             line.render("virt-launcher"),
             "{\"component\":\"virt-launcher\",\"level\":\"info\",\"msg\":\"Marked as ready\",\
@@ -128,15 +148,23 @@ mod tests {
 
     #[test]
     fn a_line_stays_one_line() {
-        let text = Line::now("error").with("msg", "first\nsecond \"quoted\"").render("x");
+        let text = Line::now("error")
+            .with("msg", "first\nsecond \"quoted\"")
+            .render("x");
         assert_eq!(text.matches('\n').count(), 1);
         assert!(text.contains(r#"first\nsecond \"quoted\""#));
     }
 
     #[test]
     fn time_has_six_digits() {
-        assert_eq!(stamp(Timestamp::from_microsecond(1).unwrap()), "1970-01-01T00:00:00.000001Z");
-        assert_eq!(stamp(Timestamp::from_second(0).unwrap()), "1970-01-01T00:00:00.000000Z");
+        assert_eq!(
+            stamp(Timestamp::from_microsecond(1).unwrap()),
+            "1970-01-01T00:00:00.000001Z"
+        );
+        assert_eq!(
+            stamp(Timestamp::from_second(0).unwrap()),
+            "1970-01-01T00:00:00.000000Z"
+        );
     }
 
     /// Collects what `Line::of` makes of real events.
@@ -150,8 +178,15 @@ mod tests {
             }
         }
         let kept = Arc::new(Mutex::new(Vec::new()));
-        tracing::subscriber::with_default(tracing_subscriber::registry().with(Keep(kept.clone())), work);
-        kept.lock().unwrap().iter().map(|line| serde_json::from_str(line).unwrap()).collect()
+        tracing::subscriber::with_default(
+            tracing_subscriber::registry().with(Keep(kept.clone())),
+            work,
+        );
+        kept.lock()
+            .unwrap()
+            .iter()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
     }
 
     #[test]
@@ -173,7 +208,8 @@ mod tests {
         #[error("the outer")]
         struct Outer(#[source] std::io::Error);
         let error = Outer(std::io::Error::other("the inner"));
-        let lines = lines_of(|| tracing::error!(reason = &error as &dyn std::error::Error, "It failed"));
+        let lines =
+            lines_of(|| tracing::error!(reason = &error as &dyn std::error::Error, "It failed"));
         assert_eq!(lines[0]["reason"], "the outer: the inner");
     }
 

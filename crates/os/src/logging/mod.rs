@@ -46,13 +46,19 @@ pub const VERBOSITY_VARIABLE: &str = "VIRT_LAUNCHER_LOG_VERBOSITY";
 
 /// Sets the verbosity to what [`VERBOSITY_VARIABLE`] says, and logs that in the reference's words.
 pub fn set_verbosity_of_label(text: &str) {
-    let number = text.trim().parse().ok().and_then(|number: i64| u8::try_from(number.min(u8::MAX.into())).ok());
+    let number = text
+        .trim()
+        .parse()
+        .ok()
+        .and_then(|number: i64| u8::try_from(number.min(u8::MAX.into())).ok());
     match number {
         Some(verbosity) => {
             set_verbosity(verbosity);
             tracing::info!("set log verbosity to {verbosity}");
         }
-        None => tracing::warn!("failed to set log verbosity. The value of logVerbosity label should be an integer, got {text} instead."),
+        None => tracing::warn!(
+            "failed to set log verbosity. The value of logVerbosity label should be an integer, got {text} instead."
+        ),
     }
 }
 
@@ -95,7 +101,18 @@ fn write(line: &Line) {
 }
 
 /// The crates of this workspace: what they log is KubeVirt's verbosity.
-const OUR_CRATES: [&str; 10] = ["api", "convert", "domain", "hooks", "libvirt", "os", "pod", "pod_tools", "tools", "virt_launcher"];
+const OUR_CRATES: [&str; 10] = [
+    "api",
+    "convert",
+    "domain",
+    "hooks",
+    "libvirt",
+    "os",
+    "pod",
+    "pod_tools",
+    "tools",
+    "virt_launcher",
+];
 
 struct Json;
 
@@ -136,7 +153,11 @@ mod tests {
 
     #[test]
     fn verbosity_2_shows_info_and_worse() {
-        assert!(shown(Level::INFO, true, 2) && shown(Level::WARN, true, 2) && shown(Level::ERROR, true, 2));
+        assert!(
+            shown(Level::INFO, true, 2)
+                && shown(Level::WARN, true, 2)
+                && shown(Level::ERROR, true, 2)
+        );
         assert!(!shown(Level::DEBUG, true, 2) && !shown(Level::TRACE, true, 2));
     }
 

@@ -47,12 +47,17 @@ impl CloudInitData {
     /// Whether some of it may have lost its bytes as JSON.
     #[must_use]
     pub fn is_lossy(&self) -> bool {
-        [&self.user_data, &self.network_data].into_iter().any(|data| data.text().contains(char::REPLACEMENT_CHARACTER))
+        [&self.user_data, &self.network_data]
+            .into_iter()
+            .any(|data| data.text().contains(char::REPLACEMENT_CHARACTER))
     }
 
     /// Takes the bytes of `given` where its text has not been changed.
     pub fn restore(&mut self, given: Self) {
-        for (data, given) in [(&mut self.user_data, given.user_data), (&mut self.network_data, given.network_data)] {
+        for (data, given) in [
+            (&mut self.user_data, given.user_data),
+            (&mut self.network_data, given.network_data),
+        ] {
             if data.text() == given.text() {
                 *data = given;
             }
@@ -102,16 +107,25 @@ impl<'de> Deserialize<'de> for Data {
 #[serde(default, rename_all = "kebab-case")]
 pub struct NoCloudMetadata {
     /// Name of the VM's instance type.
-    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_is_default")]
+    #[serde(
+        skip_serializing_if = "String::is_empty",
+        deserialize_with = "null_is_default"
+    )]
     pub instance_type: String,
     /// A new one makes the guest run its first-boot steps again.
     #[serde(deserialize_with = "null_is_default")]
     pub instance_id: String,
     /// Host name.
-    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_is_default")]
+    #[serde(
+        skip_serializing_if = "String::is_empty",
+        deserialize_with = "null_is_default"
+    )]
     pub local_hostname: String,
     /// SSH keys of the default user, numbered from 0.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "null_is_default")]
+    #[serde(
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "null_is_default"
+    )]
     pub public_keys: BTreeMap<String, String>,
 }
 
@@ -120,25 +134,40 @@ pub struct NoCloudMetadata {
 #[serde(default)]
 pub struct ConfigDriveMetadata {
     /// Name of the VM's instance type.
-    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_is_default")]
+    #[serde(
+        skip_serializing_if = "String::is_empty",
+        deserialize_with = "null_is_default"
+    )]
     pub instance_type: String,
     /// `<name>.<namespace>`.
     #[serde(deserialize_with = "null_is_default")]
     pub instance_id: String,
     /// Host name for the metadata service; not set by the launcher.
-    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_is_default")]
+    #[serde(
+        skip_serializing_if = "String::is_empty",
+        deserialize_with = "null_is_default"
+    )]
     pub local_hostname: String,
     /// Host name.
-    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_is_default")]
+    #[serde(
+        skip_serializing_if = "String::is_empty",
+        deserialize_with = "null_is_default"
+    )]
     pub hostname: String,
     /// UUID of the machine.
-    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_is_default")]
+    #[serde(
+        skip_serializing_if = "String::is_empty",
+        deserialize_with = "null_is_default"
+    )]
     pub uuid: String,
     /// Tagged devices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub devices: Option<Vec<DeviceData>>,
     /// SSH keys of the default user, numbered from 0.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "null_is_default")]
+    #[serde(
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "null_is_default"
+    )]
     pub public_keys: BTreeMap<String, String>,
 }
 
@@ -163,14 +192,21 @@ pub struct DeviceData {
     #[serde(rename = "numaNode", skip_serializing_if = "is_zero")]
     pub numa_node: u32,
     /// vCPUs near the device.
-    #[serde(rename = "alignedCPUs", skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_default")]
+    #[serde(
+        rename = "alignedCPUs",
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "null_is_default"
+    )]
     pub aligned_cpus: Vec<u32>,
     /// The user's tags.
     #[serde(deserialize_with = "null_is_default")]
     pub tags: Vec<String>,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
 fn is_zero(number: &u32) -> bool {
     *number == 0
 }
@@ -183,7 +219,11 @@ mod tests {
     #[test]
     fn sidecars_see_go_names() {
         let data = CloudInitData {
-            no_cloud_meta_data: Some(NoCloudMetadata { instance_id: "i".into(), local_hostname: "h".into(), ..Default::default() }),
+            no_cloud_meta_data: Some(NoCloudMetadata {
+                instance_id: "i".into(),
+                local_hostname: "h".into(),
+                ..Default::default()
+            }),
             user_data: "#cloud-config".into(),
             volume_name: "v".into(),
             ..CloudInitData::default()
@@ -198,8 +238,13 @@ mod tests {
 
     #[test]
     fn what_is_no_text_gets_its_bytes_back_unless_it_was_changed() {
-        let given = CloudInitData { user_data: Data(b"\x1f\x8b\x08".to_vec()), network_data: Data(vec![0xff]), ..CloudInitData::default() };
-        let mut data: CloudInitData = serde_json::from_value(serde_json::to_value(&given).unwrap()).unwrap();
+        let given = CloudInitData {
+            user_data: Data(b"\x1f\x8b\x08".to_vec()),
+            network_data: Data(vec![0xff]),
+            ..CloudInitData::default()
+        };
+        let mut data: CloudInitData =
+            serde_json::from_value(serde_json::to_value(&given).unwrap()).unwrap();
         assert!(data.is_lossy() && data != given);
         data.restore(given.clone());
         assert_eq!(data, given);
@@ -214,7 +259,10 @@ mod tests {
             serde_json::from_str(r#"{"DataSource":"configDrive","UserData":null,"ConfigDriveMetaData":{"public_keys":null},"More":1}"#)
                 .unwrap();
         assert_eq!(data.data_source, DataSource::ConfigDrive);
-        assert_eq!(data.config_drive_meta_data, Some(ConfigDriveMetadata::default()));
+        assert_eq!(
+            data.config_drive_meta_data,
+            Some(ConfigDriveMetadata::default())
+        );
         assert!(serde_json::from_str::<CloudInitData>(r#"{"DataSource":"floppy"}"#).is_err());
     }
 }

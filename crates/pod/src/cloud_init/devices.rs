@@ -21,13 +21,27 @@ fn on(machine: &Machine, vmi: &Vmi, domain: &Domain) -> Vec<DeviceData> {
     let devices = &vmi.spec.domain.devices;
     // Alias in the domain → kind and tag.
     let mut tagged: BTreeMap<String, (&str, &str)> = BTreeMap::new();
-    for interface in devices.interfaces.iter().filter(|interface| !interface.tag.is_empty()) {
+    for interface in devices
+        .interfaces
+        .iter()
+        .filter(|interface| !interface.tag.is_empty())
+    {
         tagged.insert(interface.name.to_string(), ("nic", &interface.tag));
         tagged.insert(format!("sriov-{}", interface.name), ("nic", &interface.tag));
     }
-    for device in devices.host_devices.iter().filter(|device| !device.tag.is_empty()) {
-        tagged.insert(format!("hostdevice-{}", device.name), ("hostdev", &device.tag));
-        tagged.insert(format!("dra-hostdevice-{}", device.name), ("hostdev", &device.tag));
+    for device in devices
+        .host_devices
+        .iter()
+        .filter(|device| !device.tag.is_empty())
+    {
+        tagged.insert(
+            format!("hostdevice-{}", device.name),
+            ("hostdev", &device.tag),
+        );
+        tagged.insert(
+            format!("dra-hostdevice-{}", device.name),
+            ("hostdev", &device.tag),
+        );
     }
     for gpu in devices.gpus.iter().filter(|gpu| !gpu.tag.is_empty()) {
         tagged.insert(format!("gpu-{}", gpu.name), ("hostdev", &gpu.tag));
@@ -36,52 +50,108 @@ fn on(machine: &Machine, vmi: &Vmi, domain: &Domain) -> Vec<DeviceData> {
 
     let mut found = Vec::new();
     for interface in &domain.devices.interfaces {
-        let tag = interface.alias.as_ref().and_then(|alias| tagged.get(alias.name.as_str()));
-        if let (Some((kind, tag)), Some(address)) = (tag, interface.address.as_ref().and_then(pci)) {
-            let mac = interface.mac.as_ref().map(|mac| mac.mac.to_string()).unwrap_or_default();
-            found.push(DeviceData { mac, ..data(kind, address, tag) });
+        let tag = interface
+            .alias
+            .as_ref()
+            .and_then(|alias| tagged.get(alias.name.as_str()));
+        if let (Some((kind, tag)), Some(address)) = (tag, interface.address.as_ref().and_then(pci))
+        {
+            let mac = interface
+                .mac
+                .as_ref()
+                .map(|mac| mac.mac.to_string())
+                .unwrap_or_default();
+            found.push(DeviceData {
+                mac,
+                ..data(kind, address, tag)
+            });
         }
     }
     for device in &domain.devices.host_devices {
-        let tag = device.alias.as_ref().and_then(|alias| tagged.get(alias.name.as_str()));
+        let tag = device
+            .alias
+            .as_ref()
+            .and_then(|alias| tagged.get(alias.name.as_str()));
         if let (Some((kind, tag)), Some(address)) = (tag, device.address.as_ref().and_then(pci)) {
-            let (numa_node, aligned_cpus) = affinity(machine, vmi, domain, device).unwrap_or_default();
-            found.push(DeviceData { numa_node, aligned_cpus, ..data(kind, address, tag) });
+            let (numa_node, aligned_cpus) =
+                affinity(machine, vmi, domain, device).unwrap_or_default();
+            found.push(DeviceData {
+                numa_node,
+                aligned_cpus,
+                ..data(kind, address, tag)
+            });
         }
     }
     found
 }
 
 fn data(kind: &str, address: String, tag: &str) -> DeviceData {
-    DeviceData { r#type: kind.to_owned(), bus: "pci".to_owned(), address, tags: vec![tag.to_owned()], ..DeviceData::default() }
+    DeviceData {
+        r#type: kind.to_owned(),
+        bus: "pci".to_owned(),
+        address,
+        tags: vec![tag.to_owned()],
+        ..DeviceData::default()
+    }
 }
 
 /// `0000:01:00.0`; only PCI devices have such addresses.
 fn pci(address: &Address) -> Option<String> {
     let part = |text: &str| text.strip_prefix("0x").unwrap_or(text).to_owned();
     let is_pci = address.r#type == "pci";
-    is_pci.then(|| format!("{}:{}:{}.{}", part(&address.domain), part(&address.bus), part(&address.slot), part(&address.function)))
+    is_pci.then(|| {
+        format!(
+            "{}:{}:{}.{}",
+            part(&address.domain),
+            part(&address.bus),
+            part(&address.slot),
+            part(&address.function)
+        )
+    })
 }
 
 /// With the host's NUMA topology mapped into the guest: the device's node. With dedicated CPUs
 /// only: the vCPUs that run on CPUs of that node.
-fn affinity(machine: &Machine, vmi: &Vmi, domain: &Domain, device: &HostDevice) -> Option<(u32, Vec<u32>)> {
+fn affinity(
+    machine: &Machine,
+    vmi: &Vmi,
+    domain: &Domain,
+    device: &HostDevice,
+) -> Option<(u32, Vec<u32>)> {
     let cpu = vmi.spec.domain.cpu.as_ref()?;
-    let is_mapped = cpu.numa.as_ref().is_some_and(|numa| numa.guest_mapping_passthrough.is_some());
+    let is_mapped = cpu
+        .numa
+        .as_ref()
+        .is_some_and(|numa| numa.guest_mapping_passthrough.is_some());
     if !is_mapped && !cpu.dedicated_cpu_placement {
         return None;
     }
     // A mediated device has a UUID here.
-    let source = device.source.address.as_ref().filter(|address| !address.slot.is_empty())?;
-    let host_address = pci(&Address { r#type: "pci".into(), ..source.clone() })?;
+    let source = device
+        .source
+        .address
+        .as_ref()
+        .filter(|address| !address.slot.is_empty())?;
+    let host_address = pci(&Address {
+        r#type: "pci".into(),
+        ..source.clone()
+    })?;
     let read = |path: &str| std::fs::read_to_string(machine.path(path)).ok();
-    let node: u32 = read(&format!("/sys/bus/pci/devices/{host_address}/numa_node"))?.trim().parse().ok()?;
+    let node: u32 = read(&format!("/sys/bus/pci/devices/{host_address}/numa_node"))?
+        .trim()
+        .parse()
+        .ok()?;
     if is_mapped {
         return Some((node, Vec::new()));
     }
     let cpus = parse_cpus(&read(&format!("/sys/bus/node/devices/node{node}/cpulist"))?)?;
     let pins = &domain.cputune.as_ref()?.vcpu_pins;
-    let on_cpu = |cpu: &u32| pins.iter().rev().find(|pin| pin.cpuset.parse() == Ok(*cpu)).map(|pin| pin.vcpu);
+    let on_cpu = |cpu: &u32| {
+        pins.iter()
+            .rev()
+            .find(|pin| pin.cpuset.parse() == Ok(*cpu))
+            .map(|pin| pin.vcpu)
+    };
     Some((0, cpus.iter().filter_map(on_cpu).collect()))
 }
 
@@ -103,12 +173,18 @@ mod tests {
 
     fn found(cpu: &str) -> Vec<DeviceData> {
         let dir = tempfile::tempdir().unwrap();
-        for (path, text) in [("sys/bus/pci/devices/0000:3b:10.0/numa_node", "1\n"), ("sys/bus/node/devices/node1/cpulist", "4-7\n")] {
+        for (path, text) in [
+            ("sys/bus/pci/devices/0000:3b:10.0/numa_node", "1\n"),
+            ("sys/bus/node/devices/node1/cpulist", "4-7\n"),
+        ] {
             let path = dir.path().join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        let machine = Machine { root: dir.path().into(), environment: BTreeMap::new() };
+        let machine = Machine {
+            root: dir.path().into(),
+            environment: BTreeMap::new(),
+        };
         let vmi = serde_json::from_str(&format!(
             r#"{{"spec":{{"domain":{{"cpu":{cpu},"devices":{{"interfaces":[{{"name":"red","tag":"front"}},{{"name":"blue"}}],
                 "gpus":[{{"name":"a100","tag":"compute"}}]}}}}}}}}"#
@@ -127,7 +203,13 @@ mod tests {
 
     #[test]
     fn a_host_device_has_its_numa_node_or_its_vcpus() {
-        assert_eq!(found(r#"{"numa":{"guestMappingPassthrough":{}}}"#)[1].numa_node, 1);
-        assert_eq!(found(r#"{"dedicatedCpuPlacement":true}"#)[1].aligned_cpus, [0]);
+        assert_eq!(
+            found(r#"{"numa":{"guestMappingPassthrough":{}}}"#)[1].numa_node,
+            1
+        );
+        assert_eq!(
+            found(r#"{"dedicatedCpuPlacement":true}"#)[1].aligned_cpus,
+            [0]
+        );
     }
 }

@@ -60,7 +60,9 @@ pub fn write_cloud_init(cfg: &Config, vmi: &Vmi, data: &CloudInitData) -> Result
 
 fn write(cfg: &Config, vmi: &Vmi, data: &CloudInitData) -> Result<(), PodError> {
     if data.user_data.is_empty() && data.network_data.is_empty() {
-        return Err(PodError::Refused("UserData or NetworkData is required for cloud-init data source".to_owned()));
+        return Err(PodError::Refused(
+            "UserData or NetworkData is required for cloud-init data source".to_owned(),
+        ));
     }
     let layout = layout(data.data_source);
     let dir = domain_dir(cfg, vmi)?;
@@ -73,15 +75,27 @@ fn write(cfg: &Config, vmi: &Vmi, data: &CloudInitData) -> Result<(), PodError> 
 ///
 /// # Errors
 /// It cannot be written.
-pub fn write_empty_cloud_init(cfg: &Config, vmi: &Vmi, source: DataSource, size: u64) -> Result<(), PodError> {
+pub fn write_empty_cloud_init(
+    cfg: &Config,
+    vmi: &Vmi,
+    source: DataSource,
+    size: u64,
+) -> Result<(), PodError> {
     place::write_zeros(&domain_dir(cfg, vmi)?, layout(source).image, size, 0o600)
 }
 
 fn domain_dir(cfg: &Config, vmi: &Vmi) -> Result<Dir, PodError> {
     let metadata = &vmi.metadata;
     let name = checked_name("the VMI's name", &metadata.name)?;
-    let namespace = if metadata.namespace.is_empty() { "" } else { checked_name("the VMI's namespace", &metadata.namespace)? };
-    Dir::of_pod_made(&cfg.root, &format!("{}/{namespace}/{name}", cfg.cloud_init_dir()))
+    let namespace = if metadata.namespace.is_empty() {
+        ""
+    } else {
+        checked_name("the VMI's namespace", &metadata.namespace)?
+    };
+    Dir::of_pod_made(
+        &cfg.root,
+        &format!("{}/{namespace}/{name}", cfg.cloud_init_dir()),
+    )
 }
 
 fn metadata(vmi: &Vmi, data: &CloudInitData) -> Result<Vec<u8>, PodError> {
@@ -102,7 +116,11 @@ fn metadata(vmi: &Vmi, data: &CloudInitData) -> Result<Vec<u8>, PodError> {
             serde_json::to_vec(&metadata)
         }
     };
-    text.map_err(|e| PodError::Refused(format!("cloud-init metadata cannot be written as JSON: {e}")))
+    text.map_err(|e| {
+        PodError::Refused(format!(
+            "cloud-init metadata cannot be written as JSON: {e}"
+        ))
+    })
 }
 
 /// The files of the image while it is made. They may hold secrets: they are the launcher's own, and
@@ -113,7 +131,8 @@ impl Scratch {
     fn new(dir: &Dir) -> Result<Self, PodError> {
         let path = dir.path().join("data");
         remove(&path)?;
-        rustix::fs::mkdirat(dir, "data", Mode::from_raw_mode(0o700)).map_err(PodError::io("make the directory", &path))?;
+        rustix::fs::mkdirat(dir, "data", Mode::from_raw_mode(0o700))
+            .map_err(PodError::io("make the directory", &path))?;
         Ok(Self(path))
     }
 
@@ -123,7 +142,8 @@ impl Scratch {
         let write = |name: &str, content: &[u8]| {
             let path = dir.join(name);
             fs::write(&path, content).map_err(PodError::io("write", &path))?;
-            fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).map_err(PodError::io("set the mode of", &path))
+            fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+                .map_err(PodError::io("set the mode of", &path))
         };
         write(layout.user_data, &data.user_data.0)?;
         write(layout.metadata, metadata)?;
@@ -143,7 +163,9 @@ impl Drop for Scratch {
 
 fn remove(path: &Path) -> Result<(), PodError> {
     match fs::remove_dir_all(path) {
-        Err(e) if e.kind() != ErrorKind::NotFound => Err(PodError::io("remove the left-over", path)(e)),
+        Err(e) if e.kind() != ErrorKind::NotFound => {
+            Err(PodError::io("remove the left-over", path)(e))
+        }
         _ => Ok(()),
     }
 }

@@ -20,9 +20,17 @@ const LONGEST_HOST_NAME: usize = 63;
 /// # Errors
 /// A secret that the VMI refers to is not there, Base64 is none, or there is no data at all.
 pub fn cloud_init(cfg: &Config, vmi: &Vmi) -> Result<Option<CloudInitData>, PodError> {
-    let sources = vmi.spec.volumes.iter().find_map(|volume| Some((volume, Source::of_volume(volume)?)));
-    let Some((volume, source)) = sources else { return Ok(None) };
-    read(cfg, vmi, &volume.name, &source).map(Some).map_err(PodError::of(&volume.name))
+    let sources = vmi
+        .spec
+        .volumes
+        .iter()
+        .find_map(|volume| Some((volume, Source::of_volume(volume)?)));
+    let Some((volume, source)) = sources else {
+        return Ok(None);
+    };
+    read(cfg, vmi, &volume.name, &source)
+        .map(Some)
+        .map_err(PodError::of(&volume.name))
 }
 
 /// Both kinds of volumes have the same members.
@@ -67,7 +75,12 @@ macro_rules! source {
 impl<'v> Source<'v> {
     fn of_volume(volume: &'v api::vmi::volumes::Volume) -> Option<Self> {
         let no_cloud = volume.cloud_init_no_cloud.as_ref().map(Self::no_cloud);
-        no_cloud.or_else(|| volume.cloud_init_config_drive.as_ref().map(Self::config_drive))
+        no_cloud.or_else(|| {
+            volume
+                .cloud_init_config_drive
+                .as_ref()
+                .map(Self::config_drive)
+        })
     }
 
     fn no_cloud(volume: &'v CloudInitNoCloudSource) -> Self {
@@ -79,7 +92,12 @@ impl<'v> Source<'v> {
     }
 }
 
-fn read(cfg: &Config, vmi: &Vmi, volume: &str, source: &Source<'_>) -> Result<CloudInitData, PodError> {
+fn read(
+    cfg: &Config,
+    vmi: &Vmi,
+    volume: &str,
+    source: &Source<'_>,
+) -> Result<CloudInitData, PodError> {
     let keys = ssh_keys(cfg, vmi, source.kind)?;
     let user = given_data(cfg, volume, &source.user);
     let network = given_data(cfg, volume, &source.network);
@@ -87,7 +105,9 @@ fn read(cfg: &Config, vmi: &Vmi, volume: &str, source: &Source<'_>) -> Result<Cl
     let (user_data, network_data) = match (user, network) {
         (Ok(user), Ok(network)) => (user, network),
         (Ok(user), Err(e)) if !user.is_empty() && e.is_not_found() => (user, Data::default()),
-        (Err(e), Ok(network)) if !network.is_empty() && e.is_not_found() => (Data::default(), network),
+        (Err(e), Ok(network)) if !network.is_empty() && e.is_not_found() => {
+            (Data::default(), network)
+        }
         (Err(e), _) | (_, Err(e)) => return Err(e),
     };
     if user_data.is_empty() && network_data.is_empty() {
@@ -95,14 +115,23 @@ fn read(cfg: &Config, vmi: &Vmi, volume: &str, source: &Source<'_>) -> Result<Cl
             "userDataBase64, userData, networkDataBase64 or networkData is required for a cloud-init data source".to_owned(),
         ));
     }
-    let mut data =
-        CloudInitData { data_source: source.kind, user_data, network_data, volume_name: volume.to_owned(), ..CloudInitData::default() };
+    let mut data = CloudInitData {
+        data_source: source.kind,
+        user_data,
+        network_data,
+        volume_name: volume.to_owned(),
+        ..CloudInitData::default()
+    };
     fill_in_metadata(vmi, keys, &mut data);
     Ok(data)
 }
 
 /// The metadata of the VMI, in the spelling of the data source.
-pub(super) fn fill_in_metadata(vmi: &Vmi, keys: BTreeMap<String, String>, data: &mut CloudInitData) {
+pub(super) fn fill_in_metadata(
+    vmi: &Vmi,
+    keys: BTreeMap<String, String>,
+    data: &mut CloudInitData,
+) {
     let metadata = &vmi.metadata;
     match data.data_source {
         DataSource::NoCloud => {
@@ -128,17 +157,33 @@ pub(super) fn fill_in_metadata(vmi: &Vmi, keys: BTreeMap<String, String>, data: 
 
 /// Cluster-wide instance types come before those of the namespace.
 pub(super) fn instance_type(vmi: &Vmi) -> String {
-    let named = |annotation: &str| vmi.metadata.annotations.get(annotation).filter(|name| !name.is_empty());
-    let name = named("kubevirt.io/cluster-instancetype-name").or_else(|| named("kubevirt.io/instancetype-name"));
-    name.map(|name| name.as_str().to_owned()).unwrap_or_default()
+    let named = |annotation: &str| {
+        vmi.metadata
+            .annotations
+            .get(annotation)
+            .filter(|name| !name.is_empty())
+    };
+    let name = named("kubevirt.io/cluster-instancetype-name")
+        .or_else(|| named("kubevirt.io/instancetype-name"));
+    name.map(|name| name.as_str().to_owned())
+        .unwrap_or_default()
 }
 
 /// The machine's UUID. The API server always sets one; a VMI that comes another way has an id that
 /// is the same at its next start, so that the guest does not take itself for a new one.
 pub(super) fn machine_id(vmi: &Vmi) -> String {
     let metadata = &vmi.metadata;
-    let uuid = vmi.spec.domain.firmware.as_ref().map(|firmware| firmware.uuid.as_str()).unwrap_or_default();
-    match [uuid, metadata.uid.as_str()].into_iter().find(|id| !id.is_empty()) {
+    let uuid = vmi
+        .spec
+        .domain
+        .firmware
+        .as_ref()
+        .map(|firmware| firmware.uuid.as_str())
+        .unwrap_or_default();
+    match [uuid, metadata.uid.as_str()]
+        .into_iter()
+        .find(|id| !id.is_empty())
+    {
         Some(id) => id.to_owned(),
         None => format!("{}.{}", metadata.name, metadata.namespace),
     }
@@ -149,7 +194,9 @@ fn host_name(vmi: &Vmi) -> &str {
         return &vmi.spec.hostname;
     }
     let name = vmi.metadata.name.split('.').next().unwrap_or_default();
-    name.char_indices().nth(LONGEST_HOST_NAME).map_or(name, |(end, _)| &name[..end])
+    name.char_indices()
+        .nth(LONGEST_HOST_NAME)
+        .map_or(name, |(end, _)| &name[..end])
 }
 
 fn given_data(cfg: &Config, volume: &str, given: &Given<'_>) -> Result<Data, PodError> {
@@ -164,11 +211,18 @@ fn given_data(cfg: &Config, volume: &str, given: &Given<'_>) -> Result<Data, Pod
     if !given.plain.is_empty() {
         return Ok(given.plain.into());
     }
-    base64::decode(given.base64).map(Data).ok_or_else(|| PodError::Refused(format!("{}: it is no Base64 text", given.what)))
+    base64::decode(given.base64)
+        .map(Data)
+        .ok_or_else(|| PodError::Refused(format!("{}: it is no Base64 text", given.what)))
 }
 
 /// The secret's key, mounted at `secret/<volume>/`.
-fn secret_data(cfg: &Config, volume: &str, secret: &str, given: &Given<'_>) -> Result<Data, PodError> {
+fn secret_data(
+    cfg: &Config,
+    volume: &str,
+    secret: &str,
+    given: &Given<'_>,
+) -> Result<Data, PodError> {
     let place = format!("{}/{volume}", paths::SECRETS);
     let dir = optional(Dir::of_pod(&cfg.root, &place))?;
     for key in given.keys {
@@ -180,24 +234,56 @@ fn secret_data(cfg: &Config, volume: &str, secret: &str, given: &Given<'_>) -> R
     }
     let missing = std::io::Error::new(
         std::io::ErrorKind::NotFound,
-        format!("the secret {secret:?} has neither the key {:?} nor {:?}, or is not mounted", given.keys[0], given.keys[1]),
+        format!(
+            "the secret {secret:?} has neither the key {:?} nor {:?}, or is not mounted",
+            given.keys[0], given.keys[1]
+        ),
     );
-    Err(PodError::Io { action: "find the data of cloud-init in", path: cfg.root.path(place), source: missing })
+    Err(PodError::Io {
+        action: "find the data of cloud-init in",
+        path: cfg.root.path(place),
+        source: missing,
+    })
 }
 
 /// SSH keys that are to be propagated the given way, numbered from 0.
-fn ssh_keys(cfg: &Config, vmi: &Vmi, kind: DataSource) -> Result<BTreeMap<String, String>, PodError> {
+fn ssh_keys(
+    cfg: &Config,
+    vmi: &Vmi,
+    kind: DataSource,
+) -> Result<BTreeMap<String, String>, PodError> {
     let is_wanted = |key: &&SshPublicKeyAccessCredential| match kind {
         DataSource::NoCloud => key.propagation_method.no_cloud.is_some(),
         DataSource::ConfigDrive => key.propagation_method.config_drive.is_some(),
     };
     let mut keys = BTreeMap::new();
-    for credential in vmi.spec.access_credentials.iter().filter_map(|credential| credential.ssh_public_key.as_ref()).filter(is_wanted) {
-        let Some(secret) = credential.source.secret.as_ref().filter(|secret| !secret.secret_name.is_empty()) else { continue };
-        let place = format!("{}/{}-access-cred", paths::SECRETS, checked_name("secret", &secret.secret_name)?);
+    for credential in vmi
+        .spec
+        .access_credentials
+        .iter()
+        .filter_map(|credential| credential.ssh_public_key.as_ref())
+        .filter(is_wanted)
+    {
+        let Some(secret) = credential
+            .source
+            .secret
+            .as_ref()
+            .filter(|secret| !secret.secret_name.is_empty())
+        else {
+            continue;
+        };
+        let place = format!(
+            "{}/{}-access-cred",
+            paths::SECRETS,
+            checked_name("secret", &secret.secret_name)?
+        );
         let dir = Dir::of_pod(&cfg.root, &place)?;
         // The kubelet keeps versions of a secret in hidden directories.
-        for name in dir.entries()?.into_iter().filter(|name| !name.starts_with("..")) {
+        for name in dir
+            .entries()?
+            .into_iter()
+            .filter(|name| !name.starts_with(".."))
+        {
             let key = match dir.find_within(&name) {
                 Ok(file) => String::from_utf8_lossy(&read_all(&file)?).into_owned(),
                 // A directory is no key.
@@ -214,14 +300,20 @@ fn ssh_keys(cfg: &Config, vmi: &Vmi, kind: DataSource) -> Result<BTreeMap<String
 
 fn read_all(file: &Found) -> Result<Vec<u8>, PodError> {
     let mut data = Vec::new();
-    file.read()?.take(LARGEST).read_to_end(&mut data).map_err(PodError::io("read", file.path()))?;
+    file.read()?
+        .take(LARGEST)
+        .read_to_end(&mut data)
+        .map_err(PodError::io("read", file.path()))?;
     Ok(data)
 }
 
 /// RFC 4648, standard alphabet with padding; line breaks are passed over, as Go does.
 mod base64 {
     pub fn decode(text: &str) -> Option<Vec<u8>> {
-        let digits: Vec<u8> = text.bytes().filter(|b| !matches!(b, b'\r' | b'\n')).collect();
+        let digits: Vec<u8> = text
+            .bytes()
+            .filter(|b| !matches!(b, b'\r' | b'\n'))
+            .collect();
         if !digits.len().is_multiple_of(4) {
             return None;
         }
@@ -259,8 +351,19 @@ mod base64 {
 
         #[test]
         fn the_examples_of_the_rfc_decode() {
-            for (text, bytes) in [("", ""), ("Zg==", "f"), ("Zm8=", "fo"), ("Zm9v", "foo"), ("Zm9v\nYmFy\n", "foobar"), ("+/8=", "")] {
-                let expected = if text == "+/8=" { vec![0xfb, 0xff] } else { bytes.as_bytes().to_vec() };
+            for (text, bytes) in [
+                ("", ""),
+                ("Zg==", "f"),
+                ("Zm8=", "fo"),
+                ("Zm9v", "foo"),
+                ("Zm9v\nYmFy\n", "foobar"),
+                ("+/8=", ""),
+            ] {
+                let expected = if text == "+/8=" {
+                    vec![0xfb, 0xff]
+                } else {
+                    bytes.as_bytes().to_vec()
+                };
                 assert_eq!(decode(text), Some(expected), "{text}");
             }
         }
@@ -290,20 +393,34 @@ mod tests {
         }
 
         fn write(&self, path: &str, text: &str) {
-            let path = self.0.path().join("var/run/kubevirt-private/secret").join(path);
+            let path = self
+                .0
+                .path()
+                .join("var/run/kubevirt-private/secret")
+                .join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
 
         fn read(&self, spec: &str) -> Result<Option<CloudInitData>, String> {
             let metadata = r#"{"name":"web.example","namespace":"shop","annotations":{"kubevirt.io/instancetype-name":"small"}}"#;
-            let vmi = serde_json::from_str(&format!(r#"{{"metadata":{metadata},"spec":{spec}}}"#)).unwrap();
-            cloud_init(&Config { root: Root::new(self.0.path()), ..Config::default() }, &vmi).map_err(|e| e.chain())
+            let vmi = serde_json::from_str(&format!(r#"{{"metadata":{metadata},"spec":{spec}}}"#))
+                .unwrap();
+            cloud_init(
+                &Config {
+                    root: Root::new(self.0.path()),
+                    ..Config::default()
+                },
+                &vmi,
+            )
+            .map_err(|e| e.chain())
         }
     }
 
     fn no_cloud(source: &str) -> String {
-        format!(r#"{{"domain":{{"firmware":{{"uuid":"u-1"}}}},"volumes":[{{"name":"ci","cloudInitNoCloud":{source}}}]}}"#)
+        format!(
+            r#"{{"domain":{{"firmware":{{"uuid":"u-1"}}}},"volumes":[{{"name":"ci","cloudInitNoCloud":{source}}}]}}"#
+        )
     }
 
     #[test]
@@ -313,10 +430,25 @@ mod tests {
 
     #[test]
     fn no_cloud_has_its_metadata() {
-        let data = Pod::new().read(&no_cloud(r##"{"userData":"#cloud-config","networkDataBase64":"bmV0"}"##)).unwrap().unwrap();
-        assert_eq!((&*data.user_data.text(), &*data.network_data.text(), data.volume_name.as_str()), ("#cloud-config", "net", "ci"));
+        let data = Pod::new()
+            .read(&no_cloud(
+                r##"{"userData":"#cloud-config","networkDataBase64":"bmV0"}"##,
+            ))
+            .unwrap()
+            .unwrap();
+        assert_eq!(
+            (
+                &*data.user_data.text(),
+                &*data.network_data.text(),
+                data.volume_name.as_str()
+            ),
+            ("#cloud-config", "net", "ci")
+        );
         let expected = r#"{"instance-type":"small","instance-id":"u-1","local-hostname":"web"}"#;
-        assert_eq!(serde_json::to_string(&data.no_cloud_meta_data).unwrap(), expected);
+        assert_eq!(
+            serde_json::to_string(&data.no_cloud_meta_data).unwrap(),
+            expected
+        );
     }
 
     #[test]
@@ -324,7 +456,10 @@ mod tests {
         let spec = r#"{"hostname":"db","volumes":[{"name":"ci","cloudInitConfigDrive":{"userDataBase64":"dXNlcg=="}}]}"#;
         let data = Pod::new().read(spec).unwrap().unwrap();
         let expected = r#"{"instance_type":"small","instance_id":"web.example.shop","hostname":"db","uuid":"web.example.shop"}"#;
-        assert_eq!(serde_json::to_string(&data.config_drive_meta_data).unwrap(), expected);
+        assert_eq!(
+            serde_json::to_string(&data.config_drive_meta_data).unwrap(),
+            expected
+        );
         assert_eq!(data.user_data, "user".into());
     }
 
@@ -332,35 +467,68 @@ mod tests {
     fn secrets_replace_what_is_in_the_vmi() {
         let pod = Pod::new();
         pod.write("ci/userData", "from the secret");
-        let data = pod.read(&no_cloud(r#"{"secretRef":{"name":"s"},"userData":"plain"}"#)).unwrap().unwrap();
+        let data = pod
+            .read(&no_cloud(
+                r#"{"secretRef":{"name":"s"},"userData":"plain"}"#,
+            ))
+            .unwrap()
+            .unwrap();
         assert_eq!(data.user_data, "from the secret".into());
     }
 
     #[test]
     fn a_secret_that_is_not_there_is_named() {
-        let error = Pod::new().read(&no_cloud(r#"{"secretRef":{"name":"s"}}"#)).unwrap_err();
-        assert!(error.contains("the secret \"s\" has neither the key \"userdata\" nor \"userData\""), "{error}");
+        let error = Pod::new()
+            .read(&no_cloud(r#"{"secretRef":{"name":"s"}}"#))
+            .unwrap_err();
+        assert!(
+            error.contains("the secret \"s\" has neither the key \"userdata\" nor \"userData\""),
+            "{error}"
+        );
         let pod = Pod::new();
         pod.write("ci/userdata", "user");
-        let both = pod.read(&no_cloud(r#"{"secretRef":{"name":"s"},"networkDataSecretRef":{"name":"n"}}"#)).unwrap().unwrap();
-        assert_eq!((&*both.user_data.text(), &*both.network_data.text()), ("user", ""), "one of two is enough");
+        let both = pod
+            .read(&no_cloud(
+                r#"{"secretRef":{"name":"s"},"networkDataSecretRef":{"name":"n"}}"#,
+            ))
+            .unwrap()
+            .unwrap();
+        assert_eq!(
+            (&*both.user_data.text(), &*both.network_data.text()),
+            ("user", ""),
+            "one of two is enough"
+        );
     }
 
     #[test]
     fn what_the_vmi_says_itself_does_for_a_secret_that_is_not_there() {
-        let data = Pod::new().read(&no_cloud(r#"{"secretRef":{"name":"s"},"userData":"plain"}"#)).unwrap().unwrap();
+        let data = Pod::new()
+            .read(&no_cloud(
+                r#"{"secretRef":{"name":"s"},"userData":"plain"}"#,
+            ))
+            .unwrap()
+            .unwrap();
         assert_eq!(data.user_data, "plain".into());
     }
 
     #[test]
     fn user_data_may_be_compressed() {
-        let data = Pod::new().read(&no_cloud(r#"{"userDataBase64":"H4sIAAA="}"#)).unwrap().unwrap();
+        let data = Pod::new()
+            .read(&no_cloud(r#"{"userDataBase64":"H4sIAAA="}"#))
+            .unwrap()
+            .unwrap();
         assert_eq!(data.user_data.0, b"\x1f\x8b\x08\0\0");
         let pod = Pod::new();
-        let file = pod.0.path().join("var/run/kubevirt-private/secret/ci/userdata");
+        let file = pod
+            .0
+            .path()
+            .join("var/run/kubevirt-private/secret/ci/userdata");
         pod.write("ci/userdata", "");
         fs::write(file, b"\x1f\x8b\x08\xff").unwrap();
-        let data = pod.read(&no_cloud(r#"{"secretRef":{"name":"s"}}"#)).unwrap().unwrap();
+        let data = pod
+            .read(&no_cloud(r#"{"secretRef":{"name":"s"}}"#))
+            .unwrap()
+            .unwrap();
         assert_eq!(data.user_data.0, b"\x1f\x8b\x08\xff");
     }
 
@@ -369,32 +537,73 @@ mod tests {
         let pod = Pod::new();
         pod.write("ci/x", "");
         fs::write(pod.0.path().join("token"), "launcher's own").unwrap();
-        std::os::unix::fs::symlink("../../../../../token", pod.0.path().join("var/run/kubevirt-private/secret/ci/userdata")).unwrap();
-        assert!(pod.read(&no_cloud(r#"{"secretRef":{"name":"s"}}"#)).unwrap_err().contains("neither the key"));
+        std::os::unix::fs::symlink(
+            "../../../../../token",
+            pod.0
+                .path()
+                .join("var/run/kubevirt-private/secret/ci/userdata"),
+        )
+        .unwrap();
+        assert!(
+            pod.read(&no_cloud(r#"{"secretRef":{"name":"s"}}"#))
+                .unwrap_err()
+                .contains("neither the key")
+        );
     }
 
     #[test]
     fn ssh_keys_come_from_all_matching_secrets() {
         let pod = Pod::new();
-        for (file, key) in
-            [("a-access-cred/one", "key 1"), ("a-access-cred/two", "key 2"), ("b-access-cred/x", "key 3"), ("c-access-cred/x", "no")]
-        {
+        for (file, key) in [
+            ("a-access-cred/one", "key 1"),
+            ("a-access-cred/two", "key 2"),
+            ("b-access-cred/x", "key 3"),
+            ("c-access-cred/x", "no"),
+        ] {
             pod.write(file, key);
         }
         pod.write("a-access-cred/..2026/one", "hidden");
         let credential = |secret: &str, method: &str| {
-            format!(r#"{{"sshPublicKey":{{"source":{{"secret":{{"secretName":"{secret}"}}}},"propagationMethod":{{"{method}":{{}}}}}}}}"#)
+            format!(
+                r#"{{"sshPublicKey":{{"source":{{"secret":{{"secretName":"{secret}"}}}},"propagationMethod":{{"{method}":{{}}}}}}}}"#
+            )
         };
-        let credentials = [credential("a", "noCloud"), credential("c", "configDrive"), credential("b", "noCloud")].join(",");
-        let spec = format!(r#"{{"accessCredentials":[{credentials}],"volumes":[{{"name":"ci","cloudInitNoCloud":{{"userData":"x"}}}}]}}"#);
-        let keys = pod.read(&spec).unwrap().unwrap().no_cloud_meta_data.unwrap().public_keys;
-        let keys: Vec<(&str, &str)> = keys.iter().map(|(number, key)| (number.as_str(), key.as_str())).collect();
+        let credentials = [
+            credential("a", "noCloud"),
+            credential("c", "configDrive"),
+            credential("b", "noCloud"),
+        ]
+        .join(",");
+        let spec = format!(
+            r#"{{"accessCredentials":[{credentials}],"volumes":[{{"name":"ci","cloudInitNoCloud":{{"userData":"x"}}}}]}}"#
+        );
+        let keys = pod
+            .read(&spec)
+            .unwrap()
+            .unwrap()
+            .no_cloud_meta_data
+            .unwrap()
+            .public_keys;
+        let keys: Vec<(&str, &str)> = keys
+            .iter()
+            .map(|(number, key)| (number.as_str(), key.as_str()))
+            .collect();
         assert_eq!(keys, [("0", "key 1"), ("1", "key 2"), ("2", "key 3")]);
     }
 
     #[test]
     fn bad_data_is_refused() {
-        assert!(Pod::new().read(&no_cloud("{}")).unwrap_err().contains("is required for a cloud-init data source"));
-        assert!(Pod::new().read(&no_cloud(r#"{"userDataBase64":"!"}"#)).unwrap_err().contains("userDataBase64: it is no Base64 text"));
+        assert!(
+            Pod::new()
+                .read(&no_cloud("{}"))
+                .unwrap_err()
+                .contains("is required for a cloud-init data source")
+        );
+        assert!(
+            Pod::new()
+                .read(&no_cloud(r#"{"userDataBase64":"!"}"#))
+                .unwrap_err()
+                .contains("userDataBase64: it is no Base64 text")
+        );
     }
 }

@@ -52,10 +52,22 @@ struct Attribute {
 }
 
 /// The device that the pod got for a request of a claim.
-pub(super) fn find(root: &Root, vmi: &Vmi, device: &str, claim: &str, request: &str) -> Result<Claimed, PodError> {
-    let refuse = |why: String| PodError::Refused(format!("device {device:?}: claim {claim:?}, request {request:?}: {why}"));
+pub(super) fn find(
+    root: &Root,
+    vmi: &Vmi,
+    device: &str,
+    claim: &str,
+    request: &str,
+) -> Result<Claimed, PodError> {
+    let refuse = |why: String| {
+        PodError::Refused(format!(
+            "device {device:?}: claim {claim:?}, request {request:?}: {why}"
+        ))
+    };
     if claim.is_empty() || request.is_empty() {
-        return Err(refuse("claimName and requestName are both needed".to_owned()));
+        return Err(refuse(
+            "claimName and requestName are both needed".to_owned(),
+        ));
     }
     let reference = vmi
         .spec
@@ -63,46 +75,95 @@ pub(super) fn find(root: &Root, vmi: &Vmi, device: &str, claim: &str, request: &
         .iter()
         .find(|reference| reference.name == claim)
         .ok_or_else(|| refuse("spec.resourceClaims has no such claim".to_owned()))?;
-    let (kind, name) = match reference.resource_claim_name.as_ref().filter(|name| !name.is_empty()) {
+    let (kind, name) = match reference
+        .resource_claim_name
+        .as_ref()
+        .filter(|name| !name.is_empty())
+    {
         Some(name) => ("resourceclaims", name),
         None => ("resourceclaimtemplates", &reference.name),
     };
-    let place = format!("{}/{kind}/{}/{}", paths::CLAIMED_DEVICES, checked_name("claim", name)?, checked_name("request", request)?);
+    let place = format!(
+        "{}/{kind}/{}/{}",
+        paths::CLAIMED_DEVICES,
+        checked_name("claim", name)?,
+        checked_name("request", request)?
+    );
     let dir = Dir::of_pod(root, &place)?;
-    let files: Vec<String> = dir.entries()?.into_iter().filter(|name| name.ends_with("-metadata.json")).collect();
+    let files: Vec<String> = dir
+        .entries()?
+        .into_iter()
+        .filter(|name| name.ends_with("-metadata.json"))
+        .collect();
     let [file] = files.as_slice() else {
-        return Err(refuse(format!("{place} has {} files named *-metadata.json; exactly one driver can serve a request", files.len())));
+        return Err(refuse(format!(
+            "{place} has {} files named *-metadata.json; exactly one driver can serve a request",
+            files.len()
+        )));
     };
     let metadata = read(&dir.find_within(file)?)?;
     let Some(asked) = metadata.requests.iter().find(|asked| asked.name == request) else {
-        let names: Vec<&str> = metadata.requests.iter().map(|request| request.name.as_str()).collect();
-        return Err(refuse(format!("{place}/{file} does not have it; it has {}", names.join(", "))));
+        let names: Vec<&str> = metadata
+            .requests
+            .iter()
+            .map(|request| request.name.as_str())
+            .collect();
+        return Err(refuse(format!(
+            "{place}/{file} does not have it; it has {}",
+            names.join(", ")
+        )));
     };
     let [found] = asked.devices.as_slice() else {
-        return Err(refuse(format!("it has {} devices; exactly one is possible", asked.devices.len())));
+        return Err(refuse(format!(
+            "it has {} devices; exactly one is possible",
+            asked.devices.len()
+        )));
     };
-    let attribute = |name: &str| found.attributes.get(name)?.string.clone().filter(|value| !value.is_empty());
+    let attribute = |name: &str| {
+        found
+            .attributes
+            .get(name)?
+            .string
+            .clone()
+            .filter(|value| !value.is_empty())
+    };
     attribute(MDEV)
         .map(Claimed::Mdev)
         .or_else(|| attribute(PCI).map(Claimed::Pci))
-        .ok_or_else(|| refuse(format!("the device has neither the attribute {MDEV} nor {PCI}")))
+        .ok_or_else(|| {
+            refuse(format!(
+                "the device has neither the attribute {MDEV} nor {PCI}"
+            ))
+        })
 }
 
 /// The first document whose version is known: a driver writes the same data once for each version.
 fn read(file: &Found) -> Result<Metadata, PodError> {
-    let bad = |reason: String| PodError::Image { path: file.path().into(), reason };
+    let bad = |reason: String| PodError::Image {
+        path: file.path().into(),
+        reason,
+    };
     let mut text = String::new();
-    file.read()?.take(LARGEST).read_to_string(&mut text).map_err(PodError::io("read", file.path()))?;
+    file.read()?
+        .take(LARGEST)
+        .read_to_string(&mut text)
+        .map_err(PodError::io("read", file.path()))?;
     let mut others = Vec::new();
     for document in serde_json::Deserializer::from_str(&text).into_iter::<serde_json::Value>() {
         let document = document.map_err(|e| bad(format!("no device attributes: {e}")))?;
         match document["apiVersion"].as_str() {
-            Some(VERSION) => return serde_json::from_value(document).map_err(|e| bad(format!("no device attributes: {e}"))),
+            Some(VERSION) => {
+                return serde_json::from_value(document)
+                    .map_err(|e| bad(format!("no device attributes: {e}")));
+            }
             Some(other) => others.push(other.to_owned()),
             None => return Err(bad("no device attributes: apiVersion is missing".to_owned())),
         }
     }
-    Err(bad(format!("has no device attributes of version {VERSION} (but {:?}); update the driver or the launcher", others)))
+    Err(bad(format!(
+        "has no device attributes of version {VERSION} (but {:?}); update the driver or the launcher",
+        others
+    )))
 }
 
 #[cfg(test)]
@@ -112,42 +173,70 @@ mod tests {
 
     fn found(text: &str) -> Result<Claimed, String> {
         let dir = tempfile::tempdir().unwrap();
-        let place = dir.path().join(&paths::CLAIMED_DEVICES[1..]).join("resourceclaimtemplates/gpus/one");
+        let place = dir
+            .path()
+            .join(&paths::CLAIMED_DEVICES[1..])
+            .join("resourceclaimtemplates/gpus/one");
         std::fs::create_dir_all(&place).unwrap();
         std::fs::write(place.join("driver-metadata.json"), text).unwrap();
-        let vmi = serde_json::from_str(r#"{"spec":{"resourceClaims":[{"name":"gpus","resourceClaimTemplateName":"t"}]}}"#).unwrap();
+        let vmi = serde_json::from_str(
+            r#"{"spec":{"resourceClaims":[{"name":"gpus","resourceClaimTemplateName":"t"}]}}"#,
+        )
+        .unwrap();
         find(&Root::new(dir.path()), &vmi, "gpu", "gpus", "one").map_err(|e| e.to_string())
     }
 
     fn document(version: &str, attributes: &str) -> String {
-        format!(r#"{{"apiVersion":"{version}","requests":[{{"name":"one","devices":[{{"attributes":{{{attributes}}}}}]}}]}}"#)
+        format!(
+            r#"{{"apiVersion":"{version}","requests":[{{"name":"one","devices":[{{"attributes":{{{attributes}}}}}]}}]}}"#
+        )
     }
 
     #[test]
     fn a_mediated_device_wins_over_its_parent() {
         let pci = r#""resource.kubernetes.io/pciBusID":{"string":"0000:3b:00.0"}"#;
-        assert_eq!(found(&document(VERSION, pci)), Ok(Claimed::Pci("0000:3b:00.0".into())));
+        assert_eq!(
+            found(&document(VERSION, pci)),
+            Ok(Claimed::Pci("0000:3b:00.0".into()))
+        );
         let both = format!(r#"{pci},"mdevUUID":{{"string":"u-1"}}"#);
-        assert_eq!(found(&document(VERSION, &both)), Ok(Claimed::Mdev("u-1".into())));
+        assert_eq!(
+            found(&document(VERSION, &both)),
+            Ok(Claimed::Mdev("u-1".into()))
+        );
     }
 
     #[test]
     fn newer_versions_are_passed_over() {
-        let text = document("metadata.resource.k8s.io/v2", "") + &document(VERSION, r#""mdevUUID":{"string":"u-1"}"#);
+        let text = document("metadata.resource.k8s.io/v2", "")
+            + &document(VERSION, r#""mdevUUID":{"string":"u-1"}"#);
         assert_eq!(found(&text), Ok(Claimed::Mdev("u-1".into())));
-        assert!(found(&document("metadata.resource.k8s.io/v2", "")).unwrap_err().contains("update the driver"));
+        assert!(
+            found(&document("metadata.resource.k8s.io/v2", ""))
+                .unwrap_err()
+                .contains("update the driver")
+        );
     }
 
     #[test]
     fn bad_attributes_are_refused() {
         assert!(found("{").unwrap_err().contains("no device attributes"));
         assert!(found("{}").unwrap_err().contains("apiVersion is missing"));
-        assert!(found(&document(VERSION, "")).unwrap_err().contains("has neither the attribute mdevUUID nor"));
+        assert!(
+            found(&document(VERSION, ""))
+                .unwrap_err()
+                .contains("has neither the attribute mdevUUID nor")
+        );
     }
 
     #[test]
     fn an_unknown_claim_is_refused() {
-        let error = find(&Root::default(), &Vmi::default(), "gpu", "gpus", "one").unwrap_err().to_string();
-        assert!(error.contains("spec.resourceClaims has no such claim"), "{error}");
+        let error = find(&Root::default(), &Vmi::default(), "gpu", "gpus", "one")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("spec.resourceClaims has no such claim"),
+            "{error}"
+        );
     }
 }

@@ -13,37 +13,59 @@ use domain::Text;
 const ON: Text = Text::const_new("on");
 
 /// Whole GPUs, then virtual ones, then claimed ones; each in the VMI's order.
-pub(super) fn devices(root: &Root, machine: &Machine, vmi: &Vmi) -> Result<Vec<HostDeviceSpec>, PodError> {
+pub(super) fn devices(
+    root: &Root,
+    machine: &Machine,
+    vmi: &Vmi,
+) -> Result<Vec<HostDeviceSpec>, PodError> {
     let wanted = &vmi.spec.domain.devices.gpus;
     let claimed = |gpu: &&Gpu| gpu.device_name.is_empty() && !gpu.claim_name.is_empty();
-    let pool = |prefix| Pool::new(machine, prefix, wanted.iter().map(|gpu| gpu.device_name.as_str()));
+    let pool = |prefix| {
+        Pool::new(
+            machine,
+            prefix,
+            wanted.iter().map(|gpu| gpu.device_name.as_str()),
+        )
+    };
 
     let mut found = Vec::new();
     let mut addresses = pool("PCI_RESOURCE");
     for gpu in wanted {
         if let Some(address) = addresses.take(&gpu.device_name) {
-            found.push(with_asked_display(pci(&format!("gpu-{}", gpu.name), &address)?, gpu));
+            found.push(with_asked_display(
+                pci(&format!("gpu-{}", gpu.name), &address)?,
+                gpu,
+            ));
         }
     }
     let mut virtual_gpus = Vec::new();
     let mut uuids = pool("MDEV_PCI_RESOURCE");
     for gpu in wanted {
         if let Some(uuid) = uuids.take(&gpu.device_name) {
-            virtual_gpus.push(with_vgpu_display(mdev(&format!("gpu-{}", gpu.name), &uuid, "vfio-pci"), gpu));
+            virtual_gpus.push(with_vgpu_display(
+                mdev(&format!("gpu-{}", gpu.name), &uuid, "vfio-pci"),
+                gpu,
+            ));
         }
     }
     default_display(wanted, &mut virtual_gpus);
     found.append(&mut virtual_gpus);
-    let plugged: Vec<&str> = wanted.iter().filter(|gpu| !claimed(gpu)).map(|gpu| gpu.name.as_str()).collect();
+    let plugged: Vec<&str> = wanted
+        .iter()
+        .filter(|gpu| !claimed(gpu))
+        .map(|gpu| gpu.name.as_str())
+        .collect();
     all_there("GPUs", &plugged, &found)?;
 
     let mut from_claims = Vec::new();
     for gpu in wanted.iter().filter(claimed) {
         let alias = format!("dra-gpu-{}", gpu.name);
-        from_claims.push(match super::claims::find(root, vmi, &gpu.name, &gpu.claim_name, &gpu.request_name)? {
-            Claimed::Mdev(uuid) => with_vgpu_display(mdev(&alias, &uuid, "vfio-pci"), gpu),
-            Claimed::Pci(address) => pci(&alias, &address)?,
-        });
+        from_claims.push(
+            match super::claims::find(root, vmi, &gpu.name, &gpu.claim_name, &gpu.request_name)? {
+                Claimed::Mdev(uuid) => with_vgpu_display(mdev(&alias, &uuid, "vfio-pci"), gpu),
+                Claimed::Pci(address) => pci(&alias, &address)?,
+            },
+        );
     }
     default_display(wanted, &mut from_claims);
     found.append(&mut from_claims);
@@ -92,11 +114,22 @@ mod tests {
     use super::*;
 
     fn displays(variables: &[(&str, &str)], gpus: &str) -> Vec<(String, String, String)> {
-        let machine =
-            Machine { root: "/".into(), environment: variables.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect() };
-        let vmi = serde_json::from_str(&format!(r#"{{"spec":{{"domain":{{"devices":{{"gpus":{gpus}}}}}}}}}"#)).unwrap();
+        let machine = Machine {
+            root: "/".into(),
+            environment: variables
+                .iter()
+                .map(|(n, v)| ((*n).to_owned(), (*v).to_owned()))
+                .collect(),
+        };
+        let vmi = serde_json::from_str(&format!(
+            r#"{{"spec":{{"domain":{{"devices":{{"gpus":{gpus}}}}}}}}}"#
+        ))
+        .unwrap();
         let found = devices(&Root::default(), &machine, &vmi).unwrap();
-        found.into_iter().map(|gpu| (gpu.alias.into(), gpu.display.into(), gpu.ram_fb.into())).collect()
+        found
+            .into_iter()
+            .map(|gpu| (gpu.alias.into(), gpu.display.into(), gpu.ram_fb.into()))
+            .collect()
     }
 
     fn row(alias: &str, display: &str, ram_fb: &str) -> (String, String, String) {
@@ -108,20 +141,29 @@ mod tests {
     #[test]
     fn the_first_virtual_gpu_is_the_display_by_default() {
         let gpus = r#"[{"name":"a","deviceName":"v"},{"name":"b","deviceName":"v"}]"#;
-        assert_eq!(displays(&[TWO_VIRTUAL], gpus), [row("gpu-a", "on", "on"), row("gpu-b", "", "")]);
+        assert_eq!(
+            displays(&[TWO_VIRTUAL], gpus),
+            [row("gpu-a", "on", "on"), row("gpu-b", "", "")]
+        );
     }
 
     #[test]
     fn display_options_replace_the_default() {
         let gpus = r#"[{"name":"a","deviceName":"v","virtualGPUOptions":{"display":{"enabled":false}}},
                        {"name":"b","deviceName":"v","virtualGPUOptions":{"display":{"ramFB":{"enabled":false}}}}]"#;
-        assert_eq!(displays(&[TWO_VIRTUAL], gpus), [row("gpu-a", "", ""), row("gpu-b", "on", "")]);
+        assert_eq!(
+            displays(&[TWO_VIRTUAL], gpus),
+            [row("gpu-a", "", ""), row("gpu-b", "on", "")]
+        );
     }
 
     #[test]
     fn a_whole_gpu_is_a_display_only_when_asked() {
         let gpus = r#"[{"name":"a","deviceName":"v"},{"name":"b","deviceName":"v","virtualGPUOptions":{"display":{"enabled":true}}}]"#;
         let addresses = ("PCI_RESOURCE_V", "0000:3b:10.0,0000:3b:10.1");
-        assert_eq!(displays(&[addresses], gpus), [row("gpu-a", "", ""), row("gpu-b", "on", "")]);
+        assert_eq!(
+            displays(&[addresses], gpus),
+            [row("gpu-a", "", ""), row("gpu-b", "on", "")]
+        );
     }
 }

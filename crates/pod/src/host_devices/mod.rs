@@ -14,7 +14,12 @@ use convert::context::{AddressSpec, Context, HostDeviceSpec};
 use domain::Text;
 
 /// Puts the host devices of the VMI into the context.
-pub(super) fn look(root: &Root, machine: &Machine, vmi: &Vmi, ctx: &mut Context) -> Result<(), PodError> {
+pub(super) fn look(
+    root: &Root,
+    machine: &Machine,
+    vmi: &Vmi,
+    ctx: &mut Context,
+) -> Result<(), PodError> {
     ctx.generic_host_devices = generic::devices(root, machine, vmi)?;
     ctx.gpu_host_devices = gpu::devices(root, machine, vmi)?;
     ctx.sriov_devices = sriov::devices(root, vmi)?;
@@ -39,7 +44,10 @@ fn mdev(alias: &str, uuid: &str, model: &'static str) -> HostDeviceSpec {
         mode: Text::const_new("subsystem"),
         model: Text::const_new(model),
         alias: alias.into(),
-        source_address: Some(AddressSpec { uuid: uuid.into(), ..AddressSpec::default() }),
+        source_address: Some(AddressSpec {
+            uuid: uuid.into(),
+            ..AddressSpec::default()
+        }),
         ..HostDeviceSpec::default()
     }
 }
@@ -50,8 +58,14 @@ fn pci_address(device: &str, address: &str) -> Result<AddressSpec, PodError> {
         let (rest, function) = address.rsplit_once('.')?;
         let mut parts = rest.split(':');
         let (domain, bus, slot) = (parts.next()?, parts.next()?, parts.next()?);
-        let hex = |part: &str, digits| part.len() == digits && part.bytes().all(|b| b.is_ascii_hexdigit());
-        let right = parts.next().is_none() && hex(domain, 4) && hex(bus, 2) && hex(slot, 2) && matches!(function.as_bytes(), [b'0'..=b'7']);
+        let hex = |part: &str, digits| {
+            part.len() == digits && part.bytes().all(|b| b.is_ascii_hexdigit())
+        };
+        let right = parts.next().is_none()
+            && hex(domain, 4)
+            && hex(bus, 2)
+            && hex(slot, 2)
+            && matches!(function.as_bytes(), [b'0'..=b'7']);
         let number = |part: &str| Text::from(format!("0x{part}"));
         right.then(|| AddressSpec {
             r#type: Text::const_new("pci"),
@@ -62,7 +76,11 @@ fn pci_address(device: &str, address: &str) -> Result<AddressSpec, PodError> {
             ..AddressSpec::default()
         })
     };
-    parse().ok_or_else(|| PodError::Refused(format!("device {device:?}: {address:?} is no PCI address such as 0000:3b:10.0")))
+    parse().ok_or_else(|| {
+        PodError::Refused(format!(
+            "device {device:?}: {address:?} is no PCI address such as 0000:3b:10.0"
+        ))
+    })
 }
 
 /// The VMI's devices and those that were given to the pod must be as many.
@@ -89,8 +107,19 @@ mod tests {
     #[test]
     fn a_pci_address_has_four_parts() {
         let address = pci_address("x", "0000:3b:1f.7").unwrap();
-        assert_eq!([address.domain, address.bus, address.slot, address.function], ["0x0000", "0x3b", "0x1f", "0x7"]);
-        for bad in ["", "3b:10.0", "0000:3b:10.8", "0000:3b:1g.0", "0000:3b:10", "0000:3b:10.0:1", "00000:3b:10.0"] {
+        assert_eq!(
+            [address.domain, address.bus, address.slot, address.function],
+            ["0x0000", "0x3b", "0x1f", "0x7"]
+        );
+        for bad in [
+            "",
+            "3b:10.0",
+            "0000:3b:10.8",
+            "0000:3b:1g.0",
+            "0000:3b:10",
+            "0000:3b:10.0:1",
+            "00000:3b:10.0",
+        ] {
             assert!(pci_address("x", bad).is_err(), "{bad:?}");
         }
     }

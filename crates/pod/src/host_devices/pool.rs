@@ -10,12 +10,26 @@ pub(super) struct Pool(BTreeMap<String, Vec<String>>);
 
 impl Pool {
     /// The addresses in `PREFIX_<RESOURCE>`, e.g. `PCI_RESOURCE_NVIDIA_COM_A100`.
-    pub fn new<'r>(machine: &Machine, prefix: &str, resources: impl Iterator<Item = &'r str>) -> Self {
+    pub fn new<'r>(
+        machine: &Machine,
+        prefix: &str,
+        resources: impl Iterator<Item = &'r str>,
+    ) -> Self {
         let addresses = |resource: &str| {
             let list = machine.environment.get(&variable(prefix, resource))?;
-            Some(list.trim_end_matches(',').split(',').filter(|address| !address.is_empty()).map(str::to_owned).collect())
+            Some(
+                list.trim_end_matches(',')
+                    .split(',')
+                    .filter(|address| !address.is_empty())
+                    .map(str::to_owned)
+                    .collect(),
+            )
         };
-        Self(resources.filter_map(|resource| Some((resource.to_owned(), addresses(resource)?))).collect())
+        Self(
+            resources
+                .filter_map(|resource| Some((resource.to_owned(), addresses(resource)?)))
+                .collect(),
+        )
     }
 
     /// The next address for the resource.
@@ -30,7 +44,10 @@ impl Pool {
 
 /// The variable of a resource: upper case, with `_` for `/` and `.`.
 fn variable(prefix: &str, resource: &str) -> String {
-    format!("{prefix}_{}", resource.to_uppercase().replace(['/', '.'], "_"))
+    format!(
+        "{prefix}_{}",
+        resource.to_uppercase().replace(['/', '.'], "_")
+    )
 }
 
 #[cfg(test)]
@@ -38,13 +55,23 @@ mod tests {
     use super::*;
 
     fn machine(variables: &[(&str, &str)]) -> Machine {
-        Machine { root: "/".into(), environment: variables.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect() }
+        Machine {
+            root: "/".into(),
+            environment: variables
+                .iter()
+                .map(|(n, v)| ((*n).to_owned(), (*v).to_owned()))
+                .collect(),
+        }
     }
 
     #[test]
     fn addresses_are_given_away_in_order_and_once() {
         let machine = machine(&[("P_VENDOR_COM_A-1", "a,b,"), ("P_VENDOR_COM_B", "b,c")]);
-        let mut pool = Pool::new(&machine, "P", ["vendor.com/a-1", "vendor.com/b", "vendor.com/none"].into_iter());
+        let mut pool = Pool::new(
+            &machine,
+            "P",
+            ["vendor.com/a-1", "vendor.com/b", "vendor.com/none"].into_iter(),
+        );
         assert_eq!(pool.take("vendor.com/a-1").as_deref(), Some("a"));
         assert_eq!(pool.take("vendor.com/a-1").as_deref(), Some("b"));
         assert_eq!(pool.take("vendor.com/b").as_deref(), Some("c"), "b is gone");

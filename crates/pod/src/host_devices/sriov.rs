@@ -23,8 +23,19 @@ const LARGEST: u64 = 4 << 20;
 
 /// Devices of interfaces on Multus networks, then of interfaces on claimed ones.
 pub(super) fn devices(root: &Root, vmi: &Vmi) -> Result<Vec<HostDeviceSpec>, PodError> {
-    let interfaces: Vec<&Interface> = vmi.spec.domain.devices.interfaces.iter().filter(|interface| interface.sriov.is_some()).collect();
-    let on_multus: Vec<&Interface> = interfaces.iter().copied().filter(|interface| is_in_multus_status(vmi, &interface.name)).collect();
+    let interfaces: Vec<&Interface> = vmi
+        .spec
+        .domain
+        .devices
+        .interfaces
+        .iter()
+        .filter(|interface| interface.sriov.is_some())
+        .collect();
+    let on_multus: Vec<&Interface> = interfaces
+        .iter()
+        .copied()
+        .filter(|interface| is_in_multus_status(vmi, &interface.name))
+        .collect();
     let mut found = Vec::new();
     if !on_multus.is_empty() {
         let mut addresses = addresses_by_network(root)?;
@@ -41,24 +52,48 @@ pub(super) fn devices(root: &Root, vmi: &Vmi) -> Result<Vec<HostDeviceSpec>, Pod
         }
     }
     for interface in interfaces {
-        let claim = vmi.spec.networks.iter().find(|network| network.name == interface.name).and_then(|network| claim(network));
-        let Some((claim, request)) = claim else { continue };
+        let claim = vmi
+            .spec
+            .networks
+            .iter()
+            .find(|network| network.name == interface.name)
+            .and_then(|network| claim(network));
+        let Some((claim, request)) = claim else {
+            continue;
+        };
         match super::claims::find(root, vmi, &interface.name, claim, request)? {
             Claimed::Pci(address) => found.push(device(interface, &address)?),
-            Claimed::Mdev(_) => return Err(PodError::Refused(format!("interface {:?}: claim {claim:?} is no PCI device", interface.name))),
+            Claimed::Mdev(_) => {
+                return Err(PodError::Refused(format!(
+                    "interface {:?}: claim {claim:?} is no PCI device",
+                    interface.name
+                )));
+            }
         }
     }
     Ok(found)
 }
 
 fn claim(network: &Network) -> Option<(&str, &str)> {
-    network.resource_claim.as_ref().map(|claim| (claim.claim_name.as_str(), claim.request_name.as_str()))
+    network
+        .resource_claim
+        .as_ref()
+        .map(|claim| (claim.claim_name.as_str(), claim.request_name.as_str()))
 }
 
 /// The cluster has seen the interface in Multus' network status.
 fn is_in_multus_status(vmi: &Vmi, name: &str) -> bool {
-    let status = vmi.status.interfaces.iter().find(|status| status.name == name);
-    status.is_some_and(|status| status.info_source.split(',').any(|source| source.trim() == "multus-status"))
+    let status = vmi
+        .status
+        .interfaces
+        .iter()
+        .find(|status| status.name == name);
+    status.is_some_and(|status| {
+        status
+            .info_source
+            .split(',')
+            .any(|source| source.trim() == "multus-status")
+    })
 }
 
 fn device(interface: &Interface, address: &str) -> Result<HostDeviceSpec, PodError> {
@@ -99,8 +134,10 @@ struct PciInfo {
 fn addresses_by_network(root: &Root) -> Result<BTreeMap<Text, Text>, PodError> {
     let shown = root.path(paths::NETWORK_INFO.0).join(paths::NETWORK_INFO.1);
     let text = read_when_filled(root)?;
-    let info: NetworkInfo =
-        serde_json::from_str(&text).map_err(|e| PodError::Image { path: shown.clone(), reason: format!("no network information: {e}") })?;
+    let info: NetworkInfo = serde_json::from_str(&text).map_err(|e| PodError::Image {
+        path: shown.clone(),
+        reason: format!("no network information: {e}"),
+    })?;
     let addresses: BTreeMap<Text, Text> = info
         .interfaces
         .into_iter()
@@ -109,7 +146,10 @@ fn addresses_by_network(root: &Root) -> Result<BTreeMap<Text, Text>, PodError> {
         .collect();
     if addresses.is_empty() {
         let reason = "it names no PCI address of any SR-IOV network; is the pod on the networks that the VMI asks for?".to_owned();
-        return Err(PodError::Image { path: shown, reason });
+        return Err(PodError::Image {
+            path: shown,
+            reason,
+        });
     }
     Ok(addresses)
 }
@@ -121,7 +161,10 @@ fn read_when_filled(root: &Root) -> Result<String, PodError> {
         let file = Dir::of_pod(root, dir).and_then(|dir| dir.find_within(name));
         let mut text = String::new();
         if let Some(file) = optional(file)? {
-            file.read()?.take(LARGEST).read_to_string(&mut text).map_err(PodError::io("read", file.path()))?;
+            file.read()?
+                .take(LARGEST)
+                .read_to_string(&mut text)
+                .map_err(PodError::io("read", file.path()))?;
         } else {
             // Not mounted at all: it will not come either.
             return Ok("{}".to_owned());
@@ -131,7 +174,10 @@ fn read_when_filled(root: &Root) -> Result<String, PodError> {
         }
         if Instant::now() >= give_up {
             let reason = "still empty after a second; the cluster fills it with the pod's networks, try again".to_owned();
-            return Err(PodError::Image { path: root.path(dir).join(name), reason });
+            return Err(PodError::Image {
+                path: root.path(dir).join(name),
+                reason,
+            });
         }
         sleep(Duration::from_millis(100));
     }
@@ -185,10 +231,27 @@ mod tests {
     #[test]
     fn what_is_missing_is_named() {
         let (_dir, none) = root(None);
-        assert!(devices(&none, &vmi()).unwrap_err().to_string().contains("network-info: it names no PCI address"));
-        let (_dir, other) = root(Some(r#"{"interfaces":[{"network":"slow","deviceInfo":{"pci":{"pci-address":"0000:3b:10.2"}}}]}"#));
-        assert!(devices(&other, &vmi()).unwrap_err().to_string().contains("interface \"fast\""));
+        assert!(
+            devices(&none, &vmi())
+                .unwrap_err()
+                .to_string()
+                .contains("network-info: it names no PCI address")
+        );
+        let (_dir, other) = root(Some(
+            r#"{"interfaces":[{"network":"slow","deviceInfo":{"pci":{"pci-address":"0000:3b:10.2"}}}]}"#,
+        ));
+        assert!(
+            devices(&other, &vmi())
+                .unwrap_err()
+                .to_string()
+                .contains("interface \"fast\"")
+        );
         let (_dir, bad) = root(Some("{"));
-        assert!(devices(&bad, &vmi()).unwrap_err().to_string().contains("no network information"));
+        assert!(
+            devices(&bad, &vmi())
+                .unwrap_err()
+                .to_string()
+                .contains("no network information")
+        );
     }
 }

@@ -20,8 +20,17 @@ fn refusal(pod: &Pod, volume: &str) -> String {
     let before = pod.files();
     let error = pod.prepare(&with_volume(volume)).unwrap_err();
     let after: BTreeMap<_, _> = pod.files();
-    assert_eq!(after.get(&pod.path("etc/shadow")), before.get(&pod.path("etc/shadow")), "the secret was touched");
-    assert!(after.keys().all(|path| !path.to_string_lossy().ends_with(".qcow2")), "an image was made of it");
+    assert_eq!(
+        after.get(&pod.path("etc/shadow")),
+        before.get(&pod.path("etc/shadow")),
+        "the secret was touched"
+    );
+    assert!(
+        after
+            .keys()
+            .all(|path| !path.to_string_lossy().ends_with(".qcow2")),
+        "an image was made of it"
+    );
     error
 }
 
@@ -31,10 +40,14 @@ fn cve_2025_64433_a_link_instead_of_a_claims_image() {
         let pod = pod();
         pod.link(target, &format!("{DATA_DIR}/disk.img"));
         pod.link("disk.img", &format!("{DATA_DIR}/loop"));
-        let ephemeral = r#"{"name":"data","ephemeral":{"persistentVolumeClaim":{"claimName":"c"}}}"#;
+        let ephemeral =
+            r#"{"name":"data","ephemeral":{"persistentVolumeClaim":{"claimName":"c"}}}"#;
         for volume in [CLAIM, ephemeral] {
             let error = refusal(&pod, volume);
-            assert!(error.contains("disk.img is reached through a symbolic link"), "{target}: {error}");
+            assert!(
+                error.contains("disk.img is reached through a symbolic link"),
+                "{target}: {error}"
+            );
         }
     }
 }
@@ -54,7 +67,12 @@ fn what_is_no_data_is_never_opened() {
     assert!(refusal(&pod, CLAIM).contains("is a directory"));
     fs::remove_dir(pod.path(&format!("{DATA_DIR}/disk.img"))).unwrap();
     // Opening a pipe would wait for a writer for ever.
-    rustix::fs::mkfifoat(rustix::fs::CWD, pod.path(&format!("{DATA_DIR}/disk.img")), rustix::fs::Mode::RUSR).unwrap();
+    rustix::fs::mkfifoat(
+        rustix::fs::CWD,
+        pod.path(&format!("{DATA_DIR}/disk.img")),
+        rustix::fs::Mode::RUSR,
+    )
+    .unwrap();
     assert!(refusal(&pod, CLAIM).contains("is a pipe"));
     fs::remove_file(pod.path(&format!("{DATA_DIR}/disk.img"))).unwrap();
     std::os::unix::net::UnixListener::bind(pod.path(&format!("{DATA_DIR}/disk.img"))).unwrap();
@@ -69,17 +87,32 @@ fn cve_2022_1798_a_container_disks_path_that_leads_out() {
     pod.write(&format!("{mount}/disk/ok.raw"), &[0; 512]);
     pod.link("/etc/shadow", &format!("{mount}/absolute"));
     pod.link("../../../../etc", &format!("{mount}/up"));
-    for path in ["/absolute", "/up/shadow", "../../../../etc/shadow", "/../../../../etc/shadow", "/disk/../../../../../etc/shadow"] {
-        let volume = format!(r#"{{"name":"root","containerDisk":{{"image":"i","path":"{path}"}}}}"#);
-        assert!(refusal(&pod, &volume).contains("in the container disk \"i\""), "{path}");
+    for path in [
+        "/absolute",
+        "/up/shadow",
+        "../../../../etc/shadow",
+        "/../../../../etc/shadow",
+        "/disk/../../../../../etc/shadow",
+    ] {
+        let volume =
+            format!(r#"{{"name":"root","containerDisk":{{"image":"i","path":"{path}"}}}}"#);
+        assert!(
+            refusal(&pod, &volume).contains("in the container disk \"i\""),
+            "{path}"
+        );
     }
     let kernel = |path: &str| {
-        format!(r#"{{"spec":{{"domain":{{"firmware":{{"kernelBoot":{{"container":{{"image":"i","kernelPath":"{path}"}}}}}}}}}}}}"#)
+        format!(
+            r#"{{"spec":{{"domain":{{"firmware":{{"kernelBoot":{{"container":{{"image":"i","kernelPath":"{path}"}}}}}}}}}}}}"#
+        )
     };
     pod.write("var/run/kubevirt-kernel-boot/boot/vmlinuz", b"kernel");
     for path in ["../../../etc/shadow", "/boot/../../../../etc/shadow", ".."] {
         let error = pod.prepare(&kernel(path)).unwrap_err();
-        assert!(error.contains("of the kernel boot container") || error.contains("is a directory"), "{path}: {error}");
+        assert!(
+            error.contains("of the kernel boot container") || error.contains("is a directory"),
+            "{path}: {error}"
+        );
     }
 }
 
@@ -87,18 +120,28 @@ fn cve_2022_1798_a_container_disks_path_that_leads_out() {
 fn a_link_instead_of_the_only_image_of_an_image_volume() {
     let mut pod = pod();
     pod.cfg.image_volume = true;
-    pod.link("/etc/shadow", "var/run/kubevirt-image-volume/disk_0/disk/image.raw");
+    pod.link(
+        "/etc/shadow",
+        "var/run/kubevirt-image-volume/disk_0/disk/image.raw",
+    );
     assert!(pod.prepare(&with_volume(CONTAINER_DISK)).is_err());
     assert!(!pod.path(IMAGE).exists());
 }
 
 #[test]
 fn cve_2025_64324_a_host_disk_whose_path_leads_out() {
-    let disk = |path: &str| format!(r#"{{"name":"data","hostDisk":{{"path":"{path}","type":"DiskOrCreate","capacity":"1Mi"}}}}"#);
+    let disk = |path: &str| {
+        format!(
+            r#"{{"name":"data","hostDisk":{{"path":"{path}","type":"DiskOrCreate","capacity":"1Mi"}}}}"#
+        )
+    };
     for path in ["", "/", "/data/..", "..", "/data/."] {
         let pod = pod();
         fs::create_dir_all(pod.path(DATA_DIR)).unwrap();
-        assert!(refusal(&pod, &disk(path)).contains("names no file"), "{path:?}");
+        assert!(
+            refusal(&pod, &disk(path)).contains("names no file"),
+            "{path:?}"
+        );
     }
     let pod = pod();
     pod.link("/etc/shadow", &format!("{DATA_DIR}/vm.img"));
@@ -108,18 +151,29 @@ fn cve_2025_64324_a_host_disk_whose_path_leads_out() {
     assert!(refusal(&pod, &disk("/data/new.img")).contains("is reached through a symbolic link"));
     assert!(!pod.path("planted").exists());
     // Nor a half-made one that was linked away.
-    pod.link("../../../../../etc/shadow", &format!("{DATA_DIR}/other.img.staging"));
+    pod.link(
+        "../../../../../etc/shadow",
+        &format!("{DATA_DIR}/other.img.staging"),
+    );
     pod.prepare(&with_volume(&disk("/data/other.img"))).unwrap();
     assert_eq!(fs::read(pod.path("etc/shadow")).unwrap(), [b's'; 4096]);
 }
 
 #[test]
 fn an_image_that_refers_to_other_files_is_refused() {
-    let Some(pod) = Pod::with(&["qemu-img"]) else { return };
+    let Some(pod) = Pod::with(&["qemu-img"]) else {
+        return;
+    };
     let shadow = pod.write("etc/shadow", &[b's'; 4096]);
     let image = pod.write(IMAGE, &[]);
     let (image, shadow) = (image.to_str().unwrap(), shadow.to_str().unwrap());
-    for backing in [shadow, "../../../../etc/shadow", "json:{\"driver\":\"file\",\"filename\":\"/etc/shadow\"}", "nbd://host/export", ""] {
+    for backing in [
+        shadow,
+        "../../../../etc/shadow",
+        "json:{\"driver\":\"file\",\"filename\":\"/etc/shadow\"}",
+        "nbd://host/export",
+        "",
+    ] {
         if backing.is_empty() {
             run(
                 "qemu-img",
@@ -129,16 +183,27 @@ fn an_image_that_refers_to_other_files_is_refused() {
                     "-f",
                     "qcow2",
                     "-o",
-                    &format!("data_file={},data_file_raw=on", pod.path("own.raw").display()),
+                    &format!(
+                        "data_file={},data_file_raw=on",
+                        pod.path("own.raw").display()
+                    ),
                     image,
                     "1M",
                 ],
             );
             assert!(refusal_of_image(&pod).contains("keeps its data in another file"));
         } else {
-            run("qemu-img", &["create", "-q", "-f", "qcow2", "-u", "-b", backing, "-F", "raw", image, "1M"]);
+            run(
+                "qemu-img",
+                &[
+                    "create", "-q", "-f", "qcow2", "-u", "-b", backing, "-F", "raw", image, "1M",
+                ],
+            );
             let error = refusal_of_image(&pod);
-            assert!(error.contains("it has the backing file") && error.contains("qemu-img rebase"), "{backing}: {error}");
+            assert!(
+                error.contains("it has the backing file") && error.contains("qemu-img rebase"),
+                "{backing}: {error}"
+            );
         }
         fs::remove_file(image).unwrap();
     }
@@ -151,20 +216,41 @@ fn refusal_of_image(pod: &Pod) -> String {
 #[test]
 fn an_image_with_extents_elsewhere_is_refused_before_anything_opens_it() {
     let pod = pod();
-    pod.write(IMAGE, b"# Disk DescriptorFile\nversion=1\nRW 8 FLAT \"/etc/shadow\" 0\n");
+    pod.write(
+        IMAGE,
+        b"# Disk DescriptorFile\nversion=1\nRW 8 FLAT \"/etc/shadow\" 0\n",
+    );
     assert!(refusal_of_image(&pod).contains("its format is vmdk; convert it to qcow2 or raw"));
 }
 
 #[test]
 fn a_claim_that_pretends_to_have_a_backing_file_is_not_grown() {
-    let Some(pod) = Pod::with(&["qemu-img"]) else { return };
+    let Some(pod) = Pod::with(&["qemu-img"]) else {
+        return;
+    };
     let shadow = pod.write("etc/shadow", &[b's'; 4096]);
     let image = pod.write(&format!("{DATA_DIR}/disk.img"), &[]);
-    run("qemu-img", &["create", "-q", "-f", "qcow2", "-u", "-b", shadow.to_str().unwrap(), "-F", "raw", image.to_str().unwrap(), "1M"]);
+    run(
+        "qemu-img",
+        &[
+            "create",
+            "-q",
+            "-f",
+            "qcow2",
+            "-u",
+            "-b",
+            shadow.to_str().unwrap(),
+            "-F",
+            "raw",
+            image.to_str().unwrap(),
+            "1M",
+        ],
+    );
     let before = fs::read(&image).unwrap();
     let status = r#""status":{"volumeStatus":[{"name":"data","persistentVolumeClaimInfo":
         {"capacity":{"storage":"20Mi"},"requests":{"storage":"20Mi"},"filesystemOverhead":"0"}}]},"spec""#;
-    pod.prepare(&with_volume(CLAIM).replace("\"spec\"", status)).unwrap();
+    pod.prepare(&with_volume(CLAIM).replace("\"spec\"", status))
+        .unwrap();
     assert_eq!(fs::read(&image).unwrap(), before);
 }
 
@@ -172,10 +258,21 @@ fn a_claim_that_pretends_to_have_a_backing_file_is_not_grown() {
 fn names_of_the_vmi_cannot_leave_their_directories() {
     let pod = pod();
     let ignition = |name: &str, namespace: &str| {
-        format!(r#"{{"metadata":{{"name":"{name}","namespace":"{namespace}","annotations":{{"kubevirt.io/ignitiondata":"x"}}}}}}"#)
+        format!(
+            r#"{{"metadata":{{"name":"{name}","namespace":"{namespace}","annotations":{{"kubevirt.io/ignitiondata":"x"}}}}}}"#
+        )
     };
-    for vmi in [ignition("../../x", "n"), ignition("x", "../.."), ignition("", "n")] {
-        assert!(pod.prepare(&vmi).unwrap_err().contains("cannot be a file name"), "{vmi}");
+    for vmi in [
+        ignition("../../x", "n"),
+        ignition("x", "../.."),
+        ignition("", "n"),
+    ] {
+        assert!(
+            pod.prepare(&vmi)
+                .unwrap_err()
+                .contains("cannot be a file name"),
+            "{vmi}"
+        );
     }
 }
 
@@ -187,8 +284,14 @@ fn links_of_the_pod_itself_are_followed_below_the_root() {
         fs::create_dir_all(dir.path().join("var")).unwrap();
         fs::create_dir_all(dir.path().join("run")).unwrap();
         std::os::unix::fs::symlink(target, dir.path().join("var/run")).unwrap();
-        let cfg = Config { root: Root::new(dir.path()), ..Config::default() };
+        let cfg = Config {
+            root: Root::new(dir.path()),
+            ..Config::default()
+        };
         directories(&cfg, "uid-1").unwrap();
-        assert!(dir.path().join("run/kubevirt-private/uid-1").is_dir(), "{target}");
+        assert!(
+            dir.path().join("run/kubevirt-private/uid-1").is_dir(),
+            "{target}"
+        );
     }
 }

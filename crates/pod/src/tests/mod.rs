@@ -34,7 +34,10 @@ impl Pod {
             }
         }
         let dir = tempfile::tempdir().unwrap();
-        let cfg = Config { root: Root::new(dir.path()), ..Config::default() };
+        let cfg = Config {
+            root: Root::new(dir.path()),
+            ..Config::default()
+        };
         directories(&cfg, "uid-1").unwrap();
         Some(Self { dir, cfg })
     }
@@ -57,8 +60,12 @@ impl Pod {
     }
 
     fn look(&self, vmi: &Vmi) -> Result<Context, String> {
-        let machine = Machine { root: "/".into(), environment: BTreeMap::new() };
-        super::look::look_on(&machine, &self.cfg, vmi, &VirtualMachineOptions::default()).map_err(|e| e.chain())
+        let machine = Machine {
+            root: "/".into(),
+            environment: BTreeMap::new(),
+        };
+        super::look::look_on(&machine, &self.cfg, vmi, &VirtualMachineOptions::default())
+            .map_err(|e| e.chain())
     }
 
     /// All that happens before a start.
@@ -75,7 +82,11 @@ impl Pod {
         walk(self.dir.path(), &mut |path| {
             let metadata = fs::symlink_metadata(path).unwrap();
             // Reading a pipe would wait for ever.
-            let content = if metadata.is_file() { fs::read(path).unwrap() } else { Vec::new() };
+            let content = if metadata.is_file() {
+                fs::read(path).unwrap()
+            } else {
+                Vec::new()
+            };
             files.insert(path.to_owned(), (content, metadata.modified().unwrap()));
         });
         files
@@ -85,18 +96,30 @@ impl Pod {
 fn walk(dir: &Path, each: &mut dyn FnMut(&Path)) {
     for entry in fs::read_dir(dir).unwrap() {
         let entry = entry.unwrap();
-        if entry.file_type().unwrap().is_dir() { walk(&entry.path(), each) } else { each(&entry.path()) }
+        if entry.file_type().unwrap().is_dir() {
+            walk(&entry.path(), each)
+        } else {
+            each(&entry.path())
+        }
     }
 }
 
 fn run(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().unwrap();
-    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{program} {arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 fn info(path: &Path) -> serde_json::Value {
-    serde_json::from_str(&run("qemu-img", &["info", "--output", "json", path.to_str().unwrap()])).unwrap()
+    serde_json::from_str(&run(
+        "qemu-img",
+        &["info", "--output", "json", path.to_str().unwrap()],
+    ))
+    .unwrap()
 }
 
 /// A VMI with one volume and a disk that uses it.

@@ -6,7 +6,10 @@ use domain::disk::Disk;
 
 fn domain(pod: &Pod, disks: &[&str]) -> Domain {
     let root = pod.dir.path().display().to_string();
-    let xml = format!("<domain><devices>{}</devices></domain>", disks.concat().replace("ROOT", &root));
+    let xml = format!(
+        "<domain><devices>{}</devices></domain>",
+        disks.concat().replace("ROOT", &root)
+    );
     Domain::from_xml(&xml).unwrap()
 }
 
@@ -24,21 +27,42 @@ fn an_image_that_does_not_exist_yet_is_judged_by_its_directory_and_not_made() {
     let path = "var/run/libvirt/empty-disks/new.qcow2";
     fs::create_dir_all(pod.path(path).parent().unwrap()).unwrap();
     let before = pod.files();
-    let there = disk_modes(&pod.cfg, &domain(&pod, &[&file("var/run/libvirt/empty-disks/new.qcow2")]));
+    let there = disk_modes(
+        &pod.cfg,
+        &domain(&pod, &[&file("var/run/libvirt/empty-disks/new.qcow2")]),
+    );
     assert_eq!(pod.files(), before);
     pod.write(path, &[0; 4096]);
     // Whatever the file system below the temporary directory can do: both ways say the same.
-    assert_eq!(there.direct_io_exceptions, disk_modes(&pod.cfg, &domain(&pod, &[&file(path)])).direct_io_exceptions);
+    assert_eq!(
+        there.direct_io_exceptions,
+        disk_modes(&pod.cfg, &domain(&pod, &[&file(path)])).direct_io_exceptions
+    );
 }
 
 #[test]
 fn what_cannot_be_opened_has_no_direct_io() {
     let pod = Pod::with(&[]).unwrap();
     pod.link("/etc/shadow", "dev-link");
-    let missing_device = r#"<disk type="block"><source dev="ROOT/dev/none"/><target dev="vda"/></disk>"#;
-    let modes = disk_modes(&pod.cfg, &domain(&pod, &[missing_device, &file("no/such/dir/x.img"), &file("dev-link")]));
+    let missing_device =
+        r#"<disk type="block"><source dev="ROOT/dev/none"/><target dev="vda"/></disk>"#;
+    let modes = disk_modes(
+        &pod.cfg,
+        &domain(
+            &pod,
+            &[
+                missing_device,
+                &file("no/such/dir/x.img"),
+                &file("dev-link"),
+            ],
+        ),
+    );
     let name = |path: &str| pod.path(path).to_str().unwrap().into();
-    let expected: Vec<domain::Text> = vec![name("dev/none"), name("no/such/dir/x.img"), name("dev-link")];
+    let expected: Vec<domain::Text> = vec![
+        name("dev/none"),
+        name("no/such/dir/x.img"),
+        name("dev-link"),
+    ];
     assert_eq!(modes.direct_io_exceptions, expected);
     assert!(modes.direct_io);
 }
@@ -46,7 +70,13 @@ fn what_cannot_be_opened_has_no_direct_io() {
 #[test]
 fn an_empty_drive_is_passed_over() {
     let pod = Pod::with(&[]).unwrap();
-    let modes = disk_modes(&pod.cfg, &domain(&pod, &[r#"<disk type="block" device="cdrom"><source/><target dev="sda"/></disk>"#]));
+    let modes = disk_modes(
+        &pod.cfg,
+        &domain(
+            &pod,
+            &[r#"<disk type="block" device="cdrom"><source/><target dev="sda"/></disk>"#],
+        ),
+    );
     assert!(modes.direct_io_exceptions.is_empty() && modes.preallocated.is_empty());
 }
 
@@ -55,8 +85,19 @@ fn a_full_image_is_preallocated_and_a_sparse_one_is_not() {
     let pod = Pod::with(&[]).unwrap();
     let full = pod.write("full.img", &[1; 1 << 16]);
     let sparse = pod.write("sparse.img", &[]);
-    fs::File::options().write(true).open(&sparse).unwrap().set_len(1 << 20).unwrap();
-    let modes = disk_modes(&pod.cfg, &domain(&pod, &[&file("full.img"), &file("sparse.img"), &file("none.img")]));
+    fs::File::options()
+        .write(true)
+        .open(&sparse)
+        .unwrap()
+        .set_len(1 << 20)
+        .unwrap();
+    let modes = disk_modes(
+        &pod.cfg,
+        &domain(
+            &pod,
+            &[&file("full.img"), &file("sparse.img"), &file("none.img")],
+        ),
+    );
     assert_eq!(modes.preallocated, [full.to_str().unwrap()]);
 }
 
@@ -66,7 +107,11 @@ fn the_backing_file_counts_as_well() {
     pod.write("overlay.qcow2", &[0; 512]);
     let xml = r#"<disk type="file"><source file="ROOT/overlay.qcow2"/><backingStore type="file"><source file="ROOT/gone/base.img"/></backingStore><target dev="vda"/></disk>"#;
     let modes = disk_modes(&pod.cfg, &domain(&pod, &[xml]));
-    assert!(modes.direct_io_exceptions.contains(&pod.path("gone/base.img").to_str().unwrap().into()));
+    assert!(
+        modes
+            .direct_io_exceptions
+            .contains(&pod.path("gone/base.img").to_str().unwrap().into())
+    );
 }
 
 #[test]
@@ -76,7 +121,10 @@ fn a_hotplugged_disk_is_ready_when_its_image_is_mounted() {
     let xml = file(path);
     assert!(!disk_ready(&pod.cfg, &disk(&pod, &xml)), "nothing there");
     pod.write(path, b"");
-    assert!(!disk_ready(&pod.cfg, &disk(&pod, &xml)), "only the place to mount it on");
+    assert!(
+        !disk_ready(&pod.cfg, &disk(&pod, &xml)),
+        "only the place to mount it on"
+    );
     pod.write(path, &[0; 512]);
     assert!(disk_ready(&pod.cfg, &disk(&pod, &xml)));
 }
@@ -86,10 +134,25 @@ fn what_must_not_be_opened_is_never_ready() {
     let pod = Pod::with(&[]).unwrap();
     pod.write("etc/shadow", b"secret");
     pod.link("/etc/shadow", "var/run/kubevirt/hotplug-disks/data.img");
-    assert!(!disk_ready(&pod.cfg, &disk(&pod, &file("var/run/kubevirt/hotplug-disks/data.img"))));
+    assert!(!disk_ready(
+        &pod.cfg,
+        &disk(&pod, &file("var/run/kubevirt/hotplug-disks/data.img"))
+    ));
     fs::create_dir_all(pod.path("var/run/kubevirt/hotplug-disks/dir.img")).unwrap();
-    assert!(!disk_ready(&pod.cfg, &disk(&pod, &file("var/run/kubevirt/hotplug-disks/dir.img"))));
-    assert!(!disk_ready(&pod.cfg, &disk(&pod, r#"<disk><source file="/etc/hostname"/><target dev="vda"/></disk>"#)), "not below the root");
+    assert!(!disk_ready(
+        &pod.cfg,
+        &disk(&pod, &file("var/run/kubevirt/hotplug-disks/dir.img"))
+    ));
+    assert!(
+        !disk_ready(
+            &pod.cfg,
+            &disk(
+                &pod,
+                r#"<disk><source file="/etc/hostname"/><target dev="vda"/></disk>"#
+            )
+        ),
+        "not below the root"
+    );
 }
 
 #[test]

@@ -14,42 +14,73 @@ fn disk(pod: &Pod) -> Disk {
         overlay.display(),
         data.display()
     );
-    let xml = format!("<domain><devices><disk type='file'>{source}<alias name='ua-data'/></disk></devices></domain>");
+    let xml = format!(
+        "<domain><devices><disk type='file'>{source}<alias name='ua-data'/></disk></devices></domain>"
+    );
     Domain::from_xml(&xml).unwrap().devices.disks.remove(0)
 }
 
 fn vmi(state: &str, status: &str) -> Vmi {
-    let status = format!(r#"{{"changedBlockTracking":{{"state":"{state}"}},"volumeStatus":[{status}]}}"#);
+    let status =
+        format!(r#"{{"changedBlockTracking":{{"state":"{state}"}},"volumeStatus":[{status}]}}"#);
     serde_json::from_str(&format!(r#"{{"status":{status}}}"#)).unwrap()
 }
 
 #[test]
 fn an_overlay_maps_to_its_volume_and_leaves_it_alone() {
-    let Some(pod) = Pod::with(&["qemu-img"]) else { return };
+    let Some(pod) = Pod::with(&["qemu-img"]) else {
+        return;
+    };
     let content = b"data".repeat(300_000);
     let data = pod.write(DATA, &content);
     track(&pod.cfg, &vmi("Initializing", ""), &disk(&pod)).unwrap();
-    assert!(fs::read(&data).unwrap() == content, "the volume's data have changed");
+    assert!(
+        fs::read(&data).unwrap() == content,
+        "the volume's data have changed"
+    );
     let overlay = pod.path(OVERLAY);
     let info = info(&overlay);
     assert_eq!(info["virtual-size"], 1_200_128, "whole sectors");
     let specific = &info["format-specific"]["data"];
-    assert_eq!((&specific["data-file"], &specific["data-file-raw"]), (&data.to_str().unwrap().into(), &true.into()));
-    run("qemu-img", &["compare", "-q", "-f", "qcow2", "-F", "raw", overlay.to_str().unwrap(), data.to_str().unwrap()]);
+    assert_eq!(
+        (&specific["data-file"], &specific["data-file-raw"]),
+        (&data.to_str().unwrap().into(), &true.into())
+    );
+    run(
+        "qemu-img",
+        &[
+            "compare",
+            "-q",
+            "-f",
+            "qcow2",
+            "-F",
+            "raw",
+            overlay.to_str().unwrap(),
+            data.to_str().unwrap(),
+        ],
+    );
     let left: Vec<_> = fs::read_dir(overlay.parent().unwrap()).unwrap().collect();
     assert_eq!(left.len(), 1, "{left:?}");
 }
 
 #[test]
 fn one_that_is_there_keeps_its_bitmaps() {
-    let Some(pod) = Pod::with(&["qemu-img"]) else { return };
+    let Some(pod) = Pod::with(&["qemu-img"]) else {
+        return;
+    };
     pod.write(DATA, &[1; 4096]);
     track(&pod.cfg, &vmi("Initializing", ""), &disk(&pod)).unwrap();
     let overlay = pod.path(OVERLAY);
-    run("qemu-img", &["bitmap", "--add", overlay.to_str().unwrap(), "checkpoint"]);
+    run(
+        "qemu-img",
+        &["bitmap", "--add", overlay.to_str().unwrap(), "checkpoint"],
+    );
     for state in ["Initializing", "Enabled"] {
         track(&pod.cfg, &vmi(state, ""), &disk(&pod)).unwrap();
-        assert_eq!(info(&overlay)["format-specific"]["data"]["bitmaps"][0]["name"], "checkpoint");
+        assert_eq!(
+            info(&overlay)["format-specific"]["data"]["bitmaps"][0]["name"],
+            "checkpoint"
+        );
     }
     untrack(&pod.cfg, &disk(&pod)).unwrap();
     assert!(!overlay.exists());
@@ -59,11 +90,23 @@ fn one_that_is_there_keeps_its_bitmaps() {
 
 #[test]
 fn tracking_that_has_begun_does_not_begin_again() {
-    let Some(pod) = Pod::with(&["qemu-img"]) else { return };
+    let Some(pod) = Pod::with(&["qemu-img"]) else {
+        return;
+    };
     pod.write(DATA, &[1; 4096]);
-    let error = track(&pod.cfg, &vmi("Enabled", ""), &disk(&pod)).unwrap_err().chain();
-    assert!(error.starts_with("disk \"data\": ") && error.contains("data.qcow2 is not there"), "{error}");
-    let hotplugged = |phase: &str| vmi("Enabled", &format!(r#"{{"name":"data","phase":"{phase}","hotplugVolume":{{}}}}"#));
+    let error = track(&pod.cfg, &vmi("Enabled", ""), &disk(&pod))
+        .unwrap_err()
+        .chain();
+    assert!(
+        error.starts_with("disk \"data\": ") && error.contains("data.qcow2 is not there"),
+        "{error}"
+    );
+    let hotplugged = |phase: &str| {
+        vmi(
+            "Enabled",
+            &format!(r#"{{"name":"data","phase":"{phase}","hotplugVolume":{{}}}}"#),
+        )
+    };
     track(&pod.cfg, &hotplugged("Ready"), &disk(&pod)).unwrap_err();
     assert!(!pod.path(OVERLAY).exists());
     track(&pod.cfg, &hotplugged("MountedToPod"), &disk(&pod)).unwrap();
@@ -72,8 +115,12 @@ fn tracking_that_has_begun_does_not_begin_again() {
 
 #[test]
 fn a_volume_that_is_not_there_leaves_no_overlay() {
-    let Some(pod) = Pod::with(&["qemu-img"]) else { return };
-    let error = track(&pod.cfg, &vmi("Initializing", ""), &disk(&pod)).unwrap_err().chain();
+    let Some(pod) = Pod::with(&["qemu-img"]) else {
+        return;
+    };
+    let error = track(&pod.cfg, &vmi("Initializing", ""), &disk(&pod))
+        .unwrap_err()
+        .chain();
     assert!(error.contains("vmi-disks/data: No such file"), "{error}");
     assert!(!pod.path(OVERLAY).exists());
     // And a disk without an overlay wants none.

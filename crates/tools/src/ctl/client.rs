@@ -16,7 +16,9 @@ use super::manifest::Manifest;
 use super::{CtlError, Output, Target, Verb, VmiCall, images, session};
 use api::Action;
 use api::proto::cmd::info::{CmdInfoRequest, cmd_info_client::CmdInfoClient};
-use api::proto::cmd::v1::{EmptyRequest, Response, VirtualMachineOptions, Vmi, VmiRequest, cmd_client::CmdClient};
+use api::proto::cmd::v1::{
+    EmptyRequest, Response, VirtualMachineOptions, Vmi, VmiRequest, cmd_client::CmdClient,
+};
 use api::proto::preview::v1::{PlanRequest, preview_client::PreviewClient};
 
 /// virt-handler's own limits (handler contract, section 2).
@@ -44,7 +46,10 @@ impl Client {
         let channel = Endpoint::from_static("http://launcher")
             .connect_with_connector(connector)
             .await
-            .map_err(|source| CtlError::Connect { path: socket.to_owned(), source })?;
+            .map_err(|source| CtlError::Connect {
+                path: socket.to_owned(),
+                source,
+            })?;
         Ok(Self { channel })
     }
 
@@ -58,8 +63,13 @@ impl Client {
     /// # Errors
     /// If the call fails.
     pub async fn versions(&self) -> Result<Vec<u32>, CtlError> {
-        let answer = CmdInfoClient::new(self.channel.clone()).info(timed(CmdInfoRequest {}, READ)).await;
-        Ok(answer.map_err(CtlError::call("Info"))?.into_inner().supported_cmd_versions)
+        let answer = CmdInfoClient::new(self.channel.clone())
+            .info(timed(CmdInfoRequest {}, READ))
+            .await;
+        Ok(answer
+            .map_err(CtlError::call("Info"))?
+            .into_inner()
+            .supported_cmd_versions)
     }
 
     /// The Domain JSON, if there is a domain.
@@ -67,14 +77,22 @@ impl Client {
     /// # Errors
     /// If the call fails.
     pub async fn domain(&self) -> Result<Option<Value>, CtlError> {
-        let answer = self.cmd().get_domain(timed(EmptyRequest {}, READ)).await.map_err(CtlError::call("GetDomain"))?.into_inner();
+        let answer = self
+            .cmd()
+            .get_domain(timed(EmptyRequest {}, READ))
+            .await
+            .map_err(CtlError::call("GetDomain"))?
+            .into_inner();
         accepted("GetDomain", answer.response)?;
         if answer.domain.is_empty() {
             return Ok(None);
         }
         serde_json::from_str(&answer.domain)
             .map(Some)
-            .map_err(|e| CtlError::Refused { call: "GetDomain", message: format!("the answer is no JSON: {e}") })
+            .map_err(|e| CtlError::Refused {
+                call: "GetDomain",
+                message: format!("the answer is no JSON: {e}"),
+            })
     }
 
     /// Sends the VMI.
@@ -82,8 +100,14 @@ impl Client {
     /// # Errors
     /// If the launcher refuses it.
     pub async fn sync(&self, vmi: &Value, options: VirtualMachineOptions) -> Result<(), CtlError> {
-        let request = VmiRequest { options: Some(options), ..request(vmi) };
-        accepted("SyncVirtualMachine", self.cmd().sync_virtual_machine(timed(request, ACT)).await)
+        let request = VmiRequest {
+            options: Some(options),
+            ..request(vmi)
+        };
+        accepted(
+            "SyncVirtualMachine",
+            self.cmd().sync_virtual_machine(timed(request, ACT)).await,
+        )
     }
 
     /// What a sync of the VMI would change.
@@ -91,12 +115,25 @@ impl Client {
     /// # Errors
     /// If the launcher refuses it, or is one that cannot tell (the reference's).
     pub async fn plan(&self, vmi: &Value) -> Result<Value, CtlError> {
-        let request = PlanRequest { vmi_json: Bytes::from(vmi.to_string()) };
-        let answer = PreviewClient::new(self.channel.clone()).max_decoding_message_size(64 << 20).plan(timed(request, ACT)).await;
+        let request = PlanRequest {
+            vmi_json: Bytes::from(vmi.to_string()),
+        };
+        let answer = PreviewClient::new(self.channel.clone())
+            .max_decoding_message_size(64 << 20)
+            .plan(timed(request, ACT))
+            .await;
         let answer = answer.map_err(CtlError::call("Plan"))?.into_inner();
-        accepted("Plan", Some(Response { success: answer.success, message: answer.message }))?;
-        serde_json::from_slice(&answer.plan_json)
-            .map_err(|e| CtlError::Refused { call: "Plan", message: format!("the answer is no JSON: {e}") })
+        accepted(
+            "Plan",
+            Some(Response {
+                success: answer.success,
+                message: answer.message,
+            }),
+        )?;
+        serde_json::from_slice(&answer.plan_json).map_err(|e| CtlError::Refused {
+            call: "Plan",
+            message: format!("the answer is no JSON: {e}"),
+        })
     }
 
     /// A lifecycle call about the VMI.
@@ -143,13 +180,21 @@ impl Verdict for Option<Response> {
 }
 impl Verdict for Result<tonic::Response<Response>, tonic::Status> {
     fn verdict(self, call: &'static str) -> Result<Response, CtlError> {
-        self.map(tonic::Response::into_inner).map_err(CtlError::call(call))
+        self.map(tonic::Response::into_inner)
+            .map_err(CtlError::call(call))
     }
 }
 
 fn accepted(call: &'static str, answer: impl Verdict) -> Result<(), CtlError> {
     let response = answer.verdict(call)?;
-    if response.success { Ok(()) } else { Err(CtlError::Refused { call, message: response.message }) }
+    if response.success {
+        Ok(())
+    } else {
+        Err(CtlError::Refused {
+            call,
+            message: response.message,
+        })
+    }
 }
 
 fn timed<T>(message: T, limit: Duration) -> tonic::Request<T> {
@@ -159,7 +204,12 @@ fn timed<T>(message: T, limit: Duration) -> tonic::Request<T> {
 }
 
 fn request(vmi: &Value) -> VmiRequest {
-    VmiRequest { vmi: Some(Vmi { vmi_json: Bytes::from(vmi.to_string()) }), options: None }
+    VmiRequest {
+        vmi: Some(Vmi {
+            vmi_json: Bytes::from(vmi.to_string()),
+        }),
+        options: None,
+    }
 }
 
 /// Performs one client verb.
@@ -170,22 +220,38 @@ pub async fn call(verb: Verb, output: Output) -> Result<ExitCode, CtlError> {
     match verb {
         Verb::Info(target) => {
             let versions = connect(&target).await?.versions().await?;
-            show(output, &json!({"supportedCmdVersions": versions}), || format!("cmd versions: {versions:?}"));
+            show(output, &json!({"supportedCmdVersions": versions}), || {
+                format!("cmd versions: {versions:?}")
+            });
         }
         Verb::Ping(target) => {
-            let answer = connect(&target).await?.cmd().ping(timed(EmptyRequest {}, READ)).await;
+            let answer = connect(&target)
+                .await?
+                .cmd()
+                .ping(timed(EmptyRequest {}, READ))
+                .await;
             accepted("Ping", answer)?;
             show(output, &json!({"success": true}), || "it answers".into());
         }
         Verb::Domain(target) => {
             let domain = connect(&target).await?.domain().await?;
-            show(output, domain.as_ref().unwrap_or(&Value::Null), || domain.as_ref().map_or_else(|| "no domain".into(), summary));
+            show(output, domain.as_ref().unwrap_or(&Value::Null), || {
+                domain.as_ref().map_or_else(|| "no domain".into(), summary)
+            });
         }
         Verb::QemuVersion(target) => {
-            let answer = connect(&target).await?.cmd().get_qemu_version(timed(EmptyRequest {}, READ)).await;
-            let answer = answer.map_err(CtlError::call("GetQemuVersion"))?.into_inner();
+            let answer = connect(&target)
+                .await?
+                .cmd()
+                .get_qemu_version(timed(EmptyRequest {}, READ))
+                .await;
+            let answer = answer
+                .map_err(CtlError::call("GetQemuVersion"))?
+                .into_inner();
             accepted("GetQemuVersion", answer.response)?;
-            show(output, &json!({"version": answer.version}), || answer.version.clone());
+            show(output, &json!({"version": answer.version}), || {
+                answer.version.clone()
+            });
         }
         Verb::Sync(args) => {
             let (client, vmi) = with_vmi(&args).await?;
@@ -225,13 +291,19 @@ pub(super) async fn with_vmi(args: &VmiCall) -> Result<(Client, Value), CtlError
         (Some(file), session) => {
             let mut manifest = Manifest::read(file)?;
             if let Some(sent) = session.as_ref().and_then(|session| session.load_vmi().ok()) {
-                manifest.take_the_place_of(&sent).map_err(|reason| CtlError::manifest(file, reason))?;
+                manifest
+                    .take_the_place_of(&sent)
+                    .map_err(|reason| CtlError::manifest(file, reason))?;
                 images::adapt_to_laptop(&mut manifest);
             }
             manifest.value().clone()
         }
         (None, Some(session)) => session.load_vmi()?,
-        (None, None) => return Err(CtlError::Target("with --socket, say which VMI with --vmi".into())),
+        (None, None) => {
+            return Err(CtlError::Target(
+                "with --socket, say which VMI with --vmi".into(),
+            ));
+        }
     };
     Ok((Client::connect(&socket).await?, vmi))
 }
@@ -248,15 +320,46 @@ pub fn show(output: Output, value: &Value, text: impl FnOnce() -> String) {
 
 /// What a person wants to know of a domain, on a few lines.
 fn summary(domain: &Value) -> String {
-    let text = |pointer: &str| domain.pointer(pointer).and_then(Value::as_str).unwrap_or("-").to_owned();
+    let text = |pointer: &str| {
+        domain
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or("-")
+            .to_owned()
+    };
     let mut lines = vec![
-        format!("{}  {} ({})", text("/Spec/Name"), text("/Status/Status"), text("/Status/Reason")),
-        format!("  uuid {}  machine {}  type {}", text("/Spec/UUID"), text("/Spec/OS/Type/Machine"), text("/Spec/Type")),
+        format!(
+            "{}  {} ({})",
+            text("/Spec/Name"),
+            text("/Status/Status"),
+            text("/Status/Reason")
+        ),
+        format!(
+            "  uuid {}  machine {}  type {}",
+            text("/Spec/UUID"),
+            text("/Spec/OS/Type/Machine"),
+            text("/Spec/Type")
+        ),
     ];
-    for disk in domain.pointer("/Spec/Devices/Disks").and_then(Value::as_array).into_iter().flatten() {
-        let part = |pointer: &str| disk.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    for disk in domain
+        .pointer("/Spec/Devices/Disks")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+    {
+        let part = |pointer: &str| {
+            disk.pointer(pointer)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
         let source = [part("/Source/File"), part("/Source/Dev")].concat();
-        lines.push(format!("  disk {}  {}  {}", part("/Alias/Name"), part("/Target/Device"), source));
+        lines.push(format!(
+            "  disk {}  {}  {}",
+            part("/Alias/Name"),
+            part("/Target/Device"),
+            source
+        ));
     }
     lines.join("\n")
 }

@@ -90,17 +90,32 @@ impl Console {
     ///
     /// # Errors
     /// If the socket does not accept.
-    pub async fn connect(socket: &Path, interactive: bool, screen: Screen) -> Result<Self, CtlError> {
-        let stream = UnixStream::connect(socket).await.map_err(CtlError::file("connect to the console at", socket))?;
+    pub async fn connect(
+        socket: &Path,
+        interactive: bool,
+        screen: Screen,
+    ) -> Result<Self, CtlError> {
+        let stream = UnixStream::connect(socket)
+            .await
+            .map_err(CtlError::file("connect to the console at", socket))?;
         let (guest, to_guest) = stream.into_split();
         let input = interactive.then(tokio::io::stdin);
-        Ok(Self { guest: Some(guest), to_guest, input, screen, from_guest_buffer: vec![0; 4096], input_buffer: [0; 256] })
+        Ok(Self {
+            guest: Some(guest),
+            to_guest,
+            input,
+            screen,
+            from_guest_buffer: vec![0; 4096],
+            input_buffer: [0; 256],
+        })
     }
 
     /// Waits for the next thing to happen, passing bytes on. Safe to drop and call again.
     pub async fn next(&mut self) -> Happened {
         loop {
-            let Some(guest) = &mut self.guest else { return std::future::pending().await };
+            let Some(guest) = &mut self.guest else {
+                return std::future::pending().await;
+            };
             let from_guest = guest.read(&mut self.from_guest_buffer);
             let from_user = async {
                 match &mut self.input {
@@ -120,7 +135,11 @@ impl Console {
             self.guest = None;
             return Happened::Closed;
         }
-        let bytes = self.from_guest_buffer.get(..length).unwrap_or_default().to_vec();
+        let bytes = self
+            .from_guest_buffer
+            .get(..length)
+            .unwrap_or_default()
+            .to_vec();
         self.screen.show(&bytes).await;
         Happened::Output(bytes)
     }
@@ -132,7 +151,10 @@ impl Console {
         }
         let typed = self.input_buffer.get(..length).unwrap_or_default();
         let end = typed.iter().position(|&byte| byte == ESCAPE);
-        let _ = self.to_guest.write_all(&typed[..end.unwrap_or(length)]).await;
+        let _ = self
+            .to_guest
+            .write_all(&typed[..end.unwrap_or(length)])
+            .await;
         end.map(|_| Happened::Escape)
     }
 }

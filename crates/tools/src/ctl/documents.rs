@@ -15,7 +15,11 @@ pub fn read(text: &str) -> Result<Vec<Value>, String> {
     } else {
         serde_saphyr::from_multiple(text).map_err(|e| e.to_string())?
     };
-    Ok(documents.into_iter().flat_map(items).filter(|document| !document.is_null()).collect())
+    Ok(documents
+        .into_iter()
+        .flat_map(items)
+        .filter(|document| !document.is_null())
+        .collect())
 }
 
 fn items(mut document: Value) -> Vec<Value> {
@@ -33,13 +37,28 @@ fn items(mut document: Value) -> Vec<Value> {
 /// # Errors
 /// If there is none, or more than one.
 pub fn the_vmi(documents: Vec<Value>) -> Result<Value, String> {
-    let kinds: Vec<String> = documents.iter().filter_map(|document| document["kind"].as_str()).map(|kind| format!("{kind:?}")).collect();
-    let mut vms: Vec<Value> = documents.into_iter().filter(|document| document["kind"] == VMI || document["kind"] == VM).collect();
+    let kinds: Vec<String> = documents
+        .iter()
+        .filter_map(|document| document["kind"].as_str())
+        .map(|kind| format!("{kind:?}"))
+        .collect();
+    let mut vms: Vec<Value> = documents
+        .into_iter()
+        .filter(|document| document["kind"] == VMI || document["kind"] == VM)
+        .collect();
     match (vms.pop(), vms.len()) {
         (Some(vm), 0) => into_vmi(vm),
-        (Some(_), others) => Err(format!("it has {} virtual machines; give one a file of its own", others + 1)),
-        (None, _) if kinds.is_empty() => Err(format!("kind: missing; a {VMI} or a {VM} is expected")),
-        (None, _) => Err(format!("kind: {}: a {VMI} or a {VM} is expected", kinds.join(", "))),
+        (Some(_), others) => Err(format!(
+            "it has {} virtual machines; give one a file of its own",
+            others + 1
+        )),
+        (None, _) if kinds.is_empty() => {
+            Err(format!("kind: missing; a {VMI} or a {VM} is expected"))
+        }
+        (None, _) => Err(format!(
+            "kind: {}: a {VMI} or a {VM} is expected",
+            kinds.join(", ")
+        )),
     }
 }
 
@@ -48,9 +67,14 @@ fn into_vmi(value: Value) -> Result<Value, String> {
     if value["kind"] == VMI {
         return Ok(value);
     }
-    let template = value.pointer("/spec/template").ok_or("spec.template: a VirtualMachine needs one")?;
+    let template = value
+        .pointer("/spec/template")
+        .ok_or("spec.template: a VirtualMachine needs one")?;
     let mut vmi = json!({"apiVersion": "kubevirt.io/v1", "kind": VMI, "spec": template["spec"]});
-    let mut metadata = template["metadata"].as_object().cloned().unwrap_or_default();
+    let mut metadata = template["metadata"]
+        .as_object()
+        .cloned()
+        .unwrap_or_default();
     for key in ["name", "namespace"] {
         if let Some(text) = value["metadata"][key].as_str() {
             metadata.insert(key.into(), text.into());
@@ -66,7 +90,12 @@ mod tests {
     use super::*;
 
     fn name(text: &str) -> Result<String, String> {
-        the_vmi(read(text)?).map(|vmi| vmi["metadata"]["name"].as_str().unwrap_or_default().to_owned())
+        the_vmi(read(text)?).map(|vmi| {
+            vmi["metadata"]["name"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
+        })
     }
 
     #[test]
@@ -77,7 +106,11 @@ mod tests {
         assert_eq!(name(&format!("---\n{map}---\n{vm}---\n")).unwrap(), "web");
         let list = r#"{"kind": "List", "items": [{"kind": "Secret"}, {"kind": "VirtualMachineInstance", "metadata": {"name": "db"}}]}"#;
         assert_eq!(name(list).unwrap(), "db");
-        assert!(name(&format!("{vm}---\n{vm}")).unwrap_err().contains("2 virtual machines"));
+        assert!(
+            name(&format!("{vm}---\n{vm}"))
+                .unwrap_err()
+                .contains("2 virtual machines")
+        );
         assert!(name(map).unwrap_err().starts_with("kind: \"ConfigMap\": "));
         assert!(name("").unwrap_err().starts_with("kind: missing"));
         assert!(name("text").unwrap_err().starts_with("kind: missing"));

@@ -81,21 +81,35 @@ impl CtlError {
     /// For `map_err` on file operations.
     pub fn file(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
-        move |source| Self::File { action, path, source }
+        move |source| Self::File {
+            action,
+            path,
+            source,
+        }
     }
 
     /// A document that is not what it should be; `-` is standard input.
     pub fn manifest(file: &Path, reason: impl ToString) -> Self {
-        Self::Manifest { file: name_of(file), reason: reason.to_string() }
+        Self::Manifest {
+            file: name_of(file),
+            reason: reason.to_string(),
+        }
     }
 
     /// For `map_err` on gRPC calls.
     pub fn call(call: &'static str) -> impl FnOnce(tonic::Status) -> Self {
-        move |status| Self::Call { call, status: Box::new(status) }
+        move |status| Self::Call {
+            call,
+            status: Box::new(status),
+        }
     }
 }
 
 /// How a file that was given is called in an error.
 pub fn name_of(file: &Path) -> String {
-    if file == Path::new("-") { "standard input".into() } else { file.display().to_string() }
+    if file == Path::new("-") {
+        "standard input".into()
+    } else {
+        file.display().to_string()
+    }
 }

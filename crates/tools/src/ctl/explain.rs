@@ -28,14 +28,20 @@ pub fn explain(args: &ExplainArgs, output: Output) -> Result<ExitCode, CtlError>
     let (value, _, context) = args.inputs.read()?;
     let mut explanation = explain::explain(&value, &context)?;
     if let Some(element) = &args.element {
-        explanation.entries.retain(|entry| is_within(&entry.path, element));
+        explanation
+            .entries
+            .retain(|entry| is_within(&entry.path, element));
         if explanation.entries.is_empty() {
-            return Err(CtlError::Run(format!("--element {element}: the domain has nothing there; without it, everything is listed")));
+            return Err(CtlError::Run(format!(
+                "--element {element}: the domain has nothing there; without it, everything is listed"
+            )));
         }
         explanation.needed.clear();
     }
     let json = serde_json::to_value(&explanation).unwrap_or_default();
-    show(output, &json, || text(&explanation.entries, &explanation.needed));
+    show(output, &json, || {
+        text(&explanation.entries, &explanation.needed)
+    });
     Ok(ExitCode::SUCCESS)
 }
 
@@ -45,24 +51,44 @@ fn is_within(path: &str, element: &str) -> bool {
     let anywhere = !element.starts_with('/') || element.starts_with("//");
     let mut starts = path.match_indices('/').map(|(at, _)| at + 1);
     let matches = |from: usize| {
-        path.get(from..).and_then(|rest| rest.strip_prefix(wanted)).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '[']))
+        path.get(from..)
+            .and_then(|rest| rest.strip_prefix(wanted))
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '[']))
     };
-    if anywhere { starts.any(matches) } else { matches(1) }
+    if anywhere {
+        starts.any(matches)
+    } else {
+        matches(1)
+    }
 }
 
 fn text(entries: &[Entry], needed: &[Needed]) -> String {
     let mut lines: Vec<String> = entries.iter().map(line).collect();
     if !needed.is_empty() {
         lines.push("\nwithout these the VMI would be refused:".into());
-        lines.extend(needed.iter().map(|needed| format!("{}\n    {}", needed.field, needed.refusal)));
+        lines.extend(
+            needed
+                .iter()
+                .map(|needed| format!("{}\n    {}", needed.field, needed.refusal)),
+        );
     }
     lines.join("\n")
 }
 
 fn line(entry: &Entry) -> String {
-    let rule = STEPS.iter().find(|step| step.name == entry.step).map_or("", |step| step.about);
-    let from = if entry.sources.is_empty() { "the rule alone".to_owned() } else { entry.sources.join(", ") };
-    format!("{} = {:?}\n    from {from}\n    by   {}: {rule}", entry.path, entry.value, entry.step)
+    let rule = STEPS
+        .iter()
+        .find(|step| step.name == entry.step)
+        .map_or("", |step| step.about);
+    let from = if entry.sources.is_empty() {
+        "the rule alone".to_owned()
+    } else {
+        entry.sources.join(", ")
+    };
+    format!(
+        "{} = {:?}\n    from {from}\n    by   {}: {rule}",
+        entry.path, entry.value, entry.step
+    )
 }
 
 #[cfg(test)]
@@ -72,7 +98,14 @@ mod tests {
     #[test]
     fn an_element_is_meant_with_all_that_is_in_it() {
         let path = "/domain/devices/disk[2]/driver/@cache";
-        for element in ["/domain/devices", "//disk[2]", "//disk", "driver", "//driver/@cache", "/domain"] {
+        for element in [
+            "/domain/devices",
+            "//disk[2]",
+            "//disk",
+            "driver",
+            "//driver/@cache",
+            "/domain",
+        ] {
             assert!(is_within(path, element), "{element}");
         }
         for element in ["/devices", "//disk[1]", "//dis", "driv", "/domain/memory"] {

@@ -56,13 +56,15 @@ pub async fn hooks(args: HooksArgs, output: Output) -> Result<ExitCode, CtlError
 }
 
 fn list(target: &Target, output: Output) -> Result<ExitCode, CtlError> {
-    let session =
-        session::resolve(target)?.0.ok_or_else(|| CtlError::Target("hooks need the launcher's --root or --name, not its socket".into()))?;
+    let session = session::resolve(target)?.0.ok_or_else(|| {
+        CtlError::Target("hooks need the launcher's --root or --name, not its socket".into())
+    })?;
     let file = session.path(REPORT_FILE);
     let report: Report = match std::fs::read(&file) {
-        Ok(text) => {
-            serde_json::from_slice(&text).map_err(|e| CtlError::Manifest { file: file.display().to_string(), reason: e.to_string() })?
-        }
+        Ok(text) => serde_json::from_slice(&text).map_err(|e| CtlError::Manifest {
+            file: file.display().to_string(),
+            reason: e.to_string(),
+        })?,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Report::default(),
         Err(error) => return Err(CtlError::file("read", file)(error)),
     };
@@ -73,7 +75,13 @@ fn list(target: &Target, output: Output) -> Result<ExitCode, CtlError> {
 async fn attempt(args: &TryArgs, output: Output) -> Result<ExitCode, CtlError> {
     let (value, vmi, context) = args.inputs.read()?;
     let xml = convert::domain(&vmi, &context)?.to_xml();
-    let tried = try_sidecar(&args.sidecar, &Bytes::from(value.to_string()), &xml, tokio::time::Instant::now() + LIMIT).await?;
+    let tried = try_sidecar(
+        &args.sidecar,
+        &Bytes::from(value.to_string()),
+        &xml,
+        tokio::time::Instant::now() + LIMIT,
+    )
+    .await?;
     show(
         output,
         &json!({"sidecar": tried.sidecar, "points": tried.points, "changes": tried.changes, "again": tried.again, "xml": tried.xml}),
@@ -88,7 +96,14 @@ fn table(report: &Report) -> String {
     }
     let mut lines = Vec::new();
     for sidecar in &report.sidecars {
-        lines.push(format!("{}  {}  {}", sidecar.name, serde_json::json!(sidecar.version).as_str().unwrap_or_default(), sidecar.socket));
+        lines.push(format!(
+            "{}  {}  {}",
+            sidecar.name,
+            serde_json::json!(sidecar.version)
+                .as_str()
+                .unwrap_or_default(),
+            sidecar.socket
+        ));
         for point in &sidecar.points {
             lines.push(format!(
                 "  {}. at {}, priority {}: {}",
@@ -97,22 +112,46 @@ fn table(report: &Report) -> String {
                 point.priority,
                 last(point)
             ));
-            lines.extend(point.last.iter().flat_map(|run| &run.changes).map(|change| format!("     {change}")));
+            lines.extend(
+                point
+                    .last
+                    .iter()
+                    .flat_map(|run| &run.changes)
+                    .map(|change| format!("     {change}")),
+            );
         }
     }
     lines.join("\n")
 }
 
 fn last(point: &PointReport) -> String {
-    let Some(run) = &point.last else { return "not called yet".into() };
-    let outcome = run.error.clone().unwrap_or_else(|| format!("{} changes", run.changed));
-    format!("called {}×, last in {:.1} ms: {outcome}", point.calls, run.microseconds as f64 / 1000.0)
+    let Some(run) = &point.last else {
+        return "not called yet".into();
+    };
+    let outcome = run
+        .error
+        .clone()
+        .unwrap_or_else(|| format!("{} changes", run.changed));
+    format!(
+        "called {}×, last in {:.1} ms: {outcome}",
+        point.calls,
+        run.microseconds as f64 / 1000.0
+    )
 }
 
 fn words(tried: &Tried) -> String {
-    let list = |changes: &[Change]| changes.iter().map(|change| format!("  {change}\n")).collect::<String>();
+    let list = |changes: &[Change]| {
+        changes
+            .iter()
+            .map(|change| format!("  {change}\n"))
+            .collect::<String>()
+    };
     let mut text = format!("{}\n", tried.sidecar);
-    text += if tried.changes.is_empty() { "  changes nothing\n" } else { "" };
+    text += if tried.changes.is_empty() {
+        "  changes nothing\n"
+    } else {
+        ""
+    };
     text += &list(&tried.changes);
     if !tried.again.is_empty() {
         text += "it is not idempotent; given its own result it changes\n";

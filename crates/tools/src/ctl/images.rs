@@ -21,12 +21,17 @@ pub fn adapt_to_laptop(manifest: &mut Manifest) -> Vec<String> {
     if !devices.is_object() {
         *devices = json!({});
     }
-    let has_interfaces = devices["interfaces"].as_array().is_some_and(|list| !list.is_empty());
+    let has_interfaces = devices["interfaces"]
+        .as_array()
+        .is_some_and(|list| !list.is_empty());
     devices["autoattachPodInterface"] = json!(false);
     if has_interfaces {
         devices["interfaces"] = json!([]);
         manifest.value_mut()["spec"]["networks"] = json!([]);
-        notes.push("its network interfaces are left out: a tap device is made by a cluster's node agent".into());
+        notes.push(
+            "its network interfaces are left out: a tap device is made by a cluster's node agent"
+                .into(),
+        );
     }
     notes
 }
@@ -38,7 +43,10 @@ pub fn adapt_to_laptop(manifest: &mut Manifest) -> Vec<String> {
 pub fn place(manifest: &Manifest, session: &Session, disks: &[String]) -> Result<(), CtlError> {
     let given = parse_disks(manifest, disks)?;
     for (index, (name, volume)) in manifest.volumes().enumerate() {
-        let image = given.iter().find(|(volume, _)| *volume == name).map(|(_, file)| file.as_path());
+        let image = given
+            .iter()
+            .find(|(volume, _)| *volume == name)
+            .map(|(_, file)| file.as_path());
         if let Some(destination) = destination(session, index, name, volume) {
             put(name, volume, image, &destination)?;
         } else if image.is_some() {
@@ -50,16 +58,24 @@ pub fn place(manifest: &Manifest, session: &Session, disks: &[String]) -> Result
     Ok(())
 }
 
-fn parse_disks<'a>(manifest: &Manifest, disks: &'a [String]) -> Result<Vec<(&'a str, PathBuf)>, CtlError> {
+fn parse_disks<'a>(
+    manifest: &Manifest,
+    disks: &'a [String],
+) -> Result<Vec<(&'a str, PathBuf)>, CtlError> {
     disks
         .iter()
         .map(|disk| {
-            let (name, file) = disk.split_once('=').ok_or_else(|| CtlError::Run(format!("--disk {disk}: NAME=FILE is expected")))?;
+            let (name, file) = disk
+                .split_once('=')
+                .ok_or_else(|| CtlError::Run(format!("--disk {disk}: NAME=FILE is expected")))?;
             if manifest.volumes().any(|(volume, _)| volume == name) {
                 return Ok((name, PathBuf::from(file)));
             }
             let names: Vec<&str> = manifest.volumes().map(|(volume, _)| volume).collect();
-            Err(CtlError::Run(format!("--disk {disk}: the VMI has no volume {name:?}; it has {}", names.join(", "))))
+            Err(CtlError::Run(format!(
+                "--disk {disk}: the VMI has no volume {name:?}; it has {}",
+                names.join(", ")
+            )))
         })
         .collect()
 }
@@ -67,19 +83,34 @@ fn parse_disks<'a>(manifest: &Manifest, disks: &'a [String]) -> Result<Vec<(&'a 
 /// Where the node agent would have mounted the volume; nothing for volumes that the launcher makes.
 fn destination(session: &Session, index: usize, name: &str, volume: &Value) -> Option<PathBuf> {
     if volume["containerDisk"].is_object() {
-        return Some(session.path(&format!("/var/run/kubevirt/container-disks/disk_{index}.img")));
+        return Some(session.path(&format!(
+            "/var/run/kubevirt/container-disks/disk_{index}.img"
+        )));
     }
-    let claim = ["persistentVolumeClaim", "dataVolume", "ephemeral"].iter().any(|kind| volume[*kind].is_object());
-    claim.then(|| session.path(&format!("/var/run/kubevirt-private/vmi-disks/{name}/disk.img")))
+    let claim = ["persistentVolumeClaim", "dataVolume", "ephemeral"]
+        .iter()
+        .any(|kind| volume[*kind].is_object());
+    claim.then(|| {
+        session.path(&format!(
+            "/var/run/kubevirt-private/vmi-disks/{name}/disk.img"
+        ))
+    })
 }
 
-fn put(name: &str, volume: &Value, image: Option<&Path>, destination: &Path) -> Result<(), CtlError> {
+fn put(
+    name: &str,
+    volume: &Value,
+    image: Option<&Path>,
+    destination: &Path,
+) -> Result<(), CtlError> {
     let Some(image) = image else {
         if destination.exists() {
             return Ok(());
         }
-        let what =
-            volume["containerDisk"]["image"].as_str().map_or_else(|| "a claim".to_owned(), |image| format!("the container disk {image}"));
+        let what = volume["containerDisk"]["image"].as_str().map_or_else(
+            || "a claim".to_owned(),
+            |image| format!("the container disk {image}"),
+        );
         return Err(CtlError::Run(format!(
             "volume {name:?} is {what}, which only a cluster can provide; give its image with --disk {name}=FILE"
         )));
@@ -93,7 +124,9 @@ fn put(name: &str, volume: &Value, image: Option<&Path>, destination: &Path) -> 
 /// # Errors
 /// If it is no image, or there is no way.
 pub fn second_name(image: &Path, place: &Path, may_copy: bool) -> Result<(), CtlError> {
-    let file = image.canonicalize().map_err(CtlError::file("find", image))?;
+    let file = image
+        .canonicalize()
+        .map_err(CtlError::file("find", image))?;
     let metadata = file.metadata().map_err(CtlError::file("look at", image))?;
     let refused = |why: &str| Err(CtlError::Run(format!("{}: {why}", image.display())));
     if !metadata.is_file() {
@@ -112,15 +145,17 @@ pub fn second_name(image: &Path, place: &Path, may_copy: bool) -> Result<(), Ctl
     }
     let _ = fs::remove_file(place);
     match fs::hard_link(&file, place) {
-        Err(_) if may_copy => fs::copy(&file, place).map(drop).map_err(CtlError::file("copy", image)),
+        Err(_) if may_copy => fs::copy(&file, place)
+            .map(drop)
+            .map_err(CtlError::file("copy", image)),
         Err(error) if error.kind() == io::ErrorKind::CrossesDevices => refused(&format!(
             "it is on another file system than the VM's directory {}; copy it there, or start the VM with a --root on its file system",
             place.parent().unwrap_or(place).display()
         )),
         // The kernel's fs.protected_hardlinks.
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            refused("the guest is to write to it, but it is another user's; copy it, or become its owner")
-        }
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => refused(
+            "the guest is to write to it, but it is another user's; copy it, or become its owner",
+        ),
         linked => linked.map_err(CtlError::file("link", image)),
     }
 }
@@ -145,19 +180,37 @@ mod tests {
 
     #[test]
     fn images_are_placed_by_kind_and_index() {
-        let (root, image) = (tempfile::tempdir().unwrap(), tempfile::NamedTempFile::new().unwrap());
+        let (root, image) = (
+            tempfile::tempdir().unwrap(),
+            tempfile::NamedTempFile::new().unwrap(),
+        );
         image.as_file().set_len(512).unwrap();
         let session = Session::at(root.path().to_owned());
         let file = image.path().display();
-        place(&manifest(), &session, &[format!("root={file}"), format!("data={file}")]).unwrap();
-        assert!(session.path("/var/run/kubevirt/container-disks/disk_1.img").exists());
-        assert!(session.path("/var/run/kubevirt-private/vmi-disks/data/disk.img").exists());
+        place(
+            &manifest(),
+            &session,
+            &[format!("root={file}"), format!("data={file}")],
+        )
+        .unwrap();
+        assert!(
+            session
+                .path("/var/run/kubevirt/container-disks/disk_1.img")
+                .exists()
+        );
+        assert!(
+            session
+                .path("/var/run/kubevirt-private/vmi-disks/data/disk.img")
+                .exists()
+        );
     }
 
     #[test]
     fn a_volume_without_an_image_says_how_to_give_one() {
         let root = tempfile::tempdir().unwrap();
-        let error = place(&manifest(), &Session::at(root.path().to_owned()), &[]).unwrap_err().to_string();
+        let error = place(&manifest(), &Session::at(root.path().to_owned()), &[])
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("--disk root=FILE"), "{error}");
     }
 
@@ -165,9 +218,16 @@ mod tests {
     fn a_disk_that_is_no_volume_is_refused_by_name() {
         let root = tempfile::tempdir().unwrap();
         let session = Session::at(root.path().to_owned());
-        let error = place(&manifest(), &session, &["rot=x".into()]).unwrap_err().to_string();
-        assert!(error.contains("no volume \"rot\"; it has empty, root, data"), "{error}");
-        let error = place(&manifest(), &session, &["empty=/dev/null".into()]).unwrap_err().to_string();
+        let error = place(&manifest(), &session, &["rot=x".into()])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("no volume \"rot\"; it has empty, root, data"),
+            "{error}"
+        );
+        let error = place(&manifest(), &session, &["empty=/dev/null".into()])
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("made by the launcher itself"), "{error}");
     }
 
@@ -180,7 +240,12 @@ mod tests {
         assert!(refused(&empty).contains("is empty"));
         let qcow2 = dir.path().join("qcow2");
         fs::write(&qcow2, b"QFI\xfb\0\0\0\x03").unwrap();
-        assert!(second_name(&qcow2, &place, false).unwrap_err().to_string().contains("qemu-img convert -O raw"));
+        assert!(
+            second_name(&qcow2, &place, false)
+                .unwrap_err()
+                .to_string()
+                .contains("qemu-img convert -O raw")
+        );
         assert!(!place.exists());
         second_name(&qcow2, &place, true).unwrap();
         fs::remove_file(&place).unwrap();
@@ -193,9 +258,13 @@ mod tests {
     #[test]
     fn network_interfaces_need_a_cluster() {
         let mut with = manifest();
-        with.value_mut()["spec"]["domain"]["devices"]["interfaces"] = json!([{"name": "default", "masquerade": {}}]);
+        with.value_mut()["spec"]["domain"]["devices"]["interfaces"] =
+            json!([{"name": "default", "masquerade": {}}]);
         assert_eq!(adapt_to_laptop(&mut with).len(), 1);
-        assert_eq!(with.value()["spec"]["domain"]["devices"]["interfaces"], json!([]));
+        assert_eq!(
+            with.value()["spec"]["domain"]["devices"]["interfaces"],
+            json!([])
+        );
         assert!(adapt_to_laptop(&mut manifest()).is_empty());
     }
 }

@@ -26,7 +26,9 @@ impl LeftBehind {
     pub fn adopt() -> Self {
         // Without it, orphans go to process 1, as they would anyway.
         let _ = set_child_subreaper(Some(rustix::process::getpid()));
-        Self { strangers: children() }
+        Self {
+            strangers: children(),
+        }
     }
 
     /// Ends them. To be called once the launcher is gone; true if there were any.
@@ -47,7 +49,10 @@ impl LeftBehind {
     }
 
     fn orphans(&self) -> Vec<Pid> {
-        children().into_iter().filter(|pid| !self.strangers.contains(pid)).collect()
+        children()
+            .into_iter()
+            .filter(|pid| !self.strangers.contains(pid))
+            .collect()
     }
 
     fn signal_all(&self, signal: Signal) -> bool {

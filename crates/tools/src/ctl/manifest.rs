@@ -46,7 +46,9 @@ impl Manifest {
         for part in ["namespace", "name"] {
             let (is, was) = (&self.vmi["metadata"][part], &sent["metadata"][part]);
             if is != was {
-                return Err(format!("metadata.{part}: {is}, but the VM that runs has {was}"));
+                return Err(format!(
+                    "metadata.{part}: {is}, but the VM that runs has {was}"
+                ));
             }
         }
         self.vmi["metadata"]["uid"] = sent["metadata"]["uid"].clone();
@@ -68,13 +70,22 @@ impl Manifest {
     /// A text inside the VMI, empty if there is none.
     #[must_use]
     pub fn text(&self, pointer: &str) -> &str {
-        self.vmi.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+        self.vmi
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
     }
 
     /// The names of the volumes, in order, with their definition.
     pub fn volumes(&self) -> impl Iterator<Item = (&str, &Value)> {
-        let volumes = self.vmi.pointer("/spec/volumes").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-        volumes.iter().map(|volume| (volume["name"].as_str().unwrap_or_default(), volume))
+        let volumes = self
+            .vmi
+            .pointer("/spec/volumes")
+            .and_then(Value::as_array)
+            .map_or(&[][..], Vec::as_slice);
+        volumes
+            .iter()
+            .map(|volume| (volume["name"].as_str().unwrap_or_default(), volume))
     }
 }
 
@@ -85,7 +96,11 @@ impl Manifest {
 /// What is wrong with it.
 pub fn offline(text: &str, is_complete: bool) -> Result<(Value, Vmi), String> {
     let document = documents::read(text)?;
-    let is_vm = document.iter().any(|document| document["kind"].as_str().is_some_and(|kind| kind != "VirtualMachineInstance"));
+    let is_vm = document.iter().any(|document| {
+        document["kind"]
+            .as_str()
+            .is_some_and(|kind| kind != "VirtualMachineInstance")
+    });
     let mut vmi = match document.as_slice() {
         [one] if one["kind"].is_null() && one.is_object() => one.clone(),
         _ => documents::the_vmi(document)?,
@@ -103,7 +118,11 @@ fn typed(value: &Value) -> Result<Vmi, String> {
     Vmi::deserialize(value).map_err(|error| {
         let error = error.to_string();
         let path = culprit(value, &error);
-        if path.is_empty() { error } else { format!("{path}: {error}") }
+        if path.is_empty() {
+            error
+        } else {
+            format!("{path}: {error}")
+        }
     })
 }
 
@@ -112,16 +131,27 @@ fn culprit(value: &Value, error: &str) -> String {
     let (mut pointer, mut path) = (String::new(), String::new());
     loop {
         let inner = match value.pointer(&pointer) {
-            Some(Value::Object(members)) => members.keys().map(|key| (escaped(key), format!(".{key}"))).collect(),
-            Some(Value::Array(items)) => (0..items.len()).map(|index| (index.to_string(), format!("[{index}]"))).collect(),
+            Some(Value::Object(members)) => members
+                .keys()
+                .map(|key| (escaped(key), format!(".{key}")))
+                .collect(),
+            Some(Value::Array(items)) => (0..items.len())
+                .map(|index| (index.to_string(), format!("[{index}]")))
+                .collect(),
             _ => Vec::new(),
         };
         let is_guilty = |step: &String| {
             let mut without = value.clone();
-            without.pointer_mut(&format!("{pointer}/{step}")).map(Value::take);
-            Vmi::deserialize(&without).err().is_none_or(|other| other.to_string() != error)
+            without
+                .pointer_mut(&format!("{pointer}/{step}"))
+                .map(Value::take);
+            Vmi::deserialize(&without)
+                .err()
+                .is_none_or(|other| other.to_string() != error)
         };
-        let Some((step, name)) = inner.into_iter().find(|(step, _)| is_guilty(step)) else { break };
+        let Some((step, name)) = inner.into_iter().find(|(step, _)| is_guilty(step)) else {
+            break;
+        };
         pointer += &format!("/{step}");
         path += &name;
     }
@@ -138,10 +168,21 @@ fn complete(vmi: &mut Value) -> Result<(), String> {
     check_name(vmi["metadata"]["name"].as_str().unwrap_or_default())?;
     default(vmi, "/metadata/namespace", || json!("default"));
     default(vmi, "/spec/architecture", || json!(host_architecture()));
-    let architecture = vmi["spec"]["architecture"].as_str().unwrap_or_default().to_owned();
-    default(vmi, "/spec/domain/machine/type", || json!(machine(&architecture)));
+    let architecture = vmi["spec"]["architecture"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    default(vmi, "/spec/domain/machine/type", || {
+        json!(machine(&architecture))
+    });
     complete_cpu(vmi);
-    default(vmi, "/spec/domain/cpu/model", || json!(if architecture == "arm64" { "host-passthrough" } else { "host-model" }));
+    default(vmi, "/spec/domain/cpu/model", || {
+        json!(if architecture == "arm64" {
+            "host-passthrough"
+        } else {
+            "host-model"
+        })
+    });
     complete_memory(vmi)?;
     if architecture != "s390x" {
         default(vmi, "/spec/domain/features/acpi/enabled", || json!(true));
@@ -157,7 +198,13 @@ fn check_name(name: &str) -> Result<(), String> {
     let is_outer = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     match name {
         "" => Err("metadata.name: missing".into()),
-        _ if name.len() <= 63 && name.chars().all(is_inner) && name.starts_with(is_outer) && name.ends_with(is_outer) => Ok(()),
+        _ if name.len() <= 63
+            && name.chars().all(is_inner)
+            && name.starts_with(is_outer)
+            && name.ends_with(is_outer) =>
+        {
+            Ok(())
+        }
         _ => Err(format!(
             "metadata.name: {name:?}: at most 63 of a to z, 0 to 9, '-' and '.' make a name, which begins and ends with a letter or digit"
         )),
@@ -167,10 +214,14 @@ fn check_name(name: &str) -> Result<(), String> {
 /// Without a topology, the CPUs that are asked for are sockets.
 fn complete_cpu(vmi: &mut Value) {
     let domain = &vmi["spec"]["domain"];
-    let has_topology = ["cores", "sockets", "threads"].iter().any(|part| domain["cpu"][part].as_u64().is_some_and(|n| n > 0));
+    let has_topology = ["cores", "sockets", "threads"]
+        .iter()
+        .any(|part| domain["cpu"][part].as_u64().is_some_and(|n| n > 0));
     let asked = ["limits", "requests"].iter().find_map(|kind| {
         let cpus = Quantity::deserialize(&domain["resources"][kind]["cpu"]).ok()?;
-        u32::try_from(cpus.value().ok()?).ok().filter(|cpus| *cpus > 0)
+        u32::try_from(cpus.value().ok()?)
+            .ok()
+            .filter(|cpus| *cpus > 0)
     });
     let sockets = if has_topology { 1 } else { asked.unwrap_or(1) };
     for (part, count) in [("sockets", sockets), ("cores", 1), ("threads", 1)] {
@@ -200,17 +251,34 @@ fn complete_memory(vmi: &mut Value) -> Result<(), String> {
 
 /// A volume without a disk gets one; a disk without a target or bus gets the architecture's.
 fn complete_disks(vmi: &mut Value, architecture: &str) {
-    let names: Vec<Value> = array(vmi, "/spec/volumes").iter().map(|volume| volume["name"].clone()).collect();
-    let filesystems: Vec<Value> = array(vmi, "/spec/domain/devices/filesystems").iter().map(|fs| fs["name"].clone()).collect();
+    let names: Vec<Value> = array(vmi, "/spec/volumes")
+        .iter()
+        .map(|volume| volume["name"].clone())
+        .collect();
+    let filesystems: Vec<Value> = array(vmi, "/spec/domain/devices/filesystems")
+        .iter()
+        .map(|fs| fs["name"].clone())
+        .collect();
     let mut disks = array(vmi, "/spec/domain/devices/disks");
     for name in names {
-        if !disks.iter().chain(&filesystems_as_disks(&filesystems)).any(|disk| disk["name"] == name) {
+        if !disks
+            .iter()
+            .chain(&filesystems_as_disks(&filesystems))
+            .any(|disk| disk["name"] == name)
+        {
             disks.push(json!({"name": name}));
         }
     }
-    let bus = if architecture == "amd64" { "sata" } else { "virtio" };
+    let bus = if architecture == "amd64" {
+        "sata"
+    } else {
+        "virtio"
+    };
     for disk in &mut disks {
-        if ["disk", "lun", "cdrom"].iter().all(|kind| disk[*kind].is_null()) {
+        if ["disk", "lun", "cdrom"]
+            .iter()
+            .all(|kind| disk[*kind].is_null())
+        {
             disk["disk"] = json!({});
         }
         for kind in ["disk", "lun", "cdrom"] {
@@ -234,7 +302,10 @@ fn filesystems_as_disks(names: &[Value]) -> Vec<Value> {
 fn complete_for_a_cluster(vmi: &mut Value) {
     default(vmi, "/status/runtimeUser", || json!(107));
     let is_wanted = vmi["spec"]["domain"]["devices"]["autoattachPodInterface"] != false;
-    if is_wanted && array(vmi, "/spec/networks").is_empty() && array(vmi, "/spec/domain/devices/interfaces").is_empty() {
+    if is_wanted
+        && array(vmi, "/spec/networks").is_empty()
+        && array(vmi, "/spec/domain/devices/interfaces").is_empty()
+    {
         default(vmi, "/spec/domain/devices", || json!({}));
         vmi["spec"]["domain"]["devices"]["interfaces"] = json!([{"name": "default", "bridge": {}}]);
         vmi["spec"]["networks"] = json!([{"name": "default", "pod": {}}]);
@@ -254,7 +325,11 @@ fn complete_status(vmi: &mut Value) {
 }
 
 fn array(value: &Value, pointer: &str) -> Vec<Value> {
-    value.pointer(pointer).and_then(Value::as_array).cloned().unwrap_or_default()
+    value
+        .pointer(pointer)
+        .and_then(Value::as_array)
+        .cloned()
+        .unwrap_or_default()
 }
 
 /// Sets the member at `pointer` unless it is there; objects on the way are made.
@@ -297,8 +372,10 @@ pub fn host_architecture() -> &'static str {
 
 fn random_uuid() -> String {
     // The kernel's own generator; only a /proc that is not mounted makes it unreadable.
-    std::fs::read_to_string("/proc/sys/kernel/random/uuid")
-        .map_or_else(|_| "00000000-0000-4000-8000-000000000001".into(), |id| id.trim().into())
+    std::fs::read_to_string("/proc/sys/kernel/random/uuid").map_or_else(
+        |_| "00000000-0000-4000-8000-000000000001".into(),
+        |id| id.trim().into(),
+    )
 }
 
 #[cfg(test)]
@@ -335,17 +412,30 @@ spec:
     #[test]
     fn a_volume_without_a_disk_gets_one_and_a_status() {
         let vmi = Manifest::parse(VM).unwrap();
-        let disks = vmi.value()["spec"]["domain"]["devices"]["disks"].as_array().unwrap();
+        let disks = vmi.value()["spec"]["domain"]["devices"]["disks"]
+            .as_array()
+            .unwrap();
         assert_eq!(disks.len(), 2);
         assert_eq!(disks[0], json!({"name": "root", "disk": {"bus": "virtio"}}));
         assert_eq!(disks[1]["name"], "data");
-        assert_eq!(vmi.value()["status"]["volumeStatus"].as_array().unwrap().len(), 2);
+        assert_eq!(
+            vmi.value()["status"]["volumeStatus"]
+                .as_array()
+                .unwrap()
+                .len(),
+            2
+        );
     }
 
     #[test]
     fn memory_comes_from_the_request_if_the_guest_names_none() {
         let text = "{\"kind\":\"VirtualMachineInstance\",\"metadata\":{\"name\":\"a\"},\"spec\":{\"domain\":{\"resources\":{\"requests\":{\"memory\":\"1Gi\"}}}}}";
-        assert_eq!(Manifest::parse(text).unwrap().text("/spec/domain/memory/guest"), "1Gi");
+        assert_eq!(
+            Manifest::parse(text)
+                .unwrap()
+                .text("/spec/domain/memory/guest"),
+            "1Gi"
+        );
     }
 
     #[test]
@@ -354,35 +444,60 @@ spec:
         later.take_the_place_of(sent.value()).unwrap();
         assert_eq!(later.text("/metadata/uid"), sent.text("/metadata/uid"));
         let other = Manifest::parse(&VM.replace("name: web}", "name: db}")).unwrap();
-        assert_eq!(later.take_the_place_of(other.value()).unwrap_err(), "metadata.name: \"web\", but the VM that runs has \"db\"");
+        assert_eq!(
+            later.take_the_place_of(other.value()).unwrap_err(),
+            "metadata.name: \"web\", but the VM that runs has \"db\""
+        );
     }
 
     #[test]
     fn cpus_that_are_asked_for_are_sockets() {
         let sockets = |domain: &str| {
-            let text =
-                format!("kind: VirtualMachineInstance\nmetadata: {{name: a}}\nspec: {{domain: {{memory: {{guest: 1Gi}}, {domain}}}}}");
+            let text = format!(
+                "kind: VirtualMachineInstance\nmetadata: {{name: a}}\nspec: {{domain: {{memory: {{guest: 1Gi}}, {domain}}}}}"
+            );
             Manifest::parse(&text).unwrap().value()["spec"]["domain"]["cpu"]["sockets"].clone()
         };
         assert_eq!(sockets("resources: {requests: {cpu: 2}}"), 2);
-        assert_eq!(sockets("resources: {requests: {cpu: 1}, limits: {cpu: 2500m}}"), 3);
-        assert_eq!(sockets("cpu: {cores: 2}, resources: {requests: {cpu: 2}}"), 1);
+        assert_eq!(
+            sockets("resources: {requests: {cpu: 1}, limits: {cpu: 2500m}}"),
+            3
+        );
+        assert_eq!(
+            sockets("cpu: {cores: 2}, resources: {requests: {cpu: 2}}"),
+            1
+        );
         assert_eq!(sockets("resources: {}"), 1);
     }
 
     #[test]
     fn a_member_of_a_wrong_type_is_named() {
         let error = |from, to| Manifest::parse(&VM.replace(from, to)).unwrap_err();
-        let cores = error("memory: {guest: 256Mi}", "memory: {guest: 256Mi}\n        cpu: {cores: two}");
+        let cores = error(
+            "memory: {guest: 256Mi}",
+            "memory: {guest: 256Mi}\n        cpu: {cores: two}",
+        );
         assert!(cores.starts_with("spec.domain.cpu.cores: "), "{cores}");
         let bus = error("bus: virtio", "bus: [virtio]");
-        assert!(bus.starts_with("spec.domain.devices.disks[0].disk.bus"), "{bus}");
+        assert!(
+            bus.starts_with("spec.domain.devices.disks[0].disk.bus"),
+            "{bus}"
+        );
     }
 
     #[test]
     fn a_name_is_one_of_kubernetes() {
-        for name in ["a/../../b", "..", "Upper", "-a", "a-", "ünï", &"a".repeat(64)] {
-            let error = Manifest::parse(&VM.replace("name: web}", &format!("name: {name:?}}}"))).unwrap_err();
+        for name in [
+            "a/../../b",
+            "..",
+            "Upper",
+            "-a",
+            "a-",
+            "ünï",
+            &"a".repeat(64),
+        ] {
+            let error = Manifest::parse(&VM.replace("name: web}", &format!("name: {name:?}}}")))
+                .unwrap_err();
             assert!(error.starts_with("metadata.name"), "{name}: {error}");
         }
     }
@@ -390,20 +505,50 @@ spec:
     #[test]
     fn offline_a_vmi_for_a_context_stays_as_it_is() {
         let vmi = r#"{"metadata": {"name": "a", "namespace": "b"}, "spec": {"domain": {}, "volumes": [{"name": "c"}]}}"#;
-        assert_eq!(offline(vmi, true).unwrap().0, serde_json::from_str::<Value>(vmi).unwrap());
-        assert!(offline(vmi, false).unwrap_err().starts_with("spec.domain.memory.guest"));
+        assert_eq!(
+            offline(vmi, true).unwrap().0,
+            serde_json::from_str::<Value>(vmi).unwrap()
+        );
+        assert!(
+            offline(vmi, false)
+                .unwrap_err()
+                .starts_with("spec.domain.memory.guest")
+        );
         assert_eq!(offline(VM, true).unwrap().0["metadata"]["name"], "web");
-        assert!(offline(VM, false).unwrap().0["metadata"]["uid"].is_null(), "the same each time");
-        assert!(offline("kind: Pod\nmetadata: {name: a}", true).unwrap_err().starts_with("kind: \"Pod\""));
+        assert!(
+            offline(VM, false).unwrap().0["metadata"]["uid"].is_null(),
+            "the same each time"
+        );
+        assert!(
+            offline("kind: Pod\nmetadata: {name: a}", true)
+                .unwrap_err()
+                .starts_with("kind: \"Pod\"")
+        );
     }
 
     #[test]
     fn what_is_no_vm_is_refused_by_its_kind() {
-        assert!(Manifest::parse("kind: Pod\nmetadata: {name: a}").unwrap_err().starts_with("kind: \"Pod\""));
-        assert!(Manifest::parse("metadata: {}").unwrap_err().starts_with("kind: missing"));
-        assert!(Manifest::parse("kind: VirtualMachineInstance").unwrap_err().starts_with("metadata.name"));
+        assert!(
+            Manifest::parse("kind: Pod\nmetadata: {name: a}")
+                .unwrap_err()
+                .starts_with("kind: \"Pod\"")
+        );
+        assert!(
+            Manifest::parse("metadata: {}")
+                .unwrap_err()
+                .starts_with("kind: missing")
+        );
+        assert!(
+            Manifest::parse("kind: VirtualMachineInstance")
+                .unwrap_err()
+                .starts_with("metadata.name")
+        );
         let no_memory = "kind: VirtualMachineInstance\nmetadata: {name: a}";
-        assert!(Manifest::parse(no_memory).unwrap_err().starts_with("spec.domain.memory.guest"));
+        assert!(
+            Manifest::parse(no_memory)
+                .unwrap_err()
+                .starts_with("spec.domain.memory.guest")
+        );
         assert!(Manifest::parse("{\"kind\": ").is_err());
     }
 }

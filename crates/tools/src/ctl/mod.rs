@@ -129,7 +129,9 @@ enum Verb {
 /// Entry point; `arguments` are those after the program's name.
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(std::iter::once(OsString::from("launcherctl")).chain(arguments)) {
+    let cli = match Cli::try_parse_from(
+        std::iter::once(OsString::from("launcherctl")).chain(arguments),
+    ) {
         Ok(cli) => cli,
         Err(error) => {
             let _ = error.print();
@@ -162,7 +164,10 @@ fn perform(cli: Cli) -> Result<ExitCode, CtlError> {
 }
 
 fn block_on(work: impl Future<Output = Result<ExitCode, CtlError>>) -> Result<ExitCode, CtlError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CtlError::Runtime)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(CtlError::Runtime)?;
     let result = runtime.block_on(work);
     // A read of the terminal that is still under way must not keep the program from ending.
     runtime.shutdown_background();
@@ -178,14 +183,30 @@ mod tests {
     fn the_vmi_is_given_once_with_or_without_its_options_name() {
         for verb in ["convert", "explain"] {
             let parse = |vmi: &[&str]| Cli::try_parse_from([&["launcherctl", verb], vmi].concat());
-            for vmi in [["a.yaml"].as_slice(), &["--vmi", "a.yaml"], &["--vmi=a.yaml"]] {
-                let (Verb::Convert(inputs) | Verb::Explain(explain::ExplainArgs { inputs, .. })) = parse(vmi).unwrap().verb else {
+            for vmi in [
+                ["a.yaml"].as_slice(),
+                &["--vmi", "a.yaml"],
+                &["--vmi=a.yaml"],
+            ] {
+                let (Verb::Convert(inputs) | Verb::Explain(explain::ExplainArgs { inputs, .. })) =
+                    parse(vmi).unwrap().verb
+                else {
                     panic!()
                 };
                 assert_eq!(inputs.vmi(), "a.yaml");
             }
-            assert!(parse(&[]).unwrap_err().to_string().contains("<VMI|--vmi <FILE>>"));
-            assert!(parse(&["a.yaml", "--vmi", "b.yaml"]).unwrap_err().to_string().contains("cannot be used with"));
+            assert!(
+                parse(&[])
+                    .unwrap_err()
+                    .to_string()
+                    .contains("<VMI|--vmi <FILE>>")
+            );
+            assert!(
+                parse(&["a.yaml", "--vmi", "b.yaml"])
+                    .unwrap_err()
+                    .to_string()
+                    .contains("cannot be used with")
+            );
         }
     }
 }

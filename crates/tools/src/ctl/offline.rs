@@ -32,8 +32,12 @@ pub fn convert(args: &Inputs) -> Result<ExitCode, CtlError> {
 /// If the input is no domain XML.
 pub fn domain_json() -> Result<ExitCode, CtlError> {
     let spec = super::plan::read_domain(Path::new("-"))?;
-    let document = DomainDocument { spec, ..DomainDocument::default() };
-    let json = serde_json::to_string(&document).map_err(|e| CtlError::file("write", "standard output")(e.into()))?;
+    let document = DomainDocument {
+        spec,
+        ..DomainDocument::default()
+    };
+    let json = serde_json::to_string(&document)
+        .map_err(|e| CtlError::file("write", "standard output")(e.into()))?;
     put(&(json + "\n"))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -56,7 +60,9 @@ pub fn read_text(file: &Path) -> Result<String, CtlError> {
         return std::fs::read_to_string(file).map_err(CtlError::file("read", file));
     }
     let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).map_err(CtlError::file("read", "standard input"))?;
+    std::io::stdin()
+        .read_to_string(&mut text)
+        .map_err(CtlError::file("read", "standard input"))?;
     Ok(text)
 }
 
@@ -76,7 +82,11 @@ pub struct Inputs {
 impl Inputs {
     /// The VMI's file.
     pub fn vmi(&self) -> &Path {
-        self.vmi.given.as_deref().or(self.vmi.named.as_deref()).unwrap_or(Path::new("-"))
+        self.vmi
+            .given
+            .as_deref()
+            .or(self.vmi.named.as_deref())
+            .unwrap_or(Path::new("-"))
     }
 
     /// Reads them: the VMI, also in the form that JSON has, and the context.
@@ -85,7 +95,8 @@ impl Inputs {
     /// If a file is no such document.
     pub fn read(&self) -> Result<(Value, Vmi, Context), CtlError> {
         let text = read_text(self.vmi())?;
-        let (value, vmi) = manifest::offline(&text, self.context.is_some()).map_err(|reason| CtlError::manifest(self.vmi(), reason))?;
+        let (value, vmi) = manifest::offline(&text, self.context.is_some())
+            .map_err(|reason| CtlError::manifest(self.vmi(), reason))?;
         let context = read_context(&vmi, self.context.as_deref(), self.options.as_deref())?;
         Ok((value, vmi, context))
     }
@@ -104,7 +115,11 @@ struct VmiFile {
 }
 
 /// Reads context and options; where no context is given, makes one out of the VMI.
-fn read_context(vmi: &Vmi, context: Option<&Path>, options: Option<&Path>) -> Result<Context, CtlError> {
+fn read_context(
+    vmi: &Vmi,
+    context: Option<&Path>,
+    options: Option<&Path>,
+) -> Result<Context, CtlError> {
     let options = match options {
         Some(file) => Some(parse_json::<Options>(&read_text(file)?, file)?.into_message()),
         None => None,
@@ -129,23 +144,58 @@ fn parse_json<T: serde::de::DeserializeOwned>(text: &str, file: &Path) -> Result
 
 /// Every container disk holds an ordinary qcow2 image.
 fn container_images(vmi: &Vmi) -> BTreeMap<Text, DiskInfo> {
-    let volumes = vmi.spec.volumes.iter().filter(|volume| volume.container_disk.is_some());
-    volumes.map(|volume| (volume.name.clone(), DiskInfo { format: "qcow2".into(), ..DiskInfo::default() })).collect()
+    let volumes = vmi
+        .spec
+        .volumes
+        .iter()
+        .filter(|volume| volume.container_disk.is_some());
+    volumes
+        .map(|volume| {
+            (
+                volume.name.clone(),
+                DiskInfo {
+                    format: "qcow2".into(),
+                    ..DiskInfo::default()
+                },
+            )
+        })
+        .collect()
 }
 
 /// The node agent makes a tap device for each interface of these kinds, unless the options say otherwise.
 fn attach_interfaces(vmi: &Vmi, ctx: &mut Context) {
-    let tapped = vmi.spec.domain.devices.interfaces.iter().filter(|interface| interface.bridge.is_some() || interface.masquerade.is_some());
+    let tapped = vmi
+        .spec
+        .domain
+        .devices
+        .interfaces
+        .iter()
+        .filter(|interface| interface.bridge.is_some() || interface.masquerade.is_some());
     for interface in tapped {
-        ctx.domain_attachment_by_interface_name.entry(interface.name.clone()).or_insert_with(|| "tap".into());
+        ctx.domain_attachment_by_interface_name
+            .entry(interface.name.clone())
+            .or_insert_with(|| "tap".into());
     }
 }
 
 /// The context of a pod in which everything is as the VMI expects it.
 fn assumed(vmi: &Vmi) -> Context {
-    let architecture = if vmi.spec.architecture.is_empty() { manifest::host_architecture().into() } else { vmi.spec.architecture.clone() };
-    let (hotplug, permanent) = vmi.status.volume_status.iter().cloned().partition::<Vec<_>, _>(|status| status.hotplug_volume.is_some());
-    let by_name = |list: Vec<api::vmi::status::VolumeStatus>| list.into_iter().map(|status| (status.name.clone(), status)).collect();
+    let architecture = if vmi.spec.architecture.is_empty() {
+        manifest::host_architecture().into()
+    } else {
+        vmi.spec.architecture.clone()
+    };
+    let (hotplug, permanent) = vmi
+        .status
+        .volume_status
+        .iter()
+        .cloned()
+        .partition::<Vec<_>, _>(|status| status.hotplug_volume.is_some());
+    let by_name = |list: Vec<api::vmi::status::VolumeStatus>| {
+        list.into_iter()
+            .map(|status| (status.name.clone(), status))
+            .collect()
+    };
     let mut ctx = Context {
         host_architecture: architecture.clone(),
         architecture: architecture.clone(),
@@ -185,8 +235,15 @@ spec:
     #[test]
     fn a_vm_manifest_converts_as_in_a_cluster() {
         let (_, vmi) = manifest::offline(VM, false).unwrap();
-        let xml = convert::domain(&vmi, &read_context(&vmi, None, None).unwrap()).unwrap().to_xml();
-        let parts = ["<name>default_web</name>", "OVMF_CODE.secboot.fd", r#"<interface type="ethernet">"#, r#"bus="sata" dev="sda""#];
+        let xml = convert::domain(&vmi, &read_context(&vmi, None, None).unwrap())
+            .unwrap()
+            .to_xml();
+        let parts = [
+            "<name>default_web</name>",
+            "OVMF_CODE.secboot.fd",
+            r#"<interface type="ethernet">"#,
+            r#"bus="sata" dev="sda""#,
+        ];
         let missing: Vec<_> = parts.iter().filter(|part| !xml.contains(**part)).collect();
         assert!(missing.is_empty(), "{missing:?} {xml}");
     }

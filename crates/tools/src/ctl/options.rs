@@ -116,7 +116,9 @@ impl Options {
             }),
             mem_balloon_stats_period: self.mem_balloon_stats_period,
             preallocated_volumes: self.preallocated_volumes,
-            topology: self.topology.map(|t| v1::Topology { numa_cells: t.numa_cells.into_iter().map(Cell::into_message).collect() }),
+            topology: self.topology.map(|t| v1::Topology {
+                numa_cells: t.numa_cells.into_iter().map(Cell::into_message).collect(),
+            }),
             expand_disks_enabled: self.expand_disks_enabled,
             cluster_config: self.cluster_config.map(|c| v1::ClusterConfig {
                 expand_disks_enabled: c.expand_disks,
@@ -128,7 +130,10 @@ impl Options {
                 grace_io_virtualization_enabled: c.grace,
             }),
             interface_domain_attachment: self.interface_domain_attachment,
-            plugins_json: self.plugins_json.map(|plugins| plugins.to_string().into()).unwrap_or_default(),
+            plugins_json: self
+                .plugins_json
+                .map(|plugins| plugins.to_string().into())
+                .unwrap_or_default(),
             grace_host_device_aliases: self.grace_host_device_aliases,
             ..v1::VirtualMachineOptions::default()
         }
@@ -139,10 +144,35 @@ impl Cell {
     fn into_message(self) -> v1::Cell {
         v1::Cell {
             id: self.id,
-            memory: self.memory.map(|m| v1::Memory { amount: m.amount, unit: m.unit }),
-            pages: self.pages.into_iter().map(|p| v1::Pages { count: p.count, unit: p.unit, size: p.size }).collect(),
-            distances: self.distances.into_iter().map(|d| v1::Sibling { id: d.id, value: d.value }).collect(),
-            cpus: self.cpus.into_iter().map(|c| v1::Cpu { id: c.id, siblings: c.siblings }).collect(),
+            memory: self.memory.map(|m| v1::Memory {
+                amount: m.amount,
+                unit: m.unit,
+            }),
+            pages: self
+                .pages
+                .into_iter()
+                .map(|p| v1::Pages {
+                    count: p.count,
+                    unit: p.unit,
+                    size: p.size,
+                })
+                .collect(),
+            distances: self
+                .distances
+                .into_iter()
+                .map(|d| v1::Sibling {
+                    id: d.id,
+                    value: d.value,
+                })
+                .collect(),
+            cpus: self
+                .cpus
+                .into_iter()
+                .map(|c| v1::Cpu {
+                    id: c.id,
+                    siblings: c.siblings,
+                })
+                .collect(),
         }
     }
 }
@@ -156,7 +186,9 @@ mod tests {
     fn the_wire_names_are_read() {
         let text = r#"{"VirtualMachineSMBios":{"product":"p"},"MemBalloonStatsPeriod":10,"topology":{"numaCells":[{"id":1}]},
             "clusterConfig":{"BochsDisplayForEFIGuests":true},"interfaceDomainAttachment":{"default":"tap"},"pluginsJson":[]}"#;
-        let message = serde_json::from_str::<Options>(text).unwrap().into_message();
+        let message = serde_json::from_str::<Options>(text)
+            .unwrap()
+            .into_message();
         assert_eq!(message.virtual_machine_sm_bios.unwrap().product, "p");
         assert_eq!(message.mem_balloon_stats_period, 10);
         assert_eq!(message.topology.unwrap().numa_cells[0].id, 1);
@@ -168,6 +200,9 @@ mod tests {
     #[test]
     fn an_unknown_option_is_refused_by_name() {
         let error = serde_json::from_str::<Options>(r#"{"memBaloonStatsPeriod":1}"#).unwrap_err();
-        assert!(error.to_string().contains("memBaloonStatsPeriod"), "{error}");
+        assert!(
+            error.to_string().contains("memBaloonStatsPeriod"),
+            "{error}"
+        );
     }
 }

@@ -26,7 +26,12 @@ impl Phases {
     /// Starts the clock.
     #[must_use]
     pub fn new(output: Output) -> Self {
-        Self { started: Instant::now(), output, terminal: std::io::stderr().is_terminal(), within_line: Cell::new(false) }
+        Self {
+            started: Instant::now(),
+            output,
+            terminal: std::io::stderr().is_terminal(),
+            within_line: Cell::new(false),
+        }
     }
 
     /// Something has been reached.
@@ -49,7 +54,9 @@ impl Phases {
     /// What the launcher reports: each event for a program, what is meant for people for them.
     pub fn report(&self, report: &Report) {
         if let (Output::Json, Report::Domain { kind, .. }) = (self.output, report) {
-            put(&json!({"eventType": kind, "status": report.state(), "seconds": self.started.elapsed().as_secs_f64()}));
+            put(
+                &json!({"eventType": kind, "status": report.state(), "seconds": self.started.elapsed().as_secs_f64()}),
+            );
         }
         if let Report::Event(event) = report {
             self.note(event["message"].as_str().unwrap_or_default());
@@ -67,7 +74,8 @@ impl Phases {
 
     /// The guest has written this on the same terminal.
     pub fn guest_wrote(&self, bytes: &[u8]) {
-        self.within_line.set(bytes.last().is_some_and(|last| *last != b'\n'));
+        self.within_line
+            .set(bytes.last().is_some_and(|last| *last != b'\n'));
     }
 
     fn line(&self, text: &str) {

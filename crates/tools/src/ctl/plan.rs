@@ -35,9 +35,15 @@ pub struct PlanArgs {
 /// If a file is no domain XML, no launcher is found, or it refuses the VMI.
 pub async fn plan(args: PlanArgs, output: Output) -> Result<ExitCode, CtlError> {
     let plan = match (&args.live, &args.wanted) {
-        (Some(live), Some(wanted)) => plan::to_json(&plan::disks(&read_domain(live)?, &read_domain(wanted)?)),
+        (Some(live), Some(wanted)) => {
+            plan::to_json(&plan::disks(&read_domain(live)?, &read_domain(wanted)?))
+        }
         _ => {
-            let (client, vmi) = client::with_vmi(&VmiCall { target: args.target, vmi: args.vmi }).await?;
+            let (client, vmi) = client::with_vmi(&VmiCall {
+                target: args.target,
+                vmi: args.vmi,
+            })
+            .await?;
             client.plan(&vmi).await?
         }
     };
@@ -46,16 +52,31 @@ pub async fn plan(args: PlanArgs, output: Output) -> Result<ExitCode, CtlError> 
 }
 
 pub(super) fn read_domain(file: &Path) -> Result<Domain, CtlError> {
-    Domain::from_xml(&read_text(file)?).map_err(|source| CtlError::Xml { file: super::error::name_of(file), source })
+    Domain::from_xml(&read_text(file)?).map_err(|source| CtlError::Xml {
+        file: super::error::name_of(file),
+        source,
+    })
 }
 
 /// A line for each step, and for each disk that has to wait.
 fn table(plan: &Value) -> String {
-    let lists = ["steps", "kept"].into_iter().filter_map(|list| plan[list].as_array());
+    let lists = ["steps", "kept"]
+        .into_iter()
+        .filter_map(|list| plan[list].as_array());
     let line = |step: &Value| {
         let part = |key: &str| step[key].as_str().unwrap_or("-").to_owned();
-        format!("{:<7} {:<6} {:<20} {}", part("verb"), part("target"), part("volume"), part("why"))
+        format!(
+            "{:<7} {:<6} {:<20} {}",
+            part("verb"),
+            part("target"),
+            part("volume"),
+            part("why")
+        )
     };
     let lines: Vec<String> = lists.flatten().map(line).collect();
-    if lines.is_empty() { "nothing to do".to_owned() } else { lines.join("\n") }
+    if lines.is_empty() {
+        "nothing to do".to_owned()
+    } else {
+        lines.join("\n")
+    }
 }

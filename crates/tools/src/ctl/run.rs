@@ -84,14 +84,29 @@ pub async fn run(args: RunArgs, output: Output) -> Result<ExitCode, CtlError> {
     result.map_err(|error| with_log(error, &log))
 }
 
-async fn run_in(args: &RunArgs, manifest: &Manifest, session: &Session, phases: &Phases, stop: &mut Stop) -> Result<ExitCode, CtlError> {
+async fn run_in(
+    args: &RunArgs,
+    manifest: &Manifest,
+    session: &Session,
+    phases: &Phases,
+    stop: &mut Stop,
+) -> Result<ExitCode, CtlError> {
     images::place(manifest, session, &args.disks)?;
     session.store_vmi(manifest.value())?;
-    session.forget_ended(&format!("{}_{}", manifest.text("/metadata/namespace"), manifest.text("/metadata/name")));
+    session.forget_ended(&format!(
+        "{}_{}",
+        manifest.text("/metadata/namespace"),
+        manifest.text("/metadata/name")
+    ));
     let (sender, reports) = mpsc::unbounded_channel();
     watch::serve(&session.path(watch::NOTIFY_SOCKET), sender)?;
     let relay = watch::Relay::serve(&session.path(watch::RELAY_SOCKET))?;
-    let mut vm = Vm::new(manifest.value(), start_launcher(args, manifest, session)?, reports, relay);
+    let mut vm = Vm::new(
+        manifest.value(),
+        start_launcher(args, manifest, session)?,
+        reports,
+        relay,
+    );
     let started = tokio::select! {
         started = start(&mut vm, session, phases) => started.map(|()| true),
         () = stop.asked() => Ok(false),
@@ -117,17 +132,32 @@ async fn start(vm: &mut Vm<'_>, session: &Session, phases: &Phases) -> Result<()
 }
 
 /// Shows the console until the VM ends or somebody asks for its end.
-async fn attend(args: &RunArgs, vm: &mut Vm<'_>, session: &Session, phases: &Phases, stop: &mut Stop) -> Result<ExitCode, CtlError> {
+async fn attend(
+    args: &RunArgs,
+    vm: &mut Vm<'_>,
+    session: &Session,
+    phases: &Phases,
+    stop: &mut Stop,
+) -> Result<ExitCode, CtlError> {
     let interactive = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    let socket = session.path(&format!("/var/run/kubevirt-private/{}/virt-serial0", vm.text("/metadata/uid")));
-    let mut console = if socket.exists() { Some(Console::connect(&socket, interactive, phases.console()).await?) } else { None };
+    let socket = session.path(&format!(
+        "/var/run/kubevirt-private/{}/virt-serial0",
+        vm.text("/metadata/uid")
+    ));
+    let mut console = if socket.exists() {
+        Some(Console::connect(&socket, interactive, phases.console()).await?)
+    } else {
+        None
+    };
     if interactive {
         phases.note(match console {
             Some(_) => "the guest's console follows; Ctrl-] shuts the guest down, Ctrl-C after that ends it at once",
             None => "the VM has no serial console; Ctrl-C shuts the guest down, a second one ends it at once",
         });
     }
-    let _raw = console.as_ref().and_then(|_| interactive.then(RawTerminal::enter).flatten());
+    let _raw = console
+        .as_ref()
+        .and_then(|_| interactive.then(RawTerminal::enter).flatten());
     let mut until = Until::new(args.until.as_deref());
     let deadline = tokio::time::sleep(Duration::from_secs(args.timeout));
     tokio::pin!(deadline);
@@ -163,17 +193,40 @@ async fn next_on(console: &mut Option<Console>) -> Happened {
 }
 
 /// Starts the launcher as a pod would, below the session's root.
-fn start_launcher(args: &RunArgs, manifest: &Manifest, session: &Session) -> Result<Child, CtlError> {
+fn start_launcher(
+    args: &RunArgs,
+    manifest: &Manifest,
+    session: &Session,
+) -> Result<Child, CtlError> {
     let program = args.launcher.clone().map_or_else(beside_me, Ok)?;
     let log = log_file(session);
-    let stderr =
-        if args.verbose { Stdio::inherit() } else { Stdio::from(std::fs::File::create(&log).map_err(CtlError::file("make", &log))?) };
+    let stderr = if args.verbose {
+        Stdio::inherit()
+    } else {
+        Stdio::from(std::fs::File::create(&log).map_err(CtlError::file("make", &log))?)
+    };
     let grace = vm::grace(manifest.value()).as_secs();
     let mut command = Command::new(&program);
     command
-        .args(["--name", manifest.text("/metadata/name"), "--namespace", manifest.text("/metadata/namespace")])
-        .args(["--uid", manifest.text("/metadata/uid"), "--libvirt", "embed", "--allow-emulation"])
-        .args(["--ovmf-path", images::OVMF_PATH, "--grace-period-seconds", &grace.saturating_add(15).to_string()])
+        .args([
+            "--name",
+            manifest.text("/metadata/name"),
+            "--namespace",
+            manifest.text("/metadata/namespace"),
+        ])
+        .args([
+            "--uid",
+            manifest.text("/metadata/uid"),
+            "--libvirt",
+            "embed",
+            "--allow-emulation",
+        ])
+        .args([
+            "--ovmf-path",
+            images::OVMF_PATH,
+            "--grace-period-seconds",
+            &grace.saturating_add(15).to_string(),
+        ])
         .arg("--root")
         .arg(session.root())
         // libvirt keeps some of its state in the user's directories, which may be missing, another user's or read-only.
@@ -195,7 +248,11 @@ fn start_launcher(args: &RunArgs, manifest: &Manifest, session: &Session) -> Res
 fn beside_me() -> Result<PathBuf, CtlError> {
     let me = std::env::current_exe().map_err(CtlError::Runtime)?;
     let beside = me.with_file_name("virt-launcher");
-    Ok(if beside.exists() { beside } else { "virt-launcher".into() })
+    Ok(if beside.exists() {
+        beside
+    } else {
+        "virt-launcher".into()
+    })
 }
 
 fn log_file(session: &Session) -> PathBuf {
@@ -204,18 +261,35 @@ fn log_file(session: &Session) -> PathBuf {
 
 /// An error of a VM that was run, with the launcher's last words unless they are the same, and where the rest is.
 fn with_log(error: CtlError, log: &Path) -> CtlError {
-    let Ok(text) = std::fs::read_to_string(log) else { return error };
-    let words = last_error(&text).filter(|words| !matches!(&error, CtlError::Refused { message, .. } if words.ends_with(message)));
-    let words = words.map(|words| format!("\n  its last error: {words}")).unwrap_or_default();
-    CtlError::Run(format!("{}\n  the launcher's log: {}{words}", os::logging::chain(&error), log.display()))
+    let Ok(text) = std::fs::read_to_string(log) else {
+        return error;
+    };
+    let words = last_error(&text).filter(
+        |words| !matches!(&error, CtlError::Refused { message, .. } if words.ends_with(message)),
+    );
+    let words = words
+        .map(|words| format!("\n  its last error: {words}"))
+        .unwrap_or_default();
+    CtlError::Run(format!(
+        "{}\n  the launcher's log: {}{words}",
+        os::logging::chain(&error),
+        log.display()
+    ))
 }
 
 fn last_error(text: &str) -> Option<String> {
-    let lines = text.lines().rev().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let lines = text
+        .lines()
+        .rev()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let mut errors = lines.filter(|line| matches!(line["level"].as_str(), Some("error" | "fatal")));
     let line = errors.next()?;
     let part = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
-    Some(if part("reason").is_empty() { part("msg") } else { format!("{}: {}", part("msg"), part("reason")) })
+    Some(if part("reason").is_empty() {
+        part("msg")
+    } else {
+        format!("{}: {}", part("msg"), part("reason"))
+    })
 }
 
 /// Looks for a text in a stream that arrives in pieces.
@@ -226,7 +300,10 @@ struct Until {
 
 impl Until {
     fn new(text: Option<&str>) -> Self {
-        Self { text: text.map(|text| text.as_bytes().to_vec()), tail: Vec::new() }
+        Self {
+            text: text.map(|text| text.as_bytes().to_vec()),
+            tail: Vec::new(),
+        }
     }
 
     fn is_waiting(&self) -> bool {
@@ -237,7 +314,11 @@ impl Until {
     fn seen_in(&mut self, piece: &[u8]) -> bool {
         let Some(text) = &self.text else { return false };
         self.tail.extend_from_slice(piece);
-        if self.tail.windows(text.len().max(1)).any(|window| window == text) {
+        if self
+            .tail
+            .windows(text.len().max(1))
+            .any(|window| window == text)
+        {
             self.text = None;
             return true;
         }

@@ -15,7 +15,8 @@ use pod::Root;
 /// Where the cmd socket is, below a launcher's root.
 const CMD_SOCKET: &str = "var/run/kubevirt/sockets/launcher-sock";
 /// The longest of the sockets below it, and the most bytes that the kernel takes for one's path.
-const LONGEST_SOCKET: &str = "/var/run/kubevirt-private/00000000-0000-0000-0000-000000000000/virt-serial0";
+const LONGEST_SOCKET: &str =
+    "/var/run/kubevirt-private/00000000-0000-0000-0000-000000000000/virt-serial0";
 const SOCKET_PATH: usize = 107;
 /// The VMI as it was sent last.
 const VMI_FILE: &str = "vmi.json";
@@ -46,7 +47,9 @@ impl Session {
     /// If the directory cannot be made, or a VM of that name is running.
     pub fn create(name: &str, root: Option<PathBuf>) -> Result<Self, CtlError> {
         if let Some(root) = root {
-            has_room_for_sockets(&std::path::absolute(&root).map_err(CtlError::file("find", &root))?)?;
+            has_room_for_sockets(
+                &std::path::absolute(&root).map_err(CtlError::file("find", &root))?,
+            )?;
             fs::create_dir_all(&root).map_err(CtlError::file("make", &root))?;
             let root = root.canonicalize().map_err(CtlError::file("find", &root))?;
             return Self { root }.cleared()?.register(name);
@@ -58,22 +61,33 @@ impl Session {
             match fs::DirBuilder::new().mode(0o700).create(&root) {
                 Ok(()) => {
                     let made = Self { root };
-                    return made.clone().register(name).inspect_err(|_| made.remove(None));
+                    return made
+                        .clone()
+                        .register(name)
+                        .inspect_err(|_| made.remove(None));
                 }
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(e) => return Err(CtlError::file("make", root)(e)),
             }
         }
-        Err(CtlError::Run(format!("no free directory name in {}", base.display())))
+        Err(CtlError::Run(format!(
+            "no free directory name in {}",
+            base.display()
+        )))
     }
 
     /// The socket of a launcher that was killed would be taken for the next one's.
     fn cleared(self) -> Result<Self, CtlError> {
         if self.is_running() {
-            return Err(CtlError::Run(format!("a launcher is running in {}; end it first or choose another --root", self.root.display())));
+            return Err(CtlError::Run(format!(
+                "a launcher is running in {}; end it first or choose another --root",
+                self.root.display()
+            )));
         }
         match fs::remove_file(self.cmd_socket()) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(CtlError::file("remove", self.cmd_socket())(error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(CtlError::file("remove", self.cmd_socket())(error))
+            }
             _ => Ok(self),
         }
     }
@@ -83,11 +97,16 @@ impl Session {
     pub fn forget_ended(&self, domain: &str) {
         let file = |path: &str| self.root.join(path.replace("DOMAIN", domain));
         let pid = fs::read_to_string(file("run/qemu/DOMAIN.pid")).unwrap_or_default();
-        let command = fs::read(Path::new("/proc").join(pid.trim()).join("cmdline")).unwrap_or_default();
+        let command =
+            fs::read(Path::new("/proc").join(pid.trim()).join("cmdline")).unwrap_or_default();
         let root = self.root.as_os_str().as_bytes();
         let lives = !pid.trim().is_empty() && command.windows(root.len()).any(|part| part == root);
         if !lives {
-            for path in ["run/qemu/DOMAIN.xml", "run/qemu/DOMAIN.pid", "etc/qemu/DOMAIN.xml"] {
+            for path in [
+                "run/qemu/DOMAIN.xml",
+                "run/qemu/DOMAIN.pid",
+                "etc/qemu/DOMAIN.xml",
+            ] {
                 let _ = fs::remove_file(file(path));
             }
         }
@@ -124,8 +143,18 @@ impl Session {
             let _ = fs::remove_dir_all(&self.root);
             return;
         };
-        for entry in fs::read_dir(&self.root).into_iter().flatten().flatten().map(|entry| entry.path()).filter(|path| path != log) {
-            let _ = if entry.is_dir() { fs::remove_dir_all(entry) } else { fs::remove_file(entry) };
+        for entry in fs::read_dir(&self.root)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path())
+            .filter(|path| path != log)
+        {
+            let _ = if entry.is_dir() {
+                fs::remove_dir_all(entry)
+            } else {
+                fs::remove_file(entry)
+            };
         }
     }
 
@@ -164,7 +193,10 @@ impl Session {
     pub fn load_vmi(&self) -> Result<Value, CtlError> {
         let file = self.root.join(VMI_FILE);
         let text = fs::read_to_string(&file).map_err(CtlError::file("read", &file))?;
-        serde_json::from_str(&text).map_err(|e| CtlError::Manifest { file: file.display().to_string(), reason: e.to_string() })
+        serde_json::from_str(&text).map_err(|e| CtlError::Manifest {
+            file: file.display().to_string(),
+            reason: e.to_string(),
+        })
     }
 
     /// Whether something accepts connections on the cmd socket.
@@ -193,11 +225,18 @@ pub fn resolve(target: &Target) -> Result<(Option<Session>, PathBuf), CtlError> 
 
 fn named(name: &str) -> Result<Session, CtlError> {
     let link = registry()?.join(name);
-    fs::read_link(&link).map(Session::at).map_err(|_| CtlError::Target(format!("no VM named {name} was started here with launcherctl run")))
+    fs::read_link(&link).map(Session::at).map_err(|_| {
+        CtlError::Target(format!(
+            "no VM named {name} was started here with launcherctl run"
+        ))
+    })
 }
 
 fn only_one() -> Result<Session, CtlError> {
-    let running: Vec<(String, Session)> = all()?.into_iter().filter(|(_, session)| session.is_running()).collect();
+    let running: Vec<(String, Session)> = all()?
+        .into_iter()
+        .filter(|(_, session)| session.is_running())
+        .collect();
     match running.as_slice() {
         [(_, session)] => Ok(session.clone()),
         [] => in_pod().ok_or_else(|| {
@@ -221,7 +260,12 @@ fn all() -> Result<Vec<(String, Session)>, CtlError> {
     let entries = fs::read_dir(&registry).map_err(CtlError::file("read", &registry))?;
     Ok(entries
         .flatten()
-        .filter_map(|entry| Some((entry.file_name().into_string().ok()?, Session::at(fs::read_link(entry.path()).ok()?))))
+        .filter_map(|entry| {
+            Some((
+                entry.file_name().into_string().ok()?,
+                Session::at(fs::read_link(entry.path()).ok()?),
+            ))
+        })
         .collect())
 }
 
@@ -242,17 +286,23 @@ fn registry() -> Result<PathBuf, CtlError> {
     let user = rustix::process::getuid().as_raw();
     let directory = match std::env::var_os("XDG_RUNTIME_DIR") {
         // After su(1) it is still the other user's.
-        Some(runtime) if fs::metadata(&runtime).is_ok_and(|it| it.is_dir() && it.uid() == user) => Path::new(&runtime).join("launcherctl"),
+        Some(runtime) if fs::metadata(&runtime).is_ok_and(|it| it.is_dir() && it.uid() == user) => {
+            Path::new(&runtime).join("launcherctl")
+        }
         _ => std::env::temp_dir().join(format!("launcherctl-{user}")),
     };
     match fs::DirBuilder::new().mode(0o700).create(&directory) {
         Ok(()) => Ok(directory),
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-            let metadata = fs::symlink_metadata(&directory).map_err(CtlError::file("look at", &directory))?;
+            let metadata =
+                fs::symlink_metadata(&directory).map_err(CtlError::file("look at", &directory))?;
             if metadata.is_dir() && metadata.uid() == user {
                 return Ok(directory);
             }
-            Err(CtlError::Run(format!("{} is not a directory of yours; remove it or set XDG_RUNTIME_DIR", directory.display())))
+            Err(CtlError::Run(format!(
+                "{} is not a directory of yours; remove it or set XDG_RUNTIME_DIR",
+                directory.display()
+            )))
         }
         Err(e) => Err(CtlError::file("make", directory)(e)),
     }
@@ -272,10 +322,20 @@ mod tests {
         let definition = dir.path().join("etc/qemu/a_b.xml");
         fs::write(&definition, "").unwrap();
         // Stands for QEMU: its arguments name the directory.
-        let mut qemu = std::process::Command::new("tail").arg("-f").arg(&definition).spawn().unwrap();
-        fs::write(dir.path().join("run/qemu/a_b.pid"), format!("{}\n", qemu.id())).unwrap();
+        let mut qemu = std::process::Command::new("tail")
+            .arg("-f")
+            .arg(&definition)
+            .spawn()
+            .unwrap();
+        fs::write(
+            dir.path().join("run/qemu/a_b.pid"),
+            format!("{}\n", qemu.id()),
+        )
+        .unwrap();
         let session = Session::at(dir.path().to_owned());
-        while fs::read(format!("/proc/{}/cmdline", qemu.id())).is_ok_and(|words| !words.starts_with(b"tail")) {}
+        while fs::read(format!("/proc/{}/cmdline", qemu.id()))
+            .is_ok_and(|words| !words.starts_with(b"tail"))
+        {}
         session.forget_ended("a_b");
         assert!(definition.exists());
         qemu.kill().unwrap();
@@ -286,7 +346,9 @@ mod tests {
 
     #[test]
     fn a_directory_that_is_too_deep_for_sockets_is_refused_before_it_is_made() {
-        let fits = |length: usize| has_room_for_sockets(Path::new(&format!("/{}", "d".repeat(length - 1))));
+        let fits = |length: usize| {
+            has_room_for_sockets(Path::new(&format!("/{}", "d".repeat(length - 1))))
+        };
         assert!(fits(32).is_ok());
         assert!(fits(33).is_err_and(|error| error.to_string().contains("--root")));
     }

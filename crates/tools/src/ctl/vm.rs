@@ -34,7 +34,11 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// How long the guest may take to shut down.
 #[must_use]
 pub fn grace(vmi: &Value) -> Duration {
-    Duration::from_secs(vmi.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_u64).unwrap_or(DEFAULT_GRACE))
+    Duration::from_secs(
+        vmi.pointer("/spec/terminationGracePeriodSeconds")
+            .and_then(Value::as_u64)
+            .unwrap_or(DEFAULT_GRACE),
+    )
 }
 
 /// A launcher and its guest.
@@ -51,14 +55,29 @@ pub struct Vm<'a> {
 impl<'a> Vm<'a> {
     /// A launcher that has been started, what it reports, and who else is told.
     #[must_use]
-    pub fn new(vmi: &'a Value, launcher: Child, reports: UnboundedReceiver<Report>, relay: Relay) -> Self {
-        Self { vmi, launcher, client: None, reports, relay, down: false }
+    pub fn new(
+        vmi: &'a Value,
+        launcher: Child,
+        reports: UnboundedReceiver<Report>,
+        relay: Relay,
+    ) -> Self {
+        Self {
+            vmi,
+            launcher,
+            client: None,
+            reports,
+            relay,
+            down: false,
+        }
     }
 
     /// A text inside the VMI, empty if there is none.
     #[must_use]
     pub fn text(&self, pointer: &str) -> &str {
-        self.vmi.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+        self.vmi
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
     }
 
     /// Waits for the cmd socket and makes the first call.
@@ -75,7 +94,9 @@ impl<'a> Vm<'a> {
         let client = Client::connect(socket).await?;
         let versions = client.versions().await?;
         if !versions.contains(&1) {
-            return Err(CtlError::Run(format!("the launcher speaks cmd versions {versions:?}, not 1")));
+            return Err(CtlError::Run(format!(
+                "the launcher speaks cmd versions {versions:?}, not 1"
+            )));
         }
         self.client = Some(client);
         Ok(())
@@ -86,7 +107,11 @@ impl<'a> Vm<'a> {
     /// # Errors
     /// If the launcher refuses it, or ends.
     pub async fn sync(&mut self) -> Result<(), CtlError> {
-        let refused = match self.connected()?.sync(self.vmi, VirtualMachineOptions::default()).await {
+        let refused = match self
+            .connected()?
+            .sync(self.vmi, VirtualMachineOptions::default())
+            .await
+        {
             Err(error) => error,
             Ok(()) => return Ok(()),
         };
@@ -123,7 +148,12 @@ impl<'a> Vm<'a> {
     /// # Errors
     /// If the launcher does not do its part.
     pub async fn end(&mut self, phases: &Phases, stop: &mut Stop) -> Result<(), CtlError> {
-        if self.launcher.try_wait().map_err(CtlError::Runtime)?.is_some() {
+        if self
+            .launcher
+            .try_wait()
+            .map_err(CtlError::Runtime)?
+            .is_some()
+        {
             return Ok(());
         }
         if !self.down {
@@ -147,7 +177,11 @@ impl<'a> Vm<'a> {
     /// Ends a start that has failed or is not wanted any more. A guest that is there has hardly begun. The launcher may
     /// still be about to start it, so it is told more than once.
     pub async fn give_up(&mut self) {
-        if let Some(pid) = self.launcher.id().and_then(|pid| Pid::from_raw(pid.try_into().ok()?)) {
+        if let Some(pid) = self
+            .launcher
+            .id()
+            .and_then(|pid| Pid::from_raw(pid.try_into().ok()?))
+        {
             let _ = kill_process(pid, Signal::TERM);
         }
         let ended = async {
@@ -165,7 +199,10 @@ impl<'a> Vm<'a> {
         let mut told = false;
         while let Err(error) = self.act(Action::Shutdown).await {
             if !std::mem::replace(&mut told, true) {
-                phases.note(&format!("the guest cannot be asked to shut down: {}", chain(&error)));
+                phases.note(&format!(
+                    "the guest cannot be asked to shut down: {}",
+                    chain(&error)
+                ));
             }
             if let Ok(down) = timeout(AGAIN, self.next_report(phases)).await
                 && down?
@@ -186,9 +223,16 @@ impl<'a> Vm<'a> {
             Ok(status) => {
                 let status = status.map_err(CtlError::Runtime)?;
                 phases.reached("launcher has ended");
-                if status.success() { Ok(()) } else { Err(CtlError::Run(format!("the launcher ended with {status}"))) }
+                if status.success() {
+                    Ok(())
+                } else {
+                    Err(CtlError::Run(format!("the launcher ended with {status}")))
+                }
             }
-            Err(_) => Err(CtlError::Run(format!("the launcher has not ended {} s after its domain", EXIT.as_secs()))),
+            Err(_) => Err(CtlError::Run(format!(
+                "the launcher has not ended {} s after its domain",
+                EXIT.as_secs()
+            ))),
         }
     }
 
@@ -197,7 +241,9 @@ impl<'a> Vm<'a> {
     }
 
     fn connected(&self) -> Result<&Client, CtlError> {
-        self.client.as_ref().ok_or_else(|| CtlError::Run("the launcher is not ready".into()))
+        self.client
+            .as_ref()
+            .ok_or_else(|| CtlError::Run("the launcher is not ready".into()))
     }
 }
 

@@ -76,7 +76,11 @@ impl Report {
 
     fn to_json(&self) -> Value {
         match self {
-            Self::Domain { kind, domain, status } => json!({"eventType": kind, "domain": domain, "status": status}),
+            Self::Domain {
+                kind,
+                domain,
+                status,
+            } => json!({"eventType": kind, "domain": domain, "status": status}),
             Self::Event(event) => json!({"event": event}),
         }
     }
@@ -86,18 +90,39 @@ impl Report {
             return Self::Event(value["event"].take());
         }
         let kind = value["eventType"].as_str().unwrap_or_default().to_owned();
-        Self::Domain { kind, domain: value["domain"].take(), status: value["status"].take() }
+        Self::Domain {
+            kind,
+            domain: value["domain"].take(),
+            status: value["status"].take(),
+        }
     }
 
     fn to_text(&self) -> String {
         match self {
             Self::Domain { kind, domain, .. } => {
-                let text = |pointer: &str| domain.pointer(pointer).and_then(Value::as_str).unwrap_or("-").to_owned();
+                let text = |pointer: &str| {
+                    domain
+                        .pointer(pointer)
+                        .and_then(Value::as_str)
+                        .unwrap_or("-")
+                        .to_owned()
+                };
                 let last = if self.is_final() { "  (gone)" } else { "" };
-                format!("{kind:<9} {}  {} ({}){last}", text("/Spec/Name"), text("/Status/Status"), text("/Status/Reason"))
+                format!(
+                    "{kind:<9} {}  {} ({}){last}",
+                    text("/Spec/Name"),
+                    text("/Status/Status"),
+                    text("/Status/Reason")
+                )
             }
             Self::Event(event) => {
-                let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or("-").to_owned();
+                let text = |pointer: &str| {
+                    event
+                        .pointer(pointer)
+                        .and_then(Value::as_str)
+                        .unwrap_or("-")
+                        .to_owned()
+                };
                 format!("EVENT     {}: {}", text("/reason"), text("/message"))
             }
         }
@@ -164,8 +189,14 @@ pub fn serve(path: &Path, reports: mpsc::UnboundedSender<Report>) -> Result<(), 
     }
     let _ = std::fs::remove_file(path);
     let listener = UnixListener::bind(path).map_err(CtlError::file("listen on", path))?;
-    let server = Server::builder().add_service(NotifyInfoServer::new(Versions)).add_service(NotifyServer::new(Reports(reports)));
-    tokio::spawn(async move { server.serve_with_incoming(UnixListenerStream::new(listener)).await });
+    let server = Server::builder()
+        .add_service(NotifyInfoServer::new(Versions))
+        .add_service(NotifyServer::new(Reports(reports)));
+    tokio::spawn(async move {
+        server
+            .serve_with_incoming(UnixListenerStream::new(listener))
+            .await
+    });
     Ok(())
 }
 
@@ -194,7 +225,10 @@ pub async fn watch(args: WatchArgs, output: Output) -> Result<ExitCode, CtlError
 }
 
 /// Listens to the `run` that has started the launcher, else serves the notify socket, which is then returned.
-async fn listen(args: &WatchArgs, reports: mpsc::UnboundedSender<Report>) -> Result<Option<PathBuf>, CtlError> {
+async fn listen(
+    args: &WatchArgs,
+    reports: mpsc::UnboundedSender<Report>,
+) -> Result<Option<PathBuf>, CtlError> {
     let path = match &args.listen {
         Some(path) => path.clone(),
         None => match session::resolve(&args.target)?.0 {
@@ -222,8 +256,13 @@ struct Versions;
 
 #[tonic::async_trait]
 impl NotifyInfo for Versions {
-    async fn info(&self, _: Request<NotifyInfoRequest>) -> Result<Response<NotifyInfoResponse>, Status> {
-        Ok(Response::new(NotifyInfoResponse { supported_notify_versions: vec![1] }))
+    async fn info(
+        &self,
+        _: Request<NotifyInfoRequest>,
+    ) -> Result<Response<NotifyInfoResponse>, Status> {
+        Ok(Response::new(NotifyInfoResponse {
+            supported_notify_versions: vec![1],
+        }))
     }
 }
 
@@ -233,19 +272,32 @@ impl Reports {
     fn pass_on(&self, report: Report) -> Response<Accepted> {
         // Nobody listens any more while the program ends.
         let success = self.0.send(report).is_ok();
-        Response::new(Accepted { success, message: String::new() })
+        Response::new(Accepted {
+            success,
+            message: String::new(),
+        })
     }
 }
 
 #[tonic::async_trait]
 impl Notify for Reports {
-    async fn handle_domain_event(&self, request: Request<DomainEventRequest>) -> Result<Response<Accepted>, Status> {
+    async fn handle_domain_event(
+        &self,
+        request: Request<DomainEventRequest>,
+    ) -> Result<Response<Accepted>, Status> {
         let request = request.into_inner();
         let (domain, status) = (parse(&request.domain_json)?, parse(&request.status_json)?);
-        Ok(self.pass_on(Report::Domain { kind: request.event_type, domain, status }))
+        Ok(self.pass_on(Report::Domain {
+            kind: request.event_type,
+            domain,
+            status,
+        }))
     }
 
-    async fn handle_k8s_event(&self, request: Request<K8sEventRequest>) -> Result<Response<Accepted>, Status> {
+    async fn handle_k8s_event(
+        &self,
+        request: Request<K8sEventRequest>,
+    ) -> Result<Response<Accepted>, Status> {
         Ok(self.pass_on(Report::Event(parse(&request.into_inner().event_json)?)))
     }
 }

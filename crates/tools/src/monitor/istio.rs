@@ -7,7 +7,11 @@ use std::time::Duration;
 /// For an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Between the attempts.
-const PAUSES: [Duration; 3] = [Duration::from_millis(50), Duration::from_millis(250), Duration::from_millis(1250)];
+const PAUSES: [Duration; 3] = [
+    Duration::from_millis(50),
+    Duration::from_millis(250),
+    Duration::from_millis(1250),
+];
 /// More is not read of an answer: its status and its headers are at its beginning.
 const LONGEST: u64 = 16 * 1024;
 
@@ -21,7 +25,10 @@ pub struct Ports {
 }
 
 /// Istio's own.
-pub const PORTS: Ports = Ports { health: 15021, agent: 15020 };
+pub const PORTS: Ports = Ports {
+    health: 15021,
+    agent: 15020,
+};
 
 /// Asks the proxy to end, if there is one. Where nothing listens there is none, and nothing is waited for.
 pub fn end_proxy(ports: Ports) {
@@ -35,13 +42,18 @@ pub fn end_proxy(ports: Ports) {
             Ok(answer) if answer.status == 200 => return,
             Ok(Answer { status: 503, .. }) => tracing::error!("status code received: 503"),
             Ok(answer) => return tracing::error!("status code received: {}", answer.status),
-            Err(error) => tracing::error!(reason = %error, "failed to request istio-proxy termination, retrying..."),
+            Err(error) => {
+                tracing::error!(reason = %error, "failed to request istio-proxy termination, retrying...")
+            }
         }
         if let Some(pause) = pause {
             std::thread::sleep(*pause);
         }
     }
-    let reason = result.map_or_else(|error| error.to_string(), |answer| format!("status {}", answer.status));
+    let reason = result.map_or_else(
+        |error| error.to_string(),
+        |answer| format!("status {}", answer.status),
+    );
     tracing::error!(reason, "all attempts to terminate istio-proxy failed");
 }
 
@@ -67,7 +79,9 @@ fn ask(port: u16, method: &str, path: &str) -> io::Result<Answer> {
     let mut stream = connect(port)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let request = format!("{method} {path} HTTP/1.1\r\nHost: localhost:{port}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: localhost:{port}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    );
     stream.write_all(request.as_bytes())?;
     let mut head = Vec::new();
     let mut rest = stream.take(LONGEST);
@@ -78,21 +92,37 @@ fn ask(port: u16, method: &str, path: &str) -> io::Result<Answer> {
             length => head.extend(part.iter().take(length)),
         }
     }
-    parse(&String::from_utf8_lossy(&head)).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no HTTP answer"))
+    parse(&String::from_utf8_lossy(&head))
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no HTTP answer"))
 }
 
 /// localhost, without asking a resolver.
 fn connect(port: u16) -> io::Result<TcpStream> {
-    TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), PATIENCE)
-        .or_else(|_| TcpStream::connect_timeout(&SocketAddr::from((Ipv6Addr::LOCALHOST, port)), PATIENCE))
+    TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), PATIENCE).or_else(
+        |_| TcpStream::connect_timeout(&SocketAddr::from((Ipv6Addr::LOCALHOST, port)), PATIENCE),
+    )
 }
 
 fn parse(head: &str) -> Option<Answer> {
     let mut lines = head.lines();
-    let status = lines.next()?.strip_prefix("HTTP/")?.split_whitespace().nth(1)?.parse().ok()?;
-    let headers = lines.take_while(|line| !line.is_empty()).filter_map(|line| line.split_once(':'));
-    let server = headers.filter(|(name, _)| name.eq_ignore_ascii_case("server")).map(|(_, value)| value.trim().to_owned()).next();
-    Some(Answer { status, server: server.unwrap_or_default() })
+    let status = lines
+        .next()?
+        .strip_prefix("HTTP/")?
+        .split_whitespace()
+        .nth(1)?
+        .parse()
+        .ok()?;
+    let headers = lines
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.split_once(':'));
+    let server = headers
+        .filter(|(name, _)| name.eq_ignore_ascii_case("server"))
+        .map(|(_, value)| value.trim().to_owned())
+        .next();
+    Some(Answer {
+        status,
+        server: server.unwrap_or_default(),
+    })
 }
 
 #[cfg(test)]
@@ -113,7 +143,14 @@ mod tests {
                 let (mut stream, _) = listener.accept().unwrap();
                 let mut request = [0; 1024];
                 let length = stream.read(&mut request).unwrap();
-                tell.send(String::from_utf8_lossy(&request[..length]).lines().next().unwrap().to_owned()).unwrap();
+                tell.send(
+                    String::from_utf8_lossy(&request[..length])
+                        .lines()
+                        .next()
+                        .unwrap()
+                        .to_owned(),
+                )
+                .unwrap();
                 stream.write_all(answer.as_bytes()).unwrap();
             }
         });
@@ -123,10 +160,19 @@ mod tests {
     #[test]
     fn envoy_is_told_to_quit_and_asked_again_while_it_is_not_ready() {
         let (health, asked) = serve(&["HTTP/1.1 200 OK\r\nServer: envoy\r\n\r\n"]);
-        let (agent, told) = serve(&["HTTP/1.1 503 Service Unavailable\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n"]);
+        let (agent, told) = serve(&[
+            "HTTP/1.1 503 Service Unavailable\r\n\r\n",
+            "HTTP/1.1 200 OK\r\n\r\n",
+        ]);
         end_proxy(Ports { health, agent });
-        assert_eq!(asked.iter().collect::<Vec<_>>(), ["GET /healthz/ready HTTP/1.1"]);
-        assert_eq!(told.iter().collect::<Vec<_>>(), ["POST /quitquitquit HTTP/1.1"; 2]);
+        assert_eq!(
+            asked.iter().collect::<Vec<_>>(),
+            ["GET /healthz/ready HTTP/1.1"]
+        );
+        assert_eq!(
+            told.iter().collect::<Vec<_>>(),
+            ["POST /quitquitquit HTTP/1.1"; 2]
+        );
     }
 
     #[test]
@@ -137,14 +183,24 @@ mod tests {
 
     #[test]
     fn nothing_at_that_port_is_no_proxy() {
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
         assert!(!is_there(port));
     }
 
     #[test]
     fn a_body_has_no_headers_and_what_is_no_http_is_no_answer() {
-        let answer = Answer { status: 404, server: String::new() };
-        assert_eq!(parse("HTTP/1.0 404 Not Found\r\nX: y\r\n\r\nserver: envoy"), Some(answer));
+        let answer = Answer {
+            status: 404,
+            server: String::new(),
+        };
+        assert_eq!(
+            parse("HTTP/1.0 404 Not Found\r\nX: y\r\n\r\nserver: envoy"),
+            Some(answer)
+        );
         assert_eq!(parse("SSH-2.0-OpenSSH\r\n"), None);
         assert_eq!(parse(""), None);
     }

@@ -68,6 +68,9 @@ mod tests {
     #[test]
     fn a_line_without_end_comes_in_parts() {
         let parts = lines(&vec![b'x'; LONGEST as usize + 1]);
-        assert_eq!(parts.iter().map(String::len).collect::<Vec<_>>(), [LONGEST as usize, 1]);
+        assert_eq!(
+            parts.iter().map(String::len).collect::<Vec<_>>(),
+            [LONGEST as usize, 1]
+        );
     }
 }

@@ -18,7 +18,9 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use rustix::process::{Pid, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, wait};
+use rustix::process::{
+    Pid, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, wait,
+};
 
 pub use error::MonitorError;
 use options::Options;
@@ -36,14 +38,21 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     logging::init("virt-launcher-monitor");
     let options = Options::of(&arguments);
     options.set_verbosity();
-    let held = [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT];
-    let result = Signals::hold(&held).map_err(MonitorError::Signals).and_then(|signals| {
-        let result = run(&options, options::without_ours(arguments), &signals);
-        if options.keep_after_failure && !matches!(result, Ok(0)) {
-            stay(&signals);
-        }
-        result
-    });
+    let held = [
+        Signal::SIGCHLD,
+        Signal::SIGTERM,
+        Signal::SIGINT,
+        Signal::SIGQUIT,
+    ];
+    let result = Signals::hold(&held)
+        .map_err(MonitorError::Signals)
+        .and_then(|signals| {
+            let result = run(&options, options::without_ours(arguments), &signals);
+            if options.keep_after_failure && !matches!(result, Ok(0)) {
+                stay(&signals);
+            }
+            result
+        });
     match result {
         Ok(status) => {
             tracing::info!("virt-launcher-monitor: Exiting...");
@@ -64,14 +73,21 @@ fn run(options: &Options, arguments: Vec<OsString>, signals: &Signals) -> Result
     result
 }
 
-fn attend(options: &Options, arguments: Vec<OsString>, signals: &Signals) -> Result<u8, MonitorError> {
+fn attend(
+    options: &Options,
+    arguments: Vec<OsString>,
+    signals: &Signals,
+) -> Result<u8, MonitorError> {
     // Process 1 gets orphans anyway; with a process namespace that the pod's containers share, another one is it.
     if let Err(error) = set_child_subreaper(Some(getpid())) {
         tracing::warn!(reason = %error, "orphans do not come to this process");
     }
     privileges::keep_for_children();
     let program = launcher();
-    let child = Command::new(&program).args(arguments).stdin(Stdio::null()).spawn();
+    let child = Command::new(&program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .spawn();
     let child = child.map_err(|source| MonitorError::Start { program, source })?;
     let status = until_ended(Pid::from_child(&child), signals)?;
     if status != 0 {
@@ -85,7 +101,9 @@ fn attend(options: &Options, arguments: Vec<OsString>, signals: &Signals) -> Res
 /// The launcher beside this program: where both are is no matter.
 fn launcher() -> PathBuf {
     let own = std::env::current_exe().unwrap_or_default();
-    own.parent().unwrap_or(Path::new("/usr/bin")).join("virt-launcher")
+    own.parent()
+        .unwrap_or(Path::new("/usr/bin"))
+        .join("virt-launcher")
 }
 
 /// Passes signals on and reaps, until the launcher has ended.
@@ -115,20 +133,30 @@ fn reap() -> Vec<(Pid, WaitStatus)> {
     let mut ended = Vec::new();
     // An error says that there are no children.
     while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
-        tracing::debug!("Reaped pid {} with status {}", pid.as_raw_nonzero(), status.as_raw());
+        tracing::debug!(
+            "Reaped pid {} with status {}",
+            pid.as_raw_nonzero(),
+            status.as_raw()
+        );
         ended.push((pid, status));
     }
     ended
 }
 
 fn code(status: WaitStatus) -> u8 {
-    status.exit_status().and_then(|code| u8::try_from(code).ok()).unwrap_or(KILLED)
+    status
+        .exit_status()
+        .and_then(|code| u8::try_from(code).ok())
+        .unwrap_or(KILLED)
 }
 
 /// Their end tells the container disks' containers that the VM is over.
 fn remove_sockets(dir: &Path) {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    for socket in entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "sock")) {
+    for socket in entries
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|end| end == "sock"))
+    {
         if let Err(error) = std::fs::remove_file(&socket) {
             tracing::error!(reason = %error, "could not clean up ephemeral disk directory: {}", socket.display());
         }
@@ -137,7 +165,9 @@ fn remove_sockets(dir: &Path) {
 
 /// For somebody who wants to look at the pod; until the kubelet ends it.
 fn stay(signals: &Signals) {
-    tracing::info!("keeping virt-launcher container alive since --keep-after-failure is set to true");
+    tracing::info!(
+        "keeping virt-launcher container alive since --keep-after-failure is set to true"
+    );
     while let Ok(Some(Signal::SIGCHLD)) = signals.next(None) {
         reap();
     }

@@ -1,6 +1,8 @@
 //! The capability that the monitor's file has and the launcher needs: passt listens below port 1024.
 
-use rustix::thread::{CapabilitySet, capabilities, configure_capability_in_ambient_set, set_capabilities};
+use rustix::thread::{
+    CapabilitySet, capabilities, configure_capability_in_ambient_set, set_capabilities,
+};
 
 const BIND: CapabilitySet = CapabilitySet::NET_BIND_SERVICE;
 

@@ -23,16 +23,28 @@ pub fn end(signals: &Signals, grace: Duration) -> Result<(), MonitorError> {
     let deadline = Instant::now() + grace;
     loop {
         reap();
-        let Some(pid) = self::guests().into_iter().find(|pid| guests.contains(pid)) else { return Ok(()) };
-        if signals.next(Some(deadline)).map_err(MonitorError::Signals)?.is_none() {
+        let Some(pid) = self::guests().into_iter().find(|pid| guests.contains(pid)) else {
+            return Ok(());
+        };
+        if signals
+            .next(Some(deadline))
+            .map_err(MonitorError::Signals)?
+            .is_none()
+        {
             signal(&self::guests(), Signal::KILL);
-            return Err(MonitorError::QemuStays { pid: pid.as_raw_nonzero().get(), seconds: grace.as_secs() });
+            return Err(MonitorError::QemuStays {
+                pid: pid.as_raw_nonzero().get(),
+                seconds: grace.as_secs(),
+            });
         }
     }
 }
 
 fn guests() -> Vec<Pid> {
-    children().into_iter().filter(|pid| is_qemu(&command_line(*pid))).collect()
+    children()
+        .into_iter()
+        .filter(|pid| is_qemu(&command_line(*pid)))
+        .collect()
 }
 
 /// By the names that distributions give it.
@@ -53,7 +65,9 @@ mod tests {
 
     #[test]
     fn qemu_is_known_by_the_names_that_distributions_give_it() {
-        assert!(is_qemu("/usr/bin/qemu-system-x86_64 -name guest=default_vm"));
+        assert!(is_qemu(
+            "/usr/bin/qemu-system-x86_64 -name guest=default_vm"
+        ));
         assert!(is_qemu("/usr/libexec/qemu-kvm -name guest=default_vm"));
         assert!(!is_qemu("/usr/bin/swtpm socket"));
     }

@@ -80,7 +80,10 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(reason = &error as &dyn std::error::Error, "sidecar-shim cannot serve");
+            tracing::error!(
+                reason = &error as &dyn std::error::Error,
+                "sidecar-shim cannot serve"
+            );
             ExitCode::FAILURE
         }
     }
@@ -105,12 +108,16 @@ fn parse(arguments: Vec<OsString>) -> Result<Command, lexopt::Error> {
 fn known(version: &str) -> Result<Version, ShimError> {
     match version {
         "" => Err(ShimError::NoVersion),
-        _ => Version::common(&[version.to_owned()]).ok_or_else(|| ShimError::OtherVersion(version.to_owned())),
+        _ => Version::common(&[version.to_owned()])
+            .ok_or_else(|| ShimError::OtherVersion(version.to_owned())),
     }
 }
 
 fn run(version: Version, dir: &Path) -> Result<(), ShimError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ShimError::Signals)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(ShimError::Signals)?;
     runtime.block_on(serve(version, dir))
 }
 
@@ -118,8 +125,14 @@ async fn serve(version: Version, dir: &Path) -> Result<(), ShimError> {
     let shutdown = Arc::new(Notify::new());
     // Before there is a socket that a signal would leave behind.
     let stop = stopped(Arc::clone(&shutdown)).map_err(ShimError::Signals)?;
-    let (socket, listener) = listen(dir).map_err(|source| ShimError::Socket { dir: dir.to_path_buf(), source })?;
-    tracing::info!("shim is now exposing its services on socket {}", socket.display());
+    let (socket, listener) = listen(dir).map_err(|source| ShimError::Socket {
+        dir: dir.to_path_buf(),
+        source,
+    })?;
+    tracing::info!(
+        "shim is now exposing its services on socket {}",
+        socket.display()
+    );
     let served = service::serve(listener, version, shutdown, stop, LAST_CALLS).await;
     // Gone already is as good.
     let _ = std::fs::remove_file(&socket);
@@ -184,18 +197,31 @@ mod tests {
     }
 
     fn serve(version: &str, dir: &str) -> Command {
-        Command::Serve { version: version.into(), dir: dir.into() }
+        Command::Serve {
+            version: version.into(),
+            dir: dir.into(),
+        }
     }
 
     #[test]
     fn both_spellings_of_a_flag_are_taken() {
-        assert_eq!(command(&["--version", "v1alpha2"]).unwrap(), serve("v1alpha2", SOCKET_DIRECTORY));
-        assert_eq!(command(&["--version=v1alpha2", "--socket-dir=/x", "extra"]).unwrap(), serve("v1alpha2", "/x"));
+        assert_eq!(
+            command(&["--version", "v1alpha2"]).unwrap(),
+            serve("v1alpha2", SOCKET_DIRECTORY)
+        );
+        assert_eq!(
+            command(&["--version=v1alpha2", "--socket-dir=/x", "extra"]).unwrap(),
+            serve("v1alpha2", "/x")
+        );
     }
 
     #[test]
     fn an_unknown_flag_is_named() {
-        assert!(command(&["--versions", "x"]).unwrap_err().contains("--versions"));
+        assert!(
+            command(&["--versions", "x"])
+                .unwrap_err()
+                .contains("--versions")
+        );
     }
 
     #[test]
@@ -207,6 +233,10 @@ mod tests {
 
     #[test]
     fn names_are_four_characters() {
-        assert!((0..50).map(|_| random_name()).all(|name| name.len() == 4 && name.is_ascii()));
+        assert!(
+            (0..50)
+                .map(|_| random_name())
+                .all(|name| name.len() == 4 && name.is_ascii())
+        );
     }
 }

@@ -71,8 +71,12 @@ pub enum ProgramError {
 /// The first executable file of that name in `$PATH`. Entries that are not absolute are passed over.
 pub fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    let candidates = std::env::split_paths(&path).filter(|dir| dir.is_absolute()).map(|dir| dir.join(name));
-    candidates.into_iter().find(|file| file.is_file() && access(file, Access::EXEC_OK).is_ok())
+    let candidates = std::env::split_paths(&path)
+        .filter(|dir| dir.is_absolute())
+        .map(|dir| dir.join(name));
+    candidates
+        .into_iter()
+        .find(|file| file.is_file() && access(file, Access::EXEC_OK).is_ok())
 }
 
 /// Runs the program and returns what it printed.
@@ -80,8 +84,10 @@ pub fn find(name: &str) -> Option<PathBuf> {
 /// # Errors
 /// See [`ProgramError`]. When the future is dropped, the program and its children are killed.
 pub async fn run(name: &'static str, arguments: [&str; 4]) -> Result<Vec<u8>, ProgramError> {
-    let path = find(name)
-        .ok_or_else(|| ProgramError::NotFound { name, path: std::env::var("PATH").unwrap_or_else(|_| "which is not set".into()) })?;
+    let path = find(name).ok_or_else(|| ProgramError::NotFound {
+        name,
+        path: std::env::var("PATH").unwrap_or_else(|_| "which is not set".into()),
+    })?;
     tracing::info!("Executing {name}");
     let mut group = start(&path, &arguments)?;
     let (stdout, stderr) = (group.child.stdout.take(), group.child.stderr.take());
@@ -101,11 +107,23 @@ pub async fn run(name: &'static str, arguments: [&str; 4]) -> Result<Vec<u8>, Pr
     };
     // What it left running in the background may go on, as under KubeVirt's shim.
     group.leader = None;
-    if status.success() { Ok(printed) } else { Err(ProgramError::Failed { name, status: told(status), last_words: quoted(&last_words) }) }
+    if status.success() {
+        Ok(printed)
+    } else {
+        Err(ProgramError::Failed {
+            name,
+            status: told(status),
+            last_words: quoted(&last_words),
+        })
+    }
 }
 
 /// What the program printed, and how it ended.
-async fn ended(name: &'static str, child: &mut Child, stdout: Option<ChildStdout>) -> Result<(Vec<u8>, ExitStatus), ProgramError> {
+async fn ended(
+    name: &'static str,
+    child: &mut Child,
+    stdout: Option<ChildStdout>,
+) -> Result<(Vec<u8>, ExitStatus), ProgramError> {
     let unreadable = |source| ProgramError::Output { name, source };
     let printed = read(stdout).await.map_err(unreadable)?;
     if printed.len() > OUTPUT {
@@ -131,17 +149,36 @@ impl Drop for Group {
 
 fn start(path: &Path, arguments: &[&str]) -> Result<Group, ProgramError> {
     let mut command = Command::new(path);
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).kill_on_drop(true);
-    let child = command.spawn().map_err(|error| ProgramError::Start { path: path.to_path_buf(), reason: refused(&error, arguments) })?;
-    let leader = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true);
+    let child = command.spawn().map_err(|error| ProgramError::Start {
+        path: path.to_path_buf(),
+        reason: refused(&error, arguments),
+    })?;
+    let leader = child
+        .id()
+        .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
     Ok(Group { child, leader })
 }
 
 fn refused(error: &io::Error, arguments: &[&str]) -> String {
-    let longest = arguments.iter().map(|argument| argument.len()).max().unwrap_or_default();
+    let longest = arguments
+        .iter()
+        .map(|argument| argument.len())
+        .max()
+        .unwrap_or_default();
     match error.kind() {
-        io::ErrorKind::ArgumentListTooLong => format!("{error}: an argument has {longest} bytes, Linux takes 131071"),
-        io::ErrorKind::NotFound => format!("{error}: is the interpreter of its first line installed?"),
+        io::ErrorKind::ArgumentListTooLong => {
+            format!("{error}: an argument has {longest} bytes, Linux takes 131071")
+        }
+        io::ErrorKind::NotFound => {
+            format!("{error}: is the interpreter of its first line installed?")
+        }
         _ if error.raw_os_error() == Some(rustix::io::Errno::NOEXEC.raw_os_error()) => {
             format!("{error}: a script starts with a line like #!/bin/sh")
         }
@@ -152,7 +189,10 @@ fn refused(error: &io::Error, arguments: &[&str]) -> String {
 async fn read(output: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
     let mut printed = Vec::new();
     if let Some(output) = output {
-        output.take(OUTPUT as u64 + 1).read_to_end(&mut printed).await?;
+        output
+            .take(OUTPUT as u64 + 1)
+            .read_to_end(&mut printed)
+            .await?;
     }
     Ok(printed)
 }
@@ -173,14 +213,20 @@ async fn log(errors: Option<impl AsyncRead + Unpin>, hook: &str, last: &mut Stri
         last.push('\n');
         last.push_str(line);
         let surplus = last.len().saturating_sub(LAST_WORDS);
-        let cut = (surplus..).find(|&at| last.is_char_boundary(at)).unwrap_or_default();
+        let cut = (surplus..)
+            .find(|&at| last.is_char_boundary(at))
+            .unwrap_or_default();
         last.drain(..cut);
     }
 }
 
 fn quoted(last_words: &str) -> String {
     let last = last_words.trim();
-    if last.is_empty() { String::new() } else { format!(": {last}") }
+    if last.is_empty() {
+        String::new()
+    } else {
+        format!(": {last}")
+    }
 }
 
 fn told(status: ExitStatus) -> String {

@@ -43,16 +43,29 @@ pub async fn serve(
     let mut serving = pin!(
         Server::builder()
             .add_service(info::info_server::InfoServer::new(shim.clone()))
-            .add_service(v1alpha1::callbacks_server::CallbacksServer::new(shim.clone()).max_decoding_message_size(REQUEST))
-            .add_service(v1alpha2::callbacks_server::CallbacksServer::new(shim.clone()).max_decoding_message_size(REQUEST))
-            .add_service(v1alpha3::callbacks_server::CallbacksServer::new(shim).max_decoding_message_size(REQUEST))
-            .serve_with_incoming_shutdown(UnixListenerStream::new(listener), async move { stopped.notified().await })
+            .add_service(
+                v1alpha1::callbacks_server::CallbacksServer::new(shim.clone())
+                    .max_decoding_message_size(REQUEST)
+            )
+            .add_service(
+                v1alpha2::callbacks_server::CallbacksServer::new(shim.clone())
+                    .max_decoding_message_size(REQUEST)
+            )
+            .add_service(
+                v1alpha3::callbacks_server::CallbacksServer::new(shim)
+                    .max_decoding_message_size(REQUEST)
+            )
+            .serve_with_incoming_shutdown(UnixListenerStream::new(listener), async move {
+                stopped.notified().await
+            })
     );
     tokio::select! {
         served = &mut serving => return served,
         () = stop => stopping.notify_one(),
     }
-    tokio::time::timeout(last_calls, serving).await.unwrap_or(Ok(()))
+    tokio::time::timeout(last_calls, serving)
+        .await
+        .unwrap_or(Ok(()))
 }
 
 impl Shim {
@@ -65,22 +78,46 @@ impl Shim {
                 None
             }
         };
-        let programs = [(Point::OnDefineDomain, ON_DEFINE_DOMAIN), (Point::PreCloudInitIso, PRE_CLOUD_INIT_ISO)];
+        let programs = [
+            (Point::OnDefineDomain, ON_DEFINE_DOMAIN),
+            (Point::PreCloudInitIso, PRE_CLOUD_INIT_ISO),
+        ];
         let shutdown = (Point::Shutdown.since() <= self.version).then_some(Point::Shutdown);
-        let points = shutdown.into_iter().chain(programs.into_iter().filter_map(program));
-        points.map(|point| info::HookPoint { name: point.name().to_owned(), priority: 0 }).collect()
+        let points = shutdown
+            .into_iter()
+            .chain(programs.into_iter().filter_map(program));
+        points
+            .map(|point| info::HookPoint {
+                name: point.name().to_owned(),
+                priority: 0,
+            })
+            .collect()
     }
 
     async fn define(&self, vmi: &[u8], domain: &[u8]) -> Result<Bytes, Status> {
         tracing::info!("OnDefineDomain method has been called");
         let domain = text("domain", domain)?;
-        ran(ON_DEFINE_DOMAIN, program::run(ON_DEFINE_DOMAIN, ["--vmi", json("VMI", vmi)?, "--domain", domain]).await)
+        ran(
+            ON_DEFINE_DOMAIN,
+            program::run(
+                ON_DEFINE_DOMAIN,
+                ["--vmi", json("VMI", vmi)?, "--domain", domain],
+            )
+            .await,
+        )
     }
 
     async fn cloud_init(&self, vmi: &[u8], data: &[u8]) -> Result<Bytes, Status> {
         tracing::info!("PreCloudInitIso method has been called");
         let data = json("cloud-init data", data)?;
-        ran(PRE_CLOUD_INIT_ISO, program::run(PRE_CLOUD_INIT_ISO, ["--vmi", json("VMI", vmi)?, "--cloud-init", data]).await)
+        ran(
+            PRE_CLOUD_INIT_ISO,
+            program::run(
+                PRE_CLOUD_INIT_ISO,
+                ["--vmi", json("VMI", vmi)?, "--cloud-init", data],
+            )
+            .await,
+        )
     }
 }
 
@@ -95,22 +132,32 @@ fn ran(name: &str, result: Result<Vec<u8>, program::ProgramError>) -> Result<Byt
 }
 
 fn text<'a>(what: &str, given: &'a [u8]) -> Result<&'a str, Status> {
-    std::str::from_utf8(given).map_err(|error| Status::invalid_argument(format!("the {what} is not UTF-8: {error}")))
+    std::str::from_utf8(given)
+        .map_err(|error| Status::invalid_argument(format!("the {what} is not UTF-8: {error}")))
 }
 
 /// The text, once it is known to be a JSON object: a program should not be given anything else.
 fn json<'a>(what: &str, given: &'a [u8]) -> Result<&'a str, Status> {
-    let object: Result<serde_json::Map<String, serde_json::Value>, _> = serde_json::from_slice(given);
-    object.map_err(|error| Status::invalid_argument(format!("the {what} cannot be read: {error}")))?;
+    let object: Result<serde_json::Map<String, serde_json::Value>, _> =
+        serde_json::from_slice(given);
+    object
+        .map_err(|error| Status::invalid_argument(format!("the {what} cannot be read: {error}")))?;
     text(what, given)
 }
 
 #[tonic::async_trait]
 impl info::info_server::Info for Shim {
-    async fn info(&self, _: Request<info::InfoParams>) -> Result<Response<info::InfoResult>, Status> {
+    async fn info(
+        &self,
+        _: Request<info::InfoParams>,
+    ) -> Result<Response<info::InfoResult>, Status> {
         tracing::info!("Info method has been called");
         let versions = vec![self.version.name().to_owned()];
-        Ok(Response::new(info::InfoResult { name: "shim".to_owned(), hook_points: self.points(), versions }))
+        Ok(Response::new(info::InfoResult {
+            name: "shim".to_owned(),
+            hook_points: self.points(),
+            versions,
+        }))
     }
 }
 

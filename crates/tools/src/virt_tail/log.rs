@@ -61,7 +61,13 @@ struct Open {
 impl Log {
     /// Of a log that need not exist yet.
     pub fn new(path: &Path) -> Self {
-        Self { path: path.to_path_buf(), open: None, buffer: vec![0; LONGEST_LINE], begun: 0, cut: false }
+        Self {
+            path: path.to_path_buf(),
+            open: None,
+            buffer: vec![0; LONGEST_LINE],
+            begun: 0,
+            cut: false,
+        }
     }
 
     /// Hands on the whole lines that are new, from rotated logs too.
@@ -75,7 +81,9 @@ impl Log {
                 return drained;
             }
             // What cannot be read is not waited for when there is something newer.
-            let Some(next) = self.successor()? else { return drained };
+            let Some(next) = self.successor()? else {
+                return drained;
+            };
             // What came between the last look and the rotation.
             if drained.is_ok() {
                 self.drain(each)?;
@@ -85,7 +93,9 @@ impl Log {
     }
 
     fn drain(&mut self, each: &mut Each<'_>) -> Result<(), Trouble> {
-        let Some(open) = &mut self.open else { return Ok(()) };
+        let Some(open) = &mut self.open else {
+            return Ok(());
+        };
         if open.file.metadata()?.len() < open.position {
             open.file.rewind()?;
             open.position = 0;
@@ -106,7 +116,10 @@ impl Log {
 
     /// Hands on what is whole of the first `filled` bytes.
     fn hand_on(&mut self, filled: usize, each: &mut Each<'_>) -> Result<(), Stop> {
-        let whole = match self.buffer[..filled].iter().rposition(|byte| *byte == b'\n') {
+        let whole = match self.buffer[..filled]
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+        {
             Some(last) => last + 1,
             None if filled == self.buffer.len() => filled,
             None => 0,
@@ -133,7 +146,9 @@ impl Log {
 
     /// The log that was begun after the open one. Several rotations may have passed.
     fn successor(&self) -> io::Result<Option<Open>> {
-        let Some(ours) = self.open.as_ref().map(|open| open.identity) else { return opened(&self.path) };
+        let Some(ours) = self.open.as_ref().map(|open| open.identity) else {
+            return opened(&self.path);
+        };
         loop {
             if identity(&self.path)? == Some(ours) {
                 return Ok(None);
@@ -151,7 +166,9 @@ impl Log {
                     None => {}
                 }
             }
-            let Some(name) = found else { return opened(&self.path) };
+            let Some(name) = found else {
+                return opened(&self.path);
+            };
             let next = opened(&newer)?;
             // Oldest first is renamed: where ours has kept its name the newer one had too.
             if identity(&name)? == Some(ours) {
@@ -168,13 +185,21 @@ fn rotated(path: &Path, number: usize) -> PathBuf {
 }
 
 fn opened(path: &Path) -> io::Result<Option<Open>> {
-    let Some(file) = unless_missing(File::open(path))? else { return Ok(None) };
+    let Some(file) = unless_missing(File::open(path))? else {
+        return Ok(None);
+    };
     let identity = identity_of(&file.metadata()?);
-    Ok(Some(Open { file, identity, position: 0 }))
+    Ok(Some(Open {
+        file,
+        identity,
+        position: 0,
+    }))
 }
 
 fn identity(path: &Path) -> io::Result<Option<Identity>> {
-    Ok(unless_missing(std::fs::metadata(path))?.as_ref().map(identity_of))
+    Ok(unless_missing(std::fs::metadata(path))?
+        .as_ref()
+        .map(identity_of))
 }
 
 fn identity_of(metadata: &Metadata) -> Identity {
@@ -185,7 +210,9 @@ fn unless_missing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
         // The directory's place may have been taken by a file, for a while.
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
         Err(error) => Err(error),
     }
 }
@@ -207,16 +234,30 @@ mod tests {
         fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("virt-serial0-log");
-            Self { log: Log::new(&path), path, _dir: dir }
+            Self {
+                log: Log::new(&path),
+                path,
+                _dir: dir,
+            }
         }
 
         fn write(&self, text: &str) {
-            File::options().append(true).create(true).open(&self.path).unwrap().write_all(text.as_bytes()).unwrap();
+            File::options()
+                .append(true)
+                .create(true)
+                .open(&self.path)
+                .unwrap()
+                .write_all(text.as_bytes())
+                .unwrap();
         }
 
         fn rotate(&self) {
-            for number in (0..2).rev().filter(|number| rotated(&self.path, *number).exists()) {
-                std::fs::rename(rotated(&self.path, number), rotated(&self.path, number + 1)).unwrap();
+            for number in (0..2)
+                .rev()
+                .filter(|number| rotated(&self.path, *number).exists())
+            {
+                std::fs::rename(rotated(&self.path, number), rotated(&self.path, number + 1))
+                    .unwrap();
             }
             std::fs::rename(&self.path, rotated(&self.path, 0)).unwrap();
         }
@@ -327,7 +368,10 @@ mod tests {
     fn a_refusal_and_an_unreadable_log_are_told_apart() {
         let mut bench = Bench::new();
         bench.write("one\n");
-        assert!(matches!(bench.log.read(&mut |_| Err(Stop::Signal)), Err(Trouble::Stop(Stop::Signal))));
+        assert!(matches!(
+            bench.log.read(&mut |_| Err(Stop::Signal)),
+            Err(Trouble::Stop(Stop::Signal))
+        ));
         let dir = tempfile::tempdir().unwrap();
         let mut log = Log::new(dir.path());
         assert!(matches!(log.read(&mut |_| Ok(())), Err(Trouble::Log(_))));

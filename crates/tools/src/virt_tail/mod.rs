@@ -124,7 +124,11 @@ fn watch_way_to(path: &Path, changes: &mut Changes) {
     let parent = path.parent().unwrap_or(path);
     loop {
         let nearest = nearest_directory(parent);
-        let more = if nearest == parent { WatchFlags::MODIFY | WatchFlags::ATTRIB } else { WatchFlags::empty() };
+        let more = if nearest == parent {
+            WatchFlags::MODIFY | WatchFlags::ATTRIB
+        } else {
+            WatchFlags::empty()
+        };
         match nearest.parent() {
             Some(above) => changes.of(&[(above, WatchFlags::empty()), (nearest, more)]),
             None => changes.of(&[(nearest, more)]),
@@ -137,7 +141,9 @@ fn watch_way_to(path: &Path, changes: &mut Changes) {
 }
 
 fn nearest_directory(path: &Path) -> &Path {
-    path.ancestors().find(|above| above.is_dir()).unwrap_or(Path::new("/"))
+    path.ancestors()
+        .find(|above| above.is_dir())
+        .unwrap_or(Path::new("/"))
 }
 
 #[cfg(test)]
@@ -150,15 +156,26 @@ mod tests {
     }
 
     fn follow(path: &str, verbosity: u8) -> Result<Command, String> {
-        Ok(Command::Follow { path: path.into(), verbosity })
+        Ok(Command::Follow {
+            path: path.into(),
+            verbosity,
+        })
     }
 
     #[test]
     fn the_log_in_all_its_spellings() {
-        for arguments in [&["--logfile", "/l"][..], &["--logfile=/l"], &["--logfile", "/x", "--logfile", "/l"]] {
+        for arguments in [
+            &["--logfile", "/l"][..],
+            &["--logfile=/l"],
+            &["--logfile", "/x", "--logfile", "/l"],
+        ] {
             assert_eq!(parsed(arguments), follow("/l", 2), "{arguments:?}");
         }
-        for arguments in [&["--logfile=/l", "-v", "4"][..], &["-v4", "--logfile=/l"], &["--v=4", "--logfile=/l", "more"]] {
+        for arguments in [
+            &["--logfile=/l", "-v", "4"][..],
+            &["-v4", "--logfile=/l"],
+            &["--v=4", "--logfile=/l", "more"],
+        ] {
             assert_eq!(parsed(arguments), follow("/l", 4), "{arguments:?}");
         }
         assert_eq!(parsed(&[]), follow("", 2));
@@ -166,7 +183,11 @@ mod tests {
 
     #[test]
     fn unknown_flags_are_passed_over() {
-        for arguments in [&["--other", "x", "--logfile", "/l"][..], &["--other=x", "--logfile=/l"], &["-x", "--logfile=/l"]] {
+        for arguments in [
+            &["--other", "x", "--logfile", "/l"][..],
+            &["--other=x", "--logfile=/l"],
+            &["-x", "--logfile=/l"],
+        ] {
             assert_eq!(parsed(arguments), follow("/l", 2), "{arguments:?}");
         }
     }

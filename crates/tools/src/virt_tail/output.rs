@@ -27,7 +27,10 @@ pub struct Output<'a> {
 impl<'a> Output<'a> {
     /// Ends at any of `signals`.
     pub fn new(signals: &'a Signals) -> Self {
-        Self { signals, out: io::stdout() }
+        Self {
+            signals,
+            out: io::stdout(),
+        }
     }
 
     /// Prints `text` as it is.
