@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use api::vmi::Vmi;
 use convert::{self, Context};
-use domain::Domain;
+use domain::DomainSpec;
 
 /// The system's allocator, counted.
 struct Counting;
@@ -63,7 +63,7 @@ struct Case {
     vmi_json: String,
     vmi: Vmi,
     context: Context,
-    domain: Domain,
+    domain: DomainSpec,
 }
 
 /// The accepted cases of a corpus file; `None` where it is missing.

@@ -6,7 +6,7 @@ mod common;
 use std::process::ExitCode;
 
 use common::json_compare::{Mode, differences};
-use domain::Domain;
+use domain::DomainSpec;
 
 fn main() -> ExitCode {
     let files = [
@@ -23,7 +23,7 @@ fn main() -> ExitCode {
             .collect()
     });
     common::run("Domain JSON", with_json, |case| {
-        let domain = match Domain::from_xml(case.text("xml")) {
+        let domain = match DomainSpec::from_xml(case.text("xml")) {
             Ok(domain) => domain,
             Err(e) => return vec![e.to_string()],
         };

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use common::xml_compare::{Node, node_differences, parse};
 use common::{Case, Differences};
 use convert::plan;
-use domain::Domain;
+use domain::DomainSpec;
 use serde_json::Value;
 
 fn main() -> ExitCode {
@@ -20,7 +20,7 @@ fn main() -> ExitCode {
 }
 
 fn check(case: &Case) -> Result<Differences, String> {
-    let domain = |side| Domain::from_xml(case.text(side)).map_err(|e| format!("{side}: {e}"));
+    let domain = |side| DomainSpec::from_xml(case.text(side)).map_err(|e| format!("{side}: {e}"));
     let plan = plan::disks(&domain("live")?, &domain("wanted")?);
     let got = plan::to_json(&plan);
     let mut found = Vec::new();

@@ -6,7 +6,7 @@ mod common;
 use std::process::ExitCode;
 
 use common::{Case, Differences};
-use domain::Domain;
+use domain::DomainSpec;
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 
@@ -43,10 +43,10 @@ fn main() -> ExitCode {
 }
 
 fn check(text: &str, same_order: bool) -> Result<Differences, String> {
-    let domain = Domain::from_xml(text).map_err(|e| e.to_string())?;
+    let domain = DomainSpec::from_xml(text).map_err(|e| e.to_string())?;
     let written = domain.to_xml();
     let again =
-        Domain::from_xml(&written).map_err(|e| format!("cannot read what we wrote: {e}"))?;
+        DomainSpec::from_xml(&written).map_err(|e| format!("cannot read what we wrote: {e}"))?;
     let mut found = Vec::new();
     if again != domain {
         found.push("something got lost in writing".to_owned());

@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use api::vmi::Vmi;
 use convert::{self, Context};
-use domain::Domain;
+use domain::DomainSpec;
 use random::Random;
 
 fn number(variable: &str, default: u64) -> u64 {
@@ -38,7 +38,7 @@ fn conversion_never_panics_and_its_xml_reads_back() {
             Ok(domain) => {
                 accepted += 1;
                 let xml = domain.to_xml();
-                let read = Domain::from_xml(&xml)
+                let read = DomainSpec::from_xml(&xml)
                     .unwrap_or_else(|e| panic!("SEED={seed} CASES=1: {e}\n{xml}"));
                 assert!(
                     read == domain,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use api::Action;
 use api::proto::cmd::v1::VirtualMachineOptions;
-use domain::Domain;
+use domain::DomainSpec;
 use hooks::Sidecars;
 use libvirt::{
     Connection, Registration, State, Undefine, XmlKind, paused, shutoff, start_event_loop,
@@ -124,8 +124,8 @@ impl Scene {
         self.domain().unwrap().state().unwrap()
     }
 
-    fn definition(&self) -> Domain {
-        Domain::from_xml(&self.domain().unwrap().xml(XmlKind::Inactive).unwrap()).unwrap()
+    fn definition(&self) -> DomainSpec {
+        DomainSpec::from_xml(&self.domain().unwrap().xml(XmlKind::Inactive).unwrap()).unwrap()
     }
 
     async fn document(&self) -> Value {

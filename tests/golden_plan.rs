@@ -11,8 +11,8 @@ use std::process::ExitCode;
 
 use common::{Case, Differences};
 use convert::plan::{self, DiskPlan};
-use domain::Domain;
-use domain::disk::Disk;
+use domain::DomainSpec;
+use domain::disks::Disk;
 use serde_json::Value;
 
 fn main() -> ExitCode {
@@ -50,7 +50,7 @@ fn check(case: &Case, bless: bool) -> Result<Differences, String> {
             .map_err(|e| format!("{}/{file}: {e}", case.name))
     };
     let domain = |file: &str| {
-        Domain::from_xml(&read(file)?).map_err(|e| format!("{}/{file}: {e}", case.name))
+        DomainSpec::from_xml(&read(file)?).map_err(|e| format!("{}/{file}: {e}", case.name))
     };
     let (live, wanted) = (domain("live.xml")?, domain("wanted.xml")?);
     let plan = plan::disks(&live, &wanted);
@@ -79,7 +79,7 @@ fn text(plan: &DiskPlan) -> String {
             change.disk.to_xml()
         );
     }
-    for change in &plan.kept {
+    for change in &plan.deferred {
         let _ = writeln!(out, "keep {}: {}", change.disk.target.device, change.why);
     }
     if out.is_empty() {
@@ -108,7 +108,7 @@ fn first_difference(want: &str, got: &str) -> Option<String> {
 
 /// Does what the plan says, step by step: each has to be possible when its turn comes, and in the
 /// end there is nothing left to do.
-fn apply(mut live: Domain, wanted: &Domain, plan: &DiskPlan) -> Differences {
+fn apply(mut live: DomainSpec, wanted: &DomainSpec, plan: &DiskPlan) -> Differences {
     let mut found = Vec::new();
     for (verb, change) in plan.steps() {
         let (disk, disks) = (&change.disk, &mut live.devices.disks);

@@ -217,7 +217,7 @@ async fn the_python_sidecar_sets_boot_order_and_menu() {
         ("boot.vm.example.org/menu", "3000"),
         ("boot.vm.example.org/first", "default"),
     ]);
-    let domain = domain::Domain::from_xml(&defined(&sidecars, DOMAIN, &given).await).unwrap();
+    let domain = domain::DomainSpec::from_xml(&defined(&sidecars, DOMAIN, &given).await).unwrap();
     let menu = domain.os.boot_menu.unwrap();
     assert_eq!((menu.enable.as_str(), menu.timeout), ("yes", Some(3000)));
     assert!(domain.os.boot_order.is_empty());
@@ -252,7 +252,7 @@ async fn the_rust_sidecar_adds_a_watchdog_greets_and_ends_at_shutdown() {
     let sidecars = collect(&pod).await;
     let xml = defined(&sidecars, DOMAIN, &vmi(&[])).await;
     assert_eq!(
-        domain::Domain::from_xml(&xml)
+        domain::DomainSpec::from_xml(&xml)
             .unwrap()
             .devices
             .watchdogs

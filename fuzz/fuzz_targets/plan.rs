@@ -5,14 +5,14 @@
 use std::collections::HashSet;
 
 use convert::plan;
-use domain::Domain;
+use domain::DomainSpec;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
     let Some((live, wanted)) = text.split_once('\0') else {
         return;
     };
-    let (Ok(mut live), Ok(wanted)) = (Domain::from_xml(live), Domain::from_xml(wanted)) else {
+    let (Ok(mut live), Ok(wanted)) = (DomainSpec::from_xml(live), DomainSpec::from_xml(wanted)) else {
         return;
     };
     let plan = plan::disks(&live, &wanted);
@@ -42,7 +42,7 @@ fuzz_target!(|text: &str| {
     );
 });
 
-fn has_distinct_targets(domain: &Domain) -> bool {
+fn has_distinct_targets(domain: &DomainSpec) -> bool {
     let mut seen = HashSet::new();
     domain
         .devices

@@ -4,7 +4,7 @@
 
 use api::vmi::Vmi;
 use convert::{self, Context};
-use domain::Domain;
+use domain::DomainSpec;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -21,7 +21,7 @@ fuzz_target!(|data: &[u8]| {
     // Characters that XML cannot hold are written as U+FFFD, as Go does: so the texts are compared, not the domains.
     let written = domain.to_xml();
     assert_eq!(
-        Domain::from_xml(&written)
+        DomainSpec::from_xml(&written)
             .expect("what we write can be read")
             .to_xml(),
         written

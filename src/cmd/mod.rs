@@ -26,7 +26,7 @@ use api::proto::cmd::v1::VirtualMachineOptions;
 use api::proto::cmd::v1::cmd_server::CmdServer;
 use api::proto::preview::v1::preview_server::PreviewServer;
 use authority::Tolerant;
-use domain::document::DomainDocument;
+use domain::Domain;
 
 /// Largest request that is read. tonic's default, 4 MiB, is also Go's; a VMI with its status fits (etcd refuses objects
 /// above 1.5 MiB), but the node's topology, plugins and certificates travel in the same message, and a request that is
@@ -60,9 +60,8 @@ pub trait Calls: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
     /// The domain as virt-handler may see it.
-    fn domain(
-        self: &Arc<Self>,
-    ) -> impl Future<Output = Result<Option<DomainDocument>, Self::Error>> + Send;
+    fn domain(self: &Arc<Self>)
+    -> impl Future<Output = Result<Option<Domain>, Self::Error>> + Send;
 
     /// QEMU's version.
     fn qemu_version(self: &Arc<Self>) -> impl Future<Output = Result<String, Self::Error>> + Send;

@@ -32,7 +32,7 @@ enum Failure {
 struct Stub {
     asked: Mutex<Vec<String>>,
     failure: Mutex<Option<Failure>>,
-    domain: Mutex<Option<DomainDocument>>,
+    domain: Mutex<Option<Domain>>,
 }
 
 impl Stub {
@@ -67,7 +67,7 @@ impl Calls for Stub {
             self.asked(format!("{action:?}"))
         }
     }
-    async fn domain(self: &Arc<Self>) -> Result<Option<DomainDocument>, Failure> {
+    async fn domain(self: &Arc<Self>) -> Result<Option<Domain>, Failure> {
         self.asked("domain".into())?;
         Ok(self.domain.lock().unwrap().clone())
     }
@@ -265,7 +265,7 @@ fn no_domain_is_an_empty_text() {
             (answer.domain.as_str(), answer.response.unwrap().success),
             ("", true)
         );
-        *stub.domain.lock().unwrap() = Some(DomainDocument::of("ns1", "vm1", "u-1"));
+        *stub.domain.lock().unwrap() = Some(Domain::new("ns1", "vm1", "u-1"));
         let answer = cmd
             .get_domain(v1::EmptyRequest {})
             .await

@@ -19,7 +19,7 @@ use super::{Launcher, LauncherError, blocking};
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
 use convert::Context;
-use domain::Domain;
+use domain::DomainSpec;
 #[cfg(feature = "plugins")]
 use hooks::plugins::{InvocationContext, Pipeline};
 use libvirt::{self, Connection, Undefine, XmlKind};
@@ -93,7 +93,7 @@ impl Launcher {
         let to_complete = cloud_init.clone().filter(|_| has_tags(&vmi));
         let prepare = move || {
             launcher.rooms.prepare(&vmi, &context, cloud_init)?;
-            let mut domain: Domain = domain;
+            let mut domain: DomainSpec = domain;
             domain
                 .devices
                 .disks

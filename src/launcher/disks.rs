@@ -8,8 +8,8 @@ use super::rooms::Rooms;
 use super::{DiskFailure, LauncherError, lock};
 use api::vmi::Vmi;
 use convert::plan::{Change, DiskPlan};
-use domain::disk::Disk;
-use domain::{Domain, Text};
+use domain::disks::Disk;
+use domain::{DomainSpec, Text};
 use os::faults;
 
 /// A guest that has not let a disk go in this time is asked again.
@@ -173,7 +173,7 @@ fn detach(
 
 /// The disk with the cache and I/O modes that its file allows.
 fn settled(rooms: &dyn Rooms, disk: &Disk) -> Result<Disk, LauncherError> {
-    let mut alone = Domain::default();
+    let mut alone = DomainSpec::default();
     alone.devices.disks.push(disk.clone());
     rooms.settle(&mut alone)?;
     Ok(alone.devices.disks.pop().unwrap_or_else(|| disk.clone()))

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::rooms::Rooms;
 use api::vmi::Vmi;
-use convert::plan::{NewSize, Resize, Size};
-use domain::disk::Disk;
-use domain::{Domain, Text};
+use convert::plan::{DiskSize, NewSize, Resize};
+use domain::disks::Disk;
+use domain::{DomainSpec, Text};
 
 /// Sizes of the live disks that are claims, by target. A disk that cannot be asked about is left out: the reason goes
 /// to the log, and the next sync asks again.
@@ -14,9 +14,9 @@ pub(super) fn sizes(
     domain: &libvirt::Domain,
     rooms: &dyn Rooms,
     vmi: &Vmi,
-    live: &Domain,
-    wanted: &Domain,
-) -> BTreeMap<Text, Size> {
+    live: &DomainSpec,
+    wanted: &DomainSpec,
+) -> BTreeMap<Text, DiskSize> {
     let with_claim = vmi
         .status
         .volume_status
@@ -43,7 +43,7 @@ pub(super) fn sizes(
     wanted.devices.disks.iter().filter_map(of).collect()
 }
 
-fn size(domain: &libvirt::Domain, rooms: &dyn Rooms, disk: &Disk) -> Option<Size> {
+fn size(domain: &libvirt::Domain, rooms: &dyn Rooms, disk: &Disk) -> Option<DiskSize> {
     let unknown = |reason: String| {
         tracing::warn!(target_device = %disk.target.device, reason, "the disk cannot be checked for growth");
     };
@@ -55,9 +55,9 @@ fn size(domain: &libvirt::Domain, rooms: &dyn Rooms, disk: &Disk) -> Option<Size
         .block_info(&disk.target.device)
         .map_err(|error| unknown(error.to_string()))
         .ok()?;
-    Some(Size {
-        guest: info.capacity,
-        room,
+    Some(DiskSize {
+        current: info.capacity,
+        available: room,
     })
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::{CHANGE, Launcher, LauncherError, blocking, lock, within};
 use api::vmi::Vmi;
 use domain::Domain;
-use domain::document::DomainDocument;
+use domain::DomainSpec;
 use libvirt::{self, Reboot, Shutdown, State, Undefine, XmlKind, code};
 
 /// `VIR_FROM_QEMU`, the part of libvirt that does not find a domain.
@@ -65,7 +65,8 @@ impl Launcher {
             .is_none_or(|features| features.acpi.enabled != Some(false));
         self.at_once("rebooting the guest", move |launcher, domain| {
             let domain = domain.ok_or_else(|| launcher.not_found())?;
-            let live = Domain::from_xml(&domain.xml(XmlKind::Live)?).map_err(LauncherError::Xml)?;
+            let live =
+                DomainSpec::from_xml(&domain.xml(XmlKind::Live)?).map_err(LauncherError::Xml)?;
             let mode = match (has_agent(&live), acpi) {
                 (true, _) => Reboot::Agent,
                 (false, true) => Reboot::Acpi,
@@ -190,7 +191,7 @@ impl Launcher {
     }
 }
 
-fn has_agent(domain: &Domain) -> bool {
+fn has_agent(domain: &DomainSpec) -> bool {
     let target = |channel: &domain::character::Channel| {
         channel
             .target
@@ -200,7 +201,7 @@ fn has_agent(domain: &Domain) -> bool {
     domain.devices.channels.iter().any(target)
 }
 
-fn has_acpi(document: &DomainDocument) -> bool {
+fn has_acpi(document: &Domain) -> bool {
     document
         .spec
         .features

@@ -48,8 +48,8 @@ use crate::notify::Notifier;
 use api::Action;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
+use domain::Domain;
 use domain::Text;
-use domain::document::DomainDocument;
 pub use error::{DiskFailure, InvalidVmi, LauncherError};
 use hooks::Sidecars;
 use libvirt::{Connection, Event, IoAction, LifecycleEvent};
@@ -112,7 +112,7 @@ pub struct Launcher {
     unplugs: Mutex<disks::Unplugs>,
     guest: Mutex<report::Guest>,
     /// What was seen last.
-    last: Mutex<Option<DomainDocument>>,
+    last: Mutex<Option<Domain>>,
     reads: Arc<Semaphore>,
     time_set: AtomicBool,
     qemu_version: OnceLock<String>,
@@ -303,7 +303,7 @@ impl Calls for Launcher {
         result
     }
 
-    async fn domain(self: &Arc<Self>) -> Result<Option<DomainDocument>, LauncherError> {
+    async fn domain(self: &Arc<Self>) -> Result<Option<Domain>, LauncherError> {
         faults::point("call.begun");
         Launcher::domain(self).await
     }

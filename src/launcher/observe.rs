@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::decide::is_visible;
 use super::{Launcher, LauncherError, READ, blocking, lock, state, within};
 use domain::Domain;
-use domain::document::DomainDocument;
+use domain::DomainSpec;
 use libvirt::{self, Connection, State, XmlKind, paused};
 
 /// The domain at one moment.
@@ -14,7 +14,7 @@ use libvirt::{self, Connection, State, XmlKind, paused};
 pub(super) struct Observed {
     pub state: State,
     pub reason: i32,
-    pub spec: Domain,
+    pub spec: DomainSpec,
 }
 
 impl Launcher {
@@ -23,7 +23,7 @@ impl Launcher {
     ///
     /// # Errors
     /// libvirt's, unless something was seen before.
-    pub async fn domain(self: &Arc<Self>) -> Result<Option<DomainDocument>, LauncherError> {
+    pub async fn domain(self: &Arc<Self>) -> Result<Option<Domain>, LauncherError> {
         if *self.starting.borrow() {
             return Ok(None);
         }
@@ -89,7 +89,7 @@ impl Launcher {
     }
 
     /// The document of what was observed, if virt-handler may see it.
-    pub(super) fn show(&self, observed: Observed) -> Option<DomainDocument> {
+    pub(super) fn show(&self, observed: Observed) -> Option<Domain> {
         if !is_visible(
             *self.starting.borrow(),
             self.has_run(),
@@ -110,7 +110,7 @@ impl Launcher {
         document.spec.metadata = metadata;
         document.status.status = status.into();
         document.status.reason = reason.into();
-        document.complete();
+        document.fill_required_fields();
         Some(document)
     }
 
@@ -126,10 +126,9 @@ impl Launcher {
     }
 
     /// A document with all that is known without libvirt.
-    pub(super) fn blank_document(&self) -> DomainDocument {
+    pub(super) fn blank_document(&self) -> Domain {
         let metadata = self.metadata.load();
-        let mut document =
-            DomainDocument::of(&self.config.namespace, &self.config.name, &metadata.uid);
+        let mut document = Domain::new(&self.config.namespace, &self.config.name, &metadata.uid);
         document.spec.metadata.kube_virt = metadata;
         document.status = lock(&self.guest).status.clone();
         document
@@ -152,7 +151,7 @@ fn observe(connection: &Connection, name: &str) -> Result<Option<Observed>, Laun
         Err(error) if error.is_no_domain() => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    let spec = Domain::from_xml(&xml).map_err(LauncherError::Xml)?;
+    let spec = DomainSpec::from_xml(&xml).map_err(LauncherError::Xml)?;
     Ok(Some(Observed {
         state,
         reason,

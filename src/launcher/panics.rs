@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
-use domain::document::GuestPanicInfo;
+use domain::object::GuestPanicInfo;
 
 /// How much of the log's end is looked at; a panic is one of its last lines.
 const END: u64 = 64 << 10;

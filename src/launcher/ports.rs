@@ -14,7 +14,7 @@ use quick_xml::events::Event;
 use super::LauncherError;
 use api::vmi::Vmi;
 use convert::Arch;
-use domain::Domain;
+use domain::DomainSpec;
 use domain::devices::Address;
 
 const ON_ROOT_COMPLEX: &str = "kubevirt.io/placePCIDevicesOnRootComplex";
@@ -37,7 +37,7 @@ pub(super) struct Ports {
 
 impl Ports {
     /// Room for the VMI, of which `domain` is the converted form.
-    pub fn of(vmi: &Vmi, domain: &Domain) -> Result<Self, LauncherError> {
+    pub fn of(vmi: &Vmi, domain: &DomainSpec) -> Result<Self, LauncherError> {
         let arch = Arch::named(&vmi.spec.architecture);
         let transitional = vmi.spec.domain.devices.use_virtio_transitional == Some(true);
         let mut ports = Self {
@@ -99,7 +99,7 @@ impl Ports {
     /// What libvirt made of [`Self::with_placeholders`], without the placeholders and with the extra ports.
     pub fn settled(&self, completed: &str) -> Result<String, LauncherError> {
         let devices = Devices::find(completed)?;
-        let domain = Domain::from_xml(completed).map_err(LauncherError::Xml)?;
+        let domain = DomainSpec::from_xml(completed).map_err(LauncherError::Xml)?;
         let mut xml = String::with_capacity(completed.len() + 64 * self.extra);
         let mut from = 0;
         for (range, interface) in devices.interfaces.iter().zip(&domain.devices.interfaces) {
@@ -144,7 +144,7 @@ fn has_root_ports(vmi: &Vmi) -> bool {
 }
 
 /// How many ports the devices of the converted domain will take.
-fn pci_devices(domain: &Domain) -> usize {
+fn pci_devices(domain: &DomainSpec) -> usize {
     let devices = &domain.devices;
     let on_pci = |address: &Option<Address>| {
         address
@@ -251,7 +251,7 @@ fn position(reader: &Reader<&[u8]>) -> usize {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use api::vmi::network::Interface;
+    use api::vmi::interfaces::Interface;
 
     fn vmi(interfaces: usize) -> Vmi {
         let mut vmi = Vmi::default();
@@ -259,18 +259,18 @@ mod tests {
         vmi
     }
 
-    fn domain(bytes: u64, virtio_disks: usize) -> Domain {
-        let mut domain = Domain::default();
+    fn domain(bytes: u64, virtio_disks: usize) -> DomainSpec {
+        let mut domain = DomainSpec::default();
         domain.memory.value = bytes;
         for _ in 0..virtio_disks {
-            let mut disk = domain::disk::Disk::default();
+            let mut disk = domain::disks::Disk::default();
             disk.target.bus = "virtio".into();
             domain.devices.disks.push(disk);
         }
         domain
     }
 
-    fn counts(vmi: &Vmi, domain: &Domain) -> (usize, usize) {
+    fn counts(vmi: &Vmi, domain: &DomainSpec) -> (usize, usize) {
         let ports = Ports::of(vmi, domain).unwrap();
         (ports.placeholders, ports.extra)
     }
@@ -342,7 +342,7 @@ mod tests {
         };
         let xml = "<domain type='kvm' xmlns:x='urn:x'>\n  <name>a</name>\n  <metadata><devices/></metadata>\n  <devices>\n    <interface type='ethernet'><alias name='ua-default'/></interface>\n    <odd keep='me'/>\n  </devices>\n  <x:own>&lt;devices></x:own>\n</domain>";
         let with = ports.with_placeholders(xml).unwrap();
-        let read = Domain::from_xml(&with).unwrap();
+        let read = DomainSpec::from_xml(&with).unwrap();
         let targets: Vec<_> = read
             .devices
             .interfaces
@@ -353,7 +353,7 @@ mod tests {
         // libvirt has added controllers meanwhile.
         let completed = with.replace("<odd", "<controller type='pci' index='0' model='pcie-root'/><controller type='pci' index='5'/><odd");
         let settled = ports.settled(&completed).unwrap();
-        let read = Domain::from_xml(&settled).unwrap();
+        let read = DomainSpec::from_xml(&settled).unwrap();
         assert_eq!(read.devices.interfaces.len(), 1);
         let indexes: Vec<_> = read
             .devices
@@ -379,7 +379,7 @@ mod tests {
             .settled("<domain><devices><controller type='pci' index='28'/></devices></domain>")
             .unwrap();
         assert_eq!(
-            Domain::from_xml(&settled)
+            DomainSpec::from_xml(&settled)
                 .unwrap()
                 .devices
                 .controllers

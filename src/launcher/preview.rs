@@ -54,8 +54,8 @@ impl Launcher {
         let live = read(domain, XmlKind::Live)?;
         let (wanted, _) =
             rooms.wanted(&with_live_targets(vmi, &live), &self.syncs.last_options())?;
-        let mut plan = plan::disks(&live, &wanted).without(|disk| !rooms.is_ready(disk));
-        plan.resize = plan::growth(
+        let mut plan = plan::disks(&live, &wanted).defer_unready(|disk| rooms.is_ready(disk));
+        plan.resize = plan::resizes(
             &live,
             &wanted,
             &growth::sizes(domain, rooms, vmi, &live, &wanted),

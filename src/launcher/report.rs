@@ -15,8 +15,8 @@ use super::pending::{IoError, Panic, Pending};
 use super::{Launcher, Presence, lock, panics, state};
 use crate::notify::{EventType, K8sEvent, Severity};
 use domain::Text;
-use domain::document::Status;
 use domain::metadata::Time;
+use domain::object::DomainStatus;
 use os::faults;
 
 /// Pause before libvirt is asked again, after it has not answered.
@@ -26,7 +26,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct Guest {
     /// What goes into each document; state and reason are empty here.
-    pub status: Status,
+    pub status: DomainStatus,
     /// A final panic was told; further ones are the same one.
     panic_told: bool,
     /// State and reason when virt-handler was told last.
@@ -92,7 +92,7 @@ impl Launcher {
     }
 
     /// In the reference's words: the new state, and the one before.
-    fn log_state(&self, status: &Status) {
+    fn log_state(&self, status: &DomainStatus) {
         let now = (status.status.clone(), status.reason.clone());
         let before = std::mem::replace(&mut lock(&self.guest).told, now.clone());
         if now == before {

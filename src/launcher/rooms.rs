@@ -8,8 +8,8 @@ use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
 use convert::context::DiskModes;
 use convert::{self, Context};
-use domain::Domain;
-use domain::disk::Disk;
+use domain::DomainSpec;
+use domain::disks::Disk;
 
 /// Looking at the pod, converting, preparing. All calls block.
 pub(super) trait Rooms: Send + Sync + 'static {
@@ -18,7 +18,7 @@ pub(super) trait Rooms: Send + Sync + 'static {
         &self,
         vmi: &Vmi,
         options: &VirtualMachineOptions,
-    ) -> Result<(Domain, Context), LauncherError>;
+    ) -> Result<(DomainSpec, Context), LauncherError>;
 
     /// The VMI's cloud-init data, in the Go-named JSON that sidecars know.
     fn cloud_init(&self, vmi: &Vmi) -> Result<Option<Value>, LauncherError>;
@@ -37,7 +37,7 @@ pub(super) trait Rooms: Send + Sync + 'static {
         &self,
         vmi: &Vmi,
         cloud_init: Value,
-        defined: &Domain,
+        defined: &DomainSpec,
     ) -> Result<(), LauncherError>;
 
     /// Makes the overlay that keeps track of the disk's changes, if it wants one that is missing.
@@ -47,7 +47,7 @@ pub(super) trait Rooms: Send + Sync + 'static {
     fn untrack(&self, disk: &Disk) -> Result<(), LauncherError>;
 
     /// Settles cache and I/O modes of the domain's disks, by how their files can be opened, which it returns.
-    fn settle(&self, domain: &mut Domain) -> Result<DiskModes, LauncherError>;
+    fn settle(&self, domain: &mut DomainSpec) -> Result<DiskModes, LauncherError>;
 
     /// Whether the disk's source is there and can be opened.
     fn is_ready(&self, disk: &Disk) -> bool;
@@ -78,7 +78,7 @@ impl Rooms for Pod {
         &self,
         vmi: &Vmi,
         options: &VirtualMachineOptions,
-    ) -> Result<(Domain, Context), LauncherError> {
+    ) -> Result<(DomainSpec, Context), LauncherError> {
         let context = pod::look(&self.0, vmi, options)?;
         Ok((convert::domain(vmi, &context)?, context))
     }
@@ -106,7 +106,7 @@ impl Rooms for Pod {
         &self,
         vmi: &Vmi,
         cloud_init: Value,
-        defined: &Domain,
+        defined: &DomainSpec,
     ) -> Result<(), LauncherError> {
         let mut data = self.cloud_init_data(vmi, cloud_init)?;
         let devices = pod::device_metadata(vmi, defined);
@@ -126,9 +126,9 @@ impl Rooms for Pod {
         Ok(pod::untrack(&self.0, disk)?)
     }
 
-    fn settle(&self, domain: &mut Domain) -> Result<DiskModes, LauncherError> {
+    fn settle(&self, domain: &mut DomainSpec) -> Result<DiskModes, LauncherError> {
         let modes = pod::disk_modes(&self.0, domain);
-        convert::disk_modes::settle(domain, &modes)?;
+        convert::disk_modes::resolve_disk_modes(domain, &modes)?;
         Ok(modes)
     }
 

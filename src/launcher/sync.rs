@@ -19,7 +19,7 @@ use super::{CHANGE, DiskFailure, Launcher, LauncherError, blocking, disks, growt
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
 use convert::plan;
-use domain::Domain;
+use domain::DomainSpec;
 use libvirt::{self, XmlKind};
 use os::faults;
 
@@ -226,8 +226,8 @@ impl Launcher {
         let rooms = &*self.rooms;
         let mut live = read(domain, XmlKind::Live)?;
         let (wanted, _) = rooms.wanted(&with_live_targets(vmi, &live), options)?;
-        let plan = plan::disks(&live, &wanted).without(|disk| !rooms.is_ready(disk));
-        for plan::Change { disk, why } in &plan.kept {
+        let plan = plan::disks(&live, &wanted).defer_unready(|disk| rooms.is_ready(disk));
+        for plan::Change { disk, why } in &plan.deferred {
             tracing::info!(target_device = %disk.target.device, %why, "The disk stays as it is; the next sync tries again");
         }
         let mut failures = Vec::new();
@@ -239,14 +239,14 @@ impl Launcher {
             live = read(domain, XmlKind::Live)?;
         }
         let sizes = growth::sizes(domain, rooms, vmi, &live, &wanted);
-        growth::grow(domain, &plan::growth(&live, &wanted, &sizes));
+        growth::grow(domain, &plan::resizes(&live, &wanted, &sizes));
         Ok(failures)
     }
 }
 
 /// The domain as libvirt has it.
-pub(super) fn read(domain: &libvirt::Domain, kind: XmlKind) -> Result<Domain, LauncherError> {
-    Domain::from_xml(&domain.xml(kind)?).map_err(LauncherError::Xml)
+pub(super) fn read(domain: &libvirt::Domain, kind: XmlKind) -> Result<DomainSpec, LauncherError> {
+    DomainSpec::from_xml(&domain.xml(kind)?).map_err(LauncherError::Xml)
 }
 
 /// Plugins change the domain; a domain without their changes would be a false success.

@@ -4,11 +4,11 @@
 use std::borrow::Cow;
 
 use api::vmi::Vmi;
-use domain::Domain;
+use domain::DomainSpec;
 use domain::Text;
 
 /// The VMI with the names that its disks have in the `live` domain, where its status knows the volume and not its name.
-pub(super) fn with_live_targets<'v>(vmi: &'v Vmi, live: &Domain) -> Cow<'v, Vmi> {
+pub(super) fn with_live_targets<'v>(vmi: &'v Vmi, live: &DomainSpec) -> Cow<'v, Vmi> {
     let mut known = Cow::Borrowed(vmi);
     for (at, status) in vmi
         .status
@@ -29,7 +29,7 @@ pub(super) fn with_live_targets<'v>(vmi: &'v Vmi, live: &Domain) -> Cow<'v, Vmi>
 }
 
 /// The name of the volume's disk, if it is still on the bus that the VMI wants.
-fn live_target<'d>(vmi: &Vmi, live: &'d Domain, volume: &Text) -> Option<&'d Text> {
+fn live_target<'d>(vmi: &Vmi, live: &'d DomainSpec, volume: &Text) -> Option<&'d Text> {
     let wanted = vmi
         .spec
         .domain
@@ -68,7 +68,7 @@ mod tests {
             r#"{{"spec":{{"domain":{{"devices":{{"disks":[{{"name":"b","disk":{{"bus":"{bus}"}}}}]}}}}}},"status":{{"volumeStatus":[{status}]}}}}"#
         ))
         .unwrap();
-        let known = with_live_targets(&vmi, &Domain::from_xml(LIVE).unwrap());
+        let known = with_live_targets(&vmi, &DomainSpec::from_xml(LIVE).unwrap());
         known
             .status
             .volume_status

@@ -11,8 +11,8 @@ use crate::notify::tests::Handler;
 use api::vmi::Vmi;
 use convert::context::DiskModes;
 use convert::{Context, ConvertError};
-use domain::Domain;
-use domain::disk::Disk;
+use domain::DomainSpec;
+use domain::disks::Disk;
 use libvirt::{Registration, State, paused, start_event_loop};
 
 /// Long enough for anything that happens at all.
@@ -36,7 +36,7 @@ impl rooms::Rooms for Stage {
         &self,
         vmi: &Vmi,
         _: &VirtualMachineOptions,
-    ) -> Result<(Domain, Context), LauncherError> {
+    ) -> Result<(DomainSpec, Context), LauncherError> {
         self.looks.fetch_add(1, Ordering::Relaxed);
         if let Some(reason) = *lock(&self.refuses) {
             return Err(ConvertError::new("spec.domain", reason).into());
@@ -46,7 +46,7 @@ impl rooms::Rooms for Stage {
         let xml = format!(
             "<domain type='test'><name>{name}</name><memory unit='KiB'>8192</memory>{os}<features><acpi/></features></domain>"
         );
-        Ok((Domain::from_xml(&xml).unwrap(), Context::default()))
+        Ok((DomainSpec::from_xml(&xml).unwrap(), Context::default()))
     }
     fn cloud_init(&self, _: &Vmi) -> Result<Option<Value>, LauncherError> {
         Ok(Some(json!({"UserData": "#cloud-config"})))
@@ -55,7 +55,7 @@ impl rooms::Rooms for Stage {
         &self,
         _: &Vmi,
         cloud_init: Value,
-        defined: &Domain,
+        defined: &DomainSpec,
     ) -> Result<(), LauncherError> {
         if self.cannot_tell.load(Ordering::Relaxed) {
             return Err(LauncherError::CloudInit(
@@ -75,7 +75,7 @@ impl rooms::Rooms for Stage {
     fn untrack(&self, _: &Disk) -> Result<(), LauncherError> {
         Ok(())
     }
-    fn settle(&self, _: &mut Domain) -> Result<DiskModes, LauncherError> {
+    fn settle(&self, _: &mut DomainSpec) -> Result<DiskModes, LauncherError> {
         Ok(DiskModes::default())
     }
     fn is_ready(&self, _: &Disk) -> bool {
@@ -234,7 +234,7 @@ fn a_sync_starts_the_domain_and_shows_it() {
             (&json!("u-1"), &json!(7))
         );
         let written =
-            Domain::from_xml(&scene.domain().unwrap().xml(libvirt::XmlKind::Live).unwrap())
+            DomainSpec::from_xml(&scene.domain().unwrap().xml(libvirt::XmlKind::Live).unwrap())
                 .unwrap();
         assert_eq!(
             written.metadata.kube_virt.uid, "u-1",

@@ -24,7 +24,7 @@ use prost::bytes::Bytes;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use domain::document::DomainDocument;
+use domain::Domain;
 pub use k8s::{K8sEvent, Severity};
 use queue::Queue;
 
@@ -85,7 +85,7 @@ impl Notifier {
     }
 
     /// Queues a state of the domain.
-    pub fn publish(&self, document: &DomainDocument, kind: EventType) {
+    pub fn publish(&self, document: &Domain, kind: EventType) {
         match document.to_json() {
             Ok(json) => self.shared.queue().push_domain(
                 Bytes::from(json),

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use prost::bytes::Bytes;
 
 use super::EventType;
-use domain::document::DomainDocument;
+use domain::Domain;
 
 /// Entries that wait at most. Each is a few KiB; a guest that fails and recovers in a loop must not fill the memory.
 const MOST: usize = 128;
@@ -36,7 +36,7 @@ pub(super) enum Body {
 
 /// Whether a state must reach virt-handler even if a later one is there. It tells Succeeded from Failed by how the
 /// domain stopped, and acts on errors and panics; of a running domain only the latest state counts.
-pub(super) fn matters(document: &DomainDocument, kind: EventType) -> bool {
+pub(super) fn matters(document: &Domain, kind: EventType) -> bool {
     kind == EventType::Added
         || document.meta.deletion_timestamp.is_some()
         || matches!(document.status.status.as_str(), "Shutoff" | "Crashed")

@@ -168,13 +168,13 @@ impl Handler {
     }
 }
 
-fn domain(status: &str) -> DomainDocument {
-    let mut document = DomainDocument::of("ns1", "vm1", "u-1");
+fn domain(status: &str) -> Domain {
+    let mut document = Domain::new("ns1", "vm1", "u-1");
     document.status.status = status.into();
     document
 }
 
-fn gone() -> DomainDocument {
+fn gone() -> Domain {
     let mut document = domain("NoState");
     document.meta.deletion_timestamp = Some("2026-01-02T03:04:05Z".parse().unwrap());
     document

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use convert::{self, Context};
 use domain::Domain;
-use domain::document::DomainDocument;
+use domain::DomainSpec;
 use serde_json::{Value, json};
 
 use crate::harness::{Pod, Vmi, run};
@@ -125,17 +125,18 @@ fn library_launcherctl_and_launcher_make_the_same_domain() {
         );
 
         // The launcher adds what only it knows: since when the domain has been there.
-        let mut defined = Domain::from_xml(&logged(&pod, "the domain to define", "xml")).unwrap();
-        let converted = Domain::from_xml(&by_launcherctl).unwrap();
+        let mut defined =
+            DomainSpec::from_xml(&logged(&pod, "the domain to define", "xml")).unwrap();
+        let converted = DomainSpec::from_xml(&by_launcherctl).unwrap();
         defined.metadata = converted.metadata.clone();
         assert_eq!(defined.to_xml(), by_launcherctl);
 
         // And libvirt runs it: it adds addresses, aliases and controllers, and takes nothing away.
         let running = pod.domain().await;
         let mut differences = Vec::new();
-        let document = DomainDocument {
+        let document = Domain {
             spec: converted,
-            ..DomainDocument::default()
+            ..Domain::default()
         };
         lacking(
             &serde_json::to_value(&document).unwrap()["Spec"],

@@ -1,8 +1,8 @@
 //! `<clock>`: base, offset and timers.
 
-use super::words::yes_no;
+use super::tristate::yes_no;
 use super::{ConvertError, Draft, Input};
-use api::vmi::{Vmi, compute};
+use api::vmi::{self, Vmi};
 use compact_str::ToCompactString;
 use domain::Text;
 use domain::clock::{Clock, Timer};
@@ -22,7 +22,7 @@ pub(super) fn clock(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertE
     Ok(())
 }
 
-fn wanted_clock(wanted: &compute::Clock) -> Clock {
+fn wanted_clock(wanted: &vmi::clock::Clock) -> Clock {
     let mut clock = Clock::default();
     if let Some(utc) = &wanted.utc {
         clock.offset = Text::const_new("utc");
@@ -40,7 +40,7 @@ fn wanted_clock(wanted: &compute::Clock) -> Clock {
 }
 
 /// The timers that are mentioned; each is present unless it says otherwise.
-fn timers(wanted: &compute::Timer) -> Vec<Timer> {
+fn timers(wanted: &vmi::clock::Timer) -> Vec<Timer> {
     let timer = |name, present: Option<bool>, tick_policy: &Text, track: &Text| Timer {
         name: Text::const_new(name),
         present: yes_no(present.unwrap_or(true)),

@@ -3,7 +3,7 @@
 use super::arch::Usb;
 use super::{ConvertError, Draft, Input, character, iothreads};
 use api::vmi::Text;
-use domain::controller::{Controller, ControllerDriver, PciHole64};
+use domain::controllers::{Controller, ControllerDriver, PciHole64};
 
 /// Annotation that turns off the 64-bit PCI hole.
 pub(super) const DISABLE_PCI_HOLE64: &str = "kubevirt.io/disablePCIHole64";

@@ -1,6 +1,6 @@
 //! `<cpu>`, `<vcpu>` and `<vcpus>`: model, features and topology, with room for CPU hotplug.
 
-use super::words::yes_no;
+use super::tristate::yes_no;
 use super::{ConvertError, CpuTopology, Draft, Input};
 use compact_str::ToCompactString;
 use domain::cpu::{Cpu, CpuFeature, Vcpu, Vcpus, VcpusVcpu};

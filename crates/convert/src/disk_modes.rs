@@ -3,8 +3,8 @@
 
 use super::context::DiskModes;
 use super::{ConvertError, Draft, Input};
-use domain::disk::Disk;
-use domain::{Domain, Text};
+use domain::disks::Disk;
+use domain::{DomainSpec, Text};
 
 /// The file or device that holds the data of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub fn backend(disk: &Disk) -> Backend<'_> {
         .as_ref()
         .and_then(|store| store.source.as_ref());
     let of =
-        |source: &'_ domain::disk::DiskSource| (!source.dev.is_empty(), !source.file.is_empty());
+        |source: &'_ domain::disks::DiskSource| (!source.dev.is_empty(), !source.file.is_empty());
     for source in data.into_iter().chain([&disk.source]) {
         match of(source) {
             (_, true) => {
@@ -73,7 +73,7 @@ pub(super) fn apply(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertE
     let disks = &input.vmi.spec.domain.devices.disks;
     let place = |name: &str| disks.iter().position(|disk| disk.name == name);
     draft.domain.devices.disks.iter_mut().try_for_each(|disk| {
-        settle_disk(disk, modes).map_err(|error| {
+        resolve_modes(disk, modes).map_err(|error| {
             match disk.alias.as_ref().and_then(|alias| place(&alias.name)) {
                 Some(at) => ConvertError::new(
                     format!("spec.domain.devices.disks[{at}].cache"),
@@ -90,29 +90,29 @@ pub(super) fn apply(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertE
 /// # Errors
 /// When a disk wants cache mode `none` and a file or device of it cannot be opened with `O_DIRECT`.
 /// The error names the disk, since its place in the VMI is not known here.
-pub fn settle(domain: &mut Domain, modes: &DiskModes) -> Result<(), ConvertError> {
+pub fn resolve_disk_modes(domain: &mut DomainSpec, modes: &DiskModes) -> Result<(), ConvertError> {
     domain
         .devices
         .disks
         .iter_mut()
-        .try_for_each(|disk| settle_disk(disk, modes))
+        .try_for_each(|disk| resolve_modes(disk, modes))
 }
 
 /// Settles the modes of one disk.
 ///
 /// # Errors
-/// See [`settle`].
-pub fn settle_disk(disk: &mut Disk, modes: &DiskModes) -> Result<(), ConvertError> {
-    settle_cache(disk, modes).map_err(|reason| {
+/// See [`resolve_disk_modes`].
+pub fn resolve_modes(disk: &mut Disk, modes: &DiskModes) -> Result<(), ConvertError> {
+    resolve_cache(disk, modes).map_err(|reason| {
         let name = disk.alias.as_ref().map_or("?", |alias| &alias.name);
         ConvertError::new(format!("spec.domain.devices.disks[{name}].cache"), reason)
     })?;
-    settle_io(disk, modes);
+    resolve_io(disk, modes);
     Ok(())
 }
 
 /// Without a mode: `none` where `O_DIRECT` works, for the backing file too, else `writethrough`.
-fn settle_cache(disk: &mut Disk, modes: &DiskModes) -> Result<(), String> {
+fn resolve_cache(disk: &mut Disk, modes: &DiskModes) -> Result<(), String> {
     let backend = backend(disk);
     if backend.path.is_empty() {
         return match disk.device.as_str() {
@@ -152,7 +152,7 @@ fn settle_cache(disk: &mut Disk, modes: &DiskModes) -> Result<(), String> {
 
 /// Without a mode: `native`, which wants `O_DIRECT`, for devices and for images that need no
 /// allocation while they are written.
-fn settle_io(disk: &mut Disk, modes: &DiskModes) {
+fn resolve_io(disk: &mut Disk, modes: &DiskModes) {
     let backend = backend(disk);
     let is_native =
         !backend.path.is_empty() && (backend.is_block || modes.is_preallocated(backend.path));
@@ -169,7 +169,7 @@ fn settle_io(disk: &mut Disk, modes: &DiskModes) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use domain::disk::{BackingStore, DataStore, DiskDriver, DiskSource};
+    use domain::disks::{BackingStore, DataStore, DiskDriver, DiskSource};
 
     fn on_file(path: &str, cache: &str) -> Disk {
         let driver = DiskDriver {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     fn settled(mut disk: Disk) -> Option<(Text, Text)> {
-        settle_disk(&mut disk, &modes()).ok()?;
+        resolve_modes(&mut disk, &modes()).ok()?;
         let driver = disk.driver.unwrap();
         Some((driver.cache, driver.io))
     }

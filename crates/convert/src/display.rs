@@ -4,7 +4,7 @@ use super::{ConvertError, Draft, Input};
 use api::vmi::Text;
 use domain::alias::Alias;
 use domain::devices::Input as InputDevice;
-use domain::video::{Graphics, GraphicsListen, Video, VideoModel};
+use domain::display::{Graphics, GraphicsListen, Video, VideoModel};
 
 /// Video memory in KiB of a display that the VMI names.
 const VIDEO_MEMORY: u64 = 16384;

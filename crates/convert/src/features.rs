@@ -1,6 +1,6 @@
 //! `<features>`: ACPI, APIC, SMM, KVM, PMU, the VMware port, and Hyper-V.
 
-use super::words::{on_off, state};
+use super::tristate::{on_off, state};
 use super::{ConvertError, Draft, Input, hyperv};
 use domain::features::{FeatureEnabled, FeatureKvm, FeaturePvSpinlock, Features};
 

@@ -1,10 +1,10 @@
 //! `<os>`: EFI and BIOS, direct kernel boot, ACPI tables, machine type and boot menu.
 
-use super::words::yes_no;
+use super::tristate::yes_no;
 use super::{ConvertError, Draft, Input};
 use api::vmi::firmware::{Acpi, Firmware};
 use domain::Text;
-use domain::os::{
+use domain::firmware::{
     AcpiTable, Bios, BootMenu, FirmwareFeature, FirmwareInfo, Loader, Nvram, Os, OsAcpi, Smbios,
 };
 

@@ -1,8 +1,8 @@
 //! `<hyperv>`: what makes Windows feel at home.
 
 use super::ConvertError;
-use super::words::{on_off, state};
-use api::vmi::firmware::{self, Features};
+use super::tristate::{on_off, state};
+use api::vmi::features::{self, Features};
 use domain::Text;
 use domain::features::{
     FeatureHyperv, FeatureSpinlocks, FeatureState, FeatureVendorId, SynicTimer, TlbFlush,
@@ -29,7 +29,7 @@ pub(super) fn enlightenments(wanted: &Features) -> Result<Option<FeatureHyperv>,
     }))
 }
 
-fn chosen(wanted: &firmware::FeatureHyperv) -> FeatureHyperv {
+fn chosen(wanted: &features::FeatureHyperv) -> FeatureHyperv {
     FeatureHyperv {
         mode: Text::default(),
         relaxed: feature(wanted.relaxed.as_ref()),
@@ -63,7 +63,7 @@ fn chosen(wanted: &firmware::FeatureHyperv) -> FeatureHyperv {
 }
 
 /// On when it is there, unless it says otherwise.
-fn feature(wanted: Option<&firmware::FeatureState>) -> Option<FeatureState> {
+fn feature(wanted: Option<&features::FeatureState>) -> Option<FeatureState> {
     wanted.map(|wanted| state(wanted.enabled.unwrap_or(true)))
 }
 

@@ -1,13 +1,13 @@
 //! `<interface>`: network cards with a tap device or passt behind them. SR-IOV interfaces are host
-//! devices, see `hostdevs`.
+//! devices, see `host_devices`.
 
 use super::passt::{ISTIO_INJECT, port_forward};
 use super::{ConvertError, Draft, Input, pci};
-use api::vmi::network::Interface;
+use api::vmi::interfaces::Interface;
 use domain::Text;
 use domain::alias::Alias;
 use domain::devices::BootOrder;
-use domain::interface::{
+use domain::interfaces::{
     Acpi, Interface as Card, InterfaceBackend, InterfaceDriver, InterfaceSource, LinkState, Mac,
     Model, Rom,
 };

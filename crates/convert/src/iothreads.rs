@@ -3,8 +3,8 @@
 use super::{ConvertError, Draft, Input};
 use api::vmi::disks::Disk;
 use api::vmi::{Quantity, Text, Vmi};
-use domain::disk::{DiskDriver, DiskIoThread, DiskIoThreads};
-use domain::domain::IoThreads as DomainIoThreads;
+use domain::disks::{DiskDriver, DiskIoThread, DiskIoThreads};
+use domain::spec::IoThreads as DomainIoThreads;
 
 /// The largest pool that is accepted; QEMU creates each thread of it, used or not.
 const MAX_POOL: u32 = 4096;

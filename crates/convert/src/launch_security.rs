@@ -2,10 +2,10 @@
 //! Execution of IBM Z needs no element: the devices' IOMMU marks do the same.
 
 use super::{ConvertError, Draft, Input};
-use api::vmi::firmware::{LaunchSecurity as Wanted, Sev};
+use api::vmi::launch_security::{LaunchSecurity as Wanted, Sev};
 use compact_str::format_compact;
 use domain::Text;
-use domain::security::{LaunchSecurity, Qgs};
+use domain::launch_security::{LaunchSecurity, Qgs};
 
 /// Socket of the service that signs TDX quotes.
 const QGS_SOCKET: &str = "kubevirt.io/qgs-socket-path";

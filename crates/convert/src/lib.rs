@@ -26,7 +26,7 @@ mod error;
 pub mod explain;
 mod features;
 mod firmware;
-mod hostdevs;
+mod host_devices;
 mod hyperv;
 mod hypervisor;
 mod input;
@@ -45,7 +45,7 @@ mod qemu_command;
 #[cfg(test)]
 mod refusals;
 mod sysinfo;
-mod words;
+mod tristate;
 
 pub use arch::Arch;
 pub use context::Context;
@@ -54,13 +54,13 @@ pub use input::{CpuTopology, Input};
 pub use iothreads::IoThreads;
 
 use api::vmi::Vmi;
-use domain::Domain;
+use domain::DomainSpec;
 
 /// The domain under construction, and what steps leave for later steps.
 #[derive(Debug, Default)]
 pub struct Draft {
     /// What the steps so far have made of it.
-    pub domain: Domain,
+    pub domain: DomainSpec,
 }
 
 /// One rule of the conversion.
@@ -98,7 +98,7 @@ pub static STEPS: &[Step] = &[
     step("balloon", "<memballoon>: spec.domain.devices.autoattachMemBalloon, and cluster options", devices::balloon),
     step("graphics", "<graphics>, <video>: spec.domain.devices.autoattachGraphicsDevice and video", display::graphics),
     step("sound", "<sound>: spec.domain.devices.sound", devices::sound),
-    step("host devices", "<hostdev>: devices of the node that were given to the pod", hostdevs::host_devices),
+    step("host devices", "<hostdev>: devices of the node that were given to the pod", host_devices::host_devices),
     step("watchdog", "<watchdog>: spec.domain.devices.watchdog", devices::watchdog),
     step("console", "<serial>, <console>: spec.domain.devices.autoattachSerialConsole, and its log", character::console),
     step("panic devices", "<panic>: spec.domain.devices.panicDevices", devices::panic_devices),
@@ -113,7 +113,7 @@ pub static STEPS: &[Step] = &[
     step("iothreads", "<iothreads>: spec.domain.ioThreadsPolicy, dedicatedIOThread of disks", iothreads::total),
     step("memory", "<memory>, <maxMemory>: guest memory, else what the pod requests", memory::memory),
     step("reboot policy", "<on_reboot>: spec.domain.rebootPolicy", machine::reboot_policy),
-    step("iommufd", "<iommufd>: the IOMMU descriptor handed to the launcher", hostdevs::iommufd),
+    step("iommufd", "<iommufd>: the IOMMU descriptor handed to the launcher", host_devices::iommufd),
     step("hypervisor", "type of <domain>, <emulator>: KVM, Microsoft hypervisor, emulation", hypervisor::hypervisor),
     step("memory backing", "<memoryBacking>: hugepages, and memory shared with virtiofsd and passt", memory::backing),
     step("disks", "<disk>: spec.domain.devices.disks with their spec.volumes", disks::apply),
@@ -131,7 +131,7 @@ pub static STEPS: &[Step] = &[
 ///
 /// # Errors
 /// When KubeVirt's rules refuse the VMI; the error names the field.
-pub fn domain(vmi: &Vmi, ctx: &Context) -> Result<Domain, ConvertError> {
+pub fn domain(vmi: &Vmi, ctx: &Context) -> Result<DomainSpec, ConvertError> {
     let input = Input::new(vmi, ctx)?;
     let mut draft = Draft::default();
     for step in STEPS {

@@ -1,8 +1,8 @@
 //! `<portForward>` of interfaces with the passt binding.
 
-use api::vmi::network::Interface;
+use api::vmi::interfaces::Interface;
 use domain::Text;
-use domain::interface::{InterfacePortForward, InterfacePortForwardRange};
+use domain::interfaces::{InterfacePortForward, InterfacePortForwardRange};
 
 /// A pod with Istio's proxy, whose ports must not be forwarded.
 pub(super) const ISTIO_INJECT: &str = "sidecar.istio.io/inject";

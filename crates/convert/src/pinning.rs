@@ -7,7 +7,7 @@ use super::cpu::cpu_list;
 use super::cpu_pool::{CpuPool, Unfitted};
 use super::{ConvertError, CpuTopology, Draft, Input};
 use api::vmi::Vmi;
-use api::vmi::compute::Cpu;
+use api::vmi::cpu::Cpu;
 use compact_str::ToCompactString;
 use domain::Text;
 use domain::cpu::{CpuEmulatorPin, CpuTune, CpuTuneIoThreadPin, CpuTuneVcpuPin};

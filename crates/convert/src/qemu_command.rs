@@ -2,7 +2,7 @@
 
 use super::{ConvertError, Draft, Input};
 use api::vmi::Text;
-use domain::domain::Arg;
+use domain::spec::Arg;
 
 /// Annotation with the guest's Ignition configuration.
 const IGNITION: &str = "kubevirt.io/ignitiondata";

@@ -2,7 +2,7 @@
 
 use super::{ConvertError, Draft, Input};
 use domain::Text;
-use domain::os::{SysInfo, SysInfoEntry};
+use domain::sysinfo::{SysInfo, SysInfoEntry};
 
 fn entry(name: &'static str, value: &Text) -> SysInfoEntry {
     SysInfoEntry {

@@ -5,12 +5,12 @@
 use super::Text;
 use super::alias::Alias;
 use super::character::{Channel, Console, Serial};
-use super::controller::Controller;
-use super::disk::Disk;
-use super::hostdev::HostDevice;
-use super::interface::Interface;
+use super::controllers::Controller;
+use super::disks::Disk;
+use super::display::{Graphics, Video};
+use super::host_devices::HostDevice;
+use super::interfaces::Interface;
 use super::memory::MemoryDevice;
-use super::video::{Graphics, Video};
 use super::xml::elements;
 
 elements! {

@@ -6,30 +6,31 @@
 pub mod alias;
 pub mod character;
 pub mod clock;
-pub mod controller;
+pub mod controllers;
 pub mod cpu;
 pub mod devices;
-pub mod disk;
-pub mod document;
-#[allow(clippy::module_inception)]
-pub mod domain;
+pub mod disks;
+pub mod display;
 pub mod features;
-pub mod hostdev;
-pub mod interface;
+pub mod firmware;
+pub mod host_devices;
+pub mod interfaces;
+pub mod launch_security;
 pub mod memory;
 pub mod metadata;
-pub mod os;
-pub mod security;
-pub mod video;
+pub mod object;
+pub mod spec;
+pub mod sysinfo;
 pub mod xml;
 
-pub use domain::Domain;
+pub use object::Domain;
+pub use spec::DomainSpec;
 
 /// Text of the schema: short strings are kept inline, so that a conversion hardly allocates.
 /// Empty means absent, as in the reference's schema.
 pub type Text = compact_str::CompactString;
 
-impl Domain {
+impl DomainSpec {
     /// The document as XML.
     #[must_use]
     pub fn to_xml(&self) -> String {

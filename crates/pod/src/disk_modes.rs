@@ -8,14 +8,14 @@ use super::confine::Dir;
 use super::disk_source::{Backend, find};
 use super::{Config, PodError, image};
 use convert::context::DiskModes;
-use domain::disk::Disk;
-use domain::{Domain, Text};
+use domain::disks::Disk;
+use domain::{DomainSpec, Text};
 
 /// Finds out for each disk of the domain whether its file or device can be opened with `O_DIRECT`,
 /// and whether its image is preallocated. An image that does not exist yet is judged by its
 /// directory.
 #[must_use]
-pub fn disk_modes(cfg: &Config, domain: &Domain) -> DiskModes {
+pub fn disk_modes(cfg: &Config, domain: &DomainSpec) -> DiskModes {
     let mut modes = DiskModes {
         direct_io: true,
         ..DiskModes::default()

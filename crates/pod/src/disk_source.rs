@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::confine::{Dir, Found};
 use super::{Config, PodError};
-use domain::disk::{Disk, DiskSource};
+use domain::disks::{Disk, DiskSource};
 
 /// What is behind a disk. An overlay that only keeps track of changes has its data elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

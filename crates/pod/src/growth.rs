@@ -7,7 +7,7 @@ use api::vmi::Vmi;
 use api::vmi::status::{PersistentVolumeClaimInfo, VolumeStatus};
 use api::vmi::volumes::Volume;
 use domain::Text;
-use domain::disk::Disk;
+use domain::disks::Disk;
 
 const MIB: u64 = 1 << 20;
 

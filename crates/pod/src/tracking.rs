@@ -10,7 +10,7 @@ use super::disk_source::{Backend, find};
 use super::place::Staged;
 use super::{Config, PodError, image, qemu_img};
 use api::vmi::Vmi;
-use domain::disk::Disk;
+use domain::disks::Disk;
 
 /// Phase of a hotplugged volume that is mounted, but not in the domain yet.
 const MOUNTED: &str = "MountedToPod";

@@ -1,9 +1,9 @@
-//! `spec.domain.devices`.
+//! `spec.domain.devices`: the list of all devices, and the small ones.
 
 use super::Text;
 use super::disks::Disk;
-use super::firmware::FeatureState;
-use super::network::Interface;
+use super::host_devices::{Gpu, HostDevice};
+use super::interfaces::Interface;
 use crate::api;
 
 api! {
@@ -50,15 +50,6 @@ Input {
 /// `rng` of `Devices`.
 Rng {
 }
-/// `gpus` of `Devices`.
-Gpu {
-    "name" name: Text,
-    "deviceName" device_name: Text,
-    "virtualGPUOptions" virtual_gpu_options: Option<VgpuOptions>,
-    "tag" tag: Text,
-    "claimName" claim_name: Text,
-    "requestName" request_name: Text,
-}
 /// `downwardMetrics` of `Devices`.
 DownwardMetrics {
 }
@@ -70,14 +61,6 @@ PanicDevice {
 Filesystem {
     "name" name: Text,
     "virtiofs" virtiofs: Option<FilesystemVirtiofs>,
-}
-/// `hostDevices` of `Devices`.
-HostDevice {
-    "name" name: Text,
-    "deviceName" device_name: Text,
-    "tag" tag: Text,
-    "claimName" claim_name: Text,
-    "requestName" request_name: Text,
 }
 /// `clientPassthrough` of `Devices`.
 ClientPassthroughDevices {
@@ -104,16 +87,7 @@ I6300EsbWatchdog {
 Diag288Watchdog {
     "action" action: Text,
 }
-/// `virtualGPUOptions` of `Gpu`.
-VgpuOptions {
-    "display" display: Option<VgpuDisplayOptions>,
-}
 /// `virtiofs` of `Filesystem`.
 FilesystemVirtiofs {
-}
-/// `display` of `VgpuOptions`.
-VgpuDisplayOptions {
-    "enabled" enabled: Option<bool>,
-    "ramFB" ram_fb: Option<FeatureState>,
 }
 }

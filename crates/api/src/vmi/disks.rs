@@ -1,14 +1,10 @@
-//! `spec.domain.devices.disks` and block sizes.
+//! `spec.domain.devices.disks`, and `spec.domain.ioThreads`.
 
 use super::Text;
-use super::firmware::FeatureState;
+use super::features::FeatureState;
 use crate::api;
 
 api! {
-/// `ioThreads` of `DomainSpec`.
-DiskIoThreads {
-    "supplementalPoolThreadCount" supplemental_pool_thread_count: Option<u32>,
-}
 /// `disks` of `Devices`.
 Disk {
     "name" name: Text,
@@ -54,6 +50,10 @@ CustomBlockSize {
     "logical" logical: u64,
     "physical" physical: u64,
     "discardGranularity" discard_granularity: Option<u64>,
+}
+/// `ioThreads` of `DomainSpec`.
+DiskIoThreads {
+    "supplementalPoolThreadCount" supplemental_pool_thread_count: Option<u32>,
 }
 }
 

@@ -1,7 +1,6 @@
-//! Firmware, boot, features and launch security.
+//! `spec.domain.firmware` and `spec.domain.chassis`: boot, ACPI tables, SMBIOS.
 
 use super::Text;
-use super::compute::SynicTimer;
 use crate::api;
 
 api! {
@@ -13,16 +12,6 @@ Firmware {
     "kernelBoot" kernel_boot: Option<KernelBoot>,
     "acpi" acpi: Option<Acpi>,
 }
-/// `features` of `DomainSpec`.
-Features {
-    "acpi" acpi: FeatureState,
-    "apic" apic: Option<FeatureApic>,
-    "hypervPassthrough" hyperv_passthrough: Option<HypervPassthrough>,
-    "hyperv" hyperv: Option<FeatureHyperv>,
-    "smm" smm: Option<FeatureState>,
-    "kvm" kvm: Option<FeatureKvm>,
-    "pvspinlock" pvspinlock: Option<FeatureState>,
-}
 /// `chassis` of `DomainSpec`.
 Chassis {
     "manufacturer" manufacturer: Text,
@@ -30,12 +19,6 @@ Chassis {
     "serial" serial: Text,
     "asset" asset: Text,
     "sku" sku: Text,
-}
-/// `launchSecurity` of `DomainSpec`.
-LaunchSecurity {
-    "sev" sev: Option<Sev>,
-    "snp" snp: Option<SevSnp>,
-    "tdx" tdx: Option<Tdx>,
 }
 /// `bootloader` of `Firmware`.
 Bootloader {
@@ -51,53 +34,6 @@ KernelBoot {
 Acpi {
     "slicNameRef" slic_name_ref: Text,
     "msdmNameRef" msdm_name_ref: Text,
-}
-/// `acpi`, in several places.
-FeatureState {
-    "enabled" enabled: Option<bool>,
-}
-/// `apic` of `Features`.
-FeatureApic {
-    "enabled" enabled: Option<bool>,
-    "endOfInterrupt" end_of_interrupt: bool,
-}
-/// `hypervPassthrough` of `Features`.
-HypervPassthrough {
-    "enabled" enabled: Option<bool>,
-}
-/// `hyperv` of `Features`.
-FeatureHyperv {
-    "relaxed" relaxed: Option<FeatureState>,
-    "vapic" vapic: Option<FeatureState>,
-    "spinlocks" spinlocks: Option<FeatureSpinlocks>,
-    "vpindex" vpindex: Option<FeatureState>,
-    "runtime" runtime: Option<FeatureState>,
-    "synic" synic: Option<FeatureState>,
-    "synictimer" synictimer: Option<SynicTimer>,
-    "reset" reset: Option<FeatureState>,
-    "vendorid" vendorid: Option<FeatureVendorId>,
-    "frequencies" frequencies: Option<FeatureState>,
-    "reenlightenment" reenlightenment: Option<FeatureState>,
-    "tlbflush" tlbflush: Option<TlbFlush>,
-    "ipi" ipi: Option<FeatureState>,
-    "evmcs" evmcs: Option<FeatureState>,
-}
-/// `kvm` of `Features`.
-FeatureKvm {
-    "hidden" hidden: bool,
-}
-/// `sev` of `LaunchSecurity`.
-Sev {
-    "policy" policy: Option<SevPolicy>,
-    "attestation" attestation: Option<SevAttestation>,
-    "session" session: Text,
-    "dhCert" dh_cert: Text,
-}
-/// `snp` of `LaunchSecurity`.
-SevSnp {
-}
-/// `tdx` of `LaunchSecurity`.
-Tdx {
 }
 /// `bios` of `Bootloader`.
 Bios {
@@ -115,28 +51,5 @@ KernelBootContainer {
     "imagePullPolicy" image_pull_policy: Text,
     "kernelPath" kernel_path: Text,
     "initrdPath" initrd_path: Text,
-}
-/// `spinlocks` of `FeatureHyperv`.
-FeatureSpinlocks {
-    "enabled" enabled: Option<bool>,
-    "spinlocks" spinlocks: Option<u32>,
-}
-/// `vendorid` of `FeatureHyperv`.
-FeatureVendorId {
-    "enabled" enabled: Option<bool>,
-    "vendorid" vendorid: Text,
-}
-/// `tlbflush` of `FeatureHyperv`.
-TlbFlush {
-    "enabled" enabled: Option<bool>,
-    "direct" direct: Option<FeatureState>,
-    "extended" extended: Option<FeatureState>,
-}
-/// `policy` of `Sev`.
-SevPolicy {
-    "encryptedState" encrypted_state: Option<bool>,
-}
-/// `attestation` of `Sev`.
-SevAttestation {
 }
 }

@@ -2,13 +2,19 @@
 //! launcher reads (<https://kubevirt.io/api-reference/>). Reading is as lenient as the API server:
 //! an unknown field is passed over, `null` is the same as an absent field.
 
-pub mod compute;
-pub mod credentials;
+pub mod access_credentials;
+pub mod clock;
+pub mod cpu;
 pub mod devices;
 pub mod disks;
+pub mod features;
 pub mod firmware;
+pub mod host_devices;
+pub mod interfaces;
 mod json;
-pub mod network;
+pub mod launch_security;
+pub mod memory;
+pub mod networks;
 mod quantity;
 pub mod spec;
 pub mod status;

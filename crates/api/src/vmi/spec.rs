@@ -3,12 +3,16 @@
 use std::collections::BTreeMap;
 
 use super::Text;
-use super::compute::{Clock, Cpu, Memory, ResourceRequirements};
-use super::credentials::AccessCredential;
+use super::access_credentials::AccessCredential;
+use super::clock::Clock;
+use super::cpu::Cpu;
 use super::devices::Devices;
 use super::disks::DiskIoThreads;
-use super::firmware::{Chassis, Features, Firmware, LaunchSecurity};
-use super::network::Network;
+use super::features::Features;
+use super::firmware::{Chassis, Firmware};
+use super::launch_security::LaunchSecurity;
+use super::memory::{Memory, ResourceRequirements};
+use super::networks::Network;
 use super::status::Machine;
 use super::volumes::{UtilityVolume, Volume};
 use crate::api;

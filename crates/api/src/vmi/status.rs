@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::compute::CpuTopology;
+use super::cpu::CpuTopology;
 use super::{Quantity, Text};
 use crate::api;
 

@@ -121,18 +121,6 @@ ContainerPathVolumeSource {
     "path" path: Text,
     "readOnly" read_only: Option<bool>,
 }
-/// `source` of `SshPublicKeyAccessCredential`.
-SshPublicKeyAccessCredentialSource {
-    "secret" secret: Option<AccessCredentialSecretSource>,
-}
-/// `source` of `UserPasswordAccessCredential`.
-UserPasswordAccessCredentialSource {
-    "secret" secret: Option<AccessCredentialSecretSource>,
-}
-/// `secret`, in several places.
-AccessCredentialSecretSource {
-    "secretName" secret_name: Text,
-}
 /// `secretRef`, in several places.
 LocalObjectReference {
     "name" name: Text,

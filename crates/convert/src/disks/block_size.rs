@@ -4,7 +4,7 @@ use super::super::{ConvertError, Input, disk_modes};
 use super::field;
 use crate::context::BlockDeviceProbe;
 use api::vmi::disks::Disk as VmiDisk;
-use domain::disk::{BlockIo, Disk};
+use domain::disks::{BlockIo, Disk};
 
 /// Adds the block sizes to a disk that has its source.
 pub(super) fn apply(

@@ -24,7 +24,7 @@ use api::vmi::disks::Disk as VmiDisk;
 use api::vmi::status::{PersistentVolumeClaimInfo, VolumeStatus};
 use domain::alias::Alias;
 use domain::devices::{Address, BootOrder};
-use domain::disk::{Disk, DiskDriver, ReadOnly, Reservations, Shareable, SourceReservations};
+use domain::disks::{Disk, DiskDriver, ReadOnly, Reservations, Shareable, SourceReservations};
 
 /// The I/O error policies of KubeVirt's API.
 const ERROR_POLICIES: [&str; 4] = ["stop", "ignore", "report", "enospace"];

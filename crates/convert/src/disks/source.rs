@@ -5,7 +5,7 @@ use super::field;
 use api::vmi::Text;
 use api::vmi::disks::Disk as VmiDisk;
 use api::vmi::volumes::Volume;
-use domain::disk::{
+use domain::disks::{
     BackingStore, BackingStoreFormat, DataStore, DataStoreFormat, Disk, DiskDriver, DiskSource,
     ReadOnly,
 };

@@ -7,7 +7,7 @@ use std::collections::btree_map::Entry;
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::{Reader, XmlVersion};
 
-use domain::Domain;
+use domain::DomainSpec;
 
 /// What one attribute, text or empty element holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct Facts {
 impl Facts {
     /// The facts of a domain.
     #[must_use]
-    pub fn of(domain: &Domain) -> Self {
+    pub fn of(domain: &DomainSpec) -> Self {
         let mut all = Self::default();
         // What the domain writes is well-formed: reading it ends where the root element does.
         let xml = domain.to_xml();
@@ -216,7 +216,7 @@ mod tests {
             .map(|name| format!("<disk type='file'><alias name='ua-{name}'/></disk>"))
             .collect();
         Facts::of(
-            &Domain::from_xml(&format!(
+            &DomainSpec::from_xml(&format!(
                 "<domain type='kvm'><name>a&amp;b</name><devices>{disks}</devices></domain>"
             ))
             .unwrap(),

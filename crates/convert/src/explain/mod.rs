@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use super::{Context, ConvertError, Draft, Input, STEPS};
 use api::vmi::Vmi;
-use domain::Domain;
+use domain::DomainSpec;
 use facts::Facts;
 
 /// Why a VMI cannot be explained.
@@ -117,7 +117,7 @@ pub fn explain(vmi: &Value, ctx: &Context) -> Result<Explanation, ExplainError> 
 fn steps(
     vmi: &Vmi,
     ctx: &Context,
-) -> Result<(Domain, BTreeMap<String, &'static str>), ConvertError> {
+) -> Result<(DomainSpec, BTreeMap<String, &'static str>), ConvertError> {
     let input = Input::new(vmi, ctx)?;
     let mut draft = Draft::default();
     let mut before = Facts::default();

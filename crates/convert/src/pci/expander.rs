@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use compact_str::{ToCompactString, format_compact};
 use domain::Text;
-use domain::controller::{Controller, ControllerTarget};
+use domain::controllers::{Controller, ControllerTarget};
 use domain::devices::{Address, Devices, IommuDevice};
 
 /// Buses of a PCI domain, less one.
@@ -165,7 +165,7 @@ fn pci_address(bus: &Text, slot: Text) -> Address {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use domain::hostdev::HostDevice;
+    use domain::host_devices::HostDevice;
 
     fn devices(count: usize) -> Devices {
         let root = Controller {

@@ -10,11 +10,11 @@ use super::host::{Host, HostError};
 use super::{expander, numa, root_complex};
 use crate::{ConvertError, Draft, Input};
 use compact_str::{ToCompactString, format_compact};
-use domain::controller::{Controller, PciHole64};
+use domain::controllers::{Controller, PciHole64};
 use domain::cpu::{NumaCell, NumaCellDistances, NumaCellSibling};
 use domain::devices::{IommuDevice, IommuDriver};
-use domain::hostdev::{AcpiHostDev, HostDevDriver, HostDevice};
-use domain::{Domain, Text};
+use domain::host_devices::{AcpiHostDev, HostDevDriver, HostDevice};
+use domain::{DomainSpec, Text};
 
 const ALIASES: &str = "graceHostDeviceAliases";
 
@@ -130,7 +130,7 @@ pub(crate) fn grace(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertE
 }
 
 /// The host devices with the aliases, by alias; each must be a Grace GPU that is not yet placed.
-fn gpus(domain: &Domain, aliases: &[Text], host: Host<'_>) -> Result<Vec<Gpu>, ConvertError> {
+fn gpus(domain: &DomainSpec, aliases: &[Text], host: Host<'_>) -> Result<Vec<Gpu>, ConvertError> {
     let mut missing: BTreeSet<&Text> = aliases.iter().filter(|alias| !alias.is_empty()).collect();
     let expected = missing.clone();
     let mut gpus = Vec::with_capacity(expected.len());
@@ -190,7 +190,7 @@ fn cell_id(id: &Text) -> Result<u32, ConvertError> {
 
 /// Guest cell → host node with its memory. Each cell with CPUs or memory must have one, and no two
 /// the same.
-fn host_nodes(domain: &Domain) -> Result<BTreeMap<u32, u32>, ConvertError> {
+fn host_nodes(domain: &DomainSpec) -> Result<BTreeMap<u32, u32>, ConvertError> {
     let cells = domain.cpu.numa.as_ref().map_or(&[][..], |numa| &numa.cells);
     let mem_nodes = domain
         .numa_tune
@@ -319,7 +319,7 @@ fn partitions(gpus: &[Gpu], host: Host<'_>) -> Result<Vec<Vec<u32>>, ConvertErro
 
 /// Guest cells without memory and CPUs that stand for the GPU's partitions.
 fn add_partition_cells(
-    domain: &mut Domain,
+    domain: &mut DomainSpec,
     gpu: &Gpu,
     partitions: &[u32],
     nodes: &mut BTreeMap<u32, u32>,
@@ -368,7 +368,7 @@ fn smmu() -> IommuDevice {
 
 /// All host devices next to their cells; other devices than GPUs where that is possible.
 fn place(
-    domain: &mut Domain,
+    domain: &mut DomainSpec,
     host: Host<'_>,
     gpus: &[Gpu],
     cells: &[u32],
@@ -389,7 +389,7 @@ fn place(
 }
 
 /// The root of the PCI buses, made if there is none.
-fn root_controller(domain: &mut Domain) -> Result<&mut Controller, ConvertError> {
+fn root_controller(domain: &mut DomainSpec) -> Result<&mut Controller, ConvertError> {
     let controllers = &mut domain.devices.controllers;
     let is_pci = |controller: &Controller| controller.r#type == "pci";
     let found = controllers
@@ -435,7 +435,7 @@ fn set_hole(root: &mut Controller, kib: u64) -> Result<(), ConvertError> {
 /// The host's distances between the nodes that the cells stand for. Partitions may be as near to
 /// each other as to themselves, which a guest would refuse: they are one step further there.
 fn set_distances(
-    domain: &mut Domain,
+    domain: &mut DomainSpec,
     host: Host<'_>,
     nodes: &BTreeMap<u32, u32>,
 ) -> Result<(), ConvertError> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::host::{Host, parse_list};
 use compact_str::format_compact;
-use domain::Domain;
+use domain::DomainSpec;
 use domain::cpu::{NumaCell, NumaTune};
 
 /// The ways from a host node to a guest cell.
@@ -24,7 +24,7 @@ pub struct GuestCells {
 impl GuestCells {
     /// The cells of a domain; `None` when it has no NUMA topology.
     #[must_use]
-    pub fn of(domain: &Domain) -> Option<Self> {
+    pub fn of(domain: &DomainSpec) -> Option<Self> {
         let numa = domain.cpu.numa.as_ref()?;
         let mut complaints = Vec::new();
         let by_memory = domain
@@ -132,7 +132,7 @@ mod tests {
     const CELLS: &str = "<cell id='0' cpus='0'/><cell id='1' cpus='1'/>";
 
     fn cell(mem_nodes: &str, node: &str) -> Result<u32, String> {
-        let domain = Domain::from_xml(&format!(
+        let domain = DomainSpec::from_xml(&format!(
             "<domain><cputune>{PINNED}</cputune><numatune>{mem_nodes}</numatune><cpu><numa>{CELLS}</numa></cpu></domain>"
         ));
         let ctx = Context {

@@ -8,7 +8,7 @@ use super::guest_cell::GuestCells;
 use super::host::Host;
 use crate::pinning::is_numa_passthrough;
 use crate::{ConvertError, Draft, Input};
-use domain::{Domain, Text};
+use domain::{DomainSpec, Text};
 
 /// Places PCI host devices of a VMI with dedicated CPUs where the cluster asks for it. A VMI whose
 /// NUMA cells are the host's is refused if one of them has no place; any other is left as it is.
@@ -61,7 +61,7 @@ pub struct Wanted {
 
 /// Looks for the guest cell of each PCI host device without an address; `known` are cells known
 /// otherwise, by host address.
-pub fn placements(domain: &Domain, host: Host<'_>, known: &BTreeMap<Text, u32>) -> Wanted {
+pub fn placements(domain: &DomainSpec, host: Host<'_>, known: &BTreeMap<Text, u32>) -> Wanted {
     let mut complaints = Vec::new();
     let mut devices = BTreeMap::new();
     for (index, device) in domain

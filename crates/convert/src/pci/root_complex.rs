@@ -105,7 +105,7 @@ mod tests {
     use super::*;
     use crate::Context;
     use api::vmi::Vmi;
-    use domain::disk::Disk;
+    use domain::disks::Disk;
 
     fn disk(bus: &str) -> Disk {
         let mut disk = Disk::default();

@@ -14,9 +14,9 @@
 use std::collections::HashMap;
 
 use super::{Change, DiskPlan, Why};
-use domain::Domain;
+use domain::DomainSpec;
 use domain::Text;
-use domain::disk::{Disk, DiskSource};
+use domain::disks::{Disk, DiskSource};
 
 /// Where virt-handler mounts hotplugged volumes. It is looked for anywhere in a path, since all of
 /// the pod's paths may be below a root of their own.
@@ -24,7 +24,7 @@ const HOTPLUG_DIR: &str = "/var/run/kubevirt/hotplug-disks/";
 
 /// What to do so that the disks of the `live` domain become the `wanted` ones.
 #[must_use]
-pub fn disks(live: &Domain, wanted: &Domain) -> DiskPlan {
+pub fn disks(live: &DomainSpec, wanted: &DomainSpec) -> DiskPlan {
     let (live, wanted) = (&live.devices.disks, &wanted.devices.disks);
     let (live_at, wanted_at) = (by_target(live), by_target(wanted));
     let mut plan = DiskPlan::default();
@@ -42,7 +42,7 @@ pub fn disks(live: &Domain, wanted: &Domain) -> DiskPlan {
     for new in wanted {
         let old = live_at.get(new.target.device.as_str()).copied();
         match attach(old, new, live) {
-            Some(why @ Why::Occupied { .. }) => plan.kept.push(Change {
+            Some(why @ Why::Occupied { .. }) => plan.deferred.push(Change {
                 disk: new.clone(),
                 why,
             }),

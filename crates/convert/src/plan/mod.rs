@@ -5,7 +5,7 @@
 //!  live (what libvirt reports) ──┐
 //!                                ├──► disks() ──► detach, then attach, then update
 //!  wanted (what convert made) ───┤
-//!                                ├──► growth() ─► resize
+//!                                ├──► resizes() ─► resize
 //!  sizes (of claims) ────────────┘
 //! ```
 //!
@@ -14,15 +14,15 @@
 //! appears on another.
 
 mod disks;
-mod growth;
+mod resize;
 mod why;
 
 use serde_json::{Value, json};
 
-use domain::disk::Disk;
+use domain::disks::Disk;
 
 pub use disks::disks;
-pub use growth::{Size, growth};
+pub use resize::{DiskSize, resizes};
 pub use why::Why;
 
 /// A disk to act on.
@@ -36,10 +36,10 @@ pub struct Change {
 }
 
 impl Change {
-    fn absent(self) -> Self {
+    fn not_ready(self) -> Self {
         let path = self.disk.source.backend().unwrap_or_default().into();
         Self {
-            why: Why::Absent {
+            why: Why::NotReady {
                 volume: disks::volume(&self.disk),
                 path,
             },
@@ -75,10 +75,10 @@ pub struct DiskPlan {
     pub attach: Vec<Change>,
     /// CD-ROMs whose medium changes, third; in the order of the live domain.
     pub update: Vec<Change>,
-    /// Disks that grow, last; in the order of the wanted domain. See [`growth`].
+    /// Disks that grow, last; in the order of the wanted domain. See [`resizes`].
     pub resize: Vec<Resize>,
-    /// Wanted disks that a running domain cannot get: nothing to do, but worth telling.
-    pub kept: Vec<Change>,
+    /// Wanted disks that the running domain cannot have now: nothing is done, and the reason is reported.
+    pub deferred: Vec<Change>,
 }
 
 impl DiskPlan {
@@ -88,14 +88,14 @@ impl DiskPlan {
         self.steps().next().is_none()
     }
 
-    /// The plan without what is to be plugged in but is not there: that is kept for the next time.
+    /// Defers disks and media whose file or device is not ready; the next sync plans them again.
     #[must_use]
-    pub fn without(mut self, is_absent: impl Fn(&Disk) -> bool) -> Self {
+    pub fn defer_unready(mut self, is_ready: impl Fn(&Disk) -> bool) -> Self {
         for changes in [&mut self.attach, &mut self.update] {
-            let absent = changes.extract_if(.., |change| {
-                change.disk.source.backend().is_some() && is_absent(&change.disk)
+            let unready = changes.extract_if(.., |change| {
+                change.disk.source.backend().is_some() && !is_ready(&change.disk)
             });
-            self.kept.extend(absent.map(Change::absent));
+            self.deferred.extend(unready.map(Change::not_ready));
         }
         self
     }
@@ -135,7 +135,7 @@ pub fn to_json(plan: &DiskPlan) -> Value {
         "update": documents(&plan.update),
         "resize": plan.resize.iter().map(resize).collect::<Vec<_>>(),
         "steps": plan.steps().map(reason).collect::<Vec<_>>(),
-        "kept": plan.kept.iter().map(|change| reason(("cannot", change))).collect::<Vec<_>>(),
+        "kept": plan.deferred.iter().map(|change| reason(("cannot", change))).collect::<Vec<_>>(),
     })
 }
 
@@ -152,7 +152,7 @@ fn resize(Resize { change, to }: &Resize) -> Value {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use domain::Domain;
+    use domain::DomainSpec;
 
     fn plan() -> DiskPlan {
         let disk = |name: &str| {
@@ -162,7 +162,7 @@ mod tests {
             )
         };
         let domain = |disks: &str| {
-            Domain::from_xml(&format!("<domain><devices>{disks}</devices></domain>")).unwrap()
+            DomainSpec::from_xml(&format!("<domain><devices>{disks}</devices></domain>")).unwrap()
         };
         disks(
             &domain(&disk("sda")),
@@ -172,14 +172,14 @@ mod tests {
 
     #[test]
     fn what_is_not_there_waits_and_the_rest_goes_on() {
-        let plan = plan().without(|disk| disk.target.device == "sdb");
+        let plan = plan().defer_unready(|disk| disk.target.device != "sdb");
         let steps: Vec<_> = plan
             .steps()
             .map(|(verb, change)| (verb, change.disk.target.device.as_str()))
             .collect();
         assert_eq!(steps, [("detach", "sda"), ("attach", "sdc")]);
         let why: Vec<_> = plan
-            .kept
+            .deferred
             .iter()
             .map(|change| change.why.to_string())
             .collect();

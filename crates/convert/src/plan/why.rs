@@ -60,8 +60,8 @@ pub enum Why {
         /// Bytes that it could see.
         to: u64,
     },
-    /// What the volume brings is not there yet: virt-handler may still be mounting it.
-    Absent {
+    /// The volume's file or device cannot be opened yet: virt-handler may still be mounting it.
+    NotReady {
         /// The volume.
         volume: Text,
         /// Its file or device.
@@ -92,7 +92,7 @@ impl fmt::Display for Why {
                 f,
                 "the claim of volume {volume:?} has grown: {to} bytes instead of {from}"
             ),
-            Self::Absent { volume, path } => write!(
+            Self::NotReady { volume, path } => write!(
                 f,
                 "volume {volume:?} has to wait: {path} cannot be opened yet"
             ),

@@ -1,14 +1,14 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use super::*;
-use crate::{Domain, Text};
+use crate::{DomainSpec, Text};
 
 /// Reads, writes, and reads again: nothing may get lost on the way.
-fn read(text: &str) -> Domain {
-    let domain = Domain::from_xml(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+fn read(text: &str) -> DomainSpec {
+    let domain = DomainSpec::from_xml(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
     let written = domain.to_xml();
     assert_eq!(
-        Domain::from_xml(&written).unwrap_or_else(|e| panic!("{e}\n{written}")),
+        DomainSpec::from_xml(&written).unwrap_or_else(|e| panic!("{e}\n{written}")),
         domain,
         "{written}"
     );
@@ -16,7 +16,7 @@ fn read(text: &str) -> Domain {
 }
 
 fn refused(text: &str) -> ReadError {
-    Domain::from_xml(text).unwrap_err()
+    DomainSpec::from_xml(text).unwrap_err()
 }
 
 fn error(text: &str) -> String {
@@ -151,7 +151,7 @@ fn other_metadata_is_passed_over() {
 
 #[test]
 fn metadata_is_written_with_its_namespace() {
-    let written = Domain::default().to_xml();
+    let written = DomainSpec::default().to_xml();
     assert!(
         written.contains("<kubevirt xmlns=\"http://kubevirt.io\">\n      <uid/>\n    </kubevirt>"),
         "{written}"
@@ -233,12 +233,12 @@ fn elements_are_written_in_the_order_of_the_schema() {
 
 #[test]
 fn what_needs_escaping_survives() {
-    let mut domain = Domain {
+    let mut domain = DomainSpec {
         name: "<&>'\"\t\n\r é𝄞".into(),
-        ..Domain::default()
+        ..DomainSpec::default()
     };
     domain.r#type = domain.name.clone();
-    assert_eq!(Domain::from_xml(&domain.to_xml()).unwrap(), domain);
+    assert_eq!(DomainSpec::from_xml(&domain.to_xml()).unwrap(), domain);
 }
 
 // ---- what is refused ----------------------------------------------------------------------------

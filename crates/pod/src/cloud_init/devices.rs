@@ -6,18 +6,18 @@ use std::collections::BTreeMap;
 use super::super::machine::{Machine, parse_cpus};
 use super::data::DeviceData;
 use api::vmi::Vmi;
-use domain::Domain;
+use domain::DomainSpec;
 use domain::devices::Address;
-use domain::hostdev::HostDevice;
+use domain::host_devices::HostDevice;
 
 /// Metadata of the VMI's tagged devices, with the addresses that libvirt has given them in
 /// `domain`, as it is after definition. Reads the NUMA nodes of host devices from sysfs.
 #[must_use]
-pub fn device_metadata(vmi: &Vmi, domain: &Domain) -> Vec<DeviceData> {
+pub fn device_metadata(vmi: &Vmi, domain: &DomainSpec) -> Vec<DeviceData> {
     on(&Machine::this(), vmi, domain)
 }
 
-fn on(machine: &Machine, vmi: &Vmi, domain: &Domain) -> Vec<DeviceData> {
+fn on(machine: &Machine, vmi: &Vmi, domain: &DomainSpec) -> Vec<DeviceData> {
     let devices = &vmi.spec.domain.devices;
     // Alias in the domain → kind and tag.
     let mut tagged: BTreeMap<String, (&str, &str)> = BTreeMap::new();
@@ -115,7 +115,7 @@ fn pci(address: &Address) -> Option<String> {
 fn affinity(
     machine: &Machine,
     vmi: &Vmi,
-    domain: &Domain,
+    domain: &DomainSpec,
     device: &HostDevice,
 ) -> Option<(u32, Vec<u32>)> {
     let cpu = vmi.spec.domain.cpu.as_ref()?;
@@ -189,7 +189,11 @@ mod tests {
             r#"{{"spec":{{"domain":{{"cpu":{cpu},"devices":{{"interfaces":[{{"name":"red","tag":"front"}},{{"name":"blue"}}],
                 "gpus":[{{"name":"a100","tag":"compute"}}]}}}}}}}}"#
         ));
-        on(&machine, &vmi.unwrap(), &Domain::from_xml(DOMAIN).unwrap())
+        on(
+            &machine,
+            &vmi.unwrap(),
+            &DomainSpec::from_xml(DOMAIN).unwrap(),
+        )
     }
 
     #[test]

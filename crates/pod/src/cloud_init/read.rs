@@ -7,7 +7,7 @@ use super::super::confine::{Dir, Found, checked_name, optional};
 use super::super::{Config, PodError, paths};
 use super::data::{CloudInitData, ConfigDriveMetadata, Data, DataSource, NoCloudMetadata};
 use api::vmi::Vmi;
-use api::vmi::credentials::SshPublicKeyAccessCredential;
+use api::vmi::access_credentials::SshPublicKeyAccessCredential;
 use api::vmi::volumes::{CloudInitConfigDriveSource, CloudInitNoCloudSource, LocalObjectReference};
 
 /// Kubernetes keeps secrets below 1 MiB.

@@ -6,7 +6,7 @@ use super::claims::Claimed;
 use super::pool::Pool;
 use super::{all_there, mdev, pci};
 use api::vmi::Vmi;
-use api::vmi::devices::HostDevice;
+use api::vmi::host_devices::HostDevice;
 use convert::context::{AddressSpec, HostDeviceSpec};
 use domain::Text;
 

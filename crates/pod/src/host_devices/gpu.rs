@@ -6,7 +6,7 @@ use super::claims::Claimed;
 use super::pool::Pool;
 use super::{all_there, mdev, pci};
 use api::vmi::Vmi;
-use api::vmi::devices::{Gpu, VgpuDisplayOptions};
+use api::vmi::host_devices::{Gpu, VgpuDisplayOptions};
 use convert::context::HostDeviceSpec;
 use domain::Text;
 

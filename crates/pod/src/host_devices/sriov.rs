@@ -12,7 +12,8 @@ use super::super::{PodError, Root, paths};
 use super::claims::Claimed;
 use super::{pci, pci_address};
 use api::vmi::Vmi;
-use api::vmi::network::{Interface, Network};
+use api::vmi::interfaces::Interface;
+use api::vmi::networks::Network;
 use convert::context::HostDeviceSpec;
 use domain::Text;
 

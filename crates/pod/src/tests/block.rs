@@ -1,7 +1,7 @@
 //! Claims that are block devices, with loop devices where the machine lets us have them.
 
 use super::*;
-use domain::Domain;
+use domain::DomainSpec;
 
 const SIZE: u64 = 8 << 20;
 
@@ -101,7 +101,7 @@ fn a_hotplugged_device_is_ready_as_soon_as_it_is_there() {
         r#"<domain><devices><disk type="block"><source dev="{}"/><target dev="sda"/></disk></devices></domain>"#,
         path.display()
     );
-    let domain = Domain::from_xml(&xml).unwrap();
+    let domain = DomainSpec::from_xml(&xml).unwrap();
     assert!(!disk_ready(&pod.cfg, &domain.devices.disks[0]));
     let Some(_device) = Device::at(&pod, "var/run/kubevirt/hotplug-disks/data") else {
         return;

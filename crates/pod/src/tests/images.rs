@@ -1,7 +1,7 @@
 //! Every kind of volume is prepared, and the result is what the helper programs say it is.
 
 use super::*;
-use domain::Domain;
+use domain::DomainSpec;
 
 const MIB: u64 = 1 << 20;
 const CONTAINER_DISK: &str = r#"{"name":"root","containerDisk":{"image":"registry/disk:1"}}"#;
@@ -612,7 +612,11 @@ fn a_running_disk_has_the_room_of_its_claim_and_file_system() {
             "<domain><devices><disk type='file'><source file='{}'/>{notes}</disk></devices></domain>",
             image.display()
         );
-        room(&pod.cfg, &Domain::from_xml(&xml).unwrap().devices.disks[0]).unwrap()
+        room(
+            &pod.cfg,
+            &DomainSpec::from_xml(&xml).unwrap().devices.disks[0],
+        )
+        .unwrap()
     };
     let sized = |capacity: u64| {
         room(&format!(

@@ -1,16 +1,16 @@
 //! Cache and I/O modes, and whether a disk can be attached.
 
 use super::*;
-use domain::Domain;
-use domain::disk::Disk;
+use domain::DomainSpec;
+use domain::disks::Disk;
 
-fn domain(pod: &Pod, disks: &[&str]) -> Domain {
+fn domain(pod: &Pod, disks: &[&str]) -> DomainSpec {
     let root = pod.dir.path().display().to_string();
     let xml = format!(
         "<domain><devices>{}</devices></domain>",
         disks.concat().replace("ROOT", &root)
     );
-    Domain::from_xml(&xml).unwrap()
+    DomainSpec::from_xml(&xml).unwrap()
 }
 
 fn file(path: &str) -> String {

@@ -1,8 +1,8 @@
 //! Overlays that keep track of changes.
 
 use super::*;
-use domain::Domain;
-use domain::disk::Disk;
+use domain::DomainSpec;
+use domain::disks::Disk;
 
 const DATA: &str = "var/run/kubevirt-private/vmi-disks/data/disk.img";
 const OVERLAY: &str = "var/lib/libvirt/qemu/cbt/data.qcow2";
@@ -17,7 +17,7 @@ fn disk(pod: &Pod) -> Disk {
     let xml = format!(
         "<domain><devices><disk type='file'>{source}<alias name='ua-data'/></disk></devices></domain>"
     );
-    Domain::from_xml(&xml).unwrap().devices.disks.remove(0)
+    DomainSpec::from_xml(&xml).unwrap().devices.disks.remove(0)
 }
 
 fn vmi(state: &str, status: &str) -> Vmi {

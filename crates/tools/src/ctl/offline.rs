@@ -13,8 +13,8 @@ use super::{CtlError, manifest};
 use api::vmi::Vmi;
 use convert::context::DiskInfo;
 use convert::{self, Context};
+use domain::Domain;
 use domain::Text;
-use domain::document::DomainDocument;
 
 /// `convert`: prints the domain XML of a VMI.
 ///
@@ -32,9 +32,9 @@ pub fn convert(args: &Inputs) -> Result<ExitCode, CtlError> {
 /// If the input is no domain XML.
 pub fn domain_json() -> Result<ExitCode, CtlError> {
     let spec = super::plan::read_domain(Path::new("-"))?;
-    let document = DomainDocument {
+    let document = Domain {
         spec,
-        ..DomainDocument::default()
+        ..Domain::default()
     };
     let json = serde_json::to_string(&document)
         .map_err(|e| CtlError::file("write", "standard output")(e.into()))?;

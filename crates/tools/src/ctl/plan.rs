@@ -11,7 +11,7 @@ use super::client::{self, show};
 use super::offline::read_text;
 use super::{CtlError, Output, Target, VmiCall};
 use convert::plan;
-use domain::Domain;
+use domain::DomainSpec;
 
 /// Arguments of `plan`.
 #[derive(Debug, Args)]
@@ -51,8 +51,8 @@ pub async fn plan(args: PlanArgs, output: Output) -> Result<ExitCode, CtlError> 
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn read_domain(file: &Path) -> Result<Domain, CtlError> {
-    Domain::from_xml(&read_text(file)?).map_err(|source| CtlError::Xml {
+pub(super) fn read_domain(file: &Path) -> Result<DomainSpec, CtlError> {
+    DomainSpec::from_xml(&read_text(file)?).map_err(|source| CtlError::Xml {
         file: super::error::name_of(file),
         source,
     })

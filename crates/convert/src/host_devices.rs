@@ -5,8 +5,8 @@ use super::{ConvertError, Draft, Input};
 use domain::Text;
 use domain::alias::Alias;
 use domain::devices::{Address, BootOrder};
-use domain::domain::Iommufd;
-use domain::hostdev::{AcpiHostDev, HostDevDriver, HostDevice, HostDeviceSource};
+use domain::host_devices::{AcpiHostDev, HostDevDriver, HostDevice, HostDeviceSource};
+use domain::spec::Iommufd;
 
 /// Host devices, then GPUs, then SR-IOV functions.
 pub(super) fn host_devices(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {

@@ -7,15 +7,16 @@ use super::clock::Clock;
 use super::cpu::{Cpu, CpuTune, NumaTune, Vcpu, Vcpus};
 use super::devices::Devices;
 use super::features::Features;
+use super::firmware::Os;
+use super::launch_security::LaunchSecurity;
 use super::memory::{MaxMemory, Memory, MemoryBacking};
 use super::metadata::Metadata;
-use super::os::{Os, SysInfo};
-use super::security::LaunchSecurity;
+use super::sysinfo::SysInfo;
 use super::xml::elements;
 
 elements! {
 /// `<domain>`: what libvirt defines, and what it reports.
-Domain {
+DomainSpec {
     name "domain",
     attr "type" "Type" r#type: Text,
     /// Declares the prefix `qemu`. Never shown: Go's decoder does not find it.

@@ -1,7 +1,6 @@
 //! `spec.accessCredentials`: keys and passwords for the guest.
 
 use super::Text;
-use super::volumes::{SshPublicKeyAccessCredentialSource, UserPasswordAccessCredentialSource};
 use crate::api;
 
 api! {
@@ -19,6 +18,18 @@ SshPublicKeyAccessCredential {
 UserPasswordAccessCredential {
     "source" source: UserPasswordAccessCredentialSource,
     "propagationMethod" propagation_method: UserPasswordAccessCredentialPropagationMethod,
+}
+/// `source` of `SshPublicKeyAccessCredential`.
+SshPublicKeyAccessCredentialSource {
+    "secret" secret: Option<AccessCredentialSecretSource>,
+}
+/// `source` of `UserPasswordAccessCredential`.
+UserPasswordAccessCredentialSource {
+    "secret" secret: Option<AccessCredentialSecretSource>,
+}
+/// `secret`, in several places.
+AccessCredentialSecretSource {
+    "secretName" secret_name: Text,
 }
 /// `propagationMethod` of `SshPublicKeyAccessCredential`.
 SshPublicKeyAccessCredentialPropagationMethod {

@@ -6,7 +6,7 @@ use serde::ser::{Serialize, SerializeMap, SerializeStruct, Serializer};
 use super::alias::Alias;
 use super::metadata::Time;
 use super::xml::Go;
-use super::{Domain, Text};
+use super::{DomainSpec, Text};
 
 /// `kind` of every document.
 pub const KIND: &str = "Domain";
@@ -15,7 +15,7 @@ pub const API_VERSION: &str = "1.2.2";
 
 /// A domain as virt-handler decodes it. The default is the empty document, without even a kind.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct DomainDocument {
+pub struct Domain {
     /// [`KIND`].
     pub kind: Text,
     /// [`API_VERSION`].
@@ -23,9 +23,9 @@ pub struct DomainDocument {
     /// Whose domain it is.
     pub meta: ObjectMeta,
     /// The domain.
-    pub spec: Domain,
+    pub spec: DomainSpec,
     /// How it is.
-    pub status: Status,
+    pub status: DomainStatus,
 }
 
 /// `ObjectMeta`: the VMI's identity.
@@ -41,9 +41,9 @@ pub struct ObjectMeta {
     pub deletion_timestamp: Option<Time>,
 }
 
-/// `Status`.
+/// `Status`: how the domain is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Status {
+pub struct DomainStatus {
     /// One of the words of handler contract section 7, such as `Running`.
     pub status: Text,
     /// Why, in a word of the same section.
@@ -96,10 +96,10 @@ pub struct GuestPanicInfo {
     pub args: [u64; 5],
 }
 
-impl DomainDocument {
+impl Domain {
     /// A document of this VMI's, with nothing known about its domain yet.
     #[must_use]
-    pub fn of(namespace: &str, name: &str, uid: &str) -> Self {
+    pub fn new(namespace: &str, name: &str, uid: &str) -> Self {
         let mut document = Self {
             kind: KIND.into(),
             api_version: API_VERSION.into(),
@@ -118,7 +118,7 @@ impl DomainDocument {
     /// Makes the document safe for virt-handler, which reads the alias of every disk and the alias and MAC of every
     /// interface without asking whether they are there: a null stops the daemon of the whole node. libvirt names every
     /// device of a running domain, but not those of a definition, and a sidecar may add any device.
-    pub fn complete(&mut self) {
+    pub fn fill_required_fields(&mut self) {
         for disk in &mut self.spec.devices.disks {
             // No volume can have this name (a volume's is a DNS label), so that nobody takes it for one.
             disk.alias.get_or_insert_with(|| {
@@ -145,7 +145,7 @@ impl DomainDocument {
     }
 }
 
-impl Serialize for DomainDocument {
+impl Serialize for Domain {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         let mut out = s.serialize_map(None)?;
         entries(
@@ -185,7 +185,7 @@ impl Serialize for ObjectMeta {
     }
 }
 
-impl Serialize for Status {
+impl Serialize for DomainStatus {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         let mut out = s.serialize_struct("DomainStatus", 7)?;
         out.serialize_field("Status", self.status.as_str())?;
@@ -261,13 +261,13 @@ mod tests {
 
     use super::*;
 
-    fn json(document: &DomainDocument) -> Value {
+    fn json(document: &Domain) -> Value {
         serde_json::from_str(&document.to_json().unwrap()).unwrap()
     }
 
     #[test]
     fn the_empty_document_has_no_kind_and_a_full_status() {
-        let empty = json(&DomainDocument::default());
+        let empty = json(&Domain::default());
         assert_eq!(empty["ObjectMeta"], json!({}));
         assert!(empty.get("kind").is_none());
         assert_eq!(
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_document_says_whose_it_is() {
-        let mut document = DomainDocument::of("ns1", "vm1", "u-1");
+        let mut document = Domain::new("ns1", "vm1", "u-1");
         document.meta.deletion_timestamp = Some("2026-01-02T03:04:05.5Z".parse().unwrap());
         let json = json(&document);
         assert_eq!(
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn what_the_guest_agent_knows_is_in_the_status() {
-        let mut document = DomainDocument::default();
+        let mut document = Domain::default();
         document.status.interfaces = vec![InterfaceStatus {
             mac: "02:00:00:00:00:01".into(),
             ip: "10.0.0.2".into(),
@@ -321,8 +321,8 @@ mod tests {
 
     #[test]
     fn what_virt_handler_reads_without_asking_is_never_null() {
-        let mut document = DomainDocument::of("ns1", "vm1", "u-1");
-        document.spec = Domain::from_xml(
+        let mut document = Domain::new("ns1", "vm1", "u-1");
+        document.spec = DomainSpec::from_xml(
             "<domain type='kvm'><name>ns1_vm1</name><devices>
                <disk type='file' device='disk'><target dev='vda'/><alias name='ua-root'/></disk>
                <disk type='file' device='disk'><target dev='vdb'/></disk>
@@ -331,7 +331,7 @@ mod tests {
              </devices></domain>",
         )
         .unwrap();
-        document.complete();
+        document.fill_required_fields();
         let devices = &json(&document)["Spec"]["Devices"];
         assert_eq!(
             devices["Disks"][0]["Alias"],

@@ -1,8 +1,6 @@
-//! `<os>` and `<sysinfo>`: firmware, boot and SMBIOS.
+//! `<os>`: firmware and boot.
 //!
-//! libvirt:
-//! [operating system booting](https://libvirt.org/formatdomain.html#operating-system-booting),
-//! [smbios system information](https://libvirt.org/formatdomain.html#smbios-system-information)
+//! libvirt: [operating system booting](https://libvirt.org/formatdomain.html#operating-system-booting)
 
 use super::Text;
 use super::xml::elements;
@@ -78,19 +76,5 @@ Loader {
 /// `<bios>`: SeaBIOS on the serial port.
 Bios {
     attr? "useserial" "UseSerial" use_serial: Text,
-}
-/// `<sysinfo>`: entries of the SMBIOS tables.
-SysInfo {
-    attr "type" "Type" r#type: Text,
-    /// Written, like the other tables, even if it is empty.
-    list "system" "entry" "System" system: Vec<SysInfoEntry>,
-    list "bios" "entry" "BIOS" bios: Vec<SysInfoEntry>,
-    list "baseBoard" "entry" "BaseBoard" base_board: Vec<SysInfoEntry>,
-    list "chassis" "entry" "Chassis" chassis: Vec<SysInfoEntry>,
-}
-/// `<entry>`: an entry of a table.
-SysInfoEntry {
-    attr "name" "Name" name: Text,
-    text "Value" value: Text,
 }
 }

@@ -1,0 +1,42 @@
+//! `spec.domain.cpu`.
+
+use super::Text;
+use crate::api;
+
+api! {
+/// `cpu` of `DomainSpec`.
+Cpu {
+    "cores" cores: u32,
+    "sockets" sockets: u32,
+    "maxSockets" max_sockets: u32,
+    "threads" threads: u32,
+    "model" model: Text,
+    "features" features: Vec<CpuFeature>,
+    "dedicatedCpuPlacement" dedicated_cpu_placement: bool,
+    "numa" numa: Option<Numa>,
+    "isolateEmulatorThread" isolate_emulator_thread: bool,
+    "realtime" realtime: Option<Realtime>,
+}
+/// `features` of `Cpu`.
+CpuFeature {
+    "name" name: Text,
+    "policy" policy: Text,
+}
+/// `numa` of `Cpu`.
+Numa {
+    "guestMappingPassthrough" guest_mapping_passthrough: Option<NumaGuestMappingPassthrough>,
+}
+/// `guestMappingPassthrough` of `Numa`.
+NumaGuestMappingPassthrough {
+}
+/// `realtime` of `Cpu`.
+Realtime {
+    "mask" mask: Text,
+}
+/// `currentCPUTopology` of `VirtualMachineInstanceStatus`.
+CpuTopology {
+    "cores" cores: u32,
+    "sockets" sockets: u32,
+    "threads" threads: u32,
+}
+}

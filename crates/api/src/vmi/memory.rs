@@ -1,0 +1,31 @@
+//! `spec.domain.memory` and `spec.domain.resources`.
+
+use std::collections::BTreeMap;
+
+use super::{Quantity, Text};
+use crate::api;
+
+api! {
+/// `memory` of `DomainSpec`.
+Memory {
+    "hugepages" hugepages: Option<Hugepages>,
+    "guest" guest: Option<Quantity>,
+    "maxGuest" max_guest: Option<Quantity>,
+    "reservedOverhead" reserved_overhead: Option<ReservedOverhead>,
+}
+/// `hugepages` of `Memory`.
+Hugepages {
+    "pageSize" page_size: Text,
+}
+/// `reservedOverhead` of `Memory`.
+ReservedOverhead {
+    "addedOverhead" added_overhead: Option<Quantity>,
+    "memLock" mem_lock: Option<Text>,
+}
+/// `resources` of `DomainSpec`.
+ResourceRequirements {
+    "requests" requests: BTreeMap<Text, Quantity>,
+    "limits" limits: BTreeMap<Text, Quantity>,
+    "overcommitGuestOverhead" overcommit_guest_overhead: bool,
+}
+}
