@@ -4,7 +4,7 @@
 
 use hooks::check::check;
 use hooks::diff::{diff, one_line};
-use hooks::tree::Element;
+use domain::xml::tree::Element;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

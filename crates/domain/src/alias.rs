@@ -5,7 +5,7 @@ use serde::Serializer;
 use serde::ser::SerializeStruct;
 
 use super::Text;
-use super::xml::{Element, Json, Out};
+use super::xml::{Json, Out, XmlElement};
 
 /// What libvirt demands of every alias that is not its own.
 pub const USER_PREFIX: &str = "ua-";
@@ -39,7 +39,7 @@ impl Alias {
     }
 }
 
-impl Element for Alias {
+impl XmlElement for Alias {
     fn attributes(&self, out: &mut Out) {
         if self.user_defined {
             let mut name = Text::from(USER_PREFIX);

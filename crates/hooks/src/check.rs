@@ -1,6 +1,6 @@
 //! What a sidecar may answer: a `<domain>` document, and still of the same domain.
 
-use super::tree::{Element, TreeError};
+use domain::xml::tree::{Element, TreeError};
 
 /// Why an answer is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

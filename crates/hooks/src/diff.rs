@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::tree::{Element, Node};
+use domain::xml::tree::{Element, Node};
 
 /// Longest value that is shown.
 const VALUE: usize = 80;

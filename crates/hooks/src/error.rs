@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::check::AnswerError;
 use super::sidecar::Point;
-use super::tree::TreeError;
+use domain::xml::tree::TreeError;
 
 /// A failure of a sidecar, or of looking for it.
 #[derive(Debug, thiserror::Error)]

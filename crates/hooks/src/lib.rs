@@ -23,7 +23,6 @@ pub mod offline;
 pub mod plugins;
 mod report;
 mod sidecar;
-pub mod tree;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -36,14 +35,14 @@ use tokio::time::Instant;
 
 pub use check::AnswerError;
 pub use diff::Change;
+pub use domain::xml::tree::TreeError;
 pub use error::{CallError, HookError};
 pub use report::{PointReport, Report, Run, SidecarReport};
 pub use sidecar::{Point, Sidecar, Version};
-pub use tree::TreeError;
 
+use domain::xml::tree::Element;
 use report::Runs;
 use sidecar::ordered;
-use tree::Element;
 
 /// Where the sockets are in a pod.
 pub const SOCKET_DIRECTORY: &str = "/var/run/kubevirt-hooks";

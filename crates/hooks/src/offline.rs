@@ -6,8 +6,8 @@ use prost::bytes::Bytes;
 use tokio::time::Instant;
 
 use super::collect::{identified, unidentified};
-use super::tree::Element;
 use super::{Change, HookError, Point, Sidecars, call, diff};
+use domain::xml::tree::Element;
 
 /// What a sidecar did to a domain.
 #[derive(Debug, Clone, PartialEq)]

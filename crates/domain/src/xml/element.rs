@@ -40,7 +40,7 @@ impl Namespace {
 }
 
 /// A type that is one XML element. Implemented by `elements!`; by default it is empty.
-pub trait Element {
+pub trait XmlElement {
     /// Whether text between the tags means anything here.
     const TEXT: bool = false;
     /// The namespace of the element and those inside; `None`: that of the element around it.
@@ -77,7 +77,7 @@ pub trait Element {
 
 /// Fields that are child elements: one, at most one, or many.
 pub trait Children {
-    /// See [`Element::NAMESPACE`].
+    /// See [`XmlElement::NAMESPACE`].
     const NAMESPACE: Option<Namespace>;
 
     /// Writes as many elements as there are; tells whether there was one.
@@ -90,7 +90,7 @@ pub trait Children {
     fn read(&mut self, tag: &Tag<'_>, input: &mut In<'_>) -> Result<(), ReadError>;
 }
 
-impl<T: Element> Children for T {
+impl<T: XmlElement> Children for T {
     const NAMESPACE: Option<Namespace> = T::NAMESPACE;
 
     fn write(&self, name: &str, out: &mut Out) -> bool {
@@ -137,7 +137,7 @@ impl<T: Children + Default> Children for Vec<T> {
 }
 
 /// Elements that contain themselves are boxed.
-impl<T: Element> Element for Box<T> {
+impl<T: XmlElement> XmlElement for Box<T> {
     const TEXT: bool = T::TEXT;
     const NAMESPACE: Option<Namespace> = T::NAMESPACE;
 

@@ -17,10 +17,11 @@ mod error;
 mod json;
 mod read;
 mod schema;
+pub mod tree;
 mod value;
 mod write;
 
-pub use element::{Children, Element, Namespace};
+pub use element::{Children, Namespace, XmlElement};
 pub use error::ReadError;
 pub use json::{Go, Json, XmlName};
 pub use read::{In, Tag, from_str};

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use quick_xml::events::{BytesRef, BytesStart, Event};
 use quick_xml::{Reader, XmlVersion};
 
-use super::element::{Children, Element, Namespace};
+use super::element::{Children, Namespace, XmlElement};
 use super::error::{ReadError, excerpt};
 use super::value::Value;
 use super::{MAX_BYTES, MAX_DEPTH, MAX_ELEMENTS};
@@ -14,7 +14,7 @@ use super::{MAX_BYTES, MAX_DEPTH, MAX_ELEMENTS};
 ///
 /// # Errors
 /// When the text is no such document, see [`ReadError`].
-pub fn from_str<T: Element + Default>(root: &'static str, text: &str) -> Result<T, ReadError> {
+pub fn from_str<T: XmlElement + Default>(root: &'static str, text: &str) -> Result<T, ReadError> {
     if text.len() > MAX_BYTES {
         return Err(ReadError::TooLarge { bytes: text.len() });
     }
@@ -227,7 +227,7 @@ impl<'a> In<'a> {
     }
 
     /// Reads the element whose start tag is `tag`, up to and with its end tag.
-    pub(super) fn element<T: Element>(
+    pub(super) fn element<T: XmlElement>(
         &mut self,
         into: &mut T,
         tag: &Tag<'_>,
@@ -237,7 +237,7 @@ impl<'a> In<'a> {
             .map_err(|e| e.inside(tag.local()))
     }
 
-    fn attributes<T: Element>(&self, into: &mut T, tag: &Tag<'_>) -> Result<(), ReadError> {
+    fn attributes<T: XmlElement>(&self, into: &mut T, tag: &Tag<'_>) -> Result<(), ReadError> {
         for attribute in tag.start.attributes() {
             let attribute = attribute.map_err(|e| self.malformed(e))?;
             let name = attribute.key.into_inner();
@@ -256,7 +256,7 @@ impl<'a> In<'a> {
         Ok(())
     }
 
-    fn content<T: Element>(&mut self, into: &mut T, tag: &Tag<'_>) -> Result<(), ReadError> {
+    fn content<T: XmlElement>(&mut self, into: &mut T, tag: &Tag<'_>) -> Result<(), ReadError> {
         let text = if tag.empty {
             Cow::Borrowed("")
         } else {
@@ -271,7 +271,7 @@ impl<'a> In<'a> {
     }
 
     /// Reads children up to the end tag; returns the text between them.
-    fn inside<T: Element>(
+    fn inside<T: XmlElement>(
         &mut self,
         into: &mut T,
         tag: &Tag<'_>,
@@ -294,7 +294,7 @@ impl<'a> In<'a> {
         Ok(text)
     }
 
-    fn child<T: Element>(
+    fn child<T: XmlElement>(
         &mut self,
         into: &mut T,
         start: BytesStart<'a>,
@@ -386,7 +386,7 @@ impl<'a> In<'a> {
 /// An element of which only the text counts.
 struct Leaf<T>(T);
 
-impl<T: Value> Element for Leaf<T> {
+impl<T: Value> XmlElement for Leaf<T> {
     const TEXT: bool = true;
 
     fn text(&mut self, value: &str) -> Result<(), String> {
@@ -401,7 +401,7 @@ struct List<'l, T> {
     items: &'l mut Vec<T>,
 }
 
-impl<T: Children + Default> Element for List<'_, T> {
+impl<T: Children + Default> XmlElement for List<'_, T> {
     fn child(&mut self, tag: &Tag<'_>, input: &mut In<'_>) -> Result<bool, ReadError> {
         let known = tag.is(self.name, T::NAMESPACE);
         if known {

@@ -47,7 +47,7 @@ macro_rules! elements {
         pub struct $name { $($(#[$m])* pub $f: $t,)* }
 
         #[allow(unused_variables, unused_mut, reason = "an element may have no attributes, no children, or neither")]
-        impl $crate::xml::Element for $name {
+        impl $crate::xml::XmlElement for $name {
             const TEXT: bool = false $(|| $crate::xml::elements!(@is_text $kind))*;
             $(const NAMESPACE: Option<$crate::xml::Namespace> = Some($crate::xml::Namespace::$space);)?
 

@@ -1,6 +1,6 @@
 //! Writing: a document as indented text.
 
-use super::element::{Children, Element};
+use super::element::{Children, XmlElement};
 use super::value::Value;
 
 /// Indented XML text under construction.
@@ -14,7 +14,7 @@ pub struct Out {
 
 /// The document as indented XML text.
 #[must_use]
-pub fn to_string<T: Element>(root: &str, document: &T) -> String {
+pub fn to_string<T: XmlElement>(root: &str, document: &T) -> String {
     let mut out = Out {
         text: String::with_capacity(2 << 10),
         ..Out::default()

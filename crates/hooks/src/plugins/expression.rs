@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::native::{IS_SET, Native};
 use super::schema::{Field, Holds, Schema, Type};
 use super::{cost, merge, udp};
-use crate::tree::Element;
+use domain::xml::tree::Element;
 
 /// Longest expression that is taken, in bytes.
 const LENGTH: usize = 32 << 10;

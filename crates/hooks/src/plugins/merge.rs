@@ -9,7 +9,7 @@ use cel::common::value::Val;
 
 use super::native::{Native, Source, told};
 use super::schema::{Field, Holds, Place, Teller, Type};
-use crate::tree::{Element, Node};
+use domain::xml::tree::{Element, Node};
 
 /// The attributes of the element around the one that is merged into.
 enum Around<'a> {

@@ -23,8 +23,8 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-use super::tree::{Element, TreeError};
 use super::{check, diff, within};
+use domain::xml::tree::{Element, TreeError};
 use expression::Input;
 
 /// Why a hook is called.

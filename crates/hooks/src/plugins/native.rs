@@ -14,7 +14,7 @@ use cel::common::value::{CowVal, StaticVal, Val};
 use serde_json::Value;
 
 use super::schema::{Field, Holds, Place, Teller, Type};
-use crate::tree::{Element, Node};
+use domain::xml::tree::{Element, Node};
 
 /// Before a field's name: whether it is set is asked, not what it holds. See `expression`.
 pub const IS_SET: char = '?';

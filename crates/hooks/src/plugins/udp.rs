@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use crate::tree::{Element, Node};
+use domain::xml::tree::{Element, Node};
 
 /// The modes, in the order in which they are written.
 const MODES: [&str; 2] = ["bind", "connect"];

@@ -1,13 +1,15 @@
-//! A domain document as a plain tree: all that is in it, known to our schema or not.
+//! A domain document as a tree of all its elements, whether the schema knows them or not.
 //!
-//! Sidecars and plugins may add any element libvirt knows, so what they return is looked at here
-//! and not through [`domain`]. Reading is bounded in size, depth and number before it costs
-//! anything, and takes no document type: entities cannot be defined.
+//! Sidecars and plugins may add any element that libvirt has, and libvirt reports elements that the
+//! schema does not have: whoever edits or compares such documents works on this tree, which loses
+//! nothing but comments and processing instructions. Reading is bounded in size, depth and number
+//! of elements, and refuses a document type declaration: entities cannot be defined.
 
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 
-use domain::xml::{MAX_BYTES, MAX_DEPTH};
+use super::write::escape;
+use super::{MAX_BYTES, MAX_DEPTH};
 
 /// Most elements that are read; a domain with a hundred devices has some two thousand.
 pub const MAX_ELEMENTS: usize = 50_000;
@@ -175,22 +177,6 @@ impl Element {
 fn new_line(depth: usize, out: &mut String) {
     out.push('\n');
     out.extend(std::iter::repeat_n('\t', depth));
-}
-
-fn escape(raw: &str, out: &mut String) {
-    for c in raw.chars() {
-        match c {
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '&' => out.push_str("&amp;"),
-            '"' => out.push_str("&#34;"),
-            '\'' => out.push_str("&#39;"),
-            '\t' => out.push_str("&#x9;"),
-            '\n' => out.push_str("&#xA;"),
-            '\r' => out.push_str("&#xD;"),
-            c => out.push(c),
-        }
-    }
 }
 
 // ---- reading ------------------------------------------------------------------------------------
