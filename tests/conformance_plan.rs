@@ -5,6 +5,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
+use api::pod_paths::HOTPLUG_DISK_DIR;
 use common::xml_compare::{Node, node_differences, parse};
 use common::{Case, Differences};
 use convert::plan;
@@ -21,7 +22,7 @@ fn main() -> ExitCode {
 
 fn check(case: &Case) -> Result<Differences, String> {
     let domain = |side| DomainSpec::from_xml(case.text(side)).map_err(|e| format!("{side}: {e}"));
-    let plan = plan::disks(&domain("live")?, &domain("wanted")?);
+    let plan = plan::disks(&domain("live")?, &domain("wanted")?, HOTPLUG_DISK_DIR);
     let got = plan::to_json(&plan);
     let mut found = Vec::new();
     for kind in ["detach", "attach", "update"] {

@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use api::pod_paths::HOTPLUG_DISK_DIR;
 use common::{Case, Differences};
 use convert::plan::{self, DiskPlan};
 use domain::DomainSpec;
@@ -53,7 +54,7 @@ fn check(case: &Case, bless: bool) -> Result<Differences, String> {
         DomainSpec::from_xml(&read(file)?).map_err(|e| format!("{}/{file}: {e}", case.name))
     };
     let (live, wanted) = (domain("live.xml")?, domain("wanted.xml")?);
-    let plan = plan::disks(&live, &wanted);
+    let plan = plan::disks(&live, &wanted, HOTPLUG_DISK_DIR);
     let got = text(&plan);
     if bless {
         std::fs::write(directory.join("plan.txt"), &got).map_err(|e| e.to_string())?;
@@ -133,7 +134,7 @@ fn apply(mut live: DomainSpec, wanted: &DomainSpec, plan: &DiskPlan) -> Differen
             )),
         }
     }
-    let again = plan::disks(&live, wanted);
+    let again = plan::disks(&live, wanted, HOTPLUG_DISK_DIR);
     if !again.is_empty() {
         found.push(format!("done, there is more to do:\n{}", text(&again)));
     }

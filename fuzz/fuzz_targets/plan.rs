@@ -4,6 +4,7 @@
 
 use std::collections::HashSet;
 
+use api::pod_paths::HOTPLUG_DISK_DIR;
 use convert::plan;
 use domain::DomainSpec;
 use libfuzzer_sys::fuzz_target;
@@ -15,7 +16,7 @@ fuzz_target!(|text: &str| {
     let (Ok(mut live), Ok(wanted)) = (DomainSpec::from_xml(live), DomainSpec::from_xml(wanted)) else {
         return;
     };
-    let plan = plan::disks(&live, &wanted);
+    let plan = plan::disks(&live, &wanted, HOTPLUG_DISK_DIR);
     let _ = plan::to_json(&plan);
     // libvirt refuses two disks at one target, so that no live domain has them; nor has a wanted one.
     if !has_distinct_targets(&live) || !has_distinct_targets(&wanted) {
@@ -37,7 +38,7 @@ fuzz_target!(|text: &str| {
         }
     }
     assert!(
-        plan::disks(&live, &wanted).is_empty(),
+        plan::disks(&live, &wanted, HOTPLUG_DISK_DIR).is_empty(),
         "a second plan finds more to do"
     );
 });

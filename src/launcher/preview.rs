@@ -52,9 +52,11 @@ impl Launcher {
     fn planned(&self, domain: &libvirt::Domain, vmi: &Vmi) -> Result<DiskPlan, LauncherError> {
         let rooms = &*self.rooms;
         let live = read(domain, XmlKind::Live)?;
-        let (wanted, _) =
+        let (wanted, context) =
             rooms.wanted(&with_live_targets(vmi, &live), &self.syncs.last_options())?;
-        let mut plan = plan::disks(&live, &wanted).defer_unready(|disk| rooms.is_ready(disk));
+        let hotplug_dir = context.paths().hotplug_disk_dir;
+        let mut plan =
+            plan::disks(&live, &wanted, hotplug_dir).defer_unready(|disk| rooms.is_ready(disk));
         plan.resize = plan::resizes(
             &live,
             &wanted,

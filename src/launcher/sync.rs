@@ -225,8 +225,10 @@ impl Launcher {
     ) -> Result<Vec<DiskFailure>, LauncherError> {
         let rooms = &*self.rooms;
         let mut live = read(domain, XmlKind::Live)?;
-        let (wanted, _) = rooms.wanted(&with_live_targets(vmi, &live), options)?;
-        let plan = plan::disks(&live, &wanted).defer_unready(|disk| rooms.is_ready(disk));
+        let (wanted, context) = rooms.wanted(&with_live_targets(vmi, &live), options)?;
+        let hotplug_dir = context.paths().hotplug_disk_dir;
+        let plan =
+            plan::disks(&live, &wanted, hotplug_dir).defer_unready(|disk| rooms.is_ready(disk));
         for plan::Change { disk, why } in &plan.deferred {
             tracing::info!(target_device = %disk.target.device, %why, "The disk stays as it is; the next sync tries again");
         }

@@ -109,7 +109,7 @@ impl Scene {
         let connection =
             Connection::open(&format!("test://{}/node.xml", dir.path().display())).unwrap();
         before(&connection);
-        let socket = dir.path().join(crate::notify::SOCKET);
+        let socket = dir.path().join(api::pod_paths::NOTIFY_SOCKET);
         let handler = Handler::polite(&socket);
         let (notifier, task) = Notifier::new(socket);
         tokio::spawn(task);

@@ -28,9 +28,6 @@ use domain::Domain;
 pub use k8s::{K8sEvent, Severity};
 use queue::Queue;
 
-/// Name of the socket in KubeVirt's shared directory (`--kubevirt-share-dir`).
-pub const SOCKET: &str = "domain-notify-pipe.sock";
-
 /// `eventType` of a domain event. The other two that virt-handler knows, DELETED and ERROR, have no use: a domain that
 /// is gone is a [`Self::Modified`] one with a deletion timestamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

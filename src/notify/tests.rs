@@ -187,7 +187,7 @@ fn with_notifier<F: Future<Output = ()>>(test: impl FnOnce(Notifier, PathBuf) ->
         .build()
         .unwrap();
     runtime.block_on(async {
-        let socket = dir.path().join("share").join(SOCKET);
+        let socket = dir.path().join("share").join(api::pod_paths::NOTIFY_SOCKET);
         let (notifier, task) = Notifier::new(socket.clone());
         tokio::spawn(task);
         std::fs::create_dir(dir.path().join("share")).unwrap();

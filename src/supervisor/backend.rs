@@ -12,6 +12,7 @@ use super::flags::{Flags, LibvirtMode};
 use super::layout::{Layout, Mode};
 use super::libvirt_conf::{QemuConf, daemon_conf, log_filters};
 use super::running::{Running, Server, server};
+use api::pod_paths;
 use libvirt::{self, Connection};
 use pod::Root;
 
@@ -121,7 +122,7 @@ impl Backend {
             tracing::info!("Enabling libvirt log filters: {filters}");
         }
         let base =
-            std::fs::read_to_string(self.layout.root().path("/etc/libvirt/virtqemud.conf")).ok();
+            std::fs::read_to_string(self.layout.root().path(pod_paths::IMAGE_VIRTQEMUD_CONF)).ok();
         write(
             &self.layout.daemon_conf(),
             &daemon_conf(base.as_deref(), filters.as_deref()),
@@ -150,7 +151,7 @@ impl Backend {
     /// virtlogd, unless one serves that is none of ours: it will do.
     async fn start_log_daemon(&self, dir: &Path) -> Result<Option<Daemon>, DaemonError> {
         // Below a root of its own the daemon has another /etc/libvirt, and its defaults.
-        let conf = Some(Path::new("/etc/libvirt/virtlogd.conf"));
+        let conf = Some(Path::new(pod_paths::VIRTLOGD_CONF));
         let conf = conf.filter(|conf| conf.exists() && self.layout.system_dirs().is_empty());
         let program = self.program("virtlogd", VIRTLOGD, conf);
         Ok(match left(dir, &["virtlogd-sock"], &program).await? {
@@ -308,7 +309,7 @@ fn write_qemu_conf(layout: &Layout, environment: &Environment) -> Result<(), Bac
     let base = match layout.mode() {
         Mode::Embed => None,
         Mode::System | Mode::Session => {
-            std::fs::read_to_string(layout.root().path("/etc/libvirt/qemu.conf")).ok()
+            std::fs::read_to_string(layout.root().path(pod_paths::SYSTEM_QEMU_CONF)).ok()
         }
     };
     let own = match layout.mode() {
@@ -318,7 +319,7 @@ fn write_qemu_conf(layout: &Layout, environment: &Environment) -> Result<(), Bac
         Mode::Embed => outside_an_image("\"file\"", rustix::process::geteuid().is_root()),
     };
     let conf = QemuConf {
-        hugepages: Path::new("/dev/hugepages").exists(),
+        hugepages: Path::new(pod_paths::HUGEPAGE_DIR).exists(),
         virtiofsd_debug: environment.virtiofsd_debug,
         shared_filesystems: environment.shared_filesystems.clone(),
         more: own,

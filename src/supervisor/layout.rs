@@ -11,6 +11,7 @@
 
 use std::path::{Path, PathBuf};
 
+use api::pod_paths;
 use pod::Root;
 
 /// How libvirt is run.
@@ -31,11 +32,6 @@ pub struct Layout {
     mode: Mode,
 }
 
-/// A session's configuration and cache.
-const PRIVATE: &str = "/var/run/kubevirt-private";
-/// The sockets.
-const RUN: &str = "/var/run/libvirt";
-
 impl Layout {
     /// The layout below `root`.
     pub fn new(root: Root, mode: Mode) -> Self {
@@ -55,7 +51,7 @@ impl Layout {
     /// The embedded driver's own root. In a pod it has a place beside the other private files.
     pub fn embed_root(&self) -> PathBuf {
         if self.root.dir() == Path::new("/") {
-            self.root.path(format!("{PRIVATE}/embed"))
+            self.root.path(pod_paths::EMBED_DIR)
         } else {
             self.root.dir().into()
         }
@@ -63,12 +59,12 @@ impl Layout {
 
     /// The directory of the daemons' sockets.
     pub fn socket_dir(&self) -> PathBuf {
-        self.root.path(RUN)
+        self.root.path(pod_paths::LIBVIRT_RUN_DIR)
     }
 
     /// The socket that `virsh` in the pod is told to use.
     pub fn socket(&self) -> PathBuf {
-        self.socket_dir().join("virtqemud-sock")
+        self.root.path(pod_paths::VIRTQEMUD_SOCKET)
     }
 
     /// The URI of a connection over `socket`, or to the embedded driver.
@@ -83,14 +79,14 @@ impl Layout {
 
     /// The daemon's configuration, as it is run with it.
     pub fn daemon_conf(&self) -> PathBuf {
-        self.socket_dir().join("virtqemud.conf")
+        self.root.path(pod_paths::VIRTQEMUD_CONF)
     }
 
     /// The QEMU driver's configuration, as libvirt reads it.
     pub fn qemu_conf(&self) -> PathBuf {
         match self.mode {
-            Mode::System => self.root.path("/etc/libvirt/qemu.conf"),
-            Mode::Session => self.root.path(format!("{PRIVATE}/libvirt/qemu.conf")),
+            Mode::System => self.root.path(pod_paths::SYSTEM_QEMU_CONF),
+            Mode::Session => self.root.path(pod_paths::SESSION_QEMU_CONF),
             Mode::Embed => self.embed_root().join("etc/qemu.conf"),
         }
     }
@@ -98,8 +94,8 @@ impl Layout {
     /// The pid file of the domain's QEMU.
     pub fn pid_file(&self, domain: &str) -> PathBuf {
         let dir = match self.mode {
-            Mode::System => self.root.path(format!("{RUN}/qemu")),
-            Mode::Session => self.root.path(format!("{RUN}/qemu/run")),
+            Mode::System => self.root.path(pod_paths::SYSTEM_PID_DIR),
+            Mode::Session => self.root.path(pod_paths::SESSION_PID_DIR),
             Mode::Embed => self.embed_root().join("run/qemu"),
         };
         dir.join(format!("{domain}.pid"))
@@ -108,8 +104,8 @@ impl Layout {
     /// The log of the domain's QEMU.
     pub fn qemu_log(&self, domain: &str) -> PathBuf {
         let dir = match self.mode {
-            Mode::System => self.root.path("/var/log/libvirt/qemu"),
-            Mode::Session => self.root.path(format!("{PRIVATE}/libvirt/qemu/log")),
+            Mode::System => self.root.path(pod_paths::SYSTEM_QEMU_LOG_DIR),
+            Mode::Session => self.root.path(pod_paths::SESSION_QEMU_LOG_DIR),
             Mode::Embed => self.embed_root().join("log/qemu"),
         };
         dir.join(format!("{domain}.log"))
@@ -117,15 +113,15 @@ impl Layout {
 
     /// The fifo that SeaBIOS's debug output goes to.
     pub fn seabios_pipe(&self) -> PathBuf {
-        self.root.path(format!("{PRIVATE}/QEMUSeaBiosDebugPipe"))
+        self.root.path(pod_paths::SEABIOS_PIPE)
     }
 
     /// What the daemons' environment must say; in a pod of KubeVirt's it says so already.
     pub fn environment(&self) -> Vec<(&'static str, PathBuf)> {
         match self.mode {
             Mode::Session => vec![
-                ("XDG_CACHE_HOME", self.root.path(PRIVATE)),
-                ("XDG_CONFIG_HOME", self.root.path(PRIVATE)),
+                ("XDG_CACHE_HOME", self.root.path(pod_paths::PRIVATE_DIR)),
+                ("XDG_CONFIG_HOME", self.root.path(pod_paths::PRIVATE_DIR)),
                 ("XDG_RUNTIME_DIR", self.root.path("/var/run")),
             ],
             Mode::System | Mode::Embed => Vec::new(),
@@ -140,11 +136,11 @@ impl Layout {
         }
         let below = |path: &'static str, place| (self.root.path(path), place);
         vec![
-            below("/etc/libvirt", "/etc/libvirt"),
-            below(RUN, "/run/libvirt"),
-            below("/var/lib/libvirt", "/var/lib/libvirt"),
-            below("/var/cache/libvirt", "/var/cache/libvirt"),
-            below("/var/log/libvirt", "/var/log/libvirt"),
+            below(pod_paths::LIBVIRT_CONF_DIR, "/etc/libvirt"),
+            below(pod_paths::LIBVIRT_RUN_DIR, "/run/libvirt"),
+            below(pod_paths::SYSTEM_LIB_DIR, "/var/lib/libvirt"),
+            below(pod_paths::SYSTEM_CACHE_DIR, "/var/cache/libvirt"),
+            below(pod_paths::SYSTEM_LOG_DIR, "/var/log/libvirt"),
         ]
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Pure text in, text out. A key that the image's file already sets is left as it is.
 
+use api::pod_paths::HUGEPAGE_DIR;
+
 /// What is added to `qemu.conf`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct QemuConf {
@@ -21,7 +23,7 @@ impl QemuConf {
         let mut text = whole_lines(base);
         let mut keys = Vec::new();
         if self.hugepages {
-            keys.push(("hugetlbfs_mount", quoted("/dev/hugepages")));
+            keys.push(("hugetlbfs_mount", quoted(HUGEPAGE_DIR)));
         }
         if self.virtiofsd_debug {
             keys.push(("virtiofsd_debug", "1".to_owned()));

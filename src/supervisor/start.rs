@@ -24,7 +24,10 @@ use super::qemu::Qemu;
 use super::signals::Signals;
 use super::{orphans, qemu_log, standalone, stop};
 use crate::launcher::{Launcher, LauncherConfig, LauncherError, Presence};
-use crate::notify::{self, Notifier};
+use crate::notify::Notifier;
+use api::pod_paths::{
+    COMMAND_SOCKET, HOOKS_DIR, HOOKS_REPORT, NOTIFY_SOCKET, STARTING_COMMAND_SOCKET,
+};
 use hooks::{self, HookError, Sidecars};
 use libvirt::Connection;
 use pod::{self, PodError, Root};
@@ -131,10 +134,14 @@ impl Pod {
             tokio::try_join!(start_libvirt(flags, environment), collect_sidecars(flags))?;
         let (backend, connection) = backend;
         let domain = format!("{}_{}", flags.namespace, flags.name);
-        let sockets = Root::new(&flags.root).path(&flags.kubevirt_share_dir);
-        let (notifier, notify) = Notifier::new(sockets.join(notify::SOCKET));
+        let pod = pod_config(flags);
+        let (notifier, notify) = Notifier::new(pod.shared(NOTIFY_SOCKET));
+        let (starting, socket) = (
+            pod.shared(STARTING_COMMAND_SOCKET),
+            pod.shared(COMMAND_SOCKET),
+        );
         let config = LauncherConfig {
-            pod: pod_config(flags),
+            pod,
             name: flags.name.clone(),
             namespace: flags.namespace.clone(),
             uid: flags.uid.clone(),
@@ -148,16 +155,13 @@ impl Pod {
         ];
         helpers.push(link::keep(backend.clone(), connection.clone(), launcher.clone()).await?);
 
-        let socket = sockets.join("sockets/launcher-sock");
-        let listener = listen(&socket.with_file_name("launcher-init-sock"), &socket)?;
+        let listener = listen(&starting, &socket)?;
         let (stop_serving, stopped) = oneshot::channel();
         let server = tokio::spawn(serve(listener, launcher.clone(), stopped));
-        std::fs::rename(socket.with_file_name("launcher-init-sock"), &socket).map_err(
-            |source| StartError::Socket {
-                path: socket.clone(),
-                source,
-            },
-        )?;
+        std::fs::rename(&starting, &socket).map_err(|source| StartError::Socket {
+            path: socket.clone(),
+            source,
+        })?;
         tracing::info!("Marked as ready");
         link::warm_up(connection);
         Ok(Self {
@@ -178,12 +182,11 @@ impl Pod {
         signals: &mut Signals,
     ) -> Result<(), StartError> {
         let deadline = Instant::now() + flags.qemu_timeout;
-        let share = Root::new(&flags.root).path(&flags.kubevirt_share_dir);
         let guest = LauncherGuest::new(
             self.launcher.clone(),
             flags,
             standalone.is_some(),
-            share.join(notify::SOCKET),
+            pod_config(flags).shared(NOTIFY_SOCKET),
         );
         if let Some(vmi) = standalone {
             tracing::info!(
@@ -286,10 +289,10 @@ async fn start_libvirt(
 
 async fn collect_sidecars(flags: &Flags) -> Result<Sidecars, StartError> {
     let root = Root::new(&flags.root);
-    let dir = root.path(hooks::SOCKET_DIRECTORY);
+    let dir = root.path(HOOKS_DIR);
     let count = usize::try_from(flags.hook_sidecars).unwrap_or(usize::MAX);
     let sidecars = Sidecars::collect(&dir, count, Instant::now() + flags.qemu_timeout).await?;
-    Ok(sidecars.reporting_to(root.path(hooks::REPORT_FILE)).await)
+    Ok(sidecars.reporting_to(root.path(HOOKS_REPORT)).await)
 }
 
 /// The command socket under its first name; what an earlier launcher has left is removed.

@@ -13,7 +13,7 @@ fn pod() -> (Pod, PathBuf) {
     std::fs::write(&socket, "").unwrap();
     std::fs::write(pod.path("/var/run/kubevirt/passt.log"), "no route\n").unwrap();
     std::fs::write(
-        pod.path("/run/kubevirt-private/libvirt/qemu/log/default_vm.log"),
+        pod.path("/var/run/kubevirt-private/libvirt/qemu/log/default_vm.log"),
         "char device\nterminating",
     )
     .unwrap();

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use api::pod_paths::PodPaths;
 use api::vmi::status::VolumeStatus;
 use domain::Text;
 
@@ -121,9 +122,32 @@ pub struct Context {
     /// Aliases of the host devices that are Grace GPUs.
     pub grace_host_device_aliases: Vec<Text>,
 
+    /// Ours, not in the corpora: where virt-handler mounts hotplugged volumes (`--hotplug-disk-dir`); empty is the
+    /// pod's default.
+    pub hotplug_disk_dir: Text,
     /// Ours, not in the corpora: directory below which all of the pod's paths are (`--root`);
     /// empty in a pod. Every path that the conversion makes itself starts with it.
     pub root: Text,
+}
+
+impl Context {
+    /// Where things are in the pod.
+    #[must_use]
+    pub fn paths(&self) -> PodPaths<'_> {
+        let default = PodPaths::default();
+        fn or<'t>(dir: &'t Text, default: &'t str) -> &'t str {
+            if dir.is_empty() { default } else { dir }
+        }
+        PodPaths {
+            root: &self.root,
+            share_dir: default.share_dir,
+            container_disk_dir: or(&self.container_disk_dir, default.container_disk_dir),
+            hotplug_disk_dir: or(&self.hotplug_disk_dir, default.hotplug_disk_dir),
+            overlay_dir: or(&self.ephemeral_disk_dir, default.overlay_dir),
+            cloud_init_dir: or(&self.cloud_init_dir, default.cloud_init_dir),
+            ignition_dir: or(&self.ignition_dir, default.ignition_dir),
+        }
+    }
 }
 
 /// NUMA topology of the node, as in virt-handler's options.

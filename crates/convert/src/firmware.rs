@@ -2,6 +2,7 @@
 
 use super::tristate::yes_no;
 use super::{ConvertError, Draft, Input};
+use api::vmi::Vmi;
 use api::vmi::firmware::{Acpi, Firmware};
 use domain::Text;
 use domain::firmware::{
@@ -56,6 +57,11 @@ fn bootloader(input: &Input<'_>, firmware: &Firmware, os: &mut Os) {
     }
 }
 
+/// The launcher of this VMI does not run as root.
+fn runs_as_nonroot(vmi: &Vmi) -> bool {
+    vmi.status.runtime_user != 0 || vmi.metadata.annotations.contains_key("kubevirt.io/nonroot")
+}
+
 /// Firmware that libvirt chooses, or the images that were chosen for the VMI. SEV-SNP and TDX
 /// guests have no variables that outlive them.
 fn efi(input: &Input<'_>, os: &mut Os) {
@@ -63,7 +69,10 @@ fn efi(input: &Input<'_>, os: &mut Os) {
         return;
     };
     let spec = &input.vmi.spec;
-    let nvram = || input.paths.nvram(input.vmi);
+    let nvram = || {
+        let name = &input.vmi.metadata.name;
+        input.paths.nvram(runs_as_nonroot(input.vmi), name)
+    };
     if chosen.uses_firmware_auto_selection {
         let feature = |name| FirmwareFeature {
             enabled: Text::const_new("yes"),

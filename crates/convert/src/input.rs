@@ -1,8 +1,8 @@
 //! What several steps need to know, worked out once from the VMI and the context.
 
 use super::iothreads::{self, IoThreads};
-use super::paths::Paths;
 use super::{Arch, Context, ConvertError};
+use api::pod_paths::PodPaths;
 use api::vmi::Vmi;
 use domain::Text;
 
@@ -16,7 +16,7 @@ pub struct Input<'a> {
     /// Rules of the guest's architecture.
     pub arch: &'static Arch,
     /// Where things are in the pod.
-    pub paths: Paths<'a>,
+    pub paths: PodPaths<'a>,
     /// `model` of controllers, interfaces, rng and balloon: follows the VMI.
     pub virtio_model: Text,
     /// `model` of disks: follows the context's `useVirtioTransitional`.
@@ -63,7 +63,7 @@ impl<'a> Input<'a> {
             vmi,
             ctx,
             arch,
-            paths: Paths::new(ctx),
+            paths: ctx.paths(),
             virtio_model: arch.virtio_model(devices.use_virtio_transitional == Some(true)),
             disk_virtio_model: arch.virtio_model(ctx.use_virtio_transitional),
             iommu: ctx.use_launch_security_sev || ctx.use_launch_security_pv,

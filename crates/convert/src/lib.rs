@@ -37,7 +37,6 @@ mod machine;
 mod memory;
 mod numa;
 mod passt;
-pub mod paths;
 mod pci;
 mod pinning;
 pub mod plan;

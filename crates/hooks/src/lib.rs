@@ -44,10 +44,6 @@ use domain::xml::tree::Element;
 use report::Runs;
 use sidecar::ordered;
 
-/// Where the sockets are in a pod.
-pub const SOCKET_DIRECTORY: &str = "/var/run/kubevirt-hooks";
-/// Where the report on them is kept, for `launcherctl hooks`.
-pub const REPORT_FILE: &str = "/var/run/kubevirt/hooks.json";
 /// Changes that are shown in a log line.
 const LOGGED: usize = 20;
 /// What is left of a request's time when the last sidecar is given up: the answer must get out.

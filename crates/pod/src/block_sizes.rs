@@ -4,7 +4,8 @@ use std::path::Path;
 
 use super::confine::{Found, optional};
 use super::machine::Machine;
-use super::{Config, PodError, paths, volumes};
+use super::{Config, PodError, volumes};
+use api::pod_paths::PodPaths;
 use api::vmi::Vmi;
 use api::vmi::disks::Disk;
 use api::vmi::volumes::Volume;
@@ -45,10 +46,9 @@ pub(super) fn look(
             ctx.block_device_probes
                 .insert(text(device.path()), probe(machine, &device)?);
         }
-        for file in files(cfg, vmi, volume) {
-            if let Some(size) = file_system_block_size(cfg, &file) {
-                ctx.file_block_sizes
-                    .insert(text(&cfg.root.path(&file)), size);
+        for image in images(&ctx.paths(), vmi, volume) {
+            if let Some(size) = file_system_block_size(cfg, &image) {
+                ctx.file_block_sizes.insert(image, size);
             }
         }
     }
@@ -88,44 +88,30 @@ fn probe(machine: &Machine, device: &Found) -> Result<BlockDeviceProbe, PodError
 }
 
 /// Images that a disk on the volume may have.
-fn files(cfg: &Config, vmi: &Vmi, volume: &Volume) -> Vec<String> {
-    let name = &volume.name;
-    let private = paths::PRIVATE;
+fn images(paths: &PodPaths<'_>, vmi: &Vmi, volume: &Volume) -> Vec<Text> {
+    let name = volume.name.as_str();
     if volume.persistent_volume_claim.is_some() || volume.data_volume.is_some() {
-        vec![
-            format!("{}/{name}/disk.img", paths::CLAIMS),
-            format!("{}/{name}.img", cfg.hotplug_dir()),
-        ]
+        vec![paths.claim_image(name), paths.hotplug_image(name)]
     } else if let Some(disk) = &volume.host_disk {
-        vec![
-            format!("{}/{name}/{}", paths::CLAIMS, paths::file_name(&disk.path)),
-            format!("{}/{name}.img", cfg.hotplug_dir()),
-        ]
+        vec![paths.host_disk(name, &disk.path), paths.hotplug_image(name)]
     } else if volume.container_disk.is_some() || volume.ephemeral.is_some() {
-        vec![format!("{}/{name}/disk.qcow2", cfg.overlay_dir())]
+        vec![paths.ephemeral_overlay(name)]
     } else if volume.empty_disk.is_some() {
-        vec![format!("{}/{name}.qcow2", paths::EMPTY_DISKS)]
+        vec![paths.empty_disk(name)]
     } else if volume.cloud_init_no_cloud.is_some() || volume.cloud_init_config_drive.is_some() {
-        let dir = format!(
-            "{}/{}/{}",
-            cfg.cloud_init_dir(),
-            vmi.metadata.namespace,
-            vmi.metadata.name
-        );
+        let (namespace, name) = (&vmi.metadata.namespace, &vmi.metadata.name);
         vec![
-            format!("{dir}/noCloud.iso"),
-            format!("{dir}/configdrive.iso"),
+            paths.cloud_init_no_cloud(namespace, name),
+            paths.cloud_init_config_drive(namespace, name),
         ]
     } else {
-        let images = |kind: &str| format!("{private}/{kind}-disks/{name}.iso");
-        let mut all: Vec<String> = ["config-map", "secret", "downwardapi", "sysprep"]
-            .into_iter()
-            .map(images)
-            .collect();
-        all.push(format!(
-            "{private}/service-account-disk/service-account.iso"
-        ));
-        all
+        vec![
+            paths.config_map_image(name),
+            paths.secret_image(name),
+            paths.downward_api_image(name),
+            paths.sysprep_image(name),
+            paths.service_account_image(),
+        ]
     }
 }
 
@@ -133,8 +119,7 @@ fn files(cfg: &Config, vmi: &Vmi, volume: &Volume) -> Vec<String> {
 /// makes it in the nearest directory that exists.
 fn file_system_block_size(cfg: &Config, image: &str) -> Option<u64> {
     let stop = cfg.root.dir();
-    cfg.root
-        .path(image)
+    Path::new(image)
         .ancestors()
         .take_while(|path| *path != stop)
         .find_map(|path| rustix::fs::statfs(path).ok())

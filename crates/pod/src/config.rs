@@ -1,5 +1,9 @@
 //! What the launcher's flags say about the pod.
 
+use std::path::PathBuf;
+
+use api::pod_paths;
+
 use super::Root;
 
 /// The pod as the launcher's flags describe it. Paths are pod paths: without the root.
@@ -40,11 +44,11 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             root: Root::default(),
-            ephemeral_disk_dir: "/var/run/kubevirt-ephemeral-disks".into(),
-            container_disk_dir: "/var/run/kubevirt/container-disks".into(),
-            hotplug_disk_dir: "/var/run/kubevirt/hotplug-disks/".into(),
-            share_dir: "/var/run/kubevirt".into(),
-            ovmf_path: "/usr/share/OVMF".into(),
+            ephemeral_disk_dir: pod_paths::EPHEMERAL_DISK_DIR.into(),
+            container_disk_dir: pod_paths::CONTAINER_DISK_DIR.into(),
+            hotplug_disk_dir: pod_paths::HOTPLUG_DISK_DIR.into(),
+            share_dir: pod_paths::SHARE_DIR.into(),
+            ovmf_path: "/usr/share/edk2/ovmf".into(),
             run_as_nonroot: false,
             image_volume: false,
             allow_emulation: false,
@@ -60,26 +64,43 @@ impl Default for Config {
 impl Config {
     /// Overlays of container disks and ephemeral volumes.
     pub(super) fn overlay_dir(&self) -> String {
-        format!(
-            "{}/disk-data",
-            self.ephemeral_disk_dir.trim_end_matches('/')
-        )
+        self.ephemeral(pod_paths::OVERLAYS)
     }
 
     /// Cloud-init images.
     pub(super) fn cloud_init_dir(&self) -> String {
-        format!(
-            "{}/cloud-init-data",
-            self.ephemeral_disk_dir.trim_end_matches('/')
-        )
+        self.ephemeral(pod_paths::CLOUD_INIT)
     }
 
     /// Ignition files.
     pub(super) fn ignition_dir(&self) -> String {
+        self.ephemeral(pod_paths::IGNITION)
+    }
+
+    fn ephemeral(&self, name: &str) -> String {
+        format!("{}/{name}", self.ephemeral_disk_dir.trim_end_matches('/'))
+    }
+
+    /// Images of container disks.
+    pub(super) fn container_disk_dir(&self) -> &str {
+        self.container_disk_dir.trim_end_matches('/')
+    }
+
+    /// Kernel and initrd of the kernel boot container.
+    pub(super) fn kernel_boot_dir(&self) -> String {
         format!(
-            "{}/ignition-data",
-            self.ephemeral_disk_dir.trim_end_matches('/')
+            "{}/{}",
+            self.container_disk_dir(),
+            pod_paths::KERNEL_BOOT_DIR
         )
+    }
+
+    /// A file of the directory that is shared with virt-handler, such as [`pod_paths::COMMAND_SOCKET`].
+    #[must_use]
+    pub fn shared(&self, name: &str) -> PathBuf {
+        self.root
+            .path(self.share_dir.trim_end_matches('/'))
+            .join(name)
     }
 
     /// Where virt-handler puts hotplugged volumes.

@@ -2,7 +2,8 @@
 
 use super::confine::{Dir, optional};
 use super::iso::{self, Tree};
-use super::{Config, PodError, paths, place};
+use super::{Config, PodError, place};
+use api::pod_paths;
 use api::vmi::volumes::Volume;
 
 /// Where a volume's files are, and the image that is made of them.
@@ -21,8 +22,8 @@ impl<'v> ConfigVolume<'v> {
     /// `None`: the volume is of another kind.
     pub fn of(volume: &'v Volume) -> Option<Self> {
         let name = &volume.name;
-        let iso = |kind: &str, dir: &'static str, label: &'v str| Self {
-            source: format!("{}/{kind}/{name}", paths::PRIVATE),
+        let iso = |source: &str, dir: &'static str, label: &'v str| Self {
+            source: format!("{source}/{name}"),
             dir,
             image: format!("{name}.iso"),
             label: if label.is_empty() {
@@ -34,27 +35,27 @@ impl<'v> ConfigVolume<'v> {
         };
         if let Some(map) = &volume.config_map {
             Some(iso(
-                "config-map",
-                "/var/run/kubevirt-private/config-map-disks",
+                pod_paths::CONFIG_MAP_DIR,
+                pod_paths::CONFIG_MAP_IMAGE_DIR,
                 &map.volume_label,
             ))
         } else if let Some(secret) = &volume.secret {
             Some(iso(
-                "secret",
-                "/var/run/kubevirt-private/secret-disks",
+                pod_paths::SECRET_DIR,
+                pod_paths::SECRET_IMAGE_DIR,
                 &secret.volume_label,
             ))
         } else if let Some(fields) = &volume.downward_api {
             Some(iso(
-                "downwardapi",
-                "/var/run/kubevirt-private/downwardapi-disks",
+                pod_paths::DOWNWARD_API_DIR,
+                pod_paths::DOWNWARD_API_IMAGE_DIR,
                 &fields.volume_label,
             ))
         } else if volume.service_account.is_some() {
-            let image = iso("", "/var/run/kubevirt-private/service-account-disk", "");
+            let image = iso("", pod_paths::SERVICE_ACCOUNT_IMAGE_DIR, "");
             Some(Self {
-                source: paths::SERVICE_ACCOUNT.to_owned(),
-                image: "service-account.iso".to_owned(),
+                source: pod_paths::SERVICE_ACCOUNT_DIR.to_owned(),
+                image: pod_paths::SERVICE_ACCOUNT_IMAGE.to_owned(),
                 ..image
             })
         } else if volume
@@ -65,8 +66,8 @@ impl<'v> ConfigVolume<'v> {
             Some(Self {
                 is_sysprep: true,
                 ..iso(
-                    "sysprep",
-                    "/var/run/kubevirt-private/sysprep-disks",
+                    pod_paths::SYSPREP_DIR,
+                    pod_paths::SYSPREP_IMAGE_DIR,
                     "unattendCD",
                 )
             })

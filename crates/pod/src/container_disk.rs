@@ -3,7 +3,8 @@
 //! at `/var/run/kubevirt-image-volume/disk_<i>`, and the launcher looks in it.
 
 use super::confine::{Dir, Found, optional};
-use super::{Config, PodError, paths};
+use super::{Config, PodError};
+use api::pod_paths::{self, PodPaths};
 use api::vmi::firmware::KernelBootContainer;
 use api::vmi::volumes::ContainerDiskSource;
 
@@ -16,7 +17,7 @@ pub(super) fn image(
     if cfg.image_volume {
         return in_image_volume(cfg, index, source);
     }
-    let name = paths::container_disk(index);
+    let name = pod_paths::container_disk(index);
     let dir = Dir::of_pod(&cfg.root, &cfg.container_disk_dir)?;
     optional(dir.find(&name))?.ok_or_else(|| {
         PodError::Refused(format!(
@@ -32,7 +33,7 @@ fn in_image_volume(
     index: usize,
     source: &ContainerDiskSource,
 ) -> Result<Found, PodError> {
-    let place = paths::image_volume(index);
+    let place = PodPaths::default().image_volume(index);
     let not_there = |what: &str| {
         PodError::Refused(format!(
             "no {what} in the container disk {:?}, mounted at {}; put the disk's image there, or name it in the VMI (containerDisk.path)",
@@ -44,10 +45,10 @@ fn in_image_volume(
     if !source.path.is_empty() {
         return optional(mount.find_within(&source.path))?.ok_or_else(|| not_there(&source.path));
     }
-    let default = optional(mount.sub_within(paths::IMAGE_DEFAULT_DIR))?
+    let default = optional(mount.sub_within(pod_paths::CONTAINER_DISK_IMAGE_DIR))?
         .ok_or_else(|| not_there("directory /disk"))?;
     match default.entries()?.as_slice() {
-        [name] => mount.find_within(&format!("{}/{name}", paths::IMAGE_DEFAULT_DIR)),
+        [name] => mount.find_within(&format!("{}/{name}", pod_paths::CONTAINER_DISK_IMAGE_DIR)),
         [] => Err(not_there("file below /disk")),
         names => Err(PodError::Refused(format!(
             "the container disk {:?} has several files in /disk ({}); one is allowed, or name it in the VMI (containerDisk.path)",
@@ -64,15 +65,9 @@ pub(super) fn boot_artifact(
     artifact: &str,
 ) -> Result<Found, PodError> {
     let (place, tail) = if cfg.image_volume {
-        (paths::KERNEL_BOOT_VOLUME.to_owned(), artifact)
+        (pod_paths::KERNEL_BOOT_VOLUME.to_owned(), artifact)
     } else {
-        (
-            format!(
-                "{}/kernel-boot",
-                cfg.container_disk_dir.trim_end_matches('/')
-            ),
-            paths::file_name(artifact),
-        )
+        (cfg.kernel_boot_dir(), pod_paths::file_name(artifact))
     };
     let found = Dir::of_pod(&cfg.root, &place).and_then(|dir| dir.find_within(tail));
     optional(found)?.ok_or_else(|| {

@@ -8,7 +8,8 @@ use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid, chownat, fchmod, mkdirat, open
 use rustix::io::Errno;
 
 use super::confine::{Dir, checked_name};
-use super::{Config, PodError, Root, paths};
+use super::{Config, PodError, Root};
+use api::pod_paths;
 
 /// User and group that QEMU runs as.
 pub(super) const QEMU: u32 = 107;
@@ -26,7 +27,11 @@ pub fn directories(cfg: &Config, uid: &str) -> Result<(), PodError> {
         give_to_qemu(dir.as_fd(), dir.path())
     };
     own(
-        &format!("{}/{}", paths::PRIVATE, checked_name("the VMI's uid", uid)?),
+        &format!(
+            "{}/{}",
+            pod_paths::PRIVATE_DIR,
+            checked_name("the VMI's uid", uid)?
+        ),
         0o755,
     )?;
     for path in [
@@ -37,21 +42,17 @@ pub fn directories(cfg: &Config, uid: &str) -> Result<(), PodError> {
     ] {
         make(&cfg.root, &path, 0o755)?;
     }
-    make(
-        &cfg.root,
-        cfg.container_disk_dir.trim_end_matches('/'),
-        0o750,
-    )?;
-    for path in paths::QEMU_DIRECTORIES {
+    make(&cfg.root, cfg.container_disk_dir(), 0o750)?;
+    for path in pod_paths::QEMU_DIRS {
         own(path, 0o750)?;
     }
     // Root's UEFI variables are given to libvirt by path, so the directory is not libvirt's to make. Another user's is,
     // and that user may not even enter this one.
     if !cfg.run_as_nonroot {
-        make(&cfg.root, "/var/lib/libvirt/qemu/nvram", 0o755)?;
+        make(&cfg.root, pod_paths::SYSTEM_NVRAM_DIR, 0o755)?;
     }
     for path in [
-        "/var/run/libvirt",
+        pod_paths::LIBVIRT_RUN_DIR,
         &format!("{}/sockets", cfg.share_dir.trim_end_matches('/')),
     ] {
         make(&cfg.root, path, 0o755)?;

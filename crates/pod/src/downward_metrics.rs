@@ -5,22 +5,22 @@
 //! its length; then the document.
 
 use super::confine::{Dir, optional};
+use api::pod_paths::{DOWNWARD_API_IMAGE_DIR, METRICS_DISK};
+
 use super::{Config, PodError, place};
 
-const DIR: &str = "/var/run/kubevirt-private/downwardapi-disks";
-const NAME: &str = "vhostmd0";
 const SIZE: usize = 256 * 1024;
 const NO_METRICS: &[u8] = b"<metrics></metrics>\n";
 
 /// Makes the disk if it is not there.
 pub(super) fn prepare(cfg: &Config) -> Result<(), PodError> {
-    let dir = Dir::of_pod_made(&cfg.root, DIR)?;
+    let dir = Dir::of_pod_made(&cfg.root, DOWNWARD_API_IMAGE_DIR)?;
     let is_whole =
-        optional(dir.find(NAME))?.is_some_and(|found| found.stat().st_size == SIZE as i64);
+        optional(dir.find(METRICS_DISK))?.is_some_and(|found| found.stat().st_size == SIZE as i64);
     if is_whole {
         Ok(())
     } else {
-        place::write(&dir, NAME, &disk(), 0o755)
+        place::write(&dir, METRICS_DISK, &disk(), 0o755)
     }
 }
 

@@ -3,6 +3,7 @@
 use super::confine::Found;
 use super::disk_source::{Backend, find};
 use super::{Config, PodError, image, qemu_img, tracking, volumes};
+use api::pod_paths;
 use api::vmi::Vmi;
 use api::vmi::status::{PersistentVolumeClaimInfo, VolumeStatus};
 use api::vmi::volumes::Volume;
@@ -39,7 +40,7 @@ fn grow(
     is_tracked: bool,
 ) -> Result<(), PodError> {
     let file = match &volume.host_disk {
-        Some(disk) => super::paths::file_name(&disk.path),
+        Some(disk) => pod_paths::file_name(&disk.path),
         None if volume.persistent_volume_claim.is_some() || volume.data_volume.is_some() => {
             "disk.img"
         }

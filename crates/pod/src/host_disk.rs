@@ -6,7 +6,8 @@ use std::os::fd::AsFd;
 
 use super::confine::{Dir, optional};
 use super::place::Staged;
-use super::{Config, PodError, paths, volumes};
+use super::{Config, PodError, volumes};
+use api::pod_paths;
 use api::vmi::volumes::HostDisk;
 
 const MIB: u64 = 1 << 20;
@@ -27,8 +28,8 @@ pub(super) fn prepare(cfg: &Config, volume: &str, disk: &HostDisk) -> Result<(),
     if existing.is_some() {
         return Ok(());
     }
-    let place = cfg.root.path(paths::CLAIMS).join(volume);
-    let claims = optional(Dir::of_pod(&cfg.root, paths::CLAIMS))?;
+    let place = cfg.root.path(pod_paths::CLAIM_DIR).join(volume);
+    let claims = optional(Dir::of_pod(&cfg.root, pod_paths::CLAIM_DIR))?;
     let dir = claims
         .map(|claims| optional(claims.sub(volume)))
         .transpose()?
@@ -49,7 +50,7 @@ pub(super) fn prepare(cfg: &Config, volume: &str, disk: &HostDisk) -> Result<(),
 
 /// The last element of the path on the node; the directory before it is what is mounted.
 fn file_name(disk: &HostDisk) -> Result<&str, PodError> {
-    let name = paths::file_name(&disk.path);
+    let name = pod_paths::file_name(&disk.path);
     if matches!(name, "" | "." | "..") || name.contains('\0') {
         return Err(PodError::Refused(format!(
             "hostDisk.path: {:?} names no file",

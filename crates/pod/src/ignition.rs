@@ -2,6 +2,7 @@
 
 use super::confine::{Dir, checked_name};
 use super::{Config, PodError, place};
+use api::pod_paths::IGNITION_FILE;
 use api::vmi::Vmi;
 
 const ANNOTATION: &str = "kubevirt.io/ignitiondata";
@@ -26,5 +27,5 @@ pub(super) fn prepare(cfg: &Config, vmi: &Vmi) -> Result<(), PodError> {
         &cfg.root,
         &format!("{}/{namespace}/{name}", cfg.ignition_dir()),
     )?;
-    place::write(&dir, "data.ign", data.as_bytes(), 0o644)
+    place::write(&dir, IGNITION_FILE, data.as_bytes(), 0o644)
 }

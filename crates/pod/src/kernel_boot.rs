@@ -1,7 +1,8 @@
 //! Kernel and initrd of the kernel boot container.
 
 use super::confine::Dir;
-use super::{Config, PodError, container_disk, paths, place};
+use super::{Config, PodError, container_disk, place};
+use api::pod_paths;
 use api::vmi::Vmi;
 
 /// Checks that they are there; with image volumes, links them to where the domain expects them.
@@ -21,14 +22,8 @@ pub(super) fn prepare(cfg: &Config, vmi: &Vmi) -> Result<(), PodError> {
     {
         let found = container_disk::boot_artifact(cfg, container, artifact)?;
         if cfg.image_volume {
-            let dir = Dir::of_pod_made(
-                &cfg.root,
-                &format!(
-                    "{}/kernel-boot",
-                    cfg.container_disk_dir.trim_end_matches('/')
-                ),
-            )?;
-            place::link(&dir, paths::file_name(artifact), &found.real_path()?)?;
+            let dir = Dir::of_pod_made(&cfg.root, &cfg.kernel_boot_dir())?;
+            place::link(&dir, pod_paths::file_name(artifact), &found.real_path()?)?;
         }
     }
     Ok(())

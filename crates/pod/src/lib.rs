@@ -32,7 +32,6 @@ mod kernel_boot;
 mod look;
 mod machine;
 mod overlay;
-mod paths;
 mod place;
 mod prepare;
 mod qemu_img;

@@ -65,7 +65,8 @@ fn of_flags(machine: &Machine, cfg: &Config, vmi: &Vmi) -> Result<Context, PodEr
         ephemeral_disk_dir: cfg.overlay_dir().into(),
         cloud_init_dir: cfg.cloud_init_dir().into(),
         ignition_dir: cfg.ignition_dir().into(),
-        container_disk_dir: cfg.container_disk_dir.trim_end_matches('/').into(),
+        container_disk_dir: cfg.container_disk_dir().into(),
+        hotplug_disk_dir: cfg.hotplug_dir().into(),
         root: cfg.root.prefix(),
         ..Context::default()
     })

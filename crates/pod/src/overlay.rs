@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::confine::{Dir, Found, optional};
 use super::place::Staged;
-use super::{Config, PodError, container_disk, image, paths, qemu_img, volumes};
+use super::{Config, PodError, container_disk, image, qemu_img, volumes};
+use api::pod_paths;
 use api::vmi::volumes::{ContainerDiskSource, EmptyDiskSource};
 
 const MIB: u64 = 1 << 20;
@@ -21,9 +22,9 @@ pub(super) fn container_disk(
     let found = container_disk::image(cfg, index, source)?;
     let info = image::look(&found)?;
     image::must_stand_alone(found.path(), &info)?;
-    let name = paths::container_disk(index);
+    let name = pod_paths::container_disk(index);
     if cfg.image_volume {
-        let dir = Dir::of_pod_made(&cfg.root, cfg.container_disk_dir.trim_end_matches('/'))?;
+        let dir = Dir::of_pod_made(&cfg.root, cfg.container_disk_dir())?;
         super::place::link(&dir, &name, &found.real_path()?)?;
     }
     let Some(missing) = Missing::overlay(cfg, volume)? else {
@@ -74,11 +75,11 @@ impl Missing {
     /// `None`: the overlay is there and stays.
     fn overlay(cfg: &Config, volume: &str) -> Result<Option<Self>, PodError> {
         let dir = Dir::of_pod_made(&cfg.root, &format!("{}/{volume}", cfg.overlay_dir()))?;
-        Self::unless_whole(dir, "disk.qcow2".to_owned())
+        Self::unless_whole(dir, pod_paths::OVERLAY_IMAGE.to_owned())
     }
 
     fn empty_disk(cfg: &Config, volume: &str) -> Result<Option<Self>, PodError> {
-        let dir = Dir::of_pod_made(&cfg.root, paths::EMPTY_DISKS)?;
+        let dir = Dir::of_pod_made(&cfg.root, pod_paths::EMPTY_DISK_DIR)?;
         Self::unless_whole(dir, format!("{volume}.qcow2"))
     }
 

@@ -9,20 +9,12 @@ use super::confine::{Dir, optional};
 use super::disk_source::{Backend, find};
 use super::place::Staged;
 use super::{Config, PodError, image, qemu_img};
+use api::pod_paths::cbt_dir;
 use api::vmi::Vmi;
 use domain::disks::Disk;
 
 /// Phase of a hotplugged volume that is mounted, but not in the domain yet.
 const MOUNTED: &str = "MountedToPod";
-
-/// Where the overlays are.
-pub(super) fn directory(cfg: &Config) -> &'static str {
-    if cfg.run_as_nonroot {
-        "/var/run/kubevirt-private/libvirt/qemu/cbt"
-    } else {
-        "/var/lib/libvirt/qemu/cbt"
-    }
-}
 
 /// Whether changes of the VMI's volumes are tracked.
 pub(super) fn is_on(vmi: &Vmi) -> bool {
@@ -45,7 +37,7 @@ pub fn track(cfg: &Config, vmi: &Vmi, disk: &Disk) -> Result<(), PodError> {
     let Some(name) = overlay_name(disk) else {
         return Ok(());
     };
-    let dir = Dir::of_pod_made(&cfg.root, directory(cfg))?;
+    let dir = Dir::of_pod_made(&cfg.root, cbt_dir(cfg.run_as_nonroot))?;
     if optional(dir.find(name))?.is_some() {
         return Ok(());
     }
@@ -71,7 +63,7 @@ pub fn untrack(cfg: &Config, disk: &Disk) -> Result<(), PodError> {
     let Some(name) = overlay_name(disk) else {
         return Ok(());
     };
-    let Some(dir) = optional(Dir::of_pod(&cfg.root, directory(cfg)))? else {
+    let Some(dir) = optional(Dir::of_pod(&cfg.root, cbt_dir(cfg.run_as_nonroot)))? else {
         return Ok(());
     };
     match rustix::fs::unlinkat(&dir, name, rustix::fs::AtFlags::empty()) {

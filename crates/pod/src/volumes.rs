@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::confine::{Dir, Found, checked_name, optional};
-use super::{Config, PodError, container_disk, image, paths, tracking};
+use super::{Config, PodError, container_disk, image, tracking};
+use api::pod_paths::{self, PodPaths};
 use api::vmi::Vmi;
 use api::vmi::volumes::Volume;
 use convert::context::{Context, DiskInfo};
@@ -34,7 +35,7 @@ pub(super) fn look(cfg: &Config, vmi: &Vmi, ctx: &mut Context) -> Result<(), Pod
             ctx.disks_info.insert(volume.name.clone(), info);
         }
     }
-    ctx.apply_cbt = changed_block_tracking(cfg, vmi);
+    ctx.apply_cbt = changed_block_tracking(cfg, &ctx.paths(), vmi);
     Ok(())
 }
 
@@ -62,7 +63,7 @@ fn is_block(cfg: &Config, volume: &Volume, is_hotplug: bool) -> bool {
 
 /// `/dev/<volume>`.
 pub(super) fn device(cfg: &Config, volume: &str) -> Result<Found, PodError> {
-    Dir::of_pod(&cfg.root, "/dev")?.find(volume)
+    Dir::of_pod(&cfg.root, pod_paths::DEVICE_DIR)?.find(volume)
 }
 
 /// `<hotplug-disk-dir>/<volume>`.
@@ -72,7 +73,7 @@ pub(super) fn hotplugged_device(cfg: &Config, volume: &str) -> Result<Found, Pod
 
 /// A file of a volume with a file system, `vmi-disks/<volume>/<file>`; `None` if it is not there.
 pub(super) fn file(cfg: &Config, volume: &str, file: &str) -> Result<Option<Found>, PodError> {
-    let Some(claims) = optional(Dir::of_pod(&cfg.root, paths::CLAIMS))? else {
+    let Some(claims) = optional(Dir::of_pod(&cfg.root, pod_paths::CLAIM_DIR))? else {
         return Ok(None);
     };
     let Some(dir) = optional(claims.sub(volume))? else {
@@ -94,33 +95,27 @@ pub(super) fn claim(cfg: &Config, volume: &str) -> Result<Found, PodError> {
         Ok(None) => {}
         Err(e) => return Err(e),
     }
-    file(cfg, volume, "disk.img")?.ok_or_else(|| PodError::Absent {
+    file(cfg, volume, pod_paths::CLAIM_IMAGE)?.ok_or_else(|| PodError::Absent {
         disk: volume.to_owned(),
         reason: format!(
             "volume {volume:?} is a claim, but neither {} nor {} exists; is the claim attached to this pod?",
-            cfg.root.path(format!("/dev/{volume}")).display(),
-            cfg.root.path(format!("{}/{volume}/disk.img", paths::CLAIMS)).display(),
+            cfg.root.path(PodPaths::default().claim_device(volume)).display(),
+            cfg.root.path(PodPaths::default().claim_image(volume)).display(),
         ),
     })
 }
 
 /// Where the overlays of tracked volumes are, if the status says that tracking is on.
-fn changed_block_tracking(cfg: &Config, vmi: &Vmi) -> BTreeMap<Text, Text> {
+fn changed_block_tracking(cfg: &Config, paths: &PodPaths<'_>, vmi: &Vmi) -> BTreeMap<Text, Text> {
     if !tracking::is_on(vmi) {
         return BTreeMap::new();
     }
-    let dir = tracking::directory(cfg);
     let can_be_tracked = |volume: &&Volume| {
         volume.persistent_volume_claim.is_some()
             || volume.data_volume.is_some()
             || volume.host_disk.is_some()
     };
-    let overlay = |volume: &Volume| {
-        cfg.root
-            .path(format!("{dir}/{}.qcow2", volume.name))
-            .to_string_lossy()
-            .into()
-    };
+    let overlay = |volume: &Volume| paths.cbt_overlay(cfg.run_as_nonroot, &volume.name);
     vmi.spec
         .volumes
         .iter()

@@ -74,6 +74,7 @@ members! {
         efi_configuration "efiConfiguration",
         mem_balloon_stats_period "memBalloonStatsPeriod",
         grace_host_device_aliases "graceHostDeviceAliases",
+        hotplug_disk_dir "hotplugDiskDir",
         root "root",
     }
 }

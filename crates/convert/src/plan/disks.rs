@@ -18,30 +18,46 @@ use domain::DomainSpec;
 use domain::Text;
 use domain::disks::{Disk, DiskSource};
 
-/// Where virt-handler mounts hotplugged volumes. It is looked for anywhere in a path, since all of
-/// the pod's paths may be below a root of their own.
-const HOTPLUG_DIR: &str = "/var/run/kubevirt/hotplug-disks/";
+/// The directory where virt-handler mounts hotplugged volumes.
+#[derive(Debug, Clone, Copy)]
+struct HotplugDir<'a>(&'a str);
 
-/// What to do so that the disks of the `live` domain become the `wanted` ones.
+impl HotplugDir<'_> {
+    /// The path below the directory. It is searched for anywhere in `path`, since all of the pod's paths may be below a
+    /// root of their own.
+    fn strip(self, path: &str) -> Option<&str> {
+        path.rsplit_once(self.0)?.1.strip_prefix('/')
+    }
+
+    fn has(self, source: &DiskSource) -> bool {
+        source
+            .backend()
+            .is_some_and(|path| self.strip(path).is_some())
+    }
+}
+
+/// What to do so that the disks of the `live` domain become the `wanted` ones. `hotplug_dir` is where virt-handler
+/// mounts hotplugged volumes.
 #[must_use]
-pub fn disks(live: &DomainSpec, wanted: &DomainSpec) -> DiskPlan {
+pub fn disks(live: &DomainSpec, wanted: &DomainSpec, hotplug_dir: &str) -> DiskPlan {
+    let dir = HotplugDir(hotplug_dir.trim_end_matches('/'));
     let (live, wanted) = (&live.devices.disks, &wanted.devices.disks);
     let (live_at, wanted_at) = (by_target(live), by_target(wanted));
     let mut plan = DiskPlan::default();
     for old in live {
         let new = wanted_at.get(old.target.device.as_str()).copied();
-        if let Some(why) = detach(old, new, wanted) {
+        if let Some(why) = detach(dir, old, new, wanted) {
             plan.detach.push(Change {
                 disk: old.clone(),
                 why,
             });
-        } else if let Some(change) = update(old, new) {
+        } else if let Some(change) = update(dir, old, new) {
             plan.update.push(change);
         }
     }
     for new in wanted {
         let old = live_at.get(new.target.device.as_str()).copied();
-        match attach(old, new, live) {
+        match attach(dir, old, new, live) {
             Some(why @ Why::Occupied { .. }) => plan.deferred.push(Change {
                 disk: new.clone(),
                 why,
@@ -63,8 +79,8 @@ fn by_target(disks: &[Disk]) -> HashMap<&str, &Disk> {
         .collect()
 }
 
-fn detach(old: &Disk, new: Option<&Disk>, wanted: &[Disk]) -> Option<Why> {
-    if !is_hotplugged(old) {
+fn detach(dir: HotplugDir<'_>, old: &Disk, new: Option<&Disk>, wanted: &[Disk]) -> Option<Why> {
+    if !is_hotplugged(dir, old) {
         return None;
     }
     match new {
@@ -74,13 +90,13 @@ fn detach(old: &Disk, new: Option<&Disk>, wanted: &[Disk]) -> Option<Why> {
                 volume: volume(old),
             },
         }),
-        Some(new) if replaces(old, new) => Some(replaced(old, new)),
+        Some(new) if replaces(dir, old, new) => Some(replaced(old, new)),
         Some(_) => None,
     }
 }
 
-fn attach(old: Option<&Disk>, new: &Disk, live: &[Disk]) -> Option<Why> {
-    if !is_hotplugged(new) {
+fn attach(dir: HotplugDir<'_>, old: Option<&Disk>, new: &Disk, live: &[Disk]) -> Option<Why> {
+    if !is_hotplugged(dir, new) {
         return None;
     }
     match old {
@@ -90,8 +106,8 @@ fn attach(old: Option<&Disk>, new: &Disk, live: &[Disk]) -> Option<Why> {
                 volume: volume(new),
             },
         }),
-        Some(old) if replaces(old, new) => Some(replaced(old, new)),
-        Some(old) if !is_same_volume(old, new) && !changes_medium(old, new) => {
+        Some(old) if replaces(dir, old, new) => Some(replaced(old, new)),
+        Some(old) if !is_same_volume(old, new) && !changes_medium(dir, old, new) => {
             Some(Why::Occupied {
                 old: volume(old),
                 new: volume(new),
@@ -102,10 +118,10 @@ fn attach(old: Option<&Disk>, new: &Disk, live: &[Disk]) -> Option<Why> {
 }
 
 /// The live CD-ROM with the medium of the wanted one, or with none.
-fn update(old: &Disk, new: Option<&Disk>) -> Option<Change> {
+fn update(dir: HotplugDir<'_>, old: &Disk, new: Option<&Disk>) -> Option<Change> {
     let medium = match new {
-        Some(new) if changes_medium(old, new) => Some(&new.source),
-        None if is_drive(old) => None,
+        Some(new) if changes_medium(dir, old, new) => Some(&new.source),
+        None if is_drive(dir, old) => None,
         _ => return None,
     };
     // A source without a path is no medium, whatever else it says.
@@ -119,14 +135,14 @@ fn update(old: &Disk, new: Option<&Disk>) -> Option<Change> {
     // The drive keeps its name whatever is in it, so that media go by the names of their files.
     let why = match (old.source.backend(), medium.backend()) {
         (Some(old), None) => Why::Ejected {
-            volume: medium_name(old),
+            volume: medium_name(dir, old),
         },
         (None, Some(new)) => Why::Inserted {
-            volume: medium_name(new),
+            volume: medium_name(dir, new),
         },
         (old, new) => {
             let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
-            let (old, new) = tell_apart([medium_name(old), medium_name(new)], [old, new]);
+            let (old, new) = tell_apart([medium_name(dir, old), medium_name(dir, new)], [old, new]);
             Why::Swapped { old, new }
         }
     };
@@ -143,32 +159,26 @@ fn update(old: &Disk, new: Option<&Disk>) -> Option<Change> {
 }
 
 /// Whether a disk can be unplugged from, or plugged into, a running domain.
-fn is_hotplugged(disk: &Disk) -> bool {
-    matches!(disk.target.bus.as_str(), "" | "virtio" | "scsi") && is_hotplug_source(&disk.source)
-}
-
-fn is_hotplug_source(source: &DiskSource) -> bool {
-    source
-        .backend()
-        .is_some_and(|path| path.contains(HOTPLUG_DIR))
+fn is_hotplugged(dir: HotplugDir<'_>, disk: &Disk) -> bool {
+    matches!(disk.target.bus.as_str(), "" | "virtio" | "scsi") && dir.has(&disk.source)
 }
 
 /// Whether a disk is a CD-ROM drive whose medium may change.
-fn is_drive(disk: &Disk) -> bool {
-    disk.device == "cdrom" && (disk.source.backend().is_none() || is_hotplug_source(&disk.source))
+fn is_drive(dir: HotplugDir<'_>, disk: &Disk) -> bool {
+    disk.device == "cdrom" && (disk.source.backend().is_none() || dir.has(&disk.source))
 }
 
 /// Whether the drive stays and its medium is what may differ.
-fn changes_medium(old: &Disk, new: &Disk) -> bool {
-    is_drive(old) && is_drive(new)
+fn changes_medium(dir: HotplugDir<'_>, old: &Disk, new: &Disk) -> bool {
+    is_drive(dir, old) && is_drive(dir, new)
 }
 
 /// Whether a hotplugged disk has to make room for another one at its target.
-fn replaces(old: &Disk, new: &Disk) -> bool {
-    is_hotplugged(old)
-        && is_hotplugged(new)
+fn replaces(dir: HotplugDir<'_>, old: &Disk, new: &Disk) -> bool {
+    is_hotplugged(dir, old)
+        && is_hotplugged(dir, new)
         && !is_same_volume(old, new)
-        && !changes_medium(old, new)
+        && !changes_medium(dir, old, new)
 }
 
 /// Whether two disks hold the same volume: the same data, under the same name where both have one.
@@ -193,9 +203,9 @@ pub(super) fn volume(disk: &Disk) -> Text {
 }
 
 /// A hotplugged medium by the name of its volume, which is also that of its file or device.
-fn medium_name(path: &str) -> Text {
-    path.rsplit_once(HOTPLUG_DIR)
-        .map_or(path, |(_, file)| file.strip_suffix(".img").unwrap_or(file))
+fn medium_name(dir: HotplugDir<'_>, path: &str) -> Text {
+    dir.strip(path)
+        .map_or(path, |file| file.strip_suffix(".img").unwrap_or(file))
         .into()
 }
 

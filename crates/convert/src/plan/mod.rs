@@ -152,6 +152,7 @@ fn resize(Resize { change, to }: &Resize) -> Value {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use api::pod_paths::HOTPLUG_DISK_DIR;
     use domain::DomainSpec;
 
     fn plan() -> DiskPlan {
@@ -167,6 +168,7 @@ mod tests {
         disks(
             &domain(&disk("sda")),
             &domain(&[disk("sdb"), disk("sdc")].concat()),
+            HOTPLUG_DISK_DIR,
         )
     }
 
@@ -189,6 +191,21 @@ mod tests {
                 r#"volume "sdb" has to wait: /var/run/kubevirt/hotplug-disks/sdb.img cannot be opened yet"#
             ]
         );
+    }
+
+    #[test]
+    fn a_hotplugged_disk_is_known_by_the_directory_of_the_flag() {
+        let disk = r#"<disk type="file" device="disk"><source file="/root/hotplug/a.img"/>
+                <target dev="sda" bus="scsi"/><alias name="ua-a"/></disk>"#;
+        let domain = |disks: &str| {
+            DomainSpec::from_xml(&format!("<domain><devices>{disks}</devices></domain>")).unwrap()
+        };
+        let plan = |dir| disks(&domain(""), &domain(disk), dir);
+        assert_eq!(plan("/hotplug/").attach.len(), 1);
+        assert_eq!(plan("/hotplug").attach.len(), 1);
+        for other in ["/hot", "/hotplug/a", HOTPLUG_DISK_DIR] {
+            assert!(plan(other).is_empty(), "{other}");
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use api::proto::hooks::plugins::{MutateDomainRequest, SidecarContext};
 use os::fs_events;
 
 /// Where the sockets of plugins are.
-const BASE: &str = "/var/run/kubevirt-plugin";
+const BASE: &str = api::pod_paths::PLUGIN_DIR;
 /// How long a socket is waited for.
 const READY: Duration = Duration::from_secs(30);
 /// How long a call may take where the hook does not say.

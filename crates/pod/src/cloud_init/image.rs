@@ -11,6 +11,7 @@ use super::super::iso::{self, Tree};
 use super::super::{Config, PodError, place};
 use super::data::{CloudInitData, DataSource};
 use super::read::fill_in_metadata;
+use api::pod_paths::{CONFIG_DRIVE_IMAGE, NO_CLOUD_IMAGE};
 use api::vmi::Vmi;
 
 /// Files of a data source: directory, then metadata, user data and network data in it.
@@ -25,7 +26,7 @@ struct Layout {
 
 const NO_CLOUD: Layout = Layout {
     label: "cidata",
-    image: "noCloud.iso",
+    image: NO_CLOUD_IMAGE,
     directory: "",
     metadata: "meta-data",
     user_data: "user-data",
@@ -33,7 +34,7 @@ const NO_CLOUD: Layout = Layout {
 };
 const CONFIG_DRIVE: Layout = Layout {
     label: "config-2",
-    image: "configdrive.iso",
+    image: CONFIG_DRIVE_IMAGE,
     directory: "openstack/latest",
     metadata: "meta_data.json",
     user_data: "user_data",

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::io::Read;
 
 use super::super::confine::{Dir, Found, checked_name, optional};
-use super::super::{Config, PodError, paths};
+use super::super::{Config, PodError};
 use super::data::{CloudInitData, ConfigDriveMetadata, Data, DataSource, NoCloudMetadata};
+use api::pod_paths;
 use api::vmi::Vmi;
 use api::vmi::access_credentials::SshPublicKeyAccessCredential;
 use api::vmi::volumes::{CloudInitConfigDriveSource, CloudInitNoCloudSource, LocalObjectReference};
@@ -223,7 +224,7 @@ fn secret_data(
     secret: &str,
     given: &Given<'_>,
 ) -> Result<Data, PodError> {
-    let place = format!("{}/{volume}", paths::SECRETS);
+    let place = format!("{}/{volume}", pod_paths::SECRET_DIR);
     let dir = optional(Dir::of_pod(&cfg.root, &place))?;
     for key in given.keys {
         if let Some(dir) = &dir
@@ -274,7 +275,7 @@ fn ssh_keys(
         };
         let place = format!(
             "{}/{}-access-cred",
-            paths::SECRETS,
+            pod_paths::SECRET_DIR,
             checked_name("secret", &secret.secret_name)?
         );
         let dir = Dir::of_pod(&cfg.root, &place)?;

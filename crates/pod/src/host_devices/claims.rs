@@ -6,7 +6,8 @@ use std::io::Read;
 use serde::Deserialize;
 
 use super::super::confine::{Dir, Found, checked_name};
-use super::super::{PodError, Root, paths};
+use super::super::{PodError, Root};
+use api::pod_paths;
 use api::vmi::Vmi;
 use domain::Text;
 
@@ -85,7 +86,7 @@ pub(super) fn find(
     };
     let place = format!(
         "{}/{kind}/{}/{}",
-        paths::CLAIMED_DEVICES,
+        pod_paths::CLAIMED_DEVICE_DIR,
         checked_name("claim", name)?,
         checked_name("request", request)?
     );
@@ -175,7 +176,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let place = dir
             .path()
-            .join(&paths::CLAIMED_DEVICES[1..])
+            .join(&pod_paths::CLAIMED_DEVICE_DIR[1..])
             .join("resourceclaimtemplates/gpus/one");
         std::fs::create_dir_all(&place).unwrap();
         std::fs::write(place.join("driver-metadata.json"), text).unwrap();

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 
 use super::super::confine::{Dir, optional};
-use super::super::{PodError, Root, paths};
+use super::super::{PodError, Root};
 use super::claims::Claimed;
 use super::{pci, pci_address};
+use api::pod_paths;
 use api::vmi::Vmi;
 use api::vmi::interfaces::Interface;
 use api::vmi::networks::Network;
@@ -45,8 +46,8 @@ pub(super) fn devices(root: &Root, vmi: &Vmi) -> Result<Vec<HostDeviceSpec>, Pod
                 PodError::Refused(format!(
                     "interface {:?}: {}/{} names no PCI address for its network; has the SR-IOV plugin published device information?",
                     interface.name,
-                    paths::NETWORK_INFO.0,
-                    paths::NETWORK_INFO.1
+                    pod_paths::NETWORK_INFO.0,
+                    pod_paths::NETWORK_INFO.1
                 ))
             })?;
             found.push(device(interface, &address)?);
@@ -133,7 +134,9 @@ struct PciInfo {
 }
 
 fn addresses_by_network(root: &Root) -> Result<BTreeMap<Text, Text>, PodError> {
-    let shown = root.path(paths::NETWORK_INFO.0).join(paths::NETWORK_INFO.1);
+    let shown = root
+        .path(pod_paths::NETWORK_INFO.0)
+        .join(pod_paths::NETWORK_INFO.1);
     let text = read_when_filled(root)?;
     let info: NetworkInfo = serde_json::from_str(&text).map_err(|e| PodError::Image {
         path: shown.clone(),
@@ -156,7 +159,7 @@ fn addresses_by_network(root: &Root) -> Result<BTreeMap<Text, Text>, PodError> {
 }
 
 fn read_when_filled(root: &Root) -> Result<String, PodError> {
-    let (dir, name) = paths::NETWORK_INFO;
+    let (dir, name) = pod_paths::NETWORK_INFO;
     let give_up = Instant::now() + PATIENCE;
     loop {
         let file = Dir::of_pod(root, dir).and_then(|dir| dir.find_within(name));

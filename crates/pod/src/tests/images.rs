@@ -834,3 +834,26 @@ fn directories_have_the_modes_that_others_rely_on() {
             .contains("cannot be a file name")
     );
 }
+
+#[test]
+fn the_directory_of_hotplugged_volumes_reaches_conversion_and_plan() {
+    let Some(mut pod) = Pod::with(&[]) else {
+        return;
+    };
+    pod.cfg.hotplug_disk_dir = "/hotplugged/".to_owned();
+    let image = pod.write("/hotplugged/data.img", &[0; 512]);
+    let vmi: Vmi = serde_json::from_str(
+        r#"{"metadata":{"name":"web","namespace":"shop"},
+            "spec":{"domain":{"devices":{"disks":[{"name":"data","disk":{"bus":"scsi"}}]}},
+                    "volumes":[{"name":"data","persistentVolumeClaim":{"claimName":"c","hotpluggable":true}}]},
+            "status":{"volumeStatus":[{"name":"data","phase":"Ready","hotplugVolume":{}}]}}"#,
+    )
+    .unwrap();
+    pod.cfg.allow_emulation = true;
+    let ctx = pod.look(&vmi).unwrap();
+    let wanted = convert::domain(&vmi, &ctx).unwrap();
+    assert_eq!(wanted.devices.disks[0].source.file, image.to_str().unwrap());
+    let live = domain::DomainSpec::default();
+    let plan = convert::plan::disks(&live, &wanted, ctx.paths().hotplug_disk_dir);
+    assert_eq!(plan.attach.len(), 1);
+}

@@ -12,8 +12,9 @@ use serde_json::json;
 use super::client::show;
 use super::offline::Inputs;
 use super::{CtlError, Output, Target, session};
+use api::pod_paths::HOOKS_REPORT;
 use hooks::offline::{Tried, try_sidecar};
-use hooks::{Change, PointReport, REPORT_FILE, Report};
+use hooks::{Change, PointReport, Report};
 
 /// virt-handler gives a whole sync this long.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -59,7 +60,7 @@ fn list(target: &Target, output: Output) -> Result<ExitCode, CtlError> {
     let session = session::resolve(target)?.0.ok_or_else(|| {
         CtlError::Target("hooks need the launcher's --root or --name, not its socket".into())
     })?;
-    let file = session.path(REPORT_FILE);
+    let file = session.path(HOOKS_REPORT);
     let report: Report = match std::fs::read(&file) {
         Ok(text) => serde_json::from_slice(&text).map_err(|e| CtlError::Manifest {
             file: file.display().to_string(),

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::CtlError;
 use super::manifest::Manifest;
 use super::session::Session;
+use api::pod_paths::PodPaths;
 
 /// Where distributions of this kind keep the UEFI images.
 pub const OVMF_PATH: &str = "/usr/share/OVMF";
@@ -83,18 +84,12 @@ fn parse_disks<'a>(
 /// Where the node agent would have mounted the volume; nothing for volumes that the launcher makes.
 fn destination(session: &Session, index: usize, name: &str, volume: &Value) -> Option<PathBuf> {
     if volume["containerDisk"].is_object() {
-        return Some(session.path(&format!(
-            "/var/run/kubevirt/container-disks/disk_{index}.img"
-        )));
+        return Some(session.path(&PodPaths::default().container_disk(index)));
     }
     let claim = ["persistentVolumeClaim", "dataVolume", "ephemeral"]
         .iter()
         .any(|kind| volume[*kind].is_object());
-    claim.then(|| {
-        session.path(&format!(
-            "/var/run/kubevirt-private/vmi-disks/{name}/disk.img"
-        ))
-    })
+    claim.then(|| session.path(&PodPaths::default().claim_image(name)))
 }
 
 fn put(

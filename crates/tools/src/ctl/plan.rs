@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::client::{self, show};
 use super::offline::read_text;
 use super::{CtlError, Output, Target, VmiCall};
+use api::pod_paths::HOTPLUG_DISK_DIR;
 use convert::plan;
 use domain::DomainSpec;
 
@@ -36,7 +37,8 @@ pub struct PlanArgs {
 pub async fn plan(args: PlanArgs, output: Output) -> Result<ExitCode, CtlError> {
     let plan = match (&args.live, &args.wanted) {
         (Some(live), Some(wanted)) => {
-            plan::to_json(&plan::disks(&read_domain(live)?, &read_domain(wanted)?))
+            let (live, wanted) = (read_domain(live)?, read_domain(wanted)?);
+            plan::to_json(&plan::disks(&live, &wanted, HOTPLUG_DISK_DIR))
         }
         _ => {
             let (client, vmi) = client::with_vmi(&VmiCall {

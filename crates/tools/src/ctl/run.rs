@@ -28,6 +28,7 @@ use super::session::Session;
 use super::stop::Stop;
 use super::vm::{self, Vm};
 use super::{CtlError, Output, images, watch};
+use api::pod_paths::PodPaths;
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
@@ -99,7 +100,7 @@ async fn run_in(
         manifest.text("/metadata/name")
     ));
     let (sender, reports) = mpsc::unbounded_channel();
-    watch::serve(&session.path(watch::NOTIFY_SOCKET), sender)?;
+    watch::serve(&session.path(&watch::notify_socket()), sender)?;
     let relay = watch::Relay::serve(&session.path(watch::RELAY_SOCKET))?;
     let mut vm = Vm::new(
         manifest.value(),
@@ -140,10 +141,7 @@ async fn attend(
     stop: &mut Stop,
 ) -> Result<ExitCode, CtlError> {
     let interactive = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    let socket = session.path(&format!(
-        "/var/run/kubevirt-private/{}/virt-serial0",
-        vm.text("/metadata/uid")
-    ));
+    let socket = session.path(&PodPaths::default().serial_socket(vm.text("/metadata/uid")));
     let mut console = if socket.exists() {
         Some(Console::connect(&socket, interactive, phases.console()).await?)
     } else {

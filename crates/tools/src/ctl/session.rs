@@ -10,13 +10,12 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::{CtlError, Target};
+use api::pod_paths::{COMMAND_SOCKET, PodPaths};
 use pod::Root;
 
-/// Where the cmd socket is, below a launcher's root.
-const CMD_SOCKET: &str = "var/run/kubevirt/sockets/launcher-sock";
-/// The longest of the sockets below it, and the most bytes that the kernel takes for one's path.
-const LONGEST_SOCKET: &str =
-    "/var/run/kubevirt-private/00000000-0000-0000-0000-000000000000/virt-serial0";
+/// A UID as Kubernetes makes them: the sockets below it are those with the longest paths.
+const ANY_UID: &str = "00000000-0000-0000-0000-000000000000";
+/// The most bytes that the kernel takes for a socket's path.
 const SOCKET_PATH: usize = 107;
 /// The VMI as it was sent last.
 const VMI_FILE: &str = "vmi.json";
@@ -173,7 +172,7 @@ impl Session {
     /// The cmd socket.
     #[must_use]
     pub fn cmd_socket(&self) -> PathBuf {
-        self.root.join(CMD_SOCKET)
+        self.path(&PodPaths::default().shared(COMMAND_SOCKET))
     }
 
     /// Keeps the VMI for later calls.
@@ -271,7 +270,8 @@ fn all() -> Result<Vec<(String, Session)>, CtlError> {
 
 /// Told in time: libvirt and QEMU would each refuse some socket or other.
 fn has_room_for_sockets(root: &Path) -> Result<(), CtlError> {
-    let (is, most) = (root.as_os_str().len(), SOCKET_PATH - LONGEST_SOCKET.len());
+    let longest = PodPaths::default().serial_socket(ANY_UID).len();
+    let (is, most) = (root.as_os_str().len(), SOCKET_PATH - longest);
     if is <= most {
         return Ok(());
     }

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::client::{Client, show};
 use super::session::Session;
 use super::{CtlError, Output, Target, images, session};
+use api::pod_paths::PodPaths;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use pod::{self, Root};
 
@@ -224,7 +225,7 @@ fn disk(args: &AddArgs) -> Value {
 
 /// Where the node agent would have mounted the claim.
 fn place(session: &Session, name: &str) -> PathBuf {
-    session.path(&format!("/var/run/kubevirt/hotplug-disks/{name}.img"))
+    session.path(&PodPaths::default().hotplug_image(name))
 }
 
 /// Kubernetes' rule for names of volumes, which become names of files.

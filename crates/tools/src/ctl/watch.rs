@@ -17,13 +17,16 @@ use tonic::{Request, Response, Status};
 use super::client::show;
 use super::stop::Stop;
 use super::{CtlError, Output, Target, session};
+use api::pod_paths::{NOTIFY_SOCKET, PodPaths};
 use api::proto::notify::info::notify_info_server::{NotifyInfo, NotifyInfoServer};
 use api::proto::notify::info::{NotifyInfoRequest, NotifyInfoResponse};
 use api::proto::notify::v1::notify_server::{Notify, NotifyServer};
 use api::proto::notify::v1::{DomainEventRequest, K8sEventRequest, Response as Accepted};
 
 /// Where the launcher looks for the socket, below its root.
-pub const NOTIFY_SOCKET: &str = "/var/run/kubevirt/domain-notify-pipe.sock";
+pub fn notify_socket() -> String {
+    PodPaths::default().shared(NOTIFY_SOCKET).into()
+}
 /// Where `run` passes on what comes there, below its root.
 pub const RELAY_SOCKET: &str = "/watch.sock";
 /// How many reports a slow listener may be behind before it misses some.
@@ -237,9 +240,9 @@ async fn listen(
                     tokio::spawn(hear(stream, reports));
                     return Ok(None);
                 }
-                session.path(NOTIFY_SOCKET)
+                session.path(&notify_socket())
             }
-            None => PathBuf::from(NOTIFY_SOCKET),
+            None => PathBuf::from(notify_socket()),
         },
     };
     if UnixStream::connect(&path).await.is_ok() {

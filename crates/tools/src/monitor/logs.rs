@@ -4,17 +4,16 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
+use api::pod_paths::{PASST_LOG, SESSION_QEMU_LOG_DIR};
 use pod::Root;
 
-const PASST: &str = "/var/run/kubevirt/passt.log";
-const QEMU: &str = "/run/kubevirt-private/libvirt/qemu/log";
 /// A longer line is cut into several.
 const LONGEST: u64 = 512 * 1024;
 
 /// Logs each line of them.
 pub fn dump(root: &Root) {
-    dump_file(&root.path(PASST));
-    let dir = root.path(QEMU);
+    dump_file(&root.path(PASST_LOG));
+    let dir = root.path(SESSION_QEMU_LOG_DIR);
     match fs::read_dir(&dir) {
         Ok(entries) => {
             let mut files: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();

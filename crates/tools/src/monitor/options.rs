@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use api::pod_paths::CONTAINER_DISK_DIR;
 use os::logging;
 use pod::Root;
 
@@ -53,7 +54,7 @@ impl Options {
                 .find(|argument| is_keep(argument))
                 .is_some_and(|last| !last.ends_with("=false")),
             container_disk_dir: value("--container-disk-dir")
-                .unwrap_or_else(|| "/var/run/kubevirt/container-disks".to_owned())
+                .unwrap_or_else(|| CONTAINER_DISK_DIR.to_owned())
                 .into(),
             verbosity: number("-v").or_else(|| number("--v")).or_else(short),
         }

@@ -20,7 +20,8 @@ use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
-use hooks::{SOCKET_DIRECTORY, Version};
+use api::pod_paths::HOOKS_DIR;
+use hooks::Version;
 
 const USAGE: &str = "usage: sidecar-shim --version v1alpha1|v1alpha2|v1alpha3 [--socket-dir DIR]
 
@@ -91,7 +92,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
 
 fn parse(arguments: Vec<OsString>) -> Result<Command, lexopt::Error> {
     let mut parser = Parser::from_args(arguments);
-    let (mut version, mut dir) = (String::new(), PathBuf::from(SOCKET_DIRECTORY));
+    let (mut version, mut dir) = (String::new(), PathBuf::from(HOOKS_DIR));
     while let Some(argument) = parser.next()? {
         match argument {
             Arg::Long("version") => version = parser.value()?.string()?,
@@ -207,7 +208,7 @@ mod tests {
     fn both_spellings_of_a_flag_are_taken() {
         assert_eq!(
             command(&["--version", "v1alpha2"]).unwrap(),
-            serve("v1alpha2", SOCKET_DIRECTORY)
+            serve("v1alpha2", HOOKS_DIR)
         );
         assert_eq!(
             command(&["--version=v1alpha2", "--socket-dir=/x", "extra"]).unwrap(),
