@@ -5,7 +5,7 @@ use serde::Serializer;
 use serde::ser::SerializeStruct;
 
 use super::Text;
-use super::xml::{Json, Out, XmlElement};
+use super::xml::{Json, Out, ValueError, XmlElement};
 
 /// What libvirt demands of every alias that is not its own.
 pub const USER_PREFIX: &str = "ua-";
@@ -50,7 +50,7 @@ impl XmlElement for Alias {
         }
     }
 
-    fn attribute(&mut self, name: &str, value: &str) -> Result<(), String> {
+    fn attribute(&mut self, name: &str, value: &str) -> Result<(), ValueError> {
         if name == "name" {
             *self = value
                 .strip_prefix(USER_PREFIX)

@@ -1,6 +1,7 @@
 //! What a sidecar may answer: a `<domain>` document, and still of the same domain.
 
-use domain::xml::tree::{Element, TreeError};
+use domain::xml::ReadError;
+use domain::xml::tree::Element;
 
 /// Why an answer is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -22,7 +23,7 @@ pub enum AnswerError {
     Encoding(String),
     /// Not a document that can be read.
     #[error(transparent)]
-    Tree(#[from] TreeError),
+    Tree(#[from] ReadError),
     /// Another root element.
     #[error("the root element is <{0}>, not <domain>")]
     Root(String),

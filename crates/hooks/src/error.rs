@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::check::AnswerError;
 use super::sidecar::Point;
-use domain::xml::tree::TreeError;
+use domain::xml::ReadError;
 
 /// A failure of a sidecar, or of looking for it.
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +55,7 @@ pub enum HookError {
     },
     /// The document for the first sidecar is no domain; not the fault of a sidecar.
     #[error("the domain cannot be given to the hook sidecars")]
-    Input(#[source] TreeError),
+    Input(#[source] ReadError),
 }
 
 /// What can go wrong in one call.

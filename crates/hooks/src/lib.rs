@@ -35,7 +35,7 @@ use tokio::time::Instant;
 
 pub use check::AnswerError;
 pub use diff::Change;
-pub use domain::xml::tree::TreeError;
+pub use domain::xml::ReadError;
 pub use error::{CallError, HookError};
 pub use report::{PointReport, Report, Run, SidecarReport};
 pub use sidecar::{Point, Sidecar, Version};

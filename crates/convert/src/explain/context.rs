@@ -90,8 +90,9 @@ pub fn probe(vmi: &Vmi, ctx: &Context, facts: &Facts, note: &mut dyn FnMut(Findi
         let field = format!("context.{}", member.name);
         match crate::domain(vmi, &other) {
             Ok(domain) => {
+                // A domain that has become too large says nothing about a fact.
                 let now = Facts::of(&domain);
-                for fact in facts.changed_since(&now) {
+                for fact in now.iter().flat_map(|now| facts.changed_since(now)) {
                     note(Finding::Source {
                         key: &fact.key,
                         field: &field,

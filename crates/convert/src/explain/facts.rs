@@ -1,13 +1,11 @@
 //! A document as a list of facts: what each attribute and each text holds.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use quick_xml::events::{BytesStart, Event};
-use quick_xml::{Reader, XmlVersion};
-
 use domain::DomainSpec;
+use domain::xml::ReadError;
+use domain::xml::tree::Element;
 
 /// What one attribute, text or empty element holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,19 +27,15 @@ pub struct Facts {
 
 impl Facts {
     /// The facts of a domain.
-    #[must_use]
-    pub fn of(domain: &DomainSpec) -> Self {
+    ///
+    /// # Errors
+    /// When the domain is beyond the limits of a document, see [`ReadError`].
+    pub fn of(domain: &DomainSpec) -> Result<Self, ReadError> {
+        let root = Element::parse(&domain.to_xml())?;
+        let path = format!("/{}", root.name);
         let mut all = Self::default();
-        // What the domain writes is well-formed: reading it ends where the root element does.
-        let xml = domain.to_xml();
-        if let Some(root) = read(&mut Reader::from_str(&xml)) {
-            all.add(
-                &root,
-                &format!("/{}", root.name),
-                &format!("/{}", root.name),
-            );
-        }
-        all
+        all.add(&root, &path, &path);
+        Ok(all)
     }
 
     /// All of them.
@@ -78,131 +72,51 @@ impl Facts {
         }
     }
 
-    fn add(&mut self, element: &Node, key: &str, path: &str) {
+    fn add(&mut self, element: &Element, key: &str, path: &str) {
         for (name, value) in &element.attributes {
             self.push(format!("{key}/@{name}"), format!("{path}/@{name}"), value);
         }
-        if !element.text.is_empty()
-            || (element.attributes.is_empty() && element.children.is_empty())
-        {
-            self.push(key.to_owned(), path.to_owned(), &element.text);
+        let text = element.text();
+        if !text.is_empty() || (element.attributes.is_empty() && element.nodes.is_empty()) {
+            self.push(key.to_owned(), path.to_owned(), &text);
+        }
+        let mut totals = BTreeMap::<&str, usize>::new();
+        for child in element.children() {
+            *totals.entry(&child.name).or_default() += 1;
         }
         let mut places = BTreeMap::<&str, usize>::new();
-        let mut names = BTreeMap::<String, usize>::new();
-        for child in &element.children {
-            let place = places.entry(&child.name).or_default();
+        let mut identities = BTreeMap::<String, usize>::new();
+        for child in element.children() {
+            let name = child.name.as_str();
+            let place = places.entry(name).or_default();
             *place += 1;
-            let alone = element
-                .children
-                .iter()
-                .filter(|other| other.name == child.name)
-                .count()
-                == 1;
-            let path = if alone {
-                format!("{path}/{}", child.name)
+            let path = if totals.get(name) == Some(&1) {
+                format!("{path}/{name}")
             } else {
-                format!("{path}/{}[{place}]", child.name)
+                format!("{path}/{name}[{place}]")
             };
-            // Elements of one name are told apart by what names them, and then by their place.
-            let name = format!("{}[{}]", child.name, child.named().unwrap_or_default());
-            let repeated = names.entry(name.clone()).or_default();
+            // Elements of one name are told apart by their identity, and then by their place.
+            let identity = format!("{name}[{}]", identity(child).unwrap_or_default());
+            let repeated = identities.entry(identity.clone()).or_default();
             *repeated += 1;
-            self.add(child, &format!("{key}/{name}{repeated}"), &path);
+            self.add(child, &format!("{key}/{identity}{repeated}"), &path);
         }
     }
 }
 
-/// An element.
-#[derive(Debug, Default)]
-struct Node {
-    name: String,
-    attributes: Vec<(String, String)>,
-    text: String,
-    children: Vec<Node>,
-}
-
-impl Node {
-    fn open(start: &BytesStart<'_>) -> Self {
-        let attribute = |attribute: quick_xml::events::attributes::Attribute<'_>| {
-            let value = attribute
-                .normalized_value(XmlVersion::Implicit1_0)
-                .map(Cow::into_owned)
-                .unwrap_or_default();
-            (attribute.key.as_ref().to_owned(), value)
-        };
-        Self {
-            name: start.name().as_ref().to_owned(),
-            attributes: start
-                .attributes()
-                .filter_map(Result::ok)
-                .map(attribute)
-                .collect(),
-            ..Self::default()
-        }
+/// What tells an element from others of its name: its alias, or its name or number.
+fn identity(element: &Element) -> Option<String> {
+    if let Some(alias) = element.child("alias") {
+        return alias.attribute("name").map(str::to_owned);
     }
-
-    fn attribute(&self, name: &str) -> Option<&str> {
-        self.attributes
-            .iter()
-            .find(|(other, _)| other == name)
-            .map(|(_, value)| value.as_str())
+    if element.name == "controller" {
+        let (kind, index) = (element.attribute("type")?, element.attribute("index")?);
+        return Some(format!("{kind},{index}"));
     }
-
-    /// What tells it from others of its name: its alias, or its name or number.
-    fn named(&self) -> Option<String> {
-        if let Some(alias) = self.children.iter().find(|child| child.name == "alias") {
-            return alias.attribute("name").map(str::to_owned);
-        }
-        if self.name == "controller" {
-            return Some(format!(
-                "{},{}",
-                self.attribute("type")?,
-                self.attribute("index")?
-            ));
-        }
-        ["name", "id", "vcpu", "iothread", "cellid"]
-            .iter()
-            .find_map(|name| self.attribute(name))
-            .map(str::to_owned)
-    }
-}
-
-/// Reads up to the end of the root element.
-fn read(reader: &mut Reader<&[u8]>) -> Option<Node> {
-    let mut open: Vec<Node> = Vec::new();
-    loop {
-        let done = match reader.read_event().ok()? {
-            Event::Start(start) => {
-                open.push(Node::open(&start));
-                None
-            }
-            Event::Empty(start) => Some(Node::open(&start)),
-            Event::End(_) => open.pop(),
-            Event::Text(text) => {
-                if let Some(node) = open.last_mut() {
-                    node.text.push_str(text.xml10_content().trim());
-                }
-                None
-            }
-            Event::GeneralRef(entity) => {
-                let text = quick_xml::escape::unescape(&format!("&{};", entity.xml10_content()))
-                    .ok()?
-                    .into_owned();
-                if let Some(node) = open.last_mut() {
-                    node.text.push_str(&text);
-                }
-                None
-            }
-            Event::Eof => return None,
-            _ => None,
-        };
-        if let Some(node) = done {
-            match open.last_mut() {
-                Some(parent) => parent.children.push(node),
-                None => return Some(node),
-            }
-        }
-    }
+    ["name", "id", "vcpu", "iothread", "cellid"]
+        .iter()
+        .find_map(|name| element.attribute(name))
+        .map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -215,12 +129,9 @@ mod tests {
             .iter()
             .map(|name| format!("<disk type='file'><alias name='ua-{name}'/></disk>"))
             .collect();
-        Facts::of(
-            &DomainSpec::from_xml(&format!(
-                "<domain type='kvm'><name>a&amp;b</name><devices>{disks}</devices></domain>"
-            ))
-            .unwrap(),
-        )
+        let xml =
+            format!("<domain type='kvm'><name>a &amp; b</name><devices>{disks}</devices></domain>");
+        Facts::of(&DomainSpec::from_xml(&xml).unwrap()).unwrap()
     }
 
     #[test]
@@ -233,7 +144,7 @@ mod tests {
                 .map(|fact| fact.value.as_str())
         };
         assert_eq!(at("/domain/@type"), Some("kvm"));
-        assert_eq!(at("/domain/name"), Some("a&b"));
+        assert_eq!(at("/domain/name"), Some("a & b"));
         assert_eq!(at("/domain/devices/disk[2]/alias/@name"), Some("ua-data"));
     }
 

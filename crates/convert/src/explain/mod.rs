@@ -23,15 +23,19 @@ use serde_json::Value;
 use super::{Context, ConvertError, Draft, Input, STEPS};
 use api::vmi::Vmi;
 use domain::DomainSpec;
+use domain::xml::ReadError;
 use facts::Facts;
 
 /// Why a VMI cannot be explained.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExplainError {
-    /// The JSON is no VMI.
-    #[error("not a VMI: {0}")]
+    /// The JSON is not a VMI.
+    #[error("not a VMI")]
     Vmi(#[source] serde_json::Error),
+    /// The domain is larger than a document may be.
+    #[error("the domain cannot be explained")]
+    Document(#[from] ReadError),
     /// The VMI is refused.
     #[error(transparent)]
     Refused(#[from] ConvertError),
@@ -76,7 +80,7 @@ pub struct Needed {
 pub fn explain(vmi: &Value, ctx: &Context) -> Result<Explanation, ExplainError> {
     let parsed = Vmi::deserialize(vmi).map_err(ExplainError::Vmi)?;
     let (domain, steps) = steps(&parsed, ctx)?;
-    let facts = Facts::of(&domain);
+    let facts = Facts::of(&domain)?;
 
     let mut sources = BTreeMap::<&str, BTreeSet<String>>::new();
     let mut needed = Vec::new();
@@ -117,14 +121,14 @@ pub fn explain(vmi: &Value, ctx: &Context) -> Result<Explanation, ExplainError> 
 fn steps(
     vmi: &Vmi,
     ctx: &Context,
-) -> Result<(DomainSpec, BTreeMap<String, &'static str>), ConvertError> {
+) -> Result<(DomainSpec, BTreeMap<String, &'static str>), ExplainError> {
     let input = Input::new(vmi, ctx)?;
     let mut draft = Draft::default();
     let mut before = Facts::default();
     let mut steps = BTreeMap::new();
     for step in STEPS {
         (step.apply)(&input, &mut draft)?;
-        let after = Facts::of(&draft.domain);
+        let after = Facts::of(&draft.domain)?;
         steps.extend(
             after
                 .changed_since(&before)

@@ -131,12 +131,13 @@ impl<'a> Probe<'a> {
     fn convert(&self) -> Option<Result<Keys<'a>, crate::ConvertError>> {
         let vmi = Vmi::deserialize(&self.vmi).ok()?;
         let facts = self.facts;
-        Some(crate::domain(&vmi, self.ctx).map(|domain| {
-            let now = Facts::of(&domain);
-            let mut keys = Keys::new();
-            keys.extend(facts.changed_since(&now).map(|fact| fact.key.as_str()));
-            keys
-        }))
+        let domain = match crate::domain(&vmi, self.ctx) {
+            Ok(domain) => domain,
+            Err(refusal) => return Some(Err(refusal)),
+        };
+        let now = Facts::of(&domain).ok()?;
+        let keys = facts.changed_since(&now).map(|fact| fact.key.as_str());
+        Some(Ok(keys.collect()))
     }
 }
 

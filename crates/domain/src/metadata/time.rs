@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use jiff::fmt::strtime;
 use serde::Serializer;
 
-use crate::xml::{Json, Value};
+use crate::xml::{Json, Value, ValueError, excerpt};
 
 /// A point in time: in XML with all its digits, in JSON to the second, always UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -41,12 +41,9 @@ impl Value for Time {
         // Writing to a String cannot fail.
         let _ = write!(out, "{}", self.0);
     }
-    fn parse(text: &str) -> Result<Self, String> {
-        text.parse().map_err(|_| {
-            format!(
-                "{:?} is no time such as \"2026-01-02T03:04:05Z\"",
-                text.chars().take(60).collect::<String>()
-            )
+    fn parse(text: &str) -> Result<Self, ValueError> {
+        text.parse().map_err(|_| ValueError::Time {
+            text: excerpt(text),
         })
     }
     fn is_absent(&self) -> bool {
@@ -82,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn no_time_is_refused() {
+    fn what_is_not_a_time_is_refused() {
         for text in ["", "yesterday", "2026-01-02", "1767322800"] {
             assert!(Time::parse(text).is_err(), "{text:?}");
         }

@@ -1,6 +1,6 @@
 //! Elements, and the fields that hold them.
 
-use super::error::ReadError;
+use super::error::{ReadError, ValueError};
 use super::read::{In, Tag};
 use super::write::Out;
 
@@ -56,7 +56,7 @@ pub trait XmlElement {
     ///
     /// # Errors
     /// What is wrong with its value.
-    fn attribute(&mut self, _name: &str, _value: &str) -> Result<(), String> {
+    fn attribute(&mut self, _name: &str, _value: &str) -> Result<(), ValueError> {
         Ok(())
     }
     /// Takes the child if it is known; an unknown one is for the caller to skip.
@@ -70,7 +70,7 @@ pub trait XmlElement {
     ///
     /// # Errors
     /// What is wrong with it.
-    fn text(&mut self, _value: &str) -> Result<(), String> {
+    fn text(&mut self, _value: &str) -> Result<(), ValueError> {
         Ok(())
     }
 }
@@ -147,13 +147,13 @@ impl<T: XmlElement> XmlElement for Box<T> {
     fn content(&self, out: &mut Out) -> bool {
         (**self).content(out)
     }
-    fn attribute(&mut self, name: &str, value: &str) -> Result<(), String> {
+    fn attribute(&mut self, name: &str, value: &str) -> Result<(), ValueError> {
         (**self).attribute(name, value)
     }
     fn child(&mut self, tag: &Tag<'_>, input: &mut In<'_>) -> Result<bool, ReadError> {
         (**self).child(tag, input)
     }
-    fn text(&mut self, value: &str) -> Result<(), String> {
+    fn text(&mut self, value: &str) -> Result<(), ValueError> {
         (**self).text(value)
     }
 }

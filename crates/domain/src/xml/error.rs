@@ -1,15 +1,15 @@
 //! Why a document cannot be read.
 
-use super::{MAX_BYTES, MAX_DEPTH, MAX_ELEMENTS};
+use super::{MAX_ATTRIBUTES, MAX_BYTES, MAX_DEPTH, MAX_ELEMENTS};
 
-/// Why a document could not be read.
+/// Why a document could not be read. Lines are counted from 1.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
     /// Not well-formed XML.
     #[error("line {line}: not well-formed XML: {reason}")]
     Malformed {
-        /// Line of the document, counted from 1.
+        /// Line of the document.
         line: usize,
         /// What the parser found.
         reason: String,
@@ -17,20 +17,29 @@ pub enum ReadError {
     /// A known element or attribute holds a value of the wrong kind.
     #[error("line {line}: {path}: {reason}")]
     Value {
-        /// Line of the document, counted from 1.
+        /// Line of the document.
         line: usize,
         /// Where it stands, such as `/domain/devices/disk/driver/@queues`.
         path: String,
         /// What is wrong with the value.
-        reason: String,
+        reason: ValueError,
     },
-    /// The root element is another one.
+    /// The root element has another name.
     #[error("the root element is <{found}>, not <{expected}>")]
     Root {
         /// What the document should start with.
         expected: &'static str,
         /// What it starts with.
         found: String,
+    },
+    /// The document declares a document type, which is the way to define entities. Only the
+    /// [tree](super::tree) refuses it; the typed reader passes over it unread.
+    #[error(
+        "line {line}: a document type is declared; a domain needs none, and entities are not supported"
+    )]
+    DocumentType {
+        /// Line of the document.
+        line: usize,
     },
     /// The document is longer than [`MAX_BYTES`].
     #[error("the document has {bytes} bytes; at most {MAX_BYTES} are read")]
@@ -39,16 +48,50 @@ pub enum ReadError {
         bytes: usize,
     },
     /// The document is nested deeper than [`MAX_DEPTH`].
-    #[error("line {line}: nested deeper than {MAX_DEPTH} elements")]
+    #[error("line {line}: more than {MAX_DEPTH} levels of nesting")]
     TooDeep {
-        /// Line of the document, counted from 1.
+        /// Line of the document.
         line: usize,
     },
     /// The document has more than [`MAX_ELEMENTS`] elements.
     #[error("line {line}: more than {MAX_ELEMENTS} elements")]
     TooMany {
-        /// Line of the document, counted from 1.
+        /// Line of the document.
         line: usize,
+    },
+    /// An element of a [tree](super::tree) has more than [`MAX_ATTRIBUTES`] attributes.
+    #[error("line {line}: more than {MAX_ATTRIBUTES} attributes in one element")]
+    TooManyAttributes {
+        /// Line of the document.
+        line: usize,
+    },
+}
+
+/// Why a text is not a value of the wanted type. The text is cut where it gets long.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ValueError {
+    /// Not a whole number, or out of range.
+    #[error("{text:?} is not a whole number from {min} to {max}")]
+    Number {
+        /// What stands there.
+        text: String,
+        /// Smallest value.
+        min: i128,
+        /// Largest value.
+        max: i128,
+    },
+    /// Not a truth value.
+    #[error("{text:?} is neither true nor false")]
+    Bool {
+        /// What stands there.
+        text: String,
+    },
+    /// Not a time.
+    #[error("{text:?} is not a time such as \"2026-01-02T03:04:05Z\"")]
+    Time {
+        /// What stands there.
+        text: String,
     },
 }
 
@@ -64,7 +107,7 @@ impl ReadError {
 }
 
 /// A piece of the document for an error text, cut where it gets long.
-pub(super) fn excerpt(text: &str) -> String {
+pub(crate) fn excerpt(text: &str) -> String {
     const LIMIT: usize = 60;
     match text.char_indices().nth(LIMIT) {
         Some((at, _)) => format!("{}…", &text[..at]),

@@ -6,20 +6,18 @@ use quick_xml::events::{BytesRef, BytesStart, Event};
 use quick_xml::{Reader, XmlVersion};
 
 use super::element::{Children, Namespace, XmlElement};
-use super::error::{ReadError, excerpt};
+use super::error::{ReadError, ValueError, excerpt};
+use super::source::{self, is_xml, not_xml};
 use super::value::Value;
-use super::{MAX_BYTES, MAX_DEPTH, MAX_ELEMENTS};
+use super::{MAX_DEPTH, MAX_ELEMENTS};
 
 /// Reads a document whose root element is `root`. What stands around the root element does not count.
 ///
 /// # Errors
-/// When the text is no such document, see [`ReadError`].
+/// When the text is not such a document, see [`ReadError`].
 pub fn from_str<T: XmlElement + Default>(root: &'static str, text: &str) -> Result<T, ReadError> {
-    if text.len() > MAX_BYTES {
-        return Err(ReadError::TooLarge { bytes: text.len() });
-    }
+    source::check(text)?;
     let mut input = In::new(text);
-    input.check_characters()?;
     let tag = loop {
         match input.next()? {
             Event::Start(start) => break input.tag(start, false, None)?,
@@ -106,26 +104,9 @@ impl<'a> In<'a> {
         }
     }
 
-    /// Refuses characters that XML 1.0 cannot hold; references to them are refused where they stand.
-    fn check_characters(&self) -> Result<(), ReadError> {
-        let Some((at, found)) = self.source.char_indices().find(|&(_, c)| !is_xml(c)) else {
-            return Ok(());
-        };
-        Err(ReadError::Malformed {
-            line: self.line(at),
-            reason: not_xml(found),
-        })
-    }
-
     /// The line of a position, counted from 1.
     fn line(&self, at: usize) -> usize {
-        1 + self
-            .source
-            .as_bytes()
-            .iter()
-            .take(at)
-            .filter(|&&b| b == b'\n')
-            .count()
+        source::line(self.source, at)
     }
 
     fn position(&self) -> usize {
@@ -139,7 +120,7 @@ impl<'a> In<'a> {
         }
     }
 
-    fn value(&self, tag: &Tag<'_>, path: String, reason: String) -> ReadError {
+    fn value(&self, tag: &Tag<'_>, path: String, reason: ValueError) -> ReadError {
         ReadError::Value {
             line: self.line(tag.at),
             path,
@@ -246,7 +227,7 @@ impl<'a> In<'a> {
                 .map_err(|e| self.malformed(e))?;
             // Only what was unescaped can hold what the document itself cannot.
             if let Cow::Owned(text) = &value
-                && let Some(c) = text.chars().find(|&c| !is_xml(c))
+                && let Some((_, c)) = source::first_invalid(text)
             {
                 return Err(self.malformed(not_xml(c)));
             }
@@ -362,7 +343,7 @@ impl<'a> In<'a> {
     /// The text of a leaf element.
     ///
     /// # Errors
-    /// If the element is not well-formed or the text is no such value.
+    /// If the element is not well-formed or the text is not such a value.
     pub fn leaf<T: Value>(&mut self, tag: &Tag<'_>) -> Result<T, ReadError> {
         let mut leaf = Leaf(T::default());
         self.element(&mut leaf, tag)?;
@@ -389,7 +370,7 @@ struct Leaf<T>(T);
 impl<T: Value> XmlElement for Leaf<T> {
     const TEXT: bool = true;
 
-    fn text(&mut self, value: &str) -> Result<(), String> {
+    fn text(&mut self, value: &str) -> Result<(), ValueError> {
         self.0 = T::parse(value)?;
         Ok(())
     }
@@ -418,13 +399,4 @@ fn append<'a>(text: &mut Cow<'a, str>, piece: Cow<'a, str>) {
     } else {
         text.to_mut().push_str(&piece);
     }
-}
-
-fn not_xml(c: char) -> String {
-    format!("the character U+{:04X} cannot be in XML", u32::from(c))
-}
-
-/// Whether XML 1.0 can hold the character.
-const fn is_xml(c: char) -> bool {
-    matches!(c, '\t' | '\n' | '\r' | ' '..='\u{fffd}' | '\u{10000}'..)
 }

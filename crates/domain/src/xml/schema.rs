@@ -59,7 +59,7 @@ macro_rules! elements {
                 $($crate::xml::elements!(@write_content $kind [$($o)?] $x self.$f, out, children);)*
                 children
             }
-            fn attribute(&mut self, name: &str, value: &str) -> Result<(), String> {
+            fn attribute(&mut self, name: &str, value: &str) -> Result<(), $crate::xml::ValueError> {
                 $($crate::xml::elements!(@read_attr $kind $x self.$f, name, value);)*
                 Ok(())
             }
@@ -67,7 +67,7 @@ macro_rules! elements {
                 $($crate::xml::elements!(@read_child $kind [$($o)?] $x self.$f, ($t), tag, input);)*
                 Ok(false)
             }
-            fn text(&mut self, value: &str) -> Result<(), String> {
+            fn text(&mut self, value: &str) -> Result<(), $crate::xml::ValueError> {
                 $($crate::xml::elements!(@read_text $kind self.$f, value);)*
                 Ok(())
             }

@@ -249,15 +249,15 @@ fn values_of_the_wrong_kind_are_told_with_their_place() {
         error(
             "<domain>\n <devices>\n  <disk>\n   <driver queues='many'/>\n  </disk></devices></domain>"
         ),
-        "line 4: /domain/devices/disk/driver/@queues: \"many\" is no whole number from 0 to 18446744073709551615"
+        "line 4: /domain/devices/disk/driver/@queues: \"many\" is not a whole number from 0 to 18446744073709551615"
     );
     assert_eq!(
         error("<domain>\n<vcpu>two\n\n</vcpu></domain>"),
-        "line 2: /domain/vcpu: \"two\\n\\n\" is no whole number from 0 to 4294967295"
+        "line 2: /domain/vcpu: \"two\\n\\n\" is not a whole number from 0 to 4294967295"
     );
     assert_eq!(
         error("<domain><devices><disk><capacity>1e9</capacity></disk></devices></domain>"),
-        "line 1: /domain/devices/disk/capacity: \"1e9\" is no whole number from -9223372036854775808 to 9223372036854775807"
+        "line 1: /domain/devices/disk/capacity: \"1e9\" is not a whole number from -9223372036854775808 to 9223372036854775807"
     );
 }
 

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use serde::Serialize;
 use serde::ser::Serializer;
 
-use super::error::excerpt;
+use super::error::{ValueError, excerpt};
 use super::json::Json;
 use super::write::escape;
 use crate::Text;
@@ -19,7 +19,7 @@ pub trait Value: Default {
     ///
     /// # Errors
     /// What is wrong with the text, for a reader who knows where it stands.
-    fn parse(text: &str) -> Result<Self, String>;
+    fn parse(text: &str) -> Result<Self, ValueError>;
     /// Whether an optional attribute or element with this value is left out.
     fn is_absent(&self) -> bool;
 }
@@ -28,7 +28,7 @@ impl Value for Text {
     fn write(&self, out: &mut String) {
         escape(self, out);
     }
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, ValueError> {
         Ok(text.into())
     }
     fn is_absent(&self) -> bool {
@@ -45,13 +45,13 @@ macro_rules! number {
                 // Writing to a String cannot fail.
                 let _ = write!(out, "{self}");
             }
-            fn parse(text: &str) -> Result<Self, String> {
+            fn parse(text: &str) -> Result<Self, ValueError> {
                 if text.is_empty() {
                     return Ok(0);
                 }
                 let digits = text.trim();
                 let parsed = if Self::MIN == 0 && digits.starts_with('+') { None } else { digits.parse().ok() };
-                parsed.ok_or_else(|| format!("{:?} is no whole number from {} to {}", excerpt(text), Self::MIN, Self::MAX))
+                parsed.ok_or_else(|| ValueError::Number { text: excerpt(text), min: Self::MIN.into(), max: Self::MAX.into() })
             }
             fn is_absent(&self) -> bool {
                 *self == 0
@@ -70,12 +70,14 @@ impl Value for bool {
     fn write(&self, out: &mut String) {
         out.push_str(if *self { "true" } else { "false" });
     }
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, ValueError> {
         match text.trim() {
             "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
             "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
             "" if text.is_empty() => Ok(false),
-            _ => Err(format!("{:?} is neither true nor false", excerpt(text))),
+            _ => Err(ValueError::Bool {
+                text: excerpt(text),
+            }),
         }
     }
     fn is_absent(&self) -> bool {
@@ -95,7 +97,7 @@ impl<T: Value> Value for Option<T> {
             value.write(out);
         }
     }
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, ValueError> {
         T::parse(text).map(Some)
     }
     fn is_absent(&self) -> bool {
@@ -134,8 +136,8 @@ mod tests {
         }
         assert!(i32::parse("2147483648").is_err());
         assert_eq!(
-            u32::parse("many").unwrap_err(),
-            "\"many\" is no whole number from 0 to 4294967295"
+            u32::parse("many").unwrap_err().to_string(),
+            "\"many\" is not a whole number from 0 to 4294967295"
         );
     }
 
@@ -152,7 +154,7 @@ mod tests {
                 .all(|text| !bool::parse(text).unwrap())
         );
         assert_eq!(
-            bool::parse("yes").unwrap_err(),
+            bool::parse("yes").unwrap_err().to_string(),
             "\"yes\" is neither true nor false"
         );
         assert!(bool::parse(" ").is_err());
@@ -160,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_long_value_does_not_fill_the_log() {
-        let error = u32::parse(&"x".repeat(1 << 20)).unwrap_err();
+        let error = u32::parse(&"x".repeat(1 << 20)).unwrap_err().to_string();
         assert!(error.len() < 200, "{}", error.len());
     }
 }

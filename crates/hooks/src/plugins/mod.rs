@@ -24,7 +24,8 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use super::{check, diff, within};
-use domain::xml::tree::{Element, TreeError};
+use domain::xml::ReadError;
+use domain::xml::tree::Element;
 use expression::Input;
 
 /// Why a hook is called.
@@ -62,7 +63,7 @@ pub enum PluginError {
     Vmi(#[source] serde_json::Error),
     /// The domain that the first plugin should get.
     #[error("the domain cannot be given to the plugins")]
-    Domain(#[source] TreeError),
+    Domain(#[source] ReadError),
     /// A condition; it counts whatever the failure strategy is.
     #[error("plugin {plugin}{} condition evaluation failed: {reason}", hook.map(|n| format!(" hook {n}")).unwrap_or_default())]
     Condition {

@@ -1,0 +1,204 @@
+//! Reading a document into a tree.
+
+use quick_xml::events::{BytesStart, Event};
+use quick_xml::{Reader, XmlVersion};
+
+use super::super::source;
+use super::super::{MAX_ATTRIBUTES, MAX_DEPTH, MAX_ELEMENTS, ReadError};
+use super::{Element, Node};
+
+/// Reads a whole document.
+pub(super) fn document(text: &str) -> Result<Element, ReadError> {
+    source::check(text)?;
+    let parser = Parser {
+        reader: Reader::from_str(text),
+        source: text,
+        elements: 0,
+    };
+    parser.document()
+}
+
+struct Parser<'a> {
+    reader: Reader<&'a [u8]>,
+    source: &'a str,
+    elements: usize,
+}
+
+impl Parser<'_> {
+    /// The line on which the last event ended.
+    fn line(&self) -> usize {
+        let at = usize::try_from(self.reader.buffer_position()).unwrap_or(usize::MAX);
+        source::line(self.source, at)
+    }
+
+    fn malformed(&self, reason: impl std::fmt::Display) -> ReadError {
+        ReadError::Malformed {
+            line: self.line(),
+            reason: reason.to_string(),
+        }
+    }
+
+    /// Most often what a script has printed beside the document: its own words are shown, and their line.
+    fn stray(&self, text: &str) -> ReadError {
+        let text = text.trim_start();
+        let lines = text.bytes().filter(|&byte| byte == b'\n').count();
+        let first: String = text
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .chars()
+            .take(40)
+            .collect();
+        // Line ends of other kinds are not counted on the way there.
+        let line = self.line().saturating_sub(lines).max(1);
+        ReadError::Malformed {
+            line,
+            reason: format!("there is text outside of the root element: {first:?}"),
+        }
+    }
+
+    fn document(mut self) -> Result<Element, ReadError> {
+        let mut root = None;
+        // The elements that are open, outermost first.
+        let mut open: Vec<Element> = Vec::new();
+        loop {
+            let event = self
+                .reader
+                .read_event()
+                .map_err(|error| self.malformed(error))?;
+            let done = match event {
+                Event::Start(tag) => {
+                    open.last_mut().into_iter().for_each(drop_white_space);
+                    if open.len() >= MAX_DEPTH {
+                        return Err(ReadError::TooDeep { line: self.line() });
+                    }
+                    open.push(self.element(&tag)?);
+                    continue;
+                }
+                Event::Empty(tag) => {
+                    open.last_mut().into_iter().for_each(drop_white_space);
+                    self.element(&tag)?
+                }
+                Event::End(_) => {
+                    let mut done = open
+                        .pop()
+                        .ok_or_else(|| self.malformed("an end tag without its start"))?;
+                    drop_white_space(&mut done);
+                    done
+                }
+                Event::DocType(_) => return Err(ReadError::DocumentType { line: self.line() }),
+                Event::Eof if open.is_empty() => {
+                    return root.ok_or_else(|| self.malformed("there is no element"));
+                }
+                Event::Eof => {
+                    return Err(self.malformed(format_args!(
+                        "<{}> is not closed",
+                        open.last().map_or("", |e| &e.name)
+                    )));
+                }
+                Event::Comment(_) | Event::Decl(_) | Event::PI(_) => continue,
+                other => {
+                    self.text(&other, open.last_mut())?;
+                    continue;
+                }
+            };
+            match open.last_mut() {
+                Some(parent) => parent.nodes.push(Node::Element(done)),
+                None if root.is_some() => {
+                    return Err(self.malformed("there is a second root element"));
+                }
+                None => root = Some(done),
+            }
+        }
+    }
+
+    fn element(&mut self, tag: &BytesStart<'_>) -> Result<Element, ReadError> {
+        self.elements += 1;
+        if self.elements > MAX_ELEMENTS {
+            return Err(ReadError::TooMany { line: self.line() });
+        }
+        let mut element = Element {
+            name: self.name(tag.name().into_inner())?,
+            ..Element::default()
+        };
+        for attribute in tag.attributes() {
+            let attribute = attribute.map_err(|error| self.malformed(error))?;
+            if element.attributes.len() == MAX_ATTRIBUTES {
+                return Err(ReadError::TooManyAttributes { line: self.line() });
+            }
+            let value = attribute
+                .normalized_value(XmlVersion::Implicit1_0)
+                .map_err(|error| self.malformed(error))?
+                .into_owned();
+            self.check(&value)?;
+            element
+                .attributes
+                .push((self.name(attribute.key.into_inner())?, value));
+        }
+        Ok(element)
+    }
+
+    /// Only what was unescaped can hold what the document itself cannot.
+    fn check(&self, unescaped: &str) -> Result<(), ReadError> {
+        match source::first_invalid(unescaped) {
+            Some((_, found)) => Err(self.malformed(source::not_xml(found))),
+            None => Ok(()),
+        }
+    }
+
+    fn name(&self, name: &str) -> Result<String, ReadError> {
+        if is_name(name) {
+            Ok(name.to_owned())
+        } else {
+            Err(self.malformed(format_args!("{name:?} is not a name")))
+        }
+    }
+
+    fn text(&self, event: &Event<'_>, parent: Option<&mut Element>) -> Result<(), ReadError> {
+        let text = match event {
+            Event::Text(text) => text.xml10_content(),
+            Event::CData(text) => text.xml10_content(),
+            Event::GeneralRef(entity) => {
+                let entity = format!("&{};", entity.xml10_content());
+                let unescaped = quick_xml::escape::unescape(&entity)
+                    .map_err(|error| self.malformed(error))?
+                    .into_owned();
+                self.check(&unescaped)?;
+                unescaped.into()
+            }
+            _ => return Ok(()),
+        };
+        match parent {
+            None if text.trim().is_empty() => Ok(()),
+            None => Err(self.stray(&text)),
+            Some(parent) => {
+                append(parent, &text);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Joins text that the parser gives in pieces, around entities.
+fn append(parent: &mut Element, text: &str) {
+    match parent.nodes.last_mut() {
+        Some(Node::Text(before)) => before.push_str(text),
+        _ => parent.nodes.push(Node::Text(text.to_owned())),
+    }
+}
+
+/// White space between tags is no text; only where the next tag begins is it known to be just that.
+fn drop_white_space(parent: &mut Element) {
+    if matches!(parent.nodes.last(), Some(Node::Text(text)) if text.trim().is_empty()) {
+        parent.nodes.pop();
+    }
+}
+
+/// Whether it can name an element or an attribute, which the parser leaves open. Beyond ASCII everything is taken.
+fn is_name(name: &str) -> bool {
+    let first = |c: char| c.is_ascii_alphabetic() || matches!(c, '_' | ':') || !c.is_ascii();
+    name.starts_with(first)
+        && name
+            .chars()
+            .all(|c| first(c) || c.is_ascii_digit() || matches!(c, '-' | '.'))
+}
