@@ -80,7 +80,7 @@ impl Launcher {
                 vmi,
                 vmi_json,
                 options,
-                deadline: Instant::now() + CHANGE,
+                deadline: os::time::deadline(CHANGE),
             });
             slot.waiting.push(tell);
             !std::mem::replace(&mut slot.running, true)
@@ -131,7 +131,7 @@ impl Launcher {
             drop(changing);
             match &outcome {
                 Ok(()) => tracing::info!(
-                    milliseconds = began.elapsed().as_millis() as u64,
+                    milliseconds = os::time::milliseconds(began.elapsed()),
                     "Synced vmi"
                 ),
                 Err(error) => {

@@ -257,7 +257,7 @@ impl Daemon {
                 .find(|path| path.exists());
             let bound = socket.is_some();
             if let Some(socket) = socket {
-                let give_up = *give_up.get_or_insert_with(|| Instant::now() + PATIENCE);
+                let give_up = *give_up.get_or_insert_with(|| os::time::deadline(PATIENCE));
                 match attempt(socket).await {
                     Err(error) if Instant::now() > give_up => return Err(error),
                     Err(_) => {}

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prost::bytes::Bytes;
-use tokio::time::Instant;
 
 use super::flags::Flags;
 use super::stop::Guest;
@@ -85,14 +84,17 @@ impl Guest for LauncherGuest {
                 .wait_for(|presence| *presence == Presence::Gone)
                 .await,
         );
-        self.launcher.notifier().flush(Instant::now() + FLUSH).await;
+        self.launcher
+            .notifier()
+            .flush(os::time::deadline(FLUSH))
+            .await;
     }
 
     async fn shut_down_sidecars(&self) {
         if let Err(error) = self
             .launcher
             .sidecars()
-            .shutdown(Instant::now() + SIDECARS)
+            .shutdown(os::time::deadline(SIDECARS))
             .await
         {
             tracing::error!(

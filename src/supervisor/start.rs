@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::net::UnixListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{timeout, timeout_at};
 
 use super::backend::{Backend, BackendError};
 use super::environment::Environment;
@@ -181,7 +181,7 @@ impl Pod {
         standalone: Option<standalone::Vmi>,
         signals: &mut Signals,
     ) -> Result<(), StartError> {
-        let deadline = Instant::now() + flags.qemu_timeout;
+        let deadline = os::time::deadline(flags.qemu_timeout);
         let guest = LauncherGuest::new(
             self.launcher.clone(),
             flags,
@@ -291,7 +291,7 @@ async fn collect_sidecars(flags: &Flags) -> Result<Sidecars, StartError> {
     let root = Root::new(&flags.root);
     let dir = root.path(HOOKS_DIR);
     let count = usize::try_from(flags.hook_sidecars).unwrap_or(usize::MAX);
-    let sidecars = Sidecars::collect(&dir, count, Instant::now() + flags.qemu_timeout).await?;
+    let sidecars = Sidecars::collect(&dir, count, os::time::deadline(flags.qemu_timeout)).await?;
     Ok(sidecars.reporting_to(root.path(HOOKS_REPORT)).await)
 }
 

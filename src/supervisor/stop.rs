@@ -66,12 +66,12 @@ pub async fn follow(
             name = signal(), if pull_at.is_none() => {
                 tracing::info!("Received signal {name}");
                 ask(guest).await;
-                pull_at = Some(Instant::now() + grace);
+                pull_at = Some(os::time::deadline(grace));
             }
             () = sleep_until(pull_at.unwrap_or_else(Instant::now)), if pull_at.is_some() => {
                 tracing::info!("Grace Period expired, shutting down.");
                 pull_plug(qemu, guest).await;
-                pull_at = Some(Instant::now() + AGAIN);
+                pull_at = Some(os::time::deadline(AGAIN));
             }
         }
     }

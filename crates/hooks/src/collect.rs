@@ -191,7 +191,7 @@ impl<'a> Search<'a> {
             if let Some(before) = attempt.checked_sub(1) {
                 sleep(doubled(AGAIN, before)).await;
             }
-            let outcome = call::info(&socket, Instant::now() + doubled(INFO, attempt)).await;
+            let outcome = call::info(&socket, os::time::deadline(doubled(INFO, attempt))).await;
             Tried {
                 socket,
                 attempt,

@@ -337,9 +337,9 @@ async fn define(
 
 /// When a call that starts now must be over: before the request is, and within a minute.
 fn within(deadline: Instant) -> Instant {
-    let now = Instant::now();
-    let left = deadline.saturating_duration_since(now);
-    now + (left - RESERVE.min(left / 10)).min(call::LONGEST_CALL)
+    let left = deadline.saturating_duration_since(Instant::now());
+    let without_reserve = left.saturating_sub(RESERVE.min(left / 10));
+    os::time::deadline(without_reserve.min(call::LONGEST_CALL))
 }
 
 /// Which fields of the cloud-init data changed; what they hold is the user's own, often secret.

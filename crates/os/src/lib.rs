@@ -1,4 +1,4 @@
-//! What talks to the operating system and knows nothing of virtual machines: processes, signals, inotify, the log.
+//! What talks to the operating system and knows nothing of virtual machines: processes, signals, inotify, time, the log.
 #![forbid(unsafe_code)]
 
 pub mod children;
@@ -6,4 +6,5 @@ pub mod faults;
 pub mod fs_events;
 pub mod inherited;
 pub mod logging;
+pub mod time;
 pub mod waiting;

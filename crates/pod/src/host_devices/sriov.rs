@@ -160,7 +160,7 @@ fn addresses_by_network(root: &Root) -> Result<BTreeMap<Text, Text>, PodError> {
 
 fn read_when_filled(root: &Root) -> Result<String, PodError> {
     let (dir, name) = pod_paths::NETWORK_INFO;
-    let give_up = Instant::now() + PATIENCE;
+    let give_up = os::time::deadline(PATIENCE).into_std();
     loop {
         let file = Dir::of_pod(root, dir).and_then(|dir| dir.find_within(name));
         let mut text = String::new();

@@ -80,7 +80,7 @@ async fn attempt(args: &TryArgs, output: Output) -> Result<ExitCode, CtlError> {
         &args.sidecar,
         &Bytes::from(value.to_string()),
         &xml,
-        tokio::time::Instant::now() + LIMIT,
+        os::time::deadline(LIMIT),
     )
     .await?;
     show(

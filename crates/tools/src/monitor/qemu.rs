@@ -1,6 +1,6 @@
 //! The guest that a launcher has left behind.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -20,7 +20,7 @@ pub fn end(signals: &Signals, grace: Duration) -> Result<(), MonitorError> {
     }
     tracing::info!("Killing QEMU gracefully.");
     signal(&guests, Signal::TERM);
-    let deadline = Instant::now() + grace;
+    let deadline = os::time::deadline(grace).into_std();
     loop {
         reap();
         let Some(pid) = self::guests().into_iter().find(|pid| guests.contains(pid)) else {
