@@ -50,10 +50,11 @@ fn parse(line: &str) -> Option<GuestPanicInfo> {
         let digits = text
             .trim_start_matches(['\'', '"'])
             .trim_start_matches("0x");
-        let end = digits
-            .find(|c: char| !c.is_ascii_hexdigit())
-            .unwrap_or(digits.len());
-        *value = u64::from_str_radix(&digits[..end], 16).unwrap_or(0);
+        let digits = digits
+            .split(|c: char| !c.is_ascii_hexdigit())
+            .next()
+            .unwrap_or_default();
+        *value = u64::from_str_radix(digits, 16).unwrap_or(0);
     }
     Some(info)
 }

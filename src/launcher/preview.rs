@@ -69,7 +69,9 @@ impl Launcher {
 /// The plan with a step for the domain itself before all others.
 fn with_domain(plan: &DiskPlan, step: Option<(&str, &str)>) -> Value {
     let mut json = plan::to_json(plan);
-    if let (Some((verb, why)), Some(steps)) = (step, json["steps"].as_array_mut()) {
+    if let (Some((verb, why)), Some(steps)) =
+        (step, json.get_mut("steps").and_then(Value::as_array_mut))
+    {
         steps.insert(0, json!({"verb": verb, "why": why}));
     }
     json

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{Sender, channel};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::sleep;
 
@@ -23,7 +23,8 @@ pub async fn keep(
     connection: Connection,
     launcher: Arc<Launcher>,
 ) -> Result<JoinHandle<()>, BackendError> {
-    let (lost, mut losses) = unbounded_channel();
+    // A loss that is still in the channel stands for those that follow it.
+    let (lost, mut losses) = channel(1);
     let mut registration = listen(connection, launcher.clone(), lost.clone()).await?;
     Ok(tokio::spawn(async move {
         while let Some(reason) = losses.recv().await {
@@ -41,7 +42,7 @@ pub async fn keep(
 async fn connect_again(
     backend: &Backend,
     launcher: &Arc<Launcher>,
-    lost: &UnboundedSender<i32>,
+    lost: &Sender<i32>,
 ) -> Registration {
     loop {
         let attempt = async {
@@ -67,11 +68,11 @@ async fn connect_again(
 async fn listen(
     connection: Connection,
     launcher: Arc<Launcher>,
-    lost: UnboundedSender<i32>,
+    lost: Sender<i32>,
 ) -> Result<Registration, BackendError> {
     let register = move || {
         connection.events(move |event| match event {
-            Event::Closed { reason } => drop(lost.send(reason)),
+            Event::Closed { reason } => drop(lost.try_send(reason)),
             event => launcher.handle_event(&event),
         })
     };
@@ -91,7 +92,7 @@ pub fn warm_up(connection: Connection) {
             .and_then(|_| connection.qemu_version())
         {
             Ok(_) => tracing::info!(
-                milliseconds = start.elapsed().as_millis() as u64,
+                milliseconds = os::time::milliseconds(start.elapsed()),
                 "QEMU's capabilities are known"
             ),
             Err(error) => report(&error),

@@ -69,7 +69,7 @@ impl Tail {
             if count == 0 {
                 return Ok(());
             }
-            for byte in &buffer[..count] {
+            for byte in buffer.get(..count).unwrap_or_default() {
                 if *byte != b'\n' {
                     self.begun.push(*byte);
                 }

@@ -38,7 +38,8 @@ pub fn of(environment: &Environment) -> Result<Option<Vmi>, StandaloneError> {
 fn read(text: &str) -> Result<Vmi, StandaloneError> {
     let mut document: Value = serde_saphyr::from_str(text).map_err(StandaloneError::Text)?;
     let field = |name: &str| {
-        document["metadata"][name]
+        let value = document.get("metadata")?.get(name)?;
+        value
             .as_str()
             .filter(|value| !value.is_empty())
             .map(str::to_owned)
@@ -47,8 +48,10 @@ fn read(text: &str) -> Result<Vmi, StandaloneError> {
     // What the API server would have completed.
     let namespace = field("namespace").unwrap_or_else(|| "default".to_owned());
     let uid = field("uid").unwrap_or_else(|| name.clone());
-    document["metadata"]["namespace"] = Value::from(namespace.as_str());
-    document["metadata"]["uid"] = Value::from(uid.as_str());
+    let metadata = document.get_mut("metadata").and_then(Value::as_object_mut);
+    let metadata = metadata.ok_or(StandaloneError::NoName)?;
+    metadata.insert("namespace".to_owned(), namespace.as_str().into());
+    metadata.insert("uid".to_owned(), uid.as_str().into());
     Ok(Vmi {
         name,
         namespace,

@@ -55,7 +55,9 @@ pub fn duration(text: &str) -> Result<Duration, BadValue> {
 
 /// Up to the first character that is not `kind`, and the rest.
 fn split(text: &str, kind: impl Fn(char) -> bool) -> (&str, &str) {
-    text.split_at(text.find(|c| !kind(c)).unwrap_or(text.len()))
+    text.find(|c| !kind(c))
+        .and_then(|end| text.split_at_checked(end))
+        .unwrap_or((text, ""))
 }
 
 fn nanoseconds(number: &str, unit: &str) -> Option<u128> {

@@ -237,7 +237,7 @@ fn shared_iothreads(
         } else {
             share
         };
-        let (mine, others) = rest.split_at(size.min(rest.len()));
+        let (mine, others) = rest.split_at_checked(size).unwrap_or((rest, &[]));
         rest = others;
         CpuTuneIoThreadPin {
             iothread,

@@ -43,7 +43,7 @@ pub async fn bounded<T>(
             after: start.elapsed(),
         }),
         Ok(Err(CallError::Failed { code, .. }))
-            if is_late(&code) && Instant::now() + NEARLY >= until =>
+            if is_late(&code) && os::time::deadline(NEARLY) >= until =>
         {
             Err(CallError::TimedOut {
                 after: start.elapsed(),
@@ -251,8 +251,9 @@ pub fn failed(status: &Status, limit: usize) -> CallError {
 }
 
 fn cut(text: &str) -> String {
-    match text.char_indices().nth(MAX_WORDS) {
-        Some((end, _)) => format!("{}…", &text[..end]),
+    let end = text.char_indices().nth(MAX_WORDS).map(|(end, _)| end);
+    match end.and_then(|end| text.get(..end)) {
+        Some(start) => format!("{start}…"),
         None => text.to_owned(),
     }
 }

@@ -102,7 +102,10 @@ fn declared_encoding(text: &str) -> Option<&str> {
         .strip_prefix('=')?
         .trim_start();
     let quote = value.chars().next().filter(|c| matches!(c, '"' | '\''))?;
-    value[1..].split_once(quote).map(|(name, _)| name)
+    value
+        .strip_prefix(quote)?
+        .split_once(quote)
+        .map(|(name, _)| name)
 }
 
 /// Whether the bytes mean the same in the declared encoding as in UTF-8.

@@ -281,8 +281,9 @@ fn secret(name: &str, value: &str) -> String {
 }
 
 fn shown(value: &str) -> String {
-    match value.char_indices().nth(VALUE) {
-        Some((at, _)) => format!("{}…", &value[..at]),
+    let end = value.char_indices().nth(VALUE).map(|(end, _)| end);
+    match end.and_then(|end| value.get(..end)) {
+        Some(start) => format!("{start}…"),
         None => value.to_owned(),
     }
 }

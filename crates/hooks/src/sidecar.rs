@@ -144,7 +144,8 @@ pub fn ordered(sidecars: &[Sidecar], point: Point) -> Vec<&Sidecar> {
 pub fn natural(left: &str, right: &str) -> Ordering {
     let (mut a, mut b) = (left, right);
     loop {
-        let (Some(x), Some(y)) = (a.chars().next(), b.chars().next()) else {
+        let (mut rest_a, mut rest_b) = (a.chars(), b.chars());
+        let (Some(x), Some(y)) = (rest_a.next(), rest_b.next()) else {
             // The same value may be written in two ways, "1" and "01": still two names.
             return a.len().cmp(&b.len()).then_with(|| left.cmp(right));
         };
@@ -153,7 +154,7 @@ pub fn natural(left: &str, right: &str) -> Ordering {
             (a, b) = (rest_a, rest_b);
             p.len().cmp(&q.len()).then_with(|| p.cmp(q))
         } else {
-            (a, b) = (&a[x.len_utf8()..], &b[y.len_utf8()..]);
+            (a, b) = (rest_a.as_str(), rest_b.as_str());
             x.cmp(&y)
         };
         if order.is_ne() {
@@ -164,10 +165,9 @@ pub fn natural(left: &str, right: &str) -> Ordering {
 
 /// The digits at the start without leading zeros, and what follows them.
 fn number(text: &str) -> (&str, &str) {
-    let end = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
-    (text[..end].trim_start_matches('0'), &text[end..])
+    let rest = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    let digits = text.strip_suffix(rest).unwrap_or(text);
+    (digits.trim_start_matches('0'), rest)
 }
 
 #[cfg(test)]

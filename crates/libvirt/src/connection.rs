@@ -85,7 +85,7 @@ impl Connection {
         // array itself is freed once.
         unsafe {
             let count = c::check(sys::virConnectListAllDomains(self.ptr(), &mut list, 0))?;
-            let domains = (0..count as usize)
+            let domains = (0..usize::try_from(count).unwrap_or_default())
                 .map(|i| Domain::take(*list.add(i)))
                 .collect();
             libc::free(list.cast());

@@ -44,6 +44,10 @@ fn run() {
         // SAFETY: the default implementation is registered, and only this thread runs it.
         if let Err(error) = c::check(unsafe { sys::virEventRunDefaultImpl() }) {
             tracing::error!(reason = %error, "libvirt's event loop failed; trying again");
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "a pause before the retry, in a thread that has nothing else to do"
+            )]
             std::thread::sleep(Duration::from_secs(1));
         }
     }

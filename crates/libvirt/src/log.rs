@@ -24,8 +24,14 @@ pub fn divert_log() -> io::Result<Option<PipeReader>> {
         std::process::id(),
         writer.as_raw_fd()
     );
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "libvirt has no other way to say where its log goes before it is initialised"
+    )]
     // SAFETY: the caller runs no other thread that could read the environment meanwhile.
-    unsafe { std::env::set_var(OUTPUTS, outputs) };
+    unsafe {
+        std::env::set_var(OUTPUTS, outputs);
+    }
     // libvirt opens it anew, at a time that nobody tells: it stays open to the end.
     let _ = writer.into_raw_fd();
     Ok(Some(reader))

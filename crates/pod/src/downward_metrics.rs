@@ -9,14 +9,14 @@ use api::pod_paths::{DOWNWARD_API_IMAGE_DIR, METRICS_DISK};
 
 use super::{Config, PodError, place};
 
-const SIZE: usize = 256 * 1024;
+const SIZE: u32 = 256 * 1024;
 const NO_METRICS: &[u8] = b"<metrics></metrics>\n";
 
 /// Makes the disk if it is not there.
 pub(super) fn prepare(cfg: &Config) -> Result<(), PodError> {
     let dir = Dir::of_pod_made(&cfg.root, DOWNWARD_API_IMAGE_DIR)?;
-    let is_whole =
-        optional(dir.find(METRICS_DISK))?.is_some_and(|found| found.stat().st_size == SIZE as i64);
+    let is_whole = optional(dir.find(METRICS_DISK))?
+        .is_some_and(|found| found.stat().st_size == i64::from(SIZE));
     if is_whole {
         Ok(())
     } else {
@@ -25,13 +25,17 @@ pub(super) fn prepare(cfg: &Config) -> Result<(), PodError> {
 }
 
 fn disk() -> Vec<u8> {
-    let sum: u32 = NO_METRICS.iter().map(|byte| u32::from(*byte)).sum();
-    let mut disk = Vec::with_capacity(SIZE);
+    let (mut length, mut sum) = (0_u32, 0_u32);
+    for byte in NO_METRICS {
+        length += 1;
+        sum += u32::from(*byte);
+    }
+    let mut disk = Vec::with_capacity(SIZE as usize);
     disk.extend(b"mvbd");
-    for number in [0, sum, NO_METRICS.len() as u32] {
+    for number in [0, sum, length] {
         disk.extend(number.to_be_bytes());
     }
     disk.extend(NO_METRICS);
-    disk.resize(SIZE, 0);
+    disk.resize(SIZE as usize, 0);
     disk
 }

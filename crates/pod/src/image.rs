@@ -46,8 +46,7 @@ const OTHER_FORMATS: [(&str, usize, &[u8]); 14] = [
 pub(super) fn look(found: &Found) -> Result<DiskInfo, PodError> {
     let file = found.read()?;
     let mut head = [0; HEAD];
-    let length = read_up_to(&file, &mut head).map_err(PodError::io("read", found.path()))?;
-    let head = &head[..length];
+    let head = read_up_to(&file, &mut head).map_err(PodError::io("read", found.path()))?;
     let actual_size = allocated(found);
     if head.starts_with(QCOW2) {
         let info = qcow2(&file, head).map_err(|reason| PodError::Image {
@@ -127,17 +126,18 @@ pub(super) fn size(found: &Found, file: &File) -> Result<u64, PodError> {
         .map_err(PodError::io("find the size of", found.path()))
 }
 
-fn read_up_to(file: &File, buffer: &mut [u8]) -> std::io::Result<usize> {
+/// The start of the file: as much of it as there is and fits in the buffer.
+fn read_up_to<'b>(file: &File, buffer: &'b mut [u8]) -> std::io::Result<&'b [u8]> {
     let mut done = 0;
-    while done < buffer.len() {
-        match file.read_at(&mut buffer[done..], done as u64) {
+    while let Some(rest @ [_, ..]) = buffer.get_mut(done..) {
+        match file.read_at(rest, done as u64) {
             Ok(0) => break,
             Ok(n) => done += n,
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
             Err(e) => return Err(e),
         }
     }
-    Ok(done)
+    Ok(buffer.get(..done).unwrap_or_default())
 }
 
 fn qcow2(file: &File, head: &[u8]) -> Result<DiskInfo, String> {

@@ -133,15 +133,16 @@ fn same_content(a: &File, b: &File) -> io::Result<bool> {
     if a.metadata()?.len() != b.metadata()?.len() {
         return Ok(false);
     }
-    let (mut left, mut right) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+    const CHUNK: usize = 1 << 16;
+    let (mut left, mut right) = (vec![0; CHUNK], vec![0; CHUNK]);
     let (length, mut at) = (a.metadata()?.len(), 0);
     while at < length {
-        let chunk = usize::try_from(length - at)
-            .unwrap_or(usize::MAX)
-            .min(left.len());
-        a.read_exact_at(&mut left[..chunk], at)?;
-        b.read_exact_at(&mut right[..chunk], at)?;
-        if left[..chunk] != right[..chunk] {
+        let chunk = usize::try_from(length - at).map_or(CHUNK, |rest| rest.min(CHUNK));
+        left.truncate(chunk);
+        right.truncate(chunk);
+        a.read_exact_at(&mut left, at)?;
+        b.read_exact_at(&mut right, at)?;
+        if left != right {
             return Ok(false);
         }
         at += chunk as u64;

@@ -60,7 +60,7 @@ pub(super) fn run<S: AsRef<OsStr>>(
         .stderr(Stdio::piped())
         .spawn();
     let child = child.map_err(|e| failed("not started".to_owned(), e.to_string()))?;
-    let end = collect(child, Instant::now() + limits.wall)
+    let end = collect(child, os::time::deadline(limits.wall).into_std())
         .map_err(|e| failed("not heard of any more".to_owned(), e.to_string()))?;
     match end {
         End::Late => Err(failed(
@@ -131,13 +131,10 @@ fn listen(child: &mut Child, deadline: Instant) -> io::Result<End> {
         if !ready(&mut waiting, deadline)? {
             return Ok(End::Late);
         }
-        let ready: Vec<bool> = waiting
-            .iter()
-            .map(|pipe| !pipe.revents().is_empty())
-            .collect();
+        let ready = |pipe: Option<&PollFd<'_>>| pipe.is_some_and(|pipe| !pipe.revents().is_empty());
         let (out_ready, err_ready) = (
-            out.is_some() && ready[0],
-            err.is_some() && ready[ready.len() - 1],
+            out.is_some() && ready(waiting.first()),
+            err.is_some() && ready(waiting.last()),
         );
         if out_ready {
             read(&mut out, &mut output, &mut buffer)?;
@@ -182,7 +179,7 @@ fn read<R: Read>(pipe: &mut Option<R>, into: &mut Vec<u8>, buffer: &mut [u8]) ->
     let Some(reader) = pipe else { return Ok(()) };
     match reader.read(buffer) {
         Ok(0) => *pipe = None,
-        Ok(n) => into.extend_from_slice(&buffer[..n]),
+        Ok(n) => into.extend_from_slice(buffer.get(..n).unwrap_or_default()),
         Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
         Err(e) => return Err(e),
     }

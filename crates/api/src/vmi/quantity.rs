@@ -99,10 +99,9 @@ impl Quantity {
         if text.is_empty() {
             return Err(malformed());
         }
-        let (negative, unsigned) = match text.as_bytes().first() {
-            Some(b'-') => (true, &text[1..]),
-            Some(b'+') => (false, &text[1..]),
-            _ => (false, text),
+        let (negative, unsigned) = match text.strip_prefix('-') {
+            Some(unsigned) => (true, unsigned),
+            None => (false, text.strip_prefix('+').unwrap_or(text)),
         };
         let (whole, rest) = split_digits(unsigned.trim_start_matches('0'));
         let (fraction, suffix) = rest.strip_prefix('.').map_or(("", rest), split_digits);
@@ -118,10 +117,9 @@ impl Quantity {
 
 /// The leading digits, and the rest.
 fn split_digits(text: &str) -> (&str, &str) {
-    text.split_at(
-        text.find(|c: char| !c.is_ascii_digit())
-            .unwrap_or(text.len()),
-    )
+    text.find(|c: char| !c.is_ascii_digit())
+        .and_then(|end| text.split_at_checked(end))
+        .unwrap_or((text, ""))
 }
 
 impl Suffix {

@@ -1,6 +1,8 @@
 //! Names of disks in the guest: `vda`, `sdb`, …. A name that the status has recorded is kept; others
 //! take the first free one. The SCSI unit is the number of the name.
 
+use std::collections::BTreeMap;
+
 use api::vmi::Text;
 use api::vmi::disks::Disk;
 use api::vmi::status::VolumeStatus;
@@ -12,8 +14,8 @@ const LIMIT: usize = 26 * 26 * 26;
 #[derive(Debug, Default)]
 pub(super) struct Names {
     taken: Vec<Taken>,
-    /// By prefix: all names before this number are taken.
-    free_from: [usize; PREFIXES.len()],
+    /// All names before this number are taken.
+    free_from: BTreeMap<Prefix, usize>,
 }
 
 #[derive(Debug)]
@@ -23,17 +25,15 @@ struct Taken {
     name: Text,
 }
 
-/// Buses whose names count together share a prefix. Another bus than these has none.
-const PREFIXES: [&str; 3] = ["vd", "sd", ""];
-
-/// Index of [`PREFIXES`].
-type Prefix = usize;
+/// What the name of a disk starts with. Buses whose names count together share a prefix; another bus than these has
+/// none.
+type Prefix = &'static str;
 
 fn prefix(bus: &str) -> Prefix {
     match bus {
-        "virtio" => 0,
-        "sata" | "scsi" | "usb" => 1,
-        _ => 2,
+        "virtio" => "vd",
+        "sata" | "scsi" | "usb" => "sd",
+        _ => "",
     }
 }
 
@@ -70,10 +70,7 @@ impl Names {
             .filter(same_kind)
             .find(|taken| taken.disk == *disk)
         {
-            return (
-                known.name.clone(),
-                number(PREFIXES[prefix], &known.name).unwrap_or(0),
-            );
+            return (known.name.clone(), number(prefix, &known.name).unwrap_or(0));
         }
         let is_free = |name: &Text| {
             !self
@@ -82,11 +79,11 @@ impl Names {
                 .filter(same_kind)
                 .any(|taken| taken.name == *name)
         };
-        let names = (self.free_from[prefix]..LIMIT)
-            .map(|number| (format(PREFIXES[prefix], number), number));
-        match names.into_iter().find(|(name, _)| is_free(name)) {
+        let first = self.free_from.get(prefix).copied().unwrap_or(0);
+        let mut names = (first..LIMIT).map(|number| (format(prefix, number), number));
+        match names.find(|(name, _)| is_free(name)) {
             Some((name, number)) => {
-                self.free_from[prefix] = number + 1;
+                self.free_from.insert(prefix, number + 1);
                 self.take(prefix, disk.clone(), name.clone());
                 (name, number)
             }
@@ -97,20 +94,16 @@ impl Names {
 
 /// `a` to `z`, then `aa`, `ab`, ….
 fn format(prefix: &str, mut number: usize) -> Text {
-    let mut letters = [0_u8; 4];
-    let mut at = letters.len();
+    let mut letters = Vec::with_capacity(3);
     loop {
-        at -= 1;
-        letters[at] = b'a' + u8::try_from(number % 26).unwrap_or_default();
-        if number < 26 || at == 0 {
+        letters.push(b'a' + u8::try_from(number % 26).unwrap_or_default());
+        if number < 26 {
             break;
         }
         number = number / 26 - 1;
     }
     let mut name = Text::from(prefix);
-    letters[at..]
-        .iter()
-        .for_each(|&letter| name.push(char::from(letter)));
+    name.extend(letters.into_iter().rev().map(char::from));
     name
 }
 

@@ -219,10 +219,10 @@ fn other_numbers(number: i64) -> [i64; 2] {
 
 /// A quantity gets another number, any other text one more letter.
 fn other_texts(text: &str) -> Vec<String> {
-    let (digits, suffix) = text.split_at(
-        text.find(|c: char| !c.is_ascii_digit())
-            .unwrap_or(text.len()),
-    );
+    let digits = text.find(|c: char| !c.is_ascii_digit());
+    let (digits, suffix) = digits
+        .and_then(|end| text.split_at_checked(end))
+        .unwrap_or((text, ""));
     digits.parse().map_or_else(
         |_| vec![format!("{text}x")],
         |number| {

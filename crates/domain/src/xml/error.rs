@@ -109,8 +109,9 @@ impl ReadError {
 /// A piece of the document for an error text, cut where it gets long.
 pub(crate) fn excerpt(text: &str) -> String {
     const LIMIT: usize = 60;
-    match text.char_indices().nth(LIMIT) {
-        Some((at, _)) => format!("{}…", &text[..at]),
+    let end = text.char_indices().nth(LIMIT).map(|(end, _)| end);
+    match end.and_then(|end| text.get(..end)) {
+        Some(start) => format!("{start}…"),
         None => text.to_owned(),
     }
 }

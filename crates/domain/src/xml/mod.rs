@@ -43,13 +43,14 @@ pub const MAX_ELEMENTS: usize = 1 << 16;
 
 /// The name without its prefix; known when the schema is compiled.
 pub(crate) const fn local_name(name: &str) -> &str {
-    let bytes = name.as_bytes();
-    let mut at = 0;
-    while at < bytes.len() {
-        if bytes[at] == b':' {
-            return name.split_at(at + 1).1;
+    let mut bytes = name.as_bytes();
+    while let [byte, rest @ ..] = bytes {
+        if *byte == b':'
+            && let Some((_, local)) = name.split_at_checked(name.len() - rest.len())
+        {
+            return local;
         }
-        at += 1;
+        bytes = rest;
     }
     name
 }

@@ -64,7 +64,11 @@ impl Tag<'_> {
     /// The name without its prefix.
     #[must_use]
     pub fn local(&self) -> &str {
-        &self.start.name().into_inner()[self.local..]
+        self.start
+            .name()
+            .into_inner()
+            .get(self.local..)
+            .unwrap_or_default()
     }
 
     /// Whether the element has this name without prefix, in this namespace or else in that of the

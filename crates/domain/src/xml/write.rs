@@ -122,14 +122,14 @@ pub(super) fn escape(raw: &str, out: &mut String) {
             b'\r' => ("&#xD;", 1),
             0..b' ' => ("\u{fffd}", 1),
             // U+FFFE and U+FFFF.
-            0xef if matches!(bytes[at..], [_, 0xbf, 0xbe | 0xbf, ..]) => ("\u{fffd}", 3),
+            0xef if matches!(bytes.get(at..), Some([_, 0xbf, 0xbe | 0xbf, ..])) => ("\u{fffd}", 3),
             _ => continue,
         };
-        out.push_str(&raw[done..at]);
+        out.push_str(raw.get(done..at).unwrap_or_default());
         out.push_str(replacement);
         done = at + length;
     }
-    out.push_str(&raw[done..]);
+    out.push_str(raw.get(done..).unwrap_or_default());
 }
 
 #[cfg(test)]

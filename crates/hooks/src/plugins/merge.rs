@@ -426,12 +426,13 @@ fn scalar(holds: Holds, value: &dyn Val) -> Result<(String, bool), String> {
 // ---- the tree -----------------------------------------------------------------------------------
 
 fn attribute(attributes: &mut Vec<(String, String)>, name: &str, value: Option<String>) {
-    let at = attributes.iter().position(|(key, _)| key == name);
-    match (at, value) {
-        (Some(at), Some(value)) => attributes[at].1 = value,
-        (Some(at), None) => drop(attributes.remove(at)),
-        (None, Some(value)) => attributes.push((name.to_owned(), value)),
-        (None, None) => {}
+    let Some(value) = value else {
+        attributes.retain(|(key, _)| key != name);
+        return;
+    };
+    match attributes.iter_mut().find(|(key, _)| key == name) {
+        Some((_, old)) => *old = value,
+        None => attributes.push((name.to_owned(), value)),
     }
 }
 

@@ -172,10 +172,10 @@ fn field(
         "." => Place::Text,
         "!" => Place::Inner,
         "^" => Place::Flat(None),
-        other => match other.split_at(1) {
-            ("@", attribute) => Place::Attribute(attribute),
-            ("=", kind) => Place::Kind(kind),
-            ("^", member) => Place::Flat(Some(member)),
+        other => match other.split_at_checked(1) {
+            Some(("@", attribute)) => Place::Attribute(attribute),
+            Some(("=", kind)) => Place::Kind(kind),
+            Some(("^", member)) => Place::Flat(Some(member)),
             _ => Place::Element(other.split('>').collect()),
         },
     };

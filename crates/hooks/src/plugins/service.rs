@@ -49,7 +49,12 @@ pub struct Request<'a> {
 pub async fn mutate(request: Request<'_>) -> Result<Bytes, String> {
     let path = socket_path(request.root, request.plugin, request.socket)?;
     let start = Instant::now();
-    match timeout_at(request.until.min(start + READY), fs_events::appears(&path)).await {
+    match timeout_at(
+        request.until.min(os::time::deadline(READY)),
+        fs_events::appears(&path),
+    )
+    .await
+    {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
             return Err(format!(
@@ -68,7 +73,7 @@ pub async fn mutate(request: Request<'_>) -> Result<Bytes, String> {
     safe(request.root, request.plugin, request.socket, &path)?;
     let until = request
         .until
-        .min(Instant::now() + request.timeout.unwrap_or(CALL));
+        .min(os::time::deadline(request.timeout.unwrap_or(CALL)));
     let message = MutateDomainRequest {
         domain_type: "libvirt".to_owned(),
         domain: request.xml,
@@ -108,7 +113,10 @@ fn socket_path(root: &Path, plugin: &str, socket: &str) -> Result<PathBuf, Strin
                 && !plugin.contains('/')
                 && !plugin.is_empty() =>
         {
-            Ok(root.join(&BASE[1..]).join(plugin).join(rest))
+            Ok(root
+                .join(BASE.trim_start_matches('/'))
+                .join(plugin)
+                .join(rest))
         }
         _ => Err(format!(
             "socket path {socket:?} is outside {BASE}/{plugin}/"
@@ -124,7 +132,7 @@ fn safe(root: &Path, plugin: &str, socket: &str, path: &Path) -> Result<(), Stri
             "socket path {socket:?} is a symlink, which is not allowed"
         ));
     }
-    let directory = fs::canonicalize(root.join(&BASE[1..]))
+    let directory = fs::canonicalize(root.join(BASE.trim_start_matches('/')))
         .map_err(unknown)?
         .join(plugin);
     let real = fs::canonicalize(path).map_err(unknown)?;

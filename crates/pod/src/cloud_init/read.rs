@@ -197,7 +197,8 @@ fn host_name(vmi: &Vmi) -> &str {
     let name = vmi.metadata.name.split('.').next().unwrap_or_default();
     name.char_indices()
         .nth(LONGEST_HOST_NAME)
-        .map_or(name, |(end, _)| &name[..end])
+        .and_then(|(end, _)| name.get(..end))
+        .unwrap_or(name)
 }
 
 fn given_data(cfg: &Config, volume: &str, given: &Given<'_>) -> Result<Data, PodError> {

@@ -152,7 +152,10 @@ fn read(file: &Found) -> Result<Metadata, PodError> {
     let mut others = Vec::new();
     for document in serde_json::Deserializer::from_str(&text).into_iter::<serde_json::Value>() {
         let document = document.map_err(|e| bad(format!("no device attributes: {e}")))?;
-        match document["apiVersion"].as_str() {
+        match document
+            .get("apiVersion")
+            .and_then(|version| version.as_str())
+        {
             Some(VERSION) => {
                 return serde_json::from_value(document)
                     .map_err(|e| bad(format!("no device attributes: {e}")));

@@ -47,6 +47,10 @@ pub fn end_proxy(ports: Ports) {
             }
         }
         if let Some(pause) = pause {
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "the pause before the next try; nothing tells when a proxy is ready to answer"
+            )]
             std::thread::sleep(*pause);
         }
     }
