@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use hooks::{Point, Sidecars};
+use hooks::{HookPoint, Sidecars};
 use hooks_support::Pod;
+use os::logging::chain;
 use prost::bytes::Bytes;
 use serde_json::json;
 use tokio::time::Instant;
@@ -128,7 +129,7 @@ async fn defined(sidecars: &Sidecars, domain: &str, vmi: &Bytes) -> String {
     let last = sidecars.report().sidecars[0]
         .points
         .iter()
-        .find(|p| p.point == Point::OnDefineDomain)
+        .find(|p| p.point == HookPoint::OnDefineDomain)
         .unwrap()
         .last
         .clone()
@@ -230,14 +231,14 @@ async fn the_python_sidecar_sets_boot_order_and_menu() {
         .await
         .unwrap();
     assert!(same.contains("ns0:kubevirt"), "{same}");
-    assert_eq!(sidecars.touched(), [""; 0]);
+    assert_eq!(sidecars.modified_by(), [""; 0]);
     // Its own error reaches whoever started the virtual machine.
     let wrong = vmi(&[("boot.vm.example.org/first", "nosuch")]);
     let error = sidecars
         .on_define_domain(DOMAIN.into(), &wrong, later())
         .await
-        .unwrap_err()
-        .to_string();
+        .unwrap_err();
+    let error = chain(&error);
     assert!(
         error.contains("there is no bootable device 'nosuch'") && error.contains("exit status 1"),
         "{error}"
@@ -315,9 +316,9 @@ async fn the_shim_says_what_kubevirts_tests_look_for_and_ends_at_shutdown() {
     assert_eq!(
         points,
         [
-            Point::Shutdown,
-            Point::OnDefineDomain,
-            Point::PreCloudInitIso
+            HookPoint::Shutdown,
+            HookPoint::OnDefineDomain,
+            HookPoint::PreCloudInitIso
         ]
     );
     defined(&sidecars, DOMAIN, &vmi(&[])).await;
@@ -378,8 +379,8 @@ async fn a_program_that_fails_is_an_error_with_its_last_words() {
         .await
         .on_define_domain(DOMAIN.into(), &vmi(&[]), later())
         .await
-        .unwrap_err()
-        .to_string();
+        .unwrap_err();
+    let error = chain(&error);
     assert!(
         error.contains("onDefineDomain ended with exit status 3: no such disk"),
         "{error}"

@@ -1,15 +1,16 @@
-//! Sidecars as a pod has them: gRPC servers on real sockets, good ones and bad ones.
+//! Sidecars as a pod has them: gRPC servers on real sockets, well-behaved and misbehaving.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod hooks_support;
 
 use std::time::Duration;
 
-use hooks::{CallError, HookError, Point, Sidecars, Version};
+use hooks::{CallError, HookError, HookPoint, Sidecars, Version};
 use hooks_support::{Behaviour, Fake, Pod, VMI, XML, vmi};
+use os::logging::chain;
 use tokio::time::Instant;
 
-/// Far enough away not to matter.
+/// Never reached.
 fn later() -> Instant {
     Instant::now() + Duration::from_secs(30)
 }
@@ -24,7 +25,7 @@ async fn collect(pod: &Pod, count: usize) -> Sidecars {
 
 /// The text of a failed call, and the reason.
 fn call_error(error: HookError) -> (String, CallError) {
-    let text = error.to_string();
+    let text = chain(&error);
     match error {
         HookError::Call { reason, .. } => (text, reason),
         other => panic!("not a failed call: {other}"),
@@ -32,7 +33,7 @@ fn call_error(error: HookError) -> (String, CallError) {
 }
 
 #[tokio::test]
-async fn no_sidecars_are_no_wait_and_no_directory_is_needed() {
+async fn without_sidecars_nothing_waits_and_no_directory_is_needed() {
     let none = Sidecars::collect(
         std::path::Path::new("/nonexistent/hooks"),
         0,
@@ -51,7 +52,7 @@ async fn no_sidecars_are_no_wait_and_no_directory_is_needed() {
 }
 
 #[tokio::test]
-async fn sockets_are_found_in_sub_directories_and_directly() {
+async fn sockets_are_found_in_sub_directories_and_in_the_directory_itself() {
     let pod = Pod::new();
     pod.serve("hook-sidecar-0/a.sock", Fake::appending("a"));
     pod.serve("b.sock", Fake::appending("b"));
@@ -68,7 +69,7 @@ async fn sockets_are_found_in_sub_directories_and_directly() {
 }
 
 #[tokio::test]
-async fn equal_priorities_run_in_natural_order_of_their_places() {
+async fn equal_priorities_run_in_natural_order_of_their_sockets() {
     let pod = Pod::new();
     for n in 0..=10 {
         pod.serve(
@@ -100,7 +101,7 @@ async fn the_highest_priority_runs_first() {
 }
 
 #[tokio::test]
-async fn twins_with_the_same_socket_name_are_two_sidecars() {
+async fn two_sidecars_may_have_the_same_socket_name() {
     let pod = Pod::new();
     pod.serve("hook-sidecar-0/twin.sock", Fake::appending("1"));
     pod.serve("hook-sidecar-1/twin.sock", Fake::appending("2"));
@@ -113,7 +114,7 @@ async fn twins_with_the_same_socket_name_are_two_sidecars() {
 }
 
 #[tokio::test]
-async fn a_sidecar_with_two_sockets_does_not_stand_for_another_one() {
+async fn a_sidecar_with_two_sockets_counts_once() {
     let pod = Pod::new();
     pod.serve("hook-sidecar-0/a.sock", Fake::appending("a"));
     pod.serve("hook-sidecar-0/b.sock", Fake::appending("b"));
@@ -121,9 +122,9 @@ async fn a_sidecar_with_two_sockets_does_not_stand_for_another_one() {
     assert!(
         matches!(
             error,
-            HookError::Missing {
+            HookError::NotReady {
                 expected: 2,
-                came: 1,
+                count: 1,
                 ..
             }
         ),
@@ -139,7 +140,7 @@ async fn a_late_sidecar_and_a_late_directory_are_waited_for() {
         late.await;
         pod.serve("hook-sidecar-0/s", Fake::appending("late"));
     });
-    assert_eq!(sidecars.at(Point::OnDefineDomain).len(), 1);
+    assert_eq!(sidecars.at(HookPoint::OnDefineDomain).len(), 1);
 }
 
 #[tokio::test]
@@ -153,11 +154,11 @@ async fn a_socket_that_nobody_serves_yet_is_tried_again() {
         std::fs::remove_file(pod.dir().join("hook-sidecar-0/s")).unwrap();
         pod.serve("hook-sidecar-0/s", Fake::appending("late"));
     });
-    assert_eq!(sidecars.at(Point::OnDefineDomain).len(), 1);
+    assert_eq!(sidecars.at(HookPoint::OnDefineDomain).len(), 1);
 }
 
 #[tokio::test]
-async fn the_error_names_those_that_came_and_those_that_did_not_and_why() {
+async fn the_error_names_ready_and_other_sockets_with_reasons() {
     let pod = Pod::new();
     pod.serve("hook-sidecar-0/good.sock", Fake::appending("x"));
     let _nobody = pod.bound("hook-sidecar-1/dead.sock");
@@ -167,10 +168,10 @@ async fn the_error_names_those_that_came_and_those_that_did_not_and_why() {
     let error = Sidecars::collect(pod.dir(), 5, Instant::now() + Duration::from_millis(1300))
         .await
         .unwrap_err();
-    let text = error.to_string();
+    let text = chain(&error);
     for part in [
         "1 of 5",
-        r#"came: "fake" (hook-sidecar-0/good.sock)"#,
+        r#"ready: "fake" (hook-sidecar-0/good.sock)"#,
         "hook-sidecar-1/dead.sock (cannot be reached: Connection refused",
         "hook-sidecar-2/slow.sock (no answer within 1.0 s)",
         "hook-sidecar-3 (no socket in it)",
@@ -194,16 +195,13 @@ async fn a_directory_that_never_appears_is_named() {
 }
 
 #[tokio::test]
-async fn a_sidecar_without_a_version_of_ours_is_refused_at_once() {
+async fn a_sidecar_without_a_supported_version_is_refused_at_once() {
     let pod = Pod::new();
     pod.serve(
         "hook-sidecar-0/s",
         Fake::appending("x").versions(&["v1beta1", "v2"]),
     );
-    let error = Sidecars::collect(pod.dir(), 1, later())
-        .await
-        .unwrap_err()
-        .to_string();
+    let error = chain(&Sidecars::collect(pod.dir(), 1, later()).await.unwrap_err());
     assert!(
         error.contains("v1beta1")
             && error.contains("v1alpha3")
@@ -213,7 +211,7 @@ async fn a_sidecar_without_a_version_of_ours_is_refused_at_once() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_no_hook_sidecar_is_refused_at_once() {
+async fn a_server_without_the_info_service_is_refused_at_once() {
     let pod = Pod::new();
     pod.serve("hook-sidecar-0/s", Fake::new(Behaviour::NoInfo));
     let error = Sidecars::collect(pod.dir(), 1, later()).await.unwrap_err();
@@ -221,7 +219,7 @@ async fn a_server_that_is_no_hook_sidecar_is_refused_at_once() {
 }
 
 #[tokio::test]
-async fn the_newest_of_two_versions_is_spoken() {
+async fn the_newest_of_two_versions_is_used() {
     let pod = Pod::new();
     pod.serve(
         "hook-sidecar-0/s",
@@ -237,7 +235,7 @@ async fn the_newest_of_two_versions_is_spoken() {
 }
 
 #[tokio::test]
-async fn every_version_can_define() {
+async fn every_version_has_on_define_domain() {
     for version in ["v1alpha1", "v1alpha2", "v1alpha3"] {
         let pod = Pod::new();
         pod.serve(
@@ -254,7 +252,7 @@ async fn every_version_can_define() {
 }
 
 #[tokio::test]
-async fn a_sidecar_gets_the_whole_vmi_and_what_no_schema_knows_stays() {
+async fn a_sidecar_gets_the_whole_vmi_and_unknown_elements_stay() {
     let pod = Pod::new();
     let seen = pod.serve("hook-sidecar-0/s", Fake::appending("x"));
     let given = XML.replace("</domain>", "<unknown a=\"1\"><b/></unknown></domain>");
@@ -272,7 +270,7 @@ async fn a_sidecar_gets_the_whole_vmi_and_what_no_schema_knows_stays() {
 }
 
 #[tokio::test]
-async fn one_that_hangs_is_given_up_within_the_request() {
+async fn a_sidecar_that_hangs_times_out_within_the_request() {
     let pod = Pod::new();
     pod.serve("hook-sidecar-0/s", Fake::new(Behaviour::Hang));
     let sidecars = collect(&pod, 1).await;
@@ -299,7 +297,7 @@ async fn one_that_hangs_is_given_up_within_the_request() {
 }
 
 #[tokio::test]
-async fn one_that_dies_in_the_middle_is_named() {
+async fn a_sidecar_that_dies_during_the_call_is_named() {
     let pod = Pod::new();
     pod.serve("hook-sidecar-0/s", Fake::new(Behaviour::Die));
     let (text, reason) = call_error(
@@ -313,7 +311,7 @@ async fn one_that_dies_in_the_middle_is_named() {
 }
 
 #[tokio::test]
-async fn one_that_is_gone_is_named() {
+async fn a_sidecar_that_has_ended_is_named() {
     let pod = Pod::new();
     let server = pod.serve("hook-sidecar-0/s", Fake::appending("x"));
     let sidecars = collect(&pod, 1).await;
@@ -347,7 +345,7 @@ async fn its_own_error_is_passed_on_and_the_next_sidecar_is_not_called() {
 }
 
 #[tokio::test]
-async fn a_long_error_is_cut_and_a_deadline_of_its_own_is_no_time_out() {
+async fn a_long_error_is_truncated_and_a_deadline_of_its_own_is_not_a_timeout() {
     let long = format!("{}é", "the VMI is {…} ".repeat(7_000));
     for (code, text) in [
         (tonic::Code::Internal, long.as_str()),
@@ -358,12 +356,13 @@ async fn a_long_error_is_cut_and_a_deadline_of_its_own_is_no_time_out() {
     ] {
         let pod = Pod::new();
         pod.serve("a/x.sock", Fake::new(Behaviour::Status(code, text.into())));
-        let error = collect(&pod, 1)
-            .await
-            .on_define_domain(XML.into(), &vmi(), later())
-            .await
-            .unwrap_err()
-            .to_string();
+        let (error, _) = call_error(
+            collect(&pod, 1)
+                .await
+                .on_define_domain(XML.into(), &vmi(), later())
+                .await
+                .unwrap_err(),
+        );
         let start: String = text.chars().take(4_000).collect();
         assert!(
             error.contains(&format!("failed with {code:?}: {start}")) && error.len() < 10_000,
@@ -373,7 +372,7 @@ async fn a_long_error_is_cut_and_a_deadline_of_its_own_is_no_time_out() {
 }
 
 #[tokio::test]
-async fn garbage_nothing_and_another_domain_are_refused() {
+async fn garbage_empty_answers_and_other_domains_are_refused() {
     let cases: [(&[u8], &str); 8] = [
         (b"", "the answer is empty"),
         (b"debug: hello\n<domain/>", "text outside"),
@@ -426,7 +425,7 @@ async fn a_hundred_mebibytes_are_refused() {
 }
 
 #[tokio::test]
-async fn the_same_input_in_one_request_gives_no_second_call() {
+async fn the_same_input_in_one_request_is_answered_without_a_second_call() {
     let pod = Pod::new();
     let seen = pod.serve("hook-sidecar-0/s", Fake::appending("x"));
     let sidecars = collect(&pod, 1).await;
@@ -453,7 +452,7 @@ async fn the_same_input_in_one_request_gives_no_second_call() {
 }
 
 #[tokio::test]
-async fn the_report_tells_what_each_changed() {
+async fn the_report_shows_what_each_sidecar_changed() {
     let pod = Pod::new();
     pod.serve("hook-sidecar-0/s", Fake::appending("x"));
     pod.serve(
@@ -466,20 +465,20 @@ async fn the_report_tells_what_each_changed() {
     assert_eq!(
         sidecars.report(),
         read(),
-        "they are there before they are called"
+        "the report has them before the first call"
     );
     sidecars
         .on_define_domain(XML.into(), &vmi(), later())
         .await
         .unwrap_err();
-    assert_eq!(sidecars.touched(), [r#""fake" (hook-sidecar-0/s)"#]);
+    assert_eq!(sidecars.modified_by(), [r#""fake" (hook-sidecar-0/s)"#]);
     let report = sidecars.report();
     assert_eq!(report, read());
     let point = |n: usize| {
         report.sidecars[n]
             .points
             .iter()
-            .find(|p| p.point == Point::OnDefineDomain)
+            .find(|p| p.point == HookPoint::OnDefineDomain)
             .unwrap()
     };
     assert_eq!(
@@ -503,7 +502,7 @@ async fn the_report_tells_what_each_changed() {
 }
 
 #[tokio::test]
-async fn all_cloud_init_sidecars_run_each_on_the_last_ones_result() {
+async fn every_cloud_init_sidecar_gets_the_result_of_the_one_before() {
     let pod = Pod::new();
     pod.serve(
         "hook-sidecar-0/s",
@@ -530,7 +529,7 @@ async fn all_cloud_init_sidecars_run_each_on_the_last_ones_result() {
 }
 
 #[tokio::test]
-async fn cloud_init_data_that_is_none_is_refused() {
+async fn an_answer_that_is_not_cloud_init_data_is_refused() {
     let pod = Pod::new();
     pod.serve(
         "hook-sidecar-0/s",
@@ -551,10 +550,10 @@ async fn cloud_init_data_that_is_none_is_refused() {
 }
 
 #[tokio::test]
-async fn shutdown_reaches_all_that_know_it_also_beside_one_that_hangs() {
+async fn shutdown_reaches_every_subscriber_although_one_hangs() {
     let pod = Pod::new();
     pod.serve("hook-sidecar-0/s", Fake::new(Behaviour::Hang).priority(9));
-    let told = pod.serve("hook-sidecar-1/s", Fake::appending("x"));
+    let newest = pod.serve("hook-sidecar-1/s", Fake::appending("x"));
     let old = pod.serve(
         "hook-sidecar-2/s",
         Fake::appending("x").versions(&["v1alpha2"]),
@@ -563,18 +562,18 @@ async fn shutdown_reaches_all_that_know_it_also_beside_one_that_hangs() {
     let error = collect(&pod, 3).await.shutdown(deadline).await.unwrap_err();
     assert!(error.to_string().contains("hook-sidecar-0/s"), "{error}");
     assert!(Instant::now() < deadline);
-    assert_eq!((told.shutdowns(), old.shutdowns()), (1, 0));
+    assert_eq!((newest.shutdowns(), old.shutdowns()), (1, 0));
 }
 
 #[tokio::test]
-async fn one_that_ends_before_it_answers_shutdown_did_what_it_was_asked() {
+async fn a_sidecar_may_exit_before_it_answers_shutdown() {
     let pod = Pod::new();
     pod.serve("hook-sidecar-0/s", Fake::new(Behaviour::Die));
     collect(&pod, 1).await.shutdown(later()).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_path_longer_than_a_socket_address_is_no_obstacle() {
+async fn a_path_longer_than_a_socket_address_works() {
     let pod = Pod::below(&"long-directory-name/".repeat(8));
     pod.serve("hook-sidecar-0/s", Fake::appending("x"));
     collect(&pod, 1)
@@ -585,10 +584,10 @@ async fn a_path_longer_than_a_socket_address_is_no_obstacle() {
 }
 
 #[tokio::test]
-async fn an_author_can_try_a_sidecar_without_a_launcher() {
+async fn a_dry_run_needs_no_launcher() {
     let pod = Pod::new();
     pod.serve("s", Fake::appending("x"));
-    let tried = hooks::offline::try_sidecar(&pod.dir().join("s"), &vmi(), XML, later())
+    let tried = hooks::dry_run::dry_run(&pod.dir().join("s"), &vmi(), XML, later())
         .await
         .unwrap();
     assert_eq!(
@@ -599,13 +598,10 @@ async fn an_author_can_try_a_sidecar_without_a_launcher() {
             .collect::<Vec<_>>(),
         [r#"+ title: "v1alpha3:x""#]
     );
-    assert_eq!(
-        tried.again.len(),
-        1,
-        "appending is not idempotent, and that is to be seen"
-    );
-    let error = hooks::offline::try_sidecar(&pod.dir().join("none"), &vmi(), XML, later())
+    assert!(!tried.is_idempotent());
+    assert_eq!(tried.second_changes.len(), 1, "appending is not idempotent");
+    let error = hooks::dry_run::dry_run(&pod.dir().join("none"), &vmi(), XML, later())
         .await
         .unwrap_err();
-    assert!(error.to_string().contains("cannot be reached"), "{error}");
+    assert!(chain(&error).contains("cannot be reached"), "{error}");
 }

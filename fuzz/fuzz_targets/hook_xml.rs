@@ -2,8 +2,8 @@
 //! accepted can be compared, written and read again without loss, and is still the same domain.
 #![no_main]
 
-use hooks::check::check;
-use hooks::diff::{diff, one_line};
+use hooks::answer::check;
+use hooks::diff::{diff, summary};
 use domain::xml::tree::Element;
 use libfuzzer_sys::fuzz_target;
 
@@ -17,20 +17,20 @@ fuzz_target!(|data: &[u8]| {
     let Ok(given) = Element::parse(given) else {
         return;
     };
-    let Ok(checked) = check(&given, &data[at + 1..]) else {
+    let Ok(answer) = check(&given, &data[at + 1..]) else {
         return;
     };
-    assert_eq!(checked.tree.name, "domain");
+    assert_eq!(answer.tree.name, "domain");
     let text = |document: &Element, name| document.child(name).map(Element::text);
     assert_eq!(
-        text(&checked.tree, "name").unwrap_or_default(),
+        text(&answer.tree, "name").unwrap_or_default(),
         text(&given, "name").unwrap_or_default()
     );
-    let _ = one_line(&diff(&given, &checked.tree), 8);
-    let again = Element::parse(&checked.tree.to_xml()).expect("what we write can be read");
+    let _ = summary(&diff(&given, &answer.tree));
+    let again = Element::parse(&answer.tree.to_xml()).expect("what we write can be read");
     assert!(
-        diff(&checked.tree, &again).is_empty(),
+        diff(&answer.tree, &again).is_empty(),
         "something got lost:\n{}",
-        checked.text
+        answer.text
     );
 });

@@ -116,7 +116,7 @@ impl Launcher {
             .await?;
         let by: Vec<String> = self
             .sidecars
-            .touched()
+            .modified_by()
             .iter()
             .map(|sidecar| format!("hook sidecar {sidecar}"))
             .collect();

@@ -1,85 +1,146 @@
-//! The cloud-init data as sidecars see it, in the two forms that the protocol has for it.
+//! Cloud-init data in the two forms of `PreCloudInitIso`:
+//!
+//! ```text
+//!  cloudInitData           KubeVirt's CloudInitData as JSON     v1alpha2 and later
+//!  cloudInitNoCloudSource  user and network data only           sidecars older than that
+//! ```
 
 use prost::bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use super::call::CloudInit;
+use super::diff::Change;
 
-/// Both forms of the data; the old one holds only user and network data.
-pub fn given(data: &Value) -> CloudInit {
+/// The data in both forms, as JSON.
+#[derive(Debug, Clone, Default)]
+pub struct CloudInitForms {
+    /// All of the data, with the names of KubeVirt's Go struct.
+    pub cloud_init_data: Bytes,
+    /// User and network data, as in the API's `CloudInitNoCloudSource`.
+    pub cloud_init_no_cloud_source: Bytes,
+}
+
+/// Why a sidecar's cloud-init data is refused.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CloudInitError {
+    /// A field of the answer is not JSON.
+    #[error("{field}")]
+    Json {
+        /// Which field.
+        field: &'static str,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// A field of the answer is JSON, but not an object.
+    #[error("{field} is not a JSON object")]
+    NotAnObject {
+        /// Which field.
+        field: &'static str,
+    },
+    /// Not enough for an image in either form.
+    #[error("neither cloudInitData nor cloudInitNoCloudSource has user data and metadata")]
+    Incomplete,
+    /// The older form is there and empty.
+    #[error("cloudInitNoCloudSource has neither userData nor networkData")]
+    Empty,
+}
+
+/// The parameters of a call for `data`, which has the names of KubeVirt's Go struct.
+pub fn encode(data: &Value) -> CloudInitForms {
     let mut no_cloud = Map::new();
     for (from, to) in [("UserData", "userData"), ("NetworkData", "networkData")] {
-        if let Some(text) = data
-            .get(from)
-            .and_then(Value::as_str)
-            .filter(|text| !text.is_empty())
-        {
+        let text = text_of(data, from);
+        if !text.is_empty() {
             no_cloud.insert(to.to_owned(), Value::from(text));
         }
     }
-    CloudInit {
-        data: Bytes::from(data.to_string()),
-        no_cloud: Bytes::from(Value::Object(no_cloud).to_string()),
+    CloudInitForms {
+        cloud_init_data: Bytes::from(data.to_string()),
+        cloud_init_no_cloud_source: Bytes::from(Value::Object(no_cloud).to_string()),
     }
 }
 
-/// The data that a sidecar answered for `before`.
+/// The new data from a sidecar's answer to `before`.
 ///
-/// A sidecar from before v1alpha2's `cloudInitData` answers only the old form. Then, and when the
-/// new form has no user data or no metadata, the old one counts, as in KubeVirt.
+/// `cloudInitData` is used if it has user data and metadata, else `cloudInitNoCloudSource`, as in KubeVirt.
 ///
 /// # Errors
 /// What is wrong with the answer.
-pub fn answered(before: &Value, answer: &CloudInit) -> Result<Value, String> {
-    let data = parse("cloudInitData", &answer.data);
-    if let Ok(Some(data)) = data
-        .as_ref()
-        .map(|data| data.as_ref().filter(|data| is_complete(data)))
+pub fn decode(before: &Value, answer: &CloudInitForms) -> Result<Value, CloudInitError> {
+    let data = parse("cloudInitData", &answer.cloud_init_data);
+    if let Ok(Some(data)) = &data
+        && is_complete(data)
     {
         return Ok(data.clone());
     }
-    let old = match parse("cloudInitNoCloudSource", &answer.no_cloud)? {
-        Some(old) => old,
-        None => {
-            return Err(data.err().unwrap_or_else(|| {
-                "neither of its two forms has user data and metadata".to_owned()
-            }));
-        }
+    let no_cloud = parse("cloudInitNoCloudSource", &answer.cloud_init_no_cloud_source)?;
+    let Some(no_cloud) = no_cloud else {
+        return Err(data.err().unwrap_or(CloudInitError::Incomplete));
     };
-    let text = |name: &str| {
-        old.get(name)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
-    };
-    if text("userData").is_empty() && text("networkData").is_empty() {
-        return Err("cloudInitNoCloudSource has neither userData nor networkData".to_owned());
+    let (user_data, network_data) = (
+        text_of(&no_cloud, "userData"),
+        text_of(&no_cloud, "networkData"),
+    );
+    if user_data.is_empty() && network_data.is_empty() {
+        return Err(CloudInitError::Empty);
     }
-    // What the old form cannot say stays as it was.
+    // The older form has no other fields: they keep their values.
     let mut data = before.as_object().cloned().unwrap_or_default();
-    data.insert("UserData".to_owned(), json!(text("userData")));
-    data.insert("NetworkData".to_owned(), json!(text("networkData")));
+    data.insert("UserData".to_owned(), json!(user_data));
+    data.insert("NetworkData".to_owned(), json!(network_data));
     Ok(Value::Object(data))
 }
 
-fn parse(field: &str, bytes: &[u8]) -> Result<Option<Value>, String> {
-    if bytes.iter().all(u8::is_ascii_whitespace) {
+/// Which fields changed, and their sizes. The content belongs to the user and is often secret: it is not logged.
+pub fn changes(before: &Value, after: &Value) -> Vec<Change> {
+    let empty = Map::new();
+    let before = before.as_object().unwrap_or(&empty);
+    let after = after.as_object().unwrap_or(&empty);
+    let size = |value: &Value| match value {
+        Value::String(text) => format!("{} bytes", text.len()),
+        other => format!("{} bytes", other.to_string().len()),
+    };
+    let added_or_changed = after.iter().filter_map(|(name, value)| {
+        let path = name.clone();
+        match before.get(name) {
+            None => Some(Change::Added {
+                path,
+                value: size(value),
+            }),
+            Some(old) if old != value => Some(Change::Changed {
+                path,
+                before: size(old),
+                after: size(value),
+            }),
+            Some(_) => None,
+        }
+    });
+    let removed = before.keys().filter(|name| !after.contains_key(*name));
+    added_or_changed
+        .chain(removed.map(|name| Change::Removed { path: name.clone() }))
+        .collect()
+}
+
+/// A JSON object, or `None` for an empty field.
+fn parse(field: &'static str, json: &[u8]) -> Result<Option<Value>, CloudInitError> {
+    if json.iter().all(u8::is_ascii_whitespace) {
         return Ok(None);
     }
-    match serde_json::from_slice(bytes) {
-        Ok(Value::Object(data)) => Ok(Some(Value::Object(data))),
-        Ok(_) => Err(format!("{field} is no JSON object")),
-        Err(error) => Err(format!("{field}: {error}")),
+    match serde_json::from_slice(json) {
+        Ok(data @ Value::Object(_)) => Ok(Some(data)),
+        Ok(_) => Err(CloudInitError::NotAnObject { field }),
+        Err(source) => Err(CloudInitError::Json { field, source }),
     }
 }
 
-/// Whether an ISO image can be made of it.
+/// Whether a cloud-init image can be made of it.
 fn is_complete(data: &Value) -> bool {
-    let there = |name: &str| data.get(name).is_some_and(|value| !value.is_null());
-    data.get("UserData")
-        .and_then(Value::as_str)
-        .is_some_and(|text| !text.is_empty())
-        && (there("NoCloudMetaData") || there("ConfigDriveMetaData"))
+    let has = |name: &str| data.get(name).is_some_and(|value| !value.is_null());
+    !text_of(data, "UserData").is_empty() && (has("NoCloudMetaData") || has("ConfigDriveMetaData"))
+}
+
+fn text_of<'v>(data: &'v Value, name: &str) -> &'v str {
+    data.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -91,28 +152,31 @@ mod tests {
         json!({"DataSource": "noCloud", "NoCloudMetaData": {"instance-id": "vm.ns"}, "UserData": "#old", "NetworkData": "", "VolumeName": "ci"})
     }
 
-    fn answer(data: &str, no_cloud: &str) -> Result<Value, String> {
-        answered(
+    fn answer(data: &str, no_cloud: &str) -> Result<Value, CloudInitError> {
+        decode(
             &before(),
-            &CloudInit {
-                data: Bytes::from(data.to_owned()),
-                no_cloud: Bytes::from(no_cloud.to_owned()),
+            &CloudInitForms {
+                cloud_init_data: Bytes::from(data.to_owned()),
+                cloud_init_no_cloud_source: Bytes::from(no_cloud.to_owned()),
             },
         )
     }
 
     #[test]
-    fn both_forms_are_given() {
-        let given = given(&before());
+    fn both_forms_are_sent() {
+        let given = encode(&before());
         assert_eq!(
-            serde_json::from_slice::<Value>(&given.data).unwrap(),
+            serde_json::from_slice::<Value>(&given.cloud_init_data).unwrap(),
             before()
         );
-        assert_eq!(&given.no_cloud[..], br##"{"userData":"#old"}"##);
+        assert_eq!(
+            &given.cloud_init_no_cloud_source[..],
+            br##"{"userData":"#old"}"##
+        );
     }
 
     #[test]
-    fn the_new_form_counts_where_it_is_complete() {
+    fn cloud_init_data_is_used_when_complete() {
         let data = before().to_string().replace("#old", "#new");
         assert_eq!(
             answer(&data, r##"{"userData":"#legacy"}"##).unwrap()["UserData"],
@@ -121,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_old_form_counts_else_and_what_it_cannot_say_stays() {
+    fn no_cloud_source_is_used_otherwise_and_keeps_the_other_fields() {
         for data in ["", "{}", "null", r#"{"UserData":""}"#] {
             let got = answer(data, r##"{"userData":"#legacy"}"##).unwrap();
             assert_eq!(
@@ -141,9 +205,14 @@ mod tests {
 
     #[test]
     fn an_answer_without_data_is_refused() {
-        assert!(answer("", "").unwrap_err().contains("neither"));
-        assert!(answer("", "{}").unwrap_err().contains("neither"));
-        assert!(answer("{", "").unwrap_err().starts_with("cloudInitData: "));
-        assert!(answer("", "[]").unwrap_err().contains("no JSON object"));
+        for (data, no_cloud, expected) in [
+            ("", "", "neither cloudInitData"),
+            ("", "{}", "neither userData"),
+            ("{", "", "cloudInitData: EOF while parsing"),
+            ("", "[]", "cloudInitNoCloudSource is not a JSON object"),
+        ] {
+            let error = os::logging::chain(&answer(data, no_cloud).unwrap_err());
+            assert!(error.contains(expected), "{data} {no_cloud}: {error}");
+        }
     }
 }

@@ -1,114 +1,188 @@
-//! Why hooks could not run. Every text names the sidecar, so that its author can be told.
+//! Why a hook failed. Every text names the sidecar, so that its author can be found.
 
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::check::AnswerError;
-use super::sidecar::Point;
+use tonic::{Code, Status};
+
+use super::answer::AnswerError;
+use super::cloud_init::CloudInitError;
+use super::sidecar::{HookPoint, Version};
+use super::timeout::display_duration;
 use domain::xml::ReadError;
 
-/// A failure of a sidecar, or of looking for it.
+/// The hook sidecars are not there, or one of them failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HookError {
-    /// Not all sidecars came in time.
+    /// Not every sidecar answered `Info` in time.
     #[error(
-        "{came} of {expected} hook sidecars came within the time limit; came: {}; not there: {}",
-        list(there),
-        list(missing)
+        "{count} of {expected} hook sidecars are ready within the time limit; ready: {}; not ready: {}",
+        list(ready),
+        list(not_ready)
     )]
-    Missing {
-        /// How many are to come.
+    NotReady {
+        /// How many sidecars the pod has.
         expected: usize,
-        /// How many came.
-        came: usize,
-        /// Those that came.
-        there: Vec<String>,
-        /// What else was seen, and why it is no sidecar yet.
-        missing: Vec<String>,
+        /// How many are ready. A sidecar may have more than one socket.
+        count: usize,
+        /// The ready ones, by name and socket.
+        ready: Vec<String>,
+        /// Every other file in the hooks directory, with the reason why it is not a sidecar yet.
+        not_ready: Vec<String>,
     },
-    /// The directory of the sockets cannot be read.
-    #[error("the hook sidecars' directory {} cannot be read", dir.display())]
+    /// The hooks directory cannot be read.
+    #[error("the directory of the hook sidecars' sockets, {}, cannot be read", dir.display())]
     Directory {
         /// The directory.
         dir: PathBuf,
         /// Why.
-        source: std::io::Error,
+        source: io::Error,
     },
-    /// A sidecar that can never serve this launcher.
-    #[error("hook sidecar {sidecar} cannot be used: {reason}")]
+    /// A sidecar that can never work with this launcher.
+    #[error("hook sidecar {sidecar} cannot be used")]
     Unusable {
         /// Name or socket.
         sidecar: String,
-        /// Why, and what would do.
-        reason: String,
+        /// Why.
+        #[source]
+        reason: UnusableReason,
     },
-    /// A call failed or its answer is refused.
-    #[error("hook sidecar {sidecar}: {point}: {reason}")]
+    /// A hook call failed, or its answer is refused.
+    #[error("hook sidecar {sidecar}: {point}")]
     Call {
         /// Name and socket.
         sidecar: String,
-        /// Which callback.
-        point: Point,
-        /// What went wrong.
+        /// Which hook.
+        point: HookPoint,
+        /// Why.
+        #[source]
         reason: CallError,
     },
-    /// The document for the first sidecar is no domain; not the fault of a sidecar.
-    #[error("the domain cannot be given to the hook sidecars")]
+    /// The domain XML for the first sidecar cannot be read. That is not a sidecar's fault.
+    #[error("the domain XML for the hook sidecars cannot be read")]
     Input(#[source] ReadError),
 }
 
-/// What can go wrong in one call.
+/// Why a sidecar can never work with this launcher.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UnusableReason {
+    /// No common protocol version.
+    #[error("it offers the versions {offered:?}; this launcher supports {:?}", Version::ALL.map(Version::name))]
+    Versions {
+        /// What the sidecar offers.
+        offered: Vec<String>,
+    },
+    /// A gRPC server without the service `Info`.
+    #[error("it does not serve kubevirt.hooks.info.Info: {message}")]
+    NoInfoService {
+        /// The text of its gRPC status.
+        message: String,
+    },
+    /// `Info` failed.
+    #[error("Info")]
+    Info(#[source] CallError),
+}
+
+/// Why one call failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// Nobody accepts connections on the socket.
+    /// Nothing accepts connections on the socket.
     #[error("cannot be reached: {0}; has its container ended?")]
-    Unreachable(String),
+    Unreachable(io::Error),
     /// No answer in time.
-    #[error("no answer within {}", seconds(*after))]
+    #[error("no answer within {}", display_duration(*after))]
     TimedOut {
-        /// How long it was waited for.
+        /// How long the call waited.
         after: Duration,
     },
-    /// The connection broke before the answer was there.
-    #[error("the connection broke before the answer came: {0}")]
-    Broken(String),
-    /// The sidecar itself says that it failed.
-    #[error("failed with {code}: {message}")]
+    /// The connection ended before the answer arrived.
+    #[error("the connection broke before the answer arrived: {}", root_cause(.0.as_ref()))]
+    Broken(Box<dyn std::error::Error + Send + Sync>),
+    /// The sidecar answered with an error.
+    #[error("failed with {code:?}: {message}")]
     Failed {
         /// The gRPC status code.
-        code: String,
-        /// The sidecar's words.
+        code: Code,
+        /// The sidecar's text, cut to [`MAX_MESSAGE_CHARS`].
         message: String,
     },
-    /// The answer is larger than what is read.
+    /// The answer is larger than what is accepted.
     #[error("the answer is larger than {limit} bytes")]
     TooLarge {
         /// The limit.
         limit: usize,
     },
-    /// The answer is no document, or one of another domain.
+    /// The answer is not domain XML, or describes another domain.
     #[error(transparent)]
     Answer(#[from] AnswerError),
-    /// The answer is no cloud-init data.
-    #[error("the answer is no cloud-init data: {0}")]
-    CloudInit(String),
+    /// The answer is not cloud-init data.
+    #[error("the answer is not cloud-init data")]
+    CloudInit(#[from] CloudInitError),
 }
 
-fn list(names: &[String]) -> String {
-    if names.is_empty() {
-        "none".to_owned()
-    } else {
-        names.join(", ")
+/// Limit of the sidecars that one error lists.
+const MAX_LISTED: usize = 32;
+/// Limit of the text of a sidecar's error that is passed on, in characters.
+pub const MAX_MESSAGE_CHARS: usize = 4 << 10;
+
+impl CallError {
+    /// What a gRPC status means for a call whose answer may have `limit` bytes.
+    pub(super) fn from_status(status: Status, limit: usize) -> Self {
+        let has_source = std::error::Error::source(&status).is_some();
+        match status.code() {
+            // tonic has no code or type of its own for it.
+            Code::OutOfRange if status.message().contains("message length too large") => {
+                Self::TooLarge { limit }
+            }
+            // A source is an error of this side of the connection; the client's own timeout is left to its caller.
+            _ if has_source && !is_client_timeout(&status) => Self::Broken(Box::new(status)),
+            code => Self::Failed {
+                code,
+                message: cut(status.message()),
+            },
+        }
     }
 }
 
-/// A time as people write it: `250 ms`, `20 s`.
-pub(super) fn seconds(time: Duration) -> String {
-    if time < Duration::from_secs(1) {
-        format!("{} ms", time.as_millis())
-    } else {
-        format!("{:.1} s", time.as_secs_f64())
+fn is_client_timeout(status: &Status) -> bool {
+    causes(status).any(|cause| cause.is::<tonic::TimeoutExpired>())
+}
+
+fn cut(message: &str) -> String {
+    let mut text: String = message.chars().take(MAX_MESSAGE_CHARS).collect();
+    if text.len() < message.len() {
+        text.push('…');
+    }
+    text
+}
+
+/// An error and its sources, outermost first.
+fn causes<'e>(
+    error: &'e (dyn std::error::Error + 'static),
+) -> impl Iterator<Item = &'e (dyn std::error::Error + 'static)> {
+    std::iter::successors(Some(error), |error| error.source())
+}
+
+/// The last source. Those of gRPC and HTTP/2 around it say less.
+fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
+    causes(error)
+        .last()
+        .map(ToString::to_string)
+        .unwrap_or_default()
+}
+
+fn list(names: &[String]) -> String {
+    match names.get(..MAX_LISTED) {
+        Some(listed) if names.len() > MAX_LISTED => format!(
+            "{}, and {} more",
+            listed.join(", "),
+            names.len().saturating_sub(MAX_LISTED)
+        ),
+        _ if names.is_empty() => "none".to_owned(),
+        _ => names.join(", "),
     }
 }

@@ -1,21 +1,24 @@
-//! What `launcherctl hooks` shows: the sidecars of a launcher and what each did last.
+//! The report that `launcherctl hooks` shows: the sidecars of a launcher, and what the last call of each
+//! changed. The launcher writes it as JSON to [`HOOKS_REPORT`](api::pod_paths::HOOKS_REPORT).
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::diff::Change;
-use super::sidecar::{Point, Sidecar, Version};
+use super::sidecar::{HookPoint, Sidecar, Version, calling_order};
 
-/// Most changes that are kept of a run.
-const CHANGES: usize = 200;
+/// Limit of the changes that are kept for a call.
+const MAX_CHANGES: usize = 200;
 
-/// All sidecars, in the order of their sockets.
+/// All sidecars, in natural order of their sockets.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// One for each sidecar.
+    /// One entry per sidecar.
     pub sidecars: Vec<SidecarReport>,
 }
 
@@ -23,39 +26,39 @@ pub struct Report {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SidecarReport {
-    /// The name it gives itself.
+    /// The name from its `Info`.
     pub name: String,
-    /// Its socket, below the directory of the sockets.
+    /// Its socket, as a path below the hooks directory.
     pub socket: String,
-    /// The version it is spoken to in.
+    /// The protocol version that it is called in.
     pub version: Version,
-    /// The points it is called at.
-    pub points: Vec<PointReport>,
+    /// The hook points that it subscribes to.
+    pub points: Vec<HookPointReport>,
 }
 
-/// One point of one sidecar.
+/// One hook point of one sidecar.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct PointReport {
-    /// Which.
-    pub point: Point,
-    /// Its priority there.
+pub struct HookPointReport {
+    /// Which hook point.
+    pub point: HookPoint,
+    /// The sidecar's priority there.
     pub priority: i32,
-    /// Its place in the order of those called at this point, from 1.
+    /// The sidecar's position in the calling order there, from 1.
     pub order: usize,
     /// How often it was called.
     pub calls: u64,
     /// The last call, if there was one.
-    pub last: Option<Run>,
+    pub last: Option<CallReport>,
 }
 
-/// What came of a call.
+/// One call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Run {
+pub struct CallReport {
     /// How long it took.
     pub microseconds: u64,
-    /// What it changed; at most the first 200 changes.
+    /// What it changed; only the first 200 changes.
     pub changes: Vec<Change>,
     /// How many changes there were.
     pub changed: usize,
@@ -63,65 +66,91 @@ pub struct Run {
     pub error: Option<String>,
 }
 
-impl Run {
-    /// A call that took `time` and changed this.
-    pub fn new(time: std::time::Duration, mut changes: Vec<Change>, error: Option<String>) -> Self {
+impl CallReport {
+    /// A call that took `time` and made these changes.
+    pub fn succeeded(time: Duration, mut changes: Vec<Change>) -> Self {
         let changed = changes.len();
-        changes.truncate(CHANGES);
+        changes.truncate(MAX_CHANGES);
         Self {
-            microseconds: u64::try_from(time.as_micros()).unwrap_or(u64::MAX),
+            microseconds: microseconds(time),
             changes,
             changed,
-            error,
+            error: None,
+        }
+    }
+
+    /// A call that failed after `time`.
+    pub fn failed(time: Duration, error: String) -> Self {
+        Self {
+            microseconds: microseconds(time),
+            changes: Vec::new(),
+            changed: 0,
+            error: Some(error),
         }
     }
 }
 
-/// The last run and the number of calls, for each socket and point.
-pub type Runs = BTreeMap<(String, Point), (u64, Option<Run>)>;
+fn microseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// The calls so far, by [`Sidecar::id`] and hook point: how many, and the last one.
+#[derive(Debug, Default)]
+pub struct CallLog(BTreeMap<(String, HookPoint), (u64, CallReport)>);
+
+impl CallLog {
+    /// Adds a call.
+    pub fn record(&mut self, sidecar: &Sidecar, point: HookPoint, call: CallReport) {
+        let key = (sidecar.id.clone(), point);
+        let calls = self.0.get(&key).map_or(0, |(calls, _)| *calls);
+        self.0.insert(key, (calls.saturating_add(1), call));
+    }
+
+    /// The last call of a sidecar at a hook point.
+    pub fn last(&self, sidecar: &Sidecar, point: HookPoint) -> Option<&CallReport> {
+        self.get(sidecar, point).map(|(_, last)| last)
+    }
+
+    fn get(&self, sidecar: &Sidecar, point: HookPoint) -> Option<&(u64, CallReport)> {
+        self.0.get(&(sidecar.id.clone(), point))
+    }
+}
 
 impl Report {
     /// The report on `sidecars`.
-    pub fn new(sidecars: &[Sidecar], runs: &Runs) -> Self {
-        let order = |sidecar: &Sidecar, point| {
-            let called = super::sidecar::ordered(sidecars, point);
-            called
-                .iter()
-                .position(|other| other.place == sidecar.place)
-                .map_or(0, |at| at + 1)
+    pub fn new(sidecars: &[Sidecar], log: &CallLog) -> Self {
+        let point_report = |sidecar: &Sidecar, point, priority| {
+            let order = calling_order(sidecars, point);
+            let position = order.iter().position(|other| other.id == sidecar.id);
+            let calls = log.get(sidecar, point);
+            HookPointReport {
+                point,
+                priority,
+                order: position.map_or(0, |position| position + 1),
+                calls: calls.map_or(0, |(count, _)| *count),
+                last: calls.map(|(_, last)| last.clone()),
+            }
         };
-        let one = |sidecar: &Sidecar| SidecarReport {
+        let sidecar_report = |sidecar: &Sidecar| SidecarReport {
             name: sidecar.name.clone(),
-            socket: sidecar.place.clone(),
+            socket: sidecar.id.clone(),
             version: sidecar.version,
             points: sidecar
                 .points
                 .iter()
-                .map(|&(point, priority)| {
-                    let (calls, last) = runs
-                        .get(&(sidecar.place.clone(), point))
-                        .cloned()
-                        .unwrap_or_default();
-                    PointReport {
-                        point,
-                        priority,
-                        order: order(sidecar, point),
-                        calls,
-                        last,
-                    }
-                })
+                .map(|&(point, priority)| point_report(sidecar, point, priority))
                 .collect(),
         };
         Self {
-            sidecars: sidecars.iter().map(one).collect(),
+            sidecars: sidecars.iter().map(sidecar_report).collect(),
         }
     }
 
-    /// Writes it to `path`, whole or not at all.
+    /// Replaces the file at `path` atomically.
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub async fn save(&self, path: &Path) -> std::io::Result<()> {
+    pub async fn save(&self, path: &Path) -> io::Result<()> {
         let new = path.with_extension("new");
         tokio::fs::write(&new, serde_json::to_vec(self)?).await?;
         tokio::fs::rename(&new, path).await

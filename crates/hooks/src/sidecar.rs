@@ -1,4 +1,4 @@
-//! One sidecar: who it is, what it wants to be called for, and in which order.
+//! One sidecar: its name, its protocol version, its hook points, and the calling order.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -6,21 +6,21 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Where a sidecar can step in; the names are those of `kubevirt.hooks.info`.
+/// The moment at which a sidecar is called. The names are those of `kubevirt.hooks.info`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Point {
+pub enum HookPoint {
     /// Changes the domain before it is defined.
     OnDefineDomain,
     /// Changes the cloud-init data before the ISO image is made.
     PreCloudInitIso,
-    /// Hears that the virtual machine is gone, so that the sidecar can end.
+    /// Is notified that the virtual machine is gone, so that the sidecar can exit.
     Shutdown,
 }
 
-impl Point {
-    /// The point of that name, if there is one.
+impl HookPoint {
+    /// The hook point with that name in the protocol, if there is one.
     #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         [Self::OnDefineDomain, Self::PreCloudInitIso, Self::Shutdown]
             .into_iter()
             .find(|point| point.name() == name)
@@ -36,7 +36,7 @@ impl Point {
         }
     }
 
-    /// The first version of the protocol that has it.
+    /// The first version of the protocol with this hook point.
     #[must_use]
     pub const fn since(self) -> Version {
         match self {
@@ -47,34 +47,41 @@ impl Point {
     }
 }
 
-impl fmt::Display for Point {
+impl fmt::Display for HookPoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-/// A version of the callbacks, oldest first.
+/// A version of the protocol `kubevirt.hooks.*`, oldest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Version {
-    /// OnDefineDomain.
+    /// Has `OnDefineDomain`.
     V1alpha1,
-    /// PreCloudInitIso too.
+    /// Adds `PreCloudInitIso`.
     V1alpha2,
-    /// Shutdown too.
+    /// Adds `Shutdown`.
     V1alpha3,
 }
 
 impl Version {
-    /// All versions, newest first: the order in which they are preferred.
+    /// All versions, newest first: the order of preference.
     pub const ALL: [Self; 3] = [Self::V1alpha3, Self::V1alpha2, Self::V1alpha1];
 
-    /// The newest version that both sides speak.
+    /// The version with that name in the protocol, if this launcher supports it.
     #[must_use]
-    pub fn common(offered: &[String]) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|version| offered.iter().any(|name| name == version.name()))
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|version| version.name() == name)
+    }
+
+    /// The newest version that this launcher and the sidecar support.
+    #[must_use]
+    pub fn newest_common(offered: &[String]) -> Option<Self> {
+        offered
+            .iter()
+            .filter_map(|name| Self::from_name(name))
+            .max()
     }
 
     /// The name in the protocol.
@@ -94,25 +101,25 @@ impl fmt::Display for Version {
     }
 }
 
-/// A sidecar that answered.
+/// A sidecar that has answered `Info`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sidecar {
-    /// The name it gives itself; not unique, all shims are called `shim`.
+    /// The name from its `Info`. Not unique: every sidecar-shim is called `shim`.
     pub name: String,
-    /// Its socket, below the directory of the sockets: what tells it from others.
-    pub place: String,
+    /// Identifies it: the path of its socket below the hooks directory, such as `hook-sidecar-0/shim.sock`.
+    pub id: String,
     /// Its socket.
     pub socket: PathBuf,
-    /// The version it is spoken to in.
+    /// The protocol version that it is called in.
     pub version: Version,
-    /// The points it wants to be called at that its version has, with the priority for each.
-    pub points: Vec<(Point, i32)>,
+    /// The hook points that it subscribes to, each with its priority; those that its version lacks are left out.
+    pub points: Vec<(HookPoint, i32)>,
 }
 
 impl Sidecar {
-    /// Its priority at a point, if it wants to be called there.
+    /// Its priority at a hook point, if it subscribes to it.
     #[must_use]
-    pub fn priority(&self, point: Point) -> Option<i32> {
+    pub fn priority(&self, point: HookPoint) -> Option<i32> {
         self.points
             .iter()
             .find(|(at, _)| *at == point)
@@ -122,72 +129,73 @@ impl Sidecar {
 
 impl fmt::Display for Sidecar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The name is the sidecar's own text: quoted, so that it cannot fake a log line.
-        write!(f, "{:?} ({})", self.name, self.place)
+        // The name comes from the sidecar: quoted, so that it cannot forge a log line.
+        write!(f, "{:?} ({})", self.name, self.id)
     }
 }
 
-/// Those that want to be called at `point`: highest priority first; equal ones by the place of
-/// their sockets in natural order, so `hook-sidecar-2` before `hook-sidecar-10`.
-pub fn ordered(sidecars: &[Sidecar], point: Point) -> Vec<&Sidecar> {
-    let mut called: Vec<(i32, &Sidecar)> = sidecars
+/// The sidecars that subscribe to `point`, in the order in which they are called: the highest priority
+/// first, equal priorities in natural order of their sockets (`hook-sidecar-2` before `hook-sidecar-10`).
+pub fn calling_order(sidecars: &[Sidecar], point: HookPoint) -> Vec<&Sidecar> {
+    let mut subscribed: Vec<(i32, &Sidecar)> = sidecars
         .iter()
         .filter_map(|sidecar| Some((sidecar.priority(point)?, sidecar)))
         .collect();
-    called
-        .sort_by(|(a, left), (b, right)| b.cmp(a).then_with(|| natural(&left.place, &right.place)));
-    called.into_iter().map(|(_, sidecar)| sidecar).collect()
+    subscribed.sort_by(|(priority, sidecar), (other_priority, other)| {
+        let by_priority = other_priority.cmp(priority);
+        by_priority.then_with(|| natural_order(&sidecar.id, &other.id))
+    });
+    subscribed.into_iter().map(|(_, sidecar)| sidecar).collect()
 }
 
-/// Compares names as people count: digits by their value, all else by character.
+/// Natural sort order: runs of digits compare by their value, everything else by its characters.
 #[must_use]
-pub fn natural(left: &str, right: &str) -> Ordering {
-    let (mut a, mut b) = (left, right);
-    loop {
-        let (mut rest_a, mut rest_b) = (a.chars(), b.chars());
-        let (Some(x), Some(y)) = (rest_a.next(), rest_b.next()) else {
-            // The same value may be written in two ways, "1" and "01": still two names.
-            return a.len().cmp(&b.len()).then_with(|| left.cmp(right));
-        };
-        let order = if x.is_ascii_digit() && y.is_ascii_digit() {
-            let ((p, rest_a), (q, rest_b)) = (number(a), number(b));
-            (a, b) = (rest_a, rest_b);
-            p.len().cmp(&q.len()).then_with(|| p.cmp(q))
-        } else {
-            (a, b) = (rest_a.as_str(), rest_b.as_str());
-            x.cmp(&y)
-        };
-        if order.is_ne() {
-            return order;
-        }
-    }
+pub fn natural_order(left: &str, right: &str) -> Ordering {
+    // "1" and "01" have one value and are two names.
+    parts(left).cmp(parts(right)).then_with(|| left.cmp(right))
 }
 
-/// The digits at the start without leading zeros, and what follows them.
-fn number(text: &str) -> (&str, &str) {
-    let rest = text.trim_start_matches(|c: char| c.is_ascii_digit());
-    let digits = text.strip_suffix(rest).unwrap_or(text);
-    (digits.trim_start_matches('0'), rest)
+/// A run of digits without leading zeros, after its length, or a run of other characters.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Part<'a> {
+    Number(usize, &'a str),
+    Text(&'a str),
+}
+
+fn parts(name: &str) -> impl Iterator<Item = Part<'_>> {
+    let mut rest = name;
+    std::iter::from_fn(move || {
+        let is_number = rest.chars().next()?.is_ascii_digit();
+        let tail = rest.trim_start_matches(|c: char| c.is_ascii_digit() == is_number);
+        let part = rest.strip_suffix(tail)?;
+        rest = tail;
+        Some(if is_number {
+            let digits = part.trim_start_matches('0');
+            Part::Number(digits.len(), digits)
+        } else {
+            Part::Text(part)
+        })
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn sidecar(place: &str, priority: i32) -> Sidecar {
+    fn sidecar(id: &str, priority: i32) -> Sidecar {
         Sidecar {
             name: "shim".into(),
-            place: place.into(),
+            id: id.into(),
             socket: PathBuf::new(),
             version: Version::V1alpha3,
-            points: vec![(Point::OnDefineDomain, priority)],
+            points: vec![(HookPoint::OnDefineDomain, priority)],
         }
     }
 
     #[test]
-    fn the_newest_common_version_is_taken() {
+    fn newest_common_version_is_chosen() {
         let offered = |names: &[&str]| {
-            Version::common(&names.iter().map(ToString::to_string).collect::<Vec<_>>())
+            Version::newest_common(&names.iter().map(ToString::to_string).collect::<Vec<_>>())
         };
         assert_eq!(
             offered(&["v1alpha1", "v1alpha3", "v1"]),
@@ -199,19 +207,19 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_priority_comes_first_and_equal_ones_by_place() {
+    fn highest_priority_first_and_equal_ones_by_socket() {
         let all = [
             sidecar("hook-sidecar-10/a", 0),
             sidecar("hook-sidecar-2/b", 0),
             sidecar("hook-sidecar-3/c", 7),
             sidecar("x", -1),
         ];
-        let places: Vec<_> = ordered(&all, Point::OnDefineDomain)
+        let ids: Vec<_> = calling_order(&all, HookPoint::OnDefineDomain)
             .iter()
-            .map(|s| s.place.as_str())
+            .map(|s| s.id.as_str())
             .collect();
         assert_eq!(
-            places,
+            ids,
             [
                 "hook-sidecar-3/c",
                 "hook-sidecar-2/b",
@@ -219,11 +227,11 @@ mod tests {
                 "x"
             ]
         );
-        assert!(ordered(&all, Point::Shutdown).is_empty());
+        assert!(calling_order(&all, HookPoint::Shutdown).is_empty());
     }
 
     #[test]
-    fn numbers_in_names_count_by_value() {
+    fn numbers_in_names_compare_by_value() {
         let mut names = [
             "s10",
             "s2",
@@ -234,7 +242,7 @@ mod tests {
             "é1",
             "s1",
         ];
-        names.sort_by(|a, b| natural(a, b));
+        names.sort_by(|a, b| natural_order(a, b));
         assert_eq!(
             names,
             [

@@ -15,7 +15,7 @@ use cel::common::types::{CelBytes, CelList, CelMap, CelString, CelStruct, DYN_TY
 use cel::common::value::{CowVal, Val};
 use cel::{Env, ExecutionError, IdedExpr};
 
-use crate::error::seconds;
+use crate::timeout::display_duration;
 
 /// No author can write a name like it.
 const COUNTED: &str = "@counted";
@@ -62,7 +62,10 @@ pub fn limited<T>(
 
 /// What is said of an expression that is given up.
 pub fn too_slow(after: Duration) -> String {
-    format!("the expression has no result after {}", seconds(after))
+    format!(
+        "the expression has no result after {}",
+        display_duration(after)
+    )
 }
 
 /// Makes the counting function known.

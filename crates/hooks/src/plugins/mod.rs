@@ -23,7 +23,8 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-use super::{check, diff, within};
+use crate::timeout::hook_call_deadline;
+use crate::{answer, diff};
 use domain::xml::ReadError;
 use domain::xml::tree::Element;
 use expression::Input;
@@ -267,7 +268,7 @@ impl Work<'_> {
             };
             let changes = diff::diff(&self.input.domain, &changed);
             let milliseconds = start.elapsed().as_millis();
-            let shown = diff::one_line(&changes, super::LOGGED);
+            let shown = diff::summary(&changes);
             tracing::info!(
                 plugin = name,
                 hook = number,
@@ -310,7 +311,7 @@ impl Work<'_> {
             let changed = self
                 .evaluate(move |input| expression::mutation(&text, input))
                 .await?;
-            check::same_domain(&self.input.domain, &changed).map_err(|error| error.to_string())?;
+            answer::same_domain(&self.input.domain, &changed).map_err(|error| error.to_string())?;
             return Ok(changed);
         }
         let Some(sidecar) = &hook.sidecar else {
@@ -325,9 +326,9 @@ impl Work<'_> {
             xml: Bytes::from(self.input.domain.to_xml()),
             vmi: self.vmi_json.clone(),
             context: self.context,
-            until: within(self.deadline),
+            until: hook_call_deadline(self.deadline),
         });
-        Ok(check::check(&self.input.domain, &answer.await?)
+        Ok(answer::check(&self.input.domain, &answer.await?)
             .map_err(|error| error.to_string())?
             .tree)
     }
@@ -339,7 +340,7 @@ impl Work<'_> {
         work: impl FnOnce(&Input) -> Result<T, String> + Send + 'static,
     ) -> Result<T, String> {
         let input = self.input.clone();
-        let (start, until) = (Instant::now(), within(self.deadline));
+        let (start, until) = (Instant::now(), hook_call_deadline(self.deadline));
         let (sender, receiver) = oneshot::channel();
         // Where nobody waits any more there is nobody to tell.
         let run = move || {

@@ -8,8 +8,9 @@ use prost::bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
 
 use super::InvocationContext;
-use crate::call::{self, MAX_ANSWER};
-use crate::error::seconds;
+use crate::client::{self, MAX_ANSWER_BYTES};
+use crate::error::CallError;
+use crate::timeout::display_duration;
 use api::proto::hooks::plugins::domain_hook_service_client::DomainHookServiceClient;
 use api::proto::hooks::plugins::{MutateDomainRequest, SidecarContext};
 use os::fs_events;
@@ -66,7 +67,7 @@ pub async fn mutate(request: Request<'_>) -> Result<Bytes, String> {
             return Err(format!(
                 "sidecar socket {} not ready after {}",
                 request.socket,
-                seconds(start.elapsed())
+                display_duration(start.elapsed())
             ));
         }
     }
@@ -82,13 +83,13 @@ pub async fn mutate(request: Request<'_>) -> Result<Bytes, String> {
             invocation_context: request.context.name().to_owned(),
         }),
     };
-    let answer = call::bounded(until, async {
-        let mut client = DomainHookServiceClient::new(call::connect(&path).await?)
-            .max_decoding_message_size(MAX_ANSWER);
+    let answer = client::until_deadline(until, async {
+        let mut client = DomainHookServiceClient::new(client::connect(&path).await?)
+            .max_decoding_message_size(MAX_ANSWER_BYTES);
         let answer = client
-            .mutate_domain(call::request(message, until))
+            .mutate_domain(client::request(message, until))
             .await
-            .map_err(|status| call::failed(&status, MAX_ANSWER))?;
+            .map_err(|status| CallError::from_status(status, MAX_ANSWER_BYTES))?;
         Ok(answer.into_inner().domain)
     });
     answer

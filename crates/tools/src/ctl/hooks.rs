@@ -13,8 +13,8 @@ use super::client::show;
 use super::offline::Inputs;
 use super::{CtlError, Output, Target, session};
 use api::pod_paths::HOOKS_REPORT;
-use hooks::offline::{Tried, try_sidecar};
-use hooks::{Change, PointReport, Report};
+use hooks::dry_run::{DryRun, dry_run};
+use hooks::{Change, HookPointReport, Report};
 
 /// virt-handler gives a whole sync this long.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -76,7 +76,7 @@ fn list(target: &Target, output: Output) -> Result<ExitCode, CtlError> {
 async fn attempt(args: &TryArgs, output: Output) -> Result<ExitCode, CtlError> {
     let (value, vmi, context) = args.inputs.read()?;
     let xml = convert::domain(&vmi, &context)?.to_xml();
-    let tried = try_sidecar(
+    let tried = dry_run(
         &args.sidecar,
         &Bytes::from(value.to_string()),
         &xml,
@@ -85,7 +85,7 @@ async fn attempt(args: &TryArgs, output: Output) -> Result<ExitCode, CtlError> {
     .await?;
     show(
         output,
-        &json!({"sidecar": tried.sidecar, "points": tried.points, "changes": tried.changes, "again": tried.again, "xml": tried.xml}),
+        &json!({"sidecar": tried.sidecar, "points": tried.points, "changes": tried.changes, "again": tried.second_changes, "xml": tried.xml}),
         || words(&tried),
     );
     Ok(ExitCode::SUCCESS)
@@ -125,7 +125,7 @@ fn table(report: &Report) -> String {
     lines.join("\n")
 }
 
-fn last(point: &PointReport) -> String {
+fn last(point: &HookPointReport) -> String {
     let Some(run) = &point.last else {
         return "not called yet".into();
     };
@@ -140,7 +140,7 @@ fn last(point: &PointReport) -> String {
     )
 }
 
-fn words(tried: &Tried) -> String {
+fn words(tried: &DryRun) -> String {
     let list = |changes: &[Change]| {
         changes
             .iter()
@@ -154,9 +154,9 @@ fn words(tried: &Tried) -> String {
         ""
     };
     text += &list(&tried.changes);
-    if !tried.again.is_empty() {
+    if !tried.second_changes.is_empty() {
         text += "it is not idempotent; given its own result it changes\n";
-        text += &list(&tried.again);
+        text += &list(&tried.second_changes);
     }
     text.trim_end().to_owned()
 }

@@ -109,8 +109,7 @@ fn parse(arguments: Vec<OsString>) -> Result<Command, lexopt::Error> {
 fn known(version: &str) -> Result<Version, ShimError> {
     match version {
         "" => Err(ShimError::NoVersion),
-        _ => Version::common(&[version.to_owned()])
-            .ok_or_else(|| ShimError::OtherVersion(version.to_owned())),
+        _ => Version::from_name(version).ok_or_else(|| ShimError::OtherVersion(version.to_owned())),
     }
 }
 

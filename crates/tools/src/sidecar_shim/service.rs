@@ -13,7 +13,7 @@ use tonic::{Request, Response, Status};
 
 use super::program;
 use api::proto::hooks::{info, v1alpha1, v1alpha2, v1alpha3};
-use hooks::{Point, Version};
+use hooks::{HookPoint, Version};
 
 const ON_DEFINE_DOMAIN: &str = "onDefineDomain";
 const PRE_CLOUD_INIT_ISO: &str = "preCloudInitIso";
@@ -71,7 +71,7 @@ pub async fn serve(
 impl Shim {
     /// The points that there is a program for; Shutdown ends the shim itself.
     fn points(&self) -> Vec<info::HookPoint> {
-        let program = |(point, name): (Point, &'static str)| match program::find(name) {
+        let program = |(point, name): (HookPoint, &'static str)| match program::find(name) {
             Some(_) => Some(point),
             None => {
                 tracing::info!("Info: {name} has not been found");
@@ -79,10 +79,10 @@ impl Shim {
             }
         };
         let programs = [
-            (Point::OnDefineDomain, ON_DEFINE_DOMAIN),
-            (Point::PreCloudInitIso, PRE_CLOUD_INIT_ISO),
+            (HookPoint::OnDefineDomain, ON_DEFINE_DOMAIN),
+            (HookPoint::PreCloudInitIso, PRE_CLOUD_INIT_ISO),
         ];
-        let shutdown = (Point::Shutdown.since() <= self.version).then_some(Point::Shutdown);
+        let shutdown = (HookPoint::Shutdown.since() <= self.version).then_some(HookPoint::Shutdown);
         let points = shutdown
             .into_iter()
             .chain(programs.into_iter().filter_map(program));

@@ -1,4 +1,5 @@
-//! What a sidecar may answer: a `<domain>` document, and still of the same domain.
+//! Checks the domain XML that a sidecar or plugin answers: a `<domain>` document within the limits
+//! of [`domain::xml::tree`], and still of the same domain.
 
 use domain::xml::ReadError;
 use domain::xml::tree::Element;
@@ -7,9 +8,9 @@ use domain::xml::tree::Element;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnswerError {
-    /// Nothing, or only white space.
+    /// No bytes, or only white space.
     #[error(
-        "the answer is empty; a sidecar that changes nothing returns the document it was given"
+        "the answer is empty; a sidecar that changes nothing returns the domain XML it was given"
     )]
     Empty,
     /// Not UTF-8.
@@ -19,9 +20,9 @@ pub enum AnswerError {
         line: usize,
     },
     /// The XML declaration names an encoding that the bytes are not in.
-    #[error("line 1: the answer declares the encoding {0:?}; documents travel as UTF-8")]
+    #[error("line 1: the answer declares the encoding {0:?}; domain XML has to be UTF-8")]
     Encoding(String),
-    /// Not a document that can be read.
+    /// Not XML, or beyond a limit.
     #[error(transparent)]
     Tree(#[from] ReadError),
     /// Another root element.
@@ -29,47 +30,47 @@ pub enum AnswerError {
     Root(String),
     /// The name of the domain was changed or removed.
     #[error(
-        "the domain's name was changed from {before:?} to {after:?}: the node agent would lose the virtual machine"
+        "the domain's name was changed from {before:?} to {after:?}: virt-handler would lose the virtual machine"
     )]
     Renamed {
-        /// As it was given.
+        /// As the sidecar got it.
         before: String,
-        /// As it came back; empty when it was removed.
+        /// As it came back; empty if it was removed.
         after: String,
     },
     /// The UUID of the domain was changed or removed.
     #[error(
-        "the domain's UUID was changed from {before:?} to {after:?}: the node agent would lose the virtual machine"
+        "the domain's UUID was changed from {before:?} to {after:?}: virt-handler would lose the virtual machine"
     )]
     OtherUuid {
-        /// As it was given.
+        /// As the sidecar got it.
         before: String,
-        /// As it came back; empty when it was removed.
+        /// As it came back; empty if it was removed.
         after: String,
     },
 }
 
-/// A document that passed, as text and as tree.
+/// An accepted answer, as text and as a tree.
 #[derive(Debug)]
-pub struct Checked {
+pub struct Answer {
     /// The text as it came, without a byte order mark.
     pub text: String,
-    /// What is in it.
+    /// The same, parsed.
     pub tree: Element,
 }
 
-/// Checks what came back for the document `before`.
+/// Checks the answer to the document `before`.
 ///
 /// # Errors
 /// The first thing that is wrong with the answer.
-pub fn check(before: &Element, answer: &[u8]) -> Result<Checked, AnswerError> {
+pub fn check(before: &Element, answer: &[u8]) -> Result<Answer, AnswerError> {
     let text = text(answer)?;
     let tree = Element::parse(text)?;
     if tree.name != "domain" {
         return Err(AnswerError::Root(tree.name));
     }
     same_domain(before, &tree)?;
-    Ok(Checked {
+    Ok(Answer {
         text: text.to_owned(),
         tree,
     })
@@ -87,7 +88,9 @@ fn text(answer: &[u8]) -> Result<&str, AnswerError> {
         return Err(AnswerError::Empty);
     }
     match declared_encoding(text) {
-        Some(other) if !fits(other, text) => Err(AnswerError::Encoding(other.to_owned())),
+        Some(other) if !is_readable_as_utf8(other, text) => {
+            Err(AnswerError::Encoding(other.to_owned()))
+        }
         _ => Ok(text),
     }
 }
@@ -102,44 +105,48 @@ fn declared_encoding(text: &str) -> Option<&str> {
         .strip_prefix('=')?
         .trim_start();
     let quote = value.chars().next().filter(|c| matches!(c, '"' | '\''))?;
-    value
-        .strip_prefix(quote)?
-        .split_once(quote)
-        .map(|(name, _)| name)
+    let (name, _) = value.strip_prefix(quote)?.split_once(quote)?;
+    Some(name)
 }
 
-/// Whether the bytes mean the same in the declared encoding as in UTF-8.
-fn fits(encoding: &str, text: &str) -> bool {
+/// Whether the text means the same in the declared encoding as in UTF-8.
+fn is_readable_as_utf8(encoding: &str, text: &str) -> bool {
     let encoding = encoding.to_ascii_lowercase();
     matches!(encoding.as_str(), "utf-8" | "utf8")
         || (text.is_ascii() && !encoding.starts_with("utf-") && !encoding.starts_with("ucs"))
 }
 
-pub(super) fn same_domain(before: &Element, after: &Element) -> Result<(), AnswerError> {
-    let value =
+/// Checks that `after` has the name and the UUID of `before`: virt-handler finds the virtual machine by them.
+///
+/// # Errors
+/// [`AnswerError::Renamed`], [`AnswerError::OtherUuid`].
+pub fn same_domain(before: &Element, after: &Element) -> Result<(), AnswerError> {
+    let text_of =
         |tree: &Element, name: &str| tree.child(name).map(Element::text).unwrap_or_default();
-    let (old, new) = (value(before, "name"), value(after, "name"));
+    let (old, new) = (text_of(before, "name"), text_of(after, "name"));
     if old != new {
         return Err(AnswerError::Renamed {
             before: old,
             after: new,
         });
     }
-    // Without one, libvirt makes up another; where we gave none, a sidecar is free to set it.
-    let (old, new) = (value(before, "uuid"), value(after, "uuid"));
-    let plain = |uuid: &str| {
-        uuid.chars()
-            .filter(char::is_ascii_hexdigit)
-            .collect::<String>()
-            .to_ascii_lowercase()
-    };
-    if !old.is_empty() && plain(&old) != plain(&new) {
+    let (old, new) = (text_of(before, "uuid"), text_of(after, "uuid"));
+    // Without a UUID libvirt generates one, so a sidecar may set it.
+    if !old.is_empty() && canonical_uuid(&old) != canonical_uuid(&new) {
         return Err(AnswerError::OtherUuid {
             before: old,
             after: new,
         });
     }
     Ok(())
+}
+
+/// libvirt accepts a UUID in either case, and with or without its hyphens.
+fn canonical_uuid(uuid: &str) -> String {
+    uuid.chars()
+        .filter(char::is_ascii_hexdigit)
+        .map(|digit| digit.to_ascii_lowercase())
+        .collect()
 }
 
 #[cfg(test)]
@@ -155,33 +162,33 @@ mod tests {
     }
 
     #[test]
-    fn what_libvirt_knows_and_we_do_not_stays_as_it_is() {
+    fn elements_unknown_to_the_launcher_stay_as_they_are() {
         let answer = GIVEN.replace(
             "</domain>",
             "<x:new xmlns:x='urn:x' a=\"1\">\n <b/></x:new></domain>\n",
         );
-        let checked = check(&Element::parse(GIVEN).unwrap(), answer.as_bytes()).unwrap();
-        assert_eq!(checked.text, answer);
+        let accepted = check(&Element::parse(GIVEN).unwrap(), answer.as_bytes()).unwrap();
+        assert_eq!(accepted.text, answer);
     }
 
     #[test]
-    fn a_byte_order_mark_is_no_text() {
-        let checked = check(
+    fn a_byte_order_mark_is_removed() {
+        let accepted = check(
             &Element::parse(GIVEN).unwrap(),
             format!("\u{feff}{GIVEN}").as_bytes(),
         )
         .unwrap();
-        assert_eq!(checked.text, GIVEN);
+        assert_eq!(accepted.text, GIVEN);
     }
 
     #[test]
-    fn nothing_is_refused() {
+    fn an_empty_answer_is_refused() {
         assert_eq!(refusal(""), AnswerError::Empty);
         assert_eq!(refusal(" \n"), AnswerError::Empty);
     }
 
     #[test]
-    fn bytes_that_are_no_utf8_are_refused_with_their_line() {
+    fn bytes_that_are_not_utf8_are_refused_with_their_line() {
         assert_eq!(
             refusal(b"<domain>\n\n\xff</domain>"),
             AnswerError::NotUtf8 { line: 3 }
@@ -189,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn another_root_is_refused() {
+    fn another_root_element_is_refused() {
         assert_eq!(refusal("<domains/>"), AnswerError::Root("domains".into()));
     }
 
@@ -205,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn another_uuid_or_none_is_refused_and_another_spelling_is_not() {
+    fn a_changed_or_removed_uuid_is_refused_but_another_spelling_is_not() {
         assert!(matches!(
             refusal(GIVEN.replace("5d30", "5d31")),
             AnswerError::OtherUuid { .. }
@@ -219,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_declared_encoding_must_fit_the_bytes() {
+    fn a_declared_encoding_must_match_the_bytes() {
         let given = Element::parse(GIVEN).unwrap();
         for good in ["utf-8", "UTF-8", "us-ascii", "ISO-8859-1"] {
             check(

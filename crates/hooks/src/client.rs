@@ -1,0 +1,205 @@
+//! gRPC calls to a sidecar. Each call has a connection of its own, a deadline and a size limit.
+
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use prost::bytes::Bytes;
+use tokio::net::UnixStream;
+use tokio::time::{Instant, timeout_at};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request};
+
+use super::cloud_init::CloudInitForms;
+use super::error::CallError;
+use super::sidecar::{Sidecar, Version};
+use api::proto::hooks::info::{InfoParams, InfoResult, info_client::InfoClient};
+use api::proto::hooks::{v1alpha1, v1alpha2, v1alpha3};
+use domain::xml::MAX_BYTES;
+
+/// Size limit of a hook's answer: a domain XML document and what protobuf adds. A larger answer is
+/// refused as soon as its length is known.
+pub const MAX_ANSWER_BYTES: usize = MAX_BYTES + (64 << 10);
+/// Size limit of an answer of `Info`.
+const MAX_INFO_BYTES: usize = 64 << 10;
+/// Size limit of an answer's headers and trailers, which carry the text of an error.
+const MAX_HEADER_BYTES: u32 = 1 << 20;
+/// A call that the sidecar cancels this shortly before the deadline has timed out.
+const DEADLINE_TOLERANCE: Duration = Duration::from_millis(100);
+
+/// Waits for a call until its deadline.
+///
+/// # Errors
+/// That of the call, or [`CallError::TimedOut`].
+pub async fn until_deadline<T>(
+    deadline: Instant,
+    call: impl Future<Output = Result<T, CallError>>,
+) -> Result<T, CallError> {
+    let start = Instant::now();
+    match timeout_at(deadline, call).await {
+        Ok(Err(CallError::Failed { code, .. })) if is_timeout(code, deadline) => {
+            Err(CallError::TimedOut {
+                after: start.elapsed(),
+            })
+        }
+        Ok(result) => result,
+        Err(_) => Err(CallError::TimedOut {
+            after: start.elapsed(),
+        }),
+    }
+}
+
+/// Both sides watch the deadline, and the sidecar may be the first to notice that it has passed. Long before
+/// the deadline the same codes are an error of its own.
+fn is_timeout(code: Code, deadline: Instant) -> bool {
+    matches!(code, Code::DeadlineExceeded | Code::Cancelled)
+        && os::time::deadline(DEADLINE_TOLERANCE) >= deadline
+}
+
+/// Connects to a gRPC server on a unix socket.
+///
+/// # Errors
+/// [`CallError::Unreachable`], or [`CallError::Broken`] where the other side does not speak HTTP/2.
+pub async fn connect(socket: &Path) -> Result<Channel, CallError> {
+    let stream = dial(socket).await.map_err(CallError::Unreachable)?;
+    let mut stream = Some(TokioIo::new(stream));
+    // tonic wants a URI and a function that connects. The URI only appears in the header `:authority`, where gRPC puts
+    // "localhost" for unix sockets.
+    Endpoint::from_static("http://localhost")
+        .http2_max_header_list_size(MAX_HEADER_BYTES)
+        .connect_with_connector(tower::service_fn(move |_| {
+            let stream = stream.take();
+            // A channel connects again when its connection broke; a call has only one.
+            async { stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)) }
+        }))
+        .await
+        .map_err(|error| CallError::Broken(Box::new(error)))
+}
+
+/// Connects also where the path is longer than the 107 bytes of a unix socket's address.
+async fn dial(path: &Path) -> io::Result<UnixStream> {
+    const MAX_ADDRESS_BYTES: usize = 107;
+    if path.as_os_str().len() <= MAX_ADDRESS_BYTES {
+        return UnixStream::connect(path).await;
+    }
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return UnixStream::connect(path).await;
+    };
+    let directory = std::fs::File::open(parent)?;
+    let short = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd())).join(name);
+    UnixStream::connect(short).await
+}
+
+/// A request that carries its deadline in the header `grpc-timeout`.
+pub fn request<T>(message: T, deadline: Instant) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(deadline.saturating_duration_since(Instant::now()));
+    request
+}
+
+/// Calls `kubevirt.hooks.info.Info/Info`.
+///
+/// # Errors
+/// Those of the call.
+pub async fn info(socket: &Path, deadline: Instant) -> Result<InfoResult, CallError> {
+    until_deadline(deadline, async {
+        let mut client =
+            InfoClient::new(connect(socket).await?).max_decoding_message_size(MAX_INFO_BYTES);
+        let answer = client.info(request(InfoParams {}, deadline)).await;
+        answer
+            .map(tonic::Response::into_inner)
+            .map_err(|status| CallError::from_status(status, MAX_INFO_BYTES))
+    })
+    .await
+}
+
+/// Calls a method of `kubevirt.hooks.<version>.Callbacks`. The messages of the versions are alike, but of different types.
+macro_rules! call {
+    ($version:ident.$method:ident($params:ident $fields:tt), $sidecar:expr, $deadline:expr) => {
+        $version::callbacks_client::CallbacksClient::new(connect(&$sidecar.socket).await?)
+            .max_decoding_message_size(MAX_ANSWER_BYTES)
+            .$method(request($version::$params $fields, $deadline))
+            .await
+            .map_err(|status| CallError::from_status(status, MAX_ANSWER_BYTES))?
+            .into_inner()
+    };
+}
+
+/// Calls `OnDefineDomain` with the domain XML and the VMI's JSON.
+///
+/// # Errors
+/// Those of the call. The answer is not checked.
+pub async fn on_define_domain(
+    sidecar: &Sidecar,
+    domain_xml: Bytes,
+    vmi: Bytes,
+    deadline: Instant,
+) -> Result<Bytes, CallError> {
+    #[rustfmt::skip]
+    let call = async {
+        Ok(match sidecar.version {
+            Version::V1alpha1 => call!(v1alpha1.on_define_domain(OnDefineDomainParams { domain_xml, vmi }), sidecar, deadline).domain_xml,
+            Version::V1alpha2 => call!(v1alpha2.on_define_domain(OnDefineDomainParams { domain_xml, vmi }), sidecar, deadline).domain_xml,
+            Version::V1alpha3 => call!(v1alpha3.on_define_domain(OnDefineDomainParams { domain_xml, vmi }), sidecar, deadline).domain_xml,
+        })
+    };
+    until_deadline(deadline, call).await
+}
+
+/// Calls `PreCloudInitIso`, which v1alpha2 added.
+///
+/// # Errors
+/// Those of the call. The answer is not checked.
+pub async fn pre_cloud_init_iso(
+    sidecar: &Sidecar,
+    data: CloudInitForms,
+    vmi: Bytes,
+    deadline: Instant,
+) -> Result<CloudInitForms, CallError> {
+    let CloudInitForms {
+        cloud_init_data,
+        cloud_init_no_cloud_source,
+    } = data;
+    #[rustfmt::skip]
+    let call = async {
+        let (cloud_init_data, cloud_init_no_cloud_source) = match sidecar.version {
+            Version::V1alpha1 => return Err(unimplemented(sidecar.version)),
+            Version::V1alpha2 => {
+                let answer = call!(v1alpha2.pre_cloud_init_iso(PreCloudInitIsoParams { cloud_init_no_cloud_source, vmi, cloud_init_data }), sidecar, deadline);
+                (answer.cloud_init_data, answer.cloud_init_no_cloud_source)
+            }
+            Version::V1alpha3 => {
+                let answer = call!(v1alpha3.pre_cloud_init_iso(PreCloudInitIsoParams { cloud_init_no_cloud_source, vmi, cloud_init_data }), sidecar, deadline);
+                (answer.cloud_init_data, answer.cloud_init_no_cloud_source)
+            }
+        };
+        Ok(CloudInitForms { cloud_init_data, cloud_init_no_cloud_source })
+    };
+    until_deadline(deadline, call).await
+}
+
+/// Calls `Shutdown`, which v1alpha3 added.
+///
+/// # Errors
+/// Those of the call.
+pub async fn shutdown(sidecar: &Sidecar, deadline: Instant) -> Result<(), CallError> {
+    until_deadline(deadline, async {
+        match sidecar.version {
+            Version::V1alpha1 | Version::V1alpha2 => Err(unimplemented(sidecar.version)),
+            Version::V1alpha3 => {
+                call!(v1alpha3.shutdown(ShutdownParams {}), sidecar, deadline);
+                Ok(())
+            }
+        }
+    })
+    .await
+}
+
+fn unimplemented(version: Version) -> CallError {
+    CallError::Failed {
+        code: Code::Unimplemented,
+        message: format!("{version} does not have this hook"),
+    }
+}

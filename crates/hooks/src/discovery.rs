@@ -1,0 +1,356 @@
+//! Finds the sidecars of a pod. inotify reports each new socket, and all of them are asked at once:
+//!
+//! ```text
+//!             socket appears            Info answers
+//!  directory ───────────────► probing ───────────────► ready      until `count` sidecars are ready
+//!                              ▲    │ not serving yet
+//!                              └────┘ after PROBE_RETRY_DELAY
+//! ```
+//!
+//! A sub-directory belongs to one sidecar, whose container mounts it at `/var/run/kubevirt-hooks`. A socket directly in
+//! the directory is a sidecar too, as in older releases of KubeVirt.
+//! The hooks directory is [`HOOKS_DIR`](api::pod_paths::HOOKS_DIR).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use os::logging::chain;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::client;
+use super::error::{CallError, HookError, UnusableReason};
+use super::sidecar::{HookPoint, Sidecar, Version, natural_order};
+use api::proto::hooks::info::{HookPoint as Subscription, InfoResult};
+use os::fs_events::DirWatch;
+use tonic::Code;
+
+/// First and longest delay before a socket that does not serve yet is tried again.
+const PROBE_RETRY_DELAY: (Duration, Duration) =
+    (Duration::from_millis(5), Duration::from_millis(300));
+/// First and longest timeout of `Info`. A sidecar that hangs may be one that starts slowly.
+const INFO_TIMEOUT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
+/// The directory is read again at least this often: not every file system reports changes by inotify.
+const RESCAN_INTERVAL: Duration = Duration::from_secs(1);
+/// Limit of the entries that are read of a directory. A sidecar has one socket.
+const MAX_ENTRIES: usize = 256;
+/// Limit of a sidecar's name, in characters.
+const MAX_NAME_CHARS: usize = 128;
+
+/// Waits until `count` sidecars below `dir` are ready.
+///
+/// # Errors
+/// [`HookError::NotReady`] at the deadline, [`HookError::Unusable`], [`HookError::Directory`].
+pub async fn collect(
+    dir: &Path,
+    count: usize,
+    deadline: Instant,
+) -> Result<Vec<Sidecar>, HookError> {
+    let mut discovery = Discovery::new(dir);
+    while discovery.ready_count() < count {
+        discovery.scan()?;
+        tokio::select! {
+            biased;
+            Some(probe) = discovery.probes.join_next() => discovery.probe_ended(probe)?,
+            () = changed(discovery.watch.as_ref()) => {}
+            () = sleep_until(deadline) => return Err(discovery.not_ready(count)),
+        }
+    }
+    Ok(discovery.into_sidecars())
+}
+
+/// Ends at a change below the directory, or after [`RESCAN_INTERVAL`].
+async fn changed(watch: Option<&DirWatch>) {
+    let interval = sleep(RESCAN_INTERVAL);
+    match watch {
+        // A watch that fails reports nothing; the interval remains.
+        Some(watch) => tokio::select! { Ok(()) = watch.changed() => {} () = interval => {} },
+        None => interval.await,
+    }
+}
+
+/// State of a socket.
+#[derive(Debug)]
+enum State {
+    /// It does not answer yet, with the last error.
+    Probing(Option<String>),
+    Ready(Sidecar),
+}
+
+/// One call of `Info`.
+#[derive(Debug)]
+struct Probe {
+    socket: PathBuf,
+    attempt: u32,
+    result: Result<InfoResult, CallError>,
+}
+
+struct Discovery<'a> {
+    dir: &'a Path,
+    watch: Option<DirWatch>,
+    sockets: BTreeMap<PathBuf, State>,
+    /// Files that are not sockets, and directories without one.
+    others: BTreeSet<String>,
+    probes: JoinSet<Probe>,
+}
+
+impl<'a> Discovery<'a> {
+    fn new(dir: &'a Path) -> Self {
+        let watch = DirWatch::new()
+            .inspect_err(|error| tracing::warn!(reason = %error, "no inotify: the directory of the hook sidecars' sockets is read every second"))
+            .ok();
+        Self {
+            dir,
+            watch,
+            sockets: BTreeMap::new(),
+            others: BTreeSet::new(),
+            probes: JoinSet::new(),
+        }
+    }
+
+    /// Reads the directory, and starts a probe of every new socket.
+    fn scan(&mut self) -> Result<(), HookError> {
+        self.others.clear();
+        let entries = match self.list(self.dir) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.watch_ancestor();
+                return Ok(());
+            }
+            Err(source) => {
+                return Err(HookError::Directory {
+                    dir: self.dir.to_path_buf(),
+                    source,
+                });
+            }
+        };
+        for entry in entries {
+            if !entry.is_dir() {
+                self.add(entry);
+                continue;
+            }
+            // The sub-directory may be removed at any time, or not be readable: the others are still scanned.
+            match self.list(&entry) {
+                Ok(files) if files.is_empty() => self.add_other(&entry, "no socket in it"),
+                Ok(files) => files.into_iter().for_each(|file| self.add(file)),
+                Err(error) => self.add_other(&entry, error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Watches a directory and reads it, in this order, so that no change is missed in between.
+    fn list(&self, dir: &Path) -> io::Result<Vec<PathBuf>> {
+        if let Some(watch) = &self.watch {
+            // Where that fails, RESCAN_INTERVAL remains.
+            let _ = watch.add(dir);
+        }
+        fs::read_dir(dir)?
+            .take(MAX_ENTRIES)
+            .map(|entry| Ok(entry?.path()))
+            .collect()
+    }
+
+    /// Watches the directory in which the missing hooks directory, or a parent of it, will appear.
+    fn watch_ancestor(&self) {
+        let ancestor = self.dir.ancestors().skip(1).find(|path| path.is_dir());
+        if let (Some(watch), Some(ancestor)) = (&self.watch, ancestor) {
+            // Where that fails, RESCAN_INTERVAL remains.
+            let _ = watch.add(ancestor);
+        }
+    }
+
+    fn add(&mut self, file: PathBuf) {
+        if self.sockets.contains_key(&file) {
+            return;
+        }
+        match fs::metadata(&file) {
+            Ok(metadata) if metadata.file_type().is_socket() => {
+                self.probe(file.clone(), 0);
+                self.sockets.insert(file, State::Probing(None));
+            }
+            Ok(_) => self.add_other(&file, "not a socket"),
+            Err(error) => self.add_other(&file, error),
+        }
+    }
+
+    fn add_other(&mut self, path: &Path, reason: impl std::fmt::Display) {
+        self.others.insert(format!("{} ({reason})", self.id(path)));
+    }
+
+    /// Starts a probe; from the second attempt on after a delay.
+    fn probe(&mut self, socket: PathBuf, attempt: u32) {
+        self.probes.spawn(async move {
+            if let Some(retry) = attempt.checked_sub(1) {
+                sleep(backoff(PROBE_RETRY_DELAY, retry)).await;
+            }
+            let deadline = os::time::deadline(backoff(INFO_TIMEOUT, attempt));
+            let result = client::info(&socket, deadline).await;
+            Probe {
+                socket,
+                attempt,
+                result,
+            }
+        });
+    }
+
+    fn probe_ended(
+        &mut self,
+        probe: Result<Probe, tokio::task::JoinError>,
+    ) -> Result<(), HookError> {
+        // A probe is not cancelled before the discovery ends, and does not panic.
+        let Ok(Probe {
+            socket,
+            attempt,
+            result,
+        }) = probe
+        else {
+            return Ok(());
+        };
+        match result {
+            Ok(info) => {
+                let sidecar = from_info(socket.clone(), self.id(&socket), info)?;
+                tracing::info!(sidecar = %sidecar, version = %sidecar.version, points = ?sidecar.points, "a hook sidecar is ready");
+                self.sockets.insert(socket, State::Ready(sidecar));
+            }
+            Err(CallError::Failed {
+                code: Code::Unimplemented,
+                message,
+            }) => {
+                return Err(HookError::Unusable {
+                    sidecar: self.id(&socket),
+                    reason: UnusableReason::NoInfoService { message },
+                });
+            }
+            // A sidecar that was restarted has another socket; the old one may be gone.
+            Err(_) if !socket.exists() => {
+                self.sockets.remove(&socket);
+            }
+            Err(error) => {
+                let reason = chain(&error);
+                tracing::debug!(socket = %socket.display(), reason, "a hook sidecar does not answer yet");
+                self.probe(socket.clone(), attempt.saturating_add(1));
+                self.sockets.insert(socket, State::Probing(Some(reason)));
+            }
+        }
+        Ok(())
+    }
+
+    /// See [`Sidecar::id`].
+    fn id(&self, path: &Path) -> String {
+        let below = path.strip_prefix(self.dir).unwrap_or(path);
+        below.display().to_string()
+    }
+
+    /// How many sidecars are ready. All sockets of a sub-directory are one sidecar.
+    fn ready_count(&self) -> usize {
+        let ready = self.sockets.iter().filter_map(|(socket, state)| {
+            let parent = socket.parent().filter(|parent| *parent != self.dir);
+            matches!(state, State::Ready(_)).then_some(parent.unwrap_or(socket))
+        });
+        ready.collect::<BTreeSet<_>>().len()
+    }
+
+    fn not_ready(&self, expected: usize) -> HookError {
+        let mut ready = Vec::new();
+        let mut not_ready: Vec<String> = self.others.iter().cloned().collect();
+        for (socket, state) in &self.sockets {
+            match state {
+                State::Ready(sidecar) => ready.push(sidecar.to_string()),
+                State::Probing(error) => {
+                    let reason = error.as_deref().unwrap_or("no answer yet");
+                    not_ready.push(format!("{} ({reason})", self.id(socket)));
+                }
+            }
+        }
+        if not_ready.is_empty() {
+            let other = if ready.is_empty() { "" } else { "other " };
+            not_ready.push(format!(
+                "no {other}socket in or below {}",
+                self.dir.display()
+            ));
+        }
+        ready.sort_by(|a, b| natural_order(a, b));
+        not_ready.sort_by(|a, b| natural_order(a, b));
+        HookError::NotReady {
+            expected,
+            count: self.ready_count(),
+            ready,
+            not_ready,
+        }
+    }
+
+    fn into_sidecars(self) -> Vec<Sidecar> {
+        let mut sidecars: Vec<Sidecar> = Vec::new();
+        for (socket, state) in self.sockets {
+            match state {
+                State::Ready(sidecar) => sidecars.push(sidecar),
+                State::Probing(error) => {
+                    tracing::warn!(socket = %socket.display(), reason = ?error, "a socket in the hooks directory does not answer and is ignored");
+                }
+            }
+        }
+        sidecars.sort_by(|a, b| natural_order(&a.id, &b.id));
+        sidecars
+    }
+}
+
+/// Doubles `first` with every attempt, up to `longest`.
+fn backoff((first, longest): (Duration, Duration), attempt: u32) -> Duration {
+    first
+        .saturating_mul(2_u32.saturating_pow(attempt))
+        .min(longest)
+}
+
+/// The sidecar that answered `Info` with `info`. `id` names its socket in messages.
+///
+/// # Errors
+/// [`HookError::Unusable`] without a common protocol version.
+pub fn from_info(socket: PathBuf, id: String, info: InfoResult) -> Result<Sidecar, HookError> {
+    let name: String = if info.name.is_empty() {
+        id.clone()
+    } else {
+        info.name.chars().take(MAX_NAME_CHARS).collect()
+    };
+    let Some(version) = Version::newest_common(&info.versions) else {
+        return Err(HookError::Unusable {
+            sidecar: format!("{name:?} ({id})"),
+            reason: UnusableReason::Versions {
+                offered: info.versions,
+            },
+        });
+    };
+    let points = subscriptions(&name, version, &info.hook_points);
+    Ok(Sidecar {
+        name,
+        id,
+        socket,
+        version,
+        points,
+    })
+}
+
+/// The hook points of a sidecar that `version` has; of several priorities for one hook point the highest.
+fn subscriptions(
+    sidecar: &str,
+    version: Version,
+    subscriptions: &[Subscription],
+) -> Vec<(HookPoint, i32)> {
+    let mut points: Vec<(HookPoint, i32)> = Vec::new();
+    for Subscription { name, priority } in subscriptions {
+        let Some(point) = HookPoint::from_name(name).filter(|point| point.since() <= version)
+        else {
+            tracing::warn!(sidecar, %version, point = name, "a hook sidecar subscribes to a hook point that its protocol version does not have");
+            continue;
+        };
+        match points.iter_mut().find(|(known, _)| *known == point) {
+            Some((_, highest)) => *highest = (*highest).max(*priority),
+            None => points.push((point, *priority)),
+        }
+    }
+    points
+}

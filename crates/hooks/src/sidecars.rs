@@ -1,0 +1,300 @@
+//! All sidecars of a pod, and the calls at each hook point.
+//!
+//! ```text
+//!  domain XML ──► A ──► check ──► B ──► check ──► C ──► check ──► libvirt      OnDefineDomain
+//!  cloud-init ──► A ───────────► B ────────────► C ────────────► ISO image    PreCloudInitIso
+//!             ──► A, B, C at once                                             Shutdown
+//! ```
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use os::logging::chain;
+use prost::bytes::Bytes;
+use serde_json::Value;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::answer::{self, Answer};
+use super::diff::{self, Change};
+use super::error::{CallError, HookError};
+use super::report::{CallLog, CallReport, Report};
+use super::sidecar::{HookPoint, Sidecar, calling_order};
+use super::timeout::hook_call_deadline;
+use super::{client, cloud_init, discovery};
+use domain::xml::tree::Element;
+
+/// The sidecars of this pod.
+#[derive(Debug, Default)]
+pub struct Sidecars {
+    all: Vec<Sidecar>,
+    call_log: Mutex<CallLog>,
+    /// The last successful `OnDefineDomain` of all sidecars. Locked while they are called, so they never get two
+    /// calls at once.
+    last_definition: tokio::sync::Mutex<Option<Definition>>,
+    report_file: Option<PathBuf>,
+}
+
+/// What the sidecars got, and what became of it.
+#[derive(Debug)]
+struct Definition {
+    /// Identifies the request: another request calls the sidecars again.
+    deadline: Instant,
+    xml: String,
+    vmi: Bytes,
+    result: String,
+}
+
+impl Definition {
+    fn is_of(&self, deadline: Instant, xml: &str, vmi: &Bytes) -> bool {
+        self.deadline == deadline && self.xml == xml && self.vmi == *vmi
+    }
+}
+
+impl Sidecars {
+    /// A pod without sidecars.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// These sidecars.
+    pub(super) fn of(all: Vec<Sidecar>) -> Self {
+        Self {
+            all,
+            ..Self::default()
+        }
+    }
+
+    /// Waits until `count` sidecars below the directory `dir` answer `Info`. A sub-directory is one sidecar, as is a
+    /// socket directly in `dir`. With a count of 0, `dir` is not read.
+    ///
+    /// # Errors
+    /// [`HookError::NotReady`] at the deadline; [`HookError::Unusable`] at once for a sidecar that can never be called.
+    pub async fn collect(dir: &Path, count: usize, deadline: Instant) -> Result<Self, HookError> {
+        Ok(Self::of(discovery::collect(dir, count, deadline).await?))
+    }
+
+    /// Writes [`Self::report`] to `file` now and after each call.
+    pub async fn reporting_to(mut self, file: PathBuf) -> Self {
+        if self.is_empty() {
+            // An earlier launcher may have left its report.
+            let _ = tokio::fs::remove_file(&file).await;
+        }
+        self.report_file = Some(file);
+        self.save_report().await;
+        self
+    }
+
+    async fn save_report(&self) {
+        if let Some(file) = self.report_file.as_ref().filter(|_| !self.is_empty())
+            && let Err(error) = self.report().save(file).await
+        {
+            tracing::warn!(file = %file.display(), reason = %error, "the report on hook sidecars cannot be written");
+        }
+    }
+
+    /// Whether the pod has no sidecars.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// The sidecars that subscribe to `point`, in calling order.
+    #[must_use]
+    pub fn at(&self, point: HookPoint) -> Vec<&Sidecar> {
+        calling_order(&self.all, point)
+    }
+
+    /// Calls `OnDefineDomain` of the sidecars one after the other; each gets the domain XML that the one before returned.
+    ///
+    /// The result is the last answer, byte for byte. The same input under the same deadline is answered from memory:
+    /// one start of a domain calls each sidecar once.
+    ///
+    /// # Errors
+    /// [`HookError::Call`] for the first sidecar that fails, is too slow, or whose answer is refused. Those after it
+    /// are not called.
+    pub async fn on_define_domain(
+        &self,
+        xml: String,
+        vmi_json: &Bytes,
+        deadline: Instant,
+    ) -> Result<String, HookError> {
+        let sidecars = self.at(HookPoint::OnDefineDomain);
+        if sidecars.is_empty() {
+            return Ok(xml);
+        }
+        let mut last_definition = self.last_definition.lock().await;
+        if let Some(last) = &*last_definition
+            && last.is_of(deadline, &xml, vmi_json)
+        {
+            return Ok(last.result.clone());
+        }
+        let tree = Element::parse(&xml).map_err(HookError::Input)?;
+        // Scripts match on the text, so it has the format in which KubeVirt's launcher writes it.
+        let mut domain = Answer {
+            text: tree.to_xml(),
+            tree,
+        };
+        for sidecar in sidecars {
+            domain = self
+                .define(sidecar, domain, vmi_json.clone(), deadline)
+                .await?;
+        }
+        let result = domain.text;
+        *last_definition = Some(Definition {
+            deadline,
+            xml,
+            vmi: vmi_json.clone(),
+            result: result.clone(),
+        });
+        Ok(result)
+    }
+
+    /// Calls `OnDefineDomain` of one sidecar.
+    async fn define(
+        &self,
+        sidecar: &Sidecar,
+        before: Answer,
+        vmi: Bytes,
+        deadline: Instant,
+    ) -> Result<Answer, HookError> {
+        let start = Instant::now();
+        let call = async {
+            let xml = Bytes::from(before.text);
+            let answer =
+                client::on_define_domain(sidecar, xml, vmi, hook_call_deadline(deadline)).await?;
+            let after = answer::check(&before.tree, &answer)?;
+            let changes = diff::diff(&before.tree, &after.tree);
+            Ok((after, changes))
+        };
+        let result = call.await;
+        let after = self
+            .record(sidecar, HookPoint::OnDefineDomain, start.elapsed(), result)
+            .await?;
+        tracing::debug!(%sidecar, xml = after.text, "the domain as the hook sidecar returned it");
+        Ok(after)
+    }
+
+    /// Calls `PreCloudInitIso` of the sidecars one after the other, with cloud-init data in the names of KubeVirt's Go
+    /// struct. Not for a VMI without cloud-init.
+    ///
+    /// # Errors
+    /// [`HookError::Call`] for the first sidecar that fails.
+    pub async fn pre_cloud_init_iso(
+        &self,
+        mut data: Value,
+        vmi_json: &Bytes,
+        deadline: Instant,
+    ) -> Result<Value, HookError> {
+        for sidecar in self.at(HookPoint::PreCloudInitIso) {
+            let start = Instant::now();
+            let call = async {
+                let answer = client::pre_cloud_init_iso(
+                    sidecar,
+                    cloud_init::encode(&data),
+                    vmi_json.clone(),
+                    hook_call_deadline(deadline),
+                );
+                let new = cloud_init::decode(&data, &answer.await?)?;
+                let changes = cloud_init::changes(&data, &new);
+                Ok((new, changes))
+            };
+            let result = call.await;
+            data = self
+                .record(sidecar, HookPoint::PreCloudInitIso, start.elapsed(), result)
+                .await?;
+        }
+        Ok(data)
+    }
+
+    /// Calls `Shutdown` of all sidecars at once: the virtual machine is gone.
+    ///
+    /// # Errors
+    /// The first failure, after all calls have ended.
+    pub async fn shutdown(&self, deadline: Instant) -> Result<(), HookError> {
+        let mut calls = JoinSet::new();
+        for sidecar in self.at(HookPoint::Shutdown) {
+            let sidecar = sidecar.clone();
+            calls.spawn(async move {
+                let start = Instant::now();
+                let result = match client::shutdown(&sidecar, hook_call_deadline(deadline)).await {
+                    // It may exit before its answer is sent: that is what it was asked for.
+                    Err(CallError::Broken(_)) => Ok(()),
+                    result => result,
+                };
+                (sidecar, start.elapsed(), result)
+            });
+        }
+        let mut first_failure = Ok(());
+        while let Some(call) = calls.join_next().await {
+            let Ok((sidecar, time, result)) = call else {
+                continue;
+            };
+            let result = result.map(|()| ((), Vec::new()));
+            let recorded = self
+                .record(&sidecar, HookPoint::Shutdown, time, result)
+                .await;
+            first_failure = first_failure.and(recorded);
+        }
+        first_failure
+    }
+
+    /// The sidecars that changed the domain when it was defined last. An error of libvirt about that domain names them.
+    #[must_use]
+    pub fn modified_by(&self) -> Vec<String> {
+        let log = self.call_log();
+        let has_changed = |sidecar: &&Sidecar| {
+            let last = log.last(sidecar, HookPoint::OnDefineDomain);
+            last.is_some_and(|call| call.changed > 0)
+        };
+        self.at(HookPoint::OnDefineDomain)
+            .into_iter()
+            .filter(has_changed)
+            .map(ToString::to_string)
+            .collect()
+    }
+
+    /// The sidecars and their last calls.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        Report::new(&self.all, &self.call_log())
+    }
+
+    fn call_log(&self) -> MutexGuard<'_, CallLog> {
+        // A panic elsewhere does not leave the log half-written.
+        self.call_log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Logs a call and adds it to the report. An error then names the sidecar.
+    async fn record<T>(
+        &self,
+        sidecar: &Sidecar,
+        point: HookPoint,
+        time: Duration,
+        result: Result<(T, Vec<Change>), CallError>,
+    ) -> Result<T, HookError> {
+        let milliseconds = time.as_millis();
+        let (call, result) = match result {
+            Ok((value, changes)) => {
+                let changed = diff::summary(&changes);
+                tracing::info!(%sidecar, %point, milliseconds, changes = changes.len(), changed, "a hook sidecar has run");
+                (CallReport::succeeded(time, changes), Ok(value))
+            }
+            Err(reason) => {
+                let text = chain(&reason);
+                tracing::error!(%sidecar, %point, milliseconds, reason = text, "a hook sidecar failed");
+                let error = HookError::Call {
+                    sidecar: sidecar.to_string(),
+                    point,
+                    reason,
+                };
+                (CallReport::failed(time, text), Err(error))
+            }
+        };
+        self.call_log().record(sidecar, point, call);
+        self.save_report().await;
+        result
+    }
+}

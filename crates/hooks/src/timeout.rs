@@ -1,0 +1,51 @@
+//! How long a hook may take, within the request that it is called for:
+//!
+//! ```text
+//!  request   ├───────────────────────────── deadline ┤
+//!  hook call ├── at most HOOK_CALL_TIMEOUT ─┤        │
+//!                                           ├reserve─┤  for the answer to virt-handler
+//! ```
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Limit of one hook call, also where the request has more time left; the same as in KubeVirt.
+pub const HOOK_CALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// Part of a request's time that hooks do not get, so that the error of a slow hook reaches the caller.
+const ANSWER_RESERVE: Duration = Duration::from_millis(500);
+
+/// When a hook call that starts now has to be over: before its request is, and within [`HOOK_CALL_TIMEOUT`].
+pub fn hook_call_deadline(request_deadline: Instant) -> Instant {
+    let left = request_deadline.saturating_duration_since(Instant::now());
+    os::time::deadline(hook_call_timeout(left))
+}
+
+/// The time for a hook call in a request that has `left` left.
+fn hook_call_timeout(left: Duration) -> Duration {
+    left.saturating_sub(ANSWER_RESERVE.min(left / 10))
+        .min(HOOK_CALL_TIMEOUT)
+}
+
+/// A duration for people: `250 ms`, `20.0 s`.
+pub fn display_duration(time: Duration) -> String {
+    if time < Duration::from_secs(1) {
+        format!("{} ms", time.as_millis())
+    } else {
+        format!("{:.1} s", time.as_secs_f64())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hook_call_ends_before_its_request_and_within_the_limit() {
+        let timeout = |left| hook_call_timeout(Duration::from_millis(left));
+        assert_eq!(timeout(0), Duration::ZERO);
+        assert_eq!(timeout(1_000), Duration::from_millis(900));
+        assert_eq!(timeout(20_000), Duration::from_millis(19_500));
+        assert_eq!(timeout(600_000), HOOK_CALL_TIMEOUT);
+    }
+}
