@@ -4,6 +4,10 @@ PREFIX ?= /usr
 CARGO ?= cargo
 GUEST := target/test-guest/guest.img
 
+# Where the programs are that "make install" lays out; without BINARIES they are built.
+PROGRAMS := $(or $(BINARIES),target/programs)
+BINDIR = $(DESTDIR)$(PREFIX)/bin
+
 # What "make run" boots: a manifest, and other options of "launcherctl run".
 ARGS ?= examples/vmi.yaml
 
@@ -13,10 +17,10 @@ export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 # Each target is a few heavy jobs in a given order.
 .NOTPARALLEL:
 .DEFAULT_GOAL := build
-.PHONY: help setup build run test guest lint bench install clean
+.PHONY: help setup build run test test-image guest lint bench programs install image image-tree clean
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 setup: ## install what this machine lacks, with its own packages
 	@scripts/setup
@@ -33,6 +37,9 @@ run: setup build guest ## boot a VM here, without a cluster (ARGS="examples/efi.
 test: setup guest ## all tests; they boot real guests, so this takes minutes
 	$(CARGO) test --workspace $(TESTARGS)
 
+test-image: setup image-tree ## the tests of the launcher image's content, as root
+	$(CARGO) test --test image
+
 guest: ## the small Linux that the tests boot, see docs/test-guest.md
 	@scripts/test-guest $(GUEST)
 
@@ -48,12 +55,31 @@ bench: setup guest ## measurements
 	@scripts/measure-sidecars
 	@scripts/measure-idle
 
-# pod-tools itself says which names it answers to, so that no link leads nowhere.
-install: build ## executables and their links, below DESTDIR and PREFIX
-	install -D -t $(DESTDIR)$(PREFIX)/bin target/release/virt-launcher target/release/pod-tools
-	@names=$$(target/release/pod-tools --list) && for name in $$names; do \
-		ln -sfn pod-tools $(DESTDIR)$(PREFIX)/bin/$$name || exit; \
+# What is installed. container-disk is copied into foreign images, so pod-tools is linked statically there; an explicit
+# target keeps that flag away from build scripts and proc macros.
+programs:
+	$(CARGO) build --release --locked --bin virt-launcher
+	host=$$(rustc -vV | sed -n 's/^host: //p') && \
+		RUSTFLAGS="-C target-feature=+crt-static" \
+		$(CARGO) build --release --locked --no-default-features --bin pod-tools --target $$host && \
+		install -C -D -t $(PROGRAMS) target/release/virt-launcher target/$$host/release/pod-tools
+
+# pod-tools itself says which names it answers to, so that no link leads nowhere. The monitor is a copy, as the image
+# gives it a capability: with one that a container may not have, container-disk could not be started.
+install: $(if $(BINARIES),,programs) ## executables and their links, below DESTDIR and PREFIX (BINARIES=DIR: those of DIR)
+	install -C -D -t $(BINDIR) $(PROGRAMS)/virt-launcher $(PROGRAMS)/pod-tools
+	@names=$$($(PROGRAMS)/pod-tools --list) && for name in $$names; do \
+		[ $$name = virt-launcher-monitor ] || ln -sfn pod-tools $(BINDIR)/$$name || exit; \
 	done
+	install -C -T $(PROGRAMS)/pod-tools $(BINDIR)/virt-launcher-monitor
+
+image-tree: ## the launcher image's files below target/image-tree, as root; see docs/image.md
+	@scripts/image-tree
+
+# Without a tree, everything is done inside a container: that needs no Debian and no root, but takes longer.
+image: ## the launcher image, by buildah or podman (TREE=target/image-tree: of a tree that is built)
+	$(or $(shell command -v buildah || command -v podman),$(error neither buildah nor podman is there)) build \
+		$(if $(TREE),--build-context tree=$(TREE)) -t $(or $(IMAGE),virt-launcher) .
 
 clean: ## all that was built here, the test guest too
 	$(CARGO) clean
