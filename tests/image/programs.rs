@@ -1,0 +1,94 @@
+//! Our programs, and the others that KubeVirt starts.
+
+use std::collections::BTreeSet;
+
+use super::{
+    assert_executable, assert_link, assert_owned, at, elf, metadata, output, resolve, text,
+};
+
+/// Programs that KubeVirt starts from the image and that `pod-tools` does not have yet. One that it has is to be removed
+/// here: a test says so.
+const MISSING_TOOLS: &[&str] = &["libvirt-hook-client", "virt-freezer", "virt-probe"];
+
+#[test]
+fn programs_that_kubevirt_starts() {
+    for path in [
+        "/usr/bin/virt-launcher",
+        "/usr/bin/virt-launcher-monitor",
+        "/usr/bin/container-disk",
+        "/usr/bin/virt-tail",
+        "/usr/bin/node-labeller.sh",
+        "/usr/libexec/virtiofsd",
+        "/usr/sbin/virtqemud",
+        "/usr/sbin/virtlogd",
+        "/usr/bin/virsh",
+        "/bin/bash",
+        "/bin/sh",
+        "/usr/bin/cp",
+        "/usr/bin/ps",
+    ] {
+        assert_executable(path);
+    }
+}
+
+#[test]
+fn modes() {
+    for (path, kind, mode, owner) in [
+        ("/usr/bin/virt-launcher", 'f', 0o755, 0),
+        ("/usr/bin/virt-launcher-monitor", 'f', 0o755, 0),
+        ("/usr/bin/pod-tools", 'f', 0o755, 0),
+        ("/get-version", 'f', 0o644, 0),
+    ] {
+        assert_owned(path, kind, mode, owner);
+    }
+}
+
+#[test]
+fn links_of_the_small_tools() {
+    let listed = output("root", "/usr/bin/pod-tools --list");
+    let listed: BTreeSet<_> = listed.lines().collect();
+    assert!(
+        listed.contains("virt-launcher-monitor") && listed.contains("container-disk"),
+        "{listed:?}"
+    );
+    for name in &listed {
+        let path = format!("/usr/bin/{name}");
+        if *name == "virt-launcher-monitor" {
+            assert!(
+                metadata(&path).is_file(),
+                "{path} has a capability, so it is a file of its own"
+            );
+        } else {
+            assert_link(&path, "pod-tools");
+        }
+    }
+    for name in MISSING_TOOLS {
+        assert!(
+            !listed.contains(name),
+            "pod-tools has {name} now: remove it from MISSING_TOOLS"
+        );
+        assert!(
+            !at(&format!("/usr/bin/{name}")).exists(),
+            "{name} is there: remove it from MISSING_TOOLS"
+        );
+    }
+}
+
+#[test]
+fn container_disk_is_static() {
+    let file = std::fs::read(at(&resolve("/usr/bin/container-disk").to_string_lossy())).unwrap();
+    assert!(
+        elf::is_elf(&file) && !elf::has_interpreter(&file),
+        "it runs in images that have no libraries of ours"
+    );
+    let launcher = std::fs::read(at("/usr/bin/virt-launcher")).unwrap();
+    assert!(
+        elf::has_interpreter(&launcher),
+        "the check knows a dynamic executable"
+    );
+}
+
+#[test]
+fn version() {
+    assert_eq!(text("/get-version").trim(), env!("CARGO_PKG_VERSION"));
+}
