@@ -11,8 +11,8 @@ BINDIR = $(DESTDIR)$(PREFIX)/bin
 # What "make run" boots: a manifest, and other options of "launcherctl run".
 ARGS ?= examples/vmi.yaml
 
-# rustup's place, for a shell that was open before it was installed.
-export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
+# cargo-deny, and rustup's directory for a shell that was open before it was installed.
+export PATH := $(CURDIR)/target/lint/bin:$(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 
 # Each target is a few heavy jobs in a given order.
 .NOTPARALLEL:
@@ -26,7 +26,7 @@ setup: ## install what this machine lacks, with its own packages
 	@scripts/setup
 
 build: ## both executables, optimized
-	$(CARGO) build --release
+	$(CARGO) build --locked --release
 
 # Unless ARGS says which disk to use, it is our test guest's, of which we know when it is up. Emulation takes 7 seconds
 # for that and works everywhere, even where /dev/kvm exists but does not work; KVM=1 uses /dev/kvm.
@@ -35,7 +35,7 @@ run: setup build guest ## boot a VM here, without a cluster (ARGS="examples/efi.
 		$(if $(findstring --disk,$(ARGS)),,--disk rootdisk=$(GUEST) --until "virt-launcher test guest is up")
 
 test: setup guest ## all tests; they boot real guests, so this takes minutes
-	$(CARGO) test --workspace $(TESTARGS)
+	$(CARGO) test --locked --workspace $(TESTARGS)
 
 test-image: setup image-tree ## the tests of the launcher image's content, as root
 	$(CARGO) test --test image
@@ -43,15 +43,15 @@ test-image: setup image-tree ## the tests of the launcher image's content, as ro
 guest: ## the small Linux that the tests boot, see docs/test-guest.md
 	@scripts/test-guest $(GUEST)
 
-lint: ## formatting, clippy; dependencies where cargo-deny or cargo-audit is installed
+lint: ## formatting, clippy, dependencies (deny.toml)
+	@scripts/setup --lint
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	$(CARGO) clippy --no-default-features --bin pod-tools -- -D warnings
-	@if command -v cargo-deny >/dev/null; then $(CARGO) deny check; fi
-	@if command -v cargo-audit >/dev/null; then $(CARGO) audit; fi
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --locked --no-default-features --bin pod-tools -- -D warnings
+	$(CARGO) deny --locked check bans licenses sources
 
 bench: setup guest ## measurements
-	$(CARGO) bench
+	$(CARGO) bench --locked
 	@scripts/measure-sidecars
 	@scripts/measure-idle
 
