@@ -12,13 +12,12 @@ use std::sync::atomic::Ordering;
 
 use serde_json::Value;
 
-use super::ports::Ports;
 use super::sync::{Request, read};
 use super::{Launcher, LauncherError, blocking};
 #[cfg(feature = "plugins")]
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
-use convert::Context;
+use convert::{Context, HotplugPorts};
 use domain::DomainSpec;
 #[cfg(feature = "plugins")]
 use hooks::plugins::{InvocationContext, Pipeline};
@@ -106,7 +105,7 @@ impl Launcher {
             });
             launcher.metadata.begin(&vmi);
             domain.metadata.kube_virt = launcher.metadata.load();
-            let ports = Ports::of(&vmi, &domain)?;
+            let ports = HotplugPorts::plan(&vmi, &domain)?;
             Ok((domain.to_xml(), ports))
         };
         let (xml, ports) = blocking("preparing the pod", prepare).await?;
@@ -156,7 +155,7 @@ impl Launcher {
 /// A domain on its way to libvirt.
 struct Definition {
     xml: String,
-    ports: Ports,
+    ports: HotplugPorts,
     /// The sidecars and plugins that have changed it.
     by: Vec<String>,
     /// Data for a cloud-init image that lacks the addresses of tagged devices.
@@ -209,7 +208,7 @@ pub(super) fn plugins(options: &VirtualMachineOptions) -> Result<Pipeline, Launc
 fn define(
     connection: &Connection,
     xml: &str,
-    ports: &Ports,
+    ports: &HotplugPorts,
 ) -> Result<libvirt::Domain, LauncherError> {
     if ports.is_empty() {
         return Ok(connection.define(xml)?);
@@ -219,7 +218,7 @@ fn define(
     let completed = first
         .xml(XmlKind::Secure)
         .map_err(LauncherError::from)
-        .and_then(|xml| ports.settled(&xml));
+        .and_then(|xml| Ok(ports.with_root_ports(&xml)?));
     completed
         .and_then(|xml| Ok(connection.define(&xml)?))
         .map_err(|error| undo(&first, error))

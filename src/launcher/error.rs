@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use convert::ConvertError;
+use convert::{ConvertError, HotplugPortsError};
 use domain::Text;
 use domain::xml::ReadError;
 use hooks::HookError;
@@ -50,17 +50,9 @@ pub enum LauncherError {
     /// libvirt's own XML cannot be read.
     #[error("libvirt's XML of the domain cannot be read")]
     Xml(#[source] ReadError),
-    /// A domain document lacks what the launcher has to edit.
-    #[error("the domain XML has no <devices> element that hotplug ports could be added to")]
-    NoDevices,
-    /// An annotation holds no number.
-    #[error("metadata.annotations[{name}]: {value:?} is not a number")]
-    Annotation {
-        /// Its name.
-        name: &'static str,
-        /// Its value.
-        value: Text,
-    },
+    /// The hotplug ports of the domain cannot be planned or made.
+    #[error(transparent)]
+    HotplugPorts(#[from] HotplugPortsError),
     /// The VMI runs, as its status says, but libvirt does not know the domain.
     #[error("the domain of the VMI has run and is gone; a launcher runs one virtual machine once")]
     Lost,

@@ -24,7 +24,6 @@ mod metadata;
 mod observe;
 mod panics;
 mod pending;
-mod ports;
 mod preview;
 mod report;
 mod rooms;

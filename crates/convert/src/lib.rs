@@ -27,6 +27,7 @@ pub mod explain;
 mod features;
 mod firmware;
 mod host_devices;
+pub mod hotplug_ports;
 mod hyperv;
 mod hypervisor;
 mod input;
@@ -49,6 +50,7 @@ mod tristate;
 pub use arch::Arch;
 pub use context::Context;
 pub use error::ConvertError;
+pub use hotplug_ports::{HotplugPorts, HotplugPortsError};
 pub use input::{CpuTopology, Input};
 pub use iothreads::IoThreads;
 

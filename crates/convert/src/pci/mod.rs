@@ -3,6 +3,7 @@
 //! ```text
 //! address        a host's or guest's PCI address as text
 //! root_complex   all devices directly on the root complex, by annotation
+//! slots          which devices take a slot of a PCI bus
 //! numa           host devices next to their guest NUMA cell
 //! grace          the same for NVIDIA Grace GPUs, each behind an SMMU of its own
 //! expander       the buses, ports and numbers of such a layout
@@ -18,8 +19,10 @@ mod guest_cell;
 mod host;
 mod numa;
 mod root_complex;
+mod slots;
 
 pub(super) use address::{malformed_address, parse_address};
 pub(super) use grace::{grace, requirements as grace_requirements};
 pub(super) use numa::numa;
-pub(super) use root_complex::root_complex;
+pub(super) use root_complex::{ANNOTATION as ROOT_COMPLEX_ANNOTATION, root_complex};
+pub(super) use slots::pci_addresses;

@@ -1,12 +1,12 @@
 //! All PCI devices directly on the root complex, so that the guest sees no bridges.
 
+use super::slots::pci_addresses;
 use crate::{ConvertError, Draft, Input};
 use compact_str::format_compact;
 use domain::Text;
-use domain::devices::{Address, Devices};
 
 /// `"true"` asks for it.
-pub(super) const ANNOTATION: &str = "kubevirt.io/placePCIDevicesOnRootComplex";
+pub(crate) const ANNOTATION: &str = "kubevirt.io/placePCIDevicesOnRootComplex";
 
 /// Slots that QEMU or libvirt want for themselves: the host bridge, VGA, the sound card of ICH9,
 /// and its LPC bridge with SATA.
@@ -45,58 +45,6 @@ pub(crate) fn root_complex(input: &Input<'_>, draft: &mut Draft) -> Result<(), C
         address.function = Text::const_new("0x0");
     }
     Ok(())
-}
-
-/// The addresses of all devices that are on a PCI bus, or may be.
-fn pci_addresses(devices: &mut Devices) -> impl Iterator<Item = &mut Option<Address>> {
-    let interfaces = devices
-        .interfaces
-        .iter_mut()
-        .map(|iface| &mut iface.address);
-    let host_devices = devices
-        .host_devices
-        .iter_mut()
-        .filter(|device| device.r#type == "pci")
-        .map(|device| &mut device.address);
-    // Roots and expander buses are no devices on a bus.
-    let is_root = |model: &str| matches!(model, "pci-root" | "pcie-root" | "pcie-expander-bus");
-    let controllers = devices
-        .controllers
-        .iter_mut()
-        .filter(move |controller| !is_root(&controller.model))
-        .map(|controller| &mut controller.address);
-    let disks = devices
-        .disks
-        .iter_mut()
-        .filter(|disk| disk.target.bus == "virtio")
-        .map(|disk| &mut disk.address);
-    let inputs = devices
-        .inputs
-        .iter_mut()
-        .filter(|input| input.bus == "virtio")
-        .map(|input| &mut input.address);
-    let watchdogs = devices
-        .watchdogs
-        .iter_mut()
-        .map(|watchdog| &mut watchdog.address);
-    let rng = devices.rng.iter_mut().map(|rng| &mut rng.address);
-    let balloon = devices
-        .ballooning
-        .iter_mut()
-        .map(|balloon| &mut balloon.address);
-    interfaces
-        .chain(host_devices)
-        .chain(controllers)
-        .chain(disks)
-        .chain(inputs)
-        .chain(watchdogs)
-        .chain(rng)
-        .chain(balloon)
-        .filter(|address| {
-            address
-                .as_ref()
-                .is_none_or(|address| matches!(address.r#type.as_str(), "" | "pci"))
-        })
 }
 
 #[cfg(test)]
