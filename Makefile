@@ -38,7 +38,7 @@ test: setup guest ## all tests; they boot real guests, so this takes minutes
 	$(CARGO) test --locked --workspace $(TESTARGS)
 
 test-image: setup image-tree ## the tests of the launcher image's content, as root
-	$(CARGO) test --test image
+	$(CARGO) test --locked --test image
 
 guest: ## the small Linux that the tests boot, see docs/test-guest.md
 	@scripts/test-guest $(GUEST)
