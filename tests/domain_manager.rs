@@ -16,8 +16,8 @@ use libvirt::{
 };
 use prost::bytes::Bytes;
 use serde_json::{Value, json};
-use virt_launcher::cmd::Calls;
-use virt_launcher::launcher::{Launcher, LauncherConfig, LauncherError, Presence};
+use virt_launcher::cmd::LauncherApi;
+use virt_launcher::launcher::{Launcher, LauncherConfig, LauncherError, Phase};
 use virt_launcher::notify::Notifier;
 
 /// Long enough for anything that happens at all, on a busy machine without hardware virtualization.
@@ -166,13 +166,10 @@ fn play<F: Future<Output = ()>>(name: &'static str, test: impl FnOnce(Scene) -> 
 #[test]
 fn a_guest_lives_from_sync_to_delete() {
     play("life", |scene| async move {
-        let mut presence = scene.launcher.presence();
+        let mut state = scene.launcher.state();
         assert!(scene.launcher.domain().await.unwrap().is_none());
         scene.sync(&scene.vmi()).await.unwrap();
-        presence
-            .wait_for(|presence| *presence == Presence::There)
-            .await
-            .unwrap();
+        state.wait_for(|vm| vm.phase.is_visible()).await.unwrap();
         let document = scene.document().await;
         assert_eq!(
             (&document["Status"]["Status"], &document["Spec"]["Type"]),
@@ -221,10 +218,7 @@ fn a_guest_lives_from_sync_to_delete() {
         scene.act(Action::Kill).await;
         scene.act(Action::Delete).await;
         scene.act(Action::Delete).await;
-        presence
-            .wait_for(|presence| *presence == Presence::Gone)
-            .await
-            .unwrap();
+        state.wait_for(|vm| vm.phase == Phase::Gone).await.unwrap();
         assert!(scene.domain().is_none());
     });
 }

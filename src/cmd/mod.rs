@@ -3,7 +3,6 @@
 //! An ordinary failure is an answer with `success: false` and gRPC status OK; only `Exec` and `GuestPing` fail with a
 //! gRPC error (handler contract, section 1).
 
-mod authority;
 mod info;
 mod preview;
 mod service;
@@ -16,7 +15,6 @@ use std::sync::Arc;
 use prost::bytes::Bytes;
 use serde_json::Value;
 use tokio::net::UnixListener;
-use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 
@@ -25,17 +23,16 @@ use api::proto::cmd::info::cmd_info_server::CmdInfoServer;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::proto::cmd::v1::cmd_server::CmdServer;
 use api::proto::preview::v1::preview_server::PreviewServer;
-use authority::Tolerant;
 use domain::Domain;
 
 /// Largest request that is read. tonic's default, 4 MiB, is also Go's; a VMI with its status fits (etcd refuses objects
 /// above 1.5 MiB), but the node's topology, plugins and certificates travel in the same message, and a request that is
 /// refused for its size can never succeed. The bound is there so that a stray client cannot take the pod's memory.
-const LARGEST_REQUEST: usize = 64 << 20;
+const MAX_REQUEST_BYTES: usize = 64 << 20;
 
 /// What the service needs of a launcher. The texts of its errors reach users; those that other components match on are
 /// the launcher's to keep (handler contract, section 9).
-pub trait Calls: Send + Sync + 'static {
+pub trait LauncherApi: Send + Sync + 'static {
     /// Why a call failed.
     type Error: Error + Send + Sync + 'static;
 
@@ -47,7 +44,7 @@ pub trait Calls: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
     /// What a sync would change, as JSON.
-    fn preview(
+    fn dry_run(
         self: &Arc<Self>,
         vmi_json: Bytes,
     ) -> impl Future<Output = Result<Value, Self::Error>> + Send;
@@ -60,8 +57,9 @@ pub trait Calls: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
     /// The domain as virt-handler may see it.
-    fn domain(self: &Arc<Self>)
-    -> impl Future<Output = Result<Option<Domain>, Self::Error>> + Send;
+    fn domain(
+        self: &Arc<Self>,
+    ) -> impl Future<Output = Result<Option<Arc<Domain>>, Self::Error>> + Send;
 
     /// QEMU's version.
     fn qemu_version(self: &Arc<Self>) -> impl Future<Output = Result<String, Self::Error>> + Send;
@@ -71,7 +69,7 @@ pub trait Calls: Send + Sync + 'static {
 ///
 /// # Errors
 /// When the listener fails.
-pub async fn serve<L: Calls>(
+pub async fn serve<L: LauncherApi>(
     listener: UnixListener,
     launcher: Arc<L>,
     stop: impl Future<Output = ()> + Send,
@@ -79,14 +77,14 @@ pub async fn serve<L: Calls>(
     let preview = PreviewServer::new(preview::Service {
         launcher: launcher.clone(),
     })
-    .max_decoding_message_size(LARGEST_REQUEST);
-    let cmd =
-        CmdServer::new(service::Service::new(launcher)).max_decoding_message_size(LARGEST_REQUEST);
-    let connections =
-        UnixListenerStream::new(listener).map(|connection| connection.map(Tolerant::new));
+    .max_decoding_message_size(MAX_REQUEST_BYTES);
+    let cmd = CmdServer::new(service::Service::new(launcher))
+        .max_decoding_message_size(MAX_REQUEST_BYTES);
     let server = Server::builder()
         .add_service(CmdInfoServer::new(info::Info))
         .add_service(cmd)
         .add_service(preview);
-    server.serve_with_incoming_shutdown(connections, stop).await
+    server
+        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop)
+        .await
 }

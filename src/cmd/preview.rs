@@ -5,7 +5,7 @@ use std::sync::Arc;
 use prost::bytes::Bytes;
 use tonic::{Request, Response, Status};
 
-use super::Calls;
+use super::LauncherApi;
 use api::proto::preview::v1::preview_server::Preview;
 use api::proto::preview::v1::{PlanRequest, PlanResponse};
 use os::logging::chain;
@@ -15,9 +15,9 @@ pub(super) struct Service<L> {
 }
 
 #[tonic::async_trait]
-impl<L: Calls> Preview for Service<L> {
+impl<L: LauncherApi> Preview for Service<L> {
     async fn plan(&self, request: Request<PlanRequest>) -> Result<Response<PlanResponse>, Status> {
-        let answer = match self.launcher.preview(request.into_inner().vmi_json).await {
+        let answer = match self.launcher.dry_run(request.into_inner().vmi_json).await {
             Ok(plan) => PlanResponse {
                 success: true,
                 message: String::new(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use prost::bytes::Bytes;
 use tonic::{Request, Status};
 
-use super::{Action, Calls};
+use super::{Action, LauncherApi};
 use api::proto::cmd::v1;
 use api::proto::cmd::v1::cmd_server::Cmd;
 use os::logging::chain;
@@ -17,7 +17,7 @@ pub(super) struct Service<L> {
     launcher: Arc<L>,
 }
 
-impl<L: Calls> Service<L> {
+impl<L: LauncherApi> Service<L> {
     pub fn new(launcher: Arc<L>) -> Self {
         Self { launcher }
     }
@@ -77,7 +77,7 @@ fn unsupported(call: &str) -> v1::Response {
 }
 
 #[tonic::async_trait]
-impl<L: Calls> Cmd for Service<L> {
+impl<L: LauncherApi> Cmd for Service<L> {
     async fn ping(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::Response> {
         answer(success())
     }

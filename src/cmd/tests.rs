@@ -42,7 +42,7 @@ impl Stub {
     }
 }
 
-impl Calls for Stub {
+impl LauncherApi for Stub {
     type Error = Failure;
 
     async fn sync(
@@ -56,7 +56,7 @@ impl Calls for Stub {
             options.mem_balloon_stats_period
         ))
     }
-    async fn preview(self: &Arc<Self>, vmi_json: Bytes) -> Result<Value, Failure> {
+    async fn dry_run(self: &Arc<Self>, vmi_json: Bytes) -> Result<Value, Failure> {
         self.asked(format!("preview {}", String::from_utf8_lossy(&vmi_json)))?;
         Ok(serde_json::json!({"steps": []}))
     }
@@ -67,9 +67,9 @@ impl Calls for Stub {
             self.asked(format!("{action:?}"))
         }
     }
-    async fn domain(self: &Arc<Self>) -> Result<Option<Domain>, Failure> {
+    async fn domain(self: &Arc<Self>) -> Result<Option<Arc<Domain>>, Failure> {
         self.asked("domain".into())?;
-        Ok(self.domain.lock().unwrap().clone())
+        Ok(self.domain.lock().unwrap().clone().map(Arc::new))
     }
     async fn qemu_version(self: &Arc<Self>) -> Result<String, Failure> {
         self.asked("version".into()).map(|()| "10.0.2".into())
@@ -396,7 +396,7 @@ fn requests_of_any_size_are_bounded() {
                 .success
         );
         let refused = cmd
-            .kill_virtual_machine(sized(LARGEST_REQUEST + 1))
+            .kill_virtual_machine(sized(MAX_REQUEST_BYTES + 1))
             .await
             .unwrap_err();
         assert_eq!(refused.code(), tonic::Code::OutOfRange, "{refused:?}");

@@ -11,8 +11,9 @@
 //!                                          shut off: never started again
 //! ```
 
+use super::vm::has_ended;
 use api::vmi::Vmi;
-use libvirt::{State, shutoff};
+use libvirt::State;
 
 /// What there is when a sync begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,12 +25,12 @@ pub(super) struct Facts {
     /// It was paused because somebody asked for it.
     pub paused_by_user: bool,
     /// How far the VMI is.
-    pub vmi: Phase,
+    pub vmi: VmiPhase,
 }
 
 /// The part of a VMI's life that decides whether its domain may be started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum VmiPhase {
     /// Before Running.
     Early,
     /// Running.
@@ -40,7 +41,7 @@ pub(super) enum Phase {
     Deleting,
 }
 
-impl Phase {
+impl VmiPhase {
     pub fn of(vmi: &Vmi) -> Self {
         match vmi.status.phase.as_str() {
             "Succeeded" | "Failed" => Self::Final,
@@ -71,10 +72,10 @@ pub(super) enum Step {
 
 /// The decision.
 pub(super) fn decide(facts: Facts) -> Step {
-    let may_start = facts.vmi == Phase::Early && !facts.has_run;
+    let may_start = facts.vmi == VmiPhase::Early && !facts.has_run;
     match facts.domain {
         None => match facts.vmi {
-            Phase::Final | Phase::Deleting => Step::Nothing,
+            VmiPhase::Final | VmiPhase::Deleting => Step::Nothing,
             _ if may_start => Step::Create,
             _ => Step::Lost,
         },
@@ -89,46 +90,29 @@ pub(super) fn decide(facts: Facts) -> Step {
     }
 }
 
-/// Whether virt-handler may see the domain. It takes a definition that has not been started for one that has died, and
-/// deletes it, together with what the start in progress needs (handler contract, trap 9). One that an earlier launcher
-/// had started, and that has ended since, it must see.
-pub(super) fn is_visible(starting: bool, has_run: bool, (state, reason): (State, i32)) -> bool {
-    !starting
-        && match state {
-            State::NoState => has_run,
-            State::Shutoff => has_run || has_ended(reason),
-            _ => true,
-        }
-}
-
-/// Whether a domain that is shut off with this reason has run before. (The others leave it open.)
-fn has_ended(reason: i32) -> bool {
-    !matches!(reason, shutoff::UNKNOWN | shutoff::FAILED | shutoff::DAEMON)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use libvirt::paused;
+    use libvirt::{paused, shutoff};
 
     const FRESH: Facts = Facts {
         domain: None,
         has_run: false,
         paused_by_user: false,
-        vmi: Phase::Early,
+        vmi: VmiPhase::Early,
     };
 
     #[test]
     fn a_vmi_without_a_domain_is_started_once() {
         for (vmi, has_run, step) in [
-            (Phase::Early, false, Step::Create),
-            (Phase::Early, true, Step::Lost),
-            (Phase::Running, false, Step::Lost),
-            (Phase::Running, true, Step::Lost),
-            (Phase::Final, false, Step::Nothing),
-            (Phase::Final, true, Step::Nothing),
-            (Phase::Deleting, false, Step::Nothing),
-            (Phase::Deleting, true, Step::Nothing),
+            (VmiPhase::Early, false, Step::Create),
+            (VmiPhase::Early, true, Step::Lost),
+            (VmiPhase::Running, false, Step::Lost),
+            (VmiPhase::Running, true, Step::Lost),
+            (VmiPhase::Final, false, Step::Nothing),
+            (VmiPhase::Final, true, Step::Nothing),
+            (VmiPhase::Deleting, false, Step::Nothing),
+            (VmiPhase::Deleting, true, Step::Nothing),
         ] {
             assert_eq!(
                 decide(Facts {
@@ -145,7 +129,7 @@ mod tests {
     #[test]
     fn a_running_domain_is_changed_in_place() {
         for state in [State::Running, State::Blocked, State::PmSuspended] {
-            for vmi in [Phase::Early, Phase::Running, Phase::Deleting] {
+            for vmi in [VmiPhase::Early, VmiPhase::Running, VmiPhase::Deleting] {
                 assert_eq!(
                     decide(Facts {
                         domain: Some((state, 1)),
@@ -170,7 +154,7 @@ mod tests {
             let facts = Facts {
                 domain: Some((State::Paused, reason)),
                 has_run: true,
-                vmi: Phase::Running,
+                vmi: VmiPhase::Running,
                 ..FRESH
             };
             assert_eq!(decide(facts), Step::Resume, "{reason}");
@@ -194,7 +178,12 @@ mod tests {
             State::NoState,
         ] {
             for reason in 0..9 {
-                for vmi in [Phase::Early, Phase::Running, Phase::Final, Phase::Deleting] {
+                for vmi in [
+                    VmiPhase::Early,
+                    VmiPhase::Running,
+                    VmiPhase::Final,
+                    VmiPhase::Deleting,
+                ] {
                     let facts = Facts {
                         domain: Some((state, reason)),
                         has_run: true,
@@ -220,7 +209,7 @@ mod tests {
             assert_eq!(
                 decide(Facts {
                     domain: Some((State::Shutoff, reason)),
-                    vmi: Phase::Deleting,
+                    vmi: VmiPhase::Deleting,
                     ..FRESH
                 }),
                 Step::Nothing
@@ -243,46 +232,14 @@ mod tests {
     }
 
     #[test]
-    fn a_domain_is_shown_once_its_start_has_returned() {
-        let (defined, running) = ((State::Shutoff, shutoff::UNKNOWN), (State::Running, 1));
-        assert!(!is_visible(true, false, defined));
-        assert!(!is_visible(true, false, running));
-        assert!(!is_visible(false, false, defined));
-        assert!(is_visible(false, false, running));
-        assert!(is_visible(false, true, running));
-        assert!(is_visible(false, true, defined));
-    }
-
-    #[test]
-    fn a_domain_that_ended_under_an_earlier_launcher_is_shown() {
-        for reason in [
-            shutoff::SHUTDOWN,
-            shutoff::DESTROYED,
-            shutoff::CRASHED,
-            shutoff::MIGRATED,
-        ] {
-            assert!(
-                is_visible(false, false, (State::Shutoff, reason)),
-                "{reason}"
-            );
-        }
-        for reason in [shutoff::UNKNOWN, shutoff::FAILED, shutoff::DAEMON] {
-            assert!(
-                !is_visible(false, false, (State::Shutoff, reason)),
-                "{reason}"
-            );
-        }
-    }
-
-    #[test]
     fn the_phase_is_read_from_the_vmi() {
         let mut vmi = Vmi::default();
-        assert_eq!(Phase::of(&vmi), Phase::Early);
+        assert_eq!(VmiPhase::of(&vmi), VmiPhase::Early);
         vmi.status.phase = "Running".into();
-        assert_eq!(Phase::of(&vmi), Phase::Running);
+        assert_eq!(VmiPhase::of(&vmi), VmiPhase::Running);
         vmi.metadata.deletion_timestamp = Some("2026-01-02T03:04:05Z".into());
-        assert_eq!(Phase::of(&vmi), Phase::Deleting);
+        assert_eq!(VmiPhase::of(&vmi), VmiPhase::Deleting);
         vmi.status.phase = "Failed".into();
-        assert_eq!(Phase::of(&vmi), Phase::Final);
+        assert_eq!(VmiPhase::of(&vmi), VmiPhase::Final);
     }
 }

@@ -40,10 +40,10 @@ pub enum LauncherError {
     #[error(transparent)]
     Libvirt(#[from] libvirt::Error),
     /// libvirt refused a definition that sidecars or plugins had changed.
-    #[error("{refusal}; the domain was changed by {}", by.join(", "))]
+    #[error("{refusal}; the domain was changed by {}", modified_by.join(", "))]
     Define {
         /// Those that changed it.
-        by: Vec<String>,
+        modified_by: Vec<String>,
         /// libvirt's error. It begins the text, as in the reference, and so is no source.
         refusal: libvirt::Error,
     },
@@ -62,6 +62,9 @@ pub enum LauncherError {
     /// The guest cannot be asked to reboot.
     #[error("VMI neither have the agent connected nor the ACPI feature enabled")]
     NoWayToReboot,
+    /// A kill came while the domain was being started.
+    #[error("the virtual machine was killed while it was being started")]
+    Killed,
     /// Some disks could not be changed; the others were.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Disks(Vec<DiskFailure>),
@@ -73,6 +76,9 @@ pub enum LauncherError {
     #[cfg(not(feature = "plugins"))]
     #[error("this launcher was built without plugins, and the request brings some")]
     NoPlugins,
+    /// The state of the VM does not allow it.
+    #[error(transparent)]
+    Refused(#[from] super::vm::Refusal),
     /// Another change is in progress for too long.
     #[error("{what}: another change of the domain is still in progress; nothing was done")]
     Busy {
@@ -88,7 +94,7 @@ pub enum LauncherError {
         after: Duration,
     },
     /// A worker has panicked.
-    #[error("{what} has met a bug of the launcher; its log says where")]
+    #[error("internal error in {what}, see the launcher's log")]
     Worker {
         /// What it was to do.
         what: &'static str,

@@ -1,46 +1,45 @@
-//! What KubeVirt keeps with the domain. The truth is here, in memory; the domain's XML has the copy of its definition.
+//! What KubeVirt keeps with the domain. The truth is in memory, owned by [`Vm`](super::vm::Vm); the XML of the definition
+//! has a copy, for a launcher that comes later.
 
-use std::sync::Mutex;
-
-use super::lock;
 use api::vmi::Vmi;
 use domain::metadata::{GracePeriodMetadata, KubeVirtMetadata, Time};
 
 /// Seconds that a guest gets to shut down when its VMI does not say.
-const GRACE_PERIOD: i64 = 30;
+const DEFAULT_GRACE_PERIOD: i64 = 30;
 
 /// The domain's metadata.
-#[derive(Debug)]
-pub(super) struct Metadata(Mutex<KubeVirtMetadata>);
+#[derive(Debug, Clone, PartialEq)]
+pub struct Metadata(KubeVirtMetadata);
 
 impl Metadata {
+    /// Those of a VMI of which nothing but the UID is known.
     pub fn new(uid: &str) -> Self {
-        Self(Mutex::new(KubeVirtMetadata {
+        Self(KubeVirtMetadata {
             uid: uid.into(),
             ..KubeVirtMetadata::default()
-        }))
+        })
     }
 
-    pub fn load(&self) -> KubeVirtMetadata {
-        lock(&self.0).clone()
+    /// As they go into documents.
+    pub fn get(&self) -> &KubeVirtMetadata {
+        &self.0
     }
 
     /// Takes over what a domain that is there already has in its XML.
-    pub fn adopt(&self, xml: &KubeVirtMetadata) {
-        let mut known = lock(&self.0);
-        let uid = if known.uid.is_empty() {
+    pub fn adopt(&mut self, xml: &KubeVirtMetadata) {
+        let uid = if self.0.uid.is_empty() {
             xml.uid.clone()
         } else {
-            known.uid.clone()
+            self.0.uid.clone()
         };
-        *known = KubeVirtMetadata { uid, ..xml.clone() };
+        self.0 = KubeVirtMetadata { uid, ..xml.clone() };
     }
 
     /// A new domain of this VMI.
-    pub fn begin(&self, vmi: &Vmi) {
-        let mut known = lock(&self.0);
+    pub fn begin(&mut self, vmi: &Vmi) {
         // The pod may be on its way out before its domain has started.
-        let marked_for_graceful_shutdown = known
+        let marked_for_graceful_shutdown = self
+            .0
             .grace_period
             .as_ref()
             .and_then(|grace| grace.marked_for_graceful_shutdown);
@@ -49,34 +48,32 @@ impl Metadata {
             deletion_timestamp: None,
             marked_for_graceful_shutdown,
         };
-        *known = KubeVirtMetadata {
+        self.0 = KubeVirtMetadata {
             uid: vmi.metadata.uid.clone(),
             grace_period: Some(grace_period),
             ..KubeVirtMetadata::default()
         };
     }
 
-    /// The VMI's grace period may have changed; tells whether it has.
-    pub fn follow(&self, vmi: &Vmi) -> bool {
-        self.change_grace_period(|grace| grace.deletion_grace_period_seconds = grace_period(vmi))
+    /// The VMI's grace period may have changed.
+    pub fn follow(&mut self, vmi: &Vmi) {
+        self.grace().deletion_grace_period_seconds = grace_period(vmi);
     }
 
     /// The guest has been asked to shut down: from now on virt-handler counts the grace period.
-    pub fn shutdown_requested(&self) -> bool {
-        self.change_grace_period(|grace| {
-            grace.deletion_timestamp.get_or_insert_with(Time::now);
-        })
+    pub fn shutdown_requested(&mut self) {
+        self.grace()
+            .deletion_timestamp
+            .get_or_insert_with(Time::now);
     }
 
-    pub fn mark_for_graceful_shutdown(&self) -> bool {
-        self.change_grace_period(|grace| grace.marked_for_graceful_shutdown = Some(true))
+    /// The pod is being deleted; virt-handler is to ask the guest.
+    pub fn mark_for_graceful_shutdown(&mut self) {
+        self.grace().marked_for_graceful_shutdown = Some(true);
     }
 
-    fn change_grace_period(&self, change: impl FnOnce(&mut GracePeriodMetadata)) -> bool {
-        let mut known = lock(&self.0);
-        let before = known.grace_period.clone();
-        change(known.grace_period.get_or_insert_default());
-        known.grace_period != before
+    fn grace(&mut self) -> &mut GracePeriodMetadata {
+        self.0.grace_period.get_or_insert_default()
     }
 }
 
@@ -84,56 +81,59 @@ impl Metadata {
 fn grace_period(vmi: &Vmi) -> i64 {
     vmi.spec
         .termination_grace_period_seconds
-        .unwrap_or(GRACE_PERIOD)
+        .unwrap_or(DEFAULT_GRACE_PERIOD)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn grace(metadata: &Metadata) -> GracePeriodMetadata {
+        metadata.get().grace_period.clone().unwrap_or_default()
+    }
+
     #[test]
     fn the_grace_clock_is_started_once() {
-        let metadata = Metadata::new("u-1");
+        let mut metadata = Metadata::new("u-1");
         metadata.begin(&Vmi::default());
-        let grace = || metadata.load().grace_period.unwrap_or_default();
+        let before = grace(&metadata);
         assert_eq!(
             (
-                grace().deletion_grace_period_seconds,
-                grace().deletion_timestamp
+                before.deletion_grace_period_seconds,
+                before.deletion_timestamp
             ),
             (30, None)
         );
-        assert!(metadata.shutdown_requested());
-        let started = grace().deletion_timestamp;
+        metadata.shutdown_requested();
+        let started = grace(&metadata).deletion_timestamp;
         assert!(started.is_some());
-        assert!(!metadata.shutdown_requested());
-        assert_eq!(grace().deletion_timestamp, started);
-        assert!(metadata.mark_for_graceful_shutdown());
-        assert!(!metadata.mark_for_graceful_shutdown());
-        assert_eq!(grace().deletion_timestamp, started);
+        let known = metadata.clone();
+        metadata.shutdown_requested();
+        assert_eq!(metadata, known);
+        metadata.mark_for_graceful_shutdown();
+        assert_ne!(metadata, known);
+        let known = metadata.clone();
+        metadata.mark_for_graceful_shutdown();
+        assert_eq!(metadata, known);
+        assert_eq!(grace(&metadata).deletion_timestamp, started);
     }
 
     #[test]
     fn the_grace_period_follows_the_vmi() {
-        let metadata = Metadata::new("u-1");
+        let mut metadata = Metadata::new("u-1");
         let mut vmi = Vmi::default();
         metadata.begin(&vmi);
-        assert!(!metadata.follow(&vmi));
+        let known = metadata.clone();
+        metadata.follow(&vmi);
+        assert_eq!(metadata, known);
         vmi.spec.termination_grace_period_seconds = Some(0);
-        assert!(metadata.follow(&vmi));
-        assert_eq!(
-            metadata
-                .load()
-                .grace_period
-                .unwrap_or_default()
-                .deletion_grace_period_seconds,
-            0
-        );
+        metadata.follow(&vmi);
+        assert_eq!(grace(&metadata).deletion_grace_period_seconds, 0);
     }
 
     #[test]
     fn a_domain_that_was_there_brings_its_metadata() {
-        let metadata = Metadata::new("u-1");
+        let mut metadata = Metadata::new("u-1");
         let grace_period = GracePeriodMetadata {
             deletion_grace_period_seconds: 7,
             ..GracePeriodMetadata::default()
@@ -143,10 +143,7 @@ mod tests {
             grace_period: Some(grace_period.clone()),
             ..KubeVirtMetadata::default()
         });
-        let known = metadata.load();
-        assert_eq!(
-            (known.uid.as_str(), known.grace_period),
-            ("u-1", Some(grace_period))
-        );
+        assert_eq!(metadata.get().uid, "u-1");
+        assert_eq!(grace(&metadata), grace_period);
     }
 }

@@ -1,48 +1,45 @@
-//! Looking at the domain.
+//! Reads: of the domain, and of QEMU's version. They change nothing.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use super::decide::is_visible;
-use super::{Launcher, LauncherError, READ, blocking, lock, state, within};
-use domain::Domain;
-use domain::DomainSpec;
-use libvirt::{self, Connection, State, XmlKind, paused};
-
-/// The domain at one moment.
-#[derive(Debug)]
-pub(super) struct Observed {
-    pub state: State,
-    pub reason: i32,
-    pub spec: DomainSpec,
-}
+use super::libvirt_domain::{READ_TIMEOUT, within};
+use super::vm::{Observed, Phase};
+use super::{Launcher, LauncherError, Snapshot};
+use domain::{Domain, DomainSpec};
+use libvirt::{Connection, State, XmlKind};
 
 impl Launcher {
-    /// The domain as virt-handler may see it; none while it is being started. When libvirt does not answer in time, it
-    /// is the domain as it was seen last.
+    /// The domain as virt-handler may see it; none while it is being started. While a job runs, for which libvirt may keep
+    /// a read waiting, and when libvirt does not answer in time, it is the domain as it was reported last.
     ///
     /// # Errors
-    /// libvirt's, unless something was seen before.
-    pub async fn domain(self: &Arc<Self>) -> Result<Option<Domain>, LauncherError> {
-        if *self.starting.borrow() {
+    /// libvirt's, unless something was reported before.
+    pub async fn domain(self: &Arc<Self>) -> Result<Option<Arc<Domain>>, LauncherError> {
+        let snapshot = within("the first look at the domain", READ_TIMEOUT, self.known()).await?;
+        if snapshot.phase == Phase::Starting {
             return Ok(None);
         }
-        match self.observe().await {
-            Ok(observed) => {
-                let document = observed.and_then(|observed| self.show(observed));
-                if let Some(document) = &document {
-                    *lock(&self.last) = Some(document.clone());
-                }
-                Ok(document)
-            }
-            Err(error) => match lock(&self.last).clone() {
-                Some(document) => {
-                    tracing::warn!(reason = %error, "libvirt does not answer; the domain is shown as it was seen last");
-                    Ok(Some(document))
-                }
-                None => Err(error),
-            },
+        if snapshot.job_blocks_reads() {
+            return Ok(snapshot.document);
         }
+        match self.observe().await {
+            Ok(observed) => Ok(observed
+                .and_then(|seen| self.vm.describe(seen))
+                .map(Arc::new)),
+            Err(error) if snapshot.document.is_some() => {
+                tracing::warn!(reason = %error, "libvirt does not answer; the domain is shown as it was reported last");
+                Ok(snapshot.document)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The state, once libvirt has been asked for the domain.
+    pub(super) async fn known(&self) -> Result<Snapshot, LauncherError> {
+        let mut state = self.state();
+        // The sender lives as long as the launcher, so this waits, and does not fail.
+        let _ = state.wait_for(|vm| vm.generation > 0).await;
+        Ok(self.vm.snapshot())
     }
 
     /// QEMU's version. It is asked for once, since the first answer may have to wait until libvirt has probed QEMU.
@@ -54,84 +51,18 @@ impl Launcher {
             return Ok(version.clone());
         }
         let launcher = self.clone();
-        self.read("asking for QEMU's version", move || {
-            let version = launcher.connection().qemu_version()?;
-            // Kept also when the caller has given up meanwhile.
-            Ok(launcher.qemu_version.get_or_init(|| version).clone())
-        })
-        .await
-    }
-
-    /// Looks at the domain.
-    pub(super) async fn observe(self: &Arc<Self>) -> Result<Option<Observed>, LauncherError> {
-        let (connection, name) = (self.connection(), self.domain_name.clone());
-        self.read("looking at the domain", move || observe(&connection, &name))
-            .await
-    }
-
-    /// A read: bounded in time, and in number, so that a libvirt that hangs takes no more than a few threads.
-    async fn read<T: Send + 'static>(
-        &self,
-        what: &'static str,
-        work: impl FnOnce() -> Result<T, LauncherError> + Send + 'static,
-    ) -> Result<T, LauncherError> {
-        let permits = self.reads.clone();
-        within(what, READ, async move {
-            // Never closed, so this waits, and does not fail.
-            let permit = permits.acquire_owned().await;
-            blocking(what, move || {
-                let _permit = permit;
-                work()
+        self.domain
+            .read("asking for QEMU's version", move |connection, _| {
+                let version = connection.qemu_version()?;
+                // Kept also when the caller has given up meanwhile.
+                Ok(launcher.qemu_version.get_or_init(|| version).clone())
             })
             .await
-        })
-        .await
     }
 
-    /// The document of what was observed, if virt-handler may see it.
-    pub(super) fn show(&self, observed: Observed) -> Option<Domain> {
-        if !is_visible(
-            *self.starting.borrow(),
-            self.has_run(),
-            (observed.state, observed.reason),
-        ) {
-            return None;
-        }
-        if !observed.state.is_down() && !self.has_run.swap(true, Ordering::Relaxed) {
-            tracing::info!("the domain is there already; it is taken over");
-            self.metadata.adopt(&observed.spec.metadata.kube_virt);
-            let by_user = (observed.state, observed.reason) == (State::Paused, paused::USER);
-            self.paused_by_user.store(by_user, Ordering::Relaxed);
-        }
-        let (status, reason) = state::words(observed.state, self.reason(&observed));
-        let mut document = self.blank_document();
-        let metadata = std::mem::take(&mut document.spec.metadata);
-        document.spec = observed.spec;
-        document.spec.metadata = metadata;
-        document.status.status = status.into();
-        document.status.reason = reason.into();
-        document.fill_required_fields();
-        Some(document)
-    }
-
-    /// libvirt's reason, or the one that it has missed: QEMU holds back its word about a disk that fails again within a
-    /// second, and libvirt takes that only for a domain that still runs.
-    fn reason(&self, observed: &Observed) -> i32 {
-        let unexplained = (observed.state, observed.reason) == (State::Paused, paused::UNKNOWN);
-        if unexplained && self.disk_failed.load(Ordering::Relaxed) {
-            paused::IO_ERROR
-        } else {
-            observed.reason
-        }
-    }
-
-    /// A document with all that is known without libvirt.
-    pub(super) fn blank_document(&self) -> Domain {
-        let metadata = self.metadata.load();
-        let mut document = Domain::new(&self.config.namespace, &self.config.name, &metadata.uid);
-        document.spec.metadata.kube_virt = metadata;
-        document.status = lock(&self.guest).status.clone();
-        document
+    /// The domain as libvirt has it now.
+    pub(super) async fn observe(&self) -> Result<Option<Observed>, LauncherError> {
+        self.domain.read("reading the domain", observe).await
     }
 }
 

@@ -1,61 +1,22 @@
-//! Syncs, one after the other.
-//!
-//! ```text
-//!   request A ──► runs ─────────────────► answer A
-//!   request B ───────► waits ─┐
-//!   request C ──────────► joins, newer ──► runs with C's VMI ──► answer B and C
-//! ```
+//! A sync: makes the domain what the VMI says.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use prost::bytes::Bytes;
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::decide::{Facts, Phase, Step, decide};
-use super::targets::with_live_targets;
-use super::{CHANGE, DiskFailure, Launcher, LauncherError, blocking, disks, growth, lock, within};
+use super::decide::{Facts, Step, VmiPhase, decide};
+use super::libvirt_domain::{CHANGE_TIMEOUT, blocking, within};
+use super::live_targets::with_live_targets;
+use super::sync_queue::SyncRequest;
+use super::vm::Request;
+use super::{DiskFailure, Launcher, LauncherError, hotplug_disks, resize};
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
 use convert::plan;
 use domain::DomainSpec;
-use libvirt::{self, XmlKind};
+use libvirt::XmlKind;
 use os::faults;
-
-/// A sync that was asked for.
-pub(super) struct Request {
-    pub vmi: Arc<Vmi>,
-    /// The VMI as it came, which is what sidecars get.
-    pub vmi_json: Bytes,
-    pub options: Arc<VirtualMachineOptions>,
-    /// The sidecars' share of the time that virt-handler waits.
-    pub deadline: Instant,
-}
-
-type Outcome = Result<(), Arc<LauncherError>>;
-
-/// The sync in progress, and the next one.
-#[derive(Default)]
-pub(super) struct Syncs(Mutex<Slot>);
-
-#[derive(Default)]
-struct Slot {
-    running: bool,
-    next: Option<Request>,
-    waiting: Vec<oneshot::Sender<Outcome>>,
-    /// The last VMI that was read: most syncs bring the same bytes again.
-    last: Option<(Bytes, Arc<Vmi>)>,
-    /// The options of the last sync.
-    options: Arc<VirtualMachineOptions>,
-}
-
-impl Syncs {
-    /// The options of the last sync; the default ones before the first.
-    pub fn last_options(&self) -> Arc<VirtualMachineOptions> {
-        lock(&self.0).options.clone()
-    }
-}
 
 impl Launcher {
     /// Makes the domain what the VMI says. A sync that comes while another one runs waits for it and then sees the
@@ -69,56 +30,34 @@ impl Launcher {
         vmi_json: Bytes,
         options: VirtualMachineOptions,
     ) -> Result<(), LauncherError> {
-        let vmi = self.read_vmi(&vmi_json)?;
+        let vmi = self.syncs.vmi(&vmi_json, || self.our_vmi(&vmi_json))?;
         check_plugins(&options)?;
-        let options = Arc::new(options);
-        let (tell, outcome) = oneshot::channel();
-        let start = {
-            let mut slot = lock(&self.syncs.0);
-            slot.options = options.clone();
-            slot.next = Some(Request {
-                vmi,
-                vmi_json,
-                options,
-                deadline: os::time::deadline(CHANGE),
-            });
-            slot.waiting.push(tell);
-            !std::mem::replace(&mut slot.running, true)
-        };
-        if start {
+        self.vm.admit(Request::Sync)?;
+        let (outcome, run) = self.syncs.push(SyncRequest {
+            vmi,
+            vmi_json,
+            options: Arc::new(options),
+            deadline: os::time::deadline(CHANGE_TIMEOUT),
+        });
+        if run {
             tokio::spawn(self.clone().run_syncs());
         }
         let answer = async {
+            let outcome = outcome.await;
+            let lost = || Err(Arc::new(LauncherError::Worker { what: "the sync" }));
             outcome
-                .await
-                .unwrap_or(Err(Arc::new(LauncherError::Worker { what: "the sync" })))
+                .unwrap_or_else(|_| lost())
                 .map_err(LauncherError::Joined)
         };
-        within("the sync", CHANGE, answer).await
-    }
-
-    fn read_vmi(&self, json: &Bytes) -> Result<Arc<Vmi>, LauncherError> {
-        if let Some((bytes, vmi)) = &lock(&self.syncs.0).last
-            && bytes == json
-        {
-            return Ok(vmi.clone());
-        }
-        let vmi = Arc::new(self.our_vmi(json)?);
-        lock(&self.syncs.0).last = Some((json.clone(), vmi.clone()));
-        Ok(vmi)
+        within("the sync", CHANGE_TIMEOUT, answer).await
     }
 
     async fn run_syncs(self: Arc<Self>) {
         loop {
-            let changing = self.changes.clone().lock_owned().await;
+            let turn = self.vm.turn().await;
             // Only now, so that what came while we waited is taken along.
-            let (request, waiting) = {
-                let mut slot = lock(&self.syncs.0);
-                let Some(request) = slot.next.take() else {
-                    slot.running = false;
-                    return;
-                };
-                (request, std::mem::take(&mut slot.waiting))
+            let Some((request, waiting)) = self.syncs.pop() else {
+                return;
             };
             let began = Instant::now();
             let launcher = self.clone();
@@ -126,16 +65,16 @@ impl Launcher {
             let sync = tokio::spawn(async move { launcher.sync_once(&request).await });
             let outcome = sync
                 .await
-                .unwrap_or(Err(LauncherError::Worker { what: "the sync" }))
-                .map_err(Arc::new);
-            drop(changing);
+                .unwrap_or(Err(LauncherError::Worker { what: "the sync" }));
+            let outcome = outcome.map_err(Arc::new);
+            drop(turn);
             match &outcome {
-                Ok(()) => tracing::info!(
-                    milliseconds = os::time::milliseconds(began.elapsed()),
-                    "Synced vmi"
-                ),
+                Ok(()) => {
+                    let milliseconds = os::time::milliseconds(began.elapsed());
+                    tracing::info!(milliseconds, "Synced vmi");
+                }
                 Err(error) => {
-                    tracing::error!(reason = %os::logging::chain(error), "Failed to sync vmi")
+                    tracing::error!(reason = %os::logging::chain(error), "Failed to sync vmi");
                 }
             }
             for waiting in waiting {
@@ -150,7 +89,7 @@ impl Launcher {
         &self,
         vmi: &Vmi,
     ) -> Result<(Step, Option<libvirt::Domain>), LauncherError> {
-        let (connection, name) = (self.connection(), self.domain_name.clone());
+        let (connection, name) = (self.domain.connection(), self.domain.name().clone());
         let state = blocking("looking the domain up", move || {
             let Some(domain) = connection.lookup(&name)? else {
                 return Ok(None);
@@ -162,20 +101,20 @@ impl Launcher {
         let (domain, state) = state.unzip();
         let facts = Facts {
             domain: state,
-            has_run: self.has_run(),
-            paused_by_user: self.paused_by_user.load(Ordering::Relaxed),
-            vmi: Phase::of(vmi),
+            has_run: self.vm.snapshot().phase.has_run(),
+            paused_by_user: self.vm.is_pause_requested(),
+            vmi: VmiPhase::of(vmi),
         };
         let step = decide(facts);
         tracing::debug!(?facts, ?step, "what the VMI needs");
         Ok((step, domain))
     }
 
-    async fn sync_once(self: &Arc<Self>, request: &Request) -> Result<(), LauncherError> {
+    async fn sync_once(self: &Arc<Self>, request: &SyncRequest) -> Result<(), LauncherError> {
         faults::point("sync.begun");
         match self.next_step(&request.vmi).await? {
-            (Step::Create, _) => self.create(request, None).await,
-            (Step::Recreate, leftover) => self.create(request, leftover).await,
+            (Step::Create, _) => self.start(request, None).await,
+            (Step::Recreate, leftover) => self.start(request, leftover).await,
             (Step::Resume, Some(domain)) => {
                 let resumed = domain.clone();
                 blocking("resuming the domain", move || Ok(resumed.resume()?)).await?;
@@ -184,11 +123,11 @@ impl Launcher {
             }
             (Step::Apply, Some(domain)) => self.apply(request, domain).await,
             (Step::Nothing, domain) => {
-                if domain.is_some() && !self.has_run.swap(true, Ordering::Relaxed) {
-                    // Its VMI is beyond the start: the domain has ended while no launcher looked.
-                    self.pending.refresh();
+                if domain.is_some() && self.vm.ended_unseen() {
+                    self.refresh();
                 }
-                tracing::info!(phase = ?Phase::of(&request.vmi), "such a virtual machine is not started: nothing to do");
+                let phase = VmiPhase::of(&request.vmi);
+                tracing::info!(?phase, "The VMI's phase does not allow a start");
                 Ok(())
             }
             (Step::Lost | Step::Resume | Step::Apply, _) => Err(LauncherError::Lost),
@@ -198,17 +137,14 @@ impl Launcher {
     /// Makes the running domain what the VMI says.
     async fn apply(
         self: &Arc<Self>,
-        request: &Request,
+        request: &SyncRequest,
         domain: libvirt::Domain,
     ) -> Result<(), LauncherError> {
         let (launcher, vmi, options) = (self.clone(), request.vmi.clone(), request.options.clone());
-        let failures = blocking("changing the domain", move || {
-            launcher.change_disks(&domain, &vmi, &options)
-        })
-        .await?;
-        if self.metadata.follow(&request.vmi) {
-            self.pending.refresh();
-        }
+        let hotplug = move || launcher.hotplug_disks(&domain, &vmi, &options);
+        let failures = blocking("changing the domain", hotplug).await?;
+        self.vm
+            .change_metadata(|metadata| metadata.follow(&request.vmi));
         if failures.is_empty() {
             Ok(())
         } else {
@@ -216,38 +152,42 @@ impl Launcher {
         }
     }
 
-    /// Plugs and unplugs disks, changes media, and then grows what has room: also what has just been plugged in.
-    fn change_disks(
+    /// Plugs and unplugs disks, changes media, and then resizes what has room: also what has just been plugged in.
+    fn hotplug_disks(
         &self,
         domain: &libvirt::Domain,
         vmi: &Vmi,
         options: &VirtualMachineOptions,
     ) -> Result<Vec<DiskFailure>, LauncherError> {
-        let rooms = &*self.rooms;
-        let mut live = read(domain, XmlKind::Live)?;
-        let (wanted, context) = rooms.wanted(&with_live_targets(vmi, &live), options)?;
+        let pod = &*self.pod;
+        let mut live = read_spec(domain, XmlKind::Live)?;
+        let (wanted, context) = pod.wanted(&with_live_targets(vmi, &live), options)?;
         let hotplug_dir = context.paths().hotplug_disk_dir;
         let plan =
-            plan::disks(&live, &wanted, hotplug_dir).defer_unready(|disk| rooms.is_ready(disk));
+            plan::disks(&live, &wanted, hotplug_dir).defer_unready(|disk| pod.is_ready(disk));
         for plan::Change { disk, why } in &plan.deferred {
-            tracing::info!(target_device = %disk.target.device, %why, "The disk stays as it is; the next sync tries again");
+            let target = &disk.target.device;
+            tracing::info!(target_device = %target, %why, "The disk stays as it is; the next sync tries again");
         }
         let mut failures = Vec::new();
         if !plan.is_empty() {
             faults::point("sync.planned");
-            failures = disks::apply(domain, rooms, vmi, plan, &self.unplugs)?;
+            failures = hotplug_disks::apply(domain, pod, vmi, plan, &self.detach_requests)?;
             // Not every change makes libvirt send an event.
-            self.pending.refresh();
-            live = read(domain, XmlKind::Live)?;
+            self.refresh();
+            live = read_spec(domain, XmlKind::Live)?;
         }
-        let sizes = growth::sizes(domain, rooms, vmi, &live, &wanted);
-        growth::grow(domain, &plan::resizes(&live, &wanted, &sizes));
+        let sizes = resize::sizes(domain, pod, vmi, &live, &wanted);
+        resize::resize(domain, &plan::resizes(&live, &wanted, &sizes));
         Ok(failures)
     }
 }
 
 /// The domain as libvirt has it.
-pub(super) fn read(domain: &libvirt::Domain, kind: XmlKind) -> Result<DomainSpec, LauncherError> {
+pub(super) fn read_spec(
+    domain: &libvirt::Domain,
+    kind: XmlKind,
+) -> Result<DomainSpec, LauncherError> {
     DomainSpec::from_xml(&domain.xml(kind)?).map_err(LauncherError::Xml)
 }
 
@@ -263,5 +203,5 @@ fn check_plugins(options: &VirtualMachineOptions) -> Result<(), LauncherError> {
 /// Whether the list can be read; it is for the domain's definition.
 #[cfg(feature = "plugins")]
 fn check_plugins(options: &VirtualMachineOptions) -> Result<(), LauncherError> {
-    super::create::plugins(options).map(drop)
+    super::start::plugins(options).map(drop)
 }

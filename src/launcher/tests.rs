@@ -1,7 +1,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 //! The domain manager on libvirt's test driver, with a pod and a virt-handler of the test's own.
 
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -26,12 +28,14 @@ struct Stage {
     refuses: Mutex<Option<&'static str>>,
     looks: AtomicUsize,
     prepared: AtomicUsize,
+    /// A start waits for it before it prepares anything.
+    gate: Mutex<Option<Receiver<()>>>,
     /// Domains whose devices were told, and whether that fails.
     told: Mutex<Vec<String>>,
     cannot_tell: AtomicBool,
 }
 
-impl rooms::Rooms for Stage {
+impl pod_backend::PodBackend for Stage {
     fn wanted(
         &self,
         vmi: &Vmi,
@@ -51,7 +55,7 @@ impl rooms::Rooms for Stage {
     fn cloud_init(&self, _: &Vmi) -> Result<Option<Value>, LauncherError> {
         Ok(Some(json!({"UserData": "#cloud-config"})))
     }
-    fn tell_devices(
+    fn write_device_metadata(
         &self,
         _: &Vmi,
         cloud_init: Value,
@@ -66,22 +70,25 @@ impl rooms::Rooms for Stage {
         Ok(())
     }
     fn prepare(&self, _: &Vmi, _: &Context, _: Option<Value>) -> Result<(), LauncherError> {
+        if let Some(gate) = lock(&self.gate).take() {
+            gate.recv().unwrap();
+        }
         self.prepared.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
-    fn track(&self, _: &Vmi, _: &Disk) -> Result<(), LauncherError> {
+    fn make_overlay(&self, _: &Vmi, _: &Disk) -> Result<(), LauncherError> {
         Ok(())
     }
-    fn untrack(&self, _: &Disk) -> Result<(), LauncherError> {
+    fn remove_overlay(&self, _: &Disk) -> Result<(), LauncherError> {
         Ok(())
     }
-    fn settle(&self, _: &mut DomainSpec) -> Result<DiskModes, LauncherError> {
+    fn resolve_disk_modes(&self, _: &mut DomainSpec) -> Result<DiskModes, LauncherError> {
         Ok(DiskModes::default())
     }
     fn is_ready(&self, _: &Disk) -> bool {
         true
     }
-    fn room(&self, _: &Disk) -> Result<Option<u64>, LauncherError> {
+    fn max_size(&self, _: &Disk) -> Result<Option<u64>, LauncherError> {
         Ok(None)
     }
 }
@@ -121,7 +128,7 @@ impl Scene {
             qemu_log: None,
         };
         let stage = Arc::new(Stage::default());
-        let launcher = Launcher::with_rooms(
+        let launcher = Launcher::with_pod(
             config,
             connection.clone(),
             Sidecars::none(),
@@ -308,7 +315,7 @@ fn a_plan_changes_nothing() {
         let steps = async |vmi: Value| {
             scene
                 .launcher
-                .preview(Bytes::from(vmi.to_string()))
+                .dry_run(Bytes::from(vmi.to_string()))
                 .await
                 .map(|mut plan| plan["steps"].take())
         };
@@ -356,14 +363,24 @@ fn syncs_at_the_same_time_share_one_start() {
 fn a_domain_that_is_being_started_is_not_shown() {
     play(|| async {
         let mut scene = Scene::begin();
-        scene.sync(&vmi()).await.unwrap();
-        assert_eq!(scene.handler.next().await, "ADDED Running");
-        scene.launcher.starting.send_replace(true);
+        let (open, gate) = channel();
+        *lock(&scene.stage.gate) = Some(gate);
+        let launcher = scene.launcher.clone();
+        let mut state = launcher.state();
+        let sync = tokio::spawn(async move {
+            let json = Bytes::from(vmi().to_string());
+            launcher.sync(json, VirtualMachineOptions::default()).await
+        });
+        state
+            .wait_for(|vm| vm.phase == Phase::Starting)
+            .await
+            .unwrap();
+        scene.launcher.refresh();
         assert!(scene.launcher.domain().await.unwrap().is_none());
-        scene.domain().unwrap().suspend().unwrap();
-        scene.launcher.starting.send_replace(false);
+        open.send(()).unwrap();
+        sync.await.unwrap().unwrap();
         assert!(scene.launcher.domain().await.unwrap().is_some());
-        scene.told("MODIFIED Paused").await;
+        assert_eq!(scene.handler.next().await, "ADDED Running");
     });
 }
 
@@ -446,12 +463,9 @@ fn a_domain_that_somebody_paused_stays_paused() {
 fn a_domain_that_ends_is_reported_to_the_end() {
     play(|| async {
         let mut scene = Scene::begin();
-        let mut presence = scene.launcher.presence();
+        let mut state = scene.launcher.state();
         scene.sync(&vmi()).await.unwrap();
-        presence
-            .wait_for(|presence| *presence == Presence::There)
-            .await
-            .unwrap();
+        state.wait_for(|vm| vm.phase.is_visible()).await.unwrap();
         for _ in 0..2 {
             scene.act(Action::Kill).await.unwrap();
         }
@@ -470,10 +484,7 @@ fn a_domain_that_ends_is_reported_to_the_end() {
             .undefine(libvirt::Undefine::Plain)
             .unwrap();
         scene.told("MODIFIED NoState gone").await;
-        presence
-            .wait_for(|presence| *presence == Presence::Gone)
-            .await
-            .unwrap();
+        state.wait_for(|vm| vm.phase == Phase::Gone).await.unwrap();
         assert!(scene.launcher.domain().await.unwrap().is_none());
         assert!(
             matches!(scene.sync(&vmi()).await.unwrap_err(), LauncherError::Joined(error) if matches!(*error, LauncherError::Lost))
@@ -742,9 +753,10 @@ fn the_last_state_is_shown_while_libvirt_does_not_answer() {
         // As if so many reads were hanging already.
         let permits = scene
             .launcher
+            .domain
             .reads
             .clone()
-            .acquire_many_owned(u32::try_from(READS).unwrap())
+            .acquire_many_owned(u32::try_from(libvirt_domain::MAX_READS).unwrap())
             .await
             .unwrap();
         assert!(matches!(
@@ -756,9 +768,10 @@ fn the_last_state_is_shown_while_libvirt_does_not_answer() {
         assert_eq!(scene.handler.next().await, "ADDED Running");
         let _permits = scene
             .launcher
+            .domain
             .reads
             .clone()
-            .acquire_many_owned(u32::try_from(READS).unwrap())
+            .acquire_many_owned(u32::try_from(libvirt_domain::MAX_READS).unwrap())
             .await
             .unwrap();
         scene.domain().unwrap().suspend().unwrap();
@@ -771,7 +784,7 @@ fn a_change_waits_its_turn_and_a_kill_does_not() {
     play(|| async {
         let scene = Scene::begin();
         scene.sync(&vmi()).await.unwrap();
-        let turn = scene.launcher.changes.clone().lock_owned().await;
+        let turn = scene.launcher.vm.turn().await;
         let mut pause = std::pin::pin!(scene.act(Action::Pause));
         assert!(
             timeout(Duration::from_millis(50), &mut pause)
@@ -782,6 +795,35 @@ fn a_change_waits_its_turn_and_a_kill_does_not() {
         assert_eq!(scene.state(), State::Shutoff);
         drop(turn);
         pause.await.unwrap();
+    });
+}
+
+#[test]
+fn a_kill_during_a_start_leaves_no_domain() {
+    play(|| async {
+        let scene = Scene::begin();
+        let (open, gate) = channel();
+        *lock(&scene.stage.gate) = Some(gate);
+        let launcher = scene.launcher.clone();
+        let mut state = launcher.state();
+        let sync = tokio::spawn(async move {
+            let json = Bytes::from(vmi().to_string());
+            launcher.sync(json, VirtualMachineOptions::default()).await
+        });
+        state
+            .wait_for(|vm| vm.phase == Phase::Starting)
+            .await
+            .unwrap();
+        scene.act(Action::Kill).await.unwrap();
+        let error = sync.await.unwrap().unwrap_err();
+        assert!(
+            matches!(error, LauncherError::Joined(error) if matches!(*error, LauncherError::Killed))
+        );
+        let _ = open.send(());
+        assert!(scene.domain().is_none());
+        assert_eq!(scene.launcher.state().borrow().phase, Phase::Absent);
+        scene.sync(&vmi()).await.unwrap();
+        assert_eq!(scene.state(), State::Running);
     });
 }
 

@@ -8,8 +8,8 @@ use prost::bytes::Bytes;
 
 use super::flags::Flags;
 use super::stop::Guest;
-use crate::cmd::Calls;
-use crate::launcher::{Launcher, LauncherError, Presence};
+use crate::cmd::LauncherApi;
+use crate::launcher::{Launcher, LauncherError, Phase};
 use api::Action;
 
 /// For the queue of notifications to empty; who waits for it has a limit of its own.
@@ -64,7 +64,7 @@ impl Guest for LauncherGuest {
     }
 
     async fn kill(&self) -> Result<(), LauncherError> {
-        self.launcher.destroy().await
+        self.launcher.kill().await
     }
 
     async fn delete(&self) -> Result<(), LauncherError> {
@@ -77,13 +77,9 @@ impl Guest for LauncherGuest {
     }
 
     async fn last_event_sent(&self) {
-        let mut presence = self.launcher.presence();
+        let mut state = self.launcher.state();
         // An error means that the launcher is gone, and with it whoever could tell more.
-        drop(
-            presence
-                .wait_for(|presence| *presence == Presence::Gone)
-                .await,
-        );
+        drop(state.wait_for(|vm| vm.phase == Phase::Gone).await);
         self.launcher
             .notifier()
             .flush(os::time::deadline(FLUSH))

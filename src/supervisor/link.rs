@@ -26,6 +26,8 @@ pub async fn keep(
     // A loss that is still in the channel stands for those that follow it.
     let (lost, mut losses) = channel(1);
     let mut registration = listen(connection, launcher.clone(), lost.clone()).await?;
+    // What has happened before there was anybody to hear of it.
+    launcher.refresh();
     Ok(tokio::spawn(async move {
         while let Some(reason) = losses.recv().await {
             tracing::warn!(

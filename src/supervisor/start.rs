@@ -23,7 +23,7 @@ use super::link;
 use super::qemu::Qemu;
 use super::signals::Signals;
 use super::{orphans, qemu_log, standalone, stop};
-use crate::launcher::{Launcher, LauncherConfig, LauncherError, Presence};
+use crate::launcher::{Launcher, LauncherConfig, LauncherError, Phase};
 use crate::notify::Notifier;
 use api::pod_paths::{
     COMMAND_SOCKET, HOOKS_DIR, HOOKS_REPORT, NOTIFY_SOCKET, STARTING_COMMAND_SOCKET,
@@ -229,13 +229,11 @@ impl Pod {
     /// Waits for a domain that has started; nothing if it is over already.
     async fn find_qemu(&self, pid_file: &Path) -> Option<Qemu> {
         let domain = self.launcher.domain_name();
-        let mut presence = self.launcher.presence();
+        let mut state = self.launcher.state();
         loop {
-            let present = presence
-                .wait_for(|presence| *presence != Presence::NotYet)
-                .await
-                .map_or(Presence::Gone, |present| *present);
-            if present == Presence::Gone {
+            // An error means that the launcher has ended.
+            let phase = state.wait_for(|vm| vm.phase.has_run()).await;
+            if phase.map_or(Phase::Gone, |vm| vm.phase) == Phase::Gone {
                 return None;
             }
             match Qemu::find(pid_file, domain) {
@@ -246,12 +244,12 @@ impl Pod {
                 Err(error) => tracing::info!("Still missing PID for {domain}, {error}"),
             }
             if self.is_over().await {
-                self.launcher.look_again();
+                self.launcher.refresh();
                 return None;
             }
             // It runs, libvirt says. If its QEMU has ended while there was no launcher, libvirt is just about to find
             // out, and sends no event of that.
-            drop(timeout(AGAIN, presence.changed()).await);
+            drop(timeout(AGAIN, state.changed()).await);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::rooms::Rooms;
+use super::pod_backend::PodBackend;
 use api::vmi::Vmi;
 use convert::plan::{DiskSize, NewSize, Resize};
 use domain::disks::Disk;
@@ -12,7 +12,7 @@ use domain::{DomainSpec, Text};
 /// to the log, and the next sync asks again.
 pub(super) fn sizes(
     domain: &libvirt::Domain,
-    rooms: &dyn Rooms,
+    pod: &dyn PodBackend,
     vmi: &Vmi,
     live: &DomainSpec,
     wanted: &DomainSpec,
@@ -34,7 +34,7 @@ pub(super) fn sizes(
         let is_candidate =
             claims.contains(name) && targets.contains(target) && disk.source.backend().is_some();
         let size = if is_candidate {
-            size(domain, rooms, disk)
+            size(domain, pod, disk)
         } else {
             None
         };
@@ -43,12 +43,12 @@ pub(super) fn sizes(
     wanted.devices.disks.iter().filter_map(of).collect()
 }
 
-fn size(domain: &libvirt::Domain, rooms: &dyn Rooms, disk: &Disk) -> Option<DiskSize> {
+fn size(domain: &libvirt::Domain, pod: &dyn PodBackend, disk: &Disk) -> Option<DiskSize> {
     let unknown = |reason: String| {
         tracing::warn!(target_device = %disk.target.device, reason, "the disk cannot be checked for growth");
     };
-    let room = rooms
-        .room(disk)
+    let room = pod
+        .max_size(disk)
         .map_err(|error| unknown(os::logging::chain(&error)))
         .ok()??;
     let info = domain
@@ -63,7 +63,7 @@ fn size(domain: &libvirt::Domain, rooms: &dyn Rooms, disk: &Disk) -> Option<Disk
 
 /// Tells QEMU to make the disks larger, which the guest sees at once. One that stays as it is does not fail the sync:
 /// its guest goes on as before.
-pub(super) fn grow(domain: &libvirt::Domain, resizes: &[Resize]) {
+pub(super) fn resize(domain: &libvirt::Domain, resizes: &[Resize]) {
     for Resize { change, to } in resizes {
         let target = change.disk.target.device.as_str();
         let resized = match to {

@@ -10,7 +10,7 @@ use domain::object::GuestPanicInfo;
 const END: u64 = 64 << 10;
 
 /// The last panic in the log at `path`.
-pub(super) fn last_of(path: &Path) -> Option<GuestPanicInfo> {
+pub(super) fn last_panic(path: &Path) -> Option<GuestPanicInfo> {
     let read = || -> std::io::Result<Vec<u8>> {
         let mut file = File::open(path)?;
         let length = file.metadata()?.len();
@@ -60,7 +60,7 @@ fn parse(line: &str) -> Option<GuestPanicInfo> {
 }
 
 /// The event's text, and what the document then says.
-pub(super) fn told(info: Option<GuestPanicInfo>) -> (String, GuestPanicInfo) {
+pub(super) fn describe(info: Option<GuestPanicInfo>) -> (String, GuestPanicInfo) {
     match info {
         None => (
             "GuestPanicked (details unavailable)".to_owned(),
@@ -93,13 +93,13 @@ mod tests {
         text += "\n2026-01-01 10:00:00.000+0000: panic hyper-v: arg1='0x1', arg2='0x2'\n";
         text += "2026-01-01 10:00:01.000+0000: panic hyper-v: arg1='0x5a', arg2='0x1', arg3='0xfffff803', arg4='0x0', arg5='0x0'\nbye\n";
         std::fs::write(&log, text).unwrap();
-        let info = last_of(&log).unwrap();
+        let info = last_panic(&log).unwrap();
         assert_eq!(
             (info.kind.as_str(), info.args),
             ("hyper-v", [0x5a, 1, 0xffff_f803, 0, 0])
         );
         assert_eq!(
-            told(Some(info)).0,
+            describe(Some(info)).0,
             "GuestPanicked: '0x5a', '0x1', '0xfffff803', '0x0', '0x0'"
         );
     }
@@ -108,12 +108,12 @@ mod tests {
     fn other_kinds_have_a_name_only() {
         let info =
             parse("2026-01-01 10:00:00.000+0000: panic s390: core='0' psw-mask='0x0'").unwrap();
-        assert_eq!(told(Some(info)).0, "GuestPanicked: type=s390");
+        assert_eq!(describe(Some(info)).0, "GuestPanicked: type=s390");
     }
 
     #[test]
     fn a_log_that_says_nothing_gives_unknown() {
-        assert_eq!(last_of(Path::new("/nonexistent")), None);
+        assert_eq!(last_panic(Path::new("/nonexistent")), None);
         for line in [
             "",
             "panic",
@@ -123,7 +123,7 @@ mod tests {
         ] {
             assert_eq!(parse(line), None, "{line}");
         }
-        let (text, info) = told(None);
+        let (text, info) = describe(None);
         assert_eq!(
             (text.as_str(), info.kind.as_str()),
             ("GuestPanicked (details unavailable)", "unknown")

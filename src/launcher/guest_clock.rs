@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::{Launcher, LauncherError, blocking};
+use super::libvirt_domain::blocking;
+use super::{Launcher, LauncherError};
 
 /// How often the agent is asked, a second apart: it may take its time to wake up.
 const ATTEMPTS: u32 = 60;
@@ -12,8 +13,8 @@ const ATTEMPTS: u32 = 60;
 impl Launcher {
     /// Sets the guest's clock, in the background, as far as its agent lets us. Once in a launcher's life, as in the
     /// reference: after that the guest's own time service is trusted.
-    pub(super) fn set_guest_time(self: &Arc<Self>) {
-        if self.has_agent() && !self.time_set.swap(true, Ordering::Relaxed) {
+    pub(super) fn set_guest_clock(self: &Arc<Self>) {
+        if self.has_agent() && !self.clock_is_set.swap(true, Ordering::Relaxed) {
             tokio::spawn(set_time(self.clone()));
         }
     }
@@ -21,7 +22,7 @@ impl Launcher {
 
 async fn set_time(launcher: Arc<Launcher>) {
     for _ in 0..ATTEMPTS {
-        let (connection, name) = (launcher.connection(), launcher.domain_name.clone());
+        let (connection, name) = (launcher.domain.connection(), launcher.domain.name().clone());
         let attempt = blocking("setting the guest's clock", move || {
             let Some(domain) = connection.lookup(&name)? else {
                 return Err(LauncherError::NoDomain);

@@ -1,5 +1,5 @@
-//! What the domain manager needs of the rooms below it: the pod and the conversion. A trait, so that its tests need
-//! neither files nor images.
+//! What the domain manager needs of the pod and of the conversion. A trait, so that its tests need neither files nor
+//! images.
 
 use serde_json::Value;
 
@@ -11,8 +11,8 @@ use convert::{self, Context};
 use domain::DomainSpec;
 use domain::disks::Disk;
 
-/// Looking at the pod, converting, preparing. All calls block.
-pub(super) trait Rooms: Send + Sync + 'static {
+/// Reading the pod, converting, preparing. All calls block.
+pub(super) trait PodBackend: Send + Sync + 'static {
     /// The domain that the VMI wants, and the context that it was converted in.
     fn wanted(
         &self,
@@ -33,7 +33,7 @@ pub(super) trait Rooms: Send + Sync + 'static {
 
     /// Writes the cloud-init image once more, so that the guest finds the VMI's tagged devices there: at which addresses
     /// they are is known once the domain is defined.
-    fn tell_devices(
+    fn write_device_metadata(
         &self,
         vmi: &Vmi,
         cloud_init: Value,
@@ -41,22 +41,22 @@ pub(super) trait Rooms: Send + Sync + 'static {
     ) -> Result<(), LauncherError>;
 
     /// Makes the overlay that keeps track of the disk's changes, if it wants one that is missing.
-    fn track(&self, vmi: &Vmi, disk: &Disk) -> Result<(), LauncherError>;
+    fn make_overlay(&self, vmi: &Vmi, disk: &Disk) -> Result<(), LauncherError>;
 
     /// Removes it, once the disk is unplugged.
-    fn untrack(&self, disk: &Disk) -> Result<(), LauncherError>;
+    fn remove_overlay(&self, disk: &Disk) -> Result<(), LauncherError>;
 
-    /// Settles cache and I/O modes of the domain's disks, by how their files can be opened, which it returns.
-    fn settle(&self, domain: &mut DomainSpec) -> Result<DiskModes, LauncherError>;
+    /// Resolves cache and I/O modes of the domain's disks, by how their files can be opened, which it returns.
+    fn resolve_disk_modes(&self, domain: &mut DomainSpec) -> Result<DiskModes, LauncherError>;
 
     /// Whether the disk's source is there and can be opened.
     fn is_ready(&self, disk: &Disk) -> bool;
 
     /// How large the disk could be, if its claim says so.
-    fn room(&self, disk: &Disk) -> Result<Option<u64>, LauncherError>;
+    fn max_size(&self, disk: &Disk) -> Result<Option<u64>, LauncherError>;
 }
 
-/// The rooms of a real pod.
+/// The real pod.
 pub(super) struct Pod(pub pod::Config);
 
 impl Pod {
@@ -73,7 +73,7 @@ impl Pod {
     }
 }
 
-impl Rooms for Pod {
+impl PodBackend for Pod {
     fn wanted(
         &self,
         vmi: &Vmi,
@@ -102,7 +102,7 @@ impl Rooms for Pod {
         Ok(pod::prepare(&self.0, vmi, context, cloud_init.as_ref())?)
     }
 
-    fn tell_devices(
+    fn write_device_metadata(
         &self,
         vmi: &Vmi,
         cloud_init: Value,
@@ -118,15 +118,15 @@ impl Rooms for Pod {
         Ok(pod::write_cloud_init(&self.0, vmi, &data)?)
     }
 
-    fn track(&self, vmi: &Vmi, disk: &Disk) -> Result<(), LauncherError> {
+    fn make_overlay(&self, vmi: &Vmi, disk: &Disk) -> Result<(), LauncherError> {
         Ok(pod::track(&self.0, vmi, disk)?)
     }
 
-    fn untrack(&self, disk: &Disk) -> Result<(), LauncherError> {
+    fn remove_overlay(&self, disk: &Disk) -> Result<(), LauncherError> {
         Ok(pod::untrack(&self.0, disk)?)
     }
 
-    fn settle(&self, domain: &mut DomainSpec) -> Result<DiskModes, LauncherError> {
+    fn resolve_disk_modes(&self, domain: &mut DomainSpec) -> Result<DiskModes, LauncherError> {
         let modes = pod::disk_modes(&self.0, domain);
         convert::disk_modes::resolve_disk_modes(domain, &modes)?;
         Ok(modes)
@@ -136,7 +136,7 @@ impl Rooms for Pod {
         pod::disk_ready(&self.0, disk)
     }
 
-    fn room(&self, disk: &Disk) -> Result<Option<u64>, LauncherError> {
+    fn max_size(&self, disk: &Disk) -> Result<Option<u64>, LauncherError> {
         Ok(pod::room(&self.0, disk)?)
     }
 }

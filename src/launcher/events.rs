@@ -1,4 +1,4 @@
-//! Events of libvirt's that virt-handler has not been told of yet. However many come, they need no more room: what
+//! Events of libvirt's that are not reported to virt-handler yet. However many come, they take up no more memory: what
 //! counts is that something changed, and the few things that the domain's state does not show afterwards.
 
 use std::collections::BTreeMap;
@@ -15,16 +15,16 @@ const STARTED_MIGRATED: i32 = 1;
 /// `virDomainEventCrashedDetailType`: the guest has loaded a crash kernel, and goes on.
 const CRASHED_CRASHLOADED: i32 = 1;
 
-/// What has happened since the last look.
+/// What has happened since the last report.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Pending {
+pub(super) struct PendingEvents {
     /// The domain is new.
     pub added: bool,
     /// The guest has panicked.
     pub panic: Option<Panic>,
     /// Disks whose errors have paused the domain.
     pub io_errors: BTreeMap<Text, IoError>,
-    /// The present state is to be told, whatever it is.
+    /// The present state is to be reported, whatever it is.
     changed: bool,
 }
 
@@ -46,7 +46,7 @@ pub(super) enum IoError {
     Other,
 }
 
-impl Pending {
+impl PendingEvents {
     fn note(&mut self, event: &Event) {
         self.changed = true;
         match event {
@@ -99,9 +99,9 @@ impl Pending {
     }
 }
 
-/// Events that nobody needs to know of: the guest's clock ticks on its own, and block jobs are followed by whoever
+/// Not those that nobody needs to know of: the guest's clock ticks on its own, and block jobs are followed by whoever
 /// starts them.
-fn is_news(event: &Event) -> bool {
+fn is_reported(event: &Event) -> bool {
     !matches!(
         event,
         Event::RtcChange { .. } | Event::BlockJob { .. } | Event::Closed { .. }
@@ -110,34 +110,28 @@ fn is_news(event: &Event) -> bool {
 
 /// Where libvirt's thread leaves events, and the reporting task takes them.
 #[derive(Debug, Default)]
-pub(super) struct Inbox {
-    pending: Mutex<Pending>,
+pub struct EventInbox {
+    pending: Mutex<PendingEvents>,
     arrived: Notify,
 }
 
-impl Inbox {
+impl EventInbox {
     /// Takes an event; returns at once.
     pub fn note(&self, event: &Event) {
-        if is_news(event) {
+        if is_reported(event) {
             lock(&self.pending).note(event);
             self.arrived.notify_one();
         }
     }
 
-    /// The present state is to be told.
+    /// The present state is to be reported.
     pub fn refresh(&self) {
         lock(&self.pending).changed = true;
         self.arrived.notify_one();
     }
 
-    /// The domain is there, as a new one.
-    pub fn added(&self) {
-        lock(&self.pending).added = true;
-        self.refresh();
-    }
-
-    /// What was taken could not be told.
-    pub fn put_back(&self, earlier: Pending) {
+    /// What was taken could not be reported.
+    pub fn put_back(&self, earlier: PendingEvents) {
         lock(&self.pending).merge(earlier);
         self.arrived.notify_one();
     }
@@ -154,7 +148,7 @@ impl Inbox {
     }
 
     /// All there is.
-    pub fn take(&self) -> Pending {
+    pub fn take(&self) -> PendingEvents {
         std::mem::take(&mut *lock(&self.pending))
     }
 }
@@ -185,8 +179,8 @@ mod tests {
         }
     }
 
-    fn after(events: &[Event]) -> Pending {
-        let inbox = Inbox::default();
+    fn after(events: &[Event]) -> PendingEvents {
+        let inbox = EventInbox::default();
         events.iter().for_each(|event| inbox.note(event));
         inbox.take()
     }
@@ -196,9 +190,9 @@ mod tests {
         let events = vec![lifecycle(LifecycleEvent::Resumed, 0); 1000];
         assert_eq!(
             after(&events),
-            Pending {
+            PendingEvents {
                 changed: true,
-                ..Pending::default()
+                ..PendingEvents::default()
             }
         );
     }
@@ -212,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn panics_are_told_apart() {
+    fn panics_with_and_without_a_crash_kernel_differ() {
         assert_eq!(
             after(&[lifecycle(LifecycleEvent::Crashed, 0)]).panic,
             Some(Panic::Final)
@@ -244,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_news_wakes_nobody() {
+    fn events_that_change_nothing_wake_nobody() {
         let events = [
             Event::RtcChange {
                 domain: domain(),
@@ -258,15 +252,15 @@ mod tests {
             },
             Event::Closed { reason: 0 },
         ];
-        assert_eq!(after(&events), Pending::default());
+        assert_eq!(after(&events), PendingEvents::default());
     }
 
     #[test]
-    fn what_could_not_be_told_is_kept() {
-        let inbox = Inbox::default();
+    fn what_could_not_be_reported_is_kept() {
+        let inbox = EventInbox::default();
         inbox.note(&lifecycle(LifecycleEvent::Crashed, 0));
         inbox.note(&io_error("ua-a", IoAction::Pause, ""));
-        inbox.added();
+        inbox.note(&lifecycle(LifecycleEvent::Started, STARTED_MIGRATED));
         let earlier = inbox.take();
         inbox.note(&io_error("ua-a", IoAction::Pause, "enospc"));
         inbox.put_back(earlier);

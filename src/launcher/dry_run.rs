@@ -5,12 +5,13 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::decide::Step;
-use super::sync::read;
-use super::targets::with_live_targets;
-use super::{CHANGE, Launcher, LauncherError, blocking, growth, within};
+use super::libvirt_domain::{CHANGE_TIMEOUT, blocking, within};
+use super::live_targets::with_live_targets;
+use super::sync::read_spec;
+use super::{Launcher, LauncherError, resize};
 use api::vmi::Vmi;
 use convert::plan::{self, DiskPlan};
-use libvirt::{self, XmlKind};
+use libvirt::XmlKind;
 
 impl Launcher {
     /// The plan of a sync of this VMI, for programs: what [`plan::to_json`] writes, and what would become of the domain
@@ -18,15 +19,15 @@ impl Launcher {
     ///
     /// # Errors
     /// Those that the sync would have before it changes anything.
-    pub async fn preview(
+    pub async fn dry_run(
         self: &Arc<Self>,
         vmi_json: prost::bytes::Bytes,
     ) -> Result<Value, LauncherError> {
         let vmi = Arc::new(self.our_vmi(&vmi_json)?);
-        within("the plan", CHANGE, self.preview_of(vmi)).await
+        within("the plan", CHANGE_TIMEOUT, self.plan_of(vmi)).await
     }
 
-    async fn preview_of(self: &Arc<Self>, vmi: Arc<Vmi>) -> Result<Value, LauncherError> {
+    async fn plan_of(self: &Arc<Self>, vmi: Arc<Vmi>) -> Result<Value, LauncherError> {
         let (step, domain) = self.next_step(&vmi).await?;
         let launcher = self.clone();
         let disks = move |domain: &libvirt::Domain| launcher.planned(domain, &vmi);
@@ -50,17 +51,17 @@ impl Launcher {
 
     /// What would change on the running domain, with the options of the last sync.
     fn planned(&self, domain: &libvirt::Domain, vmi: &Vmi) -> Result<DiskPlan, LauncherError> {
-        let rooms = &*self.rooms;
-        let live = read(domain, XmlKind::Live)?;
+        let pod = &*self.pod;
+        let live = read_spec(domain, XmlKind::Live)?;
         let (wanted, context) =
-            rooms.wanted(&with_live_targets(vmi, &live), &self.syncs.last_options())?;
+            pod.wanted(&with_live_targets(vmi, &live), &self.syncs.last_options())?;
         let hotplug_dir = context.paths().hotplug_disk_dir;
         let mut plan =
-            plan::disks(&live, &wanted, hotplug_dir).defer_unready(|disk| rooms.is_ready(disk));
+            plan::disks(&live, &wanted, hotplug_dir).defer_unready(|disk| pod.is_ready(disk));
         plan.resize = plan::resizes(
             &live,
             &wanted,
-            &growth::sizes(domain, rooms, vmi, &live, &wanted),
+            &resize::sizes(domain, pod, vmi, &live, &wanted),
         );
         Ok(plan)
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use super::rooms::Rooms;
+use super::pod_backend::PodBackend;
 use super::{DiskFailure, LauncherError, lock};
 use api::vmi::Vmi;
 use convert::plan::{Change, DiskPlan};
@@ -13,19 +13,19 @@ use domain::{DomainSpec, Text};
 use os::faults;
 
 /// A guest that has not let a disk go in this time is asked again.
-const PATIENCE: Duration = Duration::from_secs(30);
+const DETACH_RETRY_AFTER: Duration = Duration::from_secs(30);
 
 /// Disks that the guest was asked to let go, by alias: since when, and whether it has refused.
 #[derive(Debug, Default)]
-pub(super) struct Unplugs(HashMap<Text, Unplug>);
+pub(super) struct DetachRequests(HashMap<Text, DetachRequest>);
 
 #[derive(Debug)]
-struct Unplug {
+struct DetachRequest {
     asked: Instant,
     refused: bool,
 }
 
-impl Unplugs {
+impl DetachRequests {
     /// The guest has let the device go.
     pub fn removed(&mut self, alias: &str) {
         self.0.remove(alias);
@@ -33,26 +33,26 @@ impl Unplugs {
 
     /// The guest keeps the device: the next sync asks again.
     pub fn refused(&mut self, alias: &str) {
-        if let Some(unplug) = self.0.get_mut(alias) {
+        if let Some(request) = self.0.get_mut(alias) {
             tracing::warn!(
                 alias,
                 "the guest does not let the disk go; the next sync asks again"
             );
-            unplug.refused = true;
+            request.refused = true;
         }
     }
 
     /// Whether it was asked already; `Some(true)` if it is to be asked again.
     fn again(&self, alias: &str, now: Instant) -> Option<bool> {
-        self.0
-            .get(alias)
-            .map(|unplug| unplug.refused || now.duration_since(unplug.asked) >= PATIENCE)
+        self.0.get(alias).map(|request| {
+            request.refused || now.duration_since(request.asked) >= DETACH_RETRY_AFTER
+        })
     }
 
     fn asked(&mut self, alias: Text, now: Instant) {
         self.0.insert(
             alias,
-            Unplug {
+            DetachRequest {
                 asked: now,
                 refused: false,
             },
@@ -66,20 +66,20 @@ impl Unplugs {
 /// When nothing could be tried.
 pub(super) fn apply(
     domain: &libvirt::Domain,
-    rooms: &dyn Rooms,
+    pod: &dyn PodBackend,
     vmi: &Vmi,
     plan: DiskPlan,
-    unplugs: &Mutex<Unplugs>,
+    requests: &Mutex<DetachRequests>,
 ) -> Result<Vec<DiskFailure>, LauncherError> {
     let mut failures = Vec::new();
     for Change { disk, why } in &plan.detach {
         tracing::info!(volume = %volume(disk), target = %disk.target.device, %why, "Detaching disk");
-        faults::point("unplug.prepared");
+        faults::point("request.prepared");
         // QEMU has the overlay open; its name is of no use any more.
-        let detached = detach(domain, disk, unplugs)
+        let detached = detach(domain, disk, requests)
             .map_err(LauncherError::from)
-            .and_then(|()| rooms.untrack(disk));
-        faults::point("unplug.asked");
+            .and_then(|()| pod.remove_overlay(disk));
+        faults::point("request.asked");
         failures.extend(
             detached
                 .err()
@@ -88,9 +88,9 @@ pub(super) fn apply(
     }
     for Change { disk, why } in plan.attach {
         tracing::info!(volume = %volume(&disk), target = %disk.target.device, %why, "Attaching disk");
-        let attached = rooms
-            .track(vmi, &disk)
-            .and_then(|()| settled(rooms, &disk))
+        let attached = pod
+            .make_overlay(vmi, &disk)
+            .and_then(|()| with_modes(pod, &disk))
             .and_then(|disk| {
                 faults::point("plug.prepared");
                 Ok(attach(domain, &disk.to_xml())?)
@@ -130,10 +130,10 @@ fn attach(domain: &libvirt::Domain, xml: &str) -> Result<(), libvirt::Error> {
 fn detach(
     domain: &libvirt::Domain,
     disk: &Disk,
-    unplugs: &Mutex<Unplugs>,
+    requests: &Mutex<DetachRequests>,
 ) -> Result<(), libvirt::Error> {
     let (alias, now) = (alias(disk), Instant::now());
-    let again = lock(unplugs).again(&alias, now);
+    let again = lock(requests).again(&alias, now);
     let result = match again {
         Some(false) => {
             tracing::info!(volume = %volume(disk), "the guest has not let the disk go yet");
@@ -143,7 +143,7 @@ fn detach(
         Some(true) => domain.detach_device_live(&disk.to_xml()),
         None => {
             // Before the call: the guest's answer may come before the call returns.
-            lock(unplugs).asked(alias.clone(), now);
+            lock(requests).asked(alias.clone(), now);
             match domain.detach_device(&disk.to_xml()) {
                 // An earlier launcher has asked: the definition has lost the disk, and the guest has not.
                 Err(error) if error.is_device_missing() => {
@@ -158,13 +158,13 @@ fn detach(
         Err(error) if error.is_device_missing() => Ok(()),
         Err(error) => {
             if again.is_none() {
-                lock(unplugs).removed(&alias);
+                lock(requests).removed(&alias);
             }
             Err(error)
         }
         Ok(()) => {
             if again.is_some() {
-                lock(unplugs).asked(alias, now);
+                lock(requests).asked(alias, now);
             }
             Ok(())
         }
@@ -172,10 +172,10 @@ fn detach(
 }
 
 /// The disk with the cache and I/O modes that its file allows.
-fn settled(rooms: &dyn Rooms, disk: &Disk) -> Result<Disk, LauncherError> {
+fn with_modes(pod: &dyn PodBackend, disk: &Disk) -> Result<Disk, LauncherError> {
     let mut alone = DomainSpec::default();
     alone.devices.disks.push(disk.clone());
-    rooms.settle(&mut alone)?;
+    pod.resolve_disk_modes(&mut alone)?;
     Ok(alone.devices.disks.pop().unwrap_or_else(|| disk.clone()))
 }
 
@@ -213,20 +213,23 @@ mod tests {
 
     #[test]
     fn a_guest_is_asked_once_until_it_refuses_or_patience_ends() {
-        let mut unplugs = Unplugs::default();
+        let mut requests = DetachRequests::default();
         let now = Instant::now();
-        assert_eq!(unplugs.again("ua-data", now), None);
-        unplugs.asked("ua-data".into(), now);
-        assert_eq!(unplugs.again("ua-data", now), Some(false));
-        assert_eq!(unplugs.again("ua-data", now + PATIENCE), Some(true));
-        unplugs.refused("ua-data");
-        assert_eq!(unplugs.again("ua-data", now), Some(true));
-        unplugs.asked("ua-data".into(), now);
-        assert_eq!(unplugs.again("ua-data", now), Some(false));
-        unplugs.removed("ua-data");
-        assert_eq!(unplugs.again("ua-data", now), None);
-        unplugs.refused("ua-other");
-        assert_eq!(unplugs.again("ua-other", now), None);
+        assert_eq!(requests.again("ua-data", now), None);
+        requests.asked("ua-data".into(), now);
+        assert_eq!(requests.again("ua-data", now), Some(false));
+        assert_eq!(
+            requests.again("ua-data", now + DETACH_RETRY_AFTER),
+            Some(true)
+        );
+        requests.refused("ua-data");
+        assert_eq!(requests.again("ua-data", now), Some(true));
+        requests.asked("ua-data".into(), now);
+        assert_eq!(requests.again("ua-data", now), Some(false));
+        requests.removed("ua-data");
+        assert_eq!(requests.again("ua-data", now), None);
+        requests.refused("ua-other");
+        assert_eq!(requests.again("ua-other", now), None);
     }
 
     #[test]

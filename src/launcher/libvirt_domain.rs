@@ -1,0 +1,151 @@
+//! Calls to libvirt about the one domain. Each blocks, so each runs on a thread of the blocking pool; each has a limit in
+//! time, below what virt-handler waits, and all together a limit in number.
+//!
+//! libvirt's daemon answers five calls of a client at a time (`max_client_requests`) and lets further ones wait. So that
+//! Kill always finds a free one, calls that hang may take up no more than four: [`MAX_READS`] reads, one change (changes
+//! take turns), [`MAX_REQUESTS`] of the requests that run at once.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use super::{LauncherError, lock};
+use domain::Text;
+use libvirt::{Connection, Domain};
+
+/// Answers to reads come within this; virt-handler waits 5 s.
+pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(4);
+/// Answers to changes come within this; virt-handler waits 20 s.
+pub(super) const CHANGE_TIMEOUT: Duration = Duration::from_secs(19);
+/// Reads that may hang at the same time; further ones wait, and then answer from memory.
+pub(super) const MAX_READS: usize = 2;
+/// Requests that run at once, such as Reset, that may hang at the same time; further ones wait.
+const MAX_REQUESTS: usize = 1;
+
+/// The connection, and the domain's name.
+pub(super) struct LibvirtDomain {
+    name: Text,
+    connection: Mutex<Connection>,
+    pub(super) reads: Arc<Semaphore>,
+    requests: Arc<Semaphore>,
+}
+
+impl LibvirtDomain {
+    pub fn new(name: Text, connection: Connection) -> Self {
+        Self {
+            name,
+            connection: Mutex::new(connection),
+            reads: Arc::new(Semaphore::new(MAX_READS)),
+            requests: Arc::new(Semaphore::new(MAX_REQUESTS)),
+        }
+    }
+
+    /// The domain's name, `<namespace>_<name>`.
+    pub fn name(&self) -> &Text {
+        &self.name
+    }
+
+    /// The connection as it is now.
+    pub fn connection(&self) -> Connection {
+        lock(&self.connection).clone()
+    }
+
+    /// libvirt is back on another connection.
+    pub fn replace(&self, connection: Connection) {
+        *lock(&self.connection) = connection;
+    }
+
+    /// A read, which changes nothing.
+    ///
+    /// # Errors
+    /// Those of `work`; [`LauncherError::Slow`] when it takes longer than [`READ_TIMEOUT`].
+    pub async fn read<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        work: impl FnOnce(&Connection, &str) -> Result<T, LauncherError> + Send + 'static,
+    ) -> Result<T, LauncherError> {
+        limited(what, READ_TIMEOUT, &self.reads, self.call(work)).await
+    }
+
+    /// A request that runs at once, beside changes and jobs.
+    ///
+    /// # Errors
+    /// Those of `work`; [`LauncherError::Slow`] when it takes longer than [`CHANGE_TIMEOUT`].
+    pub async fn request<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        work: impl FnOnce(Option<Domain>) -> Result<T, LauncherError> + Send + 'static,
+    ) -> Result<T, LauncherError> {
+        limited(what, CHANGE_TIMEOUT, &self.requests, self.lookup(work)).await
+    }
+
+    /// A call that has its turn already, or, as Kill, needs none. It goes on when the caller gives up.
+    ///
+    /// # Errors
+    /// Those of `work`; [`LauncherError::Slow`] when it takes longer than [`CHANGE_TIMEOUT`].
+    pub async fn change<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        work: impl FnOnce(Option<Domain>) -> Result<T, LauncherError> + Send + 'static,
+    ) -> Result<T, LauncherError> {
+        within(what, CHANGE_TIMEOUT, blocking(what, self.lookup(work))).await
+    }
+
+    fn lookup<T>(
+        &self,
+        work: impl FnOnce(Option<Domain>) -> Result<T, LauncherError> + Send + 'static,
+    ) -> impl FnOnce() -> Result<T, LauncherError> + Send + 'static {
+        self.call(move |connection, name| work(connection.lookup(name)?))
+    }
+
+    fn call<T>(
+        &self,
+        work: impl FnOnce(&Connection, &str) -> Result<T, LauncherError> + Send + 'static,
+    ) -> impl FnOnce() -> Result<T, LauncherError> + Send + 'static {
+        let (connection, name) = (self.connection(), self.name.clone());
+        move || work(&connection, &name)
+    }
+}
+
+/// Runs `work` once there is a permit, which it keeps until it is really done.
+async fn limited<T: Send + 'static>(
+    what: &'static str,
+    limit: Duration,
+    permits: &Arc<Semaphore>,
+    work: impl FnOnce() -> Result<T, LauncherError> + Send + 'static,
+) -> Result<T, LauncherError> {
+    let permits = permits.clone();
+    within(what, limit, async move {
+        // Never closed, so this waits, and does not fail.
+        let permit = permits.acquire_owned().await;
+        blocking(what, move || {
+            let _permit = permit;
+            work()
+        })
+        .await
+    })
+    .await
+}
+
+/// Runs blocking work to its end.
+pub(super) async fn blocking<T: Send + 'static>(
+    what: &'static str,
+    work: impl FnOnce() -> Result<T, LauncherError> + Send + 'static,
+) -> Result<T, LauncherError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or(Err(LauncherError::Worker { what }))
+}
+
+/// Waits for `work` no longer than `limit`. What it has spawned goes on.
+pub(super) async fn within<T>(
+    what: &'static str,
+    limit: Duration,
+    work: impl Future<Output = Result<T, LauncherError>>,
+) -> Result<T, LauncherError> {
+    timeout(limit, work)
+        .await
+        .unwrap_or(Err(LauncherError::Slow { what, after: limit }))
+}

@@ -1,0 +1,240 @@
+//! Pause, unpause, reset, reboot, shut down, kill, delete. All may be repeated.
+
+use std::sync::Arc;
+
+use super::libvirt_domain::{CHANGE_TIMEOUT, within};
+use super::metadata::Metadata;
+use super::vm::{Admission, JobKind, Refusal, Request};
+use super::{Launcher, LauncherError};
+use api::Action;
+use api::vmi::Vmi;
+use domain::{Domain, DomainSpec};
+use libvirt::{Reboot, Shutdown, State, Undefine, XmlKind, code};
+
+/// `VIR_FROM_QEMU`, the part of libvirt that does not find a domain.
+const FROM_QEMU: i32 = 10;
+/// The guest agent's channel.
+const AGENT_CHANNEL: &str = "org.qemu.guest_agent.0";
+
+impl Launcher {
+    /// Does what is asked, if it is admitted now.
+    pub(super) async fn run_action(
+        self: &Arc<Self>,
+        action: Action,
+        vmi: &Vmi,
+    ) -> Result<(), LauncherError> {
+        within("the first look at the domain", CHANGE_TIMEOUT, self.known()).await?;
+        match self.vm.admit(request(action)) {
+            Ok(Admission::NothingToDo) => return Ok(()),
+            Ok(Admission::AtOnce | Admission::InTurn) => {}
+            Err(Refusal::NoDomain) => return Err(self.no_domain(action)),
+            Err(refusal) => return Err(refusal.into()),
+        }
+        match action {
+            Action::Pause => self.pause().await,
+            Action::Unpause => self.unpause().await,
+            Action::Reset => self.reset().await,
+            Action::SoftReboot => self.soft_reboot(vmi).await,
+            Action::Shutdown => self.shutdown().await,
+            Action::Kill => self.kill().await,
+            Action::Delete => self.delete().await,
+        }
+    }
+
+    /// Stops the vCPUs, until [`Self::unpause`]: no sync resumes them.
+    async fn pause(self: &Arc<Self>) -> Result<(), LauncherError> {
+        let vm = self.vm.clone();
+        self.in_turn("pausing the domain", move |domain| {
+            let domain = domain.ok_or(LauncherError::NoDomain)?;
+            if domain.state()?.0 == State::Running {
+                domain.suspend()?;
+                vm.set_pause_requested(true);
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Lets the vCPUs run again.
+    async fn unpause(self: &Arc<Self>) -> Result<(), LauncherError> {
+        let vm = self.vm.clone();
+        let resumed = self
+            .in_turn("resuming the domain", move |domain| {
+                let domain = domain.ok_or(LauncherError::NoDomain)?;
+                let paused = domain.state()?.0 == State::Paused;
+                if paused {
+                    domain.resume()?;
+                    vm.set_pause_requested(false);
+                }
+                Ok(paused)
+            })
+            .await?;
+        if resumed {
+            self.set_guest_clock();
+        }
+        Ok(())
+    }
+
+    /// Presses the reset button.
+    async fn reset(self: &Arc<Self>) -> Result<(), LauncherError> {
+        let not_found = self.not_found();
+        self.domain
+            .request("resetting the domain", |domain| {
+                Ok(domain.ok_or(not_found)?.reset()?)
+            })
+            .await
+    }
+
+    /// Asks the guest to reboot: its agent where it is connected, else ACPI.
+    async fn soft_reboot(self: &Arc<Self>, vmi: &Vmi) -> Result<(), LauncherError> {
+        let features = vmi.spec.domain.features.as_ref();
+        let acpi = features.is_none_or(|features| features.acpi.enabled != Some(false));
+        let not_found = self.not_found();
+        let reboot = move |domain: Option<libvirt::Domain>| {
+            let domain = domain.ok_or(not_found)?;
+            let live = domain.xml(XmlKind::Live)?;
+            let live = DomainSpec::from_xml(&live).map_err(LauncherError::Xml)?;
+            let mode = match (has_agent(&live), acpi) {
+                (true, _) => Reboot::Agent,
+                (false, true) => Reboot::Acpi,
+                (false, false) => return Err(LauncherError::NoWayToReboot),
+            };
+            match domain.reboot(mode) {
+                // The agent goes down with the guest, often before it has answered.
+                Err(error) if error.code == code::AGENT_UNRESPONSIVE => Ok(()),
+                result => Ok(result?),
+            }
+        };
+        self.domain.request("rebooting the guest", reboot).await
+    }
+
+    /// Starts the clock of the grace period, and asks the guest to shut down. Neither waits for a turn: a change that
+    /// hangs must not keep virt-handler from killing the guest when its grace period is over. libvirt's own choice of how
+    /// to ask would try the agent first, and can hang for a minute when that is silent.
+    async fn shutdown(self: &Arc<Self>) -> Result<(), LauncherError> {
+        let document = self.vm.snapshot().document;
+        let has_acpi = document.is_none_or(|document| has_acpi(&document));
+        let vm = self.vm.clone();
+        self.domain
+            .request("shutting the guest down", move |domain| {
+                let Some(domain) = domain else { return Ok(()) };
+                if !matches!(domain.state()?.0, State::Running | State::Paused) {
+                    return Ok(());
+                }
+                // Also when the request fails: virt-handler kills the domain only once this clock has run out.
+                vm.change_metadata(Metadata::shutdown_requested);
+                Ok(domain.shutdown(if has_acpi {
+                    Shutdown::Acpi
+                } else {
+                    Shutdown::Default
+                })?)
+            })
+            .await
+    }
+
+    /// Forces the guest off; QEMU gets the time to flush its caches. Waits for nobody: a start that hangs is killed too.
+    /// No domain is not a failure.
+    ///
+    /// # Errors
+    /// libvirt's.
+    pub async fn kill(self: &Arc<Self>) -> Result<(), LauncherError> {
+        self.vm.cancel(JobKind::Start);
+        let starting = !self.vm.snapshot().phase.has_run();
+        self.domain
+            .change("killing the domain", move |domain| {
+                let Some(domain) = domain else { return Ok(()) };
+                let result = domain.state().and_then(|(state, _)| match state {
+                    State::NoState | State::Shutoff if !starting => Ok(()),
+                    _ => domain.destroy(true),
+                });
+                match result {
+                    // It is gone, or down, already.
+                    Err(error) if error.is_no_domain() || error.is_operation_invalid() => Ok(()),
+                    result => Ok(result?),
+                }
+            })
+            .await
+    }
+
+    /// Removes the definition. NVRAM stays: it may be on a volume of the VMI's.
+    async fn delete(self: &Arc<Self>) -> Result<(), LauncherError> {
+        self.in_turn("removing the definition", |domain| {
+            let Some(domain) = domain else { return Ok(()) };
+            match domain.undefine(Undefine::KeepNvram) {
+                Err(error) if error.is_no_domain() => Ok(()),
+                result => Ok(result?),
+            }
+        })
+        .await
+    }
+
+    /// Whether the guest agent was connected when the domain was seen last.
+    pub(super) fn has_agent(&self) -> bool {
+        let document = self.vm.snapshot().document;
+        document.is_some_and(|document| has_agent(&document.spec))
+    }
+
+    /// A change of the domain: waits its turn, and keeps it until the change is really done.
+    async fn in_turn<T: Send + 'static>(
+        self: &Arc<Self>,
+        what: &'static str,
+        work: impl FnOnce(Option<libvirt::Domain>) -> Result<T, LauncherError> + Send + 'static,
+    ) -> Result<T, LauncherError> {
+        let turn = within(what, CHANGE_TIMEOUT, async { Ok(self.vm.turn().await) });
+        let Ok(turn) = turn.await else {
+            return Err(LauncherError::Busy { what });
+        };
+        self.domain
+            .change(what, move |domain| {
+                let _turn = turn;
+                work(domain)
+            })
+            .await
+    }
+
+    /// What a request hears that needs a domain.
+    fn no_domain(&self, action: Action) -> LauncherError {
+        match action {
+            Action::Reset | Action::SoftReboot => self.not_found(),
+            _ => LauncherError::NoDomain,
+        }
+    }
+
+    /// libvirt's own words for it.
+    fn not_found(&self) -> LauncherError {
+        let message = format!(
+            "Domain not found: no domain with matching name '{}'",
+            self.domain_name()
+        );
+        libvirt::Error {
+            code: code::NO_DOMAIN,
+            domain: FROM_QEMU,
+            message,
+        }
+        .into()
+    }
+}
+
+fn request(action: Action) -> Request {
+    match action {
+        Action::Pause => Request::Pause,
+        Action::Unpause => Request::Unpause,
+        Action::Reset => Request::Reset,
+        Action::SoftReboot => Request::SoftReboot,
+        Action::Shutdown => Request::Shutdown,
+        Action::Kill => Request::Kill,
+        Action::Delete => Request::Delete,
+    }
+}
+
+fn has_agent(domain: &DomainSpec) -> bool {
+    domain.devices.channels.iter().any(|channel| {
+        let target = channel.target.as_ref();
+        target.is_some_and(|target| target.name == AGENT_CHANNEL && target.state == "connected")
+    })
+}
+
+fn has_acpi(document: &Domain) -> bool {
+    let features = document.spec.features.as_ref();
+    features.is_some_and(|features| features.acpi.is_some())
+}

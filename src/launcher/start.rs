@@ -1,0 +1,272 @@
+//! From a VMI to a running domain.
+//!
+//! ```text
+//!  context ─► convert ─► cloud-init ─► PreCloudInitIso ─► prepare ─► disk modes ─► OnDefineDomain ─► define ─► start
+//!                                        sidecars          files                  sidecars, plugins    │
+//!                                                                     addresses of tagged devices ◄────┘
+//! ```
+//! A job of its own: whatever fails on the way, no domain stays behind, and the next sync begins anew.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::libvirt_domain::blocking;
+use super::sync::read_spec;
+use super::sync_queue::SyncRequest;
+use super::vm::{Job, JobKind};
+use super::{Launcher, LauncherError};
+#[cfg(feature = "plugins")]
+use api::proto::cmd::v1::VirtualMachineOptions;
+use api::vmi::Vmi;
+use convert::{Context, HotplugPorts};
+use domain::DomainSpec;
+#[cfg(feature = "plugins")]
+use hooks::plugins::{InvocationContext, Pipeline};
+use libvirt::{Connection, Undefine, XmlKind};
+
+impl Launcher {
+    /// Defines and starts the domain; a definition that is left over goes first.
+    pub(super) async fn start(
+        self: &Arc<Self>,
+        request: &SyncRequest,
+        leftover: Option<libvirt::Domain>,
+    ) -> Result<(), LauncherError> {
+        let job = self.vm.begin(JobKind::Start)?;
+        if let Some(domain) = leftover {
+            tracing::warn!("Removing a definition that was never started");
+            let undefine = move || Ok(domain.undefine(Undefine::KeepNvram)?);
+            blocking("removing the old definition", undefine).await?;
+        }
+        let definition = tokio::select! {
+            definition = self.definition(request) => definition?,
+            () = job.cancelled() => return Err(LauncherError::Killed),
+        };
+        let (launcher, vmi) = (self.clone(), request.vmi.clone());
+        blocking("starting the domain", move || {
+            // The job ends with the start, also when nobody waits for it any more.
+            launcher.define_and_start(&vmi, definition, &job)
+        })
+        .await?;
+        tracing::info!("Domain started.");
+        // Not every driver sends an event of it.
+        self.refresh();
+        // The documents of a start are large and not needed again.
+        libvirt::trim();
+        Ok(())
+    }
+
+    /// The domain as libvirt is to get it.
+    async fn definition(
+        self: &Arc<Self>,
+        request: &SyncRequest,
+    ) -> Result<Definition, LauncherError> {
+        let (launcher, vmi, options) = (self.clone(), request.vmi.clone(), request.options.clone());
+        let convert = move || {
+            let (domain, context) = launcher.pod.wanted(&vmi, &options)?;
+            let cloud_init = launcher.pod.cloud_init(&vmi)?;
+            Ok((domain, context, cloud_init))
+        };
+        let (domain, context, mut cloud_init) = blocking("converting the VMI", convert).await?;
+        // The reference calls sidecars without data too, and crashes on the answer.
+        if let Some(data) = cloud_init.take() {
+            let pre_cloud_init =
+                self.sidecars
+                    .pre_cloud_init_iso(data, &request.vmi_json, request.deadline);
+            cloud_init = Some(pre_cloud_init.await?);
+        }
+        let (launcher, vmi) = (self.clone(), request.vmi.clone());
+        let unfinished_cloud_init = cloud_init.clone().filter(|_| has_tags(&vmi));
+        let prepare = move || launcher.prepare(&vmi, domain, context, cloud_init);
+        let (xml, ports) = blocking("preparing the pod", prepare).await?;
+        let (xml, modified_by) = self.run_hooks(request, xml).await?;
+        tracing::debug!(xml, "the domain to define");
+        Ok(Definition {
+            xml,
+            ports,
+            modified_by,
+            unfinished_cloud_init,
+        })
+    }
+
+    /// Makes the files that the domain opens, and completes the domain by what it finds.
+    fn prepare(
+        &self,
+        vmi: &Vmi,
+        mut domain: DomainSpec,
+        context: Context,
+        cloud_init: Option<Value>,
+    ) -> Result<(String, HotplugPorts), LauncherError> {
+        self.pod.prepare(vmi, &context, cloud_init)?;
+        for disk in &domain.devices.disks {
+            self.pod.make_overlay(vmi, disk)?;
+        }
+        let modes = self.pod.resolve_disk_modes(&mut domain)?;
+        log_context(Context {
+            disk_modes: Some(modes),
+            ..context
+        });
+        self.vm.change_metadata(|metadata| metadata.begin(vmi));
+        domain.metadata.kube_virt = self.vm.metadata().get().clone();
+        let ports = HotplugPorts::plan(vmi, &domain)?;
+        Ok((domain.to_xml(), ports))
+    }
+
+    /// Lets sidecars and plugins edit the domain; also returns who did.
+    async fn run_hooks(
+        &self,
+        request: &SyncRequest,
+        xml: String,
+    ) -> Result<(String, Vec<String>), LauncherError> {
+        let hooks = self
+            .sidecars
+            .on_define_domain(xml, &request.vmi_json, request.deadline);
+        let xml = hooks.await?;
+        let touched = self.sidecars.modified_by();
+        let modified_by = touched
+            .iter()
+            .map(|sidecar| format!("hook sidecar {sidecar}"));
+        #[cfg(feature = "plugins")]
+        {
+            let root = self.config.pod.root.dir().to_owned();
+            let plugins = plugins(&request.options)?.rooted(root);
+            let context = InvocationContext::Boot;
+            let applied = plugins
+                .apply(xml, &request.vmi_json, context, request.deadline)
+                .await?;
+            let plugins = applied
+                .touched
+                .iter()
+                .map(|plugin| format!("plugin {plugin}"));
+            Ok((applied.xml, modified_by.chain(plugins).collect()))
+        }
+        #[cfg(not(feature = "plugins"))]
+        Ok((xml, modified_by.collect()))
+    }
+
+    /// Blocks until the domain runs. A kill that comes meanwhile ends a QEMU that is there; before and after, it is here
+    /// that no guest is left.
+    fn define_and_start(
+        &self,
+        vmi: &Vmi,
+        definition: Definition,
+        job: &Job,
+    ) -> Result<(), LauncherError> {
+        let Definition {
+            xml,
+            ports,
+            modified_by,
+            unfinished_cloud_init,
+        } = definition;
+        let domain = define(&self.domain.connection(), &xml, &ports)
+            .map_err(|error| attribute_to_hooks(error, &modified_by))?;
+        tracing::info!("Domain defined.");
+        if let Some(data) = unfinished_cloud_init {
+            let written = read_spec(&domain, XmlKind::Inactive)
+                .and_then(|defined| self.pod.write_device_metadata(vmi, data, &defined));
+            written.map_err(|error| undo(&domain, error))?;
+        }
+        if job.is_cancelled() {
+            return Err(undo(&domain, LauncherError::Killed));
+        }
+        let paused = starts_paused(vmi);
+        domain
+            .start(paused)
+            .map_err(|error| attribute_to_hooks(undo(&domain, error.into()), &modified_by))?;
+        self.vm.started(paused, is_paused_by_user(vmi));
+        if job.is_cancelled() {
+            domain.destroy(true)?;
+            return Err(LauncherError::Killed);
+        }
+        Ok(())
+    }
+}
+
+/// A domain on its way to libvirt.
+struct Definition {
+    xml: String,
+    ports: HotplugPorts,
+    /// The sidecars and plugins that have changed it.
+    modified_by: Vec<String>,
+    /// Data for a cloud-init image that lacks the addresses of tagged devices.
+    unfinished_cloud_init: Option<Value>,
+}
+
+/// Whether the guest wants to find devices by their tags.
+fn has_tags(vmi: &Vmi) -> bool {
+    let devices = &vmi.spec.domain.devices;
+    let interfaces = devices.interfaces.iter().map(|interface| &interface.tag);
+    let host_devices = devices.host_devices.iter().map(|device| &device.tag);
+    let gpus = devices.gpus.iter().map(|gpu| &gpu.tag);
+    interfaces
+        .chain(host_devices)
+        .chain(gpus)
+        .any(|tag| !tag.is_empty())
+}
+
+/// What libvirt refuses may be the work of a sidecar or of a plugin.
+fn attribute_to_hooks(error: LauncherError, modified_by: &[String]) -> LauncherError {
+    match error {
+        LauncherError::Libvirt(refusal) if !modified_by.is_empty() => LauncherError::Define {
+            modified_by: modified_by.to_vec(),
+            refusal,
+        },
+        error => error,
+    }
+}
+
+/// With it, `launcherctl convert --context` makes the same domain anywhere.
+fn log_context(context: Context) {
+    if tracing::enabled!(tracing::Level::DEBUG)
+        && let Ok(context) = serde_json::to_string(&context)
+    {
+        tracing::debug!(context, "what the conversion has seen");
+    }
+}
+
+/// The plugins of a request; empty if the request has none.
+#[cfg(feature = "plugins")]
+pub(super) fn plugins(options: &VirtualMachineOptions) -> Result<Pipeline, LauncherError> {
+    Ok(Pipeline::from_json(&options.plugins_json)?)
+}
+
+/// Defines the domain, with free ports.
+fn define(
+    connection: &Connection,
+    xml: &str,
+    ports: &HotplugPorts,
+) -> Result<libvirt::Domain, LauncherError> {
+    if ports.is_empty() {
+        return Ok(connection.define(xml)?);
+    }
+    let first = connection.define(&ports.with_placeholders(xml)?)?;
+    // With its secrets, or the second definition would lack them.
+    let completed = first.xml(XmlKind::Secure).map_err(LauncherError::from);
+    completed
+        .and_then(|xml| Ok(ports.with_root_ports(&xml)?))
+        .and_then(|xml| Ok(connection.define(&xml)?))
+        .map_err(|error| undo(&first, error))
+}
+
+/// Removes a definition that is of no use, and passes on why.
+fn undo(domain: &libvirt::Domain, why: LauncherError) -> LauncherError {
+    match domain.undefine(Undefine::KeepNvram) {
+        Err(error) if !error.is_no_domain() => {
+            tracing::error!(reason = %error, "Could not remove the definition of the failed start");
+        }
+        _ => {}
+    }
+    why
+}
+
+/// Whether the vCPUs wait: for the user, or for virt-handler, which pins the emulator first and then syncs again.
+fn starts_paused(vmi: &Vmi) -> bool {
+    let cpu = vmi.spec.domain.cpu.as_ref();
+    let isolated =
+        cpu.is_some_and(|cpu| cpu.dedicated_cpu_placement && cpu.isolate_emulator_thread);
+    isolated || is_paused_by_user(vmi)
+}
+
+fn is_paused_by_user(vmi: &Vmi) -> bool {
+    vmi.spec.start_strategy.as_deref() == Some("Paused")
+}

@@ -1,0 +1,190 @@
+//! Which request is admitted in which phase and beside which job, and what a refused one hears. Pure: one table for
+//! requests, one for jobs.
+//!
+//! | Request | no domain | starting | runs, paused, stopping | arrives, leaves | ended |
+//! |---|---|---|---|---|---|
+//! | Sync | in turn | in turn (joins the start) | in turn | refused | in turn |
+//! | Pause, Unpause | refused | in turn | in turn | in turn | in turn |
+//! | Reset, SoftReboot | refused | at once | at once | refused | at once |
+//! | Shutdown | nothing to do | at once | at once | at once | at once |
+//! | Kill | at once | at once | at once | at once | at once |
+//! | Delete | in turn | in turn | in turn | refused | in turn |
+//!
+//! "In turn" is one change of the domain after the other. Kill is never refused and waits for nobody.
+
+use super::job::JobKind;
+use super::phase::Phase;
+
+/// What the launcher is asked to do with the domain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Request {
+    /// Make the domain what the VMI says.
+    Sync,
+    /// Stop the vCPUs.
+    Pause,
+    /// Let them run.
+    Unpause,
+    /// Press the reset button.
+    Reset,
+    /// Ask the guest to reboot.
+    SoftReboot,
+    /// Ask the guest to shut down.
+    Shutdown,
+    /// Force the guest off.
+    Kill,
+    /// Remove the definition.
+    Delete,
+}
+
+/// How an admitted request runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admission {
+    /// Now, whatever else is in progress.
+    AtOnce,
+    /// After the changes that were admitted before it.
+    InTurn,
+    /// Not at all: it is already as it should be.
+    NothingToDo,
+}
+
+/// Why a request or a job is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// There is no domain.
+    #[error("there is no domain")]
+    NoDomain,
+    /// The domain is on its way between two nodes.
+    #[error("the domain is migrating; send it again when the migration has ended")]
+    Migrating,
+    /// Another job runs that excludes it.
+    #[error("{0} is in progress; send it again when that has ended")]
+    Job(JobKind),
+}
+
+/// Whether and how `request` runs.
+pub fn admit(phase: Phase, request: Request) -> Result<Admission, Refusal> {
+    use Request as R;
+    let migrating = matches!(phase, Phase::MigratingIn | Phase::MigratingOut);
+    let no_domain = matches!(phase, Phase::Absent | Phase::Gone);
+    match request {
+        R::Kill => Ok(Admission::AtOnce),
+        R::Shutdown if no_domain => Ok(Admission::NothingToDo),
+        R::Shutdown => Ok(Admission::AtOnce),
+        R::Sync | R::Delete | R::Reset | R::SoftReboot if migrating => Err(Refusal::Migrating),
+        R::Sync | R::Delete => Ok(Admission::InTurn),
+        R::Pause | R::Unpause | R::Reset | R::SoftReboot if no_domain => Err(Refusal::NoDomain),
+        R::Pause | R::Unpause => Ok(Admission::InTurn),
+        R::Reset | R::SoftReboot => Ok(Admission::AtOnce),
+    }
+}
+
+/// Whether `job` may begin beside those that run.
+pub fn admit_job(phase: Phase, running: &[JobKind], job: JobKind) -> Result<(), Refusal> {
+    if let Some(other) = running.iter().find(|other| !job.may_run_beside(**other)) {
+        return Err(Refusal::Job(*other));
+    }
+    match job {
+        JobKind::Start | JobKind::MigrationIn => Ok(()),
+        _ if !phase.is_visible() || phase == Phase::Ended => Err(Refusal::NoDomain),
+        _ if matches!(phase, Phase::MigratingIn | Phase::MigratingOut) => Err(Refusal::Migrating),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::phase::PauseReason;
+    use super::*;
+
+    const PHASES: [Phase; 11] = [
+        Phase::Absent,
+        Phase::Starting,
+        Phase::Running,
+        Phase::Paused(PauseReason::User),
+        Phase::Paused(PauseReason::IoError),
+        Phase::Paused(PauseReason::PostcopyFailed),
+        Phase::MigratingIn,
+        Phase::MigratingOut,
+        Phase::Stopping,
+        Phase::Ended,
+        Phase::Gone,
+    ];
+
+    #[test]
+    fn a_kill_is_admitted_in_every_phase() {
+        for phase in PHASES {
+            assert_eq!(
+                admit(phase, Request::Kill),
+                Ok(Admission::AtOnce),
+                "{phase:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_shutdown_never_waits_for_its_turn() {
+        for phase in PHASES {
+            let admitted = admit(phase, Request::Shutdown);
+            assert!(
+                admitted.is_ok_and(|how| how != Admission::InTurn),
+                "{phase:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_domain_between_two_nodes_is_not_changed() {
+        for phase in [Phase::MigratingIn, Phase::MigratingOut] {
+            for request in [Request::Sync, Request::Delete, Request::Reset] {
+                assert_eq!(
+                    admit(phase, request),
+                    Err(Refusal::Migrating),
+                    "{request:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn without_a_domain_nothing_can_be_paused_or_reset() {
+        for phase in [Phase::Absent, Phase::Gone] {
+            for request in [
+                Request::Pause,
+                Request::Unpause,
+                Request::Reset,
+                Request::SoftReboot,
+            ] {
+                assert_eq!(admit(phase, request), Err(Refusal::NoDomain), "{request:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn jobs_exclude_each_other_but_for_hotplug_beside_a_backup() {
+        for new in JobKind::ALL {
+            for running in JobKind::ALL {
+                let admitted = admit_job(Phase::Running, &[running], new);
+                let pair = [new, running];
+                let together =
+                    pair.contains(&JobKind::Backup) && pair.contains(&JobKind::HostDeviceHotplug);
+                assert_eq!(admitted.is_ok(), together, "{new:?} beside {running:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_job_needs_a_domain_that_stays_here() {
+        for job in [JobKind::Backup, JobKind::MemoryDump, JobKind::MigrationOut] {
+            for (phase, expected) in [
+                (Phase::Running, Ok(())),
+                (Phase::Paused(PauseReason::User), Ok(())),
+                (Phase::Absent, Err(Refusal::NoDomain)),
+                (Phase::Ended, Err(Refusal::NoDomain)),
+                (Phase::Gone, Err(Refusal::NoDomain)),
+                (Phase::MigratingIn, Err(Refusal::Migrating)),
+            ] {
+                assert_eq!(admit_job(phase, &[], job), expected, "{job:?} in {phase:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,394 @@
+//! The VM's state: one owner, one place that changes it, one published snapshot for everybody who reads.
+//!
+//! ```text
+//!   start, pause, jobs ──┐                      ┌──► admission (admit, begin): may this run now?
+//!   what libvirt shows ──┼──► Vm (one mutex) ───┼──► Snapshot (watch): GetDomain, supervisor
+//!   metadata ────────────┘                      └──► EventInbox: the document goes to virt-handler
+//! ```
+//!
+//! Nothing here blocks or talks to libvirt. [`phase`] says what follows from what, [`admission`] what is allowed when.
+
+mod admission;
+mod job;
+mod phase;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{OwnedMutexGuard, watch};
+
+use super::events::EventInbox;
+use super::metadata::Metadata;
+use super::status_words;
+use domain::object::DomainStatus;
+use domain::{Domain, DomainSpec};
+use libvirt::{Event, IoAction, LifecycleEvent, State, paused};
+
+pub use admission::{Admission, Refusal, Request};
+pub use job::JobKind;
+pub(super) use phase::has_ended;
+use phase::{Input, Seen};
+pub use phase::{PauseReason, Phase};
+
+/// The domain as libvirt has it at one moment.
+#[derive(Debug)]
+pub struct Observed {
+    /// `virDomainState`.
+    pub state: State,
+    /// The reason that belongs to it.
+    pub reason: i32,
+    /// The live XML, or the definition of a domain that does not run.
+    pub spec: DomainSpec,
+}
+
+/// What everybody may read at any time.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// How often the state has changed; 0 until libvirt has been asked for the first time.
+    pub generation: u64,
+    /// Where the VM is.
+    pub phase: Phase,
+    /// The jobs that run, in the order in which they began.
+    pub jobs: Vec<JobKind>,
+    /// What virt-handler was sent last; none before the first document and after the last.
+    pub document: Option<Arc<Domain>>,
+}
+
+impl Snapshot {
+    /// Whether libvirt may keep a read waiting for as long as a job lasts.
+    pub fn job_blocks_reads(&self) -> bool {
+        !self.jobs.is_empty()
+    }
+}
+
+/// The owner of the state.
+pub struct Vm {
+    namespace: String,
+    name: String,
+    inner: Mutex<Inner>,
+    published: watch::Sender<Snapshot>,
+    events: Arc<EventInbox>,
+    /// Held by whoever changes the domain.
+    turn: Arc<tokio::sync::Mutex<()>>,
+}
+
+struct Inner {
+    phase: Phase,
+    jobs: Vec<(JobKind, watch::Sender<bool>)>,
+    /// Somebody wants the vCPUs to stand still. A request and not a state: the guest may still run for a moment.
+    pause_requested: bool,
+    /// A disk has failed since the vCPUs were let run.
+    disk_failed: bool,
+    /// What KubeVirt keeps with the domain.
+    metadata: Metadata,
+    /// What is known of the guest besides libvirt's state; state and reason are empty here.
+    guest: DomainStatus,
+    document: Option<Arc<Domain>>,
+}
+
+impl Vm {
+    /// A VM of which nothing is known yet. Changes that virt-handler must see wake the reader of `events`.
+    pub fn new(namespace: &str, name: &str, uid: &str, events: Arc<EventInbox>) -> Arc<Self> {
+        let first = Snapshot {
+            generation: 0,
+            phase: Phase::Absent,
+            jobs: Vec::new(),
+            document: None,
+        };
+        Arc::new(Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            inner: Mutex::new(Inner {
+                phase: Phase::Absent,
+                jobs: Vec::new(),
+                pause_requested: false,
+                disk_failed: false,
+                metadata: Metadata::new(uid),
+                guest: DomainStatus::default(),
+                document: None,
+            }),
+            published: watch::Sender::new(first),
+            events,
+            turn: Arc::default(),
+        })
+    }
+
+    /// The state as it is now.
+    pub fn snapshot(&self) -> Snapshot {
+        self.published.borrow().clone()
+    }
+
+    /// The state, and each change of it.
+    pub fn subscribe(&self) -> watch::Receiver<Snapshot> {
+        self.published.subscribe()
+    }
+
+    /// Whether and how a request may run now.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn admit(&self, request: Request) -> Result<Admission, Refusal> {
+        self.with(|inner| admission::admit(inner.phase, request))
+    }
+
+    /// Waits for the turn to change the domain, and keeps it for as long as the guard lives.
+    pub async fn turn(&self) -> OwnedMutexGuard<()> {
+        self.turn.clone().lock_owned().await
+    }
+
+    /// Begins a job, which ends when the guard is dropped.
+    ///
+    /// # Errors
+    /// If the phase or another job excludes it.
+    pub fn begin(self: &Arc<Self>, kind: JobKind) -> Result<Job, Refusal> {
+        let (cancel, cancelled) = watch::channel(false);
+        self.change(|inner| {
+            let running: Vec<JobKind> = inner.jobs.iter().map(|(kind, _)| *kind).collect();
+            admission::admit_job(inner.phase, &running, kind)?;
+            inner.jobs.push((kind, cancel));
+            if kind == JobKind::Start {
+                inner.phase = inner.phase.after(Input::StartBegan);
+            }
+            Ok(())
+        })?;
+        Ok(Job {
+            kind,
+            vm: self.clone(),
+            cancelled,
+        })
+    }
+
+    /// Asks a job to end. False if it does not run.
+    pub fn cancel(&self, kind: JobKind) -> bool {
+        self.with(|inner| {
+            let job = inner.jobs.iter().find(|(running, _)| *running == kind);
+            job.is_some_and(|(_, cancel)| {
+                cancel.send_replace(true);
+                true
+            })
+        })
+    }
+
+    /// Somebody asks for a pause, or for its end.
+    pub fn set_pause_requested(&self, requested: bool) {
+        self.change(|inner| inner.pause_requested = requested);
+    }
+
+    /// Whether a pause was asked for.
+    pub fn is_pause_requested(&self) -> bool {
+        self.with(|inner| inner.pause_requested)
+    }
+
+    /// Takes from an event of libvirt's what the domain's state does not show afterwards.
+    pub fn note_event(&self, event: &Event) {
+        let disk_failed = match event {
+            Event::IoError {
+                action: IoAction::Pause,
+                ..
+            } => true,
+            Event::Lifecycle {
+                event: LifecycleEvent::Resumed,
+                ..
+            } => false,
+            _ => return,
+        };
+        self.with(|inner| inner.disk_failed = disk_failed);
+    }
+
+    /// The start has succeeded.
+    pub fn started(&self, paused: bool, by_user: bool) {
+        self.change(|inner| {
+            inner.pause_requested = by_user;
+            inner.phase = inner.phase.after(Input::Started { paused, by_user });
+        });
+    }
+
+    /// The domain that is shut off is what became of a VMI that is beyond its start. False if that is known.
+    pub fn ended_unseen(&self) -> bool {
+        self.change(|inner| {
+            let before = inner.phase;
+            inner.phase = before.after(Input::EndedUnseen);
+            inner.phase != before
+        })
+    }
+
+    /// Takes over what libvirt shows, and returns what virt-handler may see of it.
+    pub fn observe(&self, observed: Observed) -> Option<Arc<Domain>> {
+        self.change(|inner| {
+            let (phase, adopted) = inner.phase_of(&observed);
+            if adopted {
+                tracing::info!("Adopting the domain that is already there");
+                inner.metadata.adopt(&observed.spec.metadata.kube_virt);
+                inner.pause_requested = phase == Phase::Paused(PauseReason::User);
+            }
+            inner.phase = phase;
+            let document = self.document(inner, observed).map(Arc::new);
+            if document.is_some() {
+                inner.document.clone_from(&document);
+            }
+            document
+        })
+    }
+
+    /// The same without taking it over: for a read.
+    pub fn describe(&self, observed: Observed) -> Option<Domain> {
+        self.with(|inner| {
+            let (phase, _) = inner.phase_of(&observed);
+            let visible = phase.is_visible();
+            visible.then(|| self.render(inner, observed))
+        })
+    }
+
+    /// libvirt does not know the domain. The final document if there was one, for the caller to publish before
+    /// [`Self::gone`].
+    pub fn final_document(&self) -> Option<Domain> {
+        self.change(|inner| inner.phase.is_visible().then(|| self.blank(inner)))
+    }
+
+    /// The final event is queued.
+    pub fn gone(&self) {
+        self.change(|inner| {
+            inner.phase = inner.phase.after(Input::NotFound);
+            inner.document = None;
+        });
+    }
+
+    /// Changes the metadata; virt-handler is sent a document if they are then different.
+    pub fn change_metadata(&self, change: impl FnOnce(&mut Metadata)) -> bool {
+        let changed = self.with(|inner| {
+            let before = inner.metadata.clone();
+            change(&mut inner.metadata);
+            inner.metadata != before
+        });
+        if changed {
+            self.events.refresh();
+        }
+        changed
+    }
+
+    /// The metadata as they are now.
+    pub fn metadata(&self) -> Metadata {
+        self.with(|inner| inner.metadata.clone())
+    }
+
+    /// Changes what is known of the guest. The caller has it reported.
+    pub fn change_guest(&self, change: impl FnOnce(&mut DomainStatus)) {
+        self.with(|inner| change(&mut inner.guest));
+    }
+
+    fn document(&self, inner: &Inner, observed: Observed) -> Option<Domain> {
+        inner
+            .phase
+            .is_visible()
+            .then(|| self.render(inner, observed))
+    }
+
+    fn render(&self, inner: &Inner, observed: Observed) -> Domain {
+        let reason = inner.reason(&observed);
+        let (status, reason) = status_words::words(observed.state, reason);
+        let mut document = self.blank(inner);
+        let metadata = std::mem::take(&mut document.spec.metadata);
+        document.spec = observed.spec;
+        document.spec.metadata = metadata;
+        document.status.status = status.into();
+        document.status.reason = reason.into();
+        document.fill_required_fields();
+        document
+    }
+
+    /// A document with all that is known without libvirt.
+    fn blank(&self, inner: &Inner) -> Domain {
+        let metadata = inner.metadata.get().clone();
+        let mut document = Domain::new(&self.namespace, &self.name, &metadata.uid);
+        document.spec.metadata.kube_virt = metadata;
+        document.status = inner.guest.clone();
+        document
+    }
+
+    /// Reads or changes what is not published.
+    fn with<T>(&self, work: impl FnOnce(&mut Inner) -> T) -> T {
+        // Nothing that is done under the lock can leave it half-changed, so a poisoned one is as good as another.
+        work(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Changes the state, and publishes it in the order of the changes.
+    fn change<T>(&self, work: impl FnOnce(&mut Inner) -> T) -> T {
+        self.with(|inner| {
+            let result = work(inner);
+            self.published.send_modify(|snapshot| {
+                snapshot.generation += 1;
+                snapshot.phase = inner.phase;
+                snapshot.jobs = inner.jobs.iter().map(|(kind, _)| *kind).collect();
+                snapshot.document.clone_from(&inner.document);
+            });
+            result
+        })
+    }
+}
+
+impl Inner {
+    /// The phase that an observation leads to, and whether that is an adoption.
+    fn phase_of(&self, observed: &Observed) -> (Phase, bool) {
+        let seen = Seen {
+            state: observed.state,
+            reason: self.reason(observed),
+            pause_requested: self.pause_requested,
+            migrating_out: self
+                .jobs
+                .iter()
+                .any(|(kind, _)| *kind == JobKind::MigrationOut),
+        };
+        let phase = self.phase.after(Input::Seen(seen));
+        (phase, self.phase == Phase::Absent && phase.has_run())
+    }
+
+    /// libvirt's reason, or the one that it has missed: QEMU holds back its word about a disk that fails again within a
+    /// second, and libvirt takes that only for a domain that still runs.
+    fn reason(&self, observed: &Observed) -> i32 {
+        let unexplained = (observed.state, observed.reason) == (State::Paused, paused::UNKNOWN);
+        if unexplained && self.disk_failed {
+            paused::IO_ERROR
+        } else {
+            observed.reason
+        }
+    }
+}
+
+/// A job that runs. It ends when this is dropped.
+pub struct Job {
+    kind: JobKind,
+    vm: Arc<Vm>,
+    cancelled: watch::Receiver<bool>,
+}
+
+impl Job {
+    /// Waits until somebody wants the job to end.
+    pub async fn cancelled(&self) {
+        // The sender lives as long as the job, so this waits, and does not fail.
+        let _ = self
+            .cancelled
+            .clone()
+            .wait_for(|cancelled| *cancelled)
+            .await;
+    }
+
+    /// Whether somebody wants the job to end.
+    pub fn is_cancelled(&self) -> bool {
+        *self.cancelled.borrow()
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        let kind = self.kind;
+        self.vm.change(|inner| {
+            inner.jobs.retain(|(running, _)| *running != kind);
+            if kind == JobKind::Start {
+                // Without effect on one that has succeeded.
+                inner.phase = inner.phase.after(Input::StartFailed);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+#![allow(clippy::unwrap_used)]
+//! The owner: what it publishes, and what a guard's end does.
+
+use super::*;
+use libvirt::State;
+
+fn vm() -> Arc<Vm> {
+    Vm::new("ns1", "vm1", "u-1", Arc::default())
+}
+
+fn seen(state: State, reason: i32) -> Observed {
+    Observed {
+        state,
+        reason,
+        spec: DomainSpec::default(),
+    }
+}
+
+fn running() -> Arc<Vm> {
+    let vm = vm();
+    drop(vm.observe(seen(State::Running, 1)).unwrap());
+    vm
+}
+
+#[test]
+fn a_start_ends_as_absent_or_running_whatever_becomes_of_its_job() {
+    let vm = vm();
+    let start = vm.begin(JobKind::Start).unwrap();
+    assert_eq!(vm.snapshot().phase, Phase::Starting);
+    assert!(
+        vm.observe(seen(State::Running, 1)).is_none(),
+        "a start is not shown"
+    );
+    drop(start);
+    assert_eq!(vm.snapshot().phase, Phase::Absent);
+
+    let start = vm.begin(JobKind::Start).unwrap();
+    vm.started(false, false);
+    drop(start);
+    assert_eq!(vm.snapshot().phase, Phase::Running);
+    assert!(vm.snapshot().jobs.is_empty());
+}
+
+#[test]
+fn one_job_at_a_time() {
+    let vm = running();
+    let dump = vm.begin(JobKind::MemoryDump).unwrap();
+    let refused = vm.begin(JobKind::Backup).err();
+    assert_eq!(refused, Some(Refusal::Job(JobKind::MemoryDump)));
+    assert_eq!(vm.snapshot().jobs, [JobKind::MemoryDump]);
+    drop(dump);
+    let backup = vm.begin(JobKind::Backup).unwrap();
+    let hotplug = vm.begin(JobKind::HostDeviceHotplug).unwrap();
+    assert_eq!(
+        vm.snapshot().jobs,
+        [JobKind::Backup, JobKind::HostDeviceHotplug]
+    );
+    drop((backup, hotplug));
+}
+
+#[test]
+fn a_domain_that_this_launcher_migrates_is_leaving_until_the_job_ends() {
+    let vm = running();
+    let migration = vm.begin(JobKind::MigrationOut).unwrap();
+    drop(vm.observe(seen(State::Running, 1)));
+    assert_eq!(vm.snapshot().phase, Phase::MigratingOut);
+    assert_eq!(vm.admit(Request::Sync), Err(Refusal::Migrating));
+    assert_eq!(vm.admit(Request::Kill), Ok(Admission::AtOnce));
+    drop(migration);
+    drop(vm.observe(seen(State::Running, 1)));
+    assert_eq!(vm.snapshot().phase, Phase::Running);
+}
+
+#[test]
+fn a_read_changes_nothing() {
+    let vm = vm();
+    let before = vm.snapshot().generation;
+    assert!(vm.describe(seen(State::Running, 1)).is_some());
+    assert_eq!(
+        (vm.snapshot().generation, vm.snapshot().phase),
+        (before, Phase::Absent)
+    );
+}
+
+#[test]
+fn a_pause_that_was_asked_for_outlives_what_was_seen_before_it() {
+    let vm = running();
+    vm.set_pause_requested(true);
+    // Seen a moment before the vCPUs stopped.
+    drop(vm.observe(seen(State::Running, 1)));
+    drop(vm.observe(seen(State::Paused, paused::USER)));
+    assert_eq!(vm.snapshot().phase, Phase::Paused(PauseReason::User));
+}
+
+#[test]
+fn an_adopted_pause_stays_the_users() {
+    let vm = vm();
+    for _ in 0..2 {
+        drop(vm.observe(seen(State::Paused, paused::USER)));
+        assert_eq!(vm.snapshot().phase, Phase::Paused(PauseReason::User));
+    }
+}
+
+#[test]
+fn a_disk_that_fails_again_right_after_a_resume_is_an_io_error() {
+    let vm = running();
+    vm.note_event(&Event::IoError {
+        domain: "ns1_vm1".into(),
+        path: String::new(),
+        alias: "ua-data".into(),
+        action: IoAction::Pause,
+        reason: String::new(),
+    });
+    let document = vm.observe(seen(State::Paused, paused::UNKNOWN)).unwrap();
+    assert_eq!(document.status.reason, "IOError");
+    assert_eq!(vm.snapshot().phase, Phase::Paused(PauseReason::IoError));
+}
+
+#[test]
+fn the_end_is_reported_once() {
+    let vm = running();
+    assert!(vm.final_document().is_some());
+    vm.gone();
+    assert!(vm.final_document().is_none());
+    assert_eq!(
+        (vm.snapshot().phase, vm.snapshot().document.is_none()),
+        (Phase::Gone, true)
+    );
+}
+
+#[test]
+fn a_job_that_is_asked_to_end_hears_it_even_if_it_was_not_waiting() {
+    let vm = running();
+    assert!(!vm.cancel(JobKind::MemoryDump));
+    let dump = vm.begin(JobKind::MemoryDump).unwrap();
+    assert!(vm.cancel(JobKind::MemoryDump));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    runtime.block_on(dump.cancelled());
+}
