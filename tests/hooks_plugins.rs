@@ -11,6 +11,7 @@ use api::proto::hooks::plugins::domain_hook_service_server::{
 };
 use api::proto::hooks::plugins::{MutateDomainRequest, MutateDomainResponse};
 use hooks::plugins::{InvocationContext, Pipeline, PluginError};
+use os::logging::chain;
 use prost::bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::net::UnixListener;
@@ -120,7 +121,7 @@ fn hook(plugin: &str, more: &Value) -> Value {
 const LONG: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn a_sidecar_gets_domain_machine_and_context_and_plugins_follow_each_other() {
+async fn a_sidecar_gets_domain_vmi_and_context_and_plugins_run_in_order() {
     for (context, name) in [
         (InvocationContext::Boot, "Boot"),
         (InvocationContext::MigrationSource, "MigrationSource"),
@@ -189,8 +190,8 @@ async fn a_missing_socket_fails_or_is_ignored() {
             short,
         )
         .await
-        .unwrap_err()
-        .to_string();
+        .unwrap_err();
+    let error = chain(&error);
     assert!(
         error.contains("plugin a hook 0 failed") && error.contains("not ready"),
         "{error}"
@@ -205,7 +206,7 @@ async fn a_missing_socket_fails_or_is_ignored() {
 }
 
 #[tokio::test]
-async fn a_failure_has_the_sidecars_own_words() {
+async fn a_failure_has_the_sidecars_own_text() {
     let pod = Pod::new();
     pod.serve(
         "a",
@@ -219,8 +220,8 @@ async fn a_failure_has_the_sidecars_own_words() {
             LONG,
         )
         .await
-        .unwrap_err()
-        .to_string();
+        .unwrap_err();
+    let error = chain(&error);
     assert!(
         error.contains("FailedPrecondition") && error.contains("no such device"),
         "{error}"
@@ -228,7 +229,7 @@ async fn a_failure_has_the_sidecars_own_words() {
 }
 
 #[tokio::test]
-async fn a_call_that_hangs_ends_at_the_hooks_timeout() {
+async fn a_call_that_hangs_times_out_after_the_hooks_timeout() {
     let pod = Pod::new();
     pod.serve("a", Ok, true);
     let error = pod
@@ -238,8 +239,8 @@ async fn a_call_that_hangs_ends_at_the_hooks_timeout() {
             LONG,
         )
         .await
-        .unwrap_err()
-        .to_string();
+        .unwrap_err();
+    let error = chain(&error);
     assert!(error.contains("no answer within"), "{error}");
     let error = pod
         .apply(
@@ -248,13 +249,13 @@ async fn a_call_that_hangs_ends_at_the_hooks_timeout() {
             LONG,
         )
         .await
-        .unwrap_err()
-        .to_string();
+        .unwrap_err();
+    let error = chain(&error);
     assert!(error.contains("soon"), "{error}");
 }
 
 #[tokio::test]
-async fn another_domain_and_no_domain_are_refused() {
+async fn answers_that_are_another_domain_or_not_a_domain_are_refused() {
     for answer in [
         |_| Ok(String::new()),
         |xml: String| Ok(xml.replace("ns_vm", "x")),

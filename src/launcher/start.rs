@@ -135,7 +135,7 @@ impl Launcher {
                 .apply(xml, &request.vmi_json, context, request.deadline)
                 .await?;
             let plugins = applied
-                .touched
+                .modified_by
                 .iter()
                 .map(|plugin| format!("plugin {plugin}"));
             Ok((applied.xml, modified_by.chain(plugins).collect()))

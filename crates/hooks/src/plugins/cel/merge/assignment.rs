@@ -1,0 +1,128 @@
+//! What an expression assigns to a field, checked against the field's type.
+
+use cel::common::types::{
+    CelBool, CelDouble, CelInt, CelList, CelNull, CelString, CelStruct, CelUInt,
+};
+use cel::common::value::Val;
+
+use crate::plugins::cel::error::MergeReason;
+use crate::plugins::cel::expr_type::ExprType;
+use crate::plugins::cel::object::Object;
+use crate::plugins::cel::schema::{Field, StructType, ValueType};
+use crate::plugins::cel::xml_data::XmlData;
+
+/// A value for a field.
+pub enum Assignment<'b, 'v> {
+    /// `null`, or a zero value that is not written: the field is removed.
+    Remove,
+    /// A scalar, as it is written in XML.
+    Text(String),
+    /// A struct.
+    Struct(StructValue<'b, 'v>),
+    /// The items of a list.
+    List(Vec<Self>),
+}
+
+/// A struct for a field.
+pub enum StructValue<'b, 'v> {
+    /// Made by the expression: has only the fields to set.
+    Literal(&'b CelStruct<'v>),
+    /// Taken from `domainSpec`.
+    PartOfDomain(&'b XmlData),
+}
+
+impl<'b, 'v> Assignment<'b, 'v> {
+    /// The value for a field.
+    ///
+    /// # Errors
+    /// [`MergeReason::Type`].
+    pub fn new(field: &'static Field, value: &'b (dyn Val + 'v)) -> Result<Self, MergeReason> {
+        if value.downcast_ref::<CelNull>().is_some() {
+            return Ok(if field.is_list {
+                Self::List(Vec::new())
+            } else {
+                Self::Remove
+            });
+        }
+        if field.is_list {
+            let list = value
+                .downcast_ref::<CelList<'_>>()
+                .ok_or_else(|| wrong_type(field, value))?;
+            let items = list.inner().iter();
+            let items = items.map(|item| Self::item(field, item.as_ref()));
+            return Ok(Self::List(items.collect::<Result<_, _>>()?));
+        }
+        match Self::item(field, value)? {
+            Self::Text(_) if field.omits_zero && !field.is_pointer && is_zero(value) => {
+                Ok(Self::Remove)
+            }
+            assignment => Ok(assignment),
+        }
+    }
+
+    /// The value itself, or one item of a list.
+    fn item(field: &'static Field, value: &'b (dyn Val + 'v)) -> Result<Self, MergeReason> {
+        let assignment = match field.struct_type() {
+            Some(of) => StructValue::new(of, value).map(Self::Struct),
+            None => text(field.value_type, value).map(Self::Text),
+        };
+        assignment.ok_or_else(|| wrong_type(field, value))
+    }
+
+    /// Its text, or `None` if the field is to be removed.
+    pub fn into_text(self) -> Option<String> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Remove | Self::Struct(_) | Self::List(_) => None,
+        }
+    }
+
+    /// Whether it removes the field.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Remove => true,
+            Self::List(items) => items.is_empty(),
+            Self::Text(_) | Self::Struct(_) => false,
+        }
+    }
+}
+
+impl<'b, 'v> StructValue<'b, 'v> {
+    fn new(of: &'static StructType, value: &'b (dyn Val + 'v)) -> Option<Self> {
+        if let Some(literal) = value.downcast_ref::<CelStruct<'_>>() {
+            return (*literal.get_type() == of.cel_type).then_some(Self::Literal(literal));
+        }
+        let object = value.downcast_ref::<Object<XmlData>>()?;
+        (object.of == of).then_some(Self::PartOfDomain(&object.data))
+    }
+}
+
+/// A scalar as it is written in XML, or `None` if it is of another type.
+fn text(value_type: ValueType, value: &dyn Val) -> Option<String> {
+    Some(match value_type {
+        ValueType::String => value.downcast_ref::<CelString<'_>>()?.inner().to_owned(),
+        ValueType::Int => value.downcast_ref::<CelInt>()?.inner().to_string(),
+        ValueType::Uint => value.downcast_ref::<CelUInt>()?.inner().to_string(),
+        ValueType::Bool => value.downcast_ref::<CelBool>()?.inner().to_string(),
+        ValueType::Double => value.downcast_ref::<CelDouble>()?.inner().to_string(),
+        ValueType::Timestamp | ValueType::Struct(_) | ValueType::Any | ValueType::Map => {
+            return None;
+        }
+    })
+}
+
+fn is_zero(value: &dyn Val) -> bool {
+    value.as_zeroer().is_some_and(|value| value.is_zero_value())
+}
+
+fn wrong_type(field: &'static Field, value: &dyn Val) -> MergeReason {
+    type_error(field, value.get_type().name())
+}
+
+/// A value of type `found`, which the field does not take.
+pub fn type_error(field: &'static Field, found: &str) -> MergeReason {
+    MergeReason::Type {
+        expected: ExprType::of_field(field).to_string(),
+        found: found.to_owned(),
+    }
+}

@@ -1,0 +1,130 @@
+//! Unions: structs of which one variant is set, selected by an attribute ([`Discriminator`]).
+//!
+//! ```text
+//!  <disk type="file"><source file="/a.img"/></disk>     DomainDiskSource{File: …}
+//!        ──────────── discriminator                                      ──── variant
+//! ```
+
+use std::sync::Arc;
+
+use domain::xml::tree::Element;
+
+use super::xml_edit;
+use crate::plugins::cel::schema::{Discriminator, Field, Location, StructType};
+use crate::plugins::cel::xml_data::{self, XmlData};
+
+/// The element that a struct is written to.
+pub struct Target<'t> {
+    /// The element.
+    pub element: &'t mut Element,
+    /// The attributes of its parent. `None` for a struct inside another one of the same element: that one's attributes are
+    /// those of the element itself.
+    pub parent_attributes: Option<&'t mut Vec<(String, String)>>,
+}
+
+impl Target<'_> {
+    /// The same element, as the target of a struct inside this one.
+    pub fn same_element(&mut self) -> Target<'_> {
+        Target {
+            element: self.element,
+            parent_attributes: None,
+        }
+    }
+
+    fn parent_attributes(&mut self) -> &mut Vec<(String, String)> {
+        match &mut self.parent_attributes {
+            Some(attributes) => attributes,
+            None => &mut self.element.attributes,
+        }
+    }
+}
+
+/// The field of the present variant.
+pub fn present(of: &'static StructType, target: &Target<'_>) -> Option<&'static Field> {
+    let parent_attributes = match &target.parent_attributes {
+        Some(attributes) => attributes.as_slice(),
+        None => target.element.attributes.as_slice(),
+    };
+    let variant = xml_data::variant(of, target.element, parent_attributes)?;
+    of.fields
+        .iter()
+        .find(|field| field.variant == Some(variant.as_str()))
+}
+
+/// Whether `field` comes before `other` in the table.
+pub fn comes_first(of: &'static StructType, field: &Field, other: &Field) -> bool {
+    let mut fields = of.fields.iter();
+    let first = fields.find(|one| std::ptr::eq(*one, field) || std::ptr::eq(*one, other));
+    first.is_some_and(|first| std::ptr::eq(first, field))
+}
+
+/// Writes the discriminator. The variant "" removes it.
+pub fn select(of: &'static StructType, target: &mut Target<'_>, variant: &str) {
+    let value = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    match &of.discriminator {
+        Some(Discriminator::Own(names)) => {
+            let mut values = variant.split('/');
+            for name in names {
+                let value = value(values.next().unwrap_or_default());
+                xml_edit::set_attribute(&mut target.element.attributes, name, value);
+            }
+        }
+        Some(Discriminator::Parent(name)) => {
+            xml_edit::set_attribute(target.parent_attributes(), name, value(variant));
+        }
+        Some(Discriminator::Child(child, name)) => {
+            xml_edit::edit_child(&mut target.element.nodes, child, |child| {
+                xml_edit::set_attribute(&mut child.attributes, name, value(variant));
+            });
+        }
+        None => {}
+    }
+}
+
+/// Writes the discriminator, unless a variant is present that comes before this one in the table.
+pub fn select_if_first(of: &'static StructType, target: &mut Target<'_>, variant: &str) {
+    let present = present(of, target).and_then(|field| field.variant);
+    let mut variants = of.fields.iter().filter_map(|field| field.variant);
+    let first = variants.find(|one| *one == variant || Some(*one) == present);
+    if first == Some(variant) {
+        select(of, target, variant);
+    }
+}
+
+/// Replaces the content of the element by a part of the domain.
+pub fn copy(of: &'static StructType, target: &mut Target<'_>, part: &XmlData) {
+    let Element {
+        attributes, nodes, ..
+    } = Arc::unwrap_or_clone(Arc::clone(&part.element));
+    target.element.attributes = attributes;
+    target.element.nodes = nodes;
+    if let (Some(Discriminator::Parent(name)), Some(attributes)) =
+        (&of.discriminator, &mut target.parent_attributes)
+    {
+        let mut parent = part.parent_attributes.iter();
+        let value = parent.find(|(key, _)| key == name);
+        xml_edit::set_attribute(attributes, name, value.map(|(_, value)| value.clone()));
+    }
+}
+
+/// Removes everything that a struct has in an element.
+pub fn clear(of: &'static StructType, element: &mut Element) {
+    for field in &of.fields {
+        match &field.location {
+            Location::Attribute(name) => {
+                xml_edit::set_attribute(&mut element.attributes, name, None);
+            }
+            Location::Element(path) => {
+                if let Some((name, parents)) = path.split_last() {
+                    xml_edit::remove_at(element, parents, name);
+                }
+            }
+            Location::Text | Location::InnerXml => element.nodes.clear(),
+            Location::Embedded(_) | Location::Variant => {
+                if let Some(of) = field.struct_type() {
+                    clear(of, element);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! The domain and the VMI as CEL values. Nothing is converted before an expression reads it:
+//!
+//! ```text
+//!  domainSpec.Devices.Disks[0].Target.Dev
+//!  └─ Object(Domain, <domain>)
+//!             └─ Object(DomainDeviceList, <devices>)
+//!                     └─ list of Object(DomainDisk, <disk>)  …
+//! ```
+//!
+//! As in KubeVirt, where the values are Go structs, an absent field reads as its zero value, and `has()` tells whether it
+//! is set.
+
+use std::any::Any;
+use std::fmt::Debug;
+
+use cel::ExecutionError;
+use cel::common::traits::Indexer;
+use cel::common::types::{
+    CelBool, CelDouble, CelInt, CelList, CelMap, CelMapKey, CelNull, CelString, CelUInt,
+    Type as CelType,
+};
+use cel::common::value::{CowVal, StaticVal, Val};
+
+use super::schema::{Field, StructType, ValueType};
+
+/// Before a field's name: `has()` asks whether the field is set, not for its value. The checker puts it there.
+pub const IS_SET_PREFIX: char = '?';
+
+/// The part of a document that a struct is read from.
+pub trait Data: Debug + Clone + PartialEq + Default + Send + Sync + 'static {
+    /// The data of a field of `of` that holds a struct, if it is there.
+    fn member(&self, of: &'static StructType, field: &'static Field) -> Option<Self>;
+
+    /// The data of each item of a list, if it is there.
+    fn items(&self, field: &'static Field) -> Option<Vec<Self>>;
+
+    /// The value of a field that is neither a struct nor a list, if it is there.
+    fn scalar(&self, field: &'static Field) -> Option<Box<dyn Val>>;
+
+    /// The data itself as a value, for a list whose items are not structs.
+    fn as_scalar(&self, value_type: ValueType) -> Option<Box<dyn Val>>;
+}
+
+/// A struct of a schema, read from a document.
+#[derive(Debug, Clone)]
+pub struct Object<D> {
+    /// Its type.
+    pub of: &'static StructType,
+    /// Where its fields are read from.
+    pub data: D,
+}
+
+impl<D: Data> Object<D> {
+    /// The object that has the field `name`: this one, or a struct embedded in it, which may be absent.
+    fn owner(&self, name: &str) -> Result<(Option<Self>, &'static Field), ExecutionError> {
+        let path = self
+            .of
+            .find(name)
+            .ok_or_else(|| ExecutionError::no_such_key(name))?;
+        let mut embedded = path.embedded.iter();
+        let owner = embedded.try_fold(self.clone(), |object, field| object.member(field));
+        Ok((owner, path.field))
+    }
+
+    fn member(&self, field: &'static Field) -> Option<Self> {
+        Some(Self {
+            of: field.struct_type()?,
+            data: self.data.member(self.of, field)?,
+        })
+    }
+
+    /// The value of one of its own fields, or `None` where it is absent.
+    fn value(&self, field: &'static Field) -> Option<Box<dyn Val>> {
+        let of = field.struct_type();
+        if field.is_list {
+            let items = self.data.items(field)?.into_iter();
+            let values = items.filter_map(|data| match of {
+                Some(of) => Some(Box::new(Self { of, data }) as Box<dyn Val>),
+                None => data.as_scalar(field.value_type),
+            });
+            return Some(Box::new(CelList::from(values.collect::<Vec<_>>())));
+        }
+        match of {
+            Some(_) => self
+                .member(field)
+                .map(|member| Box::new(member) as Box<dyn Val>),
+            None => self.data.scalar(field),
+        }
+    }
+
+    /// Whether one of its own fields is set: a pointer or list that is there, and in Go's other types what is not zero.
+    fn is_set(&self, field: &'static Field) -> bool {
+        let is_struct = field.struct_type().is_some() && !field.is_list;
+        if is_struct && (field.is_embedded() || !field.is_pointer) {
+            let member = self.member(field);
+            return member
+                .is_some_and(|member| member.of.fields.iter().any(|field| member.is_set(field)));
+        }
+        self.value(field)
+            .is_some_and(|value| field.is_pointer || field.is_list || !is_zero(field, &*value))
+    }
+}
+
+fn is_zero(field: &Field, value: &dyn Val) -> bool {
+    let has_zero = matches!(
+        field.value_type,
+        ValueType::String | ValueType::Int | ValueType::Uint | ValueType::Bool | ValueType::Double
+    );
+    has_zero && value.as_zeroer().is_some_and(|value| value.is_zero_value())
+}
+
+/// The value of a field that is absent.
+fn zero<D: Data>(field: &'static Field) -> Box<dyn Val> {
+    if field.is_list {
+        return Box::new(CelList::from(Vec::new()));
+    }
+    match field.value_type {
+        ValueType::Struct(_) => match field.struct_type() {
+            Some(of) => Box::new(Object {
+                of,
+                data: D::default(),
+            }),
+            None => Box::new(CelNull),
+        },
+        ValueType::String => Box::new(CelString::from("")),
+        ValueType::Timestamp => Box::new(CelString::from("1970-01-01T00:00:00Z")),
+        ValueType::Int => Box::new(CelInt::from(0)),
+        ValueType::Uint => Box::new(CelUInt::from(0)),
+        ValueType::Bool => Box::new(CelBool::from(false)),
+        ValueType::Double => Box::new(CelDouble::from(0.0)),
+        ValueType::Map | ValueType::Any => Box::new(CelMap::from(std::collections::HashMap::<
+            CelMapKey<'_>,
+            Box<dyn Val>,
+        >::new())),
+    }
+}
+
+/// What `Val::cel_type` returns for types that differ from value to value. It is only called for types that are named in
+/// the declaration of a function, which these are not.
+pub(super) static OBJECT_TYPE: CelType = CelType::new_struct_type("object");
+
+impl<D: Data> Val for Object<D> {
+    fn get_type(&self) -> &CelType {
+        &self.of.cel_type
+    }
+    fn cel_type() -> &'static CelType {
+        &OBJECT_TYPE
+    }
+    fn as_indexer<'b, 'v>(&'b self) -> Option<&'b (dyn Indexer + 'v)>
+    where
+        Self: 'v,
+    {
+        Some(self)
+    }
+    fn equals(&self, other: &dyn Val) -> bool {
+        other
+            .downcast_ref::<Self>()
+            .is_some_and(|other| self.of == other.of && self.data == other.data)
+    }
+    fn clone_as_boxed<'v>(&self) -> Box<dyn Val + 'v> {
+        Box::new(self.clone())
+    }
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
+    }
+}
+impl<D: Data> StaticVal for Object<D> {}
+
+impl<D: Data> Indexer for Object<D> {
+    fn get<'b, 'v>(&'b self, index: &dyn Val) -> Result<CowVal<'b, 'v>, ExecutionError>
+    where
+        Self: 'v,
+    {
+        let name = index
+            .downcast_ref::<CelString<'_>>()
+            .ok_or_else(|| ExecutionError::no_such_key("a field name is a string"))?
+            .inner();
+        if let Some(name) = name.strip_prefix(IS_SET_PREFIX) {
+            let (owner, field) = self.owner(name)?;
+            // `has()` of the library turns this error into `false`.
+            return match owner.is_some_and(|owner| owner.is_set(field)) {
+                true => Ok(CowVal::owned(CelBool::from(true))),
+                false => Err(ExecutionError::no_such_key(name)),
+            };
+        }
+        let (owner, field) = self.owner(name)?;
+        let value = owner.and_then(|owner| owner.value(field));
+        Ok(CowVal::Owned(value.unwrap_or_else(|| zero::<D>(field))))
+    }
+
+    fn steal<'v>(self: Box<Self>, index: &dyn Val) -> Result<Box<dyn Val + 'v>, ExecutionError>
+    where
+        Self: 'v,
+    {
+        self.get(index).map(CowVal::into_owned)
+    }
+}

@@ -1,0 +1,67 @@
+//! Expressions as KubeVirt's own tests and users have them.
+
+mod conditions;
+mod limits;
+mod mutations;
+
+use std::sync::Arc;
+
+use domain::xml::tree::Element;
+use os::logging::chain;
+use serde_json::{Value, json};
+
+use super::Input;
+
+const DOMAIN: &str = r#"<domain type="kvm" xmlns:qemu="http://libvirt.org/schemas/domain/qemu/1.0">
+  <name>test-vm</name><uuid>5d307ca9-b3ef-428c-8861-06e72d69f223</uuid>
+  <memory unit="MiB">1024</memory>
+  <os><type arch="x86_64" machine="q35">hvm</type><boot dev="hd"/></os>
+  <devices>
+    <disk type="file" device="disk"><driver name="qemu" type="raw" cache="none"/><source file="/a.img"/><target dev="vda" bus="virtio"/><alias name="ua-a"/></disk>
+    <disk type="block" device="disk"><source dev="/dev/b"/><target dev="vdb" bus="virtio"/><alias name="ua-b"/></disk>
+    <controller type="pci" index="0" model="pcie-root"/>
+    <interface type="ethernet"><mac address="de:ad:00:00:00:01"/><model type="virtio-non-transitional"/><address type="pci" domain="0x0000" bus="0x01" slot="0x00" function="0x0"/></interface>
+    <unknown-device answer="42"/>
+  </devices>
+  <qemu:commandline><qemu:arg value="-fw_cfg"/></qemu:commandline>
+</domain>"#;
+
+fn vmi() -> Value {
+    json!({
+        "metadata": {"name": "test-vmi", "namespace": "default", "labels": {"app": "test"}},
+        "spec": {
+            "domain": {
+                "cpu": {"cores": 4},
+                "resources": {"requests": {"memory": "1Gi"}},
+                "devices": {"disks": [{"name": "a", "disk": {"bus": "virtio"}}], "interfaces": [{"name": "default", "masquerade": {}}]}
+            },
+            "tolerations": [{"key": "gpu", "tolerationSeconds": 30}]
+        }
+    })
+}
+
+fn input(domain: &str, vmi: Value) -> Input {
+    Input {
+        domain: Arc::new(Element::parse(domain).unwrap()),
+        vmi: Arc::new(vmi),
+    }
+}
+
+fn condition(text: &str) -> Result<bool, String> {
+    condition_on(text, &input(DOMAIN, vmi()))
+}
+
+fn condition_on(text: &str, input: &Input) -> Result<bool, String> {
+    super::condition(text, input).map_err(|error| chain(&error))
+}
+
+/// The domain after the mutation, without white space between elements.
+fn mutated(expression: &str) -> Result<String, String> {
+    mutated_on(expression, &input(DOMAIN, vmi()))
+}
+
+fn mutated_on(expression: &str, input: &Input) -> Result<String, String> {
+    super::mutation(expression, input)
+        .map(|domain| domain.to_xml().replace(['\n', '\t'], ""))
+        .map_err(|error| chain(&error))
+}

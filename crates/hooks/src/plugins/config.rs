@@ -1,0 +1,136 @@
+//! The Plugin objects that virt-handler sends with a sync, as far as a launcher reads them.
+//! (<https://kubevirt.io/api-reference/>, `plugin.kubevirt.io/v1alpha1`.)
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+/// A plugin.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Plugin {
+    /// Its metadata.
+    pub metadata: Metadata,
+    /// What it does.
+    pub spec: Spec,
+}
+
+/// `metadata` of a plugin.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Metadata {
+    /// Its name.
+    pub name: String,
+}
+
+/// `spec` of a plugin.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Spec {
+    /// A CEL expression: whether the plugin applies.
+    pub condition: Option<String>,
+    /// For hooks without their own.
+    pub failure_strategy: Option<String>,
+    /// In the order in which they run.
+    pub domain_hooks: Option<Vec<DomainHook>>,
+}
+
+/// `domainHooks` of a plugin: one of `cel` and `sidecar`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct DomainHook {
+    /// A mutation.
+    pub cel: Option<Cel>,
+    /// A gRPC service.
+    pub sidecar: Option<Sidecar>,
+    /// A CEL expression: whether the hook runs.
+    pub condition: Option<String>,
+    /// See [`DomainHook::ignores_failure`].
+    pub failure_strategy: Option<String>,
+    /// Limit of a call of the sidecar, such as `30s`.
+    pub timeout: Option<String>,
+}
+
+/// `cel` of a hook.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Cel {
+    /// The mutation.
+    pub expression: String,
+}
+
+/// `sidecar` of a hook.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Sidecar {
+    /// Its socket.
+    pub socket_path: String,
+}
+
+impl DomainHook {
+    /// Whether the start goes on when the hook fails: its own failure strategy, else the plugin's, is `Ignore`. The
+    /// default is `Fail`.
+    pub fn ignores_failure(&self, plugin: &Plugin) -> bool {
+        let strategies = [&self.failure_strategy, &plugin.spec.failure_strategy];
+        let first = strategies
+            .into_iter()
+            .flatten()
+            .find(|strategy| !strategy.is_empty());
+        first.is_some_and(|strategy| strategy == "Ignore")
+    }
+
+    /// Its timeout, if it has one.
+    ///
+    /// # Errors
+    /// [`TimeoutError`].
+    pub fn timeout(&self) -> Result<Option<Duration>, TimeoutError> {
+        self.timeout.as_deref().map(parse_duration).transpose()
+    }
+}
+
+/// An invalid timeout.
+#[derive(Debug, thiserror::Error)]
+#[error("invalid timeout {text:?}")]
+pub struct TimeoutError {
+    /// The timeout.
+    pub text: String,
+    /// What is wrong with it: not a duration, or negative.
+    #[source]
+    pub reason: jiff::Error,
+}
+
+/// A duration as Kubernetes writes it: `30s`, `1m30s`, `500ms`.
+fn parse_duration(text: &str) -> Result<Duration, TimeoutError> {
+    let duration = text.parse::<jiff::SignedDuration>();
+    duration
+        .and_then(Duration::try_from)
+        .map_err(|reason| TimeoutError {
+            text: text.to_owned(),
+            reason,
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_read_as_kubernetes_writes_them() {
+        for (text, milliseconds) in [
+            ("30s", 30_000),
+            ("1m30s", 90_000),
+            ("1m0s", 60_000),
+            ("500ms", 500),
+            ("1.5s", 1_500),
+            ("1h0m0s", 3_600_000),
+            ("1500µs", 1),
+            ("0s", 0),
+        ] {
+            let duration = parse_duration(text).unwrap();
+            assert_eq!(duration.as_millis(), milliseconds, "{text}");
+        }
+        for wrong in ["-1s", "30", ""] {
+            assert!(parse_duration(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Applies the plugins to a domain.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use domain::xml::tree::Element;
+use prost::bytes::Bytes;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::cel::Input;
+use super::config::{DomainHook, Plugin};
+use super::context::InvocationContext;
+use super::error::{PluginError, PluginHookError};
+use super::sidecar::Call;
+use crate::timeout::hook_call_deadline;
+use crate::{answer, diff};
+
+/// The plugins, in the order in which they apply.
+#[derive(Debug, Clone, Default)]
+pub struct Pipeline {
+    plugins: Vec<Plugin>,
+    root: PathBuf,
+}
+
+/// A domain after the plugins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applied {
+    /// The domain XML.
+    pub xml: String,
+    /// The plugins that changed it. An error of libvirt about that domain names them.
+    pub modified_by: Vec<String>,
+}
+
+impl Pipeline {
+    /// The plugins of the sync options' `pluginsJson`, a list of Plugin objects; empty and `null` are no plugins.
+    ///
+    /// # Errors
+    /// [`PluginError::List`].
+    pub fn from_json(list: &[u8]) -> Result<Self, PluginError> {
+        if list.is_empty() {
+            return Ok(Self::default());
+        }
+        let list: Option<Vec<Plugin>> = serde_json::from_slice(list).map_err(PluginError::List)?;
+        let mut plugins = list.unwrap_or_default();
+        plugins.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
+        Ok(Self {
+            plugins,
+            root: PathBuf::from("/"),
+        })
+    }
+
+    /// With the sockets of plugins below the directory `root`.
+    #[must_use]
+    pub fn rooted(mut self, root: PathBuf) -> Self {
+        self.root = root;
+        self
+    }
+
+    /// Whether there are no plugins.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.plugins.is_empty()
+    }
+
+    /// Applies all plugins to the domain XML. Without plugins it stays as it is, byte for byte.
+    ///
+    /// # Errors
+    /// [`PluginError::Condition`], and [`PluginError::Hook`] for a hook whose failure is not ignored.
+    pub async fn apply(
+        &self,
+        xml: String,
+        vmi_json: &Bytes,
+        context: InvocationContext,
+        deadline: Instant,
+    ) -> Result<Applied, PluginError> {
+        if self.plugins.is_empty() {
+            return Ok(Applied {
+                xml,
+                modified_by: Vec::new(),
+            });
+        }
+        let vmi: Arc<Value> = Arc::new(serde_json::from_slice(vmi_json).map_err(PluginError::Vmi)?);
+        let domain = Arc::new(Element::parse(&xml).map_err(PluginError::Domain)?);
+        let mut run = Run {
+            input: Input { domain, vmi },
+            vmi_json,
+            context,
+            deadline,
+            root: &self.root,
+            modified_by: Vec::new(),
+        };
+        for plugin in &self.plugins {
+            run.apply_plugin(plugin).await?;
+        }
+        Ok(Applied {
+            xml: run.input.domain.to_xml(),
+            modified_by: run.modified_by,
+        })
+    }
+}
+
+/// The domain on its way through the plugins.
+struct Run<'a> {
+    input: Input,
+    vmi_json: &'a Bytes,
+    context: InvocationContext,
+    deadline: Instant,
+    root: &'a Path,
+    modified_by: Vec<String>,
+}
+
+impl Run<'_> {
+    async fn apply_plugin(&mut self, plugin: &Plugin) -> Result<(), PluginError> {
+        let name = &plugin.metadata.name;
+        if !self
+            .holds(name, None, plugin.spec.condition.as_deref())
+            .await?
+        {
+            tracing::info!(plugin = name, "a plugin is skipped: its condition is false");
+            return Ok(());
+        }
+        for (number, hook) in plugin.spec.domain_hooks.iter().flatten().enumerate() {
+            if !self
+                .holds(name, Some(number), hook.condition.as_deref())
+                .await?
+            {
+                continue;
+            }
+            let start = Instant::now();
+            match self.call(name, hook).await {
+                Ok(domain) => self.record(name, number, start, domain),
+                Err(error) if hook.ignores_failure(plugin) => {
+                    let reason = os::logging::chain(&error);
+                    tracing::warn!(
+                        plugin = name,
+                        hook = number,
+                        reason,
+                        "a plugin's hook failed; its failure strategy is Ignore"
+                    );
+                }
+                Err(reason) => {
+                    return Err(PluginError::Hook {
+                        plugin: name.clone(),
+                        hook: number,
+                        reason: Box::new(reason),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a condition holds. No condition always holds.
+    async fn holds(
+        &self,
+        plugin: &str,
+        hook: Option<usize>,
+        condition: Option<&str>,
+    ) -> Result<bool, PluginError> {
+        let Some(condition) = condition.filter(|text| !text.is_empty()) else {
+            return Ok(true);
+        };
+        let deadline = hook_call_deadline(self.deadline);
+        let holds = self.input.condition(condition.to_owned(), deadline).await;
+        holds.map_err(|reason| PluginError::Condition {
+            plugin: plugin.to_owned(),
+            hook,
+            reason: Box::new(reason),
+        })
+    }
+
+    /// The domain as the hook wants it.
+    async fn call(&self, plugin: &str, hook: &DomainHook) -> Result<Element, PluginHookError> {
+        let domain = &self.input.domain;
+        let deadline = hook_call_deadline(self.deadline);
+        if let Some(cel) = &hook.cel {
+            let expression = cel.expression.clone();
+            let mutated = self.input.mutation(expression, deadline).await?;
+            answer::same_domain(domain, &mutated)?;
+            return Ok(mutated);
+        }
+        let Some(sidecar) = &hook.sidecar else {
+            return Ok(Element::clone(domain));
+        };
+        let call = Call {
+            root: self.root,
+            plugin,
+            socket: &sidecar.socket_path,
+            timeout: hook.timeout()?,
+            domain_xml: Bytes::from(domain.to_xml()),
+            vmi: self.vmi_json.clone(),
+            context: self.context,
+            deadline,
+        };
+        let answer = call.mutate_domain().await?;
+        Ok(answer::check(domain, &answer)?.tree)
+    }
+
+    /// Logs what a hook changed, and passes its domain on to the next one.
+    fn record(&mut self, plugin: &str, hook: usize, start: Instant, domain: Element) {
+        let changes = diff::diff(&self.input.domain, &domain);
+        tracing::info!(
+            plugin,
+            hook,
+            milliseconds = os::time::milliseconds(start.elapsed()),
+            changes = changes.len(),
+            changed = diff::summary(&changes),
+            "a plugin's hook has run"
+        );
+        let is_listed = self.modified_by.last().is_some_and(|last| last == plugin);
+        if !changes.is_empty() && !is_listed {
+            self.modified_by.push(plugin.to_owned());
+        }
+        self.input.domain = Arc::new(domain);
+    }
+}

@@ -1,0 +1,212 @@
+//! Calls `kubevirt.hooks.plugins.v1alpha1.DomainHookService/MutateDomain` of a plugin's sidecar, on a socket in the
+//! plugin's directory.
+
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
+
+use api::pod_paths::PLUGIN_DIR;
+use api::proto::hooks::plugins::domain_hook_service_client::DomainHookServiceClient;
+use api::proto::hooks::plugins::{MutateDomainRequest, SidecarContext};
+use os::fs_events;
+use prost::bytes::Bytes;
+use tokio::time::{Instant, timeout_at};
+
+use super::context::InvocationContext;
+use super::error::SidecarError;
+use crate::client::{self, MAX_ANSWER_BYTES};
+use crate::error::CallError;
+
+/// How long a socket is waited for; the same as in KubeVirt.
+const SOCKET_TIMEOUT: Duration = Duration::from_secs(30);
+/// Limit of a call, unless the hook has its own; the same as in KubeVirt.
+const PLUGIN_CALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A call.
+#[derive(Debug)]
+pub struct Call<'a> {
+    /// The pod's root directory.
+    pub root: &'a Path,
+    /// The plugin's name, which is also that of its directory.
+    pub plugin: &'a str,
+    /// The path of the socket, as in the pod.
+    pub socket: &'a str,
+    /// The hook's own limit of the call.
+    pub timeout: Option<Duration>,
+    /// The domain XML.
+    pub domain_xml: Bytes,
+    /// The VMI's JSON.
+    pub vmi: Bytes,
+    /// Why the hook is called.
+    pub context: InvocationContext,
+    /// Limit of waiting for the socket and of the call together.
+    pub deadline: Instant,
+}
+
+impl Call<'_> {
+    /// Waits for the socket and makes the call. The answer is not checked.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub async fn mutate_domain(self) -> Result<Bytes, SidecarError> {
+        let path = self.socket_path()?;
+        self.wait_for(&path).await?;
+        self.check_links(&path)?;
+        let deadline = self.deadline.min(os::time::deadline(
+            self.timeout.unwrap_or(PLUGIN_CALL_TIMEOUT),
+        ));
+        let request = MutateDomainRequest {
+            domain_type: "libvirt".to_owned(),
+            domain: self.domain_xml,
+            vmi: self.vmi,
+            sidecar_context: Some(SidecarContext {
+                invocation_context: self.context.name().to_owned(),
+            }),
+        };
+        let call = client::until_deadline(deadline, async {
+            let mut client = DomainHookServiceClient::new(client::connect(&path).await?)
+                .max_decoding_message_size(MAX_ANSWER_BYTES);
+            let answer = client.mutate_domain(client::request(request, deadline));
+            let answer = answer
+                .await
+                .map_err(|status| CallError::from_status(status, MAX_ANSWER_BYTES))?;
+            Ok(answer.into_inner().domain)
+        });
+        call.await.map_err(|reason| SidecarError::Call {
+            socket: self.socket.to_owned(),
+            reason,
+        })
+    }
+
+    /// The directory of all plugins, below the pod's root.
+    fn plugins_directory(&self) -> PathBuf {
+        self.root.join(PLUGIN_DIR.trim_start_matches('/'))
+    }
+
+    fn outside(&self) -> SidecarError {
+        SidecarError::Outside {
+            socket: self.socket.to_owned(),
+            dir: Path::new(PLUGIN_DIR).join(self.plugin),
+        }
+    }
+
+    /// The socket's path below the pod's root. It has to be in the plugin's own directory.
+    fn socket_path(&self) -> Result<PathBuf, SidecarError> {
+        let is_plain = |path: &Path| {
+            let mut parts = path.components();
+            parts.all(|part| matches!(part, Component::Normal(_)))
+        };
+        let mut plugin = Path::new(self.plugin).components();
+        let is_one_name = matches!(
+            (plugin.next(), plugin.next()),
+            (Some(Component::Normal(_)), None)
+        );
+        let own_directory = Path::new(PLUGIN_DIR).join(self.plugin);
+        match Path::new(self.socket).strip_prefix(own_directory) {
+            Ok(inside) if is_one_name && is_plain(inside) && !inside.as_os_str().is_empty() => {
+                Ok(self.plugins_directory().join(self.plugin).join(inside))
+            }
+            _ => Err(self.outside()),
+        }
+    }
+
+    async fn wait_for(&self, path: &Path) -> Result<(), SidecarError> {
+        let start = Instant::now();
+        let deadline = self.deadline.min(os::time::deadline(SOCKET_TIMEOUT));
+        let socket = self.socket.to_owned();
+        match timeout_at(deadline, fs_events::appears(path)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(source)) => Err(SidecarError::Wait { socket, source }),
+            Err(_) => Err(SidecarError::NotReady {
+                socket,
+                after: start.elapsed(),
+            }),
+        }
+    }
+
+    /// Refuses a symbolic link, which could lead to the socket of another plugin.
+    fn check_links(&self, path: &Path) -> Result<(), SidecarError> {
+        let inspect = |source| SidecarError::Inspect {
+            socket: self.socket.to_owned(),
+            source,
+        };
+        if fs::symlink_metadata(path).map_err(inspect)?.is_symlink() {
+            return Err(SidecarError::Symlink {
+                socket: self.socket.to_owned(),
+            });
+        }
+        let own_directory = fs::canonicalize(self.plugins_directory())
+            .map_err(inspect)?
+            .join(self.plugin);
+        let real_path = fs::canonicalize(path).map_err(inspect)?;
+        if real_path.starts_with(&own_directory) {
+            Ok(())
+        } else {
+            Err(self.outside())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call<'a>(root: &'a Path, plugin: &'a str, socket: &'a str) -> Call<'a> {
+        Call {
+            root,
+            plugin,
+            socket,
+            timeout: None,
+            domain_xml: Bytes::new(),
+            vmi: Bytes::new(),
+            context: InvocationContext::Boot,
+            deadline: Instant::now(),
+        }
+    }
+
+    #[test]
+    fn a_socket_has_to_be_in_the_plugins_own_directory() {
+        let root = Path::new("/root");
+        let good = call(root, "p", "/var/run/kubevirt-plugin/p/a.sock");
+        assert_eq!(
+            good.socket_path().unwrap(),
+            Path::new("/root/var/run/kubevirt-plugin/p/a.sock")
+        );
+        for bad in [
+            "/tmp/a.sock",
+            "/var/run/kubevirt-plugin/q/a",
+            "/var/run/kubevirt-plugin/p/../q/a",
+            "/var/run/kubevirt-plugin/p",
+            "a",
+            "",
+        ] {
+            let error = call(root, "p", bad).socket_path().unwrap_err();
+            assert!(error.to_string().contains("outside"), "{bad}");
+        }
+        for plugin in ["..", "", "p/q", "/p"] {
+            let bad = call(root, plugin, "/var/run/kubevirt-plugin/../x");
+            assert!(bad.socket_path().is_err(), "{plugin:?}");
+        }
+    }
+
+    #[test]
+    fn links_are_not_followed() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("var/run/kubevirt-plugin");
+        fs::create_dir_all(dir.join("p")).unwrap();
+        fs::create_dir_all(dir.join("q")).unwrap();
+        fs::write(dir.join("p/real"), "").unwrap();
+        std::os::unix::fs::symlink("real", dir.join("p/link")).unwrap();
+        std::os::unix::fs::symlink("../q", dir.join("p/elsewhere")).unwrap();
+        fs::write(dir.join("q/a"), "").unwrap();
+        let check = |name: &str| {
+            let call = call(root.path(), "p", name);
+            call.check_links(&dir.join("p").join(name))
+                .map_err(|error| error.to_string())
+        };
+        check("real").unwrap();
+        assert!(check("link").unwrap_err().contains("symlink"));
+        assert!(check("elsewhere/a").unwrap_err().contains("outside"));
+        assert!(check("missing").unwrap_err().contains("missing"));
+    }
+}
