@@ -1,3 +1,6 @@
+mod domain_agrees;
+mod vmi_agrees;
+
 use super::*;
 
 #[test]
