@@ -5,22 +5,27 @@ use std::process::ExitCode;
 
 use os::inherited::unblock_signals;
 use os::logging;
-use virt_launcher::supervisor::flags::{Parsed, USAGE, parse};
+use pod::Config;
+use pod::flags::{Parsed, usage};
 use virt_launcher::supervisor::{FAILED, run};
 
 fn main() -> ExitCode {
     unblock_signals();
-    match parse(std::env::args_os().skip(1)) {
-        Ok(Parsed::Run(flags)) => {
+    match Config::parse(std::env::args_os().skip(1)) {
+        Ok(Parsed::Run(config)) => {
             logging::init("virt-launcher");
-            run(*flags)
+            run(*config)
         }
         Ok(Parsed::Help) => {
-            println!("{USAGE}");
+            print!("{}", usage());
+            ExitCode::SUCCESS
+        }
+        Ok(Parsed::Version) => {
+            println!("virt-launcher {}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("{}\n\n{USAGE}", logging::chain(&error));
+            eprintln!("{}\n\n{}", logging::chain(&error), usage());
             ExitCode::from(FAILED)
         }
     }

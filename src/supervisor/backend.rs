@@ -8,13 +8,13 @@ use tokio::time::timeout;
 
 use super::daemons::{Daemon, DaemonError, Program};
 use super::environment::Environment;
-use super::flags::{Flags, LibvirtMode};
 use super::layout::{Layout, Mode};
 use super::libvirt_conf::{QemuConf, daemon_conf, log_filters};
 use super::running::{Running, Server, server};
 use api::pod_paths;
 use libvirt::{self, Connection};
-use pod::Root;
+use pod::Config;
+use pod::flags::LibvirtMode;
 
 const VIRTQEMUD: &str = "/usr/sbin/virtqemud";
 const LIBVIRTD: &str = "/usr/sbin/libvirtd";
@@ -83,13 +83,13 @@ impl Backend {
     ///
     /// # Errors
     /// If nothing that could run QEMU is installed, or the configuration can't be written.
-    pub async fn start(flags: &Flags, environment: &Environment) -> Result<Self, BackendError> {
+    pub async fn start(config: &Config, environment: &Environment) -> Result<Self, BackendError> {
         let (mode, program) = choose(
-            flags.libvirt,
+            config.libvirt,
             rustix::process::geteuid().is_root(),
             |path| path.exists(),
         )?;
-        let layout = Layout::new(Root::new(&flags.root), mode);
+        let layout = Layout::new(config.root.clone(), mode);
         write_qemu_conf(&layout, environment)?;
         let mut backend = Self {
             layout,
@@ -97,7 +97,7 @@ impl Backend {
             log_daemon: None,
         };
         if let Some(program) = program {
-            backend.start_daemons(program, flags, environment).await?;
+            backend.start_daemons(program, config, environment).await?;
         }
         Ok(backend)
     }
@@ -105,7 +105,7 @@ impl Backend {
     async fn start_daemons(
         &mut self,
         program: &str,
-        flags: &Flags,
+        config: &Config,
         environment: &Environment,
     ) -> Result<(), BackendError> {
         let dir = self.layout.socket_dir();
@@ -114,7 +114,7 @@ impl Backend {
             source,
         })?;
         let filters = log_filters(
-            &flags.libvirt_log_filters,
+            &config.libvirt_log_filters,
             environment.verbosity_number(),
             environment.libvirt_debug,
         );
@@ -377,6 +377,7 @@ fn write(path: &Path, text: &str) -> Result<(), BackendError> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use pod::Root;
 
     fn only(there: &'static str) -> impl Fn(&Path) -> bool {
         move |path| path == Path::new(there)

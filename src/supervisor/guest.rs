@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use prost::bytes::Bytes;
 
-use super::flags::Flags;
 use super::stop::Guest;
 use crate::cmd::LauncherApi;
 use crate::launcher::{Launcher, LauncherError, Phase};
 use api::Action;
+use pod::Config;
 
 /// For the queue of notifications to empty; who waits for it has a limit of its own.
 const FLUSH: Duration = Duration::from_secs(60);
@@ -27,14 +27,14 @@ pub struct LauncherGuest {
 }
 
 impl LauncherGuest {
-    /// The guest of these flags.
+    /// The guest of these config.
     pub fn new(
         launcher: Arc<Launcher>,
-        flags: &Flags,
+        config: &Config,
         standalone: bool,
         notify_socket: PathBuf,
     ) -> Self {
-        let metadata = serde_json::json!({ "name": flags.name, "namespace": flags.namespace, "uid": flags.uid });
+        let metadata = serde_json::json!({ "name": config.name, "namespace": config.namespace, "uid": config.uid });
         let vmi_json = Bytes::from(serde_json::json!({ "metadata": metadata }).to_string());
         Self {
             launcher,

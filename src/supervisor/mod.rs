@@ -2,7 +2,7 @@
 //!
 //! | File | Its part |
 //! |---|---|
-//! | `flags`, `values`, `environment` | what the pod is told |
+//! | `environment` | what the pod is told, besides the config (`pod::flags`) |
 //! | `start` | the life of the pod, in order |
 //! | `backend`, `daemons`, `layout`, `libvirt_conf` | libvirt, as it is run here |
 //! | `running`, `process` | a daemon's process, started or found; any process that is no child |
@@ -15,7 +15,6 @@
 mod backend;
 mod daemons;
 mod environment;
-pub mod flags;
 mod guest;
 mod layout;
 mod libvirt_conf;
@@ -29,7 +28,6 @@ mod signals;
 mod standalone;
 mod start;
 mod stop;
-mod values;
 
 use std::io;
 use std::process::ExitCode;
@@ -38,8 +36,8 @@ use tokio::net::unix::pipe;
 use tokio::runtime::{Builder, Runtime};
 
 use environment::Environment;
-use flags::Flags;
 use os::logging;
+use pod::Config;
 
 /// Exit status of a launcher that can't go on; the reference's panics have it too.
 pub const FAILED: u8 = 2;
@@ -50,15 +48,15 @@ const BLOCKING_THREADS: usize = 12;
 const STACK: usize = 1024 * 1024;
 
 /// Runs the launcher to its end. The last line of the log is why it ended, if it failed.
-pub fn run(flags: Flags) -> ExitCode {
+pub fn run(config: Config) -> ExitCode {
     let environment = Environment::of_process();
     let libvirt_log = libvirt::divert_log();
-    set_verbosity(&flags, &environment);
-    tracing::info!("Hypervisor set to {}", flags.hypervisor);
+    set_verbosity(&config, &environment);
+    tracing::info!("Hypervisor set to {}", config.hypervisor);
     match runtime() {
         Ok(runtime) => {
             follow(libvirt_log, &runtime);
-            let result = runtime.block_on(start::live(flags, environment));
+            let result = runtime.block_on(start::live(config, environment));
             // What still hangs in libvirt does not keep the pod.
             runtime.shutdown_background();
             orphans::end_probes();
@@ -97,8 +95,8 @@ fn follow(libvirt_log: io::Result<Option<io::PipeReader>>, runtime: &Runtime) {
     }
 }
 
-fn set_verbosity(flags: &Flags, environment: &Environment) {
-    logging::set_verbosity(flags.verbosity);
+fn set_verbosity(config: &Config, environment: &Environment) {
+    logging::set_verbosity(config.verbosity);
     if let Some(text) = &environment.verbosity {
         logging::set_verbosity_of_label(text);
     }

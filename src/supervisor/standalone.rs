@@ -4,7 +4,7 @@ use prost::bytes::Bytes;
 use serde_json::Value;
 
 use super::environment::Environment;
-use super::flags::Flags;
+use pod::Config;
 
 /// Why the variable's text is no VMI.
 #[derive(Debug, thiserror::Error)]
@@ -62,12 +62,12 @@ fn read(text: &str) -> Result<Vmi, StandaloneError> {
 
 impl Vmi {
     /// Completes the flags with what the VMI says, and allows emulation as KubeVirt does here.
-    pub fn complete(&self, flags: &mut Flags) {
-        flags.allow_emulation = true;
+    pub fn complete(&self, config: &mut Config) {
+        config.allow_emulation = true;
         for (flag, value) in [
-            (&mut flags.name, &self.name),
-            (&mut flags.namespace, &self.namespace),
-            (&mut flags.uid, &self.uid),
+            (&mut config.name, &self.name),
+            (&mut config.namespace, &self.namespace),
+            (&mut config.uid, &self.uid),
         ] {
             if flag.is_empty() {
                 flag.clone_from(value);
@@ -100,20 +100,20 @@ mod tests {
 
     #[test]
     fn flags_are_completed_not_replaced() {
-        let mut flags = Flags {
+        let mut config = Config {
             name: "other".into(),
-            ..Flags::default()
+            ..Config::default()
         };
-        read(YAML).unwrap().complete(&mut flags);
+        read(YAML).unwrap().complete(&mut config);
         assert_eq!(
             (
-                flags.name.as_str(),
-                flags.namespace.as_str(),
-                flags.uid.as_str()
+                config.name.as_str(),
+                config.namespace.as_str(),
+                config.uid.as_str()
             ),
             ("other", "default", "1-2")
         );
-        assert!(flags.allow_emulation);
+        assert!(config.allow_emulation);
     }
 
     #[test]

@@ -17,7 +17,6 @@ use tokio::time::{timeout, timeout_at};
 
 use super::backend::{Backend, BackendError};
 use super::environment::Environment;
-use super::flags::Flags;
 use super::guest::LauncherGuest;
 use super::link;
 use super::qemu::Qemu;
@@ -30,7 +29,7 @@ use api::pod_paths::{
 };
 use hooks::{self, HookError, Sidecars};
 use libvirt::Connection;
-use pod::{self, PodError, Root};
+use pod::{self, Config, PodError};
 
 /// For calls in progress to be answered at the end.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -90,29 +89,29 @@ pub enum StartError {
 ///
 /// # Errors
 /// What keeps it from going on; the daemons end with this process.
-pub async fn live(mut flags: Flags, environment: Environment) -> Result<(), StartError> {
+pub async fn live(mut config: Config, environment: Environment) -> Result<(), StartError> {
     let standalone = standalone::of(&environment)?;
     if let Some(vmi) = &standalone {
-        vmi.complete(&mut flags);
+        vmi.complete(&mut config);
     }
     let mut signals = Signals::listen().map_err(StartError::Signals)?;
     tokio::spawn(orphans::reap(orphans::ends().map_err(StartError::Signals)?));
-    std::fs::create_dir_all(&flags.root).map_err(|source| StartError::Root {
-        path: flags.root.clone(),
+    std::fs::create_dir_all(config.root.dir()).map_err(|source| StartError::Root {
+        path: config.root.dir().into(),
         source,
     })?;
-    pod::directories(&pod_config(&flags), &flags.uid)?;
-    if flags.simulate_crash {
+    pod::directories(&config, &config.uid)?;
+    if config.simulate_crash {
         return Err(StartError::Simulated);
     }
     let pod = tokio::select! {
-        pod = Pod::start(&flags, &environment) => pod?,
+        pod = Pod::start(&config, &environment) => pod?,
         name = signals.next() => {
             tracing::info!("Received signal {name}");
             return Ok(());
         }
     };
-    let result = pod.run(&flags, standalone, &mut signals).await;
+    let result = pod.run(&config, standalone, &mut signals).await;
     pod.end().await;
     result
 }
@@ -129,25 +128,24 @@ struct Pod {
 
 impl Pod {
     /// Everything up to the socket's last name, by which virt-handler and virt-controller know that the pod is ready.
-    async fn start(flags: &Flags, environment: &Environment) -> Result<Self, StartError> {
+    async fn start(config: &Config, environment: &Environment) -> Result<Self, StartError> {
         let (backend, sidecars) =
-            tokio::try_join!(start_libvirt(flags, environment), collect_sidecars(flags))?;
+            tokio::try_join!(start_libvirt(config, environment), collect_sidecars(config))?;
         let (backend, connection) = backend;
-        let domain = format!("{}_{}", flags.namespace, flags.name);
-        let pod = pod_config(flags);
-        let (notifier, notify) = Notifier::new(pod.shared(NOTIFY_SOCKET));
+        let domain = format!("{}_{}", config.namespace, config.name);
+        let (notifier, notify) = Notifier::new(config.shared(NOTIFY_SOCKET));
         let (starting, socket) = (
-            pod.shared(STARTING_COMMAND_SOCKET),
-            pod.shared(COMMAND_SOCKET),
+            config.shared(STARTING_COMMAND_SOCKET),
+            config.shared(COMMAND_SOCKET),
         );
-        let config = LauncherConfig {
-            pod,
-            name: flags.name.clone(),
-            namespace: flags.namespace.clone(),
-            uid: flags.uid.clone(),
+        let launcher_config = LauncherConfig {
+            pod: config.clone(),
+            name: config.name.clone(),
+            namespace: config.namespace.clone(),
+            uid: config.uid.clone(),
             qemu_log: Some(backend.layout().qemu_log(&domain)),
         };
-        let launcher = Launcher::new(config, connection.clone(), sidecars, notifier);
+        let launcher = Launcher::new(launcher_config, connection.clone(), sidecars, notifier);
         let mut helpers = vec![
             tokio::spawn(notify),
             tokio::spawn(qemu_log::follow(backend.layout().qemu_log(&domain))),
@@ -177,21 +175,21 @@ impl Pod {
     /// From ready to the end of QEMU, and of all that hangs on it.
     async fn run(
         &self,
-        flags: &Flags,
+        config: &Config,
         standalone: Option<standalone::Vmi>,
         signals: &mut Signals,
     ) -> Result<(), StartError> {
-        let deadline = os::time::deadline(flags.qemu_timeout);
+        let deadline = os::time::deadline(config.qemu_timeout);
         let guest = LauncherGuest::new(
             self.launcher.clone(),
-            flags,
+            config,
             standalone.is_some(),
-            pod_config(flags).shared(NOTIFY_SOCKET),
+            config.shared(NOTIFY_SOCKET),
         );
         if let Some(vmi) = standalone {
             tracing::info!(
-                name = flags.name,
-                namespace = flags.namespace,
+                name = config.name,
+                namespace = config.namespace,
                 "Standalone mode: syncing VMI"
             );
             self.launcher
@@ -213,7 +211,7 @@ impl Pod {
                 &qemu,
                 &guest,
                 async || signals.next().await,
-                flags.grace_period,
+                config.grace_period.duration(),
             )
             .await;
             tracing::info!(
@@ -277,19 +275,19 @@ impl Pod {
 
 /// libvirt, and the first connection to it.
 async fn start_libvirt(
-    flags: &Flags,
+    config: &Config,
     environment: &Environment,
 ) -> Result<(Arc<Backend>, Connection), StartError> {
-    let backend = Arc::new(Backend::start(flags, environment).await?);
+    let backend = Arc::new(Backend::start(config, environment).await?);
     let connection = backend.connect().await?;
     Ok((backend, connection))
 }
 
-async fn collect_sidecars(flags: &Flags) -> Result<Sidecars, StartError> {
-    let root = Root::new(&flags.root);
+async fn collect_sidecars(config: &Config) -> Result<Sidecars, StartError> {
+    let root = &config.root;
     let dir = root.path(HOOKS_DIR);
-    let count = usize::try_from(flags.hook_sidecars).unwrap_or(usize::MAX);
-    let sidecars = Sidecars::collect(&dir, count, os::time::deadline(flags.qemu_timeout)).await?;
+    let count = usize::try_from(config.hook_sidecars).unwrap_or(usize::MAX);
+    let sidecars = Sidecars::collect(&dir, count, os::time::deadline(config.qemu_timeout)).await?;
     Ok(sidecars.reporting_to(root.path(HOOKS_REPORT)).await)
 }
 
@@ -315,25 +313,5 @@ async fn serve(listener: UnixListener, launcher: Arc<Launcher>, stopped: oneshot
             reason = &error as &dyn std::error::Error,
             "the command server failed; virt-handler can't call any more"
         );
-    }
-}
-
-/// What the flags say about the pod.
-fn pod_config(flags: &Flags) -> pod::Config {
-    pod::Config {
-        root: Root::new(&flags.root),
-        ephemeral_disk_dir: flags.ephemeral_disk_dir.clone(),
-        container_disk_dir: flags.container_disk_dir.clone(),
-        hotplug_disk_dir: flags.hotplug_disk_dir.clone(),
-        share_dir: flags.kubevirt_share_dir.clone(),
-        ovmf_path: flags.ovmf_path.clone(),
-        run_as_nonroot: flags.run_as_nonroot,
-        image_volume: flags.image_volume,
-        allow_emulation: flags.allow_emulation,
-        allow_cross_arch_emulation: flags.allow_cross_arch_emulation,
-        force_emulation: flags.force_emulation,
-        firmware_auto_selection: flags.firmware_auto_selection,
-        hypervisor: flags.hypervisor.clone(),
-        disk_memory_limit: flags.disk_memory_limit,
     }
 }

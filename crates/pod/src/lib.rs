@@ -22,6 +22,7 @@ mod disk_source;
 mod downward_metrics;
 mod error;
 pub mod firmware;
+pub mod flags;
 mod growth;
 mod host_devices;
 mod host_disk;
@@ -47,10 +48,10 @@ pub use cloud_init::{
     CloudInitData, ConfigDriveMetadata, DataSource, DeviceData, NoCloudMetadata, cloud_init,
     device_metadata, write_cloud_init, write_empty_cloud_init,
 };
-pub use config::Config;
 pub use directories::directories;
 pub use disk_modes::{disk_modes, disk_ready};
 pub use error::PodError;
+pub use flags::Config;
 pub use growth::room;
 pub use image::virtual_size;
 pub use look::{look, of_options, of_vmi};

@@ -47,7 +47,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     let result = Signals::hold(&held)
         .map_err(MonitorError::Signals)
         .and_then(|signals| {
-            let result = run(&options, options::without_ours(arguments), &signals);
+            let result = run(&options, options::for_launcher(arguments), &signals);
             if options.keep_after_failure && !matches!(result, Ok(0)) {
                 stay(&signals);
             }
@@ -69,7 +69,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
 fn run(options: &Options, arguments: Vec<OsString>, signals: &Signals) -> Result<u8, MonitorError> {
     let result = attend(options, arguments, signals);
     istio::end_proxy(istio::PORTS);
-    remove_sockets(&options.container_disk_dir());
+    remove_sockets(&options.container_disk_dir);
     result
 }
 

@@ -3,90 +3,55 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use api::pod_paths::CONTAINER_DISK_DIR;
 use os::logging;
-use pod::Root;
+use pod::{Config, Root};
 
-const KEEP: &str = "--keep-after-failure";
+const KEEP_AFTER_FAILURE: &str = "--keep-after-failure";
 
-/// What the monitor is told.
+/// What the monitor reads of the launcher's command line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// Ours: all of the pod's paths are below it.
+    /// Not in KubeVirt: all of the pod's paths are below it.
     pub root: Root,
-    /// Not to end after a failure, for somebody to look around.
+    /// Not to end after a failure, so that somebody can inspect the pod.
     pub keep_after_failure: bool,
-    container_disk_dir: PathBuf,
-    verbosity: Option<u8>,
+    /// Where the sockets of container disks are.
+    pub container_disk_dir: PathBuf,
+    verbosity: u8,
 }
 
 impl Options {
-    /// Reads them in pflag's spellings (`--flag=value`, `--flag value`, `-v3`); what is not understood is left alone.
+    /// Reads them; what is not understood is ignored: the launcher will refuse it.
     #[must_use]
     pub fn of(arguments: &[OsString]) -> Self {
-        let arguments: Vec<&str> = arguments
-            .iter()
-            .filter_map(|argument| argument.to_str())
-            .collect();
-        let value = |name: &str| {
-            let given = |(at, argument): (usize, &&str)| match argument
-                .strip_prefix(name)?
-                .strip_prefix('=')
-            {
-                Some(value) => Some(value.to_owned()),
-                None if *argument == name => arguments.get(at + 1).map(|value| (*value).to_owned()),
-                None => None,
-            };
-            arguments.iter().enumerate().rev().find_map(given)
-        };
-        let short = || {
-            arguments
-                .iter()
-                .rev()
-                .find_map(|argument| argument.strip_prefix("-v")?.parse().ok())
-        };
-        let number = |name| value(name).and_then(|text| text.parse().ok());
+        let config = Config::parse_known(arguments.iter().cloned());
         Self {
-            root: value("--root").map_or_else(Root::default, Root::new),
-            keep_after_failure: arguments
-                .iter()
-                .rev()
-                .find(|argument| is_keep(argument))
-                .is_some_and(|last| !last.ends_with("=false")),
-            container_disk_dir: value("--container-disk-dir")
-                .unwrap_or_else(|| CONTAINER_DISK_DIR.to_owned())
-                .into(),
-            verbosity: number("-v").or_else(|| number("--v")).or_else(short),
+            container_disk_dir: config.root.path(&config.container_disk_dir),
+            keep_after_failure: config.keep_after_failure,
+            verbosity: config.verbosity,
+            root: config.root,
         }
-    }
-
-    /// Where the sockets of container disks are.
-    #[must_use]
-    pub fn container_disk_dir(&self) -> PathBuf {
-        self.root.path(&self.container_disk_dir)
     }
 
     /// The environment's verbosity comes from the VMI, and counts more.
     pub fn set_verbosity(&self) {
-        if let Some(verbosity) = self.verbosity {
-            logging::set_verbosity(verbosity);
-        }
+        logging::set_verbosity(self.verbosity);
         if let Some(text) = std::env::var_os(logging::VERBOSITY_VARIABLE) {
             logging::set_verbosity_of_label(&text.to_string_lossy());
         }
     }
 }
 
-fn is_keep(argument: &str) -> bool {
+fn is_keep_after_failure(argument: &str) -> bool {
     argument
-        .strip_prefix(KEEP)
+        .strip_prefix(KEEP_AFTER_FAILURE)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
 }
 
-/// The launcher's arguments.
+/// The launcher's arguments: those of the monitor, but for the one that is only its own.
 #[must_use]
-pub fn without_ours(mut arguments: Vec<OsString>) -> Vec<OsString> {
-    arguments.retain(|argument| !argument.to_str().is_some_and(is_keep));
+pub fn for_launcher(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    arguments.retain(|argument| !argument.to_str().is_some_and(is_keep_after_failure));
     arguments
 }
 
@@ -102,13 +67,10 @@ mod tests {
     fn without_flags_paths_and_verbosity_are_the_pods() {
         let options = options(&["--qemu-timeout", "300s", "--name", "vm"]);
         assert_eq!(
-            options.container_disk_dir(),
+            options.container_disk_dir,
             PathBuf::from("/var/run/kubevirt/container-disks")
         );
-        assert_eq!(
-            (options.keep_after_failure, options.verbosity),
-            (false, None)
-        );
+        assert_eq!((options.keep_after_failure, options.verbosity), (false, 2));
     }
 
     #[test]
@@ -117,16 +79,15 @@ mod tests {
             ["--container-disk-dir=/x", "--name=vm"],
             ["--container-disk-dir", "/x"],
         ] {
-            assert_eq!(options(&spelled).container_disk_dir(), PathBuf::from("/x"));
+            assert_eq!(options(&spelled).container_disk_dir, PathBuf::from("/x"));
         }
         assert_eq!(
-            options(&["--container-disk-dir=/x", "--container-disk-dir", "/y"])
-                .container_disk_dir(),
+            options(&["--container-disk-dir=/x", "--container-disk-dir", "/y"]).container_disk_dir,
             PathBuf::from("/y")
         );
         assert_eq!(options(&["--container-disk-dir-more=/x"]), options(&[]));
         assert_eq!(
-            options(&["--root", "/r"]).container_disk_dir(),
+            options(&["--root", "/r"]).container_disk_dir,
             PathBuf::from("/r/var/run/kubevirt/container-disks")
         );
     }
@@ -140,13 +101,13 @@ mod tests {
             &["--v", "4"],
             &["--v=4"],
         ] {
-            assert_eq!(options(spelled).verbosity, Some(4), "{spelled:?}");
+            assert_eq!(options(spelled).verbosity, 4, "{spelled:?}");
         }
-        assert_eq!(options(&["-v", "high"]).verbosity, None);
+        assert_eq!(options(&["-v", "high"]).verbosity, 2);
     }
 
     #[test]
-    fn who_wants_to_look_at_a_failure_says_so_to_the_monitor_only() {
+    fn keep_after_failure_is_the_monitors_own_flag() {
         assert!(options(&["--keep-after-failure"]).keep_after_failure);
         assert!(options(&["--keep-after-failure=true"]).keep_after_failure);
         assert!(!options(&["--keep-after-failure=false"]).keep_after_failure);
@@ -160,6 +121,6 @@ mod tests {
         ]
         .map(OsString::from)
         .to_vec();
-        assert_eq!(without_ours(arguments), ["--name", "vm", "--uid", "1"]);
+        assert_eq!(for_launcher(arguments), ["--name", "vm", "--uid", "1"]);
     }
 }

@@ -1,20 +1,62 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+use std::ffi::OsString;
+
 use super::*;
 
-fn flags(args: &[&str]) -> Flags {
-    match parse(args.iter().map(OsString::from)).unwrap() {
-        Parsed::Run(flags) => *flags,
-        Parsed::Help => panic!("help"),
+fn flags(args: &[&str]) -> Config {
+    match Config::parse(args.iter().map(OsString::from)).unwrap() {
+        Parsed::Run(config) => *config,
+        other => panic!("{other:?}"),
     }
 }
 
 fn refusal(args: &[&str]) -> String {
-    os::logging::chain(&parse(args.iter().map(OsString::from)).unwrap_err())
+    os::logging::chain(&Config::parse(args.iter().map(OsString::from)).unwrap_err())
 }
 
 #[test]
 fn no_flags_are_kubevirts_defaults() {
-    assert_eq!(flags(&[]), Flags::default());
+    // The literal values of cmd/virt-launcher/virt-launcher.go.
+    let seconds = Duration::from_secs;
+    let expected = Config {
+        qemu_timeout: seconds(3 * 60),
+        share_dir: "/var/run/kubevirt".into(),
+        ephemeral_disk_dir: "/var/run/kubevirt-ephemeral-disks".into(),
+        container_disk_dir: "/var/run/kubevirt/container-disks".into(),
+        hotplug_disk_dir: "/var/run/kubevirt/hotplug-disks/".into(),
+        name: "".into(),
+        uid: "".into(),
+        namespace: "".into(),
+        grace_period: Seconds::new(30),
+        allow_emulation: false,
+        allow_cross_arch_emulation: false,
+        run_as_nonroot: false,
+        image_volume: false,
+        libvirt_hook_server_and_client: false,
+        upgrade_ordinal_ifaces: false,
+        vgpu_dedicated_hook: false,
+        vm_stats_collector: false,
+        firmware_auto_selection: false,
+        hook_sidecars: 0,
+        disk_memory_limit: 2000 * 1024 * 1024,
+        ovmf_path: "/usr/share/edk2/ovmf".into(),
+        qemu_agent_sys_interval: seconds(120),
+        qemu_agent_file_interval: seconds(300),
+        qemu_agent_user_interval: seconds(10),
+        qemu_agent_version_interval: seconds(300),
+        qemu_fsfreeze_status_interval: seconds(5),
+        simulate_crash: false,
+        libvirt_log_filters: "".into(),
+        hypervisor: "kvm".into(),
+        verbosity: 2,
+        // virt-launcher-monitor's.
+        keep_after_failure: false,
+        // Not in KubeVirt.
+        root: Root::new("/"),
+        libvirt: LibvirtMode::Auto,
+        force_emulation: false,
+    };
+    assert_eq!(flags(&[]), expected);
 }
 
 #[test]
@@ -64,7 +106,7 @@ fn what_virt_controller_writes() {
     );
     assert_eq!(
         (flags.grace_period, flags.hook_sidecars),
-        (Duration::from_secs(45), 2)
+        (Seconds::new(45), 2)
     );
     assert_eq!(flags.libvirt_log_filters, "1:qemu 3:*");
     assert!(
@@ -132,16 +174,16 @@ fn last_one_counts() {
 }
 
 #[test]
-fn arguments_that_are_no_flags_are_passed_over() {
+fn arguments_that_are_not_flags_are_ignored() {
     assert_eq!(flags(&["run", "--name", "a", "--", "--unknown"]).name, "a");
 }
 
 #[test]
-fn ours() {
+fn flags_that_kubevirt_does_not_have() {
     let flags = flags(&["--root", "/tmp/x", "--libvirt=embed", "--force-emulation"]);
     assert_eq!(
-        (flags.root.to_str(), flags.libvirt, flags.force_emulation),
-        (Some("/tmp/x"), LibvirtMode::Embed, true)
+        (&flags.root, flags.libvirt, flags.force_emulation),
+        (&Root::new("/tmp/x"), LibvirtMode::Embed, true)
     );
 }
 
@@ -181,33 +223,79 @@ fn wrong_values_are_refused() {
 }
 
 #[test]
-fn argument_that_is_no_text_is_refused() {
+fn argument_that_is_not_text_is_refused() {
     use std::os::unix::ffi::OsStringExt;
     let args = ["--name".into(), OsString::from_vec(vec![0xff])];
-    assert!(matches!(parse(args), Err(FlagError::NotText(_))));
+    assert!(matches!(Config::parse(args), Err(FlagError::NotText(_))));
 }
 
 #[test]
-fn help_is_for_the_asking() {
-    assert_eq!(parse(["--help".into()]).unwrap(), Parsed::Help);
-    assert_eq!(parse(["-h".into()]).unwrap(), Parsed::Help);
+fn help_can_be_asked_for() {
+    assert_eq!(Config::parse(["--help".into()]).unwrap(), Parsed::Help);
+    assert_eq!(Config::parse(["-h".into()]).unwrap(), Parsed::Help);
 }
 
 #[test]
-fn usage_names_every_switch() {
-    for name in USAGE
-        .split_whitespace()
-        .filter(|word| word.starts_with("--"))
-        .map(|word| &word[2..])
-    {
-        let name = name.trim_end_matches(',');
-        if name.contains('{') {
-            continue;
-        }
-        let args = [format!("--{name}").into(), "1".into()];
+fn the_version_can_be_asked_for() {
+    assert_eq!(
+        Config::parse(["--version".into()]).unwrap(),
+        Parsed::Version
+    );
+}
+
+#[test]
+fn the_help_names_every_flag_with_its_default() {
+    let usage = usage();
+    let flags: Vec<&Flag> = GROUPS.iter().flat_map(|group| group.flags).collect();
+    assert!(flags.len() > 30);
+    for flag in flags {
+        let line = usage.lines().find(|line| line.contains(flag.spelling));
         assert!(
-            !matches!(parse(args), Err(FlagError::Unknown(_))),
-            "--{name}"
+            line.is_some_and(|line| line.contains(flag.help)),
+            "{}",
+            flag.spelling
         );
     }
+    assert!(usage.contains("sockets shared with virt-handler (default /var/run/kubevirt)\n"));
+    assert!(usage.contains("how long to wait for sidecars, and for a domain (default 180s)\n"));
+}
+
+#[test]
+fn every_flag_has_a_name_of_its_own() {
+    let mut names: Vec<&str> = GROUPS
+        .iter()
+        .flat_map(|group| group.flags)
+        .map(Flag::name)
+        .collect();
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), count);
+    assert!(names.iter().all(|name| name.starts_with("--")));
+}
+
+#[test]
+fn the_monitor_ignores_what_it_does_not_understand() {
+    let known = |args: &[&str]| Config::parse_known(args.iter().map(OsString::from));
+    let config = known(&[
+        "--new-flag=1",
+        "--new-switch",
+        "--other",
+        "value",
+        "-x",
+        "--hook-sidecars",
+        "many",
+        "--container-disk-dir",
+        "/x",
+        "-v4",
+        "--uid",
+    ]);
+    assert_eq!(
+        (
+            config.container_disk_dir.as_str(),
+            config.verbosity,
+            config.hook_sidecars
+        ),
+        ("/x", 4, 0)
+    );
 }

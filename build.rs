@@ -1,0 +1,46 @@
+//! Gives the executables their version: that of the package, and in a release build the commit.
+//!
+//! The commit is that of the repository, or the variable `SOURCE_COMMIT` where there is no repository (a container
+//! image is built from a copy). A debug build does not have it, so that a commit does not make cargo build all again.
+//! Nothing else goes in, no time and no path: the same source gives the same executables.
+
+use std::path::Path;
+use std::process::Command;
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-env-changed=SOURCE_COMMIT");
+    let package = env!("CARGO_PKG_VERSION");
+    let built = match std::env::var("PROFILE").as_deref() {
+        Ok("release") => format!("commit {}", commit()),
+        _ => "debug build".to_owned(),
+    };
+    println!("cargo:rustc-env=VIRT_LAUNCHER_VERSION={package} ({built})");
+}
+
+fn commit() -> String {
+    if let Ok(commit) = std::env::var("SOURCE_COMMIT") {
+        return commit;
+    }
+    // HEAD names the branch, and the branch the commit; either can be packed.
+    for name in ["HEAD", "packed-refs"] {
+        watch(git(&["rev-parse", "--git-path", name]));
+    }
+    if let Some(branch) = git(&["symbolic-ref", "-q", "HEAD"]) {
+        watch(git(&["rev-parse", "--git-path", &branch]));
+    }
+    git(&["rev-parse", "--short=12", "HEAD"]).unwrap_or_else(|| "unknown".to_owned())
+}
+
+fn watch(path: Option<String>) {
+    // cargo takes a missing file for a changed one.
+    if let Some(path) = path.filter(|path| Path::new(path).exists()) {
+        println!("cargo:rerun-if-changed={path}");
+    }
+}
+
+fn git(arguments: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(arguments).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_owned())
+}
