@@ -10,6 +10,7 @@ use pod::flags::{Parsed, usage};
 use virt_launcher::supervisor::{FAILED, run};
 
 fn main() -> ExitCode {
+    os::version::set(env!("VIRT_LAUNCHER_VERSION"));
     unblock_signals();
     match Config::parse(std::env::args_os().skip(1)) {
         Ok(Parsed::Run(config)) => {
@@ -21,7 +22,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Ok(Parsed::Version) => {
-            println!("virt-launcher {}", env!("CARGO_PKG_VERSION"));
+            println!("virt-launcher {}", os::version::get());
             ExitCode::SUCCESS
         }
         Err(error) => {

@@ -587,3 +587,35 @@ fn nothing_wakes_them_while_nothing_happens() {
         (all.map(Running::wake_ups) == before).then_some(())
     });
 }
+
+#[test]
+fn every_program_says_version_and_build() {
+    let list = Command::new(POD_TOOLS).arg("--list").output().unwrap();
+    let list = String::from_utf8(list.stdout).unwrap();
+    let mut programs: Vec<(&str, Command)> = list
+        .lines()
+        // Its --version is that of the hook protocol.
+        .filter(|name| *name != "sidecar-shim")
+        .map(|name| (name, tool(name)))
+        .collect();
+    programs.push(("pod-tools", Command::new(POD_TOOLS)));
+    #[cfg(feature = "libvirt")]
+    programs.push((
+        "virt-launcher",
+        Command::new(env!("CARGO_BIN_EXE_virt-launcher")),
+    ));
+    assert!(programs.len() >= 5);
+    for (name, mut program) in programs {
+        let output = program.arg("--version").output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let expected = format!("{name} {} (", env!("CARGO_PKG_VERSION"));
+        assert!(
+            output.status.success() && text.starts_with(&expected),
+            "{text}"
+        );
+        assert!(
+            text.contains("(commit ") || text.contains("(debug build)"),
+            "{text}"
+        );
+    }
+}

@@ -5,6 +5,7 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    os::version::set(env!("VIRT_LAUNCHER_VERSION"));
     os::inherited::unblock_signals();
     tools::main(std::env::args_os().collect())
 }

@@ -52,6 +52,7 @@ pub fn run(config: Config) -> ExitCode {
     let environment = Environment::of_process();
     let libvirt_log = libvirt::divert_log();
     set_verbosity(&config, &environment);
+    tracing::info!("virt-launcher {}", os::version::get());
     tracing::info!("Hypervisor set to {}", config.hypervisor);
     match runtime() {
         Ok(runtime) => {

@@ -7,4 +7,5 @@ pub mod fs_events;
 pub mod inherited;
 pub mod logging;
 pub mod time;
+pub mod version;
 pub mod waiting;

@@ -18,6 +18,21 @@ struct Tool {
     main: fn(Vec<OsString>) -> ExitCode,
 }
 
+impl Tool {
+    fn run(&self, arguments: Vec<OsString>) -> ExitCode {
+        // sidecar-shim's --version is that of the hook protocol.
+        if self.name != "sidecar-shim" && matches!(&arguments[..], [only] if only == "--version") {
+            return print_version(self.name);
+        }
+        (self.main)(arguments)
+    }
+}
+
+fn print_version(program: &str) -> ExitCode {
+    println!("{program} {}", os::version::get());
+    ExitCode::SUCCESS
+}
+
 const TOOLS: &[Tool] = &[
     Tool {
         name: "container-disk",
@@ -52,15 +67,16 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     let mut arguments = arguments.into_iter();
     let called = arguments.next().unwrap_or_default();
     if let Some(tool) = find(&called) {
-        return (tool.main)(arguments.collect());
+        return tool.run(arguments.collect());
     }
     match arguments.next() {
         Some(first) if first == "--list" => {
             TOOLS.iter().for_each(|tool| println!("{}", tool.name));
             ExitCode::SUCCESS
         }
+        Some(first) if first == "--version" => print_version("pod-tools"),
         Some(first) => match find(&first) {
-            Some(tool) => (tool.main)(arguments.collect()),
+            Some(tool) => tool.run(arguments.collect()),
             None => usage(&format!(
                 "pod-tools: {} is none of its tools",
                 first.to_string_lossy()
@@ -77,7 +93,7 @@ fn find(called: &OsStr) -> Option<&'static Tool> {
 
 fn usage(problem: &str) -> ExitCode {
     eprintln!(
-        "{problem}\n\nusage: pod-tools TOOL [ARGUMENTS]   (or a link named like the tool; --list prints the names)"
+        "{problem}\n\nusage: pod-tools TOOL [ARGUMENTS]   (or a link named like the tool; --list prints the names, --version the version)"
     );
     for tool in TOOLS {
         eprintln!("  {:<22} {}", tool.name, tool.purpose);

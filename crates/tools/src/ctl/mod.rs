@@ -36,7 +36,7 @@ pub use error::CtlError;
 
 /// Runs, inspects and drives a KubeVirt virtual machine on this machine.
 #[derive(Debug, Parser)]
-#[command(name = "launcherctl", version, arg_required_else_help = true)]
+#[command(name = "launcherctl", version = os::version::get(), arg_required_else_help = true)]
 struct Cli {
     /// What to print: text for a person, or JSON for a program
     #[arg(short, long, value_enum, default_value_t = Output::Text, global = true)]

@@ -38,6 +38,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     logging::init("virt-launcher-monitor");
     let options = Options::of(&arguments);
     options.set_verbosity();
+    tracing::info!("virt-launcher-monitor {}", os::version::get());
     let held = [
         Signal::SIGCHLD,
         Signal::SIGTERM,
