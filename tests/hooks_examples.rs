@@ -10,7 +10,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use hooks::{HookPoint, Sidecars};
-use hooks_support::Pod;
+use hooks_support::{Pod, built_example, example, is_missing, search_path};
 use os::logging::chain;
 use prost::bytes::Bytes;
 use serde_json::json;
@@ -86,19 +86,12 @@ fn directory(pod: &Pod) -> PathBuf {
 
 /// The shim, with `programs` the only thing before the system's in `$PATH`.
 fn shim(pod: &Pod, version: &str, programs: &Path) -> Process {
-    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
     let mut command = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
     command
         .args(["sidecar-shim", "--version", version, "--socket-dir"])
         .arg(directory(pod))
-        .env("PATH", path);
+        .env("PATH", search_path(programs));
     Process::start(&mut command)
-}
-
-fn example(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("examples/sidecars")
-        .join(name)
 }
 
 /// A directory with scripts of these names.
@@ -136,19 +129,6 @@ async fn defined(sidecars: &Sidecars, domain: &str, vmi: &Bytes) -> String {
         .unwrap();
     assert_eq!(last.changes, [], "not idempotent: {twice}");
     twice.replace(['\n', '\t'], "")
-}
-
-fn lacks(program: &str) -> bool {
-    let missing = Command::new(program)
-        .arg("--version")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_err();
-    if missing {
-        eprintln!("skipped: {program} is not installed");
-    }
-    missing
 }
 
 #[tokio::test]
@@ -208,7 +188,7 @@ async fn a_script_as_users_have_them_finds_the_text_that_it_looks_for() {
 
 #[tokio::test]
 async fn the_python_sidecar_sets_boot_order_and_menu() {
-    if lacks("python3") {
+    if is_missing("python3") {
         return;
     }
     let pod = Pod::new();
@@ -276,21 +256,6 @@ async fn the_rust_sidecar_adds_a_watchdog_greets_and_ends_at_shutdown() {
     let (status, _) = process.end();
     assert!(status.success());
     assert!(!directory(&pod).join("watchdog.sock").exists());
-}
-
-/// The executable of an example; it is there where all targets were built, as `cargo test` does.
-fn built_example(name: &str) -> PathBuf {
-    let file = Path::new(env!("CARGO_BIN_EXE_pod-tools"))
-        .with_file_name("examples")
-        .join(name);
-    if !file.exists() {
-        let built = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--example", name])
-            .status()
-            .unwrap();
-        assert!(built.success());
-    }
-    file
 }
 
 #[tokio::test]
@@ -471,7 +436,7 @@ fn an_author_sees_what_each_example_does_to_the_example() {
             vec![r#"  + devices/watchdog: "model=i6300esb action=reset""#],
         ),
     ] {
-        if name.ends_with("python") && lacks("python3") {
+        if name.ends_with("python") && is_missing("python3") {
             continue;
         }
         let pod = Pod::new();

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, dead_code)]
 
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use api::proto::hooks::{info, v1alpha1, v1alpha2, v1alpha3};
@@ -329,3 +330,44 @@ macro_rules! callbacks {
 callbacks!(v1alpha1, "v1alpha1", [], []);
 callbacks!(v1alpha2, "v1alpha2", [pre_cloud_init_iso], []);
 callbacks!(v1alpha3, "v1alpha3", [pre_cloud_init_iso], [shutdown]);
+
+/// The directory of an example sidecar.
+pub fn example(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("examples/sidecars")
+        .join(name)
+}
+
+/// The executable of an example. `cargo test` builds it, unless it is told to build one test only.
+pub fn built_example(name: &str) -> PathBuf {
+    let file = Path::new(env!("CARGO_BIN_EXE_pod-tools"))
+        .with_file_name("examples")
+        .join(name);
+    if !file.exists() {
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--example", name])
+            .status()
+            .unwrap();
+        assert!(built.success());
+    }
+    file
+}
+
+/// `$PATH` with these programs before those of the system.
+pub fn search_path(programs: &Path) -> String {
+    format!("{}:{}", programs.display(), std::env::var("PATH").unwrap())
+}
+
+/// Whether a program is not installed, which skips a test.
+pub fn is_missing(program: &str) -> bool {
+    let missing = Command::new(program)
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_err();
+    if missing {
+        eprintln!("skipped: {program} is not installed");
+    }
+    missing
+}

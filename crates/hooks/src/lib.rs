@@ -13,12 +13,13 @@
 //! as text, so elements that this launcher does not know reach libvirt unchanged. What each hook changed is logged,
 //! and shown by `launcherctl hooks` ([`Report`]).
 //!
-//! For authors: `docs/sidecars.md`, [`dry_run`] (`launcherctl hooks try`).
+//! For authors: `docs/sidecars.md`, [`dry_run`] (`launcherctl hooks try`), [`conformance`] (`launcherctl hooks check`).
 #![forbid(unsafe_code)]
 
 pub mod answer;
 mod client;
 mod cloud_init;
+pub mod conformance;
 pub mod diff;
 mod discovery;
 pub mod dry_run;

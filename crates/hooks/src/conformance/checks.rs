@@ -1,0 +1,191 @@
+//! The checks that call the sidecar.
+
+use std::time::Duration;
+
+use domain::xml::tree::Element;
+use prost::bytes::Bytes;
+use tokio::time::Instant;
+
+use super::failure::Failure;
+use super::inputs;
+use super::table::Check;
+use crate::answer::{self, Answer};
+use crate::client;
+use crate::cloud_init::{self, CloudInitForms};
+use crate::diff;
+use crate::error::CallError;
+use crate::sidecar::{HookPoint, Sidecar, Version};
+
+/// The checks that are made in every version, in this order.
+pub const CALLS: [Check; 9] = [
+    Check::OnDefineDomain,
+    Check::Idempotence,
+    Check::UnknownElements,
+    Check::LargeInput,
+    Check::InvalidDomain,
+    Check::InvalidVmi,
+    Check::CancelledCall,
+    Check::PreCloudInitIso,
+    Check::InvalidCloudInit,
+];
+
+/// Checks the answer of `Info`. Returns the versions to check, oldest first.
+pub async fn info(sidecar: &Sidecar, limit: Duration) -> (Vec<Version>, Result<(), Failure>) {
+    let info = match client::info(&sidecar.socket, os::time::deadline(limit)).await {
+        Ok(info) => info,
+        Err(error) => return (Vec::new(), Err(error.into())),
+    };
+    let mut versions: Vec<_> = info
+        .versions
+        .iter()
+        .filter_map(|name| Version::from_name(name))
+        .collect();
+    versions.sort_unstable();
+    versions.dedup();
+    let version = sidecar.version;
+    let is_unknown =
+        |name: &str| HookPoint::from_name(name).is_none_or(|point| point.since() > version);
+    let mut names = info.hook_points.into_iter().map(|point| point.name);
+    let result = match names.len() {
+        0 => Err(Failure::NoHookPoints),
+        _ => match names.find(|name| is_unknown(name)) {
+            Some(name) => Err(Failure::HookPoint { name, version }),
+            None => Ok(()),
+        },
+    };
+    (versions, result)
+}
+
+/// Calls `Shutdown`. The program may end before it answers.
+pub async fn shutdown(sidecar: &Sidecar, limit: Duration) -> Result<(), Failure> {
+    match client::shutdown(sidecar, os::time::deadline(limit)).await {
+        Ok(()) | Err(CallError::Broken(_)) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The calls of one check.
+pub struct Call<'a> {
+    pub sidecar: &'a Sidecar,
+    pub vmi_json: &'a Bytes,
+    pub domain_xml: &'a str,
+    pub timeout: Duration,
+}
+
+impl Call<'_> {
+    /// Makes a check of [`CALLS`].
+    pub async fn check(&self, check: Check) -> Result<(), Failure> {
+        match check {
+            Check::OnDefineDomain => self.define(self.domain_xml, self.vmi_json).await.map(drop),
+            Check::Idempotence => self.idempotence().await,
+            Check::UnknownElements => self.unknown_elements().await,
+            Check::LargeInput => {
+                let domain = inputs::large_domain(self.domain_xml)?;
+                let vmi = inputs::large_vmi(self.vmi_json);
+                self.define(&domain, &vmi).await.map(drop)
+            }
+            Check::InvalidDomain => {
+                let call = self.on_define_domain("<domain><name>", self.vmi_json, self.deadline());
+                self.survives(call.await).await
+            }
+            Check::InvalidVmi => {
+                let vmi = Bytes::from_static(b"{\"metadata\":");
+                let call = self.on_define_domain(self.domain_xml, &vmi, self.deadline());
+                self.survives(call.await).await
+            }
+            Check::CancelledCall => {
+                let soon = os::time::deadline(Duration::from_millis(1));
+                // Whether it was faster does not matter.
+                let _ = self
+                    .on_define_domain(self.domain_xml, self.vmi_json, soon)
+                    .await;
+                self.still_serves().await
+            }
+            Check::PreCloudInitIso => self.cloud_init().await,
+            Check::InvalidCloudInit => {
+                let invalid = Bytes::from_static(b"{\"UserData\":");
+                let data = CloudInitForms {
+                    cloud_init_data: invalid.clone(),
+                    cloud_init_no_cloud_source: invalid,
+                };
+                let vmi = self.vmi_json.clone();
+                let call = client::pre_cloud_init_iso(self.sidecar, data, vmi, self.deadline());
+                self.survives(call.await).await
+            }
+            Check::Start | Check::Info | Check::Time | Check::Shutdown | Check::Sigterm => Ok(()),
+        }
+    }
+
+    fn deadline(&self) -> Instant {
+        os::time::deadline(self.timeout)
+    }
+
+    async fn on_define_domain(
+        &self,
+        domain_xml: &str,
+        vmi_json: &Bytes,
+        deadline: Instant,
+    ) -> Result<Bytes, CallError> {
+        let domain = Bytes::copy_from_slice(domain_xml.as_bytes());
+        client::on_define_domain(self.sidecar, domain, vmi_json.clone(), deadline).await
+    }
+
+    /// A call that has to succeed. The domain before and after it.
+    async fn define(
+        &self,
+        domain_xml: &str,
+        vmi_json: &Bytes,
+    ) -> Result<(Element, Answer), Failure> {
+        let before = Element::parse(domain_xml)?;
+        // Written as the launcher writes it.
+        let xml = before.to_xml();
+        let answer = self.on_define_domain(&xml, vmi_json, self.deadline());
+        let after = answer::check(&before, &answer.await?).map_err(CallError::Answer)?;
+        Ok((before, after))
+    }
+
+    async fn idempotence(&self) -> Result<(), Failure> {
+        let (_, first) = self.define(self.domain_xml, self.vmi_json).await?;
+        let (before, second) = self.define(&first.text, self.vmi_json).await?;
+        let changes = diff::diff(&before, &second.tree);
+        if changes.is_empty() {
+            return Ok(());
+        }
+        Err(Failure::NotIdempotent {
+            changes: diff::summary(&changes),
+        })
+    }
+
+    async fn unknown_elements(&self) -> Result<(), Failure> {
+        let domain = inputs::with_unknown_elements(self.domain_xml)?;
+        let (_, after) = self.define(&domain, self.vmi_json).await?;
+        match inputs::MARKED_ELEMENTS.saturating_sub(inputs::marked_elements(&after.tree)) {
+            0 => Ok(()),
+            missing => Err(Failure::LostElements { missing }),
+        }
+    }
+
+    async fn cloud_init(&self) -> Result<(), Failure> {
+        let data = inputs::cloud_init();
+        let vmi = self.vmi_json.clone();
+        let forms = cloud_init::encode(&data);
+        let answer = client::pre_cloud_init_iso(self.sidecar, forms, vmi, self.deadline()).await?;
+        cloud_init::decode(&data, &answer).map_err(CallError::CloudInit)?;
+        Ok(())
+    }
+
+    /// After invalid input, any answer will do, and an error is the best; the program has to go on serving.
+    async fn survives<T>(&self, answer: Result<T, CallError>) -> Result<(), Failure> {
+        match answer {
+            Ok(_) | Err(CallError::Failed { .. }) => self.still_serves().await,
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn still_serves(&self) -> Result<(), Failure> {
+        match client::info(&self.sidecar.socket, self.deadline()).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Failure::NotServing(error)),
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Why a check failed.
+
+use std::io;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use domain::xml::ReadError;
+
+use super::inputs::MARKED_ELEMENTS;
+use crate::error::{CallError, HookError};
+use crate::sidecar::Version;
+use crate::timeout::display_duration;
+
+/// Why a check failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    #[error("the program cannot be run")]
+    Start(#[source] io::Error),
+    #[error("the program ended: {status}")]
+    Exited { status: ExitStatus },
+    #[error(transparent)]
+    NotReady(#[from] HookError),
+    #[error("the program has no socket in the directory")]
+    NoSocket,
+    #[error("it subscribes to {name:?}, which {version} does not have")]
+    HookPoint { name: String, version: Version },
+    #[error("it subscribes to no hook point")]
+    NoHookPoints,
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error("given its own result, it changes it again: {changes}")]
+    NotIdempotent { changes: String },
+    #[error(
+        "{missing} of {} elements that it does not know are missing in its answer",
+        MARKED_ELEMENTS
+    )]
+    LostElements { missing: usize },
+    #[error("it does not answer Info afterwards")]
+    NotServing(#[source] CallError),
+    #[error("the slowest call took {}, the limit is {}", display_duration(*slowest), display_duration(*limit))]
+    Slow { slowest: Duration, limit: Duration },
+    #[error("it is still running after {}", display_duration(*after))]
+    StillRunning { after: Duration },
+    #[error("the domain XML for the check cannot be read")]
+    Input(#[from] ReadError),
+}

@@ -1,0 +1,225 @@
+//! Checks a sidecar program against what a launcher expects of it, for `launcherctl hooks check`.
+//!
+//! ```text
+//!  start ─► info ─► for each version that it offers:                       ─► shutdown ─► start ─► SIGTERM
+//!                   OnDefineDomain, again, unknown elements, large input,
+//!                   invalid input, cancelled call, PreCloudInitIso, time
+//! ```
+//!
+//! The program is started like in a pod, except that it has to put its socket into a directory of the caller's choice. A
+//! program that ends during a check is started again for the next one.
+
+mod checks;
+mod failure;
+mod inputs;
+mod program;
+mod table;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use prost::bytes::Bytes;
+use tokio::process::Command;
+use tokio::time::Instant;
+
+use self::failure::Failure;
+use self::program::Process;
+pub use self::table::{Check, CheckResult, Conformance, Outcome};
+use super::sidecar::{HookPoint, Sidecar, Version};
+
+/// What is checked, and with what.
+#[derive(Debug)]
+pub struct Subject {
+    /// Starts the program.
+    pub command: Command,
+    /// The directory in which the program makes its socket. It has to be empty.
+    pub socket_dir: PathBuf,
+    /// The VMI for its hooks.
+    pub vmi_json: Bytes,
+    /// The domain XML for its hooks.
+    pub domain_xml: String,
+}
+
+/// How long the program may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Until its `Info` answers.
+    pub start: Duration,
+    /// For one call. virt-handler gives a whole sync 20 seconds.
+    pub call: Duration,
+    /// For its slowest call, to pass [`Check::Time`].
+    pub slowest: Duration,
+    /// Until it has ended after `Shutdown` or SIGTERM.
+    pub stop: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            start: Duration::from_secs(30),
+            call: Duration::from_secs(10),
+            slowest: Duration::from_secs(2),
+            stop: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Makes all checks. What goes wrong is in the table.
+pub async fn check(subject: Subject, limits: Limits) -> Conformance {
+    let mut run = Run {
+        process: Process::new(subject.command, subject.socket_dir),
+        vmi_json: subject.vmi_json,
+        domain_xml: subject.domain_xml,
+        limits,
+        table: Conformance::default(),
+    };
+    run.all().await;
+    run.process.kill().await;
+    run.table
+}
+
+struct Run {
+    process: Process,
+    vmi_json: Bytes,
+    domain_xml: String,
+    limits: Limits,
+    table: Conformance,
+}
+
+impl Run {
+    async fn all(&mut self) {
+        let start = Instant::now();
+        let started = self.process.start(self.limits.start).await;
+        let (sidecar, started) = match started {
+            Ok(sidecar) => (Some(sidecar), Ok(())),
+            Err(failure) => (None, Err(failure)),
+        };
+        self.record(Check::Start, None, start, started);
+        let Some(sidecar) = sidecar else {
+            return;
+        };
+        self.table.sidecar = Some(sidecar.to_string());
+
+        let start = Instant::now();
+        let (versions, result) = checks::info(&sidecar, self.limits.call).await;
+        self.record(Check::Info, None, start, result);
+        for version in versions {
+            self.version(version).await;
+        }
+        self.shutdown().await;
+        self.sigterm().await;
+    }
+
+    /// The sidecar, started again if it has ended, called in the given version.
+    async fn sidecar(&mut self, version: Version) -> Result<Sidecar, Failure> {
+        let sidecar = self.process.running(self.limits.start).await?;
+        let points = sidecar.points.into_iter();
+        Ok(Sidecar {
+            version,
+            points: points
+                .filter(|(point, _)| point.since() <= version)
+                .collect(),
+            ..sidecar
+        })
+    }
+
+    async fn version(&mut self, version: Version) {
+        let mut slowest = Duration::ZERO;
+        for check in checks::CALLS {
+            let sidecar = match self.sidecar(version).await {
+                Ok(sidecar) => sidecar,
+                Err(failure) => {
+                    self.record(check, Some(version), Instant::now(), Err(failure));
+                    continue;
+                }
+            };
+            if sidecar.priority(check.hook_point()).is_none() {
+                self.skip(
+                    check,
+                    Some(version),
+                    "it does not subscribe to the hook point",
+                );
+                continue;
+            }
+            let start = Instant::now();
+            let call = checks::Call {
+                sidecar: &sidecar,
+                vmi_json: &self.vmi_json,
+                domain_xml: &self.domain_xml,
+                timeout: self.limits.call,
+            };
+            let result = call.check(check).await;
+            if check.is_timed() {
+                slowest = slowest.max(start.elapsed());
+            }
+            self.record(check, Some(version), start, result);
+        }
+        let result = match slowest <= self.limits.slowest {
+            true => Ok(()),
+            false => Err(Failure::Slow {
+                slowest,
+                limit: self.limits.slowest,
+            }),
+        };
+        self.record(Check::Time, Some(version), Instant::now(), result);
+    }
+
+    async fn shutdown(&mut self) {
+        let newest = Version::V1alpha3;
+        let sidecar = match self.sidecar(newest).await {
+            Ok(sidecar) => sidecar,
+            Err(failure) => {
+                return self.record(Check::Shutdown, None, Instant::now(), Err(failure));
+            }
+        };
+        if sidecar.priority(HookPoint::Shutdown).is_none() {
+            return self.skip(
+                Check::Shutdown,
+                Some(newest),
+                "it does not subscribe to Shutdown: a migrated pod does not end before its sidecar is killed",
+            );
+        }
+        let start = Instant::now();
+        let result = match checks::shutdown(&sidecar, self.limits.call).await {
+            Ok(()) => self.process.ended(self.limits.stop).await,
+            Err(failure) => Err(failure),
+        };
+        self.record(Check::Shutdown, Some(newest), start, result);
+    }
+
+    async fn sigterm(&mut self) {
+        let start = Instant::now();
+        let result = match self.process.running(self.limits.start).await {
+            Ok(_) => self.process.terminate(self.limits.stop).await,
+            Err(failure) => Err(failure),
+        };
+        self.record(Check::Sigterm, None, start, result);
+    }
+
+    fn record(
+        &mut self,
+        check: Check,
+        version: Option<Version>,
+        start: Instant,
+        result: Result<(), Failure>,
+    ) {
+        self.table.results.push(CheckResult {
+            check,
+            version,
+            outcome: match result {
+                Ok(()) => Outcome::Passed,
+                Err(failure) => Outcome::Failed(os::logging::chain(&failure)),
+            },
+            milliseconds: os::time::milliseconds(start.elapsed()),
+        });
+    }
+
+    fn skip(&mut self, check: Check, version: Option<Version>, reason: &'static str) {
+        self.table.results.push(CheckResult {
+            check,
+            version,
+            outcome: Outcome::Skipped(reason),
+            milliseconds: 0,
+        });
+    }
+}

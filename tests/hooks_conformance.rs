@@ -1,0 +1,228 @@
+//! The conformance check of sidecar programs: what passes, and what each check finds.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod hooks_support;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use hooks::conformance::{Check, Conformance, Limits, Outcome, Subject, check};
+use hooks_support::{built_example, example, is_missing, search_path};
+use prost::bytes::Bytes;
+use tokio::process::Command;
+
+const DOMAIN: &str = r#"<domain type="kvm"><name>ns_vm</name><metadata></metadata>
+  <os><type>hvm</type></os><sysinfo type="smbios"><baseBoard/></sysinfo>
+  <devices><disk><target dev="vda"/><alias name="ua-root"/></disk></devices>
+</domain>"#;
+const VMI: &str = r#"{"metadata":{"name":"vm","namespace":"ns","annotations":{"smbios.vm.kubevirt.io/baseBoardManufacturer":"R. Edward"}}}"#;
+
+/// Long enough for a busy machine.
+const LIMITS: Limits = Limits {
+    start: Duration::from_secs(60),
+    call: Duration::from_secs(60),
+    slowest: Duration::from_secs(60),
+    stop: Duration::from_secs(60),
+};
+
+async fn conformance(command: impl FnOnce(&Path) -> Command, limits: Limits) -> Conformance {
+    let dir = tempfile::tempdir().unwrap();
+    let subject = Subject {
+        command: command(dir.path()),
+        socket_dir: dir.path().to_path_buf(),
+        vmi_json: Bytes::from_static(VMI.as_bytes()),
+        domain_xml: DOMAIN.to_owned(),
+    };
+    check(subject, limits).await
+}
+
+/// The shim with the programs of a directory.
+fn shim(version: &str, programs: &Path, socket_dir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
+    command
+        .args(["sidecar-shim", "--version", version, "--socket-dir"])
+        .arg(socket_dir)
+        .env("PATH", search_path(programs))
+        .stderr(Stdio::null());
+    command
+}
+
+/// The shim with this script as `onDefineDomain`.
+async fn script(version: &str, text: &str, limits: Limits) -> Conformance {
+    let programs = tempfile::tempdir().unwrap();
+    let file = programs.path().join("onDefineDomain");
+    std::fs::write(&file, text).unwrap();
+    std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    conformance(|dir| shim(version, programs.path(), dir), limits).await
+}
+
+/// The checks that failed, with their texts.
+fn failed(conformance: &Conformance) -> Vec<(Check, &str)> {
+    let results = conformance.results.iter();
+    results
+        .filter_map(|result| match &result.outcome {
+            Outcome::Failed(reason) => Some((result.check, reason.as_str())),
+            _ => None,
+        })
+        .collect()
+}
+
+fn outcome(conformance: &Conformance, check: Check) -> &Outcome {
+    let mut results = conformance.results.iter();
+    &results
+        .find(|result| result.check == check)
+        .unwrap()
+        .outcome
+}
+
+#[tokio::test]
+async fn the_shell_example_passes() {
+    let programs = example("smbios-shell");
+    let table = conformance(|dir| shim("v1alpha3", &programs, dir), LIMITS).await;
+    assert_eq!(failed(&table), []);
+    assert!(table.passed());
+    assert!(table.sidecar.as_deref().unwrap().starts_with("\"shim\""));
+    assert_eq!(outcome(&table, Check::OnDefineDomain), &Outcome::Passed);
+    assert_eq!(outcome(&table, Check::Shutdown), &Outcome::Passed);
+    let cloud_init = outcome(&table, Check::PreCloudInitIso);
+    assert!(matches!(cloud_init, Outcome::Skipped(_)), "{cloud_init:?}");
+}
+
+#[tokio::test]
+async fn the_python_example_passes() {
+    if is_missing("python3") {
+        return;
+    }
+    let programs = example("boot-menu-python");
+    let table = conformance(|dir| shim("v1alpha3", &programs, dir), LIMITS).await;
+    assert_eq!(failed(&table), []);
+}
+
+#[tokio::test]
+async fn the_rust_example_passes_every_check() {
+    let program = built_example("sidecar_watchdog");
+    let command = |dir: &Path| {
+        let mut command = Command::new(&program);
+        command.arg(dir).stderr(Stdio::null());
+        command
+    };
+    let table = conformance(command, LIMITS).await;
+    let outcomes = table
+        .results
+        .iter()
+        .map(|result| (result.check, &result.outcome));
+    let not_passed: Vec<_> = outcomes
+        .filter(|(_, outcome)| **outcome != Outcome::Passed)
+        .collect();
+    assert_eq!(not_passed, []);
+}
+
+#[tokio::test]
+async fn a_sidecar_without_shutdown_skips_that_check() {
+    let table = script("v1alpha2", "#!/bin/sh\nprintf '%s' \"$4\"\n", LIMITS).await;
+    assert_eq!(failed(&table), []);
+    let shutdown = outcome(&table, Check::Shutdown);
+    assert!(matches!(shutdown, Outcome::Skipped(_)), "{shutdown:?}");
+    assert_eq!(outcome(&table, Check::Sigterm), &Outcome::Passed);
+}
+
+#[tokio::test]
+async fn a_sidecar_that_appends_is_not_idempotent() {
+    let text = "#!/bin/sh\nprintf '%s' \"$4\" | sed 's|</devices>|<watchdog/></devices>|'\n";
+    let table = script("v1alpha2", text, LIMITS).await;
+    let failed = failed(&table);
+    let expected = "given its own result, it changes it again: + devices/watchdog#2";
+    assert_eq!(failed, [(Check::Idempotence, expected)]);
+}
+
+#[tokio::test]
+async fn a_sidecar_that_drops_unknown_elements_is_found() {
+    let text = "#!/bin/sh\nprintf '%s' \"$4\" | grep -v device-from-the-future\n";
+    let table = script("v1alpha2", text, LIMITS).await;
+    let expected = "1 of 3 elements that it does not know are missing in its answer";
+    assert_eq!(failed(&table), [(Check::UnknownElements, expected)]);
+}
+
+#[tokio::test]
+async fn a_sidecar_that_always_fails_is_found() {
+    let text = "#!/bin/sh\necho 'no license' >&2\nexit 1\n";
+    let table = script("v1alpha2", text, LIMITS).await;
+    let failed = failed(&table);
+    assert_eq!(failed.len(), 4, "{failed:?}");
+    assert!(
+        failed
+            .iter()
+            .all(|(_, reason)| reason.contains("no license"))
+    );
+    assert!(!table.passed());
+}
+
+#[tokio::test]
+async fn a_slow_sidecar_is_found() {
+    let limits = Limits {
+        slowest: Duration::ZERO,
+        ..LIMITS
+    };
+    let table = script("v1alpha2", "#!/bin/sh\nprintf '%s' \"$4\"\n", limits).await;
+    let failed = failed(&table);
+    assert!(
+        matches!(failed[..], [(Check::Time, reason)] if reason.starts_with("the slowest call took")),
+        "{failed:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_program_that_ends_or_never_serves_is_found() {
+    let ends = |_: &Path| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "exit 3"]);
+        command
+    };
+    let table = conformance(ends, LIMITS).await;
+    assert_eq!(
+        failed(&table),
+        [(Check::Start, "the program ended: exit status: 3")]
+    );
+    let never_serves = |_: &Path| {
+        let mut command = Command::new("sleep");
+        command.arg("1000");
+        command
+    };
+    let limits = Limits {
+        start: Duration::from_millis(200),
+        ..LIMITS
+    };
+    let table = conformance(never_serves, limits).await;
+    let failed = failed(&table);
+    assert!(
+        matches!(failed[..], [(Check::Start, reason)] if reason.contains("0 of 1 hook sidecars are ready")),
+        "{failed:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_program_that_ignores_sigterm_is_found_and_killed() {
+    let programs = example("smbios-shell");
+    let limits = Limits {
+        stop: Duration::from_millis(500),
+        ..LIMITS
+    };
+    // A shell that does not pass the signal on, as an entry point of a container often does.
+    let wrapped = |dir: &Path| {
+        let shim = shim("v1alpha2", &programs, dir);
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "trap '' TERM; \"$@\"; true", "sh"])
+            .arg(shim.as_std().get_program())
+            .args(shim.as_std().get_args())
+            .env("PATH", search_path(&programs));
+        command
+    };
+    let table = conformance(wrapped, limits).await;
+    assert_eq!(
+        failed(&table),
+        [(Check::Sigterm, "it is still running after 500 ms")]
+    );
+}
