@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 
+use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
+use base64::{DecodeError, Engine, alphabet};
+
 use super::super::confine::{Dir, Found, checked_name, optional};
 use super::super::{Config, PodError};
 use super::data::{CloudInitData, ConfigDriveMetadata, Data, DataSource, NoCloudMetadata};
@@ -213,9 +216,9 @@ fn given_data(cfg: &Config, volume: &str, given: &Given<'_>) -> Result<Data, Pod
     if !given.plain.is_empty() {
         return Ok(given.plain.into());
     }
-    base64::decode(given.base64)
+    decode_base64(given.base64)
         .map(Data)
-        .ok_or_else(|| PodError::Refused(format!("{}: it is no Base64 text", given.what)))
+        .map_err(|error| PodError::Refused(format!("{}: it is not Base64: {error}", given.what)))
 }
 
 /// The secret's key, mounted at `secret/<volume>/`.
@@ -309,74 +312,12 @@ fn read_all(file: &Found) -> Result<Vec<u8>, PodError> {
     Ok(data)
 }
 
-/// RFC 4648, standard alphabet with padding; line breaks are passed over, as Go does.
-mod base64 {
-    pub fn decode(text: &str) -> Option<Vec<u8>> {
-        let digits: Vec<u8> = text
-            .bytes()
-            .filter(|b| !matches!(b, b'\r' | b'\n'))
-            .collect();
-        if !digits.len().is_multiple_of(4) {
-            return None;
-        }
-        let padding = digits.iter().rev().take_while(|b| **b == b'=').count();
-        if padding > 2 {
-            return None;
-        }
-        let mut bytes = Vec::with_capacity(digits.len() / 4 * 3);
-        let body = &digits[..digits.len() - padding];
-        for group in body.chunks(4) {
-            let mut bits = 0_u32;
-            for digit in group {
-                bits = bits << 6 | u32::from(value(*digit)?);
-            }
-            bits <<= 6 * (4 - group.len());
-            bytes.extend(&bits.to_be_bytes()[1..group.len()]);
-        }
-        Some(bytes)
-    }
-
-    fn value(digit: u8) -> Option<u8> {
-        match digit {
-            b'A'..=b'Z' => Some(digit - b'A'),
-            b'a'..=b'z' => Some(digit - b'a' + 26),
-            b'0'..=b'9' => Some(digit - b'0' + 52),
-            b'+' => Some(62),
-            b'/' => Some(63),
-            _ => None,
-        }
-    }
-
-    #[cfg(test)]
-    mod tests {
-        use super::decode;
-
-        #[test]
-        fn the_examples_of_the_rfc_decode() {
-            for (text, bytes) in [
-                ("", ""),
-                ("Zg==", "f"),
-                ("Zm8=", "fo"),
-                ("Zm9v", "foo"),
-                ("Zm9v\nYmFy\n", "foobar"),
-                ("+/8=", ""),
-            ] {
-                let expected = if text == "+/8=" {
-                    vec![0xfb, 0xff]
-                } else {
-                    bytes.as_bytes().to_vec()
-                };
-                assert_eq!(decode(text), Some(expected), "{text}");
-            }
-        }
-
-        #[test]
-        fn what_is_no_base64_is_refused() {
-            for text in ["Z", "Zg", "Zg=", "====", "Zg=a", "Z-==", "Zm 9v"] {
-                assert_eq!(decode(text), None, "{text}");
-            }
-        }
-    }
+/// Decodes Base64 as Go does: with padding, line breaks are ignored, and bits behind the last byte too.
+fn decode_base64(text: &str) -> Result<Vec<u8>, DecodeError> {
+    const CONFIG: GeneralPurposeConfig =
+        GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true);
+    const GO: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, CONFIG);
+    GO.decode(text.replace(['\r', '\n'], ""))
 }
 
 #[cfg(test)]
@@ -386,6 +327,24 @@ mod tests {
 
     use super::super::super::Root;
     use super::*;
+
+    #[test]
+    fn base64_is_decoded_as_in_go() {
+        let accepted: [(&str, &[u8]); 6] = [
+            ("", b""),
+            ("Zg==", b"f"),
+            ("Zh==", b"f"),
+            ("Zm9v", b"foo"),
+            ("Zm9v\nYm\r\nFy\n", b"foobar"),
+            ("+/8=", &[0xfb, 0xff]),
+        ];
+        for (text, bytes) in accepted {
+            assert_eq!(decode_base64(text).as_deref(), Ok(bytes), "{text}");
+        }
+        for text in ["Z", "Zg", "Zg=", "====", "Zg=a", "Z-==", "Zm 9v"] {
+            assert!(decode_base64(text).is_err(), "{text}");
+        }
+    }
 
     struct Pod(tempfile::TempDir);
 
@@ -605,7 +564,7 @@ mod tests {
             Pod::new()
                 .read(&no_cloud(r#"{"userDataBase64":"!"}"#))
                 .unwrap_err()
-                .contains("userDataBase64: it is no Base64 text")
+                .contains("userDataBase64: it is not Base64")
         );
     }
 }
