@@ -38,7 +38,14 @@ pub fn disk_modes(cfg: &Config, domain: &DomainSpec) -> DiskModes {
                 modes.direct_io_exceptions.push(path.into());
             }
         }
-        if !backend.path.is_empty() && !backend.is_block && is_preallocated(cfg, backend.path) {
+        // The reference writes the cloud-init image after this, so that it is never found preallocated.
+        let is_cloud_init =
+            Path::new(backend.path).starts_with(cfg.root.path(cfg.cloud_init_dir()));
+        if !backend.path.is_empty()
+            && !backend.is_block
+            && !is_cloud_init
+            && is_preallocated(cfg, backend.path)
+        {
             modes.preallocated.push(backend.path.into());
         }
     }

@@ -102,6 +102,15 @@ fn a_full_image_is_preallocated_and_a_sparse_one_is_not() {
 }
 
 #[test]
+fn a_cloud_init_image_is_never_found_preallocated() {
+    let pod = Pod::with(&[]).unwrap();
+    let path = "var/run/kubevirt-ephemeral-disks/cloud-init-data/ns1/vm1/noCloud.iso";
+    pod.write(path, &[1; 1 << 16]);
+    let modes = disk_modes(&pod.cfg, &domain(&pod, &[&file(path)]));
+    assert!(modes.preallocated.is_empty());
+}
+
+#[test]
 fn the_backing_file_counts_as_well() {
     let pod = Pod::with(&[]).unwrap();
     pod.write("overlay.qcow2", &[0; 512]);
