@@ -110,7 +110,7 @@ async fn collect(pod: &Pod) -> Sidecars {
 }
 
 /// What became of the domain; the hook is called twice, to see that it is idempotent.
-async fn defined(sidecars: &Sidecars, domain: &str, vmi: &Bytes) -> String {
+async fn defined_twice(sidecars: &Sidecars, domain: &str, vmi: &Bytes) -> String {
     let once = sidecars
         .on_define_domain(domain.to_owned(), vmi, later())
         .await
@@ -134,13 +134,13 @@ async fn defined(sidecars: &Sidecars, domain: &str, vmi: &Bytes) -> String {
 #[tokio::test]
 async fn the_shell_sidecar_sets_the_base_board() {
     let pod = Pod::new();
-    let process = shim(&pod, "v1alpha2", &example("smbios-shell"));
+    let process = shim(&pod, "v1alpha3", &example("smbios-shell"));
     let sidecars = collect(&pod).await;
     let annotation = "smbios.vm.kubevirt.io/baseBoardManufacturer";
-    let xml = defined(&sidecars, DOMAIN, &vmi(&[(annotation, "R & D <\\>|")])).await;
+    let xml = defined_twice(&sidecars, DOMAIN, &vmi(&[(annotation, "R & D <\\>|")])).await;
     // A backslash is an escape in JSON that the script does not read: then it changes nothing.
     assert!(xml.contains("<baseBoard></baseBoard>"), "{xml}");
-    let xml = defined(&sidecars, DOMAIN, &vmi(&[(annotation, "R & D <|>")])).await;
+    let xml = defined_twice(&sidecars, DOMAIN, &vmi(&[(annotation, "R & D <|>")])).await;
     assert!(
         xml.contains(
             r#"<baseBoard><entry name="manufacturer">R &amp; D &lt;|&gt;</entry></baseBoard>"#
@@ -157,8 +157,8 @@ async fn the_shell_sidecar_sets_the_base_board() {
     );
     // Where there is no sysinfo it makes one, and another value takes the place of the first.
     let bare = "<domain><name>ns_vm</name><os><type>hvm</type></os></domain>";
-    let xml = defined(&sidecars, bare, &vmi(&[(annotation, "first")])).await;
-    let xml = defined(&sidecars, &xml, &vmi(&[(annotation, "second")])).await;
+    let xml = defined_twice(&sidecars, bare, &vmi(&[(annotation, "first")])).await;
+    let xml = defined_twice(&sidecars, &xml, &vmi(&[(annotation, "second")])).await;
     assert!(xml.contains(r#"<sysinfo type="smbios"><baseBoard><entry name="manufacturer">second</entry></baseBoard></sysinfo>"#), "{xml}");
     assert!(!xml.contains("first"), "{xml}");
     // Without the annotation nothing changes, and it says so in the log.
@@ -169,16 +169,16 @@ async fn the_shell_sidecar_sets_the_base_board() {
     assert!(!xml.contains("sysinfo"), "{xml}");
     process.signal(rustix::process::Signal::TERM);
     let (_, log) = process.end();
-    assert!(log.contains("the domain stays as it is"), "{log}");
+    assert!(log.contains("the domain is not changed"), "{log}");
 }
 
 #[tokio::test]
-async fn a_script_as_users_have_them_finds_the_text_that_it_looks_for() {
+async fn a_script_that_matches_the_text_of_empty_elements_works() {
     let pod = Pod::new();
     let script = "#!/bin/sh\necho $4 | sed \"s|<baseBoard></baseBoard>|<baseBoard><entry name='manufacturer'>E</entry></baseBoard>|\"\n";
     let programs = scripts(&[("onDefineDomain", script)]);
     let _process = shim(&pod, "v1alpha2", programs.path());
-    let xml = defined(&collect(&pod).await, DOMAIN, &vmi(&[])).await;
+    let xml = defined_twice(&collect(&pod).await, DOMAIN, &vmi(&[])).await;
     assert!(
         xml.contains("<baseBoard> <entry name=\"manufacturer\">E</entry> </baseBoard>")
             || xml.contains(">E</entry></baseBoard>"),
@@ -198,7 +198,8 @@ async fn the_python_sidecar_sets_boot_order_and_menu() {
         ("boot.vm.example.org/menu", "3000"),
         ("boot.vm.example.org/first", "default"),
     ]);
-    let domain = domain::DomainSpec::from_xml(&defined(&sidecars, DOMAIN, &given).await).unwrap();
+    let domain =
+        domain::DomainSpec::from_xml(&defined_twice(&sidecars, DOMAIN, &given).await).unwrap();
     let menu = domain.os.boot_menu.unwrap();
     assert_eq!((menu.enable.as_str(), menu.timeout), ("yes", Some(3000)));
     assert!(domain.os.boot_order.is_empty());
@@ -226,12 +227,12 @@ async fn the_python_sidecar_sets_boot_order_and_menu() {
 }
 
 #[tokio::test]
-async fn the_rust_sidecar_adds_a_watchdog_greets_and_ends_at_shutdown() {
+async fn the_rust_sidecar_adds_a_watchdog_and_cloud_init_and_ends_at_shutdown() {
     let pod = Pod::new();
     let process =
         Process::start(Command::new(built_example("sidecar_watchdog")).arg(directory(&pod)));
     let sidecars = collect(&pod).await;
-    let xml = defined(&sidecars, DOMAIN, &vmi(&[])).await;
+    let xml = defined_twice(&sidecars, DOMAIN, &vmi(&[])).await;
     assert_eq!(
         domain::DomainSpec::from_xml(&xml)
             .unwrap()
@@ -259,7 +260,7 @@ async fn the_rust_sidecar_adds_a_watchdog_greets_and_ends_at_shutdown() {
 }
 
 #[tokio::test]
-async fn the_shim_says_what_kubevirts_tests_look_for_and_ends_at_shutdown() {
+async fn the_shim_logs_what_kubevirts_tests_match_and_ends_at_shutdown() {
     let pod = Pod::new();
     let programs = scripts(&[
         (
@@ -286,7 +287,7 @@ async fn the_shim_says_what_kubevirts_tests_look_for_and_ends_at_shutdown() {
             HookPoint::PreCloudInitIso
         ]
     );
-    defined(&sidecars, DOMAIN, &vmi(&[])).await;
+    defined_twice(&sidecars, DOMAIN, &vmi(&[])).await;
     let data = json!({"NoCloudMetaData": {"instance-id": "i"}, "UserData": "#cloud-config"});
     assert_eq!(
         sidecars
@@ -318,7 +319,7 @@ async fn the_shim_says_what_kubevirts_tests_look_for_and_ends_at_shutdown() {
 }
 
 #[tokio::test]
-async fn the_shim_serves_only_what_it_has_a_program_for_and_ends_at_sigterm() {
+async fn the_shim_subscribes_only_to_hooks_with_a_program_and_ends_at_sigterm() {
     let pod = Pod::new();
     let programs = scripts(&[]);
     let process = shim(&pod, "v1alpha1", programs.path());
@@ -333,7 +334,7 @@ async fn the_shim_serves_only_what_it_has_a_program_for_and_ends_at_sigterm() {
 }
 
 #[tokio::test]
-async fn a_program_that_fails_is_an_error_with_its_last_words() {
+async fn the_error_of_a_program_has_its_exit_status_and_stderr() {
     let pod = Pod::new();
     let programs = scripts(&[(
         "onDefineDomain",
@@ -353,7 +354,7 @@ async fn a_program_that_fails_is_an_error_with_its_last_words() {
 }
 
 #[tokio::test]
-async fn a_program_that_hangs_is_killed_with_its_children_when_nobody_waits_any_more() {
+async fn a_program_that_hangs_is_killed_with_its_children() {
     let pod = Pod::new();
     let marker = pod.dir().join("child");
     let script = format!(
@@ -385,7 +386,7 @@ async fn a_program_that_hangs_is_killed_with_its_children_when_nobody_waits_any_
 }
 
 #[tokio::test]
-async fn what_a_program_leaves_running_does_not_hold_up_its_answer() {
+async fn a_background_process_of_a_program_does_not_delay_its_answer() {
     let pod = Pod::new();
     let marker = pod.dir().join("child");
     // Its standard error is still the program's.
@@ -407,15 +408,15 @@ async fn what_a_program_leaves_running_does_not_hold_up_its_answer() {
     assert!(process.end().1.contains(r#""msg":"before""#));
 }
 
-/// As examples/sidecars/README.md has it.
+/// The commands of examples/sidecars/README.md.
 #[test]
-fn an_author_sees_what_each_example_does_to_the_example() {
+fn hooks_try_shows_what_each_example_changes() {
     let tools = env!("CARGO_BIN_EXE_pod-tools");
     let start = |pod: &Pod, name: &str| match name {
         "watchdog-rust" => {
             Process::start(Command::new(built_example("sidecar_watchdog")).arg(directory(pod)))
         }
-        _ => shim(pod, "v1alpha2", &example(name)),
+        _ => shim(pod, "v1alpha3", &example(name)),
     };
     for (name, changes) in [
         (

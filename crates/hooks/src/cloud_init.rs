@@ -1,8 +1,8 @@
 //! Cloud-init data in the two forms of `PreCloudInitIso`:
 //!
 //! ```text
-//!  cloudInitData           KubeVirt's CloudInitData as JSON     v1alpha2 and later
-//!  cloudInitNoCloudSource  user and network data only           sidecars older than that
+//!  cloudInitData           KubeVirt's CloudInitData as JSON
+//!  cloudInitNoCloudSource  the older form: user and network data only
 //! ```
 
 use prost::bytes::Bytes;

@@ -1,5 +1,5 @@
-//! A hook sidecar without a shim: gRPC on a socket of its own, protocol version v1alpha3.
-//! It gives every virtual machine a watchdog and greets in its cloud-init log; see the README.
+//! A hook sidecar that serves gRPC itself, protocol version v1alpha3. It adds a watchdog to every virtual
+//! machine, and a final message to its cloud-config; see the README.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 const WATCHDOG: &str = r#"<watchdog model="i6300esb" action="reset"/>"#;
-const GREETING: &str = "final_message: \"booted with a watchdog\"\n";
+const FINAL_MESSAGE: &str = "final_message: \"booted with a watchdog\"\n";
 
 #[derive(Clone, Default)]
 struct Sidecar {
@@ -33,7 +33,7 @@ impl Info for Sidecar {
         let points = ["OnDefineDomain", "PreCloudInitIso", "Shutdown"];
         Ok(Response::new(InfoResult {
             name: "watchdog".into(),
-            // Higher priorities run first; 0 is what everybody has who does not care.
+            // The highest priority is called first. Use 0 where the order does not matter.
             hook_points: points
                 .map(|name| HookPoint {
                     name: name.into(),
@@ -52,7 +52,7 @@ impl Callbacks for Sidecar {
         request: Request<OnDefineDomainParams>,
     ) -> Result<Response<OnDefineDomainResult>, Status> {
         let domain = text(&request.get_ref().domain_xml)?;
-        // The hook may be called again with its own result: then there is nothing to do.
+        // The hook may be called with its own result: then it changes nothing.
         let changed = match domain.rsplit_once("</devices>") {
             Some((before, after)) if !domain.contains("<watchdog") => {
                 format!("{before}{WATCHDOG}</devices>{after}")
@@ -73,7 +73,7 @@ impl Callbacks for Sidecar {
                 .map_err(|error| Status::invalid_argument(error.to_string()))?;
         let user_data = data["UserData"].as_str().unwrap_or_default();
         if user_data.starts_with("#cloud-config") && !user_data.contains("final_message:") {
-            data["UserData"] = format!("{}\n{GREETING}", user_data.trim_end()).into();
+            data["UserData"] = format!("{}\n{FINAL_MESSAGE}", user_data.trim_end()).into();
         }
         Ok(Response::new(PreCloudInitIsoResult {
             cloud_init_data: data.to_string().into(),
@@ -100,7 +100,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .nth(1)
         .map_or_else(|| PathBuf::from("/var/run/kubevirt-hooks"), PathBuf::from);
     let socket = directory.join("watchdog.sock");
-    // What a container that was started again left behind.
+    // Left behind by the container before it was restarted.
     let _ = std::fs::remove_file(&socket);
     let listener = UnixListenerStream::new(UnixListener::bind(&socket)?);
     let mut terminate = signal(SignalKind::terminate())?;
