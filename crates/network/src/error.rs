@@ -1,0 +1,156 @@
+//! What can go wrong in phase 2.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::mac::InvalidMac;
+
+/// Why a VM's network could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum NetworkError {
+    /// The network is not of the VMI, or no interface uses it.
+    #[error("network {network:?} has no interface in the VMI's spec")]
+    NoInterface {
+        /// The network.
+        network: String,
+    },
+    /// It is neither the primary network nor a Multus network.
+    #[error(
+        "network {network:?} has no link in the pod: it is neither the VMI's primary network nor a Multus network"
+    )]
+    NotInPod {
+        /// The network.
+        network: String,
+    },
+    /// Phase 1 has not made the link, or it is gone.
+    #[error(
+        "interface {interface:?}: the pod has no link {names}, which virt-handler should have prepared"
+    )]
+    NoLink {
+        /// The VMI's interface.
+        interface: String,
+        /// The names that were tried.
+        names: String,
+    },
+    /// The VMI's MAC address.
+    #[error("interface {interface:?}: invalid macAddress {text:?}")]
+    InvalidMac {
+        /// The VMI's interface.
+        interface: String,
+        /// What it says.
+        text: String,
+        /// Why.
+        #[source]
+        source: InvalidMac,
+    },
+    /// The guest would get the link's address, but it is not Ethernet's.
+    #[error(
+        "interface {interface:?}: link {link} has no MAC address for the guest, please set macAddress"
+    )]
+    NoMac {
+        /// The VMI's interface.
+        interface: String,
+        /// The pod's link.
+        link: String,
+    },
+    /// `vmNetworkCIDR` or `vmIPv6NetworkCIDR`.
+    #[error("interface {interface:?}: invalid {field} {cidr:?}")]
+    InvalidCidr {
+        /// The VMI's interface.
+        interface: String,
+        /// The field's name.
+        field: &'static str,
+        /// What it says.
+        cidr: String,
+        /// Why.
+        #[source]
+        source: ipnet::AddrParseError,
+    },
+    /// A network, a gateway, a guest and a broadcast address are needed.
+    #[error("interface {interface:?}: {field} {cidr:?} has less than four addresses")]
+    SmallNetwork {
+        /// The VMI's interface.
+        interface: String,
+        /// The field's name.
+        field: &'static str,
+        /// What it says.
+        cidr: String,
+    },
+    /// The server's address on a bridge holds the interface's index.
+    #[error(
+        "interface {interface:?}: there are no DHCP server addresses for more than 100 interfaces"
+    )]
+    TooManyInterfaces {
+        /// The VMI's interface.
+        interface: String,
+    },
+    /// DHCPv4 can only name IPv4 addresses.
+    #[error("interface {interface:?}: NTP server {server:?} is not an IPv4 address")]
+    InvalidNtpServer {
+        /// The VMI's interface.
+        interface: String,
+        /// What the VMI says.
+        server: String,
+    },
+    /// One datagram holds them all.
+    #[error(
+        "interface {interface:?}: a DHCP answer with these options has {bytes} bytes, a datagram holds {limit}"
+    )]
+    OptionsTooLong {
+        /// The VMI's interface.
+        interface: String,
+        /// The size of the answer.
+        bytes: usize,
+        /// The most that is possible.
+        limit: usize,
+    },
+    /// A file cannot be read or written.
+    #[error("cannot {doing} {}", path.display())]
+    File {
+        /// What was tried.
+        doing: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// virt-handler's cache of a bridge's addresses makes no sense.
+    #[error("invalid DHCP data of virt-handler in {}", path.display())]
+    InvalidCache {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: crate::vif_cache::CacheError,
+    },
+    /// The kernel does not say which links there are.
+    #[error("cannot list the pod's {what}")]
+    Netlink {
+        /// Links or addresses.
+        what: &'static str,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// No netlink socket.
+    #[error("cannot open a netlink socket")]
+    NetlinkSocket(#[source] io::Error),
+    /// The kernel does not answer.
+    #[error("the kernel did not list the pod's links within {seconds} s")]
+    NetlinkTimeout {
+        /// How long it was waited for.
+        seconds: u64,
+    },
+    /// A DHCP server's socket.
+    #[error("cannot serve DHCP on {bridge}: {doing} failed")]
+    Socket {
+        /// The guest's bridge.
+        bridge: String,
+        /// What was tried.
+        doing: &'static str,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}

@@ -1,0 +1,174 @@
+//! Names of links in the pod, as virt-handler and virt-controller give them.
+//!
+//! `eth0` (or another name of the primary network), `pod16477688c0e` (secondary, by hash), `net1` (secondary, by position: pods of
+//! older KubeVirt releases).
+
+use sha2::{Digest, Sha256};
+
+use crate::request::Network;
+
+/// The pod's link of the primary network, where the VMI's status gives no other.
+pub const PRIMARY_LINK: &str = "eth0";
+
+/// Prefix of a hashed name. Bridges and NICs go without it.
+const HASHED_PREFIX: &str = "pod";
+/// Digits of the hash: the kernel's 15 characters less `-nic`.
+const HASH_DIGITS: usize = 11;
+
+/// The pod's link of a secondary network, by the hash of the network's name.
+pub fn hashed_link(network: &str) -> String {
+    let hash = Sha256::digest(network.as_bytes());
+    let digits: String = hash
+        .iter()
+        .flat_map(|byte| [byte >> 4, byte & 15])
+        .filter_map(|digit| char::from_digit(digit.into(), 16))
+        .collect();
+    format!(
+        "{HASHED_PREFIX}{}",
+        digits.get(..HASH_DIGITS).unwrap_or(&digits)
+    )
+}
+
+/// Names that the pod's link of `network` may have, the likeliest first. None if the network has no link in the pod.
+///
+/// `networks` are all of the VMI, `pod_interface_name` is what the VMI's status says of the interface, or empty.
+pub fn pod_links(
+    networks: &[Network],
+    network: &Network,
+    pod_interface_name: &str,
+) -> Option<Vec<String>> {
+    if network.is_secondary() {
+        let position = networks
+            .iter()
+            .filter(|other| other.is_secondary())
+            .position(|other| other.name == network.name)?;
+        return Some(vec![
+            hashed_link(&network.name),
+            format!("net{}", position + 1),
+        ]);
+    }
+    let primary = networks.iter().find(|other| other.is_primary())?;
+    if primary.name != network.name {
+        return None;
+    }
+    if pod_interface_name.is_empty() || pod_interface_name == PRIMARY_LINK {
+        return Some(vec![PRIMARY_LINK.to_owned()]);
+    }
+    Some(vec![pod_interface_name.to_owned(), PRIMARY_LINK.to_owned()])
+}
+
+/// The tap device between the guest's NIC and the bridge.
+pub fn tap(pod_link: &str, network: &Network) -> String {
+    if network.is_secondary() {
+        format!("tap{}", pod_link.get(3..).unwrap_or_default())
+    } else {
+        "tap0".to_owned()
+    }
+}
+
+/// The bridge that the guest's tap is a port of, and on which DHCP is served.
+pub fn bridge(pod_link: &str) -> String {
+    format!(
+        "k6t-{}",
+        pod_link.strip_prefix(HASHED_PREFIX).unwrap_or(pod_link)
+    )
+}
+
+/// The pod's own NIC of a bridge binding: the link of `pod_link`'s name is a dummy there, which holds the pod's address.
+pub fn bridged_nic(pod_link: &str) -> String {
+    format!(
+        "{}-nic",
+        pod_link.strip_prefix(HASHED_PREFIX).unwrap_or(pod_link)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::NetworkSource;
+
+    fn multus(name: &str, default: bool) -> Network {
+        Network {
+            name: name.to_owned(),
+            source: NetworkSource::Multus { default },
+        }
+    }
+
+    fn pod(name: &str) -> Network {
+        let source = NetworkSource::Pod {
+            vm_network_cidr: String::new(),
+            vm_ipv6_network_cidr: String::new(),
+        };
+        Network {
+            name: name.to_owned(),
+            source,
+        }
+    }
+
+    #[test]
+    fn names_fit_into_the_kernels_limit() {
+        let link = hashed_link("blue");
+        assert_eq!(
+            link, "pod16477688c0e",
+            "sha256 of \"blue\" begins 16477688c0e"
+        );
+        for name in [
+            link.clone(),
+            tap(&link, &multus("blue", false)),
+            bridge(&link),
+            bridged_nic(&link),
+        ] {
+            assert!(name.len() <= 15, "{name}");
+        }
+    }
+
+    #[test]
+    fn secondary_networks_count_from_one_without_the_primary() {
+        let networks = [pod("default"), multus("red", false), multus("blue", false)];
+        assert_eq!(
+            pod_links(&networks, &networks[2], ""),
+            Some(vec!["pod16477688c0e".to_owned(), "net2".to_owned()])
+        );
+    }
+
+    #[test]
+    fn the_status_names_the_primary_link() {
+        let networks = [multus("red", false), multus("main", true)];
+        assert_eq!(
+            pod_links(&networks, &networks[1], ""),
+            Some(vec!["eth0".to_owned()])
+        );
+        assert_eq!(
+            pod_links(&networks, &networks[1], "ovn-udn1"),
+            Some(vec!["ovn-udn1".to_owned(), "eth0".to_owned()])
+        );
+    }
+
+    #[test]
+    fn a_network_without_a_link_has_no_name() {
+        let networks = [
+            pod("default"),
+            pod("second"),
+            Network {
+                name: "claim".to_owned(),
+                source: NetworkSource::Other,
+            },
+        ];
+        assert_eq!(pod_links(&networks, &networks[1], ""), None);
+        assert_eq!(pod_links(&networks, &networks[2], ""), None);
+    }
+
+    #[test]
+    fn devices_are_named_after_the_pods_link() {
+        assert_eq!(tap("net3", &multus("red", false)), "tap3");
+        assert_eq!(tap("ovn-udn1", &pod("default")), "tap0");
+        assert_eq!(
+            (bridge("eth0"), bridged_nic("eth0")),
+            ("k6t-eth0".to_owned(), "eth0-nic".to_owned())
+        );
+        assert_eq!(
+            (bridge("pod16477688c0e"), bridged_nic("net1")),
+            ("k6t-16477688c0e".to_owned(), "net1-nic".to_owned())
+        );
+    }
+}

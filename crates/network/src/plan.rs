@@ -1,0 +1,186 @@
+//! Which tap device each interface has, and where its DHCP answers come from. Reads nothing: the pod's links are given.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use crate::error::NetworkError;
+use crate::links::{Link, PodLinks};
+use crate::mac::MacAddress;
+use crate::masquerade;
+pub use crate::masquerade::Masquerade4;
+use crate::names;
+use crate::request::{Binding, Interface, Network, NetworkRequest, Scope};
+
+/// What libvirt has to know of an interface that is attached by a tap device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TapInterface {
+    /// The VMI's name of the interface: the alias in the domain is `ua-` and this.
+    pub name: String,
+    /// `<target dev= managed="no">`: virt-handler has made the device.
+    pub device: String,
+    /// `<mtu size=>`, in bytes.
+    pub mtu: u32,
+    /// `<mac address=>`.
+    pub mac: MacAddress,
+}
+
+/// An interface of phase 2.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedInterface {
+    /// For libvirt.
+    pub tap: TapInterface,
+    /// The pod's link of the network. Files of virt-handler and markers are named after it.
+    pub pod_link: String,
+    /// The guest's DHCP server, if it has one.
+    pub dhcp: Option<AddressSource>,
+}
+
+/// Where a DHCP server knows the guest's address from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AddressSource {
+    /// virt-handler has saved the pod's address in a file before it gave it to the guest.
+    Cached {
+        /// The server's own address, which virt-handler has given to the bridge.
+        server: Ipv4Addr,
+    },
+    /// The guest's address follows from the VMI's network.
+    Masquerade {
+        /// If the pod has an IPv4 address.
+        ipv4: Option<Masquerade4>,
+        /// If the pod has an IPv6 address: the guest's.
+        ipv6: Option<Ipv6Addr>,
+        /// The pod link's MTU.
+        mtu: u32,
+    },
+}
+
+/// Plans the interfaces of `scope` that are attached by a tap, in the order of the spec.
+///
+/// # Errors
+/// The VMI or the pod's links do not allow for it; nothing has been changed.
+pub fn plan(
+    request: &NetworkRequest,
+    scope: Scope<'_>,
+    links: &PodLinks,
+) -> Result<Vec<PlannedInterface>, NetworkError> {
+    let interfaces = match scope {
+        Scope::All => request
+            .interfaces
+            .iter()
+            .filter(|interface| !interface.absent)
+            .collect(),
+        Scope::Network(name) => {
+            vec![
+                request
+                    .interface(name)
+                    .ok_or_else(|| NetworkError::NoInterface {
+                        network: name.to_owned(),
+                    })?,
+            ]
+        }
+    };
+    let tapped = interfaces.into_iter().filter(|interface| interface.tap);
+    tapped
+        .filter_map(|interface| {
+            request
+                .network(&interface.name)
+                .map(|network| plan_one(request, interface, network, links))
+        })
+        .collect()
+}
+
+fn plan_one(
+    request: &NetworkRequest,
+    interface: &Interface,
+    network: &Network,
+    links: &PodLinks,
+) -> Result<PlannedInterface, NetworkError> {
+    let names = names::pod_links(&request.networks, network, &interface.pod_interface_name)
+        .ok_or_else(|| NetworkError::NotInPod {
+            network: network.name.clone(),
+        })?;
+    let link = names
+        .iter()
+        .find_map(|name| links.find(name))
+        .ok_or_else(|| NetworkError::NoLink {
+            interface: interface.name.clone(),
+            names: names.join(" or "),
+        })?;
+    let tap = names::tap(&link.name, network);
+    let tap = TapInterface {
+        name: interface.name.clone(),
+        // A network binding plugin may have made the link itself a tap.
+        device: if links.find(&tap).is_some() {
+            tap
+        } else {
+            link.name.clone()
+        },
+        mtu: link.mtu,
+        mac: mac(interface, link)?,
+    };
+    Ok(PlannedInterface {
+        tap,
+        pod_link: link.name.clone(),
+        dhcp: address_source(request, interface, network, link)?,
+    })
+}
+
+fn mac(interface: &Interface, link: &Link) -> Result<MacAddress, NetworkError> {
+    let text = &interface.mac_address;
+    if !text.is_empty() {
+        return text.parse().map_err(|source| NetworkError::InvalidMac {
+            interface: interface.name.clone(),
+            text: text.clone(),
+            source,
+        });
+    }
+    MacAddress::try_from(link.hardware_address.as_slice()).map_err(|_| NetworkError::NoMac {
+        interface: interface.name.clone(),
+        link: link.name.clone(),
+    })
+}
+
+fn address_source(
+    request: &NetworkRequest,
+    interface: &Interface,
+    network: &Network,
+    link: &Link,
+) -> Result<Option<AddressSource>, NetworkError> {
+    Ok(match interface.binding {
+        Binding::Bridge => Some(AddressSource::Cached {
+            server: bridge_server(request, interface)?,
+        }),
+        Binding::Masquerade => {
+            let ipv4 = link
+                .has_global_ipv4()
+                .then(|| masquerade::ipv4(interface, network))
+                .transpose()?;
+            let ipv6 = link
+                .has_global_ipv6()
+                .then(|| masquerade::ipv6(interface, network))
+                .transpose()?;
+            Some(AddressSource::Masquerade {
+                ipv4,
+                ipv6,
+                mtu: link.mtu,
+            })
+        }
+        Binding::Other => None,
+    })
+}
+
+/// The server's address on a bridge: 169.254.75.1 with the interface's index in the spec as further digits.
+fn bridge_server(
+    request: &NetworkRequest,
+    interface: &Interface,
+) -> Result<Ipv4Addr, NetworkError> {
+    let index = request
+        .interfaces
+        .iter()
+        .position(|other| other.name == interface.name)
+        .unwrap_or_default();
+    format!("169.254.75.1{index}")
+        .parse()
+        .map_err(|_| NetworkError::TooManyInterfaces {
+            interface: interface.name.clone(),
+        })
+}

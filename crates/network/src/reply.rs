@@ -1,0 +1,37 @@
+//! What a server makes of a packet.
+
+use std::net::SocketAddr;
+
+/// A packet to send through the guest's bridge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The message's type, for the log.
+    pub kind: &'static str,
+    /// The packet.
+    pub bytes: Vec<u8>,
+    /// Where it goes.
+    pub to: SocketAddr,
+}
+
+/// Why a packet gets no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Ignored {
+    /// Not a whole message of a client.
+    #[error("it is not a DHCP message of a client")]
+    Malformed,
+    /// From another client than the guest.
+    #[error("it is not from the guest's MAC address")]
+    OtherClient,
+    /// A message that needs no answer.
+    #[error("message type {0} is not answered")]
+    Kind(u8),
+    /// DHCPv6: who asks is not said.
+    #[error("it has no valid client identifier")]
+    NoClientId,
+}
+
+/// Answers the packets of one guest. It does no I/O.
+pub(crate) trait Responder: Send + 'static {
+    /// The answer to `packet`, which came from `from`, or why there is none.
+    fn answer(&self, packet: &[u8], from: SocketAddr) -> Result<Answer, Ignored>;
+}

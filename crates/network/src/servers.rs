@@ -1,0 +1,125 @@
+//! The DHCP servers that run, one or two on each guest's bridge.
+
+use std::collections::HashMap;
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+
+use tokio::task::JoinSet;
+
+use crate::config::ServerConfig;
+use crate::dhcp4;
+use crate::dhcp6;
+use crate::error::NetworkError;
+use crate::links::{Link, PodLinks};
+use crate::mac::MacAddress;
+use crate::names;
+use crate::serve::serve;
+use crate::udp::BridgeSocket;
+
+/// DHCP servers. They run as tasks of the runtime that started them until this is dropped.
+#[derive(Debug, Default)]
+pub struct DhcpServers {
+    /// By the pod's link.
+    running: HashMap<String, Running>,
+}
+
+/// The servers on one bridge.
+#[derive(Debug)]
+struct Running {
+    /// The kernel's index of the bridge: another one of that name has another index.
+    bridge: u32,
+    /// They end when this is dropped.
+    _tasks: JoinSet<()>,
+}
+
+impl DhcpServers {
+    /// Starts the servers of a pod link, unless they run already. `folder` is where a marker says that they have been started: if
+    /// it is there, and the servers are not this process's, then another one's serve the guest, and nothing is started.
+    ///
+    /// # Errors
+    /// The bridge is missing, a socket cannot be bound, an option cannot be sent, or the marker cannot be made. Then none runs.
+    pub fn ensure(
+        &mut self,
+        interface: &str,
+        pod_link: &str,
+        config: &ServerConfig,
+        links: &PodLinks,
+        folder: &Path,
+    ) -> Result<(), NetworkError> {
+        let marker = folder.join(format!("dhcp_started-{pod_link}"));
+        if config.v4.is_none() && config.v6.is_none() {
+            return create_marker(marker);
+        }
+        let name = names::bridge(pod_link);
+        let bridge = links.find(&name).ok_or_else(|| NetworkError::NoLink {
+            interface: interface.to_owned(),
+            names: name,
+        })?;
+        match self.running.get(pod_link) {
+            Some(running) if running.bridge == bridge.index => return Ok(()),
+            // It was unplugged and plugged again: the old bridge is gone, and its servers hear nothing any more.
+            Some(_) => drop(self.running.remove(pod_link)),
+            None if marker.exists() => {
+                tracing::info!(marker = %marker.display(), "the DHCP server of this link has been started by another process");
+                return Ok(());
+            }
+            None => (),
+        }
+        let tasks = start(interface, bridge, config)?;
+        create_marker(marker)?;
+        self.running.insert(
+            pod_link.to_owned(),
+            Running {
+                bridge: bridge.index,
+                _tasks: tasks,
+            },
+        );
+        Ok(())
+    }
+
+    /// Pod links whose guests are served by this process.
+    pub fn pod_links(&self) -> impl Iterator<Item = &str> {
+        self.running.keys().map(String::as_str)
+    }
+}
+
+fn start(
+    interface: &str,
+    bridge: &Link,
+    config: &ServerConfig,
+) -> Result<JoinSet<()>, NetworkError> {
+    let name = &bridge.name;
+    let mut tasks = JoinSet::new();
+    if let Some(config) = &config.v4 {
+        let server = dhcp4::Server::new(config)?;
+        let socket = BridgeSocket::v4(name, bridge.index, dhcp4::SERVER_PORT)?;
+        tasks.spawn(serve(name.clone(), socket, server));
+        tracing::info!(bridge = name, address = %config.client, mtu = config.mtu, "DHCP server started");
+    }
+    if let Some(config) = &config.v6 {
+        let mac = MacAddress::try_from(bridge.hardware_address.as_slice()).map_err(|_| {
+            NetworkError::NoMac {
+                interface: interface.to_owned(),
+                link: name.clone(),
+            }
+        })?;
+        let server = dhcp6::Server::new(config.clone(), mac);
+        let socket = BridgeSocket::v6(name, bridge.index, dhcp6::SERVER_PORT, dhcp6::SERVERS)?;
+        tasks.spawn(serve(name.clone(), socket, server));
+        tracing::info!(bridge = name, address = %config.client, "DHCPv6 server started");
+    }
+    Ok(tasks)
+}
+
+fn create_marker(path: PathBuf) -> Result<(), NetworkError> {
+    let created = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(&path);
+    created.map(drop).map_err(|source| NetworkError::File {
+        doing: "create",
+        path,
+        source,
+    })
+}

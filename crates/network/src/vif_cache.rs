@@ -1,0 +1,373 @@
+//! virt-handler's note of the address that a bridged pod link had: `vif-cache-<link>.json`.
+//!
+//! With a bridge binding the pod's address moves to the guest, so phase 1 takes it from the link and writes it down.
+
+use std::io::Read;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rustix::fs::{FileType, Mode, OFlags};
+use serde::Deserialize;
+
+use crate::error::NetworkError;
+use crate::mac::MacAddress;
+
+/// Longest file that is read. A route takes less than 1 KiB.
+const MAX_BYTES: u64 = 1 << 20;
+/// More routes do not fit into a DHCP answer.
+const MAX_ROUTES: usize = 1000;
+
+/// What virt-handler has saved of a pod link.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CachedAddress {
+    /// The link had no IPv4 address: the guest gets none from us.
+    pub ipam_disabled: bool,
+    /// Address and netmask.
+    pub ipv4: Option<(Ipv4Addr, Option<Ipv4Addr>)>,
+    /// IPv6 address.
+    pub ipv6: Option<Ipv6Addr>,
+    /// The guest's MAC address: others get no answer.
+    pub mac: Option<MacAddress>,
+    /// The default gateway.
+    pub gateway: Option<Ipv4Addr>,
+    /// Destination, length of its prefix and gateway; the order is virt-handler's.
+    pub routes: Vec<Route>,
+}
+
+/// A route of the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Route {
+    /// Destination, and the number of its bits that count; none for the default route.
+    pub destination: Option<(Ipv4Addr, u8)>,
+    /// 0.0.0.0 if the destination is on the link.
+    pub gateway: Ipv4Addr,
+}
+
+/// Why the file makes no sense.
+#[derive(Debug, thiserror::Error)]
+pub enum CacheError {
+    /// It is not a plain file.
+    #[error("it is not a regular file")]
+    NotAFile,
+    /// It is too long.
+    #[error("it is longer than {MAX_BYTES} bytes")]
+    TooLong,
+    /// It has too many routes.
+    #[error("it has more than {MAX_ROUTES} routes")]
+    TooManyRoutes,
+    /// It is not JSON, or not of that shape.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// A value.
+    #[error("invalid {field} {value:?}")]
+    Value {
+        /// The field.
+        field: &'static str,
+        /// What is there.
+        value: String,
+    },
+}
+
+impl CachedAddress {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// It cannot be read, or makes no sense.
+    pub fn read(path: &Path) -> Result<Self, NetworkError> {
+        let text = read_limited(path)?;
+        text.and_then(|text| Self::parse(&text))
+            .map_err(|source| NetworkError::InvalidCache {
+                path: path.to_owned(),
+                source,
+            })
+    }
+
+    /// Reads the document.
+    ///
+    /// # Errors
+    /// It makes no sense.
+    pub fn parse(document: &[u8]) -> Result<Self, CacheError> {
+        let document: Document = serde_json::from_slice(document)?;
+        let routes = document.routes.unwrap_or_default();
+        if routes.len() > MAX_ROUTES {
+            return Err(CacheError::TooManyRoutes);
+        }
+        let mask = |net: &Net| {
+            net.mask
+                .as_deref()
+                .filter(|mask| !mask.is_empty())
+                .map(parse_mask)
+                .transpose()
+        };
+        let ipv4 = match ip("IP", document.ip.ip.as_deref())? {
+            Some(ip) => Some((v4("IP", ip)?, mask(&document.ip)?)),
+            None => None,
+        };
+        let ipv6 = match ip("IPv6", document.ipv6.ip.as_deref())? {
+            Some(IpAddr::V6(ip)) => Some(ip),
+            Some(ip) => {
+                return Err(CacheError::Value {
+                    field: "IPv6",
+                    value: ip.to_string(),
+                });
+            }
+            None => None,
+        };
+        Ok(Self {
+            ipam_disabled: document.ipam_disabled.unwrap_or_default(),
+            ipv4,
+            ipv6,
+            mac: document
+                .mac
+                .as_deref()
+                .filter(|mac| !mac.is_empty())
+                .map(parse_mac)
+                .transpose()?,
+            gateway: ip("Gateway", document.gateway.as_deref())?
+                .map(|ip| v4("Gateway", ip))
+                .transpose()?,
+            routes: routes.iter().map(parse_route).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+/// The file's content, or why it is none. Opening does not wait for the writer of a pipe.
+fn read_limited(path: &Path) -> Result<Result<Vec<u8>, CacheError>, NetworkError> {
+    let failed = |source: std::io::Error| NetworkError::File {
+        doing: "read",
+        path: path.to_owned(),
+        source,
+    };
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file =
+        rustix::fs::open(path, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
+    let stat = rustix::fs::fstat(&file).map_err(|error| failed(error.into()))?;
+    if !FileType::from_raw_mode(stat.st_mode).is_file() {
+        return Ok(Err(CacheError::NotAFile));
+    }
+    let mut text = Vec::new();
+    std::fs::File::from(file)
+        .take(MAX_BYTES + 1)
+        .read_to_end(&mut text)
+        .map_err(failed)?;
+    Ok(if text.len() as u64 > MAX_BYTES {
+        Err(CacheError::TooLong)
+    } else {
+        Ok(text)
+    })
+}
+
+/// The document as Go's encoding/json writes `net.IP` (text), `net.IPMask` and `net.HardwareAddr` (base64).
+#[derive(Deserialize)]
+struct Document {
+    #[serde(rename = "IP", default)]
+    ip: Net,
+    #[serde(rename = "IPv6", default)]
+    ipv6: Net,
+    #[serde(rename = "MAC")]
+    mac: Option<String>,
+    #[serde(rename = "Gateway")]
+    gateway: Option<String>,
+    #[serde(rename = "Routes")]
+    routes: Option<Vec<RouteDocument>>,
+    #[serde(rename = "IPAMDisabled")]
+    ipam_disabled: Option<bool>,
+}
+
+#[derive(Deserialize, Default)]
+struct Net {
+    #[serde(rename = "IP")]
+    ip: Option<String>,
+    #[serde(rename = "Mask")]
+    mask: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct RouteDocument {
+    #[serde(rename = "Dst")]
+    destination: Option<Net>,
+    #[serde(rename = "Gw")]
+    gateway: Option<String>,
+}
+
+fn ip(field: &'static str, text: Option<&str>) -> Result<Option<IpAddr>, CacheError> {
+    let text = text.unwrap_or_default();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    text.parse()
+        .map(|ip: IpAddr| Some(ip.to_canonical()))
+        .map_err(|_| CacheError::Value {
+            field,
+            value: text.to_owned(),
+        })
+}
+
+fn v4(field: &'static str, ip: IpAddr) -> Result<Ipv4Addr, CacheError> {
+    match ip {
+        IpAddr::V4(ip) => Ok(ip),
+        IpAddr::V6(ip) => Err(CacheError::Value {
+            field,
+            value: ip.to_string(),
+        }),
+    }
+}
+
+fn parse_mask(base64: &str) -> Result<Ipv4Addr, CacheError> {
+    let octets: Option<[u8; 4]> = STANDARD
+        .decode(base64)
+        .ok()
+        .and_then(|octets| octets.try_into().ok());
+    octets.map(Ipv4Addr::from).ok_or_else(|| CacheError::Value {
+        field: "Mask",
+        value: base64.to_owned(),
+    })
+}
+
+fn parse_mac(base64: &str) -> Result<MacAddress, CacheError> {
+    let mac = STANDARD
+        .decode(base64)
+        .ok()
+        .and_then(|octets| MacAddress::try_from(octets.as_slice()).ok());
+    mac.ok_or_else(|| CacheError::Value {
+        field: "MAC",
+        value: base64.to_owned(),
+    })
+}
+
+fn parse_route(route: &RouteDocument) -> Result<Route, CacheError> {
+    let destination = match &route.destination {
+        None => None,
+        Some(net) => {
+            let Some(destination) = ip("Dst", net.ip.as_deref())? else {
+                return Err(CacheError::Value {
+                    field: "Dst",
+                    value: String::new(),
+                });
+            };
+            let base64 = net.mask.as_deref().unwrap_or_default();
+            let mask = parse_mask(base64)?.to_bits();
+            if mask.leading_ones() + mask.trailing_zeros() < 32 {
+                return Err(CacheError::Value {
+                    field: "Mask",
+                    value: base64.to_owned(),
+                });
+            }
+            Some((v4("Dst", destination)?, mask.leading_ones() as u8))
+        }
+    };
+    let gateway = match ip("Gw", route.gateway.as_deref())? {
+        Some(gateway) => v4("Gw", gateway)?,
+        None => Ipv4Addr::UNSPECIFIED,
+    };
+    Ok(Route {
+        destination,
+        gateway,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    fn error(document: &str) -> String {
+        CachedAddress::parse(document.as_bytes())
+            .unwrap_err()
+            .to_string()
+    }
+
+    #[test]
+    fn the_whole_document() {
+        let document = r#"{"Name":"","IP":{"IP":"10.244.1.7","Mask":"////AA==","Label":"","Peer":null},"IPv6":{"Label":""},
+            "MAC":"AqoBAgME","AdvertisingIPAddr":"","Routes":[{"Dst":null,"Gw":"10.244.1.1"},
+            {"Dst":{"IP":"10.244.0.0","Mask":"//8AAA=="},"Gw":"","MPLSDst":null}],"Mtu":0,"IPAMDisabled":false,"Gateway":"10.244.1.1"}"#;
+        let routes = vec![
+            Route {
+                destination: None,
+                gateway: Ipv4Addr::new(10, 244, 1, 1),
+            },
+            Route {
+                destination: Some((Ipv4Addr::new(10, 244, 0, 0), 16)),
+                gateway: Ipv4Addr::UNSPECIFIED,
+            },
+        ];
+        let expected = CachedAddress {
+            ipam_disabled: false,
+            ipv4: Some((
+                Ipv4Addr::new(10, 244, 1, 7),
+                Some(Ipv4Addr::new(255, 255, 255, 0)),
+            )),
+            ipv6: None,
+            mac: Some(MacAddress([2, 0xaa, 1, 2, 3, 4])),
+            gateway: Some(Ipv4Addr::new(10, 244, 1, 1)),
+            routes,
+        };
+        assert_eq!(CachedAddress::parse(document.as_bytes()).unwrap(), expected);
+    }
+
+    #[test]
+    fn empty_and_null_are_none() {
+        let document = r#"{"IP":{},"MAC":null,"Routes":null,"IPAMDisabled":true,"Gateway":""}"#;
+        let expected = CachedAddress {
+            ipam_disabled: true,
+            ..CachedAddress::default()
+        };
+        assert_eq!(CachedAddress::parse(document.as_bytes()).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_named() {
+        assert_eq!(error(r#"{"IP":{"IP":"10.0.0"}}"#), r#"invalid IP "10.0.0""#);
+        assert_eq!(
+            error(r#"{"IP":{"IP":"fd00::1"}}"#),
+            r#"invalid IP "fd00::1""#
+        );
+        assert_eq!(
+            error(r#"{"IPv6":{"IP":"10.0.0.1"}}"#),
+            r#"invalid IPv6 "10.0.0.1""#
+        );
+        assert_eq!(
+            error(r#"{"IP":{"IP":"10.0.0.1","Mask":"/w=="}}"#),
+            r#"invalid Mask "/w==""#
+        );
+        assert_eq!(error(r#"{"MAC":"AqoB"}"#), r#"invalid MAC "AqoB""#);
+        assert_eq!(
+            error(r#"{"Routes":[{"Dst":{"IP":"fd00::","Mask":"/////w=="}}]}"#),
+            r#"invalid Dst "fd00::""#
+        );
+        assert_eq!(
+            error(r#"{"Routes":[{"Dst":{"IP":"10.0.0.0","Mask":"/wD/AA=="}}]}"#),
+            r#"invalid Mask "/wD/AA==""#
+        );
+        assert_eq!(
+            error(&format!(
+                r#"{{"Routes":[{}{{}}]}}"#,
+                "{},".repeat(MAX_ROUTES)
+            )),
+            "it has more than 1000 routes"
+        );
+        assert!(error("5").contains("invalid type"), "{}", error("5"));
+        assert!(error("{").contains("EOF"), "{}", error("{"));
+    }
+
+    #[test]
+    fn a_file_that_never_ends_is_not_read_to_its_end() {
+        let cause = |path: &Path| {
+            CachedAddress::read(path)
+                .unwrap_err()
+                .source()
+                .unwrap()
+                .to_string()
+        };
+        assert_eq!(cause(Path::new("/dev/zero")), "it is not a regular file");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("vif-cache-eth0.json");
+        std::fs::write(&path, vec![b' '; MAX_BYTES as usize + 1]).unwrap();
+        assert_eq!(cause(&path), "it is longer than 1048576 bytes");
+        assert!(cause(&folder.path().join("missing")).contains("No such file"));
+    }
+}
