@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use dhcproto::v4::{DhcpOption, Encodable, Message, MessageType, OptionCode, borrowed};
+use dhcproto::v4::{DhcpOption, Encodable, Flags, Message, MessageType, OptionCode, borrowed};
 use nix::sys::socket::{setsockopt, sockopt};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -65,11 +65,14 @@ impl Client {
         Self { socket, mac }
     }
 
-    /// Sends a message to all servers of the link, or to one.
+    /// Sends a message to all servers of the link, who are to answer by broadcast, or to one.
     pub fn send(&self, kind: MessageType, transaction: u32, to: Ipv4Addr) {
         let none = Ipv4Addr::UNSPECIFIED;
         let mut message = Message::new_with_id(transaction, none, none, none, none, &self.mac);
         message.opts_mut().insert(DhcpOption::MessageType(kind));
+        if to == Ipv4Addr::BROADCAST {
+            message.set_flags(Flags::default().set_broadcast());
+        }
         self.send_bytes(&message.to_vec().unwrap(), to).unwrap();
     }
 

@@ -105,6 +105,20 @@ fn set_addresses(link: &str, addresses: &[&str]) {
     }
 }
 
+/// The kernel lets a bridge's port take part a moment after its cable is plugged in.
+fn wait_for_forwarding(port: &str) {
+    for _ in 0..600 {
+        let show = ["-details", "link", "show", port];
+        let output = Command::new("ip").args(show).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        if text.contains("bridge_slave state forwarding") {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    panic!("the bridge does not forward to {port}");
+}
+
 /// A process that holds a network namespace, and ends with this.
 pub struct Namespace(Child);
 
@@ -201,6 +215,7 @@ impl Bed {
         self.guest
             .command(&format!("ip address add fe80::2/64 dev {nic} nodad"));
         self.guest.command(&format!("ip link set {nic} up"));
+        wait_for_forwarding(tap);
     }
 
     /// Starts the server, and waits until it has done phase 2.
