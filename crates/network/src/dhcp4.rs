@@ -15,6 +15,7 @@ use crate::mac::MacAddress;
 use crate::reply::{Answer, Ignored, Responder};
 use crate::request::DhcpOptions;
 use crate::resolv_conf::longest;
+use crate::search_domains::{domain_octets, valid_search_domains};
 use crate::vif_cache::Route;
 
 /// UDP port of DHCPv4 servers.
@@ -282,51 +283,6 @@ fn route_octets(routes: &[Route]) -> Vec<u8> {
         .extend(route.gateway.octets());
     }
     bytes.extend(default);
-    bytes
-}
-
-/// Those of the domains that may be sent. The others would spoil the whole option in the guest.
-fn valid_search_domains(domains: &[String]) -> Vec<String> {
-    let (valid, invalid): (Vec<_>, Vec<_>) = domains
-        .iter()
-        .cloned()
-        .partition(|domain| is_domain_name(domain));
-    if !invalid.is_empty() {
-        tracing::warn!(
-            domains = invalid.join(" "),
-            "invalid search domains are not given to the guest"
-        );
-    }
-    valid
-}
-
-/// Labels of 1 to 63 letters, digits and hyphens between dots; the last begins with a letter; a dot may follow.
-fn is_domain_name(name: &str) -> bool {
-    let name = name.strip_suffix('.').unwrap_or(name);
-    let labels: Vec<&str> = name.split('.').collect();
-    let valid = |label: &&str| {
-        let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
-        let ends = |byte: Option<&u8>| byte.is_some_and(|byte| inner(*byte));
-        let bytes = label.as_bytes();
-        bytes.len() <= 63
-            && bytes.iter().all(|byte| inner(*byte) || *byte == b'-')
-            && ends(bytes.first())
-            && bytes.last() != Some(&b'-')
-            && (bytes.len() == 1 || bytes.last() != Some(&b'_'))
-    };
-    let top = labels.last().is_some_and(|top| {
-        top.starts_with(|first: char| first.is_ascii_lowercase()) && !top.contains('_')
-    });
-    name.len() <= 253 && top && labels.iter().all(valid)
-}
-
-/// RFC 1035: each label with its length before it, and an empty one at the end. Names are not compressed.
-fn domain_octets(domain: &str) -> Vec<u8> {
-    let labels = domain.split('.').filter(|label| !label.is_empty());
-    let mut bytes: Vec<u8> = labels
-        .flat_map(|label| std::iter::once(label.len() as u8).chain(label.bytes()))
-        .collect();
-    bytes.push(0);
     bytes
 }
 

@@ -18,7 +18,7 @@ fn answer(packet: &[u8]) -> Result<Answer, Ignored> {
 fn option(code: u16, value: &[u8]) -> Vec<u8> {
     [
         &code.to_be_bytes(),
-        &(value.len() as u16).to_be_bytes(),
+        &u16::try_from(value.len()).unwrap().to_be_bytes(),
         value,
     ]
     .concat()

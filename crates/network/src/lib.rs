@@ -29,6 +29,7 @@ mod rate;
 mod reply;
 mod request;
 mod resolv_conf;
+mod search_domains;
 mod serve;
 mod servers;
 mod setup;

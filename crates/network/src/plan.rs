@@ -62,30 +62,13 @@ pub fn plan(
     scope: Scope<'_>,
     links: &PodLinks,
 ) -> Result<Vec<PlannedInterface>, NetworkError> {
-    let interfaces = match scope {
-        Scope::All => request
-            .interfaces
-            .iter()
-            .filter(|interface| !interface.absent)
-            .collect(),
-        Scope::Network(name) => {
-            vec![
-                request
-                    .interface(name)
-                    .ok_or_else(|| NetworkError::NoInterface {
-                        network: name.to_owned(),
-                    })?,
-            ]
+    let mut planned = Vec::new();
+    for interface in request.tapped(scope)? {
+        if let Some(network) = request.network(&interface.name) {
+            planned.push(plan_one(request, interface, network, links)?);
         }
-    };
-    let tapped = interfaces.into_iter().filter(|interface| interface.tap);
-    tapped
-        .filter_map(|interface| {
-            request
-                .network(&interface.name)
-                .map(|network| plan_one(request, interface, network, links))
-        })
-        .collect()
+    }
+    Ok(planned)
 }
 
 fn plan_one(

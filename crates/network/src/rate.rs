@@ -30,7 +30,7 @@ impl Window {
     fn renew(&mut self, interval: Duration) -> Option<u32> {
         let now = Instant::now();
         (now >= self.end).then(|| {
-            self.end = now + interval;
+            self.end = now.checked_add(interval).unwrap_or(now);
             std::mem::take(&mut self.count)
         })
     }

@@ -1,5 +1,7 @@
 //! What phase 2 needs to know of a VMI.
 
+use crate::error::NetworkError;
+
 /// The networks and interfaces of a VMI.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NetworkRequest {
@@ -93,6 +95,23 @@ pub enum Scope<'a> {
 }
 
 impl NetworkRequest {
+    /// The interfaces of `scope` that are attached by a tap, in the order of the spec.
+    ///
+    /// # Errors
+    /// The one network that is asked for has no interface.
+    pub fn tapped(&self, scope: Scope<'_>) -> Result<Vec<&Interface>, NetworkError> {
+        let no_interface = |name: &str| NetworkError::NoInterface {
+            network: name.to_owned(),
+        };
+        let selected: Vec<&Interface> = match scope {
+            Scope::All => self.interfaces.iter().filter(|one| !one.absent).collect(),
+            Scope::Network(name) => {
+                vec![self.interface(name).ok_or_else(|| no_interface(name))?]
+            }
+        };
+        Ok(selected.into_iter().filter(|one| one.tap).collect())
+    }
+
     /// The interface of a network.
     pub fn interface(&self, name: &str) -> Option<&Interface> {
         self.interfaces

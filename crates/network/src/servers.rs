@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::OpenOptions;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use tokio::task::JoinSet;
 
@@ -13,6 +13,7 @@ use crate::error::NetworkError;
 use crate::links::{Link, PodLinks};
 use crate::mac::MacAddress;
 use crate::names;
+use crate::plan::PlannedInterface;
 use crate::serve::serve;
 use crate::udp::BridgeSocket;
 
@@ -33,26 +34,25 @@ struct Running {
 }
 
 impl DhcpServers {
-    /// Starts the servers of a pod link, unless they run already. `folder` is where a marker says that they have been started: if
-    /// it is there, and the servers are not this process's, then another one's serve the guest, and nothing is started.
+    /// Starts the servers of an interface, unless they run already. `marker` is a file that says that they have been started: if it
+    /// is there, and the servers are not this process's, then another one's serve the guest, and nothing is started.
     ///
     /// # Errors
     /// The bridge is missing, a socket cannot be bound, an option cannot be sent, or the marker cannot be made. Then none runs.
     pub fn ensure(
         &mut self,
-        interface: &str,
-        pod_link: &str,
+        planned: &PlannedInterface,
         config: &ServerConfig,
         links: &PodLinks,
-        folder: &Path,
+        marker: &Path,
     ) -> Result<(), NetworkError> {
-        let marker = folder.join(format!("dhcp_started-{pod_link}"));
         if config.v4.is_none() && config.v6.is_none() {
             return create_marker(marker);
         }
+        let (interface, pod_link) = (&planned.tap.name, planned.pod_link.as_str());
         let name = names::bridge(pod_link);
         let bridge = links.find(&name).ok_or_else(|| NetworkError::NoLink {
-            interface: interface.to_owned(),
+            interface: interface.clone(),
             names: name,
         })?;
         match self.running.get(pod_link) {
@@ -111,15 +111,15 @@ fn start(
     Ok(tasks)
 }
 
-fn create_marker(path: PathBuf) -> Result<(), NetworkError> {
+fn create_marker(path: &Path) -> Result<(), NetworkError> {
     let created = OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(true)
-        .open(&path);
+        .open(path);
     created.map(drop).map_err(|source| NetworkError::File {
         doing: "create",
-        path,
+        path: path.to_owned(),
         source,
     })
 }

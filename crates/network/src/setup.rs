@@ -20,18 +20,20 @@ pub struct NetworkPaths {
     pub resolv_conf: PathBuf,
 }
 
-impl Default for NetworkPaths {
-    /// Where they are in KubeVirt's pods.
-    fn default() -> Self {
-        Self {
-            private: PathBuf::from("/var/run/kubevirt-private"),
-            resolv_conf: PathBuf::from("/etc/resolv.conf"),
-        }
+impl NetworkPaths {
+    /// What virt-handler has saved of a bridged link.
+    fn vif_cache(&self, pod_link: &str) -> PathBuf {
+        self.private.join(format!("vif-cache-{pod_link}.json"))
+    }
+
+    /// Says that the DHCP servers of a link have been started.
+    fn dhcp_marker(&self, pod_link: &str) -> PathBuf {
+        self.private.join(format!("dhcp_started-{pod_link}"))
     }
 }
 
 /// Does phase 2, and owns the DHCP servers: they run until it is dropped.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct NetworkSetup {
     paths: NetworkPaths,
     servers: DhcpServers,
@@ -56,19 +58,17 @@ impl NetworkSetup {
         request: &NetworkRequest,
         scope: Scope<'_>,
     ) -> Result<Vec<TapInterface>, NetworkError> {
+        if request.tapped(scope)?.is_empty() {
+            return Ok(Vec::new());
+        }
         let links = PodLinks::read().await?;
         let planned = plan(request, scope, &links)?;
         if planned.iter().any(|planned| planned.dhcp.is_some()) {
             let dns = self.dns()?;
             for planned in &planned {
                 if let Some(config) = self.server_config(request, planned, &links, &dns)? {
-                    self.servers.ensure(
-                        &planned.tap.name,
-                        &planned.pod_link,
-                        &config,
-                        &links,
-                        &self.paths.private,
-                    )?;
+                    let marker = self.paths.dhcp_marker(&planned.pod_link);
+                    self.servers.ensure(planned, &config, &links, &marker)?;
                 }
             }
         }
@@ -89,10 +89,7 @@ impl NetworkSetup {
     ) -> Result<Option<ServerConfig>, NetworkError> {
         match planned.dhcp {
             Some(AddressSource::Cached { .. }) => {
-                let path = self
-                    .paths
-                    .private
-                    .join(format!("vif-cache-{}.json", planned.pod_link));
+                let path = self.paths.vif_cache(&planned.pod_link);
                 ServerConfig::bridge(request, planned, &CachedAddress::read(&path)?, links, dns)
             }
             Some(AddressSource::Masquerade { .. }) => {
