@@ -7,6 +7,7 @@ use convert::{ConvertError, HotplugPortsError};
 use domain::Text;
 use domain::xml::ReadError;
 use hooks::HookError;
+use network::NetworkError;
 use pod::PodError;
 
 /// An error of the domain manager. Texts that other components know are kept to the letter.
@@ -27,6 +28,9 @@ pub enum LauncherError {
     /// The pod is not as the VMI needs it.
     #[error(transparent)]
     Pod(#[from] PodError),
+    /// The VM's network cannot be set up.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
     /// The VMI cannot be converted.
     #[error(transparent)]
     Convert(#[from] ConvertError),

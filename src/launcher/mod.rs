@@ -23,6 +23,7 @@ mod hotplug_disks;
 mod libvirt_domain;
 mod live_targets;
 mod metadata;
+mod network_setup;
 mod observe;
 mod panic_log;
 mod pod_backend;
@@ -52,6 +53,7 @@ use api::vmi::Vmi;
 use domain::Domain;
 use hooks::Sidecars;
 use libvirt::{Connection, Event};
+use network::NetworkSetup;
 use os::faults;
 
 pub use error::{DiskFailure, InvalidVmi, LauncherError};
@@ -89,6 +91,8 @@ pub struct Launcher {
     sidecars: Sidecars,
     notifier: Notifier,
     detach_requests: Mutex<DetachRequests>,
+    /// The guest's DHCP servers live as long as the launcher.
+    network: tokio::sync::Mutex<NetworkSetup>,
     /// The guest's clock is set once in a launcher's life.
     clock_is_set: AtomicBool,
     qemu_version: OnceLock<String>,
@@ -121,11 +125,12 @@ impl Launcher {
             vm: Vm::new(&config.namespace, &config.name, &config.uid, events.clone()),
             events,
             syncs: SyncQueue::default(),
-            config,
             pod,
             sidecars,
             notifier,
             detach_requests: Mutex::default(),
+            network: network_setup::of_pod(&config.pod.root).into(),
+            config,
             clock_is_set: AtomicBool::new(false),
             qemu_version: OnceLock::new(),
         });

@@ -1,9 +1,9 @@
 //! From a VMI to a running domain.
 //!
 //! ```text
-//!  context ─► convert ─► cloud-init ─► PreCloudInitIso ─► prepare ─► disk modes ─► OnDefineDomain ─► define ─► start
-//!                                        sidecars          files                  sidecars, plugins    │
-//!                                                                     addresses of tagged devices ◄────┘
+//!  context ─► convert ─► cloud-init ─► PreCloudInitIso ─► network ─► prepare ─► disk modes ─► OnDefineDomain ─► define ─► start
+//!                                        sidecars       taps, DHCP    files                  sidecars, plugins    │
+//!                                                                                addresses of tagged devices ◄────┘
 //! ```
 //! A job of its own: whatever fails on the way, no domain stays behind, and the next sync begins anew.
 
@@ -24,6 +24,7 @@ use domain::DomainSpec;
 #[cfg(feature = "plugins")]
 use hooks::plugins::{InvocationContext, Pipeline};
 use libvirt::{Connection, Undefine, XmlKind};
+use network::Scope;
 
 impl Launcher {
     /// Defines and starts the domain; a definition that is left over goes first.
@@ -67,7 +68,7 @@ impl Launcher {
             let cloud_init = launcher.pod.cloud_init(&vmi)?;
             Ok((domain, context, cloud_init))
         };
-        let (domain, context, mut cloud_init) = blocking("converting the VMI", convert).await?;
+        let (mut domain, context, mut cloud_init) = blocking("converting the VMI", convert).await?;
         // The reference calls sidecars without data too, and crashes on the answer.
         if let Some(data) = cloud_init.take() {
             let pre_cloud_init =
@@ -75,6 +76,8 @@ impl Launcher {
                     .pre_cloud_init_iso(data, &request.vmi_json, request.deadline);
             cloud_init = Some(pre_cloud_init.await?);
         }
+        self.set_up_network(&request.vmi, &context, &mut domain, Scope::All)
+            .await?;
         let (launcher, vmi) = (self.clone(), request.vmi.clone());
         let unfinished_cloud_init = cloud_init.clone().filter(|_| has_tags(&vmi));
         let prepare = move || launcher.prepare(&vmi, domain, context, cloud_init);

@@ -26,6 +26,8 @@ struct Stage {
     /// Given to libvirt in place of the right element.
     os: Mutex<Option<&'static str>>,
     refuses: Mutex<Option<&'static str>>,
+    /// What the conversion has seen.
+    context: Mutex<Context>,
     looks: AtomicUsize,
     prepared: AtomicUsize,
     /// A start waits for it before it prepares anything.
@@ -50,7 +52,8 @@ impl pod_backend::PodBackend for Stage {
         let xml = format!(
             "<domain type='test'><name>{name}</name><memory unit='KiB'>8192</memory>{os}<features><acpi/></features></domain>"
         );
-        Ok((DomainSpec::from_xml(&xml).unwrap(), Context::default()))
+        let context = lock(&self.context).clone();
+        Ok((DomainSpec::from_xml(&xml).unwrap(), context))
     }
     fn cloud_init(&self, _: &Vmi) -> Result<Option<Value>, LauncherError> {
         Ok(Some(json!({"UserData": "#cloud-config"})))
@@ -247,6 +250,29 @@ fn a_sync_starts_the_domain_and_shows_it() {
             written.metadata.kube_virt.uid, "u-1",
             "a launcher that comes later must know whose domain it is"
         );
+    });
+}
+
+#[test]
+fn a_network_that_virt_handler_has_not_prepared_stops_the_start() {
+    play(|| async {
+        let scene = Scene::begin();
+        let tap = [("blue".into(), "tap".into())];
+        lock(&scene.stage.context).domain_attachment_by_interface_name = tap.into();
+        let mut vmi = vmi();
+        vmi["spec"]["networks"] = json!([{"name": "blue", "multus": {"networkName": "blue"}}]);
+        vmi["spec"]["domain"] =
+            json!({"devices": {"interfaces": [{"name": "blue", "bridge": {}}]}});
+        let error = scene.sync(&vmi).await.unwrap_err().to_string();
+        assert_eq!(
+            error,
+            r#"interface "blue": the pod has no link pod16477688c0e or net1, which virt-handler should have prepared"#
+        );
+        assert_eq!(scene.stage.prepared.load(Ordering::Relaxed), 0);
+        assert!(scene.domain().is_none());
+        *lock(&scene.stage.context) = Context::default();
+        scene.sync(&vmi).await.unwrap();
+        assert_eq!(scene.state(), State::Running);
     });
 }
 

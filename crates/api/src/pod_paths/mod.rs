@@ -157,6 +157,8 @@ pub const SESSION_CBT_DIR: &str = private!("/libvirt/qemu/cbt");
 
 // ---- other containers and the cluster
 
+/// Name servers and search domains of the pod, which the guest gets by DHCP.
+pub const RESOLV_CONF: &str = "/etc/resolv.conf";
 /// Hook sidecars' sockets: a directory for each sidecar.
 pub const HOOKS_DIR: &str = "/var/run/kubevirt-hooks";
 /// Plugins' sockets: a directory for each plugin.
