@@ -100,6 +100,11 @@ pub async fn live(mut config: Config, environment: Environment) -> Result<(), St
         path: config.root.dir().into(),
         source,
     })?;
+    os::logging::set_vmi(os::logging::Vmi {
+        name: config.name.clone(),
+        namespace: config.namespace.clone(),
+        uid: config.uid.clone(),
+    });
     pod::directories(&config, &config.uid)?;
     if config.simulate_crash {
         return Err(StartError::Simulated);

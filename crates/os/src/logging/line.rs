@@ -35,6 +35,23 @@ impl Line {
         self
     }
 
+    /// About this VMI; what the line says itself of a name stays.
+    #[must_use]
+    pub(super) fn about(mut self, vmi: &super::Vmi) -> Self {
+        let fields = [
+            ("kind", ""),
+            ("name", vmi.name.as_str()),
+            ("namespace", &vmi.namespace),
+            ("uid", &vmi.uid),
+        ];
+        for (key, value) in fields {
+            self.0
+                .entry(key.to_owned())
+                .or_insert_with(|| Value::from(value));
+        }
+        self
+    }
+
     pub(super) fn is_error(&self) -> bool {
         self.0.get("level").is_some_and(|level| level == "error")
     }
@@ -143,6 +160,21 @@ mod tests {
             line.render("virt-launcher"),
             "{\"component\":\"virt-launcher\",\"level\":\"info\",\"msg\":\"Marked as ready\",\
              \"pos\":\"start.rs:12\",\"timestamp\":\"2026-01-02T03:04:05.000006Z\"}\n"
+        );
+    }
+
+    #[test]
+    fn a_line_about_a_vmi_has_the_keys_of_the_reference() {
+        let vmi = super::super::Vmi {
+            name: "vm1".to_owned(),
+            namespace: "ns1".to_owned(),
+            uid: "u-1".to_owned(),
+        };
+        let line = Line::at("info", "2026-01-02T03:04:05.000006Z").with("msg", "Synced vmi");
+        assert_eq!(
+            line.about(&vmi).render("virt-launcher"),
+            "{\"component\":\"virt-launcher\",\"kind\":\"\",\"level\":\"info\",\"msg\":\"Synced vmi\",\
+             \"name\":\"vm1\",\"namespace\":\"ns1\",\"timestamp\":\"2026-01-02T03:04:05.000006Z\",\"uid\":\"u-1\"}\n"
         );
     }
 

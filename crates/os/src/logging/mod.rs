@@ -21,6 +21,7 @@ pub use line::Line;
 pub const DEFAULT_VERBOSITY: u8 = 2;
 
 static COMPONENT: OnceLock<&'static str> = OnceLock::new();
+static VMI: OnceLock<Vmi> = OnceLock::new();
 static VERBOSITY: AtomicU8 = AtomicU8::new(DEFAULT_VERBOSITY);
 /// Keeps lines whole: stderr itself is not locked across writes of other libraries, but ours go out in one piece.
 static OUT: Mutex<()> = Mutex::new(());
@@ -32,6 +33,39 @@ pub fn init(component: &'static str) {
         // It fails only when there is one already, as in tests.
         drop(tracing::subscriber::set_global_default(subscriber));
         std::panic::set_hook(Box::new(|panic| write(&Line::of_panic(panic))));
+    }
+}
+
+/// The VMI that this process serves. Lines about it carry `kind`, `name`, `namespace` and `uid`, as in the reference,
+/// where the kind is empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Vmi {
+    /// Its name.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its UID.
+    pub uid: String,
+}
+
+/// Where lines come from that are about the VMI: modules, by the beginning of their path.
+const ABOUT_THE_VMI: [&str; 4] = ["virt_launcher::launcher", "convert", "hooks", "pod"];
+
+/// Says whose lines these are. A second call changes nothing.
+pub fn set_vmi(vmi: Vmi) {
+    drop(VMI.set(vmi));
+}
+
+/// The VMI that a line from `target`, a module's path, is about.
+fn vmi_of(target: &str) -> Option<&'static Vmi> {
+    let is_below = |module: &str| {
+        let rest = target.strip_prefix(module);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+    };
+    if ABOUT_THE_VMI.into_iter().any(is_below) {
+        VMI.get()
+    } else {
+        None
     }
 }
 
@@ -133,7 +167,11 @@ impl<S: Subscriber> Layer<S> for Json {
     }
 
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        write(&Line::of(event));
+        let line = Line::of(event);
+        write(&match vmi_of(event.metadata().target()) {
+            Some(vmi) => line.about(vmi),
+            None => line,
+        });
     }
 }
 
@@ -150,6 +188,25 @@ fn shown(level: Level, ours: bool, verbosity: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_of_the_domain_manager_are_about_the_vmi() {
+        set_vmi(Vmi {
+            name: "vm1".to_owned(),
+            namespace: "ns1".to_owned(),
+            uid: "u-1".to_owned(),
+        });
+        for target in ["virt_launcher::launcher::start", "pod", "hooks::client"] {
+            assert!(vmi_of(target).is_some(), "{target}");
+        }
+        for target in [
+            "virt_launcher::supervisor::start",
+            "podman",
+            "virt_launcher",
+        ] {
+            assert!(vmi_of(target).is_none(), "{target}");
+        }
+    }
 
     #[test]
     fn verbosity_2_shows_info_and_worse() {
