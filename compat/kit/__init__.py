@@ -1,0 +1,1 @@
+"""Runs KubeVirt's virt-handler without a cluster, against any virt-launcher."""

@@ -1,0 +1,198 @@
+"""Compares the records of one scenario for two launchers. Pure: takes and returns data.
+
+Times never count. Nor does what is inside the pod: its processes and the launcher's log.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+
+SHOWN_CHARACTERS = 400
+# Compared field by field; any other key that a scenario has recorded is compared as a whole, under its own name.
+STATUS_FIELDS = ("running_status", "attached_status", "status")
+NOT_COMPARED = {"steps", "failed", "events", "handler_log", "launcher_log", "phases", "exit", "left_running", "zombies",
+                "pod_notes", "seconds", "seconds_to_gone", "pods", "migration_state", "migration_phases", *STATUS_FIELDS}
+
+
+@dataclass
+class Difference:
+    where: str  # steps, phases, status, events, virt-handler's errors, exit status, …
+    what: str
+    reference: object
+    other: object
+
+
+def compare(reference, other):
+    """All differences between two records, grouped by where they are."""
+    return [
+        *steps(reference, other),
+        *sequence("phases", *(without_seconds(record.get("phases", [])) for record in (reference, other))),
+        *statuses(reference, other),
+        *events(reference, other),
+        *logs(reference.get("handler_log", []), other.get("handler_log", [])),
+        *exit_status(reference, other),
+        *migrations(reference, other),
+        *others(reference, other),
+    ]
+
+
+def verdict(differences):
+    """One cell of the table."""
+    counts = {}
+    for difference in differences:
+        counts[difference.where] = counts.get(difference.where, 0) + 1
+    return "differs: " + ", ".join(f"{where} ({n})" for where, n in counts.items()) if counts else "equal"
+
+
+# ---- what is compared ------------------------------------------------------------------------------------
+
+
+def steps(reference, other):
+    first, second = numbered(reference["steps"]), numbered(other["steps"])
+    for label in [*first, *(label for label in second if label not in first)]:
+        a, b = first.get(label), second.get(label)
+        if a is None or b is None:
+            yield Difference("steps", label, outcome(a), outcome(b))
+        elif not a.get("measured"):
+            yield from step(label, a, b)
+
+
+def step(label, a, b):
+    if a["ok"] != b["ok"]:
+        yield Difference("steps", label, outcome(a), outcome(b))
+    elif isinstance(a["result"], (dict, list)) and isinstance(b["result"], (dict, list)):
+        for path, x, y in fields(a["result"], b["result"]):
+            yield Difference("steps", f"{label}: {path}", x, y)
+    elif not same(a["result"], b["result"]) and a["ok"]:
+        yield Difference("steps", label, a["result"], b["result"])
+
+
+def outcome(found):
+    if found is None:
+        return "not reached"
+    return found["result"] if found["ok"] else f"failed: {found['result']}"
+
+
+def numbered(found):
+    """Label -> step; a label that comes again gets a number."""
+    out = {}
+    for each in found:
+        label, count = each["step"], 2
+        while label in out:
+            label, count = f"{each['step']} ({count})", count + 1
+        out[label] = each
+    return out
+
+
+def statuses(reference, other):
+    for name in STATUS_FIELDS:
+        for path, x, y in fields(reference.get(name), other.get(name)):
+            yield Difference("status", f"{name}{path}", x, y)
+
+
+def events(reference, other):
+    """An event is its type, reason and message; how often it came depends on time."""
+    first, second = ([tuple(event[:3]) for event in record.get("events", [])] for record in (reference, other))
+    for event in first:
+        if event not in second:
+            yield Difference("events", event[1], event, None)
+    for event in second:
+        if event not in first:
+            yield Difference("events", event[1], None, event)
+
+
+def logs(reference, other):
+    """virt-handler's errors and warnings; of two nodes, by node."""
+    if isinstance(reference, dict):
+        for node in reference:
+            yield from logs(reference[node], other.get(node, []))
+        return
+    first, second = ({message(line): line for line in lines} for lines in (reference, other))
+    for text, line in first.items():
+        if text not in second:
+            yield Difference("virt-handler's errors", "", line, None)
+    for text, line in second.items():
+        if text not in first:
+            yield Difference("virt-handler's errors", "", None, line)
+
+
+def message(line):
+    return re.sub(r" x\d+$", "", re.sub(r"127\.0\.0\.1:\d+|fd/\d+", "<n>", line))
+
+
+def exit_status(reference, other):
+    if reference.get("exit") != other.get("exit"):
+        yield Difference("exit status", "of the pod", reference.get("exit"), other.get("exit"))
+    first, second = ([[pod["node"], pod["exit"]] for pod in record.get("pods", [])] for record in (reference, other))
+    if first != second:
+        yield Difference("exit status", "of the pods", first, second)
+
+
+def migrations(reference, other):
+    for name in ("migration_phases", "migration_state"):
+        first, second = reference.get(name, []), other.get(name, [])
+        if name == "migration_phases":
+            first, second = ([without_seconds(phases) for phases in found] for found in (first, second))
+        else:
+            first, second = without_seconds(first), without_seconds(second)
+        yield from sequence(name.replace("_", " "), first, second)
+
+
+def others(reference, other):
+    for name in sorted((set(reference) | set(other)) - NOT_COMPARED):
+        for path, x, y in fields(reference.get(name), other.get(name)):
+            yield Difference(name.replace("_", " "), path, x, y)
+
+
+# ---- how values are compared -----------------------------------------------------------------------------
+
+
+def sequence(where, first, second):
+    if first != second:
+        yield Difference(where, "", first, second)
+
+
+def without_seconds(found):
+    return [value for _, value in found]
+
+
+def same(a, b):
+    """Numbers with a fraction are times; so is the end of "Succeeded at 12.3" and of "Failed after 3.1 s"."""
+    if isinstance(a, float) and isinstance(b, float):
+        return True
+    if isinstance(a, str) and isinstance(b, str):
+        return without_time(a) == without_time(b)
+    return a == b
+
+
+def without_time(text):
+    return re.sub(r" (at|after) [\d.]+( s)?$", "", text)
+
+
+def fields(reference, other):
+    """(path, value, value) of every field that differs."""
+    first, second = flat(reference), flat(other)
+    for path in sorted(set(first) | set(second)):
+        x, y = first.get(path), second.get(path)
+        if not same(x, y) and not (x is None and y is None):
+            yield path, x, y
+
+
+def flat(value, path=""):
+    """Path -> scalar, or list of scalars. Elements of lists go by their type or name, where they have one."""
+    if isinstance(value, dict) and value:
+        return {k: v for key, item in value.items() for k, v in flat(item, f"{path}.{key}").items()}
+    if isinstance(value, list) and value and isinstance(value[0], (dict, list)):
+        out = {}
+        for index, item in enumerate(value):
+            name = (item.get("type") or item.get("name")) if isinstance(item, dict) else None
+            out.update(flat(item, f"{path}[{name or index}]"))
+        return out
+    return {path: value}
+
+
+def shown(value):
+    if value is None:
+        return "-"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "…"

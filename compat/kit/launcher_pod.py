@@ -1,0 +1,195 @@
+"""The pod of a VMI as virt-controller describes it and the kubelet runs it: volumes, command line, environment."""
+
+import os
+import shutil
+import uuid
+
+from kit import mounts
+from kit.container import Container, non_root_identity, root_identity
+from kit.image import USER
+
+PODS = "/var/lib/kubelet/pods"
+# emptyDir volume -> where the launcher has it
+EMPTY_DIRS = {
+    "private": "/var/run/kubevirt-private", "public": "/var/run/kubevirt",
+    "ephemeral-disks": "/var/run/kubevirt-ephemeral-disks", "libvirt-runtime": "/var/run/libvirt",
+    "sockets": "/var/run/kubevirt/sockets", "container-disks": "/var/run/kubevirt/container-disks",
+    "hotplug-disks": "/var/run/kubevirt/hotplug-disks", "hook-sidecar-sockets": "/var/run/kubevirt-hooks",
+}
+QEMU_TIMEOUT = 300  # seconds, --qemu-timeout
+# virt-controller adds this to the guest's grace period for --grace-period-seconds.
+GRACE_MARGIN = 15
+TUN = ("/dev/net/tun", 10, 200)
+
+
+class LauncherPod:
+    """Options, beside the image and the VMI:
+
+    disk          image file for claims and container disks
+    network       named network namespace of the pod; with one, the pod has /dev/net/tun
+    root          a VMI that runs as root
+    tmpfs_claims  claim -> size of its file system; its disk.img is sparse and larger
+    secrets       Secret -> {key: text} for volumes and access credentials
+    shared        folder with claims that several nodes see
+    userfaultfd   the pod has /dev/userfaultfd, for post-copy. Real nodes have sysctl vm.unprivileged_userfaultfd=1,
+                  which belongs to the machine and not to a namespace
+    ovmf          --ovmf-path in place of the launcher's
+    """
+
+    def __init__(self, vmi, image, log, *, disk, uid=None, network=None, root=False, tmpfs_claims=None, secrets=None,
+                 shared=None, userfaultfd=False, ovmf=None):
+        self.uid = uid or str(uuid.uuid4())
+        self.vmi, self.image, self.log, self.disk = vmi, image, log, disk
+        self.vmi_name = vmi["metadata"]["name"]
+        self.name = f"virt-launcher-{self.vmi_name}-{self.uid[:5]}"
+        self.folder = f"{PODS}/{self.uid}"
+        self.network, self.root, self.shared, self.userfaultfd = network, root, shared, userfaultfd
+        self.tmpfs_claims, self.secrets = tmpfs_claims or {}, secrets or {}
+        self.ovmf = ovmf or image.launcher.ovmf
+
+    def start(self):
+        volumes = [(self.volume("empty-dir", name), path, "") for name, path in EMPTY_DIRS.items()]
+        self.volume("empty-dir", "virt-bin-share-dir")
+        for index, volume in enumerate(self.vmi["spec"]["volumes"]):
+            volumes += self.vmi_volume(index, volume)
+        volumes += self.access_credentials()
+        if not self.image.modular_libvirt:  # libvirtd makes a socket by its own name
+            os.symlink("libvirt-sock", self.volume("empty-dir", "libvirt-runtime") + "/virtqemud-sock")
+        self.container = Container(
+            self.name, self.image, self.command(), cgroup=self.uid, mounts=volumes, devices=self.devices(),
+            environment=self.environment(), identity=root_identity() if self.root else non_root_identity(),
+            log=self.log, hostname=self.vmi_name[:60], network=self.network, folder="/var/run/kubevirt-ephemeral-disks")
+        return self
+
+    # ---- volumes
+
+    def volume(self, plugin, name):
+        folder = f"{self.folder}/volumes/kubernetes.io~{plugin}/{name}"
+        os.makedirs(folder, exist_ok=True)
+        os.chown(folder, 0, USER)
+        os.chmod(folder, 0o2777)
+        return folder
+
+    def vmi_volume(self, index, volume):
+        """The mounts of one of the VMI's volumes."""
+        name = volume["name"]
+        claim = volume.get("persistentVolumeClaim")
+        if claim and not claim.get("hotpluggable"):
+            return [(self.claim(claim["claimName"]), f"/var/run/kubevirt-private/vmi-disks/{name}", "")]
+        if volume.get("containerDisk"):  # an image volume
+            folder = f"{self.folder}/volumes/kubernetes.io~image/{name}"
+            os.makedirs(folder + "/disk")
+            shutil.copyfile(self.disk, folder + "/disk/disk.img")
+            os.chmod(folder + "/disk/disk.img", 0o444)
+            return [(folder, f"/var/run/kubevirt-image-volume/disk_{index}", "ro")]
+        if volume.get("configMap"):
+            return [(self.keys("configmap", name, {"Key-One": "value one\n"}), f"/var/run/kubevirt-private/config-map/{name}", "ro")]
+        if volume.get("secret"):
+            keys = self.secrets.get(volume["secret"]["secretName"], {"Key-One": "value one\n"})
+            return [(self.keys("secret", name, keys), f"/var/run/kubevirt-private/secret/{name}", "ro")]
+        return []
+
+    def claim(self, claim):
+        folder = self.volume("local-volume", claim)
+        if self.shared and os.path.isdir(f"{self.shared}/{claim}"):
+            mounts.bind(f"{self.shared}/{claim}", folder)
+        if claim in self.tmpfs_claims:
+            mounts.mount_tmpfs(folder, f"mode=2777,gid={USER},size={self.tmpfs_claims[claim]}")
+            with open(folder + "/disk.img", "wb") as f:
+                f.truncate(256 << 20)
+        image = folder + "/disk.img"
+        if not os.path.exists(image):
+            shutil.copyfile(self.disk, image)
+        os.chown(image, 0, USER)
+        os.chmod(image, 0o660)
+        return folder
+
+    def keys(self, plugin, name, keys):
+        """A volume with a file for each key of a ConfigMap or Secret."""
+        folder = self.volume(plugin, name)
+        for key, text in keys.items():
+            with open(f"{folder}/{key}", "w") as f:
+                f.write(text)
+        return folder
+
+    def access_credentials(self):
+        out = []
+        for credential in self.vmi["spec"].get("accessCredentials", []):
+            (kind,) = credential.values()
+            secret = kind["source"]["secret"]["secretName"]
+            volume = f"{secret}-access-cred"
+            out.append((self.keys("secret", volume, self.secrets[secret]), f"/var/run/kubevirt-private/secret/{volume}", "ro"))
+        return out
+
+    # ---- the container
+
+    def command(self):
+        meta = self.vmi["metadata"]
+        grace = self.vmi["spec"].get("terminationGracePeriodSeconds", 30) + GRACE_MARGIN
+        user = [] if self.root else ["--run-as-nonroot"]
+        return [
+            "/usr/bin/virt-launcher-monitor", "--qemu-timeout", f"{QEMU_TIMEOUT}s",
+            "--name", meta["name"], "--uid", meta["uid"], "--namespace", meta["namespace"],
+            "--kubevirt-share-dir", "/var/run/kubevirt", "--ephemeral-disk-dir", "/var/run/kubevirt-ephemeral-disks",
+            "--container-disk-dir", "/var/run/kubevirt/container-disks", "--grace-period-seconds", str(grace),
+            "--hook-sidecars", "0", "--ovmf-path", self.ovmf, "--disk-memory-limit", "2097152000",
+            "--hypervisor", "kvm", *user, "--image-volume", "--libvirt-hook-server-and-client",
+            "--upgrade-ordinal-ifaces", "--allow-emulation", *self.image.launcher.arguments]
+
+    def environment(self):
+        own = {"POD_NAME": self.name, **self.image.launcher.environment}
+        if self.root:
+            return own
+        return {"XDG_CACHE_HOME": "/var/run/kubevirt-private", "XDG_CONFIG_HOME": "/var/run/kubevirt-private",
+                "XDG_RUNTIME_DIR": "/var/run", **own}
+
+    def devices(self):
+        devices = [TUN] if self.network else []
+        if self.userfaultfd:
+            with open("/proc/misc") as f:
+                minors = [line.split()[0] for line in f if line.split()[1] == "userfaultfd"]
+            devices += [("/dev/userfaultfd", 10, minor) for minor in minors]
+        return devices
+
+    # ---- what the controller and the scenarios ask
+
+    def poll(self):
+        """None, or the exit status."""
+        return self.container.exit_code()
+
+    def signal(self, number):
+        self.container.signal(number)
+
+    def kill(self):
+        self.container.kill()
+
+    def tree(self):
+        """(command name, state) of every process."""
+        return [(name, state) for _, name, _, state in self.container.tree()]
+
+    def pids(self, start):
+        return self.container.find(start)
+
+    def path(self, path):
+        """A path inside the container, as the node sees it."""
+        return f"/proc/{self.container.first_process()}/root{path}"
+
+    def save_core_files(self, folder):
+        """Copies the core files of what has crashed in the container, and returns their new paths."""
+        out, place = [], f"{self.folder}/volumes/kubernetes.io~empty-dir/ephemeral-disks"
+        for name in os.listdir(place) if os.path.isdir(place) else []:
+            if name.startswith("core"):
+                out.append(f"{folder}/{self.vmi_name}-{name}")
+                shutil.copy2(f"{place}/{name}", out[-1])
+        return out
+
+    def remove_volumes(self):
+        """What the kubelet does with a terminated pod; returns mounts that virt-handler has left in its volumes."""
+        self.container.remove()
+        expected = {f"volumes/kubernetes.io~local-volume/{claim}" for claim in
+                    [*self.tmpfs_claims, *(os.listdir(self.shared) if self.shared else [])]}
+        left = mounts.unmount_below(self.folder)
+        if self.shared and mounts.below(self.folder):
+            raise RuntimeError("a shared claim is still mounted")  # rmtree would empty it
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return [path for path in left if path not in expected]

@@ -1,0 +1,224 @@
+"""Two nodes, with one launcher or two: starts what a cluster would have there, and runs the migration scenarios.
+
+    python3 -m kit.migration_session DESCRIPTION DESCRIPTION [SCENARIO...]      inside enter-cluster, by compat/run
+"""
+
+import json
+import os
+import shutil
+import sys
+import threading
+import time
+import uuid
+
+from kit import certificates, kube, launcher, objects, registry, settings
+from kit.controller import Controller
+from kit.kube import condition
+from kit.migration import CONFIGURATION, TARGET_LABEL, Migration
+from kit.normalize import distinct, plain, status, without_addresses
+from kit.remote_node import RemoteNode, RemotePod
+from kit.result import Result, StepFailed
+from kit.services import ApiServer
+from kit.session import is_schedulable
+from kit.virt_handler import json_lines
+from kit.vm import VM
+from kit.wait import until
+
+NAMES = ("node01", "node02")
+FOLLOWED_CONDITIONS = ("LiveMigratable", "Paused", "AgentConnected")
+CLAIMS = settings.SHARED + "/claims"
+
+
+class MigratingVM(VM):
+    """Starts on the first node. With a claim its disk is the same file on both nodes (ReadWriteMany)."""
+
+    def __init__(self, session, name, grace=30, change=None, claim=True, **options):
+        self.options, self.home = options, session.nodes[0]
+
+        def prepare(vmi):
+            vmi["spec"]["evictionStrategy"] = "LiveMigrate"
+            vmi["status"]["activePods"] = {str(uuid.uuid4()): self.home.name}
+            if claim:
+                shared_disk(vmi, name)
+            if change:
+                change(vmi)
+        super().__init__(session, name, grace, prepare, **options)
+        self.address = self.home.address
+        self.records = [self.record]
+
+    def start_pod(self, options):
+        (uid,) = self.vmi["status"]["activePods"]
+        return RemotePod(self.home, self.vmi, self.log, uid=uid, **options)
+
+    def follow(self, node):
+        """The console and the REST calls go to that node from now on."""
+        if self.socket:
+            self.socket.close()
+        self.socket, self.home, self.address = None, node, node.address
+
+    def migration_state(self):
+        return self.status.get("migrationState") or {}
+
+    def discard(self):
+        if self.socket:
+            self.socket.close()
+        if kube.get_or_none(self.path):
+            self.delete()
+            if not self.is_gone(10):
+                for record in self.records:
+                    if record.pod.poll() is None:
+                        record.pod.kill()
+                self.is_gone(20)
+        self.recorder.stopped = True
+        shutil.rmtree(f"{CLAIMS}/{self.name}", ignore_errors=True)
+
+    def is_gone(self, timeout):
+        try:
+            return bool(self.gone(timeout))
+        except TimeoutError:
+            return False
+
+
+def shared_disk(vmi, claim):
+    folder = f"{CLAIMS}/{claim}"
+    os.makedirs(folder)
+    os.chown(folder, 0, 107)
+    os.chmod(folder, 0o2777)
+    shutil.copyfile(settings.GUEST, folder + "/disk.img")
+    vmi["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"] = claim
+    vmi["status"]["volumeStatus"][0]["persistentVolumeClaimInfo"].update(claimName=claim, accessModes=["ReadWriteMany"])
+
+
+class MigrationResult(Result):
+    def __init__(self, session, name):  # the logs are those of two virt-handlers
+        self.session, self.name = session, name
+        self.start = time.time()
+        self.data = {"steps": [], "failed": []}
+        self.log_marks = {node.name: node.handler.log_size() for node in session.nodes}
+        self.migrations = []
+
+    def migrate(self, vm, target, **configuration):
+        migration = Migration(vm, target, **configuration)
+        self.migrations.append(migration)
+        return migration
+
+    def finish(self, vm=None):
+        if vm:
+            self.data["status"] = status(vm.latest)
+            self.data["labels"] = vm.latest.get("metadata", {}).get("labels")
+            self.data["events"] = [[event["type"], event["reason"], without_addresses(plain(event["message"])),
+                                    event.get("count", 1), event["source"].get("component"), event["source"].get("host")]
+                                   for event in vm.recorder.events()]
+            self.data["phases"] = vm.recorder.phases()
+            self.data["migration_state"] = state_changes(vm)
+            self.data["migration_phases"] = [migration.phases for migration in self.migrations]
+            self.data["pods"] = [{"node": record.pod.node.name, "notes": record.notes, "exit": record.exit_code,
+                                  "log": distinct(json_lines(record.pod.log))} for record in vm.records]
+        self.data["handler_log"] = {
+            node.name: [without_addresses(line) for line in distinct(node.handler.log_lines(self.log_marks[node.name]))]
+            for node in self.session.nodes}
+        self.data["seconds"] = round(time.time() - self.start, 1)
+
+
+def state_changes(vm):
+    """[seconds, what changed] of status.migrationState and of the fields beside it, version by version."""
+    out, last = [], {}
+    for seconds, _, vmi in list(vm.recorder.versions):
+        current = migration_fields(vmi)
+        changed = {key: plain(json.dumps(current.get(key))) for key in sorted(set(current) | set(last))
+                   if current.get(key) != last.get(key)}
+        if changed:
+            out.append([seconds, changed])
+        last = current
+    return out
+
+
+def migration_fields(vmi):
+    found, labels = vmi["status"], vmi["metadata"]["labels"]
+    out = {f"migrationState.{key}": value for key, value in (found.get("migrationState") or {}).items() if key != "migrationConfiguration"}
+    for key in ("nodeName", "launcherContainerImageVersion", "migrationMethod"):
+        out[key] = found.get(key)
+    out["activePods"] = sorted((found.get("activePods") or {}).values())
+    out["label nodeName"] = labels.get("kubevirt.io/nodeName")
+    out["label migrationTargetNodeName"] = labels.get(TARGET_LABEL)
+    for kind in FOLLOWED_CONDITIONS:
+        present = condition(vmi, kind)
+        if present:
+            out[f"condition {kind}"] = present["status"]
+    return out
+
+
+class MigrationSession:
+    def __init__(self, descriptions):
+        names = [launcher.read(path).name for path in descriptions]
+        self.folder = f"{settings.RESULTS}/migration-" + (names[0] if names[0] == names[1] else "+".join(names))
+        os.makedirs(self.folder, exist_ok=True)
+        os.makedirs(CLAIMS, exist_ok=True)
+        self.vms = []
+        certificates.make(settings.CERTIFICATES)
+        self.api = ApiServer(self.folder + "/apiserver.log")
+        objects.create_cluster(settings.HANDLER_VERBOSITY, nodes=NAMES, migrations=CONFIGURATION)
+        self.nodes = [RemoteNode(index, name, path, self.folder) for index, (name, path) in enumerate(zip(NAMES, descriptions))]
+        self.prepare_nodes()
+        self.controller = Controller()
+        for name in NAMES:
+            until(f"label kubevirt.io/schedulable of {name}", lambda name=name: is_schedulable(name), 30)
+
+    def prepare_nodes(self):
+        """Both at once: each takes many seconds."""
+        errors = []
+
+        def prepare(node):
+            try:
+                node.prepare()
+            except Exception as error:  # noqa: BLE001 - raised below
+                errors.append(error)
+        threads = [threading.Thread(target=prepare, args=(node,)) for node in self.nodes]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if errors:
+            raise errors[0]
+
+    def run(self, scenario):
+        print(f"{scenario.name}: {scenario.does}", flush=True)
+        result, before, vm = MigrationResult(self, scenario.name), len(self.vms), None
+        try:
+            vm = scenario.run(self, result)
+        except StepFailed:
+            pass
+        except Exception:  # noqa: BLE001 - the record says it, and the next scenario runs
+            result.crashed()
+        if vm is None and len(self.vms) > before:
+            vm = self.vms[-1]
+        if vm:
+            vm.discard()
+        result.finish(vm)
+        for migration in result.migrations:
+            migration.done.set()
+        if vm:
+            print(f"  the pods' exit statuses are {[r.exit_code for r in vm.records]}, {result.data['seconds']} s", flush=True)
+        for node in self.nodes:
+            code = node.call("handler_exit_code")
+            if code is not None:
+                result.data["failed"].append(f"virt-handler of {node.name} ended with {code}")
+                node.call("start_handler", log=node.log)
+        result.write(self.folder)
+        return result
+
+
+def main():
+    session = MigrationSession(sys.argv[1:3])
+    failed = {}
+    for scenario in registry.choose(sys.argv[3:], nodes=2):
+        result = session.run(scenario)
+        if result.data["failed"]:
+            failed[scenario.name] = result.data["failed"]
+    for node in session.nodes:
+        node.call("stop")
+    print("failed steps:", json.dumps(failed, indent=1) if failed else "none", flush=True)
+
+
+if __name__ == "__main__":
+    main()

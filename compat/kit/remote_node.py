@@ -1,0 +1,99 @@
+"""The driver's side of a node of two, and of the pods on it."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import uuid
+
+from kit import settings
+from kit.virt_handler import VirtHandler
+from kit.wait import until
+
+KIT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+CALL_TIMEOUT = 150  # seconds
+# Set by enter-cluster and the driver, and different in a node.
+NOT_INHERITED = ("COMPAT_STAGE",)
+
+
+class RemoteNode:
+    """A node below this machine: enter-node in a network namespace of its own, joined to the others by the bridge."""
+
+    def __init__(self, index, name, description, folder):
+        self.name, self.folder = name, folder
+        self.address = f"10.245.0.{10 + index}"
+        self.socket = f"{settings.SHARED}/{name}.sock"
+        self.log = f"{folder}/virt-handler-{name}.log"
+        for command in (f"ip netns add {name}", f"ip link add v-{name} type veth peer name eth0 netns {name}",
+                        f"ip link set v-{name} master br0 up", f"ip -n {name} addr add {self.address}/24 dev eth0",
+                        f"ip -n {name} link set eth0 up"):
+            subprocess.run(command.split(), check=True)
+        if os.path.exists(self.log):
+            os.unlink(self.log)
+        self.handler = VirtHandler(self.log)  # to read the log only
+        environment = {key: value for key, value in os.environ.items() if key not in NOT_INHERITED}
+        environment.update(
+            COMPAT_SCRATCH=f"{settings.SCRATCH}/{name}", NODE_NAME=name, NODE_ADDRESS=self.address, NODE_NETWORK="keep",
+            COMPAT_BINDS=f"{os.environ['COMPAT_BINDS']}:{settings.SHARED}")
+        os.makedirs(f"{settings.SCRATCH}/{name}", exist_ok=True)
+        self.process = subprocess.Popen(
+            ["ip", "netns", "exec", name, f"{KIT}/enter-node", sys.executable, "-m", "kit.node_agent", description, self.socket],
+            stdin=subprocess.DEVNULL, stdout=open(f"{folder}/node-{name}.log", "w"), stderr=subprocess.STDOUT,
+            env=environment, cwd=KIT)
+        until(name, self.serving, 30)
+
+    def serving(self):
+        if self.process.poll() is not None:
+            raise RuntimeError(f"{self.name} ended with {self.process.returncode}, see {self.folder}/node-{self.name}.log")
+        return os.path.exists(self.socket)
+
+    def call(self, name, **arguments):
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(CALL_TIMEOUT)
+            connection.connect(self.socket)
+            connection.sendall(json.dumps({"call": name, "arguments": arguments}).encode() + b"\n")
+            answer = json.loads(connection.makefile().readline())
+        if "error" in answer:
+            raise RuntimeError(f"{self.name}: {name}: {answer['error']}\n{answer['trace']}")
+        return answer["ok"]
+
+    def prepare(self):
+        self.call("prepare", folder=self.folder)
+        self.call("start_handler", log=self.log)
+
+
+class RemotePod:
+    """A launcher's pod on one of the nodes; has the methods of kit.launcher_pod.LauncherPod that are asked for."""
+
+    def __init__(self, node, vmi, log, uid=None, **options):
+        self.node, self.uid, self.log = node, uid or str(uuid.uuid4()), log
+        if os.path.exists(log):
+            os.unlink(log)
+        self.name = node.call("start_pod", vmi=vmi, uid=self.uid, log=log, options=options)
+
+    def pod(self, method, *arguments):
+        return self.node.call("pod", uid=self.uid, method=method, arguments=arguments)
+
+    def poll(self):
+        return self.pod("poll")
+
+    def signal(self, number):
+        self.pod("signal", int(number))
+
+    def kill(self):
+        self.signal(signal.SIGKILL)
+
+    def tree(self):
+        return self.pod("tree")
+
+    def remove_volumes(self):
+        return self.pod("remove_volumes")
+
+    def save_core_files(self, folder):
+        return self.pod("save_core_files", folder)
+
+    def ready(self):
+        """Whether the launcher's socket is there."""
+        return "launcher-sock" in (self.node.call("list_folder", uid=self.uid, path="/var/run/kubevirt/sockets") or [])

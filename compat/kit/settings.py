@@ -1,0 +1,18 @@
+"""What compat/run passes to the processes of the kit: folders and files, all absolute."""
+
+import os
+
+RESULTS = os.environ.get("COMPAT_RESULTS", "")  # one folder below it for each variant
+SCRATCH = os.environ.get("COMPAT_SCRATCH", "")  # emptied by nobody; holds mounts while a node runs
+GUEST = os.environ.get("COMPAT_GUEST", "")  # bootable disk image of the test guest
+SHARED = os.environ.get("COMPAT_SHARED", "")  # two nodes: a folder that both see
+
+NODE_NAME = os.environ.get("NODE_NAME", "node01")
+NODE_ADDRESS = os.environ.get("NODE_ADDRESS", "127.0.0.1")  # of virt-handler's pod
+API_SERVER = os.environ.get("API_SERVER", "http://127.0.0.1:6443")
+CERTIFICATES = os.environ.get("COMPAT_CERTIFICATES", "/run/certificates")
+
+HANDLER_VERBOSITY = int(os.environ.get("HANDLER_VERBOSITY", "3"))
+
+# What the test guest prints on its serial console once its shell is there.
+GUEST_UP = "virt-launcher test guest is up"

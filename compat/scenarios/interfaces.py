@@ -1,0 +1,1 @@
+"""Network interfaces that come and go while the guest runs."""

@@ -1,0 +1,77 @@
+"""Ways in which a VM ends as intended."""
+
+import time
+
+from kit.registry import scenario
+from kit.steps import boot, end_after_final_phase, end_by_deletion
+from kit.vm import VM
+
+
+def delete_timed(result, vm):
+    start = time.time()
+    end_by_deletion(result, vm)
+    result.record("seconds_to_gone", round(time.time() - start, 1))
+
+
+@scenario("the VMI is deleted; the guest obeys the power button", "Succeeded, then gone")
+def shutdown(session, result):
+    vm = VM(session, "shutdown")
+    boot(result, vm)
+    end_by_deletion(result, vm)
+    return vm
+
+
+@scenario("the guest powers itself off", "Succeeded; the pod ends with status 0")
+def poweroff(session, result):
+    vm = VM(session, "poweroff")
+    boot(result, vm)
+    vm.console().send("poweroff\n")
+    result.step("final phase", vm.final_phase, 40)
+    end_after_final_phase(result, vm)
+    return vm
+
+
+@scenario("the VMI is deleted; the guest ignores the power button", "killed at the end of its grace period of 10 s")
+def shutdown_ignored(session, result):
+    vm = VM(session, "shutdown-ignored", grace=10)
+    boot(result, vm)
+    result.step("guest ignores the button", vm.shell, "touch /run/ignore-power")
+    delete_timed(result, vm)
+    result.record("button", vm.console().text.decode(errors="replace").count("power button ignored"))
+    return vm
+
+
+@scenario("the same in a guest without an agent", "killed at the end of its grace period of 10 s")
+def shutdown_ignored_without_agent(session, result):
+    vm = VM(session, "without-agent", grace=10)
+    boot(result, vm)
+    result.step("guest ignores the button, no agent", vm.shell, "touch /run/ignore-power /run/no-agent; killall qemu-ga; sleep 1")
+    time.sleep(1)
+    delete_timed(result, vm)
+    return vm
+
+
+@scenario("the VMI is deleted with a grace period of 0", "killed at once")
+def grace_period_zero(session, result):
+    vm = VM(session, "grace-zero", grace=0)
+    boot(result, vm)
+    delete_timed(result, vm)
+    return vm
+
+
+@scenario("the VMI is deleted while the guest is still in its firmware", "killed at the end of its grace period of 10 s")
+def deleted_during_boot(session, result):
+    vm = VM(session, "deleted-early", grace=10)
+    result.step("phase Running", vm.running, required=True)
+    delete_timed(result, vm)
+    return vm
+
+
+@scenario("the pod is deleted, and not the VMI", "virt-handler shuts the guest down; Succeeded")
+def pod_deleted(session, result):
+    vm = VM(session, "pod-deleted")
+    boot(result, vm)
+    session.controller.terminate(vm.record)
+    result.step("final phase", vm.final_phase)
+    end_after_final_phase(result, vm)
+    return vm
