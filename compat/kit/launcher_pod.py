@@ -20,6 +20,16 @@ QEMU_TIMEOUT = 300  # seconds, --qemu-timeout
 # virt-controller adds this to the guest's grace period for --grace-period-seconds.
 GRACE_MARGIN = 15
 TUN = ("/dev/net/tun", 10, 200)
+# As the kubelet writes them for a pod in the namespace "default"; the address is not the pod's.
+RESOLV_CONF = """search default.svc.cluster.local svc.cluster.local cluster.local
+nameserver 10.96.0.10
+nameserver fd00:10:96::a
+options ndots:5
+"""
+HOSTS = """127.0.0.1	localhost
+::1	localhost ip6-localhost ip6-loopback
+127.0.0.1	{hostname}
+"""
 
 
 class LauncherPod:
@@ -30,6 +40,7 @@ class LauncherPod:
     root          a VMI that runs as root
     tmpfs_claims  claim -> size of its file system; its disk.img is sparse and larger
     secrets       Secret -> {key: text} for volumes and access credentials
+    state         what of the VM's state is on its backend storage: "swtpm", "nvram", "cbt"
     shared        folder with claims that several nodes see
     userfaultfd   the pod has /dev/userfaultfd, for post-copy. Real nodes have sysctl vm.unprivileged_userfaultfd=1,
                   which belongs to the machine and not to a namespace
@@ -37,14 +48,15 @@ class LauncherPod:
     """
 
     def __init__(self, vmi, image, log, *, disk, uid=None, network=None, root=False, tmpfs_claims=None, secrets=None,
-                 shared=None, userfaultfd=False, ovmf=None):
+                 state=(), shared=None, userfaultfd=False, ovmf=None):
         self.uid = uid or str(uuid.uuid4())
         self.vmi, self.image, self.log, self.disk = vmi, image, log, disk
         self.vmi_name = vmi["metadata"]["name"]
         self.name = f"virt-launcher-{self.vmi_name}-{self.uid[:5]}"
         self.folder = f"{PODS}/{self.uid}"
+        self.hostname = vmi["spec"].get("hostname", self.vmi_name)[:60]
         self.network, self.root, self.shared, self.userfaultfd = network, root, shared, userfaultfd
-        self.tmpfs_claims, self.secrets = tmpfs_claims or {}, secrets or {}
+        self.tmpfs_claims, self.secrets, self.state = tmpfs_claims or {}, secrets or {}, state
         self.ovmf = ovmf or image.launcher.ovmf
 
     def start(self):
@@ -52,13 +64,15 @@ class LauncherPod:
         self.volume("empty-dir", "virt-bin-share-dir")
         for index, volume in enumerate(self.vmi["spec"]["volumes"]):
             volumes += self.vmi_volume(index, volume)
-        volumes += self.access_credentials()
+        volumes += self.access_credentials() + self.backend_storage()
+        volumes += [(self.pod_file("resolv.conf", RESOLV_CONF), "/etc/resolv.conf", ""),
+                    (self.pod_file("hosts", HOSTS.format(hostname=self.hostname)), "/etc/hosts", "")]
         if not self.image.modular_libvirt:  # libvirtd makes a socket by its own name
             os.symlink("libvirt-sock", self.volume("empty-dir", "libvirt-runtime") + "/virtqemud-sock")
         self.container = Container(
             self.name, self.image, self.command(), cgroup=self.uid, mounts=volumes, devices=self.devices(),
             environment=self.environment(), identity=root_identity() if self.root else non_root_identity(),
-            log=self.log, hostname=self.vmi_name[:60], network=self.network, folder="/var/run/kubevirt-ephemeral-disks")
+            log=self.log, hostname=self.hostname, network=self.network, folder="/var/run/kubevirt-ephemeral-disks")
         return self
 
     # ---- volumes
@@ -121,6 +135,27 @@ class LauncherPod:
             out.append((self.keys("secret", volume, self.secrets[secret]), f"/var/run/kubevirt-private/secret/{volume}", "ro"))
         return out
 
+    def backend_storage(self):
+        """The claim with the VM's state, by subPath; emptyDirs where the folders above would otherwise be root's."""
+        if not self.state:
+            return []
+        private = "/var/run/kubevirt-private"
+        paths = {"swtpm": f"{private}/libvirt/qemu/swtpm", "nvram": f"{private}/libvirt/qemu/nvram",
+                 "cbt": f"{private}/libvirt/qemu/cbt"}
+        claim = self.volume("local-volume", f"persistent-state-for-{self.vmi_name}")
+        out = [(self.volume("empty-dir", "private-libvirt"), f"{private}/libvirt", ""),
+               (self.volume("empty-dir", "private-libvirt-qemu"), f"{private}/libvirt/qemu", ""),
+               (sub_path(claim, "meta"), "/run/kubevirt-private/backend-storage-meta", "")]
+        out += [(sub_path(claim, name), paths[name], "") for name in self.state]
+        if "swtpm" in self.state:
+            out.append((sub_path(claim, "swtpm-localca"), f"{private}/var/lib/swtpm-localca", ""))
+        return out
+
+    def pod_file(self, name, text):
+        with open(f"{self.folder}/{name}", "w") as f:
+            f.write(text)
+        return f"{self.folder}/{name}"
+
     # ---- the container
 
     def command(self):
@@ -134,7 +169,7 @@ class LauncherPod:
             "--container-disk-dir", "/var/run/kubevirt/container-disks", "--grace-period-seconds", str(grace),
             "--hook-sidecars", "0", "--ovmf-path", self.ovmf, "--disk-memory-limit", "2097152000",
             "--hypervisor", "kvm", *user, "--image-volume", "--libvirt-hook-server-and-client",
-            "--upgrade-ordinal-ifaces", "--allow-emulation", *self.image.launcher.arguments]
+            "--upgrade-ordinal-ifaces", "--vm-stats-collector", "--allow-emulation", *self.image.launcher.arguments]
 
     def environment(self):
         own = {"POD_NAME": self.name, **self.image.launcher.environment}
@@ -193,3 +228,12 @@ class LauncherPod:
             raise RuntimeError("a shared claim is still mounted")  # rmtree would empty it
         shutil.rmtree(self.folder, ignore_errors=True)
         return [path for path in left if path not in expected]
+
+
+def sub_path(volume, name):
+    """A folder in a volume as the kubelet makes it for a subPath."""
+    folder = f"{volume}/{name}"
+    os.makedirs(folder, exist_ok=True)
+    os.chown(folder, 0, USER)
+    os.chmod(folder, 0o2777)
+    return folder

@@ -5,7 +5,7 @@ import json
 import re
 from collections import Counter
 
-TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
+TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z|\d{4}-\d\d-\d\d [\d:.]+ \+0000 UTC( m=\+[\d.]+)?")
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 REPORTED_LEVELS = ("error", "warning", "raw", "fatal", "panic")
 # Of virt-handler's log, what is about the machine and not about the launcher.

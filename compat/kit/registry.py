@@ -4,8 +4,8 @@ import importlib
 from dataclasses import dataclass
 from typing import Callable
 
-ONE_NODE = ("start", "lifecycle", "shutdown", "failures", "volumes", "guest_agent", "network", "interfaces", "firmware",
-            "virt_handler_restart", "stress")
+ONE_NODE = ("start", "lifecycle", "shutdown", "failures", "volumes", "network", "interfaces", "guest_agent", "metrics",
+            "firmware", "backup", "virt_handler_restart", "stress")
 TWO_NODES = ("migration", "migration_failures")
 
 
@@ -17,16 +17,17 @@ class Scenario:
     run: Callable  # (session, result) -> VM, or None
     nodes: int
     default: bool
+    lacks: Callable  # () -> why it cannot run here, or None
 
 
 SCENARIOS = {}
 
 
-def scenario(does, expects, nodes=1, default=True):
+def scenario(does, expects, nodes=1, default=True, lacks=lambda: None):
     """Registers a scenario. `does`: what happens; `expects`: what virt-handler must show, as the reference does.
-    Those that are not `default` run only by their names."""
+    Those that are not `default` run only by their names. `lacks`: what the machine lacks for it, or None."""
     def register(function):
-        SCENARIOS[function.__name__] = Scenario(function.__name__, does, expects, function, nodes, default)
+        SCENARIOS[function.__name__] = Scenario(function.__name__, does, expects, function, nodes, default, lacks)
         return function
     return register
 

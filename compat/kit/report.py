@@ -22,6 +22,8 @@ class Variant:
         record = self.records.get(scenario)
         if not record:
             return "not run"
+        if "skipped" in record:
+            return "not run: " + record["skipped"]
         steps = record["steps"]
         good = sum(step["ok"] for step in steps)
         text = f"{good} of {len(steps)} steps" if record["failed"] else f"{good} steps"
@@ -46,17 +48,16 @@ def scenarios(variants):
 
 
 def differences(reference, variant, name):
-    """None where one of them has no record."""
-    if name not in reference.records or name not in variant.records:
+    """None where one of them has not run it."""
+    records = reference.records.get(name), variant.records.get(name)
+    if any(record is None or "skipped" in record for record in records):
         return None
-    return comparison.compare(reference.records[name], variant.records[name])
+    return comparison.compare(*records)
 
 
 def verdict(reference, variant, name):
     found = differences(reference, variant, name)
-    if found is not None:
-        return comparison.verdict(found)
-    return f"only in {variant.name if name in variant.records else reference.name}"
+    return "not compared" if found is None else comparison.verdict(found)
 
 
 def text(reference, variants, names):

@@ -55,5 +55,5 @@ def metrics(address=settings.NODE_ADDRESS):
     return request("GET", "/metrics", address=address, port=METRICS_PORT, certificate=None)[1].decode()
 
 
-def vmstats(address=settings.NODE_ADDRESS):
-    return request("GET", "/v1/vmstats", address=address, port=VMSTATS_PORT, certificate="monitoring", accept="application/json")
+def vmstats(query, address=settings.NODE_ADDRESS):
+    return request("GET", f"/v1/vmstats?{query}", address=address, port=VMSTATS_PORT, certificate="monitoring", accept="application/json")

@@ -43,6 +43,11 @@ class Result:
     def record(self, key, value):
         self.data[key] = value
 
+    def skip(self, reason):
+        """The scenario cannot run on this machine."""
+        self.data["skipped"] = reason
+        print(f"  not run: {reason}", flush=True)
+
     def crashed(self):
         """Called while an exception is handled that no step has recorded."""
         self.data["crashed"] = traceback.format_exc()

@@ -15,7 +15,9 @@ from kit.services import ApiServer
 from kit.virt_handler import VirtHandler, label_node
 from kit.wait import until
 
-FEATURE_GATES = ()
+FEATURE_GATES = ("VMStatsCollector", "Root")
+# A binding plugin whose CNI plugin makes a tap.
+NETWORK = {"binding": {"tap": {"domainAttachmentType": "tap"}}}
 
 
 class Session:
@@ -29,7 +31,7 @@ class Session:
         certificates.install(settings.CERTIFICATES)
         print("node labeller:", label_node(self.image, self.folder + "/labeller.log"), flush=True)
         self.api = ApiServer(self.folder + "/apiserver.log")
-        objects.create_cluster(settings.HANDLER_VERBOSITY, gates=FEATURE_GATES)
+        objects.create_cluster(settings.HANDLER_VERBOSITY, gates=FEATURE_GATES, network=NETWORK)
         log = self.folder + "/virt-handler.log"
         if os.path.exists(log):
             os.unlink(log)
@@ -40,7 +42,11 @@ class Session:
     def run(self, scenario):
         print(f"{scenario.name}: {scenario.does}", flush=True)
         result, before = Result(self, scenario.name), len(self.vms)
-        vm = None
+        vm, reason = None, scenario.lacks()
+        if reason:
+            result.skip(reason)
+            result.write(self.folder)
+            return result
         try:
             vm = scenario.run(self, result)
         except StepFailed:

@@ -14,6 +14,8 @@ from kit.wait import until
 from kit.websocket import WebSocket
 
 FINAL = ("Succeeded", "Failed")
+# Seconds in which virt-handler notices that a discarded VM is gone: its errors are not the next scenario's.
+DISCARD_DELAY = 2
 
 
 class VM:
@@ -153,4 +155,5 @@ class VM:
                 self.gone(15)
             except TimeoutError:
                 pass
+            time.sleep(DISCARD_DELAY)
         self.recorder.stopped = True

@@ -1,6 +1,5 @@
-"""A VM starts, with disks of several kinds, its console, its display and its metrics."""
+"""A VM starts, with disks of several kinds, its console and its display."""
 
-import re
 import time
 
 from kit import objects, rest
@@ -21,7 +20,7 @@ def many_disks(vmi):
     objects.add_disk(vmi, "sec", {"secret": {"secretName": "sec"}})
 
 
-@scenario("a VM with seven disks and CD-ROMs starts; console, VNC, metrics",
+@scenario("a VM with seven disks and CD-ROMs starts; console, VNC",
           "Running, AgentConnected, volume sizes, console, VNC and a picture; memory of the pod's programs")
 def start(session, result):
     vm = VM(session, "start", change=many_disks)
@@ -83,43 +82,6 @@ def screenshot(vm):
 def pss(pid):
     with open(f"/proc/{pid}/smaps_rollup") as f:
         return next(int(line.split()[1]) for line in f if line.startswith("Pss:"))
-
-
-@scenario("virt-handler's /metrics and /v1/vmstats are asked for a running VM",
-          "the reference's metric names and labels; vmstats with the VM's domain statistics")
-def metrics(session, result):
-    vm = VM(session, "metrics")
-    boot(result, vm)
-    time.sleep(5)  # the cache of the launcher's statistics
-    result.step("metrics", metric_names, vm)
-    result.step("metrics with values", metric_values, vm)
-    result.step("vmstats", vmstats, vm)
-    end_by_deletion(result, vm)
-    return vm
-
-
-def samples(vm):
-    return [line for line in rest.metrics().splitlines() if line.startswith("kubevirt_vmi_") and f'name="{vm.name}"' in line]
-
-
-def metric_names(vm):
-    lines = samples(vm)
-    names = sorted({re.split(r"[{ ]", line)[0] for line in lines})
-    return {"names": names, "count": len(names), "samples": len(lines)}
-
-
-def metric_values(vm):
-    """Whether each sample is zero: the numbers themselves differ from run to run."""
-    out = {}
-    for line in samples(vm):
-        labels, value = line.rsplit(" ", 1)
-        out[labels] = "zero" if float(value) == 0 else "not zero"
-    return out
-
-
-def vmstats(vm):
-    code, answer = rest.vmstats()
-    return [code, answer.decode()[:200]]
 
 
 @scenario("startStrategy Paused; then unpaused", "Running with condition Paused; then without, and AgentConnected")

@@ -1,6 +1,7 @@
-"""Volumes that come and go, and disks that boot from images."""
+"""Volumes that come and go, memory dumps, and disks that boot from images."""
 
 import os
+import re
 import subprocess
 import time
 
@@ -9,6 +10,7 @@ from kit.normalize import status
 from kit.registry import scenario
 from kit.steps import boot, end_by_deletion
 from kit.vm import VM
+from kit.volume_hotplug import attach, detach
 
 
 @scenario("disks are attached and detached while the guest runs: files on SCSI and virtio, a block device; "
@@ -20,78 +22,34 @@ def disk_hotplug(session, result):
     result.step("guest: disks", vm.shell, "disks")
     log = session.folder + "/attachment-pod.log"
     for bus in ("scsi", "virtio"):
-        name = "hp-" + bus
-        pod = AttachmentPod(session.image, name, log)
-        result.step(f"attach a file, {bus}", attach, vm, name, pod, "Filesystem", bus)
+        pod = AttachmentPod(session.image, "hp-" + bus, log)
+        result.step(f"attach a file, {bus}", attach_disk, vm, pod, bus=bus)
         time.sleep(1.5)
         result.step("guest: disks", vm.shell, "disks")
         result.data.setdefault("attached_status", status(vm.latest)["volumeStatus"])
-        result.step("detach it", detach, vm, name, pod)
+        result.step("detach it", detach, vm, pod.volume, pod)
         result.step("guest: disks", vm.shell, "disks")
     device = loop_device("/run/block.img")
     try:
         pod = AttachmentPod(session.image, "hp-block", log, device=device)
-        result.step("attach a block volume", attach, vm, "hp-block", pod, "Block")
+        result.step("attach a block volume", attach_disk, vm, pod, mode="Block")
         time.sleep(1.5)
         result.step("guest: disks", vm.shell, "disks")
-        result.step("detach it", detach, vm, "hp-block", pod)
+        result.step("detach it", detach, vm, pod.volume, pod)
     finally:
         subprocess.run(["losetup", "-d", device], check=False)
     pod = AttachmentPod(session.image, "hp-x", log)
-    result.step("attach and leave", attach, vm, "hp-x", pod, "Filesystem")
+    result.step("attach and leave", attach_disk, vm, pod)
     vm.delete()
     result.step("deleted with a disk attached", vm.gone)
     pod.remove()
     return vm
 
 
-def attach(vm, name, pod, mode, bus="scsi"):
-    """virt-api's part: spec; virt-controller's part: status with the attachment pod."""
-    def change(vmi):
-        vmi["spec"]["domain"]["devices"]["disks"].append({"name": name, "serial": "SerIal-" + name, "disk": {"bus": bus}})
-        vmi["spec"]["volumes"].append({"name": name, "persistentVolumeClaim": {"claimName": name, "hotpluggable": True}})
-        vmi["status"]["volumeStatus"].append({
-            "name": name, "target": "", "phase": "AttachedToNode", "reason": "SuccessfulCreate",
-            "message": "Created hotplug attachment pod", "hotplugVolume": {"attachPodName": pod.name, "attachPodUID": pod.uid},
-            "persistentVolumeClaimInfo": {"claimName": name, "accessModes": ["ReadWriteOnce"], "volumeMode": mode,
-                                          "capacity": {"storage": "64Mi"}}})
-    mark, start = vm.recorder.mark(), time.time()
-    vm.edit(change)
-    vm.wait("Ready", lambda vmi: any(v["name"] == name and v.get("phase") == "Ready" and v.get("target")
-                                     for v in vmi["status"]["volumeStatus"]), 30, mark)
-    volume = vm.volume(name)
-    return {"target": volume["target"], "message": volume["message"], "phases": volume_phases(vm, name),
-            "seconds": round(time.time() - start, 1)}
-
-
-def detach(vm, name, pod):
-    def change(vmi):
-        devices, spec = vmi["spec"]["domain"]["devices"], vmi["spec"]
-        devices["disks"] = [disk for disk in devices["disks"] if disk["name"] != name]
-        spec["volumes"] = [volume for volume in spec["volumes"] if volume["name"] != name]
-
-    def forget(vmi):
-        vmi["status"]["volumeStatus"] = [v for v in vmi["status"]["volumeStatus"] if v["name"] != name]
-    mark, start = vm.recorder.mark(), time.time()
-    vm.edit(change)
-    vm.wait("UnMountedFromPod", lambda vmi: any(v["name"] == name and v.get("phase") == "UnMountedFromPod"
-                                                for v in vmi["status"]["volumeStatus"]), 40, mark)
-    out = {"phases": volume_phases(vm, name), "seconds": round(time.time() - start, 1)}
-    vm.edit(forget)
-    pod.remove()
-    return out
-
-
-def volume_phases(vm, name):
-    """Phase and target of a volume, each change once."""
-    out = []
-    for _, _, vmi in list(vm.recorder.versions):
-        for volume in vmi["status"].get("volumeStatus", []):
-            if volume["name"] == name:
-                text = f"{volume.get('phase')} {volume.get('target', '')}".strip()
-                if not out or out[-1] != text:
-                    out.append(text)
-    return out
+def attach_disk(vm, pod, mode="Filesystem", bus="scsi"):
+    name = pod.volume
+    return attach(vm, name, pod, {"persistentVolumeClaim": {"claimName": name, "hotpluggable": True}}, "Ready",
+                  disk={"serial": "SerIal-" + name, "disk": {"bus": bus}}, mode=mode)
 
 
 def loop_device(path, size=64 << 20):
@@ -105,6 +63,46 @@ def loop_device(path, size=64 << 20):
         if subprocess.run(["losetup", device, path], capture_output=True, check=False).returncode == 0:
             return device
     raise RuntimeError("no free loop device")
+
+
+@scenario("a memory dump to a hotplugged claim, twice; the guest runs on",
+          "volume phases up to MemoryDumpCompleted with file name and times; an ELF file of the guest's memory")
+def memory_dump(session, result):
+    vm = VM(session, "memory-dump")
+    boot(result, vm)
+    for attempt in ("", ", again"):
+        pod = AttachmentPod(session.image, "dump", session.folder + "/attachment-pod.log", size=0)
+        result.step("dump" + attempt, dump, vm, pod)
+        result.step("file" + attempt, dump_file, vm, pod)
+        result.step("guest answers" + attempt, vm.shell, "echo hello")
+        result.step("detach" + attempt, lambda: without_date(detach(vm, "dump", pod)))
+    end_by_deletion(result, vm)
+    return vm
+
+
+def dump(vm, pod):
+    done = attach(vm, "dump", pod, {"memoryDump": {"claimName": "dump", "hotpluggable": True}}, "MemoryDumpCompleted",
+                  status={"memoryDumpVolume": {"claimName": "dump"}}, timeout=60)
+    volume = vm.volume("dump")["memoryDumpVolume"]
+    return without_date({**done, "file": volume.get("targetFileName"), "started": bool(volume.get("startTimestamp")),
+                         "ended": bool(volume.get("endTimestamp"))})
+
+
+def dump_file(vm, pod):
+    """Whether the claim has just the one file, its first bytes, and whether it is as large as the guest's memory."""
+    folder = pod.claim_folder
+    names = [name for name in os.listdir(folder) if os.path.isfile(f"{folder}/{name}")]
+    with open(f"{folder}/{names[0]}", "rb") as f:
+        magic = f.read(4)
+    return {"files": len(names), "magic": magic.decode(errors="replace"), "holds the memory": os.path.getsize(f"{folder}/{names[0]}") > 256 << 20,
+            "named in the status": vm.volume("dump")["memoryDumpVolume"].get("targetFileName") == names[0]}
+
+
+def without_date(value):
+    """virt-handler puts the time into the file's name."""
+    if isinstance(value, dict):
+        return {key: without_date(item) for key, item in value.items()}
+    return re.sub(r"\d{8}-\d{6}", "<date>", value) if isinstance(value, str) else value
 
 
 @scenario("boots from a container disk, as an image volume", "Running; the guest can write, on the launcher's overlay")

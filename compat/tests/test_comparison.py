@@ -1,0 +1,85 @@
+"""What counts as a difference between two records."""
+
+import os
+import sys
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from kit.comparison import compare, verdict  # noqa: E402
+
+
+def record(**changes):
+    base = {
+        "steps": [step("phase Running", 1.9), step("final phase", "Succeeded at 12.3"), step("pod ended", 0)],
+        "failed": [], "phases": [[0.1, "Scheduled"], [1.9, "Running"]], "exit": 0,
+        "events": [["Normal", "Started", "started", 1, "virt-handler"]],
+        "handler_log": ["error: connection to 127.0.0.1:4242 lost [a.go:1] x3"],
+        "status": {"conditions": [{"type": "Paused", "reason": "PausedByUser"}]},
+    }
+    return {**base, **changes}
+
+
+def step(name, result, ok=True, **more):
+    return {"step": name, "seconds": 0.5, "ok": ok, "result": result, **more}
+
+
+def found(**changes):
+    return [(difference.where, difference.what) for difference in compare(record(), record(**changes))]
+
+
+class Comparison(unittest.TestCase):
+    def test_equal(self):
+        self.assertEqual(found(), [])
+        self.assertEqual(verdict([]), "equal")
+
+    def test_times_do_not_count(self):
+        steps = [step("phase Running", 1.4), step("final phase", "Succeeded at 2.6"), step("pod ended", 0)]
+        self.assertEqual(found(steps=steps, phases=[[0.2, "Scheduled"], [1.4, "Running"]]), [])
+
+    def test_whole_numbers_count(self):
+        steps = [*record()["steps"][:2], step("pod ended", 1)]
+        self.assertEqual(found(steps=steps), [("steps", "pod ended")])
+
+    def test_failed_step(self):
+        steps = [step("phase Running", "TimeoutError: not within 60 s", ok=False)]
+        differences = compare(record(), record(steps=steps, failed=["phase Running"]))
+        self.assertEqual([d.other for d in differences], ["failed: TimeoutError: not within 60 s", "not reached", "not reached"])
+        self.assertEqual(verdict(differences), "differs: steps (3)")
+
+    def test_two_failures_of_one_step_are_equal(self):
+        one, other = (record(steps=[step("attach", f"TimeoutError: {text}", ok=False)]) for text in ("a", "b"))
+        self.assertEqual(list(compare(one, other)), [])
+
+    def test_measured_step(self):
+        one, other = (record(steps=[step("memory", {"virt-launcher": n}, measured=True)]) for n in (1, 2))
+        self.assertEqual(list(compare(one, other)), [])
+
+    def test_repeated_steps_are_compared_in_order(self):
+        one = record(steps=[step("disks", "a"), step("disks", "b")])
+        other = record(steps=[step("disks", "a"), step("disks", "c")])
+        self.assertEqual([d.what for d in compare(one, other)], ["disks (2)"])
+
+    def test_condition_by_type(self):
+        status = {"conditions": [{"type": "AgentConnected"}, {"type": "Paused", "reason": "PausedIOError"}]}
+        self.assertEqual(found(status=status), [("status", "status.conditions[AgentConnected].type"),
+                                                ("status", "status.conditions[Paused].reason")])
+
+    def test_events_by_reason_and_message(self):
+        self.assertEqual(found(events=[["Normal", "Started", "started", 7, "virt-handler"]]), [])
+        self.assertEqual(found(events=[]), [("events", "Started")])
+
+    def test_errors_without_counts_and_ports(self):
+        self.assertEqual(found(handler_log=["error: connection to 127.0.0.1:9 lost [a.go:1] x1"]), [])
+        self.assertEqual(len(found(handler_log=["error: other [b.go:2] x1"])), 2)
+
+    def test_logs_of_two_nodes(self):
+        one, other = record(handler_log={"node01": ["a x1"], "node02": []}), record(handler_log={"node01": ["a x2"], "node02": ["b x1"]})
+        self.assertEqual([d.other for d in compare(one, other)], ["b x1"])
+
+    def test_exit_status_and_other_keys(self):
+        self.assertEqual(found(exit=2, button=3), [("exit status", "of the pod"), ("button", "")])
+
+
+if __name__ == "__main__":
+    unittest.main()
