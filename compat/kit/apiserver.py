@@ -13,7 +13,15 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from kit.apiserver_store import CLUSTER_SCOPED, ApiFailure, Store, field_selector, kind_of, label_selector, selected
+from kit.apiserver_store import (
+    CLUSTER_SCOPED,
+    ApiFailure,
+    Store,
+    field_selector,
+    kind_of,
+    label_selector,
+    selected,
+)
 
 BOOKMARK_INTERVAL = 20  # seconds
 WATCH_LIMIT = 3600  # seconds, where the request has none
@@ -22,8 +30,14 @@ store = Store()
 
 
 def status_object(failure):
-    return {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": failure.message,
-            "reason": failure.reason, "code": failure.code}
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "message": failure.message,
+        "reason": failure.reason,
+        "code": failure.code,
+    }
 
 
 def discovery(parts):
@@ -35,20 +49,36 @@ def discovery(parts):
     if parts == ["api"]:
         return {"kind": "APIVersions", "versions": ["v1"]}
     if parts == ["apis"]:
-        groups = [{"name": group, "versions": [{"groupVersion": f"{group}/{v}", "version": v} for v in versions],
-                   "preferredVersion": {"groupVersion": f"{group}/{versions[0]}", "version": versions[0]}}
-                  for group, versions in store.groups().items()]
+        groups = [
+            {
+                "name": group,
+                "versions": [{"groupVersion": f"{group}/{v}", "version": v} for v in versions],
+                "preferredVersion": {"groupVersion": f"{group}/{versions[0]}", "version": versions[0]},
+            }
+            for group, versions in store.groups().items()
+        ]
         return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
     return None
 
 
 def resource_list(group, version):
-    resources = [{"name": resource, "singularName": kind_of(resource).lower(), "kind": kind_of(resource),
-                  "namespaced": resource not in CLUSTER_SCOPED,
-                  "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"]}
-                 for g, resource in store.objects if g == group]
-    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": f"{group}/{version}".strip("/"),
-            "resources": resources}
+    resources = [
+        {
+            "name": resource,
+            "singularName": kind_of(resource).lower(),
+            "kind": kind_of(resource),
+            "namespaced": resource not in CLUSTER_SCOPED,
+            "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"],
+        }
+        for g, resource in store.objects
+        if g == group
+    ]
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": f"{group}/{version}".strip("/"),
+        "resources": resources,
+    }
 
 
 class Request(BaseHTTPRequestHandler):
@@ -74,7 +104,9 @@ class Request(BaseHTTPRequestHandler):
             return json.loads(raw)
         except ValueError:
             content_type = self.headers.get("Content-Type")
-            raise ApiFailure(415, "UnsupportedMediaType", f"only JSON is supported, not {content_type}") from None
+            raise ApiFailure(
+                415, "UnsupportedMediaType", f"only JSON is supported, not {content_type}"
+            ) from None
 
     def serve(self):
         start, code = time.time(), 200
@@ -86,7 +118,11 @@ class Request(BaseHTTPRequestHandler):
         except (BrokenPipeError, ConnectionResetError):
             code = 499
         milliseconds = 1000 * (time.time() - start)
-        print(f"{time.strftime('%H:%M:%S')} {self.command} {self.path} {code} {milliseconds:.0f}ms", file=sys.stderr, flush=True)
+        print(
+            f"{time.strftime('%H:%M:%S')} {self.command} {self.path} {code} {milliseconds:.0f}ms",
+            file=sys.stderr,
+            flush=True,
+        )
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = serve
 
@@ -124,13 +160,23 @@ class Request(BaseHTTPRequestHandler):
         if name:
             with store.changed:
                 return self.reply(200, store.get(key, namespace, name))
-        labels, fields = label_selector(query.get("labelSelector")), field_selector(query.get("fieldSelector"))
+        labels, fields = (
+            label_selector(query.get("labelSelector")),
+            field_selector(query.get("fieldSelector")),
+        )
         if query.get("watch") in ("true", "1"):
             return self.watch(key, api_version, namespace, labels, fields, query)
         with store.changed:
             items, version = store.list(key, namespace, labels, fields), store.version
-        return self.reply(200, {"kind": kind_of(key[1]) + "List", "apiVersion": api_version,
-                                "metadata": {"resourceVersion": str(version)}, "items": items})
+        return self.reply(
+            200,
+            {
+                "kind": kind_of(key[1]) + "List",
+                "apiVersion": api_version,
+                "metadata": {"resourceVersion": str(version)},
+                "items": items,
+            },
+        )
 
     def write(self, key, api_version, namespace, name):
         body = self.body()
@@ -156,8 +202,14 @@ class Request(BaseHTTPRequestHandler):
             self.wfile.flush()
 
         def bookmark(version, **metadata):
-            send("BOOKMARK", {"kind": kind_of(key[1]), "apiVersion": api_version, "metadata": {
-                "resourceVersion": str(version), "creationTimestamp": None, **metadata}})
+            send(
+                "BOOKMARK",
+                {
+                    "kind": kind_of(key[1]),
+                    "apiVersion": api_version,
+                    "metadata": {"resourceVersion": str(version), "creationTimestamp": None, **metadata},
+                },
+            )
 
         initial = query.get("sendInitialEvents") == "true"
         with store.changed:
@@ -174,8 +226,12 @@ class Request(BaseHTTPRequestHandler):
                     store.changed.wait(min(5, max(0.1, deadline - time.time())))
                 news, position, version = store.history[position:], len(store.history), store.version
             for _, changed_key, event, old, new in news:
-                if changed_key == key and (not namespace or new["metadata"].get("namespace", "") == namespace):
-                    seen_as = visible_event(event, selected(labels, fields, old), selected(labels, fields, new))
+                if changed_key == key and (
+                    not namespace or new["metadata"].get("namespace", "") == namespace
+                ):
+                    seen_as = visible_event(
+                        event, selected(labels, fields, old), selected(labels, fields, new)
+                    )
                     if seen_as:
                         send(seen_as, new)
             if query.get("allowWatchBookmarks") == "true" and time.time() - last_bookmark > BOOKMARK_INTERVAL:

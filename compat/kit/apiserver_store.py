@@ -7,14 +7,24 @@ import time
 import uuid
 
 KINDS = {
-    "nodes": "Node", "pods": "Pod", "configmaps": "ConfigMap", "secrets": "Secret", "events": "Event",
-    "namespaces": "Namespace", "services": "Service", "leases": "Lease",
-    "persistentvolumeclaims": "PersistentVolumeClaim", "persistentvolumes": "PersistentVolume",
+    "nodes": "Node",
+    "pods": "Pod",
+    "configmaps": "ConfigMap",
+    "secrets": "Secret",
+    "events": "Event",
+    "namespaces": "Namespace",
+    "services": "Service",
+    "leases": "Lease",
+    "persistentvolumeclaims": "PersistentVolumeClaim",
+    "persistentvolumes": "PersistentVolume",
     "customresourcedefinitions": "CustomResourceDefinition",
-    "virtualmachineinstances": "VirtualMachineInstance", "virtualmachines": "VirtualMachine",
-    "virtualmachineinstancemigrations": "VirtualMachineInstanceMigration", "kubevirts": "KubeVirt",
+    "virtualmachineinstances": "VirtualMachineInstance",
+    "virtualmachines": "VirtualMachine",
+    "virtualmachineinstancemigrations": "VirtualMachineInstanceMigration",
+    "kubevirts": "KubeVirt",
     "virtualmachinebackups": "VirtualMachineBackup",
-    "virtualmachinebackuptrackers": "VirtualMachineBackupTracker", "plugins": "Plugin",
+    "virtualmachinebackuptrackers": "VirtualMachineBackupTracker",
+    "plugins": "Plugin",
 }
 CLUSTER_SCOPED = {"nodes", "namespaces", "customresourcedefinitions", "persistentvolumes", "plugins"}
 
@@ -120,7 +130,11 @@ def apply_operation(obj, operation):
         have = parent[int(last)] if isinstance(parent, list) else parent.get(last)
         want = operation.get("value")
         if have != want and (have or want):
-            raise ApiFailure(422, "Invalid", "the server rejected our request due to an error in our request: test of " + path)
+            raise ApiFailure(
+                422,
+                "Invalid",
+                "the server rejected our request due to an error in our request: test of " + path,
+            )
     elif op == "add" and isinstance(parent, list):
         parent.insert(len(parent) if last == "-" else int(last), operation["value"])
     elif op in ("add", "replace"):
@@ -160,8 +174,11 @@ class Store:
 
     def list(self, key, namespace, labels, fields):
         found = self.objects.get(key, {}).items()
-        return [copy.deepcopy(o) for (ns, _), o in found
-                if (not namespace or ns == namespace) and selected(labels, fields, o)]
+        return [
+            copy.deepcopy(o)
+            for (ns, _), o in found
+            if (not namespace or ns == namespace) and selected(labels, fields, o)
+        ]
 
     def get(self, key, namespace, name):
         obj = self.objects.get(key, {}).get((namespace, name))
@@ -191,11 +208,19 @@ class Store:
         old = self.get(key, namespace, name)
         meta = obj.get("metadata") or {}
         if meta.get("resourceVersion") and meta["resourceVersion"] != old["metadata"]["resourceVersion"]:
-            raise ApiFailure(409, "Conflict", f'Operation cannot be fulfilled on {key[1]} "{name}": the object has been '
-                             "modified; please apply your changes to the latest version and try again")
+            raise ApiFailure(
+                409,
+                "Conflict",
+                f'Operation cannot be fulfilled on {key[1]} "{name}": the object has been '
+                "modified; please apply your changes to the latest version and try again",
+            )
         if meta.get("uid") not in (None, "", old["metadata"]["uid"]):
-            raise ApiFailure(409, "Conflict", f'Precondition failed: UID in precondition: {meta["uid"]}, '
-                             f'UID in object meta: {old["metadata"]["uid"]}')
+            raise ApiFailure(
+                409,
+                "Conflict",
+                f"Precondition failed: UID in precondition: {meta['uid']}, "
+                f"UID in object meta: {old['metadata']['uid']}",
+            )
         return self.replace(key, namespace, name, obj)
 
     def patch(self, key, namespace, name, content_type, patch):
@@ -208,7 +233,11 @@ class Store:
         else:  # strategic merge patches too: virt-handler sends none that would differ
             new = merge_patch(new, patch)
         if new["metadata"].get("resourceVersion") != old["metadata"]["resourceVersion"]:
-            raise ApiFailure(409, "Conflict", f'Operation cannot be fulfilled on {key[1]} "{name}": the object has been modified')
+            raise ApiFailure(
+                409,
+                "Conflict",
+                f'Operation cannot be fulfilled on {key[1]} "{name}": the object has been modified',
+            )
         return self.replace(key, namespace, name, new)
 
     def replace(self, key, namespace, name, new):

@@ -28,8 +28,16 @@ class AttachmentPod:
         else:
             volumes.append((self.claim(volume, size), f"/{volume}", ""))
         command = ["/bin/sh", "-c", "/usr/bin/container-disk --copy-path /path/hp"]
-        self.container = Container(self.name, image, command, cgroup=self.uid, mounts=volumes, log=log,
-                                   identity=non_root_identity(), hostname=self.name)
+        self.container = Container(
+            self.name,
+            image,
+            command,
+            cgroup=self.uid,
+            mounts=volumes,
+            log=log,
+            identity=non_root_identity(),
+            hostname=self.name,
+        )
         until("the attachment pod's hp.sock", lambda: os.path.exists(f"{place}/hp.sock"), 10)
 
     def claim(self, volume, size):

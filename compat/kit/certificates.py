@@ -7,7 +7,11 @@ import subprocess
 PAIRS = {
     "server": ("kubevirt.io:system:node:virt-handler", "serverAuth", "servercertificates"),
     "client": ("kubevirt.io:system:client:virt-handler", "clientAuth", "clientcertificates"),
-    "migration": ("kubevirt.io:system:client:migration", "clientAuth,serverAuth", "migrationservercertificates"),
+    "migration": (
+        "kubevirt.io:system:client:migration",
+        "clientAuth,serverAuth",
+        "migrationservercertificates",
+    ),
     "vsock": ("kubevirt.io:system:client:virt-handler", "clientAuth", "vsockclientcertificates"),
     "monitoring": ("kubevirt.io:system:client:monitoring", "clientAuth", None),
 }
@@ -20,14 +24,45 @@ def make(folder):
     def openssl(*arguments):
         subprocess.run(["openssl", *arguments], check=True, cwd=folder, capture_output=True)
 
-    openssl("req", "-x509", *NEW_KEY, "-keyout", "ca.key", "-out", "ca.crt", "-days", "30", "-subj", "/CN=kubevirt.io")
+    openssl(
+        "req",
+        "-x509",
+        *NEW_KEY,
+        "-keyout",
+        "ca.key",
+        "-out",
+        "ca.crt",
+        "-days",
+        "30",
+        "-subj",
+        "/CN=kubevirt.io",
+    )
     for name, (common_name, usage, _) in PAIRS.items():
         with open(f"{folder}/extensions", "w") as f:
-            f.write(f"basicConstraints=CA:FALSE\nkeyUsage=digitalSignature\nextendedKeyUsage={usage}\n"
-                    "subjectAltName=DNS:virt-handler,IP:127.0.0.1\n")
-        openssl("req", *NEW_KEY, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={common_name}")
-        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial",
-                "-days", "30", "-extfile", "extensions", "-out", f"{name}.crt")
+            f.write(
+                f"basicConstraints=CA:FALSE\nkeyUsage=digitalSignature\nextendedKeyUsage={usage}\n"
+                "subjectAltName=DNS:virt-handler,IP:127.0.0.1\n"
+            )
+        openssl(
+            "req", *NEW_KEY, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={common_name}"
+        )
+        openssl(
+            "x509",
+            "-req",
+            "-in",
+            f"{name}.csr",
+            "-CA",
+            "ca.crt",
+            "-CAkey",
+            "ca.key",
+            "-CAcreateserial",
+            "-days",
+            "30",
+            "-extfile",
+            "extensions",
+            "-out",
+            f"{name}.crt",
+        )
 
 
 def install(folder):

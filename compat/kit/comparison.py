@@ -10,8 +10,35 @@ from dataclasses import dataclass
 SHOWN_CHARACTERS = 400
 # Compared field by field; any other key that a scenario has recorded is compared as a whole, under its own name.
 STATUS_FIELDS = ("running_status", "attached_status", "status")
-NOT_COMPARED = {"steps", "failed", "events", "handler_log", "launcher_log", "phases", "exit", "left_running", "zombies",
-                "pod_notes", "seconds", "seconds_to_gone", "pods", "migration_state", "migration_phases", *STATUS_FIELDS}
+NOT_COMPARED = {
+    "steps",
+    "failed",
+    "events",
+    "handler_log",
+    "launcher_log",
+    "phases",
+    "exit",
+    "left_running",
+    "zombies",
+    "pod_notes",
+    "seconds",
+    "seconds_to_gone",
+    "pods",
+    "migration_state",
+    "migration_phases",
+    *STATUS_FIELDS,
+}
+
+
+# What is known of the guest agent some time after the agent has connected; the scenario guest_information is about it.
+LATER_IN_STATUS = re.compile(r"guestOSInfo|AgentVersionNotSupported")
+# That a process or its connection has ended is seen by chance, in one place or another. Phases and exit status say it too.
+LOST_CONNECTION = re.compile(
+    r"connection re(set|fused)|\bEOF\b|[Bb]roken pipe|closed network connection|Error while dialing|console\.go"
+    r"|Could not get owner Pid|failed opening path root|failed to find pod UID|Failed to connect socket"
+    r"|unresponsive|client socket is closed|launcher-sock: no such file"
+)
+CHANCE = "lost connections"
 
 
 @dataclass
@@ -20,6 +47,10 @@ class Difference:
     what: str
     reference: object
     other: object
+
+    def key(self):
+        """Equal for the same difference from another run of the reference."""
+        return self.where, self.what, str(self.other)
 
 
 def compare(reference, other):
@@ -36,10 +67,18 @@ def compare(reference, other):
     ]
 
 
+def common(runs):
+    """The differences from every one of several runs of the reference."""
+    first, *others = runs
+    return [each for each in first if all(each.key() in {other.key() for other in run} for run in others)]
+
+
 def verdict(differences):
-    """One cell of the table."""
+    """One cell of the table. What depends on chance is not in it."""
     counts = {}
     for difference in differences:
+        if difference.where == CHANCE:
+            continue
         counts[difference.where] = counts.get(difference.where, 0) + 1
     return "differs: " + ", ".join(f"{where} ({n})" for where, n in counts.items()) if counts else "equal"
 
@@ -87,18 +126,21 @@ def numbered(found):
 def statuses(reference, other):
     for name in STATUS_FIELDS:
         for path, x, y in fields(reference.get(name), other.get(name)):
-            yield Difference("status", f"{name}{path}", x, y)
+            if not LATER_IN_STATUS.search(path):
+                yield Difference("status", f"{name}{path}", x, y)
 
 
 def events(reference, other):
     """An event is its type, reason and message; how often it came depends on time."""
-    first, second = ([tuple(event[:3]) for event in record.get("events", [])] for record in (reference, other))
+    first, second = (
+        [tuple(event[:3]) for event in record.get("events", [])] for record in (reference, other)
+    )
     for event in first:
         if event not in second:
-            yield Difference("events", event[1], event, None)
+            yield Difference(kind_of("events", event[2]), event[1], event, None)
     for event in second:
         if event not in first:
-            yield Difference("events", event[1], None, event)
+            yield Difference(kind_of("events", event[2]), event[1], None, event)
 
 
 def logs(reference, other):
@@ -110,20 +152,26 @@ def logs(reference, other):
     first, second = ({message(line): line for line in lines} for lines in (reference, other))
     for text, line in first.items():
         if text not in second:
-            yield Difference("virt-handler's errors", "", line, None)
+            yield Difference(kind_of("virt-handler's errors", text), text, line, None)
     for text, line in second.items():
         if text not in first:
-            yield Difference("virt-handler's errors", "", None, line)
+            yield Difference(kind_of("virt-handler's errors", text), text, None, line)
+
+
+def kind_of(where, text):
+    return CHANCE if LOST_CONNECTION.search(text) else where
 
 
 def message(line):
-    return re.sub(r" x\d+$", "", re.sub(r"127\.0\.0\.1:\d+|fd/\d+", "<n>", line))
+    return re.sub(r" x\d+$", "", line)
 
 
 def exit_status(reference, other):
     if reference.get("exit") != other.get("exit"):
         yield Difference("exit status", "of the pod", reference.get("exit"), other.get("exit"))
-    first, second = ([[pod["node"], pod["exit"]] for pod in record.get("pods", [])] for record in (reference, other))
+    first, second = (
+        [[pod["node"], pod["exit"]] for pod in record.get("pods", [])] for record in (reference, other)
+    )
     if first != second:
         yield Difference("exit status", "of the pods", first, second)
 

@@ -12,21 +12,45 @@ CONTAINERS = "/run/containers"
 INIT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "container-init")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # What containerd and CRI-O leave a root container by default, and SYS_NICE, which virt-controller adds in root mode.
-ROOT_CAPABILITIES = ("chown,dac_override,fowner,fsetid,kill,setgid,setuid,setpcap,net_bind_service,net_raw,sys_chroot,"
-                     "mknod,audit_write,setfcap,sys_nice")
+ROOT_CAPABILITIES = (
+    "chown,dac_override,fowner,fsetid,kill,setgid,setuid,setpcap,net_bind_service,net_raw,sys_chroot,"
+    "mknod,audit_write,setfcap,sys_nice"
+)
 KILL_TIMEOUT = 20  # seconds
 CGROUP_REMOVAL_ATTEMPTS = 50
 
 
 def non_root_identity():
     """setpriv's arguments for a pod of uid 107 with NET_BIND_SERVICE and allowPrivilegeEscalation false."""
-    return ["--reuid", "107", "--regid", "107", "--groups", "107", "--bounding-set", "-all,+net_bind_service",
-            "--inh-caps", "-all", "--no-new-privs"]
+    return [
+        "--reuid",
+        "107",
+        "--regid",
+        "107",
+        "--groups",
+        "107",
+        "--bounding-set",
+        "-all,+net_bind_service",
+        "--inh-caps",
+        "-all",
+        "--no-new-privs",
+    ]
 
 
 def root_identity():
     bounding = ",".join("+" + name for name in ROOT_CAPABILITIES.split(","))
-    return ["--reuid", "0", "--regid", "0", "--groups", "107", "--bounding-set", "-all," + bounding, "--inh-caps", "-all"]
+    return [
+        "--reuid",
+        "0",
+        "--regid",
+        "0",
+        "--groups",
+        "107",
+        "--bounding-set",
+        "-all," + bounding,
+        "--inh-caps",
+        "-all",
+    ]
 
 
 def privileged_identity():
@@ -34,11 +58,29 @@ def privileged_identity():
 
 
 class Container:
-    """Starts at once. `mounts`: (folder or file on the node, path in the container, "ro" or ""); `devices`: (path in the
-    container, major, minor); `network`: a named network namespace, or None for one of its own."""
+    """Starts at once.
 
-    def __init__(self, name, image, command, *, cgroup=None, mounts=(), devices=(), environment=None, identity=None,
-                 log=None, hostname="pod", network=None, folder="/"):
+    mounts   (folder or file on the node, path in the container, "ro" or "")
+    devices  (path in the container, major, minor)
+    network  a named network namespace; without one it gets its own
+    """
+
+    def __init__(
+        self,
+        name,
+        image,
+        command,
+        *,
+        cgroup=None,
+        mounts=(),
+        devices=(),
+        environment=None,
+        identity=None,
+        log=None,
+        hostname="pod",
+        network=None,
+        folder="/",
+    ):
         self.log = log
         self.folder = f"{CONTAINERS}/{name}"
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -50,16 +92,41 @@ class Container:
             f.writelines([*mount_lines(mounts), *device_lines(devices)])
         with open(self.folder + "/program", "w") as f:
             variables = [f"{key}={value}" for key, value in environment.items()]
-            f.write(f"cd {quote(folder)}\nexec " + join(["env", "-i", *variables, "setpriv", *(identity or privileged_identity()), *command]) + "\n")
+            f.write(
+                f"cd {quote(folder)}\nexec "
+                + join(["env", "-i", *variables, "setpriv", *(identity or privileged_identity()), *command])
+                + "\n"
+            )
         enter = ["nsenter", f"--net=/run/netns/{network}"] if network else []
         own = [] if network else ["--net"]
         script = f"echo $$ > {quote(self.cgroup)}/cgroup.procs; exec " + join(
-            [*enter, "unshare", "--mount", "--pid", "--fork", "--kill-child", "--uts", "--ipc", *own, "--cgroup",
-             "--propagation", "slave", "--", "bash", INIT, self.folder])
+            [
+                *enter,
+                "unshare",
+                "--mount",
+                "--pid",
+                "--fork",
+                "--kill-child",
+                "--uts",
+                "--ipc",
+                *own,
+                "--cgroup",
+                "--propagation",
+                "slave",
+                "--",
+                "bash",
+                INIT,
+                self.folder,
+            ]
+        )
         self.process = subprocess.Popen(
-            ["bash", "-c", script], stdin=subprocess.DEVNULL, stdout=open(log, "ab") if log else None,
-            stderr=subprocess.STDOUT, start_new_session=True,
-            env={**os.environ, "CONTAINER_LAYERS": ":".join(image.layers), "CONTAINER_HOSTNAME": hostname})
+            ["bash", "-c", script],
+            stdin=subprocess.DEVNULL,
+            stdout=open(log, "ab") if log else None,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**os.environ, "CONTAINER_LAYERS": ":".join(image.layers), "CONTAINER_HOSTNAME": hostname},
+        )
 
     # ---- its processes
 
@@ -123,8 +190,13 @@ class Container:
     def run(self, command, timeout=30, identity=None):
         """Runs a command in the container's namespaces, as `kubectl exec` does: exit status and output."""
         enter = ["nsenter", "-t", str(self.first_process()), "-m", "-p", "-n", "-u", "-i", "-C"]
-        done = subprocess.run([*enter, "setpriv", *(identity or non_root_identity()), *command], capture_output=True,
-                              text=True, timeout=timeout, env={"PATH": PATH})
+        done = subprocess.run(
+            [*enter, "setpriv", *(identity or non_root_identity()), *command],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            env={"PATH": PATH},
+        )
         return {"exit": done.returncode, "output": (done.stdout + done.stderr).strip()}
 
 

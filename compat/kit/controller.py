@@ -73,7 +73,8 @@ class Controller:
             vmi = None  # a new VMI of the same name
         code = record.pod.poll()
         if code is None:
-            return self.while_running(record, vmi)
+            self.while_running(record, vmi)
+            return
         if record.ended is None:
             self.pod_ended(record, code)
         phase = kube.phase(vmi or {})
@@ -83,7 +84,7 @@ class Controller:
         if not record.volumes_removed and time.time() - record.ended > VOLUMES_REMOVED_AFTER:
             self.remove_volumes(record, vmi)
         if vmi is None:
-            record.gone = True
+            record.gone = record.volumes_removed
         elif self.may_release(record, vmi, phase):
             kube.edit(record.path, lambda obj: obj["metadata"].update(finalizers=[]))
             record.note(f"virt-controller: finalizer removed, phase {phase}")

@@ -1,6 +1,6 @@
 """A DHCPv6 client for one exchange, for guests that have none.
 
-    python3 -m kit.dhcp6_client LINK        in the network namespace of the link; prints the answer as JSON
+python3 -m kit.dhcp6_client LINK        in the network namespace of the link; prints the answer as JSON
 """
 
 import json
@@ -28,17 +28,25 @@ def options(data):
     out = []
     while len(data) >= 4:
         code, size = struct.unpack(">HH", data[:4])
-        out.append((code, data[4:4 + size]))
-        data = data[4 + size:]
+        out.append((code, data[4 : 4 + size]))
+        data = data[4 + size :]
     return out
 
 
 def message(kind, transaction, client_id, server_id=b""):
     association = struct.pack(">III", IDENTITY_ASSOCIATION, 0, 0)
-    out = struct.pack(">I", kind << 24 | transaction) + option(CLIENT_ID, client_id) + option(ELAPSED_TIME, b"\0\0")
+    out = (
+        struct.pack(">I", kind << 24 | transaction)
+        + option(CLIENT_ID, client_id)
+        + option(ELAPSED_TIME, b"\0\0")
+    )
     if server_id:
         out += option(SERVER_ID, server_id)
-    return out + option(IA_NA, association) + option(OPTION_REQUEST, struct.pack(">HH", DNS_SERVERS, DOMAIN_LIST))
+    return (
+        out
+        + option(IA_NA, association)
+        + option(OPTION_REQUEST, struct.pack(">HH", DNS_SERVERS, DOMAIN_LIST))
+    )
 
 
 def decode(data):
@@ -47,7 +55,9 @@ def decode(data):
         if code == SERVER_ID:
             out["server id"] = value.hex()
         elif code == DNS_SERVERS:
-            out["dns"] = [socket.inet_ntop(socket.AF_INET6, value[i:i + 16]) for i in range(0, len(value), 16)]
+            out["dns"] = [
+                socket.inet_ntop(socket.AF_INET6, value[i : i + 16]) for i in range(0, len(value), 16)
+            ]
         elif code == DOMAIN_LIST:
             out["search"] = domains(value)
         elif code == IA_NA:
@@ -99,6 +109,7 @@ def exchange(link):
                 data, _ = s.recvfrom(65536)
                 if int.from_bytes(data[1:4], "big") == transaction:
                     return data
+
         advertised = ask(SOLICIT)
         server_id = dict(options(advertised[4:])).get(SERVER_ID, b"")
         return {"solicit": decode(advertised), "request": decode(ask(REQUEST, server_id))}

@@ -14,8 +14,10 @@ MONITOR = "/usr/bin/virt-launcher-monitor"
 
 # Where KubeVirt's image has the firmware -> where Debian's package ovmf has it
 FIRMWARE = {
-    "OVMF_CODE.fd": "OVMF_CODE_4M.fd", "OVMF_VARS.fd": "OVMF_VARS_4M.fd",
-    "OVMF_CODE.secboot.fd": "OVMF_CODE_4M.secboot.fd", "OVMF_VARS.secboot.fd": "OVMF_VARS_4M.ms.fd",
+    "OVMF_CODE.fd": "OVMF_CODE_4M.fd",
+    "OVMF_VARS.fd": "OVMF_VARS_4M.fd",
+    "OVMF_CODE.secboot.fd": "OVMF_CODE_4M.secboot.fd",
+    "OVMF_VARS.secboot.fd": "OVMF_VARS_4M.ms.fd",
 }
 
 
@@ -27,7 +29,9 @@ class Image:
         self.top = f"{IMAGES}/{launcher.name}"
         base = launcher.rootfs or "/machine"
         self.layers = [self.top, base]
-        self.modular_libvirt = is_program(f"{base}/usr/sbin/virtqemud") or is_program(f"{base}/usr/bin/virtqemud")
+        self.modular_libvirt = is_program(f"{base}/usr/sbin/virtqemud") or is_program(
+            f"{base}/usr/bin/virtqemud"
+        )
         shutil.rmtree(self.top, ignore_errors=True)
         os.makedirs(self.top)
         for tree in launcher.trees:
@@ -46,7 +50,7 @@ class Image:
         """What KubeVirt's image has and this machine's packages lack."""
         for name, line in (("passwd", PASSWD), ("group", GROUP)):
             with open(f"/machine/etc/{name}") as f:
-                others = [l for l in f if l.split(":")[2] != str(USER) and l.split(":")[0] != "qemu"]
+                others = [entry for entry in f if not is_qemu(entry)]
             os.makedirs(self.top + "/etc", exist_ok=True)
             with open(f"{self.top}/etc/{name}", "w") as f:
                 f.writelines([*others, line])
@@ -78,6 +82,12 @@ class Image:
             shutil.copy2(program, monitor)
         if os.path.exists(monitor):
             os.setxattr(monitor, "security.capability", NET_BIND_SERVICE)
+
+
+def is_qemu(entry):
+    """Of /etc/passwd or /etc/group."""
+    name, _, number = entry.split(":")[:3]
+    return name == "qemu" or number == str(USER)
 
 
 def is_program(path):

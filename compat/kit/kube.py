@@ -19,7 +19,9 @@ class ApiError(Exception):
 
 def call(method, path, body=None, content_type="application/json", timeout=10):
     data = json.dumps(body).encode() if body is not None else None
-    request = urllib.request.Request(API_SERVER + path, data=data, method=method, headers={"Content-Type": content_type})
+    request = urllib.request.Request(
+        API_SERVER + path, data=data, method=method, headers={"Content-Type": content_type}
+    )
     try:
         with urllib.request.urlopen(request, timeout=timeout) as response:
             return json.loads(response.read())

@@ -45,7 +45,9 @@ def read(path):
         raise DescriptionError(f"{path}: unknown key {min(unknown)!r}; known are {', '.join(sorted(KEYS))}")
     name = data.get("name", "")
     if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", name):
-        raise DescriptionError(f"{path}: invalid name {name!r}: lower-case letters, digits, '.' and '-' are allowed")
+        raise DescriptionError(
+            f"{path}: invalid name {name!r}: lower-case letters, digits, '.' and '-' are allowed"
+        )
 
     def here(value):
         expanded = os.path.expandvars(value)

@@ -11,10 +11,14 @@ from kit.image import USER
 PODS = "/var/lib/kubelet/pods"
 # emptyDir volume -> where the launcher has it
 EMPTY_DIRS = {
-    "private": "/var/run/kubevirt-private", "public": "/var/run/kubevirt",
-    "ephemeral-disks": "/var/run/kubevirt-ephemeral-disks", "libvirt-runtime": "/var/run/libvirt",
-    "sockets": "/var/run/kubevirt/sockets", "container-disks": "/var/run/kubevirt/container-disks",
-    "hotplug-disks": "/var/run/kubevirt/hotplug-disks", "hook-sidecar-sockets": "/var/run/kubevirt-hooks",
+    "private": "/var/run/kubevirt-private",
+    "public": "/var/run/kubevirt",
+    "ephemeral-disks": "/var/run/kubevirt-ephemeral-disks",
+    "libvirt-runtime": "/var/run/libvirt",
+    "sockets": "/var/run/kubevirt/sockets",
+    "container-disks": "/var/run/kubevirt/container-disks",
+    "hotplug-disks": "/var/run/kubevirt/hotplug-disks",
+    "hook-sidecar-sockets": "/var/run/kubevirt-hooks",
 }
 QEMU_TIMEOUT = 300  # seconds, --qemu-timeout
 # virt-controller adds this to the guest's grace period for --grace-period-seconds.
@@ -47,8 +51,23 @@ class LauncherPod:
     ovmf          --ovmf-path in place of the launcher's
     """
 
-    def __init__(self, vmi, image, log, *, disk, uid=None, network=None, root=False, tmpfs_claims=None, secrets=None,
-                 state=(), shared=None, userfaultfd=False, ovmf=None):
+    def __init__(
+        self,
+        vmi,
+        image,
+        log,
+        *,
+        disk,
+        uid=None,
+        network=None,
+        root=False,
+        tmpfs_claims=None,
+        secrets=None,
+        state=(),
+        shared=None,
+        userfaultfd=False,
+        ovmf=None,
+    ):
         self.uid = uid or str(uuid.uuid4())
         self.vmi, self.image, self.log, self.disk = vmi, image, log, disk
         self.vmi_name = vmi["metadata"]["name"]
@@ -65,14 +84,26 @@ class LauncherPod:
         for index, volume in enumerate(self.vmi["spec"]["volumes"]):
             volumes += self.vmi_volume(index, volume)
         volumes += self.access_credentials() + self.backend_storage()
-        volumes += [(self.pod_file("resolv.conf", RESOLV_CONF), "/etc/resolv.conf", ""),
-                    (self.pod_file("hosts", HOSTS.format(hostname=self.hostname)), "/etc/hosts", "")]
+        volumes += [
+            (self.pod_file("resolv.conf", RESOLV_CONF), "/etc/resolv.conf", ""),
+            (self.pod_file("hosts", HOSTS.format(hostname=self.hostname)), "/etc/hosts", ""),
+        ]
         if not self.image.modular_libvirt:  # libvirtd makes a socket by its own name
             os.symlink("libvirt-sock", self.volume("empty-dir", "libvirt-runtime") + "/virtqemud-sock")
         self.container = Container(
-            self.name, self.image, self.command(), cgroup=self.uid, mounts=volumes, devices=self.devices(),
-            environment=self.environment(), identity=root_identity() if self.root else non_root_identity(),
-            log=self.log, hostname=self.hostname, network=self.network, folder="/var/run/kubevirt-ephemeral-disks")
+            self.name,
+            self.image,
+            self.command(),
+            cgroup=self.uid,
+            mounts=volumes,
+            devices=self.devices(),
+            environment=self.environment(),
+            identity=root_identity() if self.root else non_root_identity(),
+            log=self.log,
+            hostname=self.hostname,
+            network=self.network,
+            folder="/var/run/kubevirt-ephemeral-disks",
+        )
         return self
 
     # ---- volumes
@@ -97,7 +128,13 @@ class LauncherPod:
             os.chmod(folder + "/disk/disk.img", 0o444)
             return [(folder, f"/var/run/kubevirt-image-volume/disk_{index}", "ro")]
         if volume.get("configMap"):
-            return [(self.keys("configmap", name, {"Key-One": "value one\n"}), f"/var/run/kubevirt-private/config-map/{name}", "ro")]
+            return [
+                (
+                    self.keys("configmap", name, {"Key-One": "value one\n"}),
+                    f"/var/run/kubevirt-private/config-map/{name}",
+                    "ro",
+                )
+            ]
         if volume.get("secret"):
             keys = self.secrets.get(volume["secret"]["secretName"], {"Key-One": "value one\n"})
             return [(self.keys("secret", name, keys), f"/var/run/kubevirt-private/secret/{name}", "ro")]
@@ -132,7 +169,13 @@ class LauncherPod:
             (kind,) = credential.values()
             secret = kind["source"]["secret"]["secretName"]
             volume = f"{secret}-access-cred"
-            out.append((self.keys("secret", volume, self.secrets[secret]), f"/var/run/kubevirt-private/secret/{volume}", "ro"))
+            out.append(
+                (
+                    self.keys("secret", volume, self.secrets[secret]),
+                    f"/var/run/kubevirt-private/secret/{volume}",
+                    "ro",
+                )
+            )
         return out
 
     def backend_storage(self):
@@ -140,12 +183,17 @@ class LauncherPod:
         if not self.state:
             return []
         private = "/var/run/kubevirt-private"
-        paths = {"swtpm": f"{private}/libvirt/qemu/swtpm", "nvram": f"{private}/libvirt/qemu/nvram",
-                 "cbt": f"{private}/libvirt/qemu/cbt"}
+        paths = {
+            "swtpm": f"{private}/libvirt/qemu/swtpm",
+            "nvram": f"{private}/libvirt/qemu/nvram",
+            "cbt": f"{private}/libvirt/qemu/cbt",
+        }
         claim = self.volume("local-volume", f"persistent-state-for-{self.vmi_name}")
-        out = [(self.volume("empty-dir", "private-libvirt"), f"{private}/libvirt", ""),
-               (self.volume("empty-dir", "private-libvirt-qemu"), f"{private}/libvirt/qemu", ""),
-               (sub_path(claim, "meta"), "/run/kubevirt-private/backend-storage-meta", "")]
+        out = [
+            (self.volume("empty-dir", "private-libvirt"), f"{private}/libvirt", ""),
+            (self.volume("empty-dir", "private-libvirt-qemu"), f"{private}/libvirt/qemu", ""),
+            (sub_path(claim, "meta"), "/run/kubevirt-private/backend-storage-meta", ""),
+        ]
         out += [(sub_path(claim, name), paths[name], "") for name in self.state]
         if "swtpm" in self.state:
             out.append((sub_path(claim, "swtpm-localca"), f"{private}/var/lib/swtpm-localca", ""))
@@ -163,20 +211,50 @@ class LauncherPod:
         grace = self.vmi["spec"].get("terminationGracePeriodSeconds", 30) + GRACE_MARGIN
         user = [] if self.root else ["--run-as-nonroot"]
         return [
-            "/usr/bin/virt-launcher-monitor", "--qemu-timeout", f"{QEMU_TIMEOUT}s",
-            "--name", meta["name"], "--uid", meta["uid"], "--namespace", meta["namespace"],
-            "--kubevirt-share-dir", "/var/run/kubevirt", "--ephemeral-disk-dir", "/var/run/kubevirt-ephemeral-disks",
-            "--container-disk-dir", "/var/run/kubevirt/container-disks", "--grace-period-seconds", str(grace),
-            "--hook-sidecars", "0", "--ovmf-path", self.ovmf, "--disk-memory-limit", "2097152000",
-            "--hypervisor", "kvm", *user, "--image-volume", "--libvirt-hook-server-and-client",
-            "--upgrade-ordinal-ifaces", "--vm-stats-collector", "--allow-emulation", *self.image.launcher.arguments]
+            "/usr/bin/virt-launcher-monitor",
+            "--qemu-timeout",
+            f"{QEMU_TIMEOUT}s",
+            "--name",
+            meta["name"],
+            "--uid",
+            meta["uid"],
+            "--namespace",
+            meta["namespace"],
+            "--kubevirt-share-dir",
+            "/var/run/kubevirt",
+            "--ephemeral-disk-dir",
+            "/var/run/kubevirt-ephemeral-disks",
+            "--container-disk-dir",
+            "/var/run/kubevirt/container-disks",
+            "--grace-period-seconds",
+            str(grace),
+            "--hook-sidecars",
+            "0",
+            "--ovmf-path",
+            self.ovmf,
+            "--disk-memory-limit",
+            "2097152000",
+            "--hypervisor",
+            "kvm",
+            *user,
+            "--image-volume",
+            "--libvirt-hook-server-and-client",
+            "--upgrade-ordinal-ifaces",
+            "--vm-stats-collector",
+            "--allow-emulation",
+            *self.image.launcher.arguments,
+        ]
 
     def environment(self):
         own = {"POD_NAME": self.name, **self.image.launcher.environment}
         if self.root:
             return own
-        return {"XDG_CACHE_HOME": "/var/run/kubevirt-private", "XDG_CONFIG_HOME": "/var/run/kubevirt-private",
-                "XDG_RUNTIME_DIR": "/var/run", **own}
+        return {
+            "XDG_CACHE_HOME": "/var/run/kubevirt-private",
+            "XDG_CONFIG_HOME": "/var/run/kubevirt-private",
+            "XDG_RUNTIME_DIR": "/var/run",
+            **own,
+        }
 
     def devices(self):
         devices = [TUN] if self.network else []
@@ -221,8 +299,10 @@ class LauncherPod:
     def remove_volumes(self):
         """What the kubelet does with a terminated pod; returns mounts that virt-handler has left in its volumes."""
         self.container.remove()
-        expected = {f"volumes/kubernetes.io~local-volume/{claim}" for claim in
-                    [*self.tmpfs_claims, *(os.listdir(self.shared) if self.shared else [])]}
+        expected = {
+            f"volumes/kubernetes.io~local-volume/{claim}"
+            for claim in [*self.tmpfs_claims, *(os.listdir(self.shared) if self.shared else [])]
+        }
         left = mounts.unmount_below(self.folder)
         if self.shared and mounts.below(self.folder):
             raise RuntimeError("a shared claim is still mounted")  # rmtree would empty it

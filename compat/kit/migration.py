@@ -18,10 +18,20 @@ INTERVAL = 0.1  # seconds between two rounds
 # What virt-controller resolves from the KubeVirt CR and writes to the VMI. The claims are on a file system that libvirt
 # cannot know to be shared, hence the override.
 CONFIGURATION = {
-    "nodeDrainTaintKey": "kubevirt.io/drain", "parallelOutboundMigrationsPerNode": 2, "parallelMigrationsPerCluster": 5,
-    "allowAutoConverge": False, "bandwidthPerMigration": "0", "completionTimeoutPerGiB": 150, "maxDowntimeMs": 900,
-    "progressTimeout": 150, "utilityVolumesTimeout": 150, "unsafeMigrationOverride": True, "allowPostCopy": False,
-    "allowWorkloadDisruption": False, "disableTLS": False, "matchSELinuxLevelOnMigration": True,
+    "nodeDrainTaintKey": "kubevirt.io/drain",
+    "parallelOutboundMigrationsPerNode": 2,
+    "parallelMigrationsPerCluster": 5,
+    "allowAutoConverge": False,
+    "bandwidthPerMigration": "0",
+    "completionTimeoutPerGiB": 150,
+    "maxDowntimeMs": 900,
+    "progressTimeout": 150,
+    "utilityVolumesTimeout": 150,
+    "unsafeMigrationOverride": True,
+    "allowPostCopy": False,
+    "allowWorkloadDisruption": False,
+    "disableTLS": False,
+    "matchSELinuxLevelOnMigration": True,
 }
 
 
@@ -34,10 +44,18 @@ class Migration:
         self.start, self.phases, self.errors = time.time(), [], []
         self.done = threading.Event()
         self.mark = vm.recorder.mark()
-        obj = kube.create(MIGRATIONS, {
-            "metadata": {"generateName": vm.name + "-", "finalizers": ["kubevirt.io/migrationJobFinalize"],
-                         "labels": {"kubevirt.io/vmi-name": vm.name}},
-            "spec": {"vmiName": vm.name}, "status": {}})
+        obj = kube.create(
+            MIGRATIONS,
+            {
+                "metadata": {
+                    "generateName": vm.name + "-",
+                    "finalizers": ["kubevirt.io/migrationJobFinalize"],
+                    "labels": {"kubevirt.io/vmi-name": vm.name},
+                },
+                "spec": {"vmiName": vm.name},
+                "status": {},
+            },
+        )
         self.uid, self.path = obj["metadata"]["uid"], f"{MIGRATIONS}/{obj['metadata']['name']}"
         source_pod = vm.pod.name
         self.set_phase("Pending")
@@ -55,12 +73,19 @@ class Migration:
         self.pod = RemotePod(self.target, vm.latest, log, **vm.options)
         self.record = vm.session.controller.add(vm.vmi, self.pod)
         vm.records.append(self.record)
-        vm.edit(lambda vmi: vmi["status"].setdefault("activePods", {}).update({self.pod.uid: self.target.name}))
+        vm.edit(
+            lambda vmi: vmi["status"].setdefault("activePods", {}).update({self.pod.uid: self.target.name})
+        )
 
     def hand_over(self, vmi, source_pod):
         vmi["status"]["migrationState"] = {
-            "migrationUid": self.uid, "sourceNode": vmi["status"]["nodeName"], "targetNode": self.target.name,
-            "sourcePod": source_pod, "targetPod": self.pod.name, "migrationConfiguration": self.configuration}
+            "migrationUid": self.uid,
+            "sourceNode": vmi["status"]["nodeName"],
+            "targetNode": self.target.name,
+            "sourcePod": source_pod,
+            "targetPod": self.pod.name,
+            "migrationConfiguration": self.configuration,
+        }
         vmi["metadata"]["labels"][TARGET_LABEL] = self.target.name
 
     def set_phase(self, new):
@@ -71,6 +96,7 @@ class Migration:
             obj.setdefault("status", {})["phase"] = new
             if new in ("Succeeded", "Failed"):
                 obj["metadata"]["finalizers"] = []
+
         kube.edit(self.path, change)
 
     def loop(self):
@@ -121,9 +147,11 @@ class Migration:
 
     def wait(self, what, predicate, timeout):
         """For a state of this migration; returns the seconds since its begin."""
+
         def check(vmi):
             state = vmi["status"].get("migrationState") or {}
             return state.get("migrationUid") == self.uid and predicate(state)
+
         self.vm.recorder.wait(what, check, timeout, self.mark)
         return round(time.time() - self.start, 2)
 
@@ -132,7 +160,11 @@ class Migration:
 
     def ended(self, timeout=90):
         """Its last phase and its time."""
-        self.wait("the migration's end", lambda s: s.get("endTimestamp") and (s.get("completed") or s.get("failed")), timeout)
+        self.wait(
+            "the migration's end",
+            lambda s: s.get("endTimestamp") and (s.get("completed") or s.get("failed")),
+            timeout,
+        )
         until("virt-controller has seen it", self.done.is_set, 10)
         return f"{self.phase} after {round(time.time() - self.start, 1)} s"
 

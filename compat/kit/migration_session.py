@@ -1,6 +1,6 @@
 """Two nodes, with one launcher or two: starts what a cluster would have there, and runs the migration scenarios.
 
-    python3 -m kit.migration_session DESCRIPTION DESCRIPTION [SCENARIO...]      inside enter-cluster, by compat/run
+python3 -m kit.migration_session DESCRIPTION DESCRIPTION [SCENARIO...]      inside enter-cluster, by compat/run
 """
 
 import json
@@ -12,13 +12,14 @@ import time
 import uuid
 
 from kit import certificates, kube, launcher, objects, registry, settings
+from kit.apiserver_process import ApiServer
 from kit.controller import Controller
 from kit.kube import condition
 from kit.migration import CONFIGURATION, TARGET_LABEL, Migration
 from kit.normalize import distinct, plain, status, without_addresses
 from kit.remote_node import RemoteNode, RemotePod
-from kit.result import Result, StepFailed
-from kit.services import ApiServer
+from kit.result import Result
+from kit.runner import Runner
 from kit.session import is_schedulable
 from kit.virt_handler import json_lines
 from kit.vm import VM
@@ -42,6 +43,7 @@ class MigratingVM(VM):
                 shared_disk(vmi, name)
             if change:
                 change(vmi)
+
         super().__init__(session, name, grace, prepare, **options)
         self.address = self.home.address
         self.records = [self.record]
@@ -86,7 +88,9 @@ def shared_disk(vmi, claim):
     os.chmod(folder, 0o2777)
     shutil.copyfile(settings.GUEST, folder + "/disk.img")
     vmi["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"] = claim
-    vmi["status"]["volumeStatus"][0]["persistentVolumeClaimInfo"].update(claimName=claim, accessModes=["ReadWriteMany"])
+    vmi["status"]["volumeStatus"][0]["persistentVolumeClaimInfo"].update(
+        claimName=claim, accessModes=["ReadWriteMany"]
+    )
 
 
 class MigrationResult(Result):
@@ -106,17 +110,36 @@ class MigrationResult(Result):
         if vm:
             self.data["status"] = status(vm.latest)
             self.data["labels"] = vm.latest.get("metadata", {}).get("labels")
-            self.data["events"] = [[event["type"], event["reason"], without_addresses(plain(event["message"])),
-                                    event.get("count", 1), event["source"].get("component"), event["source"].get("host")]
-                                   for event in vm.recorder.events()]
+            self.data["events"] = [
+                [
+                    event["type"],
+                    event["reason"],
+                    without_addresses(plain(event["message"])),
+                    event.get("count", 1),
+                    event["source"].get("component"),
+                    event["source"].get("host"),
+                ]
+                for event in vm.recorder.events()
+            ]
             self.data["phases"] = vm.recorder.phases()
             self.data["migration_state"] = state_changes(vm)
             self.data["migration_phases"] = [migration.phases for migration in self.migrations]
-            self.data["pods"] = [{"node": record.pod.node.name, "notes": record.notes, "exit": record.exit_code,
-                                  "log": distinct(json_lines(record.pod.log))} for record in vm.records]
+            self.data["pods"] = [
+                {
+                    "node": record.pod.node.name,
+                    "notes": record.notes,
+                    "exit": record.exit_code,
+                    "log": distinct(json_lines(record.pod.log)),
+                }
+                for record in vm.records
+            ]
         self.data["handler_log"] = {
-            node.name: [without_addresses(line) for line in distinct(node.handler.log_lines(self.log_marks[node.name]))]
-            for node in self.session.nodes}
+            node.name: [
+                without_addresses(line)
+                for line in distinct(node.handler.log_lines(self.log_marks[node.name]))
+            ]
+            for node in self.session.nodes
+        }
         self.data["seconds"] = round(time.time() - self.start, 1)
 
 
@@ -125,8 +148,11 @@ def state_changes(vm):
     out, last = [], {}
     for seconds, _, vmi in list(vm.recorder.versions):
         current = migration_fields(vmi)
-        changed = {key: plain(json.dumps(current.get(key))) for key in sorted(set(current) | set(last))
-                   if current.get(key) != last.get(key)}
+        changed = {
+            key: plain(json.dumps(current.get(key)))
+            for key in sorted(set(current) | set(last))
+            if current.get(key) != last.get(key)
+        }
         if changed:
             out.append([seconds, changed])
         last = current
@@ -135,7 +161,11 @@ def state_changes(vm):
 
 def migration_fields(vmi):
     found, labels = vmi["status"], vmi["metadata"]["labels"]
-    out = {f"migrationState.{key}": value for key, value in (found.get("migrationState") or {}).items() if key != "migrationConfiguration"}
+    out = {
+        f"migrationState.{key}": value
+        for key, value in (found.get("migrationState") or {}).items()
+        if key != "migrationConfiguration"
+    }
     for key in ("nodeName", "launcherContainerImageVersion", "migrationMethod"):
         out[key] = found.get(key)
     out["activePods"] = sorted((found.get("activePods") or {}).values())
@@ -148,17 +178,22 @@ def migration_fields(vmi):
     return out
 
 
-class MigrationSession:
+class MigrationSession(Runner):
     def __init__(self, descriptions):
         names = [launcher.read(path).name for path in descriptions]
-        self.folder = f"{settings.RESULTS}/migration-" + (names[0] if names[0] == names[1] else "+".join(names))
+        self.folder = f"{settings.RESULTS}/migration-" + (
+            names[0] if names[0] == names[1] else "+".join(names)
+        )
         os.makedirs(self.folder, exist_ok=True)
         os.makedirs(CLAIMS, exist_ok=True)
         self.vms = []
         certificates.make(settings.CERTIFICATES)
         self.api = ApiServer(self.folder + "/apiserver.log")
         objects.create_cluster(settings.HANDLER_VERBOSITY, nodes=NAMES, migrations=CONFIGURATION)
-        self.nodes = [RemoteNode(index, name, path, self.folder) for index, (name, path) in enumerate(zip(NAMES, descriptions))]
+        self.nodes = [
+            RemoteNode(index, name, path, self.folder)
+            for index, (name, path) in enumerate(zip(NAMES, descriptions, strict=True))
+        ]
         self.prepare_nodes()
         self.controller = Controller()
         for name in NAMES:
@@ -173,6 +208,7 @@ class MigrationSession:
                 node.prepare()
             except Exception as error:  # noqa: BLE001 - raised below
                 errors.append(error)
+
         threads = [threading.Thread(target=prepare, args=(node,)) for node in self.nodes]
         for thread in threads:
             thread.start()
@@ -181,44 +217,31 @@ class MigrationSession:
         if errors:
             raise errors[0]
 
-    def run(self, scenario):
-        print(f"{scenario.name}: {scenario.does}", flush=True)
-        result, before, vm = MigrationResult(self, scenario.name), len(self.vms), None
-        try:
-            vm = scenario.run(self, result)
-        except StepFailed:
-            pass
-        except Exception:  # noqa: BLE001 - the record says it, and the next scenario runs
-            result.crashed()
-        if vm is None and len(self.vms) > before:
-            vm = self.vms[-1]
+    def new_result(self, name):
+        return MigrationResult(self, name)
+
+    def finish(self, result, vm):
+        """The record has the ends of all pods, so the VM goes first."""
         if vm:
             vm.discard()
         result.finish(vm)
         for migration in result.migrations:
             migration.done.set()
         if vm:
-            print(f"  the pods' exit statuses are {[r.exit_code for r in vm.records]}, {result.data['seconds']} s", flush=True)
+            codes = [record.exit_code for record in vm.records]
+            print(f"  the pods' exit statuses are {codes}, {result.data['seconds']} s", flush=True)
+
+    def revive_handlers(self, result):
         for node in self.nodes:
             code = node.call("handler_exit_code")
             if code is not None:
                 result.data["failed"].append(f"virt-handler of {node.name} ended with {code}")
                 node.call("start_handler", log=node.log)
-        result.write(self.folder)
-        return result
 
-
-def main():
-    session = MigrationSession(sys.argv[1:3])
-    failed = {}
-    for scenario in registry.choose(sys.argv[3:], nodes=2):
-        result = session.run(scenario)
-        if result.data["failed"]:
-            failed[scenario.name] = result.data["failed"]
-    for node in session.nodes:
-        node.call("stop")
-    print("failed steps:", json.dumps(failed, indent=1) if failed else "none", flush=True)
+    def stop(self):
+        for node in self.nodes:
+            node.call("stop")
 
 
 if __name__ == "__main__":
-    main()
+    MigrationSession(sys.argv[1:3]).run_all(registry.choose(sys.argv[3:], nodes=2))

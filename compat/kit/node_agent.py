@@ -44,7 +44,9 @@ class Node:
         return code
 
     def start_pod(self, vmi, uid, log, options):
-        pod = LauncherPod(vmi, self.image, log, disk=settings.GUEST, uid=uid, shared=settings.SHARED + "/claims", **options)
+        pod = LauncherPod(
+            vmi, self.image, log, disk=settings.GUEST, uid=uid, shared=settings.SHARED + "/claims", **options
+        )
         self.pods[uid] = pod.start()
         return pod.name
 

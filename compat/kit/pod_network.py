@@ -21,17 +21,6 @@ def ip(*arguments, namespace=None):
     subprocess.run(["ip", *inside, *arguments], check=True, capture_output=True, text=True)
 
 
-def no_dummy_links():
-    """Why the bridge binding cannot work on this kernel; None if it can. virt-handler gives the pod's address to a link of
-    this type."""
-    try:
-        ip("link", "add", "probe-dummy", "type", "dummy")
-    except subprocess.CalledProcessError as error:
-        return f"this kernel has no dummy links: {error.stderr.strip()}"
-    ip("link", "del", "probe-dummy")
-    return None
-
-
 def link_exists(name):
     return os.path.exists(f"/sys/class/net/{name}")
 
@@ -79,7 +68,24 @@ class PodNetwork:
         self.links += 1
         outside = f"v{self.index}-{self.links}"
         make_bridge(to)
-        ip("link", "add", outside, "mtu", str(mtu), "type", "veth", "peer", "name", link, "address", mac, "mtu", str(mtu), "netns", self.name)
+        ip(
+            "link",
+            "add",
+            outside,
+            "mtu",
+            str(mtu),
+            "type",
+            "veth",
+            "peer",
+            "name",
+            link,
+            "address",
+            mac,
+            "mtu",
+            str(mtu),
+            "netns",
+            self.name,
+        )
         ip("link", "set", outside, "master", to, "up")
         ip("link", "set", link, "up", namespace=self.name)
         for address in addresses:
@@ -101,20 +107,36 @@ class PodNetwork:
         for name in (f"br-{network}", "tap" + link.removeprefix("pod"), link):
             self.unplug(name)
 
+    def plug_network(self, network, to, mac):
+        self.plug(hashed_link(network), to, mac)
+
+    def unplug_network(self, network):
+        """virt-handler's bridge binding has given the pod's link another name."""
+        self.unplug(hashed_link(network).removeprefix("pod") + "-nic")
+
     def unplug(self, link):
         ip("link", "del", link, namespace=self.name)
 
     def links_inside(self):
         """Names of the links that are there, virt-handler's bridges and taps too."""
-        out = subprocess.run(["ip", "-n", self.name, "-br", "link"], capture_output=True, text=True, check=True).stdout
-        return sorted(line.split()[0].split("@")[0] for line in out.splitlines())
+        out = subprocess.run(
+            ["ip", "-n", self.name, "-br", "link"], capture_output=True, text=True, check=True
+        ).stdout
+        names = [line.split()[0].split("@")[0] for line in out.splitlines()]
+        return sorted(name for name in names if not name.startswith("veth"))  # see kit.dummy_links
 
     def ping(self, address, size=56):
         """From the pod."""
         return ping(["ip", "netns", "exec", self.name], address, size)
 
     def run(self, command, timeout=30):
-        done = subprocess.run(["ip", "netns", "exec", self.name, *command], capture_output=True, text=True, timeout=timeout, check=False)
+        done = subprocess.run(
+            ["ip", "netns", "exec", self.name, *command],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
         return done.stdout + done.stderr
 
     def remove(self):
@@ -124,7 +146,12 @@ class PodNetwork:
 def ping(prefix, address, size=56):
     """Packets received of three; unfragmented, if they are larger than usual."""
     whole = ["-M", "do", "-s", str(size)] if size > 56 else []
-    done = subprocess.run([*prefix, "ping", "-c", "3", "-i", "0.2", "-W", "2", *whole, address], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*prefix, "ping", "-c", "3", "-i", "0.2", "-W", "2", *whole, address],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     summary = next((line for line in done.stdout.splitlines() if "received" in line), done.stderr.strip())
     return summary.split(", ")[1] if "received" in summary else summary
 

@@ -21,8 +21,10 @@ class Recorder:
         threading.Thread(target=self.run, daemon=True).start()
 
     def run(self):
-        url = (f"{API_SERVER}{kube.vmi_path(self.namespace)}?watch=true&resourceVersion=0"
-               f"&fieldSelector=metadata.name%3D{self.name}")
+        url = (
+            f"{API_SERVER}{kube.vmi_path(self.namespace)}?watch=true&resourceVersion=0"
+            f"&fieldSelector=metadata.name%3D{self.name}"
+        )
         with urllib.request.urlopen(url, timeout=3600) as response:
             for line in response:
                 if self.stopped:
@@ -30,7 +32,9 @@ class Recorder:
                 event = json.loads(line)
                 if event["type"] != "BOOKMARK":
                     with self.changed:
-                        self.versions.append((round(time.time() - self.start, 2), event["type"], event["object"]))
+                        self.versions.append(
+                            (round(time.time() - self.start, 2), event["type"], event["object"])
+                        )
                         self.changed.notify_all()
 
     def latest(self):

@@ -1,11 +1,24 @@
 """The scenarios: functions with a decorator, in the order in which they run."""
 
 import importlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Callable
 
-ONE_NODE = ("start", "lifecycle", "shutdown", "failures", "volumes", "network", "interfaces", "guest_agent", "metrics",
-            "firmware", "backup", "virt_handler_restart", "stress")
+ONE_NODE = (
+    "start",
+    "lifecycle",
+    "shutdown",
+    "failures",
+    "volumes",
+    "network",
+    "interfaces",
+    "guest_agent",
+    "metrics",
+    "firmware",
+    "backup",
+    "virt_handler_restart",
+    "stress",
+)
 TWO_NODES = ("migration", "migration_failures")
 
 
@@ -26,9 +39,13 @@ SCENARIOS = {}
 def scenario(does, expects, nodes=1, default=True, lacks=lambda: None):
     """Registers a scenario. `does`: what happens; `expects`: what virt-handler must show, as the reference does.
     Those that are not `default` run only by their names. `lacks`: what the machine lacks for it, or None."""
+
     def register(function):
-        SCENARIOS[function.__name__] = Scenario(function.__name__, does, expects, function, nodes, default, lacks)
+        SCENARIOS[function.__name__] = Scenario(
+            function.__name__, does, expects, function, nodes, default, lacks
+        )
         return function
+
     return register
 
 

@@ -26,27 +26,52 @@ class RemoteNode:
         self.address = f"10.245.0.{10 + index}"
         self.socket = f"{settings.SHARED}/{name}.sock"
         self.log = f"{folder}/virt-handler-{name}.log"
-        for command in (f"ip netns add {name}", f"ip link add v-{name} type veth peer name eth0 netns {name}",
-                        f"ip link set v-{name} master br0 up", f"ip -n {name} addr add {self.address}/24 dev eth0",
-                        f"ip -n {name} link set eth0 up"):
+        for command in (
+            f"ip netns add {name}",
+            f"ip link add v-{name} type veth peer name eth0 netns {name}",
+            f"ip link set v-{name} master br0 up",
+            f"ip -n {name} addr add {self.address}/24 dev eth0",
+            f"ip -n {name} link set eth0 up",
+        ):
             subprocess.run(command.split(), check=True)
         if os.path.exists(self.log):
             os.unlink(self.log)
         self.handler = VirtHandler(self.log)  # to read the log only
         environment = {key: value for key, value in os.environ.items() if key not in NOT_INHERITED}
         environment.update(
-            COMPAT_SCRATCH=f"{settings.SCRATCH}/{name}", NODE_NAME=name, NODE_ADDRESS=self.address, NODE_NETWORK="keep",
-            COMPAT_BINDS=f"{os.environ['COMPAT_BINDS']}:{settings.SHARED}")
+            COMPAT_SCRATCH=f"{settings.SCRATCH}/{name}",
+            NODE_NAME=name,
+            NODE_ADDRESS=self.address,
+            NODE_NETWORK="keep",
+            COMPAT_BINDS=f"{os.environ['COMPAT_BINDS']}:{settings.SHARED}",
+        )
         os.makedirs(f"{settings.SCRATCH}/{name}", exist_ok=True)
         self.process = subprocess.Popen(
-            ["ip", "netns", "exec", name, f"{KIT}/enter-node", sys.executable, "-m", "kit.node_agent", description, self.socket],
-            stdin=subprocess.DEVNULL, stdout=open(f"{folder}/node-{name}.log", "w"), stderr=subprocess.STDOUT,
-            env=environment, cwd=KIT)
+            [
+                "ip",
+                "netns",
+                "exec",
+                name,
+                f"{KIT}/enter-node",
+                sys.executable,
+                "-m",
+                "kit.node_agent",
+                description,
+                self.socket,
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=open(f"{folder}/node-{name}.log", "w"),
+            stderr=subprocess.STDOUT,
+            env=environment,
+            cwd=KIT,
+        )
         until(name, self.serving, 30)
 
     def serving(self):
         if self.process.poll() is not None:
-            raise RuntimeError(f"{self.name} ended with {self.process.returncode}, see {self.folder}/node-{self.name}.log")
+            raise RuntimeError(
+                f"{self.name} ended with {self.process.returncode}, see {self.folder}/node-{self.name}.log"
+            )
         return os.path.exists(self.socket)
 
     def call(self, name, **arguments):
@@ -96,4 +121,6 @@ class RemotePod:
 
     def ready(self):
         """Whether the launcher's socket is there."""
-        return "launcher-sock" in (self.node.call("list_folder", uid=self.uid, path="/var/run/kubevirt/sockets") or [])
+        return "launcher-sock" in (
+            self.node.call("list_folder", uid=self.uid, path="/var/run/kubevirt/sockets") or []
+        )

@@ -17,6 +17,9 @@ class Variant:
                 with open(os.path.join(folder, entry)) as f:
                     self.records[entry.removesuffix(".json")] = json.load(f)
 
+    def failed(self, scenario):
+        return self.records.get(scenario, {}).get("failed", [])
+
     def summary(self, scenario):
         """What one cell of the table says: how many steps went well, and the times that users feel."""
         record = self.records.get(scenario)
@@ -28,6 +31,24 @@ class Variant:
         good = sum(step["ok"] for step in steps)
         text = f"{good} of {len(steps)} steps" if record["failed"] else f"{good} steps"
         return ", ".join([text, *times(steps)])
+
+
+class Reference:
+    """Several runs of the launcher that the others are compared with: a folder of folders of results, or one run."""
+
+    def __init__(self, folder):
+        folders = sorted(entry.path for entry in os.scandir(folder) if entry.is_dir())
+        self.name = os.path.basename(os.path.normpath(folder))
+        self.runs = [Variant(path) for path in folders] or [Variant(folder)]
+
+    def summary(self, scenario):
+        """Of the first run that has it."""
+        return next((run.summary(scenario) for run in self.runs if scenario in run.records), "not run")
+
+    def failed(self, scenario):
+        """Steps that have failed in every run."""
+        runs = [run.records[scenario]["failed"] for run in self.runs if scenario in run.records]
+        return [step for step in (runs or [[]])[0] if all(step in run for run in runs)]
 
 
 def times(steps):
@@ -48,11 +69,12 @@ def scenarios(variants):
 
 
 def differences(reference, variant, name):
-    """None where one of them has not run it."""
-    records = reference.records.get(name), variant.records.get(name)
-    if any(record is None or "skipped" in record for record in records):
+    """From all runs of the reference; None where one side has not run it."""
+    record = variant.records.get(name)
+    runs = [run.records[name] for run in reference.runs if name in run.records]
+    if not runs or record is None or any("skipped" in each for each in [record, *runs]):
         return None
-    return comparison.compare(*records)
+    return comparison.common([comparison.compare(run, record) for run in runs])
 
 
 def verdict(reference, variant, name):
@@ -63,11 +85,10 @@ def verdict(reference, variant, name):
 def text(reference, variants, names):
     for name in names:
         yield f"=== {name}"
-        for variant in [*variants, reference]:
-            yield f"  {variant.name}: {variant.summary(name)}"
-            failed = variant.records.get(name, {}).get("failed")
-            if failed:
-                yield f"    failed: {', '.join(failed)}"
+        for each in [*variants, reference]:
+            yield f"  {each.name}: {each.summary(name)}"
+            if each.failed(name):
+                yield f"    failed: {', '.join(each.failed(name))}"
         for variant in variants:
             yield f"  {variant.name}: {verdict(reference, variant, name)}"
             for each in differences(reference, variant, name) or []:
@@ -80,14 +101,17 @@ def text(reference, variants, names):
 
 
 def markdown(reference, variants, names):
-    every = registry.load()
-    head = ["Scenario", "What virt-handler must show", *(v.name for v in variants), reference.name, *(f"{v.name}: verdict" for v in variants)]
-    yield row(head)
-    yield row(["---"] * len(head))
+    columns = [
+        "Scenario",
+        *(v.name for v in variants),
+        reference.name,
+        *(f"{v.name}: verdict" for v in variants),
+    ]
+    yield row(columns)
+    yield row(["---"] * len(columns))
     for name in names:
-        expects = every[name].expects if name in every else ""
-        yield row([f"`{name}`", expects, *(v.summary(name) for v in variants), reference.summary(name),
-                   *(verdict(reference, v, name) for v in variants)])
+        cells = [each.summary(name) for each in [*variants, reference]]
+        yield row([f"`{name}`", *cells, *(verdict(reference, v, name) for v in variants)])
     yield ""
     for variant in variants:
         yield total(reference, variant, names)
@@ -101,4 +125,5 @@ def total(reference, variant, names):
     verdicts = [verdict(reference, variant, name) for name in names]
     equal = sum(each == "equal" for each in verdicts)
     differ = sum(each.startswith("differs") for each in verdicts)
-    return f"{variant.name}: {equal} scenarios equal {reference.name}'s, {differ} differ, {len(names) - equal - differ} were not compared."
+    rest = len(names) - equal - differ
+    return f"{variant.name}: {equal} scenarios equal {reference.name}'s, {differ} differ, {rest} were not compared."

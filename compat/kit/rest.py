@@ -13,16 +13,29 @@ def connect(address, port, certificate="client", timeout=30):
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     if certificate:
-        context.load_cert_chain(f"{settings.CERTIFICATES}/{certificate}.crt", f"{settings.CERTIFICATES}/{certificate}.key")
+        context.load_cert_chain(
+            f"{settings.CERTIFICATES}/{certificate}.crt", f"{settings.CERTIFICATES}/{certificate}.key"
+        )
     return context.wrap_socket(socket.create_connection((address, port), timeout))
 
 
-def request(method, path, body=None, *, address=settings.NODE_ADDRESS, port=CONSOLE_PORT, certificate="client",
-            accept="*/*", timeout=30):
+def request(
+    method,
+    path,
+    body=None,
+    *,
+    address=settings.NODE_ADDRESS,
+    port=CONSOLE_PORT,
+    certificate="client",
+    accept="*/*",
+    timeout=30,
+):
     """Status code and body."""
     data = json.dumps(body).encode() if body is not None else b""
-    head = (f"{method} {path} HTTP/1.1\r\nHost: virt-handler\r\nConnection: close\r\nContent-Type: application/json\r\n"
-            f"Accept: {accept}\r\nContent-Length: {len(data)}\r\n\r\n")
+    head = (
+        f"{method} {path} HTTP/1.1\r\nHost: virt-handler\r\nConnection: close\r\nContent-Type: application/json\r\n"
+        f"Accept: {accept}\r\nContent-Length: {len(data)}\r\n\r\n"
+    )
     answer = b""
     with connect(address, port, certificate, timeout) as connection:
         connection.sendall(head.encode() + data)
@@ -43,7 +56,7 @@ def join_chunks(data):
         size = int(size, 16)
         if size == 0:
             break
-        out, data = out + data[:size], data[size + 2:]
+        out, data = out + data[:size], data[size + 2 :]
     return out
 
 
@@ -56,4 +69,11 @@ def metrics(address=settings.NODE_ADDRESS):
 
 
 def vmstats(query, address=settings.NODE_ADDRESS):
-    return request("GET", f"/v1/vmstats?{query}", address=address, port=VMSTATS_PORT, certificate="monitoring", accept="application/json")
+    return request(
+        "GET",
+        f"/v1/vmstats?{query}",
+        address=address,
+        port=VMSTATS_PORT,
+        certificate="monitoring",
+        accept="application/json",
+    )

@@ -35,7 +35,10 @@ class Result:
         value = value if isinstance(value, RECORDED_TYPES) else None
         record = {"step": label, "seconds": seconds, "ok": ok, "result": value}
         self.data["steps"].append({**record, "measured": True} if measured else record)
-        print(f"  {'ok  ' if ok else 'FAIL'} {seconds:6.2f}  {label}: {str(value)[:SHOWN_CHARACTERS]}", flush=True)
+        print(
+            f"  {'ok  ' if ok else 'FAIL'} {seconds:6.2f}  {label}: {str(value)[:SHOWN_CHARACTERS]}",
+            flush=True,
+        )
         if required and not ok:
             raise StepFailed(label)
         return value if ok else None
@@ -57,8 +60,16 @@ class Result:
     def finish(self, vm=None):
         if vm:
             self.data["status"] = status(vm.recorder.latest())
-            self.data["events"] = [[event["type"], event["reason"], plain(event["message"]), event.get("count", 1),
-                                    event["source"].get("component")] for event in vm.recorder.events()]
+            self.data["events"] = [
+                [
+                    event["type"],
+                    event["reason"],
+                    plain(event["message"]),
+                    event.get("count", 1),
+                    event["source"].get("component"),
+                ]
+                for event in vm.recorder.events()
+            ]
             self.data["phases"] = vm.recorder.phases()
             self.data["pod_notes"] = vm.record.notes
             self.data["exit"] = vm.record.exit_code

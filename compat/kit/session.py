@@ -1,17 +1,17 @@
 """One node with one launcher: starts what a cluster would have there, and runs scenarios.
 
-    python3 -m kit.session DESCRIPTION [SCENARIO...]        inside enter-node, by compat/run
+python3 -m kit.session DESCRIPTION [SCENARIO...]        inside enter-node, by compat/run
 """
 
-import json
 import os
 import sys
 
 from kit import certificates, kube, launcher, objects, registry, settings
+from kit.apiserver_process import ApiServer
 from kit.controller import Controller
 from kit.image import Image
-from kit.result import Result, StepFailed
-from kit.services import ApiServer
+from kit.result import Result
+from kit.runner import Runner
 from kit.virt_handler import VirtHandler, label_node
 from kit.wait import until
 
@@ -20,7 +20,7 @@ FEATURE_GATES = ("VMStatsCollector", "Root")
 NETWORK = {"binding": {"tap": {"domainAttachmentType": "tap"}}}
 
 
-class Session:
+class Session(Runner):
     def __init__(self, description):
         self.launcher = launcher.read(description)
         self.folder = f"{settings.RESULTS}/{self.launcher.name}"
@@ -39,49 +39,26 @@ class Session:
         self.controller = Controller()
         until("the node's label kubevirt.io/schedulable", lambda: is_schedulable(settings.NODE_NAME), 30)
 
-    def run(self, scenario):
-        print(f"{scenario.name}: {scenario.does}", flush=True)
-        result, before = Result(self, scenario.name), len(self.vms)
-        vm, reason = None, scenario.lacks()
-        if reason:
-            result.skip(reason)
-            result.write(self.folder)
-            return result
-        try:
-            vm = scenario.run(self, result)
-        except StepFailed:
-            pass
-        except Exception:  # noqa: BLE001 - the record says it, and the next scenario runs
-            result.crashed()
-        if vm is None and len(self.vms) > before:
-            vm = self.vms[-1]
+    def new_result(self, name):
+        return Result(self, name)
+
+    def finish(self, result, vm):
         result.finish(vm)
-        for other in self.vms[before:]:
-            other.discard()
         if vm:
             print(f"  the pod's exit status is {vm.record.exit_code}, {result.data['seconds']} s", flush=True)
+
+    def revive_handlers(self, result):
         if self.handler.process.poll() is not None:
             result.data["failed"].append(f"virt-handler ended with {self.handler.process.returncode}")
             self.handler.start()
-        result.write(self.folder)
-        return result
+
+    def stop(self):
+        self.handler.stop()
 
 
 def is_schedulable(node):
     return "kubevirt.io/schedulable" in kube.get("/api/v1/nodes/" + node)["metadata"]["labels"]
 
 
-def main():
-    description, names = sys.argv[1], sys.argv[2:]
-    session = Session(description)
-    failed = {}
-    for scenario in registry.choose(names, nodes=1):
-        result = session.run(scenario)
-        if result.data["failed"]:
-            failed[scenario.name] = result.data["failed"]
-    session.handler.stop()
-    print("failed steps:", json.dumps(failed, indent=1) if failed else "none", flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    Session(sys.argv[1]).run_all(registry.choose(sys.argv[2:], nodes=1))

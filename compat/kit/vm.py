@@ -41,7 +41,9 @@ class VM:
 
     def start_pod(self, options):
         (uid,) = self.vmi["status"]["activePods"]
-        return LauncherPod(self.vmi, self.session.image, self.log, disk=settings.GUEST, uid=uid, **options).start()
+        return LauncherPod(
+            self.vmi, self.session.image, self.log, disk=settings.GUEST, uid=uid, **options
+        ).start()
 
     @property
     def latest(self):
@@ -113,7 +115,9 @@ class VM:
 
     def guest_up(self, timeout=60):
         if not self.console().expect(settings.GUEST_UP, timeout):
-            raise TimeoutError(f"{settings.GUEST_UP!r} did not come; the last was {self.console().text[-200:]!r}")
+            raise TimeoutError(
+                f"{settings.GUEST_UP!r} did not come; the last was {self.console().text[-200:]!r}"
+            )
         return True
 
     def shell(self, command, timeout=15):

@@ -6,8 +6,11 @@ from kit.wait import until
 
 
 def attach(vm, name, pod, source, phase, disk=None, mode="Filesystem", status=None, timeout=30):
-    """Adds a volume, and its disk if there is one; waits until virt-handler has brought its status to `phase`. `source`: the
-    volume's source, as in the API; `status`: further fields of its status."""
+    """Adds a volume, and its disk if there is one; waits until virt-handler has brought its status to `phase`.
+
+    `source`: the volume's source, as in the API; `status`: further fields of its status.
+    """
+
     def change(vmi):
         if disk:
             vmi["spec"]["domain"]["devices"]["disks"].append({"name": name, **disk})
@@ -15,32 +18,55 @@ def attach(vm, name, pod, source, phase, disk=None, mode="Filesystem", status=No
             vmi["spec"].setdefault("utilityVolumes", []).append({"name": name, **source})
         else:
             vmi["spec"]["volumes"].append({"name": name, **source})
-        vmi["status"]["volumeStatus"].append({
-            "name": name, "target": "", "phase": "AttachedToNode", "reason": "SuccessfulCreate",
-            "message": "Created hotplug attachment pod", "hotplugVolume": {"attachPodName": pod.name, "attachPodUID": pod.uid},
-            "persistentVolumeClaimInfo": {"claimName": name, "accessModes": ["ReadWriteOnce"], "volumeMode": mode,
-                                          "capacity": {"storage": "64Mi"}},
-            **(status or {})})
+        vmi["status"]["volumeStatus"].append(
+            {
+                "name": name,
+                "target": "",
+                "phase": "AttachedToNode",
+                "reason": "SuccessfulCreate",
+                "message": "Created hotplug attachment pod",
+                "hotplugVolume": {"attachPodName": pod.name, "attachPodUID": pod.uid},
+                "persistentVolumeClaimInfo": {
+                    "claimName": name,
+                    "accessModes": ["ReadWriteOnce"],
+                    "volumeMode": mode,
+                    "capacity": {"storage": "64Mi"},
+                },
+                **(status or {}),
+            }
+        )
+
     mark, start = vm.recorder.mark(), time.time()
     vm.edit(change)
 
     def reached(vmi):
         volume = find(vmi, name)
         return volume.get("phase") == phase and (volume.get("target") or not disk)
+
     vm.wait(phase, reached, timeout, mark)
     volume = vm.volume(name)
-    return {"target": volume["target"], "message": volume["message"], "phases": phases(vm, name),
-            "seconds": round(time.time() - start, 1)}
+    return {
+        "target": volume["target"],
+        "message": volume["message"],
+        "phases": phases(vm, name),
+        "seconds": round(time.time() - start, 1),
+    }
 
 
 def detach(vm, name, pod, timeout=40):
     """Takes the volume out of the spec; once virt-handler has unmounted it, its status and its attachment pod go.
 
-    virt-handler reports the end of volumes that were Ready or MountedToPod; of others (a memory dump's) it only unmounts
-    the file system."""
+    virt-handler reports the end of volumes that were Ready or MountedToPod; of others (a memory dump's) it only
+    unmounts the file system.
+    """
+
     def change(vmi):
         spec = vmi["spec"]
-        for place in (spec["domain"]["devices"].get("disks", []), spec["volumes"], spec.get("utilityVolumes", [])):
+        for place in (
+            spec["domain"]["devices"].get("disks", []),
+            spec["volumes"],
+            spec.get("utilityVolumes", []),
+        ):
             place[:] = [each for each in place if each["name"] != name]
         status = find(vmi, name)  # virt-controller, while there is an attachment pod
         if status["phase"] not in ("Ready", "MountedToPod"):
@@ -48,10 +74,13 @@ def detach(vm, name, pod, timeout=40):
 
     def forget(vmi):
         vmi["status"]["volumeStatus"] = [v for v in vmi["status"]["volumeStatus"] if v["name"] != name]
+
     mark, start = vm.recorder.mark(), time.time()
     edited = vm.edit(change)
     if find(edited, name)["phase"] != "Detaching":
-        vm.wait("UnMountedFromPod", lambda vmi: find(vmi, name).get("phase") == "UnMountedFromPod", timeout, mark)
+        vm.wait(
+            "UnMountedFromPod", lambda vmi: find(vmi, name).get("phase") == "UnMountedFromPod", timeout, mark
+        )
     until("the volume is unmounted in the pod", lambda: not mounted(vm, name), timeout)
     out = {"phases": phases(vm, name), "seconds": round(time.time() - start, 1)}
     vm.edit(forget)

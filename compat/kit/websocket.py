@@ -2,7 +2,6 @@
 
 import base64
 import os
-import socket
 import ssl
 import struct
 import time
@@ -20,9 +19,13 @@ class WebSocket:
     def __init__(self, path, address=settings.NODE_ADDRESS, timeout=10):
         self.connection = rest.connect(address, rest.CONSOLE_PORT, timeout=timeout)
         key = base64.b64encode(os.urandom(16)).decode()
-        self.connection.sendall((
-            f"GET {path} HTTP/1.1\r\nHost: virt-handler\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: plain.kubevirt.io\r\n\r\n").encode())
+        self.connection.sendall(
+            (
+                f"GET {path} HTTP/1.1\r\nHost: virt-handler\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n"
+                "Sec-WebSocket-Protocol: plain.kubevirt.io\r\n\r\n"
+            ).encode()
+        )
         self.buffer, self.text, self.closed = b"", b"", None
         while b"\r\n\r\n" not in self.buffer:
             chunk = self.connection.recv(4096)
@@ -38,7 +41,7 @@ class WebSocket:
         self.connection.settimeout(timeout)
         try:
             chunk = self.connection.recv(65536)
-        except (socket.timeout, ssl.SSLWantReadError):
+        except (TimeoutError, ssl.SSLWantReadError):
             return True
         except OSError as error:
             self.closed = repr(error)
@@ -59,11 +62,11 @@ class WebSocket:
             width, form = (2, ">H") if size == 126 else (8, ">Q")
             if len(self.buffer) < 2 + width:
                 return False
-            size, start = struct.unpack(form, self.buffer[2:2 + width])[0], 2 + width
+            size, start = struct.unpack(form, self.buffer[2 : 2 + width])[0], 2 + width
         if len(self.buffer) < start + size:
             return False
-        kind, data = self.buffer[0] & 15, self.buffer[start:start + size]
-        self.buffer = self.buffer[start + size:]
+        kind, data = self.buffer[0] & 15, self.buffer[start : start + size]
+        self.buffer = self.buffer[start + size :]
         if kind in TEXT_FRAMES:
             self.text += data
         elif kind == CLOSE_FRAME:
@@ -82,7 +85,9 @@ class WebSocket:
     def send(self, text):
         data, mask = text.encode(), os.urandom(4)
         size = bytes([0x80 | len(data)]) if len(data) < 126 else b"\xfe" + struct.pack(">H", len(data))
-        self.connection.sendall(b"\x82" + size + mask + bytes(byte ^ mask[i % 4] for i, byte in enumerate(data)))
+        self.connection.sendall(
+            b"\x82" + size + mask + bytes(byte ^ mask[i % 4] for i, byte in enumerate(data))
+        )
 
     def close(self):
         try:

@@ -20,8 +20,10 @@ def tracked(vmi):
     vmi["status"]["changedBlockTracking"] = {"state": "Initializing"}
 
 
-@scenario("a full backup and an incremental one to a hotplugged claim (push mode)",
-          "changedBlockTracking Enabled; backupStatus completed with checkpoint and volumes; images with the right content")
+@scenario(
+    "a full backup and an incremental one to a hotplugged claim (push mode)",
+    "changedBlockTracking Enabled; backupStatus completed with checkpoint and volumes; images with the right content",
+)
 def backup_push(session, result):
     vm = VM(session, "backup-push", change=tracked, state=("cbt",))
     boot(result, vm)
@@ -36,14 +38,18 @@ def backup_push(session, result):
     result.step("image of the incremental backup", image, pod, "increment")
     result.step("the increment is smaller", lambda: size(pod, "increment") < size(pod, "full") / 4)
     result.step("the same backup again", lambda: put(vm, "increment", "Start", "Push", started(vm)))
-    result.step("backup without a checkpoint of that name", backup, vm, "broken", incremental="no-such-checkpoint")
+    result.step(
+        "backup without a checkpoint of that name", backup, vm, "broken", incremental="no-such-checkpoint"
+    )
     finish(vm)
     result.step("detach the target", detach, vm, VOLUME, pod)
     end_by_deletion(result, vm)
     return vm
 
 
-@scenario("a backup in pull mode is started and aborted", "backupStatus runs, then completed; the guest runs on")
+@scenario(
+    "a backup in pull mode is started and aborted", "backupStatus runs, then completed; the guest runs on"
+)
 def backup_pull(session, result):
     vm = VM(session, "backup-pull", change=tracked, state=("cbt",))
     boot(result, vm)
@@ -63,7 +69,9 @@ def backup_pull(session, result):
 
 
 def tracking_enabled(vm):
-    vm.wait("Enabled", lambda vmi: vmi["status"].get("changedBlockTracking", {}).get("state") == "Enabled", 30, 0)
+    vm.wait(
+        "Enabled", lambda vmi: vmi["status"].get("changedBlockTracking", {}).get("state") == "Enabled", 30, 0
+    )
     return vm.status["changedBlockTracking"]
 
 
@@ -72,8 +80,14 @@ def attach_target(vm, pod):
 
 
 def put(vm, name, command, mode, start_time, incremental=None):
-    options = {"backupName": name, "cmd": command, "mode": mode, "backupStartTime": start_time, "incremental": incremental,
-               "targetPath": f"/var/run/kubevirt/hotplug-disks/{VOLUME}" if command == "Start" else None}
+    options = {
+        "backupName": name,
+        "cmd": command,
+        "mode": mode,
+        "backupStartTime": start_time,
+        "incremental": incremental,
+        "targetPath": f"/var/run/kubevirt/hotplug-disks/{VOLUME}" if command == "Start" else None,
+    }
     return vm.put("backup", {key: value for key, value in options.items() if value})
 
 
@@ -83,7 +97,11 @@ def start(vm, name, mode, incremental=None):
     answer = put(vm, name, "Start", mode, start_time, incremental)
 
     def change(vmi):
-        vmi["status"]["changedBlockTracking"]["backupStatus"] = {"backupName": name, "startTimestamp": start_time}
+        vmi["status"]["changedBlockTracking"]["backupStatus"] = {
+            "backupName": name,
+            "startTimestamp": start_time,
+        }
+
     if answer.startswith("202"):
         vm.edit(change)
     return plain(answer)
@@ -95,9 +113,11 @@ def started(vm):
 
 def completed(vm, name):
     """backupStatus at its end, without times and with the name of the checkpoint without its time."""
+
     def check(vmi):
         found = vmi["status"]["changedBlockTracking"].get("backupStatus", {})
         return found.get("backupName") == name and found.get("completed")
+
     vm.wait("completed", check, 60)
     found = dict(vm.status["changedBlockTracking"]["backupStatus"])
     found["ended"] = bool(found.pop("endTimestamp", None))
@@ -120,19 +140,32 @@ def finish(vm):
 
 def path(pod, name):
     """Of the image of a backup; its folder is <VM>/<backup>-<time>."""
-    found = [os.path.join(folder, file) for folder, _, files in os.walk(pod.claim_folder) for file in files
-             if os.path.basename(folder).startswith(name + "-")]
+    found = [
+        os.path.join(folder, file)
+        for folder, _, files in os.walk(pod.claim_folder)
+        for file in files
+        if os.path.basename(folder).startswith(name + "-")
+    ]
     if len(found) != 1:
-        raise RuntimeError(f"not one image of the backup {name}, but {[os.path.relpath(f, pod.claim_folder) for f in found]}")
+        raise RuntimeError(
+            f"not one image of the backup {name}, but {[os.path.relpath(f, pod.claim_folder) for f in found]}"
+        )
     return found[0]
 
 
 def image(pod, name):
     """What qemu-img says of it, and its place in the claim."""
-    done = subprocess.run(["qemu-img", "info", "--output=json", path(pod, name)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["qemu-img", "info", "--output=json", path(pod, name)], capture_output=True, text=True, check=True
+    )
     info = json.loads(done.stdout)
     parts = os.path.relpath(path(pod, name), pod.claim_folder).split("/")
-    return {"format": info["format"], "virtual size": info["virtual-size"], "file": parts[-1], "folders": len(parts) - 1}
+    return {
+        "format": info["format"],
+        "virtual size": info["virtual-size"],
+        "file": parts[-1],
+        "folders": len(parts) - 1,
+    }
 
 
 def size(pod, name):

@@ -34,7 +34,9 @@ def qemu_killed(session, result):
 def launcher_killed(session, result):
     vm = VM(session, "launcher-killed")
     boot(result, vm)
-    result.step("kill", lambda: kill([pid for pid, name, _, _ in vm.pod.container.tree() if name == "virt-launcher"]))
+    result.step(
+        "kill", lambda: kill([pid for pid, name, _, _ in vm.pod.container.tree() if name == "virt-launcher"])
+    )
     result.step("pod ended", vm.pod_ended)
     result.step("final phase", vm.final_phase, 90)
     end_by_deletion(result, vm)
@@ -52,7 +54,10 @@ def pod_killed(session, result):
     return vm
 
 
-@scenario("SIGKILL to virtqemud under a running guest", "another virtqemud; pause and unpause work again; the guest runs on")
+@scenario(
+    "SIGKILL to virtqemud under a running guest",
+    "another virtqemud; pause and unpause work again; the guest runs on",
+)
 def daemon_killed(session, result):
     vm = VM(session, "daemon-killed")
     boot(result, vm)
@@ -74,6 +79,7 @@ def daemon_killed(session, result):
 def panic(session, result):
     def change(vmi):
         vmi["spec"]["domain"]["devices"]["panicDevices"] = [{"model": "isa"}]
+
     vm = VM(session, "panic", change=change)
     boot(result, vm)
     vm.console().send("echo c >/proc/sysrq-trigger\n")
@@ -82,11 +88,22 @@ def panic(session, result):
     return vm
 
 
-@scenario("a disk whose image does not exist", "condition Synchronized is False with the reason; the VMI can be deleted")
+@scenario(
+    "a disk whose image does not exist",
+    "condition Synchronized is False with the reason; the VMI can be deleted",
+)
 def missing_disk(session, result):
-    vm = VM(session, "missing-disk", change=lambda vmi: objects.add_disk(
-        vmi, "none", {"hostDisk": {"path": "/nowhere/disk.img", "type": "Disk"}}))
-    result.step("Synchronized False", lambda: vm.has_condition("Synchronized", 60, 0) and plain(vm.condition("Synchronized")["message"]))
+    vm = VM(
+        session,
+        "missing-disk",
+        change=lambda vmi: objects.add_disk(
+            vmi, "none", {"hostDisk": {"path": "/nowhere/disk.img", "type": "Disk"}}
+        ),
+    )
+    result.step(
+        "Synchronized False",
+        lambda: vm.has_condition("Synchronized", 60, 0) and plain(vm.condition("Synchronized")["message"]),
+    )
     time.sleep(3)
     result.record("running_status", status(vm.latest))
     end_by_deletion(result, vm)
@@ -98,12 +115,21 @@ def missing_firmware(session, result):
     def change(vmi):
         vmi["spec"]["domain"]["firmware"]["bootloader"] = {"efi": {"secureBoot": False}}
         vmi["spec"]["domain"]["features"]["smm"] = {"enabled": True}
+
     vm = VM(session, "missing-firmware", change=change, ovmf="/nowhere")
 
     def refused():
-        vm.wait("Synchronized", lambda vmi: any(c["type"] == "Synchronized" for c in vmi["status"].get("conditions", []))
-                or phase(vmi) == "Failed", 60, since=0)
+        vm.wait(
+            "Synchronized",
+            lambda vmi: (
+                any(c["type"] == "Synchronized" for c in vmi["status"].get("conditions", []))
+                or phase(vmi) == "Failed"
+            ),
+            60,
+            since=0,
+        )
         return plain(vm.condition("Synchronized"))
+
     result.step("Synchronized False or a final phase", refused)
     time.sleep(4)
     result.record("phase", phase(vm.latest))
@@ -111,22 +137,39 @@ def missing_firmware(session, result):
     return vm
 
 
-@scenario("a disk without space: the guest is paused; then the claim grows",
-          "condition Paused for an I/O error, with an event; the guest goes on by itself and has written all")
+@scenario(
+    "a disk without space: the guest is paused; then the claim grows",
+    "condition Paused for an I/O error, with an event; the guest goes on by itself and has written all",
+)
 def disk_full(session, result):
     def change(vmi):
-        objects.add_disk(vmi, "small", {"persistentVolumeClaim": {"claimName": "small"}}, claim={
-            "claimName": "small", "accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem",
-            "capacity": {"storage": "256Mi"}, "filesystemOverhead": "0"})
+        objects.add_disk(
+            vmi,
+            "small",
+            {"persistentVolumeClaim": {"claimName": "small"}},
+            claim={
+                "claimName": "small",
+                "accessModes": ["ReadWriteOnce"],
+                "volumeMode": "Filesystem",
+                "capacity": {"storage": "256Mi"},
+                "filesystemOverhead": "0",
+            },
+        )
+
     vm = VM(session, "disk-full", change=change, tmpfs_claims={"small": "24m"})
     boot(result, vm)
     mark = vm.recorder.mark()
     vm.shell("true")
     vm.console().send("dd if=/dev/zero of=/dev/vdb bs=1M count=64 oflag=direct; echo wri''tten\n")
-    result.step("condition Paused", lambda: vm.has_condition("Paused", 30, mark) and vm.condition("Paused")["reason"])
+    result.step(
+        "condition Paused", lambda: vm.has_condition("Paused", 30, mark) and vm.condition("Paused")["reason"]
+    )
     time.sleep(8)
     result.step("still Paused", lambda: bool(vm.condition("Paused")))
-    subprocess.run(["mount", "-o", "remount,size=400m", f"{vm.pod.folder}/volumes/kubernetes.io~local-volume/small"], check=True)
+    subprocess.run(
+        ["mount", "-o", "remount,size=400m", f"{vm.pod.folder}/volumes/kubernetes.io~local-volume/small"],
+        check=True,
+    )
     mark = vm.recorder.mark()
     result.step("goes on", vm.lacks_condition, "Paused", 60, mark)
     result.step("the guest has written", vm.console().expect, "written", 20)

@@ -28,6 +28,7 @@ def secure_boot(session, result):
     def change(vmi):
         uefi(vmi, secure_boot=True)
         vmi["spec"]["domain"]["devices"]["tpm"] = {}
+
     vm = VM(session, "secure-boot", change=change)
     boot(result, vm, agent_timeout=120)
     result.step("guest: Secure Boot", vm.shell, "dmesg | grep -ci 'secure boot enabled'")
@@ -37,19 +38,40 @@ def secure_boot(session, result):
     return vm
 
 
-@scenario("UEFI variables and the TPM's state on the VM's backend storage",
-          "Running; both are in the claim; the VMI ends as any other")
+@scenario(
+    "UEFI variables and the TPM's state on the VM's backend storage",
+    "Running; both are in the claim; the VMI ends as any other",
+)
 def persistent_state(session, result):
     def change(vmi):
         uefi(vmi, secure_boot=True, persistent=True)
         vmi["spec"]["domain"]["devices"]["tpm"] = {"persistent": True}
-        vmi["status"]["volumeStatus"].append({"name": "vm-state", "target": "", "persistentVolumeClaimInfo": {
-            "claimName": "persistent-state-for-persistent-state", "accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem"}})
+        vmi["status"]["volumeStatus"].append(
+            {
+                "name": "vm-state",
+                "target": "",
+                "persistentVolumeClaimInfo": {
+                    "claimName": "persistent-state-for-persistent-state",
+                    "accessModes": ["ReadWriteOnce"],
+                    "volumeMode": "Filesystem",
+                },
+            }
+        )
+
     vm = VM(session, "persistent-state", change=change, state=("swtpm", "nvram"))
     boot(result, vm, agent_timeout=120)
     result.step("guest: TPM", vm.shell, "cat /sys/class/tpm/tpm0/tpm_version_major")
-    result.step("NVRAM in the claim", lambda: vm.pod.container.run(
-        ["sh", "-c", "cd /var/run/kubevirt-private/libvirt/qemu; ls nvram; find swtpm -type f | sed 's,.*/,,' | grep -v -e log -e lock | sort"])["output"])
+    result.step(
+        "NVRAM in the claim",
+        lambda: vm.pod.container.run(
+            [
+                "sh",
+                "-c",
+                "cd /var/run/kubevirt-private/libvirt/qemu; ls nvram; "
+                "find swtpm -type f | sed 's,.*/,,' | grep -v -e log -e lock | sort",
+            ]
+        )["output"],
+    )
     result.record("running_status", status(vm.latest))
     end_by_deletion(result, vm)
     return vm

@@ -7,29 +7,50 @@ from kit.pod_network import PodNetwork, make_bridge
 from kit.registry import scenario
 from kit.steps import boot, end_by_deletion
 from kit.vm import VM
-from scenarios.network import GUEST_LINKS, TAP_PLUGIN, guest_addresses, guest_ping, interface, interface_status
+from scenarios.network import (
+    GUEST_LINKS,
+    TAP_PLUGIN,
+    guest_addresses,
+    guest_ping,
+    interface,
+    interface_status,
+)
 
 NETWORK = {"multus": {"networkName": "default/blue"}}
 
 
-@scenario("a network interface is attached and detached while the guest runs, twice",
-          "the interface in the status with its sources; the guest reaches its network; then it is gone from both")
+@scenario(
+    "a network interface is attached and detached while the guest runs: by a binding plugin with a tap, then by bridge",
+    "the interface in the status with its sources; the guest reaches its network; then it is gone from both",
+)
 def interface_hotplug(session, result):
     network = PodNetwork("nicplug", host=10)
     make_bridge("net-blue", ["10.20.0.1/24"])
-    vm = VM(session, "interface-hotplug", change=lambda vmi: interface(vmi, "default", "masquerade", {"pod": {}}), network=network.name)
+    vm = VM(
+        session,
+        "interface-hotplug",
+        change=lambda vmi: interface(vmi, "default", "masquerade", {"pod": {}}),
+        network=network.name,
+    )
     boot(result, vm)
     result.step("interface with addresses", guest_addresses, vm)
-    for attempt in ("", ", again"):
-        network.plug_tap("blue", "net-blue", mac="02:00:00:00:03:01")
-        result.step("attach" + attempt, attach, vm)
+    for binding, plug, unplug in (
+        ("tap", network.plug_tap, network.unplug_tap),
+        ("bridge", network.plug_network, network.unplug_network),
+    ):
+        plug("blue", "net-blue", mac="02:00:00:00:03:01")
+        result.step(f"{binding}: attach", attach, vm, binding)
         time.sleep(3)
-        result.step("guest: links" + attempt, vm.shell, GUEST_LINKS)
-        result.step("guest pings a peer in the network" + attempt, guest_pings_blue, vm)
+        result.step(f"{binding}: guest: links", vm.shell, GUEST_LINKS)
+        result.step(f"{binding}: guest pings a peer in the network", guest_pings_blue, vm)
+        result.step(f"{binding}: links in the pod", network.links_inside)
         result.data.setdefault("attached_status", status(vm.latest).get("interfaces"))
-        result.step("detach" + attempt, detach, vm, network)
+        result.step(f"{binding}: detach", detach, vm)
         time.sleep(2)
-        result.step("guest: links afterwards" + attempt, vm.shell, GUEST_LINKS)
+        result.step(f"{binding}: guest: links afterwards", vm.shell, GUEST_LINKS)
+        result.step(f"{binding}: links in the pod afterwards", network.links_inside)
+        unplug("blue")
+        vm.edit(forget)
     end_by_deletion(result, vm)
     network.remove()
     return vm
@@ -40,15 +61,20 @@ def guest_pings_blue(vm):
     return guest_ping(vm, "10.20.0.1")
 
 
-def attach(vm):
+def attach(vm, binding):
     """virt-api's part: spec; virt-controller's part, once Multus has plugged the pod's link: status."""
+    how = {"bridge": {}} if binding == "bridge" else {"binding": {"name": TAP_PLUGIN}}
+
     def specify(vmi):
-        vmi["spec"]["domain"]["devices"]["interfaces"].append(
-            {"name": "blue", "binding": {"name": TAP_PLUGIN}, "model": "virtio", "macAddress": "02:00:00:00:03:11"})
+        devices = vmi["spec"]["domain"]["devices"]
+        devices["interfaces"].append(
+            {"name": "blue", "model": "virtio", "macAddress": "02:00:00:00:03:11", **how}
+        )
         vmi["spec"]["networks"].append({"name": "blue", **NETWORK})
 
     def report(vmi):
         vmi["status"]["interfaces"].append(interface_status("blue", NETWORK))
+
     mark = vm.recorder.mark()
     vm.edit(specify)
     vm.edit(report)
@@ -56,34 +82,44 @@ def attach(vm):
     return sources(vm.latest)
 
 
-def detach(vm, network):
-    """virt-api's part: state absent; then virt-controller and Multus take the pod's link, and the spec goes."""
+def detach(vm):
+    """virt-api's part."""
+
     def specify(vmi):
         for each in vmi["spec"]["domain"]["devices"]["interfaces"]:
             if each["name"] == "blue":
                 each["state"] = "absent"
 
-    def forget(vmi):
-        devices = vmi["spec"]["domain"]["devices"]
-        devices["interfaces"] = [each for each in devices["interfaces"] if each["name"] != "blue"]
-        vmi["spec"]["networks"] = [each for each in vmi["spec"]["networks"] if each["name"] != "blue"]
-        vmi["status"]["interfaces"] = [each for each in vmi["status"]["interfaces"] if each.get("name") != "blue"]
     mark = vm.recorder.mark()
     vm.edit(specify)
     vm.wait("the interface gone from the domain", lambda vmi: "domain" not in sources(vmi), 30, mark)
-    left = sources(vm.latest)
-    network.unplug_tap("blue")
-    vm.edit(forget)
-    return left
+    return sources(vm.latest)
+
+
+def forget(vmi):
+    """virt-controller's part, once Multus has taken the pod's link."""
+    devices = vmi["spec"]["domain"]["devices"]
+    devices["interfaces"] = [each for each in devices["interfaces"] if each["name"] != "blue"]
+    vmi["spec"]["networks"] = [each for each in vmi["spec"]["networks"] if each["name"] != "blue"]
+    vmi["status"]["interfaces"] = [each for each in vmi["status"]["interfaces"] if each.get("name") != "blue"]
 
 
 def sources(vmi):
     """infoSource of the interface blue."""
-    return next((each.get("infoSource", "") for each in vmi["status"].get("interfaces", []) if each.get("name") == "blue"), "none")
+    return next(
+        (
+            each.get("infoSource", "")
+            for each in vmi["status"].get("interfaces", [])
+            if each.get("name") == "blue"
+        ),
+        "none",
+    )
 
 
-@scenario("an interface's link is set down and up again; a VM starts with a link that is down",
-          "linkState in the status, the carrier in the guest")
+@scenario(
+    "an interface's link is set down and up again; a VM starts with a link that is down",
+    "linkState in the status, the carrier in the guest",
+)
 def link_state(session, result):
     network = PodNetwork("linkstate", host=11)
     network.plug_tap("blue", "net-blue", mac="02:00:00:00:03:02")
@@ -91,6 +127,7 @@ def link_state(session, result):
     def change(vmi):
         interface(vmi, "default", "masquerade", {"pod": {}})
         interface(vmi, "blue", TAP_PLUGIN, NETWORK, state="down")
+
     vm = VM(session, "link-state", change=change, network=network.name)
     boot(result, vm)
     result.step("guest: links", vm.shell, "ip link set eth1 up; sleep 1; " + GUEST_LINKS)
@@ -111,7 +148,11 @@ def set_link(vm, name, state):
                 each["state"] = state
 
     def reported(vmi):
-        return any(each.get("name") == name and each.get("linkState") == state for each in vmi["status"].get("interfaces", []))
+        return any(
+            each.get("name") == name and each.get("linkState") == state
+            for each in vmi["status"].get("interfaces", [])
+        )
+
     mark = vm.recorder.mark()
     vm.edit(specify)
     vm.wait(f"linkState {state}", reported, 30, mark)

@@ -9,8 +9,10 @@ from kit.steps import boot, end_by_deletion
 from kit.vm import VM
 
 
-@scenario("pause, unpause, freeze, unfreeze, freeze with a timeout, soft reboot, reset",
-          "each answer 202; conditions Paused and AgentConnected and fsFreezeStatus follow; the guest boots again")
+@scenario(
+    "pause, unpause, freeze, unfreeze, freeze with a timeout, soft reboot, reset",
+    "each answer 202; conditions Paused and AgentConnected and fsFreezeStatus follow; the guest boots again",
+)
 def lifecycle(session, result):
     vm = VM(session, "lifecycle")
     boot(result, vm)
@@ -29,7 +31,10 @@ def lifecycle(session, result):
 def pause(result, vm):
     mark = vm.recorder.mark()
     result.step("pause", vm.put, "pause")
-    result.step("condition Paused", lambda: vm.has_condition("Paused", since=mark) and without_times(vm.condition("Paused")))
+    result.step(
+        "condition Paused",
+        lambda: vm.has_condition("Paused", since=mark) and without_times(vm.condition("Paused")),
+    )
     result.step("pause again", vm.put, "pause")
     mark = vm.recorder.mark()
     result.step("unpause", vm.put, "unpause")
@@ -43,7 +48,9 @@ def freeze(result, vm):
         return vm.wait("fsFreezeStatus", lambda vmi: vmi["status"].get("fsFreezeStatus"), timeout, since)
 
     def thawed(timeout=20, since=None):
-        return vm.wait("no fsFreezeStatus", lambda vmi: not vmi["status"].get("fsFreezeStatus"), timeout, since)
+        return vm.wait(
+            "no fsFreezeStatus", lambda vmi: not vmi["status"].get("fsFreezeStatus"), timeout, since
+        )
 
     mark = vm.recorder.mark()
     result.step("freeze", vm.put, "freeze", {"unfreezeTimeout": "0s"})

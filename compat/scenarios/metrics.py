@@ -13,18 +13,42 @@ from kit.vm import VM
 SCRAPES = 4  # the dirty rate comes with a later one
 SCRAPE_INTERVAL = 3  # seconds
 # Metrics that cannot be zero for a guest that has booted.
-NEVER_ZERO = ("cpu_usage_seconds_total", "memory_domain_bytes", "memory_resident_bytes", "memory_available_bytes",
-              "memory_usable_bytes", "vcpu_seconds_total", "storage_read_traffic_bytes_total", "storage_iops_read_total")
+NEVER_ZERO = (
+    "cpu_usage_seconds_total",
+    "memory_domain_bytes",
+    "memory_resident_bytes",
+    "memory_available_bytes",
+    "memory_usable_bytes",
+    "vcpu_seconds_total",
+    "storage_read_traffic_bytes_total",
+    "storage_iops_read_total",
+)
 # Of every sample of a VM.
 COMMON_LABELS = re.compile(r',?\b(kubernetes_vmi_label_kubevirt_io_nodeName|name|namespace|node)="[^"]*"')
-SECTIONS = ("domainStats", "dirtyRate", "guestGetLoad", "guestGetCpuStats", "guestGetDiskStats", "guestGetTime",
-            "guestGetVcpus", "guestGetMemoryBlockInfo", "guestGetUsers", "guestGetOsInfo", "guestGetDisks",
-            "guestGetHostName", "guestGetTimezone", "guestNetworkGetRoute", "guestNetworkGetInterfaces",
-            "guestGetMemoryBlocks")
+SECTIONS = (
+    "domainStats",
+    "dirtyRate",
+    "guestGetLoad",
+    "guestGetCpuStats",
+    "guestGetDiskStats",
+    "guestGetTime",
+    "guestGetVcpus",
+    "guestGetMemoryBlockInfo",
+    "guestGetUsers",
+    "guestGetOsInfo",
+    "guestGetDisks",
+    "guestGetHostName",
+    "guestGetTimezone",
+    "guestNetworkGetRoute",
+    "guestNetworkGetInterfaces",
+    "guestGetMemoryBlocks",
+)
 
 
-@scenario("virt-handler's /metrics and /v1/vmstats are asked for a running VM",
-          "the reference's metrics with their labels; vmstats with every section that the guest agent knows")
+@scenario(
+    "virt-handler's /metrics and /v1/vmstats are asked for a running VM",
+    "the reference's metrics with their labels; vmstats with every section that the guest agent knows",
+)
 def metrics(session, result):
     vm = VM(session, "metrics")
     boot(result, vm)
@@ -38,7 +62,11 @@ def metrics(session, result):
 
 
 def samples(vm):
-    return [line for line in rest.metrics().splitlines() if line.startswith("kubevirt_vmi_") and f'name="{vm.name}"' in line]
+    return [
+        line
+        for line in rest.metrics().splitlines()
+        if line.startswith("kubevirt_vmi_") and f'name="{vm.name}"' in line
+    ]
 
 
 def metric_labels(vm):
@@ -46,7 +74,7 @@ def metric_labels(vm):
     for _ in range(SCRAPES):
         found.update(COMMON_LABELS.sub("", line.rsplit(" ", 1)[0]) for line in samples(vm))
         time.sleep(SCRAPE_INTERVAL)
-    return {sample: "exported" for sample in sorted(found)}
+    return dict.fromkeys(sorted(found), "exported")
 
 
 def not_zero(vm):
@@ -60,7 +88,9 @@ def not_zero(vm):
 def known_fields(vm):
     """Of each value, whether it is set. The dirty rate's depend on time."""
     found = flat(section(vm, "domainStats")[1])
-    return {path: value for path, value in found.items() if isinstance(value, bool) and "DirtyRate" not in path}
+    return {
+        path: value for path, value in found.items() if isinstance(value, bool) and "DirtyRate" not in path
+    }
 
 
 def section(vm, name):

@@ -22,8 +22,11 @@ def succeeds_again(session, result, vm, reader):
     result.step("again: source pod ended", record_ended, source)
 
 
-@scenario("a slow migration is cancelled; the next one succeeds",
-          "abortStatus Succeeded, the guest goes on at the source, the target's pod ends; then Succeeded", nodes=2)
+@scenario(
+    "a slow migration is cancelled; the next one succeeds",
+    "abortStatus Succeeded, the guest goes on at the source, the target's pod ends; then Succeeded",
+    nodes=2,
+)
 def cancel(session, result):
     vm = MigratingVM(session, "cancel")
     boot(result, vm)
@@ -33,22 +36,36 @@ def cancel(session, result):
     time.sleep(3)
     start = time.time()
     migration.cancel()
-    result.step("abortRequested", migration.wait, "abortRequested", lambda state: state.get("abortRequested"), 10)
+    result.step(
+        "abortRequested", migration.wait, "abortRequested", lambda state: state.get("abortRequested"), 10
+    )
     result.step("migration has ended", migration.ended, 60)
     result.step("seconds to the end", lambda: round(time.time() - start, 1))
     result.step("the VMI is at", place, vm)
-    result.step("abort status and reason", lambda: [vm.migration_state().get("abortStatus"), plain(vm.migration_state().get("failureReason"))])
+    result.step(
+        "abort status and reason",
+        lambda: [vm.migration_state().get("abortStatus"), plain(vm.migration_state().get("failureReason"))],
+    )
     result.step("the guest goes on at the source", reader.goes_on)
     result.step("target pod ended", record_ended, migration.record)
-    result.step("target label is gone", vm.wait, "label", lambda vmi: TARGET_LABEL not in vmi["metadata"]["labels"], 20)
+    result.step(
+        "target label is gone",
+        vm.wait,
+        "label",
+        lambda vmi: TARGET_LABEL not in vmi["metadata"]["labels"],
+        20,
+    )
     time.sleep(3)
     succeeds_again(session, result, vm, reader)
     end_by_deletion(result, vm)
     return vm
 
 
-@scenario("SIGKILL to the target's pod in the middle; the next migration succeeds",
-          "Failed, the guest goes on at the source; then Succeeded", nodes=2)
+@scenario(
+    "SIGKILL to the target's pod in the middle; the next migration succeeds",
+    "Failed, the guest goes on at the source; then Succeeded",
+    nodes=2,
+)
 def target_killed(session, result):
     vm = MigratingVM(session, "target-killed")
     boot(result, vm)
@@ -68,8 +85,11 @@ def target_killed(session, result):
     return vm
 
 
-@scenario("SIGKILL to the source's pod in the middle",
-          "virt-handler leaves such a VMI alone as long as it counts as migrating; it can be deleted", nodes=2)
+@scenario(
+    "SIGKILL to the source's pod in the middle",
+    "virt-handler leaves such a VMI alone as long as it counts as migrating; it can be deleted",
+    nodes=2,
+)
 def source_killed(session, result):
     vm = MigratingVM(session, "source-killed")
     boot(result, vm)
@@ -84,6 +104,7 @@ def source_killed(session, result):
             return vm.final_phase(40)
         except TimeoutError:
             return phase(vm.latest) + " after 40 s"
+
     result.step("phase", later)
     vm.delete()
     result.step("target pod ended", record_ended, migration.record, 60)

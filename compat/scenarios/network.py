@@ -10,7 +10,13 @@ import time
 from kit.kube import phase
 from kit.normalize import status
 from kit.pod_network import (
-    POD_GATEWAY, POD_GATEWAY_6, PodNetwork, hashed_link, ip, make_bridge, no_dummy_links, ping_from_node,
+    POD_GATEWAY,
+    POD_GATEWAY_6,
+    PodNetwork,
+    hashed_link,
+    ip,
+    make_bridge,
+    ping_from_node,
 )
 from kit.registry import scenario
 from kit.steps import boot, end_by_deletion
@@ -18,7 +24,9 @@ from kit.vm import VM
 
 KIT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # Asks the guest's own DHCP client for every option by name, and prints what its script gets in its environment.
-SHOW_SCRIPT = r"printf '#!/bin/sh\n[ $1 = bound ] && env >/run/answer\nexit 0\n' >/run/show; chmod 755 /run/show"
+SHOW_SCRIPT = (
+    r"printf '#!/bin/sh\n[ $1 = bound ] && env >/run/answer\nexit 0\n' >/run/show; chmod 755 /run/show"
+)
 ASK = "-O search -O staticroutes -O ntpsrv -O mtu -O tftp -O bootfile -O 240 -O 254"
 PROBE = "dhcp6probe"
 TAP_PLUGIN = "tap"  # the binding plugin in the KubeVirt CR
@@ -42,9 +50,15 @@ def interface_status(name, network, link=None):
 
 def guest_addresses(vm, family="ipAddress", count=1):
     """status.interfaces, once the guest agent has reported that many interfaces with an address."""
+
     def reported(vmi):
-        found = [i for i in vmi["status"].get("interfaces", []) if i.get(family) and "guest-agent" in i.get("infoSource", "")]
+        found = [
+            i
+            for i in vmi["status"].get("interfaces", [])
+            if i.get(family) and "guest-agent" in i.get("infoSource", "")
+        ]
         return len(found) >= count
+
     vm.wait("interfaces with addresses", reported, 40, since=0)
     return vm.status["interfaces"]
 
@@ -52,40 +66,82 @@ def guest_addresses(vm, family="ipAddress", count=1):
 def dhcp_answer(vm, link="eth0"):
     """All that the guest's DHCP client gets, as a mapping."""
     vm.shell(SHOW_SCRIPT)
-    vm.shell(f"rm -f /run/answer; udhcpc -i {link} -n -q -f -t 5 -T 1 {ASK} -s /run/show >/run/dhcp.log 2>&1", 30)
-    text = vm.shell("cat /run/answer || cat /run/dhcp.log")
-    return dict(sorted(line.split("=", 1) for line in text.splitlines() if re.match("[a-z0-9]+=", line))) or text
+    vm.shell(
+        f"rm -f /run/answer; udhcpc -i {link} -n -q -f -t 5 -T 1 {ASK} -s /run/show >/run/dhcp.log 2>&1", 30
+    )
+    text = vm.shell("cat /run/answer 2>/dev/null || echo no answer")
+    return (
+        dict(sorted(line.split("=", 1) for line in text.splitlines() if re.match("[a-z0-9]+=", line))) or text
+    )
 
 
 def dhcp6_answer(network, bridge):
     """Of the server behind the guest's bridge: a client plugged to it. The guest has none."""
     ip("netns", "add", PROBE)
     try:
-        ip("link", "add", "probe", "type", "veth", "peer", "name", "eth0", "address", "02:00:00:00:06:01", "netns", PROBE)
+        ip(
+            "link",
+            "add",
+            "probe",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "address",
+            "02:00:00:00:06:01",
+            "netns",
+            PROBE,
+        )
         ip("link", "set", "probe", "netns", network.name)
         ip("link", "set", "probe", "master", bridge, "up", namespace=network.name)
         ip("link", "set", "eth0", "up", namespace=PROBE)
-        command = ["ip", "netns", "exec", PROBE, "env", f"PYTHONPATH={KIT}", sys.executable, "-m", "kit.dhcp6_client", "eth0"]
-        return json.loads(subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout)
+        command = [
+            "ip",
+            "netns",
+            "exec",
+            PROBE,
+            "env",
+            f"PYTHONPATH={KIT}",
+            sys.executable,
+            "-m",
+            "kit.dhcp6_client",
+            "eth0",
+        ]
+        return json.loads(
+            subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+        )
     finally:
         ip("netns", "del", PROBE)
 
 
 # Name, MAC, MTU, carrier and PCI address of the guest's links.
-GUEST_LINKS = ("for l in /sys/class/net/eth*; do p=$(readlink -f $l/device/..); "
-               "echo ${l##*/} $(cat $l/address $l/mtu $l/carrier) ${p##*/}; done")
+GUEST_LINKS = (
+    "for l in /sys/class/net/eth*; do p=$(readlink -f $l/device/..); "
+    "echo ${l##*/} $(cat $l/address $l/mtu $l/carrier) ${p##*/}; done"
+)
 
 
 def guest_network(vm, link="eth0"):
     """Addresses and routes, as the guest has them."""
-    return vm.shell(f"ip -4 addr show {link} | grep -o 'inet [^ ]*'; ip -4 route | sort; grep . /etc/resolv.conf; cat /sys/class/net/{link}/mtu")
+    return vm.shell(
+        f"ip -4 addr show {link} | grep -o 'inet [^ ]*'; ip -4 route | sort; "
+        f"grep . /etc/resolv.conf; cat /sys/class/net/{link}/mtu"
+    )
 
 
-@scenario("masquerade on the pod's network, IPv4",
-          "the guest's address, DHCP's options, pings both ways, the pod's links and interface in the status")
+@scenario(
+    "masquerade on the pod's network, IPv4",
+    "the guest's address, DHCP's options, pings both ways, the pod's links and interface in the status",
+)
 def masquerade(session, result):
     network = PodNetwork("masquerade")
-    vm = VM(session, "masquerade", change=lambda vmi: interface(vmi, "default", "masquerade", {"pod": {}}), network=network.name)
+    vm = VM(
+        session,
+        "masquerade",
+        change=lambda vmi: interface(vmi, "default", "masquerade", {"pod": {}}),
+        network=network.name,
+    )
     boot(result, vm)
     result.step("interface with addresses", guest_addresses, vm)
     result.step("guest: network", guest_network, vm)
@@ -105,39 +161,65 @@ def guest_ping(vm, address, size=56):
     return text.split(", ")[1] if "received" in text else text
 
 
-@scenario("masquerade, IPv4 and IPv6, other networks for the guest, DHCP options, MTU 9000",
-          "the answers of both DHCP servers; pings both ways in both families; large packets unfragmented")
+@scenario(
+    "masquerade, IPv4 and IPv6, other networks for the guest, DHCP options, MTU 9000",
+    "the answers of both DHCP servers; pings both ways in both families; large packets unfragmented",
+)
 def masquerade_dual_stack(session, result):
     network = PodNetwork("dualstack", mtu=9000, ipv6=True)
-    dhcp = {"bootFileName": "boot.bin", "tftpServerName": "tftp.example", "ntpServers": ["10.244.0.1", "10.244.0.2"],
-            "privateOptions": [{"option": 240, "value": "private.one"}, {"option": 254, "value": "private.two"}]}
+    dhcp = {
+        "bootFileName": "boot.bin",
+        "tftpServerName": "tftp.example",
+        "ntpServers": ["10.244.0.1", "10.244.0.2"],
+        "privateOptions": [{"option": 240, "value": "private.one"}, {"option": 254, "value": "private.two"}],
+    }
 
     def change(vmi):
-        interface(vmi, "default", "masquerade", {"pod": {"vmNetworkCIDR": "10.11.12.0/24", "vmIPv6NetworkCIDR": "fd10:11:12::/120"}},
-                  macAddress="02:00:00:00:01:01", dhcpOptions=dhcp)
+        interface(
+            vmi,
+            "default",
+            "masquerade",
+            {"pod": {"vmNetworkCIDR": "10.11.12.0/24", "vmIPv6NetworkCIDR": "fd10:11:12::/120"}},
+            macAddress="02:00:00:00:01:01",
+            dhcpOptions=dhcp,
+        )
         vmi["spec"]["hostname"], vmi["spec"]["subdomain"] = "guest-host", "sub"
+
     vm = VM(session, "dual-stack", change=change, network=network.name)
     boot(result, vm)
     result.step("interface with addresses", guest_addresses, vm)
     result.step("guest: network", guest_network, vm)
     result.step("guest: DHCP's answer", dhcp_answer, vm)
     result.step("DHCPv6's answer", dhcp6_answer, network, "k6t-eth0")
-    result.step("guest: IPv6 address", vm.shell, "ip -6 addr add fd10:11:12::2/120 dev eth0; sleep 2; ip -6 route add default via fd10:11:12::1; echo set")
+    result.step(
+        "guest: IPv6 address",
+        vm.shell,
+        "ip -6 addr add fd10:11:12::2/120 dev eth0; sleep 2; ip -6 route add default via fd10:11:12::1; echo set",
+    )
     result.step("guest pings a peer outside the pod", guest_ping, vm, POD_GATEWAY)
     result.step("guest pings a peer outside the pod, 8000 bytes", guest_ping, vm, POD_GATEWAY, 8000)
     result.step("guest pings a peer outside the pod, IPv6", guest_ping, vm, POD_GATEWAY_6)
-    result.step("a peer pings the guest at the pod's address, 8000 bytes", ping_from_node, network.address, 8000)
+    result.step(
+        "a peer pings the guest at the pod's address, 8000 bytes", ping_from_node, network.address, 8000
+    )
     result.step("a peer pings the guest at the pod's address, IPv6", ping_from_node, network.address_6)
     end_by_deletion(result, vm)
     network.remove()
     return vm
 
 
-@scenario("bridge on the pod's network: the guest takes over the pod's address",
-          "the guest has the pod's address and MAC by DHCP; pings both ways", lacks=no_dummy_links)
+@scenario(
+    "bridge on the pod's network: the guest takes over the pod's address",
+    "the guest has the pod's address and MAC by DHCP; pings both ways",
+)
 def bridge(session, result):
     network = PodNetwork("bridge", host=6)
-    vm = VM(session, "bridge", change=lambda vmi: interface(vmi, "default", "bridge", {"pod": {}}), network=network.name)
+    vm = VM(
+        session,
+        "bridge",
+        change=lambda vmi: interface(vmi, "default", "bridge", {"pod": {}}),
+        network=network.name,
+    )
     boot(result, vm)
     result.step("interface with addresses", guest_addresses, vm)
     result.step("guest: network", guest_network, vm)
@@ -152,9 +234,10 @@ def bridge(session, result):
     return vm
 
 
-@scenario("masquerade, and two secondary networks by bridge, one with an address",
-          "three interfaces with their MACs; DHCP where the pod's link has an address, none where it has none",
-          lacks=no_dummy_links)
+@scenario(
+    "masquerade, and two secondary networks by bridge, one with an address",
+    "three interfaces with their MACs; DHCP where the pod's link has an address, none where it has none",
+)
 def secondary_bridges(session, result):
     network = PodNetwork("several", host=7)
     network.plug(hashed_link("blue"), "net-blue", mac="02:00:00:00:02:01", addresses=["10.20.0.7/24"])
@@ -164,6 +247,7 @@ def secondary_bridges(session, result):
         interface(vmi, "default", "masquerade", {"pod": {}})
         for name in ("blue", "red"):
             interface(vmi, name, "bridge", {"multus": {"networkName": f"default/{name}"}})
+
     vm = VM(session, "secondary-bridges", change=change, network=network.name)
     boot(result, vm)
     result.step("interfaces with addresses", guest_addresses, vm, "ipAddress", 2)
@@ -177,8 +261,10 @@ def secondary_bridges(session, result):
     return vm
 
 
-@scenario("masquerade, and two secondary networks by a binding plugin with a tap; one MAC from the VMI",
-          "three interfaces in the order of the VMI; the guest reaches the secondary network")
+@scenario(
+    "masquerade, and two secondary networks by a binding plugin with a tap; one MAC from the VMI",
+    "three interfaces in the order of the VMI; the guest reaches the secondary network",
+)
 def several_networks(session, result):
     network = PodNetwork("several", host=7)
     make_bridge("net-blue", ["10.20.0.1/24"])
@@ -188,8 +274,15 @@ def several_networks(session, result):
     def change(vmi):
         interface(vmi, "default", "masquerade", {"pod": {}})
         # The node's bridge learns a MAC at one port only: the guest's has to differ from the pod link's.
-        interface(vmi, "blue", TAP_PLUGIN, {"multus": {"networkName": "default/blue"}}, macAddress="02:00:00:00:02:11")
+        interface(
+            vmi,
+            "blue",
+            TAP_PLUGIN,
+            {"multus": {"networkName": "default/blue"}},
+            macAddress="02:00:00:00:02:11",
+        )
         interface(vmi, "red", TAP_PLUGIN, {"multus": {"networkName": "default/red"}})
+
     vm = VM(session, "several-networks", change=change, network=network.name)
     boot(result, vm)
     result.step("interface with addresses", guest_addresses, vm)
@@ -203,13 +296,29 @@ def several_networks(session, result):
     return vm
 
 
-@scenario("a masquerade interface whose pod link does not exist", "the VMI fails, with the reason in an event")
+@scenario(
+    "a masquerade interface whose pod link does not exist", "the VMI fails, with the reason in an event"
+)
 def missing_pod_link(session, result):
     network = PodNetwork("nolink", host=8)
     network.unplug("eth0")
-    vm = VM(session, "missing-pod-link", change=lambda vmi: interface(vmi, "default", "masquerade", {"pod": {}}), network=network.name)
-    result.step("Synchronized False or a final phase", vm.wait, "Synchronized",
-                lambda vmi: any(c["type"] == "Synchronized" for c in vmi["status"].get("conditions", [])) or phase(vmi) == "Failed", 60, 0)
+    vm = VM(
+        session,
+        "missing-pod-link",
+        change=lambda vmi: interface(vmi, "default", "masquerade", {"pod": {}}),
+        network=network.name,
+    )
+    result.step(
+        "Synchronized False or a final phase",
+        vm.wait,
+        "Synchronized",
+        lambda vmi: (
+            any(c["type"] == "Synchronized" for c in vmi["status"].get("conditions", []))
+            or phase(vmi) == "Failed"
+        ),
+        60,
+        0,
+    )
     time.sleep(4)
     result.record("phase", phase(vm.latest))
     end_by_deletion(result, vm)

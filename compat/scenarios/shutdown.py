@@ -31,7 +31,9 @@ def poweroff(session, result):
     return vm
 
 
-@scenario("the VMI is deleted; the guest ignores the power button", "killed at the end of its grace period of 10 s")
+@scenario(
+    "the VMI is deleted; the guest ignores the power button", "killed at the end of its grace period of 10 s"
+)
 def shutdown_ignored(session, result):
     vm = VM(session, "shutdown-ignored", grace=10)
     boot(result, vm)
@@ -45,7 +47,11 @@ def shutdown_ignored(session, result):
 def shutdown_ignored_without_agent(session, result):
     vm = VM(session, "without-agent", grace=10)
     boot(result, vm)
-    result.step("guest ignores the button, no agent", vm.shell, "touch /run/ignore-power /run/no-agent; killall qemu-ga; sleep 1")
+    result.step(
+        "guest ignores the button, no agent",
+        vm.shell,
+        "touch /run/ignore-power /run/no-agent; killall qemu-ga; sleep 1",
+    )
     time.sleep(1)
     delete_timed(result, vm)
     return vm
@@ -59,7 +65,10 @@ def grace_period_zero(session, result):
     return vm
 
 
-@scenario("the VMI is deleted while the guest is still in its firmware", "killed at the end of its grace period of 10 s")
+@scenario(
+    "the VMI is deleted while the guest is still in its firmware",
+    "killed at the end of its grace period of 10 s",
+)
 def deleted_during_boot(session, result):
     vm = VM(session, "deleted-early", grace=10)
     result.step("phase Running", vm.running, required=True)

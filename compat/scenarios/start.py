@@ -20,8 +20,10 @@ def many_disks(vmi):
     objects.add_disk(vmi, "sec", {"secret": {"secretName": "sec"}})
 
 
-@scenario("a VM with seven disks and CD-ROMs starts; console, VNC",
-          "Running, AgentConnected, volume sizes, console, VNC and a picture; memory of the pod's programs")
+@scenario(
+    "a VM with seven disks and CD-ROMs starts; console, VNC",
+    "Running, AgentConnected, volume sizes, console, VNC and a picture; memory of the pod's programs",
+)
 def start(session, result):
     vm = VM(session, "start", change=many_disks)
     result.step("phase Running", vm.running, required=True)
@@ -35,7 +37,11 @@ def start(session, result):
     result.step("a second console takes over", second_console, vm)
     result.step("VNC handshake", vnc_handshake, vm)
     result.step("VNC screenshot", screenshot, vm)
-    result.step("memory, PSS in KiB", lambda: {name: pss(pid) for pid, name, _, state in vm.pod.container.tree() if state != "Z"}, measured=True)
+    result.step(
+        "memory, PSS in KiB",
+        lambda: {name: pss(pid) for pid, name, _, state in vm.pod.container.tree() if state != "Z"},
+        measured=True,
+    )
     result.record("running_status", status(vm.latest))
     end_by_deletion(result, vm)
     return vm
@@ -44,6 +50,7 @@ def start(session, result):
 def iso_sizes(vm):
     def all_known(vmi):
         return all(v.get("size") for v in vmi["status"]["volumeStatus"] if v["name"] in GENERATED)
+
     vm.wait("the sizes of all ISO images", all_known, 20, since=0)
     return {v["name"]: v.get("size") for v in vm.status["volumeStatus"]}
 
@@ -75,7 +82,9 @@ def vnc_handshake(vm):
 
 def screenshot(vm):
     """Status code, whether it is more than a header, and the first bytes, which say the format."""
-    code, data = rest.request("GET", rest.vmi_path(vm.namespace, vm.name, "vnc/screenshot"), address=vm.address)
+    code, data = rest.request(
+        "GET", rest.vmi_path(vm.namespace, vm.name, "vnc/screenshot"), address=vm.address
+    )
     return [code, len(data) > 1000, data[:4].hex()]
 
 
@@ -84,13 +93,18 @@ def pss(pid):
         return next(int(line.split()[1]) for line in f if line.startswith("Pss:"))
 
 
-@scenario("startStrategy Paused; then unpaused", "Running with condition Paused; then without, and AgentConnected")
+@scenario(
+    "startStrategy Paused; then unpaused", "Running with condition Paused; then without, and AgentConnected"
+)
 def paused_start(session, result):
     def change(vmi):
         vmi["spec"]["startStrategy"] = "Paused"
+
     vm = VM(session, "paused-start", change=change)
     result.step("phase Running", vm.running, required=True)
-    result.step("condition Paused", lambda: vm.has_condition("Paused", since=0) and vm.condition("Paused")["reason"])
+    result.step(
+        "condition Paused", lambda: vm.has_condition("Paused", since=0) and vm.condition("Paused")["reason"]
+    )
     result.record("running_status", status(vm.latest))
     mark = vm.recorder.mark()
     result.step("unpause", vm.put, "unpause")
@@ -100,7 +114,9 @@ def paused_start(session, result):
     return vm
 
 
-@scenario("a VMI is deleted, and another one of the same name is created at once", "the second one is Running")
+@scenario(
+    "a VMI is deleted, and another one of the same name is created at once", "the second one is Running"
+)
 def recreate(session, result):
     first = VM(session, "recreate", grace=5)
     boot(result, first)
@@ -109,7 +125,11 @@ def recreate(session, result):
     second = VM(session, "recreate", grace=5)
 
     def runs(vmi):
-        return vmi["status"].get("phase") == "Running" and vmi["metadata"]["uid"] == second.vmi["metadata"]["uid"]
+        return (
+            vmi["status"].get("phase") == "Running"
+            and vmi["metadata"]["uid"] == second.vmi["metadata"]["uid"]
+        )
+
     result.step("the second: Running", second.wait, "Running", runs, 60, since=0)
     second.delete()
     result.step("the second: gone", second.gone)
@@ -120,6 +140,7 @@ def recreate(session, result):
 def root_mode(session, result):
     def change(vmi):
         vmi["status"]["runtimeUser"] = 0
+
     vm = VM(session, "root-mode", change=change, root=True)
     boot(result, vm)
     result.step("QEMU's user", lambda: sorted({owner(pid) for pid in vm.pod.pids("qemu-system")}))

@@ -34,7 +34,11 @@ def repeat(session, result, count, one):
     result.step(f"{count} launchers ended well", lambda: bad or "all")
 
 
-@scenario("15 VMs start and are deleted, with different grace periods", "every launcher ends with status 0", default=False)
+@scenario(
+    "15 VMs start and are deleted, with different grace periods",
+    "every launcher ends with status 0",
+    default=False,
+)
 def many_stops(session, result):
     def one(session, index):
         vm = VM(session, f"exit{index}", grace=index % 3)
@@ -44,6 +48,7 @@ def many_stops(session, result):
         vm.delete()
         vm.gone(40)
         return vm
+
     repeat(session, result, int(os.environ.get("COUNT", "15")), one)
 
 
@@ -58,6 +63,7 @@ def stops_under_calls(session, result):
                     vm.put("unpause")
                 except OSError:  # virt-handler closes the connection where there is no launcher
                     time.sleep(0.01)
+
         vm.running()
         for _ in range(CALLERS):
             threading.Thread(target=calls, daemon=True).start()
@@ -67,4 +73,5 @@ def stops_under_calls(session, result):
         finally:
             stop.set()
         return vm
+
     repeat(session, result, int(os.environ.get("COUNT", "12")), one)

@@ -11,8 +11,10 @@ from kit.steps import boot, end_by_deletion
 from kit.vm import VM
 
 
-@scenario("virt-handler ends on SIGTERM, then on SIGKILL, and comes back; the guest powers off while it is away",
-          "each time pause and unpause work again, and nothing is written to the VMI without a change; Succeeded at the end")
+@scenario(
+    "virt-handler ends on SIGTERM, then on SIGKILL, and comes back; the guest powers off while it is away",
+    "each time pause and unpause work again, and nothing is written to the VMI without a change; Succeeded at the end",
+)
 def virt_handler_restart(session, result):
     vm = VM(session, "handler-restart")
     boot(result, vm)

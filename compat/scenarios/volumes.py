@@ -13,9 +13,11 @@ from kit.vm import VM
 from kit.volume_hotplug import attach, detach
 
 
-@scenario("disks are attached and detached while the guest runs: files on SCSI and virtio, a block device; "
-          "the VMI is deleted with one attached",
-          "volume phases up to Ready and back, the target, and what the guest sees")
+@scenario(
+    "disks are attached and detached while the guest runs: files on SCSI and virtio, a block device; "
+    "the VMI is deleted with one attached",
+    "volume phases up to Ready and back, the target, and what the guest sees",
+)
 def disk_hotplug(session, result):
     vm = VM(session, "disk-hotplug")
     boot(result, vm)
@@ -48,8 +50,15 @@ def disk_hotplug(session, result):
 
 def attach_disk(vm, pod, mode="Filesystem", bus="scsi"):
     name = pod.volume
-    return attach(vm, name, pod, {"persistentVolumeClaim": {"claimName": name, "hotpluggable": True}}, "Ready",
-                  disk={"serial": "SerIal-" + name, "disk": {"bus": bus}}, mode=mode)
+    return attach(
+        vm,
+        name,
+        pod,
+        {"persistentVolumeClaim": {"claimName": name, "hotpluggable": True}},
+        "Ready",
+        disk={"serial": "SerIal-" + name, "disk": {"bus": bus}},
+        mode=mode,
+    )
 
 
 def loop_device(path, size=64 << 20):
@@ -65,8 +74,10 @@ def loop_device(path, size=64 << 20):
     raise RuntimeError("no free loop device")
 
 
-@scenario("a memory dump to a hotplugged claim, twice; the guest runs on",
-          "volume phases up to MemoryDumpCompleted with file name and times; an ELF file of the guest's memory")
+@scenario(
+    "a memory dump to a hotplugged claim, twice; the guest runs on",
+    "volume phases up to MemoryDumpCompleted with file name and times; an ELF file of the guest's memory",
+)
 def memory_dump(session, result):
     vm = VM(session, "memory-dump")
     boot(result, vm)
@@ -75,17 +86,30 @@ def memory_dump(session, result):
         result.step("dump" + attempt, dump, vm, pod)
         result.step("file" + attempt, dump_file, vm, pod)
         result.step("guest answers" + attempt, vm.shell, "echo hello")
-        result.step("detach" + attempt, lambda: without_date(detach(vm, "dump", pod)))
+        result.step("detach" + attempt, detach, vm, "dump", pod)
     end_by_deletion(result, vm)
     return vm
 
 
 def dump(vm, pod):
-    done = attach(vm, "dump", pod, {"memoryDump": {"claimName": "dump", "hotpluggable": True}}, "MemoryDumpCompleted",
-                  status={"memoryDumpVolume": {"claimName": "dump"}}, timeout=60)
+    done = attach(
+        vm,
+        "dump",
+        pod,
+        {"memoryDump": {"claimName": "dump", "hotpluggable": True}},
+        "MemoryDumpCompleted",
+        status={"memoryDumpVolume": {"claimName": "dump"}},
+        timeout=60,
+    )
     volume = vm.volume("dump")["memoryDumpVolume"]
-    return without_date({**done, "file": volume.get("targetFileName"), "started": bool(volume.get("startTimestamp")),
-                         "ended": bool(volume.get("endTimestamp"))})
+    return without_date(
+        {
+            **done,
+            "file": volume.get("targetFileName"),
+            "started": bool(volume.get("startTimestamp")),
+            "ended": bool(volume.get("endTimestamp")),
+        }
+    )
 
 
 def dump_file(vm, pod):
@@ -94,8 +118,12 @@ def dump_file(vm, pod):
     names = [name for name in os.listdir(folder) if os.path.isfile(f"{folder}/{name}")]
     with open(f"{folder}/{names[0]}", "rb") as f:
         magic = f.read(4)
-    return {"files": len(names), "magic": magic.decode(errors="replace"), "holds the memory": os.path.getsize(f"{folder}/{names[0]}") > 256 << 20,
-            "named in the status": vm.volume("dump")["memoryDumpVolume"].get("targetFileName") == names[0]}
+    return {
+        "files": len(names),
+        "magic": magic.decode(errors="replace"),
+        "holds the memory": os.path.getsize(f"{folder}/{names[0]}") > 256 << 20,
+        "named in the status": vm.volume("dump")["memoryDumpVolume"].get("targetFileName") == names[0],
+    }
 
 
 def without_date(value):
@@ -105,11 +133,15 @@ def without_date(value):
     return re.sub(r"\d{8}-\d{6}", "<date>", value) if isinstance(value, str) else value
 
 
-@scenario("boots from a container disk, as an image volume", "Running; the guest can write, on the launcher's overlay")
+@scenario(
+    "boots from a container disk, as an image volume",
+    "Running; the guest can write, on the launcher's overlay",
+)
 def container_disk(session, result):
     def change(vmi):
         vmi["spec"]["volumes"][0] = {"name": "rootdisk", "containerDisk": {"image": "registry/guest:1"}}
         vmi["status"]["volumeStatus"][0] = {"name": "rootdisk", "target": ""}
+
     vm = VM(session, "container-disk", change=change)
     boot(result, vm)
     result.step("guest: disks", vm.shell, "disks")

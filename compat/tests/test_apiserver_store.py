@@ -6,7 +6,15 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from kit.apiserver_store import ApiFailure, Store, field_selector, json_patch, label_selector, merge_patch, selected  # noqa: E402
+from kit.apiserver_store import (
+    ApiFailure,
+    Store,
+    field_selector,
+    json_patch,
+    label_selector,
+    merge_patch,
+    selected,
+)  # noqa: E402
 
 KEY = ("kubevirt.io", "virtualmachineinstances")
 
@@ -17,9 +25,17 @@ class Selectors(unittest.TestCase):
 
     def test_labels(self):
         for selector, labels, expected in (
-                ("a=1", {"a": "1"}, True), ("a==1", {"a": "2"}, False), ("a!=1", {}, True), ("a", {"a": ""}, True),
-                ("!a", {"a": ""}, False), ("a in (1,2),b", {"a": "2", "b": "x"}, True), ("a in (1,2)", {"a": "3"}, False),
-                ("a notin (1, 2)", {"a": "3"}, True), ("a notin (1,2)", {}, True), ("", {}, True)):
+            ("a=1", {"a": "1"}, True),
+            ("a==1", {"a": "2"}, False),
+            ("a!=1", {}, True),
+            ("a", {"a": ""}, True),
+            ("!a", {"a": ""}, False),
+            ("a in (1,2),b", {"a": "2", "b": "x"}, True),
+            ("a in (1,2)", {"a": "3"}, False),
+            ("a notin (1, 2)", {"a": "3"}, True),
+            ("a notin (1,2)", {}, True),
+            ("", {}, True),
+        ):
             with self.subTest(selector=selector, labels=labels):
                 self.assertEqual(self.matches(selector, **labels), expected)
 
@@ -31,12 +47,20 @@ class Selectors(unittest.TestCase):
 
 class Patches(unittest.TestCase):
     def test_merge(self):
-        self.assertEqual(merge_patch({"a": 1, "b": {"c": 2}}, {"a": None, "b": {"d": 3}}), {"b": {"c": 2, "d": 3}})
+        self.assertEqual(
+            merge_patch({"a": 1, "b": {"c": 2}}, {"a": None, "b": {"d": 3}}), {"b": {"c": 2, "d": 3}}
+        )
 
     def test_json_patch(self):
-        operations = [{"op": "test", "path": "/a~1b", "value": 1}, {"op": "add", "path": "/list/-", "value": 3},
-                      {"op": "add", "path": "/list/0", "value": 0}, {"op": "remove", "path": "/gone"}]
-        self.assertEqual(json_patch({"a/b": 1, "list": [1], "gone": 1}, operations), {"a/b": 1, "list": [0, 1, 3]})
+        operations = [
+            {"op": "test", "path": "/a~1b", "value": 1},
+            {"op": "add", "path": "/list/-", "value": 3},
+            {"op": "add", "path": "/list/0", "value": 0},
+            {"op": "remove", "path": "/gone"},
+        ]
+        self.assertEqual(
+            json_patch({"a/b": 1, "list": [1], "gone": 1}, operations), {"a/b": 1, "list": [0, 1, 3]}
+        )
 
     def test_json_patch_whose_test_fails(self):
         with self.assertRaises(ApiFailure) as caught:
@@ -54,7 +78,10 @@ class Objects(unittest.TestCase):
 
     def test_defaults(self):
         obj = self.create()
-        self.assertEqual((obj["kind"], obj["apiVersion"], obj["metadata"]["generation"]), ("VirtualMachineInstance", "kubevirt.io/v1", 1))
+        self.assertEqual(
+            (obj["kind"], obj["apiVersion"], obj["metadata"]["generation"]),
+            ("VirtualMachineInstance", "kubevirt.io/v1", 1),
+        )
         with self.assertRaises(ApiFailure) as caught:
             self.create()
         self.assertEqual(caught.exception.reason, "AlreadyExists")
@@ -76,8 +103,12 @@ class Objects(unittest.TestCase):
     def test_a_finalizer_keeps_a_deleted_object(self):
         self.create(finalizers=["f"])
         self.assertIn("deletionTimestamp", self.store.delete(KEY, "default", "vm", None)["metadata"])
-        self.store.patch(KEY, "default", "vm", "application/merge-patch+json", {"metadata": {"finalizers": None}})
-        self.assertEqual([event for _, _, event, _, _ in self.store.history], ["ADDED", "MODIFIED", "DELETED"])
+        self.store.patch(
+            KEY, "default", "vm", "application/merge-patch+json", {"metadata": {"finalizers": None}}
+        )
+        self.assertEqual(
+            [event for _, _, event, _, _ in self.store.history], ["ADDED", "MODIFIED", "DELETED"]
+        )
         with self.assertRaises(ApiFailure) as caught:
             self.store.get(KEY, "default", "vm")
         self.assertEqual(caught.exception.code, 404)

@@ -27,7 +27,9 @@ class Descriptions(unittest.TestCase):
         self.assertIn(reason, str(caught.exception))
 
     def test_paths_are_relative_to_the_file(self):
-        found, folder = self.read('name = "a"\n[files]\n"/usr/bin/virt-launcher" = "program"\n[environment]\nA = "$B"')
+        found, folder = self.read(
+            'name = "a"\n[files]\n"/usr/bin/virt-launcher" = "program"\n[environment]\nA = "$B"'
+        )
         self.assertEqual(found.files, {"/usr/bin/virt-launcher": os.path.realpath(f"{folder}/program")})
         self.assertEqual(found.environment, {"A": "$B"})
 
@@ -45,9 +47,13 @@ class Descriptions(unittest.TestCase):
 
 class Documentation(unittest.TestCase):
     def test_readme_has_all_scenarios(self):
-        done = subprocess.run([f"{COMPAT}/run", "--list", "--markdown"], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [f"{COMPAT}/run", "--list", "--markdown"], capture_output=True, text=True, check=True
+        )
         with open(f"{COMPAT}/README.md") as f:
-            self.assertIn(done.stdout.strip(), f.read(), "README.md differs from compat/run --list --markdown")
+            self.assertIn(
+                done.stdout.strip(), f.read(), "README.md differs from compat/run --list --markdown"
+            )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Starts the API server."""
+"""Starts the API server as a process of its own."""
 
 import os
 import subprocess
@@ -12,8 +12,13 @@ class ApiServer:
     def __init__(self, log):
         address = settings.API_SERVER.removeprefix("http://")
         kit = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-        self.process = subprocess.Popen([sys.executable, "-m", "kit.apiserver", address], cwd=kit,
-                                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=open(log, "w"))
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "kit.apiserver", address],
+            cwd=kit,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=open(log, "w"),
+        )
         until("the API server", self.serving, 15)
 
     @staticmethod
