@@ -17,7 +17,7 @@ export PATH := $(CURDIR)/target/lint/bin:$(PATH):$(or $(CARGO_HOME),$(HOME)/.car
 # Each target is a few heavy jobs in a given order.
 .NOTPARALLEL:
 .DEFAULT_GOAL := build
-.PHONY: help setup build run test test-image guest lint bench programs install image image-tree clean
+.PHONY: help setup build run test test-image guest lint bench compat programs install image image-tree clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -54,6 +54,15 @@ bench: setup guest ## measurements
 	$(CARGO) bench --locked
 	@scripts/measure-sidecars
 	@scripts/measure-idle
+
+# HANDLER_BIN names the folder with virt-handler and virt-chroot; without it, or on a machine that lacks something else,
+# this says what is missing.
+compat: ## KubeVirt's own virt-handler against this launcher, see compat/README.md (HANDLER_BIN=DIR SCENARIOS="…")
+	@compat/run --check
+	@$(MAKE) --no-print-directory guest
+	$(MAKE) --no-print-directory install DESTDIR=target/compat/image PREFIX=/usr
+	compat/run --launcher container/compat.toml $(SCENARIOS)
+	compat/compare target/compat/results/virt-launcher-rust
 
 # What is installed. container-disk is copied into foreign images, so pod-tools is linked statically there; an explicit
 # target keeps that flag away from build scripts and proc macros.
