@@ -30,7 +30,7 @@ pub struct Spec {
     /// A CEL expression: whether the plugin applies.
     pub condition: Option<String>,
     /// For hooks without their own.
-    pub failure_strategy: Option<String>,
+    pub failure_strategy: FailureStrategy,
     /// In the order in which they run.
     pub domain_hooks: Option<Vec<DomainHook>>,
 }
@@ -46,9 +46,32 @@ pub struct DomainHook {
     /// A CEL expression: whether the hook runs.
     pub condition: Option<String>,
     /// See [`DomainHook::ignores_failure`].
-    pub failure_strategy: Option<String>,
+    pub failure_strategy: FailureStrategy,
     /// Limit of a call of the sidecar, such as `30s`.
     pub timeout: Option<String>,
+}
+
+/// `failureStrategy`: whether a failed hook fails the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(from = "Option<String>")]
+pub enum FailureStrategy {
+    /// Absent or empty.
+    #[default]
+    Unset,
+    /// It does. Also what an unknown strategy means.
+    Fail,
+    /// It does not.
+    Ignore,
+}
+
+impl From<Option<String>> for FailureStrategy {
+    fn from(text: Option<String>) -> Self {
+        match text.as_deref() {
+            None | Some("") => Self::Unset,
+            Some("Ignore") => Self::Ignore,
+            Some(_) => Self::Fail,
+        }
+    }
 }
 
 /// `cel` of a hook.
@@ -71,12 +94,11 @@ impl DomainHook {
     /// Whether the start goes on when the hook fails: its own failure strategy, else the plugin's, is `Ignore`. The
     /// default is `Fail`.
     pub fn ignores_failure(&self, plugin: &Plugin) -> bool {
-        let strategies = [&self.failure_strategy, &plugin.spec.failure_strategy];
-        let first = strategies
-            .into_iter()
-            .flatten()
-            .find(|strategy| !strategy.is_empty());
-        first.is_some_and(|strategy| strategy == "Ignore")
+        let strategy = match self.failure_strategy {
+            FailureStrategy::Unset => plugin.spec.failure_strategy,
+            own => own,
+        };
+        strategy == FailureStrategy::Ignore
     }
 
     /// Its timeout, if it has one.
