@@ -24,6 +24,7 @@ use api::proto::cmd::v1::VirtualMachineOptions;
 use api::proto::cmd::v1::cmd_server::CmdServer;
 use api::proto::preview::v1::preview_server::PreviewServer;
 use domain::Domain;
+use libvirt::Screenshot;
 
 /// Largest request that is read. tonic's default, 4 MiB, is also Go's; a VMI with its status fits (etcd refuses objects
 /// above 1.5 MiB), but the node's topology, plugins and certificates travel in the same message, and a request that is
@@ -63,6 +64,17 @@ pub trait LauncherApi: Send + Sync + 'static {
 
     /// QEMU's version.
     fn qemu_version(self: &Arc<Self>) -> impl Future<Output = Result<String, Self::Error>> + Send;
+
+    /// Begins a dump of the guest's memory into `path`.
+    fn dump_memory(
+        self: &Arc<Self>,
+        vmi_json: Bytes,
+        path: &str,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send;
+
+    /// A picture of the guest's screen.
+    fn screenshot(self: &Arc<Self>)
+    -> impl Future<Output = Result<Screenshot, Self::Error>> + Send;
 }
 
 /// Serves on `listener` until `stop` resolves, and then until the calls in progress are answered.

@@ -229,9 +229,13 @@ impl<L: LauncherApi> Cmd for Service<L> {
     }
     async fn virtual_machine_memory_dump(
         &self,
-        _: Request<v1::MemoryDumpRequest>,
+        request: Request<v1::MemoryDumpRequest>,
     ) -> Answer<v1::Response> {
-        answer(unsupported("VirtualMachineMemoryDump"))
+        let request = request.into_inner();
+        let result = self
+            .launcher
+            .dump_memory(vmi_json(request.vmi), &request.dump_path);
+        answer(response(&result.await))
     }
     async fn sync_virtual_machine_cp_us(&self, _: Request<v1::VmiRequest>) -> Answer<v1::Response> {
         answer(unsupported("SyncVirtualMachineCPUs"))
@@ -272,10 +276,14 @@ impl<L: LauncherApi> Cmd for Service<L> {
             ..v1::DirtyRateStatsResponse::default()
         })
     }
+    // virt-handler does not look at `success` here, so that only a gRPC error is a failure for it.
     async fn get_screenshot(&self, _: Request<v1::VmiRequest>) -> Answer<v1::ScreenshotResponse> {
+        let picture = self.launcher.screenshot().await;
+        let picture = picture.map_err(|error| Status::unknown(chain(&error)))?;
         answer(v1::ScreenshotResponse {
-            response: Some(unsupported("GetScreenshot")),
-            ..v1::ScreenshotResponse::default()
+            response: Some(success()),
+            mime: picture.mime,
+            data: picture.data.into(),
         })
     }
     async fn backup_virtual_machine(&self, _: Request<v1::BackupRequest>) -> Answer<v1::Response> {

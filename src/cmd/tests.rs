@@ -71,6 +71,16 @@ impl LauncherApi for Stub {
         self.asked("domain".into())?;
         Ok(self.domain.lock().unwrap().clone().map(Arc::new))
     }
+    async fn dump_memory(self: &Arc<Self>, _: Bytes, path: &str) -> Result<(), Failure> {
+        self.asked(format!("dump {path}"))
+    }
+    async fn screenshot(self: &Arc<Self>) -> Result<Screenshot, Failure> {
+        self.asked("screenshot".into())?;
+        Ok(Screenshot {
+            mime: "image/png".to_owned(),
+            data: vec![0x89, b'P'],
+        })
+    }
     async fn qemu_version(self: &Arc<Self>) -> Result<String, Failure> {
         self.asked("version".into()).map(|()| "10.0.2".into())
     }
@@ -324,11 +334,6 @@ fn what_is_not_there_yet_never_succeeds() {
                 .into_inner()
                 .response,
             cmd.get_sev_info(empty).await.unwrap().into_inner().response,
-            cmd.get_screenshot(request("{}"))
-                .await
-                .unwrap()
-                .into_inner()
-                .response,
             cmd.get_vm_stats(v1::VmStatsRequest::default())
                 .await
                 .unwrap()
@@ -374,6 +379,25 @@ fn an_unknown_guest_is_an_empty_document_and_not_a_failure() {
             ),
             ("[]", "[]")
         );
+    });
+}
+
+#[test]
+fn a_screenshot_that_fails_is_a_grpc_error() {
+    with_server(|stub, channel| async move {
+        let mut cmd = CmdClient::new(channel);
+        let picture = cmd
+            .get_screenshot(request("{}"))
+            .await
+            .unwrap()
+            .into_inner();
+        assert_eq!(
+            (picture.mime.as_str(), &picture.data[..]),
+            ("image/png", &[0x89, b'P'][..])
+        );
+        *stub.failure.lock().unwrap() = Some(Failure::Libvirt);
+        let error = cmd.get_screenshot(request("{}")).await.unwrap_err();
+        assert!(!error.message().is_empty(), "{error:?}");
     });
 }
 

@@ -2,7 +2,7 @@
 //! has a copy, for a launcher that comes later.
 
 use api::vmi::Vmi;
-use domain::metadata::{GracePeriodMetadata, KubeVirtMetadata, Time};
+use domain::metadata::{GracePeriodMetadata, KubeVirtMetadata, MemoryDumpMetadata, Time};
 
 /// Seconds that a guest gets to shut down when its VMI does not say.
 const DEFAULT_GRACE_PERIOD: i64 = 30;
@@ -72,6 +72,30 @@ impl Metadata {
         self.grace().marked_for_graceful_shutdown = Some(true);
     }
 
+    /// Whether the last memory dump, in progress or not, has this file name.
+    pub fn is_memory_dump(&self, file_name: &str) -> bool {
+        let dump = self.0.memory_dump.as_ref();
+        dump.is_some_and(|dump| dump.file_name == file_name)
+    }
+
+    /// A memory dump has begun.
+    pub fn memory_dump_began(&mut self, file_name: &str) {
+        self.0.memory_dump = Some(MemoryDumpMetadata {
+            file_name: file_name.into(),
+            start_timestamp: Some(Time::now()),
+            ..MemoryDumpMetadata::default()
+        });
+    }
+
+    /// It has ended; `failure` says why if it failed.
+    pub fn memory_dump_ended(&mut self, failure: Option<String>) {
+        let dump = self.0.memory_dump.get_or_insert_default();
+        dump.completed = true;
+        dump.end_timestamp = Some(Time::now());
+        dump.failed = failure.is_some();
+        dump.failure_reason = failure.unwrap_or_default().into();
+    }
+
     fn grace(&mut self) -> &mut GracePeriodMetadata {
         self.0.grace_period.get_or_insert_default()
     }
@@ -129,6 +153,29 @@ mod tests {
         vmi.spec.termination_grace_period_seconds = Some(0);
         metadata.follow(&vmi);
         assert_eq!(grace(&metadata).deletion_grace_period_seconds, 0);
+    }
+
+    #[test]
+    fn a_memory_dump_is_known_by_its_file_until_the_next_one() {
+        let mut metadata = Metadata::new("u-1");
+        assert!(!metadata.is_memory_dump("a.memory.dump"));
+        metadata.memory_dump_began("a.memory.dump");
+        assert!(metadata.is_memory_dump("a.memory.dump"));
+        metadata.memory_dump_ended(Some("no space left".to_owned()));
+        let dump = metadata.get().memory_dump.clone().unwrap_or_default();
+        assert!(dump.completed && dump.failed && dump.end_timestamp.is_some());
+        assert_eq!(dump.failure_reason, "no space left");
+        metadata.memory_dump_began("b.memory.dump");
+        assert!(!metadata.is_memory_dump("a.memory.dump"));
+        metadata.memory_dump_ended(None);
+        assert!(
+            !metadata
+                .get()
+                .memory_dump
+                .clone()
+                .unwrap_or_default()
+                .failed
+        );
     }
 
     #[test]

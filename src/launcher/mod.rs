@@ -22,6 +22,7 @@ mod guest_clock;
 mod hotplug_disks;
 mod libvirt_domain;
 mod live_targets;
+mod memory_dump;
 mod metadata;
 mod network_setup;
 mod observe;
@@ -52,7 +53,7 @@ use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
 use domain::Domain;
 use hooks::Sidecars;
-use libvirt::{Connection, Event};
+use libvirt::{Connection, Event, Screenshot};
 use network::NetworkSetup;
 use os::faults;
 
@@ -251,6 +252,20 @@ impl LauncherApi for Launcher {
 
     async fn qemu_version(self: &Arc<Self>) -> Result<String, LauncherError> {
         Launcher::qemu_version(self).await
+    }
+
+    async fn dump_memory(
+        self: &Arc<Self>,
+        vmi_json: Bytes,
+        path: &str,
+    ) -> Result<(), LauncherError> {
+        self.our_vmi(&vmi_json)?;
+        Launcher::dump_memory(self, path);
+        Ok(())
+    }
+
+    async fn screenshot(self: &Arc<Self>) -> Result<Screenshot, LauncherError> {
+        Launcher::screenshot(self).await
     }
 }
 

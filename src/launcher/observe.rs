@@ -6,7 +6,10 @@ use super::libvirt_domain::{READ_TIMEOUT, within};
 use super::vm::{Observed, Phase};
 use super::{Launcher, LauncherError, Snapshot};
 use domain::{Domain, DomainSpec};
-use libvirt::{Connection, State, XmlKind};
+use libvirt::{Connection, Screenshot, State, XmlKind};
+
+/// Largest picture that is passed on: an uncompressed one of 4096 by 4096 points.
+const MAX_SCREENSHOT_BYTES: usize = 64 << 20;
 
 impl Launcher {
     /// The domain as virt-handler may see it; none while it is being started. While a job runs, for which libvirt may keep
@@ -56,6 +59,19 @@ impl Launcher {
                 let version = connection.qemu_version()?;
                 // Kept also when the caller has given up meanwhile.
                 Ok(launcher.qemu_version.get_or_init(|| version).clone())
+            })
+            .await
+    }
+
+    /// A picture of the guest's screen.
+    ///
+    /// # Errors
+    /// libvirt's; there is no domain, or it has no screen.
+    pub async fn screenshot(&self) -> Result<Screenshot, LauncherError> {
+        self.domain
+            .read("taking a screenshot", |connection, name| {
+                let domain = connection.lookup(name)?.ok_or(LauncherError::NoDomain)?;
+                Ok(domain.screenshot(MAX_SCREENSHOT_BYTES)?)
             })
             .await
     }

@@ -16,6 +16,7 @@ mod faults;
 mod full_disk;
 mod growth;
 mod hotplug;
+mod jobs;
 mod launcherctl;
 mod lifecycle;
 mod many_disks;

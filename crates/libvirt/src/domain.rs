@@ -8,6 +8,7 @@ use virt::sys;
 use super::c;
 use super::error::{Error, code};
 use super::state::State;
+use super::stream::Stream;
 
 /// A reference to a domain; it stays valid when the domain is gone (calls then say so).
 #[derive(Debug)]
@@ -48,6 +49,15 @@ pub enum XmlKind {
     Migratable,
     /// As `Live`, with passwords.
     Secure,
+}
+
+/// A picture of the guest's screen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Screenshot {
+    /// Its MIME type, such as `image/png` or `image/x-portable-pixmap`.
+    pub mime: String,
+    /// The picture.
+    pub data: Vec<u8>,
 }
 
 /// How to ask the guest to shut down.
@@ -385,6 +395,31 @@ impl Domain {
             Err(error) if error.code == code::NO_DOMAIN_METADATA => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// A picture of the guest's first screen, at most `max_bytes` long.
+    pub fn screenshot(&self, max_bytes: usize) -> Result<Screenshot, Error> {
+        // SAFETY: the domain is valid.
+        let stream = unsafe { Stream::of_domain(self.raw) }?;
+        // SAFETY: domain and stream are valid; the result is ours to free.
+        let mime = unsafe { c::take(sys::virDomainScreenshot(self.raw, stream.ptr(), 0, 0)) }?;
+        let data = stream.read_to_end(max_bytes)?;
+        Ok(Screenshot { mime, data })
+    }
+
+    /// Writes the guest's memory, without its devices, into the file `path` as an ELF file. Takes as long as that takes.
+    pub fn dump_memory(&self, path: &str) -> Result<(), Error> {
+        let path = c::text("the path of the dump", path)?;
+        let format = sys::VIR_DOMAIN_CORE_DUMP_FORMAT_RAW;
+        // SAFETY: domain and string are valid for the call.
+        self.done(unsafe {
+            sys::virDomainCoreDumpWithFormat(
+                self.raw,
+                path.as_ptr(),
+                format as c_uint,
+                sys::VIR_DUMP_MEMORY_ONLY as c_uint,
+            )
+        })
     }
 
     /// Whether it has a QEMU process.

@@ -1,4 +1,4 @@
-//! libvirt: the connection, the domain, its events. The only room that talks C, and so the only one with `unsafe`.
+//! libvirt: the connection, the domain, its events. The only crate that talks C, and so the only one with `unsafe`.
 //!
 //! Calls block, some of them for long: call them from a blocking thread. Only [`Connection::events`]' sinks run on
 //! libvirt's own event thread; they must hand the event on and return.
@@ -21,9 +21,10 @@ mod event_loop;
 mod log;
 mod memory;
 mod state;
+mod stream;
 
 pub use connection::{Connection, Registration};
-pub use domain::{BlockInfo, Domain, Reboot, Shutdown, Undefine, XmlKind};
+pub use domain::{BlockInfo, Domain, Reboot, Screenshot, Shutdown, Undefine, XmlKind};
 pub use error::{Error, code};
 pub use event::{AgentState, Event, IoAction, LifecycleEvent};
 pub use event_loop::start_event_loop;

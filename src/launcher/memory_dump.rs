@@ -1,0 +1,90 @@
+//! A dump of the guest's memory into a file on a volume: a job, which reports in the metadata.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::vm::JobKind;
+use super::{Launcher, LauncherError};
+use crate::launcher::libvirt_domain::blocking;
+
+/// What the name of each dump contains: KubeVirt's, by which earlier ones are found.
+const DUMP_NAME: &str = "memory.dump";
+
+impl Launcher {
+    /// Begins a dump into `path` of the pod. Success says that it is begun, done already, or that another job is in its
+    /// way: virt-handler asks again at each of its syncs, and an error would end the whole sync. What becomes of the dump
+    /// is in the metadata.
+    pub(super) fn dump_memory(self: &Arc<Self>, path: &str) {
+        let Some(name) = Path::new(path)
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+        else {
+            tracing::error!(path, "The path of the memory dump names no file");
+            return;
+        };
+        if self.vm.metadata().is_memory_dump(&name) {
+            return;
+        }
+        let job = match self.vm.begin(JobKind::MemoryDump) {
+            Ok(job) => job,
+            Err(refusal) => {
+                tracing::info!(reason = %refusal, "The memory dump has to wait");
+                return;
+            }
+        };
+        self.vm
+            .change_metadata(|metadata| metadata.memory_dump_began(&name));
+        let (launcher, path) = (self.clone(), self.config.pod.root.path(path));
+        tokio::spawn(async move {
+            tracing::info!("Starting memory dump");
+            let (connection, domain) =
+                (launcher.domain.connection(), launcher.domain.name().clone());
+            let result = blocking("dumping the guest's memory", move || {
+                remove_earlier_dumps(path.parent().unwrap_or(Path::new("/")));
+                let domain = connection.lookup(&domain)?.ok_or(LauncherError::NoDomain)?;
+                Ok(domain.dump_memory(&path.to_string_lossy())?)
+            });
+            let failure = result.await.err().map(|error| os::logging::chain(&error));
+            match &failure {
+                None => tracing::info!("Completed memory dump successfully"),
+                Some(reason) => tracing::error!(reason, "Domain memory dump failed"),
+            }
+            launcher
+                .vm
+                .change_metadata(|metadata| metadata.memory_dump_ended(failure));
+            drop(job);
+        });
+    }
+}
+
+/// A volume for dumps has room for one. What cannot be removed is left to the dump to stumble over.
+fn remove_earlier_dumps(dir: &Path) {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| entry.file_name().to_string_lossy().contains(DUMP_NAME)) {
+        if let Err(error) = std::fs::remove_file(entry.path()) {
+            let path = entry.path();
+            tracing::error!(reason = %error, path = %path.display(), "Could not remove an earlier memory dump");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn only_earlier_dumps_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["vm-pvc-20260101-000000.memory.dump", "disk.img"] {
+            std::fs::write(dir.path().join(name), "x").unwrap();
+        }
+        remove_earlier_dumps(dir.path());
+        let left: Vec<_> = std::fs::read_dir(dir.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        assert_eq!(left, ["disk.img"]);
+        remove_earlier_dumps(Path::new("/nonexistent"));
+    }
+}
