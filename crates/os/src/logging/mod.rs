@@ -49,7 +49,13 @@ pub struct Vmi {
 }
 
 /// Where lines come from that are about the VMI: modules, by the beginning of their path.
-const ABOUT_THE_VMI: [&str; 4] = ["virt_launcher::launcher", "convert", "hooks", "pod"];
+const ABOUT_THE_VMI: [&str; 5] = [
+    "virt_launcher::launcher",
+    "convert",
+    "hooks",
+    "network",
+    "pod",
+];
 
 /// Says whose lines these are. A second call changes nothing.
 pub fn set_vmi(vmi: Vmi) {
@@ -135,12 +141,13 @@ fn write(line: &Line) {
 }
 
 /// The crates of this workspace: what they log is KubeVirt's verbosity.
-const OUR_CRATES: [&str; 10] = [
+const OUR_CRATES: [&str; 11] = [
     "api",
     "convert",
     "domain",
     "hooks",
     "libvirt",
+    "network",
     "os",
     "pod",
     "pod_tools",
@@ -196,7 +203,12 @@ mod tests {
             namespace: "ns1".to_owned(),
             uid: "u-1".to_owned(),
         });
-        for target in ["virt_launcher::launcher::start", "pod", "hooks::client"] {
+        for target in [
+            "virt_launcher::launcher::start",
+            "pod",
+            "hooks::client",
+            "network::servers",
+        ] {
             assert!(vmi_of(target).is_some(), "{target}");
         }
         for target in [
@@ -221,6 +233,15 @@ mod tests {
     #[test]
     fn verbosity_0_shows_warnings_and_errors_only() {
         assert!(!shown(Level::INFO, true, 0) && shown(Level::WARN, true, 0));
+    }
+
+    #[test]
+    fn each_crate_of_the_workspace_is_ours() {
+        let crates = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).unwrap();
+        for folder in crates {
+            let name = folder.unwrap().file_name().into_string().unwrap();
+            assert!(OUR_CRATES.contains(&name.as_str()), "{name}");
+        }
     }
 
     #[test]
