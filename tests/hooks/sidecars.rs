@@ -1,12 +1,9 @@
 //! Sidecars as a pod has them: gRPC servers on real sockets, well-behaved and misbehaving.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod hooks_support;
 
 use std::time::Duration;
 
+use crate::support::{Behaviour, Fake, Pod, VMI, XML, vmi};
 use hooks::{CallError, HookError, HookPoint, Sidecars, Version};
-use hooks_support::{Behaviour, Fake, Pod, VMI, XML, vmi};
 use os::logging::chain;
 use tokio::time::Instant;
 

@@ -1,45 +1,39 @@
 //! Every domain of the corpora is read, written and read again: nothing that the schema knows gets
 //! lost, and what the reference wrote is written in the same order, attributes included.
 
-mod common;
-
-use std::process::ExitCode;
-
-use common::{Case, Differences};
 use domain::DomainSpec;
+use libtest_mimic::Trial;
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 
-fn main() -> ExitCode {
+use crate::corpus::{self, Case, Differences};
+
+pub fn tests() -> Vec<Trial> {
     let files = [
         "domain-xml/recorded.jsonl",
         "domain-xml/generated.jsonl",
         "domain-json/live.jsonl",
         "disk-plan/generated.jsonl",
     ];
-    let cases: Option<Vec<Vec<Case>>> = files.into_iter().map(common::corpus).collect();
-    let cases = cases.map(|files| {
-        files
-            .into_iter()
-            .flatten()
-            .filter(|case| case.get("error").is_none())
-            .collect()
-    });
-    common::run("round trips", cases, |case| {
-        // What libvirt wrote is in libvirt's order, with elements beyond the schema.
-        let ours = !case.name.starts_with("live/") && !case.name.ends_with("-libvirt");
-        let documents = [("xml", ours), ("live", ours), ("wanted", true)];
-        let found = documents
-            .iter()
-            .filter(|(member, _)| case.get(member).is_some())
-            .flat_map(|(member, same_order)| {
-                check(case.text(member), *same_order)
-                    .unwrap_or_else(|e| vec![e])
-                    .into_iter()
-                    .map(move |line| format!("{member}: {line}"))
-            });
-        found.collect()
-    })
+    let is_accepted = |case: &Case| case.get("error").is_none();
+    corpus::tests("round_trip", &files, is_accepted, documents)
+}
+
+/// What of each document of the case is lost.
+fn documents(case: &Case) -> Differences {
+    // What libvirt wrote is in libvirt's order, with elements beyond the schema.
+    let ours = !case.name.starts_with("live/") && !case.name.ends_with("-libvirt");
+    let documents = [("xml", ours), ("live", ours), ("wanted", true)];
+    let found = documents
+        .iter()
+        .filter(|(member, _)| case.get(member).is_some())
+        .flat_map(|(member, same_order)| {
+            check(case.text(member), *same_order)
+                .unwrap_or_else(|e| vec![e])
+                .into_iter()
+                .map(move |line| format!("{member}: {line}"))
+        });
+    found.collect()
 }
 
 fn check(text: &str, same_order: bool) -> Result<Differences, String> {

@@ -1,31 +1,23 @@
 //! VMI to domain XML, against what the reference makes of the same VMI and context; where the
 //! reference refuses, we refuse.
 
-mod common;
-
-use std::process::ExitCode;
-
 use api::vmi::Vmi;
-use common::{Case, Differences};
-use convert::{self, Context};
+use convert::Context;
+use libtest_mimic::Trial;
 
-fn main() -> ExitCode {
-    let cases = ["domain-xml/generated.jsonl", "domain-xml/recorded.jsonl"].map(common::corpus);
-    let [Some(generated), Some(recorded)] = cases else {
-        return ExitCode::SUCCESS;
-    };
-    common::run(
-        "domain XML",
-        Some(generated.into_iter().chain(recorded).collect()),
-        check,
-    )
+use crate::compare::xml;
+use crate::corpus::{self, Case, Differences};
+
+pub fn tests() -> Vec<Trial> {
+    let files = ["domain-xml/generated.jsonl", "domain-xml/recorded.jsonl"];
+    corpus::tests("domain_xml", &files, |_| true, check)
 }
 
 fn check(case: &Case) -> Differences {
     let (vmi, context) = (&case.value["vmi"], &case.value["context"]);
     let outcome = convert(&vmi.to_string(), &context.to_string());
     match (outcome, case.get("error").and_then(|error| error.as_str())) {
-        (Ok(xml), None) => common::xml_compare::differences(case.text("xml"), &xml),
+        (Ok(xml), None) => xml::differences(case.text("xml"), &xml),
         (Err(_), Some(_)) => Vec::new(),
         (Ok(_), Some(error)) => vec![format!("accepted, but the reference refuses: {error}")],
         (Err(error), None) => vec![format!("refused: {error}")],

@@ -1,5 +1,4 @@
 //! A pod's socket directory and sidecars to put there.
-#![allow(clippy::unwrap_used, dead_code)]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -1,13 +1,10 @@
 //! A sidecar may answer anything: each call ends with a domain or an error, never with a crash or a hang.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod hooks_support;
 
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use crate::support::{Fake, Pod, XML, vmi};
 use hooks::Sidecars;
-use hooks_support::{Fake, Pod, XML, vmi};
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
 use tokio::time::Instant;
@@ -16,7 +13,7 @@ use tokio::time::Instant;
 struct Bench {
     runtime: Runtime,
     sidecars: Sidecars,
-    answer: hooks_support::Answer,
+    answer: crate::support::Answer,
     _pod: Pod,
 }
 

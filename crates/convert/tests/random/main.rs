@@ -1,19 +1,20 @@
 //! Random VMIs and contexts, made from the types themselves: whatever they are, the conversion does
 //! not panic, and the XML that it writes is read back to the same domain.
 //!
-//! `CASES=100000 SEED=7 cargo test --test convert_random` runs more, and others; a failure names
+//! `CASES=100000 SEED=7 cargo test -p virt-launcher-convert --test random` runs more, and others; a failure names
 //! the seed of its case.
 
 #![allow(clippy::panic, clippy::expect_used, reason = "a test ends this way")]
 
-mod random;
+mod value;
+mod words;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use api::vmi::Vmi;
 use convert::{self, Context};
 use domain::DomainSpec;
-use random::Random;
+use value::Random;
 
 fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable)

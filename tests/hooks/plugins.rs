@@ -1,6 +1,4 @@
 //! Domain hooks of plugins in sidecars: a gRPC server on a socket in the plugin's directory.
-#![cfg(feature = "plugins")]
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};

@@ -1,7 +1,4 @@
 //! The example sidecars and the shim, as processes, called as the launcher calls them.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod hooks_support;
 
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -9,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use crate::support::{Pod, built_example, example, is_missing, search_path};
 use hooks::{HookPoint, Sidecars};
-use hooks_support::{Pod, built_example, example, is_missing, search_path};
 use os::logging::chain;
 use prost::bytes::Bytes;
 use serde_json::json;

@@ -1,15 +1,14 @@
 //! libvirt itself reads what we write: every domain of the corpora for amd64 is defined with libvirt's
 //! test driver, which parses and checks a document as the real ones do, but runs nothing.
-#![allow(clippy::expect_used, reason = "a test ends this way")]
 
-mod common;
-
-use std::process::ExitCode;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use api::vmi::Vmi;
-use common::{Case, Differences};
-use convert::{self, Context};
+use convert::Context;
+use libtest_mimic::Trial;
 use libvirt::{Connection, Error, Undefine, start_event_loop};
+
+use crate::corpus::{self, Case, Differences};
 
 /// What libvirt refuses in domains that the reference makes just so; part of its message, and why.
 const REFUSED: &[(&str, &str)] = &[
@@ -91,48 +90,41 @@ const REFUSED: &[(&str, &str)] = &[
     ),
 ];
 
-fn main() -> ExitCode {
-    let cases = ["domain-xml/generated.jsonl", "domain-xml/recorded.jsonl"].map(common::corpus);
-    let [Some(generated), Some(recorded)] = cases else {
-        return ExitCode::SUCCESS;
-    };
-    start_event_loop().expect("libvirt's event loop starts");
-    let connection =
-        Connection::open("test:///default").expect("libvirt's test driver is always there");
-    let accepted = |case: &Case| {
+pub fn tests() -> Vec<Trial> {
+    let files = ["domain-xml/generated.jsonl", "domain-xml/recorded.jsonl"];
+    let is_accepted = |case: &Case| {
         case.get("error").is_none() && case.value["context"]["architecture"] == "amd64"
     };
-    let cases = generated
-        .into_iter()
-        .chain(recorded)
-        .filter(accepted)
-        .collect();
-    common::run("domain XML defined by libvirt", Some(cases), |case| {
-        check(&connection, case)
+    corpus::tests("libvirt_accepts", &files, is_accepted, check)
+}
+
+/// libvirt's test driver, for one case at a time: many of them have the same name.
+fn connection() -> &'static Mutex<Connection> {
+    static CONNECTION: OnceLock<Mutex<Connection>> = OnceLock::new();
+    CONNECTION.get_or_init(|| {
+        start_event_loop().expect("libvirt's event loop starts");
+        let connection = Connection::open("test:///default");
+        Mutex::new(connection.expect("libvirt's test driver is always there"))
     })
 }
 
-fn check(connection: &Connection, case: &Case) -> Differences {
+fn check(case: &Case) -> Differences {
     let vmi: Vmi =
         serde_json::from_value(case.value["vmi"].clone()).expect("a VMI of the corpus can be read");
     let context: Context = serde_json::from_value(case.value["context"].clone())
         .expect("a context of the corpus can be read");
     let domain = convert::domain(&vmi, &context).expect("the reference accepts it");
-    match define(connection, &domain.to_xml()) {
-        Ok(()) => Vec::new(),
-        Err(error) => match REFUSED
-            .iter()
-            .find(|(text, _)| error.message.contains(text))
-        {
-            Some((_, why)) => {
-                println!("  {}: libvirt refuses it: {why}", case.text("name"));
-                Vec::new()
-            }
-            None => vec![error.to_string()],
-        },
+    match define(&domain.to_xml()) {
+        Err(error) if !is_known(&error) => vec![error.to_string()],
+        _ => Vec::new(),
     }
 }
 
-fn define(connection: &Connection, xml: &str) -> Result<(), Error> {
+fn is_known(error: &Error) -> bool {
+    REFUSED.iter().any(|(text, _)| error.message.contains(text))
+}
+
+fn define(xml: &str) -> Result<(), Error> {
+    let connection = connection().lock().unwrap_or_else(PoisonError::into_inner);
     connection.define(xml)?.undefine(Undefine::Plain)
 }

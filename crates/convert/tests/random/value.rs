@@ -1,8 +1,6 @@
 //! Random values of every type that can be read: a serde deserializer that makes up what it is asked
 //! for. New fields of the VMI and the context take part without a word here; where a field's values
-//! mean something, [`words`] knows some of them by the name of the field.
-
-mod words;
+//! mean something, [`words`](crate::words) knows some of them by the name of the field.
 
 use serde::de::value::{Error, StrDeserializer};
 use serde::de::{
@@ -94,8 +92,8 @@ impl Random {
             ];
             return ODD[self.below(ODD.len())].to_owned();
         }
-        let words = words::of(field, parent);
-        let at = if words::in_turn(field, parent) {
+        let words = crate::words::of(field, parent);
+        let at = if crate::words::in_turn(field, parent) {
             self.place % words.len()
         } else {
             self.below(words.len())
@@ -130,7 +128,7 @@ impl<'de> Deserializer<'de> for Value<'_> {
     );
 
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        let value = match words::truth(self.field) {
+        let value = match crate::words::truth(self.field) {
             Some(likely) => likely != self.random.one_in(12),
             None => self.random.one_in(2),
         };
@@ -139,7 +137,7 @@ impl<'de> Deserializer<'de> for Value<'_> {
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         let sparseness = self.random.sparseness;
-        let there = words::always(self.field, self.parent) || self.random.one_in(sparseness);
+        let there = crate::words::always(self.field, self.parent) || self.random.one_in(sparseness);
         if there {
             visitor.visit_some(self)
         } else {
@@ -168,7 +166,7 @@ impl<'de> Deserializer<'de> for Value<'_> {
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        let left = words::many(self.field).unwrap_or_else(|| self.random.below(4));
+        let left = crate::words::many(self.field).unwrap_or_else(|| self.random.below(4));
         visitor.visit_seq(Items {
             value: self,
             left,
@@ -177,7 +175,7 @@ impl<'de> Deserializer<'de> for Value<'_> {
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        let left = words::many(self.field).unwrap_or_else(|| self.random.below(5));
+        let left = crate::words::many(self.field).unwrap_or_else(|| self.random.below(5));
         visitor.visit_map(Entries { value: self, left })
     }
 
@@ -188,8 +186,8 @@ impl<'de> Deserializer<'de> for Value<'_> {
         visitor: V,
     ) -> Result<V::Value, Error> {
         // One source, one binding, one kind of device: what excludes each other is chosen from.
-        let chosen =
-            words::exclusive(fields).map(|choices| choices[self.random.below(choices.len())]);
+        let chosen = crate::words::exclusive(fields)
+            .map(|choices| choices[self.random.below(choices.len())]);
         visitor.visit_map(Members {
             value: Value {
                 parent: self.field,
@@ -224,7 +222,7 @@ impl<'de> MapAccess<'de> for Members<'_> {
         };
         self.fields = rest;
         let excluded =
-            words::is_exclusive(field) && self.chosen.is_some_and(|chosen| chosen != field);
+            crate::words::is_exclusive(field) && self.chosen.is_some_and(|chosen| chosen != field);
         if excluded && !self.value.random.wild() {
             return self.next_key_seed(seed);
         }
@@ -298,7 +296,7 @@ impl<'de> MapAccess<'de> for Entries<'_> {
             return Ok(None);
         }
         self.left -= 1;
-        let keys = words::keys(self.value.field);
+        let keys = crate::words::keys(self.value.field);
         let key: StrDeserializer<'_, Error> =
             keys[self.value.random.below(keys.len())].into_deserializer();
         seed.deserialize(key).map(Some)

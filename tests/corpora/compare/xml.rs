@@ -242,8 +242,9 @@ fn summarize(node: &Node, out: &mut String) {
 
 /// The text, cut after `limit` characters.
 pub fn shorten(text: &str, limit: usize) -> String {
-    match text.char_indices().nth(limit) {
-        Some((at, _)) => format!("{}…", &text[..at]),
+    let end = text.char_indices().nth(limit).map(|(end, _)| end);
+    match end.and_then(|end| text.get(..end)) {
+        Some(start) => format!("{start}…"),
         None => text.to_owned(),
     }
 }

@@ -1,15 +1,12 @@
 //! The conformance check of sidecar programs: what passes, and what each check finds.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod hooks_support;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use crate::support::{built_example, example, is_missing, search_path};
 use hooks::conformance::{Check, Conformance, Limits, Outcome, Subject, check};
-use hooks_support::{built_example, example, is_missing, search_path};
 use prost::bytes::Bytes;
 use tokio::process::Command;
 

@@ -1,31 +1,26 @@
-//! Explanations of the conformance cases: they tell of the whole document, from steps and fields
-//! that are there.
+//! Explanations of cases of the corpus: they tell of the whole document, from steps and fields that exist.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends this way")]
-
-mod common;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use convert::{Context, STEPS, explain::explain};
+use libtest_mimic::Trial;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Each case is converted some hundred times: a sample is enough.
-const EVERY: usize = 48;
+use crate::corpus::{self, Case};
 
-#[test]
-fn every_entry_has_a_step_and_sources_that_exist() {
-    for file in ["domain-xml/generated.jsonl", "domain-xml/recorded.jsonl"] {
-        let Some(cases) = common::corpus(file) else {
-            return;
-        };
-        for case in cases
-            .iter()
-            .filter(|case| case.value.get("error").is_none())
-            .step_by(EVERY)
-        {
-            check(&case.name, &case.value["vmi"], &case.value["context"]);
-        }
-    }
+pub fn tests() -> Vec<Trial> {
+    /// Each case is converted some hundred times: a sample is enough.
+    const EVERY: usize = 48;
+    static SEEN: AtomicUsize = AtomicUsize::new(0);
+    let files = ["domain-xml/generated.jsonl", "domain-xml/recorded.jsonl"];
+    let in_sample = |case: &Case| {
+        case.get("error").is_none() && SEEN.fetch_add(1, Ordering::Relaxed).is_multiple_of(EVERY)
+    };
+    corpus::tests("explain", &files, in_sample, |case| {
+        check(&case.name, &case.value["vmi"], &case.value["context"]);
+        Vec::new()
+    })
 }
 
 fn check(name: &str, vmi: &Value, context: &Value) {

@@ -1,21 +1,21 @@
 //! Plans of disk changes, against those of the reference for the same two domains.
 
-mod common;
-
 use std::collections::BTreeMap;
-use std::process::ExitCode;
 
 use api::pod_paths::HOTPLUG_DISK_DIR;
-use common::xml_compare::{Node, node_differences, parse};
-use common::{Case, Differences};
 use convert::plan;
 use domain::DomainSpec;
+use libtest_mimic::Trial;
 use serde_json::Value;
 
-fn main() -> ExitCode {
-    common::run(
-        "disk plans",
-        common::corpus("disk-plan/generated.jsonl"),
+use crate::compare::xml::{Node, node_differences, parse};
+use crate::corpus::{self, Case, Differences};
+
+pub fn tests() -> Vec<Trial> {
+    corpus::tests(
+        "disk_plan",
+        &["disk-plan/generated.jsonl"],
+        |_| true,
         |case| check(case).unwrap_or_else(|e| vec![e]),
     )
 }

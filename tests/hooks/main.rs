@@ -1,0 +1,19 @@
+//! Hook sidecars, domain hooks of plugins, and the example sidecars: as processes and servers on real sockets.
+
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "a test ends this way"
+)]
+
+mod conformance;
+mod examples;
+mod hostile;
+#[cfg(feature = "plugins")]
+mod plugins;
+mod sidecars;
+mod support;
