@@ -1,4 +1,5 @@
-//! `container-disk` and `virt-tail` as a pod runs them: real processes, real signals.
+//! The small tools as real processes, with real signals: `container-disk` and `virt-tail` as a pod runs them, and what
+//! `launcherctl` does without a launcher.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -617,5 +618,36 @@ fn every_program_says_version_and_build() {
             text.contains("(commit ") || text.contains("(debug build)"),
             "{text}"
         );
+    }
+}
+
+// ---- launcherctl ---------------------------------------------------------------------------------------------------
+
+#[test]
+fn launcherctl_refuses_devices_of_the_wrong_type_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("vmi.yaml");
+    for (devices, field) in [
+        ("{disks: [foo]}", "spec.domain.devices.disks[0]"),
+        ("none", "spec.domain.devices"),
+    ] {
+        let vmi = format!(
+            "kind: VirtualMachineInstance\nmetadata: {{name: a}}\nspec:\n  domain: {{memory: {{guest: 64Mi}}, devices: {devices}}}\n  volumes: [{{name: root, emptyDisk: {{capacity: 1Mi}}}}]\n"
+        );
+        std::fs::write(&file, vmi).unwrap();
+        for verb in [
+            &["convert"][..],
+            &["explain"],
+            &["plan", "--socket", "/nonexistent"],
+            &["run"],
+        ] {
+            let output = tool("launcherctl").args(verb).arg(&file).output().unwrap();
+            let error = error_of(&output);
+            assert_eq!(output.status.code(), Some(1), "{verb:?}: {error}");
+            assert!(
+                error.contains(&format!("vmi.yaml: {field}: ")),
+                "{verb:?}: {error}"
+            );
+        }
     }
 }

@@ -101,7 +101,7 @@ fn a_disk_comes_and_goes_while_the_guest_runs() {
         let mut guest = Guest::connect(&console).await;
         guest.until(crate::harness::UP).await;
 
-        // `run` serves the notify socket; others hear of it from there.
+        // `run` serves the notify socket and passes the events on.
         let mut watch = launcherctl(home)
             .args(["watch", "--count", "2"])
             .stdout(Stdio::piped())
@@ -111,8 +111,8 @@ fn a_disk_comes_and_goes_while_the_guest_runs() {
             done(home, &["pause"]).await;
             done(home, &["unpause"]).await;
         }
-        let told = String::from_utf8(watch.wait_with_output().unwrap().stdout).unwrap();
-        assert!(told.contains("default_laptop  Paused (User)"), "{told}");
+        let events = String::from_utf8(watch.wait_with_output().unwrap().stdout).unwrap();
+        assert!(events.contains("default_laptop  Paused (User)"), "{events}");
         let notify = root.join("var/run/kubevirt/domain-notify-pipe.sock");
         assert!(
             refused(home, &["watch", "--listen", notify.to_str().unwrap()])
@@ -354,19 +354,19 @@ fn a_run_leaves_no_process_behind() {
         );
         assert_eq!(laptop.processes(), []);
 
-        // The terminal is closed while the guest can't be asked, and then somebody insists.
+        // The terminal is closed while the guest cannot be asked to shut down; then a second signal comes.
         let mut child = laptop.run_until_the_guest_is_there().await;
         done(laptop.home.path(), &["pause"]).await;
         signal(child.id(), "HUP");
-        let mut told = BufReader::new(child.stderr.take().unwrap()).lines();
-        assert!(told.any(|line| line.unwrap().contains("cannot be asked to shut down")));
+        let mut notes = BufReader::new(child.stderr.take().unwrap()).lines();
+        assert!(notes.any(|line| line.unwrap().contains("cannot be asked to shut down")));
         signal(child.id(), "INT");
         assert!(end_of(child).await.status.success());
         assert_eq!(laptop.processes(), []);
     });
 }
 
-/// `nobody`, who owns nothing and belongs to no group.
+/// The user `nobody`.
 const NOBODY: u32 = 65534;
 
 #[test]
@@ -404,7 +404,7 @@ fn an_ordinary_user_runs_a_vm() {
             &format!("rootdisk={}", image.display()),
         ])
         .arg(&manifest);
-    // As after su(1), and with a home that is none.
+    // As after su(1), and without a home directory.
     command
         .env("TMPDIR", home)
         .env("XDG_RUNTIME_DIR", "/run")
@@ -416,20 +416,20 @@ fn an_ordinary_user_runs_a_vm() {
         command.uid(NOBODY).gid(NOBODY);
     }
     let output = command.output().unwrap();
-    let (told, console) = (
+    let (progress, console) = (
         String::from_utf8(output.stdout).unwrap(),
         String::from_utf8_lossy(&output.stderr).into_owned(),
     );
     assert!(
         output.status.success() && console.contains(crate::harness::UP),
-        "{told}{console}"
+        "{progress}{console}"
     );
-    let phases: Vec<Value> = told
+    let phases: Vec<Value> = progress
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     assert!(
         phases.iter().any(|line| line["phase"] == "guest is up"),
-        "{told}"
+        "{progress}"
     );
 }

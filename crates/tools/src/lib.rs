@@ -11,7 +11,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// A tool: what it is called, what it is for, and its entry point, given the arguments after its name.
+/// A tool: its name, its purpose, and its entry point, which gets the arguments after its name.
 struct Tool {
     name: &'static str,
     purpose: &'static str,
@@ -61,7 +61,7 @@ const TOOLS: &[Tool] = &[
     },
 ];
 
-/// Runs the tool named by the program's own name, else by the first argument.
+/// Runs the tool with the program's own name, else the one that the first argument names.
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     let mut arguments = arguments.into_iter();
@@ -75,14 +75,15 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
             ExitCode::SUCCESS
         }
         Some(first) if first == "--version" => print_version("pod-tools"),
+        Some(first) if first == "--help" || first == "-h" => {
+            println!("{}", usage());
+            ExitCode::SUCCESS
+        }
         Some(first) => match find(&first) {
             Some(tool) => tool.run(arguments.collect()),
-            None => usage(&format!(
-                "pod-tools: {} is none of its tools",
-                first.to_string_lossy()
-            )),
+            None => refuse(&format!("unknown tool {}", first.to_string_lossy())),
         },
-        None => usage("pod-tools: which tool?"),
+        None => refuse("the name of a tool is missing"),
     }
 }
 
@@ -91,14 +92,19 @@ fn find(called: &OsStr) -> Option<&'static Tool> {
     TOOLS.iter().find(|tool| tool.name == name)
 }
 
-fn usage(problem: &str) -> ExitCode {
-    eprintln!(
-        "{problem}\n\nusage: pod-tools TOOL [ARGUMENTS]   (or a link named like the tool; --list prints the names, --version the version)"
-    );
-    for tool in TOOLS {
-        eprintln!("  {:<22} {}", tool.name, tool.purpose);
-    }
+fn refuse(problem: &str) -> ExitCode {
+    eprintln!("pod-tools: {problem}\n\n{}", usage());
     ExitCode::from(2)
+}
+
+fn usage() -> String {
+    let tools: String = TOOLS
+        .iter()
+        .map(|tool| format!("\n  {:<22} {}", tool.name, tool.purpose))
+        .collect();
+    format!(
+        "usage: pod-tools TOOL [ARGUMENTS]   (or a link named like the tool; --list prints the names, --version the version){tools}"
+    )
 }
 
 #[cfg(test)]

@@ -1,19 +1,15 @@
-//! One call to a running launcher, as virt-handler would make it.
+//! The calls of a launcher's cmd socket, as virt-handler makes them.
 
-use std::io::Write;
-use std::path::Path;
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use prost::bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
 
-use super::manifest::Manifest;
-use super::{CtlError, Output, Target, Verb, VmiCall, images, session};
 use api::Action;
 use api::proto::cmd::info::{CmdInfoRequest, cmd_info_client::CmdInfoClient};
 use api::proto::cmd::v1::{
@@ -21,9 +17,50 @@ use api::proto::cmd::v1::{
 };
 use api::proto::preview::v1::{PlanRequest, preview_client::PreviewClient};
 
-/// virt-handler's own limits (handler contract, section 2).
-const READ: Duration = Duration::from_secs(5);
-const ACT: Duration = Duration::from_secs(20);
+/// How long virt-handler waits for a call that only reads.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long virt-handler waits for a call that changes something.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(20);
+/// tonic's default, 4 MiB, is too small for a large domain document.
+const MAX_MESSAGE_BYTES: usize = 64 << 20;
+
+/// Why a call to a launcher failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// Nothing accepts connections on the socket.
+    #[error("no launcher answers on {path}; is it still running?", path = path.display())]
+    Connect {
+        /// The cmd socket.
+        path: PathBuf,
+        /// Why not.
+        source: tonic::transport::Error,
+    },
+    /// The call has no answer, or is not implemented.
+    #[error("{call}: {message}", message = status.message())]
+    Status {
+        /// Name of the call.
+        call: &'static str,
+        /// gRPC status. Not a source: its text repeats the message.
+        status: Box<tonic::Status>,
+    },
+    /// The launcher answered with a failure.
+    #[error("{call}: {message}")]
+    Refused {
+        /// Name of the call.
+        call: &'static str,
+        /// The launcher's message.
+        message: String,
+    },
+    /// The answer cannot be read.
+    #[error("{call}: the answer is not valid JSON")]
+    Answer {
+        /// Name of the call.
+        call: &'static str,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+}
 
 /// A connection to a launcher's cmd socket.
 #[derive(Debug, Clone)]
@@ -36,7 +73,7 @@ impl Client {
     ///
     /// # Errors
     /// If nothing accepts there.
-    pub async fn connect(socket: &Path) -> Result<Self, CtlError> {
+    pub async fn connect(socket: &Path) -> Result<Self, CallError> {
         let path = socket.to_owned();
         let connector = service_fn(move |_| {
             let path = path.clone();
@@ -46,7 +83,7 @@ impl Client {
         let channel = Endpoint::from_static("http://launcher")
             .connect_with_connector(connector)
             .await
-            .map_err(|source| CtlError::Connect {
+            .map_err(|source| CallError::Connect {
                 path: socket.to_owned(),
                 source,
             })?;
@@ -54,152 +91,182 @@ impl Client {
     }
 
     fn cmd(&self) -> CmdClient<Channel> {
-        // A domain document may be larger than tonic's default of 4 MiB.
-        CmdClient::new(self.channel.clone()).max_decoding_message_size(64 << 20)
+        CmdClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
+    }
+
+    fn preview(&self) -> PreviewClient<Channel> {
+        PreviewClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
 
     /// The versions of the cmd service that the launcher speaks.
     ///
     /// # Errors
     /// If the call fails.
-    pub async fn versions(&self) -> Result<Vec<u32>, CtlError> {
+    pub async fn versions(&self) -> Result<Vec<u32>, CallError> {
         let answer = CmdInfoClient::new(self.channel.clone())
-            .info(timed(CmdInfoRequest {}, READ))
+            .info(with_timeout(CmdInfoRequest {}, READ_TIMEOUT))
             .await;
-        Ok(answer
-            .map_err(CtlError::call("Info"))?
-            .into_inner()
-            .supported_cmd_versions)
+        Ok(message("Info", answer)?.supported_cmd_versions)
+    }
+
+    /// Whether the launcher and its libvirt answer.
+    ///
+    /// # Errors
+    /// If they do not.
+    pub async fn ping(&self) -> Result<(), CallError> {
+        let call = "Ping";
+        let answer = self
+            .cmd()
+            .ping(with_timeout(EmptyRequest {}, READ_TIMEOUT))
+            .await;
+        accepted(call, message(call, answer)?)
+    }
+
+    /// The version of QEMU.
+    ///
+    /// # Errors
+    /// If the call fails.
+    pub async fn qemu_version(&self) -> Result<String, CallError> {
+        let call = "GetQemuVersion";
+        let answer = self
+            .cmd()
+            .get_qemu_version(with_timeout(EmptyRequest {}, READ_TIMEOUT))
+            .await;
+        let answer = message(call, answer)?;
+        accepted(call, answer.response.unwrap_or_default())?;
+        Ok(answer.version)
     }
 
     /// The Domain JSON, if there is a domain.
     ///
     /// # Errors
     /// If the call fails.
-    pub async fn domain(&self) -> Result<Option<Value>, CtlError> {
+    pub async fn domain(&self) -> Result<Option<Value>, CallError> {
+        let call = "GetDomain";
         let answer = self
             .cmd()
-            .get_domain(timed(EmptyRequest {}, READ))
-            .await
-            .map_err(CtlError::call("GetDomain"))?
-            .into_inner();
-        accepted("GetDomain", answer.response)?;
+            .get_domain(with_timeout(EmptyRequest {}, READ_TIMEOUT))
+            .await;
+        let answer = message(call, answer)?;
+        accepted(call, answer.response.unwrap_or_default())?;
         if answer.domain.is_empty() {
             return Ok(None);
         }
         serde_json::from_str(&answer.domain)
             .map(Some)
-            .map_err(|e| CtlError::Refused {
-                call: "GetDomain",
-                message: format!("the answer is no JSON: {e}"),
-            })
+            .map_err(|source| CallError::Answer { call, source })
     }
 
     /// Sends the VMI.
     ///
     /// # Errors
     /// If the launcher refuses it.
-    pub async fn sync(&self, vmi: &Value, options: VirtualMachineOptions) -> Result<(), CtlError> {
+    pub async fn sync(&self, vmi: &Value, options: VirtualMachineOptions) -> Result<(), CallError> {
+        let call = "SyncVirtualMachine";
         let request = VmiRequest {
             options: Some(options),
             ..request(vmi)
         };
-        accepted(
-            "SyncVirtualMachine",
-            self.cmd().sync_virtual_machine(timed(request, ACT)).await,
-        )
+        let answer = self
+            .cmd()
+            .sync_virtual_machine(with_timeout(request, CHANGE_TIMEOUT))
+            .await;
+        accepted(call, message(call, answer)?)
     }
 
     /// What a sync of the VMI would change.
     ///
     /// # Errors
-    /// If the launcher refuses it, or is one that cannot tell (the reference's).
-    pub async fn plan(&self, vmi: &Value) -> Result<Value, CtlError> {
+    /// If the launcher refuses it, or does not have this call (the reference's does not).
+    pub async fn plan(&self, vmi: &Value) -> Result<Value, CallError> {
+        let call = "Plan";
         let request = PlanRequest {
             vmi_json: Bytes::from(vmi.to_string()),
         };
-        let answer = PreviewClient::new(self.channel.clone())
-            .max_decoding_message_size(64 << 20)
-            .plan(timed(request, ACT))
+        let answer = self
+            .preview()
+            .plan(with_timeout(request, CHANGE_TIMEOUT))
             .await;
-        let answer = answer.map_err(CtlError::call("Plan"))?.into_inner();
+        let answer = message(call, answer)?;
         accepted(
-            "Plan",
-            Some(Response {
+            call,
+            Response {
                 success: answer.success,
                 message: answer.message,
-            }),
+            },
         )?;
-        serde_json::from_slice(&answer.plan_json).map_err(|e| CtlError::Refused {
-            call: "Plan",
-            message: format!("the answer is no JSON: {e}"),
-        })
+        serde_json::from_slice(&answer.plan_json)
+            .map_err(|source| CallError::Answer { call, source })
     }
 
     /// A lifecycle call about the VMI.
     ///
     /// # Errors
     /// If the launcher refuses it.
-    pub async fn act(&self, action: Action, vmi: &Value) -> Result<(), CtlError> {
-        let mut cmd = self.cmd();
-        let request = timed(request(vmi), ACT);
-        let answer = match action {
-            Action::Pause => cmd.pause_virtual_machine(request).await,
-            Action::Unpause => cmd.unpause_virtual_machine(request).await,
-            Action::Reset => cmd.reset_virtual_machine(request).await,
-            Action::SoftReboot => cmd.soft_reboot_virtual_machine(request).await,
-            Action::Shutdown => cmd.shutdown_virtual_machine(request).await,
-            Action::Kill => cmd.kill_virtual_machine(request).await,
-            Action::Delete => cmd.delete_virtual_machine(request).await,
+    pub async fn act(&self, action: Action, vmi: &Value) -> Result<(), CallError> {
+        let (mut cmd, request) = (self.cmd(), with_timeout(request(vmi), CHANGE_TIMEOUT));
+        let (call, answer) = match action {
+            Action::Pause => (
+                "PauseVirtualMachine",
+                cmd.pause_virtual_machine(request).await,
+            ),
+            Action::Unpause => (
+                "UnpauseVirtualMachine",
+                cmd.unpause_virtual_machine(request).await,
+            ),
+            Action::Reset => (
+                "ResetVirtualMachine",
+                cmd.reset_virtual_machine(request).await,
+            ),
+            Action::SoftReboot => (
+                "SoftRebootVirtualMachine",
+                cmd.soft_reboot_virtual_machine(request).await,
+            ),
+            Action::Shutdown => (
+                "ShutdownVirtualMachine",
+                cmd.shutdown_virtual_machine(request).await,
+            ),
+            Action::Kill => (
+                "KillVirtualMachine",
+                cmd.kill_virtual_machine(request).await,
+            ),
+            Action::Delete => (
+                "DeleteVirtualMachine",
+                cmd.delete_virtual_machine(request).await,
+            ),
         };
-        accepted(name_of(action), answer)
+        accepted(call, message(call, answer)?)
     }
 }
 
-/// The call's name on the wire.
-fn name_of(action: Action) -> &'static str {
-    match action {
-        Action::Pause => "PauseVirtualMachine",
-        Action::Unpause => "UnpauseVirtualMachine",
-        Action::Reset => "ResetVirtualMachine",
-        Action::SoftReboot => "SoftRebootVirtualMachine",
-        Action::Shutdown => "ShutdownVirtualMachine",
-        Action::Kill => "KillVirtualMachine",
-        Action::Delete => "DeleteVirtualMachine",
-    }
+/// The message of an answer.
+fn message<T>(
+    call: &'static str,
+    answer: Result<tonic::Response<T>, tonic::Status>,
+) -> Result<T, CallError> {
+    answer
+        .map(tonic::Response::into_inner)
+        .map_err(|status| CallError::Status {
+            call,
+            status: Box::new(status),
+        })
 }
 
-/// An answer that says whether the launcher did it.
-trait Verdict {
-    fn verdict(self, call: &'static str) -> Result<Response, CtlError>;
-}
-impl Verdict for Option<Response> {
-    fn verdict(self, _: &'static str) -> Result<Response, CtlError> {
-        Ok(self.unwrap_or_default())
-    }
-}
-impl Verdict for Result<tonic::Response<Response>, tonic::Status> {
-    fn verdict(self, call: &'static str) -> Result<Response, CtlError> {
-        self.map(tonic::Response::into_inner)
-            .map_err(CtlError::call(call))
-    }
-}
-
-fn accepted(call: &'static str, answer: impl Verdict) -> Result<(), CtlError> {
-    let response = answer.verdict(call)?;
+/// An error if the launcher did not do it.
+fn accepted(call: &'static str, response: Response) -> Result<(), CallError> {
     if response.success {
         Ok(())
     } else {
-        Err(CtlError::Refused {
+        Err(CallError::Refused {
             call,
             message: response.message,
         })
     }
 }
 
-fn timed<T>(message: T, limit: Duration) -> tonic::Request<T> {
+fn with_timeout<T>(message: T, timeout: Duration) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
-    request.set_timeout(limit);
+    request.set_timeout(timeout);
     request
 }
 
@@ -210,156 +277,4 @@ fn request(vmi: &Value) -> VmiRequest {
         }),
         options: None,
     }
-}
-
-/// Performs one client verb.
-///
-/// # Errors
-/// If no launcher is found, or it refuses.
-pub async fn call(verb: Verb, output: Output) -> Result<ExitCode, CtlError> {
-    match verb {
-        Verb::Info(target) => {
-            let versions = connect(&target).await?.versions().await?;
-            show(output, &json!({"supportedCmdVersions": versions}), || {
-                format!("cmd versions: {versions:?}")
-            });
-        }
-        Verb::Ping(target) => {
-            let answer = connect(&target)
-                .await?
-                .cmd()
-                .ping(timed(EmptyRequest {}, READ))
-                .await;
-            accepted("Ping", answer)?;
-            show(output, &json!({"success": true}), || "it answers".into());
-        }
-        Verb::Domain(target) => {
-            let domain = connect(&target).await?.domain().await?;
-            show(output, domain.as_ref().unwrap_or(&Value::Null), || {
-                domain.as_ref().map_or_else(|| "no domain".into(), summary)
-            });
-        }
-        Verb::QemuVersion(target) => {
-            let answer = connect(&target)
-                .await?
-                .cmd()
-                .get_qemu_version(timed(EmptyRequest {}, READ))
-                .await;
-            let answer = answer
-                .map_err(CtlError::call("GetQemuVersion"))?
-                .into_inner();
-            accepted("GetQemuVersion", answer.response)?;
-            show(output, &json!({"version": answer.version}), || {
-                answer.version.clone()
-            });
-        }
-        Verb::Sync(args) => {
-            let (client, vmi) = with_vmi(&args).await?;
-            client.sync(&vmi, VirtualMachineOptions::default()).await?;
-            if let (Some(session), _) = session::resolve(&args.target)? {
-                session.store_vmi(&vmi)?;
-            }
-            show(output, &json!({"success": true}), || "in step".into());
-        }
-        Verb::Pause(args) => act(Action::Pause, &args, output).await?,
-        Verb::Unpause(args) => act(Action::Unpause, &args, output).await?,
-        Verb::Reset(args) => act(Action::Reset, &args, output).await?,
-        Verb::SoftReboot(args) => act(Action::SoftReboot, &args, output).await?,
-        Verb::Shutdown(args) => act(Action::Shutdown, &args, output).await?,
-        Verb::Kill(args) => act(Action::Kill, &args, output).await?,
-        Verb::Delete(args) => act(Action::Delete, &args, output).await?,
-        // `perform` handles the others itself.
-        _ => {}
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-async fn act(action: Action, args: &VmiCall, output: Output) -> Result<(), CtlError> {
-    let (client, vmi) = with_vmi(args).await?;
-    client.act(action, &vmi).await?;
-    show(output, &json!({"success": true}), || "done".into());
-    Ok(())
-}
-
-async fn connect(target: &Target) -> Result<Client, CtlError> {
-    Client::connect(&session::resolve(target)?.1).await
-}
-
-pub(super) async fn with_vmi(args: &VmiCall) -> Result<(Client, Value), CtlError> {
-    let (session, socket) = session::resolve(&args.target)?;
-    let vmi = match (&args.vmi, &session) {
-        (Some(file), session) => {
-            let mut manifest = Manifest::read(file)?;
-            if let Some(sent) = session.as_ref().and_then(|session| session.load_vmi().ok()) {
-                manifest
-                    .take_the_place_of(&sent)
-                    .map_err(|reason| CtlError::manifest(file, reason))?;
-                images::adapt_to_laptop(&mut manifest);
-            }
-            manifest.value().clone()
-        }
-        (None, Some(session)) => session.load_vmi()?,
-        (None, None) => {
-            return Err(CtlError::Target(
-                "with --socket, say which VMI with --vmi".into(),
-            ));
-        }
-    };
-    Ok((Client::connect(&socket).await?, vmi))
-}
-
-/// Prints JSON for programs, or the text for people.
-pub fn show(output: Output, value: &Value, text: impl FnOnce() -> String) {
-    let shown = match output {
-        Output::Json => value.to_string(),
-        Output::Text => text(),
-    };
-    // Whoever has read enough, such as head(1), goes before all is said.
-    let _ = writeln!(std::io::stdout(), "{shown}");
-}
-
-/// What a person wants to know of a domain, on a few lines.
-fn summary(domain: &Value) -> String {
-    let text = |pointer: &str| {
-        domain
-            .pointer(pointer)
-            .and_then(Value::as_str)
-            .unwrap_or("-")
-            .to_owned()
-    };
-    let mut lines = vec![
-        format!(
-            "{}  {} ({})",
-            text("/Spec/Name"),
-            text("/Status/Status"),
-            text("/Status/Reason")
-        ),
-        format!(
-            "  uuid {}  machine {}  type {}",
-            text("/Spec/UUID"),
-            text("/Spec/OS/Type/Machine"),
-            text("/Spec/Type")
-        ),
-    ];
-    for disk in domain
-        .pointer("/Spec/Devices/Disks")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-    {
-        let part = |pointer: &str| {
-            disk.pointer(pointer)
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_owned()
-        };
-        let source = [part("/Source/File"), part("/Source/Dev")].concat();
-        lines.push(format!(
-            "  disk {}  {}  {}",
-            part("/Alias/Name"),
-            part("/Target/Device"),
-            source
-        ));
-    }
-    lines.join("\n")
 }

@@ -1,7 +1,14 @@
-//! What can go wrong in `launcherctl`.
+//! What can go wrong in `launcherctl`. Errors of what several verbs share are beside it (`client`, `registry`, …).
 
-use std::io;
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use super::client::CallError;
+use super::files::{FileError, display_name};
+use super::manifest::ManifestError;
+use super::registry::RegistryError;
+use super::run::images::ImageError;
 
 /// A failure of a verb, in a line that says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -9,107 +16,214 @@ use std::path::{Path, PathBuf};
 pub enum CtlError {
     /// The async runtime could not start.
     #[error("cannot start the runtime")]
-    Runtime(#[source] io::Error),
-    /// A file could not be read or written.
-    #[error("cannot {action} {path}", path = path.display())]
-    File {
-        /// What was tried, e.g. `read`.
-        action: &'static str,
-        /// On which file.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// A manifest is no VMI or VM.
-    #[error("{file}: {reason}")]
+    Runtime(#[source] std::io::Error),
+    /// A file operation failed.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A manifest is not a VMI or VM.
+    #[error("{file}")]
     Manifest {
         /// The file, or `standard input`.
         file: String,
-        /// What is wrong, and where.
-        reason: String,
+        /// What is wrong with it.
+        source: Box<ManifestError>,
     },
-    /// The VMI is refused by the conversion.
-    #[error("{0}")]
-    Convert(#[from] convert::ConvertError),
-    /// A sidecar failed.
-    #[error(transparent)]
-    Hook(#[from] hooks::HookError),
-    /// The VMI cannot be explained.
-    #[error(transparent)]
-    Explain(#[from] convert::explain::ExplainError),
-    /// XML could not be read.
-    #[error("{file}: {source}")]
+    /// A file is not the JSON document that it should be.
+    #[error("{file}")]
+    Json {
+        /// The file, or `standard input`.
+        file: String,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// A file is not domain XML.
+    #[error("{file}")]
     Xml {
         /// The file, or `standard input`.
         file: String,
         /// What is wrong with it.
-        source: domain::xml::ReadError,
+        source: Box<domain::xml::ReadError>,
     },
-    /// No launcher, or too many to choose from.
-    #[error("{0}")]
-    Target(String),
-    /// The socket does not answer.
-    #[error("no launcher answers on {path}; is it still running?", path = path.display())]
-    Connect {
-        /// The cmd socket.
-        path: PathBuf,
-        /// Why not.
-        source: tonic::transport::Error,
+    /// The VMI is refused by the conversion.
+    #[error(transparent)]
+    Convert(#[from] convert::ConvertError),
+    /// The VMI cannot be explained.
+    #[error(transparent)]
+    Explain(#[from] convert::explain::ExplainError),
+    /// The domain has no such element.
+    #[error("--element {0}: the domain has nothing there; without it, everything is listed")]
+    NoElement(String),
+    /// A sidecar failed.
+    #[error(transparent)]
+    Hook(Box<hooks::HookError>),
+    /// No launcher is meant, or too many.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// The registry of VMs cannot be used.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    /// A call to a launcher failed.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// An image cannot be given to the VM.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// A volume cannot be added or removed.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// The notify socket is another program's.
+    #[error(
+        "{0} is served already, as by virt-handler, which would then miss what is printed here; launcherctl domain shows the state"
+    )]
+    NotifySocketInUse(String),
+    /// A VM cannot be started, or was lost.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// `run` failed, and its launcher has written a log.
+    #[error("run failed")]
+    WithLog {
+        /// What failed.
+        source: Box<CtlError>,
+        /// The log file.
+        log: PathBuf,
+        /// The last error in it, unless the source says the same.
+        last_error: Option<String>,
     },
-    /// The call failed on the way.
-    #[error("{call}: {message}", message = status.message())]
-    Call {
-        /// Name of the call.
-        call: &'static str,
-        /// gRPC status.
-        status: Box<tonic::Status>,
-    },
-    /// The launcher answered with a failure.
-    #[error("{call}: {message}")]
-    Refused {
-        /// Name of the call.
-        call: &'static str,
-        /// Its own words.
-        message: String,
-    },
-    /// `run` could not start or lost its launcher.
-    #[error("{0}")]
-    Run(String),
 }
 
 impl CtlError {
-    /// For `map_err` on file operations.
-    pub fn file(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
-        let path = path.into();
-        move |source| Self::File {
-            action,
-            path,
-            source,
+    /// For `map_err` on what is read from a manifest.
+    pub fn manifest(file: &Path) -> impl FnOnce(ManifestError) -> Self {
+        let file = display_name(file);
+        move |source| Self::Manifest {
+            file,
+            source: Box::new(source),
         }
     }
 
-    /// A document that is not what it should be; `-` is standard input.
-    pub fn manifest(file: &Path, reason: impl ToString) -> Self {
-        Self::Manifest {
-            file: name_of(file),
-            reason: reason.to_string(),
-        }
-    }
-
-    /// For `map_err` on gRPC calls.
-    pub fn call(call: &'static str) -> impl FnOnce(tonic::Status) -> Self {
-        move |status| Self::Call {
-            call,
-            status: Box::new(status),
-        }
+    /// What to print below the error.
+    #[must_use]
+    pub fn details(&self) -> Vec<String> {
+        let Self::WithLog {
+            log, last_error, ..
+        } = self
+        else {
+            return Vec::new();
+        };
+        let log = format!("the launcher's log: {}", log.display());
+        let last_error = last_error
+            .as_ref()
+            .map(|error| format!("its last error: {error}"));
+        [log].into_iter().chain(last_error).collect()
     }
 }
 
-/// How a file that was given is called in an error.
-pub fn name_of(file: &Path) -> String {
-    if file == Path::new("-") {
-        "standard input".into()
-    } else {
-        file.display().to_string()
-    }
+/// No launcher is meant, or too many.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TargetError {
+    /// Nothing runs here.
+    #[error(
+        "no launcher is running here; start one with launcherctl run, or say --root or --socket"
+    )]
+    NoneRunning,
+    /// More than one VM runs.
+    #[error("several VMs are running ({}); choose with --name", .0.join(", "))]
+    Several(Vec<String>),
+    /// Only the socket is known, and the verb needs files too.
+    #[error("{0} needs the launcher's --root or --name, not its socket")]
+    NeedsRoot(&'static str),
+    /// Only the socket is known, and not the VMI.
+    #[error("with --socket, say which VMI with --vmi")]
+    NeedsVmi,
+}
+
+/// A volume cannot be added to a running VM, or removed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum VolumeError {
+    /// The name is not one that Kubernetes takes for a volume.
+    #[error(
+        "{0:?} names no volume: at most 63 of a to z, 0 to 9 and '-', which neither begins nor ends it"
+    )]
+    InvalidName(String),
+    /// The name is taken.
+    #[error("the VM has a volume {0:?} already")]
+    NameTaken(String),
+    /// The launcher accepted the VMI and did not attach the disk.
+    #[error("{name} was not attached; can the launcher read {image}?", image = image.display())]
+    NotAttached {
+        /// The volume.
+        name: String,
+        /// Its image, as the launcher sees it.
+        image: PathBuf,
+    },
+    /// It is not there, or is not a hotplugged one.
+    #[error("the VM has no hotplugged volume {0:?}; launcherctl volumes lists them")]
+    NotHotplugged(String),
+    /// The guest keeps the disk.
+    #[error(
+        "the guest has not released {name} within {} s; is it still in use there?",
+        timeout.as_secs()
+    )]
+    NotReleased {
+        /// The volume.
+        name: String,
+        /// How long it was waited for.
+        timeout: Duration,
+    },
+}
+
+/// `run` could not start its VM, or lost it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// Another launcher uses the directory.
+    #[error("a launcher is running in {root}; end it first or choose another --root", root = .0.display())]
+    RootInUse(PathBuf),
+    /// All names for directories of VMs are taken.
+    #[error("no free directory name in {directory}", directory = .0.display())]
+    NoFreeName(PathBuf),
+    /// The root is too long for the sockets below it.
+    #[error(
+        "{root}: a path of {length} bytes, but the sockets below it leave {limit}; choose a shorter directory with --root (or TMPDIR)",
+        root = root.display()
+    )]
+    RootTooLong {
+        /// The root.
+        root: PathBuf,
+        /// Its length in bytes.
+        length: usize,
+        /// The most bytes it may have.
+        limit: usize,
+    },
+    /// The launcher ended before it could be called.
+    #[error("the launcher ended before it was ready ({0})")]
+    EndedBeforeReady(ExitStatus),
+    /// The launcher speaks other versions of the cmd service.
+    #[error("the launcher speaks cmd versions {0:?}, not 1")]
+    Versions(Vec<u32>),
+    /// A call was needed before the launcher was ready.
+    #[error("the launcher is not ready")]
+    NotReady,
+    /// The launcher ended under its guest.
+    #[error("the launcher ended on its own ({0})")]
+    EndedOnItsOwn(ExitStatus),
+    /// The launcher ended with a failure after its guest.
+    #[error("the launcher ended with {0}")]
+    LauncherFailed(ExitStatus),
+    /// The launcher did not end after its guest.
+    #[error("the launcher has not ended {} s after its domain", .0.as_secs())]
+    StillRunning(Duration),
+    /// The guest ended before the text of `--until` appeared.
+    #[error("the guest ended before it was up")]
+    EndedBeforeUp,
+    /// The text of `--until` did not appear.
+    #[error("{text:?} has not appeared on the console after {} s", timeout.as_secs())]
+    NotUp {
+        /// The text.
+        text: String,
+        /// `--timeout`.
+        timeout: Duration,
+    },
 }

@@ -1,12 +1,12 @@
-//! `explain`: why the domain has what it has.
+//! `explain`: for each part of the domain XML, the rule that wrote it and the fields that it comes from.
 
 use std::process::ExitCode;
 
 use clap::Args;
 
-use super::client::show;
-use super::offline::Inputs;
-use super::{CtlError, Output};
+use super::error::CtlError;
+use super::inputs::Inputs;
+use super::output::{Format, print};
 use convert::STEPS;
 use convert::explain::{self, Entry, Needed};
 
@@ -14,7 +14,7 @@ use convert::explain::{self, Entry, Needed};
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
     #[command(flatten)]
-    pub(super) inputs: Inputs,
+    pub inputs: Inputs,
     /// Only what is at or below this part, e.g. /domain/memory or //disk[2]/driver
     #[arg(long, value_name = "PATH")]
     element: Option<String>,
@@ -23,8 +23,8 @@ pub struct ExplainArgs {
 /// `explain`: for each part of the XML, the rule that wrote it and the fields that it comes from.
 ///
 /// # Errors
-/// If a file is no such document, or the VMI is refused.
-pub fn explain(args: &ExplainArgs, output: Output) -> Result<ExitCode, CtlError> {
+/// If a file is not what it should be, or the VMI is refused.
+pub fn explain(args: &ExplainArgs, format: Format) -> Result<ExitCode, CtlError> {
     let (value, _, context) = args.inputs.read()?;
     let mut explanation = explain::explain(&value, &context)?;
     if let Some(element) = &args.element {
@@ -32,20 +32,18 @@ pub fn explain(args: &ExplainArgs, output: Output) -> Result<ExitCode, CtlError>
             .entries
             .retain(|entry| is_within(&entry.path, element));
         if explanation.entries.is_empty() {
-            return Err(CtlError::Run(format!(
-                "--element {element}: the domain has nothing there; without it, everything is listed"
-            )));
+            return Err(CtlError::NoElement(element.clone()));
         }
         explanation.needed.clear();
     }
     let json = serde_json::to_value(&explanation).unwrap_or_default();
-    show(output, &json, || {
+    print(format, &json, || {
         text(&explanation.entries, &explanation.needed)
     });
     Ok(ExitCode::SUCCESS)
 }
 
-/// `/a/b` is meant from the root on, `//b` and `b` anywhere; whole names only.
+/// `/a/b` is a path from the root, `//b` and `b` match anywhere; whole names only.
 fn is_within(path: &str, element: &str) -> bool {
     let wanted = element.trim_start_matches('/');
     let anywhere = !element.starts_with('/') || element.starts_with("//");
@@ -96,7 +94,7 @@ mod tests {
     use super::is_within;
 
     #[test]
-    fn an_element_is_meant_with_all_that_is_in_it() {
+    fn an_element_matches_with_everything_below_it() {
         let path = "/domain/devices/disk[2]/driver/@cache";
         for element in [
             "/domain/devices",

@@ -9,15 +9,17 @@ use clap::{Args, Subcommand};
 use prost::bytes::Bytes;
 use serde_json::json;
 
-use super::client::show;
-use super::offline::Inputs;
-use super::{CtlError, Output, Target, session};
+use super::error::CtlError;
+use super::files::FileError;
+use super::inputs::Inputs;
+use super::output::{Format, print};
+use super::target::Target;
 use api::pod_paths::HOOKS_REPORT;
 use hooks::dry_run::{DryRun, dry_run};
 use hooks::{Change, HookPointReport, Report};
 
 /// virt-handler gives a whole sync this long.
-const LIMIT: Duration = Duration::from_secs(20);
+const HOOK_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Arguments of `hooks`.
 #[derive(Debug, Args)]
@@ -26,11 +28,11 @@ pub struct HooksArgs {
     #[command(flatten)]
     target: Target,
     #[command(subcommand)]
-    what: Option<What>,
+    action: Option<Action>,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum Action {
     /// Run a sidecar against a VMI, without a launcher, and print what it changes
     Try(TryArgs),
 }
@@ -49,44 +51,42 @@ pub struct TryArgs {
 ///
 /// # Errors
 /// If there is no launcher with sidecars, or the sidecar fails.
-pub async fn hooks(args: HooksArgs, output: Output) -> Result<ExitCode, CtlError> {
-    match args.what {
-        None => list(&args.target, output),
-        Some(What::Try(args)) => attempt(&args, output).await,
+pub async fn hooks(args: &HooksArgs, format: Format) -> Result<ExitCode, CtlError> {
+    match &args.action {
+        None => list(&args.target, format),
+        Some(Action::Try(args)) => try_one(args, format).await,
     }
 }
 
-fn list(target: &Target, output: Output) -> Result<ExitCode, CtlError> {
-    let session = session::resolve(target)?.0.ok_or_else(|| {
-        CtlError::Target("hooks need the launcher's --root or --name, not its socket".into())
-    })?;
-    let file = session.path(HOOKS_REPORT);
+fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
+    let file = target.resolve()?.into_dir("hooks")?.path(HOOKS_REPORT);
     let report: Report = match std::fs::read(&file) {
-        Ok(text) => serde_json::from_slice(&text).map_err(|e| CtlError::Manifest {
+        Ok(text) => serde_json::from_slice(&text).map_err(|source| CtlError::Json {
             file: file.display().to_string(),
-            reason: e.to_string(),
+            source,
         })?,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Report::default(),
-        Err(error) => return Err(CtlError::file("read", file)(error)),
+        Err(error) => return Err(FileError::on("read", file)(error).into()),
     };
-    show(output, &json!(report), || table(&report));
+    print(format, &json!(report), || table(&report));
     Ok(ExitCode::SUCCESS)
 }
 
-async fn attempt(args: &TryArgs, output: Output) -> Result<ExitCode, CtlError> {
+async fn try_one(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
     let (value, vmi, context) = args.inputs.read()?;
     let xml = convert::domain(&vmi, &context)?.to_xml();
     let tried = dry_run(
         &args.sidecar,
         &Bytes::from(value.to_string()),
         &xml,
-        os::time::deadline(LIMIT),
+        os::time::deadline(HOOK_TIMEOUT),
     )
-    .await?;
-    show(
-        output,
+    .await
+    .map_err(|error| CtlError::Hook(Box::new(error)))?;
+    print(
+        format,
         &json!({"sidecar": tried.sidecar, "points": tried.points, "changes": tried.changes, "again": tried.second_changes, "xml": tried.xml}),
-        || words(&tried),
+        || summary(&tried),
     );
     Ok(ExitCode::SUCCESS)
 }
@@ -111,7 +111,7 @@ fn table(report: &Report) -> String {
                 point.order,
                 json!(point.point).as_str().unwrap_or_default(),
                 point.priority,
-                last(point)
+                last_call(point)
             ));
             lines.extend(
                 point
@@ -125,7 +125,7 @@ fn table(report: &Report) -> String {
     lines.join("\n")
 }
 
-fn last(point: &HookPointReport) -> String {
+fn last_call(point: &HookPointReport) -> String {
     let Some(run) = &point.last else {
         return "not called yet".into();
     };
@@ -140,7 +140,7 @@ fn last(point: &HookPointReport) -> String {
     )
 }
 
-fn words(tried: &DryRun) -> String {
+fn summary(tried: &DryRun) -> String {
     let list = |changes: &[Change]| {
         changes
             .iter()

@@ -1,81 +1,57 @@
 //! `launcherctl`: what a cluster does with a launcher, for a person or a program on one machine.
 //!
 //! ```text
-//!  offline   convert · explain · domain-json          files in, text out; neither libvirt nor root
-//!  run       starts a virt-launcher with a root of its own and plays virt-handler for it
-//!  client    sync · plan · domain · pause · … · watch   one call to a running launcher
+//!  from files       convert · explain · domain-json          neither a launcher nor libvirt nor root
+//!  a VM             run                                       starts a launcher and does virt-handler's part
+//!  a launcher       query · lifecycle · plan · volumes · …    one call, by Target and Client
 //! ```
+//!
+//! Each verb is a line of [`Verb`], with its help and its arguments, and a line of [`perform`], with its function.
 
 mod client;
-mod console;
-mod documents;
+mod convert;
 mod error;
+mod events;
 mod explain;
+mod files;
 mod hooks;
-mod images;
-mod left_behind;
+mod inputs;
+mod json;
+mod lifecycle;
 mod manifest;
-mod offline;
+mod notify_server;
 mod options;
-mod phases;
+mod output;
 mod plan;
+mod query;
+mod registry;
+mod relay;
 mod run;
-mod session;
-mod stop;
-mod vm;
+mod signals;
+mod target;
+mod volume_table;
 mod volumes;
 mod watch;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 
-pub use error::CtlError;
+use api::Action;
+use error::CtlError;
+use output::Format;
+use target::{Target, VmiTarget};
 
 /// Runs, inspects and drives a KubeVirt virtual machine on this machine.
 #[derive(Debug, Parser)]
 #[command(name = "launcherctl", version = os::version::get(), arg_required_else_help = true)]
 struct Cli {
     /// What to print: text for a person, or JSON for a program
-    #[arg(short, long, value_enum, default_value_t = Output::Text, global = true)]
-    output: Output,
+    #[arg(short, long, value_enum, default_value_t = Format::Text, global = true)]
+    output: Format,
     #[command(subcommand)]
     verb: Verb,
-}
-
-/// For whom output is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Output {
-    /// A person.
-    Text,
-    /// A program.
-    Json,
-}
-
-/// Which running launcher is meant.
-#[derive(Debug, Clone, Default, Args)]
-pub struct Target {
-    /// The VM's name, as given by `launcherctl run` (needed if several are running)
-    #[arg(short, long)]
-    name: Option<String>,
-    /// Root directory of the launcher (its --root)
-    #[arg(long, conflicts_with = "name")]
-    root: Option<PathBuf>,
-    /// Its cmd socket
-    #[arg(long, conflicts_with_all = ["name", "root"])]
-    socket: Option<PathBuf>,
-}
-
-/// A call about the VM: the VMI is the one that `run` started, or one from a file.
-#[derive(Debug, Args)]
-struct VmiCall {
-    #[command(flatten)]
-    target: Target,
-    /// VMI or VM manifest, YAML or JSON, in place of the one that was started
-    #[arg(long)]
-    vmi: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -83,46 +59,46 @@ enum Verb {
     /// Run a VM from a VMI or VM manifest until it ends; Ctrl-] shuts it down
     Run(run::RunArgs),
     /// Print the domain XML of a VMI
-    Convert(offline::Inputs),
+    Convert(inputs::Inputs),
     /// Turn domain XML on standard input into Domain JSON
     DomainJson,
-    /// What a sync would change on the running domain, and why, without changing it
+    /// Print what a sync would change on the running domain, and why
     Plan(plan::PlanArgs),
-    /// For each part of the domain XML, the VMI field or the rule that it comes from
+    /// Print which VMI field or rule each part of the domain XML comes from
     Explain(explain::ExplainArgs),
-    /// Which versions of the cmd service the launcher speaks
+    /// Print which versions of the cmd service the launcher speaks
     Info(Target),
-    /// Whether the launcher and its libvirt answer
+    /// Check that the launcher and its libvirt answer
     Ping(Target),
     /// Send the VMI again (with --vmi: a changed one)
-    Sync(VmiCall),
-    /// The domain as virt-handler sees it
+    Sync(VmiTarget),
+    /// Print the domain as virt-handler sees it
     Domain(Target),
-    /// The version of QEMU
+    /// Print the version of QEMU
     QemuVersion(Target),
     /// Pause the guest
-    Pause(VmiCall),
-    /// Let a paused guest go on
-    Unpause(VmiCall),
-    /// Reset the guest, as the button does
-    Reset(VmiCall),
+    Pause(VmiTarget),
+    /// Resume a paused guest
+    Unpause(VmiTarget),
+    /// Reset the guest, like the reset button
+    Reset(VmiTarget),
     /// Ask the guest to reboot
-    SoftReboot(VmiCall),
+    SoftReboot(VmiTarget),
     /// Ask the guest to shut down
-    Shutdown(VmiCall),
-    /// End the guest at once
-    Kill(VmiCall),
-    /// Forget the domain of an ended guest
-    Delete(VmiCall),
+    Shutdown(VmiTarget),
+    /// Force the guest off
+    Kill(VmiTarget),
+    /// Remove the domain of an ended guest
+    Delete(VmiTarget),
     /// Attach a file as a disk to the running guest
     Addvolume(volumes::AddArgs),
-    /// Detach a disk that addvolume attached
+    /// Detach a disk that was attached with addvolume
     Removevolume(volumes::RemoveArgs),
-    /// The VM's volumes, and where the guest has them
+    /// List the VM's volumes, and where the guest has them
     Volumes(Target),
-    /// The launcher's hook sidecars, and what each did last
+    /// List the launcher's hook sidecars, and what each did last
     Hooks(hooks::HooksArgs),
-    /// Serve a notify socket and print what the launcher reports
+    /// Print the launcher's events
     Watch(watch::WatchArgs),
 }
 
@@ -138,28 +114,43 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
             return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
         }
     };
-    match perform(cli) {
+    match perform(cli.verb, cli.output) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("launcherctl: {}", os::logging::chain(&error));
+            for detail in error.details() {
+                eprintln!("  {detail}");
+            }
             ExitCode::FAILURE
         }
     }
 }
 
-fn perform(cli: Cli) -> Result<ExitCode, CtlError> {
-    match cli.verb {
-        Verb::Convert(args) => offline::convert(&args),
-        Verb::DomainJson => offline::domain_json(),
-        Verb::Plan(args) => block_on(plan::plan(args, cli.output)),
-        Verb::Explain(args) => explain::explain(&args, cli.output),
-        Verb::Run(args) => block_on(run::run(args, cli.output)),
-        Verb::Addvolume(args) => block_on(volumes::add(args, cli.output)),
-        Verb::Removevolume(args) => block_on(volumes::remove(args, cli.output)),
-        Verb::Volumes(target) => block_on(volumes::list(target, cli.output)),
-        Verb::Hooks(args) => block_on(hooks::hooks(args, cli.output)),
-        Verb::Watch(args) => block_on(watch::watch(args, cli.output)),
-        verb => block_on(client::call(verb, cli.output)),
+fn perform(verb: Verb, format: Format) -> Result<ExitCode, CtlError> {
+    let act = |action, args| block_on(lifecycle::act(action, args, format));
+    match &verb {
+        Verb::Run(args) => block_on(run::run(args, format)),
+        Verb::Convert(args) => convert::convert(args),
+        Verb::DomainJson => convert::domain_json(),
+        Verb::Plan(args) => block_on(plan::plan(args, format)),
+        Verb::Explain(args) => explain::explain(args, format),
+        Verb::Info(target) => block_on(query::info(target, format)),
+        Verb::Ping(target) => block_on(query::ping(target, format)),
+        Verb::Sync(args) => block_on(lifecycle::sync(args, format)),
+        Verb::Domain(target) => block_on(query::domain(target, format)),
+        Verb::QemuVersion(target) => block_on(query::qemu_version(target, format)),
+        Verb::Pause(args) => act(Action::Pause, args),
+        Verb::Unpause(args) => act(Action::Unpause, args),
+        Verb::Reset(args) => act(Action::Reset, args),
+        Verb::SoftReboot(args) => act(Action::SoftReboot, args),
+        Verb::Shutdown(args) => act(Action::Shutdown, args),
+        Verb::Kill(args) => act(Action::Kill, args),
+        Verb::Delete(args) => act(Action::Delete, args),
+        Verb::Addvolume(args) => block_on(volumes::add(args, format)),
+        Verb::Removevolume(args) => block_on(volumes::remove(args, format)),
+        Verb::Volumes(target) => block_on(volumes::list(target, format)),
+        Verb::Hooks(args) => block_on(hooks::hooks(args, format)),
+        Verb::Watch(args) => block_on(watch::watch(args, format)),
     }
 }
 
@@ -169,7 +160,7 @@ fn block_on(work: impl Future<Output = Result<ExitCode, CtlError>>) -> Result<Ex
         .build()
         .map_err(CtlError::Runtime)?;
     let result = runtime.block_on(work);
-    // A read of the terminal that is still under way must not keep the program from ending.
+    // A read of the terminal may still be blocked; it must not keep the program from ending.
     runtime.shutdown_background();
     result
 }
@@ -178,6 +169,12 @@ fn block_on(work: impl Future<Output = Result<ExitCode, CtlError>>) -> Result<Ex
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
     use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
 
     #[test]
     fn the_vmi_is_given_once_with_or_without_its_options_name() {

@@ -1,18 +1,19 @@
-//! `plan`: what a sync would change on a running domain, and why. Asked of a running launcher, which looks at its
-//! domain; or worked out here from two files.
+//! `plan`: what a sync would change on a running domain, and why. A running launcher compares with its domain; or two
+//! files are compared here.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::Value;
 
-use super::client::{self, show};
-use super::offline::read_text;
-use super::{CtlError, Output, Target, VmiCall};
+use super::convert::read_domain;
+use super::error::CtlError;
+use super::json::text_or_dash;
+use super::output::{Format, print};
+use super::target::{Target, VmiTarget};
 use api::pod_paths::HOTPLUG_DISK_DIR;
 use convert::plan;
-use domain::DomainSpec;
 
 /// Arguments of `plan`.
 #[derive(Debug, Args)]
@@ -33,46 +34,38 @@ pub struct PlanArgs {
 /// `plan`.
 ///
 /// # Errors
-/// If a file is no domain XML, no launcher is found, or it refuses the VMI.
-pub async fn plan(args: PlanArgs, output: Output) -> Result<ExitCode, CtlError> {
+/// If a file is not domain XML, no launcher is found, or it refuses the VMI.
+pub async fn plan(args: &PlanArgs, format: Format) -> Result<ExitCode, CtlError> {
     let plan = match (&args.live, &args.wanted) {
         (Some(live), Some(wanted)) => {
             let (live, wanted) = (read_domain(live)?, read_domain(wanted)?);
             plan::to_json(&plan::disks(&live, &wanted, HOTPLUG_DISK_DIR))
         }
         _ => {
-            let (client, vmi) = client::with_vmi(&VmiCall {
-                target: args.target,
-                vmi: args.vmi,
-            })
-            .await?;
+            let target = VmiTarget {
+                target: args.target.clone(),
+                vmi: args.vmi.clone(),
+            };
+            let (_, client, vmi) = target.connect().await?;
             client.plan(&vmi).await?
         }
     };
-    show(output, &plan, || table(&plan));
+    print(format, &plan, || table(&plan));
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn read_domain(file: &Path) -> Result<DomainSpec, CtlError> {
-    DomainSpec::from_xml(&read_text(file)?).map_err(|source| CtlError::Xml {
-        file: super::error::name_of(file),
-        source,
-    })
-}
-
-/// A line for each step, and for each disk that has to wait.
+/// A line for each step, and for each disk that cannot be changed now.
 fn table(plan: &Value) -> String {
     let lists = ["steps", "kept"]
         .into_iter()
         .filter_map(|list| plan[list].as_array());
     let line = |step: &Value| {
-        let part = |key: &str| step[key].as_str().unwrap_or("-").to_owned();
         format!(
             "{:<7} {:<6} {:<20} {}",
-            part("verb"),
-            part("target"),
-            part("volume"),
-            part("why")
+            text_or_dash(step, "/verb"),
+            text_or_dash(step, "/target"),
+            text_or_dash(step, "/volume"),
+            text_or_dash(step, "/why")
         )
     };
     let lines: Vec<String> = lists.flatten().map(line).collect();

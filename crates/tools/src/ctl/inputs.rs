@@ -1,70 +1,19 @@
-//! Verbs that need neither a launcher nor libvirt: files in, text out.
+//! What a conversion starts from: a VMI, and the context that a pod would add, as files.
 
 use std::collections::BTreeMap;
-use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::Value;
 
+use super::error::CtlError;
+use super::files::{display_name, read_text};
+use super::manifest::{self, host_architecture};
 use super::options::Options;
-use super::{CtlError, manifest};
 use api::vmi::Vmi;
+use convert::Context;
 use convert::context::DiskInfo;
-use convert::{self, Context};
-use domain::Domain;
 use domain::Text;
-
-/// `convert`: prints the domain XML of a VMI.
-///
-/// # Errors
-/// If a file is no such document, or the VMI is refused.
-pub fn convert(args: &Inputs) -> Result<ExitCode, CtlError> {
-    let (_, vmi, context) = args.read()?;
-    put(&convert::domain(&vmi, &context)?.to_xml())?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// `domain-json`: domain XML on standard input, Domain JSON on standard output.
-///
-/// # Errors
-/// If the input is no domain XML.
-pub fn domain_json() -> Result<ExitCode, CtlError> {
-    let spec = super::plan::read_domain(Path::new("-"))?;
-    let document = Domain {
-        spec,
-        ..Domain::default()
-    };
-    let json = serde_json::to_string(&document)
-        .map_err(|e| CtlError::file("write", "standard output")(e.into()))?;
-    put(&(json + "\n"))?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Writes to standard output. A reader that has seen enough (`| head`) is no error.
-fn put(text: &str) -> Result<(), CtlError> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        written => written.map_err(CtlError::file("write", "standard output")),
-    }
-}
-
-/// Reads a file as UTF-8 text; `-` is standard input.
-///
-/// # Errors
-/// If it cannot be read.
-pub fn read_text(file: &Path) -> Result<String, CtlError> {
-    if file != Path::new("-") {
-        return std::fs::read_to_string(file).map_err(CtlError::file("read", file));
-    }
-    let mut text = String::new();
-    std::io::stdin()
-        .read_to_string(&mut text)
-        .map_err(CtlError::file("read", "standard input"))?;
-    Ok(text)
-}
 
 /// What a conversion starts from, as files.
 #[derive(Debug, Args)]
@@ -95,8 +44,8 @@ impl Inputs {
     /// If a file is no such document.
     pub fn read(&self) -> Result<(Value, Vmi, Context), CtlError> {
         let text = read_text(self.vmi())?;
-        let (value, vmi) = manifest::offline(&text, self.context.is_some())
-            .map_err(|reason| CtlError::manifest(self.vmi(), reason))?;
+        let (value, vmi) = manifest::read_offline(&text, self.context.is_some())
+            .map_err(CtlError::manifest(self.vmi()))?;
         let context = read_context(&vmi, self.context.as_deref(), self.options.as_deref())?;
         Ok((value, vmi, context))
     }
@@ -114,7 +63,7 @@ struct VmiFile {
     named: Option<PathBuf>,
 }
 
-/// Reads context and options; where no context is given, makes one out of the VMI.
+/// Reads context and options; without a context, one is derived from the VMI.
 fn read_context(
     vmi: &Vmi,
     context: Option<&Path>,
@@ -126,9 +75,9 @@ fn read_context(
     };
     let mut ctx = match context {
         Some(file) => parse_json(&read_text(file)?, file)?,
-        None => assumed(vmi),
+        None => assumed_context(vmi),
     };
-    // A context may stand for the options too; what is given last counts.
+    // A context may already contain the effect of options; explicit options override it.
     if options.is_some() || context.is_none() {
         pod::of_options(vmi, &options.unwrap_or_default(), &mut ctx);
     }
@@ -139,10 +88,13 @@ fn read_context(
 }
 
 fn parse_json<T: serde::de::DeserializeOwned>(text: &str, file: &Path) -> Result<T, CtlError> {
-    serde_json::from_str(text).map_err(|e| CtlError::manifest(file, e))
+    serde_json::from_str(text).map_err(|source| CtlError::Json {
+        file: display_name(file),
+        source,
+    })
 }
 
-/// Every container disk holds an ordinary qcow2 image.
+/// Assumes a qcow2 image in every container disk.
 fn container_images(vmi: &Vmi) -> BTreeMap<Text, DiskInfo> {
     let volumes = vmi
         .spec
@@ -162,16 +114,16 @@ fn container_images(vmi: &Vmi) -> BTreeMap<Text, DiskInfo> {
         .collect()
 }
 
-/// The node agent makes a tap device for each interface of these kinds, unless the options say otherwise.
+/// virt-handler makes a tap device for each interface of these kinds, unless the options say otherwise.
 fn attach_interfaces(vmi: &Vmi, ctx: &mut Context) {
-    let tapped = vmi
+    let with_tap = vmi
         .spec
         .domain
         .devices
         .interfaces
         .iter()
         .filter(|interface| interface.bridge.is_some() || interface.masquerade.is_some());
-    for interface in tapped {
+    for interface in with_tap {
         ctx.domain_attachment_by_interface_name
             .entry(interface.name.clone())
             .or_insert_with(|| "tap".into());
@@ -179,9 +131,9 @@ fn attach_interfaces(vmi: &Vmi, ctx: &mut Context) {
 }
 
 /// The context of a pod in which everything is as the VMI expects it.
-fn assumed(vmi: &Vmi) -> Context {
+fn assumed_context(vmi: &Vmi) -> Context {
     let architecture = if vmi.spec.architecture.is_empty() {
-        manifest::host_architecture().into()
+        host_architecture().into()
     } else {
         vmi.spec.architecture.clone()
     };
@@ -234,7 +186,7 @@ spec:
 
     #[test]
     fn a_vm_manifest_converts_as_in_a_cluster() {
-        let (_, vmi) = manifest::offline(VM, false).unwrap();
+        let (_, vmi) = manifest::read_offline(VM, false).unwrap();
         let xml = convert::domain(&vmi, &read_context(&vmi, None, None).unwrap())
             .unwrap()
             .to_xml();

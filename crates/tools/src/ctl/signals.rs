@@ -1,19 +1,19 @@
-//! The user's wish that this ends: Ctrl-C, SIGTERM, or the terminal that goes away.
+//! The signals that ask this program to stop: Ctrl-C, SIGTERM, or a terminal that is closed.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Signals that would otherwise end this program and leave behind what it has started.
+/// Caught, because they would otherwise end this program and leave behind what it has started.
 #[derive(Debug)]
-pub struct Stop {
+pub struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
 }
 
-impl Stop {
-    /// From now on the signals are kept for [`Stop::asked`].
+impl StopSignals {
+    /// From now on the signals are queued for [`StopSignals::next`].
     ///
     /// # Errors
     /// If the system refuses a handler.
@@ -26,7 +26,7 @@ impl Stop {
     }
 
     /// Waits for the next signal. Safe to drop and call again.
-    pub async fn asked(&mut self) {
+    pub async fn next(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

@@ -2,18 +2,22 @@
 
 use serde_json::{Value, json};
 
-const VMI: &str = "VirtualMachineInstance";
+use super::error::ManifestError;
+use crate::ctl::json::{copy_at, set, text_at};
+
+/// The kind of a VMI.
+pub const VMI: &str = "VirtualMachineInstance";
 const VM: &str = "VirtualMachine";
 
 /// The documents of a text: one as JSON, any number as YAML; the items of a List count as documents.
 ///
 /// # Errors
 /// If it is neither.
-pub fn read(text: &str) -> Result<Vec<Value>, String> {
+pub fn read(text: &str) -> Result<Vec<Value>, ManifestError> {
     let documents: Vec<Value> = if text.trim_start().starts_with('{') {
-        vec![serde_json::from_str(text).map_err(|e| e.to_string())?]
+        vec![serde_json::from_str(text).map_err(ManifestError::Json)?]
     } else {
-        serde_saphyr::from_multiple(text).map_err(|e| e.to_string())?
+        serde_saphyr::from_multiple(text).map_err(ManifestError::Yaml)?
     };
     Ok(documents
         .into_iter()
@@ -22,12 +26,9 @@ pub fn read(text: &str) -> Result<Vec<Value>, String> {
         .collect())
 }
 
-fn items(mut document: Value) -> Vec<Value> {
-    match document["kind"].as_str() {
-        Some(kind) if kind.ends_with("List") => match document["items"].take() {
-            Value::Array(items) => items,
-            _ => vec![document],
-        },
+fn items(document: Value) -> Vec<Value> {
+    match document.pointer("/items").and_then(Value::as_array) {
+        Some(items) if text_at(&document, "/kind").ends_with("List") => items.clone(),
         _ => vec![document],
     }
 }
@@ -36,52 +37,46 @@ fn items(mut document: Value) -> Vec<Value> {
 ///
 /// # Errors
 /// If there is none, or more than one.
-pub fn the_vmi(documents: Vec<Value>) -> Result<Value, String> {
+pub fn the_vmi(documents: Vec<Value>) -> Result<Value, ManifestError> {
     let kinds: Vec<String> = documents
         .iter()
-        .filter_map(|document| document["kind"].as_str())
+        .map(|document| text_at(document, "/kind"))
+        .filter(|kind| !kind.is_empty())
         .map(|kind| format!("{kind:?}"))
         .collect();
     let mut vms: Vec<Value> = documents
         .into_iter()
-        .filter(|document| document["kind"] == VMI || document["kind"] == VM)
+        .filter(|document| [VMI, VM].contains(&text_at(document, "/kind")))
         .collect();
     match (vms.pop(), vms.len()) {
         (Some(vm), 0) => into_vmi(vm),
-        (Some(_), others) => Err(format!(
-            "it has {} virtual machines; give one a file of its own",
-            others + 1
-        )),
-        (None, _) if kinds.is_empty() => {
-            Err(format!("kind: missing; a {VMI} or a {VM} is expected"))
-        }
-        (None, _) => Err(format!(
-            "kind: {}: a {VMI} or a {VM} is expected",
-            kinds.join(", ")
-        )),
+        (Some(_), others) => Err(ManifestError::SeveralVms(others + 1)),
+        (None, _) if kinds.is_empty() => Err(ManifestError::NoKind),
+        (None, _) => Err(ManifestError::OtherKinds(kinds.join(", "))),
     }
 }
 
 /// A VM's template becomes the VMI that a cluster would make of it.
-fn into_vmi(value: Value) -> Result<Value, String> {
-    if value["kind"] == VMI {
+fn into_vmi(value: Value) -> Result<Value, ManifestError> {
+    if text_at(&value, "/kind") == VMI {
         return Ok(value);
     }
     let template = value
         .pointer("/spec/template")
-        .ok_or("spec.template: a VirtualMachine needs one")?;
-    let mut vmi = json!({"apiVersion": "kubevirt.io/v1", "kind": VMI, "spec": template["spec"]});
-    let mut metadata = template["metadata"]
-        .as_object()
-        .cloned()
-        .unwrap_or_default();
-    for key in ["name", "namespace"] {
-        if let Some(text) = value["metadata"][key].as_str() {
-            metadata.insert(key.into(), text.into());
+        .ok_or(ManifestError::NoTemplate)?;
+    let mut metadata = copy_at(template, "/metadata");
+    for field in ["/name", "/namespace"] {
+        match text_at(&value, &format!("/metadata{field}")) {
+            "" => {}
+            text => set(&mut metadata, field, text.into()),
         }
     }
-    vmi["metadata"] = metadata.into();
-    Ok(vmi)
+    Ok(json!({
+        "apiVersion": "kubevirt.io/v1",
+        "kind": VMI,
+        "metadata": metadata,
+        "spec": copy_at(template, "/spec"),
+    }))
 }
 
 #[cfg(test)]
@@ -90,12 +85,9 @@ mod tests {
     use super::*;
 
     fn name(text: &str) -> Result<String, String> {
-        the_vmi(read(text)?).map(|vmi| {
-            vmi["metadata"]["name"]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned()
-        })
+        let vmi = read(text).and_then(the_vmi);
+        vmi.map(|vmi| text_at(&vmi, "/metadata/name").to_owned())
+            .map_err(|error| error.to_string())
     }
 
     #[test]

@@ -8,15 +8,15 @@ use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
-use super::CtlError;
+use crate::ctl::files::FileError;
 
-/// Ctrl-], the key that telnet and virsh use as well.
-const ESCAPE: u8 = 0x1d;
+/// Ctrl-], as in telnet and virsh.
+const ESCAPE_KEY: u8 = 0x1d;
 
-/// The terminal in raw mode; dropping it brings back what was set before.
+/// The terminal in raw mode; dropping it restores the former mode.
 #[derive(Debug)]
 pub struct RawTerminal {
-    before: Termios,
+    former: Termios,
 }
 
 impl RawTerminal {
@@ -26,23 +26,23 @@ impl RawTerminal {
         if !io::stdin().is_terminal() {
             return None;
         }
-        let before = termios::tcgetattr(io::stdin()).ok()?;
-        let mut raw = before.clone();
+        let former = termios::tcgetattr(io::stdin()).ok()?;
+        let mut raw = former.clone();
         raw.make_raw();
         termios::tcsetattr(io::stdin(), OptionalActions::Now, &raw).ok()?;
-        Some(Self { before })
+        Some(Self { former })
     }
 }
 
 impl Drop for RawTerminal {
     fn drop(&mut self) {
-        let _ = termios::tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
+        let _ = termios::tcsetattr(io::stdin(), OptionalActions::Now, &self.former);
     }
 }
 
-/// What happened on the console.
+/// Something that happened on the console.
 #[derive(Debug)]
-pub enum Happened {
+pub enum ConsoleEvent {
     /// The guest wrote; the bytes have been shown.
     Output(Vec<u8>),
     /// The user pressed Ctrl-].
@@ -55,19 +55,19 @@ pub enum Happened {
 
 /// Where the guest's output is shown.
 #[derive(Debug)]
-pub enum Screen {
+pub enum ConsoleOutput {
     /// Standard output.
-    Output(tokio::io::Stdout),
+    Stdout(tokio::io::Stdout),
     /// Standard error.
-    Errors(tokio::io::Stderr),
+    Stderr(tokio::io::Stderr),
 }
 
-impl Screen {
-    /// Shows it as it is. That nobody looks any more is no reason to end the guest.
-    async fn show(&mut self, bytes: &[u8]) {
+impl ConsoleOutput {
+    /// Writes it unchanged. An output that is closed is no reason to end the guest.
+    async fn write(&mut self, bytes: &[u8]) {
         let stream: &mut (dyn AsyncWrite + Unpin + Send) = match self {
-            Self::Output(stream) => stream,
-            Self::Errors(stream) => stream,
+            Self::Stdout(stream) => stream,
+            Self::Stderr(stream) => stream,
         };
         let _ = stream.write_all(bytes).await;
         let _ = stream.flush().await;
@@ -80,7 +80,7 @@ pub struct Console {
     guest: Option<OwnedReadHalf>,
     to_guest: OwnedWriteHalf,
     input: Option<tokio::io::Stdin>,
-    screen: Screen,
+    output: ConsoleOutput,
     from_guest_buffer: Vec<u8>,
     input_buffer: [u8; 256],
 }
@@ -93,25 +93,25 @@ impl Console {
     pub async fn connect(
         socket: &Path,
         interactive: bool,
-        screen: Screen,
-    ) -> Result<Self, CtlError> {
+        output: ConsoleOutput,
+    ) -> Result<Self, FileError> {
         let stream = UnixStream::connect(socket)
             .await
-            .map_err(CtlError::file("connect to the console at", socket))?;
+            .map_err(FileError::on("connect to the console at", socket))?;
         let (guest, to_guest) = stream.into_split();
         let input = interactive.then(tokio::io::stdin);
         Ok(Self {
             guest: Some(guest),
             to_guest,
             input,
-            screen,
+            output,
             from_guest_buffer: vec![0; 4096],
             input_buffer: [0; 256],
         })
     }
 
-    /// Waits for the next thing to happen, passing bytes on. Safe to drop and call again.
-    pub async fn next(&mut self) -> Happened {
+    /// Passes bytes on until the next event. Safe to drop and call again.
+    pub async fn next(&mut self) -> ConsoleEvent {
         loop {
             let Some(guest) = &mut self.guest else {
                 return std::future::pending().await;
@@ -124,37 +124,37 @@ impl Console {
                 }
             };
             tokio::select! {
-                read = from_guest => return self.show(read.unwrap_or(0)).await,
-                read = from_user => if let Some(happened) = self.type_in(read.unwrap_or(0)).await { return happened },
+                read = from_guest => return self.forward_output(read.unwrap_or(0)).await,
+                read = from_user => if let Some(event) = self.forward_input(read.unwrap_or(0)).await { return event },
             }
         }
     }
 
-    async fn show(&mut self, length: usize) -> Happened {
+    async fn forward_output(&mut self, length: usize) -> ConsoleEvent {
         if length == 0 {
             self.guest = None;
-            return Happened::Closed;
+            return ConsoleEvent::Closed;
         }
         let bytes = self
             .from_guest_buffer
             .get(..length)
             .unwrap_or_default()
             .to_vec();
-        self.screen.show(&bytes).await;
-        Happened::Output(bytes)
+        self.output.write(&bytes).await;
+        ConsoleEvent::Output(bytes)
     }
 
-    async fn type_in(&mut self, length: usize) -> Option<Happened> {
+    async fn forward_input(&mut self, length: usize) -> Option<ConsoleEvent> {
         if length == 0 {
             self.input = None;
-            return Some(Happened::InputEnded);
+            return Some(ConsoleEvent::InputEnded);
         }
         let typed = self.input_buffer.get(..length).unwrap_or_default();
-        let end = typed.iter().position(|&byte| byte == ESCAPE);
+        let mut parts = typed.splitn(2, |&byte| byte == ESCAPE_KEY);
         let _ = self
             .to_guest
-            .write_all(&typed[..end.unwrap_or(length)])
+            .write_all(parts.next().unwrap_or_default())
             .await;
-        end.map(|_| Happened::Escape)
+        parts.next().map(|_| ConsoleEvent::Escape)
     }
 }

@@ -1,14 +1,21 @@
 //! `run`: a VM on this machine. It starts a `virt-launcher` with a root of its own and the embedded
-//! libvirt, and plays virt-handler for it over the same sockets as in a cluster.
+//! libvirt, and does virt-handler's part over the same sockets as in a cluster.
 //!
 //! ```text
-//!  manifest ─► place disks ─► start launcher ─► ready ─► sync ─► console
+//!  manifest ─► place images ─► start launcher ─► ready ─► sync ─► console
 //!                                      │ a signal, a failure       │ Ctrl-], a signal, --until
 //!                                      ▼                           ▼
 //!                                     kill ─► guest is down ◄─ shutdown (kill after the grace period, or a second signal)
 //!                                                   ▼
 //!                                                delete ─► exit
 //! ```
+
+mod console;
+pub mod images;
+mod launcher;
+mod orphan_qemu;
+mod progress;
+mod vm_dir;
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -20,15 +27,26 @@ use serde_json::Value;
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
-use super::console::{Console, Happened, RawTerminal};
-use super::left_behind::LeftBehind;
+use super::client::CallError;
+use super::error::{CtlError, RunError};
+use super::events::MAX_QUEUED;
+use super::files::FileError;
+use super::json::text_at;
 use super::manifest::Manifest;
-use super::phases::Phases;
-use super::session::Session;
-use super::stop::Stop;
-use super::vm::{self, Vm};
-use super::{CtlError, Output, images, watch};
+use super::notify_server::{self, notify_socket};
+use super::output::Format;
+use super::registry::{self, VmDir};
+use super::relay::{RELAY_SOCKET, Relay};
+use super::signals::StopSignals;
+use super::target::read_manifest;
 use api::pod_paths::PodPaths;
+use console::{Console, ConsoleEvent, RawTerminal};
+use launcher::LauncherProcess;
+use orphan_qemu::OrphanQemu;
+use progress::Progress;
+
+/// Where Debian and Fedora have the UEFI images.
+const OVMF_PATH: &str = "/usr/share/OVMF";
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
@@ -44,7 +62,7 @@ pub struct RunArgs {
     /// The guest is up when TEXT appears on its console; without a terminal, shut it down then
     #[arg(long, value_name = "TEXT")]
     until: Option<String>,
-    /// Fail if TEXT has not appeared after so many seconds
+    /// Fail if TEXT has not appeared after this many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     timeout: u64,
     /// Emulate the processor even where /dev/kvm exists
@@ -62,93 +80,97 @@ pub struct RunArgs {
 ///
 /// # Errors
 /// If it cannot be started, or the launcher ends on its own.
-pub async fn run(args: RunArgs, output: Output) -> Result<ExitCode, CtlError> {
-    let mut manifest = Manifest::read(&args.manifest)?;
-    let phases = Phases::new(output);
-    for note in images::adapt_to_laptop(&mut manifest) {
-        phases.note(&note);
+pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
+    let mut manifest = read_manifest(&args.manifest)?;
+    let progress = Progress::new(format);
+    if manifest.strip_network() {
+        progress.note(
+            "its network interfaces are left out: tap devices are made by virt-handler, in a cluster",
+        );
     }
-    // What is started from here on must not outlive this program.
-    let mut stop = Stop::listen().map_err(CtlError::Runtime)?;
-    let left_behind = LeftBehind::adopt();
+    // From here on, what is started must not outlive this program.
+    let mut stop = StopSignals::listen().map_err(CtlError::Runtime)?;
+    let orphan_qemu = OrphanQemu::adopt();
     let name = manifest.text("/metadata/name").to_owned();
-    let session = Session::create(&name, args.root.clone())?;
-    let result = run_in(&args, &manifest, &session, &phases, &mut stop).await;
-    if left_behind.end().await && result.is_err() {
-        phases.note("a QEMU that lost its launcher is ended too");
+    let dir = vm_dir::create(&name, args.root.as_deref())?;
+    let result = run_in(args, &manifest, &dir, &progress, &mut stop).await;
+    if orphan_qemu.terminate().await && result.is_err() {
+        progress.note("the QEMU of the launcher that ended is ended too");
     }
-    session.unregister(&name);
-    let log = log_file(&session);
+    registry::remove(&name, &dir);
+    let log = log_file(&dir);
+    let result = result.map_err(|error| with_log(error, &log));
     if args.root.is_none() {
-        session.remove(result.is_err().then_some(log.as_path()));
+        vm_dir::remove(&dir, result.is_err().then_some(log.as_path()));
     }
-    result.map_err(|error| with_log(error, &log))
+    result
 }
 
 async fn run_in(
     args: &RunArgs,
     manifest: &Manifest,
-    session: &Session,
-    phases: &Phases,
-    stop: &mut Stop,
+    dir: &VmDir,
+    progress: &Progress,
+    stop: &mut StopSignals,
 ) -> Result<ExitCode, CtlError> {
-    images::place(manifest, session, &args.disks)?;
-    session.store_vmi(manifest.value())?;
-    session.forget_ended(&format!(
-        "{}_{}",
+    images::place(manifest, dir, &args.disks)?;
+    dir.store_vmi(manifest.value())?;
+    let domain = [
         manifest.text("/metadata/namespace"),
-        manifest.text("/metadata/name")
-    ));
-    let (sender, reports) = mpsc::unbounded_channel();
-    watch::serve(&session.path(&watch::notify_socket()), sender)?;
-    let relay = watch::Relay::serve(&session.path(watch::RELAY_SOCKET))?;
-    let mut vm = Vm::new(
-        manifest.value(),
-        start_launcher(args, manifest, session)?,
-        reports,
-        relay,
-    );
+        manifest.text("/metadata/name"),
+    ]
+    .join("_");
+    vm_dir::remove_stale_domain(dir, &domain);
+    let (sender, events) = mpsc::channel(MAX_QUEUED);
+    notify_server::serve(&dir.path(&notify_socket()), sender)?;
+    let relay = Relay::serve(&dir.path(RELAY_SOCKET))?;
+    let child = start_launcher(args, manifest, dir)?;
+    let mut launcher = LauncherProcess::new(manifest.value(), child, events, relay);
     let started = tokio::select! {
-        started = start(&mut vm, session, phases) => started.map(|()| true),
-        () = stop.asked() => Ok(false),
+        started = start(&mut launcher, dir, progress) => started.map(|()| true),
+        () = stop.next() => Ok(false),
     };
     if !matches!(started, Ok(true)) {
-        phases.note("the VM is not started");
-        vm.give_up().await;
+        progress.note("the VM is not started");
+        launcher.abort().await;
         return started.map(|_| ExitCode::FAILURE);
     }
-    let outcome = attend(args, &mut vm, session, phases, stop).await;
-    let ended = vm.end(phases, stop).await;
+    let outcome = attend(args, &mut launcher, dir, progress, stop).await;
+    let ended = launcher.end(progress, stop).await;
     let code = outcome?;
     ended?;
     Ok(code)
 }
 
-async fn start(vm: &mut Vm<'_>, session: &Session, phases: &Phases) -> Result<(), CtlError> {
-    vm.connect(&session.cmd_socket()).await?;
-    phases.reached("launcher is ready");
-    vm.sync().await?;
-    phases.reached("domain is running");
+async fn start(
+    launcher: &mut LauncherProcess<'_>,
+    dir: &VmDir,
+    progress: &Progress,
+) -> Result<(), CtlError> {
+    launcher.connect(&dir.cmd_socket()).await?;
+    progress.phase("launcher is ready");
+    launcher.sync().await?;
+    progress.phase("domain is running");
     Ok(())
 }
 
-/// Shows the console until the VM ends or somebody asks for its end.
+/// Shows the console until the VM ends or is to be shut down.
 async fn attend(
     args: &RunArgs,
-    vm: &mut Vm<'_>,
-    session: &Session,
-    phases: &Phases,
-    stop: &mut Stop,
+    launcher: &mut LauncherProcess<'_>,
+    dir: &VmDir,
+    progress: &Progress,
+    stop: &mut StopSignals,
 ) -> Result<ExitCode, CtlError> {
     let interactive = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    let socket = session.path(&PodPaths::default().serial_socket(vm.text("/metadata/uid")));
+    let socket = dir.path(&PodPaths::default().serial_socket(launcher.uid()));
     let mut console = if socket.exists() {
-        Some(Console::connect(&socket, interactive, phases.console()).await?)
+        Some(Console::connect(&socket, interactive, progress.console()).await?)
     } else {
         None
     };
     if interactive {
-        phases.note(match console {
+        progress.note(match console {
             Some(_) => "the guest's console follows; Ctrl-] shuts the guest down, Ctrl-C after that ends it at once",
             None => "the VM has no serial console; Ctrl-C shuts the guest down, a second one ends it at once",
         });
@@ -161,49 +183,49 @@ async fn attend(
     tokio::pin!(deadline);
     loop {
         tokio::select! {
-            happened = next_on(&mut console) => match happened {
-                Happened::Output(bytes) => {
-                    phases.guest_wrote(&bytes);
+            event = next_console_event(&mut console) => match event {
+                ConsoleEvent::Output(bytes) => {
+                    progress.guest_wrote(&bytes);
                     if until.seen_in(&bytes) {
-                        phases.reached("guest is up");
+                        progress.phase("guest is up");
                         if !interactive { return Ok(ExitCode::SUCCESS); }
                     }
                 }
-                Happened::Escape => return Ok(ExitCode::SUCCESS),
-                Happened::InputEnded | Happened::Closed => {}
+                ConsoleEvent::Escape => return Ok(ExitCode::SUCCESS),
+                ConsoleEvent::InputEnded | ConsoleEvent::Closed => {}
             },
-            gone = vm.next_report(phases) => if gone? {
-                return if until.is_waiting() { Err(CtlError::Run("the guest ended before it was up".into())) } else { Ok(ExitCode::SUCCESS) };
+            is_down = launcher.next_event(progress) => if is_down? {
+                return if until.is_waiting() { Err(RunError::EndedBeforeUp.into()) } else { Ok(ExitCode::SUCCESS) };
             },
-            () = stop.asked() => return Ok(ExitCode::SUCCESS),
+            () = stop.next() => return Ok(ExitCode::SUCCESS),
             () = &mut deadline, if until.is_waiting() => {
-                return Err(CtlError::Run(format!("{:?} has not appeared on the console after {} s", args.until.as_deref().unwrap_or_default(), args.timeout)));
+                return Err(RunError::NotUp {
+                    text: args.until.clone().unwrap_or_default(),
+                    timeout: Duration::from_secs(args.timeout),
+                }
+                .into());
             }
         }
     }
 }
 
-async fn next_on(console: &mut Option<Console>) -> Happened {
+async fn next_console_event(console: &mut Option<Console>) -> ConsoleEvent {
     match console {
         Some(console) => console.next().await,
         None => std::future::pending().await,
     }
 }
 
-/// Starts the launcher as a pod would, below the session's root.
-fn start_launcher(
-    args: &RunArgs,
-    manifest: &Manifest,
-    session: &Session,
-) -> Result<Child, CtlError> {
-    let program = args.launcher.clone().map_or_else(beside_me, Ok)?;
-    let log = log_file(session);
+/// Starts the launcher as a pod does, below the VM's root.
+fn start_launcher(args: &RunArgs, manifest: &Manifest, dir: &VmDir) -> Result<Child, CtlError> {
+    let program = args.launcher.clone().map_or_else(installed_launcher, Ok)?;
+    let log = log_file(dir);
     let stderr = if args.verbose {
         Stdio::inherit()
     } else {
-        Stdio::from(std::fs::File::create(&log).map_err(CtlError::file("make", &log))?)
+        Stdio::from(std::fs::File::create(&log).map_err(FileError::on("make", &log))?)
     };
-    let grace = vm::grace(manifest.value()).as_secs();
+    let grace = launcher::grace(manifest.value()).as_secs();
     let mut command = Command::new(&program);
     command
         .args([
@@ -221,29 +243,29 @@ fn start_launcher(
         ])
         .args([
             "--ovmf-path",
-            images::OVMF_PATH,
+            OVMF_PATH,
             "--grace-period-seconds",
             &grace.saturating_add(15).to_string(),
         ])
         .arg("--root")
-        .arg(session.root())
+        .arg(dir.root())
         // libvirt keeps some of its state in the user's directories, which may be missing, another user's or read-only.
-        .env("XDG_RUNTIME_DIR", session.path("/run"))
-        .env("XDG_CACHE_HOME", session.path("/cache"))
+        .env("XDG_RUNTIME_DIR", dir.path("/run"))
+        .env("XDG_CACHE_HOME", dir.path("/cache"))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(stderr)
-        // Ctrl-C on the terminal is for us: we then end the guest in order.
+        // Ctrl-C on the terminal is for this program, which then shuts the guest down.
         .process_group(0)
         .kill_on_drop(true);
     if args.emulate {
         command.arg("--force-emulation");
     }
-    command.spawn().map_err(CtlError::file("start", program))
+    Ok(command.spawn().map_err(FileError::on("start", program))?)
 }
 
 /// The launcher installed beside this program, else the one on the search path.
-fn beside_me() -> Result<PathBuf, CtlError> {
+fn installed_launcher() -> Result<PathBuf, CtlError> {
     let me = std::env::current_exe().map_err(CtlError::Runtime)?;
     let beside = me.with_file_name("virt-launcher");
     Ok(if beside.exists() {
@@ -253,26 +275,24 @@ fn beside_me() -> Result<PathBuf, CtlError> {
     })
 }
 
-fn log_file(session: &Session) -> PathBuf {
-    session.root().join("launcher.log")
+fn log_file(dir: &VmDir) -> PathBuf {
+    dir.root().join("launcher.log")
 }
 
-/// An error of a VM that was run, with the launcher's last words unless they are the same, and where the rest is.
+/// The error, with where the launcher's log is and its last error, unless that says the same.
 fn with_log(error: CtlError, log: &Path) -> CtlError {
     let Ok(text) = std::fs::read_to_string(log) else {
         return error;
     };
-    let words = last_error(&text).filter(
-        |words| !matches!(&error, CtlError::Refused { message, .. } if words.ends_with(message)),
-    );
-    let words = words
-        .map(|words| format!("\n  its last error: {words}"))
-        .unwrap_or_default();
-    CtlError::Run(format!(
-        "{}\n  the launcher's log: {}{words}",
-        os::logging::chain(&error),
-        log.display()
-    ))
+    let last_error = last_error(&text).filter(|last| match &error {
+        CtlError::Call(CallError::Refused { message, .. }) => !last.ends_with(message),
+        _ => true,
+    });
+    CtlError::WithLog {
+        source: Box::new(error),
+        log: log.to_owned(),
+        last_error,
+    }
 }
 
 fn last_error(text: &str) -> Option<String> {
@@ -282,15 +302,13 @@ fn last_error(text: &str) -> Option<String> {
         .filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let mut errors = lines.filter(|line| matches!(line["level"].as_str(), Some("error" | "fatal")));
     let line = errors.next()?;
-    let part = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
-    Some(if part("reason").is_empty() {
-        part("msg")
-    } else {
-        format!("{}: {}", part("msg"), part("reason"))
+    Some(match (text_at(&line, "/msg"), text_at(&line, "/reason")) {
+        (message, "") => message.to_owned(),
+        (message, reason) => format!("{message}: {reason}"),
     })
 }
 
-/// Looks for a text in a stream that arrives in pieces.
+/// Searches a stream that arrives in pieces for a text.
 struct Until {
     text: Option<Vec<u8>>,
     tail: Vec<u8>,
@@ -308,7 +326,7 @@ impl Until {
         self.text.is_some()
     }
 
-    /// True once, with the piece that completes the text.
+    /// True once, for the piece that completes the text.
     fn seen_in(&mut self, piece: &[u8]) -> bool {
         let Some(text) = &self.text else { return false };
         self.tail.extend_from_slice(piece);

@@ -1,0 +1,108 @@
+//! Reading and editing JSON by pointer, without panics: `serde_json`'s own index operators may panic.
+
+use serde_json::{Map, Value};
+
+/// The text at a JSON pointer; empty if there is none.
+#[must_use]
+pub fn text_at<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}
+
+/// As [`text_at`], with a dash where there is nothing.
+#[must_use]
+pub fn text_or_dash<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    match text_at(value, pointer) {
+        "" => "-",
+        text => text,
+    }
+}
+
+/// The list at a JSON pointer; empty if there is none.
+#[must_use]
+pub fn list_at<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
+    value
+        .pointer(pointer)
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
+}
+
+/// Whether there is an object at a JSON pointer.
+#[must_use]
+pub fn is_object_at(value: &Value, pointer: &str) -> bool {
+    value.pointer(pointer).is_some_and(Value::is_object)
+}
+
+/// A copy of the value at a JSON pointer; null if there is none.
+#[must_use]
+pub fn copy_at(value: &Value, pointer: &str) -> Value {
+    value.pointer(pointer).cloned().unwrap_or_default()
+}
+
+/// Sets the field at a JSON pointer; objects are made where they are missing.
+pub fn set(value: &mut Value, pointer: &str, new: Value) {
+    *field_mut(value, pointer) = new;
+}
+
+/// Sets the field at a JSON pointer unless it has a value.
+pub fn set_default(value: &mut Value, pointer: &str, make: impl FnOnce() -> Value) {
+    let field = field_mut(value, pointer);
+    if field.is_null() {
+        *field = make();
+    }
+}
+
+/// Adds to the list at a JSON pointer; the list is made if it is missing.
+pub fn push(value: &mut Value, pointer: &str, item: Value) {
+    let field = field_mut(value, pointer);
+    if let Value::Array(items) = field {
+        items.push(item);
+    } else {
+        *field = Value::Array(vec![item]);
+    }
+}
+
+/// Removes the items of this name from the list at a JSON pointer.
+pub fn remove_named(value: &mut Value, pointer: &str, name: &str) {
+    if let Some(items) = value.pointer_mut(pointer).and_then(Value::as_array_mut) {
+        items.retain(|item| text_at(item, "/name") != name);
+    }
+}
+
+/// The field at a JSON pointer, in objects that are made where they are missing. Keys with `~` or `/` are not needed.
+fn field_mut<'v>(value: &'v mut Value, pointer: &str) -> &'v mut Value {
+    pointer.split('/').skip(1).fold(value, |here, key| {
+        if !here.is_object() {
+            *here = Value::Object(Map::new());
+        }
+        match here {
+            Value::Object(members) => members.entry(key).or_insert(Value::Null),
+            other => other,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn fields_are_made_where_they_are_missing() {
+        let mut value = json!({"a": "text"});
+        set(&mut value, "/a/b/c", json!(1));
+        set_default(&mut value, "/a/b/c", || json!(2));
+        set_default(&mut value, "/a/d", || json!(3));
+        for item in ["x", "y", "x"] {
+            push(&mut value, "/list", json!({"name": item}));
+        }
+        assert_eq!(list_at(&value, "/list").len(), 3);
+        remove_named(&mut value, "/list", "x");
+        assert_eq!(
+            value,
+            json!({"a": {"b": {"c": 1}, "d": 3}, "list": [{"name": "y"}]})
+        );
+    }
+}

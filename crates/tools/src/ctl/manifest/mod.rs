@@ -1,0 +1,314 @@
+//! A VMI or VM manifest as a user writes it, completed to what reaches a launcher in a cluster.
+//!
+//! ```text
+//!  YAML, JSON ─► documents ─► the VMI or VM ─► types are checked ─► defaults ─► Manifest
+//! ```
+
+mod defaults;
+mod documents;
+mod error;
+
+use serde_json::{Value, json};
+
+use api::vmi::Vmi;
+pub use defaults::host_architecture;
+pub use error::ManifestError;
+
+use super::json::{copy_at, list_at, set, text_at};
+
+/// A VMI as JSON, complete enough for a launcher.
+#[derive(Debug, Clone)]
+pub struct Manifest {
+    vmi: Value,
+}
+
+impl Manifest {
+    /// Reads YAML or JSON from text.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, ManifestError> {
+        let mut vmi = documents::the_vmi(documents::read(text)?)?;
+        typed(&vmi)?;
+        defaults::of_admission(&mut vmi)?;
+        defaults::uid(&mut vmi);
+        typed(&vmi)?;
+        Ok(Self { vmi })
+    }
+
+    /// Makes it a later version of a VMI that has been sent.
+    ///
+    /// # Errors
+    /// If it is another VM.
+    pub fn into_update_of(mut self, sent: &Value) -> Result<Self, ManifestError> {
+        for field in ["namespace", "name"] {
+            let pointer = format!("/metadata/{field}");
+            let (wanted, running) = (text_at(&self.vmi, &pointer), text_at(sent, &pointer));
+            if wanted != running {
+                return Err(ManifestError::OtherVm {
+                    field,
+                    wanted: wanted.to_owned(),
+                    running: running.to_owned(),
+                });
+            }
+        }
+        for pointer in ["/metadata/uid", "/status/phase"] {
+            let value = copy_at(sent, pointer);
+            set(&mut self.vmi, pointer, value);
+        }
+        Ok(self)
+    }
+
+    /// Removes the network interfaces, which need a cluster; true if there were any.
+    pub fn strip_network(&mut self) -> bool {
+        let had_interfaces = !list_at(&self.vmi, "/spec/domain/devices/interfaces").is_empty();
+        let devices = "/spec/domain/devices";
+        set(
+            &mut self.vmi,
+            &format!("{devices}/autoattachPodInterface"),
+            json!(false),
+        );
+        if had_interfaces {
+            set(&mut self.vmi, &format!("{devices}/interfaces"), json!([]));
+            set(&mut self.vmi, "/spec/networks", json!([]));
+        }
+        had_interfaces
+    }
+
+    /// The VMI.
+    #[must_use]
+    pub fn value(&self) -> &Value {
+        &self.vmi
+    }
+
+    /// The VMI.
+    #[must_use]
+    pub fn into_value(self) -> Value {
+        self.vmi
+    }
+
+    /// A text inside the VMI, empty if there is none.
+    #[must_use]
+    pub fn text(&self, pointer: &str) -> &str {
+        text_at(&self.vmi, pointer)
+    }
+
+    /// The names of the volumes, in order, with their definition.
+    pub fn volumes(&self) -> impl Iterator<Item = (&str, &Value)> {
+        list_at(&self.vmi, "/spec/volumes")
+            .iter()
+            .map(|volume| (text_at(volume, "/name"), volume))
+    }
+}
+
+/// The VMI for a verb that starts nothing, as JSON and typed. A VM gets the defaults of admission, and a VMI too unless
+/// it `is_complete`: the one that a launcher has received.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn read_offline(text: &str, is_complete: bool) -> Result<(Value, Vmi), ManifestError> {
+    let documents = documents::read(text)?;
+    let is_vm = documents
+        .iter()
+        .any(|document| !["", documents::VMI].contains(&text_at(document, "/kind")));
+    let mut vmi = match documents.as_slice() {
+        [one] if text_at(one, "/kind").is_empty() && one.is_object() => one.clone(),
+        _ => documents::the_vmi(documents)?,
+    };
+    let mut parsed = typed(&vmi)?;
+    if is_vm || !is_complete {
+        defaults::of_admission(&mut vmi)?;
+        defaults::of_cluster(&mut vmi);
+        parsed = typed(&vmi)?;
+    }
+    Ok((vmi, parsed))
+}
+
+/// The VMI as the conversion reads it. Called before the defaults too, so that errors name what the file has.
+fn typed(value: &Value) -> Result<Vmi, ManifestError> {
+    serde_path_to_error::deserialize(value).map_err(|error| ManifestError::Field {
+        path: error.path().to_string(),
+        source: error.into_inner(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use os::logging::chain;
+
+    const VM: &str = "
+kind: VirtualMachine
+metadata: {name: web}
+spec:
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      domain:
+        memory: {guest: 256Mi}
+        devices:
+          disks: [{name: root, disk: {bus: virtio}}]
+      volumes:
+      - {name: root, containerDisk: {image: x}}
+      - {name: data, emptyDisk: {capacity: 1Gi}}
+";
+
+    fn refusal(text: &str) -> String {
+        chain(&Manifest::parse(text).unwrap_err())
+    }
+
+    fn offline_refusal(text: &str, is_complete: bool) -> String {
+        chain(&read_offline(text, is_complete).unwrap_err())
+    }
+
+    #[test]
+    fn a_vm_becomes_the_vmi_a_cluster_would_make() {
+        let vmi = Manifest::parse(VM).unwrap();
+        assert_eq!(vmi.text("/metadata/name"), "web");
+        assert_eq!(vmi.text("/metadata/namespace"), "default");
+        assert_eq!(vmi.text("/metadata/labels/app"), "web");
+        assert_eq!(vmi.text("/spec/domain/resources/requests/memory"), "256Mi");
+        assert_eq!(vmi.text("/metadata/uid").len(), 36);
+    }
+
+    #[test]
+    fn an_update_is_of_the_same_vm() {
+        let (update, sent) = (Manifest::parse(VM).unwrap(), Manifest::parse(VM).unwrap());
+        let update = update.into_update_of(sent.value()).unwrap();
+        assert_eq!(update.text("/metadata/uid"), sent.text("/metadata/uid"));
+        let other = Manifest::parse(&VM.replace("name: web}", "name: db}")).unwrap();
+        assert_eq!(
+            update
+                .into_update_of(other.value())
+                .unwrap_err()
+                .to_string(),
+            "metadata.name: \"web\", but the VM that runs has \"db\""
+        );
+    }
+
+    #[test]
+    fn a_field_of_the_wrong_type_is_named() {
+        let error = |from, to| refusal(&VM.replace(from, to));
+        let cores = error(
+            "memory: {guest: 256Mi}",
+            "memory: {guest: 256Mi}\n        cpu: {cores: two}",
+        );
+        assert!(cores.starts_with("spec.domain.cpu.cores: "), "{cores}");
+        let bus = error("bus: virtio", "bus: [virtio]");
+        assert!(
+            bus.starts_with("spec.domain.devices.disks[0].disk.bus"),
+            "{bus}"
+        );
+    }
+
+    /// Every field in turn holds every type of value; the answer is a manifest or an error.
+    #[test]
+    fn no_value_of_any_type_in_any_field_causes_a_panic() {
+        fn pointers(value: &Value, here: String, all: &mut Vec<String>) {
+            let keys: Vec<String> = match value {
+                Value::Object(members) => members.keys().cloned().collect(),
+                Value::Array(items) => (0..items.len()).map(|index| index.to_string()).collect(),
+                _ => Vec::new(),
+            };
+            for key in keys {
+                let inner = format!("{here}/{key}");
+                pointers(
+                    &value.pointer(&format!("/{key}")).unwrap().clone(),
+                    inner,
+                    all,
+                );
+            }
+            all.push(here);
+        }
+        let vm = documents::read(VM).unwrap().remove(0);
+        let vmi = Manifest::parse(VM).unwrap().into_value();
+        let mut tried = 0;
+        for document in [vm, vmi] {
+            let mut all = Vec::new();
+            pointers(&document, String::new(), &mut all);
+            for pointer in all {
+                for value in [
+                    json!(null),
+                    json!("none"),
+                    json!(3),
+                    json!(true),
+                    json!([]),
+                    json!(["foo"]),
+                    json!({}),
+                    json!({"foo": "bar"}),
+                ] {
+                    let mut hostile = document.clone();
+                    *hostile.pointer_mut(&pointer).unwrap() = value;
+                    let text = hostile.to_string();
+                    if let Ok(mut manifest) = Manifest::parse(&text) {
+                        manifest.strip_network();
+                    }
+                    let _ = read_offline(&text, false);
+                    tried += 1;
+                }
+            }
+        }
+        assert!(tried > 400, "{tried}");
+    }
+
+    #[test]
+    fn devices_of_the_wrong_type_are_refused_by_name() {
+        for (devices, path) in [
+            ("{disks: [foo]}", "spec.domain.devices.disks[0]"),
+            ("none", "spec.domain.devices"),
+        ] {
+            let vmi = format!(
+                "kind: VirtualMachineInstance\nmetadata: {{name: a}}\nspec:\n  domain: {{memory: {{guest: 64Mi}}, devices: {devices}}}\n  volumes: [{{name: root, containerDisk: {{image: x}}}}]\n"
+            );
+            assert!(refusal(&vmi).starts_with(&format!("{path}: ")), "{vmi}");
+            assert!(
+                offline_refusal(&vmi, false).starts_with(&format!("{path}: ")),
+                "{vmi}"
+            );
+        }
+    }
+
+    #[test]
+    fn offline_a_vmi_for_a_context_stays_as_it_is() {
+        let vmi = r#"{"metadata": {"name": "a", "namespace": "b"}, "spec": {"domain": {}, "volumes": [{"name": "c"}]}}"#;
+        assert_eq!(
+            read_offline(vmi, true).unwrap().0,
+            serde_json::from_str::<Value>(vmi).unwrap()
+        );
+        assert!(offline_refusal(vmi, false).starts_with("spec.domain.memory.guest"));
+        assert_eq!(read_offline(VM, true).unwrap().0["metadata"]["name"], "web");
+        assert!(
+            read_offline(VM, false).unwrap().0["metadata"]["uid"].is_null(),
+            "the same every time"
+        );
+        assert!(
+            offline_refusal("kind: Pod\nmetadata: {name: a}", true).starts_with("kind: \"Pod\"")
+        );
+    }
+
+    #[test]
+    fn what_is_not_a_vm_is_refused_by_its_kind() {
+        assert!(refusal("kind: Pod\nmetadata: {name: a}").starts_with("kind: \"Pod\""));
+        assert!(refusal("metadata: {}").starts_with("kind: missing"));
+        assert!(refusal("kind: VirtualMachineInstance").starts_with("metadata.name"));
+        let no_memory = "kind: VirtualMachineInstance\nmetadata: {name: a}";
+        assert!(refusal(no_memory).starts_with("spec.domain.memory.guest"));
+        assert!(refusal("{\"kind\": ").starts_with("invalid JSON: "));
+    }
+
+    #[test]
+    fn network_interfaces_need_a_cluster() {
+        let with = VM.replace(
+            "devices:",
+            "devices:\n          interfaces: [{name: default, masquerade: {}}]",
+        );
+        let mut with = Manifest::parse(&with).unwrap();
+        assert!(with.strip_network());
+        assert_eq!(
+            with.value()["spec"]["domain"]["devices"]["interfaces"],
+            json!([])
+        );
+        assert!(!Manifest::parse(VM).unwrap().strip_network());
+    }
+}

@@ -1,0 +1,66 @@
+//! The QEMU of a launcher that was killed: nothing else would end it.
+//!
+//! This program is a child subreaper, so that such a QEMU becomes its child, and only its own children are ended here.
+
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreaper, waitpid};
+
+use os::children::children;
+
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// 5 s after SIGTERM, on which QEMU ends at once, it is killed.
+const POLLS_BEFORE_KILL: u32 = 100;
+/// After twice that it is left alone.
+const MAX_POLLS: u32 = 2 * POLLS_BEFORE_KILL;
+
+/// Adopts and ends orphaned descendants.
+#[derive(Debug)]
+pub struct OrphanQemu {
+    /// Children from before, of the program that this process ran before exec.
+    not_ours: Vec<Pid>,
+}
+
+impl OrphanQemu {
+    /// From now on, orphans among this program's descendants are its children.
+    #[must_use]
+    pub fn adopt() -> Self {
+        // Without it, orphans go to process 1, as they would anyway.
+        let _ = set_child_subreaper(Some(rustix::process::getpid()));
+        Self {
+            not_ours: children(),
+        }
+    }
+
+    /// Ends them; true if there were any. Call it when the launcher has ended.
+    pub async fn terminate(&self) -> bool {
+        let found = self.signal_all(Signal::TERM);
+        let mut polls = 0;
+        while !self.orphans().is_empty() && polls < MAX_POLLS {
+            if polls >= POLLS_BEFORE_KILL {
+                self.signal_all(Signal::KILL);
+            }
+            for pid in self.orphans() {
+                let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
+            polls += 1;
+        }
+        found
+    }
+
+    fn orphans(&self) -> Vec<Pid> {
+        children()
+            .into_iter()
+            .filter(|pid| !self.not_ours.contains(pid))
+            .collect()
+    }
+
+    fn signal_all(&self, signal: Signal) -> bool {
+        let orphans = self.orphans();
+        for pid in &orphans {
+            let _ = kill_process(*pid, signal);
+        }
+        !orphans.is_empty()
+    }
+}
