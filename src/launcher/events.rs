@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 
 use super::lock;
 use domain::Text;
+use domain::alias::Alias;
 use libvirt::{Event, IoAction, LifecycleEvent};
 
 /// `virDomainEventStartedDetailType`: the domain came by migration.
@@ -74,10 +75,8 @@ impl PendingEvents {
                 reason,
                 ..
             } => {
-                let name = alias
-                    .strip_prefix(domain::alias::USER_PREFIX)
-                    .unwrap_or(alias);
-                let disk = if name.is_empty() { path } else { name };
+                let name = Alias::from_qualified(alias).name;
+                let disk = if name.is_empty() { path } else { name.as_str() };
                 let error = if reason == "enospc" {
                     IoError::NoSpace
                 } else {

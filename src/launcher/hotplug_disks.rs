@@ -8,6 +8,7 @@ use super::pod_backend::PodBackend;
 use super::{DiskFailure, LauncherError, lock};
 use api::vmi::Vmi;
 use convert::plan::{Change, DiskPlan};
+use domain::alias::Alias;
 use domain::disks::Disk;
 use domain::{DomainSpec, Text};
 use os::faults;
@@ -198,13 +199,8 @@ fn volume(disk: &Disk) -> Text {
 
 /// The alias as libvirt's events have it.
 fn alias(disk: &Disk) -> Text {
-    match &disk.alias {
-        Some(alias) if alias.user_defined => {
-            compact_str::format_compact!("{}{}", domain::alias::USER_PREFIX, alias.name)
-        }
-        Some(alias) => alias.name.clone(),
-        None => Text::default(),
-    }
+    let alias = disk.alias.as_ref();
+    alias.map(Alias::qualified).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -235,7 +231,7 @@ mod tests {
     #[test]
     fn a_failure_names_the_disk() {
         let mut disk = Disk {
-            alias: Some(domain::alias::Alias::user("data")),
+            alias: Some(Alias::user("data")),
             ..Disk::default()
         };
         disk.target.device = "sda".into();

@@ -42,7 +42,7 @@ fn live_target<'d>(vmi: &Vmi, live: &'d DomainSpec, volume: &Text) -> Option<&'d
             .as_ref()
             .is_some_and(|alias| alias.name == *volume)
     })?;
-    (disk.target.bus == *wanted.bus()).then_some(&disk.target.device)
+    (disk.target.bus.as_str() == wanted.bus().as_str()).then_some(&disk.target.device)
 }
 
 fn is_recorded(vmi: &Vmi, target: &Text) -> bool {

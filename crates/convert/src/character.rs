@@ -2,6 +2,7 @@
 
 use super::{ConvertError, Draft, Input};
 use api::vmi::Text;
+use domain::OnOff;
 use domain::character::{
     Channel, ChannelSource, ChannelTarget, Console, ConsoleTarget, Serial, SerialLog, SerialSource,
     SerialTarget,
@@ -64,7 +65,7 @@ pub(super) fn console(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conver
         }),
         log: input.ctx.serial_console_log.then(|| SerialLog {
             file: input.paths.serial_log(uid),
-            append: Text::const_new("on"),
+            append: OnOff::On,
         }),
         ..Serial::default()
     });

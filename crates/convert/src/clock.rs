@@ -1,6 +1,5 @@
 //! `<clock>`: base, offset and timers.
 
-use super::tristate::yes_no;
 use super::{ConvertError, Draft, Input};
 use api::vmi::{self, Vmi};
 use compact_str::ToCompactString;
@@ -43,7 +42,7 @@ fn wanted_clock(wanted: &vmi::clock::Clock) -> Clock {
 fn timers(wanted: &vmi::clock::Timer) -> Vec<Timer> {
     let timer = |name, present: Option<bool>, tick_policy: &Text, track: &Text| Timer {
         name: Text::const_new(name),
-        present: yes_no(present.unwrap_or(true)),
+        present: present.unwrap_or(true).into(),
         tick_policy: tick_policy.clone(),
         track: track.clone(),
         frequency: Text::default(),

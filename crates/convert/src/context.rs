@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use api::pod_paths::PodPaths;
 use api::vmi::status::VolumeStatus;
-use domain::Text;
+use domain::devices::Address;
+use domain::{PciAddress, Text};
 
 /// What the node, the pod, the cluster configuration and the launcher's flags add to a VMI.
 /// A member that is absent has its zero value.
@@ -307,6 +308,54 @@ pub struct AddressSpec {
     pub cssid: Text,
     pub ssid: Text,
     pub devno: Text,
+}
+
+impl AddressSpec {
+    /// The PCI address that it holds, see [`Address::pci`].
+    #[must_use]
+    pub fn pci(&self) -> Option<PciAddress> {
+        Address::from(self).pci()
+    }
+}
+
+impl From<&AddressSpec> for Address {
+    fn from(spec: &AddressSpec) -> Self {
+        Self {
+            r#type: spec.r#type.as_str().into(),
+            domain: spec.domain.clone(),
+            bus: spec.bus.clone(),
+            slot: spec.slot.clone(),
+            function: spec.function.clone(),
+            controller: spec.controller.clone(),
+            target: spec.target.clone(),
+            unit: spec.unit.clone(),
+            uuid: spec.uuid.clone(),
+            device: spec.device.clone(),
+            cssid: spec.cssid.clone(),
+            ssid: spec.ssid.clone(),
+            devno: spec.devno.clone(),
+        }
+    }
+}
+
+impl From<PciAddress> for AddressSpec {
+    fn from(address: PciAddress) -> Self {
+        let Address {
+            domain,
+            bus,
+            slot,
+            function,
+            ..
+        } = address.into();
+        Self {
+            r#type: Text::const_new("pci"),
+            domain,
+            bus,
+            slot,
+            function,
+            ..Self::default()
+        }
+    }
 }
 
 /// System information for SMBIOS tables.

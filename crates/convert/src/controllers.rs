@@ -3,7 +3,7 @@
 use super::arch::Usb;
 use super::{ConvertError, Draft, Input, character, iothreads};
 use api::vmi::Text;
-use domain::controllers::{Controller, ControllerDriver, PciHole64};
+use domain::controllers::{Controller, ControllerDriver, ControllerType, PciHole64};
 
 /// Annotation that turns off the 64-bit PCI hole.
 pub(super) const DISABLE_PCI_HOLE64: &str = "kubevirt.io/disablePCIHole64";
@@ -14,7 +14,7 @@ const USB_RESOURCE: &str = "USB_RESOURCE_";
 pub(super) fn apply(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     let controllers = &mut draft.domain.devices.controllers;
     let driver = input.iommu.then(|| ControllerDriver {
-        iommu: input.iommu_mark(),
+        iommu: input.virtio_iommu(),
         ..ControllerDriver::default()
     });
 
@@ -23,7 +23,7 @@ pub(super) fn apply(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertE
     } else {
         "none"
     };
-    controllers.push(controller("usb", Text::const_new(usb)));
+    controllers.push(controller(ControllerType::Usb, Text::const_new(usb)));
     if needs_scsi(input) {
         let model = match input.arch.scsi_controller {
             "" => input.virtio_model.clone(),
@@ -31,7 +31,7 @@ pub(super) fn apply(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertE
         };
         controllers.push(Controller {
             driver: scsi_driver(input, driver.clone()),
-            ..controller("scsi", model)
+            ..controller(ControllerType::Scsi, model)
         });
     }
     if input.arch.pci_hole64
@@ -45,22 +45,22 @@ pub(super) fn apply(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertE
         };
         controllers.push(Controller {
             pci_hole64: Some(hole),
-            ..controller("pci", Text::const_new("pcie-root"))
+            ..controller(ControllerType::Pci, Text::const_new("pcie-root"))
         });
     }
     if character::has_serial_console(input) {
         controllers.push(Controller {
             driver,
-            ..controller("virtio-serial", input.virtio_model.clone())
+            ..controller(ControllerType::VirtioSerial, input.virtio_model.clone())
         });
     }
     Ok(())
 }
 
 /// The first controller of a kind.
-fn controller(kind: &'static str, model: Text) -> Controller {
+fn controller(kind: ControllerType, model: Text) -> Controller {
     Controller {
-        r#type: Text::const_new(kind),
+        r#type: kind,
         index: Text::const_new("0"),
         model,
         ..Controller::default()

@@ -1,6 +1,5 @@
 //! `<cpu>`, `<vcpu>` and `<vcpus>`: model, features and topology, with room for CPU hotplug.
 
-use super::tristate::yes_no;
 use super::{ConvertError, CpuTopology, Draft, Input};
 use compact_str::ToCompactString;
 use domain::cpu::{Cpu, CpuFeature, Vcpu, Vcpus, VcpusVcpu};
@@ -64,8 +63,8 @@ fn hotpluggable(enabled: CpuTopology, maximum: CpuTopology) -> Result<Vcpus, Con
     let vcpu = (0..maximum.vcpus())
         .map(|id| VcpusVcpu {
             id,
-            enabled: yes_no(id < enabled.vcpus()),
-            hotpluggable: yes_no(u64::from(id) >= socket_vcpus),
+            enabled: (id < enabled.vcpus()).into(),
+            hotpluggable: (u64::from(id) >= socket_vcpus).into(),
             order: 0,
         })
         .collect();

@@ -4,6 +4,7 @@
 use super::arch::Watchdog as WatchdogModel;
 use super::{ConvertError, Draft, Input};
 use api::vmi::Text;
+use domain::YesNo;
 use domain::alias::Alias;
 use domain::devices::{
     BalloonStats, Cid, FilesystemDevice, FilesystemDriver, FilesystemSource, FilesystemTarget,
@@ -28,16 +29,16 @@ pub(super) fn tpm(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertErr
         .filter(|tpm| tpm.enabled.unwrap_or(true));
     if let Some(tpm) = wanted {
         let (model, state) = if tpm.persistent == Some(true) {
-            ("tpm-crb", "yes")
+            ("tpm-crb", YesNo::Yes)
         } else {
-            ("tpm-tis", "")
+            ("tpm-tis", YesNo::Unset)
         };
         draft.domain.devices.tpms.push(Tpm {
             model: Text::const_new(model),
             backend: TpmBackend {
                 r#type: Text::const_new("emulator"),
                 version: Text::const_new("2.0"),
-                persistent_state: Text::const_new(state),
+                persistent_state: state,
             },
         });
     }
@@ -50,7 +51,7 @@ pub(super) fn vsock(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertE
     draft.domain.devices.vsock = input.vmi.status.vsockcid.map(|address| Vsock {
         model: Text::const_new("virtio-non-transitional"),
         cid: Cid {
-            auto: Text::const_new("no"),
+            auto: YesNo::No,
             address,
         },
     });
@@ -67,7 +68,7 @@ pub(super) fn rng(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertErr
                 source: Text::const_new("/dev/urandom"),
             }),
             driver: input.iommu.then(|| RngDriver {
-                iommu: input.iommu_mark(),
+                iommu: input.virtio_iommu(),
             }),
             ..Rng::default()
         });
@@ -92,13 +93,9 @@ pub(super) fn balloon(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conver
                 model: input.virtio_model.clone(),
                 stats: (period != 0).then_some(BalloonStats { period }),
                 driver: input.iommu.then(|| MemBalloonDriver {
-                    iommu: input.iommu_mark(),
+                    iommu: input.virtio_iommu(),
                 }),
-                free_page_reporting: Text::const_new(if input.ctx.free_page_reporting {
-                    "on"
-                } else {
-                    "off"
-                }),
+                free_page_reporting: input.ctx.free_page_reporting.into(),
                 ..MemBalloon::default()
             }
         } else {

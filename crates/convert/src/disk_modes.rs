@@ -3,8 +3,8 @@
 
 use super::context::DiskModes;
 use super::{ConvertError, Draft, Input};
-use domain::disks::Disk;
-use domain::{DomainSpec, Text};
+use domain::DomainSpec;
+use domain::disks::{CacheMode, Disk, DiskDevice, IoMode};
 
 /// The file or device that holds the data of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,13 +115,16 @@ pub fn resolve_modes(disk: &mut Disk, modes: &DiskModes) -> Result<(), ConvertEr
 fn resolve_cache(disk: &mut Disk, modes: &DiskModes) -> Result<(), String> {
     let backend = backend(disk);
     if backend.path.is_empty() {
-        return match disk.device.as_str() {
-            "cdrom" => Ok(()),
-            _ => Err("cannot be settled: the disk has neither a file nor a device, and only a CD-ROM drive may be empty".to_owned()),
+        return match disk.device {
+            DiskDevice::CdRom => Ok(()),
+            _ => Err("cannot be chosen: the disk has neither a file nor a device, and only a CD-ROM drive may be empty".to_owned()),
         };
     }
-    let cache = disk.driver.as_ref().map_or("", |driver| &driver.cache);
-    if !matches!(cache, "" | "none") {
+    let cache = disk
+        .driver
+        .as_ref()
+        .map_or(&CacheMode::Unset, |driver| &driver.cache);
+    if !matches!(cache, CacheMode::Unset | CacheMode::None) {
         return Ok(());
     }
     let backing = disk
@@ -132,9 +135,9 @@ fn resolve_cache(disk: &mut Disk, modes: &DiskModes) -> Result<(), String> {
         .into_iter()
         .flatten()
         .find(|path| !modes.direct(path));
-    let settled = match (without, cache) {
-        (None, _) => "none",
-        (Some(_), "") => "writethrough",
+    let resolved = match (without, cache) {
+        (None, _) => CacheMode::None,
+        (Some(_), CacheMode::Unset) => CacheMode::WriteThrough,
         (Some(path), _) => {
             let what = if path.is_empty() {
                 "the device below the disk's overlay".to_owned()
@@ -146,7 +149,7 @@ fn resolve_cache(disk: &mut Disk, modes: &DiskModes) -> Result<(), String> {
             ));
         }
     };
-    disk.driver.get_or_insert_default().cache = Text::const_new(settled);
+    disk.driver.get_or_insert_default().cache = resolved;
     Ok(())
 }
 
@@ -157,11 +160,11 @@ fn resolve_io(disk: &mut Disk, modes: &DiskModes) {
     let is_native =
         !backend.path.is_empty() && (backend.is_block || modes.is_preallocated(backend.path));
     if let Some(driver) = &mut disk.driver
-        && driver.io.is_empty()
-        && driver.cache == "none"
+        && driver.io == IoMode::Unset
+        && driver.cache == CacheMode::None
         && is_native
     {
-        driver.io = Text::const_new("native");
+        driver.io = IoMode::Native;
     }
 }
 
@@ -194,24 +197,24 @@ mod tests {
         }
     }
 
-    fn settled(mut disk: Disk) -> Option<(Text, Text)> {
+    fn resolved(mut disk: Disk) -> Option<(CacheMode, IoMode)> {
         resolve_modes(&mut disk, &modes()).ok()?;
         let driver = disk.driver.unwrap();
         Some((driver.cache, driver.io))
     }
 
-    fn pair(cache: &str, io: &str) -> Option<(Text, Text)> {
+    fn pair(cache: &str, io: &str) -> Option<(CacheMode, IoMode)> {
         Some((cache.into(), io.into()))
     }
 
     #[test]
     fn files_get_the_best_mode_that_works() {
-        assert_eq!(settled(on_file("/sparse", "")), pair("none", ""));
-        assert_eq!(settled(on_file("/full", "")), pair("none", "native"));
-        assert_eq!(settled(on_file("/nfs/a", "")), pair("writethrough", ""));
-        assert_eq!(settled(on_file("/nfs/a", "none")), None);
+        assert_eq!(resolved(on_file("/sparse", "")), pair("none", ""));
+        assert_eq!(resolved(on_file("/full", "")), pair("none", "native"));
+        assert_eq!(resolved(on_file("/nfs/a", "")), pair("writethrough", ""));
+        assert_eq!(resolved(on_file("/nfs/a", "none")), None);
         assert_eq!(
-            settled(on_file("/nfs/a", "writeback")),
+            resolved(on_file("/nfs/a", "writeback")),
             pair("writeback", "")
         );
     }
@@ -232,10 +235,10 @@ mod tests {
                 ..on_file("/sparse", cache)
             }
         };
-        assert_eq!(settled(backed("/other", "")), pair("none", ""));
-        assert_eq!(settled(backed("/nfs/a", "")), pair("writethrough", ""));
-        assert_eq!(settled(backed("", "")), pair("writethrough", ""));
-        assert_eq!(settled(backed("", "none")), None);
+        assert_eq!(resolved(backed("/other", "")), pair("none", ""));
+        assert_eq!(resolved(backed("/nfs/a", "")), pair("writethrough", ""));
+        assert_eq!(resolved(backed("", "")), pair("writethrough", ""));
+        assert_eq!(resolved(backed("", "none")), None);
     }
 
     #[test]
@@ -256,15 +259,15 @@ mod tests {
                 is_block: true
             }
         );
-        assert_eq!(settled(disk), pair("none", "native"));
+        assert_eq!(resolved(disk), pair("none", "native"));
     }
 
     #[test]
     fn only_a_drive_may_be_empty() {
-        assert_eq!(settled(on_file("", "")), None);
+        assert_eq!(resolved(on_file("", "")), None);
         assert_eq!(
-            settled(Disk {
-                device: "cdrom".into(),
+            resolved(Disk {
+                device: DiskDevice::CdRom,
                 ..on_file("", "none")
             }),
             pair("none", "")

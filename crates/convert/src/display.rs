@@ -3,7 +3,7 @@
 use super::{ConvertError, Draft, Input};
 use api::vmi::Text;
 use domain::alias::Alias;
-use domain::devices::Input as InputDevice;
+use domain::devices::{Input as InputDevice, InputBus, InputType};
 use domain::display::{Graphics, GraphicsListen, Video, VideoModel};
 
 /// Video memory in KiB of a display that the VMI names.
@@ -73,12 +73,12 @@ pub(super) fn inputs(input: &Input<'_>, draft: &mut Draft) -> Result<(), Convert
     for (index, device) in wanted.iter().enumerate() {
         let field = |member: &str| format!("spec.domain.devices.inputs[{index}].{member}");
         let (bus, model) = match device.bus.as_str() {
-            "" | "usb" => ("usb", ""),
-            "virtio" => ("virtio", "virtio"),
+            "" | "usb" => (InputBus::Usb, ""),
+            "virtio" => (InputBus::Virtio, "virtio"),
             other => {
                 return Err(ConvertError::new(
                     field("bus"),
-                    format!("{other:?} is no bus of input devices; allowed are usb and virtio"),
+                    format!("unsupported input bus {other:?}; supported are usb, virtio"),
                 ));
             }
         };
@@ -86,14 +86,14 @@ pub(super) fn inputs(input: &Input<'_>, draft: &mut Draft) -> Result<(), Convert
             return Err(ConvertError::new(
                 field("type"),
                 format!(
-                    "{:?} is no kind of input device; allowed is tablet",
+                    "unsupported input type {:?}; supported is tablet",
                     device.r#type
                 ),
             ));
         }
         inputs.push(InputDevice {
-            r#type: device.r#type.clone(),
-            bus: Text::const_new(bus),
+            r#type: InputType::Tablet,
+            bus,
             model: Text::const_new(model),
             alias: Some(Alias::user(device.name.clone())),
             ..InputDevice::default()
@@ -105,15 +105,16 @@ pub(super) fn inputs(input: &Input<'_>, draft: &mut Draft) -> Result<(), Convert
             .inputs
             .tablet
             .filter(|_| wanted.is_empty())
-            .map(|bus| ("tablet", bus));
-        let keyboard = input.arch.inputs.keyboard.map(|bus| ("keyboard", bus));
+            .map(|bus| (InputType::Tablet, bus));
+        let keyboard = input.arch.inputs.keyboard;
+        let keyboard = keyboard.map(|bus| (InputType::Keyboard, bus));
         inputs.extend(
             [tablet, keyboard]
                 .into_iter()
                 .flatten()
                 .map(|(kind, bus)| InputDevice {
-                    r#type: Text::const_new(kind),
-                    bus: Text::const_new(bus),
+                    r#type: kind,
+                    bus: bus.into(),
                     ..InputDevice::default()
                 }),
         );

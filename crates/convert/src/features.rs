@@ -1,6 +1,5 @@
 //! `<features>`: ACPI, APIC, SMM, KVM, PMU, the VMware port, and Hyper-V.
 
-use super::tristate::{on_off, state};
 use super::{ConvertError, Draft, Input, hyperv};
 use domain::features::{FeatureEnabled, FeatureKvm, FeaturePvSpinlock, Features};
 
@@ -18,14 +17,14 @@ pub(super) fn features(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conve
     features.apic = wanted.apic.as_ref().and_then(|apic| enabled(apic.enabled));
     features.hyperv = hyperv::enlightenments(wanted)?;
     features.kvm = wanted.kvm.as_ref().map(|kvm| FeatureKvm {
-        hidden: Some(state(kvm.hidden)),
+        hidden: Some(kvm.hidden.into()),
         ..FeatureKvm::default()
     });
     features.pv_spinlock = wanted.pvspinlock.as_ref().map(|lock| FeaturePvSpinlock {
-        state: on_off(lock.enabled.unwrap_or(true)),
+        state: lock.enabled.unwrap_or(true).into(),
     });
     // A TDX module does not virtualise performance counters.
-    features.pmu = input.ctx.use_launch_security_tdx.then(|| state(false));
-    features.vmport = input.arch.vmport.then(|| state(false));
+    features.pmu = input.ctx.use_launch_security_tdx.then(|| false.into());
+    features.vmport = input.arch.vmport.then(|| false.into());
     Ok(())
 }

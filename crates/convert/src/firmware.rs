@@ -1,13 +1,12 @@
 //! `<os>`: EFI and BIOS, direct kernel boot, ACPI tables, machine type and boot menu.
 
-use super::tristate::yes_no;
 use super::{ConvertError, Draft, Input};
 use api::vmi::Vmi;
 use api::vmi::firmware::{Acpi, Firmware};
-use domain::Text;
 use domain::firmware::{
     AcpiTable, Bios, BootMenu, FirmwareFeature, FirmwareInfo, Loader, Nvram, Os, OsAcpi, Smbios,
 };
+use domain::{Text, YesNo};
 
 /// How long the boot menu waits, in milliseconds.
 const BOOT_MENU_TIMEOUT: u64 = 10_000;
@@ -32,7 +31,7 @@ pub(super) fn os(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertErro
     // Whoever starts a guest paused wants time to get to the firmware's menu.
     if vmi.spec.start_strategy.as_deref() == Some("Paused") {
         os.boot_menu = Some(BootMenu {
-            enable: Text::const_new("yes"),
+            enable: YesNo::Yes,
             timeout: Some(BOOT_MENU_TIMEOUT),
         });
     }
@@ -52,7 +51,7 @@ fn bootloader(input: &Input<'_>, firmware: &Firmware, os: &mut Os) {
         .is_some_and(|bios| bios.use_serial == Some(true))
     {
         os.bios = Some(Bios {
-            use_serial: Text::const_new("yes"),
+            use_serial: YesNo::Yes,
         });
     }
 }
@@ -75,7 +74,7 @@ fn efi(input: &Input<'_>, os: &mut Os) {
     };
     if chosen.uses_firmware_auto_selection {
         let feature = |name| FirmwareFeature {
-            enabled: Text::const_new("yes"),
+            enabled: YesNo::Yes,
             name: Text::const_new(name),
         };
         os.firmware = Text::const_new("efi");
@@ -97,8 +96,8 @@ fn efi(input: &Input<'_>, os: &mut Os) {
     let stateless =
         security.is_some_and(|security| security.snp.is_some() || security.tdx.is_some());
     os.boot_loader = Some(Loader {
-        read_only: Text::const_new("yes"),
-        secure: yes_no(chosen.secure_loader),
+        read_only: YesNo::Yes,
+        secure: chosen.secure_loader.into(),
         r#type: Text::const_new(if stateless { "rom" } else { "pflash" }),
         path: chosen.efi_code.clone(),
     });

@@ -1,12 +1,12 @@
 //! `<hostdev>`: devices of the node that were given to the pod, and the IOMMU descriptor for them.
 
-use super::context::{AddressSpec, HostDeviceSpec};
+use super::context::HostDeviceSpec;
 use super::{ConvertError, Draft, Input};
-use domain::Text;
 use domain::alias::Alias;
 use domain::devices::{Address, BootOrder};
 use domain::host_devices::{AcpiHostDev, HostDevDriver, HostDevice, HostDeviceSource};
 use domain::spec::Iommufd;
+use domain::{Text, YesNo};
 
 /// Host devices, then GPUs, then SR-IOV functions.
 pub(super) fn host_devices(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
@@ -34,19 +34,19 @@ fn host_device(spec: &HostDeviceSpec) -> HostDevice {
     };
     HostDevice {
         source: HostDeviceSource {
-            address: spec.source_address.as_ref().map(address),
+            address: spec.source_address.as_ref().map(Address::from),
         },
-        r#type: spec.r#type.clone(),
+        r#type: spec.r#type.as_str().into(),
         boot_order: spec.boot_order.map(|order| BootOrder { order }),
-        managed: spec.managed.clone(),
+        managed: spec.managed.as_str().into(),
         mode: spec.mode.clone(),
         model: spec.model.clone(),
-        address: spec.guest_address.as_ref().map(address),
+        address: spec.guest_address.as_ref().map(Address::from),
         alias,
-        display: spec.display.clone(),
-        ram_fb: spec.ram_fb.clone(),
+        display: spec.display.as_str().into(),
+        ram_fb: spec.ram_fb.as_str().into(),
         driver: (!spec.driver_iommufd.is_empty()).then(|| HostDevDriver {
-            iommufd: spec.driver_iommufd.clone(),
+            iommufd: spec.driver_iommufd.as_str().into(),
         }),
         acpi: (!spec.acpi_node_set.is_empty()).then(|| AcpiHostDev {
             node_set: spec.acpi_node_set.clone(),
@@ -54,28 +54,10 @@ fn host_device(spec: &HostDeviceSpec) -> HostDevice {
     }
 }
 
-fn address(spec: &AddressSpec) -> Address {
-    Address {
-        r#type: spec.r#type.clone(),
-        domain: spec.domain.clone(),
-        bus: spec.bus.clone(),
-        slot: spec.slot.clone(),
-        function: spec.function.clone(),
-        controller: spec.controller.clone(),
-        target: spec.target.clone(),
-        unit: spec.unit.clone(),
-        uuid: spec.uuid.clone(),
-        device: spec.device.clone(),
-        cssid: spec.cssid.clone(),
-        ssid: spec.ssid.clone(),
-        devno: spec.devno.clone(),
-    }
-}
-
 /// Host devices go through the IOMMU descriptor that the launcher was handed, if it was.
 pub(super) fn iommufd(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     draft.domain.iommufd = input.ctx.iommufd_enabled.then(|| Iommufd {
-        enabled: Text::const_new("yes"),
+        enabled: YesNo::Yes,
         fd_group: Text::const_new("iommu"),
     });
     Ok(())

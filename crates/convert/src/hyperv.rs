@@ -1,7 +1,6 @@
 //! `<hyperv>`: what makes Windows feel at home.
 
 use super::ConvertError;
-use super::tristate::{on_off, state};
 use api::vmi::features::{self, Features};
 use domain::Text;
 use domain::features::{
@@ -35,7 +34,7 @@ fn chosen(wanted: &features::FeatureHyperv) -> FeatureHyperv {
         relaxed: feature(wanted.relaxed.as_ref()),
         vapic: feature(wanted.vapic.as_ref()),
         spinlocks: wanted.spinlocks.as_ref().map(|locks| FeatureSpinlocks {
-            state: on_off(locks.enabled.unwrap_or(true)),
+            state: locks.enabled.unwrap_or(true).into(),
             retries: locks.spinlocks,
         }),
         vpindex: feature(wanted.vpindex.as_ref()),
@@ -43,11 +42,11 @@ fn chosen(wanted: &features::FeatureHyperv) -> FeatureHyperv {
         synic: feature(wanted.synic.as_ref()),
         synic_timer: wanted.synictimer.as_ref().map(|timer| SynicTimer {
             direct: feature(timer.direct.as_ref()),
-            state: on_off(timer.enabled.unwrap_or(true)),
+            state: timer.enabled.unwrap_or(true).into(),
         }),
         reset: feature(wanted.reset.as_ref()),
         vendor_id: wanted.vendorid.as_ref().map(|vendor| FeatureVendorId {
-            state: on_off(vendor.enabled.unwrap_or(true)),
+            state: vendor.enabled.unwrap_or(true).into(),
             value: vendor.vendorid.clone(),
         }),
         frequencies: feature(wanted.frequencies.as_ref()),
@@ -55,7 +54,7 @@ fn chosen(wanted: &features::FeatureHyperv) -> FeatureHyperv {
         tlb_flush: wanted.tlbflush.as_ref().map(|flush| TlbFlush {
             direct: feature(flush.direct.as_ref()),
             extended: feature(flush.extended.as_ref()),
-            state: on_off(flush.enabled.unwrap_or(true)),
+            state: flush.enabled.unwrap_or(true).into(),
         }),
         ipi: feature(wanted.ipi.as_ref()),
         evmcs: feature(wanted.evmcs.as_ref()),
@@ -64,7 +63,7 @@ fn chosen(wanted: &features::FeatureHyperv) -> FeatureHyperv {
 
 /// On when it is there, unless it says otherwise.
 fn feature(wanted: Option<&features::FeatureState>) -> Option<FeatureState> {
-    wanted.map(|wanted| state(wanted.enabled.unwrap_or(true)))
+    wanted.map(|wanted| wanted.enabled.unwrap_or(true).into())
 }
 
 #[cfg(test)]
@@ -82,7 +81,7 @@ mod tests {
         let hyperv = enlightenments(&both).unwrap().unwrap();
         assert_eq!(
             (hyperv.mode.as_str(), hyperv.relaxed),
-            ("", Some(state(true)))
+            ("", Some(true.into()))
         );
     }
 

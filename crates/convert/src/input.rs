@@ -4,7 +4,7 @@ use super::iothreads::{self, IoThreads};
 use super::{Arch, Context, ConvertError};
 use api::pod_paths::PodPaths;
 use api::vmi::Vmi;
-use domain::Text;
+use domain::{OnOff, Text};
 
 /// What a conversion looks at.
 #[derive(Debug)]
@@ -99,10 +99,10 @@ impl<'a> Input<'a> {
         u64::from(self.cpu_topology.vcpus().max(1))
     }
 
-    /// `on` where virtio devices go through the IOMMU, else empty: left out.
+    /// `iommu` of virtio devices: `on` where they go through the IOMMU, else left out.
     #[must_use]
-    pub fn iommu_mark(&self) -> Text {
-        Text::const_new(if self.iommu { "on" } else { "" })
+    pub fn virtio_iommu(&self) -> OnOff {
+        if self.iommu { OnOff::On } else { OnOff::Unset }
     }
 }
 

@@ -2,15 +2,15 @@
 //! devices, see `host_devices`.
 
 use super::passt::{ISTIO_INJECT, port_forward};
-use super::{ConvertError, Draft, Input, pci};
+use super::{ConvertError, Draft, Input};
 use api::vmi::interfaces::Interface;
-use domain::Text;
 use domain::alias::Alias;
 use domain::devices::BootOrder;
 use domain::interfaces::{
     Acpi, Interface as Card, InterfaceBackend, InterfaceDriver, InterfaceSource, LinkState, Mac,
     Model, Rom,
 };
+use domain::{PciAddress, Text, YesNo};
 
 /// The most queues of a tap device.
 const MAX_QUEUES: u32 = 256;
@@ -78,14 +78,11 @@ fn card(input: &Input<'_>, index: usize, iface: &Interface) -> Result<Card, Conv
         r#type: model.clone(),
     });
     if !iface.pci_address.is_empty() {
-        let address = pci::parse_address(&iface.pci_address);
-        card.address = Some(address.ok_or_else(|| {
-            refusal(
-                index,
-                "pciAddress",
-                pci::malformed_address(&iface.pci_address),
-            )
-        })?);
+        let address: PciAddress =
+            (iface.pci_address.parse()).map_err(|error: domain::PciAddressError| {
+                refusal(index, "pciAddress", error.to_string())
+            })?;
+        card.address = Some(address.into());
     }
     card.acpi = u64::try_from(iface.acpi_index)
         .ok()
@@ -113,7 +110,7 @@ fn driver(input: &Input<'_>) -> Option<InterfaceDriver> {
     (queues > 0 || input.iommu).then(|| InterfaceDriver {
         name: Text::const_new("vhost"),
         queues: (queues > 0).then_some(queues.into()),
-        iommu: Text::const_new(if input.iommu { "on" } else { "" }),
+        iommu: input.virtio_iommu(),
     })
 }
 
@@ -123,9 +120,7 @@ fn tap(input: &Input<'_>, iface: &Interface, card: &mut Card) {
     card.r#type = Text::const_new("ethernet");
     card.boot_order = iface.boot_order.map(|order| BootOrder { order });
     if input.arch.rom && (iface.boot_order.is_none() || input.iommu) {
-        card.rom = Some(Rom {
-            enabled: Text::const_new("no"),
-        });
+        card.rom = Some(Rom { enabled: YesNo::No });
     }
     if iface.state == "down" {
         card.link_state = Some(LinkState {

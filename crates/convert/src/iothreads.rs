@@ -2,8 +2,8 @@
 
 use super::{ConvertError, Draft, Input};
 use api::vmi::disks::Disk;
-use api::vmi::{Quantity, Text, Vmi};
-use domain::disks::{DiskDriver, DiskIoThread, DiskIoThreads};
+use api::vmi::{Quantity, Vmi};
+use domain::disks::{DiskBus, DiskDriver, DiskIoThread, DiskIoThreads};
 use domain::spec::IoThreads as DomainIoThreads;
 
 /// The largest pool that is accepted; QEMU creates each thread of it, used or not.
@@ -146,8 +146,8 @@ impl Assignment {
 
     /// Gives the disk its thread or threads. Only virtio disks take part, but those that are left
     /// out of the domain do as well.
-    pub(super) fn assign(&mut self, disk: &Disk, bus: &Text, driver: &mut DiskDriver) {
-        if bus != "virtio" {
+    pub(super) fn assign(&mut self, disk: &Disk, bus: &DiskBus, driver: &mut DiskDriver) {
+        if *bus != DiskBus::Virtio {
             return;
         }
         if let Some(size) = self.threads.pool {

@@ -45,7 +45,6 @@ mod qemu_command;
 #[cfg(test)]
 mod refusals;
 mod sysinfo;
-mod tristate;
 
 pub use arch::Arch;
 pub use context::Context;

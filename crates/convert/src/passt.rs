@@ -1,8 +1,8 @@
 //! `<portForward>` of interfaces with the passt binding.
 
 use api::vmi::interfaces::Interface;
-use domain::Text;
 use domain::interfaces::{InterfacePortForward, InterfacePortForwardRange};
+use domain::{Text, YesNo};
 
 /// A pod with Istio's proxy, whose ports must not be forwarded.
 pub(super) const ISTIO_INJECT: &str = "sidecar.istio.io/inject";
@@ -23,7 +23,7 @@ pub(super) fn port_forward(iface: &Interface, istio: bool) -> Vec<InterfacePortF
     let mut tcp = Vec::new();
     if istio {
         tcp.extend(ISTIO_PORTS.map(|start| InterfacePortForwardRange {
-            exclude: Text::const_new("yes"),
+            exclude: YesNo::Yes,
             ..port(start)
         }));
     }
@@ -62,7 +62,7 @@ mod tests {
         let range = |range: &InterfacePortForwardRange| {
             format!(
                 " {}{}",
-                if range.exclude == "yes" { "-" } else { "" },
+                if range.exclude == YesNo::Yes { "-" } else { "" },
                 range.start
             )
         };

@@ -11,7 +11,6 @@ use api::vmi::cpu::Cpu;
 use compact_str::ToCompactString;
 use domain::Text;
 use domain::cpu::{CpuEmulatorPin, CpuTune, CpuTuneIoThreadPin, CpuTuneVcpuPin};
-use domain::features::FeatureState;
 
 const DEDICATED: &str = "spec.domain.cpu.dedicatedCpuPlacement";
 
@@ -251,15 +250,11 @@ fn shared_iothreads(
 fn tune_features(vmi: &Vmi, cpu: &Cpu, draft: &mut Draft) {
     let features = draft.domain.features.get_or_insert_default();
     if vmi.spec.architecture == "amd64" {
-        features.kvm.get_or_insert_default().hint_dedicated = Some(FeatureState {
-            state: Text::const_new("on"),
-        });
+        features.kvm.get_or_insert_default().hint_dedicated = Some(true.into());
     }
     if cpu.realtime.is_some() {
         // Performance counters disturb latency.
-        features.pmu = Some(FeatureState {
-            state: Text::const_new("off"),
-        });
+        features.pmu = Some(false.into());
     }
 }
 

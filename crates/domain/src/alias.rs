@@ -29,6 +29,22 @@ impl Alias {
         }
     }
 
+    /// The name as it stands in XML and in libvirt's events: with `ua-` if the user gave it.
+    #[must_use]
+    pub fn qualified(&self) -> Text {
+        let prefix = if self.user_defined { USER_PREFIX } else { "" };
+        compact_str::format_compact!("{prefix}{}", self.name)
+    }
+
+    /// The alias that XML and libvirt's events have under this name.
+    #[must_use]
+    pub fn from_qualified(name: &str) -> Self {
+        match name.strip_prefix(USER_PREFIX) {
+            Some(name) => Self::user(name),
+            None => Self::libvirt(name),
+        }
+    }
+
     /// An alias taken as it is, such as those which libvirt generates.
     #[must_use]
     pub fn libvirt(name: impl Into<Text>) -> Self {
@@ -41,20 +57,12 @@ impl Alias {
 
 impl XmlElement for Alias {
     fn attributes(&self, out: &mut Out) {
-        if self.user_defined {
-            let mut name = Text::from(USER_PREFIX);
-            name.push_str(&self.name);
-            out.attribute("name", &name);
-        } else {
-            out.attribute("name", &self.name);
-        }
+        out.attribute("name", &self.qualified());
     }
 
     fn attribute(&mut self, name: &str, value: &str) -> Result<(), ValueError> {
         if name == "name" {
-            *self = value
-                .strip_prefix(USER_PREFIX)
-                .map_or_else(|| Self::libvirt(value), Self::user);
+            *self = Self::from_qualified(value);
         }
         Ok(())
     }

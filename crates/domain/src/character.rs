@@ -4,6 +4,7 @@
 
 use super::Text;
 use super::alias::Alias;
+use super::vocabulary::OnOff;
 use super::xml::elements;
 
 elements! {
@@ -27,7 +28,7 @@ SerialSource {
 /// `<log>`: virtlogd keeps what the guest writes.
 SerialLog {
     attr? "file" "File" file: Text,
-    attr? "append" "Append" append: Text,
+    attr? "append" "Append" append: OnOff,
 }
 /// `<console>`: the console; on x86 the first one is the first serial port, seen from another side.
 Console {

@@ -3,6 +3,7 @@
 //! libvirt: [time keeping](https://libvirt.org/formatdomain.html#time-keeping)
 
 use super::Text;
+use super::vocabulary::YesNo;
 use super::xml::elements;
 
 elements! {
@@ -18,7 +19,7 @@ Timer {
     attr "name" "Name" name: Text,
     /// What happens to ticks that the guest missed: `delay`, `catchup`, …
     attr? "tickpolicy" "TickPolicy" tick_policy: Text,
-    attr? "present" "Present" present: Text,
+    attr? "present" "Present" present: YesNo,
     attr? "track" "Track" track: Text,
     attr? "frequency" "Frequency" frequency: Text,
 }

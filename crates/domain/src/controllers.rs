@@ -5,12 +5,25 @@
 use super::Text;
 use super::alias::Alias;
 use super::devices::Address;
+use super::vocabulary::{OnOff, vocabulary};
 use super::xml::elements;
+
+vocabulary! {
+/// What a controller has behind it.
+ControllerType {
+    Pci = "pci",
+    Usb = "usb",
+    Scsi = "scsi",
+    Sata = "sata",
+    Ide = "ide",
+    VirtioSerial = "virtio-serial",
+}
+}
 
 elements! {
 /// `<controller>`: a PCI bridge, a SCSI, USB or virtio-serial controller.
 Controller {
-    attr "type" "Type" r#type: Text,
+    attr "type" "Type" r#type: ControllerType,
     attr "index" "Index" index: Text,
     attr? "model" "Model" model: Text,
     child "driver" "Driver" driver: Option<ControllerDriver>,
@@ -23,7 +36,7 @@ Controller {
 ControllerDriver {
     attr? "iothread" "IOThread" iothread: Option<u64>,
     attr? "queues" "Queues" queues: Option<u64>,
-    attr? "iommu" "IOMMU" iommu: Text,
+    attr? "iommu" "IOMMU" iommu: OnOff,
 }
 /// `<pcihole64>`: room for large PCI windows; on the root controller.
 PciHole64 {

@@ -7,6 +7,7 @@
 //! [numa node tuning](https://libvirt.org/formatdomain.html#numa-node-tuning)
 
 use super::Text;
+use super::vocabulary::YesNo;
 use super::xml::elements;
 
 elements! {
@@ -54,8 +55,8 @@ Vcpu {
 /// `<vcpu>`: whether a CPU is plugged in.
 VcpusVcpu {
     attr "id" "ID" id: u32,
-    attr? "enabled" "Enabled" enabled: Text,
-    attr? "hotpluggable" "Hotpluggable" hotpluggable: Text,
+    attr? "enabled" "Enabled" enabled: YesNo,
+    attr? "hotpluggable" "Hotpluggable" hotpluggable: YesNo,
     /// In which order CPUs were plugged in, from 1.
     attr? "order" "Order" order: u32,
 }

@@ -11,7 +11,32 @@ use super::display::{Graphics, Video};
 use super::host_devices::HostDevice;
 use super::interfaces::Interface;
 use super::memory::MemoryDevice;
+use super::vocabulary::{OnOff, YesNo, vocabulary};
 use super::xml::elements;
+
+vocabulary! {
+/// What kind of bus an address is on, and so which of its attributes count.
+AddressType {
+    Pci = "pci",
+    Drive = "drive",
+    Usb = "usb",
+    Ccw = "ccw",
+    VirtioSerial = "virtio-serial",
+    Unassigned = "unassigned",
+}
+/// The bus of an input device.
+InputBus {
+    Usb = "usb",
+    Virtio = "virtio",
+    Ps2 = "ps2",
+}
+/// What an input device is.
+InputType {
+    Tablet = "tablet",
+    Keyboard = "keyboard",
+    Mouse = "mouse",
+}
+}
 
 elements! {
 /// `<devices>`.
@@ -52,7 +77,7 @@ Tpm {
 TpmBackend {
     attr "type" "Type" r#type: Text,
     attr "version" "Version" version: Text,
-    attr? "persistent_state" "PersistentState" persistent_state: Text,
+    attr? "persistent_state" "PersistentState" persistent_state: YesNo,
 }
 /// `<redirdev>`: a USB port for a device of whoever holds the socket.
 RedirectedDevice {
@@ -106,8 +131,8 @@ FilesystemBinaryLock {
 }
 /// `<input>`: tablet, mouse or keyboard.
 Input {
-    attr "type" "Type" r#type: Text,
-    attr "bus" "Bus" bus: Text,
+    attr "type" "Type" r#type: InputType,
+    attr "bus" "Bus" bus: InputBus,
     child "alias" "Alias" alias: Option<Alias>,
     child "address" "Address" address: Option<Address>,
     attr? "model" "Model" model: Text,
@@ -124,7 +149,7 @@ Vsock {
 }
 /// `<cid>`: the guest's address among all guests of the node.
 Cid {
-    attr "auto" "Auto" auto: Text,
+    attr "auto" "Auto" auto: YesNo,
     attr? "address" "Address" address: u32,
 }
 /// `<stats>`: how often the guest tells its memory use.
@@ -138,11 +163,11 @@ MemBalloon {
     child "stats" "Stats" stats: Option<BalloonStats>,
     child "address" "Address" address: Option<Address>,
     child "driver" "Driver" driver: Option<MemBalloonDriver>,
-    attr? "freePageReporting" "FreePageReporting" free_page_reporting: Text,
+    attr? "freePageReporting" "FreePageReporting" free_page_reporting: OnOff,
 }
 /// `<driver>`.
 MemBalloonDriver {
-    attr? "iommu" "IOMMU" iommu: Text,
+    attr? "iommu" "IOMMU" iommu: OnOff,
 }
 /// `<watchdog>`: acts when the guest stops feeding it.
 Watchdog {
@@ -160,7 +185,7 @@ Rng {
 }
 /// `<driver>`.
 RngDriver {
-    attr? "iommu" "IOMMU" iommu: Text,
+    attr? "iommu" "IOMMU" iommu: OnOff,
 }
 /// `<backend>`: where on the host the entropy comes from.
 RngBackend {
@@ -176,15 +201,15 @@ IommuDevice {
 /// `<driver>`: properties of the SMMU.
 IommuDriver {
     attr? "pciBus" "PCIBus" pci_bus: Text,
-    attr? "accel" "Accel" accel: Text,
-    attr? "ats" "ATS" ats: Text,
-    attr? "ril" "RIL" ril: Text,
+    attr? "accel" "Accel" accel: OnOff,
+    attr? "ats" "ATS" ats: OnOff,
+    attr? "ril" "RIL" ril: OnOff,
     attr? "ssidSize" "SSIDSize" ssid_size: Text,
     attr? "oas" "OAS" oas: Text,
 }
-/// `<address>`: where on its bus a device sits, or where on the host it is. Which attributes count depends on `type`.
+/// `<address>`: where on its bus a device sits, or where on the host it is. Which attributes count depends on `type`; see [`Address::pci`](crate::pci_address).
 Address {
-    attr? "type" "Type" r#type: Text,
+    attr? "type" "Type" r#type: AddressType,
     attr? "domain" "Domain" domain: Text,
     attr? "bus" "Bus" bus: Text,
     attr? "slot" "Slot" slot: Text,

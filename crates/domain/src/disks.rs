@@ -5,17 +5,75 @@
 use super::Text;
 use super::alias::Alias;
 use super::devices::{Address, BootOrder};
+use super::vocabulary::{OnOff, YesNo, vocabulary};
 use super::xml::elements;
+
+vocabulary! {
+/// What kind of drive the guest sees.
+DiskDevice {
+    Disk = "disk",
+    /// A SCSI device of the host, with its own commands.
+    Lun = "lun",
+    CdRom = "cdrom",
+    Floppy = "floppy",
+}
+/// What the source of a disk is.
+DiskType {
+    File = "file",
+    Block = "block",
+    Network = "network",
+}
+/// The bus that a disk is on.
+DiskBus {
+    Virtio = "virtio",
+    Scsi = "scsi",
+    Sata = "sata",
+    Usb = "usb",
+    Ide = "ide",
+    Fdc = "fdc",
+}
+/// How the host caches a disk.
+CacheMode {
+    /// Past the host's page cache (`O_DIRECT`).
+    None = "none",
+    WriteThrough = "writethrough",
+    WriteBack = "writeback",
+    DirectSync = "directsync",
+    Unsafe = "unsafe",
+    Default = "default",
+}
+/// How QEMU reads and writes a disk.
+IoMode {
+    /// Linux AIO; needs `O_DIRECT`.
+    Native = "native",
+    Threads = "threads",
+    IoUring = "io_uring",
+}
+/// What happens when the host cannot write.
+ErrorPolicy {
+    /// The guest is paused.
+    Stop = "stop",
+    /// The guest sees the error.
+    Report = "report",
+    Ignore = "ignore",
+    /// Paused when the space has run out, else reported.
+    Enospace = "enospace",
+}
+/// What happens to blocks that the guest discards.
+DiscardMode {
+    Unmap = "unmap",
+    Ignore = "ignore",
+}
+}
 
 elements! {
 /// `<disk>`: a disk, LUN, CD-ROM or floppy drive.
 Disk {
-    /// `disk`, `lun`, `cdrom` or `floppy`.
-    attr "device" "Device" device: Text,
+    attr "device" "Device" device: DiskDevice,
     /// `no`, `internal`, `external`: what a snapshot of the domain does with the disk.
     attr? "snapshot" "Snapshot" snapshot: Text,
-    /// `file`, `block` or `network`: which attribute of the source counts.
-    attr "type" "Type" r#type: Text,
+    /// Which attribute of the source counts.
+    attr "type" "Type" r#type: DiskType,
     child "source" "Source" source: DiskSource,
     child "target" "Target" target: DiskTarget,
     leaf? "serial" "Serial" serial: Text,
@@ -75,7 +133,7 @@ DiskSource {
 }
 /// `<target>`: how the guest sees the disk.
 DiskTarget {
-    attr? "bus" "Bus" bus: Text,
+    attr? "bus" "Bus" bus: DiskBus,
     /// `vda`, `sdb`, …: names the disk for libvirt, hardly for the guest.
     attr? "dev" "Device" device: Text,
     /// `open` where the guest has opened its CD-ROM drive.
@@ -83,18 +141,17 @@ DiskTarget {
 }
 /// `<driver>`: format, caching, threads and errors.
 DiskDriver {
-    attr? "cache" "Cache" cache: Text,
-    /// `stop` pauses the guest, `report` tells it.
-    attr? "error_policy" "ErrorPolicy" error_policy: Text,
-    attr? "io" "IO" io: Text,
+    attr? "cache" "Cache" cache: CacheMode,
+    attr? "error_policy" "ErrorPolicy" error_policy: ErrorPolicy,
+    attr? "io" "IO" io: IoMode,
     attr "name" "Name" name: Text,
     attr "type" "Type" r#type: Text,
     /// The I/O thread that does the work, from 1.
     attr? "iothread" "IOThread" iothread: Option<u64>,
     child "iothreads" "IOThreads" iothreads: Option<DiskIoThreads>,
     attr? "queues" "Queues" queues: Option<u64>,
-    attr? "discard" "Discard" discard: Text,
-    attr? "iommu" "IOMMU" iommu: Text,
+    attr? "discard" "Discard" discard: DiscardMode,
+    attr? "iommu" "IOMMU" iommu: OnOff,
 }
 /// `<iothreads>`: the I/O threads that share the work.
 DiskIoThreads {
@@ -111,7 +168,7 @@ DiskSourceHost {
 }
 /// `<dataStore>`: where a qcow2 file that holds only metadata has its data, see [`DiskSource::backend`].
 DataStore {
-    attr? "type" "Type" r#type: Text,
+    attr? "type" "Type" r#type: DiskType,
     child "format" "Format" format: Option<DataStoreFormat>,
     child "source" "Source" source: Option<DiskSource>,
 }
@@ -121,7 +178,7 @@ DataStoreFormat {
 }
 /// `<backingStore>`: the image below; present and empty where there is none.
 BackingStore {
-    attr? "type" "Type" r#type: Text,
+    attr? "type" "Type" r#type: DiskType,
     child "format" "Format" format: Option<BackingStoreFormat>,
     child "source" "Source" source: Option<DiskSource>,
 }
@@ -137,8 +194,8 @@ BlockIo {
 }
 /// `<reservations>`: SCSI persistent reservations, by a helper.
 Reservations {
-    attr? "managed" "Managed" managed: Text,
-    attr? "migration" "Migration" migration: Text,
+    attr? "managed" "Managed" managed: YesNo,
+    attr? "migration" "Migration" migration: YesNo,
     child "source" "SourceReservations" source_reservations: Option<SourceReservations>,
 }
 /// `<source>`: the helper's socket.

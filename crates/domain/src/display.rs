@@ -5,6 +5,7 @@
 //! [graphical framebuffers](https://libvirt.org/formatdomain.html#graphical-framebuffers)
 
 use super::Text;
+use super::vocabulary::YesNo;
 use super::xml::elements;
 
 elements! {
@@ -22,7 +23,7 @@ VideoModel {
 }
 /// `<graphics>`: the VNC server.
 Graphics {
-    attr? "autoport" "AutoPort" auto_port: Text,
+    attr? "autoport" "AutoPort" auto_port: YesNo,
     attr? "defaultMode" "DefaultMode" default_mode: Text,
     child "listen" "Listen" listen: Option<GraphicsListen>,
     attr? "passwdValidTo" "PasswdValidTo" passwd_valid_to: Text,

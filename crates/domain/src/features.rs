@@ -3,6 +3,7 @@
 //! libvirt: [hypervisor features](https://libvirt.org/formatdomain.html#hypervisor-features)
 
 use super::Text;
+use super::vocabulary::OnOff;
 use super::xml::elements;
 
 elements! {
@@ -37,38 +38,44 @@ FeatureHyperv {
 }
 /// `<spinlocks>`: retries before a vCPU gives up its turn.
 FeatureSpinlocks {
-    attr? "state" "State" state: Text,
+    attr? "state" "State" state: OnOff,
     attr? "retries" "Retries" retries: Option<u32>,
 }
 /// `<stimer>`: synthetic timers.
 SynicTimer {
     child "direct" "Direct" direct: Option<FeatureState>,
-    attr? "state" "State" state: Text,
+    attr? "state" "State" state: OnOff,
 }
 /// `<tlbflush>`: the guest asks the host to flush.
 TlbFlush {
     child "direct" "Direct" direct: Option<FeatureState>,
     child "extended" "Extended" extended: Option<FeatureState>,
-    attr? "state" "State" state: Text,
+    attr? "state" "State" state: OnOff,
 }
 /// `<pvspinlock>`: spinlocks that know of the host.
 FeaturePvSpinlock {
-    attr? "state" "State" state: Text,
+    attr? "state" "State" state: OnOff,
 }
 /// `<vendor_id>`: the name of the hypervisor, at most 12 characters.
 FeatureVendorId {
-    attr? "state" "State" state: Text,
+    attr? "state" "State" state: OnOff,
     attr? "value" "Value" value: Text,
 }
 /// A feature that is on if its element is there.
 FeatureEnabled {}
 /// A feature that is `on` or `off`.
 FeatureState {
-    attr? "state" "State" state: Text,
+    attr? "state" "State" state: OnOff,
 }
 /// `<kvm>`: what the guest may know of KVM.
 FeatureKvm {
     child "hidden" "Hidden" hidden: Option<FeatureState>,
     child "hint-dedicated" "HintDedicated" hint_dedicated: Option<FeatureState>,
 }
+}
+
+impl From<bool> for FeatureState {
+    fn from(on: bool) -> Self {
+        Self { state: on.into() }
+    }
 }

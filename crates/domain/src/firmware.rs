@@ -3,6 +3,7 @@
 //! libvirt: [operating system booting](https://libvirt.org/formatdomain.html#operating-system-booting)
 
 use super::Text;
+use super::vocabulary::YesNo;
 use super::xml::elements;
 
 elements! {
@@ -28,7 +29,7 @@ FirmwareInfo {
 }
 /// `<feature>`: a feature that the firmware must or must not have.
 FirmwareFeature {
-    attr "enabled" "Enabled" enabled: Text,
+    attr "enabled" "Enabled" enabled: YesNo,
     attr "name" "Name" name: Text,
 }
 /// `<type>`: architecture and machine.
@@ -62,19 +63,19 @@ Boot {
 }
 /// `<bootmenu>`: whether the user may choose, and for how long.
 BootMenu {
-    attr "enable" "Enable" enable: Text,
+    attr "enable" "Enable" enable: YesNo,
     /// In milliseconds.
     attr? "timeout" "Timeout" timeout: Option<u64>,
 }
 /// `<loader>`: the firmware's code.
 Loader {
-    attr? "readonly" "ReadOnly" read_only: Text,
-    attr? "secure" "Secure" secure: Text,
+    attr? "readonly" "ReadOnly" read_only: YesNo,
+    attr? "secure" "Secure" secure: YesNo,
     attr? "type" "Type" r#type: Text,
     text "Path" path: Text,
 }
 /// `<bios>`: SeaBIOS on the serial port.
 Bios {
-    attr? "useserial" "UseSerial" use_serial: Text,
+    attr? "useserial" "UseSerial" use_serial: YesNo,
 }
 }

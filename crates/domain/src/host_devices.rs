@@ -5,22 +5,33 @@
 use super::Text;
 use super::alias::Alias;
 use super::devices::{Address, BootOrder};
+use super::vocabulary::{OnOff, YesNo, vocabulary};
 use super::xml::elements;
+
+vocabulary! {
+/// What kind of host device is passed through.
+HostDeviceType {
+    Pci = "pci",
+    /// A mediated device, such as a vGPU.
+    Mdev = "mdev",
+    Usb = "usb",
+}
+}
 
 elements! {
 /// `<hostdev>`: a PCI, mediated or USB device of the host.
 HostDevice {
     name "hostdev",
     child "source" "Source" source: HostDeviceSource,
-    attr "type" "Type" r#type: Text,
+    attr "type" "Type" r#type: HostDeviceType,
     child "boot" "BootOrder" boot_order: Option<BootOrder>,
-    attr? "managed" "Managed" managed: Text,
+    attr? "managed" "Managed" managed: YesNo,
     attr? "mode" "Mode" mode: Text,
     attr? "model" "Model" model: Text,
     child "address" "Address" address: Option<Address>,
     child "alias" "Alias" alias: Option<Alias>,
-    attr? "display" "Display" display: Text,
-    attr? "ramfb" "RamFB" ram_fb: Text,
+    attr? "display" "Display" display: OnOff,
+    attr? "ramfb" "RamFB" ram_fb: OnOff,
     child "driver" "Driver" driver: Option<HostDevDriver>,
     child "acpi" "ACPI" acpi: Option<AcpiHostDev>,
 }
@@ -30,7 +41,7 @@ HostDeviceSource {
 }
 /// `<driver>`.
 HostDevDriver {
-    attr? "iommufd" "Iommufd" iommufd: Text,
+    attr? "iommufd" "Iommufd" iommufd: YesNo,
 }
 /// `<acpi>`: guest NUMA cells that are the device's memory.
 AcpiHostDev {

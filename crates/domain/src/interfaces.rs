@@ -5,6 +5,7 @@
 use super::Text;
 use super::alias::Alias;
 use super::devices::{Address, BootOrder};
+use super::vocabulary::{OnOff, YesNo};
 use super::xml::elements;
 
 elements! {
@@ -14,7 +15,7 @@ Interface {
     child "address" "Address" address: Option<Address>,
     attr "type" "Type" r#type: Text,
     /// Whether the host follows when the guest changes its MAC.
-    attr? "trustGuestRxFilters" "TrustGuestRxFilters" trust_guest_rx_filters: Text,
+    attr? "trustGuestRxFilters" "TrustGuestRxFilters" trust_guest_rx_filters: YesNo,
     child "source" "Source" source: InterfaceSource,
     child "target" "Target" target: Option<InterfaceTarget>,
     child "model" "Model" model: Option<Model>,
@@ -44,7 +45,7 @@ InterfacePortForwardRange {
     attr? "end" "End" end: u64,
     /// The port of the guest where it differs.
     attr? "to" "To" to: u64,
-    attr? "exclude" "Exclude" exclude: Text,
+    attr? "exclude" "Exclude" exclude: YesNo,
 }
 /// `<backend>`: passt, and its log.
 InterfaceBackend {
@@ -59,7 +60,7 @@ Acpi {
 InterfaceDriver {
     attr "name" "Name" name: Text,
     attr? "queues" "Queues" queues: Option<u64>,
-    attr? "iommu" "IOMMU" iommu: Text,
+    attr? "iommu" "IOMMU" iommu: OnOff,
 }
 /// `<link>`: the cable is in or out.
 LinkState {
@@ -94,10 +95,10 @@ Model {
 /// `<target>`: the tap device.
 InterfaceTarget {
     attr "dev" "Device" device: Text,
-    attr? "managed" "Managed" managed: Text,
+    attr? "managed" "Managed" managed: YesNo,
 }
 /// `<rom>`: the boot ROM.
 Rom {
-    attr "enabled" "Enabled" enabled: Text,
+    attr "enabled" "Enabled" enabled: YesNo,
 }
 }

@@ -19,12 +19,16 @@ pub mod launch_security;
 pub mod memory;
 pub mod metadata;
 pub mod object;
+pub mod pci_address;
 pub mod spec;
 pub mod sysinfo;
+pub mod vocabulary;
 pub mod xml;
 
 pub use object::Domain;
+pub use pci_address::{PciAddress, PciAddressError};
 pub use spec::DomainSpec;
+pub use vocabulary::{OnOff, YesNo};
 
 /// Text of the schema: short strings are kept inline, so that a conversion hardly allocates.
 /// Empty means absent, as in the reference's schema.

@@ -12,6 +12,7 @@ use super::launch_security::LaunchSecurity;
 use super::memory::{MaxMemory, Memory, MemoryBacking};
 use super::metadata::Metadata;
 use super::sysinfo::SysInfo;
+use super::vocabulary::YesNo;
 use super::xml::elements;
 
 elements! {
@@ -75,7 +76,7 @@ IoThreads {
 /// `<iommufd>`: host devices go through a descriptor that was handed in.
 Iommufd {
     name "iommufd",
-    attr "enabled" "Enabled" enabled: Text,
+    attr "enabled" "Enabled" enabled: YesNo,
     attr? "fdgroup" "FDGroup" fd_group: Text,
 }
 }

@@ -3,7 +3,8 @@
 use std::fs;
 
 use super::machine::Machine;
-use convert::context::{AddressSpec, Context};
+use convert::context::Context;
+use domain::PciAddress;
 
 const NODES: &str = "/sys/devices/system/node";
 
@@ -12,12 +13,12 @@ pub(super) fn look(machine: &Machine, ctx: &mut Context) {
     if !ctx.pci_numa_aware_topology_enabled && !ctx.grace_io_virtualization_enabled {
         return;
     }
-    let devices: Vec<String> = ctx
+    let devices: Vec<PciAddress> = ctx
         .generic_host_devices
         .iter()
         .chain(&ctx.gpu_host_devices)
         .chain(&ctx.sriov_devices)
-        .filter_map(|device| device.source_address.as_ref().and_then(bus_address))
+        .filter_map(|device| device.source_address.as_ref()?.pci())
         .collect();
     if devices.is_empty() {
         return;
@@ -68,20 +69,6 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// `0000:3b:10.0`.
-fn bus_address(address: &AddressSpec) -> Option<String> {
-    let part = |text: &str| text.trim_start_matches("0x").to_owned();
-    (address.r#type == "pci").then(|| {
-        format!(
-            "{}:{}:{}.{}",
-            part(&address.domain),
-            part(&address.bus),
-            part(&address.slot),
-            part(&address.function)
-        )
-    })
-}
-
 fn names(machine: &Machine, dir: &str) -> Vec<String> {
     let entries = fs::read_dir(machine.path(dir))
         .into_iter()
@@ -109,7 +96,7 @@ fn link_of(machine: &Machine, ctx: &mut Context, path: &str) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use convert::context::HostDeviceSpec;
+    use convert::context::{AddressSpec, HostDeviceSpec};
 
     #[test]
     fn data_is_copied_only_where_placement_needs_it() {

@@ -1,27 +1,25 @@
 //! `<blockio>`: block sizes that the guest sees, either given or those of the volume.
 
 use super::super::{ConvertError, Input, disk_modes};
-use super::field;
+use super::Wanted;
 use crate::context::BlockDeviceProbe;
-use api::vmi::disks::Disk as VmiDisk;
 use domain::disks::{BlockIo, Disk};
 
 /// Adds the block sizes to a disk that has its source.
 pub(super) fn apply(
     input: &Input<'_>,
-    index: usize,
-    wanted: &VmiDisk,
+    wanted: Wanted<'_>,
     disk: &mut Disk,
 ) -> Result<(), ConvertError> {
-    let Some(size) = &wanted.block_size else {
+    let Some(size) = &wanted.disk.block_size else {
         return Ok(());
     };
     if let Some(custom) = &size.custom {
         if let Some(max) = input.arch.max_block_size
             && (custom.logical > max || custom.physical > max)
         {
-            return Err(ConvertError::new(
-                field(index, "blockSize.custom"),
+            return Err(wanted.refuse(
+                "blockSize.custom",
                 format!(
                     "logical {} and physical {} bytes: {} allows at most {max}",
                     custom.logical, custom.physical, input.arch.name
@@ -38,8 +36,8 @@ pub(super) fn apply(
         .as_ref()
         .is_some_and(|feature| feature.enabled.unwrap_or(true))
     {
-        let found = detect(input, disk)
-            .map_err(|reason| ConvertError::new(field(index, "blockSize.matchVolume"), reason))?;
+        let found =
+            detect(input, disk).map_err(|reason| wanted.refuse("blockSize.matchVolume", reason))?;
         disk.block_io = Some(found);
     }
     Ok(())

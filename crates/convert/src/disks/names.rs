@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use api::vmi::Text;
 use api::vmi::disks::Disk;
 use api::vmi::status::VolumeStatus;
+use domain::disks::DiskBus;
 
 /// Names have at most three letters.
 const LIMIT: usize = 26 * 26 * 26;
@@ -29,10 +30,10 @@ struct Taken {
 /// none.
 type Prefix = &'static str;
 
-fn prefix(bus: &str) -> Prefix {
+fn prefix(bus: &DiskBus) -> Prefix {
     match bus {
-        "virtio" => "vd",
-        "sata" | "scsi" | "usb" => "sd",
+        DiskBus::Virtio => "vd",
+        DiskBus::Sata | DiskBus::Scsi | DiskBus::Usb => "sd",
         _ => "",
     }
 }
@@ -49,7 +50,8 @@ impl Names {
                 .iter()
                 .rfind(|volume| volume.name == disk.name && !volume.target.is_empty());
             if let Some(known) = known {
-                names.take(prefix(disk.bus()), disk.name.clone(), known.target.clone());
+                let bus = DiskBus::from(disk.bus().as_str());
+                names.take(prefix(&bus), disk.name.clone(), known.target.clone());
             }
         }
         names
@@ -61,13 +63,13 @@ impl Names {
 
     /// The disk's name on that bus, and the number of that name. A recorded name of another kind
     /// has the number 0; when all names are taken the name is empty.
-    pub(super) fn name(&mut self, disk: &Text, bus: &str) -> (Text, usize) {
+    pub(super) fn name(&mut self, disk: &Text, bus: &DiskBus) -> (Text, usize) {
         let prefix = prefix(bus);
-        let same_kind = |taken: &&Taken| taken.prefix == prefix;
+        let same_prefix = |taken: &&Taken| taken.prefix == prefix;
         if let Some(known) = self
             .taken
             .iter()
-            .filter(same_kind)
+            .filter(same_prefix)
             .find(|taken| taken.disk == *disk)
         {
             return (known.name.clone(), number(prefix, &known.name).unwrap_or(0));
@@ -76,7 +78,7 @@ impl Names {
             !self
                 .taken
                 .iter()
-                .filter(same_kind)
+                .filter(same_prefix)
                 .any(|taken| taken.name == *name)
         };
         let first = self.free_from.get(prefix).copied().unwrap_or(0);
@@ -160,8 +162,17 @@ mod tests {
             ..VolumeStatus::default()
         }];
         let mut names = Names::new(&status, &[disk("first"), disk("second")]);
-        assert_eq!(names.name(&"first".into(), "sata"), ("sdb".into(), 1));
-        assert_eq!(names.name(&"second".into(), "usb"), ("sda".into(), 0));
-        assert_eq!(names.name(&"third".into(), "virtio"), ("vda".into(), 0));
+        assert_eq!(
+            names.name(&"first".into(), &DiskBus::Sata),
+            ("sdb".into(), 1)
+        );
+        assert_eq!(
+            names.name(&"second".into(), &DiskBus::Usb),
+            ("sda".into(), 0)
+        );
+        assert_eq!(
+            names.name(&"third".into(), &DiskBus::Virtio),
+            ("vda".into(), 0)
+        );
     }
 }

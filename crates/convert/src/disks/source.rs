@@ -1,13 +1,12 @@
 //! Where the data of a disk comes from: its volume.
 
 use super::super::{ConvertError, Input};
-use super::field;
+use super::Wanted;
 use api::vmi::Text;
-use api::vmi::disks::Disk as VmiDisk;
 use api::vmi::volumes::Volume;
 use domain::disks::{
-    BackingStore, BackingStoreFormat, DataStore, DataStoreFormat, Disk, DiskDriver, DiskSource,
-    ReadOnly,
+    BackingStore, BackingStoreFormat, DataStore, DataStoreFormat, DiscardMode, Disk, DiskDriver,
+    DiskSource, DiskType, ReadOnly,
 };
 
 /// The volume of that name, with its place in `spec.volumes`.
@@ -24,24 +23,23 @@ pub(super) fn find<'a>(input: &Input<'a>, name: &str) -> Option<(usize, &'a Volu
 /// Adds the source to the disk.
 pub(super) fn apply(
     input: &Input<'_>,
-    index: usize,
-    wanted: &VmiDisk,
+    wanted: Wanted<'_>,
     volume: Option<(usize, &Volume)>,
     disk: &mut Disk,
 ) -> Result<(), ConvertError> {
     match volume {
-        None if wanted.cdrom.is_some() => {
+        None if wanted.disk.cdrom.is_some() => {
             empty_drive(disk);
             Ok(())
         }
-        None => Err(ConvertError::new(
-            field(index, "name"),
+        None => Err(wanted.refuse(
+            "name",
             format!(
                 "there is no volume {:?} in spec.volumes; only a CD-ROM drive may be empty",
-                wanted.name
+                wanted.disk.name
             ),
         )),
-        Some((at, volume)) if input.ctx.hotplug_volumes.contains_key(&wanted.name) => {
+        Some((at, volume)) if input.ctx.hotplug_volumes.contains_key(&wanted.disk.name) => {
             hotplugged(input, at, volume, disk)
         }
         Some((at, volume)) => permanent(input, at, volume, disk),
@@ -50,10 +48,10 @@ pub(super) fn apply(
 
 /// A drive without a medium: a device without a path.
 fn empty_drive(disk: &mut Disk) {
-    disk.r#type = Text::const_new("block");
+    disk.r#type = DiskType::Block;
     let driver = driver(disk);
     driver.r#type = Text::const_new("raw");
-    driver.discard = Text::const_new("unmap");
+    driver.discard = DiscardMode::Unmap;
 }
 
 /// A volume that came with the pod.
@@ -96,7 +94,7 @@ fn permanent(
         ephemeral(input, name, disk);
     } else if volume.empty_disk.is_some() {
         image(disk, "qcow2", paths.empty_disk(name));
-        driver(disk).discard = Text::const_new("unmap");
+        driver(disk).discard = DiscardMode::Unmap;
     } else if volume.config_map.is_some() {
         image(disk, "raw", paths.config_map_image(name));
     } else if volume.secret.is_some() {
@@ -192,16 +190,16 @@ fn attach_claim(input: &Input<'_>, name: &Text, claim: Claim, disk: &mut Disk) {
         }
     }
     if !input.ctx.volumes_discard_ignore.contains(name) {
-        driver(disk).discard = Text::const_new("unmap");
+        driver(disk).discard = DiscardMode::Unmap;
     }
 }
 
 impl Claim {
-    fn kind(&self) -> Text {
-        Text::const_new(match self {
-            Self::Device { .. } => "block",
-            Self::Image(_) => "file",
-        })
+    fn kind(&self) -> DiskType {
+        match self {
+            Self::Device { .. } => DiskType::Block,
+            Self::Image(_) => DiskType::File,
+        }
     }
 
     fn write(self, source: &mut DiskSource) {
@@ -232,7 +230,7 @@ fn tracked(disk: &mut Disk, overlay: &Text, mut data: Claim) {
 
 /// An image file of that format.
 fn image(disk: &mut Disk, format: &'static str, path: Text) {
-    disk.r#type = Text::const_new("file");
+    disk.r#type = DiskType::File;
     disk.source.file = path;
     driver(disk).r#type = Text::const_new(format);
 }
@@ -244,7 +242,7 @@ fn driver(disk: &mut Disk) -> &mut DiskDriver {
 /// A writable overlay in front of something that is not written.
 fn overlay(input: &Input<'_>, name: &Text, format: Text, backing: Claim, disk: &mut Disk) {
     image(disk, "qcow2", input.paths.ephemeral_overlay(name));
-    driver(disk).discard = Text::const_new("unmap");
+    driver(disk).discard = DiscardMode::Unmap;
     let mut store = BackingStore {
         r#type: backing.kind(),
         format: Some(BackingStoreFormat { r#type: format }),

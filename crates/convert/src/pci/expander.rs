@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 
 use compact_str::{ToCompactString, format_compact};
 use domain::Text;
-use domain::controllers::{Controller, ControllerTarget};
-use domain::devices::{Address, Devices, IommuDevice};
+use domain::controllers::{Controller, ControllerTarget, ControllerType};
+use domain::devices::{Address, AddressType, Devices, IommuDevice};
 
 /// Buses of a PCI domain, less one.
 const LAST_BUS: u32 = 255;
@@ -104,7 +104,7 @@ impl Layout {
         self.next_index = index.saturating_add(1);
         self.controllers += 1;
         Controller {
-            r#type: Text::const_new("pci"),
+            r#type: ControllerType::Pci,
             index: index.to_compact_string(),
             model: Text::const_new(model),
             ..Controller::default()
@@ -152,7 +152,7 @@ impl Branch<'_> {
 /// The bus of a controller is its index, in decimal.
 fn pci_address(bus: &Text, slot: Text) -> Address {
     Address {
-        r#type: Text::const_new("pci"),
+        r#type: AddressType::Pci,
         domain: Text::const_new("0x0000"),
         bus: bus.clone(),
         slot,
@@ -169,7 +169,7 @@ mod tests {
 
     fn devices(count: usize) -> Devices {
         let root = Controller {
-            r#type: "pci".into(),
+            r#type: ControllerType::Pci,
             index: "0".into(),
             model: "pcie-root".into(),
             ..Controller::default()

@@ -4,17 +4,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::address::address_text;
 use super::grace_host as sysfs;
 use super::host::{Host, HostError};
 use super::{expander, numa, root_complex};
 use crate::{ConvertError, Draft, Input};
 use compact_str::{ToCompactString, format_compact};
-use domain::controllers::{Controller, PciHole64};
+use domain::controllers::{Controller, ControllerType, PciHole64};
 use domain::cpu::{NumaCell, NumaCellDistances, NumaCellSibling};
-use domain::devices::{IommuDevice, IommuDriver};
-use domain::host_devices::{AcpiHostDev, HostDevDriver, HostDevice};
-use domain::{DomainSpec, Text};
+use domain::devices::{Address, IommuDevice, IommuDriver};
+use domain::host_devices::{AcpiHostDev, HostDevDriver, HostDevice, HostDeviceType};
+use domain::{DomainSpec, OnOff, PciAddress, Text, YesNo};
 
 const ALIASES: &str = "graceHostDeviceAliases";
 
@@ -99,7 +98,7 @@ struct Gpu {
     /// Index of the host device.
     device: usize,
     /// Its address on the node.
-    address: Text,
+    address: PciAddress,
 }
 
 /// Lays out NUMA cells, buses and SMMUs for the GPUs of the context.
@@ -159,23 +158,28 @@ fn gpus(domain: &DomainSpec, aliases: &[Text], host: Host<'_>) -> Result<Vec<Gpu
     Ok(gpus)
 }
 
-fn grace_address(device: &HostDevice, alias: &Text, host: Host<'_>) -> Result<Text, ConvertError> {
-    if device.r#type != "pci" {
+fn grace_address(
+    device: &HostDevice,
+    alias: &Text,
+    host: Host<'_>,
+) -> Result<PciAddress, ConvertError> {
+    if device.r#type != HostDeviceType::Pci {
         return refuse(format!(
             "names {alias:?}, which is a {:?} device; it must be a PCI device",
-            device.r#type
+            device.r#type.as_str()
         ));
     }
-    let Some(source) = &device.source.address else {
-        return refuse(format!("names {alias:?}, which has no address on the node"));
+    let Some(address) = device.source.address.as_ref().and_then(Address::pci) else {
+        return refuse(format!(
+            "names {alias:?}, which has no PCI address on the node"
+        ));
     };
     if device.address.is_some() {
         return refuse(format!(
             "names {alias:?}, which has an address in the guest; Grace GPUs are placed by the launcher"
         ));
     }
-    let address = address_text(source);
-    match sysfs::identity(host, &address).map_err(unreadable)? {
+    match sysfs::identity(host, address).map_err(unreadable)? {
         (_, _, true) => Ok(address),
         (vendor, id, false) => refuse(format!(
             "names {alias:?} at {address}, which is {vendor}:{id} and no Grace GPU"
@@ -233,7 +237,7 @@ fn gpu_cells(
     host: Host<'_>,
 ) -> Result<Vec<u32>, ConvertError> {
     let cell = |gpu: &Gpu| {
-        let node = sysfs::numa_node(host, &gpu.address).map_err(unreadable)?;
+        let node = sysfs::numa_node(host, gpu.address).map_err(unreadable)?;
         let cell = nodes
             .iter()
             .find(|&(_, &host_node)| i64::from(host_node) == node);
@@ -254,7 +258,7 @@ fn gpu_cells(
 fn hole_kib(gpus: &[Gpu], host: Host<'_>) -> Result<u64, ConvertError> {
     let mut bytes = 0_u64;
     for gpu in gpus {
-        let bars = sysfs::bar_bytes(host, &gpu.address).map_err(unreadable)?;
+        let bars = sysfs::bar_bytes(host, gpu.address).map_err(unreadable)?;
         if bars == 0 {
             return refuse(format!(
                 "names {:?} at {}, which has no 64-bit prefetchable BAR",
@@ -279,7 +283,7 @@ fn partitions(gpus: &[Gpu], host: Host<'_>) -> Result<Vec<Vec<u32>>, ConvertErro
     let all = sysfs::initiators(host).map_err(unreadable)?;
     let linked: Vec<Vec<u32>> = gpus
         .iter()
-        .map(|gpu| sysfs::initiators_of(host, &all, &gpu.address))
+        .map(|gpu| sysfs::initiators_of(host, &all, gpu.address))
         .collect::<Result<_, _>>()
         .map_err(unreadable)?;
     if linked.iter().all(Vec::is_empty) {
@@ -341,7 +345,7 @@ fn add_partition_cells(
     }
     if let Some(device) = domain.devices.host_devices.get_mut(gpu.device) {
         device.driver = Some(HostDevDriver {
-            iommufd: Text::const_new("yes"),
+            iommufd: YesNo::Yes,
         });
         device.acpi = Some(AcpiHostDev {
             node_set: format_compact!("{first}-{}", first.saturating_add(CELLS_PER_GPU - 1)),
@@ -356,9 +360,9 @@ fn smmu() -> IommuDevice {
     IommuDevice {
         model: Text::const_new("smmuv3"),
         driver: Some(IommuDriver {
-            accel: Text::const_new("on"),
-            ats: Text::const_new("on"),
-            ril: Text::const_new("off"),
+            accel: OnOff::On,
+            ats: OnOff::On,
+            ril: OnOff::Off,
             ssid_size: Text::const_new("20"),
             oas: Text::const_new("48"),
             ..IommuDriver::default()
@@ -376,7 +380,7 @@ fn place(
     let known = gpus
         .iter()
         .zip(cells)
-        .map(|(gpu, &cell)| (gpu.address.clone(), cell))
+        .map(|(gpu, &cell)| (gpu.address, cell))
         .collect();
     let mut placements = numa::placements(domain, host, &known).placements;
     for placement in &mut placements {
@@ -391,7 +395,7 @@ fn place(
 /// The root of the PCI buses, made if there is none.
 fn root_controller(domain: &mut DomainSpec) -> Result<&mut Controller, ConvertError> {
     let controllers = &mut domain.devices.controllers;
-    let is_pci = |controller: &Controller| controller.r#type == "pci";
+    let is_pci = |controller: &Controller| controller.r#type == ControllerType::Pci;
     let found = controllers
         .iter()
         .position(|controller| is_pci(controller) && controller.model == "pcie-root");
@@ -402,9 +406,8 @@ fn root_controller(domain: &mut DomainSpec) -> Result<&mut Controller, ConvertEr
         {
             return refuse("names Grace GPUs, which need pcie-root as PCI controller 0");
         }
-        let pci = Text::const_new("pci");
         let root = Controller {
-            r#type: pci,
+            r#type: ControllerType::Pci,
             index: Text::const_new("0"),
             model: Text::const_new("pcie-root"),
             ..Controller::default()

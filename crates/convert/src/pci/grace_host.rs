@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::host::{Host, HostError, Kind};
 use compact_str::format_compact;
-use domain::Text;
+use domain::{PciAddress, Text};
 
 const DEVICES: &str = "/sys/bus/pci/devices";
 const NODES: &str = "/sys/devices/system/node";
@@ -39,7 +39,7 @@ pub fn has_smmu_v3(host: Host<'_>) -> Result<bool, HostError> {
 }
 
 /// Vendor and device of a PCI device in upper-case hexadecimal, and whether it is a Grace GPU.
-pub fn identity(host: Host<'_>, device: &str) -> Result<(String, String, bool), HostError> {
+pub fn identity(host: Host<'_>, device: PciAddress) -> Result<(String, String, bool), HostError> {
     let id = |file| -> Result<String, HostError> {
         let id = host
             .read(&format_compact!("{DEVICES}/{device}/{file}"))?
@@ -52,12 +52,12 @@ pub fn identity(host: Host<'_>, device: &str) -> Result<(String, String, bool), 
 }
 
 /// NUMA node of a PCI device; -1 when it has none.
-pub fn numa_node(host: Host<'_>, device: &str) -> Result<i64, HostError> {
+pub fn numa_node(host: Host<'_>, device: PciAddress) -> Result<i64, HostError> {
     host.number(&format_compact!("{DEVICES}/{device}/numa_node"))
 }
 
 /// Bytes of the device's 64-bit prefetchable BARs.
-pub fn bar_bytes(host: Host<'_>, device: &str) -> Result<u64, HostError> {
+pub fn bar_bytes(host: Host<'_>, device: PciAddress) -> Result<u64, HostError> {
     let path = format_compact!("{DEVICES}/{device}/resource");
     let mut total = 0_u64;
     for line in host.read(&path)?.lines() {
@@ -126,8 +126,13 @@ fn is_bare(host: Host<'_>, node: u32) -> Result<bool, HostError> {
 }
 
 /// The generic initiators among `nodes` that sysfs links to the device.
-pub fn initiators_of(host: Host<'_>, nodes: &[u32], device: &str) -> Result<Vec<u32>, HostError> {
+pub fn initiators_of(
+    host: Host<'_>,
+    nodes: &[u32],
+    device: PciAddress,
+) -> Result<Vec<u32>, HostError> {
     let path = format_compact!("{DEVICES}/{device}");
+    let device = format_compact!("{device}");
     let mut linked = Vec::new();
     for &node in nodes {
         let resolved = host
@@ -137,7 +142,7 @@ pub fn initiators_of(host: Host<'_>, nodes: &[u32], device: &str) -> Result<Vec<
             host,
             &format_compact!("{NODES}/node{node}"),
             &resolved,
-            device,
+            &device,
             LINK_DEPTH,
         )? {
             linked.push(node);

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use super::host::{Host, parse_list};
 use compact_str::format_compact;
-use domain::DomainSpec;
 use domain::cpu::{NumaCell, NumaTune};
+use domain::{DomainSpec, PciAddress};
 
 /// The ways from a host node to a guest cell.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ impl GuestCells {
     ///
     /// # Errors
     /// What is missing, for a message about the device.
-    pub fn of_device(&self, host: Host<'_>, device: &str) -> Result<u32, String> {
+    pub fn of_device(&self, host: Host<'_>, device: PciAddress) -> Result<u32, String> {
         let node = host
             .number(&format_compact!("/sys/bus/pci/devices/{device}/numa_node"))
             .map_err(|e| e.to_string())?;
@@ -137,7 +137,7 @@ mod tests {
         ));
         let ctx = Context {
             host_files: [
-                ("/sys/bus/pci/devices/a/numa_node", node),
+                ("/sys/bus/pci/devices/0000:81:00.0/numa_node", node),
                 ("/sys/bus/node/devices/node1/cpulist", "6-8"),
             ]
             .map(|(path, content)| (path.into(), content.into()))
@@ -146,7 +146,7 @@ mod tests {
         };
         GuestCells::of(&domain.unwrap())
             .unwrap()
-            .of_device(Host::new(&ctx), "a")
+            .of_device(Host::new(&ctx), "0000:81:00.0".parse().unwrap())
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! Where devices sit on the guest's PCI buses.
 //!
 //! ```text
-//! address        a host's or guest's PCI address as text
 //! root_complex   all devices directly on the root complex, by annotation
 //! slots          which devices take a slot of a PCI bus
 //! numa           host devices next to their guest NUMA cell
@@ -11,7 +10,6 @@
 //! host           the node's sysfs, as data; grace_host: what it says about Grace GPUs
 //! ```
 
-mod address;
 mod expander;
 mod grace;
 mod grace_host;
@@ -21,7 +19,6 @@ mod numa;
 mod root_complex;
 mod slots;
 
-pub(super) use address::{malformed_address, parse_address};
 pub(super) use grace::{grace, requirements as grace_requirements};
 pub(super) use numa::numa;
 pub(super) use root_complex::{ANNOTATION as ROOT_COMPLEX_ANNOTATION, root_complex};

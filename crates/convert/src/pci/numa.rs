@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::address::{address_text, is_placed};
 use super::expander::{self, Placement};
 use super::guest_cell::GuestCells;
 use super::host::Host;
 use crate::pinning::is_numa_passthrough;
 use crate::{ConvertError, Draft, Input};
-use domain::{DomainSpec, Text};
+use domain::devices::Address;
+use domain::host_devices::HostDeviceType;
+use domain::{DomainSpec, PciAddress};
 
 /// Places PCI host devices of a VMI with dedicated CPUs where the cluster asks for it. A VMI whose
 /// NUMA cells are the host's is refused if one of them has no place; any other is left as it is.
@@ -61,7 +62,11 @@ pub struct Wanted {
 
 /// Looks for the guest cell of each PCI host device without an address; `known` are cells known
 /// otherwise, by host address.
-pub fn placements(domain: &DomainSpec, host: Host<'_>, known: &BTreeMap<Text, u32>) -> Wanted {
+pub fn placements(
+    domain: &DomainSpec,
+    host: Host<'_>,
+    known: &BTreeMap<PciAddress, u32>,
+) -> Wanted {
     let mut complaints = Vec::new();
     let mut devices = BTreeMap::new();
     for (index, device) in domain
@@ -69,13 +74,12 @@ pub fn placements(domain: &DomainSpec, host: Host<'_>, known: &BTreeMap<Text, u3
         .host_devices
         .iter()
         .enumerate()
-        .filter(|(_, device)| device.r#type == "pci")
+        .filter(|(_, device)| device.r#type == HostDeviceType::Pci)
     {
-        let Some(source) = &device.source.address else {
-            complaints.push("a host device has no address on the node".to_owned());
+        let Some(address) = device.source.address.as_ref().and_then(Address::pci) else {
+            complaints.push("a host device has no PCI address on the node".to_owned());
             continue;
         };
-        let address = address_text(source);
         if device.address.as_ref().is_some_and(is_placed) {
             complaints.push(format!(
                 "device {address} has an address in the guest already"
@@ -101,7 +105,7 @@ pub fn placements(domain: &DomainSpec, host: Host<'_>, known: &BTreeMap<Text, u3
                 cells
                     .as_ref()
                     .ok_or_else(|| "the guest has no NUMA cells".to_owned())?
-                    .of_device(host, &address)
+                    .of_device(host, address)
             },
             Ok,
         );
@@ -118,4 +122,15 @@ pub fn placements(domain: &DomainSpec, host: Host<'_>, known: &BTreeMap<Text, u3
         placements,
         complaints,
     }
+}
+
+/// Whether any part of an address is given: whoever gave it wants the device there.
+fn is_placed(address: &Address) -> bool {
+    let parts = [
+        &address.domain,
+        &address.bus,
+        &address.slot,
+        &address.function,
+    ];
+    parts.iter().any(|part| !part.is_empty())
 }

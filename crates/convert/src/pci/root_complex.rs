@@ -2,8 +2,7 @@
 
 use super::slots::pci_addresses;
 use crate::{ConvertError, Draft, Input};
-use compact_str::format_compact;
-use domain::Text;
+use domain::PciAddress;
 
 /// `"true"` asks for it.
 pub(crate) const ANNOTATION: &str = "kubevirt.io/placePCIDevicesOnRootComplex";
@@ -37,12 +36,13 @@ pub(crate) fn root_complex(input: &Input<'_>, draft: &mut Draft) -> Result<(), C
                 ),
             ));
         };
-        let address = address.get_or_insert_default();
-        address.r#type = Text::const_new("pci");
-        address.domain = Text::const_new("0x0000");
-        address.bus = Text::const_new("0x00");
-        address.slot = format_compact!("{slot:#04x}");
-        address.function = Text::const_new("0x0");
+        let placed = PciAddress {
+            domain: 0,
+            bus: 0,
+            slot,
+            function: 0,
+        };
+        *address = Some(placed.into());
     }
     Ok(())
 }
@@ -106,7 +106,7 @@ mod tests {
     fn other_buses_and_explicit_addresses_stay() {
         let mut draft = Draft::default();
         let mut placed = disk("virtio");
-        placed.address = super::super::parse_address("0000:02:05.0");
+        placed.address = "0000:02:05.0".parse::<PciAddress>().ok().map(Into::into);
         draft.domain.devices.disks = vec![disk("sata"), placed, disk("virtio")];
         place(&mut draft).unwrap();
         assert_eq!(slots(&draft), ["", "0x05", "0x02"]);

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use super::{Change, DiskPlan, Why};
 use domain::DomainSpec;
 use domain::Text;
-use domain::disks::{Disk, DiskSource};
+use domain::disks::{Disk, DiskBus, DiskDevice, DiskSource, DiskType};
 
 /// The directory where virt-handler mounts hotplugged volumes.
 #[derive(Debug, Clone, Copy)]
@@ -149,23 +149,25 @@ fn update(dir: HotplugDir<'_>, old: &Disk, new: Option<&Disk>) -> Option<Change>
     let mut disk = old.clone();
     disk.source = medium;
     disk.r#type = if disk.source.file.is_empty() {
-        "block"
+        DiskType::Block
     } else {
-        "file"
-    }
-    .into();
+        DiskType::File
+    };
     disk.driver.get_or_insert_default().r#type = "raw".into();
     Some(Change { disk, why })
 }
 
 /// Whether a disk can be unplugged from, or plugged into, a running domain.
 fn is_hotplugged(dir: HotplugDir<'_>, disk: &Disk) -> bool {
-    matches!(disk.target.bus.as_str(), "" | "virtio" | "scsi") && dir.has(&disk.source)
+    matches!(
+        disk.target.bus,
+        DiskBus::Unset | DiskBus::Virtio | DiskBus::Scsi
+    ) && dir.has(&disk.source)
 }
 
 /// Whether a disk is a CD-ROM drive whose medium may change.
 fn is_drive(dir: HotplugDir<'_>, disk: &Disk) -> bool {
-    disk.device == "cdrom" && (disk.source.backend().is_none() || dir.has(&disk.source))
+    disk.device == DiskDevice::CdRom && (disk.source.backend().is_none() || dir.has(&disk.source))
 }
 
 /// Whether the drive stays and its medium is what may differ.

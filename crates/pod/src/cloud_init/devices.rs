@@ -7,7 +7,7 @@ use super::super::machine::{Machine, parse_cpus};
 use super::data::DeviceData;
 use api::vmi::Vmi;
 use domain::DomainSpec;
-use domain::devices::Address;
+use domain::devices::{Address, AddressType};
 use domain::host_devices::HostDevice;
 
 /// Metadata of the VMI's tagged devices, with the addresses that libvirt has given them in
@@ -97,17 +97,8 @@ fn data(kind: &str, address: String, tag: &str) -> DeviceData {
 
 /// `0000:01:00.0`; only PCI devices have such addresses.
 fn pci(address: &Address) -> Option<String> {
-    let part = |text: &str| text.strip_prefix("0x").unwrap_or(text).to_owned();
-    let is_pci = address.r#type == "pci";
-    is_pci.then(|| {
-        format!(
-            "{}:{}:{}.{}",
-            part(&address.domain),
-            part(&address.bus),
-            part(&address.slot),
-            part(&address.function)
-        )
-    })
+    let is_pci = address.r#type == AddressType::Pci;
+    address.pci().filter(|_| is_pci).map(|it| it.to_string())
 }
 
 /// With the host's NUMA topology mapped into the guest: the device's node. With dedicated CPUs
@@ -127,15 +118,7 @@ fn affinity(
         return None;
     }
     // A mediated device has a UUID here.
-    let source = device
-        .source
-        .address
-        .as_ref()
-        .filter(|address| !address.slot.is_empty())?;
-    let host_address = pci(&Address {
-        r#type: "pci".into(),
-        ..source.clone()
-    })?;
+    let host_address = device.source.address.as_ref()?.pci()?;
     let read = |path: &str| std::fs::read_to_string(machine.path(path)).ok();
     let node: u32 = read(&format!("/sys/bus/pci/devices/{host_address}/numa_node"))?
         .trim()

@@ -11,7 +11,7 @@ use super::machine::Machine;
 use super::{PodError, Root};
 use api::vmi::Vmi;
 use convert::context::{AddressSpec, Context, HostDeviceSpec};
-use domain::Text;
+use domain::{PciAddress, Text};
 
 /// Puts the host devices of the VMI into the context.
 pub(super) fn look(
@@ -54,33 +54,10 @@ fn mdev(alias: &str, uuid: &str, model: &'static str) -> HostDeviceSpec {
 
 /// libvirt's address for `0000:3b:10.0`.
 fn pci_address(device: &str, address: &str) -> Result<AddressSpec, PodError> {
-    let parse = || {
-        let (rest, function) = address.rsplit_once('.')?;
-        let mut parts = rest.split(':');
-        let (domain, bus, slot) = (parts.next()?, parts.next()?, parts.next()?);
-        let hex = |part: &str, digits| {
-            part.len() == digits && part.bytes().all(|b| b.is_ascii_hexdigit())
-        };
-        let right = parts.next().is_none()
-            && hex(domain, 4)
-            && hex(bus, 2)
-            && hex(slot, 2)
-            && matches!(function.as_bytes(), [b'0'..=b'7']);
-        let number = |part: &str| Text::from(format!("0x{part}"));
-        right.then(|| AddressSpec {
-            r#type: Text::const_new("pci"),
-            domain: number(domain),
-            bus: number(bus),
-            slot: number(slot),
-            function: number(function),
-            ..AddressSpec::default()
-        })
-    };
-    parse().ok_or_else(|| {
-        PodError::Refused(format!(
-            "device {device:?}: {address:?} is no PCI address such as 0000:3b:10.0"
-        ))
-    })
+    let parsed = address.parse::<PciAddress>();
+    parsed
+        .map(AddressSpec::from)
+        .map_err(|error| PodError::Refused(format!("device {device:?}: {error}")))
 }
 
 /// The VMI's devices and those that were given to the pod must be as many.
