@@ -7,6 +7,8 @@ import json
 import re
 from dataclasses import dataclass
 
+from kit.normalize import plain, unrelated
+
 SHOWN_CHARACTERS = 400
 # Compared field by field; any other key that a scenario has recorded is compared as a whole, under its own name.
 STATUS_FIELDS = ("running_status", "attached_status", "status")
@@ -133,7 +135,8 @@ def statuses(reference, other):
 def events(reference, other):
     """An event is its type, reason and message; how often it came depends on time."""
     first, second = (
-        [tuple(event[:3]) for event in record.get("events", [])] for record in (reference, other)
+        [(kind, reason, plain(text)) for kind, reason, text, *_ in record.get("events", [])]
+        for record in (reference, other)
     )
     for event in first:
         if event not in second:
@@ -149,7 +152,9 @@ def logs(reference, other):
         for node in reference:
             yield from logs(reference[node], other.get(node, []))
         return
-    first, second = ({message(line): line for line in lines} for lines in (reference, other))
+    first, second = (
+        {message(line): line for line in lines if not unrelated(line)} for lines in (reference, other)
+    )
     for text, line in first.items():
         if text not in second:
             yield Difference(kind_of("virt-handler's errors", text), text, line, None)
@@ -163,7 +168,7 @@ def kind_of(where, text):
 
 
 def message(line):
-    return re.sub(r" x\d+$", "", line)
+    return re.sub(r" x\d+$", "", plain(line))
 
 
 def exit_status(reference, other):

@@ -181,14 +181,12 @@ def migration_fields(vmi):
 class MigrationSession(Runner):
     def __init__(self, descriptions):
         names = [launcher.read(path).name for path in descriptions]
-        self.folder = f"{settings.RESULTS}/migration-" + (
-            names[0] if names[0] == names[1] else "+".join(names)
-        )
+        self.folder = f"{settings.RESULTS}/" + "+".join(dict.fromkeys(names))
         os.makedirs(self.folder, exist_ok=True)
         os.makedirs(CLAIMS, exist_ok=True)
         self.vms = []
         certificates.make(settings.CERTIFICATES)
-        self.api = ApiServer(self.folder + "/apiserver.log")
+        self.api = ApiServer(self.folder + "/apiserver-two-nodes.log")
         objects.create_cluster(settings.HANDLER_VERBOSITY, nodes=NAMES, migrations=CONFIGURATION)
         self.nodes = [
             RemoteNode(index, name, path, self.folder)

@@ -42,6 +42,10 @@ def without_times(condition):
     return {key: value for key, value in condition.items() if "Time" not in key}
 
 
+def unrelated(text):
+    return any(word in text for word in UNRELATED)
+
+
 def distinct(lines):
     """The distinct errors and warnings of a log, in order, each with " x<count>"."""
     counts = Counter()
@@ -51,6 +55,6 @@ def distinct(lines):
         reason = f" | {line['reason']}" if line.get("reason") else ""
         text = plain(f"{line['level']}: {line.get('msg')}{reason} [{line.get('pos', '')}]")
         text = re.sub(r"pid \d+|process \d+", "pid N", text)
-        if not any(word in text for word in UNRELATED):
+        if not unrelated(text):
             counts[text] += 1
     return [f"{text} x{count}" for text, count in counts.items()]

@@ -139,7 +139,11 @@ class PodNetwork:
         )
         return done.stdout + done.stderr
 
-    def remove(self):
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        """Its links go with the pod's last process."""
         subprocess.run(["ip", "netns", "del", self.name], check=False)
 
 

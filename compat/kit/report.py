@@ -5,6 +5,8 @@ import os
 
 from kit import comparison, registry
 
+SHOWN_FAILURES = 3
+
 
 class Variant:
     """A folder of results."""
@@ -79,7 +81,13 @@ def differences(reference, variant, name):
 
 def verdict(reference, variant, name):
     found = differences(reference, variant, name)
-    return "not compared" if found is None else comparison.verdict(found)
+    if found is None:
+        return "not compared"
+    failed = [step for step in dict.fromkeys(variant.failed(name)) if step not in reference.failed(name)]
+    if failed:
+        more = f" and {len(failed) - SHOWN_FAILURES} more" if len(failed) > SHOWN_FAILURES else ""
+        return "fails: " + "; ".join(failed[:SHOWN_FAILURES]) + more
+    return comparison.verdict(found)
 
 
 def text(reference, variants, names):
@@ -123,7 +131,9 @@ def row(cells):
 
 def total(reference, variant, names):
     verdicts = [verdict(reference, variant, name) for name in names]
-    equal = sum(each == "equal" for each in verdicts)
-    differ = sum(each.startswith("differs") for each in verdicts)
-    rest = len(names) - equal - differ
-    return f"{variant.name}: {equal} scenarios equal {reference.name}'s, {differ} differ, {rest} were not compared."
+    kinds = [each.partition(":")[0] for each in verdicts]
+    return (
+        f"{variant.name}: of {len(names)} scenarios {kinds.count('equal')} equal {reference.name}'s, "
+        f"{kinds.count('differs')} differ, {kinds.count('fails')} fail where {reference.name} does not, "
+        f"{kinds.count('not compared')} were not compared."
+    )

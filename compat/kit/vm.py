@@ -14,6 +14,7 @@ from kit.wait import until
 from kit.websocket import WebSocket
 
 FINAL = ("Succeeded", "Failed")
+PROMPT = "guest# "
 # Seconds in which virt-handler notices that a discarded VM is gone: its errors are not the next scenario's.
 DISCARD_DELAY = 2
 
@@ -81,7 +82,10 @@ class VM:
         return round(time.time() - self.start, 2)
 
     def running(self, timeout=60):
-        return self.wait("phase Running", lambda vmi: phase(vmi) == "Running", timeout, since=0)
+        seconds = self.wait("phase Running", lambda vmi: phase(vmi) in ("Running", *FINAL), timeout, since=0)
+        if "Running" not in [text for _, text in self.recorder.phases()]:
+            raise RuntimeError(f"phase {phase(self.latest)}")
+        return seconds
 
     def agent_connected(self, timeout=60):
         return self.wait("AgentConnected", lambda vmi: condition(vmi, "AgentConnected"), timeout, since=0)
@@ -124,12 +128,12 @@ class VM:
         """What a command prints in the guest, through virt-handler's console."""
         console, mark = self.console(), uuid.uuid4().hex[:8]
         console.text = b""
-        echo = f"; echo E''ND-{mark}\n"  # so that the echo of the input is not the mark
-        console.send(command + echo)
+        # In two parts, so that the echo of the input is not the mark.
+        console.send(f"echo B''EGIN-{mark}; {command}; echo E''ND-{mark}\n")
         if not console.expect(f"END-{mark}", timeout):
             raise TimeoutError(f"{command!r} in the guest: {console.text[-300:]!r}, {console.closed}")
         text = console.text.decode(errors="replace").replace("\r", "")
-        return text.split(echo, 1)[-1].split(f"END-{mark}")[0].strip()
+        return text.split(f"BEGIN-{mark}", 1)[-1].split(f"END-{mark}")[0].replace(PROMPT, "").strip()
 
     # ---- the VMI
 

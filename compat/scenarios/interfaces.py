@@ -24,36 +24,35 @@ NETWORK = {"multus": {"networkName": "default/blue"}}
     "the interface in the status with its sources; the guest reaches its network; then it is gone from both",
 )
 def interface_hotplug(session, result):
-    network = PodNetwork("nicplug", host=10)
-    make_bridge("net-blue", ["10.20.0.1/24"])
-    vm = VM(
-        session,
-        "interface-hotplug",
-        change=lambda vmi: interface(vmi, "default", "masquerade", {"pod": {}}),
-        network=network.name,
-    )
-    boot(result, vm)
-    result.step("interface with addresses", guest_addresses, vm)
-    for binding, plug, unplug in (
-        ("tap", network.plug_tap, network.unplug_tap),
-        ("bridge", network.plug_network, network.unplug_network),
-    ):
-        plug("blue", "net-blue", mac="02:00:00:00:03:01")
-        result.step(f"{binding}: attach", attach, vm, binding)
-        time.sleep(3)
-        result.step(f"{binding}: guest: links", vm.shell, GUEST_LINKS)
-        result.step(f"{binding}: guest pings a peer in the network", guest_pings_blue, vm)
-        result.step(f"{binding}: links in the pod", network.links_inside)
-        result.data.setdefault("attached_status", status(vm.latest).get("interfaces"))
-        result.step(f"{binding}: detach", detach, vm)
-        time.sleep(2)
-        result.step(f"{binding}: guest: links afterwards", vm.shell, GUEST_LINKS)
-        result.step(f"{binding}: links in the pod afterwards", network.links_inside)
-        unplug("blue")
-        vm.edit(forget)
-    end_by_deletion(result, vm)
-    network.remove()
-    return vm
+    with PodNetwork("nicplug", host=10) as network:
+        make_bridge("net-blue", ["10.20.0.1/24"])
+        vm = VM(
+            session,
+            "interface-hotplug",
+            change=lambda vmi: interface(vmi, "default", "masquerade", {"pod": {}}),
+            network=network.name,
+        )
+        boot(result, vm)
+        result.step("interface with addresses", guest_addresses, vm)
+        for binding, plug, unplug in (
+            ("tap", network.plug_tap, network.unplug_tap),
+            ("bridge", network.plug_network, network.unplug_network),
+        ):
+            plug("blue", "net-blue", mac="02:00:00:00:03:01")
+            result.step(f"{binding}: attach", attach, vm, binding)
+            time.sleep(3)
+            result.step(f"{binding}: guest: links", vm.shell, GUEST_LINKS)
+            result.step(f"{binding}: guest pings a peer in the network", guest_pings_blue, vm)
+            result.step(f"{binding}: links in the pod", network.links_inside)
+            result.data.setdefault("attached_status", status(vm.latest).get("interfaces"))
+            result.step(f"{binding}: detach", detach, vm)
+            time.sleep(2)
+            result.step(f"{binding}: guest: links afterwards", vm.shell, GUEST_LINKS)
+            result.step(f"{binding}: links in the pod afterwards", network.links_inside)
+            unplug("blue")
+            vm.edit(forget)
+        end_by_deletion(result, vm)
+        return vm
 
 
 def guest_pings_blue(vm):
@@ -121,24 +120,23 @@ def sources(vmi):
     "linkState in the status, the carrier in the guest",
 )
 def link_state(session, result):
-    network = PodNetwork("linkstate", host=11)
-    network.plug_tap("blue", "net-blue", mac="02:00:00:00:03:02")
+    with PodNetwork("linkstate", host=11) as network:
+        network.plug_tap("blue", "net-blue", mac="02:00:00:00:03:02")
 
-    def change(vmi):
-        interface(vmi, "default", "masquerade", {"pod": {}})
-        interface(vmi, "blue", TAP_PLUGIN, NETWORK, state="down")
+        def change(vmi):
+            interface(vmi, "default", "masquerade", {"pod": {}})
+            interface(vmi, "blue", TAP_PLUGIN, NETWORK, state="down")
 
-    vm = VM(session, "link-state", change=change, network=network.name)
-    boot(result, vm)
-    result.step("guest: links", vm.shell, "ip link set eth1 up; sleep 1; " + GUEST_LINKS)
-    for name, state in (("blue", "up"), ("default", "down"), ("default", "up")):
-        result.step(f"link of {name} {state}", set_link, vm, name, state)
-        time.sleep(1)
-        result.step(f"guest: links, {name} {state}", vm.shell, GUEST_LINKS)
-    result.record("running_status", status(vm.latest))
-    end_by_deletion(result, vm)
-    network.remove()
-    return vm
+        vm = VM(session, "link-state", change=change, network=network.name)
+        boot(result, vm)
+        result.step("guest: links", vm.shell, "ip link set eth1 up; sleep 1; " + GUEST_LINKS)
+        for name, state in (("blue", "up"), ("default", "down"), ("default", "up")):
+            result.step(f"link of {name} {state}", set_link, vm, name, state)
+            time.sleep(1)
+            result.step(f"guest: links, {name} {state}", vm.shell, GUEST_LINKS)
+        result.record("running_status", status(vm.latest))
+        end_by_deletion(result, vm)
+        return vm
 
 
 def set_link(vm, name, state):

@@ -135,24 +135,23 @@ def guest_network(vm, link="eth0"):
     "the guest's address, DHCP's options, pings both ways, the pod's links and interface in the status",
 )
 def masquerade(session, result):
-    network = PodNetwork("masquerade")
-    vm = VM(
-        session,
-        "masquerade",
-        change=lambda vmi: interface(vmi, "default", "masquerade", {"pod": {}}),
-        network=network.name,
-    )
-    boot(result, vm)
-    result.step("interface with addresses", guest_addresses, vm)
-    result.step("guest: network", guest_network, vm)
-    result.step("guest: DHCP's answer", dhcp_answer, vm)
-    result.step("guest pings a peer outside the pod", guest_ping, vm, POD_GATEWAY)
-    result.step("a peer pings the guest at the pod's address", ping_from_node, network.address)
-    result.step("links in the pod", network.links_inside)
-    result.record("running_status", status(vm.latest))
-    end_by_deletion(result, vm)
-    network.remove()
-    return vm
+    with PodNetwork("masquerade") as network:
+        vm = VM(
+            session,
+            "masquerade",
+            change=lambda vmi: interface(vmi, "default", "masquerade", {"pod": {}}),
+            network=network.name,
+        )
+        boot(result, vm)
+        result.step("interface with addresses", guest_addresses, vm)
+        result.step("guest: network", guest_network, vm)
+        result.step("guest: DHCP's answer", dhcp_answer, vm)
+        result.step("guest pings a peer outside the pod", guest_ping, vm, POD_GATEWAY)
+        result.step("a peer pings the guest at the pod's address", ping_from_node, network.address)
+        result.step("links in the pod", network.links_inside)
+        result.record("running_status", status(vm.latest))
+        end_by_deletion(result, vm)
+        return vm
 
 
 def guest_ping(vm, address, size=56):
@@ -166,46 +165,48 @@ def guest_ping(vm, address, size=56):
     "the answers of both DHCP servers; pings both ways in both families; large packets unfragmented",
 )
 def masquerade_dual_stack(session, result):
-    network = PodNetwork("dualstack", mtu=9000, ipv6=True)
-    dhcp = {
-        "bootFileName": "boot.bin",
-        "tftpServerName": "tftp.example",
-        "ntpServers": ["10.244.0.1", "10.244.0.2"],
-        "privateOptions": [{"option": 240, "value": "private.one"}, {"option": 254, "value": "private.two"}],
-    }
+    with PodNetwork("dualstack", mtu=9000, ipv6=True) as network:
+        dhcp = {
+            "bootFileName": "boot.bin",
+            "tftpServerName": "tftp.example",
+            "ntpServers": ["10.244.0.1", "10.244.0.2"],
+            "privateOptions": [
+                {"option": 240, "value": "private.one"},
+                {"option": 254, "value": "private.two"},
+            ],
+        }
 
-    def change(vmi):
-        interface(
-            vmi,
-            "default",
-            "masquerade",
-            {"pod": {"vmNetworkCIDR": "10.11.12.0/24", "vmIPv6NetworkCIDR": "fd10:11:12::/120"}},
-            macAddress="02:00:00:00:01:01",
-            dhcpOptions=dhcp,
+        def change(vmi):
+            interface(
+                vmi,
+                "default",
+                "masquerade",
+                {"pod": {"vmNetworkCIDR": "10.11.12.0/24", "vmIPv6NetworkCIDR": "fd10:11:12::/120"}},
+                macAddress="02:00:00:00:01:01",
+                dhcpOptions=dhcp,
+            )
+            vmi["spec"]["hostname"], vmi["spec"]["subdomain"] = "guest-host", "sub"
+
+        vm = VM(session, "dual-stack", change=change, network=network.name)
+        boot(result, vm)
+        result.step("interface with addresses", guest_addresses, vm)
+        result.step("guest: network", guest_network, vm)
+        result.step("guest: DHCP's answer", dhcp_answer, vm)
+        result.step("DHCPv6's answer", dhcp6_answer, network, "k6t-eth0")
+        result.step(
+            "guest: IPv6 address",
+            vm.shell,
+            "ip -6 addr add fd10:11:12::2/120 dev eth0; sleep 2; ip -6 route add default via fd10:11:12::1; echo set",
         )
-        vmi["spec"]["hostname"], vmi["spec"]["subdomain"] = "guest-host", "sub"
-
-    vm = VM(session, "dual-stack", change=change, network=network.name)
-    boot(result, vm)
-    result.step("interface with addresses", guest_addresses, vm)
-    result.step("guest: network", guest_network, vm)
-    result.step("guest: DHCP's answer", dhcp_answer, vm)
-    result.step("DHCPv6's answer", dhcp6_answer, network, "k6t-eth0")
-    result.step(
-        "guest: IPv6 address",
-        vm.shell,
-        "ip -6 addr add fd10:11:12::2/120 dev eth0; sleep 2; ip -6 route add default via fd10:11:12::1; echo set",
-    )
-    result.step("guest pings a peer outside the pod", guest_ping, vm, POD_GATEWAY)
-    result.step("guest pings a peer outside the pod, 8000 bytes", guest_ping, vm, POD_GATEWAY, 8000)
-    result.step("guest pings a peer outside the pod, IPv6", guest_ping, vm, POD_GATEWAY_6)
-    result.step(
-        "a peer pings the guest at the pod's address, 8000 bytes", ping_from_node, network.address, 8000
-    )
-    result.step("a peer pings the guest at the pod's address, IPv6", ping_from_node, network.address_6)
-    end_by_deletion(result, vm)
-    network.remove()
-    return vm
+        result.step("guest pings a peer outside the pod", guest_ping, vm, POD_GATEWAY)
+        result.step("guest pings a peer outside the pod, 8000 bytes", guest_ping, vm, POD_GATEWAY, 8000)
+        result.step("guest pings a peer outside the pod, IPv6", guest_ping, vm, POD_GATEWAY_6)
+        result.step(
+            "a peer pings the guest at the pod's address, 8000 bytes", ping_from_node, network.address, 8000
+        )
+        result.step("a peer pings the guest at the pod's address, IPv6", ping_from_node, network.address_6)
+        end_by_deletion(result, vm)
+        return vm
 
 
 @scenario(
@@ -213,25 +214,24 @@ def masquerade_dual_stack(session, result):
     "the guest has the pod's address and MAC by DHCP; pings both ways",
 )
 def bridge(session, result):
-    network = PodNetwork("bridge", host=6)
-    vm = VM(
-        session,
-        "bridge",
-        change=lambda vmi: interface(vmi, "default", "bridge", {"pod": {}}),
-        network=network.name,
-    )
-    boot(result, vm)
-    result.step("interface with addresses", guest_addresses, vm)
-    result.step("guest: network", guest_network, vm)
-    result.step("guest: DHCP's answer", dhcp_answer, vm)
-    result.step("guest: MAC", vm.shell, "cat /sys/class/net/eth0/address")
-    result.step("guest pings a peer outside the pod", guest_ping, vm, POD_GATEWAY)
-    result.step("a peer pings the guest", ping_from_node, network.address)
-    result.step("links in the pod", network.links_inside)
-    result.record("running_status", status(vm.latest))
-    end_by_deletion(result, vm)
-    network.remove()
-    return vm
+    with PodNetwork("bridge", host=6) as network:
+        vm = VM(
+            session,
+            "bridge",
+            change=lambda vmi: interface(vmi, "default", "bridge", {"pod": {}}),
+            network=network.name,
+        )
+        boot(result, vm)
+        result.step("interface with addresses", guest_addresses, vm)
+        result.step("guest: network", guest_network, vm)
+        result.step("guest: DHCP's answer", dhcp_answer, vm)
+        result.step("guest: MAC", vm.shell, "cat /sys/class/net/eth0/address")
+        result.step("guest pings a peer outside the pod", guest_ping, vm, POD_GATEWAY)
+        result.step("a peer pings the guest", ping_from_node, network.address)
+        result.step("links in the pod", network.links_inside)
+        result.record("running_status", status(vm.latest))
+        end_by_deletion(result, vm)
+        return vm
 
 
 @scenario(
@@ -239,26 +239,25 @@ def bridge(session, result):
     "three interfaces with their MACs; DHCP where the pod's link has an address, none where it has none",
 )
 def secondary_bridges(session, result):
-    network = PodNetwork("several", host=7)
-    network.plug(hashed_link("blue"), "net-blue", mac="02:00:00:00:02:01", addresses=["10.20.0.7/24"])
-    network.plug(hashed_link("red"), "net-red", mac="02:00:00:00:02:02")
+    with PodNetwork("several", host=7) as network:
+        network.plug(hashed_link("blue"), "net-blue", mac="02:00:00:00:02:01", addresses=["10.20.0.7/24"])
+        network.plug(hashed_link("red"), "net-red", mac="02:00:00:00:02:02")
 
-    def change(vmi):
-        interface(vmi, "default", "masquerade", {"pod": {}})
-        for name in ("blue", "red"):
-            interface(vmi, name, "bridge", {"multus": {"networkName": f"default/{name}"}})
+        def change(vmi):
+            interface(vmi, "default", "masquerade", {"pod": {}})
+            for name in ("blue", "red"):
+                interface(vmi, name, "bridge", {"multus": {"networkName": f"default/{name}"}})
 
-    vm = VM(session, "secondary-bridges", change=change, network=network.name)
-    boot(result, vm)
-    result.step("interfaces with addresses", guest_addresses, vm, "ipAddress", 2)
-    result.step("guest: links", vm.shell, GUEST_LINKS)
-    for link in ("eth0", "eth1", "eth2"):
-        result.step(f"guest: DHCP's answer on {link}", dhcp_answer, vm, link)
-    result.step("links in the pod", network.links_inside)
-    result.record("running_status", status(vm.latest))
-    end_by_deletion(result, vm)
-    network.remove()
-    return vm
+        vm = VM(session, "secondary-bridges", change=change, network=network.name)
+        boot(result, vm)
+        result.step("interfaces with addresses", guest_addresses, vm, "ipAddress", 2)
+        result.step("guest: links", vm.shell, GUEST_LINKS)
+        for link in ("eth0", "eth1", "eth2"):
+            result.step(f"guest: DHCP's answer on {link}", dhcp_answer, vm, link)
+        result.step("links in the pod", network.links_inside)
+        result.record("running_status", status(vm.latest))
+        end_by_deletion(result, vm)
+        return vm
 
 
 @scenario(
@@ -266,61 +265,59 @@ def secondary_bridges(session, result):
     "three interfaces in the order of the VMI; the guest reaches the secondary network",
 )
 def several_networks(session, result):
-    network = PodNetwork("several", host=7)
-    make_bridge("net-blue", ["10.20.0.1/24"])
-    network.plug_tap("blue", "net-blue", mac="02:00:00:00:02:01")
-    network.plug_tap("red", "net-red", mac="02:00:00:00:02:02")
+    with PodNetwork("several", host=7) as network:
+        make_bridge("net-blue", ["10.20.0.1/24"])
+        network.plug_tap("blue", "net-blue", mac="02:00:00:00:02:01")
+        network.plug_tap("red", "net-red", mac="02:00:00:00:02:02")
 
-    def change(vmi):
-        interface(vmi, "default", "masquerade", {"pod": {}})
-        # The node's bridge learns a MAC at one port only: the guest's has to differ from the pod link's.
-        interface(
-            vmi,
-            "blue",
-            TAP_PLUGIN,
-            {"multus": {"networkName": "default/blue"}},
-            macAddress="02:00:00:00:02:11",
-        )
-        interface(vmi, "red", TAP_PLUGIN, {"multus": {"networkName": "default/red"}})
+        def change(vmi):
+            interface(vmi, "default", "masquerade", {"pod": {}})
+            # The node's bridge learns a MAC at one port only: the guest's has to differ from the pod link's.
+            interface(
+                vmi,
+                "blue",
+                TAP_PLUGIN,
+                {"multus": {"networkName": "default/blue"}},
+                macAddress="02:00:00:00:02:11",
+            )
+            interface(vmi, "red", TAP_PLUGIN, {"multus": {"networkName": "default/red"}})
 
-    vm = VM(session, "several-networks", change=change, network=network.name)
-    boot(result, vm)
-    result.step("interface with addresses", guest_addresses, vm)
-    result.step("guest: links", vm.shell, GUEST_LINKS)
-    result.step("guest: address on eth1", vm.shell, "ip addr add 10.20.0.7/24 dev eth1; echo set")
-    result.step("guest pings a peer in the secondary network", guest_ping, vm, "10.20.0.1")
-    result.step("links in the pod", network.links_inside)
-    result.record("running_status", status(vm.latest))
-    end_by_deletion(result, vm)
-    network.remove()
-    return vm
+        vm = VM(session, "several-networks", change=change, network=network.name)
+        boot(result, vm)
+        result.step("interface with addresses", guest_addresses, vm)
+        result.step("guest: links", vm.shell, GUEST_LINKS)
+        result.step("guest: address on eth1", vm.shell, "ip addr add 10.20.0.7/24 dev eth1; echo set")
+        result.step("guest pings a peer in the secondary network", guest_ping, vm, "10.20.0.1")
+        result.step("links in the pod", network.links_inside)
+        result.record("running_status", status(vm.latest))
+        end_by_deletion(result, vm)
+        return vm
 
 
 @scenario(
     "a masquerade interface whose pod link does not exist", "the VMI fails, with the reason in an event"
 )
 def missing_pod_link(session, result):
-    network = PodNetwork("nolink", host=8)
-    network.unplug("eth0")
-    vm = VM(
-        session,
-        "missing-pod-link",
-        change=lambda vmi: interface(vmi, "default", "masquerade", {"pod": {}}),
-        network=network.name,
-    )
-    result.step(
-        "Synchronized False or a final phase",
-        vm.wait,
-        "Synchronized",
-        lambda vmi: (
-            any(c["type"] == "Synchronized" for c in vmi["status"].get("conditions", []))
-            or phase(vmi) == "Failed"
-        ),
-        60,
-        0,
-    )
-    time.sleep(4)
-    result.record("phase", phase(vm.latest))
-    end_by_deletion(result, vm)
-    network.remove()
-    return vm
+    with PodNetwork("nolink", host=8) as network:
+        network.unplug("eth0")
+        vm = VM(
+            session,
+            "missing-pod-link",
+            change=lambda vmi: interface(vmi, "default", "masquerade", {"pod": {}}),
+            network=network.name,
+        )
+        result.step(
+            "Synchronized False or a final phase",
+            vm.wait,
+            "Synchronized",
+            lambda vmi: (
+                any(c["type"] == "Synchronized" for c in vmi["status"].get("conditions", []))
+                or phase(vmi) == "Failed"
+            ),
+            60,
+            0,
+        )
+        time.sleep(4)
+        result.record("phase", phase(vm.latest))
+        end_by_deletion(result, vm)
+        return vm

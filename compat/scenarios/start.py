@@ -21,7 +21,7 @@ def many_disks(vmi):
 
 
 @scenario(
-    "a VM with seven disks and CD-ROMs starts; console, VNC",
+    "a VM with five disks and CD-ROMs starts; console, VNC",
     "Running, AgentConnected, volume sizes, console, VNC and a picture; memory of the pod's programs",
 )
 def start(session, result):
