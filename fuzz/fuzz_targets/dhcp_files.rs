@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use dhcproto::v4::{DhcpOption, Encodable, Message, MessageType};
 use libfuzzer_sys::fuzz_target;
-use network::{CachedAddress, DhcpOptions, ResolvConf, dhcp4};
+use pod::network::{CachedAddress, DhcpOptions, ResolvConf, dhcp4};
 
 fuzz_target!(|data: &[u8]| {
     let Some(at) = data.iter().position(|&byte| byte == 0) else {

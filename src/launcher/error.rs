@@ -7,8 +7,8 @@ use convert::{ConvertError, HotplugPortsError};
 use domain::Text;
 use domain::xml::ReadError;
 use hooks::HookError;
-use network::NetworkError;
 use pod::PodError;
+use pod::network::NetworkError;
 
 /// An error of the domain manager. Texts that other components know are kept to the letter.
 #[derive(Debug, thiserror::Error)]

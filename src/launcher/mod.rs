@@ -54,8 +54,8 @@ use api::vmi::Vmi;
 use domain::Domain;
 use hooks::Sidecars;
 use libvirt::{Connection, Event, Screenshot};
-use network::NetworkSetup;
 use os::faults;
+use pod::network::NetworkSetup;
 
 pub use error::{DiskFailure, InvalidVmi, LauncherError};
 use events::EventInbox;

@@ -6,7 +6,7 @@ use api::vmi::networks::Network as VmiNetwork;
 use convert::Context;
 use domain::DomainSpec;
 use domain::interfaces::{InterfaceTarget, Mac, Mtu};
-use network::{
+use pod::network::{
     Binding, DhcpOptions, Interface, Network, NetworkPaths, NetworkRequest, NetworkSetup,
     NetworkSource, Scope, TapInterface,
 };

@@ -26,7 +26,7 @@ use domain::DomainSpec;
 #[cfg(feature = "plugins")]
 use hooks::plugins::{InvocationContext, Pipeline};
 use libvirt::{Connection, Undefine, XmlKind};
-use network::Scope;
+use pod::network::Scope;
 
 impl Launcher {
     /// Defines and starts the domain; a definition that is left over goes first.

@@ -1,4 +1,6 @@
-//! The pod's file-system contract: where each volume is, what it is, and the files that the
+//! The pod around the launcher: its files, its host devices, its network ([`network`]).
+//!
+//! The file-system contract: where each volume is, what it is, and the files that the
 //! launcher makes for QEMU. All of it is below one [`Root`]; all that the conversion needs to know
 //! goes into its context.
 //!
@@ -32,6 +34,7 @@ mod iso;
 mod kernel_boot;
 mod look;
 mod machine;
+pub mod network;
 mod overlay;
 mod place;
 mod prepare;

@@ -49,13 +49,7 @@ pub struct Vmi {
 }
 
 /// Where lines come from that are about the VMI: modules, by the beginning of their path.
-const ABOUT_THE_VMI: [&str; 5] = [
-    "virt_launcher::launcher",
-    "convert",
-    "hooks",
-    "network",
-    "pod",
-];
+const ABOUT_THE_VMI: [&str; 4] = ["virt_launcher::launcher", "convert", "hooks", "pod"];
 
 /// Says whose lines these are. A second call changes nothing.
 pub fn set_vmi(vmi: Vmi) {
@@ -141,13 +135,12 @@ fn write(line: &Line) {
 }
 
 /// The crates of this workspace: what they log is KubeVirt's verbosity.
-const OUR_CRATES: [&str; 11] = [
+const OUR_CRATES: [&str; 10] = [
     "api",
     "convert",
     "domain",
     "hooks",
     "libvirt",
-    "network",
     "os",
     "pod",
     "pod_tools",

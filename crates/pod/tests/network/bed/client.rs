@@ -61,7 +61,7 @@ impl Client {
     pub fn new(namespace: &Namespace, nic: &str, mac: &str) -> Self {
         let socket = socket(namespace, nic, "0.0.0.0:68");
         socket.set_broadcast(true).unwrap();
-        let mac = mac.parse::<network::MacAddress>().unwrap().0;
+        let mac = mac.parse::<pod::network::MacAddress>().unwrap().0;
         Self { socket, mac }
     }
 
@@ -114,7 +114,7 @@ pub fn ask_v6(namespace: &Namespace, nic: &str, packet: &[u8]) -> Vec<u8> {
     let socket = socket(namespace, nic, "[::]:546");
     // The socket is bound to the NIC, so the address needs no scope.
     socket
-        .send_to(packet, (network::dhcp6::SERVERS, 547))
+        .send_to(packet, (pod::network::dhcp6::SERVERS, 547))
         .unwrap();
     let mut buffer = [0; 65536];
     let (length, _) = socket.recv_from(&mut buffer).expect("an answer");

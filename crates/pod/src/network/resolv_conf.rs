@@ -4,7 +4,7 @@ use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
-use crate::error::NetworkError;
+use crate::network::error::NetworkError;
 
 /// Longest file that is read; Kubernetes allows 2 KiB of search domains.
 const MAX_BYTES: u64 = 1 << 20;

@@ -9,8 +9,8 @@ use dhcproto::v6::{
     DhcpOption, DhcpOptions, Encodable, Encoder, IAAddr, IANA, Message, MessageType, OptionCode,
 };
 
-use crate::mac::MacAddress;
-use crate::reply::{Answer, Ignored, Responder};
+use crate::network::mac::MacAddress;
+use crate::network::reply::{Answer, Ignored, Responder};
 
 /// UDP port of DHCPv6 servers.
 pub const SERVER_PORT: u16 = 547;

@@ -10,13 +10,13 @@ use dhcproto::v4::{
     encode_long_opt_bytes,
 };
 
-use crate::error::NetworkError;
-use crate::mac::MacAddress;
-use crate::reply::{Answer, Ignored, Responder};
-use crate::request::DhcpOptions;
-use crate::resolv_conf::longest;
-use crate::search_domains::{domain_octets, valid_search_domains};
-use crate::vif_cache::Route;
+use crate::network::error::NetworkError;
+use crate::network::mac::MacAddress;
+use crate::network::reply::{Answer, Ignored, Responder};
+use crate::network::request::DhcpOptions;
+use crate::network::resolv_conf::longest;
+use crate::network::search_domains::{domain_octets, valid_search_domains};
+use crate::network::vif_cache::Route;
 
 /// UDP port of DHCPv4 servers.
 pub const SERVER_PORT: u16 = 67;

@@ -5,7 +5,7 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::request::Network;
+use crate::network::request::Network;
 
 /// The pod's link of the primary network, where the VMI's status gives no other.
 pub const PRIMARY_LINK: &str = "eth0";
@@ -85,7 +85,7 @@ pub fn bridged_nic(pod_link: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::NetworkSource;
+    use crate::network::request::NetworkSource;
 
     fn multus(name: &str, default: bool) -> Network {
         Network {

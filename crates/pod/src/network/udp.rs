@@ -17,7 +17,7 @@ use nix::sys::socket::{
 };
 use tokio::io::Interest;
 
-use crate::error::NetworkError;
+use crate::network::error::NetworkError;
 
 /// A UDP socket of a server on a bridge.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! What phase 2 needs to know of a VMI.
 
-use crate::error::NetworkError;
+use crate::network::error::NetworkError;
 
 /// The networks and interfaces of a VMI.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -2,13 +2,13 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::error::NetworkError;
-use crate::links::{Link, PodLinks};
-use crate::mac::MacAddress;
-use crate::masquerade;
-pub use crate::masquerade::Masquerade4;
-use crate::names;
-use crate::request::{Binding, Interface, Network, NetworkRequest, Scope};
+use crate::network::error::NetworkError;
+use crate::network::links::{Link, PodLinks};
+use crate::network::mac::MacAddress;
+use crate::network::masquerade;
+pub use crate::network::masquerade::Masquerade4;
+use crate::network::names;
+use crate::network::request::{Binding, Interface, Network, NetworkRequest, Scope};
 
 /// What libvirt has to know of an interface that is attached by a tap device.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,16 +6,16 @@ use std::path::Path;
 
 use tokio::task::JoinSet;
 
-use crate::config::ServerConfig;
-use crate::dhcp4;
-use crate::dhcp6;
-use crate::error::NetworkError;
-use crate::links::{Link, PodLinks};
-use crate::mac::MacAddress;
-use crate::names;
-use crate::plan::PlannedInterface;
-use crate::serve::serve;
-use crate::udp::BridgeSocket;
+use crate::network::config::ServerConfig;
+use crate::network::dhcp4;
+use crate::network::dhcp6;
+use crate::network::error::NetworkError;
+use crate::network::links::{Link, PodLinks};
+use crate::network::mac::MacAddress;
+use crate::network::names;
+use crate::network::plan::PlannedInterface;
+use crate::network::serve::serve;
+use crate::network::udp::BridgeSocket;
 
 /// DHCP servers. They run as tasks of the runtime that started them until this is dropped.
 #[derive(Debug, Default)]

@@ -11,8 +11,8 @@ use base64::engine::general_purpose::STANDARD;
 use rustix::fs::{FileType, Mode, OFlags};
 use serde::Deserialize;
 
-use crate::error::NetworkError;
-use crate::mac::MacAddress;
+use crate::network::error::NetworkError;
+use crate::network::mac::MacAddress;
 
 /// Longest file that is read. A route takes less than 1 KiB.
 const MAX_BYTES: u64 = 1 << 20;

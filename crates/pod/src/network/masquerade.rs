@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnet::{Ipv4Net, Ipv6Net};
 
-use crate::error::NetworkError;
-use crate::request::{Interface, Network, NetworkSource};
+use crate::network::error::NetworkError;
+use crate::network::request::{Interface, Network, NetworkSource};
 
 /// The IPv4 network of a guest whose VMI gives none.
 const DEFAULT_IPV4: &str = "10.0.2.0/24";

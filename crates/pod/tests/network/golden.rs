@@ -16,8 +16,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 
-use network::plan::plan;
-use network::{
+use pod::network::plan::plan;
+use pod::network::{
     Answer, Binding, CachedAddress, DhcpOptions, Ignored, Interface, Link, MacAddress, Network,
     NetworkError, NetworkRequest, NetworkSource, PodDns, PodLinks, ResolvConf, Scope, ServerConfig,
     dhcp4, dhcp6, names,

@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use crate::config::{PodDns, ServerConfig};
-use crate::error::NetworkError;
-use crate::links::PodLinks;
-use crate::plan::{AddressSource, PlannedInterface, TapInterface, plan};
-use crate::request::{NetworkRequest, Scope};
-use crate::resolv_conf::ResolvConf;
-use crate::servers::DhcpServers;
-use crate::vif_cache::CachedAddress;
+use crate::network::config::{PodDns, ServerConfig};
+use crate::network::error::NetworkError;
+use crate::network::links::PodLinks;
+use crate::network::plan::{AddressSource, PlannedInterface, TapInterface, plan};
+use crate::network::request::{NetworkRequest, Scope};
+use crate::network::resolv_conf::ResolvConf;
+use crate::network::servers::DhcpServers;
+use crate::network::vif_cache::CachedAddress;
 
 /// Files of the pod.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -20,7 +20,7 @@ use std::process::Command;
 use bed::client::{Client, ask_v6};
 use bed::{Bed, command};
 use dhcproto::v4::MessageType::{Discover, Request};
-use network::{
+use pod::network::{
     Binding, DhcpOptions, Interface, Network, NetworkPaths, NetworkRequest, NetworkSetup,
     NetworkSource, Scope, names,
 };

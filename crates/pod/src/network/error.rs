@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::mac::InvalidMac;
+use crate::network::mac::InvalidMac;
 
 /// Why a VM's network could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -122,7 +122,7 @@ pub enum NetworkError {
         path: PathBuf,
         /// Why.
         #[source]
-        source: crate::vif_cache::CacheError,
+        source: crate::network::vif_cache::CacheError,
     },
     /// The kernel does not say which links there are.
     #[error("cannot list the pod's {what}")]

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::rate::{LogLimit, Pace};
-use crate::reply::Responder;
-use crate::udp::BridgeSocket;
+use crate::network::rate::{LogLimit, Pace};
+use crate::network::reply::Responder;
+use crate::network::udp::BridgeSocket;
 
 /// Longest packet that is read; longer ones get no answer. Messages of clients fit into one Ethernet frame.
 const MAX_PACKET: usize = 1500;

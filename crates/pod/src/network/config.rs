@@ -1,14 +1,14 @@
 //! What the DHCP servers of an interface give to the guest.
 
-use crate::dhcp4;
-use crate::dhcp6;
-use crate::error::NetworkError;
-use crate::links::PodLinks;
-use crate::names;
-use crate::plan::{AddressSource, PlannedInterface};
-use crate::request::NetworkRequest;
-use crate::resolv_conf::ResolvConf;
-use crate::vif_cache::CachedAddress;
+use crate::network::dhcp4;
+use crate::network::dhcp6;
+use crate::network::error::NetworkError;
+use crate::network::links::PodLinks;
+use crate::network::names;
+use crate::network::plan::{AddressSource, PlannedInterface};
+use crate::network::request::NetworkRequest;
+use crate::network::resolv_conf::ResolvConf;
+use crate::network::vif_cache::CachedAddress;
 
 /// What the guest gets of the pod's own name resolution.
 #[derive(Debug, Clone, PartialEq, Eq)]

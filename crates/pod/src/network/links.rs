@@ -13,7 +13,7 @@ use netlink_proto::ConnectionHandle;
 use netlink_proto::sys::{SocketAddr, protocols::NETLINK_ROUTE};
 use tokio_stream::StreamExt;
 
-use crate::error::NetworkError;
+use crate::network::error::NetworkError;
 
 /// A connection to the kernel.
 type Handle = ConnectionHandle<RouteNetlinkMessage>;
