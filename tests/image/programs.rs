@@ -26,6 +26,7 @@ fn programs_that_kubevirt_starts() {
         "/bin/sh",
         "/usr/bin/cp",
         "/usr/bin/ps",
+        "/usr/bin/pidof",
     ] {
         assert_executable(path);
     }
