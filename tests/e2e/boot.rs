@@ -2,7 +2,9 @@
 
 use serde_json::json;
 
-use crate::harness::{Pod, Vmi, run};
+use crate::harness::{Pod, Vmi, also_in_container, run};
+
+also_in_container!(a_guest_boots_and_every_side_agrees, an_efi_guest_boots);
 
 #[test]
 fn a_guest_boots_and_every_side_agrees() {

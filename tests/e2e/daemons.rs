@@ -2,7 +2,9 @@
 
 use serde_json::json;
 
-use crate::harness::{Pod, run};
+use crate::harness::{Pod, also_in_container, run};
+
+also_in_container!(virsh_sees_the_same_domain);
 
 #[test]
 fn virsh_sees_the_same_domain() {
@@ -16,9 +18,7 @@ fn virsh_sees_the_same_domain() {
         );
         assert!(pod.virsh(&["domblklist", "default_virsh"]).contains("vda"));
 
-        let file =
-            std::fs::File::create(pod.path("/var/run/kubevirt/hotplug-disks/plug.img")).unwrap();
-        file.set_len(1 << 20).unwrap();
+        pod.hotplug_image("plug", 1 << 20);
         pod.sync_ok(&vmi.clone().hotplugged("plug", "PLUGGED", "scsi"))
             .await;
         assert!(

@@ -2,7 +2,12 @@
 
 use serde_json::Value;
 
-use crate::harness::{Pod, Vmi, run};
+use crate::harness::{Pod, Vmi, also_in_container, run};
+
+also_in_container!(
+    a_disk_that_is_not_there_yet_is_left_for_the_next_sync,
+    a_hotplugged_disk_keeps_its_serial_and_goes_when_it_is_removed,
+);
 
 fn disk<'a>(domain: &'a Value, name: &str) -> Option<&'a Value> {
     domain["Spec"]["Devices"]["Disks"]
@@ -18,11 +23,7 @@ fn a_hotplugged_disk_keeps_its_serial_and_goes_when_it_is_removed() {
 
         for bus in ["scsi", "virtio"] {
             let name = format!("data-{bus}");
-            let file = std::fs::File::create(
-                pod.path(&format!("/var/run/kubevirt/hotplug-disks/{name}.img")),
-            )
-            .unwrap();
-            file.set_len(16 << 20).unwrap();
+            pod.hotplug_image(&name, 16 << 20);
             let with = vmi.clone().hotplugged(&name, "SN-CAPital", bus);
             pod.sync_ok(&with).await;
             let domain = pod.domain().await;
@@ -70,9 +71,7 @@ fn a_disk_that_is_not_there_yet_is_left_for_the_next_sync() {
         let with = vmi.clone().hotplugged("late", "LATE", "scsi");
         pod.sync_ok(&with).await;
         assert!(disk(&pod.domain().await, "late").is_none());
-        let file =
-            std::fs::File::create(pod.path("/var/run/kubevirt/hotplug-disks/late.img")).unwrap();
-        file.set_len(1 << 20).unwrap();
+        pod.hotplug_image("late", 1 << 20);
         pod.sync_ok(&with).await;
         assert!(disk(&pod.domain().await, "late").is_some());
     });

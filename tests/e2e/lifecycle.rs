@@ -2,7 +2,13 @@
 
 use api::proto::cmd::v1::{EmptyRequest, Response};
 
-use crate::harness::{Pod, Vmi, run};
+use crate::harness::{Pod, Vmi, also_in_container, run};
+
+also_in_container!(
+    kill_and_delete_end_the_pod,
+    pause_unpause_shutdown_delete,
+    virt_handler_may_go_and_come_back_and_learns_the_present_state,
+);
 
 fn accepted(answer: tonic::Response<Response>) {
     let answer = answer.into_inner();

@@ -11,6 +11,7 @@ mod bad_input;
 mod boot;
 mod busy_guest;
 mod cdrom;
+mod container;
 mod daemons;
 mod faults;
 mod full_disk;

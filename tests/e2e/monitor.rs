@@ -3,7 +3,14 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::harness::{Pod, Vmi, run};
+use crate::harness::{Pod, Vmi, also_in_container, run};
+
+also_in_container!(
+    a_failed_launcher_is_kept_for_who_wants_to_look,
+    a_signal_reaches_the_launcher_and_its_status_the_kubelet,
+    the_guest_of_a_launcher_that_was_killed_ends_too,
+    the_launchers_end_is_the_pods,
+);
 
 /// A pod whose container disks wait for the end, with a log of passt's and one of QEMU's.
 fn pod() -> (Pod, PathBuf) {
@@ -21,7 +28,10 @@ fn pod() -> (Pod, PathBuf) {
 }
 
 fn launcher(pod: &Pod) -> u32 {
-    let launchers = pod.processes("virt-launcher");
+    let mut launchers = pod.processes("virt-launcher");
+    launchers.retain(|pid| {
+        std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap() == "virt-launcher\n"
+    });
     assert_eq!(launchers.len(), 1, "{launchers:?}");
     launchers[0]
 }

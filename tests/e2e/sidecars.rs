@@ -16,7 +16,16 @@ pub struct Sidecar(Child);
 impl Sidecar {
     /// The program with the sidecar's own directory as its last argument.
     fn start(pod: &Pod, number: usize, command: &mut Command) -> Self {
-        Self(command.arg(directory(pod, number)).spawn().unwrap())
+        command.arg(directory(pod, number));
+        // The launcher need not be this user, as the sidecars of its pod are.
+        let mut open = Command::new("sh");
+        open.args(["-c", "umask 0; exec \"$@\"", "sh"])
+            .arg(command.get_program())
+            .args(command.get_args());
+        for (name, value) in command.get_envs() {
+            open.env(name, value.unwrap());
+        }
+        Self(open.spawn().unwrap())
     }
 
     /// A shim that finds its programs in `programs` first, and `NUMBER` in its environment.
@@ -93,15 +102,6 @@ fn launcherctl(pod: &Pod, arguments: &[&str]) -> String {
         String::from_utf8_lossy(&output.stderr)
     );
     String::from_utf8(output.stdout).unwrap()
-}
-
-/// The running domain as libvirt itself keeps it, with what no schema of ours knows.
-fn live_xml(pod: &Pod, vmi: &Vmi) -> String {
-    std::fs::read_to_string(
-        pod.root()
-            .join(format!("run/qemu/default_{}.xml", vmi.name())),
-    )
-    .unwrap()
 }
 
 /// A program of `examples/`, which cargo builds beside the tests.
@@ -214,12 +214,13 @@ fn ten_sidecars_run_in_order_are_shown_by_launcherctl_and_hear_of_the_end() {
         );
         pod.sync_ok(&vmi).await;
         assert!(
-            live_xml(&pod, &vmi).contains("<title>0,1,2,3,4,5,6,7</title>"),
+            pod.live_xml(&vmi)
+                .contains("<title>0,1,2,3,4,5,6,7</title>"),
             "{}",
-            live_xml(&pod, &vmi)
+            pod.live_xml(&vmi)
         );
         assert_eq!(
-            live_xml(&pod, &vmi)
+            pod.live_xml(&vmi)
                 .matches("<watchdog model='i6300esb'")
                 .count(),
             1,
@@ -375,7 +376,7 @@ fn a_sidecar_that_spoils_the_domain_is_named_and_the_next_sync_works() {
         pod.sync_ok(&vmi).await;
         assert_eq!(pod.domain().await["Status"]["Status"], "Paused");
         // What no schema of ours knows has reached libvirt, through all that the launcher does after the hooks.
-        let xml = live_xml(&pod, &vmi);
+        let xml = pod.live_xml(&vmi);
         for part in [
             "kept</app:mark>",
             "<qemu:env name='KEPT' value='1'/>",

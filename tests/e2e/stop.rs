@@ -5,7 +5,13 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::harness::{PATIENCE, Pod, Vmi, run};
+use crate::harness::{PATIENCE, Pod, Vmi, also_in_container, run};
+
+also_in_container!(
+    a_guest_that_does_not_obey_is_ended_after_the_grace_period,
+    sigterm_before_there_is_a_domain_ends_the_launcher,
+    sigterm_marks_the_domain_and_leaves_the_rest_to_virt_handler,
+);
 
 #[test]
 fn sigterm_marks_the_domain_and_leaves_the_rest_to_virt_handler() {

@@ -4,7 +4,12 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Guest, LoopDevice, Pod, Vmi, run};
+use crate::harness::{Guest, LoopDevice, Pod, Vmi, also_in_container, run};
+
+also_in_container!(
+    a_no_cloud_seed_reaches_the_guest,
+    the_guest_reads_images_and_writes_disks_and_no_backing_image_changes,
+);
 
 const MIB: usize = 1 << 20;
 /// What is on the images that no guest may change.
@@ -129,11 +134,8 @@ fn the_guest_reads_images_and_writes_disks_and_no_backing_image_changes() {
             ),
             disk("image", "scsi"),
         );
-        let image = put(
-            &pod,
-            "/var/run/kubevirt/container-disks/disk_1.img",
-            &[UNTOUCHED; 4 * MIB],
-        );
+        let image = pod.container_disk(1);
+        std::fs::write(&image, &[UNTOUCHED; 4 * MIB]).unwrap();
 
         for (name, source, place, file, text, _) in isos() {
             let place = if place.is_empty() {

@@ -67,6 +67,7 @@ impl Handler {
         std::fs::create_dir_all(self.socket.parent().unwrap()).unwrap();
         let _ = std::fs::remove_file(&self.socket);
         let listener = UnixListener::bind(&self.socket).unwrap();
+        super::give_to_qemu(&self.socket);
         let (info, notify) = (
             NotifyInfoServer::new(Version),
             NotifyServer::new(Service(self.inbox.clone())),

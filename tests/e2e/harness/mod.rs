@@ -1,11 +1,16 @@
 //! A pod for one test: its directories, the launcher in it, and virt-handler's end of the sockets.
 
+mod cgroup;
+mod container;
 mod guest;
 mod handler;
 mod loop_device;
 mod usage;
 mod vmi;
 
+use cgroup::Cgroup;
+pub(crate) use container::also_in_container;
+pub use container::{Container, User, in_container};
 pub use guest::Guest;
 pub use handler::{Event, Handler};
 pub use loop_device::LoopDevice;
@@ -42,6 +47,8 @@ pub struct Pod {
     root: tempfile::TempDir,
     pub handler: Handler,
     launcher: Option<Child>,
+    container: Option<Container>,
+    reader: Option<std::thread::JoinHandle<()>>,
     log: Arc<Mutex<Vec<String>>>,
     cmd: Option<CmdClient<Channel>>,
 }
@@ -60,6 +67,8 @@ impl Pod {
             root,
             handler,
             launcher: None,
+            container: Container::of_this_test(),
+            reader: None,
             log: Arc::default(),
             cmd: None,
         }
@@ -96,15 +105,39 @@ impl Pod {
         path
     }
 
+    /// A path of the pod as virt-handler sees it while the pod runs.
+    pub fn inside(&self, pod_path: &str) -> PathBuf {
+        match &self.container {
+            Some(container) => format!("/proc/{}/root{pod_path}", container.first()).into(),
+            None => self.path(pod_path),
+        }
+    }
+
+    /// Where the container disk of the volume with this number is found.
+    pub fn container_disk(&self, number: usize) -> PathBuf {
+        match self.container {
+            Some(_) => self.path(&format!(
+                "/var/run/kubevirt-image-volume/disk_{number}/disk/disk.img"
+            )),
+            None => self.path(&format!(
+                "/var/run/kubevirt/container-disks/disk_{number}.img"
+            )),
+        }
+    }
+
     /// Makes the image of a hotplugged volume where virt-handler would mount it.
     pub fn hotplug_image(&self, volume: &str, size: u64) -> PathBuf {
         let path = self.path(&format!("/var/run/kubevirt/hotplug-disks/{volume}.img"));
         std::fs::File::create(&path).unwrap().set_len(size).unwrap();
+        give_to_qemu(&path);
         path
     }
 
-    /// Starts the launcher as the pod would.
+    /// Starts the launcher as the pod would; in a container its monitor comes first.
     pub fn launch(&mut self, vmi: &Vmi, more: &[&str]) {
+        if self.container.is_some() {
+            return self.launch_monitored(vmi, more);
+        }
         self.launch_by(&mut Command::new("/usr/bin/env"), vmi, more);
     }
 
@@ -116,6 +149,12 @@ impl Pod {
 
     /// Starts a launcher as process 1 of a pod does.
     pub fn launch_monitored(&mut self, vmi: &Vmi, more: &[&str]) {
+        if let Some(mut container) = self.container.take() {
+            self.spawn(&mut container.command(self.root.path(), vmi, more));
+            container.started(self.launcher.as_ref().unwrap().id());
+            self.container = Some(container);
+            return;
+        }
         self.launch_monitored_by(&mut Command::new("/usr/bin/env"), vmi, more);
     }
 
@@ -126,6 +165,7 @@ impl Pod {
     }
 
     fn launch_as(&mut self, command: &mut Command, vmi: &Vmi, more: &[&str]) {
+        assert!(self.container.is_none(), "this test has no way to do that");
         command
             .args([
                 "--name",
@@ -169,11 +209,11 @@ impl Pod {
             .spawn()
             .unwrap();
         let (log, stderr) = (self.log.clone(), child.stderr.take().unwrap());
-        std::thread::spawn(move || {
+        self.reader = Some(std::thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
                 log.lock().unwrap().push(line);
             }
-        });
+        }));
         self.launcher = Some(child);
     }
 
@@ -310,11 +350,8 @@ impl Pod {
 
     /// A connection to the guest's serial console.
     pub async fn guest(&self, vmi: &Vmi) -> Guest {
-        Guest::connect(&self.path(&format!(
-            "/var/run/kubevirt-private/{}/virt-serial0",
-            vmi.uid()
-        )))
-        .await
+        let console = format!("/var/run/kubevirt-private/{}/virt-serial0", vmi.uid());
+        Guest::connect(&self.inside(&console)).await
     }
 
     /// Waits for a condition that has no event of its own.
@@ -338,9 +375,13 @@ impl Pod {
         }
     }
 
-    /// Sends a signal to the launcher.
+    /// Sends a signal to the first process of the pod.
     pub fn signal(&self, signal: &str) {
-        let pid = self.launcher.as_ref().unwrap().id().to_string();
+        let first = match &self.container {
+            Some(container) => container.first(),
+            None => self.launcher.as_ref().unwrap().id(),
+        };
+        let pid = first.to_string();
         assert!(
             Command::new("kill")
                 .args(["-s", signal, &pid])
@@ -355,6 +396,10 @@ impl Pod {
         let end = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.launcher.as_mut().unwrap().try_wait().unwrap() {
+                // Nobody is left in a container who could hold the log open.
+                if let Some(reader) = self.reader.take_if(|_| self.container.is_some()) {
+                    reader.join().unwrap();
+                }
                 return status;
             }
             assert!(
@@ -437,8 +482,25 @@ impl Pod {
             .collect()
     }
 
+    /// Runs a program in the pod's container, as `kubectl exec` does; what it prints.
+    pub fn exec(&self, program: &[&str]) -> String {
+        let container = self.container.as_ref().expect("a container");
+        let output = container.exec(program);
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{program:?}: {message}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
     /// `virsh` on the pod's libvirt, where that is a daemon.
     pub fn virsh(&self, arguments: &[&str]) -> String {
+        if let Some(container) = &self.container {
+            let mode = match container.user() {
+                User::Qemu => "session",
+                User::Root => "system",
+            };
+            let uri = format!("qemu+unix:///{mode}?socket=/var/run/libvirt/virtqemud-sock");
+            return self.exec(&[&["virsh", "-c", uri.as_str()], arguments].concat());
+        }
         let sockets = ["virtqemud-sock", "libvirt-sock"]
             .map(|name| self.path(&format!("/var/run/libvirt/{name}")));
         let socket = sockets
@@ -464,12 +526,21 @@ impl Pod {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
+    /// The running domain as libvirt itself keeps it, with what no schema of ours knows.
+    pub fn live_xml(&self, vmi: &Vmi) -> String {
+        let name = format!("default_{}", vmi.name());
+        if self.container.is_some() {
+            return self.virsh(&["dumpxml", &name]);
+        }
+        std::fs::read_to_string(self.root().join(format!("run/qemu/{name}.xml"))).unwrap()
+    }
+
     /// What the launcher and its guest take up.
     pub fn usage(&self) -> Usage {
         Usage::of(self.launcher.as_ref().unwrap().id(), self.guests()[0])
     }
 
-    /// The processes that have this pod's root on their command line.
+    /// The processes of this pod's container, or those that have its root on their command line.
     pub fn processes(&self, name: &str) -> Vec<u32> {
         let root = self.root.path().to_string_lossy().into_owned();
         std::fs::read_dir("/proc")
@@ -481,7 +552,11 @@ impl Pod {
                     String::from_utf8_lossy(&std::fs::read(entry.path().join("cmdline")).ok()?)
                         .into_owned();
                 let program = command.split('\0').next()?.to_owned();
-                (program.contains(name) && command.contains(&root)).then_some(pid)
+                let ours = match &self.container {
+                    Some(container) => container.has(&entry.path()),
+                    None => command.contains(&root),
+                };
+                (program.contains(name) && ours).then_some(pid)
             })
             .collect()
     }
@@ -489,9 +564,17 @@ impl Pod {
 
 impl Drop for Pod {
     fn drop(&mut self) {
+        // Last to go is its cgroup, once it is empty.
+        let container = self.container.take();
+        if let Some(container) = &container {
+            container.kill();
+        }
         if let Some(mut launcher) = self.launcher.take() {
             let _ = launcher.kill();
             let _ = launcher.wait();
+        }
+        if container.is_some() {
+            return;
         }
         for pid in self.processes("") {
             let _ = Command::new("kill")
@@ -499,6 +582,11 @@ impl Drop for Pod {
                 .status();
         }
     }
+}
+
+/// virt-handler gives the launcher's user what it makes for it; without root everything is that user's.
+fn give_to_qemu(path: &Path) {
+    let _ = std::os::unix::fs::chown(path, Some(107), Some(107));
 }
 
 /// The image of the test guest, built if it is not there.

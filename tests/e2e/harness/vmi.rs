@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
 
+use super::container::{Container, User};
 use super::{Pod, guest_image};
 
 /// What the test guest prints when it is up, see docs/test-guest.md.
@@ -18,6 +19,11 @@ impl Vmi {
     pub fn new(name: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(1);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        // virt-controller's word on the pod's user; without it, the launcher is root's.
+        let user = match Container::user_of_this_test() {
+            Some(User::Qemu) => 107,
+            Some(User::Root) | None => 0,
+        };
         Self(json!({
             "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
             "metadata": {"name": name, "namespace": "default", "uid": format!("5f0a1c1e-6a1f-4c4c-9d4e-2d9c1f{number:06x}")},
@@ -34,7 +40,7 @@ impl Vmi {
                 },
                 "volumes": [{"name": "rootdisk", "persistentVolumeClaim": {"claimName": "root"}}],
             },
-            "status": {"phase": "Scheduled", "volumeStatus": [{"name": "rootdisk", "target": ""}]},
+            "status": {"phase": "Scheduled", "runtimeUser": user, "volumeStatus": [{"name": "rootdisk", "target": ""}]},
         }))
     }
 

@@ -1,0 +1,183 @@
+//! What only a pod's container shows: process 1, users and capabilities, the names of processes, the log as a whole.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::harness::{Event, Pod, User, Vmi, in_container, run};
+
+/// A pod of this user, with a guest that is up.
+fn booted(user: User, test: impl AsyncFnOnce(Pod, Vmi)) {
+    in_container(user, || {
+        run(async {
+            let (pod, vmi, _guest) = Pod::booted("contained", &[]).await;
+            test(pod, vmi).await;
+        });
+    });
+}
+
+/// A line of /proc/PID/status.
+fn status(pid: u32, key: &str) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(key));
+    line.unwrap().trim_start_matches(':').trim().to_owned()
+}
+
+/// The pod's processes by the names that KubeVirt's functional tests look for, with their resident memory in KiB.
+fn by_name(pod: &Pod) -> BTreeMap<String, Vec<u64>> {
+    let mut found: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    for line in pod
+        .exec(&["ps", "--no-header", "axo", "rss,command"])
+        .lines()
+    {
+        let mut fields = line.split_whitespace();
+        let resident = fields.next().unwrap().parse().unwrap();
+        let name = fields.next().unwrap().rsplit('/').next().unwrap();
+        let name = if name.starts_with("qemu-system-") {
+            "qemu"
+        } else {
+            name
+        };
+        found.entry(name.to_owned()).or_default().push(resident);
+    }
+    found
+}
+
+#[test]
+fn processes_have_their_names_rights_and_no_zombies() {
+    booted(User::Qemu, async |pod: Pod, vmi: Vmi| {
+        let states = pod.exec(&["ps", "--no-header", "axo", "pid,stat,command"]);
+        assert!(
+            !states
+                .lines()
+                .any(|line| line.split_whitespace().nth(1).unwrap().starts_with('Z')),
+            "{states}"
+        );
+        let found = by_name(&pod);
+        // virt-controller counts with this much for each, but for QEMU, whose emulation needs more.
+        for (name, mib) in [
+            ("virt-launcher-monitor", 25),
+            ("virt-launcher", 100),
+            ("virtlogd", 25),
+            ("virtqemud", 40),
+            ("qemu", 1024),
+        ] {
+            let resident = found.get(name).map_or(&[][..], Vec::as_slice);
+            assert!(
+                matches!(resident, [one] if *one < mib * 1024),
+                "{name}: {found:?}"
+            );
+        }
+        let all = pod.processes("");
+        assert!(all.len() >= 5, "{all:?}");
+        for pid in all {
+            let command = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap();
+            assert_eq!(status(pid, "Uid"), "107\t107\t107\t107", "{command}");
+            assert_eq!(status(pid, "CapBnd"), "0000000000000400", "{command}");
+            assert_eq!(status(pid, "NoNewPrivs"), "1", "{command}");
+        }
+        // For passt, which listens below port 1024.
+        let daemon = pod.processes("virtqemud");
+        assert_eq!(daemon.len(), 1);
+        assert_eq!(status(daemon[0], "CapAmb"), "0000000000000400");
+        let arguments = pod.exec(&["ps", "--no-header", "-C", "virt-launcher", "-o", "args"]);
+        assert!(arguments.contains(vmi.uid()), "{arguments}");
+    });
+}
+
+#[test]
+fn the_first_sync_starts_the_guest_without_a_second_try() {
+    in_container(User::Qemu, || {
+        run(async {
+            let vmi = Vmi::new("prompt");
+            let mut pod = Pod::new();
+            let vmi = vmi.with_image(&pod);
+            pod.handler.serve();
+            pod.launch(&vmi, &[]);
+            pod.wait_until_ready().await;
+            let answer = pod.sync(&vmi).await;
+            assert!(answer.success, "{}\n{}", answer.message, pod.log_tail());
+            assert_eq!(pod.domain().await["Status"]["Status"], "Running");
+            assert_eq!(pod.guests().len(), 1);
+        });
+    });
+}
+
+#[test]
+fn the_log_is_json_to_its_end() {
+    in_container(User::Qemu, || {
+        run(async {
+            let (mut pod, vmi, _guest) = Pod::booted("logged", &[]).await;
+            pod.end(&vmi).await;
+            assert_eq!(pod.exit_code().await, 0);
+            let entries = entries(&pod);
+            for (component, message) in [
+                ("virt-launcher", "Marked as ready"),
+                ("virt-launcher", "Found PID for default_logged: "),
+                ("virt-launcher", "Exiting..."),
+                ("virt-launcher-monitor", "Reaped Launcher main pid"),
+            ] {
+                let there = entries.iter().any(|entry| {
+                    entry["component"] == component
+                        && entry["msg"].as_str().unwrap().contains(message)
+                });
+                assert!(there, "{component}: {message}\n{}", pod.log_tail());
+            }
+        });
+    });
+}
+
+/// The kubelet makes the container's last line the reason of its end.
+#[test]
+fn the_cause_of_an_early_end_comes_last() {
+    in_container(User::Qemu, || {
+        run(async {
+            let mut pod = Pod::new();
+            pod.launch(
+                &Vmi::new("late"),
+                &["--qemu-timeout", "1s", "--hook-sidecars", "1"],
+            );
+            assert_eq!(pod.exit_code().await, 2);
+            pod.log_has("dirty virt-launcher shutdown").await;
+            let launcher: Vec<Value> = entries(&pod)
+                .into_iter()
+                .filter(|entry| entry["component"] == "virt-launcher")
+                .collect();
+            let last = launcher.last().unwrap();
+            assert!(
+                last["level"] != "info" && last.to_string().contains("hook sidecar"),
+                "{last}"
+            );
+        });
+    });
+}
+
+/// All of the log; each line has to be an object with the keys that must-gather and KubeVirt's tests read.
+fn entries(pod: &Pod) -> Vec<Value> {
+    let parse = |line: &String| {
+        let entry: Value =
+            serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        for key in ["component", "level", "msg", "timestamp"] {
+            assert!(entry[key].is_string(), "without {key}: {line}");
+        }
+        entry
+    };
+    pod.log().iter().map(parse).collect()
+}
+
+#[test]
+fn a_guest_boots_and_ends_in_a_pod_of_roots() {
+    booted(User::Root, async |mut pod: Pod, vmi: Vmi| {
+        let daemon = pod.processes("virtqemud");
+        assert_eq!(status(daemon[0], "Uid"), "0\t0\t0\t0");
+        let qemu = pod.guests();
+        assert_eq!(status(qemu[0], "Uid"), "107\t107\t107\t107");
+        assert!(
+            pod.virsh(&["list", "--name"])
+                .contains(&format!("default_{}", vmi.name()))
+        );
+        pod.end(&vmi).await;
+        pod.handler.event("final", Event::is_final).await;
+        assert_eq!(pod.exit_code().await, 0);
+    });
+}

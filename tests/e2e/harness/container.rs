@@ -1,0 +1,297 @@
+//! The container of a pod: the launcher as the kubelet and a container runtime start it, in the image's tree.
+
+use std::cell::Cell;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use super::{Cgroup, PATIENCE, Vmi};
+
+const HOME: &str = env!("CARGO_MANIFEST_DIR");
+
+/// The user of the container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum User {
+    /// 107, as in a pod of KubeVirt's default.
+    Qemu,
+    /// Root, where the VMI is not to run without its rights.
+    Root,
+}
+
+thread_local! {
+    static USER: Cell<Option<User>> = const { Cell::new(None) };
+}
+
+/// Makes tests of a module run a second time, in the container of a pod.
+macro_rules! also_in_container {
+    ($($test:ident),+ $(,)?) => {
+        mod in_container {
+            $(
+                #[test]
+                fn $test() {
+                    $crate::harness::in_container($crate::harness::User::Qemu, super::$test);
+                }
+            )+
+        }
+    };
+}
+pub(crate) use also_in_container;
+
+/// Runs a test whose pods are containers; where none can be made, that is said. In CI as root that is a failure.
+pub fn in_container(user: User, test: impl FnOnce()) {
+    struct Reset;
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            USER.set(None);
+        }
+    }
+
+    if let Err(missing) = image() {
+        let required = std::env::var("CI").is_ok_and(|ci| ci == "true") && is_root();
+        assert!(!required, "no container can be made here: {missing}");
+        println!("skipped: no container can be made here: {missing}");
+        return;
+    }
+    let _reset = Reset;
+    USER.set(Some(user));
+    test();
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// The image's tree, and a directory with our programs to lie over it.
+struct Image {
+    tree: PathBuf,
+    programs: PathBuf,
+}
+
+/// Made once, or what is missing for that.
+fn image() -> Result<&'static Image, &'static String> {
+    static IMAGE: OnceLock<Result<Image, String>> = OnceLock::new();
+    IMAGE
+        .get_or_init(|| {
+            if !is_root() {
+                return Err("that needs root".to_owned());
+            }
+            let target = Path::new(HOME).join("target");
+            let image = Image {
+                tree: target.join("image-tree"),
+                programs: target.join("image-programs"),
+            };
+            succeeds(Command::new("unshare").args([
+                "--mount", "--pid", "--net", "--uts", "--ipc", "--fork", "true",
+            ]))?;
+            succeeds(
+                Command::new(Path::new(HOME).join("scripts/image-tree"))
+                    .arg(&image.tree)
+                    .env("BINARIES", "none"),
+            )?;
+            // Not into the tree, whose programs are those of a release.
+            let built = Path::new(env!("CARGO_BIN_EXE_virt-launcher")).parent();
+            succeeds(
+                Command::new("make")
+                    .args(["--no-print-directory", "-C", HOME, "install", "PREFIX=/usr"])
+                    .arg(format!("DESTDIR={}", image.programs.display()))
+                    .arg(format!("BINARIES={}", built.unwrap().display())),
+            )?;
+            let monitor = image.programs.join("usr/bin/virt-launcher-monitor");
+            succeeds(
+                Command::new("setcap")
+                    .arg("cap_net_bind_service=+ep")
+                    .arg(monitor),
+            )?;
+            Ok(image)
+        })
+        .as_ref()
+}
+
+fn succeeds(command: &mut Command) -> Result<(), String> {
+    let sbin = format!(
+        "{}:/usr/sbin:/sbin",
+        std::env::var("PATH").unwrap_or_default()
+    );
+    let output = command.env("PATH", sbin).output();
+    let output = output.map_err(|error| format!("{command:?}: {error}"))?;
+    let message = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(format!("{command:?}: {}", message.trim()))
+    }
+}
+
+/// Process 1 of the container, as the machine outside sees it.
+struct First {
+    pid: u32,
+    namespace: PathBuf,
+}
+
+pub struct Container {
+    user: User,
+    cgroup: Option<Cgroup>,
+    first: Option<First>,
+}
+
+impl Container {
+    /// The user of the containers of this test; `None` if its pods are directories.
+    pub(super) fn user_of_this_test() -> Option<User> {
+        USER.get()
+    }
+
+    /// `None` if this test's pods are directories.
+    pub(super) fn of_this_test() -> Option<Self> {
+        USER.get().map(|user| Self {
+            user,
+            cgroup: None,
+            first: None,
+        })
+    }
+
+    pub fn user(&self) -> User {
+        self.user
+    }
+
+    /// Starts the launcher as virt-controller describes it, with `more` arguments, in the pod's container.
+    pub(super) fn command(&mut self, pod: &Path, vmi: &Vmi, more: &[&str]) -> Command {
+        let image = image().unwrap();
+        let mount_point = pod.join("container");
+        std::fs::create_dir_all(&mount_point).unwrap();
+        self.cgroup = Cgroup::with_limit(memory_limit(vmi));
+        let mut command = Command::new(Path::new(HOME).join("tests/image/enter"));
+        command
+            .env("POD", pod)
+            .env("OVER", &image.programs)
+            .env("HOSTNAME", vmi.name())
+            .env("POD_NAME", format!("virt-launcher-{}-x7k2p", vmi.name()))
+            .arg(&image.tree)
+            .arg(mount_point)
+            .arg(match self.user {
+                User::Qemu => "launcher",
+                User::Root => "launcher-root",
+            })
+            .args(arguments(self.user, vmi))
+            .args(more);
+        if let Some(cgroup) = &self.cgroup {
+            command.env("CGROUPS", cgroup.path());
+        }
+        command
+    }
+
+    /// Finds process 1, the child of what [`Self::command`] has started.
+    pub(super) fn started(&mut self, parent: u32) {
+        let end = Instant::now() + PATIENCE;
+        let outside = std::fs::read_link("/proc/self/ns/pid").unwrap();
+        loop {
+            let children =
+                std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"))
+                    .unwrap_or_default();
+            if let Some(pid) = children.split_whitespace().next() {
+                let namespace = std::fs::read_link(format!("/proc/{pid}/ns/pid"));
+                if let Some(namespace) = namespace.ok().filter(|it| *it != outside) {
+                    self.first = Some(First {
+                        pid: pid.parse().unwrap(),
+                        namespace,
+                    });
+                    return;
+                }
+            }
+            assert!(Instant::now() < end, "the container has no first process");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Process 1, to which the kubelet sends its signals.
+    pub(super) fn first(&self) -> u32 {
+        self.first.as_ref().expect("the container has started").pid
+    }
+
+    /// The process is in the container.
+    pub(super) fn has(&self, pid: &Path) -> bool {
+        let namespace = std::fs::read_link(pid.join("ns/pid")).ok();
+        namespace.is_some() && namespace == self.first.as_ref().map(|it| it.namespace.clone())
+    }
+
+    /// Runs a program as `kubectl exec` does.
+    pub(super) fn exec(&self, program: &[&str]) -> Output {
+        let mut command = Command::new("nsenter");
+        command
+            .args(["--target", &self.first().to_string()])
+            .args(["--mount", "--pid", "--net", "--uts", "--ipc"])
+            .args(["--root", "--wd", "/usr/bin/setpriv"]);
+        if self.user == User::Qemu {
+            command.args(["--reuid=107", "--regid=107", "--groups=107"]);
+            command.args(["--bounding-set=-all,+net_bind_service", "--no-new-privs"]);
+        }
+        command.args(program).output().unwrap()
+    }
+
+    /// Ends process 1, with which goes all that is in its namespace.
+    pub(super) fn kill(&self) {
+        if let Some(first) = &self.first
+            && self.has(Path::new(&format!("/proc/{}", first.pid)))
+        {
+            let _ = Command::new("kill")
+                .args(["-s", "KILL", &first.pid.to_string()])
+                .status();
+        }
+    }
+}
+
+/// What the pod of an ordinary VMI has as its memory: the guest's, and what KubeVirt adds.
+fn memory_limit(vmi: &Vmi) -> u64 {
+    const MIB: u64 = 1 << 20;
+    let guest = vmi.value()["spec"]["domain"]["memory"]["guest"].as_str();
+    let guest: u64 = guest.unwrap().strip_suffix("Mi").unwrap().parse().unwrap();
+    // The pod's programs, one vCPU, an I/O thread, video, page tables.
+    (guest + 220 + 8 + 8 + 32) * MIB + guest * MIB / 512
+}
+
+/// virt-controller's command line, in its order.
+fn arguments(user: User, vmi: &Vmi) -> Vec<String> {
+    let grace = &vmi.value()["spec"]["terminationGracePeriodSeconds"];
+    let mut arguments = [
+        "/usr/bin/virt-launcher-monitor",
+        "--qemu-timeout",
+        "287s",
+        "--name",
+        vmi.name(),
+        "--uid",
+        vmi.uid(),
+        "--namespace",
+        "default",
+        "--kubevirt-share-dir",
+        "/var/run/kubevirt",
+        "--ephemeral-disk-dir",
+        "/var/run/kubevirt-ephemeral-disks",
+        "--container-disk-dir",
+        "/var/run/kubevirt/container-disks",
+        "--grace-period-seconds",
+        &(grace.as_u64().unwrap() + 15).to_string(),
+        "--hook-sidecars",
+        "0",
+        "--ovmf-path",
+        "/usr/share/edk2/ovmf",
+        "--disk-memory-limit",
+        "2097152000",
+        "--hypervisor",
+        "kvm",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    if user == User::Qemu {
+        arguments.push("--run-as-nonroot".to_owned());
+    }
+    arguments.extend(
+        [
+            "--image-volume",
+            "--libvirt-hook-server-and-client",
+            "--upgrade-ordinal-ifaces",
+            "--allow-emulation",
+        ]
+        .map(str::to_owned),
+    );
+    arguments
+}
