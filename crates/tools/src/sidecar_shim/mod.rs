@@ -161,7 +161,7 @@ fn random_name() -> String {
         let count = CHARACTERS.len() as u64;
         let at = usize::try_from(bits % count).unwrap_or_default();
         bits /= count;
-        char::from(CHARACTERS[at])
+        char::from(CHARACTERS.get(at).copied().unwrap_or(b'a'))
     };
     std::iter::repeat_with(&mut pick).take(4).collect()
 }

@@ -102,7 +102,8 @@ impl Log {
             self.end_line(each)?;
         }
         while let Some(open) = &mut self.open {
-            let count = match open.file.read(&mut self.buffer[self.begun..]) {
+            let room = self.buffer.get_mut(self.begun..).unwrap_or_default();
+            let count = match open.file.read(room) {
                 Ok(0) => break,
                 Ok(count) => count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
@@ -116,17 +117,16 @@ impl Log {
 
     /// Hands on what is whole of the first `filled` bytes.
     fn hand_on(&mut self, filled: usize, each: &mut Each<'_>) -> Result<(), Stop> {
-        let whole = match self.buffer[..filled]
-            .iter()
-            .rposition(|byte| *byte == b'\n')
-        {
+        let read = self.buffer.get(..filled).unwrap_or_default();
+        let whole = match read.iter().rposition(|byte| *byte == b'\n') {
             Some(last) => last + 1,
             None if filled == self.buffer.len() => filled,
             None => 0,
         };
-        if whole > 0 {
-            each(&self.buffer[..whole])?;
-            self.cut = self.buffer[whole - 1] != b'\n';
+        let lines = read.get(..whole).unwrap_or_default();
+        if let Some(last) = lines.last() {
+            each(lines)?;
+            self.cut = *last != b'\n';
         }
         self.buffer.copy_within(whole..filled, 0);
         self.begun = filled - whole;
@@ -136,7 +136,7 @@ impl Log {
     /// Ends a line whose end was never written.
     fn end_line(&mut self, each: &mut Each<'_>) -> Result<(), Stop> {
         if self.begun > 0 || self.cut {
-            let mut line = self.buffer[..self.begun].to_vec();
+            let mut line = self.buffer.get(..self.begun).unwrap_or_default().to_vec();
             line.push(b'\n');
             each(&line)?;
             (self.begun, self.cut) = (0, false);
