@@ -200,7 +200,7 @@ mod tests {
             "virt_launcher::launcher::start",
             "pod",
             "hooks::client",
-            "network::servers",
+            "pod::network::servers",
         ] {
             assert!(vmi_of(target).is_some(), "{target}");
         }
