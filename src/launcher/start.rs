@@ -85,6 +85,7 @@ impl Launcher {
         let prepare = move || launcher.prepare(&vmi, domain, context, cloud_init);
         let (xml, ports) = blocking("preparing the pod", prepare).await?;
         let (xml, modified_by) = self.run_hooks(request, xml).await?;
+        tracing::debug!(xml, "the domain to define");
         // Read by must-gather, in the reference's words.
         let dump = BASE64_STANDARD.encode(&xml);
         tracing::info!("Domain XML generated. Base64 dump {dump}");
