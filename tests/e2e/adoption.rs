@@ -134,7 +134,7 @@ fn a_daemon_that_is_dead_or_hangs_is_replaced() {
         // Killed under the launcher.
         pod.handler.forget();
         signal("KILL", &pod.processes("libvirtd"));
-        pod.log_has("libvirt is back").await;
+        pod.log_has("Reconnected to libvirt").await;
         all_works(&mut pod, &vmi, &mut guest, &qemu).await;
         // It hangs under the launcher, which has calls in it.
         pod.handler.forget();
@@ -145,7 +145,7 @@ fn a_daemon_that_is_dead_or_hangs_is_replaced() {
             "Running",
             "as it was seen last"
         );
-        pod.log_count("libvirt is back", 2).await;
+        pod.log_count("Reconnected to libvirt", 2).await;
         assert!(
             pod.processes("libvirtd")
                 .iter()

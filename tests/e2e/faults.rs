@@ -93,13 +93,13 @@ async fn kill_daemon(pod: &mut Pod, held: Held) {
     let is_back = |pod: &Pod| {
         pod.log()
             .iter()
-            .filter(|line| line.contains("libvirt is back"))
+            .filter(|line| line.contains("Reconnected to libvirt"))
             .count()
     };
     let before = is_back(pod);
     kill(&pod.processes("libvirtd"));
     held.release().await;
-    pod.log_count("libvirt is back", before + 1).await;
+    pod.log_count("Reconnected to libvirt", before + 1).await;
 }
 
 /// Both sides have the disk once, under its name.
@@ -239,10 +239,7 @@ fn a_panic_ends_one_sync_one_call_and_one_report() {
         let answer = pod.sync(&vmi).await;
         assert_eq!(
             (answer.success, answer.message.as_str()),
-            (
-                false,
-                "the sync has met a bug of the launcher; its log says where"
-            )
+            (false, "internal error in the sync, see the launcher's log")
         );
         drop(here);
         pod.log_has("a test wants a panic at sync.begun").await;
