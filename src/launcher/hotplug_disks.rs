@@ -75,12 +75,12 @@ pub(super) fn apply(
     let mut failures = Vec::new();
     for Change { disk, why } in &plan.detach {
         tracing::info!(volume = %volume(disk), target = %disk.target.device, %why, "Detaching disk");
-        faults::point("request.prepared");
+        faults::point("unplug.prepared");
         // QEMU has the overlay open; its name is of no use any more.
         let detached = detach(domain, disk, requests)
             .map_err(LauncherError::from)
             .and_then(|()| pod.remove_overlay(disk));
-        faults::point("request.asked");
+        faults::point("unplug.asked");
         failures.extend(
             detached
                 .err()
