@@ -410,7 +410,7 @@ fn a_launcher_whose_sidecars_do_not_come_says_which() {
         let log = pod.log().join("\n");
         for part in [
             "1 of 3 hook sidecars",
-            r#"came: \"shim\" (hook-sidecar-0/shim-"#,
+            r#"ready: \"shim\" (hook-sidecar-0/shim-"#,
             "hook-sidecar-1/shim-",
             "no answer within",
         ] {
