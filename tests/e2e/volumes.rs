@@ -135,7 +135,7 @@ fn the_guest_reads_images_and_writes_disks_and_no_backing_image_changes() {
             disk("image", "scsi"),
         );
         let image = pod.container_disk(1);
-        std::fs::write(&image, [UNTOUCHED; 4 * MIB]).unwrap();
+        std::fs::write(&image, vec![UNTOUCHED; 4 * MIB]).unwrap();
 
         for (name, source, place, file, text, _) in isos() {
             let place = if place.is_empty() {
