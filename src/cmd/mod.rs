@@ -1,7 +1,7 @@
 //! The gRPC services that virt-handler and launcherctl call: decode, call the launcher, encode. No logic.
 //!
-//! An ordinary failure is an answer with `success: false` and gRPC status OK; only `Exec` and `GuestPing` fail with a
-//! gRPC error (handler contract, section 1).
+//! An ordinary failure is an answer with `success: false` and gRPC status OK; only `Exec`, `GuestPing` and
+//! `GetScreenshot` fail with a gRPC error (docs/contract.md §1).
 
 mod info;
 mod preview;
@@ -32,7 +32,7 @@ use libvirt::Screenshot;
 const MAX_REQUEST_BYTES: usize = 64 << 20;
 
 /// What the service needs of a launcher. The texts of its errors reach users; those that other components match on are
-/// the launcher's to keep (handler contract, section 9).
+/// the launcher's to keep (docs/contract.md §9).
 pub trait LauncherApi: Send + Sync + 'static {
     /// Why a call failed.
     type Error: Error + Send + Sync + 'static;

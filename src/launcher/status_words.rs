@@ -1,4 +1,4 @@
-//! libvirt's states and reasons in KubeVirt's words (handler contract, section 7).
+//! libvirt's states and reasons in KubeVirt's words (docs/contract.md §7).
 
 use libvirt::{State, paused, shutoff};
 

@@ -1,5 +1,5 @@
 //! The Domain document: what virt-handler knows of a domain. Its keys are Go's field names, and null and empty stand
-//! where Go's encoder puts them (handler contract, section 6). `Spec` is the same schema as the XML.
+//! where Go's encoder puts them (docs/contract.md §6). `Spec` is the same schema as the XML.
 
 use serde::ser::{Serialize, SerializeMap, SerializeStruct, Serializer};
 
@@ -44,7 +44,7 @@ pub struct ObjectMeta {
 /// `Status`: how the domain is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DomainStatus {
-    /// One of the words of handler contract section 7, such as `Running`.
+    /// One of the words of docs/contract.md §7, such as `Running`.
     pub status: Text,
     /// Why, in a word of the same section.
     pub reason: Text,

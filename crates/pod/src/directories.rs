@@ -1,4 +1,4 @@
-//! The directories of the pod that the launcher makes (pod contract, section 7).
+//! The directories of the pod that the launcher makes (docs/contract.md §2).
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd};

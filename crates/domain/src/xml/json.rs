@@ -1,4 +1,4 @@
-//! Go-named JSON: what virt-handler decodes (handler contract, section 6).
+//! Go-named JSON: what virt-handler decodes (docs/contract.md §6).
 
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
