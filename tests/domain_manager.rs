@@ -224,6 +224,7 @@ fn a_guest_lives_from_sync_to_delete() {
 }
 
 #[test]
+// D-conv-5 (docs/differences.md).
 fn a_definition_has_free_ports_and_no_placeholders() {
     play("ports", |scene| async move {
         let mut vmi = scene.vmi();
@@ -328,6 +329,7 @@ fn with_volumes(vmi: &Value, volumes: &[(&str, &str)]) -> Value {
 }
 
 #[test]
+// D-disk-10 (docs/differences.md).
 fn disks_come_when_they_are_ready_and_go_and_one_failure_stops_no_other() {
     play("disks", |scene| async move {
         scene.sync(&scene.vmi()).await.unwrap();

@@ -231,6 +231,7 @@ fn container_disk_stays_while_other_files_come_and_go() {
 }
 
 #[test]
+// D-tool-1 (docs/differences.md).
 fn container_disk_ends_without_a_watch_too() {
     // A user may have no watch left. In a user namespace of its own the limit is ours to set.
     let dir = tempfile::tempdir().unwrap();
@@ -283,6 +284,7 @@ fn container_disk_takes_a_path_of_102_characters_and_no_longer_one() {
 }
 
 #[test]
+// D-log-3 (docs/differences.md).
 fn container_disk_says_what_it_cannot_make() {
     let dir = tempfile::tempdir().unwrap();
     let output = disk(&["-c", dir.path().join("a/b/disk_0").to_str().unwrap()]);
@@ -393,6 +395,7 @@ fn append(log: &Path, text: &str) {
 }
 
 #[test]
+// D-tool-2 (docs/differences.md).
 fn virt_tail_waits_for_the_log_and_its_directories() {
     let dir = tempfile::tempdir().unwrap();
     let log = dir.path().join("private/uid/virt-serial0-log");
@@ -455,6 +458,7 @@ fn virt_tail_prints_what_is_there_already_through_rotation_and_truncation() {
 }
 
 #[test]
+// D-log-1 (docs/differences.md).
 fn virt_tail_misses_nothing_of_a_flood_with_rotations() {
     const LINES: u32 = 35_000;
     let dir = tempfile::tempdir().unwrap();
@@ -518,6 +522,7 @@ fn virt_tail_ends_with_0_at_sigterm_and_sigint() {
 }
 
 #[test]
+// D-tool-3 (docs/differences.md).
 fn virt_tail_ends_at_sigterm_though_nobody_reads() {
     let dir = tempfile::tempdir().unwrap();
     let log = dir.path().join("log");

@@ -277,6 +277,7 @@ impl<L: LauncherApi> Cmd for Service<L> {
         })
     }
     // virt-handler does not look at `success` here, so that only a gRPC error is a failure for it.
+    // D-vm-12 (docs/differences.md).
     async fn get_screenshot(&self, _: Request<v1::VmiRequest>) -> Answer<v1::ScreenshotResponse> {
         let picture = self.launcher.screenshot().await;
         let picture = picture.map_err(|error| Status::unknown(chain(&error)))?;

@@ -170,6 +170,7 @@ mod tests {
     }
 
     #[test]
+    // D-vm-3 (docs/differences.md).
     fn a_domain_that_has_ended_is_never_started_again() {
         for state in [
             State::Shutdown,

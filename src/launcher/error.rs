@@ -19,6 +19,7 @@ pub enum LauncherError {
     InvalidVmi,
     /// The VMI is not the one that this launcher was started for.
     #[error("this launcher owns the VMI {ours}; the request is about {theirs}")]
+    // D-start-5 (docs/differences.md).
     ForeignVmi {
         /// `<namespace>_<name>` from the flags.
         ours: Text,

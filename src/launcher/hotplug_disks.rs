@@ -44,6 +44,7 @@ impl DetachRequests {
     }
 
     /// Whether it was asked already; `Some(true)` if it is to be asked again.
+    // D-disk-16 (docs/differences.md).
     fn again(&self, alias: &str, now: Instant) -> Option<bool> {
         self.0.get(alias).map(|request| {
             request.refused || now.duration_since(request.asked) >= DETACH_RETRY_AFTER
@@ -65,6 +66,7 @@ impl DetachRequests {
 ///
 /// # Errors
 /// When nothing could be tried.
+// D-disk-10 (docs/differences.md).
 pub(super) fn apply(
     domain: &libvirt::Domain,
     pod: &dyn PodBackend,
@@ -117,6 +119,7 @@ pub(super) fn apply(
 
 /// Plugs a disk in. Where an unplug was cut short, the definition may still have it, and libvirt refuses it a second time:
 /// there it goes first.
+// D-disk-1 (docs/differences.md).
 fn attach(domain: &libvirt::Domain, xml: &str) -> Result<(), libvirt::Error> {
     match domain.attach_device(xml) {
         Err(refused) => match domain.detach_device_config(xml) {
@@ -128,6 +131,7 @@ fn attach(domain: &libvirt::Domain, xml: &str) -> Result<(), libvirt::Error> {
 }
 
 /// Asks the guest to let a disk go, unless it is just thinking about it.
+// D-disk-17 (docs/differences.md).
 fn detach(
     domain: &libvirt::Domain,
     disk: &Disk,

@@ -1,5 +1,7 @@
 //! Names of disks that have just been plugged in. virt-handler records them in the VMI's status, but may send a VMI
 //! from before that; names are then handed out anew, and a disk that comes after one that goes would move.
+//!
+//! D-disk-3 (docs/differences.md).
 
 use std::borrow::Cow;
 

@@ -17,6 +17,7 @@ impl Launcher {
     ///
     /// # Errors
     /// libvirt's, unless something was reported before.
+    // D-vm-1 (docs/differences.md).
     pub async fn domain(self: &Arc<Self>) -> Result<Option<Arc<Domain>>, LauncherError> {
         let snapshot = within("the first look at the domain", READ_TIMEOUT, self.known()).await?;
         if snapshot.phase == Phase::Starting {

@@ -37,6 +37,7 @@ struct Reported {
 }
 
 /// Reports for as long as the launcher lives.
+// D-sup-13 (docs/differences.md).
 pub(super) async fn run(launcher: Arc<Launcher>) {
     let mut state = launcher.state();
     let reported = Arc::new(tokio::sync::Mutex::new(Reported::default()));

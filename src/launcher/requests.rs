@@ -86,6 +86,7 @@ impl Launcher {
     }
 
     /// Asks the guest to reboot: its agent where it is connected, else ACPI.
+    // D-vm-8 (docs/differences.md).
     async fn soft_reboot(self: &Arc<Self>, vmi: &Vmi) -> Result<(), LauncherError> {
         let features = vmi.spec.domain.features.as_ref();
         let acpi = features.is_none_or(|features| features.acpi.enabled != Some(false));
@@ -111,6 +112,7 @@ impl Launcher {
     /// Starts the clock of the grace period, and asks the guest to shut down. Neither waits for a turn: a change that
     /// hangs must not keep virt-handler from killing the guest when its grace period is over. libvirt's own choice of how
     /// to ask would try the agent first, and can hang for a minute when that is silent.
+    // D-vm-4 (docs/differences.md).
     async fn shutdown(self: &Arc<Self>) -> Result<(), LauncherError> {
         let document = self.vm.snapshot().document;
         let has_acpi = document.is_none_or(|document| has_acpi(&document));
@@ -137,6 +139,7 @@ impl Launcher {
     ///
     /// # Errors
     /// libvirt's.
+    // D-vm-6 (docs/differences.md).
     pub async fn kill(self: &Arc<Self>) -> Result<(), LauncherError> {
         self.vm.cancel(JobKind::Start);
         let starting = !self.vm.snapshot().phase.has_run();
@@ -144,6 +147,7 @@ impl Launcher {
             .change("killing the domain", move |domain| {
                 let Some(domain) = domain else { return Ok(()) };
                 let result = domain.state().and_then(|(state, _)| match state {
+                    // D-vm-7 (docs/differences.md).
                     State::NoState | State::Shutoff if !starting => Ok(()),
                     _ => domain.destroy(true),
                 });
@@ -234,6 +238,7 @@ fn has_agent(domain: &DomainSpec) -> bool {
     })
 }
 
+// D-vm-5 (docs/differences.md).
 fn has_acpi(document: &Domain) -> bool {
     let features = document.spec.features.as_ref();
     features.is_some_and(|features| features.acpi.is_some())

@@ -60,6 +60,7 @@ impl Launcher {
     }
 
     /// The domain as libvirt is to get it.
+    // D-hook-2 (docs/differences.md).
     async fn definition(
         self: &Arc<Self>,
         request: &SyncRequest,
@@ -154,6 +155,7 @@ impl Launcher {
 
     /// Blocks until the domain runs. A kill that comes meanwhile ends a QEMU that is there; before and after, it is here
     /// that no guest is left.
+    // D-vm-2 (docs/differences.md).
     fn define_and_start(
         &self,
         vmi: &Vmi,

@@ -254,6 +254,7 @@ fn a_sync_starts_the_domain_and_shows_it() {
 }
 
 #[test]
+// D-net-7 (docs/differences.md).
 fn a_network_that_virt_handler_has_not_prepared_stops_the_start() {
     play(|| async {
         let scene = Scene::begin();
@@ -386,6 +387,7 @@ fn syncs_at_the_same_time_share_one_start() {
 }
 
 #[test]
+// D-vm-1 (docs/differences.md).
 fn a_domain_that_is_being_started_is_not_shown() {
     play(|| async {
         let mut scene = Scene::begin();
@@ -411,6 +413,7 @@ fn a_domain_that_is_being_started_is_not_shown() {
 }
 
 #[test]
+// D-vm-2 (docs/differences.md).
 fn a_failed_definition_leaves_nothing_and_the_next_sync_works() {
     play(|| async {
         let mut scene = Scene::begin();
@@ -522,6 +525,7 @@ fn a_domain_that_ends_is_reported_to_the_end() {
 }
 
 #[test]
+// D-vm-4 (docs/differences.md).
 fn a_shutdown_starts_the_clock_of_the_grace_period_even_if_it_fails() {
     play(|| async {
         let mut scene = Scene::begin();
@@ -638,6 +642,7 @@ fn vmis_that_are_not_started() {
 }
 
 #[test]
+// D-start-5 (docs/differences.md).
 fn requests_that_are_no_vmi_of_ours() {
     play(|| async {
         let scene = Scene::begin();
@@ -773,6 +778,7 @@ fn the_present_state_is_told_again_when_libvirt_is_back() {
 }
 
 #[test]
+// D-vm-9 (docs/differences.md).
 fn the_last_state_is_shown_while_libvirt_does_not_answer() {
     play(|| async {
         let mut scene = Scene::begin();
@@ -825,6 +831,7 @@ fn a_change_waits_its_turn_and_a_kill_does_not() {
 }
 
 #[test]
+// D-vm-6 (docs/differences.md).
 fn a_kill_during_a_start_leaves_no_domain() {
     play(|| async {
         let scene = Scene::begin();

@@ -36,6 +36,7 @@ pub(super) enum Body {
 
 /// Whether a state must reach virt-handler even if a later one is there. It tells Succeeded from Failed by how the
 /// domain stopped, and acts on errors and panics; of a running domain only the latest state counts.
+// D-vm-10 (docs/differences.md).
 pub(super) fn matters(document: &Domain, kind: EventType) -> bool {
     kind == EventType::Added
         || document.meta.deletion_timestamp.is_some()

@@ -13,6 +13,7 @@ use os::fs_events::{DirWatch, appears};
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LAST_PAUSE: Duration = Duration::from_secs(5);
 /// Answers with an error after which a notification is given up.
+// D-vm-11 (docs/differences.md).
 const REFUSALS: u32 = 3;
 
 /// ```text

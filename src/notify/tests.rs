@@ -196,6 +196,7 @@ fn with_notifier<F: Future<Output = ()>>(test: impl FnOnce(Notifier, PathBuf) ->
 }
 
 #[test]
+// D-vm-10 (docs/differences.md).
 fn a_handler_that_comes_late_hears_all_that_matters_in_order() {
     with_notifier(|notifier, socket| async move {
         notifier.publish(&domain("Running"), EventType::Added);
@@ -264,6 +265,7 @@ fn nobody_waits_for_a_handler_that_hangs() {
 }
 
 #[test]
+// D-vm-11 (docs/differences.md).
 fn a_handler_that_declines_or_fails_does_not_hold_up_the_rest() {
     with_notifier(|notifier, socket| async move {
         let manners = Arc::new(Manners {

@@ -215,6 +215,7 @@ impl Backend {
         }
     }
 
+    // D-sup-3 (docs/differences.md).
     async fn reach(&self, daemon: &Daemon) -> Result<Connection, BackendError> {
         let attempt = |socket: PathBuf| async move {
             let opened = timeout(ANSWER, open(self.layout.uri(&socket))).await;
@@ -356,6 +357,7 @@ fn outside_an_image(stdio_handler: &str, as_root: bool) -> Vec<(&'static str, St
 }
 
 /// Writes a file whole or not at all, and only if that changes it.
+// D-start-4 (docs/differences.md).
 fn write(path: &Path, text: &str) -> Result<(), BackendError> {
     let fail = |source| BackendError::Conf {
         path: path.into(),

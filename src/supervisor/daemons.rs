@@ -114,6 +114,7 @@ pub struct Program {
 impl Program {
     /// A daemon is a direct child whose process name is its own: virt-handler looks for it there. Where directories are
     /// to be put over the host's, a shell does this in a mount namespace of its own and then becomes the daemon.
+    // D-sup-6 (docs/differences.md).
     fn command(&self) -> Command {
         const MOUNT: &str = "while [ \"$1\" != -- ]; do mkdir -p \"$2\" && mount --bind \"$1\" \"$2\" || exit; shift 2; \
                              done; shift; exec \"$@\"";
@@ -130,6 +131,7 @@ impl Program {
         };
         // Its many threads share one heap, and what it needs once only goes back to the system: memory counts in pods.
         command
+            // D-sup-12 (docs/differences.md).
             .env("MALLOC_ARENA_MAX", "1")
             .env("MALLOC_TRIM_THRESHOLD_", "131072")
             .env("MALLOC_MMAP_THRESHOLD_", "65536");
@@ -195,6 +197,7 @@ impl Daemon {
     }
 
     /// Keeps one running that is there already.
+    // D-sup-14 (docs/differences.md).
     pub fn adopt(program: Program, running: Running) -> Self {
         tracing::info!(
             "{} of an earlier launcher still runs; it is taken over",
@@ -236,6 +239,7 @@ impl Daemon {
     ///
     /// # Errors
     /// If the daemon keeps ending, `dir` can't be watched, or the last attempt failed.
+    // D-start-1 (docs/differences.md).
     pub async fn reached<T, E: From<DaemonError>, F: Future<Output = Result<T, E>>>(
         &self,
         dir: &Path,

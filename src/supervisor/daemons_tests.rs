@@ -57,6 +57,7 @@ fn daemon_that_ends_is_started_again() {
 }
 
 #[test]
+// D-sup-5 (docs/differences.md).
 fn stop_is_sigterm_and_waits_for_the_end() {
     let dir = tempfile::tempdir().unwrap();
     block_on(async {
@@ -91,6 +92,7 @@ fn daemon_that_keeps_ending_is_reported_with_its_last_words() {
 }
 
 #[test]
+// D-start-1 (docs/differences.md).
 fn socket_is_reached_when_it_is_listened_on() {
     let dir = tempfile::tempdir().unwrap();
     block_on(async {

@@ -41,6 +41,7 @@ pub async fn keep(
     }))
 }
 
+// D-sup-2 (docs/differences.md).
 async fn connect_again(
     backend: &Backend,
     launcher: &Arc<Launcher>,
@@ -85,6 +86,7 @@ async fn listen(
 }
 
 /// Lets libvirt probe QEMU while nothing is asked of it yet: the first start finds the answers in its cache.
+// D-start-2 (docs/differences.md).
 pub fn warm_up(connection: Connection) {
     spawn_blocking(move || {
         let start = Instant::now();

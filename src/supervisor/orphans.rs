@@ -31,6 +31,7 @@ pub fn ends() -> io::Result<unix::Signal> {
 }
 
 /// Reaps orphans for ever, if that is this process's business.
+// D-sup-7 (docs/differences.md).
 pub async fn reap(ends: unix::Signal) {
     let first = getpid() == Pid::INIT;
     if getppid() == Some(Pid::INIT) && !first {
@@ -190,6 +191,7 @@ mod tests {
     }
 
     #[test]
+    // D-sup-7 (docs/differences.md).
     fn own_children_and_session_leaders_are_left_to_who_waits_for_them() {
         let process = |session| Process {
             pid: pid(),

@@ -41,6 +41,7 @@ impl Qemu {
     }
 
     /// Waits for its end; a zombie has ended.
+    // D-sup-1 (docs/differences.md).
     pub async fn gone(&self) {
         self.0.gone().await;
     }
@@ -80,6 +81,7 @@ mod tests {
     }
 
     #[test]
+    // D-sup-1 (docs/differences.md).
     fn end_of_the_process_is_seen() {
         let dir = tempfile::tempdir().unwrap();
         block_on(async {

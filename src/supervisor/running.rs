@@ -56,6 +56,7 @@ impl Running {
     }
 
     /// Asks it to end, then makes it.
+    // D-sup-5 (docs/differences.md).
     pub async fn end(&mut self) {
         self.signal(Signal::TERM);
         if timeout(GOODBYE, self.ended()).await.is_err() {

@@ -89,6 +89,7 @@ pub enum StartError {
 ///
 /// # Errors
 /// What keeps it from going on; the daemons end with this process.
+// D-start-3 (docs/differences.md).
 pub async fn live(mut config: Config, environment: Environment) -> Result<(), StartError> {
     let standalone = standalone::of(&environment)?;
     if let Some(vmi) = &standalone {

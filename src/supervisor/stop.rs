@@ -79,6 +79,7 @@ pub async fn follow(
 
 /// virt-handler sends the ACPI request when it sees the mark. Where there is none (a VM on a laptop, `STANDALONE_VMI`),
 /// nobody else would, and the guest would be cut off at the end of the grace period: so the launcher asks it.
+// D-sup-4 (docs/differences.md).
 async fn ask(guest: &impl Guest) {
     guest.mark_for_graceful_shutdown().await;
     tracing::info!("Signaled graceful shutdown");

@@ -123,6 +123,7 @@ fn virt_handler_asks_the_guest_when_it_sees_the_mark() {
 }
 
 #[test]
+// D-sup-4 (docs/differences.md).
 fn without_virt_handler_the_launcher_asks_and_cleans_up() {
     let fake = Fake {
         obeys: Some("shutdown"),

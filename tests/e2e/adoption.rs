@@ -105,6 +105,7 @@ fn signal(name: &str, pids: &[u32]) {
 }
 
 #[test]
+// D-sup-14 (docs/differences.md).
 fn the_next_launcher_takes_the_guest_over() {
     run(async {
         for libvirt in ["--libvirt=embed", "--libvirt=auto"] {
@@ -127,6 +128,7 @@ fn the_next_launcher_takes_the_guest_over() {
 }
 
 #[test]
+// D-sup-2, D-sup-3 (docs/differences.md).
 fn a_daemon_that_is_dead_or_hangs_is_replaced() {
     run(async {
         let (mut pod, vmi, mut guest) = booted("orphaned", "--libvirt=auto").await;

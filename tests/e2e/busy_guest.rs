@@ -34,6 +34,7 @@ fn a_disk_that_comes_while_the_guest_reboots_is_there_after_the_boot() {
 }
 
 #[test]
+// D-disk-16 (docs/differences.md).
 fn an_unplug_that_the_guest_does_not_answer_is_carried_through_by_later_syncs() {
     run(async {
         let (mut pod, vmi, mut guest) = Pod::booted("silent", &[]).await;
@@ -91,6 +92,7 @@ fn an_unplug_that_the_guest_does_not_answer_is_carried_through_by_later_syncs() 
 
 /// As a launcher that is killed in the middle of an unplug may leave it.
 #[test]
+// D-disk-17 (docs/differences.md).
 fn a_disk_that_only_one_of_guest_and_definition_has_is_put_right() {
     run(async {
         let (pod, vmi, mut guest) = Pod::booted("halves", &["--libvirt=auto"]).await;

@@ -82,6 +82,7 @@ fn drive(domain: &Value) -> &Value {
 }
 
 #[test]
+// D-disk-4 (docs/differences.md).
 fn a_medium_is_injected_swapped_and_ejected() {
     run(async {
         let mut pod = Pod::new();

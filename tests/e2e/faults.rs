@@ -228,6 +228,7 @@ fn qemu_is_killed_at_each_step_and_the_next_start_has_what_is_wanted() {
 
 /// A bug that shows as a panic ends what it was about, and nothing else: the guest is worth more than a clean end.
 #[test]
+// D-sup-13 (docs/differences.md).
 fn a_panic_ends_one_sync_one_call_and_one_report() {
     run(async {
         let mut pod = Pod::new();

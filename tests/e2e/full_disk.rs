@@ -50,6 +50,7 @@ impl Drop for SmallFs {
 }
 
 #[test]
+// D-disk-18 (docs/differences.md).
 fn a_guest_whose_disk_has_no_room_waits_and_goes_on() {
     run(async {
         let mut pod = Pod::new();

@@ -17,6 +17,7 @@ fn disk<'a>(domain: &'a Value, name: &str) -> Option<&'a Value> {
 }
 
 #[test]
+// D-disk-1 (docs/differences.md).
 fn a_hotplugged_disk_keeps_its_serial_and_goes_when_it_is_removed() {
     run(async {
         let (mut pod, vmi, mut guest) = Pod::booted("hotplug", &[]).await;

@@ -5,6 +5,7 @@ use api::proto::cmd::v1::MemoryDumpRequest;
 use crate::harness::{Pod, Vmi, run};
 
 #[test]
+// D-vm-12 (docs/differences.md).
 fn a_screenshot_is_a_picture_and_without_a_domain_an_error() {
     run(async {
         let mut pod = Pod::new();

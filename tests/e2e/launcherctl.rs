@@ -327,6 +327,7 @@ async fn end_of(child: Child) -> Output {
 }
 
 #[test]
+// D-sup-6 (docs/differences.md).
 fn a_run_leaves_no_process_behind() {
     run(async {
         let laptop = Laptop::new();

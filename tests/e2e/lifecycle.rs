@@ -16,6 +16,7 @@ fn accepted(answer: tonic::Response<Response>) {
 }
 
 #[test]
+// D-vm-5 (docs/differences.md).
 fn pause_unpause_shutdown_delete() {
     run(async {
         let (mut pod, vmi, mut guest) = Pod::booted("life", &[]).await;
@@ -109,6 +110,7 @@ fn kill_and_delete_end_the_pod() {
 }
 
 #[test]
+// D-vm-8 (docs/differences.md).
 fn reset_and_soft_reboot_bring_the_guest_up_again() {
     run(async {
         let (mut pod, vmi, mut guest) = Pod::booted("reboot", &[]).await;

@@ -62,6 +62,7 @@ fn the_launchers_end_is_the_pods() {
 }
 
 #[test]
+// D-sup-9 (docs/differences.md).
 fn the_guest_of_a_launcher_that_was_killed_ends_too() {
     run(async {
         let (mut pod, socket) = pod();
@@ -136,6 +137,7 @@ fn a_signal_reaches_the_launcher_and_its_status_the_kubelet() {
 }
 
 #[test]
+// D-sup-11 (docs/differences.md).
 fn a_failed_launcher_is_kept_for_who_wants_to_look() {
     run(async {
         let (mut pod, socket) = pod();

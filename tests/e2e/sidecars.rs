@@ -172,6 +172,7 @@ const TITLE: &str = r#"case $4 in
 esac"#;
 
 #[test]
+// D-hook-2 (docs/differences.md).
 fn ten_sidecars_run_in_order_are_shown_by_launcherctl_and_hear_of_the_end() {
     run(async {
         let mut pod = Pod::new();

@@ -141,6 +141,7 @@ fn the_session_may_have_begun_outside_the_pid_namespace() {
 }
 
 #[test]
+// D-start-3 (docs/differences.md).
 fn sigterm_before_there_is_a_domain_ends_the_launcher() {
     run(async {
         let vmi = Vmi::new("early");

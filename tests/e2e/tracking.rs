@@ -35,6 +35,7 @@ fn claim(vmi: Vmi, at: usize, size: &str) -> Vmi {
 }
 
 #[test]
+// D-disk-7 (docs/differences.md).
 fn a_tracked_guest_writes_raw_volumes_that_grow_and_come_and_go() {
     run(async {
         let mut pod = Pod::new();

@@ -351,6 +351,7 @@ async fn the_error_of_a_program_has_its_exit_status_and_stderr() {
 }
 
 #[tokio::test]
+// D-hook-13 (docs/differences.md).
 async fn a_program_that_hangs_is_killed_with_its_children() {
     let pod = Pod::new();
     let marker = pod.dir().join("child");

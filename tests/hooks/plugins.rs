@@ -227,6 +227,7 @@ async fn a_failure_has_the_sidecars_own_text() {
 }
 
 #[tokio::test]
+// D-hook-6 (docs/differences.md).
 async fn a_call_that_hangs_times_out_after_the_hooks_timeout() {
     let pod = Pod::new();
     pod.serve("a", Ok, true);

@@ -84,6 +84,7 @@ async fn equal_priorities_run_in_natural_order_of_their_sockets() {
 }
 
 #[tokio::test]
+// D-hook-1 (docs/differences.md).
 async fn the_highest_priority_runs_first() {
     let pod = Pod::new();
     pod.serve("hook-sidecar-0/s", Fake::appending("low").priority(-5));
@@ -98,6 +99,7 @@ async fn the_highest_priority_runs_first() {
 }
 
 #[tokio::test]
+// D-hook-4 (docs/differences.md).
 async fn two_sidecars_may_have_the_same_socket_name() {
     let pod = Pod::new();
     pod.serve("hook-sidecar-0/twin.sock", Fake::appending("1"));
@@ -111,6 +113,7 @@ async fn two_sidecars_may_have_the_same_socket_name() {
 }
 
 #[tokio::test]
+// D-hook-4 (docs/differences.md).
 async fn a_sidecar_with_two_sockets_counts_once() {
     let pod = Pod::new();
     pod.serve("hook-sidecar-0/a.sock", Fake::appending("a"));
@@ -249,6 +252,7 @@ async fn every_version_has_on_define_domain() {
 }
 
 #[tokio::test]
+// D-hook-11 (docs/differences.md).
 async fn a_sidecar_gets_the_whole_vmi_and_unknown_elements_stay() {
     let pod = Pod::new();
     let seen = pod.serve("hook-sidecar-0/s", Fake::appending("x"));
@@ -267,6 +271,7 @@ async fn a_sidecar_gets_the_whole_vmi_and_unknown_elements_stay() {
 }
 
 #[tokio::test]
+// D-hook-5 (docs/differences.md).
 async fn a_sidecar_that_hangs_times_out_within_the_request() {
     let pod = Pod::new();
     pod.serve("hook-sidecar-0/s", Fake::new(Behaviour::Hang));
@@ -422,6 +427,7 @@ async fn a_hundred_mebibytes_are_refused() {
 }
 
 #[tokio::test]
+// D-hook-10 (docs/differences.md).
 async fn the_same_input_in_one_request_is_answered_without_a_second_call() {
     let pod = Pod::new();
     let seen = pod.serve("hook-sidecar-0/s", Fake::appending("x"));
@@ -499,6 +505,7 @@ async fn the_report_shows_what_each_sidecar_changed() {
 }
 
 #[tokio::test]
+// D-hook-3 (docs/differences.md).
 async fn every_cloud_init_sidecar_gets_the_result_of_the_one_before() {
     let pod = Pod::new();
     pod.serve(

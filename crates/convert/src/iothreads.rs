@@ -7,6 +7,7 @@ use domain::disks::{DiskBus, DiskDriver, DiskIoThread, DiskIoThreads};
 use domain::spec::IoThreads as DomainIoThreads;
 
 /// The largest pool that is accepted; QEMU creates each thread of it, used or not.
+// D-conv-3 (docs/differences.md).
 const MAX_POOL: u32 = 4096;
 
 /// How many I/O threads there are.

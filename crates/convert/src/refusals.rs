@@ -60,6 +60,7 @@ fn memory_below_zero() {
 }
 
 #[test]
+// D-conv-1 (docs/differences.md).
 fn a_maximum_of_memory_without_memory() {
     domain_is_refused(
         json!({"memory": {"maxGuest": "2Gi"}}),
@@ -70,6 +71,7 @@ fn a_maximum_of_memory_without_memory() {
 }
 
 #[test]
+// D-conv-1 (docs/differences.md).
 fn hyperv_passthrough_that_does_not_say_whether() {
     let field = "spec.domain.features.hypervPassthrough.enabled";
     domain_is_refused(
@@ -179,6 +181,7 @@ fn dedicated_cpus_that_the_pod_does_not_have() {
 }
 
 #[test]
+// D-conv-1 (docs/differences.md).
 fn a_pool_of_iothreads_without_cpus() {
     let mut domain = pinned(json!({}));
     domain["ioThreadsPolicy"] = json!("supplementalPool");

@@ -115,6 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
+    // D-conv-6 (docs/differences.md).
     fn an_address_reads_back_as_the_same_text() {
         let address: PciAddress = "0000:81:1a.7".parse().unwrap();
         let attributes = Address::from(address);

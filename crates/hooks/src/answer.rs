@@ -120,6 +120,7 @@ fn is_readable_as_utf8(encoding: &str, text: &str) -> bool {
 ///
 /// # Errors
 /// [`AnswerError::Renamed`], [`AnswerError::OtherUuid`].
+// D-hook-8 (docs/differences.md).
 pub fn same_domain(before: &Element, after: &Element) -> Result<(), AnswerError> {
     let text_of =
         |tree: &Element, name: &str| tree.child(name).map(Element::text).unwrap_or_default();
@@ -162,6 +163,7 @@ mod tests {
     }
 
     #[test]
+    // D-hook-11 (docs/differences.md).
     fn elements_unknown_to_the_launcher_stay_as_they_are() {
         let answer = GIVEN.replace(
             "</domain>",

@@ -45,6 +45,7 @@ const MAX_NAME_CHARS: usize = 128;
 ///
 /// # Errors
 /// [`HookError::NotReady`] at the deadline, [`HookError::Unusable`], [`HookError::Directory`].
+// D-start-1 (docs/differences.md).
 pub async fn collect(
     dir: &Path,
     count: usize,

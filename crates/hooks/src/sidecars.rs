@@ -103,6 +103,7 @@ impl Sidecars {
 
     /// The sidecars that subscribe to `point`, in calling order.
     #[must_use]
+    // D-hook-1 (docs/differences.md).
     pub fn at(&self, point: HookPoint) -> Vec<&Sidecar> {
         calling_order(&self.all, point)
     }
@@ -115,6 +116,7 @@ impl Sidecars {
     /// # Errors
     /// [`HookError::Call`] for the first sidecar that fails, is too slow, or whose answer is refused. Those after it
     /// are not called.
+    // D-hook-10 (docs/differences.md).
     pub async fn on_define_domain(
         &self,
         xml: String,
@@ -182,6 +184,7 @@ impl Sidecars {
     ///
     /// # Errors
     /// [`HookError::Call`] for the first sidecar that fails.
+    // D-hook-3 (docs/differences.md).
     pub async fn pre_cloud_init_iso(
         &self,
         mut data: Value,

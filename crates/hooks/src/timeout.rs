@@ -16,6 +16,7 @@ pub const HOOK_CALL_TIMEOUT: Duration = Duration::from_secs(60);
 const ANSWER_RESERVE: Duration = Duration::from_millis(500);
 
 /// When a hook call that starts now has to be over: before its request is, and within [`HOOK_CALL_TIMEOUT`].
+// D-hook-5 (docs/differences.md).
 pub fn hook_call_deadline(request_deadline: Instant) -> Instant {
     let left = request_deadline.saturating_duration_since(Instant::now());
     os::time::deadline(hook_call_timeout(left))

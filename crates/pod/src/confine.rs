@@ -96,6 +96,7 @@ impl Dir {
     }
 
     /// A file or block device below, through no link.
+    // D-disk-12 (docs/differences.md).
     pub fn find(&self, tail: &str) -> Result<Found, PodError> {
         self.look_up(tail, STRICT)
     }

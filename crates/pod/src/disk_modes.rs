@@ -96,6 +96,7 @@ fn follow_own_link(cfg: &Config, path: &str) -> Result<super::confine::Found, Po
 }
 
 /// Tries with a file of its own, so that no half-made image is ever in the place of a real one.
+// D-disk-15 (docs/differences.md).
 fn directory_supports_direct_io(cfg: &Config, path: &str) -> Result<bool, PodError> {
     let parent = Path::new(path)
         .parent()
@@ -132,6 +133,7 @@ fn is_preallocated(cfg: &Config, path: &str) -> bool {
 /// The disk's file or device is there and can be opened. If not, it is left for the next sync:
 /// virt-handler may still be mounting it. What must never be opened is never ready.
 #[must_use]
+// D-disk-13 (docs/differences.md).
 pub fn disk_ready(cfg: &Config, disk: &Disk) -> bool {
     let backend = Backend::of(disk);
     let found = match find(cfg, backend.path) {

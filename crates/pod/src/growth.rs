@@ -14,6 +14,7 @@ const MIB: u64 = 1 << 20;
 
 /// Grows the images of claims that are smaller than their claim, while no guest uses them. A disk
 /// that cannot be grown is used as it is: the reason goes to the log.
+// D-disk-7 (docs/differences.md).
 pub(super) fn grow_offline(cfg: &Config, vmi: &Vmi) {
     for status in &vmi.status.volume_status {
         let Some(claim) = &status.persistent_volume_claim_info else {

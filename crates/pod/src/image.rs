@@ -43,6 +43,7 @@ const OTHER_FORMATS: [(&str, usize, &[u8]); 14] = [
 /// # Errors
 /// It cannot be read; it is in a format that no disk may have; its header is damaged; it refers
 /// to another file for its data.
+// D-disk-11 (docs/differences.md).
 pub(super) fn look(found: &Found) -> Result<DiskInfo, PodError> {
     let file = found.read()?;
     let mut head = [0; HEAD];

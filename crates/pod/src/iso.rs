@@ -30,6 +30,7 @@ pub(super) enum Tree<'t> {
 /// Makes `name` in `dir`, with the given volume label. If the same content is there already,
 /// nothing is touched: an image is dated by the first time that it was made, so the same content
 /// gives the same bytes.
+// D-disk-19 (docs/differences.md).
 pub(super) fn make(dir: &Dir, name: &str, label: &str, tree: &Tree<'_>) -> Result<(), PodError> {
     let staged = Staged::new(dir, name)?;
     let path = staged.path();

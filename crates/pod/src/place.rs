@@ -75,6 +75,7 @@ impl<'d> Staged<'d> {
     }
 
     /// The same, unless what is in the place already has the very same content: then nothing is touched.
+    // D-disk-14 (docs/differences.md).
     pub fn keep_if_changed(self, mode: u32) -> Result<(), PodError> {
         let is_same = match self.dir.find(&self.name) {
             Ok(there) => same_content(&there.read()?, &self.reopen()?)

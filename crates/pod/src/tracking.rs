@@ -89,6 +89,7 @@ fn begins(vmi: &Vmi, volume: &str) -> bool {
     state(vmi) == "Initializing" || is_plugged_in
 }
 
+// D-disk-8 (docs/differences.md).
 fn make(cfg: &Config, dir: &Dir, name: &str, disk: &Disk) -> Result<(), PodError> {
     let data = find(cfg, Backend::of(disk).path)?;
     let size = image::size(&data, &data.read()?)?.next_multiple_of(512);

@@ -180,6 +180,7 @@ fn listen(path: &Path) -> Result<OwnedFd, DiskError> {
     Ok(socket)
 }
 
+// D-tool-1 (docs/differences.md).
 fn serve(path: &Path, listener: &OwnedFd, signals: &Signals) -> Result<Ended, DiskError> {
     let mut changes = Changes::new();
     loop {
@@ -214,6 +215,7 @@ fn hang_up(listener: &OwnedFd) -> Result<(), DiskError> {
 }
 
 /// The C library's date, then the message.
+// D-log-3 (docs/differences.md).
 fn say(message: &str) {
     let now = Timestamp::now().strftime("%a %b %e %H:%M:%S %Y");
     // Nobody is left to hear of a closed standard error.

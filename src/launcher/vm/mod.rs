@@ -345,6 +345,7 @@ impl Inner {
     /// second, and libvirt takes that only for a domain that still runs.
     fn reason(&self, observed: &Observed) -> i32 {
         let unexplained = (observed.state, observed.reason) == (State::Paused, paused::UNKNOWN);
+        // D-disk-18 (docs/differences.md).
         if unexplained && self.disk_failed {
             paused::IO_ERROR
         } else {

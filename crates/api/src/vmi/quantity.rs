@@ -93,6 +93,7 @@ impl Quantity {
         Ok(self.amount()?.reduced() == other.amount()?.reduced())
     }
 
+    // D-conv-2 (docs/differences.md).
     fn amount(&self) -> Result<Amount, QuantityError> {
         let malformed = || QuantityError::Malformed(self.0.clone());
         let text = self.0.trim();
@@ -386,6 +387,7 @@ mod tests {
     }
 
     #[test]
+    // D-conv-2 (docs/differences.md).
     fn what_is_no_quantity_is_refused() {
         for text in ["", "x", "1GiB", "1.2.3", "1e", "--1", "1 Gi", "1e1.5"] {
             assert_eq!(

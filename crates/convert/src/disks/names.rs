@@ -147,6 +147,7 @@ mod tests {
     }
 
     #[test]
+    // D-disk-3 (docs/differences.md).
     fn a_recorded_name_is_kept_and_not_given_twice() {
         let disk = |name: &str| Disk {
             name: name.into(),

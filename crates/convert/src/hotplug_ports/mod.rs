@@ -112,6 +112,7 @@ impl HotplugPorts {
     ///
     /// # Errors
     /// When the document cannot be read or has no `<devices>`.
+    // D-conv-5 (docs/differences.md).
     pub fn with_root_ports(&self, completed: &str) -> Result<String, HotplugPortsError> {
         let mut domain = Element::parse(completed)?;
         let devices = devices(&mut domain)?;
@@ -141,6 +142,7 @@ fn is_on_root_complex(vmi: &Vmi) -> bool {
     annotation.is_some_and(|value| value == "true")
 }
 
+// D-conv-4 (docs/differences.md).
 fn placeholders(vmi: &Vmi) -> Result<usize, ConvertError> {
     let interfaces = vmi.spec.domain.devices.interfaces.len();
     let Some(stored) = vmi.metadata.annotations.get(SLOT_COUNT_ANNOTATION) else {

@@ -160,6 +160,7 @@ fn a_document_without_devices_is_refused() {
 }
 
 #[test]
+// D-conv-4 (docs/differences.md).
 fn more_slots_than_pci_has_buses_are_refused() {
     let planned = |count: &str| {
         let mut vmi = vmi(1);

@@ -118,6 +118,7 @@ fn attach(dir: HotplugDir<'_>, old: Option<&Disk>, new: &Disk, live: &[Disk]) ->
 }
 
 /// The live CD-ROM with the medium of the wanted one, or with none.
+// D-disk-4 (docs/differences.md).
 fn update(dir: HotplugDir<'_>, old: &Disk, new: Option<&Disk>) -> Option<Change> {
     let medium = match new {
         Some(new) if changes_medium(dir, old, new) => Some(&new.source),
@@ -184,6 +185,7 @@ fn replaces(dir: HotplugDir<'_>, old: &Disk, new: &Disk) -> bool {
 }
 
 /// Whether two disks hold the same volume: the same data, under the same name where both have one.
+// D-disk-2 (docs/differences.md).
 pub(super) fn is_same_volume(old: &Disk, new: &Disk) -> bool {
     let renamed = matches!((name(old), name(new)), (Some(old), Some(new)) if old != new);
     !renamed && old.source.backend() == new.source.backend()

@@ -100,6 +100,7 @@ mod tests {
     }
 
     #[test]
+    // D-disk-6 (docs/differences.md).
     fn an_overlay_is_resized_to_the_size_of_its_data() {
         let overlay = r#"<source file="/o.qcow2"><dataStore type="block"><source dev="/dev/a"/></dataStore></source>"#;
         let tracked = DEVICE.replace(r#"<source dev="/dev/a"/>"#, overlay);
@@ -124,6 +125,7 @@ mod tests {
     }
 
     #[test]
+    // D-disk-5 (docs/differences.md).
     fn only_a_writable_disk_that_holds_the_wanted_volume_is_resized() {
         assert_eq!(grown(&FILE.replace("/a.img", "/b.img"), FILE, 8, 9), None);
         assert_eq!(grown(&FILE.replace("vda", "vdb"), FILE, 8, 9), None);

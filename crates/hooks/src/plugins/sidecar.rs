@@ -48,6 +48,7 @@ impl Call<'_> {
     ///
     /// # Errors
     /// Why there is no answer.
+    // D-hook-6 (docs/differences.md).
     pub async fn mutate_domain(self) -> Result<Bytes, SidecarError> {
         let path = self.socket_path()?;
         self.wait_for(&path).await?;

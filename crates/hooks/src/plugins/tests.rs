@@ -222,6 +222,7 @@ fn an_expression_that_takes_too_long_times_out() {
 }
 
 #[test]
+// D-hook-8 (docs/differences.md).
 fn a_mutation_that_renames_the_domain_is_refused() {
     for (expression, expected) in [
         (r#"Domain{Name: "other"}"#, "the domain's name was changed"),

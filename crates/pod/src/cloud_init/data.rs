@@ -53,6 +53,7 @@ impl CloudInitData {
     }
 
     /// Takes the bytes of `given` where its text has not been changed.
+    // D-hook-12 (docs/differences.md).
     pub fn restore(&mut self, given: Self) {
         for (data, given) in [
             (&mut self.user_data, given.user_data),
@@ -237,6 +238,7 @@ mod tests {
     }
 
     #[test]
+    // D-hook-12 (docs/differences.md).
     fn what_is_no_text_gets_its_bytes_back_unless_it_was_changed() {
         let given = CloudInitData {
             user_data: Data(b"\x1f\x8b\x08".to_vec()),

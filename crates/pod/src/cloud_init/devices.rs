@@ -17,6 +17,7 @@ pub fn device_metadata(vmi: &Vmi, domain: &DomainSpec) -> Vec<DeviceData> {
     on(&Machine::this(), vmi, domain)
 }
 
+// D-disk-21 (docs/differences.md).
 fn on(machine: &Machine, vmi: &Vmi, domain: &DomainSpec) -> Vec<DeviceData> {
     let devices = &vmi.spec.domain.devices;
     // Alias in the domain → kind and tag.

@@ -175,6 +175,7 @@ pub(super) fn instance_type(vmi: &Vmi) -> String {
 
 /// The machine's UUID. The API server always sets one; a VMI that comes another way has an id that
 /// is the same at its next start, so that the guest does not take itself for a new one.
+// D-disk-20 (docs/differences.md).
 pub(super) fn machine_id(vmi: &Vmi) -> String {
     let metadata = &vmi.metadata;
     let uuid = vmi

@@ -222,6 +222,7 @@ fn options(config: &Config) -> Result<BTreeMap<OptionCode, Vec<u8>>, NetworkErro
 }
 
 /// Server and lease first, where clients look for them, then the others.
+// D-net-2 (docs/differences.md).
 fn encode_options(server: Ipv4Addr, options: &BTreeMap<OptionCode, Vec<u8>>) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut encoder = Encoder::new(&mut bytes);

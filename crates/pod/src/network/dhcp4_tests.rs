@@ -69,6 +69,7 @@ fn other_clients_get_no_answer() {
 }
 
 #[test]
+// D-net-8 (docs/differences.md).
 fn what_is_not_asked_gets_no_answer() {
     let server = Server::new(&config()).unwrap();
     assert_eq!(
@@ -139,6 +140,7 @@ fn the_default_route_comes_last() {
 }
 
 #[test]
+// D-net-3 (docs/differences.md).
 fn long_options_are_split_and_lose_nothing() {
     let domains: Vec<String> = (0..20)
         .map(|n| format!("domain-{n:02}.some-namespace.example.com"))
@@ -185,6 +187,7 @@ fn options_that_no_datagram_holds_are_refused() {
 }
 
 #[test]
+// D-net-4 (docs/differences.md).
 fn what_is_not_there_is_not_sent() {
     let empty = Config {
         mask: None,
@@ -201,6 +204,7 @@ fn what_is_not_there_is_not_sent() {
 
 /// An empty name at the end of the list, as of a trailing dot, makes some clients drop the whole list.
 #[test]
+// D-net-6 (docs/differences.md).
 fn a_trailing_dot_is_no_further_domain() {
     let options = answer(&Config {
         search_domains: vec!["a.example.".to_owned(), ".".to_owned()],
@@ -210,6 +214,7 @@ fn a_trailing_dot_is_no_further_domain() {
 }
 
 #[test]
+// D-net-7 (docs/differences.md).
 fn ntp_servers_are_ipv4_addresses() {
     let with = |server: &str| {
         let custom = DhcpOptions {

@@ -122,6 +122,7 @@ fn who_has_no_identifier_gets_no_answer() {
 }
 
 #[test]
+// D-net-8 (docs/differences.md).
 fn messages_of_servers_and_relays_get_no_answer() {
     for kind in [0, 2, 7, 9, 10, 12, 13, 14, 255] {
         assert_eq!(

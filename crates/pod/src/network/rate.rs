@@ -87,6 +87,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
+    // D-net-11 (docs/differences.md).
     async fn a_flood_is_read_slowly() {
         let (mut pace, start) = (Pace::new(), Instant::now());
         for _ in 0..MAX_PACKETS_PER_SECOND {

@@ -14,6 +14,7 @@ const MAX_PACKET: usize = 1500;
 const RECEIVE_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Answers packets until the task is aborted.
+// D-net-9 (docs/differences.md).
 pub(crate) async fn serve(bridge: String, socket: BridgeSocket, responder: impl Responder) {
     let (mut pace, mut log) = (Pace::new(), LogLimit::new());
     let mut buffer = [0; MAX_PACKET];

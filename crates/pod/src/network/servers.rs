@@ -39,6 +39,7 @@ impl DhcpServers {
     ///
     /// # Errors
     /// The bridge is missing, a socket cannot be bound, an option cannot be sent, or the marker cannot be made. Then none runs.
+    // D-net-10 (docs/differences.md).
     pub fn ensure(
         &mut self,
         planned: &PlannedInterface,

@@ -209,6 +209,7 @@ fn new_socket(family: AddressFamily) -> Result<OwnedFd, Failed> {
     Ok(fd)
 }
 
+// D-net-1 (docs/differences.md).
 fn finish(fd: OwnedFd, bridge: &str, address: &dyn SockaddrLike) -> Result<UdpSocket, Failed> {
     if let Err(error) = setsockopt(&fd, sockopt::BindToDevice, &bridge.into()) {
         tracing::debug!(bridge, reason = %error, "the DHCP socket cannot be bound to the bridge; its packets are filtered only");

@@ -35,6 +35,7 @@ fn refusal(pod: &Pod, volume: &str) -> String {
 }
 
 #[test]
+// D-disk-12 (docs/differences.md).
 fn cve_2025_64433_a_link_instead_of_a_claims_image() {
     for target in ["/etc/shadow", "../../../../../etc/shadow", "loop"] {
         let pod = pod();
@@ -160,6 +161,7 @@ fn cve_2025_64324_a_host_disk_whose_path_leads_out() {
 }
 
 #[test]
+// D-disk-11 (docs/differences.md).
 fn an_image_that_refers_to_other_files_is_refused() {
     let Some(pod) = Pod::with(&["qemu-img"]) else {
         return;

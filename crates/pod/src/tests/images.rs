@@ -437,6 +437,7 @@ fn config_volumes_are_iso_images_with_their_labels() {
 }
 
 #[test]
+// D-disk-19 (docs/differences.md).
 fn a_key_like_an_option_is_a_file_and_a_label_that_is_too_long_is_told() {
     let Some(pod) = Pod::with(&ISO_TOOLS) else {
         return;
@@ -678,6 +679,7 @@ fn everything(pod: &Pod) -> String {
 }
 
 #[test]
+// D-disk-14 (docs/differences.md).
 fn a_second_time_changes_nothing() {
     let Some(pod) = Pod::with(&["qemu-img", "xorrisofs"]) else {
         return;

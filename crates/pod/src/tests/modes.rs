@@ -22,6 +22,7 @@ fn disk(pod: &Pod, xml: &str) -> Disk {
 }
 
 #[test]
+// D-disk-15 (docs/differences.md).
 fn an_image_that_does_not_exist_yet_is_judged_by_its_directory_and_not_made() {
     let pod = Pod::with(&[]).unwrap();
     let path = "var/run/libvirt/empty-disks/new.qcow2";
@@ -124,6 +125,7 @@ fn the_backing_file_counts_as_well() {
 }
 
 #[test]
+// D-disk-13 (docs/differences.md).
 fn a_hotplugged_disk_is_ready_when_its_image_is_mounted() {
     let pod = Pod::with(&[]).unwrap();
     let path = "var/run/kubevirt/hotplug-disks/data.img";

@@ -27,6 +27,7 @@ fn vmi(state: &str, status: &str) -> Vmi {
 }
 
 #[test]
+// D-disk-8 (docs/differences.md).
 fn an_overlay_maps_to_its_volume_and_leaves_it_alone() {
     let Some(pod) = Pod::with(&["qemu-img"]) else {
         return;
@@ -89,6 +90,7 @@ fn one_that_is_there_keeps_its_bitmaps() {
 }
 
 #[test]
+// D-disk-9 (docs/differences.md).
 fn tracking_that_has_begun_does_not_begin_again() {
     let Some(pod) = Pod::with(&["qemu-img"]) else {
         return;

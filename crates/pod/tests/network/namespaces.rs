@@ -267,6 +267,7 @@ fn a_bridged_guest_gets_the_pods_address() {
 
 /// All servers listen on port 67. A renewal by unicast has to reach that of the NIC it came from.
 #[test]
+// D-net-1 (docs/differences.md).
 fn a_unicast_reaches_the_server_of_its_nic() {
     bed::run("a_unicast_reaches_the_server_of_its_nic", || {
         let bed = Bed::new();
@@ -327,6 +328,7 @@ fn a_flood_of_garbage_changes_nothing() {
 }
 
 #[test]
+// D-net-10 (docs/differences.md).
 fn a_network_that_is_plugged_again_is_served_again() {
     bed::run("a_network_that_is_plugged_again_is_served_again", || {
         let bed = Bed::new();

@@ -31,6 +31,7 @@ pub const PORTS: Ports = Ports {
 };
 
 /// Asks the proxy to end, if there is one. Where nothing listens there is none, and nothing is waited for.
+// D-sup-8 (docs/differences.md).
 pub fn end_proxy(ports: Ports) {
     if !is_there(ports.health) {
         return;
@@ -186,6 +187,7 @@ mod tests {
     }
 
     #[test]
+    // D-sup-8 (docs/differences.md).
     fn nothing_at_that_port_is_no_proxy() {
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .unwrap()

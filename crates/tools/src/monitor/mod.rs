@@ -165,6 +165,7 @@ fn remove_sockets(dir: &Path) {
 }
 
 /// For somebody who wants to look at the pod; until the kubelet ends it.
+// D-sup-11 (docs/differences.md).
 fn stay(signals: &Signals) {
     tracing::info!(
         "keeping virt-launcher container alive since --keep-after-failure is set to true"

@@ -13,6 +13,7 @@ use os::waiting::Signals;
 ///
 /// # Errors
 /// If it is still there afterwards.
+// D-sup-10 (docs/differences.md).
 pub fn end(signals: &Signals, grace: Duration) -> Result<(), MonitorError> {
     let guests = guests();
     if guests.is_empty() {
@@ -40,6 +41,7 @@ pub fn end(signals: &Signals, grace: Duration) -> Result<(), MonitorError> {
     }
 }
 
+// D-sup-9 (docs/differences.md).
 fn guests() -> Vec<Pid> {
     children()
         .into_iter()

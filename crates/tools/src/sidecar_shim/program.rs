@@ -147,6 +147,7 @@ impl Drop for Group {
     }
 }
 
+// D-hook-13 (docs/differences.md).
 fn start(path: &Path, arguments: &[&str]) -> Result<Group, ProgramError> {
     let mut command = Command::new(path);
     command

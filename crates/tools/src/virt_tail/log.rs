@@ -145,6 +145,7 @@ impl Log {
     }
 
     /// The log that was begun after the open one. Several rotations may have passed.
+    // D-log-1 (docs/differences.md).
     fn successor(&self) -> io::Result<Option<Open>> {
         let Some(ours) = self.open.as_ref().map(|open| open.identity) else {
             return opened(&self.path);
@@ -342,6 +343,7 @@ mod tests {
     }
 
     #[test]
+    // D-log-2 (docs/differences.md).
     fn a_truncated_log_is_read_from_its_beginning() {
         let mut bench = Bench::new();
         bench.write("one\nbegun");

@@ -93,6 +93,7 @@ fn run(path: &Path) -> io::Result<()> {
     }
 }
 
+// D-tool-2 (docs/differences.md).
 fn follow(path: &Path, signals: &Signals) -> Stop {
     let mut output = Output::new(signals);
     let mut changes = Changes::new();

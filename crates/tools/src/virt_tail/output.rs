@@ -37,6 +37,7 @@ impl<'a> Output<'a> {
     ///
     /// # Errors
     /// If a signal comes first, or nobody reads.
+    // D-tool-3 (docs/differences.md).
     pub fn print(&mut self, text: &[u8]) -> Result<(), Stop> {
         for piece in text.chunks(PIECE) {
             let mut rest = piece;

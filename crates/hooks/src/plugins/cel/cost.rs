@@ -40,6 +40,7 @@ thread_local! {
 /// # Errors
 /// Those of `evaluate`; [`ExpressionError::CostLimit`] and [`ExpressionError::TimedOut`] also where the expression would
 /// swallow the error (`… || true`).
+// D-hook-7 (docs/differences.md).
 pub fn with_limits<T>(
     cost_limit: u64,
     deadline: Instant,

@@ -66,6 +66,7 @@ const CONDITIONS: &[(&str, bool)] = &[
 ];
 
 #[test]
+// D-hook-9 (docs/differences.md).
 fn conditions_see_the_vmi_and_the_domain() {
     for (text, expected) in CONDITIONS {
         assert_eq!(condition(text), Ok(*expected), "{text}");

@@ -27,6 +27,7 @@ fn deep_expressions_do_not_overflow_the_stack() {
 }
 
 #[test]
+// D-hook-7 (docs/differences.md).
 fn an_expression_that_costs_too_much_is_cancelled() {
     let ten = format!("[{}]", ["1"; 10].join(","));
     let loops = |last: &str| format!("{ten}.all(a, {ten}.all(b, {ten}.all(c, {ten}.{last})))");
