@@ -1,0 +1,133 @@
+//! docs/architecture.md has each crate and each module of the launcher, and what it uses.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::markdown::{code, rows, section};
+use super::{Text, expect_none, read, root, texts};
+
+type Uses = BTreeMap<String, BTreeSet<String>>;
+
+/// What the table says: the name in the first column uses those in the last.
+fn documented(heading: &str) -> Uses {
+    let document = read("docs/architecture.md");
+    rows(section(&document, heading))
+        .iter()
+        .map(|row| {
+            let uses = code(row.last().unwrap());
+            (code(&row[0])[0].clone(), uses.into_iter().collect())
+        })
+        .collect()
+}
+
+/// What a package depends on in this workspace, tests aside.
+fn dependencies(package: &Value) -> BTreeSet<String> {
+    let dependencies = package["dependencies"].as_array().unwrap().iter();
+    dependencies
+        .filter(|dependency| dependency["path"].is_string() && dependency["kind"].is_null())
+        .map(|dependency| short_name(&dependency["name"]))
+        .collect()
+}
+
+/// A package's name without the common prefix.
+fn short_name(name: &Value) -> String {
+    let name = name.as_str().unwrap();
+    name.strip_prefix("virt-launcher-")
+        .unwrap_or(name)
+        .to_owned()
+}
+
+#[test]
+fn the_table_of_crates_is_the_workspace() {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--offline", "--format-version=1"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let found: Uses = metadata["packages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|package| (short_name(&package["name"]), dependencies(package)))
+        .collect();
+    assert_eq!(
+        found,
+        documented("Crates"),
+        "left: Cargo.toml, right: the table"
+    );
+}
+
+#[test]
+fn the_table_of_modules_is_what_they_use() {
+    let modules: Vec<String> = read("src/lib.rs")
+        .lines()
+        .filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'))
+        .map(str::to_owned)
+        .collect();
+    let texts = texts();
+    let uses = |module: &String| {
+        let directory = format!("src/{module}");
+        let files = texts
+            .iter()
+            .filter(|text| text.path.starts_with(&directory));
+        let code: String = files.map(|text| text.content.as_str()).collect();
+        let others = modules.iter().filter(|other| *other != module);
+        others
+            .filter(|other| code.contains(&format!("crate::{other}::")))
+            .cloned()
+            .collect()
+    };
+    let found: Uses = modules
+        .iter()
+        .map(|module| (module.clone(), uses(module)))
+        .collect();
+    let documented = documented("Modules of the launcher");
+    assert_eq!(found, documented, "left: src/, right: the table");
+}
+
+#[test]
+fn the_conversion_is_pure() {
+    const IMPURE: [&str; 9] = [
+        "std::fs",
+        "std::env::",
+        "std::io",
+        "std::net",
+        "std::process",
+        "std::thread",
+        "SystemTime",
+        "Instant",
+        "static mut",
+    ];
+    let is_conversion = |text: &&Text| text.path.starts_with("crates/convert/src");
+    let mut findings = Vec::new();
+    for text in texts().iter().filter(is_conversion) {
+        let code = text.content.split("#[cfg(test)]").next().unwrap();
+        let used = IMPURE.iter().filter(|word| code.contains(**word));
+        findings.extend(used.map(|word| format!("{}: {word}", text.path.display())));
+    }
+    expect_none("the conversion uses what is not pure", &findings);
+}
+
+#[test]
+fn unsafe_code_is_in_the_libvirt_crate_only() {
+    let roots = ["lib.rs", "main.rs", "pod-tools.rs"];
+    let is_root = |text: &&Text| {
+        let path = &text.path;
+        let is_ours = path.starts_with("src") || path.starts_with("crates");
+        let is_source = path.components().any(|part| part.as_os_str() == "src");
+        is_ours && is_source && roots.iter().any(|name| path.ends_with(name))
+    };
+    let findings: Vec<String> = texts()
+        .iter()
+        .filter(is_root)
+        .filter(|text| !text.path.starts_with("crates/libvirt"))
+        .filter(|text| !text.content.contains("#![forbid(unsafe_code)]"))
+        .map(|text| text.path.display().to_string())
+        .collect();
+    expect_none("these do not forbid unsafe code", &findings);
+}
