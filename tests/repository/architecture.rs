@@ -1,4 +1,4 @@
-//! docs/architecture.md has each crate and each module of the launcher, and what it uses.
+//! docs/architecture.md has each crate and each module of the launcher, and what it uses; README.md has each directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -88,6 +88,19 @@ fn the_table_of_modules_is_what_they_use() {
         .collect();
     let documented = documented("Modules of the launcher");
     assert_eq!(found, documented, "left: src/, right: the table");
+}
+
+#[test]
+fn the_layout_has_every_directory() {
+    let entries = std::fs::read_dir(root()).unwrap().map(Result::unwrap);
+    let found: BTreeSet<String> = entries
+        .filter(|entry| entry.file_type().unwrap().is_dir())
+        .map(|entry| entry.file_name().into_string().unwrap() + "/")
+        .filter(|name| !name.starts_with('.') && name != "target/")
+        .collect();
+    let layout = rows(section(&read("README.md"), "Layout"));
+    let documented: BTreeSet<String> = layout.iter().flat_map(|row| code(&row[0])).collect();
+    assert_eq!(found, documented, "left: the directories, right: README.md");
 }
 
 #[test]
