@@ -2,10 +2,18 @@
 #![forbid(unsafe_code)]
 
 pub mod children;
+pub mod command;
 pub mod faults;
 pub mod fs_events;
 pub mod inherited;
+pub mod inotify;
+pub mod lines;
+pub mod log_file;
 pub mod logging;
+pub mod poll;
+pub mod process;
+pub mod procfs;
+pub mod signals;
 pub mod time;
 pub mod version;
 pub mod waiting;

@@ -1,0 +1,97 @@
+//! What `/proc` says about processes.
+
+use std::{fs, io};
+
+use rustix::process::Pid;
+
+/// The processes whose parent this one is, those started by it and orphans that came to it: proc_pid_task_children(5) of
+/// all threads. Orphans are the main thread's, which is listed first; of the others some may be missing when a thread
+/// ends just then, as the kernel's list of threads ends there.
+#[must_use]
+pub fn children() -> Vec<Pid> {
+    let tasks = fs::read_dir("/proc/self/task")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    lists
+        .flat_map(|list| {
+            list.split_whitespace()
+                .filter_map(|pid| Pid::from_raw(pid.parse().ok()?))
+                .collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+/// The command line of a process, argument by argument; empty for a zombie.
+///
+/// # Errors
+/// If it has ended.
+pub fn arguments(pid: Pid) -> io::Result<Vec<String>> {
+    let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero()))?;
+    let line = String::from_utf8_lossy(&line);
+    Ok(line.split_terminator('\0').map(str::to_owned).collect())
+}
+
+/// The command line of a process with a space between the arguments; empty if it has ended.
+#[must_use]
+pub fn command_line(pid: Pid) -> String {
+    arguments(pid).unwrap_or_default().join(" ")
+}
+
+/// Of proc_pid_stat(5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stat {
+    /// It has ended, and its parent has not waited for it yet.
+    pub is_zombie: bool,
+    /// 0 if the session began outside this PID namespace.
+    pub session: i32,
+}
+
+impl Stat {
+    /// Of a process; none if it has ended and was waited for.
+    #[must_use]
+    pub fn of(pid: Pid) -> Option<Self> {
+        Self::parse(&fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?)
+    }
+
+    /// The state is the third field, the session the sixth; the second is in brackets and may hold anything.
+    fn parse(stat: &str) -> Option<Self> {
+        let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+        let is_zombie = fields.next()? == "Z";
+        let session = fields.nth(2)?.parse().ok()?;
+        Some(Self { is_zombie, session })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_child_is_seen_with_its_command_line_until_it_is_reaped() {
+        let mut child = std::process::Command::new("/bin/sleep")
+            .arg("600")
+            .spawn()
+            .unwrap();
+        let pid = Pid::from_child(&child);
+        // Other tests' threads end all the time, and an exec is not over when its caller goes on.
+        let seen = (0..1000).any(|_| children().contains(&pid));
+        let named = (0..1000).any(|_| command_line(pid) == "/bin/sleep 600");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(seen && named);
+        assert!(!children().contains(&pid));
+        assert_eq!(command_line(pid), "");
+    }
+
+    #[test]
+    fn the_name_of_a_process_may_hold_anything() {
+        let stat = |is_zombie, session| Some(Stat { is_zombie, session });
+        let text = "42 (a) Z 1 7) S 1 40 39 0 -1 4194304 1";
+        assert_eq!(Stat::parse(text), stat(false, 39));
+        assert_eq!(Stat::parse("42 (qemu) Z 1 40 39 0"), stat(true, 39));
+        assert_eq!(Stat::parse("42 (qemu) Z"), None);
+    }
+}
