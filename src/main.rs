@@ -3,7 +3,6 @@
 
 use std::process::ExitCode;
 
-use os::inherited::unblock_signals;
 use os::logging;
 use pod::Config;
 use pod::flags::{Parsed, usage};
@@ -11,7 +10,7 @@ use virt_launcher::supervisor::{FAILED, run};
 
 fn main() -> ExitCode {
     os::version::set(env!("VIRT_LAUNCHER_VERSION"));
-    unblock_signals();
+    os::signals::reset_inherited();
     match Config::parse(std::env::args_os().skip(1)) {
         Ok(Parsed::Run(config)) => {
             logging::init("virt-launcher");

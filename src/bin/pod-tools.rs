@@ -6,6 +6,6 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     os::version::set(env!("VIRT_LAUNCHER_VERSION"));
-    os::inherited::unblock_signals();
+    os::signals::reset_inherited();
     tools::main(std::env::args_os().collect())
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::Shared;
 use super::link::{Link, LinkError};
 use super::queue::Entry;
-use os::fs_events::{DirWatch, appears};
+use os::inotify::{DirWatch, appears};
 
 /// Pauses between attempts on a socket that is there but does not work; a change of the file ends a pause.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -104,7 +104,8 @@ async fn connect(socket: &Path) -> Link {
             tracing::debug!(%error, source = std::error::Error::source(&error).map(ToString::to_string), "waiting for virt-handler");
         }
         let missing = matches!(&error, LinkError::Dial { source, .. } if source.kind() == std::io::ErrorKind::NotFound);
-        if missing && appears(socket).await.is_ok() {
+        if missing {
+            appears(socket).await;
             pause = FIRST_PAUSE;
             continue;
         }
@@ -120,17 +121,15 @@ async fn connect(socket: &Path) -> Link {
 }
 
 fn watch(socket: &Path) -> Option<DirWatch> {
-    let watch = DirWatch::new().ok()?;
+    let watch = DirWatch::new();
     watch.add(socket.parent()?).ok()?;
-    Some(watch)
+    (!watch.polls()).then_some(watch)
 }
 
 /// Waits for a change; for ever where there is no watch.
 async fn changed(watch: Option<DirWatch>) {
-    if let Some(watch) = watch
-        && watch.changed().await.is_ok()
-    {
-        return;
+    match watch {
+        Some(watch) => watch.changed().await,
+        None => std::future::pending().await,
     }
-    std::future::pending().await
 }

@@ -333,9 +333,7 @@ fn a_run_leaves_no_process_behind() {
         let laptop = Laptop::new();
         // Stopped before there is a guest.
         let child = laptop.run();
-        os::fs_events::appears(&laptop.path("vm/var/run/kubevirt/sockets/launcher-sock"))
-            .await
-            .unwrap();
+        os::inotify::appears(&laptop.path("vm/var/run/kubevirt/sockets/launcher-sock")).await;
         signal(child.id(), "TERM");
         end_of(child).await;
         assert_eq!(laptop.processes(), []);

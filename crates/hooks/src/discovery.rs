@@ -26,7 +26,7 @@ use super::client;
 use super::error::{CallError, HookError, UnusableReason};
 use super::sidecar::{HookPoint, Sidecar, Version, natural_order};
 use api::proto::hooks::info::{HookPoint as Subscription, InfoResult};
-use os::fs_events::DirWatch;
+use os::inotify::DirWatch;
 use tonic::Code;
 
 /// First and longest delay before a socket that does not serve yet is tried again.
@@ -57,7 +57,7 @@ pub async fn collect(
         tokio::select! {
             biased;
             Some(probe) = discovery.probes.join_next() => discovery.probe_ended(probe)?,
-            () = changed(discovery.watch.as_ref()) => {}
+            () = changed(&discovery.watch) => {}
             () = sleep_until(deadline) => return Err(discovery.not_ready(count)),
         }
     }
@@ -65,12 +65,10 @@ pub async fn collect(
 }
 
 /// Ends at a change below the directory, or after [`RESCAN_INTERVAL`].
-async fn changed(watch: Option<&DirWatch>) {
-    let interval = sleep(RESCAN_INTERVAL);
-    match watch {
-        // A watch that fails reports nothing; the interval remains.
-        Some(watch) => tokio::select! { Ok(()) = watch.changed() => {} () = interval => {} },
-        None => interval.await,
+async fn changed(watch: &DirWatch) {
+    tokio::select! {
+        () = watch.changed() => {}
+        () = sleep(RESCAN_INTERVAL) => {}
     }
 }
 
@@ -92,7 +90,7 @@ struct Probe {
 
 struct Discovery<'a> {
     dir: &'a Path,
-    watch: Option<DirWatch>,
+    watch: DirWatch,
     sockets: BTreeMap<PathBuf, State>,
     /// Files that are not sockets, and directories without one.
     others: BTreeSet<String>,
@@ -101,12 +99,9 @@ struct Discovery<'a> {
 
 impl<'a> Discovery<'a> {
     fn new(dir: &'a Path) -> Self {
-        let watch = DirWatch::new()
-            .inspect_err(|error| tracing::warn!(reason = %error, "no inotify: the directory of the hook sidecars' sockets is read every second"))
-            .ok();
         Self {
             dir,
-            watch,
+            watch: DirWatch::new(),
             sockets: BTreeMap::new(),
             others: BTreeSet::new(),
             probes: JoinSet::new(),
@@ -146,10 +141,8 @@ impl<'a> Discovery<'a> {
 
     /// Watches a directory and reads it, in this order, so that no change is missed in between.
     fn list(&self, dir: &Path) -> io::Result<Vec<PathBuf>> {
-        if let Some(watch) = &self.watch {
-            // Where that fails, RESCAN_INTERVAL remains.
-            let _ = watch.add(dir);
-        }
+        // A directory that is gone cannot be read either.
+        let _ = self.watch.add(dir);
         fs::read_dir(dir)?
             .take(MAX_ENTRIES)
             .map(|entry| Ok(entry?.path()))
@@ -159,9 +152,9 @@ impl<'a> Discovery<'a> {
     /// Watches the directory in which the missing hooks directory, or a parent of it, will appear.
     fn watch_ancestor(&self) {
         let ancestor = self.dir.ancestors().skip(1).find(|path| path.is_dir());
-        if let (Some(watch), Some(ancestor)) = (&self.watch, ancestor) {
-            // Where that fails, RESCAN_INTERVAL remains.
-            let _ = watch.add(ancestor);
+        if let Some(ancestor) = ancestor {
+            // If it is gone by now, RESCAN_INTERVAL remains.
+            let _ = self.watch.add(ancestor);
         }
     }
 

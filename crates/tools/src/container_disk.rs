@@ -1,9 +1,9 @@
 //! `container-disk`: keeps the container of a disk image alive, and shows by a socket where it is.
 //!
-//! virt-handler connects to the socket, learns the process, and so finds the image's files. Nothing is said on the
-//! connection. The container is no longer needed when the socket is removed.
+//! virt-handler connects to the socket, reads the process ID of its peer, and so finds the image's files. No data is
+//! exchanged. The container is no longer needed when the socket is removed.
 //!
-//! It runs in foreign images with a hundredth of a CPU: no runtime, no threads, no work while nothing happens.
+//! It runs in foreign images with a hundredth of a CPU: no runtime, no threads, no polling.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
@@ -19,10 +19,12 @@ use rustix::fs::inotify::WatchFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use os::waiting::{Changes, Signals, wait};
+use os::inotify::DirChanges;
+use os::poll::wait;
+use os::signals::SignalQueue;
 
-/// With `.sock` and the final zero it fills a socket's address.
-const LONGEST_PATH: usize = 102;
+/// With `.sock` and the terminating zero byte this fills a socket's address.
+const MAX_PATH_BYTES: usize = 102;
 
 /// How many connections may wait to be accepted.
 const BACKLOG: usize = 50;
@@ -32,7 +34,7 @@ const BACKLOG: usize = 50;
 enum DiskError {
     #[error("{0}")]
     Usage(#[from] lexopt::Error),
-    #[error("copy path can not be longer than {LONGEST_PATH} characters")]
+    #[error("copy path can not be longer than {MAX_PATH_BYTES} characters")]
     LongPath,
     #[error("copy path is missing, give it by --copy-path")]
     NoPath,
@@ -55,12 +57,12 @@ enum DiskError {
 /// What the command line says.
 #[derive(Debug, PartialEq)]
 enum Command {
-    /// Only that the image is pulled.
-    Nothing,
+    /// Nothing: the container is there so that the image is pulled.
+    NoOp,
     Serve(PathBuf),
 }
 
-/// Why the work is done (exit status 0).
+/// Why it ends (exit status 0).
 #[derive(Debug, PartialEq)]
 enum Ended {
     Terminated,
@@ -71,31 +73,31 @@ enum Ended {
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     match parse(arguments).and_then(|command| match command {
-        Command::Nothing => Ok(()),
+        Command::NoOp => Ok(()),
         Command::Serve(path) => run(&path),
     }) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say(&error.to_string());
+            log(&error.to_string());
             ExitCode::FAILURE
         }
     }
 }
 
-/// getopt's rules: long names may be shortened, what is no option is passed over, the first that ends it counts.
+/// getopt's rules: long names may be shortened, what is not an option is ignored, the first one that ends it counts.
 fn parse(arguments: Vec<OsString>) -> Result<Command, DiskError> {
     let mut parser = Parser::from_args(arguments);
     parser.set_short_equals(false);
     let mut path = None;
     while let Some(argument) = parser.next()? {
         match argument {
-            Arg::Short('c') => path = Some(short_enough(parser.value()?)?),
+            Arg::Short('c') => path = Some(checked_length(parser.value()?)?),
             Arg::Long(name) if is_short_for(name, "copy-path") => {
-                path = Some(short_enough(parser.value()?)?)
+                path = Some(checked_length(parser.value()?)?)
             }
             Arg::Long(name) if is_short_for(name, "no-op") => {
                 return match parser.optional_value() {
-                    None => Ok(Command::Nothing),
+                    None => Ok(Command::NoOp),
                     Some(value) => Err(lexopt::Error::UnexpectedValue {
                         option: "--no-op".to_owned(),
                         value,
@@ -114,8 +116,8 @@ fn is_short_for(name: &str, option: &str) -> bool {
     !name.is_empty() && option.starts_with(name)
 }
 
-fn short_enough(path: OsString) -> Result<PathBuf, DiskError> {
-    if path.as_bytes().len() > LONGEST_PATH {
+fn checked_length(path: OsString) -> Result<PathBuf, DiskError> {
+    if path.as_bytes().len() > MAX_PATH_BYTES {
         Err(DiskError::LongPath)
     } else {
         Ok(path.into())
@@ -123,7 +125,7 @@ fn short_enough(path: OsString) -> Result<PathBuf, DiskError> {
 }
 
 fn run(path: &Path) -> Result<(), DiskError> {
-    let signals = Signals::hold(&[Signal::SIGTERM]).map_err(DiskError::Signals)?;
+    let signals = SignalQueue::block(&[Signal::SIGTERM]).map_err(DiskError::Signals)?;
     make_directory(path)?;
     let mut socket = path.as_os_str().to_owned();
     socket.push(".sock");
@@ -131,10 +133,10 @@ fn run(path: &Path) -> Result<(), DiskError> {
     let listener = listen(&socket)?;
     match serve(&socket, &listener, &signals)? {
         Ended::Terminated => {
-            // Gone already is as good.
+            // It may be gone already.
             let _ = std::fs::remove_file(&socket);
         }
-        Ended::SocketGone => say(&format!(
+        Ended::SocketGone => log(&format!(
             "socket {} does not exist anymore",
             socket.display()
         )),
@@ -181,29 +183,29 @@ fn listen(path: &Path) -> Result<OwnedFd, DiskError> {
 }
 
 // D-tool-1 (docs/differences.md).
-fn serve(path: &Path, listener: &OwnedFd, signals: &Signals) -> Result<Ended, DiskError> {
-    let mut changes = Changes::new();
+fn serve(path: &Path, listener: &OwnedFd, signals: &SignalQueue) -> Result<Ended, DiskError> {
+    let mut changes = DirChanges::new();
     loop {
-        changes.of(&[(directory_of(path), WatchFlags::empty())]);
+        changes.watch_only(&[(directory_of(path), WatchFlags::empty())]);
         if signals.came() {
             return Ok(Ended::Terminated);
         }
         if std::fs::metadata(path).is_err() {
             return Ok(Ended::SocketGone);
         }
-        hang_up(listener)?;
+        accept_and_close(listener)?;
         wait(
             signals,
             &changes,
             Some(listener.as_fd()),
-            changes.patience(),
+            changes.poll_interval(),
         )
         .map_err(DiskError::Wait)?;
     }
 }
 
-/// Accepts and closes what waits, but goes back to signals before there is more.
-fn hang_up(listener: &OwnedFd) -> Result<(), DiskError> {
+/// Accepts and closes waiting connections; at most so many before signals are checked again.
+fn accept_and_close(listener: &OwnedFd) -> Result<(), DiskError> {
     for _ in 0..BACKLOG {
         match rustix::net::accept(listener) {
             Ok(_) => {}
@@ -216,9 +218,9 @@ fn hang_up(listener: &OwnedFd) -> Result<(), DiskError> {
 
 /// The C library's date, then the message.
 // D-log-3 (docs/differences.md).
-fn say(message: &str) {
+fn log(message: &str) {
     let now = Timestamp::now().strftime("%a %b %e %H:%M:%S %Y");
-    // Nobody is left to hear of a closed standard error.
+    // A closed standard error cannot be reported.
     let _ = io::stderr().write_all(format!("{now}\nerror: {message}\n").as_bytes());
 }
 
@@ -262,7 +264,7 @@ mod tests {
             &["-c", "/a", "--no-op"],
             &["--no-op", "--unknown"],
         ] {
-            assert_eq!(parsed(arguments), Ok(Command::Nothing), "{arguments:?}");
+            assert_eq!(parsed(arguments), Ok(Command::NoOp), "{arguments:?}");
         }
     }
 

@@ -93,14 +93,6 @@ pub enum SidecarError {
         /// Why.
         source: io::Error,
     },
-    /// The socket cannot be waited for.
-    #[error("sidecar socket {socket} not ready")]
-    Wait {
-        /// The path in the hook.
-        socket: String,
-        /// Why.
-        source: io::Error,
-    },
     /// The socket did not appear in time.
     #[error("sidecar socket {socket} not ready after {}", display_duration(*after))]
     NotReady {

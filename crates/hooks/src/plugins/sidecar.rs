@@ -8,7 +8,7 @@ use std::time::Duration;
 use api::pod_paths::PLUGIN_DIR;
 use api::proto::hooks::plugins::domain_hook_service_client::DomainHookServiceClient;
 use api::proto::hooks::plugins::{MutateDomainRequest, SidecarContext};
-use os::fs_events;
+use os::inotify;
 use prost::bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
 
@@ -115,9 +115,8 @@ impl Call<'_> {
         let start = Instant::now();
         let deadline = self.deadline.min(os::time::deadline(SOCKET_TIMEOUT));
         let socket = self.socket.to_owned();
-        match timeout_at(deadline, fs_events::appears(path)).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(source)) => Err(SidecarError::Wait { socket, source }),
+        match timeout_at(deadline, inotify::appears(path)).await {
+            Ok(()) => Ok(()),
             Err(_) => Err(SidecarError::NotReady {
                 socket,
                 after: start.elapsed(),

@@ -158,6 +158,7 @@ impl LogFile {
     }
 
     /// The log that was begun after the open one. Several rotations may have passed.
+    // D-log-1 (docs/differences.md).
     fn successor(&self) -> io::Result<Option<Open>> {
         let Some(ours) = self.open.as_ref().map(|open| open.identity) else {
             return opened(&self.path);

@@ -120,6 +120,7 @@ fn older_logs_are_not_of_this_guest() {
 }
 
 #[test]
+// D-log-2 (docs/differences.md).
 fn a_truncated_log_is_read_from_its_beginning() {
     let mut bench = Bench::new();
     bench.write("one\nbegun");

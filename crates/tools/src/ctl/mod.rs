@@ -27,7 +27,6 @@ mod query;
 mod registry;
 mod relay;
 mod run;
-mod signals;
 mod target;
 mod volume_table;
 mod volumes;

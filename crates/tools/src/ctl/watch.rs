@@ -12,8 +12,8 @@ use super::events::{LauncherEvent, MAX_QUEUED};
 use super::notify_server::{notify_socket, serve};
 use super::output::{Format, print};
 use super::relay::{RELAY_SOCKET, read_events};
-use super::signals::StopSignals;
 use super::target::Target;
+use os::signals::EndSignals;
 
 /// Arguments of `watch`.
 #[derive(Debug, Args)]
@@ -33,14 +33,14 @@ pub struct WatchArgs {
 /// # Errors
 /// If the notify socket cannot be served.
 pub async fn watch(args: &WatchArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let mut stop = StopSignals::listen().map_err(CtlError::Runtime)?;
+    let mut stop = EndSignals::listen().map_err(CtlError::Runtime)?;
     let (sender, mut events) = mpsc::channel(MAX_QUEUED);
     let served = listen(args, sender).await?;
     let mut remaining = args.count.unwrap_or(usize::MAX);
     while remaining > 0 {
         let event = tokio::select! {
             event = events.recv() => event,
-            () = stop.next() => None,
+            _ = stop.next() => None,
         };
         let Some(event) = event else { break };
         print(format, &event.to_json(), || event.to_text());

@@ -1,4 +1,4 @@
-//! What keeps the monitor from its work.
+//! Why the monitor fails.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,14 +1,12 @@
-//! What passt and QEMU have written, into the pod's log: their files go with the pod.
+//! The log files of passt and QEMU, copied into the pod's log: the files go with the pod.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 use api::pod_paths::{PASST_LOG, SESSION_QEMU_LOG_DIR};
+use os::log_file::{MAX_LINE_BYTES, open_regular};
 use pod::Root;
-
-/// A longer line is cut into several.
-const LONGEST: u64 = 512 * 1024;
 
 /// Logs each line of them.
 pub fn dump(root: &Root) {
@@ -25,12 +23,12 @@ pub fn dump(root: &Root) {
 }
 
 fn dump_file(path: &Path) {
-    let result = match File::open(path) {
-        Ok(file) => {
+    let result = match open_regular(path) {
+        Ok(Some(file)) => {
             tracing::info!("dump log file: {}", path.display());
             each_line(BufReader::new(file), |line| tracing::info!("{line}"))
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Ok(None) => Ok(()),
         Err(error) => Err(error),
     };
     if let Err(error) = result {
@@ -40,7 +38,12 @@ fn dump_file(path: &Path) {
 
 fn each_line(mut reader: impl BufRead, mut show: impl FnMut(&str)) -> io::Result<()> {
     let mut line = Vec::new();
-    while reader.by_ref().take(LONGEST).read_until(b'\n', &mut line)? > 0 {
+    while reader
+        .by_ref()
+        .take(MAX_LINE_BYTES as u64)
+        .read_until(b'\n', &mut line)?
+        > 0
+    {
         show(String::from_utf8_lossy(&line).trim_end_matches(['\r', '\n']));
         line.clear();
     }
@@ -66,10 +69,10 @@ mod tests {
 
     #[test]
     fn a_line_without_end_comes_in_parts() {
-        let parts = lines(&vec![b'x'; LONGEST as usize + 1]);
+        let parts = lines(&vec![b'x'; MAX_LINE_BYTES + 1]);
         assert_eq!(
             parts.iter().map(String::len).collect::<Vec<_>>(),
-            [LONGEST as usize, 1]
+            [MAX_LINE_BYTES, 1]
         );
     }
 }

@@ -1,7 +1,7 @@
 //! `virt-launcher-monitor`: process 1 of the pod's compute container, and the last to leave it.
 //!
 //! ```text
-//!  start virt-launcher ─► pass signals on, reap ─► it has ended ─► logs ─► QEMU ends ─► proxy ─► container disks ─► its status
+//!  start virt-launcher ─► forward signals, reap ─► it has ended ─► logs ─► QEMU ends ─► proxy ─► container disks ─► its status
 //! ```
 //! virt-handler looks for QEMU among this process's children. No async runtime: its memory is part of each pod's.
 
@@ -18,19 +18,18 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use rustix::process::{
-    Pid, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, wait,
-};
+use rustix::process::{Pid, WaitOptions, WaitStatus, kill_process, wait};
 
 pub use error::MonitorError;
 use options::Options;
 use os::logging;
-use os::waiting::Signals;
+use os::process::adopt_orphans;
+use os::signals::SignalQueue;
 
-/// For QEMU to end after SIGTERM, when the launcher has left it behind.
+/// For QEMU to end after SIGTERM, if it outlives the launcher.
 const QEMU_GRACE: Duration = Duration::from_secs(10);
-/// What the kubelet sees of a launcher that was killed by a signal.
-const KILLED: u8 = 255;
+/// Exit status for a launcher that was killed by a signal, as the reference's.
+const KILLED_BY_SIGNAL: u8 = 255;
 
 /// Entry point; `arguments` are those after the program's name, the launcher's among them.
 #[must_use]
@@ -39,18 +38,18 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     let options = Options::of(&arguments);
     options.set_verbosity();
     tracing::info!("virt-launcher-monitor {}", os::version::get());
-    let held = [
+    let queued = [
         Signal::SIGCHLD,
         Signal::SIGTERM,
         Signal::SIGINT,
         Signal::SIGQUIT,
     ];
-    let result = Signals::hold(&held)
+    let result = SignalQueue::block(&queued)
         .map_err(MonitorError::Signals)
         .and_then(|signals| {
             let result = run(&options, options::for_launcher(arguments), &signals);
             if options.keep_after_failure && !matches!(result, Ok(0)) {
-                stay(&signals);
+                keep_container(&signals);
             }
             result
         });
@@ -67,30 +66,34 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
 }
 
 /// From the launcher's start until nothing of the VM is left; the launcher's exit status.
-fn run(options: &Options, arguments: Vec<OsString>, signals: &Signals) -> Result<u8, MonitorError> {
-    let result = attend(options, arguments, signals);
+fn run(
+    options: &Options,
+    arguments: Vec<OsString>,
+    signals: &SignalQueue,
+) -> Result<u8, MonitorError> {
+    let result = run_launcher(options, arguments, signals);
     istio::end_proxy(istio::PORTS);
     remove_sockets(&options.container_disk_dir);
     result
 }
 
-fn attend(
+fn run_launcher(
     options: &Options,
     arguments: Vec<OsString>,
-    signals: &Signals,
+    signals: &SignalQueue,
 ) -> Result<u8, MonitorError> {
-    // Process 1 gets orphans anyway; with a process namespace that the pod's containers share, another one is it.
-    if let Err(error) = set_child_subreaper(Some(getpid())) {
-        tracing::warn!(reason = %error, "orphans do not come to this process");
+    // Process 1 gets orphans anyway; with shareProcessNamespace, PID 1 is another process.
+    if let Err(error) = adopt_orphans() {
+        tracing::warn!(reason = %error, "orphaned processes do not become children of this one");
     }
-    privileges::keep_for_children();
+    privileges::raise_ambient();
     let program = launcher();
     let child = Command::new(&program)
         .args(arguments)
         .stdin(Stdio::null())
         .spawn();
     let child = child.map_err(|source| MonitorError::Start { program, source })?;
-    let status = until_ended(Pid::from_child(&child), signals)?;
+    let status = wait_for_launcher(Pid::from_child(&child), signals)?;
     if status != 0 {
         tracing::error!("dirty virt-launcher shutdown: exit-code {status}");
     }
@@ -99,7 +102,7 @@ fn attend(
     Ok(status)
 }
 
-/// The launcher beside this program: where both are is no matter.
+/// The launcher in the directory of this program.
 fn launcher() -> PathBuf {
     let own = std::env::current_exe().unwrap_or_default();
     own.parent()
@@ -107,8 +110,8 @@ fn launcher() -> PathBuf {
         .join("virt-launcher")
 }
 
-/// Passes signals on and reaps, until the launcher has ended.
-fn until_ended(launcher: Pid, signals: &Signals) -> Result<u8, MonitorError> {
+/// Forwards signals and reaps children until the launcher has ended; its exit status.
+fn wait_for_launcher(launcher: Pid, signals: &SignalQueue) -> Result<u8, MonitorError> {
     loop {
         match signals.next(None).map_err(MonitorError::Signals)? {
             Some(Signal::SIGCHLD) => {
@@ -148,10 +151,10 @@ fn code(status: WaitStatus) -> u8 {
     status
         .exit_status()
         .and_then(|code| u8::try_from(code).ok())
-        .unwrap_or(KILLED)
+        .unwrap_or(KILLED_BY_SIGNAL)
 }
 
-/// Their end tells the container disks' containers that the VM is over.
+/// The containers of the container disks end when their socket is removed.
 fn remove_sockets(dir: &Path) {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     for socket in entries
@@ -164,9 +167,9 @@ fn remove_sockets(dir: &Path) {
     }
 }
 
-/// For somebody who wants to look at the pod; until the kubelet ends it.
+/// Keeps the container, so that somebody can inspect it, until the kubelet ends it.
 // D-sup-11 (docs/differences.md).
-fn stay(signals: &Signals) {
+fn keep_container(signals: &SignalQueue) {
     tracing::info!(
         "keeping virt-launcher container alive since --keep-after-failure is set to true"
     );

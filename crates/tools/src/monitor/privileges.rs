@@ -6,9 +6,9 @@ use rustix::thread::{
 
 const BIND: CapabilitySet = CapabilitySet::NET_BIND_SERVICE;
 
-/// Lets children have CAP_NET_BIND_SERVICE without a file that carries it: capabilities(7), ambient set. Where this
-/// process does not have it itself, that is said and no error: only passt with such a port will miss it.
-pub fn keep_for_children() {
+/// Gives children CAP_NET_BIND_SERVICE without a file that carries it: capabilities(7), ambient set. Where this process
+/// does not have it itself, that is logged and not an error: only passt with such a port needs it.
+pub fn raise_ambient() {
     if let Err(error) = raise() {
         tracing::warn!(reason = %error, "the launcher does not get CAP_NET_BIND_SERVICE");
     }

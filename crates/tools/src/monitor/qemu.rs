@@ -1,12 +1,12 @@
-//! The guest that a launcher has left behind.
+//! A QEMU that outlives the launcher.
 
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{MonitorError, reap};
-use os::children::{children, command_line};
-use os::waiting::Signals;
+use os::procfs::{children, command_line};
+use os::signals::SignalQueue;
 
 /// Asks QEMU to end, and waits for that: it writes out what the guest has written. It is a child of this process, now
 /// that libvirt's daemons are gone too.
@@ -14,17 +14,17 @@ use os::waiting::Signals;
 /// # Errors
 /// If it is still there afterwards.
 // D-sup-10 (docs/differences.md).
-pub fn end(signals: &Signals, grace: Duration) -> Result<(), MonitorError> {
-    let guests = guests();
-    if guests.is_empty() {
+pub fn end(signals: &SignalQueue, grace: Duration) -> Result<(), MonitorError> {
+    let found = qemus();
+    if found.is_empty() {
         return Ok(());
     }
     tracing::info!("Killing QEMU gracefully.");
-    signal(&guests, Signal::TERM);
+    signal(&found, Signal::TERM);
     let deadline = os::time::deadline(grace).into_std();
     loop {
         reap();
-        let Some(pid) = self::guests().into_iter().find(|pid| guests.contains(pid)) else {
+        let Some(pid) = qemus().into_iter().find(|pid| found.contains(pid)) else {
             return Ok(());
         };
         if signals
@@ -32,7 +32,7 @@ pub fn end(signals: &Signals, grace: Duration) -> Result<(), MonitorError> {
             .map_err(MonitorError::Signals)?
             .is_none()
         {
-            signal(&self::guests(), Signal::KILL);
+            signal(&qemus(), Signal::KILL);
             return Err(MonitorError::QemuStays {
                 pid: pid.as_raw_nonzero().get(),
                 seconds: grace.as_secs(),
@@ -42,21 +42,21 @@ pub fn end(signals: &Signals, grace: Duration) -> Result<(), MonitorError> {
 }
 
 // D-sup-9 (docs/differences.md).
-fn guests() -> Vec<Pid> {
+fn qemus() -> Vec<Pid> {
     children()
         .into_iter()
         .filter(|pid| is_qemu(&command_line(*pid)))
         .collect()
 }
 
-/// By the names that distributions give it.
+/// By the names that distributions give its executable.
 fn is_qemu(command: &str) -> bool {
     command.contains("qemu-system") || command.contains("qemu-kvm")
 }
 
-fn signal(guests: &[Pid], signal: Signal) {
-    for pid in guests {
-        // That it is gone already is what is wanted.
+fn signal(pids: &[Pid], signal: Signal) {
+    for pid in pids {
+        // It may have ended meanwhile.
         let _ = kill_process(*pid, signal);
     }
 }

@@ -17,11 +17,11 @@ use std::time::Duration;
 
 use lexopt::{Arg, Parser, ValueExt};
 use tokio::net::UnixListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
 use api::pod_paths::HOOKS_DIR;
 use hooks::Version;
+use os::signals::EndSignals;
 
 const USAGE: &str = "usage: sidecar-shim --version v1alpha1|v1alpha2|v1alpha3 [--socket-dir DIR]
 
@@ -30,8 +30,8 @@ Serves hook calls on a socket in /var/run/kubevirt-hooks (or DIR), and runs for 
   preCloudInitIso --vmi JSON --cloud-init JSON   which prints the changed cloud-init data
 from $PATH.";
 
-/// How long calls that run at the end may go on.
-const LAST_CALLS: Duration = Duration::from_secs(10);
+/// For calls in progress to end.
+const LAST_CALLS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why the shim cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -52,15 +52,14 @@ enum ShimError {
 #[derive(Debug, PartialEq)]
 enum Command {
     Help,
-    /// The version is judged later: what pflag takes for a flag error ends with another status.
+    /// The version is checked later: what pflag takes for a flag error ends with another status.
     Serve {
         version: String,
         dir: PathBuf,
     },
 }
 
-/// Runs until a signal or the launcher's Shutdown ends it. 0 then; 1 when it cannot serve; 2 for
-/// arguments that are none.
+/// Runs until a signal or the launcher's Shutdown ends it. 0 then; 1 when it cannot serve; 2 for wrong arguments.
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     os::logging::init("shim-sidecar");
@@ -76,7 +75,9 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
             println!("{USAGE}");
             return ExitCode::SUCCESS;
         }
-        Command::Serve { version, dir } => known(&version).and_then(|version| run(version, &dir)),
+        Command::Serve { version, dir } => {
+            checked_version(&version).and_then(|version| run(version, &dir))
+        }
     };
     match served {
         Ok(()) => ExitCode::SUCCESS,
@@ -98,7 +99,7 @@ fn parse(arguments: Vec<OsString>) -> Result<Command, lexopt::Error> {
             Arg::Long("version") => version = parser.value()?.string()?,
             Arg::Long("socket-dir") => dir = parser.value()?.into(),
             Arg::Long("help") | Arg::Short('h') => return Ok(Command::Help),
-            // Arguments that are no flags are passed over, as in KubeVirt.
+            // Arguments that are not flags are ignored, as in KubeVirt.
             Arg::Value(_) => {}
             other => return Err(other.unexpected()),
         }
@@ -106,7 +107,7 @@ fn parse(arguments: Vec<OsString>) -> Result<Command, lexopt::Error> {
     Ok(Command::Serve { version, dir })
 }
 
-fn known(version: &str) -> Result<Version, ShimError> {
+fn checked_version(version: &str) -> Result<Version, ShimError> {
     match version {
         "" => Err(ShimError::NoVersion),
         _ => Version::from_name(version).ok_or_else(|| ShimError::OtherVersion(version.to_owned())),
@@ -133,8 +134,8 @@ async fn serve(version: Version, dir: &Path) -> Result<(), ShimError> {
         "shim is now exposing its services on socket {}",
         socket.display()
     );
-    let served = service::serve(listener, version, shutdown, stop, LAST_CALLS).await;
-    // Gone already is as good.
+    let served = service::serve(listener, version, shutdown, stop, LAST_CALLS_TIMEOUT).await;
+    // It may be gone already.
     let _ = std::fs::remove_file(&socket);
     served.map_err(ShimError::Serve)
 }
@@ -168,22 +169,12 @@ fn random_name() -> String {
 
 /// Ends at the first signal that asks to stop, or when Shutdown was called.
 fn stopped(shutdown: Arc<Notify>) -> io::Result<impl Future<Output = ()>> {
-    let mut hangup = signal(SignalKind::hangup())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut quit = signal(SignalKind::quit())?;
+    let mut signals = EndSignals::listen()?;
     Ok(async move {
-        let name = tokio::select! {
-            _ = hangup.recv() => "hangup",
-            _ = interrupt.recv() => "interrupt",
-            _ = terminate.recv() => "terminated",
-            _ = quit.recv() => "quit",
-            () = shutdown.notified() => {
-                tracing::info!("the launcher is done: ending");
-                return;
-            }
-        };
-        tracing::info!("sidecar-shim received signal: {name}");
+        tokio::select! {
+            name = signals.next() => tracing::info!("sidecar-shim received signal: {name}"),
+            () = shutdown.notified() => tracing::info!("the launcher has called Shutdown: ending"),
+        }
     })
 }
 
@@ -226,9 +217,14 @@ mod tests {
 
     #[test]
     fn a_version_is_mandatory_and_must_be_known() {
-        assert!(matches!(known(""), Err(ShimError::NoVersion)));
-        assert!(known("v1").unwrap_err().to_string().contains("v1alpha3"));
-        assert_eq!(known("v1alpha1").unwrap(), Version::V1alpha1);
+        assert!(matches!(checked_version(""), Err(ShimError::NoVersion)));
+        assert!(
+            checked_version("v1")
+                .unwrap_err()
+                .to_string()
+                .contains("v1alpha3")
+        );
+        assert_eq!(checked_version("v1alpha1").unwrap(), Version::V1alpha1);
     }
 
     #[test]

@@ -8,20 +8,19 @@ use std::pin::pin;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use os::lines;
 use rustix::fs::{Access, access};
 use rustix::process::{Pid, Signal, kill_process_group};
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
+use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 
 /// Most bytes that are read from standard output.
-const OUTPUT: usize = 8 << 20;
-/// Longest line of standard error that is logged as one.
-const LINE: u64 = 64 << 10;
+const MAX_OUTPUT_BYTES: usize = 8 << 20;
 /// For what is left in standard error's pipe when the program has ended.
-const REST: Duration = Duration::from_millis(200);
+const STDERR_TIMEOUT: Duration = Duration::from_millis(200);
 /// How much of standard error's end goes into the error.
-const LAST_WORDS: usize = 1 << 10;
+const MAX_ERROR_BYTES: usize = 1 << 10;
 
 /// Why a program gave no answer.
 #[derive(Debug, thiserror::Error)]
@@ -43,17 +42,17 @@ pub enum ProgramError {
         reason: String,
     },
     /// It ended with an error.
-    #[error("{name} ended with {status}{last_words}")]
+    #[error("{name} ended with {status}{stderr_end}")]
     Failed {
         /// The program.
         name: &'static str,
         /// Its exit status, or the signal.
         status: String,
         /// The end of its standard error.
-        last_words: String,
+        stderr_end: String,
     },
     /// It printed too much.
-    #[error("{name} printed more than {OUTPUT} bytes")]
+    #[error("{name} printed more than {MAX_OUTPUT_BYTES} bytes")]
     TooMuch {
         /// The program.
         name: &'static str,
@@ -91,16 +90,16 @@ pub async fn run(name: &'static str, arguments: [&str; 4]) -> Result<Vec<u8>, Pr
     tracing::info!("Executing {name}");
     let mut group = start(&path, &arguments)?;
     let (stdout, stderr) = (group.child.stdout.take(), group.child.stderr.take());
-    let mut last_words = String::new();
+    let mut stderr_end = String::new();
     let (printed, status) = {
         let mut ended = pin!(ended(name, &mut group.child, stdout));
-        let mut logged = pin!(log(stderr, name, &mut last_words));
+        let mut logged = pin!(log(stderr, name, &mut stderr_end));
         tokio::select! {
             biased;
             () = &mut logged => ended.await?,
             ended = &mut ended => {
                 // What it left running may keep its standard error open, and is not waited for.
-                let _ = timeout(REST, logged).await;
+                let _ = timeout(STDERR_TIMEOUT, logged).await;
                 ended?
             }
         }
@@ -112,8 +111,8 @@ pub async fn run(name: &'static str, arguments: [&str; 4]) -> Result<Vec<u8>, Pr
     } else {
         Err(ProgramError::Failed {
             name,
-            status: told(status),
-            last_words: quoted(&last_words),
+            status: described(status),
+            stderr_end: quoted(&stderr_end),
         })
     }
 }
@@ -126,7 +125,7 @@ async fn ended(
 ) -> Result<(Vec<u8>, ExitStatus), ProgramError> {
     let unreadable = |source| ProgramError::Output { name, source };
     let printed = read(stdout).await.map_err(unreadable)?;
-    if printed.len() > OUTPUT {
+    if printed.len() > MAX_OUTPUT_BYTES {
         return Err(ProgramError::TooMuch { name });
     }
     Ok((printed, child.wait().await.map_err(unreadable)?))
@@ -191,7 +190,7 @@ async fn read(output: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
     let mut printed = Vec::new();
     if let Some(output) = output {
         output
-            .take(OUTPUT as u64 + 1)
+            .take(MAX_OUTPUT_BYTES as u64 + 1)
             .read_to_end(&mut printed)
             .await?;
     }
@@ -201,28 +200,21 @@ async fn read(output: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
 /// Logs standard error line by line, and keeps its end in `last`.
 async fn log(errors: Option<impl AsyncRead + Unpin>, hook: &str, last: &mut String) {
     let Some(errors) = errors else { return };
-    let mut reader = BufReader::new(errors);
-    loop {
-        let mut line = Vec::new();
-        match (&mut reader).take(LINE).read_until(b'\n', &mut line).await {
-            Ok(0) | Err(_) => break,
-            Ok(_) => {}
-        }
-        let line = String::from_utf8_lossy(&line);
-        let line = line.trim_end();
+    let each = |line: &str| {
         tracing::info!(hook, "{line}");
         last.push('\n');
         last.push_str(line);
-        let surplus = last.len().saturating_sub(LAST_WORDS);
+        let surplus = last.len().saturating_sub(MAX_ERROR_BYTES);
         let cut = (surplus..)
             .find(|&at| last.is_char_boundary(at))
             .unwrap_or_default();
         last.drain(..cut);
-    }
+    };
+    lines::for_each(errors, each).await;
 }
 
-fn quoted(last_words: &str) -> String {
-    let last = last_words.trim();
+fn quoted(stderr_end: &str) -> String {
+    let last = stderr_end.trim();
     if last.is_empty() {
         String::new()
     } else {
@@ -230,7 +222,7 @@ fn quoted(last_words: &str) -> String {
     }
 }
 
-fn told(status: ExitStatus) -> String {
+fn described(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit status {code}"),
         (None, Some(signal)) => format!("signal {signal}"),

@@ -1,9 +1,8 @@
 //! `virt-tail`: prints the guest's console log as it grows, for `kubectl logs -c guest-console-log`.
 //!
 //! The log need not be there yet, and neither its directory; virtlogd rotates it. Only whole lines are printed.
-//! No runtime, no threads, no work while nothing is written.
+//! No runtime, no threads, no polling.
 
-mod log;
 mod output;
 
 use std::ffi::OsString;
@@ -16,17 +15,19 @@ use lexopt::{Arg, Parser, ValueExt};
 use nix::sys::signal::Signal;
 use rustix::fs::inotify::WatchFlags;
 
-use self::log::{Log, Trouble};
 use self::output::{Output, Stop};
+use os::inotify::DirChanges;
+use os::log_file::{LogFile, Progress, ReadError};
 use os::logging;
-use os::waiting::{Changes, Signals, wait};
+use os::poll::wait;
+use os::signals::SignalQueue;
 
 const USAGE: &str = "Usage: virt-tail --logfile FILE [-v N]
 
 Prints the lines of FILE as they are written, until SIGTERM. FILE may be rotated, and need not exist yet.";
 
-/// How soon a log that cannot be read is tried again.
-const AGAIN: Duration = Duration::from_secs(1);
+/// Before a log that cannot be read is tried again.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// What the command line says.
 #[derive(Debug, PartialEq)]
@@ -35,8 +36,8 @@ enum Command {
     Follow { path: PathBuf, verbosity: u8 },
 }
 
-/// Follows the log until SIGTERM or SIGINT. 0 then; 1 without a log's name, or when nobody takes the lines any more; 2
-/// for arguments that are none.
+/// Follows the log until SIGTERM or SIGINT. 0 then; 1 without a log's name, or when standard output is closed; 2 for
+/// unknown arguments.
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     logging::init("virt-tail");
@@ -66,7 +67,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// Flags that are not known are passed over, with their values.
+/// Unknown flags are ignored, with their values.
 fn parse(arguments: Vec<OsString>) -> Result<Command, lexopt::Error> {
     let mut parser = Parser::from_args(arguments);
     let (mut path, mut verbosity) = (PathBuf::new(), logging::DEFAULT_VERBOSITY);
@@ -86,7 +87,7 @@ fn run(path: &Path) -> io::Result<()> {
     if path.as_os_str().is_empty() {
         return Err(io::Error::other("--logfile is missing"));
     }
-    let signals = Signals::hold(&[Signal::SIGTERM, Signal::SIGINT])?;
+    let signals = SignalQueue::block(&[Signal::SIGTERM, Signal::SIGINT])?;
     match follow(&std::path::absolute(path)?, &signals) {
         Stop::Signal => Ok(()),
         Stop::Failed(error) => Err(error),
@@ -94,21 +95,27 @@ fn run(path: &Path) -> io::Result<()> {
 }
 
 // D-tool-2 (docs/differences.md).
-fn follow(path: &Path, signals: &Signals) -> Stop {
+fn follow(path: &Path, signals: &SignalQueue) -> Stop {
     let mut output = Output::new(signals);
-    let mut changes = Changes::new();
-    let mut log = Log::new(path);
+    let mut changes = DirChanges::new();
+    let mut log = LogFile::new(path);
     loop {
-        watch_way_to(path, &mut changes);
-        let patience = match log.read(&mut |text| output.print(text)) {
-            Ok(()) => changes.patience(),
-            Err(Trouble::Stop(stop)) => return stop,
-            Err(Trouble::Log(error)) => {
-                tracing::debug!(reason = %error, "{} cannot be read now", path.display());
-                Some(AGAIN)
+        watch_ancestors(path, &mut changes);
+        let read = loop {
+            match log.read(&mut |text| output.print(text)) {
+                Ok(Progress::More) => {}
+                other => break other,
             }
         };
-        if let Err(error) = wait(signals, &changes, None, patience) {
+        let timeout = match read {
+            Ok(_) => changes.poll_interval(),
+            Err(ReadError::Reader(stop)) => return stop,
+            Err(ReadError::Log(error)) => {
+                tracing::debug!(reason = %error, "{} cannot be read now", path.display());
+                Some(RETRY_DELAY)
+            }
+        };
+        if let Err(error) = wait(signals, &changes, None, timeout) {
             return Stop::Failed(error);
         }
         if signals.came() {
@@ -119,9 +126,9 @@ fn follow(path: &Path, signals: &Signals) -> Stop {
 
 /// Watches the log's directory, or as long as that is not there the nearest one above.
 ///
-/// And the one above that: who holds a file open keeps its directory, so that the kernel does not tell those who watch a
-/// directory of its end, but only those who watch where its name was.
-fn watch_way_to(path: &Path, changes: &mut Changes) {
+/// And the one above that: an open file keeps its removed directory, so that the kernel does not report the directory's
+/// end to those who watch it, but only to those who watch where its name was.
+fn watch_ancestors(path: &Path, changes: &mut DirChanges) {
     let parent = path.parent().unwrap_or(path);
     loop {
         let nearest = nearest_directory(parent);
@@ -131,10 +138,10 @@ fn watch_way_to(path: &Path, changes: &mut Changes) {
             WatchFlags::empty()
         };
         match nearest.parent() {
-            Some(above) => changes.of(&[(above, WatchFlags::empty()), (nearest, more)]),
-            None => changes.of(&[(nearest, more)]),
+            Some(above) => changes.watch_only(&[(above, WatchFlags::empty()), (nearest, more)]),
+            None => changes.watch_only(&[(nearest, more)]),
         }
-        // It may have come between the look and the watch.
+        // It may have come between the check and the watch.
         if nearest_directory(parent) == nearest {
             return;
         }
@@ -183,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_flags_are_passed_over() {
+    fn unknown_flags_are_ignored() {
         for arguments in [
             &["--other", "x", "--logfile", "/l"][..],
             &["--other=x", "--logfile=/l"],

@@ -1,14 +1,15 @@
-//! Standard output that never keeps from ending.
+//! Standard output, written so that a signal always ends the wait for its reader.
 
 use std::io;
 use std::os::fd::AsFd;
 
-use os::waiting::{Signals, wait_to_write};
+use os::poll::wait_to_write;
+use os::signals::SignalQueue;
 
-/// A pipe that poll(2) calls writable takes as much without blocking, and in one piece (`PIPE_BUF`).
-const PIECE: usize = 4096;
+/// A pipe that poll(2) calls writable takes as much without blocking (`PIPE_BUF`).
+const MAX_WRITE: usize = 4096;
 
-/// Why nothing more is printed.
+/// Why no more lines are printed.
 #[derive(Debug)]
 pub enum Stop {
     /// A signal asked for it.
@@ -20,13 +21,13 @@ pub enum Stop {
 /// Standard output, and the signals that end a wait for its reader.
 #[derive(Debug)]
 pub struct Output<'a> {
-    signals: &'a Signals,
+    signals: &'a SignalQueue,
     out: io::Stdout,
 }
 
 impl<'a> Output<'a> {
     /// Ends at any of `signals`.
-    pub fn new(signals: &'a Signals) -> Self {
+    pub fn new(signals: &'a SignalQueue) -> Self {
         Self {
             signals,
             out: io::stdout(),
@@ -39,7 +40,7 @@ impl<'a> Output<'a> {
     /// If a signal comes first, or nobody reads.
     // D-tool-3 (docs/differences.md).
     pub fn print(&mut self, text: &[u8]) -> Result<(), Stop> {
-        for piece in text.chunks(PIECE) {
+        for piece in text.chunks(MAX_WRITE) {
             let mut rest = piece;
             while !rest.is_empty() {
                 if !wait_to_write(self.signals, self.out.as_fd()).map_err(Stop::Failed)? {

@@ -13,14 +13,13 @@ use super::progress::Progress;
 use crate::ctl::client::Client;
 use crate::ctl::error::{CtlError, RunError};
 use crate::ctl::events::LauncherEvent;
-use crate::ctl::files::FileError;
 use crate::ctl::json::text_at;
 use crate::ctl::relay::Relay;
-use crate::ctl::signals::StopSignals;
 use api::Action;
 use api::proto::cmd::v1::VirtualMachineOptions;
-use os::fs_events;
+use os::inotify;
 use os::logging::chain;
+use os::signals::EndSignals;
 
 /// KubeVirt's default for `terminationGracePeriodSeconds`.
 const DEFAULT_GRACE_SECONDS: u64 = 30;
@@ -85,7 +84,7 @@ impl<'a> LauncherProcess<'a> {
     /// If the launcher ends before, or speaks another version.
     pub async fn connect(&mut self, socket: &Path) -> Result<(), CtlError> {
         tokio::select! {
-            appeared = fs_events::appears(socket) => appeared.map_err(FileError::on("wait for", socket))?,
+            () = inotify::appears(socket) => {}
             status = self.child.wait() => {
                 return Err(RunError::EndedBeforeReady(status.map_err(CtlError::Runtime)?).into());
             }
@@ -148,7 +147,7 @@ impl<'a> LauncherProcess<'a> {
     pub async fn end(
         &mut self,
         progress: &Progress,
-        stop: &mut StopSignals,
+        stop: &mut EndSignals,
     ) -> Result<(), CtlError> {
         if self.child.try_wait().map_err(CtlError::Runtime)?.is_some() {
             return Ok(());
@@ -160,7 +159,7 @@ impl<'a> LauncherProcess<'a> {
                     Ok(ended) => { ended?; None }
                     Err(_) => Some(format!("the guest has not shut down within {} s", grace.as_secs())),
                 },
-                () = stop.next() => Some("the guest is ended at once".to_owned()),
+                _ = stop.next() => Some("the guest is ended at once".to_owned()),
             };
             if let Some(why) = kill_reason {
                 progress.note(&why);

@@ -37,12 +37,12 @@ use super::notify_server::{self, notify_socket};
 use super::output::Format;
 use super::registry::{self, VmDir};
 use super::relay::{RELAY_SOCKET, Relay};
-use super::signals::StopSignals;
 use super::target::read_manifest;
 use api::pod_paths::PodPaths;
 use console::{Console, ConsoleEvent, RawTerminal};
 use launcher::LauncherProcess;
 use orphan_qemu::OrphanQemu;
+use os::signals::EndSignals;
 use progress::Progress;
 
 /// Where Debian and Fedora have the UEFI images.
@@ -89,7 +89,7 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
         );
     }
     // From here on, what is started must not outlive this program.
-    let mut stop = StopSignals::listen().map_err(CtlError::Runtime)?;
+    let mut stop = EndSignals::listen().map_err(CtlError::Runtime)?;
     let orphan_qemu = OrphanQemu::adopt();
     let name = manifest.text("/metadata/name").to_owned();
     let dir = vm_dir::create(&name, args.root.as_deref())?;
@@ -111,7 +111,7 @@ async fn run_in(
     manifest: &Manifest,
     dir: &VmDir,
     progress: &Progress,
-    stop: &mut StopSignals,
+    stop: &mut EndSignals,
 ) -> Result<ExitCode, CtlError> {
     images::place(manifest, dir, &args.disks)?;
     dir.store_vmi(manifest.value())?;
@@ -128,7 +128,7 @@ async fn run_in(
     let mut launcher = LauncherProcess::new(manifest.value(), child, events, relay);
     let started = tokio::select! {
         started = start(&mut launcher, dir, progress) => started.map(|()| true),
-        () = stop.next() => Ok(false),
+        _ = stop.next() => Ok(false),
     };
     if !matches!(started, Ok(true)) {
         progress.note("the VM is not started");
@@ -160,7 +160,7 @@ async fn attend(
     launcher: &mut LauncherProcess<'_>,
     dir: &VmDir,
     progress: &Progress,
-    stop: &mut StopSignals,
+    stop: &mut EndSignals,
 ) -> Result<ExitCode, CtlError> {
     let interactive = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     let socket = dir.path(&PodPaths::default().serial_socket(launcher.uid()));
@@ -197,7 +197,7 @@ async fn attend(
             is_down = launcher.next_event(progress) => if is_down? {
                 return if until.is_waiting() { Err(RunError::EndedBeforeUp.into()) } else { Ok(ExitCode::SUCCESS) };
             },
-            () = stop.next() => return Ok(ExitCode::SUCCESS),
+            _ = stop.next() => return Ok(ExitCode::SUCCESS),
             () = &mut deadline, if until.is_waiting() => {
                 return Err(RunError::NotUp {
                     text: args.until.clone().unwrap_or_default(),

@@ -4,9 +4,10 @@
 
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreaper, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
-use os::children::children;
+use os::process::adopt_orphans;
+use os::procfs::children;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// 5 s after SIGTERM, on which QEMU ends at once, it is killed.
@@ -26,7 +27,7 @@ impl OrphanQemu {
     #[must_use]
     pub fn adopt() -> Self {
         // Without it, orphans go to process 1, as they would anyway.
-        let _ = set_child_subreaper(Some(rustix::process::getpid()));
+        let _ = adopt_orphans();
         Self {
             not_ours: children(),
         }
