@@ -113,7 +113,7 @@ impl Launcher {
     /// hangs must not keep virt-handler from killing the guest when its grace period is over. libvirt's own choice of how
     /// to ask would try the agent first, and can hang for a minute when that is silent.
     // D-vm-4 (docs/differences.md).
-    async fn shutdown(self: &Arc<Self>) -> Result<(), LauncherError> {
+    pub async fn shutdown(self: &Arc<Self>) -> Result<(), LauncherError> {
         let document = self.vm.snapshot().document;
         let has_acpi = document.is_none_or(|document| has_acpi(&document));
         let vm = self.vm.clone();
@@ -161,7 +161,7 @@ impl Launcher {
     }
 
     /// Removes the definition. NVRAM stays: it may be on a volume of the VMI's.
-    async fn delete(self: &Arc<Self>) -> Result<(), LauncherError> {
+    pub async fn delete(self: &Arc<Self>) -> Result<(), LauncherError> {
         self.in_turn("removing the definition", |domain| {
             let Some(domain) = domain else { return Ok(()) };
             match domain.undefine(Undefine::KeepNvram) {

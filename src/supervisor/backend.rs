@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::daemons::{Daemon, DaemonError, Program};
+use super::daemon_error::DaemonError;
+use super::daemon_process::{DaemonProcess, SocketOwner, socket_owner};
+use super::daemons::{Daemon, Program};
 use super::environment::Environment;
 use super::layout::{Layout, Mode};
 use super::libvirt_conf::{QemuConf, daemon_conf, log_filters};
-use super::running::{Running, Server, server};
 use api::pod_paths;
 use libvirt::{self, Connection};
 use pod::Config;
@@ -20,23 +21,23 @@ const VIRTQEMUD: &str = "/usr/sbin/virtqemud";
 const LIBVIRTD: &str = "/usr/sbin/libvirtd";
 const VIRTLOGD: &str = "/usr/sbin/virtlogd";
 
-/// What the daemons may call their socket: libvirtd has a name of its own, under any program name.
+/// Names of the daemons' sockets: libvirtd's differs, whatever its program name.
 const SOCKETS: [&str; 2] = ["virtqemud-sock", "libvirt-sock"];
 
-/// Between a daemon's end and its next start.
-const PAUSE: Duration = Duration::from_secs(1);
-/// For a daemon to let a client in; one that takes longer hangs.
-const ANSWER: Duration = Duration::from_secs(15);
-/// Between two questions to a connected daemon whether it is there. There is no event for a daemon that hangs.
-const ALIVE_SECONDS: u16 = 15;
+/// Between a daemon's exit and its restart.
+const RESTART_DELAY: Duration = Duration::from_secs(1);
+/// For a daemon to accept a connection; one that takes longer hangs.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+/// Between two keepalive messages to a connected daemon. There is no event for a daemon that hangs.
+const KEEPALIVE_SECONDS: u16 = 15;
 /// How many of them it may leave without an answer.
-const ALIVE_COUNT: u32 = 2;
+const KEEPALIVE_COUNT: u32 = 2;
 
 /// Why there is no connection to libvirt.
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {
-    /// The daemon is not there.
-    #[error("libvirt's daemon is not there")]
+    /// The daemon does not serve.
+    #[error("libvirt's daemon does not serve")]
     Daemon(#[from] DaemonError),
     /// A configuration file can't be written.
     #[error("can't write {}", path.display())]
@@ -56,21 +57,21 @@ pub enum BackendError {
         #[source]
         source: libvirt::Error,
     },
-    /// libvirt does not answer.
+    /// libvirt does not answer in time.
     #[error("libvirt does not answer on {}", socket.display())]
-    Silent {
+    TimedOut {
         /// The socket.
         socket: PathBuf,
     },
-    /// libvirt does not tell its events.
-    #[error("libvirt does not register for events")]
+    /// libvirt refuses to send its events.
+    #[error("can't register for libvirt's events")]
     Events(#[source] libvirt::Error),
-    /// The thread that connects is gone.
-    #[error("the attempt to connect to libvirt was cut off")]
-    Cut,
+    /// The thread that called libvirt has panicked.
+    #[error("internal error in a call of libvirt, see the launcher's log")]
+    Panicked,
 }
 
-/// libvirt, as it is run here.
+/// libvirt, as this launcher runs it.
 #[derive(Debug)]
 pub struct Backend {
     layout: Layout,
@@ -134,11 +135,11 @@ impl Backend {
             "virtqemud"
         };
         let program = self.program(name, program, Some(&self.layout.daemon_conf()));
-        self.daemon = Some(match left(&dir, &SOCKETS, &program).await? {
-            Found::Ours(running) => Daemon::adopt(program, running),
-            Found::Foreign(socket) => return Err(DaemonError::Taken(socket).into()),
+        self.daemon = Some(match find_running(&dir, &SOCKETS, &program).await? {
+            Found::Previous(process) => Daemon::adopt(program, process),
+            Found::Foreign(socket) => return Err(DaemonError::SocketInUse(socket).into()),
             Found::Nothing => {
-                self.forget_sockets();
+                self.remove_sockets();
                 Daemon::start(program)?
             }
         });
@@ -148,17 +149,19 @@ impl Backend {
         Ok(())
     }
 
-    /// virtlogd, unless one serves that is none of ours: it will do.
+    /// virtlogd, unless there is one that is not ours: it does as well.
     async fn start_log_daemon(&self, dir: &Path) -> Result<Option<Daemon>, DaemonError> {
         // Below a root of its own the daemon has another /etc/libvirt, and its defaults.
         let conf = Some(Path::new(pod_paths::VIRTLOGD_CONF));
         let conf = conf.filter(|conf| conf.exists() && self.layout.system_dirs().is_empty());
         let program = self.program("virtlogd", VIRTLOGD, conf);
-        Ok(match left(dir, &["virtlogd-sock"], &program).await? {
-            Found::Ours(running) => Some(Daemon::adopt(program, running)),
-            Found::Foreign(_) => None,
-            Found::Nothing => Some(Daemon::start(program)?),
-        })
+        Ok(
+            match find_running(dir, &["virtlogd-sock"], &program).await? {
+                Found::Previous(process) => Some(Daemon::adopt(program, process)),
+                Found::Foreign(_) => None,
+                Found::Nothing => Some(Daemon::start(program)?),
+            },
+        )
     }
 
     fn program(&self, name: &'static str, path: &str, conf: Option<&Path>) -> Program {
@@ -188,11 +191,11 @@ impl Backend {
             args,
             env: self.layout.environment(),
             mounts,
-            pause: PAUSE,
+            restart_delay: RESTART_DELAY,
         }
     }
 
-    /// Where things are.
+    /// Where libvirt's files are.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -206,29 +209,29 @@ impl Backend {
             return open(self.layout.uri(&self.layout.socket())).await;
         };
         match self.reach(daemon).await {
-            Err(BackendError::Silent { .. }) => {
+            Err(BackendError::TimedOut { .. }) => {
                 daemon.replace();
-                self.forget_sockets();
+                self.remove_sockets();
                 self.reach(daemon).await
             }
-            done => done,
+            result => result,
         }
     }
 
     // D-sup-3 (docs/differences.md).
     async fn reach(&self, daemon: &Daemon) -> Result<Connection, BackendError> {
         let attempt = |socket: PathBuf| async move {
-            let opened = timeout(ANSWER, open(self.layout.uri(&socket))).await;
+            let opened = timeout(CONNECT_TIMEOUT, open(self.layout.uri(&socket))).await;
             let connection = opened.unwrap_or_else(|_| {
-                Err(BackendError::Silent {
+                Err(BackendError::TimedOut {
                     socket: socket.clone(),
                 })
             })?;
-            if let Err(error) = connection.keep_alive(ALIVE_SECONDS, ALIVE_COUNT) {
+            if let Err(error) = connection.keep_alive(KEEPALIVE_SECONDS, KEEPALIVE_COUNT) {
                 tracing::warn!(reason = %error, "a daemon that hangs will not be noticed");
             }
             if socket != self.layout.socket() {
-                // `virsh` in the pod is told of one name only.
+                // `virsh` in the pod uses one name only.
                 drop(std::os::unix::fs::symlink(
                     "libvirt-sock",
                     self.layout.socket(),
@@ -237,18 +240,18 @@ impl Backend {
             Ok(connection)
         };
         daemon
-            .reached(&self.layout.socket_dir(), &SOCKETS, attempt)
+            .reach(&self.layout.socket_dir(), &SOCKETS, attempt)
             .await
     }
 
     /// Removes what a daemon that was killed has left. What can't be removed is reported by the next daemon.
-    fn forget_sockets(&self) {
+    fn remove_sockets(&self) {
         for socket in SOCKETS {
             drop(std::fs::remove_file(self.layout.socket_dir().join(socket)));
         }
     }
 
-    /// Ends the daemons.
+    /// Stops the daemons.
     pub async fn stop(&self) {
         for daemon in [&self.daemon, &self.log_daemon].into_iter().flatten() {
             daemon.stop().await;
@@ -259,18 +262,22 @@ impl Backend {
 /// What serves the sockets of a daemon before it is started.
 enum Found {
     Nothing,
-    Ours(Running),
+    Previous(DaemonProcess),
     Foreign(PathBuf),
 }
 
-/// Looks for what an earlier launcher has left.
-async fn left(dir: &Path, sockets: &[&str], program: &Program) -> Result<Found, DaemonError> {
+/// Finds the daemon of a previous launcher, or another one.
+async fn find_running(
+    dir: &Path,
+    sockets: &[&str],
+    program: &Program,
+) -> Result<Found, DaemonError> {
     for socket in sockets.iter().map(|name| dir.join(name)) {
-        match server(&socket, &program.command_line()).await {
-            Ok(Server::Nobody) => {}
-            Ok(Server::Ours(running)) => return Ok(Found::Ours(running)),
-            Ok(Server::Foreign) => return Ok(Found::Foreign(socket)),
-            Err(source) => return Err(DaemonError::Unknown { socket, source }),
+        match socket_owner(&socket, &program.command_line()).await {
+            Ok(SocketOwner::Nobody) => {}
+            Ok(SocketOwner::Previous(process)) => return Ok(Found::Previous(process)),
+            Ok(SocketOwner::Foreign) => return Ok(Found::Foreign(socket)),
+            Err(source) => return Err(DaemonError::UnknownOwner { socket, source }),
         }
     }
     Ok(Found::Nothing)
@@ -281,10 +288,10 @@ async fn open(uri: String) -> Result<Connection, BackendError> {
         let connection = libvirt::start_event_loop().and_then(|()| Connection::open(&uri));
         connection.map_err(|source| BackendError::Connect { uri, source })
     });
-    opened.await.map_err(|_| BackendError::Cut)?
+    opened.await.map_err(|_| BackendError::Panicked)?
 }
 
-/// The mode, and the daemon that it needs.
+/// How libvirt is run, and by which daemon.
 fn choose(
     wanted: LibvirtMode,
     root: bool,
@@ -303,7 +310,8 @@ fn choose(
     Ok((mode, Some(found)))
 }
 
-/// Writes `qemu.conf`: the image's, or what the launcher relies on where there is no image, and what this pod needs.
+/// Writes `qemu.conf`: the image's lines, or those that the launcher relies on where there is no image, and what this pod
+/// needs.
 fn write_qemu_conf(layout: &Layout, environment: &Environment) -> Result<(), BackendError> {
     // The machine's own file, read and written in place: no more than the reference writes.
     let in_place = layout.mode() == Mode::System && layout.root().dir() == Path::new("/");
@@ -333,9 +341,9 @@ fn write_qemu_conf(layout: &Layout, environment: &Environment) -> Result<(), Bac
     write(&layout.qemu_conf(), &text)
 }
 
-/// What the launcher image's file says, for a machine that is no pod: QEMU runs as who runs libvirt, files keep their
-/// owners, and nothing is confined that the pod would confine. An ordinary user's libvirt takes a `user` for whom it
-/// shall give its directories to, which it may not.
+/// The lines of the launcher image's file, for a machine that is not a pod: QEMU runs as the user who runs libvirt, files
+/// keep their owners, and nothing is confined that the pod would confine. Not `user` for an ordinary user's libvirt, which
+/// would try to change its directories' owner.
 fn outside_an_image(stdio_handler: &str, as_root: bool) -> Vec<(&'static str, String)> {
     let owner = if as_root {
         &[("user", "\"root\""), ("group", "\"root\"")][..]
@@ -426,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ordinary_users_qemu_is_nobody_elses() {
+    fn an_ordinary_users_qemu_runs_as_that_user() {
         let keys = |as_root| {
             outside_an_image("\"file\"", as_root)
                 .into_iter()

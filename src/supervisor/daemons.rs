@@ -1,4 +1,4 @@
-//! libvirt's daemons as children of this process: started, logged, started again when they end, stopped.
+//! virtqemud (or libvirtd) and virtlogd as children of this process: started, logged, restarted when they exit, stopped.
 //!
 //! ```text
 //!            ┌──────── 1 s ◄─────────┐
@@ -8,91 +8,30 @@
 //!
 //! A launcher that is killed leaves its daemons behind; the next one below the same root adopts them.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::process::Command;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
 
-use super::running::Running;
-use os::fs_events::DirWatch;
+use super::daemon_error::DaemonError;
+use super::daemon_process::DaemonProcess;
+use os::inotify::DirWatch;
+use os::lines;
 use os::logging::foreign;
 
 /// For a daemon to listen on a socket that it has made.
-const PATIENCE: Duration = Duration::from_secs(5);
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two attempts to reach a daemon that is just coming up.
-const AGAIN: Duration = Duration::from_millis(5);
-/// Starts without once being ready, after which the launcher gives up.
-const ATTEMPTS: u32 = 5;
-
-/// Why libvirt's daemon is not there.
-#[derive(Debug, thiserror::Error)]
-pub enum DaemonError {
-    /// No daemon is installed.
-    #[error(
-        "neither {} is there: install libvirt's QEMU driver (Debian: libvirt-daemon-system; Fedora: \
-         libvirt-daemon-driver-qemu), or use --libvirt=embed",
-        join(.0)
-    )]
-    NotInstalled(Vec<PathBuf>),
-    /// It can't be run.
-    #[error("can't start {}", program.display())]
-    Spawn {
-        /// What was to be run.
-        program: PathBuf,
-        /// The reason.
-        #[source]
-        source: io::Error,
-    },
-    /// It ended again and again before it served its socket.
-    #[error(
-        "{name} ended {attempts} times before it was ready, at last with {status}; its last words: {words:?}"
-    )]
-    Ends {
-        /// The daemon.
-        name: &'static str,
-        /// How often.
-        attempts: u32,
-        /// How it ended.
-        status: ExitStatus,
-        /// The last line of its stderr.
-        words: String,
-    },
-    /// Another daemon serves the socket.
-    #[error("another libvirt daemon already serves {}: stop it, or use --root DIR or --libvirt=embed", .0.display())]
-    Taken(PathBuf),
-    /// Who serves the socket can't be found out.
-    #[error("can't find out who serves {}", socket.display())]
-    Unknown {
-        /// The socket.
-        socket: PathBuf,
-        /// The reason.
-        #[source]
-        source: io::Error,
-    },
-    /// The directory of its sockets can't be watched.
-    #[error("can't wait for libvirt's socket in {}", dir.display())]
-    Watch {
-        /// The directory.
-        dir: PathBuf,
-        /// The reason.
-        #[source]
-        source: io::Error,
-    },
-}
-
-fn join(paths: &[PathBuf]) -> String {
-    paths
-        .iter()
-        .map(|path| path.display().to_string())
-        .collect::<Vec<_>>()
-        .join(" nor ")
-}
+const RETRY_DELAY: Duration = Duration::from_millis(5);
+/// Exits without once being ready, after which the launcher gives up.
+const MAX_EXITS: u32 = 5;
+/// For what an exited daemon has written last: a process that it has started may keep its stderr open.
+const STDERR_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// What to run.
 #[derive(Debug, Clone)]
@@ -107,8 +46,8 @@ pub struct Program {
     pub env: Vec<(&'static str, PathBuf)>,
     /// Directories that take the place of the host's, for this daemon only (own, host's).
     pub mounts: Vec<(PathBuf, &'static str)>,
-    /// Between its end and its next start, so that one that can't run does not eat the processor.
-    pub pause: Duration,
+    /// Between its exit and its restart, so that one that can't run does not use up the processor.
+    pub restart_delay: Duration,
 }
 
 impl Program {
@@ -129,7 +68,7 @@ impl Program {
             command.arg("--").arg(&self.path);
             command
         };
-        // Its many threads share one heap, and what it needs once only goes back to the system: memory counts in pods.
+        // Its many threads share one heap, and what it frees goes back to the system: memory counts in pods.
         command
             // D-sup-12 (docs/differences.md).
             .env("MALLOC_ARENA_MAX", "1")
@@ -150,7 +89,7 @@ impl Program {
         command
     }
 
-    fn spawn(&self) -> Result<Running, DaemonError> {
+    fn spawn(&self) -> Result<DaemonProcess, DaemonError> {
         let child = self
             .command()
             .spawn()
@@ -158,7 +97,7 @@ impl Program {
                 program: self.path.clone(),
                 source,
             })?;
-        Ok(Running::Child(child))
+        Ok(DaemonProcess::Child(child))
     }
 
     /// Its command line once it runs.
@@ -169,199 +108,214 @@ impl Program {
     }
 }
 
-/// How a daemon fares.
+/// How often a daemon has exited, and how the last time.
 #[derive(Debug, Clone, Default)]
-struct Health {
-    ends: u32,
+struct Exits {
+    count: u32,
     last: Option<(ExitStatus, String)>,
 }
 
-/// A daemon that is kept running until it is stopped.
+/// A daemon that is restarted until it is stopped.
 #[derive(Debug)]
 pub struct Daemon {
     name: &'static str,
     stop: watch::Sender<bool>,
     replace: Arc<Notify>,
-    /// Closed when it is ended for good.
-    health: watch::Receiver<Health>,
+    /// Closed when it is stopped.
+    exits: watch::Receiver<Exits>,
 }
 
 impl Daemon {
-    /// Starts it, and keeps it running.
+    /// Starts it, and restarts it when it exits.
     ///
     /// # Errors
     /// If the first start fails: a later one is only logged.
     pub fn start(program: Program) -> Result<Self, DaemonError> {
         let child = program.spawn()?;
-        Ok(Self::keep(program, child))
+        Ok(Self::new(program, child))
     }
 
-    /// Keeps one running that is there already.
+    /// Takes over one that runs already.
     // D-sup-14 (docs/differences.md).
-    pub fn adopt(program: Program, running: Running) -> Self {
+    pub fn adopt(program: Program, process: DaemonProcess) -> Self {
         tracing::info!(
-            "{} of an earlier launcher still runs; it is taken over",
+            "{} of a previous launcher still runs; it is taken over",
             program.name
         );
-        Self::keep(program, running)
+        Self::new(program, process)
     }
 
-    fn keep(program: Program, running: Running) -> Self {
+    fn new(program: Program, process: DaemonProcess) -> Self {
         let (stop, stopping) = watch::channel(false);
-        let (tell, health) = watch::channel(Health::default());
+        let (report, exits) = watch::channel(Exits::default());
         let (name, replace) = (program.name, Arc::new(Notify::new()));
-        tokio::spawn(keep(program, running, tell, stopping, replace.clone()));
+        let supervisor = Supervisor {
+            program,
+            report,
+            stopping,
+            replace: replace.clone(),
+        };
+        tokio::spawn(supervisor.run(process));
         Self {
             name,
             stop,
             replace,
-            health,
+            exits,
         }
     }
 
-    /// Kills it, so that another one takes its place: it does not answer.
+    /// Kills it, so that it is restarted: it does not answer.
     pub fn replace(&self) {
         tracing::error!("{} does not answer; it is killed", self.name);
         self.replace.notify_one();
     }
 
-    /// Ends it for good.
+    /// Stops it for good.
     pub async fn stop(&self) {
         self.stop.send_replace(true);
-        let mut health = self.health.clone();
-        while health.changed().await.is_ok() {}
+        let mut exits = self.exits.clone();
+        while exits.changed().await.is_ok() {}
     }
 
     /// Waits until `attempt` succeeds with the path of one of the sockets `names` in `dir`.
     ///
-    /// Attempts are made as soon as a socket is there. It can be there a moment before it is listened on, and nothing
-    /// tells when it is, so a failed attempt is made again until a few seconds have passed.
+    /// Attempts are made as soon as a socket is there. It can be there a moment before it is listened on, and there is no
+    /// event for that, so a failed attempt is repeated until a few seconds have passed.
     ///
     /// # Errors
-    /// If the daemon keeps ending, `dir` can't be watched, or the last attempt failed.
+    /// If the daemon keeps exiting, `dir` is gone, or the last attempt failed.
     // D-start-1 (docs/differences.md).
-    pub async fn reached<T, E: From<DaemonError>, F: Future<Output = Result<T, E>>>(
+    pub async fn reach<T, E: From<DaemonError>, F: Future<Output = Result<T, E>>>(
         &self,
         dir: &Path,
         names: &[&str],
         mut attempt: impl FnMut(PathBuf) -> F,
     ) -> Result<T, E> {
-        let unwatched = |source| DaemonError::Watch {
+        let watch = DirWatch::new();
+        watch.add(dir).map_err(|source| DaemonError::NoDirectory {
             dir: dir.into(),
             source,
-        };
-        let watch = DirWatch::new().map_err(unwatched)?;
-        watch.add(dir).map_err(unwatched)?;
-        let mut health = self.health.clone();
+        })?;
+        let mut exits = self.exits.clone();
+        // Those before were of a daemon that may have served for long.
+        let exits_before = exits.borrow_and_update().count;
         let mut give_up = None;
         loop {
-            let socket = names
-                .iter()
-                .map(|name| dir.join(name))
-                .find(|path| path.exists());
-            let bound = socket.is_some();
+            let sockets = names.iter().map(|name| dir.join(name));
+            let socket = sockets.into_iter().find(|path| path.exists());
+            let is_bound = socket.is_some();
             if let Some(socket) = socket {
-                let give_up = *give_up.get_or_insert_with(|| os::time::deadline(PATIENCE));
+                let give_up = *give_up.get_or_insert_with(|| os::time::deadline(LISTEN_TIMEOUT));
                 match attempt(socket).await {
                     Err(error) if Instant::now() > give_up => return Err(error),
                     Err(_) => {}
-                    done => return done,
+                    reached => return reached,
                 }
             }
-            let state = health.borrow_and_update().clone();
-            if let (attempts @ ATTEMPTS.., Some((status, words))) = (state.ends, state.last) {
-                return Err(DaemonError::Ends {
-                    name: self.name,
-                    attempts,
-                    status,
-                    words,
+            self.check(&exits.borrow_and_update(), exits_before)?;
+            tokio::select! {
+                () = watch.changed() => {}
+                Ok(()) = exits.changed() => {}
+                () = sleep(RETRY_DELAY), if is_bound => {}
+            }
+        }
+    }
+
+    /// An error if it has exited too often.
+    fn check(&self, exits: &Exits, exits_before: u32) -> Result<(), DaemonError> {
+        let times = exits.count.saturating_sub(exits_before);
+        match &exits.last {
+            Some((status, last_line)) if times >= MAX_EXITS => Err(DaemonError::KeepsExiting {
+                name: self.name,
+                times,
+                status: *status,
+                last_line: last_line.clone(),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The task that restarts a daemon.
+struct Supervisor {
+    program: Program,
+    report: watch::Sender<Exits>,
+    stopping: watch::Receiver<bool>,
+    replace: Arc<Notify>,
+}
+
+impl Supervisor {
+    async fn run(mut self, first: DaemonProcess) {
+        let mut process = Some(first);
+        loop {
+            if let Some(mut running) = process.take() {
+                let mut log = Log::of(&mut running);
+                let status = tokio::select! {
+                    status = running.ended() => status,
+                    () = self.replace.notified() => {
+                        running.kill().await;
+                        None
+                    }
+                    () = stop_requested(&mut self.stopping) => return running.end().await,
+                };
+                tracing::error!("{} exited, restarting", self.program.name);
+                if let Some(status) = status {
+                    let last_line = log.last_line().await;
+                    self.report.send_modify(|exits| {
+                        exits.count = exits.count.saturating_add(1);
+                        exits.last = Some((status, last_line));
+                    });
                 }
-                .into());
             }
             tokio::select! {
-                changed = watch.changed() => changed.map_err(unwatched)?,
-                Ok(()) = health.changed() => {}
-                () = sleep(AGAIN), if bound => {}
+                () = sleep(self.program.restart_delay) => {}
+                () = stop_requested(&mut self.stopping) => return,
+            }
+            match self.program.spawn() {
+                Ok(next) => process = Some(next),
+                Err(error) => tracing::error!(
+                    reason = &error as &dyn std::error::Error,
+                    "{} does not start",
+                    self.program.name
+                ),
             }
         }
     }
 }
 
-async fn keep(
-    program: Program,
-    first: Running,
-    tell: watch::Sender<Health>,
-    mut stop: watch::Receiver<bool>,
-    replace: Arc<Notify>,
-) {
-    let mut process = Some(first);
-    loop {
-        if let Some(mut running) = process.take() {
-            let words = tokio::spawn(log_lines(running.stderr(), foreign::libvirt));
-            let status = tokio::select! {
-                status = running.ended() => status,
-                () = replace.notified() => {
-                    running.kill().await;
-                    None
-                }
-                () = told(&mut stop) => return running.end().await,
-            };
-            tracing::error!("{} exited, restarting", program.name);
-            if let Some(status) = status {
-                let words = words.await.unwrap_or_default();
-                tell.send_modify(|health| {
-                    health.ends += 1;
-                    health.last = Some((status, words));
-                });
-            }
-        }
-        tokio::select! {
-            () = sleep(program.pause) => {}
-            () = told(&mut stop) => return,
-        }
-        match program.spawn() {
-            Ok(next) => process = Some(next),
-            Err(error) => tracing::error!(
-                reason = &error as &dyn std::error::Error,
-                "{} does not start",
-                program.name
-            ),
+async fn stop_requested(stopping: &mut watch::Receiver<bool>) {
+    // An error means that the [`Daemon`] was dropped, which requests it too.
+    drop(stopping.wait_for(|stop| *stop).await);
+}
+
+/// The task that copies a daemon's stderr to the log.
+struct Log {
+    task: Option<JoinHandle<()>>,
+    last_line: watch::Receiver<String>,
+}
+
+impl Log {
+    fn of(process: &mut DaemonProcess) -> Self {
+        let (seen, last_line) = watch::channel(String::new());
+        let copy = |stderr| {
+            tokio::spawn(lines::for_each(stderr, move |line| {
+                foreign::libvirt(line);
+                seen.send_replace(line.to_owned());
+            }))
+        };
+        Self {
+            task: process.stderr().map(copy),
+            last_line,
         }
     }
-}
 
-/// Waits until it is to stop.
-async fn told(stop: &mut watch::Receiver<bool>) {
-    // An error means that nobody is left who could say so, which says it too.
-    drop(stop.wait_for(|stop| *stop).await);
-}
-
-/// Gives the lines that libvirt writes to `log`, and returns the last one.
-pub async fn log_lines(source: Option<impl AsyncRead + Unpin>, log: fn(&str)) -> String {
-    /// Longer lines are cut.
-    const LONGEST: u64 = 512 * 1024;
-    let Some(source) = source else {
-        return String::new();
-    };
-    let (mut reader, mut line, mut last) = (
-        BufReader::with_capacity(4096, source),
-        Vec::new(),
-        String::new(),
-    );
-    loop {
-        line.clear();
-        match (&mut reader)
-            .take(LONGEST)
-            .read_until(b'\n', &mut line)
-            .await
-        {
-            Ok(0) | Err(_) => return last,
-            Ok(_) => {
-                let text = String::from_utf8_lossy(&line);
-                log(text.trim_end());
-                last = text.trim_end().to_owned();
-            }
+    /// The last line, once the daemon has exited.
+    async fn last_line(&mut self) -> String {
+        if let Some(task) = &mut self.task {
+            // A process that keeps the pipe open goes on being logged.
+            let _ = timeout(STDERR_TIMEOUT, task).await;
         }
+        self.last_line.borrow().clone()
     }
 }
 

@@ -18,14 +18,14 @@ fn script(text: &str, dir: &Path) -> Program {
         "daemon".into(),
         dir.display().to_string(),
     ];
-    let pause = Duration::from_millis(1);
+    let restart_delay = Duration::from_millis(1);
     Program {
         name: "daemon",
         path: "/bin/sh".into(),
         args,
         env: Vec::new(),
         mounts: Vec::new(),
-        pause,
+        restart_delay,
     }
 }
 
@@ -33,25 +33,25 @@ fn script(text: &str, dir: &Path) -> Program {
 async fn connect(path: PathBuf) -> Result<PathBuf, DaemonError> {
     match UnixStream::connect(&path).await {
         Ok(_) => Ok(path),
-        Err(source) => Err(DaemonError::Watch { dir: path, source }),
+        Err(source) => Err(DaemonError::NoDirectory { dir: path, source }),
     }
 }
 
 /// Waits for the file, and returns its text.
 async fn text_of(path: &Path) -> String {
-    os::fs_events::appears(path).await.unwrap();
+    os::inotify::appears(path).await;
     std::fs::read_to_string(path).unwrap()
 }
 
 #[test]
-fn daemon_that_ends_is_started_again() {
+fn daemon_that_exits_is_restarted() {
     let dir = tempfile::tempdir().unwrap();
     block_on(async {
         // The first one ends at once, the second one stays.
         let work = "if [ -e $1/first ]; then touch $1/second; exec sleep 600; fi; touch $1/first";
         let daemon = Daemon::start(script(work, dir.path())).unwrap();
         text_of(&dir.path().join("second")).await;
-        assert_eq!(daemon.health.borrow().ends, 1);
+        assert_eq!(daemon.exits.borrow().count, 1);
         daemon.stop().await;
     });
 }
@@ -74,20 +74,65 @@ fn stop_is_sigterm_and_waits_for_the_end() {
 }
 
 #[test]
-fn daemon_that_keeps_ending_is_reported_with_its_last_words() {
+fn daemon_that_keeps_exiting_is_reported_with_the_last_line_of_its_log() {
     let dir = tempfile::tempdir().unwrap();
     block_on(async {
         let daemon =
             Daemon::start(script("echo 'no such option' >&2; exit 6", dir.path())).unwrap();
         let error = daemon
-            .reached(dir.path(), &["virtqemud-sock"], connect)
+            .reach(dir.path(), &["virtqemud-sock"], connect)
             .await
             .unwrap_err();
         assert_eq!(
             error.to_string(),
-            "daemon ended 5 times before it was ready, at last with exit status: 6; its last words: \"no such option\""
+            "daemon exited 5 times before it was ready, the last time with exit status: 6; the last line of its log: \"no such option\""
         );
         daemon.stop().await;
+    });
+}
+
+#[test]
+fn exits_of_a_daemon_that_has_served_do_not_count_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("sock");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    block_on(async {
+        let daemon = Daemon::start(script("exit 1", dir.path())).unwrap();
+        let mut exits = daemon.exits.clone();
+        exits
+            .wait_for(|exits| exits.count >= MAX_EXITS)
+            .await
+            .unwrap();
+        // The first attempt fails, as where the daemon has just been restarted.
+        let mut attempts = 0;
+        let reached = daemon.reach(dir.path(), &["sock"], |path| {
+            attempts += 1;
+            let path = if attempts == 1 {
+                dir.path().join("absent")
+            } else {
+                path
+            };
+            connect(path)
+        });
+        assert_eq!(reached.await.unwrap(), socket);
+        daemon.stop().await;
+    });
+}
+
+#[test]
+fn process_that_keeps_the_daemons_stderr_does_not_delay_the_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    block_on(async {
+        let work = "if [ -e $1/first ]; then touch $1/second; exec sleep 600; fi; \
+                    echo bye >&2; sleep 600 & echo $! > $1/first; exit 3";
+        let daemon = Daemon::start(script(work, dir.path())).unwrap();
+        text_of(&dir.path().join("second")).await;
+        let (status, last_line) = daemon.exits.borrow().last.clone().unwrap();
+        assert_eq!((status.code(), last_line.as_str()), (Some(3), "bye"));
+        daemon.stop().await;
+        let pid = text_of(&dir.path().join("first")).await;
+        let pid = rustix::process::Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     });
 }
 
@@ -106,7 +151,7 @@ fn socket_is_reached_when_it_is_listened_on() {
         )
         .unwrap();
         let mut attempts = 0;
-        let reached = daemon.reached(dir.path(), &names, |path| {
+        let reached = daemon.reach(dir.path(), &names, |path| {
             attempts += 1;
             if attempts == 2 {
                 rustix::net::listen(&socket, 1).unwrap();
@@ -146,7 +191,7 @@ fn directory_that_is_not_there_is_an_error() {
     block_on(async {
         let daemon = Daemon::start(script("exec sleep 600", Path::new("/"))).unwrap();
         let error = daemon
-            .reached(Path::new("/nonexistent"), &["x"], connect)
+            .reach(Path::new("/nonexistent"), &["x"], connect)
             .await
             .unwrap_err();
         assert!(error.to_string().contains("/nonexistent"), "{error}");

@@ -1,55 +1,25 @@
-//! The launcher as the end of the pod sees it.
+//! The launcher as the end of the pod needs it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use prost::bytes::Bytes;
-
 use super::stop::Guest;
-use crate::cmd::LauncherApi;
 use crate::launcher::{Launcher, LauncherError, Phase};
-use api::Action;
-use pod::Config;
 
-/// For the queue of notifications to empty; who waits for it has a limit of its own.
-const FLUSH: Duration = Duration::from_secs(60);
-/// For sidecars to say goodbye.
-const SIDECARS: Duration = Duration::from_secs(10);
+/// For the queue of notifications to empty; the end of the pod has a shorter limit of its own.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(60);
+/// For the sidecars to answer their Shutdown call.
+const SIDECAR_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The launcher, and what the calls of virt-handler would carry.
+/// The launcher's VM.
 pub struct LauncherGuest {
-    launcher: Arc<Launcher>,
-    /// As much of the VMI as the calls need.
-    vmi_json: Bytes,
-    standalone: bool,
-    notify_socket: PathBuf,
-}
-
-impl LauncherGuest {
-    /// The guest of these config.
-    pub fn new(
-        launcher: Arc<Launcher>,
-        config: &Config,
-        standalone: bool,
-        notify_socket: PathBuf,
-    ) -> Self {
-        let metadata = serde_json::json!({ "name": config.name, "namespace": config.namespace, "uid": config.uid });
-        let vmi_json = Bytes::from(serde_json::json!({ "metadata": metadata }).to_string());
-        Self {
-            launcher,
-            vmi_json,
-            standalone,
-            notify_socket,
-        }
-    }
-
-    async fn act(&self, action: Action) -> Result<(), LauncherError> {
-        self.launcher
-            .clone()
-            .act(action, self.vmi_json.clone())
-            .await
-    }
+    /// Its launcher.
+    pub launcher: Arc<Launcher>,
+    /// It comes from `STANDALONE_VMI`, so that no virt-handler is expected.
+    pub is_standalone: bool,
+    /// Made by virt-handler when it has seen the launcher.
+    pub notify_socket: PathBuf,
 }
 
 impl Guest for LauncherGuest {
@@ -60,7 +30,7 @@ impl Guest for LauncherGuest {
     }
 
     async fn shut_down(&self) -> Result<(), LauncherError> {
-        self.act(Action::Shutdown).await
+        self.launcher.shutdown().await
     }
 
     async fn kill(&self) -> Result<(), LauncherError> {
@@ -68,34 +38,38 @@ impl Guest for LauncherGuest {
     }
 
     async fn delete(&self) -> Result<(), LauncherError> {
-        self.act(Action::Delete).await
+        self.launcher.delete().await
     }
 
-    /// virt-handler makes the notify socket when it has seen the launcher.
     fn has_handler(&self) -> bool {
-        !self.standalone && self.notify_socket.exists()
+        !self.is_standalone && self.notify_socket.exists()
+    }
+
+    async fn ended(&self) {
+        let has_ended = |phase| matches!(phase, Phase::Ended | Phase::Gone);
+        // An error means that the launcher has ended.
+        drop(
+            self.launcher
+                .state()
+                .wait_for(|vm| has_ended(vm.phase))
+                .await,
+        );
     }
 
     async fn last_event_sent(&self) {
         let mut state = self.launcher.state();
-        // An error means that the launcher is gone, and with it whoever could tell more.
+        // An error means that the launcher has ended.
         drop(state.wait_for(|vm| vm.phase == Phase::Gone).await);
-        self.launcher
-            .notifier()
-            .flush(os::time::deadline(FLUSH))
-            .await;
+        let deadline = os::time::deadline(FLUSH_TIMEOUT);
+        self.launcher.notifier().flush(deadline).await;
     }
 
     async fn shut_down_sidecars(&self) {
-        if let Err(error) = self
-            .launcher
-            .sidecars()
-            .shutdown(os::time::deadline(SIDECARS))
-            .await
-        {
+        let deadline = os::time::deadline(SIDECAR_TIMEOUT);
+        if let Err(error) = self.launcher.sidecars().shutdown(deadline).await {
             tracing::error!(
                 reason = &error as &dyn std::error::Error,
-                "A hook sidecar was not told of the end"
+                "A hook sidecar did not answer its Shutdown call"
             );
         }
     }

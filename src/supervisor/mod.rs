@@ -2,31 +2,32 @@
 //!
 //! | File | Its part |
 //! |---|---|
-//! | `environment` | what the pod is told, besides the config (`pod::flags`) |
-//! | `start` | the life of the pod, in order |
-//! | `backend`, `daemons`, `layout`, `libvirt_conf` | libvirt, as it is run here |
-//! | `running`, `process` | a daemon's process, started or found; any process that is no child |
-//! | `link` | the connection to it, kept |
-//! | `qemu`, `qemu_log` | the process that matters, and what it says |
-//! | `orphans` | processes that lost their parents |
-//! | `stop`, `guest`, `signals` | the end |
+//! | `environment` | the pod's environment variables; the flags are in `pod::flags` |
+//! | `start`, `start_error`, `root_lock` | the life of the pod, in order |
+//! | `backend`, `layout`, `libvirt_conf` | libvirt, as this launcher runs it: its daemons or the driver in this process |
+//! | `daemons`, `daemon_process`, `daemon_error` | virtqemud (or libvirtd) and virtlogd: started, adopted, restarted |
+//! | `libvirt_connection` | the connection to libvirt, and a new one when it is lost |
+//! | `qemu`, `qemu_log` | the QEMU process, and its log |
+//! | `orphans` | reaping processes that have lost their parents |
+//! | `stop`, `guest` | the end |
 //! | `standalone` | a VMI from the environment |
 
 mod backend;
+mod daemon_error;
+mod daemon_process;
 mod daemons;
 mod environment;
 mod guest;
 mod layout;
 mod libvirt_conf;
-mod link;
+mod libvirt_connection;
 mod orphans;
-mod process;
 mod qemu;
 mod qemu_log;
-mod running;
-mod signals;
+mod root_lock;
 mod standalone;
 mod start;
+mod start_error;
 mod stop;
 
 use std::io;
@@ -36,16 +37,17 @@ use tokio::net::unix::pipe;
 use tokio::runtime::{Builder, Runtime};
 
 use environment::Environment;
-use os::logging;
+use os::{lines, logging};
 use pod::Config;
 
 /// Exit status of a launcher that can't go on; the reference's panics have it too.
 pub const FAILED: u8 = 2;
 
-/// libvirt's calls that may run at the same time, each on a thread: reads, one change, one kill, and the pod's files.
-const BLOCKING_THREADS: usize = 12;
-/// The embedded driver runs on these, with all of libvirt below it.
-const STACK: usize = 1024 * 1024;
+/// Blocking calls that may run at the same time, each on a thread: libvirt's reads, one change, one kill, and the pod's
+/// files.
+const MAX_BLOCKING_THREADS: usize = 12;
+/// The embedded driver runs on these threads, with all of libvirt below it.
+const THREAD_STACK: usize = 1024 * 1024;
 
 /// Runs the launcher to its end. The last line of the log is why it ended, if it failed.
 pub fn run(config: Config) -> ExitCode {
@@ -60,7 +62,7 @@ pub fn run(config: Config) -> ExitCode {
             let result = runtime.block_on(start::live(config, environment));
             // What still hangs in libvirt does not keep the pod.
             runtime.shutdown_background();
-            orphans::end_probes();
+            orphans::kill_probes();
             match result {
                 Ok(()) => {
                     tracing::info!("Exiting...");
@@ -78,8 +80,8 @@ fn runtime() -> io::Result<Runtime> {
     libvirt::keep_small();
     Builder::new_current_thread()
         .enable_all()
-        .max_blocking_threads(BLOCKING_THREADS)
-        .thread_stack_size(STACK)
+        .max_blocking_threads(MAX_BLOCKING_THREADS)
+        .thread_stack_size(THREAD_STACK)
         .build()
 }
 
@@ -91,7 +93,8 @@ fn follow(libvirt_log: io::Result<Option<io::PipeReader>>, runtime: &Runtime) {
             .transpose()
     });
     match lines {
-        Ok(pipe) => drop(runtime.spawn(daemons::log_lines(pipe, logging::foreign::own_libvirt))),
+        Ok(Some(pipe)) => drop(runtime.spawn(lines::for_each(pipe, logging::foreign::own_libvirt))),
+        Ok(None) => {}
         Err(error) => tracing::warn!(reason = %error, "libvirt's own log is not part of this one"),
     }
 }

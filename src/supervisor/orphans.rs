@@ -1,89 +1,117 @@
-//! Reaping what daemons leave behind.
+//! Reaping the processes that libvirt's daemons leave behind.
 //!
 //! QEMU detaches itself from libvirt's daemon, and libvirt waits for its end by asking whether its process still
-//! exists, which it does until somebody reaps it. In a pod this is virt-launcher-monitor, process 1, and virt-handler
-//! looks for QEMU among *its* children, so there nothing is changed. Anywhere else who reaps may be slow, or nobody: a
-//! launcher that is process 1 itself must reap, and one that has another parent takes the orphans to itself.
+//! exists, which it does until its parent reaps it. In a pod the parent is virt-launcher-monitor, and virt-handler looks
+//! for QEMU among *its* children, so there nothing is changed. Anywhere else the parent may be slow to reap, or never do
+//! it: a launcher that is process 1 itself must reap, and one that has another parent adopts orphans.
 
 use std::io;
 use std::time::Duration;
 
-use rustix::process::{
-    Pid, Signal, WaitOptions, getpid, getppid, kill_process, set_child_subreaper, waitpid,
-};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, getppid, kill_process, waitpid};
 use tokio::signal::unix::{self, SignalKind, signal};
 use tokio::time::timeout;
 
-use os::children::{children, command_line};
+use os::process::adopt_orphans;
+use os::procfs::{Stat, arguments, children, command_line};
 
-/// For who has started a session leader to wait for it.
-const WHILE: Duration = Duration::from_secs(1);
-/// After an end, before a second look.
-const AGAIN: Duration = Duration::from_millis(200);
+/// Delay before reaping a session leader, so that its own parent can.
+const LEADER_REAP_DELAY: Duration = Duration::from_secs(1);
+/// After a child's end, before the list of children is read once more: a list that changes meanwhile may lack one.
+const RESCAN_DELAY: Duration = Duration::from_millis(200);
+/// The monitor's process name.
+const MONITOR: &str = "virt-launcher-monitor";
 
-/// Listens for the ends of children. From then on SIGCHLD is not ignored any more, should the parent have left it so,
-/// here and in what is started later: to be called before that.
+/// Listens for the ends of children: to be called before any is started.
 ///
 /// # Errors
 /// If the handler can't be installed.
-pub fn ends() -> io::Result<unix::Signal> {
+pub fn child_ends() -> io::Result<unix::Signal> {
     signal(SignalKind::child())
+}
+
+/// Who reaps orphans.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reaper {
+    /// The parent: the monitor.
+    Parent,
+    /// This process, to which orphans come anyway.
+    Init,
+    /// This process, once it adopts orphans.
+    Subreaper,
+}
+
+impl Reaper {
+    /// With shareProcessNamespace the monitor is not process 1; it adopts orphans then.
+    fn of(own: Pid, parent: Option<Pid>, parent_arguments: &[String]) -> Self {
+        let is_monitor = |name: &String| name.rsplit('/').next() == Some(MONITOR);
+        if own == Pid::INIT {
+            Self::Init
+        } else if parent == Some(Pid::INIT) || parent_arguments.iter().take(2).any(is_monitor) {
+            Self::Parent
+        } else {
+            Self::Subreaper
+        }
+    }
 }
 
 /// Reaps orphans for ever, if that is this process's business.
 // D-sup-7 (docs/differences.md).
 pub async fn reap(ends: unix::Signal) {
-    let first = getpid() == Pid::INIT;
-    if getppid() == Some(Pid::INIT) && !first {
-        return;
+    let parent = getppid();
+    let parent_arguments = parent.and_then(|parent| arguments(parent).ok());
+    match Reaper::of(getpid(), parent, &parent_arguments.unwrap_or_default()) {
+        Reaper::Parent => return,
+        Reaper::Init => {}
+        Reaper::Subreaper => {
+            if let Err(error) = adopt_orphans() {
+                tracing::warn!(reason = %error, "orphaned processes are not reaped");
+                return;
+            }
+        }
     }
-    if let Err(error) = reap_all(first, ends).await {
-        tracing::warn!(reason = %error, "orphaned processes are not reaped");
-    }
+    reap_all(ends).await;
 }
 
-async fn reap_all(first: bool, mut ends: unix::Signal) -> io::Result<()> {
-    if !first {
-        set_child_subreaper(Some(getpid()))?;
-    }
-    let own = Process::look(getpid())
-        .ok_or(io::ErrorKind::NotFound)?
-        .session;
+async fn reap_all(mut ends: unix::Signal) {
+    let Some(own) = Stat::of(getpid()) else {
+        tracing::warn!("orphaned processes are not reaped: /proc is not there");
+        return;
+    };
     loop {
-        look(own);
-        // A list of children that change meanwhile may lack one.
-        let next = timeout(AGAIN, ends.recv()).await;
-        let next = if let Ok(next) = next {
-            next
-        } else {
-            look(own);
-            ends.recv().await
+        reap_ended(own.session);
+        let next = match timeout(RESCAN_DELAY, ends.recv()).await {
+            Ok(next) => next,
+            Err(_) => {
+                reap_ended(own.session);
+                ends.recv().await
+            }
         };
         if next.is_none() {
-            return Ok(());
+            return;
         }
     }
 }
 
 /// Reaps what is to be reaped now.
-fn look(own: i32) {
-    for process in children().into_iter().filter_map(Process::look) {
-        match process.kind(own) {
-            Kind::Orphan => wait(process.pid),
-            Kind::Leader => drop(tokio::spawn(wait_later(process.pid))),
-            Kind::Ours => {}
+fn reap_ended(own_session: i32) {
+    for pid in children() {
+        match Stat::of(pid).map(|stat| Kind::of(pid, stat, own_session)) {
+            Some(Kind::Orphan) => wait(pid),
+            Some(Kind::SessionLeader) => drop(tokio::spawn(wait_later(pid))),
+            Some(Kind::Running | Kind::OwnChild) | None => {}
         }
     }
 }
 
-/// Ends those children that run no guest but tell libvirt what QEMU can do. They detach themselves from libvirt, and
-/// when it ends in between they wait for it for ever.
-pub fn end_probes() {
+/// Ends those children that run no guest but report to libvirt what QEMU can do. They detach themselves from libvirt,
+/// and when it ends in between they wait for it for ever.
+pub fn kill_probes() {
     for pid in children()
         .into_iter()
         .filter(|pid| is_probe(&command_line(*pid)))
     {
-        // That it was faster is no harm.
+        // It may have ended by itself.
         let _ = kill_process(pid, Signal::KILL);
     }
 }
@@ -95,68 +123,45 @@ fn is_probe(command: &str) -> bool {
 
 /// Reaps a process that has ended.
 fn wait(pid: Pid) {
-    // That somebody was faster is no harm.
+    // Another thread may have done so.
     let _ = waitpid(Some(pid), WaitOptions::NOHANG);
 }
 
-/// Reaps a process that has ended, if nobody else has done so for a while.
+/// Reaps a session leader that has ended, if its own parent did not do so.
 async fn wait_later(pid: Pid) {
-    tokio::time::sleep(WHILE).await;
-    if Process::look(pid).is_some_and(|process| process.zombie) {
+    tokio::time::sleep(LEADER_REAP_DELAY).await;
+    if Stat::of(pid).is_some_and(|stat| stat.is_zombie) {
         wait(pid);
     }
 }
 
-/// What decides whether a child is an orphan that has come to us.
-#[derive(Debug, PartialEq)]
-struct Process {
-    pid: Pid,
-    /// 0 if it began outside this PID namespace.
-    session: i32,
-    zombie: bool,
+/// Whose business a child is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// It has not ended.
+    Running,
+    /// It belongs to whoever started it in this process and waits for it.
+    OwnChild,
+    /// It has come to this process when its parent ended.
+    Orphan,
+    /// It began a session: an orphan, or started by the embedded driver, which waits for it at once.
+    SessionLeader,
 }
 
-impl Process {
-    fn look(pid: Pid) -> Option<Self> {
-        Self::parse(
-            pid,
-            &std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?,
-        )
-    }
-
-    /// proc_pid_stat(5): the state is the third field, the session the sixth; the second is in brackets and may hold
-    /// anything.
-    fn parse(pid: Pid, stat: &str) -> Option<Self> {
-        let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-        let zombie = fields.next()? == "Z";
-        let session = fields.nth(2)?.parse().ok()?;
-        Some(Self {
-            pid,
-            session,
-            zombie,
-        })
-    }
-
-    /// Who detaches itself begins a session and leaves its leader behind. Children that we have started are in our own
-    /// session and belong to whoever waits for them. A leader can be one of those too, started by the embedded driver,
-    /// which waits for it at once.
-    fn kind(&self, own: i32) -> Kind {
-        if !self.zombie || self.session == own {
-            Kind::Ours
-        } else if self.session == self.pid.as_raw_nonzero().get() {
-            Kind::Leader
+impl Kind {
+    /// A process that detaches itself begins a session and leaves its leader behind; children that this process has
+    /// started are in its own session.
+    fn of(pid: Pid, stat: Stat, own_session: i32) -> Self {
+        if !stat.is_zombie {
+            Self::Running
+        } else if stat.session == own_session {
+            Self::OwnChild
+        } else if stat.session == pid.as_raw_nonzero().get() {
+            Self::SessionLeader
         } else {
-            Kind::Orphan
+            Self::Orphan
         }
     }
-}
-
-/// Whose business a child is.
-#[derive(Debug, PartialEq)]
-enum Kind {
-    Ours,
-    Orphan,
-    Leader,
 }
 
 #[cfg(test)]
@@ -164,53 +169,50 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn pid() -> Pid {
-        Pid::from_raw(42).unwrap()
-    }
-
-    #[test]
-    fn name_of_a_process_may_hold_anything() {
-        let stat = "42 (a) Z 1 7) S 1 40 39 0 -1 4194304 1";
-        assert_eq!(
-            Process::parse(pid(), stat),
-            Some(Process {
-                pid: pid(),
-                session: 39,
-                zombie: false
-            })
-        );
-        assert_eq!(
-            Process::parse(pid(), "42 (qemu) Z 1 40 39 0"),
-            Some(Process {
-                pid: pid(),
-                session: 39,
-                zombie: true
-            })
-        );
-        assert_eq!(Process::parse(pid(), "42 (qemu) Z"), None);
+    fn pid(number: i32) -> Pid {
+        Pid::from_raw(number).unwrap()
     }
 
     #[test]
     // D-sup-7 (docs/differences.md).
     fn own_children_and_session_leaders_are_left_to_who_waits_for_them() {
-        let process = |session| Process {
-            pid: pid(),
-            session,
-            zombie: true,
+        let kind = |session, own_session| {
+            let stat = Stat {
+                is_zombie: true,
+                session,
+            };
+            Kind::of(pid(42), stat, own_session)
         };
-        assert_eq!(process(39).kind(7), Kind::Orphan);
-        assert_eq!(process(7).kind(7), Kind::Ours);
-        assert_eq!(process(0).kind(0), Kind::Ours);
-        assert_eq!(process(39).kind(0), Kind::Orphan);
-        assert_eq!(process(42).kind(7), Kind::Leader);
-        assert_eq!(
-            Process {
-                zombie: false,
-                ..process(39)
-            }
-            .kind(7),
-            Kind::Ours
-        );
+        assert_eq!(kind(39, 7), Kind::Orphan);
+        assert_eq!(kind(7, 7), Kind::OwnChild);
+        assert_eq!(kind(0, 0), Kind::OwnChild);
+        assert_eq!(kind(39, 0), Kind::Orphan);
+        assert_eq!(kind(42, 7), Kind::SessionLeader);
+        let running = Stat {
+            is_zombie: false,
+            session: 39,
+        };
+        assert_eq!(Kind::of(pid(42), running, 7), Kind::Running);
+    }
+
+    #[test]
+    fn orphans_are_the_monitors_also_where_it_is_not_process_1() {
+        let reaper = |own, parent, line: &str| {
+            let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            Reaper::of(pid(own), Pid::from_raw(parent), &arguments)
+        };
+        assert_eq!(reaper(1, 0, ""), Reaper::Init);
+        assert_eq!(reaper(12, 1, "/pause"), Reaper::Parent);
+        for monitor in [
+            "/usr/bin/virt-launcher-monitor --name vm",
+            "virt-launcher-monitor",
+            "/usr/bin/pod-tools virt-launcher-monitor --name vm",
+        ] {
+            assert_eq!(reaper(40, 39, monitor), Reaper::Parent, "{monitor}");
+        }
+        for other in ["bash", "launcherctl run virt-launcher-monitor", ""] {
+            assert_eq!(reaper(40, 39, other), Reaper::Subreaper, "{other}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rustix::process::{Pid, Signal};
 
-use super::process::Process;
+use os::process::Process;
 
 /// A QEMU process that runs, or did.
 #[derive(Debug)]
@@ -24,9 +24,10 @@ impl Qemu {
             .ok()
             .filter(|pid| *pid > 0)
             .and_then(Pid::from_raw);
-        let pid = pid.ok_or_else(|| io::Error::other(format!("{text:?} is no process number")))?;
+        let pid =
+            pid.ok_or_else(|| io::Error::other(format!("{text:?} is not a process number")))?;
         let process = Process::open(pid)?;
-        if !process.command()?.join(" ").contains(domain) {
+        if !process.arguments()?.join(" ").contains(domain) {
             return Err(io::Error::other(format!(
                 "process {} does not run {domain}",
                 process.pid()
@@ -42,8 +43,8 @@ impl Qemu {
 
     /// Waits for its end; a zombie has ended.
     // D-sup-1 (docs/differences.md).
-    pub async fn gone(&self) {
-        self.0.gone().await;
+    pub async fn ended(&self) {
+        self.0.ended().await;
     }
 
     /// Asks it to end: QEMU then flushes its disks and goes.
@@ -90,14 +91,14 @@ mod tests {
             let qemu = Qemu::find(&file, "").unwrap();
             assert_eq!(u32::try_from(qemu.pid()).unwrap(), child.id());
             qemu.terminate().unwrap();
-            qemu.gone().await;
+            qemu.ended().await;
             child.wait().unwrap();
             assert!(qemu.terminate().is_err());
         });
     }
 
     #[test]
-    fn process_of_another_is_not_taken_for_it() {
+    fn process_of_another_domain_is_not_taken_for_it() {
         let dir = tempfile::tempdir().unwrap();
         block_on(async {
             let (mut child, file) = process(dir.path());

@@ -1,95 +1,76 @@
-//! QEMU's own log, and SeaBIOS's, line by line into ours.
+//! QEMU's own log, and SeaBIOS's debug output, line by line into ours.
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::convert::Infallible;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{Mode, mkfifoat};
-use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::unix::pipe;
+use tokio::task::yield_now;
+use tokio::time::sleep;
 
-use os::fs_events::{DirWatch, appears};
+use os::inotify::{DirWatch, appears};
+use os::lines;
+use os::log_file::{LogFile, Progress, ReadError};
 use os::logging::foreign::Qemu;
+
+/// Before a log that cannot be read is tried again.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Follows the log at `path` for ever: from its beginning, through rotations, and before it exists.
 pub async fn follow(path: PathBuf) {
     let mut qemu = Qemu::new("");
-    if let Err(error) = follow_into(&path, |line| qemu.log(line)).await {
-        tracing::warn!(reason = %error, "QEMU's log {} can't be followed", path.display());
-    }
+    follow_into(&path, |line| qemu.log(line)).await;
 }
 
-async fn follow_into(path: &Path, mut each: impl FnMut(&str)) -> io::Result<()> {
-    let dir = path.parent().unwrap_or(Path::new("/"));
-    appears(dir).await?;
-    let watch = DirWatch::new()?;
-    watch.add_with_writes(dir)?;
-    let mut tail = Tail::default();
+async fn follow_into(path: &Path, mut log: impl FnMut(&str)) {
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    let mut file = LogFile::new(path);
+    let mut each = |lines: &[u8]| {
+        String::from_utf8_lossy(lines).lines().for_each(&mut log);
+        Ok::<(), Infallible>(())
+    };
     loop {
-        tail.read(path, &mut each)?;
-        watch.changed().await?;
-    }
-}
-
-/// An open log, and the line that is not complete yet.
-#[derive(Default)]
-struct Tail {
-    open: Option<(u64, File)>,
-    begun: Vec<u8>,
-}
-
-impl Tail {
-    /// Reads what is new. A log that was rotated is read to its end before the new one is begun.
-    fn read(&mut self, path: &Path, each: &mut impl FnMut(&str)) -> io::Result<()> {
-        loop {
-            self.drain(each)?;
-            let there = match std::fs::metadata(path) {
-                Ok(metadata) => metadata.ino(),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-                Err(error) => return Err(error),
-            };
-            if self.open.as_ref().is_some_and(|(inode, _)| *inode == there) {
-                return Ok(());
-            }
-            let file = File::open(path)?;
-            self.open = Some((file.metadata()?.ino(), file));
+        appears(directory).await;
+        let watch = DirWatch::new();
+        if watch.add_with_writes(directory).is_err() {
+            // It went meanwhile.
+            continue;
         }
-    }
-
-    fn drain(&mut self, each: &mut impl FnMut(&str)) -> io::Result<()> {
-        /// A line that is longer is cut.
-        const LONGEST: usize = 512 * 1024;
-        let Some((_, file)) = &mut self.open else {
-            return Ok(());
-        };
-        let mut buffer = [0; 4096];
+        let mut has_failed = false;
         loop {
-            let count = file.read(&mut buffer)?;
-            if count == 0 {
-                return Ok(());
-            }
-            for byte in buffer.get(..count).unwrap_or_default() {
-                if *byte != b'\n' {
-                    self.begun.push(*byte);
-                }
-                if *byte == b'\n' || self.begun.len() >= LONGEST {
-                    each(&String::from_utf8_lossy(&self.begun));
-                    self.begun.clear();
+            match file.read(&mut each) {
+                // All else goes on during a flood.
+                Ok(Progress::More) => yield_now().await,
+                Ok(Progress::Done) if directory.is_dir() => watch.changed().await,
+                Ok(Progress::Done) => break,
+                Err(ReadError::Reader(never)) => match never {},
+                Err(ReadError::Log(error)) => {
+                    if !std::mem::replace(&mut has_failed, true) {
+                        tracing::warn!(reason = %error, "QEMU's log {} can't be read", path.display());
+                    }
+                    sleep(RETRY_DELAY).await;
                 }
             }
         }
     }
 }
 
-/// Makes the fifo for SeaBIOS's debug output and logs what comes.
+/// Makes the FIFO for SeaBIOS's debug output and logs what comes.
 pub async fn seabios(path: PathBuf) {
-    if let Err(error) = read_fifo(&path).await {
-        tracing::warn!(reason = %error, "SeaBIOS's debug output can't be read from {}", path.display());
+    match make_fifo(&path) {
+        Ok(fifo) => {
+            let mut log = Qemu::new("[SeaBios]: ");
+            lines::for_each(fifo, |line| log.log(line)).await;
+        }
+        Err(error) => {
+            tracing::warn!(reason = %error, "SeaBIOS's debug output can't be read from {}", path.display());
+        }
     }
 }
 
-async fn read_fifo(path: &Path) -> io::Result<()> {
+fn make_fifo(path: &Path) -> io::Result<pipe::Receiver> {
     // QEMU, which writes, may be another user.
     let everyone = Mode::from_raw_mode(0o666);
     match mkfifoat(rustix::fs::CWD, path, everyone) {
@@ -98,21 +79,16 @@ async fn read_fifo(path: &Path) -> io::Result<()> {
         Err(error) => return Err(error.into()),
     }
     // Open for writing too: then it has no end each time that a QEMU ends.
-    let fifo = pipe::OpenOptions::new()
+    pipe::OpenOptions::new()
         .read_write(true)
-        .open_receiver(path)?;
-    let mut lines = BufReader::with_capacity(512, fifo).split(b'\n');
-    let mut log = Qemu::new("[SeaBios]: ");
-    while let Some(line) = lines.next_segment().await? {
-        log.log(String::from_utf8_lossy(&line).trim_end());
-    }
-    Ok(())
+        .open_receiver(path)
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::fs::File;
     use std::io::Write;
     use tokio::sync::mpsc;
 
@@ -139,10 +115,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log/ns_vm.log");
         block_on(async {
-            let (tx, mut lines) = mpsc::unbounded_channel();
+            let (tx, mut lines) = mpsc::channel(16);
             let followed = path.clone();
             let task = tokio::spawn(async move {
-                follow_into(&followed, |line| drop(tx.send(line.to_owned()))).await
+                follow_into(&followed, |line| tx.try_send(line.to_owned()).unwrap()).await;
             });
             tokio::task::yield_now().await;
             std::fs::create_dir(path.parent().unwrap()).unwrap();
@@ -156,7 +132,34 @@ mod tests {
             append(&path, "after\n");
             assert_eq!(lines.recv().await.unwrap(), "before");
             assert_eq!(lines.recv().await.unwrap(), "after");
+            // The directory went, and came again.
+            std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::create_dir(path.parent().unwrap()).unwrap();
+            append(&path, "anew\n");
+            assert_eq!(lines.recv().await.unwrap(), "anew");
             task.abort();
+        });
+    }
+
+    #[test]
+    fn others_get_their_turn_during_a_flood() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ns_vm.log");
+        append(&path, &("x".repeat(1023) + "\n").repeat(4096));
+        block_on(async {
+            let lines = std::rc::Rc::new(std::cell::Cell::new(0));
+            let counted = lines.clone();
+            let mut flood =
+                std::pin::pin!(follow_into(&path, move |_| counted.set(counted.get() + 1)));
+            let mut turns = 0;
+            while lines.get() < 4096 {
+                tokio::select! {
+                    biased;
+                    () = &mut flood => unreachable!(),
+                    () = tokio::task::yield_now() => turns += 1,
+                }
+            }
+            assert!(turns > 10, "{turns} turns");
         });
     }
 
@@ -168,7 +171,7 @@ mod tests {
         block_on(async {
             for _ in 0..2 {
                 let reader = tokio::spawn(seabios(path.clone()));
-                appears(&path).await.unwrap();
+                appears(&path).await;
                 tokio::task::yield_now().await;
                 assert!(!reader.is_finished());
                 reader.abort();

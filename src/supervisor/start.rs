@@ -15,75 +15,29 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{timeout, timeout_at};
 
-use super::backend::{Backend, BackendError};
+use super::backend::Backend;
 use super::environment::Environment;
 use super::guest::LauncherGuest;
-use super::link;
 use super::qemu::Qemu;
-use super::signals::Signals;
-use super::{orphans, qemu_log, standalone, stop};
-use crate::launcher::{Launcher, LauncherConfig, LauncherError, Phase};
+use super::root_lock::RootLock;
+use super::start_error::StartError;
+use super::{libvirt_connection, orphans, qemu_log, standalone, stop};
+use crate::launcher::{Launcher, LauncherConfig, Phase};
 use crate::notify::Notifier;
 use api::pod_paths::{
-    COMMAND_SOCKET, HOOKS_DIR, HOOKS_REPORT, NOTIFY_SOCKET, STARTING_COMMAND_SOCKET,
+    COMMAND_SOCKET, HOOKS_DIR, HOOKS_REPORT, LAUNCHER_LOCK, NOTIFY_SOCKET, STARTING_COMMAND_SOCKET,
 };
-use hooks::{self, HookError, Sidecars};
+use hooks::Sidecars;
 use libvirt::Connection;
-use pod::{self, Config, PodError};
+use os::signals::EndSignals;
+use pod::Config;
 
 /// For calls in progress to be answered at the end.
-const GOODBYE: Duration = Duration::from_secs(1);
-/// Before libvirt is asked again about a domain without a QEMU.
-const AGAIN: Duration = Duration::from_secs(1);
+const LAST_CALLS_TIMEOUT: Duration = Duration::from_secs(1);
+/// Before libvirt is asked again about a domain without a QEMU process.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// States of a domain that has no QEMU.
 const DOWN: [&str; 3] = ["Shutoff", "Crashed", "NoState"];
-
-/// Why the launcher can't go on (exit status 2).
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// `--simulate-crash`.
-    #[error("Simulated virt-launcher crash")]
-    Simulated,
-    /// Signals can't be caught.
-    #[error("signals can't be caught")]
-    Signals(#[source] io::Error),
-    /// `--root` can't be made.
-    #[error("can't make the root directory {}", path.display())]
-    Root {
-        /// The directory.
-        path: PathBuf,
-        /// The reason.
-        #[source]
-        source: io::Error,
-    },
-    /// A directory of the pod can't be made.
-    #[error("the pod's directories can't be made")]
-    Directories(#[from] PodError),
-    /// libvirt can't be reached.
-    #[error("failed to connect to libvirt")]
-    Backend(#[from] BackendError),
-    /// Sidecars are missing.
-    #[error("hook sidecars are missing")]
-    Sidecars(#[from] HookError),
-    /// The command socket can't be served.
-    #[error("can't serve {}", path.display())]
-    Socket {
-        /// The socket.
-        path: PathBuf,
-        /// The reason.
-        #[source]
-        source: io::Error,
-    },
-    /// `STANDALONE_VMI` is no VMI.
-    #[error("STANDALONE_VMI is no VirtualMachineInstance")]
-    Standalone(#[from] standalone::StandaloneError),
-    /// The VMI of `STANDALONE_VMI` can't be started.
-    #[error("Failed to sync VMI, quitting")]
-    StandaloneSync(#[source] LauncherError),
-    /// Nobody has started a domain.
-    #[error("timed out waiting for domain to be defined")]
-    NoDomain,
-}
 
 /// Runs the pod's life, from here to a clean end.
 ///
@@ -95,8 +49,10 @@ pub async fn live(mut config: Config, environment: Environment) -> Result<(), St
     if let Some(vmi) = &standalone {
         vmi.complete(&mut config);
     }
-    let mut signals = Signals::listen().map_err(StartError::Signals)?;
-    tokio::spawn(orphans::reap(orphans::ends().map_err(StartError::Signals)?));
+    let mut signals = EndSignals::listen().map_err(StartError::Signals)?;
+    tokio::spawn(orphans::reap(
+        orphans::child_ends().map_err(StartError::Signals)?,
+    ));
     std::fs::create_dir_all(config.root.dir()).map_err(|source| StartError::Root {
         path: config.root.dir().into(),
         source,
@@ -107,6 +63,7 @@ pub async fn live(mut config: Config, environment: Environment) -> Result<(), St
         uid: config.uid.clone(),
     });
     pod::directories(&config, &config.uid)?;
+    let _lock = RootLock::acquire(&config.root.path(LAUNCHER_LOCK))?;
     if config.simulate_crash {
         return Err(StartError::Simulated);
     }
@@ -157,7 +114,10 @@ impl Pod {
             tokio::spawn(qemu_log::follow(backend.layout().qemu_log(&domain))),
             tokio::spawn(qemu_log::seabios(backend.layout().seabios_pipe())),
         ];
-        helpers.push(link::keep(backend.clone(), connection.clone(), launcher.clone()).await?);
+        helpers.push(
+            libvirt_connection::maintain(backend.clone(), connection.clone(), launcher.clone())
+                .await?,
+        );
 
         let listener = listen(&starting, &socket)?;
         let (stop_serving, stopped) = oneshot::channel();
@@ -167,7 +127,7 @@ impl Pod {
             source,
         })?;
         tracing::info!("Marked as ready");
-        link::warm_up(connection);
+        libvirt_connection::warm_up(connection);
         Ok(Self {
             backend,
             launcher,
@@ -183,15 +143,14 @@ impl Pod {
         &self,
         config: &Config,
         standalone: Option<standalone::Vmi>,
-        signals: &mut Signals,
+        signals: &mut EndSignals,
     ) -> Result<(), StartError> {
         let deadline = os::time::deadline(config.qemu_timeout);
-        let guest = LauncherGuest::new(
-            self.launcher.clone(),
-            config,
-            standalone.is_some(),
-            config.shared(NOTIFY_SOCKET),
-        );
+        let guest = LauncherGuest {
+            launcher: self.launcher.clone(),
+            is_standalone: standalone.is_some(),
+            notify_socket: config.shared(NOTIFY_SOCKET),
+        };
         if let Some(vmi) = standalone {
             tracing::info!(
                 name = config.name,
@@ -204,27 +163,30 @@ impl Pod {
                 .await
                 .map_err(StartError::StandaloneSync)?;
         }
-        let pid_file = self.backend.layout().pid_file(self.launcher.domain_name());
+        let domain = self.launcher.domain_name();
+        let pid_file = self.backend.layout().pid_file(domain);
+        let mut received = None;
         let qemu = tokio::select! {
             found = timeout_at(deadline, self.find_qemu(&pid_file)) => found.map_err(|_| StartError::NoDomain)?,
             name = signals.next() => {
-                tracing::info!("Received signal {name}");
-                return Ok(());
+                if !self.runs() {
+                    tracing::info!("Received signal {name}");
+                    return Ok(());
+                }
+                received = Some(name);
+                None
             }
         };
+        if qemu.is_some() || received.is_some() {
+            let signal = async || match received.take() {
+                Some(name) => name,
+                None => signals.next().await,
+            };
+            let grace = config.grace_period.duration();
+            stop::follow(qemu.as_ref(), &guest, signal, grace).await;
+        }
         if let Some(qemu) = qemu {
-            stop::follow(
-                &qemu,
-                &guest,
-                async || signals.next().await,
-                config.grace_period.duration(),
-            )
-            .await;
-            tracing::info!(
-                "Process {} and pid {} is gone!",
-                self.launcher.domain_name(),
-                qemu.pid()
-            );
+            tracing::info!("Process {domain} and pid {} is gone!", qemu.pid());
         }
         stop::finish(&guest).await;
         Ok(())
@@ -253,8 +215,14 @@ impl Pod {
             }
             // It runs, libvirt says. If its QEMU has ended while there was no launcher, libvirt is just about to find
             // out, and sends no event of that.
-            drop(timeout(AGAIN, state.changed()).await);
+            drop(timeout(RETRY_DELAY, state.changed()).await);
         }
+    }
+
+    /// Whether libvirt reports a domain that runs.
+    fn runs(&self) -> bool {
+        let phase = self.launcher.state().borrow().phase;
+        phase.has_run() && !matches!(phase, Phase::Ended | Phase::Gone)
     }
 
     /// Whether the domain is there without a QEMU.
@@ -273,7 +241,7 @@ impl Pod {
         self.backend.stop().await;
         let _ = self.stop_serving.send(());
         // Clients that stay connected do not keep the pod.
-        let _ = timeout(GOODBYE, self.server).await;
+        let _ = timeout(LAST_CALLS_TIMEOUT, self.server).await;
         // Its absence tells virt-handler that this launcher is over.
         drop(std::fs::remove_file(&self.socket));
     }
@@ -297,7 +265,7 @@ async fn collect_sidecars(config: &Config) -> Result<Sidecars, StartError> {
     Ok(sidecars.reporting_to(root.path(HOOKS_REPORT)).await)
 }
 
-/// The command socket under its first name; what an earlier launcher has left is removed.
+/// The command socket under its first name; the sockets of a previous launcher are removed.
 fn listen(first: &Path, last: &Path) -> Result<UnixListener, StartError> {
     let fail = |source| StartError::Socket {
         path: first.into(),

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!             signal                      grace period over
-//!   running ─────────► asked to shut down ─────────────────► plug pulled ──┐ each 5 s
-//!      │                       │                                  │   ▲────┘
-//!      └───────────────────────┴────────── QEMU gone ─────────────┘
+//!   running ─────────► asked to shut down ─────────────────► forced off ──┐ every 5 s
+//!      │                       │                                 │   ▲────┘
+//!      └───────────────────────┴────────── QEMU ended ───────────┘
 //!                                              │
-//!              sidecars' Shutdown ─► last notification ─► daemons ─► exit
+//!              sidecars' Shutdown ─► final notification ─► daemons ─► exit
 //! ```
 
 use std::error::Error;
@@ -16,69 +16,81 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::qemu::Qemu;
 
-/// For libvirt to pull the plug; then QEMU is asked directly.
-const KILL: Duration = Duration::from_secs(10);
-/// Between one attempt to pull the plug and the next.
-const AGAIN: Duration = Duration::from_secs(5);
-/// For the last notification to get out.
-const NOTIFY: Duration = Duration::from_secs(15);
+/// For libvirt to shut the guest down or force it off; then QEMU is signalled.
+const LIBVIRT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Between two attempts to force the guest off.
+const FORCE_OFF_INTERVAL: Duration = Duration::from_secs(5);
+/// For the final notification to be sent.
+const NOTIFY_TIMEOUT: Duration = Duration::from_secs(15);
 /// The same, after the domain was destroyed once more.
-const NOTIFY_AFTER_KILL: Duration = Duration::from_secs(30);
+const NOTIFY_TIMEOUT_AFTER_KILL: Duration = Duration::from_secs(30);
 
-/// What the end needs of the launcher.
+/// What the end of the pod needs of the launcher.
 pub trait Guest {
     /// Why a call failed.
     type Error: Error + Send + Sync + 'static;
 
-    /// Tells virt-handler that the guest is to shut down; virt-handler then asks the guest.
+    /// Notes in the domain's metadata that the guest is to shut down; virt-handler then asks the guest.
     fn mark_for_graceful_shutdown(&self) -> impl Future<Output = ()>;
 
     /// Asks the guest itself.
     fn shut_down(&self) -> impl Future<Output = Result<(), Self::Error>>;
 
-    /// Pulls the plug.
+    /// Forces the guest off.
     fn kill(&self) -> impl Future<Output = Result<(), Self::Error>>;
 
-    /// Removes the definition.
+    /// Removes the domain's definition.
     fn delete(&self) -> impl Future<Output = Result<(), Self::Error>>;
 
-    /// Whether virt-handler is there.
+    /// Whether there is a virt-handler.
     fn has_handler(&self) -> bool;
 
-    /// Waits until virt-handler has been told that the domain is gone.
+    /// Waits until libvirt reports that the domain does not run any more.
+    fn ended(&self) -> impl Future<Output = ()>;
+
+    /// Waits until virt-handler has the final event of the domain.
     fn last_event_sent(&self) -> impl Future<Output = ()>;
 
-    /// Gives hook sidecars their Shutdown call.
+    /// Makes the hook sidecars' Shutdown call.
     fn shut_down_sidecars(&self) -> impl Future<Output = ()>;
 }
 
-/// Stays while QEMU lives, and ends it within `grace` of the first signal. `signal` waits for the next one's name.
+/// Returns when QEMU has ended, and ends it within `grace` of the first signal. `signal` waits for the next one's name.
+///
+/// Without a process to watch (its pid file cannot be read) the end is what libvirt reports.
 pub async fn follow(
-    qemu: &Qemu,
+    qemu: Option<&Qemu>,
     guest: &impl Guest,
     mut signal: impl AsyncFnMut() -> &'static str,
     grace: Duration,
 ) {
-    let mut pull_at = None;
+    let ended = async {
+        match qemu {
+            Some(qemu) => qemu.ended().await,
+            None => guest.ended().await,
+        }
+    };
+    let mut ended = std::pin::pin!(ended);
+    let mut force_off_at = None;
     loop {
         tokio::select! {
-            () = qemu.gone() => return,
-            name = signal(), if pull_at.is_none() => {
+            () = &mut ended => return,
+            name = signal(), if force_off_at.is_none() => {
                 tracing::info!("Received signal {name}");
                 ask(guest).await;
-                pull_at = Some(os::time::deadline(grace));
+                force_off_at = Some(os::time::deadline(grace));
             }
-            () = sleep_until(pull_at.unwrap_or_else(Instant::now)), if pull_at.is_some() => {
+            () = sleep_until(force_off_at.unwrap_or_else(Instant::now)), if force_off_at.is_some() => {
                 tracing::info!("Grace Period expired, shutting down.");
-                pull_plug(qemu, guest).await;
-                pull_at = Some(os::time::deadline(AGAIN));
+                force_off(qemu, guest).await;
+                force_off_at = Some(os::time::deadline(FORCE_OFF_INTERVAL));
             }
         }
     }
 }
 
-/// virt-handler sends the ACPI request when it sees the mark. Where there is none (a VM on a laptop, `STANDALONE_VMI`),
-/// nobody else would, and the guest would be cut off at the end of the grace period: so the launcher asks it.
+/// virt-handler sends the ACPI request when it sees the mark. Where there is none (a VM on a laptop, `STANDALONE_VMI`)
+/// the guest would be cut off at the end of the grace period, so the launcher sends it.
 // D-sup-4 (docs/differences.md).
 async fn ask(guest: &impl Guest) {
     guest.mark_for_graceful_shutdown().await;
@@ -86,7 +98,7 @@ async fn ask(guest: &impl Guest) {
     if guest.has_handler() {
         return;
     }
-    match timeout(KILL, guest.shut_down()).await {
+    match timeout(LIBVIRT_TIMEOUT, guest.shut_down()).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::warn!(
             reason = &error as &dyn Error,
@@ -96,8 +108,8 @@ async fn ask(guest: &impl Guest) {
     }
 }
 
-async fn pull_plug(qemu: &Qemu, guest: &impl Guest) {
-    match timeout(KILL, guest.kill()).await {
+async fn force_off(qemu: Option<&Qemu>, guest: &impl Guest) {
+    match timeout(LIBVIRT_TIMEOUT, guest.kill()).await {
         Ok(Ok(())) => return,
         Ok(Err(error)) => tracing::error!(
             reason = &error as &dyn Error,
@@ -105,18 +117,19 @@ async fn pull_plug(qemu: &Qemu, guest: &impl Guest) {
         ),
         Err(_) => tracing::error!("Unable to stop qemu with libvirt: it does not answer"),
     }
+    let Some(qemu) = qemu else { return };
     tracing::warn!("Falling back to SIGTERM");
     if let Err(error) = qemu.terminate() {
         tracing::error!(reason = %error, "Unable to kill PID {}", qemu.pid());
     }
 }
 
-/// What is left to do when QEMU is gone.
+/// What is left to do when QEMU has ended.
 pub async fn finish(guest: &impl Guest) {
     guest.shut_down_sidecars().await;
     if !guest.has_handler() {
-        // Nobody will ask for the definition to go.
-        if let Ok(Err(error)) = timeout(KILL, guest.delete()).await {
+        // There is nobody to ask for its removal.
+        if let Ok(Err(error)) = timeout(LIBVIRT_TIMEOUT, guest.delete()).await {
             tracing::warn!(
                 reason = &error as &dyn Error,
                 "The domain's definition stays"
@@ -125,14 +138,17 @@ pub async fn finish(guest: &impl Guest) {
         return;
     }
     tracing::info!("Waiting on final notifications to be sent to virt-handler.");
-    if timeout(NOTIFY, guest.last_event_sent()).await.is_ok() {
+    if timeout(NOTIFY_TIMEOUT, guest.last_event_sent())
+        .await
+        .is_ok()
+    {
         tracing::info!("Final Delete notification sent");
         return;
     }
     tracing::info!("Timed out waiting for final delete notification. Attempting to kill domain");
-    // Whatever became of QEMU: libvirt is told to let the domain go.
-    let _ = timeout(KILL, guest.kill()).await;
-    match timeout(NOTIFY_AFTER_KILL, guest.last_event_sent()).await {
+    // Whatever became of QEMU: libvirt forgets the domain.
+    let _ = timeout(LIBVIRT_TIMEOUT, guest.kill()).await;
+    match timeout(NOTIFY_TIMEOUT_AFTER_KILL, guest.last_event_sent()).await {
         Ok(()) => tracing::info!("Final Delete notification sent after calling kill."),
         Err(_) => {
             tracing::info!("Timed out waiting for final delete notification after calling kill.")

@@ -50,6 +50,10 @@ impl Guest for Fake {
     fn has_handler(&self) -> bool {
         self.handler
     }
+    async fn ended(&self) {
+        let pid = Pid::from_raw(self.pid).unwrap();
+        os::process::Process::open(pid).unwrap().ended().await;
+    }
     async fn last_event_sent(&self) {
         self.call("last event");
     }
@@ -60,6 +64,20 @@ impl Guest for Fake {
 
 /// Ends with these calls. With `signal` the launcher gets one; without, QEMU ends by itself.
 fn run(fake: Fake, signal: bool) -> Vec<&'static str> {
+    let without_pid_file = run_with(
+        Fake {
+            calls: RefCell::default(),
+            ..fake
+        },
+        signal,
+        false,
+    );
+    let calls = run_with(fake, signal, true);
+    assert_eq!(calls, without_pid_file);
+    calls
+}
+
+fn run_with(fake: Fake, signal: bool, with_pid_file: bool) -> Vec<&'static str> {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("pid");
     let mut child = Command::new("/bin/sleep").arg("600").spawn().unwrap();
@@ -91,7 +109,7 @@ fn run(fake: Fake, signal: bool) -> Vec<&'static str> {
             } else {
                 Duration::from_millis(1)
             };
-            follow(&qemu, &fake, signals, grace).await;
+            follow(with_pid_file.then_some(&qemu), &fake, signals, grace).await;
             finish(&fake).await;
         });
     child.wait().unwrap();
@@ -134,7 +152,7 @@ fn without_virt_handler_the_launcher_asks_and_cleans_up() {
 }
 
 #[test]
-fn guest_that_does_not_obey_has_its_plug_pulled() {
+fn guest_that_does_not_obey_is_forced_off() {
     let fake = Fake {
         obeys: Some("kill"),
         ..fake()
@@ -149,5 +167,8 @@ fn qemu_is_signalled_when_libvirt_fails() {
         libvirt_works: false,
         ..fake()
     };
-    assert_eq!(run(fake, true), ["mark", "kill", "sidecars", "last event"]);
+    assert_eq!(
+        run_with(fake, true, true),
+        ["mark", "kill", "sidecars", "last event"]
+    );
 }

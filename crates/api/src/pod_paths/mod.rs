@@ -56,7 +56,7 @@ pub const COMMAND_SOCKET: &str = "sockets/launcher-sock";
 pub const STARTING_COMMAND_SOCKET: &str = "sockets/launcher-init-sock";
 /// Socket on which virt-handler takes domain and Kubernetes events.
 pub const NOTIFY_SOCKET: &str = "domain-notify-pipe.sock";
-/// Socket over which virt-handler hands an open `/dev/iommu` to the launcher.
+/// Socket from which the launcher gets an open `/dev/iommu`; the device plugin listens.
 pub const IOMMUFD_SOCKET: &str = "iommufd.sock";
 /// Sockets of the virtiofsd containers: `<volume>.sock`.
 pub const VIRTIOFS_DIR: &str = share!("/virtiofs-containers");
@@ -109,6 +109,8 @@ pub const QEMU_DIRS: [&str; 7] = [
 
 /// FIFO for SeaBIOS's debug output.
 pub const SEABIOS_PIPE: &str = private!("/QEMUSeaBiosDebugPipe");
+/// Not in KubeVirt: locked by the launcher, so that only one runs below a root.
+pub const LAUNCHER_LOCK: &str = private!("/launcher.lock");
 /// Not in KubeVirt: root of libvirt's embedded driver.
 pub const EMBED_DIR: &str = private!("/embed");
 

@@ -1,4 +1,4 @@
-//! The process of a daemon: a child, or one that an earlier launcher has left behind when it was killed.
+//! The process of libvirtd, virtqemud or virtlogd: a child, or one that a killed launcher has left behind.
 
 use std::io;
 use std::path::Path;
@@ -10,37 +10,37 @@ use tokio::net::UnixStream;
 use tokio::process::{Child, ChildStderr};
 use tokio::time::timeout;
 
-use super::process::Process;
+use os::process::Process;
 
-/// For a daemon to end by itself. It has no domain any more; what may keep it is a question that nobody answers.
-const GOODBYE: Duration = Duration::from_millis(300);
+/// For a daemon to end after SIGTERM. It has no domain any more; only a hanging call to QEMU can keep it.
+const STOP_GRACE: Duration = Duration::from_millis(300);
 
-/// A daemon's process. It ends with this value.
+/// A daemon's process. It is killed when this value is dropped.
 #[derive(Debug)]
-pub enum Running {
+pub enum DaemonProcess {
     /// A child, which is killed when it is dropped.
     Child(Child),
-    /// Started by an earlier launcher.
-    Left(Left),
+    /// Started by a previous launcher.
+    Adopted(AdoptedProcess),
 }
 
 /// A process that somebody else has started, killed when it is dropped as a child would be.
 #[derive(Debug)]
-pub struct Left(Process);
+pub struct AdoptedProcess(Process);
 
-impl Drop for Left {
+impl Drop for AdoptedProcess {
     fn drop(&mut self) {
         // That it is gone already is what is wanted.
         drop(self.0.signal(Signal::KILL));
     }
 }
 
-impl Running {
+impl DaemonProcess {
     /// What it writes, if that can be read here.
     pub fn stderr(&mut self) -> Option<ChildStderr> {
         match self {
             Self::Child(child) => child.stderr.take(),
-            Self::Left(_) => None,
+            Self::Adopted(_) => None,
         }
     }
 
@@ -48,8 +48,8 @@ impl Running {
     pub async fn ended(&mut self) -> Option<ExitStatus> {
         match self {
             Self::Child(child) => child.wait().await.ok(),
-            Self::Left(Left(process)) => {
-                process.gone().await;
+            Self::Adopted(AdoptedProcess(process)) => {
+                process.ended().await;
                 None
             }
         }
@@ -59,7 +59,7 @@ impl Running {
     // D-sup-5 (docs/differences.md).
     pub async fn end(&mut self) {
         self.signal(Signal::TERM);
-        if timeout(GOODBYE, self.ended()).await.is_err() {
+        if timeout(STOP_GRACE, self.ended()).await.is_err() {
             self.kill().await;
         }
     }
@@ -82,50 +82,50 @@ impl Running {
                     let _ = kill_process(pid, signal);
                 }
             }
-            Self::Left(Left(process)) => drop(process.signal(signal)),
+            Self::Adopted(AdoptedProcess(process)) => drop(process.signal(signal)),
         }
     }
 }
 
-/// Who serves a socket.
+/// Which process listens on a socket.
 #[derive(Debug)]
-pub enum Server {
-    /// Nobody.
+pub enum SocketOwner {
+    /// None.
     Nobody,
-    /// What an earlier launcher has started with the same command line.
-    Ours(Running),
-    /// Another one.
+    /// A daemon that a previous launcher has started with the same command line.
+    Previous(DaemonProcess),
+    /// Another process.
     Foreign,
 }
 
-/// Looks who serves `socket`. A daemon is an earlier launcher's if it runs with exactly the `command` that this one
-/// would run: that names paths below the root which no other daemon has. (A daemon logs an error for a client that says
-/// nothing: not to be asked of one that this launcher has started.)
+/// Finds out which process listens on `socket`. A daemon is a previous launcher's if it runs with exactly the `command`
+/// that this one would run: that names paths below the root which no other daemon has. (A daemon logs an error for a
+/// client that closes at once: not for those that this launcher has started.)
 ///
 /// # Errors
-/// If it can't be told.
-pub async fn server(socket: &Path, command: &[String]) -> io::Result<Server> {
+/// If it can't be found out.
+pub async fn socket_owner(socket: &Path, command: &[String]) -> io::Result<SocketOwner> {
     let stream = match UnixStream::connect(socket).await {
         Ok(stream) => stream,
         // Its backlog is full, so that somebody does serve it.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
-        Err(_) => return Ok(Server::Nobody),
+        Err(_) => return Ok(SocketOwner::Nobody),
     };
     let Some(pid) = stream.peer_cred()?.pid().and_then(Pid::from_raw) else {
-        return Ok(Server::Foreign);
+        return Ok(SocketOwner::Foreign);
     };
     let process = match Process::open(pid) {
         Ok(process) => process,
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {
-            return Ok(Server::Nobody);
+            return Ok(SocketOwner::Nobody);
         }
         Err(error) => return Err(error),
     };
-    let ours = process.command()? == command;
+    let ours = process.arguments()? == command;
     Ok(if ours {
-        Server::Ours(Running::Left(Left(process)))
+        SocketOwner::Previous(DaemonProcess::Adopted(AdoptedProcess(process)))
     } else {
-        Server::Foreign
+        SocketOwner::Foreign
     })
 }
 
@@ -143,30 +143,33 @@ mod tests {
     }
 
     #[test]
-    fn socket_without_a_server_is_nobodys() {
+    fn socket_on_which_no_process_listens_is_nobodys() {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("sock");
         assert!(matches!(
-            block_on(server(&socket, &[])).unwrap(),
-            Server::Nobody
+            block_on(socket_owner(&socket, &[])).unwrap(),
+            SocketOwner::Nobody
         ));
         drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
         assert!(
-            matches!(block_on(server(&socket, &[])).unwrap(), Server::Nobody),
+            matches!(
+                block_on(socket_owner(&socket, &[])).unwrap(),
+                SocketOwner::Nobody
+            ),
             "left over"
         );
     }
 
     #[test]
-    fn server_with_another_command_is_foreign_and_stays() {
+    fn process_with_another_command_is_foreign_and_stays() {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("sock");
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
         // This test serves it, and goes on.
         let other = ["/usr/sbin/libvirtd".to_owned()];
         assert!(matches!(
-            block_on(server(&socket, &other)).unwrap(),
-            Server::Foreign
+            block_on(socket_owner(&socket, &other)).unwrap(),
+            SocketOwner::Foreign
         ));
     }
 
@@ -178,7 +181,7 @@ mod tests {
             .unwrap();
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
         block_on(async {
-            let mut running = Running::Left(Left(Process::open(pid).unwrap()));
+            let mut running = DaemonProcess::Adopted(AdoptedProcess(Process::open(pid).unwrap()));
             running.end().await;
         });
         assert_eq!(

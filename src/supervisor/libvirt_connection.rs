@@ -1,4 +1,4 @@
-//! The connection to libvirt over the pod's life: its events, and another connection when it is lost.
+//! The connection to libvirt over the pod's life: its events, and a new connection when it is lost.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,38 +11,35 @@ use super::backend::{Backend, BackendError};
 use crate::launcher::Launcher;
 use libvirt::{self, Connection, Event, Registration};
 
-/// Between two attempts to connect again, where libvirt refuses at once.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Between two attempts to reconnect, where libvirt refuses at once.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Passes libvirt's events to the launcher, and connects again each time that the connection closes.
+/// Passes libvirt's events to the launcher, and reconnects whenever the connection is closed.
 ///
 /// # Errors
 /// If libvirt does not register for events.
-pub async fn keep(
+pub async fn maintain(
     backend: Arc<Backend>,
     connection: Connection,
     launcher: Arc<Launcher>,
 ) -> Result<JoinHandle<()>, BackendError> {
     // A loss that is still in the channel stands for those that follow it.
     let (lost, mut losses) = channel(1);
-    let mut registration = listen(connection, launcher.clone(), lost.clone()).await?;
+    let mut registration = register(connection, launcher.clone(), lost.clone()).await?;
     // What has happened before there was anybody to hear of it.
     launcher.refresh();
     Ok(tokio::spawn(async move {
         while let Some(reason) = losses.recv().await {
-            tracing::warn!(
-                reason,
-                "the connection to libvirt is closed; connecting again"
-            );
+            tracing::warn!(reason, "the connection to libvirt is closed; reconnecting");
             // Dropping it talks to libvirt.
             let _ = spawn_blocking(move || drop(registration)).await;
-            registration = connect_again(&backend, &launcher, &lost).await;
+            registration = reconnect(&backend, &launcher, &lost).await;
         }
     }))
 }
 
 // D-sup-2 (docs/differences.md).
-async fn connect_again(
+async fn reconnect(
     backend: &Backend,
     launcher: &Arc<Launcher>,
     lost: &Sender<i32>,
@@ -50,7 +47,7 @@ async fn connect_again(
     loop {
         let attempt = async {
             let connection = backend.connect().await?;
-            let registration = listen(connection.clone(), launcher.clone(), lost.clone()).await?;
+            let registration = register(connection.clone(), launcher.clone(), lost.clone()).await?;
             Ok::<_, BackendError>((connection, registration))
         };
         match attempt.await {
@@ -63,25 +60,25 @@ async fn connect_again(
                 "libvirt can't be reached"
             ),
         }
-        sleep(PAUSE).await;
+        sleep(RETRY_DELAY).await;
     }
 }
 
-/// Registers for all events. They go on from libvirt's own thread, which must not wait.
-async fn listen(
+/// Registers for all events. They come on libvirt's own thread, which must not wait.
+async fn register(
     connection: Connection,
     launcher: Arc<Launcher>,
     lost: Sender<i32>,
 ) -> Result<Registration, BackendError> {
-    let register = move || {
+    let events = move || {
         connection.events(move |event| match event {
             Event::Closed { reason } => drop(lost.try_send(reason)),
             event => launcher.handle_event(&event),
         })
     };
-    spawn_blocking(register)
+    spawn_blocking(events)
         .await
-        .map_err(|_| BackendError::Cut)?
+        .map_err(|_| BackendError::Panicked)?
         .map_err(BackendError::Events)
 }
 
@@ -99,12 +96,10 @@ pub fn warm_up(connection: Connection) {
                 milliseconds = os::time::milliseconds(start.elapsed()),
                 "QEMU's capabilities are known"
             ),
-            Err(error) => report(&error),
+            // The first start will report it to virt-handler.
+            Err(error) => {
+                tracing::warn!(reason = %error, "QEMU's capabilities can't be read ahead");
+            }
         }
     });
-}
-
-/// The first start will say it again, to whom it concerns.
-fn report(error: &libvirt::Error) {
-    tracing::warn!(reason = %error, "QEMU's capabilities can't be read ahead");
 }

@@ -1,0 +1,108 @@
+//! One launcher below one root: two would write the same files and drive the same domain.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+/// Why this launcher may not use its root.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// Another launcher runs there.
+    #[error(
+        "another virt-launcher{} holds {}: stop it, or use another --root",
+        pid.as_ref().map(|pid| format!(" (pid {pid})")).unwrap_or_default(),
+        path.display()
+    )]
+    Held {
+        /// The lock file.
+        path: PathBuf,
+        /// The other launcher's process, if it is known.
+        pid: Option<u32>,
+    },
+    /// The lock file can't be used.
+    #[error("can't lock {}", path.display())]
+    Io {
+        /// The lock file.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// The lock, until this value is dropped or the process ends, however it ends: flock(2).
+#[derive(Debug)]
+pub struct RootLock {
+    _file: File,
+}
+
+impl RootLock {
+    /// Locks the file at `path`, which is made if it is missing.
+    ///
+    /// # Errors
+    /// If another launcher has locked it, or it can't be opened.
+    pub fn acquire(path: &Path) -> Result<Self, LockError> {
+        let fail = |source| LockError::Io {
+            path: path.into(),
+            source,
+        };
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(fail)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                return Err(LockError::Held {
+                    path: path.into(),
+                    pid: read_pid(&mut file),
+                });
+            }
+            Err(error) => return Err(fail(error.into())),
+        }
+        // For the message of another launcher, and for people.
+        file.set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| writeln!(file, "{}", std::process::id()))
+            .map_err(fail)?;
+        Ok(Self { _file: file })
+    }
+}
+
+fn read_pid(file: &mut File) -> Option<u32> {
+    let mut text = String::new();
+    file.take(16).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_launcher_is_refused_until_the_first_has_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("launcher.lock");
+        let first = RootLock::acquire(&path).unwrap();
+        let error = RootLock::acquire(&path).unwrap_err().to_string();
+        let expected = format!("another virt-launcher (pid {}) holds ", std::process::id());
+        assert!(error.starts_with(&expected), "{error}");
+        drop(first);
+        RootLock::acquire(&path).unwrap();
+    }
+
+    #[test]
+    fn a_lock_file_that_cannot_be_made_is_named() {
+        let error = RootLock::acquire(Path::new("/nonexistent/lock")).unwrap_err();
+        assert_eq!(
+            os::logging::chain(&error),
+            "can't lock /nonexistent/lock: No such file or directory (os error 2)"
+        );
+    }
+}
