@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use os::command::CommandError;
+
 /// What failed, on which file or volume, why, and what to do. The message never repeats its
 /// source: print the chain.
 #[derive(Debug, thiserror::Error)]
@@ -34,15 +36,8 @@ pub enum PodError {
         reason: String,
     },
     /// A helper program failed.
-    #[error("{program} failed ({status}): {output}")]
-    Tool {
-        /// Its name.
-        program: &'static str,
-        /// How it ended.
-        status: String,
-        /// What it wrote to standard error.
-        output: String,
-    },
+    #[error(transparent)]
+    Command(#[from] CommandError),
     /// Something that the VMI asks for is not there or not possible.
     #[error("{0}")]
     Refused(String),

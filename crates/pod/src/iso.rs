@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use super::PodError;
 use super::confine::Dir;
 use super::place::Staged;
-use super::tool::{Limits, run};
+use os::command::{Limits, run};
 
 const LIMITS: Limits = Limits {
     memory: 0,

@@ -43,7 +43,6 @@ mod root;
 mod sysfs;
 #[cfg(test)]
 mod tests;
-mod tool;
 mod tracking;
 mod volumes;
 

@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
+use os::command::{CommandError, Limits, run};
 use serde::Deserialize;
 
 use super::confine::Found;
-use super::tool::{Limits, run};
 use super::{Config, PodError};
 use convert::context::DiskInfo;
 use domain::Text;
@@ -29,13 +29,13 @@ struct Info {
     virtual_size: u64,
 }
 
-/// Lets `qemu-img` check an image whose header has been looked at already, under the limits that
-/// a hostile image needs. It gets the open file, never a name: a name could mean another file by
-/// now, or a protocol (`json:`, `nbd:`); and it is told the format, so that it does not guess.
+/// Lets `qemu-img` check an image whose header has been inspected already, under the limits that a
+/// hostile image needs. It gets the open file, never a name: a name could mean another file by
+/// now, or a protocol (`json:`, `nbd:`); and it gets the format, so that it does not probe.
 ///
 /// # Errors
 /// QEMU cannot read the image, or reads it in another way than we did.
-pub(super) fn check(cfg: &Config, found: &Found, looked: &DiskInfo) -> Result<(), PodError> {
+pub(super) fn check(cfg: &Config, found: &Found, inspected: &DiskInfo) -> Result<(), PodError> {
     let limits = Limits {
         memory: cfg.disk_memory_limit,
         cpu: 10,
@@ -47,36 +47,36 @@ pub(super) fn check(cfg: &Config, found: &Found, looked: &DiskInfo) -> Result<()
         "--output",
         "json",
         "-f",
-        &looked.format,
+        &inspected.format,
         "/dev/stdin",
     ];
     let refuse = |reason: String| PodError::Image {
         path: found.path().into(),
         reason,
     };
-    let output =
-        run(QEMU_IMG, arguments, &[], Some(found.read()?), limits).map_err(|e| match e {
-            // "-U" and the like are ours; what it says of its input is about the image.
-            PodError::Tool { output, status, .. } => refuse(format!(
-                "QEMU cannot use it as {}: {}; copy or build the image again",
-                looked.format,
-                if output.is_empty() {
-                    status
-                } else {
-                    output.replace("/dev/stdin", "the image")
-                }
-            )),
-            other => other,
-        })?;
+    let output = run(QEMU_IMG, arguments, &[], Some(found.read()?), limits).map_err(|error| {
+        let why = match error {
+            CommandError::Failed { stderr, .. } if !stderr.is_empty() => {
+                stderr.replace("/dev/stdin", "the image")
+            }
+            // Not the image's fault. (A program that is not found may be one that has too little memory to be loaded.)
+            CommandError::Start { .. } | CommandError::Wait { .. } => return error.into(),
+            other => other.to_string(),
+        };
+        refuse(format!(
+            "QEMU cannot use it as {}: {why}; copy or build the image again",
+            inspected.format
+        ))
+    })?;
     let info: Info = serde_json::from_slice(&output)
         .map_err(|e| refuse(format!("qemu-img info gave no answer: {e}")))?;
-    let same = info.format == looked.format
-        && info.virtual_size == looked.virtual_size
-        && info.backing_file == looked.backing_file;
+    let same = info.format == inspected.format
+        && info.virtual_size == inspected.virtual_size
+        && info.backing_file == inspected.backing_file;
     if !same {
         return Err(refuse(format!(
-            "QEMU reads it as {} with {} bytes, but it has {} bytes as {}; it was changed meanwhile, or is made to deceive",
-            info.format, info.virtual_size, looked.virtual_size, looked.format
+            "QEMU reads it as {} with {} bytes, but it has {} bytes as {}; it was changed while being inspected, or has a crafted header",
+            info.format, info.virtual_size, inspected.virtual_size, inspected.format
         )));
     }
     Ok(())
@@ -110,6 +110,7 @@ pub(super) fn create_overlay(
         OWN,
     )
     .map(drop)
+    .map_err(PodError::from)
 }
 
 /// Makes an empty qcow2 image.
@@ -129,6 +130,7 @@ pub(super) fn create(path: &Path, size: u64) -> Result<(), PodError> {
         OWN,
     )
     .map(drop)
+    .map_err(PodError::from)
 }
 
 /// Makes a qcow2 image whose data are in the raw image `data`, which is not touched. `qemu-img create` would empty it:
@@ -169,6 +171,7 @@ pub(super) fn create_tracking(
         OWN,
     )
     .map(drop)
+    .map_err(PodError::from)
 }
 
 /// Grows an image. Preallocated ones stay so.
@@ -200,6 +203,7 @@ pub(super) fn grow(
         OWN,
     )
     .map(drop)
+    .map_err(PodError::from)
 }
 
 /// A path as `qemu-img` takes it: one that could be read as a protocol is not ours.
