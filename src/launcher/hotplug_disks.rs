@@ -11,7 +11,7 @@ use convert::plan::{Change, DiskPlan};
 use domain::alias::Alias;
 use domain::disks::Disk;
 use domain::{DomainSpec, Text};
-use os::faults;
+use os::failpoints;
 
 /// A guest that has not let a disk go in this time is asked again.
 const DETACH_RETRY_AFTER: Duration = Duration::from_secs(30);
@@ -77,12 +77,12 @@ pub(super) fn apply(
     let mut failures = Vec::new();
     for Change { disk, why } in &plan.detach {
         tracing::info!(volume = %volume(disk), target = %disk.target.device, %why, "Detaching disk");
-        faults::point("unplug.prepared");
+        failpoints::hit("unplug.prepared");
         // QEMU has the overlay open; its name is of no use any more.
         let detached = detach(domain, disk, requests)
             .map_err(LauncherError::from)
             .and_then(|()| pod.remove_overlay(disk));
-        faults::point("unplug.asked");
+        failpoints::hit("unplug.asked");
         failures.extend(
             detached
                 .err()
@@ -95,10 +95,10 @@ pub(super) fn apply(
             .make_overlay(vmi, &disk)
             .and_then(|()| with_modes(pod, &disk))
             .and_then(|disk| {
-                faults::point("plug.prepared");
+                failpoints::hit("plug.prepared");
                 Ok(attach(domain, &disk.to_xml())?)
             });
-        faults::point("plug.attached");
+        failpoints::hit("plug.attached");
         failures.extend(
             attached
                 .err()

@@ -54,7 +54,7 @@ use api::vmi::Vmi;
 use domain::Domain;
 use hooks::Sidecars;
 use libvirt::{Connection, Event, Screenshot};
-use os::faults;
+use os::failpoints;
 use pod::network::NetworkSetup;
 
 pub use error::{DiskFailure, InvalidVmi, LauncherError};
@@ -246,7 +246,7 @@ impl LauncherApi for Launcher {
     }
 
     async fn domain(self: &Arc<Self>) -> Result<Option<Arc<Domain>>, LauncherError> {
-        faults::point("call.begun");
+        failpoints::hit("call.begun");
         Launcher::domain(self).await
     }
 

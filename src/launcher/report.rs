@@ -20,7 +20,7 @@ use crate::notify::{EventType, K8sEvent, Severity};
 use domain::Text;
 use domain::metadata::Time;
 use domain::object::DomainStatus;
-use os::faults;
+use os::failpoints;
 
 /// Before libvirt is asked again, after it has not answered.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -60,7 +60,7 @@ pub(super) async fn run(launcher: Arc<Launcher>) {
 
 impl Launcher {
     async fn report(&self, mut pending: PendingEvents, reported: &mut Reported) {
-        faults::point("report.begun");
+        failpoints::hit("report.begun");
         if let Some(panic) = pending.panic.take() {
             self.report_panic(panic, reported).await;
         }

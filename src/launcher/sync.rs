@@ -16,7 +16,7 @@ use api::vmi::Vmi;
 use convert::plan;
 use domain::DomainSpec;
 use libvirt::XmlKind;
-use os::faults;
+use os::failpoints;
 
 impl Launcher {
     /// Makes the domain what the VMI says. A sync that comes while another one runs waits for it and then sees the
@@ -111,7 +111,7 @@ impl Launcher {
     }
 
     async fn sync_once(self: &Arc<Self>, request: &SyncRequest) -> Result<(), LauncherError> {
-        faults::point("sync.begun");
+        failpoints::hit("sync.begun");
         match self.next_step(&request.vmi).await? {
             (Step::Create, _) => self.start(request, None).await,
             (Step::Recreate, leftover) => self.start(request, leftover).await,
@@ -171,7 +171,7 @@ impl Launcher {
         }
         let mut failures = Vec::new();
         if !plan.is_empty() {
-            faults::point("sync.planned");
+            failpoints::hit("sync.planned");
             failures = hotplug_disks::apply(domain, pod, vmi, plan, &self.detach_requests)?;
             // Not every change makes libvirt send an event.
             self.refresh();

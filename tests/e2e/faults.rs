@@ -21,7 +21,7 @@ const UNPLUG: [&str; 3] = ["sync.planned", "unplug.prepared", "unplug.asked"];
 /// A launcher that can be held.
 async fn launch(pod: &mut Pod, vmi: &Vmi, libvirt: &str) {
     let variable = format!(
-        "VIRT_LAUNCHER_FAULTS={}",
+        "VIRT_LAUNCHER_FAILPOINTS={}",
         pod.path("/faults/x").parent().unwrap().display()
     );
     pod.launch_by(Command::new("/usr/bin/env").arg(variable), vmi, &[libvirt]);

@@ -1,11 +1,8 @@
 //! What talks to the operating system and knows nothing of virtual machines: processes, signals, inotify, time, the log.
 #![forbid(unsafe_code)]
 
-pub mod children;
 pub mod command;
-pub mod faults;
-pub mod fs_events;
-pub mod inherited;
+pub mod failpoints;
 pub mod inotify;
 pub mod lines;
 pub mod log_file;
@@ -16,4 +13,3 @@ pub mod procfs;
 pub mod signals;
 pub mod time;
 pub mod version;
-pub mod waiting;

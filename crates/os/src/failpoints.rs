@@ -1,6 +1,6 @@
 //! Places at which a test may hold this process, to kill it or its peers there, or let it panic.
 //!
-//! `VIRT_LAUNCHER_FAULTS` names a directory. At the point `plug.attached` the thread stops while there is a FIFO of that
+//! `VIRT_LAUNCHER_FAILPOINTS` names a directory. At the point `plug.attached` the thread stops while there is a FIFO of that
 //! name in it: until somebody has opened the FIFO for writing, which tells that the point is reached, and closed it
 //! again. If it is a file that says `panic`, the thread does. Only a debug build has this; a release build has neither the variable nor the points.
 
@@ -9,7 +9,7 @@
 /// # Panics
 /// If a test says so.
 #[inline]
-pub fn point(name: &str) {
+pub fn hit(name: &str) {
     #[cfg(debug_assertions)]
     if let Some(dir) = directory() {
         // No FIFO, no stop.
@@ -24,6 +24,6 @@ pub fn point(name: &str) {
 fn directory() -> Option<&'static std::path::Path> {
     static DIRECTORY: std::sync::OnceLock<Option<std::path::PathBuf>> = std::sync::OnceLock::new();
     DIRECTORY
-        .get_or_init(|| std::env::var_os("VIRT_LAUNCHER_FAULTS").map(Into::into))
+        .get_or_init(|| std::env::var_os("VIRT_LAUNCHER_FAILPOINTS").map(Into::into))
         .as_deref()
 }
