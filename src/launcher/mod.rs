@@ -108,7 +108,7 @@ impl Launcher {
         sidecars: Sidecars,
         notifier: Notifier,
     ) -> Arc<Self> {
-        let pod = Arc::new(pod_backend::Pod(config.pod.clone()));
+        let pod = Arc::new(pod_backend::Pod::new(config.pod.clone()));
         Self::with_pod(config, connection, sidecars, notifier, pod)
     }
 

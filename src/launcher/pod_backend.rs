@@ -1,9 +1,12 @@
 //! What the domain manager needs of the pod and of the conversion. A trait, so that its tests need neither files nor
 //! images.
 
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex};
+
 use serde_json::Value;
 
-use super::LauncherError;
+use super::{LauncherError, lock};
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
 use convert::context::DiskModes;
@@ -22,6 +25,9 @@ pub(super) trait PodBackend: Send + Sync + 'static {
 
     /// The VMI's cloud-init data, in the Go-named JSON that sidecars know.
     fn cloud_init(&self, vmi: &Vmi) -> Result<Option<Value>, LauncherError>;
+
+    /// The open `/dev/iommu` of the pod, if it has one.
+    fn iommufd(&self) -> Result<Option<Arc<OwnedFd>>, LauncherError>;
 
     /// Makes the files that the domain opens.
     fn prepare(
@@ -57,15 +63,26 @@ pub(super) trait PodBackend: Send + Sync + 'static {
 }
 
 /// The real pod.
-pub(super) struct Pod(pub pod::Config);
+pub(super) struct Pod {
+    config: pod::Config,
+    /// The device plugin gives it once; a start that is repeated needs it again.
+    iommufd: Mutex<Option<Arc<OwnedFd>>>,
+}
 
 impl Pod {
+    pub fn new(config: pod::Config) -> Self {
+        Self {
+            config,
+            iommufd: Mutex::default(),
+        }
+    }
+
     /// As the sidecars have left it. What is no text has lost its bytes on that way, and gets them back.
     fn cloud_init_data(&self, vmi: &Vmi, data: Value) -> Result<pod::CloudInitData, LauncherError> {
         let mut data: pod::CloudInitData =
             serde_json::from_value(data).map_err(LauncherError::CloudInit)?;
         if data.is_lossy()
-            && let Some(given) = pod::cloud_init(&self.0, vmi)?
+            && let Some(given) = pod::cloud_init(&self.config, vmi)?
         {
             data.restore(given);
         }
@@ -79,15 +96,23 @@ impl PodBackend for Pod {
         vmi: &Vmi,
         options: &VirtualMachineOptions,
     ) -> Result<(DomainSpec, Context), LauncherError> {
-        let context = pod::look(&self.0, vmi, options)?;
+        let context = pod::look(&self.config, vmi, options)?;
         Ok((convert::domain(vmi, &context)?, context))
     }
 
     fn cloud_init(&self, vmi: &Vmi) -> Result<Option<Value>, LauncherError> {
-        pod::cloud_init(&self.0, vmi)?
+        pod::cloud_init(&self.config, vmi)?
             .map(serde_json::to_value)
             .transpose()
             .map_err(LauncherError::CloudInit)
+    }
+
+    fn iommufd(&self) -> Result<Option<Arc<OwnedFd>>, LauncherError> {
+        let mut held = lock(&self.iommufd);
+        if held.is_none() {
+            *held = pod::receive_iommufd(&self.config)?.map(Arc::new);
+        }
+        Ok(held.clone())
     }
 
     fn prepare(
@@ -99,7 +124,12 @@ impl PodBackend for Pod {
         let cloud_init = cloud_init
             .map(|data| self.cloud_init_data(vmi, data))
             .transpose()?;
-        Ok(pod::prepare(&self.0, vmi, context, cloud_init.as_ref())?)
+        Ok(pod::prepare(
+            &self.config,
+            vmi,
+            context,
+            cloud_init.as_ref(),
+        )?)
     }
 
     fn write_device_metadata(
@@ -115,28 +145,28 @@ impl PodBackend for Pod {
             return Ok(());
         }
         data.devices_data = Some(devices);
-        Ok(pod::write_cloud_init(&self.0, vmi, &data)?)
+        Ok(pod::write_cloud_init(&self.config, vmi, &data)?)
     }
 
     fn make_overlay(&self, vmi: &Vmi, disk: &Disk) -> Result<(), LauncherError> {
-        Ok(pod::track(&self.0, vmi, disk)?)
+        Ok(pod::track(&self.config, vmi, disk)?)
     }
 
     fn remove_overlay(&self, disk: &Disk) -> Result<(), LauncherError> {
-        Ok(pod::untrack(&self.0, disk)?)
+        Ok(pod::untrack(&self.config, disk)?)
     }
 
     fn resolve_disk_modes(&self, domain: &mut DomainSpec) -> Result<DiskModes, LauncherError> {
-        let modes = pod::disk_modes(&self.0, domain);
+        let modes = pod::disk_modes(&self.config, domain);
         convert::disk_modes::resolve_disk_modes(domain, &modes)?;
         Ok(modes)
     }
 
     fn is_ready(&self, disk: &Disk) -> bool {
-        pod::disk_ready(&self.0, disk)
+        pod::disk_ready(&self.config, disk)
     }
 
     fn max_size(&self, disk: &Disk) -> Result<Option<u64>, LauncherError> {
-        Ok(pod::room(&self.0, disk)?)
+        Ok(pod::room(&self.config, disk)?)
     }
 }

@@ -7,6 +7,7 @@
 //! ```
 //! A job of its own: whatever fails on the way, no domain stays behind, and the next sync begins anew.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use base64::Engine;
@@ -179,6 +180,8 @@ impl Launcher {
         if job.is_cancelled() {
             return Err(undo(&domain, LauncherError::Killed));
         }
+        self.associate_iommufd(&domain)
+            .map_err(|error| undo(&domain, error))?;
         let paused = starts_paused(vmi);
         domain
             .start(paused)
@@ -187,6 +190,15 @@ impl Launcher {
         if job.is_cancelled() {
             domain.destroy(true)?;
             return Err(LauncherError::Killed);
+        }
+        Ok(())
+    }
+
+    /// Lets libvirt use the open `/dev/iommu` for host devices with this `fdgroup`.
+    fn associate_iommufd(&self, domain: &libvirt::Domain) -> Result<(), LauncherError> {
+        if let Some(descriptor) = self.pod.iommufd()? {
+            domain.associate_fds(convert::IOMMUFD_GROUP, &[descriptor.as_fd()])?;
+            tracing::info!("Associated the IOMMU's descriptor with the domain");
         }
         Ok(())
     }

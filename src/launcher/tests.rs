@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 //! The domain manager on libvirt's test driver, with a pod and a virt-handler of the test's own.
 
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -54,6 +55,9 @@ impl pod_backend::PodBackend for Stage {
         );
         let context = lock(&self.context).clone();
         Ok((DomainSpec::from_xml(&xml).unwrap(), context))
+    }
+    fn iommufd(&self) -> Result<Option<Arc<OwnedFd>>, LauncherError> {
+        Ok(None)
     }
     fn cloud_init(&self, _: &Vmi) -> Result<Option<Value>, LauncherError> {
         Ok(Some(json!({"UserData": "#cloud-config"})))

@@ -8,6 +8,9 @@ use domain::host_devices::{AcpiHostDev, HostDevDriver, HostDevice, HostDeviceSou
 use domain::spec::Iommufd;
 use domain::{Text, YesNo};
 
+/// The name under which the launcher gives libvirt the open `/dev/iommu` (`virDomainFDAssociate`).
+pub const IOMMUFD_GROUP: &str = "iommu";
+
 /// Host devices, then GPUs, then SR-IOV functions.
 pub(super) fn host_devices(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     let ctx = input.ctx;
@@ -58,7 +61,7 @@ fn host_device(spec: &HostDeviceSpec) -> HostDevice {
 pub(super) fn iommufd(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     draft.domain.iommufd = input.ctx.iommufd_enabled.then(|| Iommufd {
         enabled: YesNo::Yes,
-        fd_group: Text::const_new("iommu"),
+        fd_group: Text::const_new(IOMMUFD_GROUP),
     });
     Ok(())
 }

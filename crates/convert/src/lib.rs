@@ -49,6 +49,7 @@ mod sysinfo;
 pub use arch::Arch;
 pub use context::Context;
 pub use error::ConvertError;
+pub use host_devices::IOMMUFD_GROUP;
 pub use hotplug_ports::{HotplugPorts, HotplugPortsError};
 pub use input::{CpuTopology, Input};
 pub use iothreads::IoThreads;

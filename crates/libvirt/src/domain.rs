@@ -1,6 +1,7 @@
 //! A domain and what can be done with it.
 
 use std::ffi::{c_char, c_int, c_uint};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use virt::sys;
@@ -171,6 +172,22 @@ impl Domain {
         };
         // SAFETY: the domain is valid.
         self.done(unsafe { sys::virDomainCreateWithFlags(self.raw, flags) })
+    }
+
+    /// Gives libvirt open files for the domain's next start, under a name that its XML uses (`fdgroup`). libvirt has
+    /// duplicates of them, for as long as the connection lasts.
+    pub fn associate_fds(&self, name: &str, files: &[BorrowedFd<'_>]) -> Result<(), Error> {
+        let name = c::text("the name of the files", name)?;
+        let mut files: Vec<c_int> = files.iter().map(AsRawFd::as_raw_fd).collect();
+        let count = files
+            .len()
+            .try_into()
+            .map_err(|_| Error::own(code::INVALID_ARG, "too many files".to_owned()))?;
+        // SAFETY: domain and string are valid for the call; so are the numbers, which are as many as is said, and the
+        // files, which are borrowed.
+        self.done(unsafe {
+            sys::virDomainFDAssociate(self.raw, name.as_ptr(), count, files.as_mut_ptr(), 0)
+        })
     }
 
     /// Stops the vCPUs.

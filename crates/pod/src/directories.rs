@@ -14,8 +14,8 @@ use api::pod_paths;
 /// User and group that QEMU runs as.
 pub(super) const QEMU: u32 = 107;
 
-/// Makes the directories that the launcher, libvirt and QEMU expect, with the modes and owners
-/// that virt-handler and QEMU rely on. What is there already stays.
+/// Makes the directories, and in root mode the serial console's log, that the launcher, libvirt and QEMU expect, with
+/// the modes and owners that virt-handler and QEMU rely on. What is there already stays.
 ///
 /// # Errors
 /// A directory cannot be made, or `uid` cannot be a directory's name.
@@ -50,6 +50,7 @@ pub fn directories(cfg: &Config, uid: &str) -> Result<(), PodError> {
     // and that user may not even enter this one.
     if !cfg.run_as_nonroot {
         make(&cfg.root, pod_paths::SYSTEM_NVRAM_DIR, 0o755)?;
+        super::serial_log::make(cfg, uid)?;
     }
     for path in [
         pod_paths::LIBVIRT_RUN_DIR,
@@ -117,7 +118,8 @@ fn set_mode(dir: &Dir, mode: u32) -> Result<(), PodError> {
 
 /// Gives a file that is already open (or looked at) to QEMU's user. Only root can do that; a
 /// launcher that is not root runs as that user (or on a laptop), and needs not.
-pub(super) fn give_to_qemu(file: BorrowedFd<'_>, shown: &Path) -> Result<(), PodError> {
+pub(super) fn give_to_qemu(file: impl AsFd, shown: &Path) -> Result<(), PodError> {
+    let file = file.as_fd();
     let fail = || PodError::io("give to QEMU's user", shown);
     let stat = statat(file, "", AtFlags::EMPTY_PATH).map_err(|e| fail()(e))?;
     if !rustix::process::geteuid().is_root() || (stat.st_uid, stat.st_gid) == (QEMU, QEMU) {

@@ -68,6 +68,7 @@ fn of_flags(machine: &Machine, cfg: &Config, vmi: &Vmi) -> Result<Context, PodEr
         container_disk_dir: cfg.container_disk_dir().into(),
         hotplug_disk_dir: cfg.hotplug_dir().into(),
         root: cfg.root.prefix(),
+        iommufd_enabled: super::iommufd::is_offered(cfg),
         ..Context::default()
     })
 }

@@ -798,6 +798,8 @@ fn a_launcher_that_is_not_root_leaves_roots_directories_alone() {
     )
     .unwrap();
     assert!(!dir.path().join("var/lib").exists());
+    let log = "var/run/kubevirt-private/uid-1/virt-serial0-log";
+    assert!(!dir.path().join(log).exists());
 }
 
 #[test]
@@ -829,6 +831,15 @@ fn directories_have_the_modes_that_others_rely_on() {
         }
     }
     assert!(pod.path("var/lib/libvirt/qemu/nvram").is_dir());
+    // virt-tail runs as user 107 and follows it.
+    let log = pod.path("var/run/kubevirt-private/uid-1/virt-serial0-log");
+    let metadata = fs::metadata(&log).unwrap();
+    if rustix::process::geteuid().is_root() {
+        assert_eq!((metadata.uid(), metadata.gid()), (107, 107));
+    }
+    fs::write(&log, "boot").unwrap();
+    directories(&pod.cfg, "uid-1").unwrap();
+    assert_eq!(fs::read_to_string(&log).unwrap(), "boot");
     assert!(
         directories(&pod.cfg, "../etc")
             .unwrap_err()

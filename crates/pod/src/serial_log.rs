@@ -1,0 +1,26 @@
+//! The file that virtlogd writes the first serial console to, and virt-tail follows.
+
+use rustix::fs::{Mode, OFlags, openat};
+
+use super::confine::Dir;
+use super::directories::give_to_qemu;
+use super::{Config, PodError};
+use api::pod_paths;
+
+/// Makes the log of the first serial console, empty, where it is missing, and gives it to QEMU's user.
+///
+/// Only where the launcher runs as root: virtlogd would make the file readable for root alone, and virt-tail, in a
+/// container of its own, runs as user 107. Otherwise both are the same user.
+pub(super) fn make(cfg: &Config, uid: &str) -> Result<(), PodError> {
+    let dir = Dir::of_pod(&cfg.root, &format!("{}/{uid}", pod_paths::PRIVATE_DIR))?;
+    let path = dir.path().join(pod_paths::SERIAL_LOG);
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = openat(
+        &dir,
+        pod_paths::SERIAL_LOG,
+        flags,
+        Mode::from_raw_mode(0o644),
+    )
+    .map_err(PodError::io("make", &path))?;
+    give_to_qemu(&file, &path)
+}
