@@ -1,14 +1,15 @@
 //! Calls to libvirt about the one domain. Each blocks, so each runs on a thread of the blocking pool; each has a limit in
 //! time, below what virt-handler waits, and all together a limit in number.
 //!
-//! libvirt's daemon answers five calls of a client at a time (`max_client_requests`) and lets further ones wait. So that
-//! Kill always finds a free one, calls that hang may take up no more than four: [`MAX_READS`] reads, one change (changes
-//! take turns), [`MAX_REQUESTS`] of the requests that run at once.
+//! libvirt's daemon answers a limited number of a client's calls at a time (`max_client_requests`, 5 if its configuration
+//! is not ours) and lets further ones wait. So that Kill always finds a free one, calls that hang may take up no more
+//! than four: [`MAX_READS`] reads, one change (changes take turns), [`MAX_REQUESTS`] of the requests that run at once. A
+//! call to the guest agent comes on top of them: our own configuration allows 20.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::{LauncherError, lock};
@@ -30,6 +31,7 @@ pub(super) struct LibvirtDomain {
     connection: Mutex<Connection>,
     pub(super) reads: Arc<Semaphore>,
     requests: Arc<Semaphore>,
+    agent_calls: Arc<Semaphore>,
 }
 
 impl LibvirtDomain {
@@ -39,6 +41,7 @@ impl LibvirtDomain {
             connection: Mutex::new(connection),
             reads: Arc::new(Semaphore::new(MAX_READS)),
             requests: Arc::new(Semaphore::new(MAX_REQUESTS)),
+            agent_calls: Arc::new(Semaphore::new(1)),
         }
     }
 
@@ -79,6 +82,11 @@ impl LibvirtDomain {
         work: impl FnOnce(Option<Domain>) -> Result<T, LauncherError> + Send + 'static,
     ) -> Result<T, LauncherError> {
         limited(what, CHANGE_TIMEOUT, &self.requests, self.lookup(work)).await
+    }
+
+    /// Permits a call to the guest agent, which may hang for a minute; `None` while another one is in progress.
+    pub fn agent_call(&self) -> Option<OwnedSemaphorePermit> {
+        self.agent_calls.clone().try_acquire_owned().ok()
     }
 
     /// A call that has its turn already, or, as Kill, needs none. It goes on when the caller gives up.

@@ -44,6 +44,10 @@ impl QemuConf {
     }
 }
 
+/// Calls of one client that the daemon works on at a time. The default of 5 could be taken up by calls that wait for a
+/// silent guest agent, and Kill would have to wait.
+const MAX_CLIENT_REQUESTS: &str = "20";
+
 /// The daemon's own file: `base` (the image's, or nothing), the log filters, and what a file of ours needs.
 pub fn daemon_conf(base: Option<&str>, log_filters: Option<&str>) -> String {
     let mut text = base.map(whole_lines).unwrap_or_default();
@@ -52,6 +56,7 @@ pub fn daemon_conf(base: Option<&str>, log_filters: Option<&str>) -> String {
         // Who may open the socket's directory may use it: the pod, or this user.
         add(&mut text, "auth_unix_rw", "\"none\"");
     }
+    add(&mut text, "max_client_requests", MAX_CLIENT_REQUESTS);
     if let Some(filters) = log_filters {
         text.push_str(&format!("log_filters = {}\n", quoted(filters)));
     }
@@ -186,11 +191,11 @@ mod tests {
     fn daemon_logs_to_stderr() {
         assert_eq!(
             daemon_conf(Some("listen_tls=0\nlog_outputs=\"1:stderr\"\n"), None),
-            "listen_tls=0\nlog_outputs=\"1:stderr\"\n"
+            "listen_tls=0\nlog_outputs=\"1:stderr\"\nmax_client_requests = 20\n"
         );
         assert_eq!(
             daemon_conf(None, None),
-            "log_outputs = \"1:stderr\"\nauth_unix_rw = \"none\"\n"
+            "log_outputs = \"1:stderr\"\nauth_unix_rw = \"none\"\nmax_client_requests = 20\n"
         );
         assert!(daemon_conf(None, Some("1:qemu")).ends_with("log_filters = \"1:qemu\"\n"));
     }

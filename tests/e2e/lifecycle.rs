@@ -84,6 +84,39 @@ fn pause_unpause_shutdown_delete() {
     });
 }
 
+/// Boots a guest with a connected agent, changes it by a command, and asks it to shut down.
+async fn shut_off_reason_after(name: &str, command: &str) -> String {
+    let (mut pod, vmi, mut guest) = Pod::booted(name, &[]).await;
+    let connected =
+        |event: &crate::harness::Event| event.domain.to_string().contains(r#""State":"connected""#);
+    pod.handler.event("with a connected agent", connected).await;
+    guest.run(command).await;
+    let request = tonic::Request::new(pod.request(vmi.value()));
+    accepted(pod.cmd().shutdown_virtual_machine(request).await.unwrap());
+    let off = pod
+        .handler
+        .event("shut off", |event| event.status() == "Shutoff")
+        .await;
+    pod.end(&vmi).await;
+    off.reason().to_owned()
+}
+
+#[test]
+fn the_agent_shuts_a_guest_down_that_ignores_the_power_button() {
+    run(async {
+        let reason = shut_off_reason_after("no-button", "touch /run/ignore-power").await;
+        assert_eq!(reason, "Shutdown");
+    });
+}
+
+#[test]
+fn acpi_shuts_a_guest_down_whose_agent_is_silent() {
+    run(async {
+        let reason = shut_off_reason_after("no-answer", "killall -STOP qemu-ga").await;
+        assert_eq!(reason, "Shutdown");
+    });
+}
+
 #[test]
 fn kill_and_delete_end_the_pod() {
     run(async {
