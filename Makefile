@@ -28,7 +28,7 @@ setup: ## install what this machine lacks, with its own packages
 build: ## both executables, optimized
 	$(CARGO) build --locked --release
 
-# Unless ARGS says which disk to use, it is our test guest's, of which we know when it is up. Emulation takes 7 seconds
+# Unless ARGS says which disk to use, it is the test guest's, which prints a line when it is up. Emulation takes 7 seconds
 # for that and works everywhere, even where /dev/kvm exists but does not work; KVM=1 uses /dev/kvm.
 run: setup build guest ## boot a VM here, without a cluster (ARGS="examples/efi.yaml" for another)
 	target/release/pod-tools launcherctl run $(ARGS) $(if $(KVM),,--emulate) \

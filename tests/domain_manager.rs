@@ -1,5 +1,5 @@
 //! The domain manager with a real QEMU (emulated, embedded libvirt) and a real, if small, pod. The guests have no
-//! operating system: what is looked at is what libvirt and virt-handler see.
+//! operating system: the tests check what libvirt and virt-handler see.
 #![cfg(feature = "libvirt")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -27,7 +27,7 @@ const SOON: Duration = Duration::from_secs(120);
 struct Host {
     connection: Connection,
     root: PathBuf,
-    /// Whoever hears of events; each takes those of its own domain.
+    /// Receivers of events; each takes those of its own domain.
     launchers: Arc<Mutex<Vec<Arc<Launcher>>>>,
     _events: Registration,
 }
@@ -198,7 +198,7 @@ fn a_guest_lives_from_sync_to_delete() {
         scene.act(Action::Unpause).await;
         scene.act(Action::Reset).await;
         scene.act(Action::SoftReboot).await;
-        // Nobody in the guest hears the power button.
+        // The guest has nothing that reacts to the power button.
         scene.act(Action::Shutdown).await;
         let document = scene.document().await;
         assert_eq!(document["Status"]["Status"], "Running");
@@ -330,7 +330,7 @@ fn with_volumes(vmi: &Value, volumes: &[(&str, &str)]) -> Value {
 
 #[test]
 // D-disk-10 (docs/differences.md).
-fn disks_come_when_they_are_ready_and_go_and_one_failure_stops_no_other() {
+fn disks_are_plugged_when_ready_and_one_failure_does_not_stop_the_others() {
     play("disks", |scene| async move {
         scene.sync(&scene.vmi()).await.unwrap();
         let directory = scene.host.root.join("var/run/kubevirt/hotplug-disks");

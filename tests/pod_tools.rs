@@ -15,13 +15,13 @@ use rustix::process::{Pid, Signal, kill_process};
 
 const POD_TOOLS: &str = env!("CARGO_BIN_EXE_pod-tools");
 
-/// What takes longer does not happen.
+/// What takes longer counts as not happening.
 const NEVER: Duration = Duration::from_secs(60);
 
-fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
-        if let Some(found) = look() {
+        if let Some(found) = attempt() {
             return found;
         }
         assert!(begun.elapsed() < NEVER, "{what} did not happen");
@@ -379,7 +379,7 @@ impl Tail {
     }
 
     /// Until it has nothing to do.
-    fn settle(&self) {
+    fn wait_until_idle(&self) {
         until("sleep", || self.running.sleeps().then_some(()));
     }
 }
@@ -401,10 +401,10 @@ fn virt_tail_waits_for_the_log_and_its_directories() {
     let log = dir.path().join("private/uid/virt-serial0-log");
     let mut tail = Tail::of(&log);
     for ancestor in [log.ancestors().nth(2).unwrap(), log.parent().unwrap()] {
-        tail.settle();
+        tail.wait_until_idle();
         std::fs::create_dir(ancestor).unwrap();
     }
-    tail.settle();
+    tail.wait_until_idle();
     append(&log, "first\nsec");
     assert_eq!(tail.line(), "first\n");
     append(&log, "ond\n\nfourth\r\n");
@@ -414,18 +414,18 @@ fn virt_tail_waits_for_the_log_and_its_directories() {
     );
     // They may go, which the open log does not hide, and come back.
     std::fs::remove_file(&log).unwrap();
-    tail.settle();
+    tail.wait_until_idle();
     std::thread::sleep(Duration::from_millis(100));
     std::fs::remove_dir_all(dir.path().join("private")).unwrap();
-    tail.settle();
+    tail.wait_until_idle();
     std::fs::create_dir_all(log.parent().unwrap()).unwrap();
     append(&log, "again\n");
     assert_eq!(tail.line(), "again\n");
 }
 
 #[test]
-fn virt_tail_finds_a_log_whatever_the_moment_its_directories_come() {
-    // Without pauses they come at any point of its look.
+fn virt_tail_finds_a_log_whenever_its_directories_appear() {
+    // Without pauses they appear at any point of its check.
     for _ in 0..200 {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("a/b/log");
@@ -529,7 +529,7 @@ fn virt_tail_ends_at_sigterm_though_nobody_reads() {
     append(&log, &"a line that nobody reads\n".repeat(100_000));
     let mut tail = Tail::of(&log);
     assert!(tail.line().ends_with("nobody reads\n"));
-    tail.settle();
+    tail.wait_until_idle();
     tail.running.send(Signal::TERM);
     assert_eq!(tail.running.ended().0.code(), Some(0));
 }
@@ -566,7 +566,7 @@ fn virt_tail_tries_again_while_the_log_cannot_be_read() {
     let log = dir.path().join("log");
     std::fs::create_dir(&log).unwrap();
     let mut tail = Tail::of(&log);
-    tail.settle();
+    tail.wait_until_idle();
     std::fs::remove_dir(&log).unwrap();
     append(&log, "one\n");
     assert_eq!(tail.line(), "one\n");
@@ -630,7 +630,7 @@ fn the_monitor_does_not_wait_for_the_writer_of_a_fifo_in_a_logs_place() {
 // ---- both ----------------------------------------------------------------------------------------------------------
 
 #[test]
-fn nothing_wakes_them_while_nothing_happens() {
+fn they_do_not_wake_up_while_nothing_happens() {
     let disk = Disk::start();
     // Away from what other tests do in the directory of temporary files.
     let temporary = tempfile::tempdir().unwrap();

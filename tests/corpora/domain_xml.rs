@@ -1,4 +1,4 @@
-//! VMI to domain XML, against what the reference makes of the same VMI and context; where the
+//! VMI to domain XML, against the reference's for the same VMI and context; where the
 //! reference refuses, we refuse.
 
 use api::vmi::Vmi;

@@ -22,7 +22,7 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     (
         "Invalid value for attribute 'device' in element 'disk': ''",
-        "a unit test's disk that is no disk, LUN or CD-ROM; admission makes it a disk",
+        "a unit test's disk that is not a disk, LUN or CD-ROM; admission makes it a disk",
     ),
     (
         "Missing required attribute 'retries'",
@@ -42,7 +42,7 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     (
         "device='lun' is only valid for block type",
-        "a LUN on a file; virt-handler reports it when it looks at the claim",
+        "a LUN on a file; virt-handler reports it when it inspects the claim",
     ),
     (
         "Invalid value for attribute 'type' in element 'interface': ''",

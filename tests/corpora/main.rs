@@ -3,7 +3,7 @@
 //! ```text
 //! cargo test --test corpora                          all
 //! cargo test --test corpora domain_xml/generated     those with this in their names
-//! BLESS=1 cargo test --test corpora golden           writes the goldens anew; read the change
+//! BLESS=1 cargo test --test corpora golden           rewrites the goldens; read the change
 //! ```
 //!
 //! The corpora are read from `../shared/conformance`, or from where `CONFORMANCE_DIR` says. Where they are missing their

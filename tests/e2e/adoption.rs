@@ -1,4 +1,4 @@
-//! What is left when the launcher or libvirt's daemon is killed is taken over, and the guest never notices.
+//! After the launcher or a libvirt daemon was killed, the next one takes over, and the guest does not notice.
 
 use std::process::Command;
 
@@ -13,7 +13,7 @@ async fn booted(name: &str, libvirt: &str) -> (Pod, Vmi, Guest) {
     (pod, vmi, guest)
 }
 
-/// The domain is reported, disks come and go, and it ends in order.
+/// The domain is reported, a disk can be plugged and unplugged, and the pod ends in order.
 async fn all_works(pod: &mut Pod, vmi: &Vmi, guest: &mut Guest, qemu: &[u32]) {
     pod.handler
         .event("running, by the next one", |event| {
@@ -59,7 +59,7 @@ async fn ends(pod: &mut Pod, vmi: &Vmi) {
 }
 
 #[test]
-fn a_guest_that_ended_while_nobody_looked_is_reported() {
+fn a_guest_that_ended_without_a_launcher_is_reported() {
     run(async {
         for libvirt in ["--libvirt=embed", "--libvirt=auto"] {
             let mut pod = Pod::new();
@@ -73,7 +73,7 @@ fn a_guest_that_ended_while_nobody_looked_is_reported() {
             signal("KILL", &pod.guests());
             pod.launch(&vmi, &[libvirt]);
             pod.wait_until_ready().await;
-            // What virt-handler knows of it.
+            // As virt-handler got it.
             pod.sync_ok(&vmi.clone().set("/status/phase", json!("Running")))
                 .await;
             pod.handler
@@ -138,10 +138,10 @@ fn a_daemon_that_is_dead_or_hangs_is_replaced() {
         signal("KILL", &pod.processes("libvirtd"));
         pod.log_has("Reconnected to libvirt").await;
         all_works(&mut pod, &vmi, &mut guest, &qemu).await;
-        // It hangs under the launcher, which has calls in it.
+        // It hangs while the launcher has calls in progress.
         pod.handler.forget();
-        let silent = pod.processes("libvirtd");
-        signal("STOP", &silent);
+        let stopped = pod.processes("libvirtd");
+        signal("STOP", &stopped);
         assert_eq!(
             pod.domain().await["Status"]["Status"],
             "Running",
@@ -151,7 +151,7 @@ fn a_daemon_that_is_dead_or_hangs_is_replaced() {
         assert!(
             pod.processes("libvirtd")
                 .iter()
-                .all(|pid| !silent.contains(pid))
+                .all(|pid| !stopped.contains(pid))
         );
         all_works(&mut pod, &vmi, &mut guest, &qemu).await;
         // Killed together with it.
@@ -162,17 +162,17 @@ fn a_daemon_that_is_dead_or_hangs_is_replaced() {
         pod.launch(&vmi, &["--libvirt=auto"]);
         pod.wait_until_ready().await;
         all_works(&mut pod, &vmi, &mut guest, &qemu).await;
-        // There, and silent.
+        // It runs, but does not answer.
         pod.kill_launcher().await;
         pod.handler.forget();
-        let silent = pod.processes("libvirtd");
-        signal("STOP", &silent);
+        let stopped = pod.processes("libvirtd");
+        signal("STOP", &stopped);
         pod.launch(&vmi, &["--libvirt=auto"]);
         pod.wait_until_ready().await;
         assert!(
             pod.processes("libvirtd")
                 .iter()
-                .all(|pid| !silent.contains(pid))
+                .all(|pid| !stopped.contains(pid))
         );
         all_works(&mut pod, &vmi, &mut guest, &qemu).await;
         ends(&mut pod, &vmi).await;

@@ -1,4 +1,4 @@
-//! One VMI in one pod gives one domain, whoever converts it: the library, `launcherctl convert` and a running launcher.
+//! One VMI in one pod gives one domain, whichever program converts it: the library, `launcherctl convert` and a running launcher.
 
 use std::process::Command;
 
@@ -45,7 +45,7 @@ fn launcherctl_convert(vmi: &str, context: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What of `wanted` is not in `live`, which may say more. The items of a list may stand anywhere in it.
+/// The parts of `wanted` that are missing in `live`, which may have more. Lists may be in any order.
 fn lacking(wanted: &Value, live: &Value, path: &str, out: &mut Vec<String>) {
     match (wanted, live) {
         // libvirt writes these in a form of its own; its first console is the serial port.
@@ -78,7 +78,7 @@ fn lacking(wanted: &Value, live: &Value, path: &str, out: &mut Vec<String>) {
                 }
             }
         }
-        // What Go's decoder reads as not said.
+        // What Go's decoder reads as unset.
         _ if wanted.is_null() || wanted == "" || wanted == 0 || wanted == live => {}
         _ => out.push(format!("{path}: {wanted}, but {live}")),
     }

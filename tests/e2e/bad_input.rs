@@ -51,7 +51,7 @@ fn what_cannot_be_run_is_refused_and_the_next_sync_works() {
                 ),
                 vec!["lost"],
             ),
-            // QEMU itself refuses this one; its own words must arrive.
+            // QEMU itself refuses this one; the answer has its message.
             (
                 good.clone()
                     .set("/spec/domain/machine/type", json!("pc-q35-99.0")),
@@ -85,7 +85,7 @@ fn what_cannot_be_run_is_refused_and_the_next_sync_works() {
 }
 
 #[test]
-fn a_call_that_is_not_there_yet_is_no_false_success() {
+fn a_call_that_is_not_served_yet_fails() {
     run(async {
         let vmi = Vmi::new("calls");
         let pod = Pod::ready(&vmi, &[]).await;

@@ -1,4 +1,4 @@
-//! A VMI goes in as JSON, a guest comes up.
+//! A VMI is synced as JSON, and its guest boots.
 
 use serde_json::json;
 

@@ -1,9 +1,9 @@
-//! Guests that are busy with something else when a disk comes or goes.
+//! Guests that are busy when a disk is plugged or unplugged.
 
 use crate::harness::{Pod, UP, run};
 
 #[test]
-fn a_disk_that_comes_while_the_guest_reboots_is_there_after_the_boot() {
+fn a_disk_that_is_plugged_during_a_reboot_is_there_after_the_boot() {
     run(async {
         let (mut pod, vmi, mut guest) = Pod::booted("rebooting", &[]).await;
         let mut with = vmi.clone();
@@ -37,7 +37,7 @@ fn a_disk_that_comes_while_the_guest_reboots_is_there_after_the_boot() {
 // D-disk-16 (docs/differences.md).
 fn an_unplug_that_the_guest_does_not_answer_is_carried_through_by_later_syncs() {
     run(async {
-        let (mut pod, vmi, mut guest) = Pod::booted("silent", &[]).await;
+        let (mut pod, vmi, mut guest) = Pod::booted("stopped", &[]).await;
         pod.hotplug_image("data", 1 << 20);
         let with = vmi.clone().hotplugged("data", "DATA", "virtio");
         pod.sync_ok(&with).await;
@@ -45,7 +45,7 @@ fn an_unplug_that_the_guest_does_not_answer_is_carried_through_by_later_syncs() 
             .run_until("disks", |disks| disks.contains("DATA"))
             .await;
 
-        // Its vCPUs stand still.
+        // Its vCPUs are stopped.
         let answer = pod
             .cmd()
             .pause_virtual_machine(pod.request(vmi.value()))
@@ -61,7 +61,7 @@ fn an_unplug_that_the_guest_does_not_answer_is_carried_through_by_later_syncs() 
         pod.sync_ok(&vmi).await;
         pod.log_has("the guest has not let the disk go yet").await;
 
-        // The launcher that has asked is no more; the definition has lost the disk, the guest has not.
+        // The launcher that asked for the unplug is gone; the definition has lost the disk, the guest has not.
         pod.kill_launcher().await;
         pod.launch(&vmi, &[]);
         pod.wait_until_ready().await;

@@ -1,4 +1,4 @@
-//! Media that come into a running guest's CD-ROM drive, change, and go.
+//! Media are inserted into a running guest's CD-ROM drive, swapped and ejected.
 
 use std::path::Path;
 use std::process::Command;
@@ -129,7 +129,7 @@ fn a_medium_is_injected_swapped_and_ejected() {
 }
 
 #[test]
-fn a_medium_that_the_guest_uses_stays_until_it_lets_go() {
+fn a_medium_that_the_guest_has_mounted_stays_until_it_unmounts() {
     run(async {
         let mut pod = Pod::new();
         let empty = with_drive(&Vmi::new("locked").with_image(&pod));

@@ -1,5 +1,5 @@
-//! Launcher, daemon and QEMU are killed at each step of a plug and of an unplug. The next sync, or the next start, puts
-//! things right: the wanted disk is there once and under its name, and nothing else is. A panic is no end either.
+//! Launcher, daemon and QEMU are killed at each step of a hotplug and of an unplug. The next sync, or the next start, puts
+//! things right: the wanted disk is there once and under its name, and nothing else is. A panic ends neither of them.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
@@ -28,7 +28,7 @@ async fn launch(pod: &mut Pod, vmi: &Vmi, libvirt: &str) {
     pod.wait_until_ready().await;
 }
 
-/// A launcher that waits at a point until this is dropped, and the sync that has led it there.
+/// A launcher that waits at a point until this is dropped, and the sync that brought it there.
 struct Held {
     fifo: PathBuf,
     writer: std::fs::File,
@@ -40,7 +40,7 @@ impl Held {
         let fifo = pod.path(&format!("/faults/{point}"));
         mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         let (mut cmd, request) = (pod.cmd(), pod.request(vmi.value()));
-        // What it answers is not the point: it may be an error, and there may be nobody left to give it.
+        // The answer does not matter: it may be an error, or never come.
         let sync = tokio::spawn(async move { drop(cmd.sync_virtual_machine(request).await) });
         let mut writer = None;
         let open = || {
@@ -133,7 +133,7 @@ async fn targets(pod: &Pod) -> Vec<String> {
         .collect()
 }
 
-/// One guest lives through all of it. `strike` kills, and brings back.
+/// The same guest for all steps. `strike` kills a process and starts it again.
 async fn survives(name: &str, libvirt: &str, mut strike: impl AsyncFnMut(&mut Pod, &Vmi, Held)) {
     let mut pod = Pod::new();
     let vmi = Vmi::new(name).with_image(&pod);
@@ -226,7 +226,7 @@ fn qemu_is_killed_at_each_step_and_the_next_start_has_what_is_wanted() {
     });
 }
 
-/// A bug that shows as a panic ends what it was about, and nothing else: the guest is worth more than a clean end.
+/// A panic ends the sync, the call or the report in which it happens, and nothing else.
 #[test]
 // D-sup-13 (docs/differences.md).
 fn a_panic_ends_one_sync_one_call_and_one_report() {

@@ -51,7 +51,7 @@ impl Drop for SmallFs {
 
 #[test]
 // D-disk-18 (docs/differences.md).
-fn a_guest_whose_disk_has_no_room_waits_and_goes_on() {
+fn a_guest_whose_disk_is_full_waits_and_goes_on() {
     run(async {
         let mut pod = Pod::new();
         // Where the claim's file system would be mounted.
@@ -89,12 +89,12 @@ fn a_guest_whose_disk_has_no_room_waits_and_goes_on() {
             .event("paused", |event| event.status() == "Paused")
             .await;
         assert_eq!(paused.reason(), "IOError");
-        let told = pod.handler.k8s_event("IOerror").await;
+        let event = pod.handler.k8s_event("IOerror").await;
         assert_eq!(
-            told["message"],
+            event["message"],
             "VM Paused due to not enough space on volume: data"
         );
-        // Without room a sync resumes it for nothing.
+        // While the disk is full, a guest that a sync resumes is paused again.
         pod.sync_ok(&vmi).await;
         pod.domain_until("paused again", |domain| {
             domain["Status"]["Reason"] == "IOError"

@@ -6,7 +6,7 @@ use crate::harness::{Guest, LoopDevice, Pod, Vmi, run};
 
 const MIB: u64 = 1 << 20;
 
-/// The VMI with a claim's size in its status, as virt-controller tells it.
+/// The VMI with a claim's size in its status, as virt-controller sets it.
 trait Claims {
     fn claim(self, name: &str, size: &str) -> Self;
 }

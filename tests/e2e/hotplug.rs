@@ -1,4 +1,4 @@
-//! Disks that come and go while the guest runs.
+//! Disks are plugged and unplugged while the guest runs.
 
 use serde_json::Value;
 

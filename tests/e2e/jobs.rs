@@ -1,4 +1,4 @@
-//! Pictures and jobs: what virt-handler asks for beside the life of the guest.
+//! Screenshots and memory dumps.
 
 use api::proto::cmd::v1::MemoryDumpRequest;
 

@@ -1,4 +1,4 @@
-//! A VM of `launcherctl run` and its disks, as somebody without a cluster has them.
+//! A VM of `launcherctl run` and its disks, without a cluster.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -51,7 +51,7 @@ async fn refused(home: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// Ended with the test, by the signal on which it takes the VM along.
+/// Ended with the test, by the signal that ends the VM too.
 struct Running(Child);
 
 impl Drop for Running {
@@ -64,7 +64,7 @@ impl Drop for Running {
 }
 
 #[test]
-fn a_disk_comes_and_goes_while_the_guest_runs() {
+fn a_disk_is_plugged_and_unplugged_while_the_guest_runs() {
     run(async {
         let home = tempfile::Builder::new()
             .prefix("vt")

@@ -7,7 +7,7 @@ use crate::harness::{Pod, Vmi, also_in_container, run};
 also_in_container!(
     kill_and_delete_end_the_pod,
     pause_unpause_shutdown_delete,
-    virt_handler_may_go_and_come_back_and_learns_the_present_state,
+    virt_handler_restarts_and_gets_the_present_state,
 );
 
 fn accepted(answer: tonic::Response<Response>) {
@@ -169,7 +169,7 @@ fn reset_and_soft_reboot_bring_the_guest_up_again() {
 }
 
 #[test]
-fn virt_handler_may_go_and_come_back_and_learns_the_present_state() {
+fn virt_handler_restarts_and_gets_the_present_state() {
     run(async {
         let mut pod = Pod::new();
         let vmi = Vmi::new("away").with_image(&pod);
@@ -189,7 +189,7 @@ fn virt_handler_may_go_and_come_back_and_learns_the_present_state() {
         );
         pod.handler.serve();
         pod.handler
-            .event("paused while nobody listened", |event| {
+            .event("paused while virt-handler was away", |event| {
                 event.status() == "Paused"
             })
             .await;

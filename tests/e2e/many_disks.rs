@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::harness::{Pod, Vmi, run};
 
-/// Syncs until the launcher is through: what takes longer than virt-handler waits goes on, and the next sync joins it.
+/// Syncs until the launcher has finished: what takes longer than virt-handler waits goes on, and the next sync joins it.
 async fn sync_through(pod: &Pod, vmi: &Vmi) {
     loop {
         let answer = pod.sync(vmi).await;
@@ -33,7 +33,7 @@ fn targets(domain: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn seventy_five_disks_come_by_one_sync_and_go_by_one() {
+fn seventy_five_disks_are_plugged_by_one_sync_and_unplugged_by_one() {
     const COUNT: usize = 75;
     run(async {
         let (mut pod, vmi, mut guest) = Pod::booted("many", &[]).await;
@@ -83,7 +83,7 @@ fn seventy_five_disks_come_by_one_sync_and_go_by_one() {
 }
 
 #[test]
-fn one_disk_comes_and_goes_two_hundred_times_without_a_leak() {
+fn one_disk_is_plugged_and_unplugged_two_hundred_times_without_a_leak() {
     const CYCLES: usize = 200;
     run(async {
         let (pod, vmi, mut guest) = Pod::booted("cycles", &["--libvirt=auto"]).await;

@@ -6,10 +6,10 @@ use std::process::Command;
 use crate::harness::{Pod, Vmi, also_in_container, run};
 
 also_in_container!(
-    a_failed_launcher_is_kept_for_who_wants_to_look,
+    the_container_of_a_failed_launcher_is_kept,
     a_signal_reaches_the_launcher_and_its_status_the_kubelet,
     the_guest_of_a_launcher_that_was_killed_ends_too,
-    the_launchers_end_is_the_pods,
+    the_pod_ends_with_the_launcher,
 );
 
 /// A pod whose container disks wait for the end, with a log of passt's and one of QEMU's.
@@ -37,7 +37,7 @@ fn launcher(pod: &Pod) -> u32 {
 }
 
 #[test]
-fn the_launchers_end_is_the_pods() {
+fn the_pod_ends_with_the_launcher() {
     run(async {
         let (mut pod, socket) = pod();
         let vmi = Vmi::new("watched").with_image(&pod);
@@ -100,7 +100,7 @@ fn process_1_of_a_pid_namespace_reaps_qemu() {
         namespace.args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
         pod.launch_monitored_by(&mut namespace, &vmi, &[]);
         pod.wait_until_ready().await;
-        // Neither libvirt's probes of QEMU nor its end must wait for somebody who reaps them.
+        // Neither libvirt's probes of QEMU nor its end must wait for a process that reaps them.
         pod.boot(&vmi).await;
         pod.end(&vmi).await;
         assert_eq!(pod.exit_code().await, 0);
@@ -138,7 +138,7 @@ fn a_signal_reaches_the_launcher_and_its_status_the_kubelet() {
 
 #[test]
 // D-sup-11 (docs/differences.md).
-fn a_failed_launcher_is_kept_for_who_wants_to_look() {
+fn the_container_of_a_failed_launcher_is_kept() {
     run(async {
         let (mut pod, socket) = pod();
         let vmi = Vmi::new("kept");

@@ -101,7 +101,7 @@ fn plugins_of_a_sync_change_the_domain_and_failing_ones_leave_none() {
                 json!([plugin("alpha", "", json!([cel("Domain{Name: 'another'}")]))]),
                 vec!["plugin alpha hook 0", "name was changed"],
             ),
-            // What libvirt refuses: its own words, and who has touched the document.
+            // What libvirt refuses: its own message, and which plugin changed the domain.
             (
                 json!([plugin(
                     "alpha",

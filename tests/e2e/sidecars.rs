@@ -104,7 +104,6 @@ fn launcherctl(pod: &Pod, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A program of `examples/`, which cargo builds beside the tests.
 /// An example as `cargo test` has built it.
 fn example(name: &str) -> PathBuf {
     let tests = std::env::current_exe().unwrap();
@@ -173,7 +172,7 @@ esac"#;
 
 #[test]
 // D-hook-2 (docs/differences.md).
-fn ten_sidecars_run_in_order_are_shown_by_launcherctl_and_hear_of_the_end() {
+fn ten_sidecars_run_in_order_are_shown_by_launcherctl_and_get_shutdown() {
     run(async {
         let mut pod = Pod::new();
         let vmi = Vmi::new("ten")
@@ -196,7 +195,7 @@ fn ten_sidecars_run_in_order_are_shown_by_launcherctl_and_hear_of_the_end() {
         let last = sidecars.len() - 1;
         socket(&mut pod, 7).await;
         sidecars[last].1.signal(Signal::STOP);
-        // Twins: both sockets are called watchdog.sock.
+        // Two sidecars with the same socket name, watchdog.sock.
         sidecars.extend([8, 9].map(|number| (number, Sidecar::watchdog(&pod, number))));
         pod.handler.serve();
         pod.launch(
@@ -225,7 +224,7 @@ fn ten_sidecars_run_in_order_are_shown_by_launcherctl_and_hear_of_the_end() {
                 .matches("<watchdog model='i6300esb'")
                 .count(),
             1,
-            "the second twin leaves the first one's alone"
+            "the second sidecar leaves the first one's alone"
         );
 
         let report: Value =
@@ -274,7 +273,7 @@ fn ten_sidecars_run_in_order_are_shown_by_launcherctl_and_hear_of_the_end() {
             assert!(text.contains(part), "{part:?} is not in:\n{text}");
         }
 
-        // The guest never runs, so it is cut off when the grace period is over.
+        // The guest never runs, so it is killed when the grace period is over.
         pod.signal("TERM");
         assert_eq!(pod.exit_code().await, 0);
         for (number, sidecar) in &mut sidecars {
@@ -290,20 +289,20 @@ fn ten_sidecars_run_in_order_are_shown_by_launcherctl_and_hear_of_the_end() {
     });
 }
 
-/// Waits for the end of a sidecar that has been told of it.
+/// Waits until a sidecar that got Shutdown has ended.
 async fn pod_ends(sidecar: &mut Sidecar, number: usize) {
     let end = Instant::now() + PATIENCE;
     while !sidecar.has_ended() {
         assert!(
             Instant::now() < end,
-            "sidecar {number} has not heard of the end"
+            "sidecar {number} has not ended after Shutdown"
         );
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
 }
 
 #[test]
-fn a_sidecar_that_spoils_the_domain_is_named_and_the_next_sync_works() {
+fn a_sidecar_that_breaks_the_domain_is_named_and_the_next_sync_works() {
     run(async {
         let mut pod = Pod::new();
         let vmi = Vmi::new("spoilt")
@@ -335,7 +334,7 @@ fn a_sidecar_that_spoils_the_domain_is_named_and_the_next_sync_works() {
                 vec!["exit status 3", "no such licence"],
             ),
             ("exec sleep 1000", vec!["no answer within"]),
-            // What libvirt refuses: its own words, and who has touched the document. KubeVirt's domains have their UUID
+            // What libvirt refuses: its own message, and which sidecar changed the domain. KubeVirt's domains have their UUID
             // in the SMBIOS table.
             (
                 r#"printf '%s' "$4" | sed 's|</name>|</name><uuid>11111111-2222-3333-4444-555555555555</uuid>|'"#,
@@ -369,14 +368,14 @@ fn a_sidecar_that_spoils_the_domain_is_named_and_the_next_sync_works() {
             );
             assert!(pod.guests().is_empty());
         }
-        // One in its place serves on its socket.
+        // Another process serves on its socket.
         std::fs::remove_file(&first).unwrap();
         write(ADDED);
         let _second = Sidecar::shim(&pod, 0, "v1alpha2", scripts.path());
         std::fs::rename(socket(&mut pod, 0).await, &first).unwrap();
         pod.sync_ok(&vmi).await;
         assert_eq!(pod.domain().await["Status"]["Status"], "Paused");
-        // What no schema of ours knows has reached libvirt, through all that the launcher does after the hooks.
+        // Elements that the launcher's schema does not have reached libvirt, through all that the launcher does after the hooks.
         let xml = pod.live_xml(&vmi);
         for part in [
             "kept</app:mark>",
@@ -395,7 +394,7 @@ s|</name>|</name><description>\&lt;kept\&gt;</description>|
 s|</domain>|<qemu:commandline><qemu:env name="KEPT" value="1"/></qemu:commandline></domain>|'"#;
 
 #[test]
-fn a_launcher_whose_sidecars_do_not_come_says_which() {
+fn a_launcher_names_the_sidecars_that_are_missing() {
     run(async {
         let mut pod = Pod::new();
         let scripts = tempfile::tempdir().unwrap();

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::harness::{PATIENCE, Pod, Vmi, also_in_container, run};
 
 also_in_container!(
-    a_guest_that_does_not_obey_is_ended_after_the_grace_period,
+    a_guest_that_ignores_the_power_button_is_killed_after_the_grace_period,
     sigterm_before_there_is_a_domain_ends_the_launcher,
     sigterm_marks_the_domain_and_leaves_the_rest_to_virt_handler,
 );
@@ -32,7 +32,7 @@ fn sigterm_marks_the_domain_and_leaves_the_rest_to_virt_handler() {
         pod.handler
             .event("marked for graceful shutdown", marked)
             .await;
-        // What virt-handler does then; this guest obeys.
+        // What virt-handler does then; this guest shuts down.
         let answer = pod
             .cmd()
             .shutdown_virtual_machine(pod.request(vmi.value()))
@@ -58,7 +58,7 @@ fn sigterm_marks_the_domain_and_leaves_the_rest_to_virt_handler() {
 }
 
 #[test]
-fn a_guest_that_does_not_obey_is_ended_after_the_grace_period() {
+fn a_guest_that_ignores_the_power_button_is_killed_after_the_grace_period() {
     run(async {
         let (mut pod, _, mut guest) =
             Pod::booted("stubborn", &["--grace-period-seconds", "3"]).await;
@@ -155,6 +155,6 @@ fn sigterm_before_there_is_a_domain_ends_the_launcher() {
         tokio::time::timeout(PATIENCE, asked).await.unwrap();
         pod.signal("TERM");
         assert_eq!(pod.exit_code().await, 0);
-        assert_eq!(pod.processes("qemu"), [0; 0], "that QEMU does not stay");
+        assert_eq!(pod.processes("qemu"), [0; 0], "that QEMU has ended too");
     });
 }

@@ -1,4 +1,4 @@
-//! Changed block tracking: the guest writes through an overlay, its data go to the raw volume.
+//! Changed block tracking: the guest writes through an overlay, its data goes to the raw volume.
 
 use serde_json::{Value, json};
 
@@ -105,7 +105,7 @@ fn a_tracked_guest_writes_raw_volumes_that_grow_and_come_and_go() {
             );
         }
 
-        // A disk that comes while the guest runs is tracked from then on, and its overlay goes with it.
+        // A disk that is plugged while the guest runs is tracked from then on; its overlay is removed with it.
         let plugged = pod.path("/var/run/kubevirt/hotplug-disks/late.img");
         std::fs::File::create(&plugged)
             .unwrap()

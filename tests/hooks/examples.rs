@@ -210,7 +210,7 @@ async fn the_python_sidecar_sets_boot_order_and_menu() {
         .unwrap();
     assert!(same.contains("ns0:kubevirt"), "{same}");
     assert_eq!(sidecars.modified_by(), [""; 0]);
-    // Its own error reaches whoever started the virtual machine.
+    // Its own error reaches the user who started the virtual machine.
     let wrong = vmi(&[("boot.vm.example.org/first", "nosuch")]);
     let error = sidecars
         .on_define_domain(DOMAIN.into(), &wrong, later())

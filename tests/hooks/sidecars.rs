@@ -149,7 +149,7 @@ async fn a_socket_that_nobody_serves_yet_is_tried_again() {
     let bound = pod.bound("hook-sidecar-0/s");
     let (sidecars, ()) = tokio::join!(collect(&pod, 1), async {
         tokio::time::sleep(Duration::from_millis(30)).await;
-        // As a server does that was started again.
+        // As a server that was restarted.
         drop(bound);
         std::fs::remove_file(pod.dir().join("hook-sidecar-0/s")).unwrap();
         pod.serve("hook-sidecar-0/s", Fake::appending("late"));
@@ -353,7 +353,7 @@ async fn a_long_error_is_truncated_and_a_deadline_of_its_own_is_not_a_timeout() 
         (tonic::Code::Internal, long.as_str()),
         (
             tonic::Code::DeadlineExceeded,
-            "the license server is silent",
+            "the license server does not answer",
         ),
     ] {
         let pod = Pod::new();

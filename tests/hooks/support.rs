@@ -337,7 +337,7 @@ pub fn example(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// The executable of an example. `cargo test` builds it, unless it is told to build one test only.
+/// The executable of an example. `cargo test` builds it, unless it builds one test only.
 pub fn built_example(name: &str) -> PathBuf {
     let file = Path::new(env!("CARGO_BIN_EXE_pod-tools"))
         .with_file_name("examples")

@@ -1,4 +1,4 @@
-//! As much of the ELF format as tells a static executable from a dynamic one.
+//! Enough of the ELF format to distinguish a static executable from a dynamic one.
 
 const MAGIC: &[u8] = b"\x7fELF\x02\x01";
 const PT_INTERP: u32 = 3;

@@ -97,7 +97,7 @@ fn capabilities_of_files() {
 }
 
 #[test]
-fn no_file_changes_its_user() {
+fn no_file_has_a_set_user_id_bit() {
     let found: Vec<_> = walk("/")
         .into_iter()
         .filter(|path| metadata(path).is_file() && metadata(path).mode() & 0o6000 != 0)

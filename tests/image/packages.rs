@@ -157,7 +157,7 @@ fn programs_that_the_launcher_and_libvirt_start() {
 }
 
 #[test]
-fn tools_of_an_exec_into_the_pod() {
+fn tools_for_kubectl_exec() {
     for path in [
         "awk", "cat", "df", "find", "grep", "id", "ls", "sed", "stat", "sort", "tail", "tar",
         "taskset", "lsblk", "ip",

@@ -101,7 +101,7 @@ fn documents_outside_the_repository_are_not_cited() {
     expect_none("cite docs/contract.md instead", &findings);
 }
 
-/// Whether a word in backticks is meant as a path of the repository.
+/// Whether a word in backticks is a path of the repository.
 fn is_path(word: &str) -> bool {
     const DIRECTORIES: [&str; 10] = [
         "benches/",

@@ -101,7 +101,7 @@ fn compare(want: &Node, got: &Node, path: &str, out: &mut Vec<String>) {
 /// Reads a document.
 ///
 /// # Errors
-/// When the text is no well-formed XML.
+/// When the text is not well-formed XML.
 pub fn parse(text: &str) -> Result<Node, String> {
     let mut reader = Reader::from_str(text);
     let mut namespaces = Namespaces(vec![(
