@@ -579,7 +579,7 @@ fn virt_tail_does_not_wait_for_the_writer_of_a_fifo_in_the_logs_place() {
     let log = dir.path().join("log");
     mkfifoat(CWD, &log, Mode::from_raw_mode(0o600)).unwrap();
     let mut tail = Tail::of(&log);
-    tail.settle();
+    tail.wait_until_idle();
     std::fs::remove_file(&log).unwrap();
     append(&log, "one\n");
     assert_eq!(tail.line(), "one\n");
