@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convert::{ConvertError, HotplugPortsError};
-use domain::Text;
 use domain::xml::ReadError;
 use hooks::HookError;
 use pod::PodError;
@@ -22,9 +21,9 @@ pub enum LauncherError {
     // D-start-5 (docs/differences.md).
     ForeignVmi {
         /// `<namespace>_<name>` from the flags.
-        ours: Text,
+        ours: String,
         /// The same, from the request.
-        theirs: Text,
+        theirs: String,
     },
     /// The pod is not as the VMI needs it.
     #[error(transparent)]
@@ -125,9 +124,9 @@ pub enum InvalidVmi {
 #[error("disk \"{volume}\" ({target}): {verb}: {reason}")]
 pub struct DiskFailure {
     /// Volume.
-    pub volume: Text,
+    pub volume: String,
     /// Target, such as `sda`.
-    pub target: Text,
+    pub target: String,
     /// `attach`, `detach` or `update`.
     pub verb: &'static str,
     /// libvirt's reason, or ours.

@@ -7,7 +7,6 @@ use std::sync::Mutex;
 use tokio::sync::Notify;
 
 use super::lock;
-use domain::Text;
 use domain::alias::Alias;
 use libvirt::{Event, IoAction, LifecycleEvent};
 
@@ -24,7 +23,7 @@ pub(super) struct PendingEvents {
     /// The guest has panicked.
     pub panic: Option<Panic>,
     /// Disks whose errors have paused the domain.
-    pub io_errors: BTreeMap<Text, IoError>,
+    pub io_errors: BTreeMap<String, IoError>,
     /// The present state is to be reported, whatever it is.
     changed: bool,
 }

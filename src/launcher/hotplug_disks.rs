@@ -8,9 +8,9 @@ use super::pod_backend::PodBackend;
 use super::{DiskFailure, LauncherError, lock};
 use api::vmi::Vmi;
 use convert::plan::{Change, DiskPlan};
+use domain::DomainSpec;
 use domain::alias::Alias;
 use domain::disks::Disk;
-use domain::{DomainSpec, Text};
 use os::failpoints;
 
 /// A guest that has not let a disk go in this time is asked again.
@@ -18,7 +18,7 @@ const DETACH_RETRY_AFTER: Duration = Duration::from_secs(30);
 
 /// Disks that the guest was asked to let go, by alias: since when, and whether it has refused.
 #[derive(Debug, Default)]
-pub(super) struct DetachRequests(HashMap<Text, DetachRequest>);
+pub(super) struct DetachRequests(HashMap<String, DetachRequest>);
 
 #[derive(Debug)]
 struct DetachRequest {
@@ -51,7 +51,7 @@ impl DetachRequests {
         })
     }
 
-    fn asked(&mut self, alias: Text, now: Instant) {
+    fn asked(&mut self, alias: String, now: Instant) {
         self.0.insert(
             alias,
             DetachRequest {
@@ -194,7 +194,7 @@ fn failure(disk: &Disk, verb: &'static str, reason: String) -> DiskFailure {
 }
 
 /// The volume of a disk is its alias.
-fn volume(disk: &Disk) -> Text {
+fn volume(disk: &Disk) -> String {
     disk.alias
         .as_ref()
         .map(|alias| alias.name.clone())
@@ -202,7 +202,7 @@ fn volume(disk: &Disk) -> Text {
 }
 
 /// The alias as libvirt's events have it.
-fn alias(disk: &Disk) -> Text {
+fn alias(disk: &Disk) -> String {
     let alias = disk.alias.as_ref();
     alias.map(Alias::qualified).unwrap_or_default()
 }

@@ -13,7 +13,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::{LauncherError, lock};
-use domain::Text;
 use libvirt::{Connection, Domain};
 
 /// Answers to reads come within this; virt-handler waits 5 s.
@@ -27,7 +26,7 @@ const MAX_REQUESTS: usize = 1;
 
 /// The connection, and the domain's name.
 pub(super) struct LibvirtDomain {
-    name: Text,
+    name: String,
     connection: Mutex<Connection>,
     pub(super) reads: Arc<Semaphore>,
     requests: Arc<Semaphore>,
@@ -35,7 +34,7 @@ pub(super) struct LibvirtDomain {
 }
 
 impl LibvirtDomain {
-    pub fn new(name: Text, connection: Connection) -> Self {
+    pub fn new(name: String, connection: Connection) -> Self {
         Self {
             name,
             connection: Mutex::new(connection),
@@ -46,7 +45,7 @@ impl LibvirtDomain {
     }
 
     /// The domain's name, `<namespace>_<name>`.
-    pub fn name(&self) -> &Text {
+    pub fn name(&self) -> &String {
         &self.name
     }
 

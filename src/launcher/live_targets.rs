@@ -7,7 +7,6 @@ use std::borrow::Cow;
 
 use api::vmi::Vmi;
 use domain::DomainSpec;
-use domain::Text;
 
 /// The VMI with the names that its disks have in the `live` domain, where its status knows the volume and not its name.
 pub(super) fn with_live_targets<'v>(vmi: &'v Vmi, live: &DomainSpec) -> Cow<'v, Vmi> {
@@ -31,7 +30,7 @@ pub(super) fn with_live_targets<'v>(vmi: &'v Vmi, live: &DomainSpec) -> Cow<'v, 
 }
 
 /// The name of the volume's disk, if it is still on the bus that the VMI wants.
-fn live_target<'d>(vmi: &Vmi, live: &'d DomainSpec, volume: &Text) -> Option<&'d Text> {
+fn live_target<'d>(vmi: &Vmi, live: &'d DomainSpec, volume: &String) -> Option<&'d String> {
     let wanted = vmi
         .spec
         .domain
@@ -47,7 +46,7 @@ fn live_target<'d>(vmi: &Vmi, live: &'d DomainSpec, volume: &Text) -> Option<&'d
     (disk.target.bus.as_str() == wanted.bus().as_str()).then_some(&disk.target.device)
 }
 
-fn is_recorded(vmi: &Vmi, target: &Text) -> bool {
+fn is_recorded(vmi: &Vmi, target: &String) -> bool {
     vmi.status
         .volume_status
         .iter()

@@ -119,7 +119,7 @@ impl Launcher {
         notifier: Notifier,
         pod: Arc<dyn PodBackend>,
     ) -> Arc<Self> {
-        let name = compact_str::format_compact!("{}_{}", config.namespace, config.name);
+        let name = format!("{}_{}", config.namespace, config.name);
         let events = Arc::new(EventInbox::default());
         let launcher = Arc::new(Self {
             domain: LibvirtDomain::new(name, connection),

@@ -17,7 +17,6 @@ use super::events::{IoError, Panic, PendingEvents};
 use super::vm::Phase;
 use super::{Launcher, panic_log, status_words};
 use crate::notify::{EventType, K8sEvent, Severity};
-use domain::Text;
 use domain::metadata::Time;
 use domain::object::DomainStatus;
 use os::failpoints;
@@ -33,7 +32,7 @@ struct Reported {
     /// A final panic; further ones are the same one.
     final_panic: bool,
     /// State and reason.
-    status: (Text, Text),
+    status: (String, String),
 }
 
 /// Reports for as long as the launcher lives.
@@ -139,7 +138,7 @@ impl Launcher {
 }
 
 /// In the reference's words: the new state, and the one before.
-fn log_state(status: &DomainStatus, last: &mut (Text, Text)) {
+fn log_state(status: &DomainStatus, last: &mut (String, String)) {
     let now = (status.status.clone(), status.reason.clone());
     let before = std::mem::replace(last, now.clone());
     let text = format!(

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::pod_backend::PodBackend;
 use api::vmi::Vmi;
 use convert::plan::{DiskSize, NewSize, Resize};
+use domain::DomainSpec;
 use domain::disks::Disk;
-use domain::{DomainSpec, Text};
 
 /// Sizes of the live disks that are claims, by target. A disk that cannot be asked about is left out: the reason goes
 /// to the log, and the next sync asks again.
@@ -16,14 +16,14 @@ pub(super) fn sizes(
     vmi: &Vmi,
     live: &DomainSpec,
     wanted: &DomainSpec,
-) -> BTreeMap<Text, DiskSize> {
+) -> BTreeMap<String, DiskSize> {
     let with_claim = vmi
         .status
         .volume_status
         .iter()
         .filter(|status| status.persistent_volume_claim_info.is_some());
-    let claims: BTreeSet<&Text> = with_claim.map(|status| &status.name).collect();
-    let targets: BTreeSet<&Text> = live
+    let claims: BTreeSet<&String> = with_claim.map(|status| &status.name).collect();
+    let targets: BTreeSet<&String> = live
         .devices
         .disks
         .iter()

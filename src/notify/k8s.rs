@@ -3,8 +3,6 @@
 use prost::bytes::Bytes;
 use serde_json::json;
 
-use domain::Text;
-
 /// `type` of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
@@ -18,11 +16,11 @@ pub enum Severity {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct K8sEvent {
     /// Namespace of the VMI.
-    pub namespace: Text,
+    pub namespace: String,
     /// Name of the VMI.
-    pub name: Text,
+    pub name: String,
     /// UID of the VMI.
-    pub uid: Text,
+    pub uid: String,
     /// How bad it is.
     pub severity: Severity,
     /// One word, such as `IOerror`.

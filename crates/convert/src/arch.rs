@@ -1,8 +1,6 @@
 //! Everything in which the three architectures differ, as data: a rule that depends on the
 //! architecture asks here, and nowhere else.
 
-use domain::Text;
-
 /// Where an emulated keyboard or tablet comes from when the guest has a display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DefaultInputs {
@@ -190,8 +188,8 @@ impl Arch {
 
     /// `model` of virtio devices: with the legacy interface, without it, or neither.
     #[must_use]
-    pub fn virtio_model(&self, transitional: bool) -> Text {
-        Text::const_new(match (self.virtio_transitional, transitional) {
+    pub fn virtio_model(&self, transitional: bool) -> String {
+        String::from(match (self.virtio_transitional, transitional) {
             (false, _) => "virtio",
             (true, true) => "virtio-transitional",
             (true, false) => "virtio-non-transitional",

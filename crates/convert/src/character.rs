@@ -1,7 +1,6 @@
 //! `<channel>`, `<serial>` and `<console>`.
 
 use super::{ConvertError, Draft, Input};
-use api::vmi::Text;
 use domain::OnOff;
 use domain::character::{
     Channel, ChannelSource, ChannelTarget, Console, ConsoleTarget, Serial, SerialLog, SerialSource,
@@ -11,11 +10,11 @@ use domain::character::{
 /// The guest agent's channel, whose path libvirt chooses, and the one for metrics of the host.
 pub(super) fn channels(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     let channel = |name: &'static str, source| Channel {
-        r#type: Text::const_new("unix"),
+        r#type: String::from("unix"),
         source,
         target: Some(ChannelTarget {
-            name: Text::const_new(name),
-            r#type: Text::const_new("virtio"),
+            name: String::from(name),
+            r#type: String::from("virtio"),
             ..ChannelTarget::default()
         }),
     };
@@ -23,7 +22,7 @@ pub(super) fn channels(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conve
     channels.push(channel("org.qemu.guest_agent.0", None));
     if input.vmi.spec.domain.devices.downward_metrics.is_some() {
         let source = ChannelSource {
-            mode: Text::const_new("bind"),
+            mode: String::from("bind"),
             path: input.paths.downward_metrics_socket(),
         };
         channels.push(channel("org.github.vhostmd.1", Some(source)));
@@ -49,18 +48,18 @@ pub(super) fn console(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conver
     }
     let uid = &input.vmi.metadata.uid;
     draft.domain.devices.consoles.push(Console {
-        r#type: Text::const_new("pty"),
+        r#type: String::from("pty"),
         target: Some(ConsoleTarget {
-            r#type: Some(Text::const_new("serial")),
+            r#type: Some(String::from("serial")),
             port: Some(0),
         }),
         ..Console::default()
     });
     draft.domain.devices.serials.push(Serial {
-        r#type: Text::const_new("unix"),
+        r#type: String::from("unix"),
         target: Some(SerialTarget { port: Some(0) }),
         source: Some(SerialSource {
-            mode: Text::const_new("bind"),
+            mode: String::from("bind"),
             path: input.paths.serial_socket(uid),
         }),
         log: input.ctx.serial_console_log.then(|| SerialLog {

@@ -2,8 +2,6 @@
 
 use super::{ConvertError, Draft, Input};
 use api::vmi::{self, Vmi};
-use compact_str::ToCompactString;
-use domain::Text;
 use domain::clock::{Clock, Timer};
 
 /// The clock that is asked for, and the TSC frequency that a migratable guest with an invariant
@@ -12,8 +10,8 @@ pub(super) fn clock(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertE
     draft.domain.clock = input.vmi.spec.domain.clock.as_ref().map(wanted_clock);
     if let Some(frequency) = tsc_frequency(input.vmi) {
         let timer = Timer {
-            name: Text::const_new("tsc"),
-            frequency: frequency.to_compact_string(),
+            name: String::from("tsc"),
+            frequency: frequency.to_string(),
             ..Timer::default()
         };
         draft.domain.clock.get_or_insert_default().timer.push(timer);
@@ -24,14 +22,12 @@ pub(super) fn clock(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertE
 fn wanted_clock(wanted: &vmi::clock::Clock) -> Clock {
     let mut clock = Clock::default();
     if let Some(utc) = &wanted.utc {
-        clock.offset = Text::const_new("utc");
+        clock.offset = String::from("utc");
         clock.adjustment = utc
             .offset_seconds
-            .map_or(Text::const_new("reset"), |seconds| {
-                seconds.to_compact_string()
-            });
+            .map_or(String::from("reset"), |seconds| seconds.to_string());
     } else if let Some(timezone) = &wanted.timezone {
-        clock.offset = Text::const_new("timezone");
+        clock.offset = String::from("timezone");
         clock.timezone = timezone.clone();
     }
     clock.timer = wanted.timer.as_ref().map_or_else(Vec::new, timers);
@@ -40,14 +36,14 @@ fn wanted_clock(wanted: &vmi::clock::Clock) -> Clock {
 
 /// The timers that are mentioned; each is present unless it says otherwise.
 fn timers(wanted: &vmi::clock::Timer) -> Vec<Timer> {
-    let timer = |name, present: Option<bool>, tick_policy: &Text, track: &Text| Timer {
-        name: Text::const_new(name),
+    let timer = |name, present: Option<bool>, tick_policy: &String, track: &String| Timer {
+        name: String::from(name),
         present: present.unwrap_or(true).into(),
         tick_policy: tick_policy.clone(),
         track: track.clone(),
-        frequency: Text::default(),
+        frequency: String::default(),
     };
-    let none = Text::default();
+    let none = String::default();
     [
         wanted
             .rtc

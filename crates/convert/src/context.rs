@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use api::pod_paths::PodPaths;
 use api::vmi::status::VolumeStatus;
+use domain::PciAddress;
 use domain::devices::Address;
-use domain::{PciAddress, Text};
 
 /// What the node, the pod, the cluster configuration and the launcher's flags add to a VMI.
 /// A member that is absent has its zero value.
@@ -18,11 +18,11 @@ use domain::{PciAddress, Text};
 pub struct Context {
     // ---- host and hypervisor
     /// Whose rules apply: `amd64`, `arm64` or `s390x`.
-    pub architecture: Text,
+    pub architecture: String,
     /// Architecture of the node.
-    pub host_architecture: Text,
+    pub host_architecture: String,
     /// `kvm`, or `hyperv-direct` for the Microsoft hypervisor; empty is `kvm`.
-    pub hypervisor_name: Text,
+    pub hypervisor_name: String,
     /// The hypervisor's device (`/dev/kvm`, `/dev/mshv`) can be used.
     pub hypervisor_device_available: bool,
     /// Fall back to software emulation.
@@ -30,50 +30,50 @@ pub struct Context {
     /// The guest's architecture may differ from the host's, and does.
     pub allow_cross_arch_emulation: bool,
     /// Emulators that are not installed; all others are.
-    pub missing_emulator_binaries: Vec<Text>,
+    pub missing_emulator_binaries: Vec<String>,
     /// Environment variables that count: `VIRT_LAUNCHER_LOG_VERBOSITY`, `USB_RESOURCE_*`.
-    pub environment: BTreeMap<Text, Text>,
+    pub environment: BTreeMap<String, String>,
     /// CPUs that the pod may run on, ascending.
     pub cpu_set: Vec<u32>,
     /// NUMA topology of the node.
     pub topology: Option<Topology>,
     /// sysfs files that PCI placement looks at, with their contents.
-    pub host_files: BTreeMap<Text, Text>,
+    pub host_files: BTreeMap<String, String>,
     /// sysfs links that PCI placement looks at, with their targets.
-    pub host_links: BTreeMap<Text, Text>,
+    pub host_links: BTreeMap<String, String>,
 
     // ---- volumes and disks
     /// Volume → its claim is a block device.
     #[serde(rename = "isBlockPVC")]
-    pub is_block_pvc: BTreeMap<Text, bool>,
+    pub is_block_pvc: BTreeMap<String, bool>,
     /// The same for data volumes.
     #[serde(rename = "isBlockDV")]
-    pub is_block_dv: BTreeMap<Text, bool>,
+    pub is_block_dv: BTreeMap<String, bool>,
     /// Volume → path of its qcow2 overlay for changed block tracking.
     #[serde(rename = "applyCBT")]
-    pub apply_cbt: BTreeMap<Text, Text>,
+    pub apply_cbt: BTreeMap<String, String>,
     /// Hotplugged volumes with their status.
-    pub hotplug_volumes: BTreeMap<Text, VolumeStatus>,
+    pub hotplug_volumes: BTreeMap<String, VolumeStatus>,
     /// All other volumes with their status.
-    pub permanent_volumes: BTreeMap<Text, VolumeStatus>,
+    pub permanent_volumes: BTreeMap<String, VolumeStatus>,
     /// Not read by the conversion.
-    pub migrated_volumes: BTreeMap<Text, Text>,
+    pub migrated_volumes: BTreeMap<String, String>,
     /// Volumes that must not get `discard="unmap"`.
-    pub volumes_discard_ignore: Vec<Text>,
+    pub volumes_discard_ignore: Vec<String>,
     /// Image information of container disks, by volume.
-    pub disks_info: BTreeMap<Text, DiskInfo>,
+    pub disks_info: BTreeMap<String, DiskInfo>,
     /// Overlays of container disks and ephemeral volumes; empty is the pod's default.
-    pub ephemeral_disk_dir: Text,
+    pub ephemeral_disk_dir: String,
     /// Cloud-init images; empty is the pod's default.
-    pub cloud_init_dir: Text,
+    pub cloud_init_dir: String,
     /// Ignition files; empty is the pod's default.
-    pub ignition_dir: Text,
+    pub ignition_dir: String,
     /// Where virt-handler mounts container disk images; empty is the pod's default.
-    pub container_disk_dir: Text,
+    pub container_disk_dir: String,
     /// What block size detection reads from a device; a path that is absent cannot be opened.
-    pub block_device_probes: BTreeMap<Text, BlockDeviceProbe>,
+    pub block_device_probes: BTreeMap<String, BlockDeviceProbe>,
     /// Block size of the file system below an image file; a path that is absent does not exist.
-    pub file_block_sizes: BTreeMap<Text, u64>,
+    pub file_block_sizes: BTreeMap<String, u64>,
     /// If present, cache and I/O modes are settled as well (the step before a start).
     pub disk_modes: Option<DiskModes>,
 
@@ -85,7 +85,7 @@ pub struct Context {
     /// Devices for SR-IOV interfaces.
     pub sriov_devices: Vec<HostDeviceSpec>,
     /// Interface → how it is attached to the domain; `tap` is the value that matters.
-    pub domain_attachment_by_interface_name: BTreeMap<Text, Text>,
+    pub domain_attachment_by_interface_name: BTreeMap<String, String>,
     /// An IOMMUFD descriptor has been handed to the launcher.
     pub iommufd_enabled: bool,
     /// `devices.useVirtioTransitional` is true.
@@ -121,14 +121,14 @@ pub struct Context {
     #[serde(rename = "graceIOVirtualizationEnabled")]
     pub grace_io_virtualization_enabled: bool,
     /// Aliases of the host devices that are Grace GPUs.
-    pub grace_host_device_aliases: Vec<Text>,
+    pub grace_host_device_aliases: Vec<String>,
 
     /// Ours, not in the corpora: where virt-handler mounts hotplugged volumes (`--hotplug-disk-dir`); empty is the
     /// pod's default.
-    pub hotplug_disk_dir: Text,
+    pub hotplug_disk_dir: String,
     /// Ours, not in the corpora: directory below which all of the pod's paths are (`--root`);
     /// empty in a pod. Every path that the conversion makes itself starts with it.
-    pub root: Text,
+    pub root: String,
 }
 
 impl Context {
@@ -136,7 +136,7 @@ impl Context {
     #[must_use]
     pub fn paths(&self) -> PodPaths<'_> {
         let default = PodPaths::default();
-        fn or<'t>(dir: &'t Text, default: &'t str) -> &'t str {
+        fn or<'t>(dir: &'t String, default: &'t str) -> &'t str {
             if dir.is_empty() { default } else { dir }
         }
         PodPaths {
@@ -182,7 +182,7 @@ pub struct CellMemory {
     /// In `unit`.
     pub amount: u64,
     /// Such as `KiB`.
-    pub unit: Text,
+    pub unit: String,
 }
 
 /// Pages of one size in a NUMA cell.
@@ -192,7 +192,7 @@ pub struct CellPages {
     /// How many.
     pub count: u64,
     /// Unit of `size`.
-    pub unit: Text,
+    pub unit: String,
     /// Size of a page in `unit`.
     pub size: u32,
 }
@@ -222,9 +222,9 @@ pub struct CellCpu {
 #[serde(default, rename_all = "camelCase")]
 pub struct DiskInfo {
     /// Such as `qcow2` or `raw`.
-    pub format: Text,
+    pub format: String,
     /// Path of the backing file, if there is one.
-    pub backing_file: Text,
+    pub backing_file: String,
     /// Bytes allocated.
     pub actual_size: u64,
     /// Bytes that the guest sees.
@@ -252,9 +252,9 @@ pub struct DiskModes {
     pub direct_io: bool,
     /// Paths for which it is the other way round.
     #[serde(rename = "directIOExceptions")]
-    pub direct_io_exceptions: Vec<Text>,
+    pub direct_io_exceptions: Vec<String>,
     /// Images whose allocated size is at least their virtual size.
-    pub preallocated: Vec<Text>,
+    pub preallocated: Vec<String>,
 }
 
 /// A host device chosen for the VMI; put in the XML unchanged.
@@ -262,17 +262,17 @@ pub struct DiskModes {
 #[serde(default, rename_all = "camelCase")]
 pub struct HostDeviceSpec {
     /// `pci`, `mdev` or `usb`.
-    pub r#type: Text,
+    pub r#type: String,
     /// `mode` of `<hostdev>`.
-    pub mode: Text,
+    pub mode: String,
     /// `managed` of `<hostdev>`.
-    pub managed: Text,
+    pub managed: String,
     /// `model` of `<hostdev>`.
-    pub model: Text,
+    pub model: String,
     /// User alias without `ua-`.
-    pub alias: Text,
+    pub alias: String,
     /// Alias without that prefix.
-    pub libvirt_alias: Text,
+    pub libvirt_alias: String,
     /// `<address>` in `<source>`.
     pub source_address: Option<AddressSpec>,
     /// `<address>` in the guest.
@@ -280,14 +280,14 @@ pub struct HostDeviceSpec {
     /// `<boot order>`.
     pub boot_order: Option<u64>,
     /// `display` of `<hostdev>`.
-    pub display: Text,
+    pub display: String,
     /// `ramfb` of `<hostdev>`.
     #[serde(rename = "ramFB")]
-    pub ram_fb: Text,
+    pub ram_fb: String,
     /// `iommufd` of `<driver>`.
-    pub driver_iommufd: Text,
+    pub driver_iommufd: String,
     /// `nodeset` of `<acpi>`.
-    pub acpi_node_set: Text,
+    pub acpi_node_set: String,
 }
 
 /// Attributes of libvirt's `<address>`.
@@ -295,19 +295,19 @@ pub struct HostDeviceSpec {
 #[serde(default)]
 #[allow(missing_docs)]
 pub struct AddressSpec {
-    pub r#type: Text,
-    pub domain: Text,
-    pub bus: Text,
-    pub slot: Text,
-    pub function: Text,
-    pub controller: Text,
-    pub target: Text,
-    pub unit: Text,
-    pub uuid: Text,
-    pub device: Text,
-    pub cssid: Text,
-    pub ssid: Text,
-    pub devno: Text,
+    pub r#type: String,
+    pub domain: String,
+    pub bus: String,
+    pub slot: String,
+    pub function: String,
+    pub controller: String,
+    pub target: String,
+    pub unit: String,
+    pub uuid: String,
+    pub device: String,
+    pub cssid: String,
+    pub ssid: String,
+    pub devno: String,
 }
 
 impl AddressSpec {
@@ -348,7 +348,7 @@ impl From<PciAddress> for AddressSpec {
             ..
         } = address.into();
         Self {
-            r#type: Text::const_new("pci"),
+            r#type: String::from("pci"),
             domain,
             bus,
             slot,
@@ -363,11 +363,11 @@ impl From<PciAddress> for AddressSpec {
 #[serde(default)]
 #[allow(missing_docs)]
 pub struct Smbios {
-    pub manufacturer: Text,
-    pub product: Text,
-    pub version: Text,
-    pub sku: Text,
-    pub family: Text,
+    pub manufacturer: String,
+    pub product: String,
+    pub version: String,
+    pub sku: String,
+    pub family: String,
 }
 
 /// Firmware images for an EFI guest.
@@ -375,9 +375,9 @@ pub struct Smbios {
 #[serde(default, rename_all = "camelCase")]
 pub struct EfiConfiguration {
     /// Path of the code image.
-    pub efi_code: Text,
+    pub efi_code: String,
     /// Path of the template of the variables.
-    pub efi_vars: Text,
+    pub efi_vars: String,
     /// The loader is secure (needs SMM).
     pub secure_loader: bool,
     /// libvirt chooses the images itself.

@@ -2,7 +2,6 @@
 
 use super::arch::Usb;
 use super::{ConvertError, Draft, Input, character, iothreads};
-use api::vmi::Text;
 use domain::controllers::{Controller, ControllerDriver, ControllerType, PciHole64};
 
 /// Annotation that turns off the 64-bit PCI hole.
@@ -23,11 +22,11 @@ pub(super) fn apply(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertE
     } else {
         "none"
     };
-    controllers.push(controller(ControllerType::Usb, Text::const_new(usb)));
+    controllers.push(controller(ControllerType::Usb, String::from(usb)));
     if needs_scsi(input) {
         let model = match input.arch.scsi_controller {
             "" => input.virtio_model.clone(),
-            model => Text::const_new(model),
+            model => String::from(model),
         };
         controllers.push(Controller {
             driver: scsi_driver(input, driver.clone()),
@@ -41,11 +40,11 @@ pub(super) fn apply(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertE
     {
         let hole = PciHole64 {
             value: 0,
-            unit: Text::const_new("KiB"),
+            unit: String::from("KiB"),
         };
         controllers.push(Controller {
             pci_hole64: Some(hole),
-            ..controller(ControllerType::Pci, Text::const_new("pcie-root"))
+            ..controller(ControllerType::Pci, String::from("pcie-root"))
         });
     }
     if character::has_serial_console(input) {
@@ -58,10 +57,10 @@ pub(super) fn apply(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertE
 }
 
 /// The first controller of a kind.
-fn controller(kind: ControllerType, model: Text) -> Controller {
+fn controller(kind: ControllerType, model: String) -> Controller {
     Controller {
         r#type: kind,
-        index: Text::const_new("0"),
+        index: String::from("0"),
         model,
         ..Controller::default()
     }

@@ -1,9 +1,8 @@
 //! `<cpu>`, `<vcpu>` and `<vcpus>`: model, features and topology, with room for CPU hotplug.
 
 use super::{ConvertError, CpuTopology, Draft, Input};
-use compact_str::ToCompactString;
 use domain::cpu::{Cpu, CpuFeature, Vcpu, Vcpus, VcpusVcpu};
-use domain::{self, Text};
+use domain::{self};
 
 /// The most vCPUs that libvirt describes (`VIR_DOMAIN_CPUMASK_LEN`).
 const MAX_VCPUS: u64 = 16384;
@@ -36,7 +35,7 @@ fn topology(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
         enabled
     };
     draft.domain.vcpu = Some(Vcpu {
-        placement: Text::const_new("static"),
+        placement: String::from("static"),
         cpus: maximum.vcpus(),
     });
     draft.domain.cpu.topology = Some(domain::cpu::CpuTopology {
@@ -114,20 +113,20 @@ fn features(input: &Input<'_>, cpu: &mut Cpu) {
         && !wanted.features.iter().any(|feature| feature.name == "mpx")
     {
         cpu.features.push(CpuFeature {
-            name: Text::const_new("mpx"),
-            policy: Text::const_new("disable"),
+            name: String::from("mpx"),
+            policy: String::from("disable"),
         });
     }
 }
 
 /// A list of CPUs as libvirt writes it, `1,2,5`.
-pub(super) fn cpu_list(cpus: impl IntoIterator<Item = u32>) -> Text {
-    let mut list = Text::default();
+pub(super) fn cpu_list(cpus: impl IntoIterator<Item = u32>) -> String {
+    let mut list = String::default();
     for cpu in cpus {
         if !list.is_empty() {
             list.push(',');
         }
-        list.push_str(&cpu.to_compact_string());
+        list.push_str(&cpu.to_string());
     }
     list
 }

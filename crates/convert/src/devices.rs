@@ -3,7 +3,6 @@
 
 use super::arch::Watchdog as WatchdogModel;
 use super::{ConvertError, Draft, Input};
-use api::vmi::Text;
 use domain::YesNo;
 use domain::alias::Alias;
 use domain::devices::{
@@ -34,10 +33,10 @@ pub(super) fn tpm(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertErr
             ("tpm-tis", YesNo::Unset)
         };
         draft.domain.devices.tpms.push(Tpm {
-            model: Text::const_new(model),
+            model: String::from(model),
             backend: TpmBackend {
-                r#type: Text::const_new("emulator"),
-                version: Text::const_new("2.0"),
+                r#type: String::from("emulator"),
+                version: String::from("2.0"),
                 persistent_state: state,
             },
         });
@@ -49,7 +48,7 @@ pub(super) fn tpm(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertErr
 /// without the legacy interface only.
 pub(super) fn vsock(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     draft.domain.devices.vsock = input.vmi.status.vsockcid.map(|address| Vsock {
-        model: Text::const_new("virtio-non-transitional"),
+        model: String::from("virtio-non-transitional"),
         cid: Cid {
             auto: YesNo::No,
             address,
@@ -64,8 +63,8 @@ pub(super) fn rng(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertErr
         draft.domain.devices.rng = Some(Rng {
             model: input.virtio_model.clone(),
             backend: Some(RngBackend {
-                model: Text::const_new("random"),
-                source: Text::const_new("/dev/urandom"),
+                model: String::from("random"),
+                source: String::from("/dev/urandom"),
             }),
             driver: input.iommu.then(|| RngDriver {
                 iommu: input.virtio_iommu(),
@@ -100,7 +99,7 @@ pub(super) fn balloon(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conver
             }
         } else {
             MemBalloon {
-                model: Text::const_new("none"),
+                model: String::from("none"),
                 ..MemBalloon::default()
             }
         },
@@ -122,7 +121,7 @@ pub(super) fn sound(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertE
         };
         let card = SoundCard {
             alias: Some(Alias::user(sound.name.clone())),
-            model: Text::const_new(model),
+            model: String::from(model),
         };
         draft.domain.devices.sound_cards.push(card);
     }
@@ -159,7 +158,7 @@ pub(super) fn watchdog(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conve
         return Err(ConvertError::new(FIELD, reason));
     };
     draft.domain.devices.watchdogs.push(Watchdog {
-        model: Text::const_new(model),
+        model: String::from(model),
         action: action.clone(),
         alias: Some(Alias::user(watchdog.name.clone())),
         ..Watchdog::default()
@@ -184,10 +183,10 @@ pub(super) fn panic_devices(input: &Input<'_>, draft: &mut Draft) -> Result<(), 
 pub(super) fn usb_redirection(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     if input.vmi.spec.domain.devices.client_passthrough.is_some() {
         let device = |index| RedirectedDevice {
-            r#type: Text::const_new("unix"),
-            bus: Text::const_new("usb"),
+            r#type: String::from("unix"),
+            bus: String::from("usb"),
             source: RedirectedDeviceSource {
-                mode: Text::const_new("bind"),
+                mode: String::from("bind"),
                 path: input
                     .paths
                     .usb_redirection_socket(&input.vmi.metadata.uid, index),
@@ -217,8 +216,8 @@ pub(super) fn virtiofs(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conve
         .devices
         .filesystems
         .extend(wanted.map(|filesystem| FilesystemDevice {
-            r#type: Text::const_new("mount"),
-            access_mode: Text::const_new("passthrough"),
+            r#type: String::from("mount"),
+            access_mode: String::from("passthrough"),
             source: Some(FilesystemSource {
                 socket: input.paths.virtiofs_socket(&filesystem.name),
                 ..FilesystemSource::default()
@@ -227,8 +226,8 @@ pub(super) fn virtiofs(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conve
                 dir: filesystem.name.clone(),
             }),
             driver: Some(FilesystemDriver {
-                r#type: Text::const_new("virtiofs"),
-                queue: Text::const_new(VIRTIOFS_QUEUE),
+                r#type: String::from("virtiofs"),
+                queue: String::from(VIRTIOFS_QUEUE),
             }),
             ..FilesystemDevice::default()
         }));

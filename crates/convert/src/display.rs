@@ -1,7 +1,6 @@
 //! `<graphics>`, `<video>` and `<input>`.
 
 use super::{ConvertError, Draft, Input};
-use api::vmi::Text;
 use domain::alias::Alias;
 use domain::devices::{Input as InputDevice, InputBus, InputType};
 use domain::display::{Graphics, GraphicsListen, Video, VideoModel};
@@ -27,9 +26,9 @@ pub(super) fn graphics(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conve
     }
     let devices = &mut draft.domain.devices;
     devices.graphics.push(Graphics {
-        r#type: Text::const_new("vnc"),
+        r#type: String::from("vnc"),
         listen: Some(GraphicsListen {
-            r#type: Text::const_new("socket"),
+            r#type: String::from("socket"),
             socket: input.paths.vnc_socket(&input.vmi.metadata.uid),
             ..GraphicsListen::default()
         }),
@@ -49,7 +48,7 @@ pub(super) fn graphics(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conve
 
 /// The display: the one that the VMI names, bochs for EFI where the cluster wants it, or the
 /// architecture's.
-fn video_model(input: &Input<'_>) -> (Text, Option<u64>) {
+fn video_model(input: &Input<'_>) -> (String, Option<u64>) {
     let spec = &input.vmi.spec.domain;
     let bootloader = spec
         .firmware
@@ -59,9 +58,9 @@ fn video_model(input: &Input<'_>) -> (Text, Option<u64>) {
     match &spec.devices.video {
         Some(video) => (video.r#type.clone(), Some(VIDEO_MEMORY)),
         None if input.arch.bochs && input.ctx.bochs_for_efi_guests && is_efi => {
-            (Text::const_new("bochs"), None)
+            (String::from("bochs"), None)
         }
-        None => (Text::const_new(input.arch.video), input.arch.video_memory),
+        None => (String::from(input.arch.video), input.arch.video_memory),
     }
 }
 
@@ -94,7 +93,7 @@ pub(super) fn inputs(input: &Input<'_>, draft: &mut Draft) -> Result<(), Convert
         inputs.push(InputDevice {
             r#type: InputType::Tablet,
             bus,
-            model: Text::const_new(model),
+            model: String::from(model),
             alias: Some(Alias::user(device.name.clone())),
             ..InputDevice::default()
         });

@@ -3,10 +3,10 @@
 use super::{ConvertError, Draft, Input};
 use api::vmi::Vmi;
 use api::vmi::firmware::{Acpi, Firmware};
+use domain::YesNo;
 use domain::firmware::{
     AcpiTable, Bios, BootMenu, FirmwareFeature, FirmwareInfo, Loader, Nvram, Os, OsAcpi, Smbios,
 };
-use domain::{Text, YesNo};
 
 /// How long the boot menu waits, in milliseconds.
 const BOOT_MENU_TIMEOUT: u64 = 10_000;
@@ -23,7 +23,7 @@ pub(super) fn os(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertErro
         }
     }
     os.smbios = input.arch.smbios.then(|| Smbios {
-        mode: Text::const_new("sysinfo"),
+        mode: String::from("sysinfo"),
     });
     if let Some(machine) = &vmi.spec.domain.machine {
         os.r#type.machine = machine.r#type.clone();
@@ -75,9 +75,9 @@ fn efi(input: &Input<'_>, os: &mut Os) {
     if chosen.uses_firmware_auto_selection {
         let feature = |name| FirmwareFeature {
             enabled: YesNo::Yes,
-            name: Text::const_new(name),
+            name: String::from(name),
         };
-        os.firmware = Text::const_new("efi");
+        os.firmware = String::from("efi");
         os.firmware_info = Some(FirmwareInfo {
             features: vec![feature("secure-boot"), feature("enrolled-keys")],
         });
@@ -85,7 +85,7 @@ fn efi(input: &Input<'_>, os: &mut Os) {
         // refuses <nvram>; elsewhere the file must keep its name and format.
         if spec.architecture != "arm64" {
             os.nvram = Some(Nvram {
-                format: Text::const_new("raw"),
+                format: String::from("raw"),
                 nvram: nvram(),
                 ..Nvram::default()
             });
@@ -98,7 +98,7 @@ fn efi(input: &Input<'_>, os: &mut Os) {
     os.boot_loader = Some(Loader {
         read_only: YesNo::Yes,
         secure: chosen.secure_loader.into(),
-        r#type: Text::const_new(if stateless { "rom" } else { "pflash" }),
+        r#type: String::from(if stateless { "rom" } else { "pflash" }),
         path: chosen.efi_code.clone(),
     });
     os.nvram = (!stateless).then(|| Nvram {
@@ -114,9 +114,9 @@ fn kernel_boot(input: &Input<'_>, firmware: &Firmware, os: &mut Os) {
         return;
     };
     if let Some(container) = &boot.container {
-        let path = |artifact: &Text| {
+        let path = |artifact: &String| {
             if artifact.is_empty() {
-                Text::default()
+                String::default()
             } else {
                 input.paths.kernel_boot(artifact)
             }
@@ -161,7 +161,7 @@ fn acpi_tables(input: &Input<'_>, acpi: &Acpi) -> Result<OsAcpi, ConvertError> {
             Some(volume) if volume.secret.is_some() => {
                 table.push(AcpiTable {
                     path: input.paths.secret_file(name, file),
-                    r#type: Text::const_new(kind),
+                    r#type: String::from(kind),
                 });
             }
             Some(_) => {

@@ -2,11 +2,11 @@
 
 use super::context::HostDeviceSpec;
 use super::{ConvertError, Draft, Input};
+use domain::YesNo;
 use domain::alias::Alias;
 use domain::devices::{Address, BootOrder};
 use domain::host_devices::{AcpiHostDev, HostDevDriver, HostDevice, HostDeviceSource};
 use domain::spec::Iommufd;
-use domain::{Text, YesNo};
 
 /// The name under which the launcher gives libvirt the open `/dev/iommu` (`virDomainFDAssociate`).
 pub const IOMMUFD_GROUP: &str = "iommu";
@@ -61,7 +61,7 @@ fn host_device(spec: &HostDeviceSpec) -> HostDevice {
 pub(super) fn iommufd(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     draft.domain.iommufd = input.ctx.iommufd_enabled.then(|| Iommufd {
         enabled: YesNo::Yes,
-        fd_group: Text::const_new(IOMMUFD_GROUP),
+        fd_group: String::from(IOMMUFD_GROUP),
     });
     Ok(())
 }

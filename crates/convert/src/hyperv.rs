@@ -2,7 +2,6 @@
 
 use super::ConvertError;
 use api::vmi::features::{self, Features};
-use domain::Text;
 use domain::features::{
     FeatureHyperv, FeatureSpinlocks, FeatureState, FeatureVendorId, SynicTimer, TlbFlush,
 };
@@ -23,14 +22,14 @@ pub(super) fn enlightenments(wanted: &Features) -> Result<Option<FeatureHyperv>,
         ));
     };
     Ok(enabled.then(|| FeatureHyperv {
-        mode: Text::const_new("passthrough"),
+        mode: String::from("passthrough"),
         ..FeatureHyperv::default()
     }))
 }
 
 fn chosen(wanted: &features::FeatureHyperv) -> FeatureHyperv {
     FeatureHyperv {
-        mode: Text::default(),
+        mode: String::default(),
         relaxed: feature(wanted.relaxed.as_ref()),
         vapic: feature(wanted.vapic.as_ref()),
         spinlocks: wanted.spinlocks.as_ref().map(|locks| FeatureSpinlocks {

@@ -1,7 +1,6 @@
 //! `type` of `<domain>` and `<emulator>`: what executes the guest's code.
 
 use super::{Arch, ConvertError, Draft, Input};
-use domain::Text;
 
 /// KVM, the Microsoft hypervisor, or QEMU's own translator where neither is there and emulation is
 /// allowed, or where the guest's architecture is not the host's.
@@ -12,16 +11,16 @@ pub(super) fn hypervisor(input: &Input<'_>, draft: &mut Draft) -> Result<(), Con
         ctx.hypervisor_name.as_str(),
         ctx.hypervisor_device_available,
     ) {
-        ("hyperv-direct", true) => domain.r#type = Text::const_new("hyperv"),
+        ("hyperv-direct", true) => domain.r#type = String::from("hyperv"),
         ("hyperv-direct", false) if !ctx.allow_emulation => return Err(unavailable("/dev/mshv")),
-        ("hyperv-direct", false) => domain.r#type = Text::const_new("qemu"),
+        ("hyperv-direct", false) => domain.r#type = String::from("qemu"),
         _ if is_foreign(input) => {
-            domain.r#type = Text::const_new("qemu");
+            domain.r#type = String::from("qemu");
             domain.devices.emulator = foreign_emulator(input)?;
         }
         (_, true) => {}
         (_, false) if !ctx.allow_emulation => return Err(unavailable("/dev/kvm")),
-        (_, false) => domain.r#type = Text::const_new("qemu"),
+        (_, false) => domain.r#type = String::from("qemu"),
     }
     Ok(())
 }
@@ -39,7 +38,7 @@ fn is_foreign(input: &Input<'_>) -> bool {
     input.ctx.allow_cross_arch_emulation && !guest.is_empty() && !host.is_empty() && guest != host
 }
 
-fn foreign_emulator(input: &Input<'_>) -> Result<Text, ConvertError> {
+fn foreign_emulator(input: &Input<'_>) -> Result<String, ConvertError> {
     let guest = &input.vmi.spec.architecture;
     let refuse = |reason| Err(ConvertError::new("spec.architecture", reason));
     let Some(arch) = Arch::by_any_name(guest) else {
@@ -58,5 +57,5 @@ fn foreign_emulator(input: &Input<'_>) -> Result<Text, ConvertError> {
             arch.emulator
         ));
     }
-    Ok(Text::const_new(arch.emulator))
+    Ok(String::from(arch.emulator))
 }

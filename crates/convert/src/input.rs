@@ -4,7 +4,7 @@ use super::iothreads::{self, IoThreads};
 use super::{Arch, Context, ConvertError};
 use api::pod_paths::PodPaths;
 use api::vmi::Vmi;
-use domain::{OnOff, Text};
+use domain::OnOff;
 
 /// What a conversion looks at.
 #[derive(Debug)]
@@ -18,9 +18,9 @@ pub struct Input<'a> {
     /// Where things are in the pod.
     pub paths: PodPaths<'a>,
     /// `model` of controllers, interfaces, rng and balloon: follows the VMI.
-    pub virtio_model: Text,
+    pub virtio_model: String,
     /// `model` of disks: follows the context's `useVirtioTransitional`.
-    pub disk_virtio_model: Text,
+    pub disk_virtio_model: String,
     /// virtio devices go through the IOMMU, because the host must not read the guest's memory
     /// (SEV, Secure Execution; TDX needs no such mark).
     pub iommu: bool,
@@ -79,7 +79,7 @@ impl<'a> Input<'a> {
             .metadata
             .annotations
             .get(name)
-            .map_or("", Text::as_str)
+            .map_or("", String::as_str)
     }
 
     /// The VMI has CPUs of its own.

@@ -10,7 +10,7 @@ use domain::interfaces::{
     Acpi, Interface as Card, InterfaceBackend, InterfaceDriver, InterfaceSource, LinkState, Mac,
     Model, Rom,
 };
-use domain::{PciAddress, Text, YesNo};
+use domain::{PciAddress, YesNo};
 
 /// The most queues of a tap device.
 const MAX_QUEUES: u32 = 256;
@@ -108,7 +108,7 @@ fn driver(input: &Input<'_>) -> Option<InterfaceDriver> {
         0
     };
     (queues > 0 || input.iommu).then(|| InterfaceDriver {
-        name: Text::const_new("vhost"),
+        name: String::from("vhost"),
         queues: (queues > 0).then_some(queues.into()),
         iommu: input.virtio_iommu(),
     })
@@ -117,14 +117,14 @@ fn driver(input: &Input<'_>) -> Option<InterfaceDriver> {
 /// A tap device that the pod has ready. Only a card that is booted from needs its ROM, and an
 /// encrypted guest must not load one.
 fn tap(input: &Input<'_>, iface: &Interface, card: &mut Card) {
-    card.r#type = Text::const_new("ethernet");
+    card.r#type = String::from("ethernet");
     card.boot_order = iface.boot_order.map(|order| BootOrder { order });
     if input.arch.rom && (iface.boot_order.is_none() || input.iommu) {
         card.rom = Some(Rom { enabled: YesNo::No });
     }
     if iface.state == "down" {
         card.link_state = Some(LinkState {
-            state: Text::const_new("down"),
+            state: String::from("down"),
         });
     }
 }
@@ -149,13 +149,13 @@ fn passt(
         );
         return Err(refusal(index, "passtBinding", reason));
     };
-    card.r#type = Text::const_new("vhostuser");
+    card.r#type = String::from("vhostuser");
     card.source = InterfaceSource {
         device: status.pod_interface_name.clone(),
         ..InterfaceSource::default()
     };
     card.backend = Some(InterfaceBackend {
-        r#type: Text::const_new("passt"),
+        r#type: String::from("passt"),
         log_file: input.paths.passt_log(),
     });
     card.port_forward = port_forward(

@@ -3,8 +3,6 @@
 
 use super::{ConvertError, Draft, Input};
 use api::vmi::launch_security::{LaunchSecurity as Wanted, Sev};
-use compact_str::format_compact;
-use domain::Text;
 use domain::launch_security::{LaunchSecurity, Qgs};
 
 /// Socket of the service that signs TDX quotes.
@@ -31,23 +29,23 @@ pub(super) fn launch_security(input: &Input<'_>, draft: &mut Draft) -> Result<()
 fn amd64(wanted: &Wanted, qgs_socket: &str) -> Option<LaunchSecurity> {
     if let Some(sev) = &wanted.sev {
         return Some(LaunchSecurity {
-            r#type: Text::const_new("sev"),
-            policy: format_compact!("{:#x}", sev_policy(sev)),
+            r#type: String::from("sev"),
+            policy: format!("{:#x}", sev_policy(sev)),
             dh_cert: sev.dh_cert.clone(),
             session: sev.session.clone(),
             ..LaunchSecurity::default()
         });
     }
     if wanted.snp.is_some() {
-        let policy = format_compact!("{SNP_DEFAULT:#x}");
+        let policy = format!("{SNP_DEFAULT:#x}");
         return Some(LaunchSecurity {
-            r#type: Text::const_new("sev-snp"),
+            r#type: String::from("sev-snp"),
             policy,
             ..LaunchSecurity::default()
         });
     }
     wanted.tdx.as_ref().map(|_| LaunchSecurity {
-        r#type: Text::const_new("tdx"),
+        r#type: String::from("tdx"),
         quote_generation_service: Some(Qgs {
             path: qgs_socket.into(),
         }),

@@ -1,36 +1,34 @@
 //! What every domain has, and what happens when the guest reboots.
 
 use super::{ConvertError, Draft, Input};
-use api::vmi::Text;
 
 /// Namespace of `<qemu:commandline>`.
 const QEMU_NAMESPACE: &str = "http://libvirt.org/schemas/domain/qemu/1.0";
 
 /// `<on_reboot>`: without a policy libvirt's default, which is to reboot.
 pub(super) fn reboot_policy(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
-    draft.domain.on_reboot =
-        Text::const_new(match input.vmi.spec.domain.reboot_policy.as_deref() {
-            Some("Terminate") => "destroy",
-            Some("Reboot") => "restart",
-            _ => "",
-        });
+    draft.domain.on_reboot = String::from(match input.vmi.spec.domain.reboot_policy.as_deref() {
+        Some("Terminate") => "destroy",
+        Some("Reboot") => "restart",
+        _ => "",
+    });
     Ok(())
 }
 
 /// What a domain has when no other rule says otherwise: KVM, full virtualisation, the
 /// architecture's machine.
 pub(super) fn defaults(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
-    draft.domain.xmlns = Text::const_new(QEMU_NAMESPACE);
+    draft.domain.xmlns = String::from(QEMU_NAMESPACE);
     if draft.domain.r#type.is_empty() {
-        draft.domain.r#type = Text::const_new("kvm");
+        draft.domain.r#type = String::from("kvm");
     }
     let kind = &mut draft.domain.os.r#type;
-    kind.os = Text::const_new("hvm");
+    kind.os = String::from("hvm");
     if kind.arch.is_empty() {
-        kind.arch = Text::const_new(input.arch.os_arch);
+        kind.arch = String::from(input.arch.os_arch);
     }
     if kind.machine.is_empty() {
-        kind.machine = Text::const_new(input.arch.default_machine);
+        kind.machine = String::from(input.arch.default_machine);
     }
     Ok(())
 }

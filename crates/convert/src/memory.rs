@@ -2,8 +2,6 @@
 
 use super::{ConvertError, Draft, Input};
 use api::vmi::{Quantity, QuantityError, Vmi};
-use compact_str::format_compact;
-use domain::Text;
 use domain::cpu::{Numa, NumaCell};
 use domain::memory::{
     HugePages, MaxMemory, Memory, MemoryBacking, MemoryBackingAccess, MemoryBackingSource,
@@ -70,7 +68,7 @@ impl GuestSize<'_> {
 pub(super) fn memory(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     let in_bytes = |value| Memory {
         value,
-        unit: Text::const_new("b"),
+        unit: String::from("b"),
     };
     let memory = input.vmi.spec.domain.memory.as_ref();
     if let Some(max_guest) = memory.and_then(|memory| memory.max_guest.as_ref()) {
@@ -92,7 +90,7 @@ pub(super) fn memory(input: &Input<'_>, draft: &mut Draft) -> Result<(), Convert
         {
             draft.domain.max_memory = Some(MaxMemory {
                 value: max_guest.bytes()?,
-                unit: Text::const_new("b"),
+                unit: String::from("b"),
                 slots: 0,
             });
         }
@@ -128,10 +126,10 @@ pub(super) fn backing(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conver
     draft.domain.memory_backing = Some(MemoryBacking {
         huge_pages: hugepages.then(HugePages::default),
         access: shared.then(|| MemoryBackingAccess {
-            mode: Text::const_new("shared"),
+            mode: String::from("shared"),
         }),
         source: memfd.then(|| MemoryBackingSource {
-            r#type: Text::const_new("memfd"),
+            r#type: String::from("memfd"),
         }),
         ..MemoryBacking::default()
     });
@@ -151,10 +149,10 @@ fn single_cell(vmi: &Vmi, vcpus: u32) -> Result<Numa, ConvertError> {
         size.quantity.value().map_err(|e| size.refusal(&e))
     })?;
     let cell = NumaCell {
-        id: Text::const_new("0"),
-        cpus: format_compact!("0-{}", vcpus.wrapping_sub(1)),
+        id: String::from("0"),
+        cpus: format!("0-{}", vcpus.wrapping_sub(1)),
         memory: Some(u64::try_from(bytes / 1024).unwrap_or(0)),
-        unit: Text::const_new("KiB"),
+        unit: String::from("KiB"),
         ..NumaCell::default()
     };
     Ok(Numa { cells: vec![cell] })

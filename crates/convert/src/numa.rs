@@ -7,8 +7,6 @@ use super::memory::guest_memory;
 use super::pinning::is_numa_passthrough;
 use super::{ConvertError, Draft, Input};
 use api::vmi::{Quantity, Vmi};
-use compact_str::ToCompactString;
-use domain::Text;
 use domain::cpu::{CpuTuneVcpuPin, MemNode, Numa, NumaCell, NumaTune, NumaTuneMemory};
 use domain::memory::{HugePage, MemoryAllocation, NoSharePages};
 
@@ -52,7 +50,7 @@ pub(super) fn numa(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertEr
     let shares = Shares::of(vmi, page, used.len())?;
     let backing = draft.domain.memory_backing.get_or_insert_default();
     backing.allocation = Some(MemoryAllocation {
-        mode: Text::const_new("immediate"),
+        mode: String::from("immediate"),
     });
     if cpu.realtime.is_some() {
         backing.no_share_pages = Some(NoSharePages {});
@@ -62,22 +60,22 @@ pub(super) fn numa(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertEr
     let mut guest_cells = Vec::with_capacity(used.len());
     let mut mem_nodes = Vec::with_capacity(used.len());
     for (&(host, vcpus), cell_id) in used.iter().zip(0..) {
-        let id = cell_id.to_compact_string();
+        let id = cell_id.to_string();
         guest_cells.push(NumaCell {
             id: id.clone(),
             cpus: cpu_list(vcpus.iter().copied()),
             memory: Some(shares.bytes(cell_id)),
-            unit: Text::const_new("b"),
+            unit: String::from("b"),
             ..NumaCell::default()
         });
         mem_nodes.push(MemNode {
             cell_id,
-            mode: Text::const_new("strict"),
-            node_set: host.to_compact_string(),
+            mode: String::from("strict"),
+            node_set: host.to_string(),
         });
         pages.push(HugePage {
-            size: page.to_compact_string(),
-            unit: Text::const_new("b"),
+            size: page.to_string(),
+            unit: String::from("b"),
             node_set: id,
         });
     }
@@ -85,7 +83,7 @@ pub(super) fn numa(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertEr
     draft.domain.cpu.numa = Some(Numa { cells: guest_cells });
     draft.domain.numa_tune = Some(NumaTune {
         memory: NumaTuneMemory {
-            mode: Text::const_new("strict"),
+            mode: String::from("strict"),
             node_set,
         },
         mem_nodes,

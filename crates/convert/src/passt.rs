@@ -1,8 +1,8 @@
 //! `<portForward>` of interfaces with the passt binding.
 
 use api::vmi::interfaces::Interface;
+use domain::YesNo;
 use domain::interfaces::{InterfacePortForward, InterfacePortForwardRange};
-use domain::{Text, YesNo};
 
 /// A pod with Istio's proxy, whose ports must not be forwarded.
 pub(super) const ISTIO_INJECT: &str = "sidecar.istio.io/inject";
@@ -39,7 +39,7 @@ pub(super) fn port_forward(iface: &Interface, istio: bool) -> Vec<InterfacePortF
         }
     }
     let forward = |proto, ranges| InterfacePortForward {
-        proto: Text::const_new(proto),
+        proto: String::from(proto),
         ranges,
         ..InterfacePortForward::default()
     };

@@ -8,8 +8,6 @@ use super::cpu_pool::{CpuPool, Unfitted};
 use super::{ConvertError, CpuTopology, Draft, Input};
 use api::vmi::Vmi;
 use api::vmi::cpu::Cpu;
-use compact_str::ToCompactString;
-use domain::Text;
 use domain::cpu::{CpuEmulatorPin, CpuTune, CpuTuneIoThreadPin, CpuTuneVcpuPin};
 
 const DEDICATED: &str = "spec.domain.cpu.dedicatedCpuPlacement";
@@ -131,7 +129,7 @@ fn vcpus(
         .zip(0..)
         .map(|(thread, vcpu)| CpuTuneVcpuPin {
             vcpu,
-            cpuset: thread.to_compact_string(),
+            cpuset: thread.to_string(),
         })
         .collect())
 }
@@ -152,13 +150,13 @@ fn supplemental_iothreads(
         };
         Ok(CpuTuneIoThreadPin {
             iothread,
-            cpuset: thread.to_compact_string(),
+            cpuset: thread.to_string(),
         })
     };
     (1..=count).map(pin).collect()
 }
 
-fn emulator(pool: &mut CpuPool, vmi: &Vmi, pinned: u64) -> Result<Text, ConvertError> {
+fn emulator(pool: &mut CpuPool, vmi: &Vmi, pinned: u64) -> Result<String, ConvertError> {
     let wanted = if vmi.metadata.annotations.contains_key(EVEN_PARITY) && pinned.is_multiple_of(2) {
         2
     } else {
@@ -219,7 +217,7 @@ fn shared_iothreads(
     if count >= vcpus {
         let of_thread = |thread: u32| {
             cpus.get(thread as usize % vcpus)
-                .map_or_else(Text::default, ToCompactString::to_compact_string)
+                .map_or_else(String::default, ToString::to_string)
         };
         return Ok((1..=threads)
             .map(|iothread| CpuTuneIoThreadPin {

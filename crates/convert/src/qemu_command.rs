@@ -1,7 +1,6 @@
 //! `<qemu:commandline>`: arguments for QEMU that libvirt has no element for.
 
 use super::{ConvertError, Draft, Input};
-use api::vmi::Text;
 use domain::spec::Arg;
 
 /// Annotation with the guest's Ignition configuration.
@@ -17,7 +16,7 @@ pub(super) fn apply(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertE
     // Whatever does not look like Ignition data is passed over.
     if input.annotation(IGNITION).contains("ignition") {
         let meta = &input.vmi.metadata;
-        args.push(Text::const_new("-fw_cfg"));
+        args.push(String::from("-fw_cfg"));
         args.push(joined(
             "name=opt/com.coreos/config,file=",
             &input.paths.ignition(&meta.namespace, &meta.name),
@@ -29,13 +28,13 @@ pub(super) fn apply(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertE
         .get(VERBOSITY)
         .and_then(|verbosity| verbosity.parse::<i64>().ok());
     if input.arch.firmware_log && verbosity.is_some_and(|verbosity| verbosity > VERBOSE) {
-        args.push(Text::const_new("-chardev"));
+        args.push(String::from("-chardev"));
         args.push(joined(
             "file,id=firmwarelog,path=",
             &input.paths.firmware_log_pipe(),
         ));
-        args.push(Text::const_new("-device"));
-        args.push(Text::const_new(
+        args.push(String::from("-device"));
+        args.push(String::from(
             "isa-debugcon,iobase=0x402,chardev=firmwarelog",
         ));
     }
@@ -51,8 +50,8 @@ pub(super) fn apply(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertE
     Ok(())
 }
 
-fn joined(option: &str, path: &str) -> Text {
-    let mut text = Text::with_capacity(option.len() + path.len());
+fn joined(option: &str, path: &str) -> String {
+    let mut text = String::with_capacity(option.len() + path.len());
     text.push_str(option);
     text.push_str(path);
     text

@@ -1,12 +1,11 @@
 //! `<sysinfo>`: what SMBIOS tells the guest about its machine.
 
 use super::{ConvertError, Draft, Input};
-use domain::Text;
 use domain::sysinfo::{SysInfo, SysInfoEntry};
 
-fn entry(name: &'static str, value: &Text) -> SysInfoEntry {
+fn entry(name: &'static str, value: &String) -> SysInfoEntry {
     SysInfoEntry {
-        name: Text::const_new(name),
+        name: String::from(name),
         value: value.clone(),
     }
 }
@@ -40,7 +39,7 @@ pub(super) fn sysinfo(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conver
         ]
     });
     draft.domain.sys_info = Some(SysInfo {
-        r#type: Text::const_new("smbios"),
+        r#type: String::from("smbios"),
         system,
         chassis,
         ..SysInfo::default()

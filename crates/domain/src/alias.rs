@@ -1,11 +1,9 @@
 //! `<alias>`: the name by which a device is known. Names given by the user carry the prefix `ua-`
 //! in XML (a rule of libvirt's) and not in JSON, where a flag says it instead.
 
+use super::xml::{Json, Out, ValueError, XmlElement};
 use serde::Serializer;
 use serde::ser::SerializeStruct;
-
-use super::Text;
-use super::xml::{Json, Out, ValueError, XmlElement};
 
 /// What libvirt demands of every alias that is not its own.
 pub const USER_PREFIX: &str = "ua-";
@@ -14,7 +12,7 @@ pub const USER_PREFIX: &str = "ua-";
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Alias {
     /// The name without `ua-`.
-    pub name: Text,
+    pub name: String,
     /// Whether the XML carries `ua-`: the name is ours, not libvirt's.
     pub user_defined: bool,
 }
@@ -22,7 +20,7 @@ pub struct Alias {
 impl Alias {
     /// An alias that we give; `name` is written without the prefix.
     #[must_use]
-    pub fn user(name: impl Into<Text>) -> Self {
+    pub fn user(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
             user_defined: true,
@@ -31,9 +29,9 @@ impl Alias {
 
     /// The name as it stands in XML and in libvirt's events: with `ua-` if the user gave it.
     #[must_use]
-    pub fn qualified(&self) -> Text {
+    pub fn qualified(&self) -> String {
         let prefix = if self.user_defined { USER_PREFIX } else { "" };
-        compact_str::format_compact!("{prefix}{}", self.name)
+        format!("{prefix}{}", self.name)
     }
 
     /// The alias that XML and libvirt's events have under this name.
@@ -47,7 +45,7 @@ impl Alias {
 
     /// An alias taken as it is, such as those which libvirt generates.
     #[must_use]
-    pub fn libvirt(name: impl Into<Text>) -> Self {
+    pub fn libvirt(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
             user_defined: false,

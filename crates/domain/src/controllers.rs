@@ -1,8 +1,6 @@
 //! `<controller>`: buses that other devices sit on.
 //!
 //! libvirt: [controllers](https://libvirt.org/formatdomain.html#controllers)
-
-use super::Text;
 use super::alias::Alias;
 use super::devices::Address;
 use super::vocabulary::{OnOff, vocabulary};
@@ -24,8 +22,8 @@ elements! {
 /// `<controller>`: a PCI bridge, a SCSI, USB or virtio-serial controller.
 Controller {
     attr "type" "Type" r#type: ControllerType,
-    attr "index" "Index" index: Text,
-    attr? "model" "Model" model: Text,
+    attr "index" "Index" index: String,
+    attr? "model" "Model" model: String,
     child "driver" "Driver" driver: Option<ControllerDriver>,
     child "alias" "Alias" alias: Option<Alias>,
     child "address" "Address" address: Option<Address>,
@@ -42,7 +40,7 @@ ControllerDriver {
 PciHole64 {
     text "Value" value: u64,
     /// `KiB` where it is absent.
-    attr? "unit" "Unit" unit: Text,
+    attr? "unit" "Unit" unit: String,
 }
 /// `<target>`: place of a PCI bridge.
 ControllerTarget {

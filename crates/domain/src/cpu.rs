@@ -5,8 +5,6 @@
 //! [cpu model and topology](https://libvirt.org/formatdomain.html#cpu-model-and-topology),
 //! [cpu tuning](https://libvirt.org/formatdomain.html#cpu-tuning),
 //! [numa node tuning](https://libvirt.org/formatdomain.html#numa-node-tuning)
-
-use super::Text;
 use super::vocabulary::YesNo;
 use super::xml::elements;
 
@@ -25,31 +23,31 @@ NumaTune {
 /// `<memnode>`: the host nodes of one guest cell.
 MemNode {
     attr "cellid" "CellID" cell_id: u32,
-    attr "mode" "Mode" mode: Text,
-    attr "nodeset" "NodeSet" node_set: Text,
+    attr "mode" "Mode" mode: String,
+    attr "nodeset" "NodeSet" node_set: String,
 }
 /// `<memory>`: the host nodes of the whole guest.
 NumaTuneMemory {
-    attr "mode" "Mode" mode: Text,
-    attr "nodeset" "NodeSet" node_set: Text,
+    attr "mode" "Mode" mode: String,
+    attr "nodeset" "NodeSet" node_set: String,
 }
 /// `<vcpupin>`: the host CPUs of a vCPU.
 CpuTuneVcpuPin {
     attr "vcpu" "VCPU" vcpu: u32,
-    attr "cpuset" "CPUSet" cpuset: Text,
+    attr "cpuset" "CPUSet" cpuset: String,
 }
 /// `<iothreadpin>`: the host CPUs of an I/O thread.
 CpuTuneIoThreadPin {
     attr "iothread" "IOThread" iothread: u32,
-    attr "cpuset" "CPUSet" cpuset: Text,
+    attr "cpuset" "CPUSet" cpuset: String,
 }
 /// `<emulatorpin>`: the host CPUs of all the other threads.
 CpuEmulatorPin {
-    attr "cpuset" "CPUSet" cpuset: Text,
+    attr "cpuset" "CPUSet" cpuset: String,
 }
 /// `<vcpu>`: how many CPUs the guest can have.
 Vcpu {
-    attr "placement" "Placement" placement: Text,
+    attr "placement" "Placement" placement: String,
     text "CPUs" cpus: u32,
 }
 /// `<vcpu>`: whether a CPU is plugged in.
@@ -66,8 +64,8 @@ Vcpus {
 }
 /// `<cpu>`: what CPU the guest sees.
 Cpu {
-    attr? "mode" "Mode" mode: Text,
-    leaf? "model" "Model" model: Text,
+    attr? "mode" "Mode" mode: String,
+    leaf? "model" "Model" model: String,
     child "feature" "Features" features: Vec<CpuFeature>,
     child "topology" "Topology" topology: Option<CpuTopology>,
     child "numa" "NUMA" numa: Option<Numa>,
@@ -79,11 +77,11 @@ Numa {
 /// `<cell>`: CPUs and memory that are close to each other.
 NumaCell {
     /// From 0.
-    attr "id" "ID" id: Text,
-    attr? "cpus" "CPUs" cpus: Text,
+    attr "id" "ID" id: String,
+    attr? "cpus" "CPUs" cpus: String,
     attr? "memory" "Memory" memory: Option<u64>,
-    attr? "unit" "Unit" unit: Text,
-    attr? "memAccess" "MemoryAccess" memory_access: Text,
+    attr? "unit" "Unit" unit: String,
+    attr? "memAccess" "MemoryAccess" memory_access: String,
     child "distances" "Distances" distances: Option<NumaCellDistances>,
 }
 /// `<distances>`: how far the other cells are.
@@ -92,13 +90,13 @@ NumaCellDistances {
 }
 /// `<sibling>`: the distance to one cell; 10 is a cell's distance to itself.
 NumaCellSibling {
-    attr "id" "ID" id: Text,
+    attr "id" "ID" id: String,
     attr "value" "Value" value: u64,
 }
 /// `<feature>`: a CPU feature to have or not to have.
 CpuFeature {
-    attr "name" "Name" name: Text,
-    attr? "policy" "Policy" policy: Text,
+    attr "name" "Name" name: String,
+    attr? "policy" "Policy" policy: String,
 }
 /// `<topology>`: how the CPUs look to the guest.
 CpuTopology {

@@ -1,8 +1,6 @@
 //! `<devices>`: the list of all devices, and the small ones.
 //!
 //! libvirt: [devices](https://libvirt.org/formatdomain.html#devices)
-
-use super::Text;
 use super::alias::Alias;
 use super::character::{Channel, Console, Serial};
 use super::controllers::Controller;
@@ -41,7 +39,7 @@ InputType {
 elements! {
 /// `<devices>`.
 Devices {
-    leaf? "emulator" "Emulator" emulator: Text,
+    leaf? "emulator" "Emulator" emulator: String,
     child "interface" "Interfaces" interfaces: Vec<Interface>,
     child "channel" "Channels" channels: Vec<Channel>,
     child "hostdev" "HostDevices" host_devices: Vec<HostDevice>,
@@ -66,34 +64,34 @@ Devices {
 }
 /// `<panic>`: through it the guest tells that it has crashed.
 PanicDevice {
-    attr? "model" "Model" model: Option<Text>,
+    attr? "model" "Model" model: Option<String>,
 }
 /// `<tpm>`: an emulated TPM.
 Tpm {
-    attr "model" "Model" model: Text,
+    attr "model" "Model" model: String,
     child "backend" "Backend" backend: TpmBackend,
 }
 /// `<backend>`: swtpm, and whether its state is kept.
 TpmBackend {
-    attr "type" "Type" r#type: Text,
-    attr "version" "Version" version: Text,
+    attr "type" "Type" r#type: String,
+    attr "version" "Version" version: String,
     attr? "persistent_state" "PersistentState" persistent_state: YesNo,
 }
 /// `<redirdev>`: a USB port for a device of whoever holds the socket.
 RedirectedDevice {
-    attr "type" "Type" r#type: Text,
-    attr "bus" "Bus" bus: Text,
+    attr "type" "Type" r#type: String,
+    attr "bus" "Bus" bus: String,
     child "source" "Source" source: RedirectedDeviceSource,
 }
 /// `<source>`: the socket.
 RedirectedDeviceSource {
-    attr "mode" "Mode" mode: Text,
-    attr "path" "Path" path: Text,
+    attr "mode" "Mode" mode: String,
+    attr "path" "Path" path: String,
 }
 /// `<filesystem>`: a directory of the host, by virtiofs.
 FilesystemDevice {
-    attr "type" "Type" r#type: Text,
-    attr "accessMode" "AccessMode" access_mode: Text,
+    attr "type" "Type" r#type: String,
+    attr "accessMode" "AccessMode" access_mode: String,
     child "source" "Source" source: Option<FilesystemSource>,
     child "target" "Target" target: Option<FilesystemTarget>,
     child "driver" "Driver" driver: Option<FilesystemDriver>,
@@ -101,33 +99,33 @@ FilesystemDevice {
 }
 /// `<target>`: the tag under which the guest mounts it.
 FilesystemTarget {
-    attr? "dir" "Dir" dir: Text,
+    attr? "dir" "Dir" dir: String,
 }
 /// `<source>`: the socket of a virtiofsd that runs already.
 FilesystemSource {
-    attr "dir" "Dir" dir: Text,
-    attr? "socket" "Socket" socket: Text,
+    attr "dir" "Dir" dir: String,
+    attr? "socket" "Socket" socket: String,
 }
 /// `<driver>`.
 FilesystemDriver {
-    attr "type" "Type" r#type: Text,
-    attr? "queue" "Queue" queue: Text,
+    attr "type" "Type" r#type: String,
+    attr? "queue" "Queue" queue: String,
 }
 /// `<binary>`: how libvirt starts virtiofsd.
 FilesystemBinary {
-    attr? "path" "Path" path: Text,
-    attr? "xattr" "Xattr" xattr: Text,
+    attr? "path" "Path" path: String,
+    attr? "xattr" "Xattr" xattr: String,
     child "cache" "Cache" cache: Option<FilesystemBinaryCache>,
     child "lock" "Lock" lock: Option<FilesystemBinaryLock>,
 }
 /// `<cache>`: what the guest may cache.
 FilesystemBinaryCache {
-    attr? "mode" "Mode" mode: Text,
+    attr? "mode" "Mode" mode: String,
 }
 /// `<lock>`: which locks reach the host.
 FilesystemBinaryLock {
-    attr? "posix" "Posix" posix: Text,
-    attr? "flock" "Flock" flock: Text,
+    attr? "posix" "Posix" posix: String,
+    attr? "flock" "Flock" flock: String,
 }
 /// `<input>`: tablet, mouse or keyboard.
 Input {
@@ -135,16 +133,16 @@ Input {
     attr "bus" "Bus" bus: InputBus,
     child "alias" "Alias" alias: Option<Alias>,
     child "address" "Address" address: Option<Address>,
-    attr? "model" "Model" model: Text,
+    attr? "model" "Model" model: String,
 }
 /// `<sound>`.
 SoundCard {
     child "alias" "Alias" alias: Option<Alias>,
-    attr "model" "Model" model: Text,
+    attr "model" "Model" model: String,
 }
 /// `<vsock>`: sockets between host and guest without a network.
 Vsock {
-    attr? "model" "Model" model: Text,
+    attr? "model" "Model" model: String,
     child "cid" "CID" cid: Cid,
 }
 /// `<cid>`: the guest's address among all guests of the node.
@@ -159,7 +157,7 @@ BalloonStats {
 }
 /// `<memballoon>`: through it the guest gives memory back.
 MemBalloon {
-    attr "model" "Model" model: Text,
+    attr "model" "Model" model: String,
     child "stats" "Stats" stats: Option<BalloonStats>,
     child "address" "Address" address: Option<Address>,
     child "driver" "Driver" driver: Option<MemBalloonDriver>,
@@ -171,14 +169,14 @@ MemBalloonDriver {
 }
 /// `<watchdog>`: acts when the guest stops feeding it.
 Watchdog {
-    attr "model" "Model" model: Text,
-    attr "action" "Action" action: Text,
+    attr "model" "Model" model: String,
+    attr "action" "Action" action: String,
     child "alias" "Alias" alias: Option<Alias>,
     child "address" "Address" address: Option<Address>,
 }
 /// `<rng>`: entropy for the guest.
 Rng {
-    attr "model" "Model" model: Text,
+    attr "model" "Model" model: String,
     child "backend" "Backend" backend: Option<RngBackend>,
     child "address" "Address" address: Option<Address>,
     child "driver" "Driver" driver: Option<RngDriver>,
@@ -189,39 +187,39 @@ RngDriver {
 }
 /// `<backend>`: where on the host the entropy comes from.
 RngBackend {
-    attr "model" "Model" model: Text,
-    text "Source" source: Text,
+    attr "model" "Model" model: String,
+    text "Source" source: String,
 }
 /// `<iommu>`: an IOMMU for the guest.
 IommuDevice {
     name "iommu",
-    attr "model" "Model" model: Text,
+    attr "model" "Model" model: String,
     child "driver" "Driver" driver: Option<IommuDriver>,
 }
 /// `<driver>`: properties of the SMMU.
 IommuDriver {
-    attr? "pciBus" "PCIBus" pci_bus: Text,
+    attr? "pciBus" "PCIBus" pci_bus: String,
     attr? "accel" "Accel" accel: OnOff,
     attr? "ats" "ATS" ats: OnOff,
     attr? "ril" "RIL" ril: OnOff,
-    attr? "ssidSize" "SSIDSize" ssid_size: Text,
-    attr? "oas" "OAS" oas: Text,
+    attr? "ssidSize" "SSIDSize" ssid_size: String,
+    attr? "oas" "OAS" oas: String,
 }
 /// `<address>`: where on its bus a device sits, or where on the host it is. Which attributes count depends on `type`; see [`Address::pci`](crate::pci_address).
 Address {
     attr? "type" "Type" r#type: AddressType,
-    attr? "domain" "Domain" domain: Text,
-    attr? "bus" "Bus" bus: Text,
-    attr? "slot" "Slot" slot: Text,
-    attr? "function" "Function" function: Text,
-    attr? "controller" "Controller" controller: Text,
-    attr? "target" "Target" target: Text,
-    attr? "unit" "Unit" unit: Text,
-    attr? "uuid" "UUID" uuid: Text,
-    attr? "device" "Device" device: Text,
-    attr? "cssid" "CSSID" cssid: Text,
-    attr? "ssid" "SSID" ssid: Text,
-    attr? "devno" "DevNo" devno: Text,
+    attr? "domain" "Domain" domain: String,
+    attr? "bus" "Bus" bus: String,
+    attr? "slot" "Slot" slot: String,
+    attr? "function" "Function" function: String,
+    attr? "controller" "Controller" controller: String,
+    attr? "target" "Target" target: String,
+    attr? "unit" "Unit" unit: String,
+    attr? "uuid" "UUID" uuid: String,
+    attr? "device" "Device" device: String,
+    attr? "cssid" "CSSID" cssid: String,
+    attr? "ssid" "SSID" ssid: String,
+    attr? "devno" "DevNo" devno: String,
 }
 /// `<boot>`: the turn of the device in booting, from 1.
 BootOrder {

@@ -1,8 +1,6 @@
 //! `<disk>`: disks, LUNs, CD-ROM and floppy drives.
 //!
 //! libvirt: [hard drives floppy disks cdroms](https://libvirt.org/formatdomain.html#hard-drives-floppy-disks-cdroms)
-
-use super::Text;
 use super::alias::Alias;
 use super::devices::{Address, BootOrder};
 use super::vocabulary::{OnOff, YesNo, vocabulary};
@@ -71,12 +69,12 @@ elements! {
 Disk {
     attr "device" "Device" device: DiskDevice,
     /// `no`, `internal`, `external`: what a snapshot of the domain does with the disk.
-    attr? "snapshot" "Snapshot" snapshot: Text,
+    attr? "snapshot" "Snapshot" snapshot: String,
     /// Which attribute of the source counts.
     attr "type" "Type" r#type: DiskType,
     child "source" "Source" source: DiskSource,
     child "target" "Target" target: DiskTarget,
-    leaf? "serial" "Serial" serial: Text,
+    leaf? "serial" "Serial" serial: String,
     child "driver" "Driver" driver: Option<DiskDriver>,
     child "readonly" "ReadOnly" read_only: Option<ReadOnly>,
     child "auth" "Auth" auth: Option<DiskAuth>,
@@ -85,24 +83,24 @@ Disk {
     child "boot" "BootOrder" boot_order: Option<BootOrder>,
     child "address" "Address" address: Option<Address>,
     /// `virtio-transitional`, `virtio-non-transitional`: which PCI IDs a virtio disk has.
-    attr? "model" "Model" model: Text,
+    attr? "model" "Model" model: String,
     child "blockio" "BlockIO" block_io: Option<BlockIo>,
     /// Not libvirt's: a note between conversion and resize.
-    leaf? "filesystemOverhead" "FilesystemOverhead" filesystem_overhead: Option<Text>,
+    leaf? "filesystemOverhead" "FilesystemOverhead" filesystem_overhead: Option<String>,
     /// Not libvirt's: size of the volume in bytes, a note between conversion and resize.
     leaf? "capacity" "Capacity" capacity: Option<i64>,
     child "shareable" "Shareable" shareable: Option<Shareable>,
 }
 /// `<auth>`: who we are to a network disk.
 DiskAuth {
-    attr "username" "Username" username: Text,
+    attr "username" "Username" username: String,
     child "secret" "Secret" secret: Option<DiskSecret>,
 }
 /// `<secret>`: libvirt's name of the password.
 DiskSecret {
-    attr "type" "Type" r#type: Text,
-    attr? "usage" "Usage" usage: Text,
-    attr? "uuid" "UUID" uuid: Text,
+    attr "type" "Type" r#type: String,
+    attr? "usage" "Usage" usage: String,
+    attr? "uuid" "UUID" uuid: String,
 }
 /// `<readonly>`: the guest cannot write.
 ReadOnly {}
@@ -114,18 +112,18 @@ Slice {
 }
 /// `<slice>`: where the part is, in bytes.
 SliceType {
-    attr "type" "Type" r#type: Text,
+    attr "type" "Type" r#type: String,
     attr "offset" "Offset" offset: i64,
     attr "size" "Size" size: i64,
 }
 /// `<source>`: file, device or network address; empty for an empty drive.
 DiskSource {
-    attr? "dev" "Dev" dev: Text,
-    attr? "file" "File" file: Text,
+    attr? "dev" "Dev" dev: String,
+    attr? "file" "File" file: String,
     /// `mandatory`, `requisite`, `optional`: what happens when the medium is missing at start.
-    attr? "startupPolicy" "StartupPolicy" startup_policy: Text,
-    attr? "protocol" "Protocol" protocol: Text,
-    attr? "name" "Name" name: Text,
+    attr? "startupPolicy" "StartupPolicy" startup_policy: String,
+    attr? "protocol" "Protocol" protocol: String,
+    attr? "name" "Name" name: String,
     child "host" "Host" host: Option<DiskSourceHost>,
     child "reservations" "Reservations" reservations: Option<Reservations>,
     child "slices" "Slices" slices: Vec<Slice>,
@@ -135,17 +133,17 @@ DiskSource {
 DiskTarget {
     attr? "bus" "Bus" bus: DiskBus,
     /// `vda`, `sdb`, …: names the disk for libvirt, hardly for the guest.
-    attr? "dev" "Device" device: Text,
+    attr? "dev" "Device" device: String,
     /// `open` where the guest has opened its CD-ROM drive.
-    attr? "tray" "Tray" tray: Text,
+    attr? "tray" "Tray" tray: String,
 }
 /// `<driver>`: format, caching, threads and errors.
 DiskDriver {
     attr? "cache" "Cache" cache: CacheMode,
     attr? "error_policy" "ErrorPolicy" error_policy: ErrorPolicy,
     attr? "io" "IO" io: IoMode,
-    attr "name" "Name" name: Text,
-    attr "type" "Type" r#type: Text,
+    attr "name" "Name" name: String,
+    attr "type" "Type" r#type: String,
     /// The I/O thread that does the work, from 1.
     attr? "iothread" "IOThread" iothread: Option<u64>,
     child "iothreads" "IOThreads" iothreads: Option<DiskIoThreads>,
@@ -163,8 +161,8 @@ DiskIoThread {
 }
 /// `<host>`: the server of a network disk.
 DiskSourceHost {
-    attr "name" "Name" name: Text,
-    attr? "port" "Port" port: Text,
+    attr "name" "Name" name: String,
+    attr? "port" "Port" port: String,
 }
 /// `<dataStore>`: where a qcow2 file that holds only metadata has its data, see [`DiskSource::backend`].
 DataStore {
@@ -174,7 +172,7 @@ DataStore {
 }
 /// `<format>`: format of the data.
 DataStoreFormat {
-    attr "type" "Type" r#type: Text,
+    attr "type" "Type" r#type: String,
 }
 /// `<backingStore>`: the image below; present and empty where there is none.
 BackingStore {
@@ -184,7 +182,7 @@ BackingStore {
 }
 /// `<format>`: format of the image below.
 BackingStoreFormat {
-    attr "type" "Type" r#type: Text,
+    attr "type" "Type" r#type: String,
 }
 /// `<blockio>`: block sizes that the guest sees, in bytes.
 BlockIo {
@@ -200,9 +198,9 @@ Reservations {
 }
 /// `<source>`: the helper's socket.
 SourceReservations {
-    attr "type" "Type" r#type: Text,
-    attr? "path" "Path" path: Text,
-    attr? "mode" "Mode" mode: Text,
+    attr "type" "Type" r#type: String,
+    attr? "path" "Path" path: String,
+    attr? "mode" "Mode" mode: String,
 }
 }
 
@@ -221,7 +219,7 @@ impl DiskSource {
         [&self.file, &self.dev]
             .into_iter()
             .find(|path| !path.is_empty())
-            .map(Text::as_str)
+            .map(String::as_str)
     }
 
     /// The image file or device that holds the volume's data: below the overlay if there is one.

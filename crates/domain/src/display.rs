@@ -3,8 +3,6 @@
 //! libvirt:
 //! [video devices](https://libvirt.org/formatdomain.html#video-devices),
 //! [graphical framebuffers](https://libvirt.org/formatdomain.html#graphical-framebuffers)
-
-use super::Text;
 use super::vocabulary::YesNo;
 use super::xml::elements;
 
@@ -15,7 +13,7 @@ Video {
 }
 /// `<model>`: what card the guest sees; memory in KiB.
 VideoModel {
-    attr "type" "Type" r#type: Text,
+    attr "type" "Type" r#type: String,
     attr? "heads" "Heads" heads: Option<u64>,
     attr? "ram" "Ram" ram: Option<u64>,
     attr? "vram" "VRam" vram: Option<u64>,
@@ -24,19 +22,19 @@ VideoModel {
 /// `<graphics>`: the VNC server.
 Graphics {
     attr? "autoport" "AutoPort" auto_port: YesNo,
-    attr? "defaultMode" "DefaultMode" default_mode: Text,
+    attr? "defaultMode" "DefaultMode" default_mode: String,
     child "listen" "Listen" listen: Option<GraphicsListen>,
-    attr? "passwdValidTo" "PasswdValidTo" passwd_valid_to: Text,
+    attr? "passwdValidTo" "PasswdValidTo" passwd_valid_to: String,
     attr? "port" "Port" port: i32,
     attr? "tlsPort" "TLSPort" tls_port: i64,
-    attr "type" "Type" r#type: Text,
+    attr "type" "Type" r#type: String,
 }
 /// `<listen>`: its socket.
 GraphicsListen {
-    attr "type" "Type" r#type: Text,
-    attr? "address" "Address" address: Text,
+    attr "type" "Type" r#type: String,
+    attr? "address" "Address" address: String,
     /// The reference's spelling: libvirt's `network` is never read, nor written.
-    attr? "newtork" "Network" network: Text,
-    attr? "socket" "Socket" socket: Text,
+    attr? "newtork" "Network" network: String,
+    attr? "socket" "Socket" socket: String,
 }
 }

@@ -1,8 +1,6 @@
 //! `<features>`, with the Hyper-V enlightenments.
 //!
 //! libvirt: [hypervisor features](https://libvirt.org/formatdomain.html#hypervisor-features)
-
-use super::Text;
 use super::vocabulary::OnOff;
 use super::xml::elements;
 
@@ -20,7 +18,7 @@ Features {
 }
 /// `<hyperv>`: what makes Windows run well.
 FeatureHyperv {
-    attr? "mode" "Mode" mode: Text,
+    attr? "mode" "Mode" mode: String,
     child "relaxed" "Relaxed" relaxed: Option<FeatureState>,
     child "vapic" "VAPIC" vapic: Option<FeatureState>,
     child "spinlocks" "Spinlocks" spinlocks: Option<FeatureSpinlocks>,
@@ -59,7 +57,7 @@ FeaturePvSpinlock {
 /// `<vendor_id>`: the name of the hypervisor, at most 12 characters.
 FeatureVendorId {
     attr? "state" "State" state: OnOff,
-    attr? "value" "Value" value: Text,
+    attr? "value" "Value" value: String,
 }
 /// A feature that is on if its element is there.
 FeatureEnabled {}

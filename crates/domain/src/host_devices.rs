@@ -1,8 +1,6 @@
 //! `<hostdev>`: host devices passed through.
 //!
 //! libvirt: [host device assignment](https://libvirt.org/formatdomain.html#host-device-assignment)
-
-use super::Text;
 use super::alias::Alias;
 use super::devices::{Address, BootOrder};
 use super::vocabulary::{OnOff, YesNo, vocabulary};
@@ -26,8 +24,8 @@ HostDevice {
     attr "type" "Type" r#type: HostDeviceType,
     child "boot" "BootOrder" boot_order: Option<BootOrder>,
     attr? "managed" "Managed" managed: YesNo,
-    attr? "mode" "Mode" mode: Text,
-    attr? "model" "Model" model: Text,
+    attr? "mode" "Mode" mode: String,
+    attr? "model" "Model" model: String,
     child "address" "Address" address: Option<Address>,
     child "alias" "Alias" alias: Option<Alias>,
     attr? "display" "Display" display: OnOff,
@@ -45,6 +43,6 @@ HostDevDriver {
 }
 /// `<acpi>`: guest NUMA cells that are the device's memory.
 AcpiHostDev {
-    attr? "nodeset" "NodeSet" node_set: Text,
+    attr? "nodeset" "NodeSet" node_set: String,
 }
 }

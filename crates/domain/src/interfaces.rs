@@ -1,8 +1,6 @@
 //! `<interface>`: network interfaces.
 //!
 //! libvirt: [network interfaces](https://libvirt.org/formatdomain.html#network-interfaces)
-
-use super::Text;
 use super::alias::Alias;
 use super::devices::{Address, BootOrder};
 use super::vocabulary::{OnOff, YesNo};
@@ -13,7 +11,7 @@ elements! {
 Interface {
     name "interface",
     child "address" "Address" address: Option<Address>,
-    attr "type" "Type" r#type: Text,
+    attr "type" "Type" r#type: String,
     /// Whether the host follows when the guest changes its MAC.
     attr? "trustGuestRxFilters" "TrustGuestRxFilters" trust_guest_rx_filters: YesNo,
     child "source" "Source" source: InterfaceSource,
@@ -34,9 +32,9 @@ Interface {
 }
 /// `<portForward>`: ports that passt brings in.
 InterfacePortForward {
-    attr "proto" "Proto" proto: Text,
-    attr? "address" "Address" address: Text,
-    attr? "dev" "Dev" dev: Text,
+    attr "proto" "Proto" proto: String,
+    attr? "address" "Address" address: String,
+    attr? "dev" "Dev" dev: String,
     child "range" "Ranges" ranges: Vec<InterfacePortForwardRange>,
 }
 /// `<range>`: a port, or some.
@@ -49,8 +47,8 @@ InterfacePortForwardRange {
 }
 /// `<backend>`: passt, and its log.
 InterfaceBackend {
-    attr? "type" "Type" r#type: Text,
-    attr? "logFile" "LogFile" log_file: Text,
+    attr? "type" "Type" r#type: String,
+    attr? "logFile" "LogFile" log_file: String,
 }
 /// `<acpi>`: the index in the name that the guest gives (`eno1`).
 Acpi {
@@ -58,43 +56,43 @@ Acpi {
 }
 /// `<driver>`: vhost and queues.
 InterfaceDriver {
-    attr "name" "Name" name: Text,
+    attr "name" "Name" name: String,
     attr? "queues" "Queues" queues: Option<u64>,
     attr? "iommu" "IOMMU" iommu: OnOff,
 }
 /// `<link>`: the cable is in or out.
 LinkState {
-    attr "state" "State" state: Text,
+    attr "state" "State" state: String,
 }
 /// `<bandwidth>`: passed over, but told.
 BandWidth {}
 /// `<mac>`: the hardware address.
 Mac {
-    attr "address" "MAC" mac: Text,
+    attr "address" "MAC" mac: String,
 }
 /// `<mtu>`.
 Mtu {
-    attr "size" "Size" size: Text,
+    attr "size" "Size" size: String,
 }
 /// `<filterref>`: rules of the host for its traffic.
 FilterRef {
-    attr "filter" "Filter" filter: Text,
+    attr "filter" "Filter" filter: String,
 }
 /// `<source>`: what it is connected to on the host.
 InterfaceSource {
-    attr? "network" "Network" network: Text,
-    attr? "dev" "Device" device: Text,
-    attr? "bridge" "Bridge" bridge: Text,
-    attr? "mode" "Mode" mode: Text,
+    attr? "network" "Network" network: String,
+    attr? "dev" "Device" device: String,
+    attr? "bridge" "Bridge" bridge: String,
+    attr? "mode" "Mode" mode: String,
     child "address" "Address" address: Option<Address>,
 }
 /// `<model>`: what card the guest sees.
 Model {
-    attr "type" "Type" r#type: Text,
+    attr "type" "Type" r#type: String,
 }
 /// `<target>`: the tap device.
 InterfaceTarget {
-    attr "dev" "Device" device: Text,
+    attr "dev" "Device" device: String,
     attr? "managed" "Managed" managed: YesNo,
 }
 /// `<rom>`: the boot ROM.

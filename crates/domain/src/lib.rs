@@ -30,10 +30,6 @@ pub use pci_address::{PciAddress, PciAddressError};
 pub use spec::DomainSpec;
 pub use vocabulary::{OnOff, YesNo};
 
-/// Text of the schema: short strings are kept inline, so that a conversion hardly allocates.
-/// Empty means absent, as in the reference's schema.
-pub type Text = compact_str::CompactString;
-
 impl DomainSpec {
     /// The document as XML.
     #[must_use]

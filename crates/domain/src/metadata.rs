@@ -1,8 +1,6 @@
 //! `<metadata>`: what KubeVirt keeps with the domain, so that a launcher that comes later knows it.
 
 mod time;
-
-use super::Text;
 use super::xml::elements;
 
 pub use time::Time;
@@ -16,7 +14,7 @@ Metadata {
 KubeVirtMetadata {
     namespace KubeVirt,
     /// UID of the VMI.
-    leaf "uid" "UID" uid: Text,
+    leaf "uid" "UID" uid: String,
     child "graceperiod" "GracePeriod" grace_period: Option<GracePeriodMetadata>,
     child "migration" "Migration" migration: Option<MigrationMetadata>,
     child "backup" "Backup" backup: Option<BackupMetadata>,
@@ -26,40 +24,40 @@ KubeVirtMetadata {
 /// `<accessCredential>`: whether users and keys have reached the guest.
 AccessCredentialMetadata {
     leaf? "succeeded" "Succeeded" succeeded: bool,
-    leaf? "message" "Message" message: Text,
+    leaf? "message" "Message" message: String,
 }
 /// `<memoryDump>`: the last memory dump.
 MemoryDumpMetadata {
-    leaf? "fileName" "FileName" file_name: Text,
+    leaf? "fileName" "FileName" file_name: String,
     leaf? "startTimestamp" "StartTimestamp" start_timestamp: Option<Time>,
     leaf? "endTimestamp" "EndTimestamp" end_timestamp: Option<Time>,
     leaf? "completed" "Completed" completed: bool,
     leaf? "failed" "Failed" failed: bool,
-    leaf? "failureReason" "FailureReason" failure_reason: Text,
+    leaf? "failureReason" "FailureReason" failure_reason: String,
 }
 /// `<migration>`: the last migration.
 MigrationMetadata {
-    leaf? "uid" "UID" uid: Text,
+    leaf? "uid" "UID" uid: String,
     leaf? "startTimestamp" "StartTimestamp" start_timestamp: Option<Time>,
     leaf? "endTimestamp" "EndTimestamp" end_timestamp: Option<Time>,
     leaf? "failed" "Failed" failed: bool,
-    leaf? "failureReason" "FailureReason" failure_reason: Text,
-    leaf? "abortStatus" "AbortStatus" abort_status: Text,
-    leaf? "mode" "Mode" mode: Text,
+    leaf? "failureReason" "FailureReason" failure_reason: String,
+    leaf? "abortStatus" "AbortStatus" abort_status: String,
+    leaf? "mode" "Mode" mode: String,
 }
 /// `<backup>`: the last backup.
 BackupMetadata {
-    leaf? "name" "Name" name: Text,
-    leaf? "mode" "Mode" mode: Text,
+    leaf? "name" "Name" name: String,
+    leaf? "mode" "Mode" mode: String,
     leaf? "skipQuiesce" "SkipQuiesce" skip_quiesce: bool,
     leaf? "startTimestamp" "StartTimestamp" start_timestamp: Option<Time>,
     leaf? "endTimestamp" "EndTimestamp" end_timestamp: Option<Time>,
     leaf? "completed" "Completed" completed: bool,
     leaf? "failed" "Failed" failed: bool,
-    leaf? "backupMsg" "BackupMsg" backup_msg: Text,
-    leaf? "checkpointName" "CheckpointName" checkpoint_name: Text,
-    leaf? "volumes" "Volumes" volumes: Text,
-    leaf? "quiesceStatus" "QuiesceStatus" quiesce_status: Text,
+    leaf? "backupMsg" "BackupMsg" backup_msg: String,
+    leaf? "checkpointName" "CheckpointName" checkpoint_name: String,
+    leaf? "volumes" "Volumes" volumes: String,
+    leaf? "quiesceStatus" "QuiesceStatus" quiesce_status: String,
 }
 /// `<graceperiod>`: how long a shutdown may take, and whether it has begun.
 GracePeriodMetadata {

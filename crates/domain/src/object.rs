@@ -3,10 +3,10 @@
 
 use serde::ser::{Serialize, SerializeMap, SerializeStruct, Serializer};
 
+use super::DomainSpec;
 use super::alias::Alias;
 use super::metadata::Time;
 use super::xml::Go;
-use super::{DomainSpec, Text};
 
 /// `kind` of every document.
 pub const KIND: &str = "Domain";
@@ -17,9 +17,9 @@ pub const API_VERSION: &str = "1.2.2";
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Domain {
     /// [`KIND`].
-    pub kind: Text,
+    pub kind: String,
     /// [`API_VERSION`].
-    pub api_version: Text,
+    pub api_version: String,
     /// Whose domain it is.
     pub meta: ObjectMeta,
     /// The domain.
@@ -32,11 +32,11 @@ pub struct Domain {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObjectMeta {
     /// Name of the VMI.
-    pub name: Text,
+    pub name: String,
     /// Namespace of the VMI.
-    pub namespace: Text,
+    pub namespace: String,
     /// UID of the VMI.
-    pub uid: Text,
+    pub uid: String,
     /// Present once libvirt does not know the domain any more: for virt-handler it is then gone.
     pub deletion_timestamp: Option<Time>,
 }
@@ -45,15 +45,15 @@ pub struct ObjectMeta {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DomainStatus {
     /// One of the words of docs/contract.md §7, such as `Running`.
-    pub status: Text,
+    pub status: String,
     /// Why, in a word of the same section.
-    pub reason: Text,
+    pub reason: String,
     /// Addresses, as the guest agent has them.
     pub interfaces: Vec<InterfaceStatus>,
     /// The guest's operating system, as the guest agent has it.
     pub os_info: GuestOsInfo,
     /// `frozen`, `thawed` or empty.
-    pub fs_freeze_status: Text,
+    pub fs_freeze_status: String,
     /// The last panic.
     pub guest_panic_info: Option<GuestPanicInfo>,
     /// Panics so far; never goes backwards.
@@ -64,34 +64,34 @@ pub struct DomainStatus {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InterfaceStatus {
     /// Hardware address.
-    pub mac: Text,
+    pub mac: String,
     /// First address.
-    pub ip: Text,
+    pub ip: String,
     /// All addresses.
-    pub ips: Vec<Text>,
+    pub ips: Vec<String>,
     /// Name in the guest.
-    pub interface_name: Text,
+    pub interface_name: String,
 }
 
 /// The guest's operating system.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "named as in the guest agent's answer")]
 pub struct GuestOsInfo {
-    pub name: Text,
-    pub kernel_release: Text,
-    pub version: Text,
-    pub pretty_name: Text,
-    pub version_id: Text,
-    pub kernel_version: Text,
-    pub machine: Text,
-    pub id: Text,
+    pub name: String,
+    pub kernel_release: String,
+    pub version: String,
+    pub pretty_name: String,
+    pub version_id: String,
+    pub kernel_version: String,
+    pub machine: String,
+    pub id: String,
 }
 
 /// What QEMU logged about a panic. The arguments are Windows' bug check code and parameters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GuestPanicInfo {
     /// `hyper-v`, `unknown`, …
-    pub kind: Text,
+    pub kind: String,
     /// `arg1` to `arg5`.
     pub args: [u64; 5],
 }
@@ -121,9 +121,8 @@ impl Domain {
     pub fn fill_required_fields(&mut self) {
         for disk in &mut self.spec.devices.disks {
             // No volume can have this name (a volume's is a DNS label), so that nobody takes it for one.
-            disk.alias.get_or_insert_with(|| {
-                Alias::libvirt(compact_str::format_compact!("disk:{}", disk.target.device))
-            });
+            disk.alias
+                .get_or_insert_with(|| Alias::libvirt(format!("disk:{}", disk.target.device)));
         }
         self.spec
             .devices
@@ -132,7 +131,7 @@ impl Domain {
         for (index, interface) in self.spec.devices.interfaces.iter_mut().enumerate() {
             interface
                 .alias
-                .get_or_insert_with(|| Alias::libvirt(compact_str::format_compact!("net:{index}")));
+                .get_or_insert_with(|| Alias::libvirt(format!("net:{index}")));
         }
     }
 
@@ -160,7 +159,7 @@ impl Serialize for Domain {
 }
 
 /// Entries that are left out when empty, as Go does it with `omitempty`.
-fn entries<M: SerializeMap>(out: &mut M, fields: &[(&str, &Text)]) -> Result<(), M::Error> {
+fn entries<M: SerializeMap>(out: &mut M, fields: &[(&str, &String)]) -> Result<(), M::Error> {
     fields
         .iter()
         .filter(|(_, value)| !value.is_empty())

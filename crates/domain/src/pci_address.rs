@@ -1,11 +1,9 @@
 //! PCI addresses: as sysfs, libvirt's errors and the VMI write them (`0000:81:11.1`), and as four
 //! attributes of `<address>`.
 
+use super::devices::{Address, AddressType};
 use std::fmt;
 use std::str::FromStr;
-
-use super::Text;
-use super::devices::{Address, AddressType};
 
 /// Where a device is on the PCI buses of a machine, host or guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -80,8 +78,8 @@ impl From<PciAddress> for Address {
     }
 }
 
-fn format(text: fmt::Arguments<'_>) -> Text {
-    compact_str::format_compact!("{text}")
+fn format(text: fmt::Arguments<'_>) -> String {
+    format!("{text}")
 }
 
 impl Address {

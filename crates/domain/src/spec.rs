@@ -1,8 +1,6 @@
 //! The root of the document, `<domain>`.
 //!
 //! libvirt: [element and attribute overview](https://libvirt.org/formatdomain.html#element-and-attribute-overview)
-
-use super::Text;
 use super::clock::Clock;
 use super::cpu::{Cpu, CpuTune, NumaTune, Vcpu, Vcpus};
 use super::devices::Devices;
@@ -19,11 +17,11 @@ elements! {
 /// `<domain>`: what libvirt defines, and what it reports.
 DomainSpec {
     name "domain",
-    attr "type" "Type" r#type: Text,
+    attr "type" "Type" r#type: String,
     /// Declares the prefix `qemu`. Never shown: Go's decoder does not find it.
-    attr? "xmlns:qemu" (always "XmlNS" "") xmlns: Text,
-    leaf "name" "Name" name: Text,
-    leaf? "uuid" "UUID" uuid: Text,
+    attr? "xmlns:qemu" (always "XmlNS" "") xmlns: String,
+    leaf "name" "Name" name: String,
+    leaf? "uuid" "UUID" uuid: String,
     child "memory" "Memory" memory: Memory,
     /// What the balloon leaves to the guest.
     child "currentMemory" "CurrentMemory" current_memory: Option<Memory>,
@@ -47,12 +45,12 @@ DomainSpec {
     child "iothreads" "IOThreads" iothreads: Option<IoThreads>,
     child "launchSecurity" "LaunchSecurity" launch_security: Option<LaunchSecurity>,
     /// `destroy` or `restart`.
-    leaf? "on_reboot" "OnReboot" on_reboot: Text,
+    leaf? "on_reboot" "OnReboot" on_reboot: String,
     child "iommufd" "IOMMUFD" iommufd: Option<Iommufd>,
 }
 /// `<resource>`: the cgroup; libvirt reports it.
 Resource {
-    leaf "partition" "Partition" partition: Text,
+    leaf "partition" "Partition" partition: String,
 }
 /// `<qemu:commandline>`: words for QEMU that libvirt does not understand.
 Commandline {
@@ -62,12 +60,12 @@ Commandline {
 }
 /// `<qemu:env>`: a variable of QEMU's environment.
 Env {
-    attr "name" "Name" name: Text,
-    attr "value" "Value" value: Text,
+    attr "name" "Name" name: String,
+    attr "value" "Value" value: String,
 }
 /// `<qemu:arg>`: a word of QEMU's command line.
 Arg {
-    attr "value" "Value" value: Text,
+    attr "value" "Value" value: String,
 }
 /// `<iothreads>`: how many I/O threads there are; disks refer to them from 1.
 IoThreads {
@@ -77,6 +75,6 @@ IoThreads {
 Iommufd {
     name "iommufd",
     attr "enabled" "Enabled" enabled: YesNo,
-    attr? "fdgroup" "FDGroup" fd_group: Text,
+    attr? "fdgroup" "FDGroup" fd_group: String,
 }
 }

@@ -1,14 +1,12 @@
 //! `<sysinfo>`: what SMBIOS reports to the guest.
 //!
 //! libvirt: [smbios system information](https://libvirt.org/formatdomain.html#smbios-system-information)
-
-use super::Text;
 use super::xml::elements;
 
 elements! {
 /// `<sysinfo>`: entries of the SMBIOS tables.
 SysInfo {
-    attr "type" "Type" r#type: Text,
+    attr "type" "Type" r#type: String,
     /// Written, like the other tables, even if it is empty.
     list "system" "entry" "System" system: Vec<SysInfoEntry>,
     list "bios" "entry" "BIOS" bios: Vec<SysInfoEntry>,
@@ -17,7 +15,7 @@ SysInfo {
 }
 /// `<entry>`: an entry of a table.
 SysInfoEntry {
-    attr "name" "Name" name: Text,
-    text "Value" value: Text,
+    attr "name" "Name" name: String,
+    text "Value" value: String,
 }
 }

@@ -10,7 +10,6 @@ use api::vmi::Vmi;
 use api::vmi::disks::Disk;
 use api::vmi::volumes::Volume;
 use convert::context::{BlockDeviceProbe, Context};
-use domain::Text;
 
 /// Looks at the volumes of such disks; a volume that is not there yet has no sizes.
 pub(super) fn look(
@@ -88,7 +87,7 @@ fn probe(machine: &Machine, device: &Found) -> Result<BlockDeviceProbe, PodError
 }
 
 /// Images that a disk on the volume may have.
-fn images(paths: &PodPaths<'_>, vmi: &Vmi, volume: &Volume) -> Vec<Text> {
+fn images(paths: &PodPaths<'_>, vmi: &Vmi, volume: &Volume) -> Vec<String> {
     let name = volume.name.as_str();
     if volume.persistent_volume_claim.is_some() || volume.data_volume.is_some() {
         vec![paths.claim_image(name), paths.hotplug_image(name)]
@@ -126,6 +125,6 @@ fn file_system_block_size(cfg: &Config, image: &str) -> Option<u64> {
         .and_then(|fs| u64::try_from(fs.f_bsize).ok())
 }
 
-fn text(path: &Path) -> Text {
+fn text(path: &Path) -> String {
     path.to_string_lossy().into()
 }

@@ -8,8 +8,8 @@ use super::confine::Dir;
 use super::disk_source::{Backend, find};
 use super::{Config, PodError, image};
 use convert::context::DiskModes;
+use domain::DomainSpec;
 use domain::disks::Disk;
-use domain::{DomainSpec, Text};
 
 /// Finds out for each disk of the domain whether its file or device can be opened with `O_DIRECT`,
 /// and whether its image is preallocated. An image that does not exist yet is judged by its
@@ -56,7 +56,7 @@ fn is_known(modes: &DiskModes, path: &str) -> bool {
     modes
         .direct_io_exceptions
         .iter()
-        .any(|known: &Text| known == path)
+        .any(|known: &String| known == path)
 }
 
 fn supports_direct_io(cfg: &Config, path: &str, is_block: bool) -> bool {

@@ -5,7 +5,6 @@ use std::path::Path;
 use super::{Config, PodError};
 use api::vmi::Vmi;
 use convert::context::EfiConfiguration;
-use domain::Text;
 
 /// Confidential computing that needs firmware of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,7 +103,7 @@ pub fn in_kubevirts_image(vmi: &Vmi, arch: &str) -> Option<EfiConfiguration> {
     });
     let path = |name: &str| {
         if name.is_empty() {
-            Text::default()
+            String::default()
         } else {
             directory.join(name).to_string_lossy().into()
         }
@@ -146,9 +145,9 @@ fn candidates(arch: &str, secure: bool, confidential: Confidential) -> Candidate
 }
 
 /// The image's path if it exists; empty for no name.
-fn image(cfg: &Config, name: &str) -> Option<Text> {
+fn image(cfg: &Config, name: &str) -> Option<String> {
     if name.is_empty() {
-        return Some(Text::default());
+        return Some(String::default());
     }
     let path = Path::new(&cfg.ovmf_path).join(name);
     path.exists().then(|| path.to_string_lossy().into())
@@ -254,7 +253,7 @@ mod tests {
         };
         let vmi: Vmi =
             serde_json::from_str(&format!(r#"{{"spec":{{"domain":{domain}}}}}"#)).unwrap();
-        let base = |path: Text| path.rsplit('/').next().unwrap_or_default().into();
+        let base = |path: String| path.rsplit('/').next().unwrap_or_default().into();
         choose(&cfg, &vmi, arch)
             .map(|efi| {
                 efi.map(|efi| EfiConfiguration {

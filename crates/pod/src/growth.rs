@@ -7,7 +7,6 @@ use api::pod_paths;
 use api::vmi::Vmi;
 use api::vmi::status::{PersistentVolumeClaimInfo, VolumeStatus};
 use api::vmi::volumes::Volume;
-use domain::Text;
 use domain::disks::Disk;
 
 const MIB: u64 = 1 << 20;
@@ -85,7 +84,7 @@ fn grow(
 
 /// What the guest can have: the smaller of what the claim has and what was asked for.
 fn capacity(claim: &PersistentVolumeClaimInfo) -> Option<u64> {
-    let of = |sizes: &std::collections::BTreeMap<api::vmi::Text, api::vmi::Quantity>| {
+    let of = |sizes: &std::collections::BTreeMap<String, api::vmi::Quantity>| {
         sizes
             .get("storage")
             .and_then(|size| size.as_integer().ok().flatten())
@@ -95,7 +94,7 @@ fn capacity(claim: &PersistentVolumeClaimInfo) -> Option<u64> {
 }
 
 /// Part of the capacity that the file system needs for itself, 0 to 1.
-fn overhead(text: Option<&Text>) -> Option<f64> {
+fn overhead(text: Option<&String>) -> Option<f64> {
     text?
         .parse()
         .ok()

@@ -8,7 +8,6 @@ use std::path::Path;
 use super::confine::Found;
 use super::{Config, PodError, Root, disk_source};
 use convert::context::DiskInfo;
-use domain::Text;
 
 /// qcow2: <https://www.qemu.org/docs/master/interop/qcow2.html>
 const QCOW2: &[u8; 4] = b"QFI\xfb";
@@ -71,8 +70,8 @@ pub(super) fn look(found: &Found) -> Result<DiskInfo, PodError> {
     }
     let virtual_size = size(found, &file)?.next_multiple_of(SECTOR);
     Ok(DiskInfo {
-        format: Text::const_new("raw"),
-        backing_file: Text::default(),
+        format: String::from("raw"),
+        backing_file: String::default(),
         actual_size,
         virtual_size,
     })
@@ -172,7 +171,7 @@ fn qcow2(file: &File, head: &[u8]) -> Result<DiskInfo, String> {
     }
     let (name_at, name_length) = (field(u64_at(8))?, field(u32_at(16).map(u64::from))?);
     let backing_file = if name_at == 0 {
-        Text::default()
+        String::default()
     } else {
         let length = u32::try_from(name_length)
             .ok()
@@ -184,13 +183,13 @@ fn qcow2(file: &File, head: &[u8]) -> Result<DiskInfo, String> {
         // A name that is there counts, even an empty one.
         let name = String::from_utf8_lossy(&name);
         if name.is_empty() {
-            Text::const_new("(no name)")
+            String::from("(no name)")
         } else {
             name.as_ref().into()
         }
     };
     Ok(DiskInfo {
-        format: Text::const_new("qcow2"),
+        format: String::from("qcow2"),
         backing_file,
         actual_size: 0,
         virtual_size,

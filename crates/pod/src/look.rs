@@ -7,7 +7,6 @@ use api::vmi::Vmi;
 use convert::context::{
     CellCpu, CellDistance, CellMemory, CellPages, Context, NumaCell, Smbios, Topology,
 };
-use domain::Text;
 
 /// Reads the pod, the machine and the options of the request. Blocks; changes nothing.
 ///
@@ -92,7 +91,7 @@ pub fn of_options(vmi: &Vmi, options: &VirtualMachineOptions, ctx: &mut Context)
     ctx.volumes_discard_ignore = options
         .preallocated_volumes
         .iter()
-        .map(Text::from)
+        .map(String::from)
         .collect();
     ctx.domain_attachment_by_interface_name = options
         .interface_domain_attachment
@@ -102,7 +101,7 @@ pub fn of_options(vmi: &Vmi, options: &VirtualMachineOptions, ctx: &mut Context)
     ctx.grace_host_device_aliases = options
         .grace_host_device_aliases
         .iter()
-        .map(Text::from)
+        .map(String::from)
         .collect();
     ctx.free_page_reporting = !cluster.free_page_reporting_disabled && reports_free_pages(vmi);
     ctx.serial_console_log = vmi

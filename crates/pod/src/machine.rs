@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::{Config, PodError};
-use domain::Text;
 
 /// More CPUs than any kernel has: a longer list is a mistake.
 const MOST_CPUS: usize = 50_000;
@@ -47,7 +46,7 @@ impl Machine {
     }
 
     /// Of the emulators that a conversion may name, those that are not installed.
-    pub fn missing_emulators(&self) -> Vec<Text> {
+    pub fn missing_emulators(&self) -> Vec<String> {
         [
             "/usr/bin/qemu-system-aarch64",
             "/usr/bin/qemu-system-s390x",
@@ -55,12 +54,12 @@ impl Machine {
         ]
         .into_iter()
         .filter(|path| !self.path(path).exists())
-        .map(Text::const_new)
+        .map(String::from)
         .collect()
     }
 
     /// Variables that the conversion looks at.
-    pub fn relevant_environment(&self) -> BTreeMap<Text, Text> {
+    pub fn relevant_environment(&self) -> BTreeMap<String, String> {
         self.environment
             .iter()
             .filter(|(name, _)| {

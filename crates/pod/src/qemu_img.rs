@@ -9,7 +9,6 @@ use serde::Deserialize;
 use super::confine::Found;
 use super::{Config, PodError};
 use convert::context::DiskInfo;
-use domain::Text;
 
 const QEMU_IMG: &str = "qemu-img";
 /// For what we make ourselves.
@@ -22,9 +21,9 @@ const OWN: Limits = Limits {
 #[derive(Deserialize)]
 struct Info {
     #[serde(rename = "format")]
-    format: Text,
+    format: String,
     #[serde(rename = "backing-filename", default)]
-    backing_file: Text,
+    backing_file: String,
     #[serde(rename = "virtual-size")]
     virtual_size: u64,
 }

@@ -2,8 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use domain::Text;
-
 /// `/` in a pod; a directory of its own for a launcher on a laptop or in a test (`--root`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Root(PathBuf);
@@ -36,9 +34,9 @@ impl Root {
 
     /// What goes before the pod's paths in the domain: empty in a pod.
     #[must_use]
-    pub fn prefix(&self) -> Text {
+    pub fn prefix(&self) -> String {
         if self.0 == Path::new("/") {
-            Text::default()
+            String::default()
         } else {
             self.0.to_string_lossy().trim_end_matches('/').into()
         }

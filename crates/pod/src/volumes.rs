@@ -8,7 +8,6 @@ use api::pod_paths::{self, PodPaths};
 use api::vmi::Vmi;
 use api::vmi::volumes::Volume;
 use convert::context::{Context, DiskInfo};
-use domain::Text;
 
 /// Fills in what the context says about volumes.
 pub(super) fn look(cfg: &Config, vmi: &Vmi, ctx: &mut Context) -> Result<(), PodError> {
@@ -106,7 +105,11 @@ pub(super) fn claim(cfg: &Config, volume: &str) -> Result<Found, PodError> {
 }
 
 /// Where the overlays of tracked volumes are, if the status says that tracking is on.
-fn changed_block_tracking(cfg: &Config, paths: &PodPaths<'_>, vmi: &Vmi) -> BTreeMap<Text, Text> {
+fn changed_block_tracking(
+    cfg: &Config,
+    paths: &PodPaths<'_>,
+    vmi: &Vmi,
+) -> BTreeMap<String, String> {
     if !tracking::is_on(vmi) {
         return BTreeMap::new();
     }

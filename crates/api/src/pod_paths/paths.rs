@@ -1,7 +1,6 @@
 //! Paths that depend on a flag, on the root, or on a name of the VMI.
 
 use super::*;
-use crate::vmi::Text;
 
 /// The pod's paths, with the directories that flags can change. Names are taken as they are: check those that come from
 /// a user before a path made of them is opened.
@@ -40,10 +39,10 @@ impl Default for PodPaths<'_> {
 
 impl PodPaths<'_> {
     /// The root, and behind it the parts as they are.
-    fn join(&self, parts: &[&str]) -> Text {
+    fn join(&self, parts: &[&str]) -> String {
         let root = self.root.trim_end_matches('/');
         let length = parts.iter().map(|part| part.len()).sum::<usize>();
-        let mut path = Text::with_capacity(root.len() + length);
+        let mut path = String::with_capacity(root.len() + length);
         path.push_str(root);
         parts.iter().for_each(|part| path.push_str(part));
         path
@@ -51,13 +50,13 @@ impl PodPaths<'_> {
 
     /// A path of the pod that depends on nothing but the root.
     #[must_use]
-    pub fn of(&self, path: &str) -> Text {
+    pub fn of(&self, path: &str) -> String {
         self.join(&[path])
     }
 
     /// A file of the share directory, such as [`COMMAND_SOCKET`].
     #[must_use]
-    pub fn shared(&self, name: &str) -> Text {
+    pub fn shared(&self, name: &str) -> String {
         self.join(&[trimmed(self.share_dir), "/", name])
     }
 
@@ -65,37 +64,37 @@ impl PodPaths<'_> {
 
     /// Directory of a claim with a file system, or of a host disk.
     #[must_use]
-    pub fn claim_dir(&self, volume: &str) -> Text {
+    pub fn claim_dir(&self, volume: &str) -> String {
         self.join(&[CLAIM_DIR, "/", volume])
     }
 
     /// Image of a claim with a file system.
     #[must_use]
-    pub fn claim_image(&self, volume: &str) -> Text {
+    pub fn claim_image(&self, volume: &str) -> String {
         self.join(&[CLAIM_DIR, "/", volume, "/", CLAIM_IMAGE])
     }
 
     /// Device of a block claim.
     #[must_use]
-    pub fn claim_device(&self, volume: &str) -> Text {
+    pub fn claim_device(&self, volume: &str) -> String {
         self.join(&[DEVICE_DIR, "/", volume])
     }
 
     /// Image of a hotplugged claim with a file system.
     #[must_use]
-    pub fn hotplug_image(&self, volume: &str) -> Text {
+    pub fn hotplug_image(&self, volume: &str) -> String {
         self.join(&[trimmed(self.hotplug_disk_dir), "/", volume, ".img"])
     }
 
     /// Device of a hotplugged block claim.
     #[must_use]
-    pub fn hotplug_device(&self, volume: &str) -> Text {
+    pub fn hotplug_device(&self, volume: &str) -> String {
         self.join(&[trimmed(self.hotplug_disk_dir), "/", volume])
     }
 
     /// Image of a host disk that is `path` on the node.
     #[must_use]
-    pub fn host_disk(&self, volume: &str, path: &str) -> Text {
+    pub fn host_disk(&self, volume: &str, path: &str) -> String {
         match file_name(path) {
             "" => self.claim_dir(volume),
             file => self.join(&[CLAIM_DIR, "/", volume, "/", file]),
@@ -104,106 +103,106 @@ impl PodPaths<'_> {
 
     /// Writable overlay of a container disk or an ephemeral volume.
     #[must_use]
-    pub fn ephemeral_overlay(&self, volume: &str) -> Text {
+    pub fn ephemeral_overlay(&self, volume: &str) -> String {
         self.join(&[trimmed(self.overlay_dir), "/", volume, "/", OVERLAY_IMAGE])
     }
 
     /// Image of an empty disk.
     #[must_use]
-    pub fn empty_disk(&self, volume: &str) -> Text {
+    pub fn empty_disk(&self, volume: &str) -> String {
         self.join(&[EMPTY_DISK_DIR, "/", volume, ".qcow2"])
     }
 
     /// Image of the container disk that is the `index`-th of `spec.volumes`.
     #[must_use]
-    pub fn container_disk(&self, index: usize) -> Text {
+    pub fn container_disk(&self, index: usize) -> String {
         let dir = trimmed(self.container_disk_dir);
         self.join(&[dir, "/", &container_disk(index)])
     }
 
     /// Container disk that is the `index`-th of `spec.volumes`, mounted as an image volume.
     #[must_use]
-    pub fn image_volume(&self, index: usize) -> Text {
+    pub fn image_volume(&self, index: usize) -> String {
         let index = index.to_string();
         self.join(&[IMAGE_VOLUME_DIR, "/disk_", &index])
     }
 
     /// A file of the kernel boot container: kernel, initrd.
     #[must_use]
-    pub fn kernel_boot(&self, artifact: &str) -> Text {
+    pub fn kernel_boot(&self, artifact: &str) -> String {
         let dir = trimmed(self.container_disk_dir);
         self.join(&[dir, "/", KERNEL_BOOT_DIR, "/", file_name(artifact)])
     }
 
     /// Cloud-init image with the data source `NoCloud`.
     #[must_use]
-    pub fn cloud_init_no_cloud(&self, namespace: &str, name: &str) -> Text {
+    pub fn cloud_init_no_cloud(&self, namespace: &str, name: &str) -> String {
         self.cloud_init(namespace, name, NO_CLOUD_IMAGE)
     }
 
     /// Cloud-init image with the data source `ConfigDrive`.
     #[must_use]
-    pub fn cloud_init_config_drive(&self, namespace: &str, name: &str) -> Text {
+    pub fn cloud_init_config_drive(&self, namespace: &str, name: &str) -> String {
         self.cloud_init(namespace, name, CONFIG_DRIVE_IMAGE)
     }
 
-    fn cloud_init(&self, namespace: &str, name: &str, image: &str) -> Text {
+    fn cloud_init(&self, namespace: &str, name: &str, image: &str) -> String {
         let dir = trimmed(self.cloud_init_dir);
         self.join(&[dir, "/", namespace, "/", name, "/", image])
     }
 
     /// A VMI's ignition data.
     #[must_use]
-    pub fn ignition(&self, namespace: &str, name: &str) -> Text {
+    pub fn ignition(&self, namespace: &str, name: &str) -> String {
         let dir = trimmed(self.ignition_dir);
         self.join(&[dir, "/", namespace, "/", name, "/", IGNITION_FILE])
     }
 
     /// ISO image made from a ConfigMap.
     #[must_use]
-    pub fn config_map_image(&self, volume: &str) -> Text {
+    pub fn config_map_image(&self, volume: &str) -> String {
         self.join(&[CONFIG_MAP_IMAGE_DIR, "/", volume, ".iso"])
     }
 
     /// ISO image made from a Secret.
     #[must_use]
-    pub fn secret_image(&self, volume: &str) -> Text {
+    pub fn secret_image(&self, volume: &str) -> String {
         self.join(&[SECRET_IMAGE_DIR, "/", volume, ".iso"])
     }
 
     /// ISO image made from downward API fields.
     #[must_use]
-    pub fn downward_api_image(&self, volume: &str) -> Text {
+    pub fn downward_api_image(&self, volume: &str) -> String {
         self.join(&[DOWNWARD_API_IMAGE_DIR, "/", volume, ".iso"])
     }
 
     /// ISO image with sysprep's answer files.
     #[must_use]
-    pub fn sysprep_image(&self, volume: &str) -> Text {
+    pub fn sysprep_image(&self, volume: &str) -> String {
         self.join(&[SYSPREP_IMAGE_DIR, "/", volume, ".iso"])
     }
 
     /// ISO image with the service account's token.
     #[must_use]
-    pub fn service_account_image(&self) -> Text {
+    pub fn service_account_image(&self) -> String {
         self.join(&[SERVICE_ACCOUNT_IMAGE_DIR, "/", SERVICE_ACCOUNT_IMAGE])
     }
 
     /// A file of a Secret volume as it is mounted.
     #[must_use]
-    pub fn secret_file(&self, volume: &str, file: &str) -> Text {
+    pub fn secret_file(&self, volume: &str, file: &str) -> String {
         self.join(&[SECRET_DIR, "/", volume, "/", file])
     }
 
     /// The vhostmd disk with metrics of the host.
     #[must_use]
-    pub fn downward_metrics_disk(&self) -> Text {
+    pub fn downward_metrics_disk(&self) -> String {
         self.join(&[DOWNWARD_API_IMAGE_DIR, "/", METRICS_DISK])
     }
 
     /// Overlay for changed block tracking; `nonroot`: the launcher does not run as root.
     #[must_use]
-    pub fn cbt_overlay(&self, nonroot: bool, volume: &str) -> Text {
+    pub fn cbt_overlay(&self, nonroot: bool, volume: &str) -> String {
         self.join(&[cbt_dir(nonroot), "/", volume, ".qcow2"])
     }
 
@@ -211,68 +210,68 @@ impl PodPaths<'_> {
 
     /// Socket of the metrics channel.
     #[must_use]
-    pub fn downward_metrics_socket(&self) -> Text {
+    pub fn downward_metrics_socket(&self) -> String {
         self.join(&[METRICS_CHANNEL_DIR, "/downwardmetrics.sock"])
     }
 
     /// The VM's directory, named after its UID: console, VNC and USB sockets.
     #[must_use]
-    pub fn vm_dir(&self, uid: &str) -> Text {
+    pub fn vm_dir(&self, uid: &str) -> String {
         self.join(&[PRIVATE_DIR, "/", uid])
     }
 
     /// Socket of the VNC server.
     #[must_use]
-    pub fn vnc_socket(&self, uid: &str) -> Text {
+    pub fn vnc_socket(&self, uid: &str) -> String {
         self.join(&[PRIVATE_DIR, "/", uid, "/virt-vnc"])
     }
 
     /// Socket of the first serial console.
     #[must_use]
-    pub fn serial_socket(&self, uid: &str) -> Text {
+    pub fn serial_socket(&self, uid: &str) -> String {
         self.join(&[PRIVATE_DIR, "/", uid, "/virt-serial0"])
     }
 
     /// Log of the first serial console.
     #[must_use]
-    pub fn serial_log(&self, uid: &str) -> Text {
+    pub fn serial_log(&self, uid: &str) -> String {
         self.join(&[PRIVATE_DIR, "/", uid, "/", SERIAL_LOG])
     }
 
     /// Socket of a redirected USB device.
     #[must_use]
-    pub fn usb_redirection_socket(&self, uid: &str, index: u32) -> Text {
+    pub fn usb_redirection_socket(&self, uid: &str, index: u32) -> String {
         let index = index.to_string();
         self.join(&[PRIVATE_DIR, "/", uid, "/virt-usbredir-", &index])
     }
 
     /// Socket of the persistent reservation helper.
     #[must_use]
-    pub fn reservation_socket(&self) -> Text {
+    pub fn reservation_socket(&self) -> String {
         self.of(RESERVATION_SOCKET)
     }
 
     /// Log file of passt.
     #[must_use]
-    pub fn passt_log(&self) -> Text {
+    pub fn passt_log(&self) -> String {
         self.of(PASST_LOG)
     }
 
     /// Pipe to which the firmware logs.
     #[must_use]
-    pub fn firmware_log_pipe(&self) -> Text {
+    pub fn firmware_log_pipe(&self) -> String {
         self.of(SEABIOS_PIPE)
     }
 
     /// Socket of a virtiofsd container.
     #[must_use]
-    pub fn virtiofs_socket(&self, filesystem: &str) -> Text {
+    pub fn virtiofs_socket(&self, filesystem: &str) -> String {
         self.join(&[VIRTIOFS_DIR, "/", filesystem, ".sock"])
     }
 
     /// UEFI variables of a VMI, in the directory that libvirt has for whoever runs it.
     #[must_use]
-    pub fn nvram(&self, nonroot: bool, name: &str) -> Text {
+    pub fn nvram(&self, nonroot: bool, name: &str) -> String {
         let dir = match nonroot {
             true => SESSION_NVRAM_DIR,
             false => SYSTEM_NVRAM_DIR,

@@ -1,6 +1,4 @@
 //! `spec.accessCredentials`: keys and passwords for the guest.
-
-use super::Text;
 use crate::api;
 
 api! {
@@ -29,7 +27,7 @@ UserPasswordAccessCredentialSource {
 }
 /// `secret`, in several places.
 AccessCredentialSecretSource {
-    "secretName" secret_name: Text,
+    "secretName" secret_name: String,
 }
 /// `propagationMethod` of `SshPublicKeyAccessCredential`.
 SshPublicKeyAccessCredentialPropagationMethod {
@@ -49,7 +47,7 @@ NoCloudSshPublicKeyAccessCredentialPropagation {
 }
 /// `qemuGuestAgent` of `SshPublicKeyAccessCredentialPropagationMethod`.
 QemuGuestAgentSshPublicKeyAccessCredentialPropagation {
-    "users" users: Vec<Text>,
+    "users" users: Vec<String>,
 }
 /// `qemuGuestAgent` of `UserPasswordAccessCredentialPropagationMethod`.
 QemuGuestAgentUserPasswordAccessCredentialPropagation {

@@ -1,13 +1,11 @@
 //! `spec.domain.clock`: base, offset and timers.
-
-use super::Text;
 use crate::api;
 
 api! {
 /// `clock` of `DomainSpec`.
 Clock {
     "utc" utc: Option<ClockOffsetUtc>,
-    "timezone" timezone: Option<Text>,
+    "timezone" timezone: Option<String>,
     "timer" timer: Option<Timer>,
 }
 /// `utc` of `Clock`.
@@ -24,7 +22,7 @@ Timer {
 }
 /// `hpet` of `Timer`.
 HpetTimer {
-    "tickPolicy" tick_policy: Text,
+    "tickPolicy" tick_policy: String,
     "present" present: Option<bool>,
 }
 /// `kvm` of `Timer`.
@@ -33,14 +31,14 @@ KvmTimer {
 }
 /// `pit` of `Timer`.
 PitTimer {
-    "tickPolicy" tick_policy: Text,
+    "tickPolicy" tick_policy: String,
     "present" present: Option<bool>,
 }
 /// `rtc` of `Timer`.
 RtcTimer {
-    "tickPolicy" tick_policy: Text,
+    "tickPolicy" tick_policy: String,
     "present" present: Option<bool>,
-    "track" track: Text,
+    "track" track: String,
 }
 /// `hyperv` of `Timer`.
 HypervTimer {

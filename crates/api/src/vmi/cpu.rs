@@ -1,6 +1,4 @@
 //! `spec.domain.cpu`.
-
-use super::Text;
 use crate::api;
 
 api! {
@@ -10,7 +8,7 @@ Cpu {
     "sockets" sockets: u32,
     "maxSockets" max_sockets: u32,
     "threads" threads: u32,
-    "model" model: Text,
+    "model" model: String,
     "features" features: Vec<CpuFeature>,
     "dedicatedCpuPlacement" dedicated_cpu_placement: bool,
     "numa" numa: Option<Numa>,
@@ -19,8 +17,8 @@ Cpu {
 }
 /// `features` of `Cpu`.
 CpuFeature {
-    "name" name: Text,
-    "policy" policy: Text,
+    "name" name: String,
+    "policy" policy: String,
 }
 /// `numa` of `Cpu`.
 Numa {
@@ -31,7 +29,7 @@ NumaGuestMappingPassthrough {
 }
 /// `realtime` of `Cpu`.
 Realtime {
-    "mask" mask: Text,
+    "mask" mask: String,
 }
 /// `currentCPUTopology` of `VirtualMachineInstanceStatus`.
 CpuTopology {

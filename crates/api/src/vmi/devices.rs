@@ -1,6 +1,4 @@
 //! `spec.domain.devices`: the list of all devices, and the small ones.
-
-use super::Text;
 use super::disks::Disk;
 use super::host_devices::{Gpu, HostDevice};
 use super::interfaces::Interface;
@@ -37,15 +35,15 @@ Devices {
 }
 /// `watchdog` of `Devices`.
 Watchdog {
-    "name" name: Text,
+    "name" name: String,
     "i6300esb" i6300esb: Option<I6300EsbWatchdog>,
     "diag288" diag288: Option<Diag288Watchdog>,
 }
 /// `inputs` of `Devices`.
 Input {
-    "bus" bus: Text,
-    "type" r#type: Text,
-    "name" name: Text,
+    "bus" bus: String,
+    "type" r#type: String,
+    "name" name: String,
 }
 /// `rng` of `Devices`.
 Rng {
@@ -55,11 +53,11 @@ DownwardMetrics {
 }
 /// `panicDevices` of `Devices`.
 PanicDevice {
-    "model" model: Option<Text>,
+    "model" model: Option<String>,
 }
 /// `filesystems` of `Devices`.
 Filesystem {
-    "name" name: Text,
+    "name" name: String,
     "virtiofs" virtiofs: Option<FilesystemVirtiofs>,
 }
 /// `clientPassthrough` of `Devices`.
@@ -67,8 +65,8 @@ ClientPassthroughDevices {
 }
 /// `sound` of `Devices`.
 SoundDevice {
-    "name" name: Text,
-    "model" model: Text,
+    "name" name: String,
+    "model" model: String,
 }
 /// `tpm` of `Devices`.
 TpmDevice {
@@ -77,15 +75,15 @@ TpmDevice {
 }
 /// `video` of `Devices`.
 VideoDevice {
-    "type" r#type: Text,
+    "type" r#type: String,
 }
 /// `i6300esb` of `Watchdog`.
 I6300EsbWatchdog {
-    "action" action: Text,
+    "action" action: String,
 }
 /// `diag288` of `Watchdog`.
 Diag288Watchdog {
-    "action" action: Text,
+    "action" action: String,
 }
 /// `virtiofs` of `Filesystem`.
 FilesystemVirtiofs {

@@ -1,44 +1,42 @@
 //! `spec.domain.devices.disks`, and `spec.domain.ioThreads`.
-
-use super::Text;
 use super::features::FeatureState;
 use crate::api;
 
 api! {
 /// `disks` of `Devices`.
 Disk {
-    "name" name: Text,
+    "name" name: String,
     "disk" disk: Option<DiskTarget>,
     "lun" lun: Option<LunTarget>,
     "cdrom" cdrom: Option<CdRomTarget>,
     "bootOrder" boot_order: Option<u64>,
-    "serial" serial: Text,
+    "serial" serial: String,
     "dedicatedIOThread" dedicated_io_thread: Option<bool>,
-    "cache" cache: Text,
-    "io" io: Text,
-    "tag" tag: Text,
+    "cache" cache: String,
+    "io" io: String,
+    "tag" tag: String,
     "blockSize" block_size: Option<BlockSize>,
     "shareable" shareable: Option<bool>,
-    "errorPolicy" error_policy: Option<Text>,
+    "errorPolicy" error_policy: Option<String>,
     "changedBlockTracking" changed_block_tracking: Option<bool>,
 }
 /// `disk` of `Disk`.
 DiskTarget {
-    "bus" bus: Text,
+    "bus" bus: String,
     "readonly" readonly: bool,
-    "pciAddress" pci_address: Text,
+    "pciAddress" pci_address: String,
 }
 /// `lun` of `Disk`.
 LunTarget {
-    "bus" bus: Text,
+    "bus" bus: String,
     "readonly" readonly: bool,
     "reservation" reservation: bool,
 }
 /// `cdrom` of `Disk`.
 CdRomTarget {
-    "bus" bus: Text,
+    "bus" bus: String,
     "readonly" readonly: Option<bool>,
-    "tray" tray: Text,
+    "tray" tray: String,
 }
 /// `blockSize` of `Disk`.
 BlockSize {
@@ -60,8 +58,8 @@ DiskIoThreads {
 impl Disk {
     /// The bus that it is on, whatever it is; empty if it says nothing.
     #[must_use]
-    pub fn bus(&self) -> &Text {
-        static NONE: Text = Text::const_new("");
+    pub fn bus(&self) -> &String {
+        static NONE: String = String::new();
         let disk = self.disk.as_ref().map(|disk| &disk.bus);
         let lun = self.lun.as_ref().map(|lun| &lun.bus);
         let cdrom = self.cdrom.as_ref().map(|cdrom| &cdrom.bus);

@@ -1,6 +1,4 @@
 //! `spec.domain.features`, with the Hyper-V enlightenments.
-
-use super::Text;
 use crate::api;
 
 api! {
@@ -61,7 +59,7 @@ SynicTimer {
 /// `vendorid` of `FeatureHyperv`.
 FeatureVendorId {
     "enabled" enabled: Option<bool>,
-    "vendorid" vendorid: Text,
+    "vendorid" vendorid: String,
 }
 /// `tlbflush` of `FeatureHyperv`.
 TlbFlush {

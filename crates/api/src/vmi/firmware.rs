@@ -1,24 +1,22 @@
 //! `spec.domain.firmware` and `spec.domain.chassis`: boot, ACPI tables, SMBIOS.
-
-use super::Text;
 use crate::api;
 
 api! {
 /// `firmware` of `DomainSpec`.
 Firmware {
-    "uuid" uuid: Text,
+    "uuid" uuid: String,
     "bootloader" bootloader: Option<Bootloader>,
-    "serial" serial: Text,
+    "serial" serial: String,
     "kernelBoot" kernel_boot: Option<KernelBoot>,
     "acpi" acpi: Option<Acpi>,
 }
 /// `chassis` of `DomainSpec`.
 Chassis {
-    "manufacturer" manufacturer: Text,
-    "version" version: Text,
-    "serial" serial: Text,
-    "asset" asset: Text,
-    "sku" sku: Text,
+    "manufacturer" manufacturer: String,
+    "version" version: String,
+    "serial" serial: String,
+    "asset" asset: String,
+    "sku" sku: String,
 }
 /// `bootloader` of `Firmware`.
 Bootloader {
@@ -27,13 +25,13 @@ Bootloader {
 }
 /// `kernelBoot` of `Firmware`.
 KernelBoot {
-    "kernelArgs" kernel_args: Text,
+    "kernelArgs" kernel_args: String,
     "container" container: Option<KernelBootContainer>,
 }
 /// `acpi` of `Firmware`.
 Acpi {
-    "slicNameRef" slic_name_ref: Text,
-    "msdmNameRef" msdm_name_ref: Text,
+    "slicNameRef" slic_name_ref: String,
+    "msdmNameRef" msdm_name_ref: String,
 }
 /// `bios` of `Bootloader`.
 Bios {
@@ -46,10 +44,10 @@ Efi {
 }
 /// `container` of `KernelBoot`.
 KernelBootContainer {
-    "image" image: Text,
-    "imagePullSecret" image_pull_secret: Text,
-    "imagePullPolicy" image_pull_policy: Text,
-    "kernelPath" kernel_path: Text,
-    "initrdPath" initrd_path: Text,
+    "image" image: String,
+    "imagePullSecret" image_pull_secret: String,
+    "imagePullPolicy" image_pull_policy: String,
+    "kernelPath" kernel_path: String,
+    "initrdPath" initrd_path: String,
 }
 }

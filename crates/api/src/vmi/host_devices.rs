@@ -1,26 +1,24 @@
 //! `spec.domain.devices.hostDevices` and `gpus`.
-
-use super::Text;
 use super::features::FeatureState;
 use crate::api;
 
 api! {
 /// `hostDevices` of `Devices`.
 HostDevice {
-    "name" name: Text,
-    "deviceName" device_name: Text,
-    "tag" tag: Text,
-    "claimName" claim_name: Text,
-    "requestName" request_name: Text,
+    "name" name: String,
+    "deviceName" device_name: String,
+    "tag" tag: String,
+    "claimName" claim_name: String,
+    "requestName" request_name: String,
 }
 /// `gpus` of `Devices`.
 Gpu {
-    "name" name: Text,
-    "deviceName" device_name: Text,
+    "name" name: String,
+    "deviceName" device_name: String,
     "virtualGPUOptions" virtual_gpu_options: Option<VgpuOptions>,
-    "tag" tag: Text,
-    "claimName" claim_name: Text,
-    "requestName" request_name: Text,
+    "tag" tag: String,
+    "claimName" claim_name: String,
+    "requestName" request_name: String,
 }
 /// `virtualGPUOptions` of `Gpu`.
 VgpuOptions {

@@ -1,13 +1,11 @@
 //! `spec.domain.devices.interfaces`.
-
-use super::Text;
 use crate::api;
 
 api! {
 /// `interfaces` of `Devices`.
 Interface {
-    "name" name: Text,
-    "model" model: Text,
+    "name" name: String,
+    "model" model: String,
     "bridge" bridge: Option<InterfaceBridge>,
     "slirp" slirp: Option<DeprecatedInterfaceSlirp>,
     "masquerade" masquerade: Option<InterfaceMasquerade>,
@@ -18,13 +16,13 @@ Interface {
     "binding" binding: Option<PluginBinding>,
     "ports" ports: Vec<Port>,
     "portRanges" port_ranges: Vec<PortRange>,
-    "macAddress" mac_address: Text,
+    "macAddress" mac_address: String,
     "bootOrder" boot_order: Option<u64>,
-    "pciAddress" pci_address: Text,
+    "pciAddress" pci_address: String,
     "dhcpOptions" dhcp_options: Option<DhcpOptions>,
-    "tag" tag: Text,
+    "tag" tag: String,
     "acpiIndex" acpi_index: i64,
-    "state" state: Text,
+    "state" state: String,
 }
 /// `bridge` of `Interface`.
 InterfaceBridge {
@@ -49,30 +47,30 @@ InterfacePasstBinding {
 }
 /// `binding` of `Interface`.
 PluginBinding {
-    "name" name: Text,
+    "name" name: String,
 }
 /// `ports` of `Interface`.
 Port {
-    "name" name: Text,
-    "protocol" protocol: Text,
+    "name" name: String,
+    "protocol" protocol: String,
     "port" port: i32,
 }
 /// `portRanges` of `Interface`.
 PortRange {
-    "protocol" protocol: Text,
+    "protocol" protocol: String,
     "start" start: i32,
     "end" end: i32,
 }
 /// `dhcpOptions` of `Interface`.
 DhcpOptions {
-    "bootFileName" boot_file_name: Text,
-    "tftpServerName" tftp_server_name: Text,
-    "ntpServers" ntp_servers: Vec<Text>,
+    "bootFileName" boot_file_name: String,
+    "tftpServerName" tftp_server_name: String,
+    "ntpServers" ntp_servers: Vec<String>,
     "privateOptions" private_options: Vec<DhcpPrivateOptions>,
 }
 /// `privateOptions` of `DhcpOptions`.
 DhcpPrivateOptions {
     "option" option: i64,
-    "value" value: Text,
+    "value" value: String,
 }
 }

@@ -1,6 +1,4 @@
 //! `spec.domain.launchSecurity`: confidential computing.
-
-use super::Text;
 use crate::api;
 
 api! {
@@ -14,8 +12,8 @@ LaunchSecurity {
 Sev {
     "policy" policy: Option<SevPolicy>,
     "attestation" attestation: Option<SevAttestation>,
-    "session" session: Text,
-    "dhCert" dh_cert: Text,
+    "session" session: String,
+    "dhCert" dh_cert: String,
 }
 /// `snp` of `LaunchSecurity`.
 SevSnp {

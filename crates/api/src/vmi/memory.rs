@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Quantity, Text};
+use super::Quantity;
 use crate::api;
 
 api! {
@@ -15,17 +15,17 @@ Memory {
 }
 /// `hugepages` of `Memory`.
 Hugepages {
-    "pageSize" page_size: Text,
+    "pageSize" page_size: String,
 }
 /// `reservedOverhead` of `Memory`.
 ReservedOverhead {
     "addedOverhead" added_overhead: Option<Quantity>,
-    "memLock" mem_lock: Option<Text>,
+    "memLock" mem_lock: Option<String>,
 }
 /// `resources` of `DomainSpec`.
 ResourceRequirements {
-    "requests" requests: BTreeMap<Text, Quantity>,
-    "limits" limits: BTreeMap<Text, Quantity>,
+    "requests" requests: BTreeMap<String, Quantity>,
+    "limits" limits: BTreeMap<String, Quantity>,
     "overcommitGuestOverhead" overcommit_guest_overhead: bool,
 }
 }

@@ -22,8 +22,6 @@ pub mod volumes;
 
 use std::collections::BTreeMap;
 
-/// Text of an API object: short strings are kept inline.
-pub type Text = compact_str::CompactString;
 pub use json::null_is_default;
 pub use quantity::{IntOrString, Quantity, QuantityError};
 use spec::VirtualMachineInstanceSpec;
@@ -54,19 +52,19 @@ Vmi {
 }
 /// `metadata` of a VMI.
 ObjectMeta {
-    "name" name: Text,
-    "namespace" namespace: Text,
-    "uid" uid: Text,
-    "annotations" annotations: BTreeMap<Text, Text>,
-    "labels" labels: BTreeMap<Text, Text>,
-    "deletionTimestamp" deletion_timestamp: Option<Text>,
+    "name" name: String,
+    "namespace" namespace: String,
+    "uid" uid: String,
+    "annotations" annotations: BTreeMap<String, String>,
+    "labels" labels: BTreeMap<String, String>,
+    "deletionTimestamp" deletion_timestamp: Option<String>,
 }
 }
 
 impl Vmi {
     /// The name of the libvirt domain: `<namespace>_<name>`.
     #[must_use]
-    pub fn domain_name(&self) -> Text {
-        compact_str::format_compact!("{}_{}", self.metadata.namespace, self.metadata.name)
+    pub fn domain_name(&self) -> String {
+        format!("{}_{}", self.metadata.namespace, self.metadata.name)
     }
 }

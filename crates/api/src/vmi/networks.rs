@@ -1,25 +1,23 @@
 //! `spec.networks`.
-
-use super::Text;
 use super::spec::ClaimRequest;
 use crate::api;
 
 api! {
 /// `networks` of `VirtualMachineInstanceSpec`.
 Network {
-    "name" name: Text,
+    "name" name: String,
     "pod" pod: Option<PodNetwork>,
     "multus" multus: Option<MultusNetwork>,
     "resourceClaim" resource_claim: Option<ClaimRequest>,
 }
 /// `pod` of `Network`.
 PodNetwork {
-    "vmNetworkCIDR" vm_network_cidr: Text,
-    "vmIPv6NetworkCIDR" vm_i_pv6_network_cidr: Text,
+    "vmNetworkCIDR" vm_network_cidr: String,
+    "vmIPv6NetworkCIDR" vm_i_pv6_network_cidr: String,
 }
 /// `multus` of `Network`.
 MultusNetwork {
-    "networkName" network_name: Text,
+    "networkName" network_name: String,
     "default" default: bool,
 }
 }

@@ -8,15 +8,13 @@
 
 use serde::de::{Deserialize, Deserializer, Visitor};
 
-use super::Text;
-
 /// A quantity as written, e.g. `1.5Gi`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Quantity(pub Text);
+pub struct Quantity(pub String);
 
 /// A number or a text, such as a port or a page size.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct IntOrString(pub Text);
+pub struct IntOrString(pub String);
 
 /// Why a text is no quantity, or none that can be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -25,13 +23,13 @@ pub enum QuantityError {
     #[error(
         "{0:?} is not a quantity: expected a number with one of the suffixes n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or an exponent such as e3"
     )]
-    Malformed(Text),
+    Malformed(String),
     /// More digits than any resource has.
     #[error("{0:?} is out of all bounds for a quantity")]
-    TooLarge(Text),
+    TooLarge(String),
     /// A size below zero; also one that is so large that it wraps around.
     #[error("the size {0:?} must be at least 0 and below 2^63")]
-    NegativeSize(Text),
+    NegativeSize(String),
 }
 
 /// Digits that the exact form holds.
@@ -286,21 +284,21 @@ impl Amount {
 
 struct AnyText;
 impl Visitor<'_> for AnyText {
-    type Value = Text;
+    type Value = String;
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("a text or a number")
     }
-    fn visit_str<E>(self, v: &str) -> Result<Text, E> {
+    fn visit_str<E>(self, v: &str) -> Result<String, E> {
         Ok(v.into())
     }
-    fn visit_i64<E>(self, v: i64) -> Result<Text, E> {
-        Ok(compact_str::format_compact!("{v}"))
+    fn visit_i64<E>(self, v: i64) -> Result<String, E> {
+        Ok(format!("{v}"))
     }
-    fn visit_u64<E>(self, v: u64) -> Result<Text, E> {
-        Ok(compact_str::format_compact!("{v}"))
+    fn visit_u64<E>(self, v: u64) -> Result<String, E> {
+        Ok(format!("{v}"))
     }
-    fn visit_f64<E>(self, v: f64) -> Result<Text, E> {
-        Ok(compact_str::format_compact!("{v}"))
+    fn visit_f64<E>(self, v: f64) -> Result<String, E> {
+        Ok(format!("{v}"))
     }
 }
 

@@ -1,8 +1,5 @@
 //! `spec`: what the user asked for.
 
-use std::collections::BTreeMap;
-
-use super::Text;
 use super::access_credentials::AccessCredential;
 use super::clock::Clock;
 use super::cpu::Cpu;
@@ -16,24 +13,25 @@ use super::networks::Network;
 use super::status::Machine;
 use super::volumes::{UtilityVolume, Volume};
 use crate::api;
+use std::collections::BTreeMap;
 
 api! {
 /// VirtualMachineInstanceSpec.
 VirtualMachineInstanceSpec {
-    "priorityClassName" priority_class_name: Text,
+    "priorityClassName" priority_class_name: String,
     "domain" domain: DomainSpec,
-    "nodeSelector" node_selector: BTreeMap<Text, Text>,
-    "schedulerName" scheduler_name: Text,
-    "serviceAccountName" service_account_name: Text,
-    "evictionStrategy" eviction_strategy: Option<Text>,
-    "startStrategy" start_strategy: Option<Text>,
+    "nodeSelector" node_selector: BTreeMap<String, String>,
+    "schedulerName" scheduler_name: String,
+    "serviceAccountName" service_account_name: String,
+    "evictionStrategy" eviction_strategy: Option<String>,
+    "startStrategy" start_strategy: Option<String>,
     "terminationGracePeriodSeconds" termination_grace_period_seconds: Option<i64>,
     "volumes" volumes: Vec<Volume>,
-    "hostname" hostname: Text,
-    "subdomain" subdomain: Text,
+    "hostname" hostname: String,
+    "subdomain" subdomain: String,
     "networks" networks: Vec<Network>,
     "accessCredentials" access_credentials: Vec<AccessCredential>,
-    "architecture" architecture: Text,
+    "architecture" architecture: String,
     "resourceClaims" resource_claims: Vec<VirtualMachineInstanceResourceClaim>,
     "utilityVolumes" utility_volumes: Vec<UtilityVolume>,
 }
@@ -47,21 +45,21 @@ DomainSpec {
     "clock" clock: Option<Clock>,
     "features" features: Option<Features>,
     "devices" devices: Devices,
-    "ioThreadsPolicy" io_threads_policy: Option<Text>,
+    "ioThreadsPolicy" io_threads_policy: Option<String>,
     "ioThreads" io_threads: Option<DiskIoThreads>,
     "chassis" chassis: Option<Chassis>,
     "launchSecurity" launch_security: Option<LaunchSecurity>,
-    "rebootPolicy" reboot_policy: Option<Text>,
+    "rebootPolicy" reboot_policy: Option<String>,
 }
 /// `resourceClaims` of `VirtualMachineInstanceSpec`.
 VirtualMachineInstanceResourceClaim {
-    "name" name: Text,
-    "resourceClaimName" resource_claim_name: Option<Text>,
-    "resourceClaimTemplateName" resource_claim_template_name: Option<Text>,
+    "name" name: String,
+    "resourceClaimName" resource_claim_name: Option<String>,
+    "resourceClaimTemplateName" resource_claim_template_name: Option<String>,
 }
 /// `resourceClaim` of `Network`.
 ClaimRequest {
-    "claimName" claim_name: Text,
-    "requestName" request_name: Text,
+    "claimName" claim_name: String,
+    "requestName" request_name: String,
 }
 }

@@ -2,32 +2,32 @@
 
 use std::collections::BTreeMap;
 
+use super::Quantity;
 use super::cpu::CpuTopology;
-use super::{Quantity, Text};
 use crate::api;
 
 api! {
 /// VirtualMachineInstanceStatus.
 VirtualMachineInstanceStatus {
-    "nodeName" node_name: Text,
-    "reason" reason: Text,
-    "phase" phase: Text,
+    "nodeName" node_name: String,
+    "reason" reason: String,
+    "phase" phase: String,
     "phaseTransitionTimestamps" phase_transition_timestamps: Vec<VirtualMachineInstancePhaseTransitionTimestamp>,
     "interfaces" interfaces: Vec<VirtualMachineInstanceNetworkInterface>,
     "guestOSInfo" guest_os_info: VirtualMachineInstanceGuestOsInfo,
     "migrationState" migration_state: Option<VirtualMachineInstanceMigrationState>,
-    "migrationMethod" migration_method: Text,
-    "migrationTransport" migration_transport: Text,
-    "launcherContainerImageVersion" launcher_container_image_version: Text,
-    "evacuationNodeName" evacuation_node_name: Text,
+    "migrationMethod" migration_method: String,
+    "migrationTransport" migration_transport: String,
+    "launcherContainerImageVersion" launcher_container_image_version: String,
+    "evacuationNodeName" evacuation_node_name: String,
     "volumeStatus" volume_status: Vec<VolumeStatus>,
     "kernelBootStatus" kernel_boot_status: Option<KernelBootStatus>,
-    "fsFreezeStatus" fs_freeze_status: Text,
+    "fsFreezeStatus" fs_freeze_status: String,
     "topologyHints" topology_hints: Option<TopologyHints>,
-    "virtualMachineRevisionName" virtual_machine_revision_name: Text,
+    "virtualMachineRevisionName" virtual_machine_revision_name: String,
     "runtimeUser" runtime_user: u64,
     "VSOCKCID" vsockcid: Option<u32>,
-    "selinuxContext" selinux_context: Text,
+    "selinuxContext" selinux_context: String,
     "machine" machine: Option<Machine>,
     "currentCPUTopology" current_cpu_topology: Option<CpuTopology>,
     "memory" memory: Option<MemoryStatus>,
@@ -36,71 +36,71 @@ VirtualMachineInstanceStatus {
 }
 /// `phaseTransitionTimestamps` of `VirtualMachineInstanceStatus`.
 VirtualMachineInstancePhaseTransitionTimestamp {
-    "phase" phase: Text,
-    "phaseTransitionTimestamp" phase_transition_timestamp: Text,
+    "phase" phase: String,
+    "phaseTransitionTimestamp" phase_transition_timestamp: String,
 }
 /// `interfaces` of `VirtualMachineInstanceStatus`.
 VirtualMachineInstanceNetworkInterface {
-    "ipAddress" ip_address: Text,
-    "mac" mac: Text,
-    "name" name: Text,
-    "ipAddresses" ip_addresses: Vec<Text>,
-    "podInterfaceName" pod_interface_name: Text,
-    "interfaceName" interface_name: Text,
-    "infoSource" info_source: Text,
+    "ipAddress" ip_address: String,
+    "mac" mac: String,
+    "name" name: String,
+    "ipAddresses" ip_addresses: Vec<String>,
+    "podInterfaceName" pod_interface_name: String,
+    "interfaceName" interface_name: String,
+    "infoSource" info_source: String,
     "queueCount" queue_count: i32,
-    "linkState" link_state: Text,
+    "linkState" link_state: String,
 }
 /// `guestOSInfo` of `VirtualMachineInstanceStatus`.
 VirtualMachineInstanceGuestOsInfo {
-    "name" name: Text,
-    "kernelRelease" kernel_release: Text,
-    "version" version: Text,
-    "prettyName" pretty_name: Text,
-    "versionId" version_id: Text,
-    "kernelVersion" kernel_version: Text,
-    "machine" machine: Text,
-    "id" id: Text,
+    "name" name: String,
+    "kernelRelease" kernel_release: String,
+    "version" version: String,
+    "prettyName" pretty_name: String,
+    "versionId" version_id: String,
+    "kernelVersion" kernel_version: String,
+    "machine" machine: String,
+    "id" id: String,
 }
 /// `migrationState` of `VirtualMachineInstanceStatus`.
 VirtualMachineInstanceMigrationState {
-    "startTimestamp" start_timestamp: Option<Text>,
-    "endTimestamp" end_timestamp: Option<Text>,
-    "targetNodeDomainReadyTimestamp" target_node_domain_ready_timestamp: Option<Text>,
+    "startTimestamp" start_timestamp: Option<String>,
+    "endTimestamp" end_timestamp: Option<String>,
+    "targetNodeDomainReadyTimestamp" target_node_domain_ready_timestamp: Option<String>,
     "targetNodeDomainDetected" target_node_domain_detected: bool,
-    "targetNodeAddress" target_node_address: Text,
-    "targetDirectMigrationNodePorts" target_direct_migration_node_ports: BTreeMap<Text, i64>,
-    "targetNode" target_node: Text,
-    "targetPod" target_pod: Text,
-    "targetAttachmentPodUID" target_attachment_pod_uid: Text,
-    "sourceNode" source_node: Text,
-    "sourcePod" source_pod: Text,
+    "targetNodeAddress" target_node_address: String,
+    "targetDirectMigrationNodePorts" target_direct_migration_node_ports: BTreeMap<String, i64>,
+    "targetNode" target_node: String,
+    "targetPod" target_pod: String,
+    "targetAttachmentPodUID" target_attachment_pod_uid: String,
+    "sourceNode" source_node: String,
+    "sourcePod" source_pod: String,
     "completed" completed: bool,
     "failed" failed: bool,
     "abortRequested" abort_requested: bool,
-    "abortStatus" abort_status: Text,
-    "failureReason" failure_reason: Text,
-    "migrationUid" migration_uid: Text,
-    "mode" mode: Text,
-    "migrationPolicyName" migration_policy_name: Option<Text>,
+    "abortStatus" abort_status: String,
+    "failureReason" failure_reason: String,
+    "migrationUid" migration_uid: String,
+    "mode" mode: String,
+    "migrationPolicyName" migration_policy_name: Option<String>,
     "migrationConfiguration" migration_configuration: Option<VmimConfigurationOptions>,
     "targetCPUSet" target_cpu_set: Vec<i64>,
-    "targetNodeTopology" target_node_topology: Text,
-    "sourcePersistentStatePVCName" source_persistent_state_pvc_name: Text,
-    "targetPersistentStatePVCName" target_persistent_state_pvc_name: Text,
+    "targetNodeTopology" target_node_topology: String,
+    "sourcePersistentStatePVCName" source_persistent_state_pvc_name: String,
+    "targetPersistentStatePVCName" target_persistent_state_pvc_name: String,
     "sourceState" source_state: Option<VirtualMachineInstanceMigrationSourceState>,
     "targetState" target_state: Option<VirtualMachineInstanceMigrationTargetState>,
-    "migrationNetworkType" migration_network_type: Text,
+    "migrationNetworkType" migration_network_type: String,
     "targetMemoryOverhead" target_memory_overhead: Option<Quantity>,
 }
 /// `volumeStatus` of `VirtualMachineInstanceStatus`.
 #[derive(serde::Serialize)]
 VolumeStatus {
-    "name" name: Text,
-    "target" target: Text,
-    "phase" phase: Text,
-    "reason" reason: Text,
-    "message" message: Text,
+    "name" name: String,
+    "target" target: String,
+    "phase" phase: String,
+    "reason" reason: String,
+    "message" message: String,
     "persistentVolumeClaimInfo" persistent_volume_claim_info: Option<PersistentVolumeClaimInfo>,
     "hotplugVolume" hotplug_volume: Option<HotplugVolumeStatus>,
     "size" size: i64,
@@ -118,7 +118,7 @@ TopologyHints {
 }
 /// `machine`, in several places.
 Machine {
-    "type" r#type: Text,
+    "type" r#type: String,
 }
 /// `memory` of `VirtualMachineInstanceStatus`.
 MemoryStatus {
@@ -129,18 +129,18 @@ MemoryStatus {
 }
 /// `migratedVolumes` of `VirtualMachineInstanceStatus`.
 StorageMigratedVolumeInfo {
-    "volumeName" volume_name: Text,
+    "volumeName" volume_name: String,
     "sourcePVCInfo" source_pvc_info: Option<PersistentVolumeClaimInfo>,
     "destinationPVCInfo" destination_pvc_info: Option<PersistentVolumeClaimInfo>,
 }
 /// `changedBlockTracking` of `VirtualMachineInstanceStatus`.
 ChangedBlockTrackingStatus {
-    "state" state: Text,
+    "state" state: String,
     "backupStatus" backup_status: Option<VirtualMachineInstanceBackupStatus>,
 }
 /// `migrationConfiguration` of `VirtualMachineInstanceMigrationState`.
 VmimConfigurationOptions {
-    "nodeDrainTaintKey" node_drain_taint_key: Option<Text>,
+    "nodeDrainTaintKey" node_drain_taint_key: Option<String>,
     "parallelOutboundMigrationsPerNode" parallel_outbound_migrations_per_node: Option<u32>,
     "parallelMigrationsPerCluster" parallel_migrations_per_cluster: Option<u32>,
     "allowAutoConverge" allow_auto_converge: Option<bool>,
@@ -153,66 +153,66 @@ VmimConfigurationOptions {
     "allowPostCopy" allow_post_copy: Option<bool>,
     "allowWorkloadDisruption" allow_workload_disruption: Option<bool>,
     "disableTLS" disable_tls: Option<bool>,
-    "network" network: Option<Text>,
+    "network" network: Option<String>,
     "matchSELinuxLevelOnMigration" match_se_linux_level_on_migration: Option<bool>,
     "experimental" experimental: Option<ExperimentalMigrationOptions>,
 }
 /// `sourceState` of `VirtualMachineInstanceMigrationState`.
 VirtualMachineInstanceMigrationSourceState {
-    "node" node: Text,
-    "pod" pod: Text,
-    "migrationUID" migration_uid: Text,
-    "domainName" domain_name: Option<Text>,
-    "domainNamespace" domain_namespace: Option<Text>,
-    "syncAddress" sync_address: Option<Text>,
-    "persistentStatePVCName" persistent_state_pvc_name: Option<Text>,
-    "selinuxContext" selinux_context: Text,
-    "virtualMachineInstanceUID" virtual_machine_instance_uid: Option<Text>,
-    "nodeSelectors" node_selectors: BTreeMap<Text, Text>,
+    "node" node: String,
+    "pod" pod: String,
+    "migrationUID" migration_uid: String,
+    "domainName" domain_name: Option<String>,
+    "domainNamespace" domain_namespace: Option<String>,
+    "syncAddress" sync_address: Option<String>,
+    "persistentStatePVCName" persistent_state_pvc_name: Option<String>,
+    "selinuxContext" selinux_context: String,
+    "virtualMachineInstanceUID" virtual_machine_instance_uid: Option<String>,
+    "nodeSelectors" node_selectors: BTreeMap<String, String>,
 }
 /// `targetState` of `VirtualMachineInstanceMigrationState`.
 VirtualMachineInstanceMigrationTargetState {
-    "node" node: Text,
-    "pod" pod: Text,
-    "migrationUID" migration_uid: Text,
-    "domainName" domain_name: Option<Text>,
-    "domainNamespace" domain_namespace: Option<Text>,
-    "syncAddress" sync_address: Option<Text>,
-    "persistentStatePVCName" persistent_state_pvc_name: Option<Text>,
-    "selinuxContext" selinux_context: Text,
-    "virtualMachineInstanceUID" virtual_machine_instance_uid: Option<Text>,
-    "domainReadyTimestamp" domain_ready_timestamp: Option<Text>,
+    "node" node: String,
+    "pod" pod: String,
+    "migrationUID" migration_uid: String,
+    "domainName" domain_name: Option<String>,
+    "domainNamespace" domain_namespace: Option<String>,
+    "syncAddress" sync_address: Option<String>,
+    "persistentStatePVCName" persistent_state_pvc_name: Option<String>,
+    "selinuxContext" selinux_context: String,
+    "virtualMachineInstanceUID" virtual_machine_instance_uid: Option<String>,
+    "domainReadyTimestamp" domain_ready_timestamp: Option<String>,
     "domainDetected" domain_detected: bool,
-    "nodeAddress" node_address: Option<Text>,
-    "directMigrationNodePorts" direct_migration_node_ports: BTreeMap<Text, i64>,
-    "attachmentPodUID" attachment_pod_uid: Option<Text>,
+    "nodeAddress" node_address: Option<String>,
+    "directMigrationNodePorts" direct_migration_node_ports: BTreeMap<String, i64>,
+    "attachmentPodUID" attachment_pod_uid: Option<String>,
     "cpuSet" cpu_set: Vec<i64>,
-    "nodeTopology" node_topology: Option<Text>,
+    "nodeTopology" node_topology: Option<String>,
 }
 /// `persistentVolumeClaimInfo`, in several places.
 #[derive(serde::Serialize)]
 PersistentVolumeClaimInfo {
-    "claimName" claim_name: Text,
-    "accessModes" access_modes: Vec<Text>,
-    "volumeMode" volume_mode: Option<Text>,
-    "capacity" capacity: BTreeMap<Text, Quantity>,
-    "requests" requests: BTreeMap<Text, Quantity>,
+    "claimName" claim_name: String,
+    "accessModes" access_modes: Vec<String>,
+    "volumeMode" volume_mode: Option<String>,
+    "capacity" capacity: BTreeMap<String, Quantity>,
+    "requests" requests: BTreeMap<String, Quantity>,
     "preallocated" preallocated: bool,
-    "filesystemOverhead" filesystem_overhead: Option<Text>,
+    "filesystemOverhead" filesystem_overhead: Option<String>,
 }
 /// `hotplugVolume` of `VolumeStatus`.
 #[derive(serde::Serialize)]
 HotplugVolumeStatus {
-    "attachPodName" attach_pod_name: Text,
-    "attachPodUID" attach_pod_uid: Text,
+    "attachPodName" attach_pod_name: String,
+    "attachPodUID" attach_pod_uid: String,
 }
 /// `memoryDumpVolume` of `VolumeStatus`.
 #[derive(serde::Serialize)]
 DomainMemoryDumpInfo {
-    "startTimestamp" start_timestamp: Option<Text>,
-    "endTimestamp" end_timestamp: Option<Text>,
-    "claimName" claim_name: Text,
-    "targetFileName" target_file_name: Text,
+    "startTimestamp" start_timestamp: Option<String>,
+    "endTimestamp" end_timestamp: Option<String>,
+    "claimName" claim_name: String,
+    "targetFileName" target_file_name: String,
 }
 /// `containerDiskVolume` of `VolumeStatus`.
 #[derive(serde::Serialize)]
@@ -229,29 +229,29 @@ InitrdInfo {
 }
 /// `backupStatus` of `ChangedBlockTrackingStatus`.
 VirtualMachineInstanceBackupStatus {
-    "backupName" backup_name: Text,
-    "startTimestamp" start_timestamp: Option<Text>,
-    "endTimestamp" end_timestamp: Option<Text>,
+    "backupName" backup_name: String,
+    "startTimestamp" start_timestamp: Option<String>,
+    "endTimestamp" end_timestamp: Option<String>,
     "completed" completed: bool,
     "failed" failed: bool,
-    "backupMsg" backup_msg: Option<Text>,
-    "checkpointName" checkpoint_name: Option<Text>,
-    "quiesceStatus" quiesce_status: Text,
+    "backupMsg" backup_msg: Option<String>,
+    "checkpointName" checkpoint_name: Option<String>,
+    "quiesceStatus" quiesce_status: String,
 }
 /// `experimental` of `VmimConfigurationOptions`.
 ExperimentalMigrationOptions {
     "stallDetector" stall_detector: Option<StallDetectorOptions>,
-    "compression" compression: Option<Text>,
+    "compression" compression: Option<String>,
 }
 /// `stallDetector` of `ExperimentalMigrationOptions`.
 StallDetectorOptions {
     "stallMargin" stall_margin: Option<i64>,
-    "ewmaAlpha" ewma_alpha: Option<Text>,
+    "ewmaAlpha" ewma_alpha: Option<String>,
     "stallProgressTimeout" stall_progress_timeout: Option<u64>,
     "switchoverTimeout" switchover_timeout: Option<u64>,
-    "precopyPossibleFactor" precopy_possible_factor: Option<Text>,
-    "patienceWindowDecayFactor" patience_window_decay_factor: Option<Text>,
+    "precopyPossibleFactor" precopy_possible_factor: Option<String>,
+    "patienceWindowDecayFactor" patience_window_decay_factor: Option<String>,
     "searchLocalMinima" search_local_minima: Option<bool>,
-    "completionTimeoutFactor" completion_timeout_factor: Option<Text>,
+    "completionTimeoutFactor" completion_timeout_factor: Option<String>,
 }
 }

@@ -1,12 +1,12 @@
 //! `spec.volumes`: where the data of disks comes from.
 
-use super::{Quantity, Text};
+use super::Quantity;
 use crate::api;
 
 api! {
 /// `volumes` of `VirtualMachineInstanceSpec`.
 Volume {
-    "name" name: Text,
+    "name" name: String,
     "hostDisk" host_disk: Option<HostDisk>,
     "persistentVolumeClaim" persistent_volume_claim: Option<PersistentVolumeClaimVolumeSource>,
     "cloudInitNoCloud" cloud_init_no_cloud: Option<CloudInitNoCloudSource>,
@@ -26,41 +26,41 @@ Volume {
 }
 /// `utilityVolumes` of `VirtualMachineInstanceSpec`.
 UtilityVolume {
-    "name" name: Text,
-    "claimName" claim_name: Text,
+    "name" name: String,
+    "claimName" claim_name: String,
     "readOnly" read_only: bool,
-    "type" r#type: Option<Text>,
+    "type" r#type: Option<String>,
 }
 /// `hostDisk` of `Volume`.
 HostDisk {
-    "path" path: Text,
-    "type" r#type: Text,
+    "path" path: String,
+    "type" r#type: String,
     "capacity" capacity: Quantity,
     "shared" shared: Option<bool>,
 }
 /// `persistentVolumeClaim`, in several places.
 PersistentVolumeClaimVolumeSource {
-    "claimName" claim_name: Text,
+    "claimName" claim_name: String,
     "readOnly" read_only: bool,
     "hotpluggable" hotpluggable: bool,
 }
 /// `cloudInitNoCloud` of `Volume`.
 CloudInitNoCloudSource {
     "secretRef" secret_ref: Option<LocalObjectReference>,
-    "userDataBase64" user_data_base64: Text,
-    "userData" user_data: Text,
+    "userDataBase64" user_data_base64: String,
+    "userData" user_data: String,
     "networkDataSecretRef" network_data_secret_ref: Option<LocalObjectReference>,
-    "networkDataBase64" network_data_base64: Text,
-    "networkData" network_data: Text,
+    "networkDataBase64" network_data_base64: String,
+    "networkData" network_data: String,
 }
 /// `cloudInitConfigDrive` of `Volume`.
 CloudInitConfigDriveSource {
     "secretRef" secret_ref: Option<LocalObjectReference>,
-    "userDataBase64" user_data_base64: Text,
-    "userData" user_data: Text,
+    "userDataBase64" user_data_base64: String,
+    "userData" user_data: String,
     "networkDataSecretRef" network_data_secret_ref: Option<LocalObjectReference>,
-    "networkDataBase64" network_data_base64: Text,
-    "networkData" network_data: Text,
+    "networkDataBase64" network_data_base64: String,
+    "networkData" network_data: String,
 }
 /// `sysprep` of `Volume`.
 SysprepSource {
@@ -69,10 +69,10 @@ SysprepSource {
 }
 /// `containerDisk` of `Volume`.
 ContainerDiskSource {
-    "image" image: Text,
-    "imagePullSecret" image_pull_secret: Text,
-    "path" path: Text,
-    "imagePullPolicy" image_pull_policy: Text,
+    "image" image: String,
+    "imagePullSecret" image_pull_secret: String,
+    "path" path: String,
+    "imagePullPolicy" image_pull_policy: String,
 }
 /// `ephemeral` of `Volume`.
 EphemeralVolumeSource {
@@ -84,45 +84,45 @@ EmptyDiskSource {
 }
 /// `dataVolume` of `Volume`.
 DataVolumeSource {
-    "name" name: Text,
+    "name" name: String,
     "hotpluggable" hotpluggable: bool,
 }
 /// `configMap` of `Volume`.
 ConfigMapVolumeSource {
-    "name" name: Text,
+    "name" name: String,
     "optional" optional: Option<bool>,
-    "volumeLabel" volume_label: Text,
+    "volumeLabel" volume_label: String,
 }
 /// `secret` of `Volume`.
 SecretVolumeSource {
-    "secretName" secret_name: Text,
+    "secretName" secret_name: String,
     "optional" optional: Option<bool>,
-    "volumeLabel" volume_label: Text,
+    "volumeLabel" volume_label: String,
 }
 /// `downwardAPI` of `Volume`.
 DownwardApiVolumeSource {
-    "volumeLabel" volume_label: Text,
+    "volumeLabel" volume_label: String,
 }
 /// `serviceAccount` of `Volume`.
 ServiceAccountVolumeSource {
-    "serviceAccountName" service_account_name: Text,
+    "serviceAccountName" service_account_name: String,
 }
 /// `downwardMetrics` of `Volume`.
 DownwardMetricsVolumeSource {
 }
 /// `memoryDump` of `Volume`.
 MemoryDumpVolumeSource {
-    "claimName" claim_name: Text,
+    "claimName" claim_name: String,
     "readOnly" read_only: bool,
     "hotpluggable" hotpluggable: bool,
 }
 /// `containerPath` of `Volume`.
 ContainerPathVolumeSource {
-    "path" path: Text,
+    "path" path: String,
     "readOnly" read_only: Option<bool>,
 }
 /// `secretRef`, in several places.
 LocalObjectReference {
-    "name" name: Text,
+    "name" name: String,
 }
 }

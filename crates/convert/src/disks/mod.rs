@@ -20,7 +20,6 @@ use names::Names;
 
 use super::iothreads::Assignment;
 use super::{ConvertError, Draft, Input};
-use api::vmi::Text;
 use api::vmi::disks::Disk as VmiDisk;
 use api::vmi::status::VolumeStatus;
 use domain::disks::ErrorPolicy;
@@ -66,7 +65,7 @@ pub(super) fn apply(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertE
 
 /// Whether the volume can be used: it came with the pod, or has been hotplugged and mounted.
 /// Without any permanent volume in the context, all of them count as mounted.
-fn is_mounted(input: &Input<'_>, volume: &Text) -> bool {
+fn is_mounted(input: &Input<'_>, volume: &String) -> bool {
     let permanent = &input.ctx.permanent_volumes;
     let mounted = |status: &VolumeStatus| matches!(status.phase.as_str(), "MountedToPod" | "Ready");
     permanent.is_empty()

@@ -1,12 +1,10 @@
 //! Names of disks in the guest: `vda`, `sdb`, …. A name that the status has recorded is kept; others
 //! take the first free one. The SCSI unit is the number of the name.
 
-use std::collections::BTreeMap;
-
-use api::vmi::Text;
 use api::vmi::disks::Disk;
 use api::vmi::status::VolumeStatus;
 use domain::disks::DiskBus;
+use std::collections::BTreeMap;
 
 /// Names have at most three letters.
 const LIMIT: usize = 26 * 26 * 26;
@@ -22,8 +20,8 @@ pub(super) struct Names {
 #[derive(Debug)]
 struct Taken {
     prefix: Prefix,
-    disk: Text,
-    name: Text,
+    disk: String,
+    name: String,
 }
 
 /// What the name of a disk starts with. Buses whose names count together share a prefix; another bus than these has
@@ -57,13 +55,13 @@ impl Names {
         names
     }
 
-    fn take(&mut self, prefix: Prefix, disk: Text, name: Text) {
+    fn take(&mut self, prefix: Prefix, disk: String, name: String) {
         self.taken.push(Taken { prefix, disk, name });
     }
 
     /// The disk's name on that bus, and the number of that name. A recorded name of another kind
     /// has the number 0; when all names are taken the name is empty.
-    pub(super) fn name(&mut self, disk: &Text, bus: &DiskBus) -> (Text, usize) {
+    pub(super) fn name(&mut self, disk: &String, bus: &DiskBus) -> (String, usize) {
         let prefix = prefix(bus);
         let same_prefix = |taken: &&Taken| taken.prefix == prefix;
         if let Some(known) = self
@@ -74,7 +72,7 @@ impl Names {
         {
             return (known.name.clone(), number(prefix, &known.name).unwrap_or(0));
         }
-        let is_free = |name: &Text| {
+        let is_free = |name: &String| {
             !self
                 .taken
                 .iter()
@@ -89,13 +87,13 @@ impl Names {
                 self.take(prefix, disk.clone(), name.clone());
                 (name, number)
             }
-            None => (Text::default(), 0),
+            None => (String::default(), 0),
         }
     }
 }
 
 /// `a` to `z`, then `aa`, `ab`, ….
-fn format(prefix: &str, mut number: usize) -> Text {
+fn format(prefix: &str, mut number: usize) -> String {
     let mut letters = Vec::with_capacity(3);
     loop {
         letters.push(b'a' + u8::try_from(number % 26).unwrap_or_default());
@@ -104,7 +102,7 @@ fn format(prefix: &str, mut number: usize) -> Text {
         }
         number = number / 26 - 1;
     }
-    let mut name = Text::from(prefix);
+    let mut name = String::from(prefix);
     name.extend(letters.into_iter().rev().map(char::from));
     name
 }

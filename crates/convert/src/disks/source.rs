@@ -2,7 +2,6 @@
 
 use super::super::{ConvertError, Input};
 use super::Wanted;
-use api::vmi::Text;
 use api::vmi::volumes::Volume;
 use domain::disks::{
     BackingStore, BackingStoreFormat, DataStore, DataStoreFormat, DiscardMode, Disk, DiskDriver,
@@ -50,7 +49,7 @@ pub(super) fn apply(
 fn empty_drive(disk: &mut Disk) {
     disk.r#type = DiskType::Block;
     let driver = driver(disk);
-    driver.r#type = Text::const_new("raw");
+    driver.r#type = String::from("raw");
     driver.discard = DiscardMode::Unmap;
 }
 
@@ -141,7 +140,7 @@ fn hotplugged(
     let claim = if block {
         Claim::Device {
             path: input.paths.hotplug_device(name),
-            name: Text::default(),
+            name: String::default(),
         }
     } else {
         Claim::Image(input.paths.hotplug_image(name))
@@ -152,15 +151,15 @@ fn hotplugged(
 
 /// A claim as a device or as an image on its file system.
 enum Claim {
-    Device { path: Text, name: Text },
-    Image(Text),
+    Device { path: String, name: String },
+    Image(String),
 }
 
-fn is_block(volumes: &std::collections::BTreeMap<Text, bool>, name: &Text) -> bool {
+fn is_block(volumes: &std::collections::BTreeMap<String, bool>, name: &String) -> bool {
     volumes.get(name).copied().unwrap_or(false)
 }
 
-fn claim_of(input: &Input<'_>, name: &Text, block: bool) -> Claim {
+fn claim_of(input: &Input<'_>, name: &String, block: bool) -> Claim {
     if block {
         Claim::Device {
             path: input.paths.claim_device(name),
@@ -171,11 +170,11 @@ fn claim_of(input: &Input<'_>, name: &Text, block: bool) -> Claim {
     }
 }
 
-fn claim(input: &Input<'_>, name: &Text, block: bool, disk: &mut Disk) {
+fn claim(input: &Input<'_>, name: &String, block: bool, disk: &mut Disk) {
     attach_claim(input, name, claim_of(input, name, block), disk);
 }
 
-fn attach_claim(input: &Input<'_>, name: &Text, claim: Claim, disk: &mut Disk) {
+fn attach_claim(input: &Input<'_>, name: &String, claim: Claim, disk: &mut Disk) {
     match input
         .ctx
         .apply_cbt
@@ -184,7 +183,7 @@ fn attach_claim(input: &Input<'_>, name: &Text, claim: Claim, disk: &mut Disk) {
     {
         Some(overlay) => tracked(disk, overlay, claim),
         None => {
-            driver(disk).r#type = Text::const_new("raw");
+            driver(disk).r#type = String::from("raw");
             disk.r#type = claim.kind();
             claim.write(&mut disk.source);
         }
@@ -212,7 +211,7 @@ impl Claim {
 
 /// Changed block tracking: the guest writes through a qcow2 overlay that holds the bitmaps, while
 /// the data stays in the raw volume.
-fn tracked(disk: &mut Disk, overlay: &Text, mut data: Claim) {
+fn tracked(disk: &mut Disk, overlay: &String, mut data: Claim) {
     image(disk, "qcow2", overlay.clone());
     if let Claim::Device { name, .. } = &mut data {
         disk.source.name = std::mem::take(name);
@@ -220,7 +219,7 @@ fn tracked(disk: &mut Disk, overlay: &Text, mut data: Claim) {
     let mut store = DataStore {
         r#type: data.kind(),
         format: Some(DataStoreFormat {
-            r#type: Text::const_new("raw"),
+            r#type: String::from("raw"),
         }),
         source: Some(DiskSource::default()),
     };
@@ -229,10 +228,10 @@ fn tracked(disk: &mut Disk, overlay: &Text, mut data: Claim) {
 }
 
 /// An image file of that format.
-fn image(disk: &mut Disk, format: &'static str, path: Text) {
+fn image(disk: &mut Disk, format: &'static str, path: String) {
     disk.r#type = DiskType::File;
     disk.source.file = path;
-    driver(disk).r#type = Text::const_new(format);
+    driver(disk).r#type = String::from(format);
 }
 
 fn driver(disk: &mut Disk) -> &mut DiskDriver {
@@ -240,7 +239,7 @@ fn driver(disk: &mut Disk) -> &mut DiskDriver {
 }
 
 /// A writable overlay in front of something that is not written.
-fn overlay(input: &Input<'_>, name: &Text, format: Text, backing: Claim, disk: &mut Disk) {
+fn overlay(input: &Input<'_>, name: &String, format: String, backing: Claim, disk: &mut Disk) {
     image(disk, "qcow2", input.paths.ephemeral_overlay(name));
     driver(disk).discard = DiscardMode::Unmap;
     let mut store = BackingStore {
@@ -277,9 +276,9 @@ fn container_disk(
     Ok(())
 }
 
-fn ephemeral(input: &Input<'_>, name: &Text, disk: &mut Disk) {
+fn ephemeral(input: &Input<'_>, name: &String, disk: &mut Disk) {
     let claim = claim_of(input, name, is_block(&input.ctx.is_block_pvc, name));
-    overlay(input, name, Text::const_new("raw"), claim, disk);
+    overlay(input, name, String::from("raw"), claim, disk);
 }
 
 /// The vhostmd disk is always a plain virtio disk that is only read, whatever the VMI says.
@@ -288,7 +287,7 @@ fn downward_metrics(input: &Input<'_>, disk: &mut Disk) {
     disk.model = input.disk_virtio_model.clone();
     disk.source = DiskSource::default();
     disk.driver = Some(DiskDriver {
-        name: Text::const_new("qemu"),
+        name: String::from("qemu"),
         ..DiskDriver::default()
     });
     image(disk, "raw", input.paths.downward_metrics_disk());

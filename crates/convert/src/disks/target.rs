@@ -4,7 +4,6 @@
 use super::super::{ConvertError, Input};
 use super::Wanted;
 use super::names::Names;
-use api::vmi::Text;
 use api::vmi::disks::{CdRomTarget, DiskTarget, LunTarget};
 use api::vmi::status::PersistentVolumeClaimInfo;
 use domain::PciAddress;
@@ -71,9 +70,9 @@ fn name(disk: &mut Disk, wanted: Wanted<'_>, bus: &DiskBus, names: &mut Names) {
     if *bus == DiskBus::Scsi && !is_cdrom {
         disk.address = Some(Address {
             r#type: AddressType::Drive,
-            controller: Text::const_new("0"),
-            bus: Text::const_new("0"),
-            unit: compact_str::format_compact!("{unit}"),
+            controller: String::from("0"),
+            bus: String::from("0"),
+            unit: format!("{unit}"),
             ..Address::default()
         });
     }
@@ -83,7 +82,7 @@ fn name(disk: &mut Disk, wanted: Wanted<'_>, bus: &DiskBus, names: &mut Names) {
 
 fn driver(input: &Input<'_>, wanted: Wanted<'_>, bus: &DiskBus) -> DiskDriver {
     let mut driver = DiskDriver {
-        name: Text::const_new("qemu"),
+        name: String::from("qemu"),
         cache: wanted.disk.cache.as_str().into(),
         io: wanted.disk.io.as_str().into(),
         ..DiskDriver::default()
@@ -172,9 +171,9 @@ fn reservations(input: &Input<'_>) -> Reservations {
         managed: YesNo::No,
         migration: YesNo::Yes,
         source_reservations: Some(SourceReservations {
-            r#type: Text::const_new("unix"),
+            r#type: String::from("unix"),
             path: input.paths.reservation_socket(),
-            mode: Text::const_new("client"),
+            mode: String::from("client"),
         }),
     }
 }
@@ -183,7 +182,7 @@ fn reservations(input: &Input<'_>) -> Reservations {
 /// the claim are for a later resize.
 fn discard_and_capacity(
     input: &Input<'_>,
-    volume: &Text,
+    volume: &String,
     disk: &mut Disk,
 ) -> Result<(), ConvertError> {
     if !input.ctx.volumes_discard_ignore.contains(volume) {
@@ -204,7 +203,7 @@ fn smaller_of_capacity_and_request(
     claim: &PersistentVolumeClaimInfo,
     at: usize,
 ) -> Result<Option<i64>, ConvertError> {
-    let size = |list: &str, sizes: &std::collections::BTreeMap<Text, api::vmi::Quantity>| {
+    let size = |list: &str, sizes: &std::collections::BTreeMap<String, api::vmi::Quantity>| {
         let size = sizes.get("storage").map(api::vmi::Quantity::as_integer);
         size.transpose().map(Option::flatten).map_err(|error| {
             let field =

@@ -8,12 +8,9 @@
 //! Bus numbers of expander buses count down from 255, and leave room for the ports behind each;
 //! controller indices count up from the last one that is used. The two must not meet.
 
-use std::collections::BTreeMap;
-
-use compact_str::{ToCompactString, format_compact};
-use domain::Text;
 use domain::controllers::{Controller, ControllerTarget, ControllerType};
 use domain::devices::{Address, AddressType, Devices, IommuDevice};
+use std::collections::BTreeMap;
 
 /// Buses of a PCI domain, less one.
 const LAST_BUS: u32 = 255;
@@ -105,8 +102,8 @@ impl Layout {
         self.controllers += 1;
         Controller {
             r#type: ControllerType::Pci,
-            index: index.to_compact_string(),
-            model: Text::const_new(model),
+            index: index.to_string(),
+            model: String::from(model),
             ..Controller::default()
         }
     }
@@ -119,7 +116,7 @@ impl Layout {
                 return None;
             }
             let mut port = self.controller("pcie-root-port");
-            port.address = Some(pci_address(&expander.index, format_compact!("{slot:#04x}")));
+            port.address = Some(pci_address(&expander.index, format!("{slot:#04x}")));
             ports.push((port, placement));
         }
         self.lowest_bus = LAST_BUS - self.controllers + 1;
@@ -135,7 +132,7 @@ impl Branch<'_> {
     fn apply(self, devices: &mut Devices) {
         for (port, placement) in &self.ports {
             if let Some(device) = devices.host_devices.get_mut(placement.device) {
-                device.address = Some(pci_address(&port.index, Text::const_new("0x00")));
+                device.address = Some(pci_address(&port.index, String::from("0x00")));
             }
             if let Some(mut iommu) = placement.iommu.clone() {
                 iommu.driver.get_or_insert_default().pci_bus = self.expander.index.clone();
@@ -150,13 +147,13 @@ impl Branch<'_> {
 }
 
 /// The bus of a controller is its index, in decimal.
-fn pci_address(bus: &Text, slot: Text) -> Address {
+fn pci_address(bus: &String, slot: String) -> Address {
     Address {
         r#type: AddressType::Pci,
-        domain: Text::const_new("0x0000"),
+        domain: String::from("0x0000"),
         bus: bus.clone(),
         slot,
-        function: Text::const_new("0x0"),
+        function: String::from("0x0"),
         ..Address::default()
     }
 }

@@ -8,12 +8,11 @@ use super::grace_host as sysfs;
 use super::host::{Host, HostError};
 use super::{expander, numa, root_complex};
 use crate::{ConvertError, Draft, Input};
-use compact_str::{ToCompactString, format_compact};
 use domain::controllers::{Controller, ControllerType, PciHole64};
 use domain::cpu::{NumaCell, NumaCellDistances, NumaCellSibling};
 use domain::devices::{Address, IommuDevice, IommuDriver};
 use domain::host_devices::{AcpiHostDev, HostDevDriver, HostDevice, HostDeviceType};
-use domain::{DomainSpec, OnOff, PciAddress, Text, YesNo};
+use domain::{DomainSpec, OnOff, PciAddress, YesNo};
 
 const ALIASES: &str = "graceHostDeviceAliases";
 
@@ -94,7 +93,7 @@ pub(crate) fn requirements(input: &Input<'_>, _: &mut Draft) -> Result<(), Conve
 /// A GPU among the host devices.
 #[derive(Debug)]
 struct Gpu {
-    alias: Text,
+    alias: String,
     /// Index of the host device.
     device: usize,
     /// Its address on the node.
@@ -129,8 +128,8 @@ pub(crate) fn grace(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertE
 }
 
 /// The host devices with the aliases, by alias; each must be a Grace GPU that is not yet placed.
-fn gpus(domain: &DomainSpec, aliases: &[Text], host: Host<'_>) -> Result<Vec<Gpu>, ConvertError> {
-    let mut missing: BTreeSet<&Text> = aliases.iter().filter(|alias| !alias.is_empty()).collect();
+fn gpus(domain: &DomainSpec, aliases: &[String], host: Host<'_>) -> Result<Vec<Gpu>, ConvertError> {
+    let mut missing: BTreeSet<&String> = aliases.iter().filter(|alias| !alias.is_empty()).collect();
     let expected = missing.clone();
     let mut gpus = Vec::with_capacity(expected.len());
     for (index, device) in domain.devices.host_devices.iter().enumerate() {
@@ -160,7 +159,7 @@ fn gpus(domain: &DomainSpec, aliases: &[Text], host: Host<'_>) -> Result<Vec<Gpu
 
 fn grace_address(
     device: &HostDevice,
-    alias: &Text,
+    alias: &String,
     host: Host<'_>,
 ) -> Result<PciAddress, ConvertError> {
     if device.r#type != HostDeviceType::Pci {
@@ -187,7 +186,7 @@ fn grace_address(
     }
 }
 
-fn cell_id(id: &Text) -> Result<u32, ConvertError> {
+fn cell_id(id: &String) -> Result<u32, ConvertError> {
     id.parse()
         .or_else(|_| refuse(format!("needs NUMA cells, and {id:?} is no number of one")))
 }
@@ -337,9 +336,9 @@ fn add_partition_cells(
     for (id, &node) in (first..).zip(partitions) {
         nodes.insert(id, node);
         cells.push(NumaCell {
-            id: id.to_compact_string(),
+            id: id.to_string(),
             memory: Some(0),
-            unit: Text::const_new("KiB"),
+            unit: String::from("KiB"),
             ..NumaCell::default()
         });
     }
@@ -348,7 +347,7 @@ fn add_partition_cells(
             iommufd: YesNo::Yes,
         });
         device.acpi = Some(AcpiHostDev {
-            node_set: format_compact!("{first}-{}", first.saturating_add(CELLS_PER_GPU - 1)),
+            node_set: format!("{first}-{}", first.saturating_add(CELLS_PER_GPU - 1)),
         });
     }
     Ok(())
@@ -358,13 +357,13 @@ fn add_partition_cells(
 /// node.
 fn smmu() -> IommuDevice {
     IommuDevice {
-        model: Text::const_new("smmuv3"),
+        model: String::from("smmuv3"),
         driver: Some(IommuDriver {
             accel: OnOff::On,
             ats: OnOff::On,
             ril: OnOff::Off,
-            ssid_size: Text::const_new("20"),
-            oas: Text::const_new("48"),
+            ssid_size: String::from("20"),
+            oas: String::from("48"),
             ..IommuDriver::default()
         }),
     }
@@ -408,8 +407,8 @@ fn root_controller(domain: &mut DomainSpec) -> Result<&mut Controller, ConvertEr
         }
         let root = Controller {
             r#type: ControllerType::Pci,
-            index: Text::const_new("0"),
-            model: Text::const_new("pcie-root"),
+            index: String::from("0"),
+            model: String::from("pcie-root"),
             ..Controller::default()
         };
         controllers.push(root);
@@ -417,7 +416,7 @@ fn root_controller(domain: &mut DomainSpec) -> Result<&mut Controller, ConvertEr
     let at = found.unwrap_or(controllers.len() - 1);
     match controllers.get_mut(at) {
         Some(root) if root.index.is_empty() || root.index == "0" => {
-            root.index = Text::const_new("0");
+            root.index = String::from("0");
             Ok(root)
         }
         _ => refuse("names Grace GPUs, which need pcie-root as PCI controller 0"),
@@ -430,7 +429,7 @@ fn set_hole(root: &mut Controller, kib: u64) -> Result<(), ConvertError> {
     }
     root.pci_hole64 = Some(PciHole64 {
         value: kib,
-        unit: Text::const_new("KiB"),
+        unit: String::from("KiB"),
     });
     Ok(())
 }
@@ -458,7 +457,7 @@ fn set_distances(
                 distance
             };
             Ok(NumaCellSibling {
-                id: other.to_compact_string(),
+                id: other.to_string(),
                 value,
             })
         };

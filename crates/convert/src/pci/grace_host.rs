@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::host::{Host, HostError, Kind};
-use compact_str::format_compact;
-use domain::{PciAddress, Text};
+use domain::PciAddress;
 
 const DEVICES: &str = "/sys/bus/pci/devices";
 const NODES: &str = "/sys/devices/system/node";
@@ -33,7 +32,7 @@ pub fn has_smmu_v3(host: Host<'_>) -> Result<bool, HostError> {
     Ok(entries.iter().any(|(name, _)| {
         is_smmu(name)
             || host
-                .link(&format_compact!("{IOMMUS}/{name}"))
+                .link(&format!("{IOMMUS}/{name}"))
                 .is_some_and(|target| is_smmu(target))
     }))
 }
@@ -42,7 +41,7 @@ pub fn has_smmu_v3(host: Host<'_>) -> Result<bool, HostError> {
 pub fn identity(host: Host<'_>, device: PciAddress) -> Result<(String, String, bool), HostError> {
     let id = |file| -> Result<String, HostError> {
         let id = host
-            .read(&format_compact!("{DEVICES}/{device}/{file}"))?
+            .read(&format!("{DEVICES}/{device}/{file}"))?
             .to_uppercase();
         Ok(id.strip_prefix("0X").map(str::to_owned).unwrap_or(id))
     };
@@ -53,12 +52,12 @@ pub fn identity(host: Host<'_>, device: PciAddress) -> Result<(String, String, b
 
 /// NUMA node of a PCI device; -1 when it has none.
 pub fn numa_node(host: Host<'_>, device: PciAddress) -> Result<i64, HostError> {
-    host.number(&format_compact!("{DEVICES}/{device}/numa_node"))
+    host.number(&format!("{DEVICES}/{device}/numa_node"))
 }
 
 /// Bytes of the device's 64-bit prefetchable BARs.
 pub fn bar_bytes(host: Host<'_>, device: PciAddress) -> Result<u64, HostError> {
-    let path = format_compact!("{DEVICES}/{device}/resource");
+    let path = format!("{DEVICES}/{device}/resource");
     let mut total = 0_u64;
     for line in host.read(&path)?.lines() {
         let fields: Vec<&str> = line.split_whitespace().collect();
@@ -86,7 +85,7 @@ pub fn bar_bytes(host: Host<'_>, device: PciAddress) -> Result<u64, HostError> {
 /// NUMA nodes that are generic initiators: those that the kernel lists, or, on a kernel that does
 /// not, those without memory and CPUs.
 pub fn initiators(host: Host<'_>) -> Result<Vec<u32>, HostError> {
-    let path = format_compact!("{NODES}/has_generic_initiator");
+    let path = format!("{NODES}/has_generic_initiator");
     let mut nodes = match host.read(&path) {
         Ok("") => Vec::new(),
         Ok(_) => host.list(&path)?,
@@ -104,14 +103,14 @@ pub fn initiators(host: Host<'_>) -> Result<Vec<u32>, HostError> {
 }
 
 fn online(host: Host<'_>) -> Result<Vec<u32>, HostError> {
-    let mut nodes = host.list(&format_compact!("{NODES}/online"))?;
+    let mut nodes = host.list(&format!("{NODES}/online"))?;
     nodes.sort_unstable();
     Ok(nodes)
 }
 
 /// A NUMA node without memory and CPUs.
 fn is_bare(host: Host<'_>, node: u32) -> Result<bool, HostError> {
-    let meminfo = host.read(&format_compact!("{NODES}/node{node}/meminfo"))?;
+    let meminfo = host.read(&format!("{NODES}/node{node}/meminfo"))?;
     let total = meminfo
         .lines()
         .rev()
@@ -120,7 +119,7 @@ fn is_bare(host: Host<'_>, node: u32) -> Result<bool, HostError> {
         return Ok(false);
     }
     Ok(matches!(
-        host.read(&format_compact!("{NODES}/node{node}/cpulist"))?,
+        host.read(&format!("{NODES}/node{node}/cpulist"))?,
         "" | "none"
     ))
 }
@@ -131,8 +130,8 @@ pub fn initiators_of(
     nodes: &[u32],
     device: PciAddress,
 ) -> Result<Vec<u32>, HostError> {
-    let path = format_compact!("{DEVICES}/{device}");
-    let device = format_compact!("{device}");
+    let path = format!("{DEVICES}/{device}");
+    let device = format!("{device}");
     let mut linked = Vec::new();
     for &node in nodes {
         let resolved = host
@@ -140,7 +139,7 @@ pub fn initiators_of(
             .ok_or_else(|| HostError::Missing(path.clone()))?;
         if links_to(
             host,
-            &format_compact!("{NODES}/node{node}"),
+            &format!("{NODES}/node{node}"),
             &resolved,
             &device,
             LINK_DEPTH,
@@ -155,13 +154,13 @@ pub fn initiators_of(
 fn links_to(
     host: Host<'_>,
     dir: &str,
-    resolved: &Text,
+    resolved: &String,
     device: &str,
     depth: u32,
 ) -> Result<bool, HostError> {
     let names_device = |path: &str| path.split('/').any(|part| part == device);
     for (name, kind) in host.entries(dir)? {
-        let path = format_compact!("{dir}/{name}");
+        let path = format!("{dir}/{name}");
         let found = name == device
             || match kind {
                 Kind::File => false,
@@ -187,7 +186,7 @@ fn links_to(
 /// Distances of a NUMA node to all that are online.
 pub fn distances(host: Host<'_>, node: u32) -> Result<BTreeMap<u32, u64>, HostError> {
     let nodes = online(host)?;
-    let path = format_compact!("{NODES}/node{node}/distance");
+    let path = format!("{NODES}/node{node}/distance");
     let content = host.read(&path)?;
     let damaged = |_| HostError::Content {
         path: path.clone(),

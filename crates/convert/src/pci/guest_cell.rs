@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 
 use super::host::{Host, parse_list};
-use compact_str::format_compact;
 use domain::cpu::{NumaCell, NumaTune};
 use domain::{DomainSpec, PciAddress};
 
@@ -70,7 +69,7 @@ impl GuestCells {
     /// What is missing, for a message about the device.
     pub fn of_device(&self, host: Host<'_>, device: PciAddress) -> Result<u32, String> {
         let node = host
-            .number(&format_compact!("/sys/bus/pci/devices/{device}/numa_node"))
+            .number(&format!("/sys/bus/pci/devices/{device}/numa_node"))
             .map_err(|e| e.to_string())?;
         let node = u32::try_from(node)
             .map_err(|_| "the node does not say on which of its NUMA nodes it is".to_owned())?;
@@ -78,7 +77,7 @@ impl GuestCells {
             return Ok(cell);
         }
         let cpus = host
-            .list(&format_compact!("/sys/bus/node/devices/node{node}/cpulist"))
+            .list(&format!("/sys/bus/node/devices/node{node}/cpulist"))
             .map_err(|e| e.to_string())?;
         cpus.iter()
             .find_map(|cpu| self.cells.get(self.vcpus.get(cpu)?).copied())

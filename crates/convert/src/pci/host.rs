@@ -4,8 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use crate::Context;
-use compact_str::format_compact;
-use domain::Text;
 
 /// Most numbers in a list such as `0-63,128`; a longer one is damaged.
 const MAX_LIST: usize = 50_000;
@@ -17,14 +15,14 @@ const MAX_LINKS: usize = 40;
 pub enum HostError {
     /// There is no such file or directory.
     #[error("{0} does not exist on the node")]
-    Missing(Text),
+    Missing(String),
     /// It holds something else than expected.
     #[error("{path} on the node holds {content:?}, which is no {expected}")]
     Content {
         /// The file.
-        path: Text,
+        path: String,
         /// What it holds.
-        content: Text,
+        content: String,
         /// What it should hold.
         expected: &'static str,
     },
@@ -44,8 +42,8 @@ pub enum Kind {
 /// The node's sysfs.
 #[derive(Debug, Clone, Copy)]
 pub struct Host<'a> {
-    files: &'a BTreeMap<Text, Text>,
-    links: &'a BTreeMap<Text, Text>,
+    files: &'a BTreeMap<String, String>,
+    links: &'a BTreeMap<String, String>,
 }
 
 impl<'a> Host<'a> {
@@ -105,7 +103,7 @@ impl<'a> Host<'a> {
     pub fn entries(&self, dir: &str) -> Result<BTreeSet<(&'a str, Kind)>, HostError> {
         let missing = || HostError::Missing(dir.into());
         let resolved = self.resolve(dir).ok_or_else(missing)?;
-        let prefix = format_compact!("{resolved}/");
+        let prefix = format!("{resolved}/");
         let mut entries = BTreeSet::new();
         for (paths, leaf) in [(self.files, Kind::File), (self.links, Kind::Link)] {
             for (path, _) in below(paths, &prefix) {
@@ -127,19 +125,18 @@ impl<'a> Host<'a> {
 
     /// Where a link points to, as it is written.
     #[must_use]
-    pub fn link(&self, path: &str) -> Option<&'a Text> {
+    pub fn link(&self, path: &str) -> Option<&'a String> {
         self.links.get(path).or_else(|| {
             let (dir, name) = path.rsplit_once('/')?;
-            self.links
-                .get(&format_compact!("{}/{name}", self.resolve(dir)?))
+            self.links.get(&format!("{}/{name}", self.resolve(dir)?))
         })
     }
 
     /// The path without links in it; `None` where it leads to nothing.
     #[must_use]
-    pub fn resolve(&self, path: &str) -> Option<Text> {
-        let mut done = Text::default();
-        let mut todo: Vec<Text> = components(path);
+    pub fn resolve(&self, path: &str) -> Option<String> {
+        let mut done = String::default();
+        let mut todo: Vec<String> = components(path);
         let mut links = 0;
         while let Some(component) = todo.pop() {
             if component == ".." {
@@ -147,7 +144,7 @@ impl<'a> Host<'a> {
                 done.truncate(parent);
                 continue;
             }
-            let next = format_compact!("{done}/{component}");
+            let next = format!("{done}/{component}");
             let Some(target) = self.links.get(&next) else {
                 done = next;
                 continue;
@@ -164,30 +161,31 @@ impl<'a> Host<'a> {
         self.exists(&done).then_some(done)
     }
 
-    fn exists(&self, path: &Text) -> bool {
-        let prefix = format_compact!("{path}/");
-        let is_directory = |paths: &'a BTreeMap<Text, Text>| below(paths, &prefix).next().is_some();
+    fn exists(&self, path: &String) -> bool {
+        let prefix = format!("{path}/");
+        let is_directory =
+            |paths: &'a BTreeMap<String, String>| below(paths, &prefix).next().is_some();
         self.files.contains_key(path) || is_directory(self.files) || is_directory(self.links)
     }
 }
 
 /// Entries whose path starts with `prefix`.
 fn below<'a>(
-    paths: &'a BTreeMap<Text, Text>,
+    paths: &'a BTreeMap<String, String>,
     prefix: &str,
-) -> impl Iterator<Item = (&'a Text, &'a Text)> {
-    let prefix = Text::from(prefix);
+) -> impl Iterator<Item = (&'a String, &'a String)> {
+    let prefix = String::from(prefix);
     paths
-        .range::<Text, _>((Bound::Included(&prefix), Bound::Unbounded))
+        .range::<String, _>((Bound::Included(&prefix), Bound::Unbounded))
         .take_while(move |(path, _)| path.starts_with(prefix.as_str()))
 }
 
 /// The parts of a path, last first.
-fn components(path: &str) -> Vec<Text> {
+fn components(path: &str) -> Vec<String> {
     path.split('/')
         .filter(|part| !part.is_empty() && *part != ".")
         .rev()
-        .map(Text::from)
+        .map(String::from)
         .collect()
 }
 

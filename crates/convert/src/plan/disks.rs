@@ -15,7 +15,6 @@ use std::collections::HashMap;
 
 use super::{Change, DiskPlan, Why};
 use domain::DomainSpec;
-use domain::Text;
 use domain::disks::{Disk, DiskBus, DiskDevice, DiskSource, DiskType};
 
 /// The directory where virt-handler mounts hotplugged volumes.
@@ -192,7 +191,7 @@ pub(super) fn is_same_volume(old: &Disk, new: &Disk) -> bool {
 }
 
 /// The name that the VMI gives to the disk; libvirt's own names mean nothing there.
-fn name(disk: &Disk) -> Option<&Text> {
+fn name(disk: &Disk) -> Option<&String> {
     disk.alias
         .as_ref()
         .filter(|alias| alias.user_defined)
@@ -200,14 +199,14 @@ fn name(disk: &Disk) -> Option<&Text> {
 }
 
 /// The volume by the name that the VMI gives it; by its path where the disk has none.
-pub(super) fn volume(disk: &Disk) -> Text {
+pub(super) fn volume(disk: &Disk) -> String {
     name(disk)
         .cloned()
         .unwrap_or_else(|| disk.source.backend().unwrap_or(&disk.target.device).into())
 }
 
 /// A hotplugged medium by the name of its volume, which is also that of its file or device.
-fn medium_name(dir: HotplugDir<'_>, path: &str) -> Text {
+fn medium_name(dir: HotplugDir<'_>, path: &str) -> String {
     dir.strip(path)
         .map_or(path, |file| file.strip_suffix(".img").unwrap_or(file))
         .into()
@@ -228,7 +227,7 @@ fn replaced(old: &Disk, new: &Disk) -> Why {
 }
 
 /// The names, or where they are the same the paths.
-fn tell_apart([old, new]: [Text; 2], [old_path, new_path]: [&str; 2]) -> (Text, Text) {
+fn tell_apart([old, new]: [String; 2], [old_path, new_path]: [&str; 2]) -> (String, String) {
     if old == new {
         (old_path.into(), new_path.into())
     } else {

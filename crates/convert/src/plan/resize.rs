@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 
 use super::disks::{is_same_volume, volume};
 use super::{Change, NewSize, Resize, Why};
+use domain::DomainSpec;
 use domain::disks::Disk;
-use domain::{DomainSpec, Text};
 
 /// Sizes of a disk in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,9 +30,9 @@ pub struct DiskSize {
 pub fn resizes(
     live: &DomainSpec,
     wanted: &DomainSpec,
-    sizes: &BTreeMap<Text, DiskSize>,
+    sizes: &BTreeMap<String, DiskSize>,
 ) -> Vec<Resize> {
-    let live_at = |target: &Text| {
+    let live_at = |target: &String| {
         live.devices
             .disks
             .iter()
@@ -81,7 +81,7 @@ mod tests {
 
     /// What becomes of `vda`, which the guest sees with 8 bytes.
     fn grown(live: &str, wanted: &str, current: u64, available: u64) -> Option<(NewSize, String)> {
-        let sizes = [(Text::from("vda"), DiskSize { current, available })].into();
+        let sizes = [(String::from("vda"), DiskSize { current, available })].into();
         let found = resizes(&domain(live), &domain(wanted), &sizes);
         found
             .into_iter()

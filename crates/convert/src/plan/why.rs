@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use domain::Text;
-
 /// Why a disk is changed. Volumes are named as the VMI names them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -11,50 +9,50 @@ pub enum Why {
     /// The volume is no longer wanted.
     Gone {
         /// The volume.
-        volume: Text,
+        volume: String,
     },
     /// The volume is new.
     New {
         /// The volume.
-        volume: Text,
+        volume: String,
     },
     /// The volume is to be at another target.
     Moved {
         /// The volume.
-        volume: Text,
+        volume: String,
         /// The target that it leaves.
-        from: Text,
+        from: String,
         /// The target that it comes to.
-        to: Text,
+        to: String,
     },
     /// The target is to hold another volume.
     Replaced {
         /// The volume that leaves.
-        old: Text,
+        old: String,
         /// The volume that comes.
-        new: Text,
+        new: String,
     },
     /// A medium comes into an empty drive.
     Inserted {
         /// The volume that comes.
-        volume: Text,
+        volume: String,
     },
     /// A medium leaves its drive.
     Ejected {
         /// The volume that leaves.
-        volume: Text,
+        volume: String,
     },
     /// A medium takes the place of another.
     Swapped {
         /// The medium that leaves.
-        old: Text,
+        old: String,
         /// The medium that comes.
-        new: Text,
+        new: String,
     },
     /// The claim has room for more than the guest sees.
     Grown {
         /// The volume.
-        volume: Text,
+        volume: String,
         /// Bytes that the guest sees.
         from: u64,
         /// Bytes that it could see.
@@ -63,16 +61,16 @@ pub enum Why {
     /// The volume's file or device cannot be opened yet: virt-handler may still be mounting it.
     NotReady {
         /// The volume.
-        volume: Text,
+        volume: String,
         /// Its file or device.
-        path: Text,
+        path: String,
     },
     /// The target is taken by a disk that cannot be unplugged from a running domain.
     Occupied {
         /// The volume that stays.
-        old: Text,
+        old: String,
         /// The volume that cannot come.
-        new: Text,
+        new: String,
     },
 }
 

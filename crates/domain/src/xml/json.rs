@@ -2,8 +2,6 @@
 
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
-use crate::Text;
-
 /// How Go's encoder shows a value: an empty list is null, an absent pointer is null, text and
 /// numbers are always there.
 pub trait Json {
@@ -23,7 +21,7 @@ impl<T: Json> Serialize for Go<'_, T> {
         self.0.json(s)
     }
 }
-impl Json for Text {
+impl Json for String {
     fn json<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         s.serialize_str(self)
     }

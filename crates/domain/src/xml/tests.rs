@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use super::*;
-use crate::{DomainSpec, Text};
+use crate::DomainSpec;
 
 /// Reads, writes, and reads again: nothing may get lost on the way.
 fn read(text: &str) -> DomainSpec {
@@ -68,7 +68,7 @@ fn an_empty_element_is_zero() {
             domain.iothreads.unwrap().iothreads,
             domain.name
         ),
-        (0, 0, Text::default())
+        (0, 0, String::default())
     );
 }
 

@@ -9,7 +9,6 @@ use serde::ser::Serializer;
 use super::error::{ValueError, excerpt};
 use super::json::Json;
 use super::write::escape;
-use crate::Text;
 
 /// A value held in an attribute or in text.
 pub trait Value: Default {
@@ -24,7 +23,7 @@ pub trait Value: Default {
     fn is_absent(&self) -> bool;
 }
 
-impl Value for Text {
+impl Value for String {
     fn write(&self, out: &mut String) {
         escape(self, out);
     }

@@ -9,7 +9,6 @@ use super::super::confine::{Dir, Found, checked_name};
 use super::super::{PodError, Root};
 use api::pod_paths;
 use api::vmi::Vmi;
-use domain::Text;
 
 const VERSION: &str = "metadata.resource.k8s.io/v1alpha1";
 const PCI: &str = "resource.kubernetes.io/pciBusID";
@@ -20,36 +19,36 @@ const LARGEST: u64 = 4 << 20;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Claimed {
     /// PCI address of a device.
-    Pci(Text),
+    Pci(String),
     /// UUID of a mediated device; its parent may be on the PCI bus as well.
-    Mdev(Text),
+    Mdev(String),
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Metadata {
     #[serde(rename = "apiVersion")]
-    api_version: Text,
+    api_version: String,
     requests: Vec<Request>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Request {
-    name: Text,
+    name: String,
     devices: Vec<Device>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Device {
-    attributes: BTreeMap<Text, Attribute>,
+    attributes: BTreeMap<String, Attribute>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Attribute {
-    string: Option<Text>,
+    string: Option<String>,
 }
 
 /// The device that the pod got for a request of a claim.

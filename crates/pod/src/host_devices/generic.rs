@@ -8,7 +8,6 @@ use super::{all_there, mdev, pci};
 use api::vmi::Vmi;
 use api::vmi::host_devices::HostDevice;
 use convert::context::{AddressSpec, HostDeviceSpec};
-use domain::Text;
 
 /// PCI devices, then mediated ones, then USB ones, then claimed ones; each in the VMI's order.
 pub(super) fn devices(
@@ -94,8 +93,8 @@ fn usb(name: &str, address: &str) -> Result<HostDeviceSpec, PodError> {
         )));
     };
     Ok(HostDeviceSpec {
-        r#type: Text::const_new("usb"),
-        mode: Text::const_new("subsystem"),
+        r#type: String::from("usb"),
+        mode: String::from("subsystem"),
         alias: format!("usb-host-{name}").into(),
         source_address: Some(AddressSpec {
             bus: bus.into(),

@@ -8,9 +8,8 @@ use super::{all_there, mdev, pci};
 use api::vmi::Vmi;
 use api::vmi::host_devices::{Gpu, VgpuDisplayOptions};
 use convert::context::HostDeviceSpec;
-use domain::Text;
 
-const ON: Text = Text::const_new("on");
+const ON: &str = "on";
 
 /// Whole GPUs, then virtual ones, then claimed ones; each in the VMI's order.
 pub(super) fn devices(
@@ -79,9 +78,9 @@ fn display(gpu: &Gpu) -> Option<&VgpuDisplayOptions> {
 /// A whole GPU is a display only when asked for: a PCI function may be either kind.
 fn with_asked_display(mut device: HostDeviceSpec, gpu: &Gpu) -> HostDeviceSpec {
     if let Some(options) = display(gpu).filter(|options| options.enabled == Some(true)) {
-        device.display = ON;
+        device.display = ON.into();
         if options.ram_fb.as_ref().and_then(|ram_fb| ram_fb.enabled) == Some(true) {
-            device.ram_fb = ON;
+            device.ram_fb = ON.into();
         }
     }
     device
@@ -90,9 +89,9 @@ fn with_asked_display(mut device: HostDeviceSpec, gpu: &Gpu) -> HostDeviceSpec {
 /// A virtual GPU with display options is a display, with a boot framebuffer, unless they say no.
 fn with_vgpu_display(mut device: HostDeviceSpec, gpu: &Gpu) -> HostDeviceSpec {
     if let Some(options) = display(gpu).filter(|options| options.enabled != Some(false)) {
-        device.display = ON;
+        device.display = ON.into();
         if options.ram_fb.as_ref().and_then(|ram_fb| ram_fb.enabled) != Some(false) {
-            device.ram_fb = ON;
+            device.ram_fb = ON.into();
         }
     }
     device
@@ -103,8 +102,8 @@ fn default_display(wanted: &[Gpu], found: &mut [HostDeviceSpec]) {
     if wanted.iter().all(|gpu| display(gpu).is_none())
         && let Some(first) = found.iter_mut().find(|device| device.r#type == "mdev")
     {
-        first.display = ON;
-        first.ram_fb = ON;
+        first.display = ON.into();
+        first.ram_fb = ON.into();
     }
 }
 

@@ -11,7 +11,7 @@ use super::machine::Machine;
 use super::{PodError, Root};
 use api::vmi::Vmi;
 use convert::context::{AddressSpec, Context, HostDeviceSpec};
-use domain::{PciAddress, Text};
+use domain::PciAddress;
 
 /// Puts the host devices of the VMI into the context.
 pub(super) fn look(
@@ -29,8 +29,8 @@ pub(super) fn look(
 /// A PCI device of the host.
 fn pci(alias: &str, address: &str) -> Result<HostDeviceSpec, PodError> {
     Ok(HostDeviceSpec {
-        r#type: Text::const_new("pci"),
-        managed: Text::const_new("no"),
+        r#type: String::from("pci"),
+        managed: String::from("no"),
         alias: alias.into(),
         source_address: Some(pci_address(alias, address)?),
         ..HostDeviceSpec::default()
@@ -40,9 +40,9 @@ fn pci(alias: &str, address: &str) -> Result<HostDeviceSpec, PodError> {
 /// A mediated device of the host.
 fn mdev(alias: &str, uuid: &str, model: &'static str) -> HostDeviceSpec {
     HostDeviceSpec {
-        r#type: Text::const_new("mdev"),
-        mode: Text::const_new("subsystem"),
-        model: Text::const_new(model),
+        r#type: String::from("mdev"),
+        mode: String::from("subsystem"),
+        model: String::from(model),
         alias: alias.into(),
         source_address: Some(AddressSpec {
             uuid: uuid.into(),

@@ -16,7 +16,6 @@ use api::vmi::Vmi;
 use api::vmi::interfaces::Interface;
 use api::vmi::networks::Network;
 use convert::context::HostDeviceSpec;
-use domain::Text;
 
 /// The file is filled by the kubelet some time after the pod has started.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -116,7 +115,7 @@ struct NetworkInfo {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct InterfaceInfo {
-    network: Text,
+    network: String,
     device_info: Option<DeviceInfo>,
 }
 
@@ -130,10 +129,10 @@ struct DeviceInfo {
 #[serde(default)]
 struct PciInfo {
     #[serde(rename = "pci-address")]
-    address: Text,
+    address: String,
 }
 
-fn addresses_by_network(root: &Root) -> Result<BTreeMap<Text, Text>, PodError> {
+fn addresses_by_network(root: &Root) -> Result<BTreeMap<String, String>, PodError> {
     let shown = root
         .path(pod_paths::NETWORK_INFO.0)
         .join(pod_paths::NETWORK_INFO.1);
@@ -142,7 +141,7 @@ fn addresses_by_network(root: &Root) -> Result<BTreeMap<Text, Text>, PodError> {
         path: shown.clone(),
         reason: format!("no network information: {e}"),
     })?;
-    let addresses: BTreeMap<Text, Text> = info
+    let addresses: BTreeMap<String, String> = info
         .interfaces
         .into_iter()
         .filter_map(|interface| Some((interface.network, interface.device_info?.pci?.address)))

@@ -59,7 +59,7 @@ fn what_cannot_be_opened_has_no_direct_io() {
         ),
     );
     let name = |path: &str| pod.path(path).to_str().unwrap().into();
-    let expected: Vec<domain::Text> = vec![
+    let expected: Vec<String> = vec![
         name("dev/none"),
         name("no/such/dir/x.img"),
         name("dev-link"),

@@ -13,7 +13,6 @@ use super::options::Options;
 use api::vmi::Vmi;
 use convert::Context;
 use convert::context::DiskInfo;
-use domain::Text;
 
 /// What a conversion starts from, as files.
 #[derive(Debug, Args)]
@@ -95,7 +94,7 @@ fn parse_json<T: serde::de::DeserializeOwned>(text: &str, file: &Path) -> Result
 }
 
 /// Assumes a qcow2 image in every container disk.
-fn container_images(vmi: &Vmi) -> BTreeMap<Text, DiskInfo> {
+fn container_images(vmi: &Vmi) -> BTreeMap<String, DiskInfo> {
     let volumes = vmi
         .spec
         .volumes
