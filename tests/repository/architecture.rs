@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::markdown::{code, rows, section};
-use super::{Text, expect_none, read, root, texts};
+use super::{Text, expect_none, files, read, root, texts};
 
 type Uses = BTreeMap<String, BTreeSet<String>>;
 
@@ -92,11 +92,11 @@ fn the_table_of_modules_is_what_they_use() {
 
 #[test]
 fn the_layout_has_every_directory() {
-    let entries = std::fs::read_dir(root()).unwrap().map(Result::unwrap);
-    let found: BTreeSet<String> = entries
-        .filter(|entry| entry.file_type().unwrap().is_dir())
-        .map(|entry| entry.file_name().into_string().unwrap() + "/")
-        .filter(|name| !name.starts_with('.') && name != "target/")
+    let found: BTreeSet<String> = files()
+        .iter()
+        .filter(|path| path.components().count() > 1)
+        .filter_map(|path| Some(path.iter().next()?.to_str()?.to_owned() + "/"))
+        .filter(|name| !name.starts_with('.'))
         .collect();
     let layout = rows(section(&read("README.md"), "Layout"));
     let documented: BTreeSet<String> = layout.iter().flat_map(|row| code(&row[0])).collect();

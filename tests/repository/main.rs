@@ -16,6 +16,7 @@ mod markdown;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Larger files hold data, not text about the project.
 const MAX_TEXT_BYTES: u64 = 1 << 20;
@@ -52,24 +53,50 @@ impl Text {
 
 /// All sources, documents and scripts of the repository, but for these tests, which have examples of what they look for.
 fn texts() -> Vec<Text> {
+    let text = |path: PathBuf| {
+        let content = fs::read_to_string(root().join(&path)).ok()?;
+        Some(Text { path, content })
+    };
+    let mut found = files();
+    found.retain(|path| !path.starts_with("tests/repository") && is_text(&root().join(path)));
+    found.into_iter().filter_map(text).collect()
+}
+
+/// The repository's files, by their paths below the root: those that git tracks, or all where there is no git.
+fn files() -> Vec<PathBuf> {
+    let git = Command::new("git")
+        .args(["ls-files", "-z"])
+        .current_dir(root())
+        .output();
+    let mut files: Vec<PathBuf> = match git {
+        Ok(output) if output.status.success() && !output.stdout.is_empty() => {
+            let list = String::from_utf8(output.stdout).unwrap();
+            list.split_terminator('\0').map(PathBuf::from).collect()
+        }
+        _ => walk(),
+    };
+    files.retain(|path| root().join(path).is_file());
+    files.sort_unstable();
+    files
+}
+
+/// All files below the root that are not built.
+fn walk() -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut directories = vec![root().to_owned()];
     while let Some(directory) = directories.pop() {
         for entry in fs::read_dir(&directory).unwrap() {
             let entry = entry.unwrap();
-            let name = entry.file_name().into_string().unwrap();
-            let kind = entry.file_type().unwrap();
-            if kind.is_dir() && !matches!(name.as_str(), "target" | ".git" | "repository") {
+            if !entry.file_type().unwrap().is_dir() {
+                found.push(entry.path().strip_prefix(root()).unwrap().to_owned());
+            } else if !["target", ".git"]
+                .iter()
+                .any(|name| entry.file_name() == *name)
+            {
                 directories.push(entry.path());
-            } else if kind.is_file() && is_text(&entry.path()) {
-                let path = entry.path().strip_prefix(root()).unwrap().to_owned();
-                if let Ok(content) = fs::read_to_string(entry.path()) {
-                    found.push(Text { path, content });
-                }
             }
         }
     }
-    found.sort_by(|a, b| a.path.cmp(&b.path));
     found
 }
 
