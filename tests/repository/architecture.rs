@@ -103,6 +103,31 @@ fn the_layout_has_every_directory() {
     assert_eq!(found, documented, "left: the directories, right: README.md");
 }
 
+/// A name such as `LauncherApi`.
+fn is_type(word: &str) -> bool {
+    let capitals = word.chars().filter(char::is_ascii_uppercase).count();
+    let is_name = word.chars().all(|c| c.is_ascii_alphanumeric());
+    is_name
+        && word.starts_with(|c: char| c.is_ascii_uppercase())
+        && (2..word.len()).contains(&capitals)
+}
+
+#[test]
+fn types_that_are_named_exist() {
+    let texts = texts();
+    let sources: Vec<&Text> = texts.iter().filter(|text| text.is("rs")).collect();
+    let document = read("docs/architecture.md");
+    let findings: Vec<String> = code(&document)
+        .into_iter()
+        .filter(|word| is_type(word))
+        .filter(|word| !sources.iter().any(|text| text.content.contains(word)))
+        .collect();
+    expect_none(
+        "docs/architecture.md names types that do not exist",
+        &findings,
+    );
+}
+
 #[test]
 fn the_conversion_is_pure() {
     const IMPURE: [&str; 9] = [
