@@ -17,7 +17,7 @@ fuzz_target!(|text: &str| {
         return;
     };
     let plan = plan::disks(&live, &wanted, HOTPLUG_DISK_DIR);
-    let _ = plan::to_json(&plan);
+    let _ = plan::to_json(&plan, &Default::default());
     // libvirt refuses two disks at one target, so that no live domain has them; nor has a wanted one.
     if !has_distinct_targets(&live) || !has_distinct_targets(&wanted) {
         return;

@@ -10,7 +10,7 @@ use super::live_targets::with_live_targets;
 use super::sync::read_spec;
 use super::{Launcher, LauncherError, resize};
 use api::vmi::Vmi;
-use convert::plan::{self, DiskPlan};
+use convert::plan::{self, DiskPlan, InterfacePlan};
 use libvirt::XmlKind;
 
 impl Launcher {
@@ -30,46 +30,55 @@ impl Launcher {
     async fn plan_of(self: &Arc<Self>, vmi: Arc<Vmi>) -> Result<Value, LauncherError> {
         let (step, domain) = self.next_step(&vmi).await?;
         let launcher = self.clone();
-        let disks = move |domain: &libvirt::Domain| launcher.planned(domain, &vmi);
+        let plan = move |domain: &libvirt::Domain| launcher.planned(domain, &vmi);
         match (step, domain) {
             (Step::Resume | Step::Apply, Some(domain)) => {
-                let plan = blocking("planning", move || disks(&domain)).await?;
+                let (disks, interfaces) = blocking("planning", move || plan(&domain)).await?;
                 let resume = (step == Step::Resume).then_some((
                     "resume",
                     "the guest is paused, and nobody has asked for that",
                 ));
-                Ok(with_domain(&plan, resume))
+                Ok(with_domain(&disks, &interfaces, resume))
             }
             (Step::Create | Step::Recreate, _) => Ok(with_domain(
                 &DiskPlan::default(),
+                &InterfacePlan::default(),
                 Some(("start", "the virtual machine has no running domain yet")),
             )),
-            (Step::Nothing, _) => Ok(plan::to_json(&DiskPlan::default())),
+            (Step::Nothing, _) => Ok(with_domain(
+                &DiskPlan::default(),
+                &InterfacePlan::default(),
+                None,
+            )),
             (Step::Lost | Step::Resume | Step::Apply, _) => Err(LauncherError::Lost),
         }
     }
 
     /// What would change on the running domain, with the options of the last sync.
-    fn planned(&self, domain: &libvirt::Domain, vmi: &Vmi) -> Result<DiskPlan, LauncherError> {
+    fn planned(
+        &self,
+        domain: &libvirt::Domain,
+        vmi: &Vmi,
+    ) -> Result<(DiskPlan, InterfacePlan), LauncherError> {
         let pod = &*self.pod;
         let live = read_spec(domain, XmlKind::Live)?;
         let (wanted, context) =
             pod.wanted(&with_live_targets(vmi, &live), &self.syncs.last_options())?;
         let hotplug_dir = context.paths().hotplug_disk_dir;
-        let mut plan =
+        let mut disks =
             plan::disks(&live, &wanted, hotplug_dir).defer_unready(|disk| pod.is_ready(disk));
-        plan.resize = plan::resizes(
+        disks.resize = plan::resizes(
             &live,
             &wanted,
             &resize::sizes(domain, pod, vmi, &live, &wanted),
         );
-        Ok(plan)
+        Ok((disks, plan::interfaces(&live, &wanted, vmi)))
     }
 }
 
 /// The plan with a step for the domain itself before all others.
-fn with_domain(plan: &DiskPlan, step: Option<(&str, &str)>) -> Value {
-    let mut json = plan::to_json(plan);
+fn with_domain(disks: &DiskPlan, interfaces: &InterfacePlan, step: Option<(&str, &str)>) -> Value {
+    let mut json = plan::to_json(disks, interfaces);
     if let (Some((verb, why)), Some(steps)) =
         (step, json.get_mut("steps").and_then(Value::as_array_mut))
     {

@@ -23,7 +23,7 @@ pub fn tests() -> Vec<Trial> {
 fn check(case: &Case) -> Result<Differences, String> {
     let domain = |side| DomainSpec::from_xml(case.text(side)).map_err(|e| format!("{side}: {e}"));
     let plan = plan::disks(&domain("live")?, &domain("wanted")?, HOTPLUG_DISK_DIR);
-    let got = plan::to_json(&plan);
+    let got = plan::to_json(&plan, &Default::default());
     let mut found = Vec::new();
     for kind in ["detach", "attach", "update"] {
         let (want, got) = (by_target(&case.value[kind])?, by_target(&got[kind])?);

@@ -25,6 +25,7 @@ mod domain_xml;
 mod explain;
 mod golden;
 mod golden_convert;
+mod golden_interface_plan;
 mod golden_plan;
 #[cfg(feature = "libvirt")]
 mod libvirt_accepts;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
     tests.extend(round_trip::tests());
     tests.extend(explain::tests());
     tests.extend(golden_convert::tests());
+    tests.extend(golden_interface_plan::tests());
     tests.extend(golden_plan::tests());
     #[cfg(feature = "libvirt")]
     tests.extend(libvirt_accepts::tests());

@@ -1,8 +1,9 @@
 //! The KubeVirt API as a launcher sees it: the VMI that virt-handler sends, the gRPC messages, clients and servers
-//! generated from `proto/`, and the paths of the pod.
+//! generated from `proto/`, the paths of the pod, and the names of its links.
 #![forbid(unsafe_code)]
 
 mod action;
+pub mod link_names;
 pub mod pod_paths;
 pub mod proto;
 pub mod vmi;

@@ -7,6 +7,7 @@
 //!  wanted (what convert made) ───┤
 //!                                ├──► resizes() ─► resize
 //!  sizes (of claims) ────────────┘
+//!  live, wanted, VMI ───────────────► interfaces() ──► attach, then detach, then update
 //! ```
 //!
 //! Done in that order, a domain that allows each step is in a valid state after every one of them:
@@ -14,6 +15,7 @@
 //! appears on another.
 
 mod disks;
+mod interfaces;
 mod resize;
 mod why;
 
@@ -22,6 +24,7 @@ use serde_json::{Value, json};
 use domain::disks::Disk;
 
 pub use disks::disks;
+pub use interfaces::{InterfaceChange, InterfacePlan, InterfaceWhy, interfaces, link_updates};
 pub use resize::{DiskSize, resizes};
 pub use why::Why;
 
@@ -116,9 +119,10 @@ impl DiskPlan {
 }
 
 /// The plan for programs: `{"detach":[…],"attach":[…],"update":[…]}`, lists of `<disk>` documents; `resize`, a list of
-/// targets and sizes; `steps` and `kept`, what is done in which order and what cannot be done, each with its reason.
+/// targets and sizes; `interfaces`, an object with such lists of `<interface>` documents; `steps` and `kept`, what is done
+/// in which order and what cannot be done, each with its reason.
 #[must_use]
-pub fn to_json(plan: &DiskPlan) -> Value {
+pub fn to_json(plan: &DiskPlan, interfaces: &InterfacePlan) -> Value {
     let documents = |changes: &[Change]| {
         changes
             .iter()
@@ -129,13 +133,45 @@ pub fn to_json(plan: &DiskPlan) -> Value {
         let volume = disk.alias.as_ref().map(|alias| &alias.name);
         json!({"verb": verb, "target": disk.target.device, "volume": volume, "why": why.to_string()})
     };
+    let steps = plan.steps().map(reason);
+    let kept = plan
+        .deferred
+        .iter()
+        .map(|change| reason(("cannot", change)));
     json!({
         "detach": documents(&plan.detach),
         "attach": documents(&plan.attach),
         "update": documents(&plan.update),
         "resize": plan.resize.iter().map(resize).collect::<Vec<_>>(),
-        "steps": plan.steps().map(reason).collect::<Vec<_>>(),
-        "kept": plan.deferred.iter().map(|change| reason(("cannot", change))).collect::<Vec<_>>(),
+        "interfaces": interface_documents(interfaces),
+        "steps": steps.chain(interface_steps(interfaces)).collect::<Vec<_>>(),
+        "kept": kept.chain(deferred_interfaces(interfaces)).collect::<Vec<_>>(),
+    })
+}
+
+fn interface_documents(plan: &InterfacePlan) -> Value {
+    let documents = |changes: &[InterfaceChange]| {
+        let documents = changes.iter().map(|change| change.interface.to_xml());
+        documents.collect::<Vec<_>>()
+    };
+    json!({
+        "attach": documents(&plan.attach),
+        "detach": documents(&plan.detach),
+        "update": documents(&plan.update),
+    })
+}
+
+fn interface_steps(plan: &InterfacePlan) -> impl Iterator<Item = Value> {
+    plan.steps()
+        .map(|(verb, InterfaceChange { interface, why })| {
+            let target = interface.target.as_ref().map(|target| &target.device);
+            json!({"verb": verb, "target": target, "interface": why.name(), "why": why.to_string()})
+        })
+}
+
+fn deferred_interfaces(plan: &InterfacePlan) -> impl Iterator<Item = Value> {
+    plan.deferred.iter().map(|why| {
+        json!({"verb": "cannot", "target": null, "interface": why.name(), "why": why.to_string()})
     })
 }
 
@@ -210,12 +246,37 @@ mod tests {
 
     #[test]
     fn programs_get_each_step_with_its_reason() {
-        let json = to_json(&plan());
+        let json = to_json(&plan(), &InterfacePlan::default());
         assert_eq!(json["detach"].as_array().unwrap().len(), 1);
         assert_eq!(
             json["steps"][1],
             json!({"verb": "attach", "target": "sdb", "volume": "sdb", "why": r#"volume "sdb" is new"#})
         );
         assert_eq!((&json["resize"], &json["kept"]), (&json!([]), &json!([])));
+    }
+
+    #[test]
+    fn programs_get_interfaces_by_name() {
+        let interface = |link: &str| {
+            format!(
+                r#"<domain><devices><interface type="ethernet"><target dev="tap0" managed="no"/>{link}<alias name="ua-blue"/></interface></devices></domain>"#
+            )
+        };
+        let (live, wanted) = (interface(""), interface(r#"<link state="down"/>"#));
+        let [live, wanted] = [live, wanted].map(|xml| DomainSpec::from_xml(&xml).unwrap());
+        let interfaces = InterfacePlan {
+            update: link_updates(&live, &wanted),
+            deferred: vec![InterfaceWhy::NotAttached { name: "red".into() }],
+            ..InterfacePlan::default()
+        };
+        let json = to_json(&DiskPlan::default(), &interfaces);
+        let update = json["interfaces"]["update"][0].as_str().unwrap();
+        assert!(update.contains(r#"<link state="down"/>"#), "{update}");
+        assert_eq!(
+            json["steps"],
+            json!([{"verb": "update", "target": "tap0", "interface": "blue",
+                "why": r#"the link of interface "blue" is to be down"#}])
+        );
+        assert_eq!(json["kept"][0]["interface"], "red");
     }
 }

@@ -3,31 +3,10 @@
 //! `eth0` (or another name of the primary network), `pod16477688c0e` (secondary, by hash), `net1` (secondary, by position: pods of
 //! older KubeVirt releases).
 
-use sha2::{Digest, Sha256};
+use api::link_names::HASHED_PREFIX;
+pub use api::link_names::{PRIMARY_LINK, hashed_link};
 
 use crate::network::request::Network;
-
-/// The pod's link of the primary network, where the VMI's status gives no other.
-pub const PRIMARY_LINK: &str = "eth0";
-
-/// Prefix of a hashed name. Bridges and NICs go without it.
-const HASHED_PREFIX: &str = "pod";
-/// Digits of the hash: the kernel's 15 characters less `-nic`.
-const HASH_DIGITS: usize = 11;
-
-/// The pod's link of a secondary network, by the hash of the network's name.
-pub fn hashed_link(network: &str) -> String {
-    let hash = Sha256::digest(network.as_bytes());
-    let digits: String = hash
-        .iter()
-        .flat_map(|byte| [byte >> 4, byte & 15])
-        .filter_map(|digit| char::from_digit(digit.into(), 16))
-        .collect();
-    format!(
-        "{HASHED_PREFIX}{}",
-        digits.get(..HASH_DIGITS).unwrap_or(&digits)
-    )
-}
 
 /// Names that the pod's link of `network` may have, the likeliest first. None if the network has no link in the pod.
 ///
@@ -59,11 +38,7 @@ pub fn pod_links(
 
 /// The tap device between the guest's NIC and the bridge.
 pub fn tap(pod_link: &str, network: &Network) -> String {
-    if network.is_secondary() {
-        format!("tap{}", pod_link.get(3..).unwrap_or_default())
-    } else {
-        "tap0".to_owned()
-    }
+    api::link_names::tap(pod_link, network.is_secondary())
 }
 
 /// The bridge that the guest's tap is a port of, and on which DHCP is served.

@@ -1,0 +1,307 @@
+//! Which network interfaces are plugged in, are unplugged, or have their link set up or down.
+//!
+//! | VMI | live | wanted | |
+//! |---|---|---|---|
+//! | network attached to the pod | no interface | interface | attach |
+//! | interface absent | tap device named after the network | | detach |
+//! | interface absent | another tap device | | left alone |
+//! | | interface | interface with another link state | update |
+//!
+//! As in KubeVirt, a network is attached to the pod once the info source of its entry in `status.interfaces` has
+//! `multus-status`, nothing is done before the VMI is Running, and an interface whose tap device has an ordinal name
+//! (`tap1`, of a pod that an older KubeVirt made) is not unplugged. Other changes of an interface need a restart.
+
+use std::fmt;
+
+use api::link_names;
+use api::vmi::Vmi;
+use api::vmi::interfaces::Interface as VmiInterface;
+use domain::DomainSpec;
+use domain::interfaces::Interface;
+
+/// What Multus has attached to the pod has this info source.
+const MULTUS_STATUS: &str = "multus-status";
+/// Between the info sources of an interface's status.
+const SEPARATOR: &str = ", ";
+/// The state of an interface that is to be unplugged.
+const ABSENT: &str = "absent";
+
+/// An interface to act on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct InterfaceChange {
+    /// For an attach the wanted interface, as the conversion makes it: its tap device, MTU and MAC address come from
+    /// network phase 2. For a detach the live one, for an update the live one with its new link state.
+    pub interface: Interface,
+    /// What the change is for.
+    pub why: InterfaceWhy,
+}
+
+/// What to do with the network interfaces of a running domain, see [`interfaces`].
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct InterfacePlan {
+    /// Interfaces to plug in, first; in the order of the VMI's networks.
+    pub attach: Vec<InterfaceChange>,
+    /// Interfaces to unplug, second; in the order of the VMI's interfaces.
+    pub detach: Vec<InterfaceChange>,
+    /// Interfaces whose link state changes, last; in the order of the wanted domain.
+    pub update: Vec<InterfaceChange>,
+    /// What is not done now, and why.
+    pub deferred: Vec<InterfaceWhy>,
+}
+
+/// Why an interface is changed, or is not. Interfaces are named as the VMI names them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum InterfaceWhy {
+    /// The running domain lacks the interface.
+    New {
+        /// The interface.
+        name: String,
+    },
+    /// The interface is no longer wanted.
+    Absent {
+        /// The interface.
+        name: String,
+    },
+    /// The link is in another state than it should be.
+    Link {
+        /// The interface.
+        name: String,
+        /// `up` or `down`: what it should be.
+        state: String,
+    },
+    /// The pod does not have the network yet.
+    NotAttached {
+        /// The interface.
+        name: String,
+    },
+    /// The pod has the network, but virt-handler has not prepared it for the guest.
+    NotReady {
+        /// The interface.
+        name: String,
+        /// What is missing.
+        reason: String,
+    },
+    /// The conversion makes no `<interface>` of it, as with a network binding plugin that brings its own device.
+    NoDevice {
+        /// The interface.
+        name: String,
+    },
+    /// The interface is absent, and its tap device is not named after the network.
+    OtherTap {
+        /// The interface.
+        name: String,
+        /// The tap device, if it has one.
+        device: Option<String>,
+    },
+}
+
+impl InterfaceWhy {
+    /// The interface.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::New { name }
+            | Self::Absent { name }
+            | Self::Link { name, .. }
+            | Self::NotAttached { name }
+            | Self::NotReady { name, .. }
+            | Self::NoDevice { name }
+            | Self::OtherTap { name, .. } => name,
+        }
+    }
+}
+
+impl fmt::Display for InterfaceWhy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::New { name } => write!(f, "interface {name:?} is new"),
+            Self::Absent { name } => write!(f, "interface {name:?} is no longer wanted"),
+            Self::Link { name, state } => {
+                write!(f, "the link of interface {name:?} is to be {state}")
+            }
+            Self::NotAttached { name } => write!(
+                f,
+                "interface {name:?} has to wait: its network is not attached to the pod yet"
+            ),
+            Self::NotReady { name, reason } => {
+                write!(f, "interface {name:?} has to wait: {reason}")
+            }
+            Self::NoDevice { name } => write!(
+                f,
+                "interface {name:?} cannot be plugged in: its binding has no <interface> in the domain"
+            ),
+            Self::OtherTap { name, device: None } => write!(
+                f,
+                "interface {name:?} cannot be unplugged: it has no tap device"
+            ),
+            Self::OtherTap {
+                name,
+                device: Some(device),
+            } => write!(
+                f,
+                "interface {name:?} cannot be unplugged: its tap device {device:?} is not named after the network"
+            ),
+        }
+    }
+}
+
+impl InterfacePlan {
+    /// Whether nothing is to be changed now.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.steps().next().is_none()
+    }
+
+    /// The changes in the order in which they are to be made, each with its verb.
+    pub fn steps(&self) -> impl Iterator<Item = (&'static str, &InterfaceChange)> {
+        let lists = [
+            ("attach", &self.attach),
+            ("detach", &self.detach),
+            ("update", &self.update),
+        ];
+        lists
+            .into_iter()
+            .flat_map(|(verb, changes)| changes.iter().map(move |change| (verb, change)))
+    }
+}
+
+/// What to do so that the interfaces of the `live` domain become those of the VMI, whose conversion is `wanted`.
+#[must_use]
+pub fn interfaces(live: &DomainSpec, wanted: &DomainSpec, vmi: &Vmi) -> InterfacePlan {
+    if vmi.status.phase != "Running" {
+        return InterfacePlan::default();
+    }
+    let mut plan = InterfacePlan {
+        update: link_updates(live, wanted),
+        ..InterfacePlan::default()
+    };
+    for network in &vmi.spec.networks {
+        let interface = interface(vmi, &network.name);
+        match interface.and_then(|interface| attach(live, wanted, vmi, interface)) {
+            Some(Ok(change)) => plan.attach.push(change),
+            Some(Err(why)) => plan.deferred.push(why),
+            None => {}
+        }
+    }
+    for interface in absent(vmi) {
+        match detach(live, vmi, interface) {
+            Some(Ok(change)) => plan.detach.push(change),
+            Some(Err(why)) => plan.deferred.push(why),
+            None => {}
+        }
+    }
+    plan
+}
+
+/// The links of the `live` domain that are in another state than in the `wanted` one.
+#[must_use]
+pub fn link_updates(live: &DomainSpec, wanted: &DomainSpec) -> Vec<InterfaceChange> {
+    let update = |wanted: &Interface| {
+        let name = name(wanted)?;
+        let live = find(live, name).filter(|live| live.link_state != wanted.link_state)?;
+        let state = match &wanted.link_state {
+            Some(link) => link.state.clone(),
+            None => "up".into(),
+        };
+        Some(InterfaceChange {
+            interface: Interface {
+                link_state: wanted.link_state.clone(),
+                ..live.clone()
+            },
+            why: InterfaceWhy::Link {
+                name: name.clone(),
+                state,
+            },
+        })
+    };
+    wanted
+        .devices
+        .interfaces
+        .iter()
+        .filter_map(update)
+        .collect()
+}
+
+/// An interface that the live domain lacks, or why it still has to lack it.
+// D-net-14 (docs/differences.md).
+fn attach(
+    live: &DomainSpec,
+    wanted: &DomainSpec,
+    vmi: &Vmi,
+    interface: &VmiInterface,
+) -> Option<Result<InterfaceChange, InterfaceWhy>> {
+    let name = &interface.name;
+    // SR-IOV interfaces are host devices, which have a call of their own.
+    if interface.state == ABSENT || interface.sriov.is_some() || find(live, name).is_some() {
+        return None;
+    }
+    let wanted = find(wanted, name).cloned();
+    if !is_attached_to_pod(vmi, name) {
+        return wanted.map(|_| Err(InterfaceWhy::NotAttached { name: name.clone() }));
+    }
+    let Some(interface) = wanted else {
+        return Some(Err(InterfaceWhy::NoDevice { name: name.clone() }));
+    };
+    Some(Ok(InterfaceChange {
+        interface,
+        why: InterfaceWhy::New { name: name.clone() },
+    }))
+}
+
+/// A live interface that is to go, or why it cannot.
+fn detach(
+    live: &DomainSpec,
+    vmi: &Vmi,
+    interface: &VmiInterface,
+) -> Option<Result<InterfaceChange, InterfaceWhy>> {
+    let (name, live) = (interface.name.clone(), find(live, &interface.name)?);
+    let device = live.target.as_ref().map(|target| &target.device);
+    if device.is_none_or(|device| *device != hashed_tap(vmi, &name)) {
+        let device = device.cloned();
+        return Some(Err(InterfaceWhy::OtherTap { name, device }));
+    }
+    Some(Ok(InterfaceChange {
+        interface: live.clone(),
+        why: InterfaceWhy::Absent { name },
+    }))
+}
+
+fn interface<'v>(vmi: &'v Vmi, name: &str) -> Option<&'v VmiInterface> {
+    let mut interfaces = vmi.spec.domain.devices.interfaces.iter();
+    interfaces.find(|interface| interface.name == name)
+}
+
+fn absent(vmi: &Vmi) -> impl Iterator<Item = &VmiInterface> {
+    let interfaces = vmi.spec.domain.devices.interfaces.iter();
+    interfaces.filter(|interface| interface.state == ABSENT)
+}
+
+fn is_attached_to_pod(vmi: &Vmi, name: &str) -> bool {
+    vmi.status.interfaces.iter().any(|status| {
+        let mut sources = status.info_source.split(SEPARATOR);
+        status.name == name && sources.any(|source| source == MULTUS_STATUS)
+    })
+}
+
+/// The tap device of an interface in a pod whose links have names by hash.
+fn hashed_tap(vmi: &Vmi, name: &str) -> String {
+    let mut networks = vmi.spec.networks.iter();
+    let network = networks.find(|network| network.name == name);
+    let multus = network.and_then(|network| network.multus.as_ref());
+    let is_secondary = multus.is_some_and(|multus| !multus.default);
+    link_names::tap(&link_names::hashed_link(name), is_secondary)
+}
+
+/// The interface of this name.
+fn find<'d>(domain: &'d DomainSpec, wanted: &str) -> Option<&'d Interface> {
+    let mut interfaces = domain.devices.interfaces.iter();
+    interfaces.find(|interface| name(interface).is_some_and(|name| name == wanted))
+}
+
+/// The name that the VMI gives to the interface; libvirt's own names (`net0`) mean nothing there.
+// D-net-15 (docs/differences.md).
+fn name(interface: &Interface) -> Option<&String> {
+    let alias = interface.alias.as_ref().filter(|alias| alias.user_defined);
+    alias.map(|alias| &alias.name)
+}
