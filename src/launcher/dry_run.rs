@@ -7,9 +7,11 @@ use serde_json::{Value, json};
 use super::decide::Step;
 use super::libvirt_domain::{CHANGE_TIMEOUT, blocking, within};
 use super::live_targets::with_live_targets;
+use super::network_setup::with_taps;
 use super::sync::read_spec;
 use super::{Launcher, LauncherError, resize};
 use api::vmi::Vmi;
+use convert::Context;
 use convert::plan::{self, DiskPlan, InterfacePlan};
 use libvirt::XmlKind;
 
@@ -29,11 +31,13 @@ impl Launcher {
 
     async fn plan_of(self: &Arc<Self>, vmi: Arc<Vmi>) -> Result<Value, LauncherError> {
         let (step, domain) = self.next_step(&vmi).await?;
-        let launcher = self.clone();
-        let plan = move |domain: &libvirt::Domain| launcher.planned(domain, &vmi);
+        let (launcher, of_disks) = (self.clone(), vmi.clone());
+        let plan = move |domain: &libvirt::Domain| launcher.planned(domain, &of_disks);
         match (step, domain) {
             (Step::Resume | Step::Apply, Some(domain)) => {
-                let (disks, interfaces) = blocking("planning", move || plan(&domain)).await?;
+                let planned = blocking("planning", move || plan(&domain)).await?;
+                let (disks, interfaces, context) = planned;
+                let interfaces = with_taps(&vmi, &context, interfaces).await;
                 let resume = (step == Step::Resume).then_some((
                     "resume",
                     "the guest is paused, and nobody has asked for that",
@@ -59,7 +63,7 @@ impl Launcher {
         &self,
         domain: &libvirt::Domain,
         vmi: &Vmi,
-    ) -> Result<(DiskPlan, InterfacePlan), LauncherError> {
+    ) -> Result<(DiskPlan, InterfacePlan, Context), LauncherError> {
         let pod = &*self.pod;
         let live = read_spec(domain, XmlKind::Live)?;
         let (wanted, context) =
@@ -72,7 +76,8 @@ impl Launcher {
             &wanted,
             &resize::sizes(domain, pod, vmi, &live, &wanted),
         );
-        Ok((disks, plan::interfaces(&live, &wanted, vmi)))
+        let interfaces = plan::interfaces(&live, &wanted, vmi);
+        Ok((disks, interfaces, context))
     }
 }
 

@@ -69,9 +69,9 @@ pub enum LauncherError {
     /// A kill came while the domain was being started.
     #[error("the virtual machine was killed while it was being started")]
     Killed,
-    /// Some disks could not be changed; the others were.
+    /// Some disks or network interfaces could not be changed; the others were.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
-    Disks(Vec<DiskFailure>),
+    Devices(Vec<DeviceFailure>),
     /// A plugin failed.
     #[cfg(feature = "plugins")]
     #[error(transparent)]
@@ -119,6 +119,17 @@ pub enum InvalidVmi {
     NoIdentity(&'static str),
 }
 
+/// A device of the running domain that could not be changed.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceFailure {
+    /// A disk.
+    #[error(transparent)]
+    Disk(#[from] DiskFailure),
+    /// A network interface.
+    #[error(transparent)]
+    Interface(#[from] InterfaceFailure),
+}
+
 /// A disk that could not be changed.
 #[derive(Debug, thiserror::Error)]
 #[error("disk \"{volume}\" ({target}): {verb}: {reason}")]
@@ -127,6 +138,18 @@ pub struct DiskFailure {
     pub volume: String,
     /// Target, such as `sda`.
     pub target: String,
+    /// `attach`, `detach` or `update`.
+    pub verb: &'static str,
+    /// libvirt's reason, or ours.
+    pub reason: String,
+}
+
+/// A network interface that could not be changed.
+#[derive(Debug, thiserror::Error)]
+#[error("interface \"{name}\": {verb}: {reason}")]
+pub struct InterfaceFailure {
+    /// Its name in the VMI.
+    pub name: String,
     /// `attach`, `detach` or `update`.
     pub verb: &'static str,
     /// libvirt's reason, or ours.

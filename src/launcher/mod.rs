@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   sync ──► one at a time ──► decide ──► start (a job) ─► define, start  ┐
-//!                                   └───► apply ──► disks, grace period   ├──► libvirt
+//!                                   └───► apply ──► disks, interfaces, …  ├──► libvirt
 //!   pause, shutdown, kill, … ──► admitted by phase and job ───────────────┘       │
 //!   GetDomain ──► a read of libvirt, else the published snapshot ◄────────────────┤
 //!   virt-handler ◄── notify ◄── document ◄── Vm ◄── report ◄── events ◄───────────┘
@@ -19,7 +19,9 @@ mod dry_run;
 mod error;
 mod events;
 mod guest_clock;
+mod hotplug;
 mod hotplug_disks;
+mod hotplug_interfaces;
 mod libvirt_domain;
 mod live_targets;
 mod memory_dump;
@@ -57,9 +59,9 @@ use libvirt::{Connection, Event, Screenshot};
 use os::failpoints;
 use pod::network::NetworkSetup;
 
-pub use error::{DiskFailure, InvalidVmi, LauncherError};
+pub use error::{DeviceFailure, DiskFailure, InterfaceFailure, InvalidVmi, LauncherError};
 use events::EventInbox;
-use hotplug_disks::DetachRequests;
+use hotplug::DetachRequests;
 use libvirt_domain::LibvirtDomain;
 use pod_backend::PodBackend;
 use sync_queue::SyncQueue;

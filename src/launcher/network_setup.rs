@@ -4,11 +4,13 @@ use api::vmi::Vmi;
 use api::vmi::interfaces::{DhcpOptions as VmiDhcpOptions, Interface as VmiInterface};
 use api::vmi::networks::Network as VmiNetwork;
 use convert::Context;
+use convert::plan::{InterfacePlan, InterfaceWhy};
 use domain::DomainSpec;
-use domain::interfaces::{InterfaceTarget, Mac, Mtu};
+use domain::alias::Alias;
+use domain::interfaces::{Interface as DomainInterface, InterfaceTarget, Mac, Mtu};
 use pod::network::{
-    Binding, DhcpOptions, Interface, Network, NetworkPaths, NetworkRequest, NetworkSetup,
-    NetworkSource, Scope, TapInterface,
+    Binding, DhcpOptions, Interface, Network, NetworkError, NetworkPaths, NetworkRequest,
+    NetworkSetup, NetworkSource, PodLinks, Scope, TapInterface,
 };
 
 use super::{Launcher, LauncherError};
@@ -26,45 +28,89 @@ pub(super) fn of_pod(root: &pod::Root) -> NetworkSetup {
 }
 
 impl Launcher {
-    /// Completes the converted domain by the tap devices of `scope`, and starts the guest's DHCP servers unless they run.
+    /// Completes the converted domain by the tap devices of all interfaces that are not absent, and starts the guest's
+    /// DHCP servers unless they run.
     pub(super) async fn set_up_network(
         &self,
         vmi: &Vmi,
         context: &Context,
         domain: &mut DomainSpec,
-        scope: Scope<'_>,
     ) -> Result<(), LauncherError> {
-        let request = network_request(vmi, context);
-        let taps = self.network.lock().await.prepare(&request, scope).await?;
+        let taps = self.taps(vmi, context, Scope::All).await?;
         complete_interfaces(domain, taps);
         Ok(())
     }
+
+    /// The tap devices of `scope`; starts the guest's DHCP servers unless they run.
+    pub(super) async fn taps(
+        &self,
+        vmi: &Vmi,
+        context: &Context,
+        scope: Scope<'_>,
+    ) -> Result<Vec<TapInterface>, NetworkError> {
+        let request = network_request(vmi, context);
+        self.network.lock().await.prepare(&request, scope).await
+    }
 }
 
-/// Sets target, MTU and MAC address of the interfaces that the tap devices are for.
-fn complete_interfaces(domain: &mut DomainSpec, taps: Vec<TapInterface>) {
-    for tap in taps {
-        let interfaces = domain.devices.interfaces.iter_mut();
-        let is_alias = |name: &str| name == tap.name;
-        let interface = interfaces.into_iter().find(|interface| {
-            interface
-                .alias
-                .as_ref()
-                .is_some_and(|alias| is_alias(&alias.name))
-        });
-        if let Some(interface) = interface {
-            interface.target = Some(InterfaceTarget {
-                device: tap.device.into(),
-                managed: "no".into(),
-            });
-            interface.mtu = Some(Mtu {
-                size: tap.mtu.to_string().into(),
-            });
-            interface.mac = Some(Mac {
-                mac: tap.mac.to_string().into(),
-            });
+/// The plan with the interfaces to plug in as libvirt would get them. Nothing is started: an interface that virt-handler
+/// has not prepared is deferred.
+pub(super) async fn with_taps(
+    vmi: &Vmi,
+    context: &Context,
+    mut plan: InterfacePlan,
+) -> InterfacePlan {
+    if plan.attach.is_empty() {
+        return plan;
+    }
+    let (request, links) = (network_request(vmi, context), PodLinks::read().await);
+    for mut change in std::mem::take(&mut plan.attach) {
+        let name = change.why.name();
+        let planned = match &links {
+            Ok(links) => pod::network::plan::plan(&request, Scope::Network(name), links)
+                .map_err(|error| os::logging::chain(&error)),
+            Err(error) => Err(os::logging::chain(error)),
+        };
+        match planned {
+            Ok(planned) => {
+                for planned in planned {
+                    complete_interface(&mut change.interface, planned.tap);
+                }
+                plan.attach.push(change);
+            }
+            Err(reason) => plan.deferred.push(InterfaceWhy::NotReady {
+                name: name.into(),
+                reason,
+            }),
         }
     }
+    plan
+}
+
+/// Completes the interfaces that the tap devices are for.
+fn complete_interfaces(domain: &mut DomainSpec, taps: Vec<TapInterface>) {
+    for tap in taps {
+        let is_named = |alias: &Alias| alias.name == tap.name;
+        let mut interfaces = domain.devices.interfaces.iter_mut();
+        let interface = interfaces.find(|interface| interface.alias.as_ref().is_some_and(is_named));
+        if let Some(interface) = interface {
+            complete_interface(interface, tap);
+        }
+    }
+}
+
+/// Sets target, MTU and MAC address.
+pub(super) fn complete_interface(interface: &mut DomainInterface, tap: TapInterface) {
+    interface.target = Some(InterfaceTarget {
+        device: tap.device.into(),
+        managed: "no".into(),
+    });
+    interface.mtu = Some(Mtu {
+        size: tap.mtu.to_string().into(),
+    });
+    interface.mac = Some(Mac {
+        mac: tap.mac.to_string().into(),
+    });
 }
 
 fn network_request(vmi: &Vmi, context: &Context) -> NetworkRequest {

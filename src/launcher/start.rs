@@ -27,7 +27,6 @@ use domain::DomainSpec;
 #[cfg(feature = "plugins")]
 use hooks::plugins::{InvocationContext, Pipeline};
 use libvirt::{Connection, Undefine, XmlKind};
-use pod::network::Scope;
 
 impl Launcher {
     /// Defines and starts the domain; a definition that is left over goes first.
@@ -80,7 +79,7 @@ impl Launcher {
                     .pre_cloud_init_iso(data, &request.vmi_json, request.deadline);
             cloud_init = Some(pre_cloud_init.await?);
         }
-        self.set_up_network(&request.vmi, &context, &mut domain, Scope::All)
+        self.set_up_network(&request.vmi, &context, &mut domain)
             .await?;
         let (launcher, vmi) = (self.clone(), request.vmi.clone());
         let unfinished_cloud_init = cloud_init.clone().filter(|_| has_tags(&vmi));

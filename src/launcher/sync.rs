@@ -10,10 +10,10 @@ use super::libvirt_domain::{CHANGE_TIMEOUT, blocking, within};
 use super::live_targets::with_live_targets;
 use super::sync_queue::SyncRequest;
 use super::vm::Request;
-use super::{DiskFailure, Launcher, LauncherError, hotplug_disks, resize};
+use super::{DeviceFailure, DiskFailure, Launcher, LauncherError, hotplug_disks, resize};
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
-use convert::plan;
+use convert::{Context, plan};
 use domain::DomainSpec;
 use libvirt::XmlKind;
 use os::failpoints;
@@ -141,14 +141,21 @@ impl Launcher {
         domain: libvirt::Domain,
     ) -> Result<(), LauncherError> {
         let (launcher, vmi, options) = (self.clone(), request.vmi.clone(), request.options.clone());
-        let hotplug = move || launcher.hotplug_disks(&domain, &vmi, &options);
-        let failures = blocking("changing the domain", hotplug).await?;
+        let of_disks = domain.clone();
+        let hotplug = move || launcher.hotplug_disks(&of_disks, &vmi, &options);
+        let changed = blocking("changing the domain's disks", hotplug).await?;
+        let mut failures: Vec<DeviceFailure> =
+            changed.failures.into_iter().map(Into::into).collect();
+        let plan = plan::interfaces(&changed.live, &changed.wanted, &request.vmi);
+        let interfaces =
+            self.hotplug_interfaces(&domain, &request.vmi, &changed.context, &changed.live, plan);
+        failures.extend(interfaces.await?.into_iter().map(DeviceFailure::from));
         self.vm
             .change_metadata(|metadata| metadata.follow(&request.vmi));
         if failures.is_empty() {
             Ok(())
         } else {
-            Err(LauncherError::Disks(failures))
+            Err(LauncherError::Devices(failures))
         }
     }
 
@@ -158,7 +165,7 @@ impl Launcher {
         domain: &libvirt::Domain,
         vmi: &Vmi,
         options: &VirtualMachineOptions,
-    ) -> Result<Vec<DiskFailure>, LauncherError> {
+    ) -> Result<ChangedDisks, LauncherError> {
         let pod = &*self.pod;
         let mut live = read_spec(domain, XmlKind::Live)?;
         let (wanted, context) = pod.wanted(&with_live_targets(vmi, &live), options)?;
@@ -179,8 +186,25 @@ impl Launcher {
         }
         let sizes = resize::sizes(domain, pod, vmi, &live, &wanted);
         resize::resize(domain, &plan::resizes(&live, &wanted, &sizes));
-        Ok(failures)
+        Ok(ChangedDisks {
+            failures,
+            live,
+            wanted,
+            context,
+        })
     }
+}
+
+/// The domain once its disks are as the VMI says.
+struct ChangedDisks {
+    /// Disks that could not be changed.
+    failures: Vec<DiskFailure>,
+    /// As libvirt reports it now.
+    live: DomainSpec,
+    /// As the VMI wants it.
+    wanted: DomainSpec,
+    /// What the conversion has seen.
+    context: Context,
 }
 
 /// The domain as libvirt has it.

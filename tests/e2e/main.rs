@@ -17,6 +17,7 @@ mod faults;
 mod full_disk;
 mod growth;
 mod hotplug;
+mod interfaces;
 mod iommufd;
 mod jobs;
 mod launcherctl;

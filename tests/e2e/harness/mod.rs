@@ -375,13 +375,17 @@ impl Pod {
         }
     }
 
-    /// Sends a signal to the first process of the pod.
-    pub fn signal(&self, signal: &str) {
-        let first = match &self.container {
+    /// The first process of the pod.
+    pub fn first_process(&self) -> u32 {
+        match &self.container {
             Some(container) => container.first(),
             None => self.launcher.as_ref().unwrap().id(),
-        };
-        let pid = first.to_string();
+        }
+    }
+
+    /// Sends a signal to the first process of the pod.
+    pub fn signal(&self, signal: &str) {
+        let pid = self.first_process().to_string();
         assert!(
             Command::new("kill")
                 .args(["-s", signal, &pid])

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::OpenOptions;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tokio::task::JoinSet;
 
@@ -29,6 +29,10 @@ pub struct DhcpServers {
 struct Running {
     /// The kernel's index of the bridge: another one of that name has another index.
     bridge: u32,
+    /// The VMI's interface.
+    interface: String,
+    /// Says to others that the servers have been started.
+    marker: PathBuf,
     /// They end when this is dropped.
     _tasks: JoinSet<()>,
 }
@@ -72,10 +76,28 @@ impl DhcpServers {
             pod_link.to_owned(),
             Running {
                 bridge: bridge.index,
+                interface: interface.clone(),
+                marker: marker.to_owned(),
                 _tasks: tasks,
             },
         );
         Ok(())
+    }
+
+    /// Ends the servers of interfaces that do not stay, and removes their markers: when such an interface is plugged in
+    /// again, its servers start anew.
+    pub fn retain(&mut self, stays: impl Fn(&str) -> bool) {
+        for (pod_link, running) in self.running.extract_if(|_, it| !stays(&it.interface)) {
+            tracing::info!(
+                interface = running.interface,
+                pod_link,
+                "DHCP servers ended: the guest does not have the interface any more"
+            );
+            if let Err(error) = std::fs::remove_file(&running.marker) {
+                let marker = running.marker.display();
+                tracing::warn!(%marker, reason = %error, "the marker of the DHCP servers stays");
+            }
+        }
     }
 
     /// Pod links whose guests are served by this process.

@@ -75,6 +75,11 @@ impl NetworkSetup {
         Ok(planned.into_iter().map(|planned| planned.tap).collect())
     }
 
+    /// Ends the DHCP servers of interfaces that do not stay: those that the guest does not have any more.
+    pub fn retain_servers(&mut self, stays: impl Fn(&str) -> bool) {
+        self.servers.retain(stays);
+    }
+
     /// The DHCP servers.
     pub fn servers(&self) -> &DhcpServers {
         &self.servers

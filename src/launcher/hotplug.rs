@@ -1,0 +1,140 @@
+//! Plugging devices into the running guest, and asking it to let them go: what disks and network interfaces share.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use super::lock;
+
+/// A guest that has not let a device go in this time is asked again.
+const DETACH_RETRY_AFTER: Duration = Duration::from_secs(30);
+
+/// Devices that the guest was asked to let go, by alias: since when, and whether it has refused.
+#[derive(Debug, Default)]
+pub(super) struct DetachRequests(HashMap<String, DetachRequest>);
+
+#[derive(Debug)]
+struct DetachRequest {
+    asked: Instant,
+    refused: bool,
+}
+
+impl DetachRequests {
+    /// The guest has let the device go.
+    pub fn removed(&mut self, alias: &str) {
+        self.0.remove(alias);
+    }
+
+    /// The guest keeps the device: the next sync asks again.
+    pub fn refused(&mut self, alias: &str) {
+        if let Some(request) = self.0.get_mut(alias) {
+            tracing::warn!(
+                alias,
+                "the guest does not let the device go; the next sync asks again"
+            );
+            request.refused = true;
+        }
+    }
+
+    /// Whether it was asked already; `Some(true)` if it is to be asked again.
+    // D-disk-16 (docs/differences.md).
+    fn again(&self, alias: &str, now: Instant) -> Option<bool> {
+        self.0.get(alias).map(|request| {
+            request.refused || now.duration_since(request.asked) >= DETACH_RETRY_AFTER
+        })
+    }
+
+    fn asked(&mut self, alias: String, now: Instant) {
+        self.0.insert(
+            alias,
+            DetachRequest {
+                asked: now,
+                refused: false,
+            },
+        );
+    }
+}
+
+/// Plugs a device in. Where an unplug was cut short, the definition may still have it, and libvirt refuses it a second
+/// time: there it goes first.
+// D-disk-1 (docs/differences.md).
+pub(super) fn attach(domain: &libvirt::Domain, xml: &str) -> Result<(), libvirt::Error> {
+    match domain.attach_device(xml) {
+        Err(refused) => match domain.detach_device_config(xml) {
+            Ok(()) => domain.attach_device(xml),
+            Err(_) => Err(refused),
+        },
+        done => done,
+    }
+}
+
+/// Asks the guest to let a device go, unless it is just thinking about it. `alias` is as libvirt's events have it.
+// D-disk-17 (docs/differences.md).
+pub(super) fn detach(
+    domain: &libvirt::Domain,
+    alias: String,
+    xml: &str,
+    requests: &Mutex<DetachRequests>,
+) -> Result<(), libvirt::Error> {
+    let now = Instant::now();
+    let again = lock(requests).again(&alias, now);
+    let result = match again {
+        Some(false) => {
+            tracing::info!(%alias, "the guest has not let the device go yet");
+            return Ok(());
+        }
+        // The definition lost it with the first request, so that this one is for the guest alone.
+        Some(true) => domain.detach_device_live(xml),
+        None => {
+            // Before the call: the guest's answer may come before the call returns.
+            lock(requests).asked(alias.clone(), now);
+            match domain.detach_device(xml) {
+                // An earlier launcher has asked: the definition has lost the device, and the guest has not.
+                Err(error) if error.is_device_missing() => domain.detach_device_live(xml),
+                done => done,
+            }
+        }
+    };
+    match result {
+        // Somebody was faster.
+        Err(error) if error.is_device_missing() => Ok(()),
+        Err(error) => {
+            if again.is_none() {
+                lock(requests).removed(&alias);
+            }
+            Err(error)
+        }
+        Ok(()) => {
+            if again.is_some() {
+                lock(requests).asked(alias, now);
+            }
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_is_asked_once_until_it_refuses_or_patience_ends() {
+        let mut requests = DetachRequests::default();
+        let now = Instant::now();
+        assert_eq!(requests.again("ua-data", now), None);
+        requests.asked("ua-data".into(), now);
+        assert_eq!(requests.again("ua-data", now), Some(false));
+        assert_eq!(
+            requests.again("ua-data", now + DETACH_RETRY_AFTER),
+            Some(true)
+        );
+        requests.refused("ua-data");
+        assert_eq!(requests.again("ua-data", now), Some(true));
+        requests.asked("ua-data".into(), now);
+        assert_eq!(requests.again("ua-data", now), Some(false));
+        requests.removed("ua-data");
+        assert_eq!(requests.again("ua-data", now), None);
+        requests.refused("ua-other");
+        assert_eq!(requests.again("ua-other", now), None);
+    }
+}
