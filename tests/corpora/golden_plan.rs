@@ -90,5 +90,6 @@ fn apply(mut live: DomainSpec, wanted: &DomainSpec, plan: &DiskPlan) -> Differen
 
 fn clashes(one: &Disk, other: &Disk) -> bool {
     (one.alias.is_some() && one.alias == other.alias)
-        || (one.source.backend().is_some() && one.source.backend() == other.source.backend())
+        || (one.source.backend().is_some()
+            && one.source.backend_path() == other.source.backend_path())
 }

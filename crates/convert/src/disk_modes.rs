@@ -1,52 +1,31 @@
-//! Cache and I/O modes, settled before a start and before a disk is hotplugged: what the VMI leaves
-//! open depends on whether the files and devices can be opened with `O_DIRECT`.
+//! Cache and I/O modes of disks, resolved before a start and before a hotplug: the modes that the
+//! VMI leaves out depend on whether the files and devices can be opened with `O_DIRECT`.
 
 use super::context::DiskModes;
 use super::{ConvertError, Draft, Input};
 use domain::DomainSpec;
 use domain::disks::{CacheMode, Disk, DiskDevice, IoMode};
 
-/// The file or device that holds the data of a disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Backend<'a> {
-    /// Its path; empty if the disk has none.
-    pub path: &'a str,
-    /// It is a block device.
-    pub is_block: bool,
-}
-
-/// Where the data of a disk is: in its data file where it has one (changed block tracking), else in
-/// its source.
-#[must_use]
-pub fn backend(disk: &Disk) -> Backend<'_> {
-    let data = disk
-        .source
-        .data_store
-        .as_ref()
-        .and_then(|store| store.source.as_ref());
-    let of =
-        |source: &'_ domain::disks::DiskSource| (!source.dev.is_empty(), !source.file.is_empty());
-    for source in data.into_iter().chain([&disk.source]) {
-        match of(source) {
-            (_, true) => {
-                return Backend {
-                    path: &source.file,
-                    is_block: false,
-                };
-            }
-            (true, false) => {
-                return Backend {
-                    path: &source.dev,
-                    is_block: true,
-                };
-            }
-            (false, false) => {}
-        }
-    }
-    Backend {
-        path: "",
-        is_block: false,
-    }
+/// Why a disk cannot have the cache mode that it asks for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DiskModeError {
+    /// A disk without data that is not a CD-ROM drive.
+    #[error(
+        "cannot be chosen: the disk has neither a file nor a device, and only a CD-ROM drive may be empty"
+    )]
+    NoBackend,
+    /// Cache mode `none`, and the file or device at the path does not support `O_DIRECT`.
+    #[error(
+        "\"none\" needs direct I/O, which {0:?} does not support; leave the mode out or use \"writethrough\""
+    )]
+    NoDirectIo(String),
+    /// Cache mode `none` with an overlay on a device: KubeVirt takes such a device as without
+    /// direct I/O.
+    #[error(
+        "\"none\" needs direct I/O, which the device below the disk's overlay does not support; leave the mode out or use \"writethrough\""
+    )]
+    NoDirectIoBelow,
 }
 
 impl DiskModes {
@@ -56,7 +35,7 @@ impl DiskModes {
             .direct_io_exceptions
             .iter()
             .any(|exception| exception == path);
-        !path.is_empty() && self.direct_io != is_exception
+        self.direct_io != is_exception
     }
 
     /// Whether the image at `path` has all its blocks allocated.
@@ -71,55 +50,52 @@ pub(super) fn apply(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertE
         return Ok(());
     };
     let disks = &input.vmi.spec.domain.devices.disks;
-    let place = |name: &str| disks.iter().position(|disk| disk.name == name);
-    draft.domain.devices.disks.iter_mut().try_for_each(|disk| {
-        resolve_modes(disk, modes).map_err(|error| {
-            match disk.alias.as_ref().and_then(|alias| place(&alias.name)) {
-                Some(at) => ConvertError::new(
-                    format!("spec.domain.devices.disks[{at}].cache"),
-                    error.reason,
-                ),
-                None => error,
-            }
-        })
+    let index = |name: &str| disks.iter().position(|disk| disk.name == name);
+    resolve_all(&mut draft.domain, modes, |name| {
+        index(name).map_or_else(|| name.to_owned(), |index| index.to_string())
     })
 }
 
-/// Settles the modes of all disks of the domain.
+/// Resolves the modes of all disks of the domain.
 ///
 /// # Errors
 /// When a disk wants cache mode `none` and a file or device of it cannot be opened with `O_DIRECT`.
-/// The error names the disk, since its place in the VMI is not known here.
+/// The error names the disk, since its index in the VMI is not known here.
 pub fn resolve_disk_modes(domain: &mut DomainSpec, modes: &DiskModes) -> Result<(), ConvertError> {
-    domain
-        .devices
-        .disks
-        .iter_mut()
-        .try_for_each(|disk| resolve_modes(disk, modes))
+    resolve_all(domain, modes, str::to_owned)
 }
 
-/// Settles the modes of one disk.
-///
-/// # Errors
-/// See [`resolve_disk_modes`].
-pub fn resolve_modes(disk: &mut Disk, modes: &DiskModes) -> Result<(), ConvertError> {
-    resolve_cache(disk, modes).map_err(|reason| {
-        let name = disk.alias.as_ref().map_or("?", |alias| &alias.name);
-        ConvertError::new(format!("spec.domain.devices.disks[{name}].cache"), reason)
-    })?;
+/// `index` gives the index of a disk in the VMI, for an error, from the disk's name.
+fn resolve_all(
+    domain: &mut DomainSpec,
+    modes: &DiskModes,
+    index: impl Fn(&str) -> String,
+) -> Result<(), ConvertError> {
+    for disk in &mut domain.devices.disks {
+        resolve(disk, modes).map_err(|error| {
+            let name = disk.alias.as_ref().map_or("?", |alias| &alias.name);
+            let index = index(name);
+            ConvertError::new(format!("spec.domain.devices.disks[{index}].cache"), error)
+        })?;
+    }
+    Ok(())
+}
+
+/// Resolves the modes of one disk.
+fn resolve(disk: &mut Disk, modes: &DiskModes) -> Result<(), DiskModeError> {
+    resolve_cache(disk, modes)?;
     resolve_io(disk, modes);
     Ok(())
 }
 
 /// Without a mode: `none` where `O_DIRECT` works, for the backing file too, else `writethrough`.
-fn resolve_cache(disk: &mut Disk, modes: &DiskModes) -> Result<(), String> {
-    let backend = backend(disk);
-    if backend.path.is_empty() {
+fn resolve_cache(disk: &mut Disk, modes: &DiskModes) -> Result<(), DiskModeError> {
+    let Some(path) = disk.source.backend_path() else {
         return match disk.device {
             DiskDevice::CdRom => Ok(()),
-            _ => Err("cannot be chosen: the disk has neither a file nor a device, and only a CD-ROM drive may be empty".to_owned()),
+            _ => Err(DiskModeError::NoBackend),
         };
-    }
+    };
     let cache = disk
         .driver
         .as_ref()
@@ -131,23 +107,16 @@ fn resolve_cache(disk: &mut Disk, modes: &DiskModes) -> Result<(), String> {
         .backing_store
         .as_ref()
         .map(|store| store.source.as_ref().map_or("", |source| &source.file));
-    let without = [Some(backend.path), backing]
+    // A backing device, which has no file, counts as without direct I/O.
+    let without = [Some(path), backing]
         .into_iter()
         .flatten()
-        .find(|path| !modes.direct(path));
+        .find(|path| path.is_empty() || !modes.direct(path));
     let resolved = match (without, cache) {
         (None, _) => CacheMode::None,
         (Some(_), CacheMode::Unset) => CacheMode::WriteThrough,
-        (Some(path), _) => {
-            let what = if path.is_empty() {
-                "the device below the disk's overlay".to_owned()
-            } else {
-                format!("{path:?}")
-            };
-            return Err(format!(
-                "\"none\" needs direct I/O, which {what} does not support; leave the mode out or use \"writethrough\""
-            ));
-        }
+        (Some(""), _) => return Err(DiskModeError::NoDirectIoBelow),
+        (Some(path), _) => return Err(DiskModeError::NoDirectIo(path.to_owned())),
     };
     disk.driver.get_or_insert_default().cache = resolved;
     Ok(())
@@ -156,9 +125,10 @@ fn resolve_cache(disk: &mut Disk, modes: &DiskModes) -> Result<(), String> {
 /// Without a mode: `native`, which wants `O_DIRECT`, for devices and for images that need no
 /// allocation while they are written.
 fn resolve_io(disk: &mut Disk, modes: &DiskModes) {
-    let backend = backend(disk);
-    let is_native =
-        !backend.path.is_empty() && (backend.is_block || modes.is_preallocated(backend.path));
+    let is_native = disk
+        .source
+        .backend()
+        .is_some_and(|backend| backend.is_block || modes.is_preallocated(backend.path));
     if let Some(driver) = &mut disk.driver
         && driver.io == IoMode::Unset
         && driver.cache == CacheMode::None
@@ -198,7 +168,7 @@ mod tests {
     }
 
     fn resolved(mut disk: Disk) -> Option<(CacheMode, IoMode)> {
-        resolve_modes(&mut disk, &modes()).ok()?;
+        resolve(&mut disk, &modes()).ok()?;
         let driver = disk.driver.unwrap();
         Some((driver.cache, driver.io))
     }
@@ -252,13 +222,6 @@ mod tests {
         };
         let mut disk = on_file("/overlay", "");
         disk.source.data_store = Some(Box::new(store));
-        assert_eq!(
-            backend(&disk),
-            Backend {
-                path: "/dev/x",
-                is_block: true
-            }
-        );
         assert_eq!(resolved(disk), pair("none", "native"));
     }
 

@@ -120,9 +120,9 @@ fn cpu_topology(vmi: &Vmi) -> Result<CpuTopology, ConvertError> {
     }
     let resources = &vmi.spec.domain.resources;
     let value = |list: &str, quantity: &api::vmi::Quantity| {
-        quantity.value().map_err(|e| {
-            ConvertError::new(format!("spec.domain.resources.{list}.cpu"), e.to_string())
-        })
+        quantity
+            .value()
+            .map_err(|error| ConvertError::new(format!("spec.domain.resources.{list}.cpu"), error))
     };
     let sockets = match (resources.limits.get("cpu"), resources.requests.get("cpu")) {
         (Some(limit), _) => value("limits", limit)?,

@@ -2,7 +2,7 @@
 //! devices, see `host_devices`.
 
 use super::passt::{ISTIO_INJECT, port_forward};
-use super::{ConvertError, Draft, Input};
+use super::{ConvertError, Draft, Input, Reason};
 use api::vmi::interfaces::Interface;
 use domain::alias::Alias;
 use domain::devices::BootOrder;
@@ -47,7 +47,7 @@ pub(super) fn interfaces(input: &Input<'_>, draft: &mut Draft) -> Result<(), Con
     Ok(())
 }
 
-fn refusal(index: usize, field: &str, reason: String) -> ConvertError {
+fn refusal(index: usize, field: &str, reason: impl Into<Reason>) -> ConvertError {
     ConvertError::new(
         format!("spec.domain.devices.interfaces[{index}].{field}"),
         reason,
@@ -80,7 +80,7 @@ fn card(input: &Input<'_>, index: usize, iface: &Interface) -> Result<Card, Conv
     if !iface.pci_address.is_empty() {
         let address: PciAddress =
             (iface.pci_address.parse()).map_err(|error: domain::PciAddressError| {
-                refusal(index, "pciAddress", error.to_string())
+                refusal(index, "pciAddress", error)
             })?;
         card.address = Some(address.into());
     }

@@ -97,8 +97,8 @@ fn limit(vmi: &Vmi) -> Result<i64, ConvertError> {
         }
         Some("auto") => {
             let cpus = |quantity: &Quantity, list: &str| {
-                quantity.value().map_err(|e| {
-                    ConvertError::new(format!("spec.domain.resources.{list}.cpu"), e.to_string())
+                quantity.value().map_err(|error| {
+                    ConvertError::new(format!("spec.domain.resources.{list}.cpu"), error)
                 })
             };
             let cpus = match (

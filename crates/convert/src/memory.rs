@@ -56,11 +56,11 @@ impl GuestSize<'_> {
     /// # Errors
     /// When it is none, or a negative one.
     pub fn bytes(&self) -> Result<u64, ConvertError> {
-        self.quantity.bytes().map_err(|e| self.refusal(&e))
+        self.quantity.bytes().map_err(|error| self.refusal(error))
     }
 
-    fn refusal(&self, error: &QuantityError) -> ConvertError {
-        ConvertError::new(self.field, error.to_string())
+    fn refusal(&self, error: QuantityError) -> ConvertError {
+        ConvertError::new(self.field, error)
     }
 }
 
@@ -86,7 +86,7 @@ pub(super) fn memory(input: &Input<'_>, draft: &mut Draft) -> Result<(), Convert
         if !max_guest
             .quantity
             .equals(guest)
-            .map_err(|e| max_guest.refusal(&e))?
+            .map_err(|error| max_guest.refusal(error))?
         {
             draft.domain.max_memory = Some(MaxMemory {
                 value: max_guest.bytes()?,
@@ -146,7 +146,10 @@ pub(super) fn backing(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conver
 /// included, and the memory to start with.
 fn single_cell(vmi: &Vmi, vcpus: u32) -> Result<Numa, ConvertError> {
     let bytes = guest_memory(vmi).map_or(Ok(0), |size| {
-        size.quantity.value().map_err(|e| size.refusal(&e))
+        size
+            .quantity
+            .value()
+            .map_err(|error| size.refusal(error))
     })?;
     let cell = NumaCell {
         id: String::from("0"),

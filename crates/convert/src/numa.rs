@@ -145,7 +145,7 @@ fn hugepage_size(vmi: &Vmi) -> Result<u64, ConvertError> {
             ),
         )),
         Ok(bytes) => Ok(bytes),
-        Err(e) => Err(ConvertError::new(FIELD, e.to_string())),
+        Err(error) => Err(ConvertError::new(FIELD, error)),
     }
 }
 
@@ -218,13 +218,13 @@ mod tests {
         assert!(
             shares("2Mi", 2 << 20, 2)
                 .unwrap_err()
-                .reason
+                .to_string()
                 .contains("less than one page")
         );
         assert!(
             shares("5Mi", 2 << 20, 2)
                 .unwrap_err()
-                .reason
+                .to_string()
                 .contains("no multiple")
         );
     }

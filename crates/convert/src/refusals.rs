@@ -14,7 +14,7 @@ fn refused(vmi: Value, context: Value) -> (String, String) {
     ctx.hypervisor_device_available |= !ctx.allow_emulation && ctx.hypervisor_name.is_empty();
     let vmi: Vmi = serde_json::from_value(vmi).unwrap();
     let error = domain(&vmi, &ctx).unwrap_err();
-    (error.field.into_owned(), error.reason)
+    (error.field.into_owned(), error.reason.to_string())
 }
 
 /// Asserts that the `domain` of a VMI is refused.

@@ -222,14 +222,62 @@ impl DiskSource {
             .map(String::as_str)
     }
 
-    /// The image file or device that holds the volume's data: below the overlay if there is one.
-    /// None for an empty drive and for network disks.
+    /// The image file or device that holds the volume's data: behind the overlay if there is one
+    /// (changed block tracking). `None` for an empty drive and for network disks.
     #[must_use]
-    pub fn backend(&self) -> Option<&str> {
-        let data = self
+    pub fn backend(&self) -> Option<Backend<'_>> {
+        let data_store = self
             .data_store
             .as_ref()
             .and_then(|store| store.source.as_ref());
-        data.and_then(Self::path).or_else(|| self.path())
+        let own = |source| {
+            let path = Self::path(source)?;
+            let is_block = source.file.is_empty();
+            Some(Backend { path, is_block })
+        };
+        data_store.and_then(own).or_else(|| own(self))
+    }
+
+    /// The path of [`Self::backend`].
+    #[must_use]
+    pub fn backend_path(&self) -> Option<&str> {
+        self.backend().map(|backend| backend.path)
+    }
+}
+
+/// The image file or device that holds the data of a disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Backend<'a> {
+    /// Its path; never empty.
+    pub path: &'a str,
+    /// It is a block device.
+    pub is_block: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_is_behind_the_overlay() {
+        let device = DiskSource {
+            dev: "/dev/x".into(),
+            ..DiskSource::default()
+        };
+        let behind = |source: Option<DiskSource>| DiskSource {
+            file: "/overlay".into(),
+            data_store: Some(Box::new(DataStore {
+                source,
+                ..DataStore::default()
+            })),
+            ..DiskSource::default()
+        };
+        let backend = |path, is_block| Some(Backend { path, is_block });
+        assert_eq!(device.backend(), backend("/dev/x", true));
+        assert_eq!(behind(Some(device)).backend(), backend("/dev/x", true));
+        let without_a_path = behind(Some(DiskSource::default()));
+        assert_eq!(without_a_path.backend(), backend("/overlay", false));
+        assert_eq!(behind(None).backend(), backend("/overlay", false));
+        assert_eq!(DiskSource::default().backend(), None);
     }
 }

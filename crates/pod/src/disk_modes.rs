@@ -1,11 +1,11 @@
-//! What settles cache and I/O modes of disks, and whether a disk can be attached.
+//! What cache and I/O modes of disks depend on, and whether a disk can be attached.
 
 use std::path::Path;
 
 use rustix::fs::{AtFlags, Mode, OFlags, openat, unlinkat};
 
 use super::confine::Dir;
-use super::disk_source::{Backend, find};
+use super::disk_source::find;
 use super::{Config, PodError, image};
 use convert::context::DiskModes;
 use domain::DomainSpec;
@@ -21,16 +21,17 @@ pub fn disk_modes(cfg: &Config, domain: &DomainSpec) -> DiskModes {
         ..DiskModes::default()
     };
     for disk in &domain.devices.disks {
-        let backend = Backend::of(disk);
+        let backend = disk.source.backend();
         let backing = disk
             .backing_store
             .as_ref()
             .and_then(|store| store.source.as_ref())
             .map(|source| source.file.as_str());
-        for (path, is_block) in [
-            (backend.path, backend.is_block),
-            (backing.unwrap_or_default(), false),
-        ] {
+        let opened = [
+            backend.map(|backend| (backend.path, backend.is_block)),
+            backing.map(|path| (path, false)),
+        ];
+        for (path, is_block) in opened.into_iter().flatten() {
             if !path.is_empty()
                 && !is_known(&modes, path)
                 && !supports_direct_io(cfg, path, is_block)
@@ -38,15 +39,14 @@ pub fn disk_modes(cfg: &Config, domain: &DomainSpec) -> DiskModes {
                 modes.direct_io_exceptions.push(path.into());
             }
         }
+        let Some(image) = backend.filter(|backend| !backend.is_block) else {
+            continue;
+        };
         // The reference writes the cloud-init image after this, so that it is never found preallocated.
         let is_cloud_init =
-            Path::new(backend.path).starts_with(cfg.root.path(cfg.cloud_init_dir()));
-        if !backend.path.is_empty()
-            && !backend.is_block
-            && !is_cloud_init
-            && is_preallocated(cfg, backend.path)
-        {
-            modes.preallocated.push(backend.path.into());
+            Path::new(image.path).starts_with(cfg.root.path(cfg.cloud_init_dir()));
+        if !is_cloud_init && is_preallocated(cfg, image.path) {
+            modes.preallocated.push(image.path.into());
         }
     }
     modes
@@ -135,8 +135,8 @@ fn is_preallocated(cfg: &Config, path: &str) -> bool {
 #[must_use]
 // D-disk-13 (docs/differences.md).
 pub fn disk_ready(cfg: &Config, disk: &Disk) -> bool {
-    let backend = Backend::of(disk);
-    let found = match find(cfg, backend.path) {
+    let path = disk.source.backend_path().unwrap_or_default();
+    let found = match find(cfg, path) {
         Ok(found) => found,
         Err(e) if e.is_not_found() => return false,
         Err(e) => {

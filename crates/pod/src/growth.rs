@@ -1,7 +1,7 @@
 //! Growing images when their claim has grown: before a start by ourselves, later by QEMU, which has to know how far.
 
 use super::confine::Found;
-use super::disk_source::{Backend, find};
+use super::disk_source::find;
 use super::{Config, PodError, image, qemu_img, tracking, volumes};
 use api::pod_paths;
 use api::vmi::Vmi;
@@ -107,7 +107,7 @@ fn overhead(text: Option<&String>) -> Option<f64> {
 /// # Errors
 /// The device or file cannot be looked at.
 pub fn room(cfg: &Config, disk: &Disk) -> Result<Option<u64>, PodError> {
-    let found = find(cfg, Backend::of(disk).path)?;
+    let found = find(cfg, disk.source.backend_path().unwrap_or_default())?;
     if found.is_block() {
         return image::size(&found, &found.read()?).map(Some);
     }

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use super::confine::{Dir, optional};
-use super::disk_source::{Backend, find};
+use super::disk_source::find;
 use super::place::Staged;
 use super::{Config, PodError, image, qemu_img};
 use api::pod_paths::cbt_dir;
@@ -91,7 +91,7 @@ fn begins(vmi: &Vmi, volume: &str) -> bool {
 
 // D-disk-8 (docs/differences.md).
 fn make(cfg: &Config, dir: &Dir, name: &str, disk: &Disk) -> Result<(), PodError> {
-    let data = find(cfg, Backend::of(disk).path)?;
+    let data = find(cfg, disk.source.backend_path().unwrap_or_default())?;
     let size = image::size(&data, &data.read()?)?.next_multiple_of(512);
     let (overlay, stand_in) = (
         Staged::new(dir, name)?,

@@ -1,9 +1,27 @@
 //! `<blockio>`: block sizes that the guest sees, either given or those of the volume.
 
-use super::super::{ConvertError, Input, disk_modes};
+use super::super::{ConvertError, Input};
 use super::Wanted;
 use crate::context::BlockDeviceProbe;
 use domain::disks::{BlockIo, Disk};
+
+/// Why the block sizes of a volume cannot be matched.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BlockSizeError {
+    /// An empty drive, or a network disk.
+    #[error("the disk is neither a device nor a file whose block sizes could be matched")]
+    NoBackend,
+    /// The image file is missing.
+    #[error("the image {0:?} does not exist")]
+    NoImage(String),
+    /// The device is missing, or may not be opened.
+    #[error("the device {0:?} cannot be opened")]
+    NoDevice(String),
+    /// The device reports neither a logical nor a physical block size.
+    #[error("the device {0:?} says that its block sizes are 0")]
+    ZeroSizes(String),
+}
 
 /// Adds the block sizes to a disk that has its source.
 pub(super) fn apply(
@@ -37,41 +55,32 @@ pub(super) fn apply(
         .is_some_and(|feature| feature.enabled.unwrap_or(true))
     {
         let found =
-            detect(input, disk).map_err(|reason| wanted.refuse("blockSize.matchVolume", reason))?;
+            detect(input, disk).map_err(|error| wanted.refuse("blockSize.matchVolume", error))?;
         disk.block_io = Some(found);
     }
     Ok(())
 }
 
 /// The block sizes of the volume itself.
-fn detect(input: &Input<'_>, disk: &Disk) -> Result<BlockIo, String> {
-    let backend = disk_modes::backend(disk);
-    if backend.path.is_empty() {
-        return Err(
-            "the disk is neither a device nor a file whose block sizes could be matched".to_owned(),
-        );
-    }
+fn detect(input: &Input<'_>, disk: &Disk) -> Result<BlockIo, BlockSizeError> {
+    let backend = disk.source.backend().ok_or(BlockSizeError::NoBackend)?;
+    let path = backend.path;
     if !backend.is_block {
-        let size = input.ctx.file_block_sizes.get(backend.path);
-        let size = *size.ok_or_else(|| format!("the image {:?} does not exist", backend.path))?;
+        let size = input.ctx.file_block_sizes.get(path);
+        let size = *size.ok_or_else(|| BlockSizeError::NoImage(path.to_owned()))?;
         return Ok(BlockIo {
             logical_block_size: size,
             physical_block_size: size,
             discard_granularity: Some(size),
         });
     }
-    let probe = input.ctx.block_device_probes.get(backend.path);
-    let probe = probe.ok_or_else(|| format!("the device {:?} cannot be opened", backend.path))?;
-    of_device(probe).ok_or_else(|| {
-        format!(
-            "the device {:?} says that its block sizes are 0",
-            backend.path
-        )
-    })
+    let probe = input.ctx.block_device_probes.get(path);
+    let probe = probe.ok_or_else(|| BlockSizeError::NoDevice(path.to_owned()))?;
+    of_device(probe).ok_or_else(|| BlockSizeError::ZeroSizes(path.to_owned()))
 }
 
-/// A size that the device does not know is taken from the other; a discard granularity that is no
-/// multiple of the logical size is replaced by the physical size, as the device gave it.
+/// A size that the device does not know is taken from the other. A discard granularity that is not
+/// a multiple of the logical size is replaced by the physical size, as the device reported it.
 fn of_device(probe: &BlockDeviceProbe) -> Option<BlockIo> {
     let (logical, physical) = match (probe.logical, probe.physical) {
         (0, 0) => return None,

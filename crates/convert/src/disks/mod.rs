@@ -16,10 +16,11 @@ mod names;
 mod source;
 mod target;
 
+pub use block_size::BlockSizeError;
 use names::Names;
 
 use super::iothreads::Assignment;
-use super::{ConvertError, Draft, Input};
+use super::{ConvertError, Draft, Input, Reason};
 use api::vmi::disks::Disk as VmiDisk;
 use api::vmi::status::VolumeStatus;
 use domain::disks::ErrorPolicy;
@@ -33,7 +34,7 @@ struct Wanted<'a> {
 
 impl Wanted<'_> {
     /// A refusal of one of the disk's fields.
-    fn refuse(&self, member: &str, reason: impl Into<String>) -> ConvertError {
+    fn refuse(&self, member: &str, reason: impl Into<Reason>) -> ConvertError {
         let field = format!("spec.domain.devices.disks[{}].{member}", self.index);
         ConvertError::new(field, reason)
     }

@@ -6,7 +6,7 @@ use super::Wanted;
 use super::names::Names;
 use api::vmi::disks::{CdRomTarget, DiskTarget, LunTarget};
 use api::vmi::status::PersistentVolumeClaimInfo;
-use domain::PciAddress;
+use domain::{PciAddress, PciAddressError};
 use domain::YesNo;
 use domain::alias::Alias;
 use domain::devices::{Address, AddressType, BootOrder};
@@ -105,15 +105,16 @@ fn plain_disk(
     disk.device = DiskDevice::Disk;
     let is_virtio = disk.target.bus == DiskBus::Virtio;
     if !target.pci_address.is_empty() {
-        let refuse = |reason| wanted.refuse("disk.pciAddress", reason);
+        const FIELD: &str = "disk.pciAddress";
         if !is_virtio {
-            return Err(refuse(format!(
+            let reason = format!(
                 "the bus is {:?}; only a disk on the bus \"virtio\" can have a PCI address",
                 target.bus
-            )));
+            );
+            return Err(wanted.refuse(FIELD, reason));
         }
         let address: PciAddress = (target.pci_address.parse())
-            .map_err(|error: domain::PciAddressError| refuse(error.to_string()))?;
+            .map_err(|error: PciAddressError| wanted.refuse(FIELD, error))?;
         disk.address = Some(address.into());
     }
     if is_virtio {
@@ -208,7 +209,7 @@ fn smaller_of_capacity_and_request(
         size.transpose().map(Option::flatten).map_err(|error| {
             let field =
                 format!("status.volumeStatus[{at}].persistentVolumeClaimInfo.{list}.storage");
-            ConvertError::new(field, error.to_string())
+            ConvertError::new(field, error)
         })
     };
     let (capacity, request) = (

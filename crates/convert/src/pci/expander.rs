@@ -27,7 +27,7 @@ pub struct Placement {
 }
 
 /// There are not enough bus numbers.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{devices} host devices need more PCI buses than the {LAST_BUS} there are")]
 pub struct OutOfBuses {
     /// How many devices were to be placed.

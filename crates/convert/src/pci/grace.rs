@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::grace_host as sysfs;
 use super::host::{Host, HostError};
 use super::{expander, numa, root_complex};
-use crate::{ConvertError, Draft, Input};
+use crate::{ConvertError, Draft, Input, Reason};
 use domain::controllers::{Controller, ControllerType, PciHole64};
 use domain::cpu::{NumaCell, NumaCellDistances, NumaCellSibling};
 use domain::devices::{Address, IommuDevice, IommuDriver};
@@ -31,12 +31,12 @@ fn requested(input: &Input<'_>) -> bool {
     !input.ctx.grace_host_device_aliases.is_empty()
 }
 
-fn refuse<T>(reason: impl Into<String>) -> Result<T, ConvertError> {
+fn refuse<T>(reason: impl Into<Reason>) -> Result<T, ConvertError> {
     Err(ConvertError::new(ALIASES, reason))
 }
 
-fn unreadable(e: HostError) -> ConvertError {
-    ConvertError::new(ALIASES, e.to_string())
+fn unreadable(error: HostError) -> ConvertError {
+    ConvertError::new(ALIASES, error)
 }
 
 /// Refuses Grace GPUs where something that they need is missing.
@@ -188,7 +188,7 @@ fn grace_address(
 
 fn cell_id(id: &String) -> Result<u32, ConvertError> {
     id.parse()
-        .or_else(|_| refuse(format!("needs NUMA cells, and {id:?} is no number of one")))
+        .or_else(|_| refuse(format!("needs NUMA cells, and {id:?} is not the number of one")))
 }
 
 /// Guest cell → host node with its memory. Each cell with CPUs or memory must have one, and no two
@@ -388,7 +388,7 @@ fn place(
         }
     }
     expander::place(&mut domain.devices, &placements)
-        .map_err(|e| ConvertError::new(ALIASES, e.to_string()))
+        .map_err(|error| ConvertError::new(ALIASES, error))
 }
 
 /// The root of the PCI buses, made if there is none.

@@ -191,7 +191,7 @@ pub fn distances(host: Host<'_>, node: u32) -> Result<BTreeMap<u32, u64>, HostEr
     let damaged = |_| HostError::Content {
         path: path.clone(),
         content: content.into(),
-        expected: "list of distances",
+        expected: "a list of distances",
     };
     nodes
         .into_iter()

@@ -3,9 +3,27 @@
 
 use std::collections::BTreeMap;
 
-use super::host::{Host, parse_list};
+use super::host::{Host, HostError, parse_list};
 use domain::cpu::{NumaCell, NumaTune};
 use domain::{DomainSpec, PciAddress};
+
+/// Why a host device belongs to no guest NUMA cell.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GuestCellError {
+    /// The domain has no NUMA topology.
+    #[error("the guest has no NUMA cells")]
+    NoCells,
+    /// sysfs lacks something about the device or its node, or it cannot be understood.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// The device's `numa_node` is -1.
+    #[error("the node does not say on which of its NUMA nodes it is")]
+    NoHostNode,
+    /// Nothing of the guest is on the device's host node.
+    #[error("no guest NUMA cell has memory or vCPUs on host NUMA node {0}")]
+    NoCellOnNode(u32),
+}
 
 /// The ways from a host node to a guest cell.
 #[derive(Debug)]
@@ -16,8 +34,8 @@ pub struct GuestCells {
     vcpus: BTreeMap<u32, u32>,
     /// vCPU → guest cell.
     cells: BTreeMap<u32, u32>,
-    /// What could not be used.
-    pub complaints: Vec<String>,
+    /// Parts of the domain that could not be used, and why.
+    pub problems: Vec<String>,
 }
 
 impl GuestCells {
@@ -25,12 +43,12 @@ impl GuestCells {
     #[must_use]
     pub fn of(domain: &DomainSpec) -> Option<Self> {
         let numa = domain.cpu.numa.as_ref()?;
-        let mut complaints = Vec::new();
+        let mut problems = Vec::new();
         let by_memory = domain
             .numa_tune
             .as_ref()
             .map_or_else(BTreeMap::new, |tune| {
-                by_memory(&numa.cells, tune, &mut complaints)
+                by_memory(&numa.cells, tune, &mut problems)
             });
         let pins = domain
             .cputune
@@ -49,8 +67,8 @@ impl GuestCells {
         for cell in &numa.cells {
             match (cell.id.parse::<u32>(), parse_list(&cell.cpus)) {
                 (Ok(id), Some(vcpus)) => cells.extend(vcpus.into_iter().map(|vcpu| (vcpu, id))),
-                _ => complaints.push(format!(
-                    "guest NUMA cell {:?} has the CPUs {:?}, which is no list",
+                _ => problems.push(format!(
+                    "guest NUMA cell {:?} has the CPUs {:?}, which is not a list of CPUs",
                     cell.id, cell.cpus
                 )),
             }
@@ -59,31 +77,24 @@ impl GuestCells {
             by_memory,
             vcpus,
             cells,
-            complaints,
+            problems,
         })
     }
 
-    /// The guest cell of the device that sysfs knows by `device`, or why there is none.
+    /// The guest cell of the device with that address on the node.
     ///
     /// # Errors
-    /// What is missing, for a message about the device.
-    pub fn of_device(&self, host: Host<'_>, device: PciAddress) -> Result<u32, String> {
-        let node = host
-            .number(&format!("/sys/bus/pci/devices/{device}/numa_node"))
-            .map_err(|e| e.to_string())?;
-        let node = u32::try_from(node)
-            .map_err(|_| "the node does not say on which of its NUMA nodes it is".to_owned())?;
+    /// When nothing of the guest is on the device's host node, or that node is not known.
+    pub fn of_device(&self, host: Host<'_>, device: PciAddress) -> Result<u32, GuestCellError> {
+        let node = host.number(&format!("/sys/bus/pci/devices/{device}/numa_node"))?;
+        let node = u32::try_from(node).map_err(|_| GuestCellError::NoHostNode)?;
         if let Some(&cell) = self.by_memory.get(&node) {
             return Ok(cell);
         }
-        let cpus = host
-            .list(&format!("/sys/bus/node/devices/node{node}/cpulist"))
-            .map_err(|e| e.to_string())?;
+        let cpus = host.list(&format!("/sys/bus/node/devices/node{node}/cpulist"))?;
         cpus.iter()
             .find_map(|cpu| self.cells.get(self.vcpus.get(cpu)?).copied())
-            .ok_or_else(|| {
-                format!("no guest NUMA cell has memory or vCPUs on host NUMA node {node}")
-            })
+            .ok_or(GuestCellError::NoCellOnNode(node))
     }
 }
 
@@ -91,7 +102,7 @@ impl GuestCells {
 fn by_memory(
     cells: &[NumaCell],
     tune: &NumaTune,
-    complaints: &mut Vec<String>,
+    problems: &mut Vec<String>,
 ) -> BTreeMap<u32, u32> {
     let mut nodes = BTreeMap::<u32, Option<u32>>::new();
     for mem_node in &tune.mem_nodes {
@@ -99,8 +110,8 @@ fn by_memory(
             .iter()
             .any(|cell| cell.id.parse() == Ok(mem_node.cell_id));
         let Some(hosts) = parse_list(&mem_node.node_set).filter(|_| known) else {
-            complaints.push(format!(
-                "memory of guest NUMA cell {} is bound to {:?}, which can't be used",
+            problems.push(format!(
+                "memory of guest NUMA cell {} is bound to {:?}, which cannot be used",
                 mem_node.cell_id, mem_node.node_set
             ));
             continue;
@@ -109,7 +120,7 @@ fn by_memory(
             let cell = nodes.entry(host).or_insert(Some(mem_node.cell_id));
             if *cell != Some(mem_node.cell_id) {
                 *cell = None;
-                complaints.push(format!(
+                problems.push(format!(
                     "host NUMA node {host} has the memory of more than one guest NUMA cell"
                 ));
             }
@@ -130,7 +141,7 @@ mod tests {
     const PINNED: &str = "<vcpupin vcpu='0' cpuset='4'/><vcpupin vcpu='1' cpuset='8'/>";
     const CELLS: &str = "<cell id='0' cpus='0'/><cell id='1' cpus='1'/>";
 
-    fn cell(mem_nodes: &str, node: &str) -> Result<u32, String> {
+    fn cell(mem_nodes: &str, node: &str) -> Result<u32, GuestCellError> {
         let domain = DomainSpec::from_xml(&format!(
             "<domain><cputune>{PINNED}</cputune><numatune>{mem_nodes}</numatune><cpu><numa>{CELLS}</numa></cpu></domain>"
         ));
@@ -167,7 +178,11 @@ mod tests {
 
     #[test]
     fn a_device_without_a_node_has_no_cell() {
-        assert!(cell("", "-1").is_err());
-        assert!(cell("", "0").unwrap_err().contains("node0/cpulist"));
+        assert_eq!(cell("", "-1"), Err(GuestCellError::NoHostNode));
+        let missing = "/sys/bus/node/devices/node0/cpulist".to_owned();
+        assert_eq!(
+            cell("", "0"),
+            Err(GuestCellError::Host(HostError::Missing(missing)))
+        );
     }
 }

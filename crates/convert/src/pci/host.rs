@@ -17,7 +17,7 @@ pub enum HostError {
     #[error("{0} does not exist on the node")]
     Missing(String),
     /// It holds something else than expected.
-    #[error("{path} on the node holds {content:?}, which is no {expected}")]
+    #[error("{path} on the node holds {content:?}; expected {expected}")]
     Content {
         /// The file.
         path: String,
@@ -79,7 +79,7 @@ impl<'a> Host<'a> {
         content.parse().map_err(|_| HostError::Content {
             path: path.into(),
             content: content.into(),
-            expected: "number",
+            expected: "a number",
         })
     }
 
@@ -92,7 +92,7 @@ impl<'a> Host<'a> {
         parse_list(content).ok_or_else(|| HostError::Content {
             path: path.into(),
             content: content.into(),
-            expected: "list of numbers such as 0-3,8",
+            expected: "a list of numbers such as 0-3,8",
         })
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::expander::{self, Placement};
-use super::guest_cell::GuestCells;
+use super::guest_cell::{GuestCellError, GuestCells};
 use super::host::Host;
 use crate::pinning::is_numa_passthrough;
 use crate::{ConvertError, Draft, Input};
@@ -30,17 +30,17 @@ pub(crate) fn numa(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertEr
         return Ok(());
     }
     let wanted = placements(&draft.domain, Host::new(ctx), &BTreeMap::new());
-    let mut complaints = wanted.complaints;
-    if complaints.is_empty() || !is_numa_passthrough(cpu) {
+    let mut problems = wanted.problems;
+    if problems.is_empty() || !is_numa_passthrough(cpu) {
         match expander::place(&mut draft.domain.devices, &wanted.placements) {
             Ok(()) => return Ok(()),
-            Err(e) => complaints.push(e.to_string()),
+            Err(error) => problems.push(error.to_string()),
         }
     }
     if is_numa_passthrough(cpu) {
         let reason = format!(
-            "host devices can't be placed next to their NUMA cells: {}",
-            complaints.join("; ")
+            "host devices cannot be placed next to their NUMA cells: {}",
+            problems.join("; ")
         );
         return Err(ConvertError::new(
             "spec.domain.cpu.numa.guestMappingPassthrough",
@@ -50,51 +50,31 @@ pub(crate) fn numa(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertEr
     Ok(())
 }
 
-/// Devices that can be placed, in the order of their host addresses, and what stands in the way of
-/// the others.
+/// Devices that can be placed, in the order of their addresses on the node, and why others cannot.
 #[derive(Debug)]
 pub struct Wanted {
     /// Devices and their cells.
     pub placements: Vec<Placement>,
-    /// One text for each device or mapping that can't be used.
-    pub complaints: Vec<String>,
+    /// One text for each device or part of the domain that cannot be used.
+    pub problems: Vec<String>,
 }
 
-/// Looks for the guest cell of each PCI host device without an address; `known` are cells known
-/// otherwise, by host address.
+/// Finds the guest cell of each PCI host device without an address; `known` has cells that are
+/// known already, by the address on the node.
 pub fn placements(
     domain: &DomainSpec,
     host: Host<'_>,
     known: &BTreeMap<PciAddress, u32>,
 ) -> Wanted {
-    let mut complaints = Vec::new();
-    let mut devices = BTreeMap::new();
-    for (index, device) in domain
-        .devices
-        .host_devices
-        .iter()
-        .enumerate()
-        .filter(|(_, device)| device.r#type == HostDeviceType::Pci)
-    {
-        let Some(address) = device.source.address.as_ref().and_then(Address::pci) else {
-            complaints.push("a host device has no PCI address on the node".to_owned());
-            continue;
-        };
-        if device.address.as_ref().is_some_and(is_placed) {
-            complaints.push(format!(
-                "device {address} has an address in the guest already"
-            ));
-            continue;
-        }
-        devices.insert(address, index);
-    }
+    let mut problems = Vec::new();
+    let devices = unplaced_devices(domain, &mut problems);
     let mut cells = (!devices.is_empty())
         .then(|| GuestCells::of(domain))
         .flatten();
-    complaints.extend(
+    problems.extend(
         cells
             .as_mut()
-            .map(|cells| std::mem::take(&mut cells.complaints))
+            .map(|cells| std::mem::take(&mut cells.problems))
             .into_iter()
             .flatten(),
     );
@@ -102,10 +82,8 @@ pub fn placements(
     for (address, device) in devices {
         let found = known.get(&address).copied().map_or_else(
             || {
-                cells
-                    .as_ref()
-                    .ok_or_else(|| "the guest has no NUMA cells".to_owned())?
-                    .of_device(host, address)
+                let cells = cells.as_ref().ok_or(GuestCellError::NoCells)?;
+                cells.of_device(host, address)
             },
             Ok,
         );
@@ -115,16 +93,38 @@ pub fn placements(
                 cell,
                 iommu: None,
             }),
-            Err(reason) => complaints.push(format!("device {address}: {reason}")),
+            Err(error) => problems.push(format!("device {address}: {error}")),
         }
     }
     Wanted {
         placements,
-        complaints,
+        problems,
     }
 }
 
-/// Whether any part of an address is given: whoever gave it wants the device there.
+/// PCI host devices without an address in the guest: their address on the node, and their index.
+fn unplaced_devices(domain: &DomainSpec, problems: &mut Vec<String>) -> BTreeMap<PciAddress, usize> {
+    let mut devices = BTreeMap::new();
+    for (index, device) in domain.devices.host_devices.iter().enumerate() {
+        if device.r#type != HostDeviceType::Pci {
+            continue;
+        }
+        let Some(address) = device.source.address.as_ref().and_then(Address::pci) else {
+            problems.push("a host device has no PCI address on the node".to_owned());
+            continue;
+        };
+        if device.address.as_ref().is_some_and(is_placed) {
+            problems.push(format!(
+                "device {address} has an address in the guest already"
+            ));
+            continue;
+        }
+        devices.insert(address, index);
+    }
+    devices
+}
+
+/// Whether any part of an address is given: then the device is wanted there.
 fn is_placed(address: &Address) -> bool {
     let parts = [
         &address.domain,

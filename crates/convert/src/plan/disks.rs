@@ -30,7 +30,7 @@ impl HotplugDir<'_> {
 
     fn has(self, source: &DiskSource) -> bool {
         source
-            .backend()
+            .backend_path()
             .is_some_and(|path| self.strip(path).is_some())
     }
 }
@@ -133,7 +133,7 @@ fn update(dir: HotplugDir<'_>, old: &Disk, new: Option<&Disk>) -> Option<Change>
         return None;
     }
     // The drive keeps its name whatever is in it, so that media go by the names of their files.
-    let why = match (old.source.backend(), medium.backend()) {
+    let why = match (old.source.backend_path(), medium.backend_path()) {
         (Some(old), None) => Why::Ejected {
             volume: medium_name(dir, old),
         },
@@ -187,7 +187,7 @@ fn replaces(dir: HotplugDir<'_>, old: &Disk, new: &Disk) -> bool {
 // D-disk-2 (docs/differences.md).
 pub(super) fn is_same_volume(old: &Disk, new: &Disk) -> bool {
     let renamed = matches!((name(old), name(new)), (Some(old), Some(new)) if old != new);
-    !renamed && old.source.backend() == new.source.backend()
+    !renamed && old.source.backend_path() == new.source.backend_path()
 }
 
 /// The name that the VMI gives to the disk; libvirt's own names mean nothing there.
@@ -202,7 +202,7 @@ fn name(disk: &Disk) -> Option<&String> {
 pub(super) fn volume(disk: &Disk) -> String {
     name(disk)
         .cloned()
-        .unwrap_or_else(|| disk.source.backend().unwrap_or(&disk.target.device).into())
+        .unwrap_or_else(|| disk.source.backend_path().unwrap_or(&disk.target.device).into())
 }
 
 /// A hotplugged medium by the name of its volume, which is also that of its file or device.
@@ -221,7 +221,7 @@ fn moved(old: &Disk, new: &Disk) -> Why {
 }
 
 fn replaced(old: &Disk, new: &Disk) -> Why {
-    let paths = [&old.source, &new.source].map(|source| source.backend().unwrap_or_default());
+    let paths = [&old.source, &new.source].map(|source| source.backend_path().unwrap_or_default());
     let (old, new) = tell_apart([volume(old), volume(new)], paths);
     Why::Replaced { old, new }
 }

@@ -40,7 +40,7 @@ pub struct Change {
 
 impl Change {
     fn not_ready(self) -> Self {
-        let path = self.disk.source.backend().unwrap_or_default().into();
+        let path = self.disk.source.backend_path().unwrap_or_default().into();
         Self {
             why: Why::NotReady {
                 volume: disks::volume(&self.disk),

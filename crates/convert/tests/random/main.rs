@@ -50,7 +50,7 @@ fn conversion_never_panics_and_its_xml_reads_back() {
             Err(error) => {
                 refused += 1;
                 assert!(
-                    !error.field.is_empty() && !error.reason.is_empty(),
+                    !error.field.is_empty() && !error.reason.to_string().is_empty(),
                     "SEED={seed} CASES=1: {error}"
                 );
             }
