@@ -13,7 +13,7 @@ pub enum Action {
     SoftReboot,
     /// Ask the guest to shut down.
     Shutdown,
-    /// Pull the plug.
+    /// Force off (libvirt: destroy).
     Kill,
     /// Remove the definition.
     Delete,

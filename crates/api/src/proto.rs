@@ -1,4 +1,4 @@
-//! The wire contract, generated from `proto/` at build time: messages, clients and servers.
+//! The gRPC wire types, generated from `proto/` at build time: messages, clients and servers.
 #![allow(missing_docs, clippy::all, clippy::pedantic)]
 
 /// `kubevirt.cmd`: virt-handler calls the launcher.
@@ -18,7 +18,7 @@ pub mod preview {
     }
 }
 
-/// `kubevirt.notify`: the launcher tells virt-handler.
+/// `kubevirt.notify`: the launcher sends events to virt-handler.
 pub mod notify {
     pub mod v1 {
         tonic::include_proto!("kubevirt.notify.v1");

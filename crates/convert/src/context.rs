@@ -1,4 +1,4 @@
-//! Everything besides the VMI that the conversion looks at. In a running launcher `pod` fills it
+//! All input of the conversion besides the VMI. In a running launcher `pod` fills it
 //! from the real pod, and logs it at debug level; the conformance corpora and `launcherctl convert
 //! --context` bring it as JSON, with the member names used here.
 
@@ -31,15 +31,15 @@ pub struct Context {
     pub allow_cross_arch_emulation: bool,
     /// Emulators that are not installed; all others are.
     pub missing_emulator_binaries: Vec<String>,
-    /// Environment variables that count: `VIRT_LAUNCHER_LOG_VERBOSITY`, `USB_RESOURCE_*`.
+    /// Environment variables that the conversion reads: `VIRT_LAUNCHER_LOG_VERBOSITY`, `USB_RESOURCE_*`.
     pub environment: BTreeMap<String, String>,
     /// CPUs that the pod may run on, ascending.
     pub cpu_set: Vec<u32>,
     /// NUMA topology of the node.
     pub topology: Option<Topology>,
-    /// sysfs files that PCI placement looks at, with their contents.
+    /// sysfs files that PCI placement reads, with their contents.
     pub host_files: BTreeMap<String, String>,
-    /// sysfs links that PCI placement looks at, with their targets.
+    /// sysfs links that PCI placement follows, with their targets.
     pub host_links: BTreeMap<String, String>,
 
     // ---- volumes and disks
@@ -74,7 +74,7 @@ pub struct Context {
     pub block_device_probes: BTreeMap<String, BlockDeviceProbe>,
     /// Block size of the file system below an image file; a path that is absent does not exist.
     pub file_block_sizes: BTreeMap<String, u64>,
-    /// If present, cache and I/O modes are settled as well (the step before a start).
+    /// If present, cache and I/O modes are resolved too (the last step before a start).
     pub disk_modes: Option<DiskModes>,
 
     // ---- devices
@@ -243,14 +243,14 @@ pub struct BlockDeviceProbe {
     pub discard_granularity: u64,
 }
 
-/// What settles cache and I/O modes of disks.
+/// What cache and I/O modes of disks depend on.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct DiskModes {
     /// Opening with `O_DIRECT` works; the empty path always fails.
     #[serde(rename = "directIO")]
     pub direct_io: bool,
-    /// Paths for which it is the other way round.
+    /// Paths for which the opposite is true.
     #[serde(rename = "directIOExceptions")]
     pub direct_io_exceptions: Vec<String>,
     /// Images whose allocated size is at least their virtual size.

@@ -1,4 +1,4 @@
-//! `<cpu>`, `<vcpu>` and `<vcpus>`: model, features and topology, with room for CPU hotplug.
+//! `<cpu>`, `<vcpu>` and `<vcpus>`: model, features and topology, and the vCPUs that can be hotplugged.
 
 use super::{ConvertError, CpuTopology, Draft, Input};
 use domain::cpu::{Cpu, CpuFeature, Vcpu, Vcpus, VcpusVcpu};
@@ -75,7 +75,7 @@ fn is_host_model(model: &str) -> bool {
     matches!(model, "host-model" | "host-passthrough")
 }
 
-/// An emulated foreign CPU can't be the host's: it gets all that QEMU can emulate.
+/// An emulated CPU of another architecture cannot be the host's: it gets all that QEMU can emulate.
 fn model(input: &Input<'_>, cpu: &mut Cpu) {
     let wanted = input
         .vmi

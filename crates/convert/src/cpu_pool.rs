@@ -1,6 +1,6 @@
 //! Which host threads a guest with dedicated CPUs runs on.
 //!
-//! The pod's CPU set is seen as cells of cores of threads. Guest cores are fitted in three rounds:
+//! The pod's CPU set is grouped by NUMA cell and core. Guest cores are placed in three rounds:
 //!
 //! ```text
 //! 1 whole      host cores with enough threads, cell by cell; what is left of one is a fragment
@@ -51,7 +51,7 @@ pub struct CpuPool {
     crossing: bool,
 }
 
-/// Guest cores that found no place.
+/// Guest cores that could not be placed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Unfitted(pub usize);
 
@@ -102,7 +102,7 @@ impl CpuPool {
     /// Takes the host threads of all cores of `guest`; the n-th thread is for the n-th vCPU.
     ///
     /// # Errors
-    /// How many cores found no place.
+    /// How many cores could not be placed.
     pub fn fit_cores(&mut self, guest: CpuTopology) -> Result<Vec<u32>, Unfitted> {
         let per_core = self.threads_per_core;
         let mut missing = guest.cores.wrapping_mul(guest.sockets) as usize;
@@ -125,7 +125,7 @@ impl CpuPool {
                 taken.extend(cell.fragments.drain(..count));
                 threads -= count;
             }
-            // A core that lacks only some of its threads counts as fitted.
+            // A core that lacks only some of its threads counts as placed.
             missing = threads / per_core;
         }
         if missing > 0 {
@@ -135,7 +135,7 @@ impl CpuPool {
         }
     }
 
-    /// Takes one thread, a fragment of the first cell that has threads left if it has one.
+    /// Takes one thread of the first cell that has free threads, preferably a fragment.
     pub fn take_thread(&mut self) -> Option<u32> {
         let cell = self
             .cells
@@ -156,7 +156,7 @@ mod tests {
     use super::super::context::{CellCpu, NumaCell};
     use super::*;
 
-    /// Cells of cores of threads.
+    /// The host threads by NUMA cell and core.
     fn host(cells: &[&[&[u32]]]) -> Topology {
         let numa_cells = cells.iter().zip(0..).map(|(cores, id)| NumaCell {
             id,
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn whole_cores_of_all_cells_come_before_fragments() {
         let host = host(&[&[&[0, 4], &[1, 5]], &[&[2, 6]]]);
-        // Core (1, 5) is broken: 5 is not ours. The whole core of the second cell comes first.
+        // Core (1, 5) is incomplete: 5 is not in the pod's CPU set. The whole core of the second cell comes first.
         assert_eq!(
             fit(&host, &[0, 4, 1, 2, 6], guest(2, 2), true),
             Ok(vec![0, 4, 2, 6])

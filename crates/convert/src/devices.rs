@@ -76,7 +76,7 @@ pub(super) fn rng(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertErr
 }
 
 /// The balloon, which also reports how much memory the guest uses. Without an element libvirt would
-/// add one of its own, so its absence is written too.
+/// add its default, so `none` is written too.
 pub(super) fn balloon(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     let period = input.ctx.mem_balloon_stats_period;
     draft.domain.devices.ballooning = Some(
@@ -115,7 +115,7 @@ pub(super) fn sound(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertE
             "ac97" => "ac97",
             other => {
                 let reason =
-                    format!("{other:?} is no model of a sound card; allowed are ich9 and ac97");
+                    format!("unsupported sound card model {other:?}; supported are ich9, ac97");
                 return Err(ConvertError::new("spec.domain.devices.sound.model", reason));
             }
         };
@@ -138,7 +138,7 @@ pub(super) fn watchdog(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conve
         WatchdogModel::None => {
             return Err(ConvertError::new(
                 FIELD,
-                format!("there is no watchdog on {}; remove it", input.arch.name),
+                format!("{} has no watchdog; remove it", input.arch.name),
             ));
         }
         WatchdogModel::I6300Esb => (
@@ -152,7 +152,7 @@ pub(super) fn watchdog(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conve
     };
     let Some(action) = action else {
         let reason = format!(
-            "the watchdog {:?} is not of the kind that {} has; allowed is {model}",
+            "the watchdog {:?} is of a kind that {} does not have; supported is {model}",
             watchdog.name, input.arch.name
         );
         return Err(ConvertError::new(FIELD, reason));
@@ -166,7 +166,7 @@ pub(super) fn watchdog(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conve
     Ok(())
 }
 
-/// Devices by which the guest says that it has crashed.
+/// Devices by which the guest reports that it has crashed.
 pub(super) fn panic_devices(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     let devices = input.vmi.spec.domain.devices.panic_devices.iter();
     draft
@@ -179,7 +179,7 @@ pub(super) fn panic_devices(input: &Input<'_>, draft: &mut Draft) -> Result<(), 
     Ok(())
 }
 
-/// USB devices of whoever is connected through virtctl: always as many as there may be.
+/// USB devices redirected by a client of virtctl: always as many as KubeVirt allows.
 pub(super) fn usb_redirection(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     if input.vmi.spec.domain.devices.client_passthrough.is_some() {
         let device = |index| RedirectedDevice {
@@ -201,7 +201,7 @@ pub(super) fn usb_redirection(input: &Input<'_>, draft: &mut Draft) -> Result<()
     Ok(())
 }
 
-/// File systems shared by a virtiofsd in a container of its own.
+/// File systems shared by virtiofsd, each in its own container.
 pub(super) fn virtiofs(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     let wanted = input
         .vmi

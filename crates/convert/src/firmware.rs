@@ -28,7 +28,7 @@ pub(super) fn os(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertErro
     if let Some(machine) = &vmi.spec.domain.machine {
         os.r#type.machine = machine.r#type.clone();
     }
-    // Whoever starts a guest paused wants time to get to the firmware's menu.
+    // A guest that starts paused gets the firmware's boot menu, with time to reach it.
     if vmi.spec.start_strategy.as_deref() == Some("Paused") {
         os.boot_menu = Some(BootMenu {
             enable: YesNo::Yes,
@@ -62,7 +62,7 @@ fn runs_as_nonroot(vmi: &Vmi) -> bool {
 }
 
 /// Firmware that libvirt chooses, or the images that were chosen for the VMI. SEV-SNP and TDX
-/// guests have no variables that outlive them.
+/// guests have no persistent variables.
 fn efi(input: &Input<'_>, os: &mut Os) {
     let Some(chosen) = &input.ctx.efi_configuration else {
         return;
@@ -146,7 +146,7 @@ fn acpi_tables(input: &Input<'_>, acpi: &Acpi) -> Result<OsAcpi, ConvertError> {
     if tables.iter().all(|(.., volume)| volume.is_empty()) {
         return Err(ConvertError::new(
             "spec.domain.firmware.acpi",
-            "names no table; set slicNameRef, msdmNameRef or both",
+            "has no table; set slicNameRef, msdmNameRef or both",
         ));
     }
     let mut table = Vec::new();
@@ -167,7 +167,7 @@ fn acpi_tables(input: &Input<'_>, acpi: &Acpi) -> Result<OsAcpi, ConvertError> {
             Some(_) => {
                 return Err(ConvertError::new(
                     field,
-                    format!("volume {name:?} is no Secret; ACPI tables come from Secrets only"),
+                    format!("volume {name:?} is not a Secret; ACPI tables come from Secrets only"),
                 ));
             }
             None => {

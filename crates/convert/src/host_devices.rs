@@ -57,7 +57,7 @@ fn host_device(spec: &HostDeviceSpec) -> HostDevice {
     }
 }
 
-/// Host devices go through the IOMMU descriptor that the launcher was handed, if it was.
+/// Host devices use the IOMMU descriptor that the launcher received, if there is one.
 pub(super) fn iommufd(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     draft.domain.iommufd = input.ctx.iommufd_enabled.then(|| Iommufd {
         enabled: YesNo::Yes,

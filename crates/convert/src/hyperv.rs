@@ -1,4 +1,4 @@
-//! `<hyperv>`: what makes Windows feel at home.
+//! `<hyperv>`: enlightenments for Windows guests.
 
 use super::ConvertError;
 use api::vmi::features::{self, Features};
@@ -60,7 +60,7 @@ fn chosen(wanted: &features::FeatureHyperv) -> FeatureHyperv {
     }
 }
 
-/// On when it is there, unless it says otherwise.
+/// On if the VMI has it, unless `enabled` is false.
 fn feature(wanted: Option<&features::FeatureState>) -> Option<FeatureState> {
     wanted.map(|wanted| wanted.enabled.unwrap_or(true).into())
 }

@@ -28,7 +28,7 @@ pub(super) fn hypervisor(input: &Input<'_>, draft: &mut Draft) -> Result<(), Con
 fn unavailable(device: &str) -> ConvertError {
     ConvertError::new(
         "hypervisorDeviceAvailable",
-        format!("is false: {device} can't be used, and emulation is not allowed"),
+        format!("is false: {device} cannot be used, and emulation is not allowed"),
     )
 }
 
@@ -43,7 +43,7 @@ fn foreign_emulator(input: &Input<'_>) -> Result<String, ConvertError> {
     let refuse = |reason| Err(ConvertError::new("spec.architecture", reason));
     let Some(arch) = Arch::by_any_name(guest) else {
         return refuse(format!(
-            "{guest:?} can't be emulated; amd64, arm64 and s390x can"
+            "{guest:?} cannot be emulated; amd64, arm64 and s390x can"
         ));
     };
     if input
@@ -53,7 +53,7 @@ fn foreign_emulator(input: &Input<'_>) -> Result<String, ConvertError> {
         .any(|missing| missing == arch.emulator)
     {
         return refuse(format!(
-            "{guest:?} can't be emulated here: {} is not installed",
+            "{guest:?} cannot be emulated here: {} is not installed",
             arch.emulator
         ));
     }

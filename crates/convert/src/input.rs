@@ -6,7 +6,7 @@ use api::pod_paths::PodPaths;
 use api::vmi::Vmi;
 use domain::OnOff;
 
-/// What a conversion looks at.
+/// The input of the steps.
 #[derive(Debug)]
 pub struct Input<'a> {
     /// The VMI.
@@ -22,7 +22,7 @@ pub struct Input<'a> {
     /// `model` of disks: follows the context's `useVirtioTransitional`.
     pub disk_virtio_model: String,
     /// virtio devices go through the IOMMU, because the host must not read the guest's memory
-    /// (SEV, Secure Execution; TDX needs no such mark).
+    /// (SEV, Secure Execution; TDX does not need it).
     pub iommu: bool,
     /// Sockets, cores and threads that the VMI asks for.
     pub cpu_topology: CpuTopology,
@@ -52,10 +52,10 @@ impl CpuTopology {
 }
 
 impl<'a> Input<'a> {
-    /// Looks at the VMI and the context.
+    /// Derives it from the VMI and the context.
     ///
     /// # Errors
-    /// A value that nothing can be derived from, such as a malformed quantity.
+    /// When a value cannot be used, such as a malformed quantity.
     pub fn new(vmi: &'a Vmi, ctx: &'a Context) -> Result<Self, ConvertError> {
         let arch = Arch::named(&ctx.architecture);
         let devices = &vmi.spec.domain.devices;
@@ -82,7 +82,7 @@ impl<'a> Input<'a> {
             .map_or("", String::as_str)
     }
 
-    /// The VMI has CPUs of its own.
+    /// The VMI has dedicated CPUs.
     #[must_use]
     pub fn dedicated_cpus(&self) -> bool {
         self.vmi

@@ -15,8 +15,8 @@ use domain::{PciAddress, YesNo};
 /// The most queues of a tap device.
 const MAX_QUEUES: u32 = 256;
 
-/// A card for each interface that is not absent, unless it is a host device or its plugin brings a
-/// device of its own.
+/// A card for each interface that is not absent, unless it is a host device or its plugin adds its
+/// own device.
 pub(super) fn interfaces(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     let spec = &input.vmi.spec;
     for (index, iface) in spec.domain.devices.interfaces.iter().enumerate() {

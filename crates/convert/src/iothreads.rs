@@ -15,13 +15,13 @@ const MAX_POOL: u32 = 4096;
 pub struct IoThreads {
     /// All of them.
     pub total: u64,
-    /// Those that disks without a thread of their own share, in turns.
+    /// Those shared by disks without a dedicated thread, round robin.
     pub auto: u64,
     /// Size of the pool that every virtio disk uses as a whole (policy `supplementalPool`).
     pub pool: Option<u32>,
 }
 
-/// Whether a disk asks for an I/O thread of its own.
+/// Whether a disk asks for a dedicated I/O thread.
 pub(super) fn is_dedicated(disk: &Disk) -> bool {
     disk.dedicated_io_thread == Some(true)
 }
@@ -86,7 +86,7 @@ fn limit(vmi: &Vmi) -> Result<i64, ConvertError> {
     let spec = &vmi.spec.domain;
     match spec.io_threads_policy.as_deref() {
         None | Some("shared") => Ok(1),
-        // The one CPU set aside for the emulator is also for I/O.
+        // The emulator's dedicated CPU is used for I/O too.
         Some("auto")
             if spec
                 .cpu

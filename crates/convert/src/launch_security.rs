@@ -8,7 +8,7 @@ use domain::launch_security::{LaunchSecurity, Qgs};
 /// Socket of the service that signs TDX quotes.
 const QGS_SOCKET: &str = "kubevirt.io/qgs-socket-path";
 
-/// The guest can't be debugged (SEV API specification, guest policy).
+/// The guest cannot be debugged (SEV API specification, guest policy).
 const SEV_NO_DEBUG: u32 = 1 << 0;
 /// CPU registers are encrypted as well: SEV-ES.
 const SEV_ENCRYPTED_STATE: u32 = 1 << 2;

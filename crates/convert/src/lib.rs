@@ -7,8 +7,8 @@
 //!                    several steps need
 //! ```
 //!
-//! The steps are the table [`STEPS`], in the order in which they run; a later one may look at what
-//! an earlier one left in the [`Draft`], never the other way round.
+//! The steps are the table [`STEPS`], in the order in which they run; a later one may read what
+//! an earlier one has written to the [`Draft`].
 #![forbid(unsafe_code)]
 
 pub mod arch;
@@ -117,7 +117,7 @@ pub static STEPS: &[Step] = &[
     step("iothreads", "<iothreads>: spec.domain.ioThreadsPolicy, dedicatedIOThread of disks", iothreads::total),
     step("memory", "<memory>, <maxMemory>: guest memory, else what the pod requests", memory::memory),
     step("reboot policy", "<on_reboot>: spec.domain.rebootPolicy", machine::reboot_policy),
-    step("iommufd", "<iommufd>: the IOMMU descriptor handed to the launcher", host_devices::iommufd),
+    step("iommufd", "<iommufd>: the IOMMU descriptor that the launcher received", host_devices::iommufd),
     step("hypervisor", "type of <domain>, <emulator>: KVM, Microsoft hypervisor, emulation", hypervisor::hypervisor),
     step("memory backing", "<memoryBacking>: hugepages, and memory shared with virtiofsd and passt", memory::backing),
     step("disks", "<disk>: spec.domain.devices.disks with their spec.volumes", disks::apply),

@@ -54,7 +54,7 @@ impl GuestSize<'_> {
     /// The size in bytes.
     ///
     /// # Errors
-    /// When it is none, or a negative one.
+    /// When it is not a quantity, or a negative one.
     pub fn bytes(&self) -> Result<u64, ConvertError> {
         self.quantity.bytes().map_err(|error| self.refusal(error))
     }
@@ -78,7 +78,7 @@ pub(super) fn memory(input: &Input<'_>, draft: &mut Draft) -> Result<(), Convert
         };
         let Some(guest) = memory.and_then(|memory| memory.guest.as_ref()) else {
             let reason = format!(
-                "is {}, but the memory to start with is missing: set {GUEST}",
+                "is {}, but the guest's memory at the start is missing: set {GUEST}",
                 max_guest.quantity.0
             );
             return Err(ConvertError::new(MAX_GUEST, reason));

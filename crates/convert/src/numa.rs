@@ -56,39 +56,44 @@ pub(super) fn numa(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertEr
         backing.no_share_pages = Some(NoSharePages {});
     }
     let pages = &mut backing.huge_pages.get_or_insert_default().huge_page;
+    pages.extend((0..).zip(&used).map(|(cell_id, _): (u32, _)| HugePage {
+        size: page.to_string(),
+        unit: String::from("b"),
+        node_set: cell_id.to_string(),
+    }));
+    draft.domain.cpu.numa = Some(guest_cells(&used, &shares));
+    draft.domain.numa_tune = Some(memory_placement(&used));
+    Ok(())
+}
 
-    let mut guest_cells = Vec::with_capacity(used.len());
-    let mut mem_nodes = Vec::with_capacity(used.len());
-    for (&(host, vcpus), cell_id) in used.iter().zip(0..) {
-        let id = cell_id.to_string();
-        guest_cells.push(NumaCell {
-            id: id.clone(),
-            cpus: cpu_list(vcpus.iter().copied()),
-            memory: Some(shares.bytes(cell_id)),
-            unit: String::from("b"),
-            ..NumaCell::default()
-        });
-        mem_nodes.push(MemNode {
-            cell_id,
-            mode: String::from("strict"),
-            node_set: host.to_string(),
-        });
-        pages.push(HugePage {
-            size: page.to_string(),
-            unit: String::from("b"),
-            node_set: id,
-        });
+/// A guest cell for each host cell with its vCPUs.
+fn guest_cells(used: &[(u32, &[u32])], shares: &Shares) -> Numa {
+    let cell = |(cell_id, (_, vcpus)): (u32, &(u32, &[u32]))| NumaCell {
+        id: cell_id.to_string(),
+        cpus: cpu_list(vcpus.iter().copied()),
+        memory: Some(shares.bytes(cell_id)),
+        unit: String::from("b"),
+        ..NumaCell::default()
+    };
+    Numa {
+        cells: (0..).zip(used).map(cell).collect(),
     }
-    let node_set = cpu_list(used.iter().map(|&(host, _)| host));
-    draft.domain.cpu.numa = Some(Numa { cells: guest_cells });
-    draft.domain.numa_tune = Some(NumaTune {
+}
+
+/// The memory of each guest cell is taken from its host cell only.
+fn memory_placement(used: &[(u32, &[u32])]) -> NumaTune {
+    let mem_node = |(cell_id, (host, _)): (u32, &(u32, &[u32]))| MemNode {
+        cell_id,
+        mode: String::from("strict"),
+        node_set: host.to_string(),
+    };
+    NumaTune {
         memory: NumaTuneMemory {
             mode: String::from("strict"),
-            node_set,
+            node_set: cpu_list(used.iter().map(|&(host, _)| host)),
         },
-        mem_nodes,
-    });
-    Ok(())
+        mem_nodes: (0..).zip(used).map(mem_node).collect(),
+    }
 }
 
 /// Host cell → the vCPUs pinned to its CPUs.
@@ -111,7 +116,7 @@ fn vcpus_by_cell(
                 ConvertError::new(
                     PASSTHROUGH,
                     format!(
-                        "vCPU {} runs on host CPU {}, which is in no NUMA cell of the node",
+                        "vCPU {} is pinned to host CPU {}, which is not in a NUMA cell of the node",
                         pin.vcpu, pin.cpuset
                     ),
                 )
@@ -140,7 +145,7 @@ fn hugepage_size(vmi: &Vmi) -> Result<u64, ConvertError> {
         Ok(0) => Err(ConvertError::new(
             FIELD,
             format!(
-                "is {}; a page has at least a byte, such as 2Mi or 1Gi",
+                "is {}; a page must not be empty, use a size such as 2Mi or 1Gi",
                 hugepages.page_size
             ),
         )),
@@ -174,7 +179,7 @@ impl Shares {
         if !memory.is_multiple_of(page) {
             return Err(ConvertError::new(
                 field,
-                format!("{memory} bytes are no multiple of the page size, {page} bytes"),
+                format!("{memory} bytes are not a multiple of the page size, {page} bytes"),
             ));
         }
         let pages = memory / page;
@@ -225,7 +230,7 @@ mod tests {
             shares("5Mi", 2 << 20, 2)
                 .unwrap_err()
                 .to_string()
-                .contains("no multiple")
+                .contains("not a multiple")
         );
     }
 }

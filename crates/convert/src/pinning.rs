@@ -1,7 +1,7 @@
 //! `<cputune>`: dedicated CPUs for vCPUs, IOThreads and the emulator.
 //!
 //! vCPUs take their host threads first, then supplemental IOThreads, then the emulator; ordinary
-//! IOThreads get no threads of their own but share those of the vCPUs or of the emulator.
+//! IOThreads share the host threads of the vCPUs or of the emulator.
 
 use super::cpu::cpu_list;
 use super::cpu_pool::{CpuPool, Unfitted};
@@ -99,7 +99,7 @@ fn enabled_topology(input: &Input<'_>, cpu: &Cpu) -> Result<CpuTopology, Convert
     if guest.vcpus() == 0 {
         return Err(ConvertError::new(
             "spec.domain.cpu",
-            "asks for dedicated CPUs, but for none of them; at least one is needed",
+            "asks for dedicated CPUs, but has 0 vCPUs; at least one is needed",
         ));
     }
     Ok(guest)
@@ -120,7 +120,7 @@ fn vcpus(
         } else {
             ConvertError::new(
                 DEDICATED,
-                format!("{} vCPUs are wanted, and the pod has {available} CPUs; {cores} core(s) lack a place", guest.vcpus()),
+                format!("{} vCPUs are wanted, and the pod has {available} CPUs; {cores} core(s) cannot be placed", guest.vcpus()),
             )
         }
     })?;
@@ -167,7 +167,7 @@ fn emulator(pool: &mut CpuPool, vmi: &Vmi, pinned: u64) -> Result<String, Conver
         .collect();
     if threads.len() < wanted {
         let reason = format!(
-            "the emulator needs {wanted} CPU(s) of its own; after the vCPUs the pod has {} left",
+            "the emulator needs {wanted} dedicated CPU(s); after the vCPUs the pod has {} left",
             threads.len()
         );
         return Err(ConvertError::new(
@@ -213,20 +213,29 @@ fn shared_iothreads(
             )
         })?;
     let threads = u32::try_from(threads).unwrap_or(u32::MAX);
-    let count = threads as usize;
-    if count >= vcpus {
-        let of_thread = |thread: u32| {
-            cpus.get(thread as usize % vcpus)
-                .map_or_else(String::default, ToString::to_string)
-        };
-        return Ok((1..=threads)
-            .map(|iothread| CpuTuneIoThreadPin {
-                iothread,
-                cpuset: of_thread(iothread),
-            })
-            .collect());
-    }
-    let (share, larger) = (vcpus / count, vcpus % count);
+    Ok(if threads as usize >= vcpus {
+        one_cpu_each(threads, cpus)
+    } else {
+        a_share_each(threads, cpus)
+    })
+}
+
+/// One CPU for each thread, round robin.
+fn one_cpu_each(threads: u32, cpus: &[u32]) -> Vec<CpuTuneIoThreadPin> {
+    let pin = |iothread: u32| CpuTuneIoThreadPin {
+        iothread,
+        cpuset: (iothread as usize)
+            .checked_rem(cpus.len())
+            .and_then(|index| cpus.get(index))
+            .map_or_else(String::default, ToString::to_string),
+    };
+    (1..=threads).map(pin).collect()
+}
+
+/// As many CPUs for each thread as there are; the first threads get the rest.
+fn a_share_each(threads: u32, cpus: &[u32]) -> Vec<CpuTuneIoThreadPin> {
+    let count = threads.max(1) as usize;
+    let (share, larger) = (cpus.len() / count, cpus.len() % count);
     let mut rest = cpus;
     let pins = (1..=threads).map(|iothread| {
         let size = if iothread as usize <= larger {
@@ -241,10 +250,10 @@ fn shared_iothreads(
             cpuset: cpu_list(mine.iter().copied()),
         }
     });
-    Ok(pins.collect())
+    pins.collect()
 }
 
-/// What a guest should know of its CPUs being its own.
+/// Features that depend on dedicated CPUs.
 fn tune_features(vmi: &Vmi, cpu: &Cpu, draft: &mut Draft) {
     let features = draft.domain.features.get_or_insert_default();
     if vmi.spec.architecture == "amd64" {

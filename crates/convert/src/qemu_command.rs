@@ -13,7 +13,7 @@ const VERBOSE: i64 = 5;
 /// Ignition data as a firmware configuration file; the firmware's log.
 pub(super) fn apply(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     let mut args = Vec::new();
-    // Whatever does not look like Ignition data is passed over.
+    // Data that is not an Ignition configuration is ignored, as in the reference.
     if input.annotation(IGNITION).contains("ignition") {
         let meta = &input.vmi.metadata;
         args.push(String::from("-fw_cfg"));

@@ -100,7 +100,7 @@ fn acpi_tables_that_are_none_missing_or_no_secrets() {
     let vmi = json!({"spec": {"domain": msdm, "volumes": [{"name": "licence", "configMap": {}}]}});
     let (field, reason) = refused(vmi, json!({}));
     assert!(
-        field.ends_with("msdmNameRef") && reason.contains("no Secret"),
+        field.ends_with("msdmNameRef") && reason.contains("is not a Secret"),
         "{field}: {reason}"
     );
 }
@@ -176,7 +176,7 @@ fn dedicated_cpus_that_the_pod_does_not_have() {
         isolated,
         json!({"cpuSet": [0, 1], "topology": node()}),
         "spec.domain.cpu.isolateEmulatorThread",
-        "1 CPU(s)",
+        "1 dedicated CPU(s)",
     );
 }
 
@@ -216,7 +216,7 @@ fn numa_cells_without_hugepages_that_fit() {
     let no_size = with(|domain| domain["memory"]["hugepages"]["pageSize"] = json!("two megs"));
     domain_is_refused(no_size, context.clone(), page_size, "two megs");
     let nothing = with(|domain| domain["memory"]["hugepages"]["pageSize"] = json!("0"));
-    domain_is_refused(nothing, context.clone(), page_size, "at least a byte");
+    domain_is_refused(nothing, context.clone(), page_size, "must not be empty");
     let too_small = with(|domain| domain["memory"]["guest"] = json!("2Mi"));
     domain_is_refused(
         too_small,
@@ -229,7 +229,7 @@ fn numa_cells_without_hugepages_that_fit() {
         remainder,
         context,
         "spec.domain.memory.guest",
-        "no multiple",
+        "not a multiple",
     );
 }
 

@@ -1,4 +1,4 @@
-//! `<sysinfo>`: what SMBIOS tells the guest about its machine.
+//! `<sysinfo>`: what the guest reads about its machine from SMBIOS.
 
 use super::{ConvertError, Draft, Input};
 use domain::sysinfo::{SysInfo, SysInfoEntry};

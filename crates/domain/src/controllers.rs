@@ -36,7 +36,7 @@ ControllerDriver {
     attr? "queues" "Queues" queues: Option<u64>,
     attr? "iommu" "IOMMU" iommu: OnOff,
 }
-/// `<pcihole64>`: room for large PCI windows; on the root controller.
+/// `<pcihole64>`: address space for large PCI windows; on the root controller.
 PciHole64 {
     text "Value" value: u64,
     /// `KiB` where it is absent.

@@ -98,7 +98,7 @@ CpuFeature {
     attr "name" "Name" name: String,
     attr? "policy" "Policy" policy: String,
 }
-/// `<topology>`: how the CPUs look to the guest.
+/// `<topology>`: sockets, dies, cores and threads that the guest sees.
 CpuTopology {
     attr? "sockets" "Sockets" sockets: u32,
     attr? "cores" "Cores" cores: u32,

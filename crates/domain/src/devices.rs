@@ -62,7 +62,7 @@ Devices {
     child "memory" "Memory" memory: Option<MemoryDevice>,
     child "iommu" "IOMMU" iommu: Vec<IommuDevice>,
 }
-/// `<panic>`: through it the guest tells that it has crashed.
+/// `<panic>`: through it the guest reports that it has crashed.
 PanicDevice {
     attr? "model" "Model" model: Option<String>,
 }
@@ -71,7 +71,7 @@ Tpm {
     attr "model" "Model" model: String,
     child "backend" "Backend" backend: TpmBackend,
 }
-/// `<backend>`: swtpm, and whether its state is kept.
+/// `<backend>`: swtpm, and whether its state is persistent.
 TpmBackend {
     attr "type" "Type" r#type: String,
     attr "version" "Version" version: String,
@@ -150,7 +150,7 @@ Cid {
     attr "auto" "Auto" auto: YesNo,
     attr? "address" "Address" address: u32,
 }
-/// `<stats>`: how often the guest tells its memory use.
+/// `<stats>`: how often the guest reports its memory use.
 BalloonStats {
     /// In seconds.
     attr "period" "Period" period: u64,

@@ -64,7 +64,7 @@ InterfaceDriver {
 LinkState {
     attr "state" "State" state: String,
 }
-/// `<bandwidth>`: passed over, but told.
+/// `<bandwidth>`: not used by the launcher, but reported.
 BandWidth {}
 /// `<mac>`: the hardware address.
 Mac {

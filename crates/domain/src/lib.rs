@@ -40,7 +40,7 @@ impl DomainSpec {
     /// Reads a `<domain>` document; what the schema does not know is skipped.
     ///
     /// # Errors
-    /// When the text is no domain document, see [`xml::ReadError`].
+    /// When the text is not a domain document, see [`xml::ReadError`].
     pub fn from_xml(text: &str) -> Result<Self, xml::ReadError> {
         let mut domain: Self = xml::from_str("domain", text)?;
         // The namespace may have been declared under another prefix, or further down.

@@ -1,4 +1,4 @@
-//! `<metadata>`: what KubeVirt keeps with the domain, so that a launcher that comes later knows it.
+//! `<metadata>`: what KubeVirt stores with the domain, so that a later launcher finds it.
 
 mod time;
 use super::xml::elements;

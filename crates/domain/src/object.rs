@@ -44,9 +44,9 @@ pub struct ObjectMeta {
 /// `Status`: how the domain is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DomainStatus {
-    /// One of the words of docs/contract.md §7, such as `Running`.
+    /// A status of docs/contract.md §7, such as `Running`.
     pub status: String,
-    /// Why, in a word of the same section.
+    /// The reason for the status, see the same section.
     pub reason: String,
     /// Addresses, as the guest agent has them.
     pub interfaces: Vec<InterfaceStatus>,
@@ -120,7 +120,7 @@ impl Domain {
     /// device of a running domain, but not those of a definition, and a sidecar may add any device.
     pub fn fill_required_fields(&mut self) {
         for disk in &mut self.spec.devices.disks {
-            // No volume can have this name (a volume's is a DNS label), so that nobody takes it for one.
+            // No volume can have this name (a volume's is a DNS label), so that it is not mistaken for one.
             disk.alias
                 .get_or_insert_with(|| Alias::libvirt(format!("disk:{}", disk.target.device)));
         }

@@ -34,7 +34,7 @@ DomainSpec {
     child "resource" "Resource" resource: Option<Resource>,
     /// Never shown, for the same reason.
     child "qemu:commandline" (always "QEMUCmd" None::<()>) qemu_cmd: Option<Commandline>,
-    /// Always written, even if there is nothing to tell.
+    /// Always written, even if it is empty.
     child "metadata" "Metadata" metadata: Metadata,
     child "features" "Features" features: Option<Features>,
     child "cpu" "CPU" cpu: Cpu,

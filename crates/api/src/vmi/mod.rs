@@ -1,6 +1,6 @@
 //! The VirtualMachineInstance as virt-handler sends it: the part of KubeVirt's API object that a
 //! launcher reads (<https://kubevirt.io/api-reference/>). Reading is as lenient as the API server:
-//! an unknown field is passed over, `null` is the same as an absent field.
+//! an unknown field is ignored, `null` is the same as an absent field.
 
 pub mod access_credentials;
 pub mod clock;
@@ -27,7 +27,7 @@ pub use quantity::{IntOrString, Quantity, QuantityError};
 use spec::VirtualMachineInstanceSpec;
 use status::VirtualMachineInstanceStatus;
 
-/// Declares API objects: a line a field, with the name that it has in JSON. Every field may be
+/// Declares API objects: one line for each field, with its name in JSON. Every field may be
 /// absent or null; it then has its type's default.
 #[macro_export]
 macro_rules! api {

@@ -1,8 +1,8 @@
 //! Kubernetes quantities (`1.5Gi`, `100m`) and values that are a number or a text.
 //!
-//! What a quantity is worth follows the API server's arithmetic
+//! The value of a quantity follows the API server's arithmetic
 //! (<https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/>) in its
-//! corners too, because sizes in the domain depend on it: a quantity is kept either exactly, as a
+//! edge cases too, because sizes in the domain depend on it: a quantity is stored either exactly, as a
 //! short number with a decimal exponent, or, when it has many digits or a binary suffix on a
 //! fraction, as a number of billionths, rounded up.
 
@@ -16,7 +16,7 @@ pub struct Quantity(pub String);
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IntOrString(pub String);
 
-/// Why a text is no quantity, or none that can be used.
+/// Why a text is not a quantity, or not one that can be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
     /// Not a number with a suffix.
@@ -25,7 +25,7 @@ pub enum QuantityError {
     )]
     Malformed(String),
     /// More digits than any resource has.
-    #[error("{0:?} is out of all bounds for a quantity")]
+    #[error("{0:?} is too large for a quantity")]
     TooLarge(String),
     /// A size below zero; also one that is so large that it wraps around.
     #[error("the size {0:?} must be at least 0 and below 2^63")]
@@ -43,7 +43,7 @@ const BILLION: i128 = 1_000_000_000;
 struct Amount {
     number: i128,
     scale: i32,
-    /// Kept as written, so that it can be told whether it is an integer.
+    /// Stored as written, so that an integer can be recognized.
     exact: bool,
 }
 
@@ -57,24 +57,24 @@ impl Quantity {
     /// Its value, rounded up. What does not fit wraps around or becomes 0, as for the API server.
     ///
     /// # Errors
-    /// When the text is no quantity.
+    /// When the text is not a quantity.
     pub fn value(&self) -> Result<i64, QuantityError> {
         self.amount().map(Amount::value)
     }
 
-    /// Its value if it is an integer that is kept exactly; `1.5Gi`, although whole, is not.
+    /// Its value if it is an integer that is stored exactly; `1.5Gi`, although whole, is not.
     ///
     /// # Errors
-    /// When the text is no quantity.
+    /// When the text is not a quantity.
     pub fn as_integer(&self) -> Result<Option<i64>, QuantityError> {
         self.amount().map(Amount::as_integer)
     }
 
-    /// Its value as a size in bytes. What is not kept exactly loses one byte (converter notes,
-    /// 6): a fraction such as `1.5Gi`, and whatever is capped at 2^63 - 1.
+    /// Its value as a size in bytes. What is not stored exactly loses one byte, as in
+    /// the reference: a fraction such as `1.5Gi`, and whatever is capped at 2^63 - 1.
     ///
     /// # Errors
-    /// When the text is no quantity, or a negative one.
+    /// When the text is not a quantity, or a negative one.
     pub fn bytes(&self) -> Result<u64, QuantityError> {
         let amount = self.amount()?;
         let bytes = amount
@@ -83,10 +83,10 @@ impl Quantity {
         u64::try_from(bytes).map_err(|_| QuantityError::NegativeSize(self.0.clone()))
     }
 
-    /// Whether both are worth the same, however they are written.
+    /// Whether both have the same value, however they are written.
     ///
     /// # Errors
-    /// When one of the texts is no quantity.
+    /// When one of the texts is not a quantity.
     pub fn equals(&self, other: &Self) -> Result<bool, QuantityError> {
         Ok(self.amount()?.reduced() == other.amount()?.reduced())
     }
@@ -269,7 +269,7 @@ impl Amount {
         low(self.number / divisor + i128::from(self.number % divisor != 0))
     }
 
-    /// The one form of all that are worth the same.
+    /// The canonical form: the same for all quantities of one value.
     fn reduced(mut self) -> (i128, i32) {
         if self.number == 0 {
             return (0, 0);

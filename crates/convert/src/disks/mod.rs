@@ -5,11 +5,11 @@
 //! spec.volumes of that name    ──► source (path, format)                           source
 //! blockSize                    ──► block sizes                                     block_size
 //! status.volumeStatus          ──► known names, capacity
-//! context                      ──► is it a block device, is it mounted yet, …
+//! context                      ──► whether it is a block device, whether it is mounted, …
 //! ```
 //!
-//! A disk whose hotplugged volume is not mounted yet is left out of the domain; it has used up its
-//! name, its SCSI unit and its I/O thread all the same, so that no other disk's changes when it comes.
+//! A disk whose hotplugged volume is not mounted yet is left out of the domain; its
+//! name, its SCSI unit and its I/O thread stay reserved, so that those of other disks do not change later.
 
 mod block_size;
 mod names;

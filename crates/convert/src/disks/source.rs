@@ -261,7 +261,7 @@ fn container_disk(
         return Err(ConvertError::new(
             format!("spec.volumes[{at}].containerDisk"),
             format!(
-                "nothing is known about the image of volume {:?}; its container may not have started",
+                "the image of volume {:?} has not been inspected; its container may not have started",
                 volume.name
             ),
         ));

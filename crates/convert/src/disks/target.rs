@@ -138,7 +138,7 @@ fn share(wanted: Wanted<'_>, disk: &mut Disk) -> Result<(), ConvertError> {
             return Err(wanted.refuse(
                 "cache",
                 format!(
-                    "{:?} is not possible for a shareable disk, it would lose writes of others; allowed is \"none\"",
+                    "{:?} is not possible for a shareable disk, it would lose writes of other guests; allowed is \"none\"",
                     other.as_str()
                 ),
             ));

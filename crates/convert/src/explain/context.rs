@@ -1,4 +1,4 @@
-//! Resets each member of the context and looks at what becomes of the document.
+//! Resets each member of the context and compares the resulting documents.
 
 use super::facts::Facts;
 use super::probe::Finding;

@@ -10,7 +10,7 @@ use domain::xml::tree::Element;
 /// What one attribute, text or empty element holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fact {
-    /// The same in all documents: elements are told apart by what names them.
+    /// The same in all documents: elements are identified by alias, name or number.
     pub key: String,
     /// Where it is in this document, as an XPath.
     pub path: String,
@@ -95,7 +95,7 @@ impl Facts {
             } else {
                 format!("{path}/{name}[{place}]")
             };
-            // Elements of one name are told apart by their identity, and then by their place.
+            // Elements of one name are distinguished by their identity, then by their position.
             let identity = format!("{name}[{}]", identity(child).unwrap_or_default());
             let repeated = identities.entry(identity.clone()).or_default();
             *repeated += 1;
@@ -104,7 +104,7 @@ impl Facts {
     }
 }
 
-/// What tells an element from others of its name: its alias, or its name or number.
+/// What identifies an element among others of its name: its alias, or its name or number.
 fn identity(element: &Element) -> Option<String> {
     if let Some(alias) = element.child("alias") {
         return alias.attribute("name").map(str::to_owned);

@@ -1,12 +1,12 @@
 //! Why the domain has what it has: for each attribute and text of the XML, the step that wrote it
 //! and the fields of the VMI and members of the context that it depends on.
 //!
-//! The conversion itself knows nothing of this. It is asked from the outside, so that an answer
-//! can't drift from what the conversion does, and costs nothing unless it is wanted:
+//! The conversion itself knows nothing of this. It is run from the outside, so that an
+//! explanation cannot drift from the conversion, and costs nothing unless it is asked for:
 //!
 //! ```text
 //! which step     the steps run one by one; after each, the document is compared with the last
-//! which fields   each field is taken away, then changed; what differs in the document depends on it
+//! which fields   each field is removed, then changed; what differs in the document depends on it
 //! ```
 //!
 //! A fact that depends on no field is a rule's own choice, such as the name of a default device.

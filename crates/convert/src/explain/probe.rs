@@ -1,4 +1,4 @@
-//! Takes each field of a VMI away, then changes it, and looks at what becomes of the document.
+//! Removes each field of a VMI, then changes it, and compares the resulting documents.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ pub enum Finding<'a> {
     },
 }
 
-/// Probes all fields of a VMI. A fact is put down to the innermost fields that it depends on.
+/// Probes all fields of a VMI. A fact is attributed to the innermost fields that it depends on.
 pub fn vmi(vmi: &Value, ctx: &Context, facts: &Facts, note: &mut dyn FnMut(Finding<'_>)) {
     let mut probe = Probe {
         vmi: vmi.clone(),
@@ -51,7 +51,7 @@ enum Segment {
 }
 
 struct Probe<'a> {
-    /// The VMI; a field that is being probed is away from it or changed, and comes back.
+    /// The VMI; the field that is being probed is removed or changed, and then restored.
     vmi: Value,
     ctx: &'a Context,
     facts: &'a Facts,
@@ -79,7 +79,7 @@ impl<'a> Probe<'a> {
         inner
     }
 
-    /// Facts that are others without the field.
+    /// Facts that differ without the field.
     fn without(&mut self, path: &[Segment]) -> Keys<'a> {
         let Some((last, parent)) = path.split_last() else {
             return Keys::new();
@@ -104,8 +104,8 @@ impl<'a> Probe<'a> {
         }
     }
 
-    /// Facts that are others when the field holds something else. This finds what depends on a
-    /// field that only repeats a default, or that can't be missing. The first other value counts
+    /// Facts that differ when the field has another value. This finds what depends on a
+    /// field that only repeats a default, or that cannot be missing. The first other value counts
     /// with which the VMI is not refused.
     fn changed(&mut self, path: &[Segment]) -> Keys<'a> {
         let Some(field) = at(&mut self.vmi, path) else {
@@ -127,7 +127,7 @@ impl<'a> Probe<'a> {
         Keys::new()
     }
 
-    /// Facts that are others now; `None` when this is no VMI any more.
+    /// Facts that differ now; `None` when this is not a VMI any more.
     fn convert(&self) -> Option<Result<Keys<'a>, crate::ConvertError>> {
         let vmi = Vmi::deserialize(&self.vmi).ok()?;
         let facts = self.facts;
@@ -189,7 +189,7 @@ fn others(value: &Value, path: &[Segment]) -> Vec<Value> {
             .flatten()
             .collect(),
         Value::String(text) => other_texts(text).into_iter().map(Value::String).collect(),
-        // A disk can't be without its volume, but it can have another one.
+        // A disk cannot be without its volume, but it can have another one.
         Value::Object(volume) if is_volume(path) => {
             let mut other = serde_json::Map::new();
             other.insert(

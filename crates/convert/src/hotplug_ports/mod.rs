@@ -22,7 +22,7 @@ use domain::xml::tree::Element;
 
 /// The number of placeholders and interfaces together, as virt-handler stored it at the first boot.
 const SLOT_COUNT_ANNOTATION: &str = "kubevirt.io/pci-interface-slot-count";
-/// A PCI domain has 256 buses. Bus 0 is the root, and each root port has a bus of its own behind it.
+/// A PCI domain has 256 buses. Bus 0 is the root, and each root port has its own bus behind it.
 const MAX_ROOT_PORTS: usize = 255;
 /// Placeholders and interfaces of a VMI without that annotation.
 const DEFAULT_SLOTS: usize = 4;

@@ -5,7 +5,7 @@
 //! pcie-expander-bus (one a cell, knows the cell) ── pcie-root-port (one a device) ── device
 //! ```
 //!
-//! Bus numbers of expander buses count down from 255, and leave room for the ports behind each;
+//! Bus numbers of expander buses count down from 255, and leave numbers free for the ports behind each;
 //! controller indices count up from the last one that is used. The two must not meet.
 
 use domain::controllers::{Controller, ControllerTarget, ControllerType};
@@ -22,7 +22,7 @@ pub struct Placement {
     pub device: usize,
     /// Guest NUMA cell.
     pub cell: u32,
-    /// An IOMMU for this device alone; it then has an expander bus of its own.
+    /// An IOMMU for this device alone; the device then has its own expander bus.
     pub iommu: Option<IommuDevice>,
 }
 
@@ -80,7 +80,7 @@ fn last_index(controllers: &[Controller]) -> u32 {
         .unwrap_or(0)
 }
 
-/// What is taken so far.
+/// Bus numbers and controller indices in use so far.
 struct Layout {
     next_index: u32,
     /// Controllers made here.

@@ -1,6 +1,6 @@
-//! NVIDIA Grace GPUs: each gets an SMMU and an expander bus of its own, eight memory-only NUMA
-//! cells for its partitions (Generic Initiators), the host's distances between all cells, and room
-//! in the 64-bit PCI hole. After NVIDIA's guide to I/O virtualisation on Grace.
+//! NVIDIA Grace GPUs: each gets its own SMMU and expander bus, eight memory-only NUMA
+//! cells for its partitions (Generic Initiators), the host's distances between all cells, and address
+//! space in the 64-bit PCI hole. After NVIDIA's guide to I/O virtualisation on Grace.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,9 +18,9 @@ const ALIASES: &str = "graceHostDeviceAliases";
 
 /// NUMA cells for the partitions of a GPU.
 const CELLS_PER_GPU: u32 = 8;
-/// Least room in the PCI hole for a GPU: four of them are to have 4 TiB.
+/// Minimum size of the PCI hole for each GPU: four GPUs get 4 TiB.
 const HOLE_PER_GPU: u64 = 512 << 30;
-/// Room for other devices, in KiB.
+/// Address space for other devices, in KiB.
 const HOLE_MARGIN_KIB: u64 = 1 << 20;
 /// Largest hole, in KiB.
 const MAX_HOLE_KIB: u64 = 16 << 30;
@@ -79,7 +79,7 @@ pub(crate) fn requirements(input: &Input<'_>, _: &mut Draft) -> Result<(), Conve
         (
             input.annotation(root_complex::ANNOTATION) != "true",
             "metadata.annotations[kubevirt.io/placePCIDevicesOnRootComplex]",
-            "must not be \"true\": Grace GPUs need buses of their own",
+            "must not be \"true\": Grace GPUs need their own PCI buses",
         ),
     ];
     needs
@@ -181,7 +181,7 @@ fn grace_address(
     match sysfs::identity(host, address).map_err(unreadable)? {
         (_, _, true) => Ok(address),
         (vendor, id, false) => refuse(format!(
-            "names {alias:?} at {address}, which is {vendor}:{id} and no Grace GPU"
+            "names {alias:?} at {address}, which is {vendor}:{id}, not a Grace GPU"
         )),
     }
 }
@@ -353,7 +353,7 @@ fn add_partition_cells(
     Ok(())
 }
 
-/// The SMMU of a GPU. Sizes are those of Grace Blackwell and Vera Rubin, which can't be read on the
+/// The SMMU of a GPU. Sizes are those of Grace Blackwell and Vera Rubin, which cannot be read on the
 /// node.
 fn smmu() -> IommuDevice {
     IommuDevice {
@@ -448,7 +448,7 @@ fn set_distances(
         let sibling = |(&other, other_node): (&u32, &u32)| {
             let Some(&distance) = distances.get(other_node) else {
                 return refuse(format!(
-                    "needs the distance from host NUMA node {node} to {other_node}, which the node does not tell"
+                    "needs the distance from host NUMA node {node} to {other_node}, which the node does not report"
                 ));
             };
             let value = if other != id && distance == LOCAL_DISTANCE {

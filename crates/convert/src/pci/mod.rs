@@ -4,7 +4,7 @@
 //! root_complex   all devices directly on the root complex, by annotation
 //! slots          which devices take a slot of a PCI bus
 //! numa           host devices next to their guest NUMA cell
-//! grace          the same for NVIDIA Grace GPUs, each behind an SMMU of its own
+//! grace          the same for NVIDIA Grace GPUs, each behind its own SMMU
 //! expander       the buses, ports and numbers of such a layout
 //! guest_cell     which guest NUMA cell a host device belongs to
 //! host           the node's sysfs, as data; grace_host: what it says about Grace GPUs

@@ -48,7 +48,7 @@ pub trait XmlElement {
 
     /// Writes the attributes into the open start tag.
     fn attributes(&self, _out: &mut Out) {}
-    /// Writes text and children; tells whether there was a child element.
+    /// Writes text and children; returns whether there was a child element.
     fn content(&self, _out: &mut Out) -> bool {
         false
     }
@@ -80,7 +80,7 @@ pub trait Children {
     /// See [`XmlElement::NAMESPACE`].
     const NAMESPACE: Option<Namespace>;
 
-    /// Writes as many elements as there are; tells whether there was one.
+    /// Writes as many elements as there are; returns whether there was one.
     fn write(&self, name: &str, out: &mut Out) -> bool;
     /// Takes one more element of that name. Where there can be only one, the second adds to the
     /// first, as in Go.

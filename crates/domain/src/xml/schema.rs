@@ -15,7 +15,7 @@
 /// ```
 ///
 /// Two lines may come first: `namespace KubeVirt,` for an element that opens a namespace, and
-/// `name "xml",` for one whose JSON tells its own name (`XMLName`). `(always "Json" value)` in
+/// `name "xml",` for one whose JSON has its own name (`XMLName`). `(always "Json" value)` in
 /// place of the JSON name shows that value whatever the field holds.
 macro_rules! elements {
     ($($(#[$meta:meta])* $name:ident { $($lines:tt)* })*) => {$(

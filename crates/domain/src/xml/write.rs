@@ -76,7 +76,7 @@ impl Out {
         self.depth += 1;
     }
 
-    /// Closes the element opened last; `children` tells whether it has elements inside.
+    /// Closes the element opened last; `children`: whether it has elements inside.
     pub fn end(&mut self, name: &str, children: bool) {
         self.depth -= 1;
         if self.open {

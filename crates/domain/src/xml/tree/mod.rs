@@ -124,7 +124,7 @@ impl Element {
 
 impl Element {
     /// The document as text, in the form in which Go writes it: tabs, and `<a></a>` where there is
-    /// nothing inside. Scripts of users look for exactly that.
+    /// nothing inside. Users' scripts match exactly that.
     #[must_use]
     pub fn to_xml(&self) -> String {
         let mut out = String::new();

@@ -187,7 +187,7 @@ fn append(parent: &mut Element, text: &str) {
     }
 }
 
-/// White space between tags is no text; only where the next tag begins is it known to be just that.
+/// White space between tags is not text; only where the next tag begins is it known to be just that.
 fn drop_white_space(parent: &mut Element) {
     if matches!(parent.nodes.last(), Some(Node::Text(text)) if text.trim().is_empty()) {
         parent.nodes.pop();
