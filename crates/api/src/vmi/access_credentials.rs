@@ -5,24 +5,14 @@ api! {
 /// `accessCredentials` of `VirtualMachineInstanceSpec`.
 AccessCredential {
     "sshPublicKey" ssh_public_key: Option<SshPublicKeyAccessCredential>,
-    "userPassword" user_password: Option<UserPasswordAccessCredential>,
 }
 /// `sshPublicKey` of `AccessCredential`.
 SshPublicKeyAccessCredential {
     "source" source: SshPublicKeyAccessCredentialSource,
     "propagationMethod" propagation_method: SshPublicKeyAccessCredentialPropagationMethod,
 }
-/// `userPassword` of `AccessCredential`.
-UserPasswordAccessCredential {
-    "source" source: UserPasswordAccessCredentialSource,
-    "propagationMethod" propagation_method: UserPasswordAccessCredentialPropagationMethod,
-}
 /// `source` of `SshPublicKeyAccessCredential`.
 SshPublicKeyAccessCredentialSource {
-    "secret" secret: Option<AccessCredentialSecretSource>,
-}
-/// `source` of `UserPasswordAccessCredential`.
-UserPasswordAccessCredentialSource {
     "secret" secret: Option<AccessCredentialSecretSource>,
 }
 /// `secret`, in several places.
@@ -33,23 +23,11 @@ AccessCredentialSecretSource {
 SshPublicKeyAccessCredentialPropagationMethod {
     "configDrive" config_drive: Option<ConfigDriveSshPublicKeyAccessCredentialPropagation>,
     "noCloud" no_cloud: Option<NoCloudSshPublicKeyAccessCredentialPropagation>,
-    "qemuGuestAgent" qemu_guest_agent: Option<QemuGuestAgentSshPublicKeyAccessCredentialPropagation>,
-}
-/// `propagationMethod` of `UserPasswordAccessCredential`.
-UserPasswordAccessCredentialPropagationMethod {
-    "qemuGuestAgent" qemu_guest_agent: Option<QemuGuestAgentUserPasswordAccessCredentialPropagation>,
 }
 /// `configDrive` of `SshPublicKeyAccessCredentialPropagationMethod`.
 ConfigDriveSshPublicKeyAccessCredentialPropagation {
 }
 /// `noCloud` of `SshPublicKeyAccessCredentialPropagationMethod`.
 NoCloudSshPublicKeyAccessCredentialPropagation {
-}
-/// `qemuGuestAgent` of `SshPublicKeyAccessCredentialPropagationMethod`.
-QemuGuestAgentSshPublicKeyAccessCredentialPropagation {
-    "users" users: Vec<String>,
-}
-/// `qemuGuestAgent` of `UserPasswordAccessCredentialPropagationMethod`.
-QemuGuestAgentUserPasswordAccessCredentialPropagation {
 }
 }

@@ -29,12 +29,5 @@ NumaGuestMappingPassthrough {
 }
 /// `realtime` of `Cpu`.
 Realtime {
-    "mask" mask: String,
-}
-/// `currentCPUTopology` of `VirtualMachineInstanceStatus`.
-CpuTopology {
-    "cores" cores: u32,
-    "sockets" sockets: u32,
-    "threads" threads: u32,
 }
 }

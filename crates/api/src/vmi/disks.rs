@@ -14,11 +14,9 @@ Disk {
     "dedicatedIOThread" dedicated_io_thread: Option<bool>,
     "cache" cache: String,
     "io" io: String,
-    "tag" tag: String,
     "blockSize" block_size: Option<BlockSize>,
     "shareable" shareable: Option<bool>,
     "errorPolicy" error_policy: Option<String>,
-    "changedBlockTracking" changed_block_tracking: Option<bool>,
 }
 /// `disk` of `Disk`.
 DiskTarget {

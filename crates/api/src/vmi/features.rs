@@ -19,7 +19,6 @@ FeatureState {
 /// `apic` of `Features`.
 FeatureApic {
     "enabled" enabled: Option<bool>,
-    "endOfInterrupt" end_of_interrupt: bool,
 }
 /// `hypervPassthrough` of `Features`.
 HypervPassthrough {

@@ -40,13 +40,10 @@ Bios {
 /// `efi` of `Bootloader`.
 Efi {
     "secureBoot" secure_boot: Option<bool>,
-    "persistent" persistent: Option<bool>,
 }
 /// `container` of `KernelBoot`.
 KernelBootContainer {
     "image" image: String,
-    "imagePullSecret" image_pull_secret: String,
-    "imagePullPolicy" image_pull_policy: String,
     "kernelPath" kernel_path: String,
     "initrdPath" initrd_path: String,
 }

@@ -7,15 +7,11 @@ Interface {
     "name" name: String,
     "model" model: String,
     "bridge" bridge: Option<InterfaceBridge>,
-    "slirp" slirp: Option<DeprecatedInterfaceSlirp>,
     "masquerade" masquerade: Option<InterfaceMasquerade>,
     "sriov" sriov: Option<InterfaceSriov>,
-    "macvtap" macvtap: Option<DeprecatedInterfaceMacvtap>,
-    "passt" passt: Option<DeprecatedInterfacePasst>,
     "passtBinding" passt_binding: Option<InterfacePasstBinding>,
     "binding" binding: Option<PluginBinding>,
     "ports" ports: Vec<Port>,
-    "portRanges" port_ranges: Vec<PortRange>,
     "macAddress" mac_address: String,
     "bootOrder" boot_order: Option<u64>,
     "pciAddress" pci_address: String,
@@ -27,39 +23,22 @@ Interface {
 /// `bridge` of `Interface`.
 InterfaceBridge {
 }
-/// `slirp` of `Interface`.
-DeprecatedInterfaceSlirp {
-}
 /// `masquerade` of `Interface`.
 InterfaceMasquerade {
 }
 /// `sriov` of `Interface`.
 InterfaceSriov {
 }
-/// `macvtap` of `Interface`.
-DeprecatedInterfaceMacvtap {
-}
-/// `passt` of `Interface`.
-DeprecatedInterfacePasst {
-}
 /// `passtBinding` of `Interface`.
 InterfacePasstBinding {
 }
 /// `binding` of `Interface`.
 PluginBinding {
-    "name" name: String,
 }
 /// `ports` of `Interface`.
 Port {
-    "name" name: String,
     "protocol" protocol: String,
     "port" port: i32,
-}
-/// `portRanges` of `Interface`.
-PortRange {
-    "protocol" protocol: String,
-    "start" start: i32,
-    "end" end: i32,
 }
 /// `dhcpOptions` of `Interface`.
 DhcpOptions {

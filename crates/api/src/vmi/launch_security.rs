@@ -11,7 +11,6 @@ LaunchSecurity {
 /// `sev` of `LaunchSecurity`.
 Sev {
     "policy" policy: Option<SevPolicy>,
-    "attestation" attestation: Option<SevAttestation>,
     "session" session: String,
     "dhCert" dh_cert: String,
 }
@@ -24,8 +23,5 @@ Tdx {
 /// `policy` of `Sev`.
 SevPolicy {
     "encryptedState" encrypted_state: Option<bool>,
-}
-/// `attestation` of `Sev`.
-SevAttestation {
 }
 }

@@ -1,6 +1,9 @@
 //! The VirtualMachineInstance as virt-handler sends it: the part of KubeVirt's API object that a
 //! launcher reads (<https://kubevirt.io/api-reference/>). Reading is as lenient as the API server:
 //! an unknown field is ignored, `null` is the same as an absent field.
+//!
+//! A field is declared here once the launcher reads it, and not before: a wrong type refuses the VMI,
+//! which must not happen for a field that nothing depends on.
 
 pub mod access_credentials;
 pub mod clock;
@@ -56,7 +59,6 @@ ObjectMeta {
     "namespace" namespace: String,
     "uid" uid: String,
     "annotations" annotations: BTreeMap<String, String>,
-    "labels" labels: BTreeMap<String, String>,
     "deletionTimestamp" deletion_timestamp: Option<String>,
 }
 }
@@ -66,5 +68,21 @@ impl Vmi {
     #[must_use]
     pub fn domain_name(&self) -> String {
         format!("{}_{}", self.metadata.namespace, self.metadata.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::Vmi;
+
+    #[test]
+    fn a_wrong_type_refuses_only_in_fields_that_are_read() {
+        let unread = r#"{"spec":{"nodeSelector":"any","schedulerName":[]},
+            "status":{"phase":"Running","migrationState":{"completed":"yes"},"guestOSInfo":1}}"#;
+        let vmi: Vmi = serde_json::from_str(unread).unwrap();
+        assert_eq!(vmi.status.phase, "Running");
+        let read = r#"{"status":{"phase":1}}"#;
+        assert!(serde_json::from_str::<Vmi>(read).is_err());
     }
 }

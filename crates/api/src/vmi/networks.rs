@@ -17,7 +17,6 @@ PodNetwork {
 }
 /// `multus` of `Network`.
 MultusNetwork {
-    "networkName" network_name: String,
     "default" default: bool,
 }
 }

@@ -13,17 +13,11 @@ use super::networks::Network;
 use super::status::Machine;
 use super::volumes::{UtilityVolume, Volume};
 use crate::api;
-use std::collections::BTreeMap;
 
 api! {
 /// VirtualMachineInstanceSpec.
 VirtualMachineInstanceSpec {
-    "priorityClassName" priority_class_name: String,
     "domain" domain: DomainSpec,
-    "nodeSelector" node_selector: BTreeMap<String, String>,
-    "schedulerName" scheduler_name: String,
-    "serviceAccountName" service_account_name: String,
-    "evictionStrategy" eviction_strategy: Option<String>,
     "startStrategy" start_strategy: Option<String>,
     "terminationGracePeriodSeconds" termination_grace_period_seconds: Option<i64>,
     "volumes" volumes: Vec<Volume>,
@@ -33,7 +27,6 @@ VirtualMachineInstanceSpec {
     "accessCredentials" access_credentials: Vec<AccessCredential>,
     "architecture" architecture: String,
     "resourceClaims" resource_claims: Vec<VirtualMachineInstanceResourceClaim>,
-    "utilityVolumes" utility_volumes: Vec<UtilityVolume>,
 }
 /// `domain` of `VirtualMachineInstanceSpec`.
 DomainSpec {
@@ -55,7 +48,6 @@ DomainSpec {
 VirtualMachineInstanceResourceClaim {
     "name" name: String,
     "resourceClaimName" resource_claim_name: Option<String>,
-    "resourceClaimTemplateName" resource_claim_template_name: Option<String>,
 }
 /// `resourceClaim` of `Network`.
 ClaimRequest {

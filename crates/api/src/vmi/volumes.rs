@@ -21,8 +21,6 @@ Volume {
     "downwardAPI" downward_api: Option<DownwardApiVolumeSource>,
     "serviceAccount" service_account: Option<ServiceAccountVolumeSource>,
     "downwardMetrics" downward_metrics: Option<DownwardMetricsVolumeSource>,
-    "memoryDump" memory_dump: Option<MemoryDumpVolumeSource>,
-    "containerPath" container_path: Option<ContainerPathVolumeSource>,
 }
 /// `utilityVolumes` of `VirtualMachineInstanceSpec`.
 UtilityVolume {
@@ -36,13 +34,9 @@ HostDisk {
     "path" path: String,
     "type" r#type: String,
     "capacity" capacity: Quantity,
-    "shared" shared: Option<bool>,
 }
 /// `persistentVolumeClaim`, in several places.
 PersistentVolumeClaimVolumeSource {
-    "claimName" claim_name: String,
-    "readOnly" read_only: bool,
-    "hotpluggable" hotpluggable: bool,
 }
 /// `cloudInitNoCloud` of `Volume`.
 CloudInitNoCloudSource {
@@ -70,13 +64,10 @@ SysprepSource {
 /// `containerDisk` of `Volume`.
 ContainerDiskSource {
     "image" image: String,
-    "imagePullSecret" image_pull_secret: String,
     "path" path: String,
-    "imagePullPolicy" image_pull_policy: String,
 }
 /// `ephemeral` of `Volume`.
 EphemeralVolumeSource {
-    "persistentVolumeClaim" persistent_volume_claim: Option<PersistentVolumeClaimVolumeSource>,
 }
 /// `emptyDisk` of `Volume`.
 EmptyDiskSource {
@@ -84,19 +75,13 @@ EmptyDiskSource {
 }
 /// `dataVolume` of `Volume`.
 DataVolumeSource {
-    "name" name: String,
-    "hotpluggable" hotpluggable: bool,
 }
 /// `configMap` of `Volume`.
 ConfigMapVolumeSource {
-    "name" name: String,
-    "optional" optional: Option<bool>,
     "volumeLabel" volume_label: String,
 }
 /// `secret` of `Volume`.
 SecretVolumeSource {
-    "secretName" secret_name: String,
-    "optional" optional: Option<bool>,
     "volumeLabel" volume_label: String,
 }
 /// `downwardAPI` of `Volume`.
@@ -105,21 +90,9 @@ DownwardApiVolumeSource {
 }
 /// `serviceAccount` of `Volume`.
 ServiceAccountVolumeSource {
-    "serviceAccountName" service_account_name: String,
 }
 /// `downwardMetrics` of `Volume`.
 DownwardMetricsVolumeSource {
-}
-/// `memoryDump` of `Volume`.
-MemoryDumpVolumeSource {
-    "claimName" claim_name: String,
-    "readOnly" read_only: bool,
-    "hotpluggable" hotpluggable: bool,
-}
-/// `containerPath` of `Volume`.
-ContainerPathVolumeSource {
-    "path" path: String,
-    "readOnly" read_only: Option<bool>,
 }
 /// `secretRef`, in several places.
 LocalObjectReference {

@@ -6,7 +6,6 @@ use super::Wanted;
 use super::names::Names;
 use api::vmi::disks::{CdRomTarget, DiskTarget, LunTarget};
 use api::vmi::status::PersistentVolumeClaimInfo;
-use domain::{PciAddress, PciAddressError};
 use domain::YesNo;
 use domain::alias::Alias;
 use domain::devices::{Address, AddressType, BootOrder};
@@ -14,6 +13,7 @@ use domain::disks::{
     CacheMode, DiscardMode, Disk, DiskBus, DiskDevice, DiskDriver, ReadOnly, Reservations,
     Shareable, SourceReservations,
 };
+use domain::{PciAddress, PciAddressError};
 
 /// The disk, still without its source.
 pub(super) fn target(
