@@ -117,7 +117,7 @@ fn a_disk_is_plugged_and_unplugged_while_the_guest_runs() {
         assert!(
             refused(home, &["watch", "--listen", notify.to_str().unwrap()])
                 .await
-                .contains("served already")
+                .contains("served by another program")
         );
 
         std::fs::File::create(&data)
@@ -128,7 +128,7 @@ fn a_disk_is_plugged_and_unplugged_while_the_guest_runs() {
         assert!(
             refused(home, &["addvolume", "../data", "--file", file])
                 .await
-                .contains("names no volume")
+                .contains("invalid volume name")
         );
         assert!(
             refused(home, &["addvolume", "data", "--file", "/nonexistent"])

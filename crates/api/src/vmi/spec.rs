@@ -11,7 +11,7 @@ use super::launch_security::LaunchSecurity;
 use super::memory::{Memory, ResourceRequirements};
 use super::networks::Network;
 use super::status::Machine;
-use super::volumes::{UtilityVolume, Volume};
+use super::volumes::Volume;
 use crate::api;
 
 api! {

@@ -22,13 +22,6 @@ Volume {
     "serviceAccount" service_account: Option<ServiceAccountVolumeSource>,
     "downwardMetrics" downward_metrics: Option<DownwardMetricsVolumeSource>,
 }
-/// `utilityVolumes` of `VirtualMachineInstanceSpec`.
-UtilityVolume {
-    "name" name: String,
-    "claimName" claim_name: String,
-    "readOnly" read_only: bool,
-    "type" r#type: Option<String>,
-}
 /// `hostDisk` of `Volume`.
 HostDisk {
     "path" path: String,

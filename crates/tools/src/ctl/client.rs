@@ -29,7 +29,7 @@ const MAX_MESSAGE_BYTES: usize = 64 << 20;
 #[non_exhaustive]
 pub enum CallError {
     /// Nothing accepts connections on the socket.
-    #[error("no launcher answers on {path}; is it still running?", path = path.display())]
+    #[error("no launcher accepts connections on {path}; is it still running?", path = path.display())]
     Connect {
         /// The cmd socket.
         path: PathBuf,

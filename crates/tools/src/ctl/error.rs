@@ -56,7 +56,7 @@ pub enum CtlError {
     /// A sidecar failed.
     #[error(transparent)]
     Hook(Box<hooks::HookError>),
-    /// No launcher is meant, or too many.
+    /// The launcher to call is not known.
     #[error(transparent)]
     Target(#[from] TargetError),
     /// The registry of VMs cannot be used.
@@ -71,9 +71,9 @@ pub enum CtlError {
     /// A volume cannot be added or removed.
     #[error(transparent)]
     Volume(#[from] VolumeError),
-    /// The notify socket is another program's.
+    /// Another program serves the notify socket.
     #[error(
-        "{0} is served already, as by virt-handler, which would then miss what is printed here; launcherctl domain shows the state"
+        "{0} is served by another program already, such as virt-handler, which would lose the events printed here; launcherctl domain shows the state"
     )]
     NotifySocketInUse(String),
     /// A VM cannot be started, or was lost.
@@ -118,7 +118,7 @@ impl CtlError {
     }
 }
 
-/// No launcher is meant, or too many.
+/// Why the launcher to call is not known.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TargetError {
@@ -134,7 +134,7 @@ pub enum TargetError {
     #[error("{0} needs the launcher's --root or --name, not its socket")]
     NeedsRoot(&'static str),
     /// Only the socket is known, and not the VMI.
-    #[error("with --socket, say which VMI with --vmi")]
+    #[error("--socket needs the VMI too: give it with --vmi")]
     NeedsVmi,
 }
 
@@ -144,7 +144,7 @@ pub enum TargetError {
 pub enum VolumeError {
     /// The name is not one that Kubernetes takes for a volume.
     #[error(
-        "{0:?} names no volume: at most 63 of a to z, 0 to 9 and '-', which neither begins nor ends it"
+        "invalid volume name {0:?}: at most 63 characters of a to z, 0 to 9 and '-', and no '-' at its beginning or end"
     )]
     InvalidName(String),
     /// The name is taken.
@@ -161,7 +161,7 @@ pub enum VolumeError {
     /// It is not there, or is not a hotplugged one.
     #[error("the VM has no hotplugged volume {0:?}; launcherctl volumes lists them")]
     NotHotplugged(String),
-    /// The guest keeps the disk.
+    /// The guest has not released the disk.
     #[error(
         "the guest has not released {name} within {} s; is it still in use there?",
         timeout.as_secs()

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::json::{copy_at, text_at, text_or_dash};
 
-/// Events that wait to be printed; after that the launcher has to wait, and keeps its own.
+/// Events that wait to be printed; after that the launcher has to wait, and queues its own.
 pub const MAX_QUEUED: usize = 256;
 
 /// What a launcher sends to virt-handler's notify socket.

@@ -40,7 +40,7 @@ impl Inputs {
     /// Reads them: the VMI, also in the form that JSON has, and the context.
     ///
     /// # Errors
-    /// If a file is no such document.
+    /// If a file cannot be read, or is not such a document.
     pub fn read(&self) -> Result<(Value, Vmi, Context), CtlError> {
         let text = read_text(self.vmi())?;
         let (value, vmi) = manifest::read_offline(&text, self.context.is_some())

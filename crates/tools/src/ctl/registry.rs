@@ -36,8 +36,8 @@ pub enum RegistryError {
         /// Root of the VM that has it.
         root: PathBuf,
     },
-    /// Another user's directory is where the registry should be.
-    #[error("{path} is not a directory of yours; remove it or set XDG_RUNTIME_DIR", path = .0.display())]
+    /// The path of the registry is another user's directory.
+    #[error("{path} is not a directory of this user; remove it or set XDG_RUNTIME_DIR", path = .0.display())]
     NotOurs(PathBuf),
     /// The stored VMI cannot be read.
     #[error("{file}: not valid JSON", file = file.display())]
@@ -62,7 +62,7 @@ impl VmDir {
         Self { root }
     }
 
-    /// The root, as the code that shares the pod's contract takes it.
+    /// The root, as the `pod` crate takes it.
     #[must_use]
     pub fn pod_root(&self) -> Root {
         Root::new(&self.root)
@@ -165,7 +165,7 @@ pub fn running() -> Result<Vec<(String, VmDir)>, RegistryError> {
     Ok(vms.filter(|(_, vm)| vm.is_running()).collect())
 }
 
-/// The user's own directory of links; refused if somebody else made it first.
+/// The user's directory of links; refused if it belongs to another user.
 fn directory() -> Result<PathBuf, RegistryError> {
     let user = rustix::process::getuid().as_raw();
     let directory = match std::env::var_os("XDG_RUNTIME_DIR") {

@@ -1,4 +1,4 @@
-//! The notify socket has one server, which is `run`; it passes the events on to every `watch`, over a socket of its own.
+//! The notify socket has one server, which is `run`; it passes the events on to every `watch`, over another socket.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ pub const RELAY_SOCKET: &str = "/watch.sock";
 /// Events that wait for a slow reader; after that it misses the oldest ones.
 const MAX_QUEUED: usize = 256;
 
-/// Passes events on to whoever has connected.
+/// Passes events on to all connected clients.
 #[derive(Debug)]
 pub struct Relay(broadcast::Sender<String>);
 

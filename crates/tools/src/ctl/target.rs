@@ -11,7 +11,7 @@ use super::files::read_text;
 use super::manifest::Manifest;
 use super::registry::{self, VmDir};
 
-/// Which running launcher is meant.
+/// Which running launcher to call.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Target {
     /// The VM's name, as given by `launcherctl run` (needed if several are running)
@@ -35,7 +35,7 @@ pub struct VmiTarget {
     pub vmi: Option<PathBuf>,
 }
 
-/// A launcher to talk to.
+/// A launcher to call.
 #[derive(Debug)]
 pub struct Launcher {
     /// Its directory, unless only its socket is known.

@@ -137,7 +137,7 @@ pub async fn add(args: &AddArgs, format: Format) -> Result<ExitCode, CtlError> {
 /// `removevolume`: detaches a hotplugged disk, and waits until the guest has released it.
 ///
 /// # Errors
-/// If there is no such hotplugged volume, the launcher refuses, or the guest keeps the disk.
+/// If there is no such hotplugged volume, the launcher refuses, or the guest does not release the disk.
 pub async fn remove(args: &RemoveArgs, format: Format) -> Result<ExitCode, CtlError> {
     let (dir, client) = connect(&args.target).await?;
     let mut vmi = dir.load_vmi()?;

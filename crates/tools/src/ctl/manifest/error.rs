@@ -4,7 +4,7 @@
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManifestError {
-    /// It looks like JSON, and is not.
+    /// It begins like JSON, but is not valid.
     #[error("invalid JSON")]
     Json(#[source] serde_json::Error),
     /// It is not YAML.
@@ -17,7 +17,7 @@ pub enum ManifestError {
     #[error("kind: {0}: a VirtualMachineInstance or a VirtualMachine is expected")]
     OtherKinds(String),
     /// More than one VM in the file.
-    #[error("it has {0} virtual machines; give each a file of its own")]
+    #[error("it has {0} virtual machines; put each into its own file")]
     SeveralVms(usize),
     /// A VM without a VMI in it.
     #[error("spec.template: missing; a VirtualMachine needs one")]
@@ -27,7 +27,7 @@ pub enum ManifestError {
     NoName,
     /// The VMI's name is not one that Kubernetes takes.
     #[error(
-        "metadata.name: {0:?} is not valid: at most 63 of a to z, 0 to 9, '-' and '.', with a letter or digit first and last"
+        "metadata.name: {0:?} is not valid: at most 63 characters of a to z, 0 to 9, '-' and '.', with a letter or digit first and last"
     )]
     InvalidName(String),
     /// Nothing says how much memory the guest gets.

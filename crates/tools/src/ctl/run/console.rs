@@ -63,7 +63,7 @@ pub enum ConsoleOutput {
 }
 
 impl ConsoleOutput {
-    /// Writes it unchanged. An output that is closed is no reason to end the guest.
+    /// Writes it unchanged. A closed output does not end the guest.
     async fn write(&mut self, bytes: &[u8]) {
         let stream: &mut (dyn AsyncWrite + Unpin + Send) = match self {
             Self::Stdout(stream) => stream,

@@ -20,7 +20,7 @@ pub enum ImageError {
     #[error(transparent)]
     File(#[from] FileError),
     /// `--disk` is not NAME=FILE.
-    #[error("--disk {0}: NAME=FILE is expected")]
+    #[error("--disk {0}: expected NAME=FILE")]
     Argument(String),
     /// `--disk` names no volume of the VMI.
     #[error("--disk {argument}: the VMI has no volume {name:?}; it has {names}")]
@@ -70,7 +70,7 @@ pub enum ImageError {
     },
     /// The kernel's `fs.protected_hardlinks`.
     #[error(
-        "{0}: the guest is to write to it, but it is another user's; copy it, or become its owner"
+        "{0}: the guest writes to it, but it belongs to another user; copy it, or become its owner"
     )]
     OtherUser(String),
 }

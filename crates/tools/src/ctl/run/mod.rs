@@ -1,4 +1,4 @@
-//! `run`: a VM on this machine. It starts a `virt-launcher` with a root of its own and the embedded
+//! `run`: a VM on this machine. It starts a `virt-launcher` with its own root and the embedded
 //! libvirt, and does virt-handler's part over the same sockets as in a cluster.
 //!
 //! ```text
@@ -249,7 +249,7 @@ fn start_launcher(args: &RunArgs, manifest: &Manifest, dir: &VmDir) -> Result<Ch
         ])
         .arg("--root")
         .arg(dir.root())
-        // libvirt keeps some of its state in the user's directories, which may be missing, another user's or read-only.
+        // libvirt stores some of its state in the user's directories, which may be missing, another user's or read-only.
         .env("XDG_RUNTIME_DIR", dir.path("/run"))
         .env("XDG_CACHE_HOME", dir.path("/cache"))
         .stdin(Stdio::null())

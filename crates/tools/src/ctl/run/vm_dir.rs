@@ -1,4 +1,4 @@
-//! The directory of a VM that `run` starts: made, cleared of what a killed launcher left, and removed.
+//! The directory of a VM that `run` starts: created, cleaned up after a killed launcher, and removed.
 
 use std::fs;
 use std::io;
@@ -83,7 +83,7 @@ pub fn remove_stale_domain(dir: &VmDir, domain: &str) {
     }
 }
 
-/// Removes the directory, but keeps `log` if it is not empty.
+/// Removes the directory, except `log` if it is not empty.
 pub fn remove(dir: &VmDir, log: Option<&Path>) {
     let Some(log) = log.filter(|log| log.metadata().is_ok_and(|it| it.len() > 0)) else {
         let _ = fs::remove_dir_all(dir.root());
