@@ -78,10 +78,8 @@ fn card(input: &Input<'_>, index: usize, iface: &Interface) -> Result<Card, Conv
         r#type: model.clone(),
     });
     if !iface.pci_address.is_empty() {
-        let address: PciAddress =
-            (iface.pci_address.parse()).map_err(|error: domain::PciAddressError| {
-                refusal(index, "pciAddress", error)
-            })?;
+        let address: PciAddress = (iface.pci_address.parse())
+            .map_err(|error: domain::PciAddressError| refusal(index, "pciAddress", error))?;
         card.address = Some(address.into());
     }
     card.acpi = u64::try_from(iface.acpi_index)

@@ -146,10 +146,7 @@ pub(super) fn backing(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conver
 /// included, and the memory to start with.
 fn single_cell(vmi: &Vmi, vcpus: u32) -> Result<Numa, ConvertError> {
     let bytes = guest_memory(vmi).map_or(Ok(0), |size| {
-        size
-            .quantity
-            .value()
-            .map_err(|error| size.refusal(error))
+        size.quantity.value().map_err(|error| size.refusal(error))
     })?;
     let cell = NumaCell {
         id: String::from("0"),

@@ -20,7 +20,9 @@ pub struct PciAddress {
 
 /// Why a text is not a PCI address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a PCI address; expected one such as 0000:81:11.1 (domain, bus, slot, function)")]
+#[error(
+    "{0:?} is not a PCI address; expected one such as 0000:81:11.1 (domain, bus, slot, function)"
+)]
 pub struct PciAddressError(String);
 
 impl FromStr for PciAddress {

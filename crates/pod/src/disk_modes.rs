@@ -43,8 +43,7 @@ pub fn disk_modes(cfg: &Config, domain: &DomainSpec) -> DiskModes {
             continue;
         };
         // The reference writes the cloud-init image after this, so that it is never found preallocated.
-        let is_cloud_init =
-            Path::new(image.path).starts_with(cfg.root.path(cfg.cloud_init_dir()));
+        let is_cloud_init = Path::new(image.path).starts_with(cfg.root.path(cfg.cloud_init_dir()));
         if !is_cloud_init && is_preallocated(cfg, image.path) {
             modes.preallocated.push(image.path.into());
         }

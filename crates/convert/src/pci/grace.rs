@@ -187,8 +187,11 @@ fn grace_address(
 }
 
 fn cell_id(id: &String) -> Result<u32, ConvertError> {
-    id.parse()
-        .or_else(|_| refuse(format!("needs NUMA cells, and {id:?} is not the number of one")))
+    id.parse().or_else(|_| {
+        refuse(format!(
+            "needs NUMA cells, and {id:?} is not the number of one"
+        ))
+    })
 }
 
 /// Guest cell → host node with its memory. Each cell with CPUs or memory must have one, and no two

@@ -19,8 +19,8 @@ mod numa;
 mod root_complex;
 mod slots;
 
-pub(super) use grace::{grace, requirements as grace_requirements};
 pub use expander::OutOfBuses;
+pub(super) use grace::{grace, requirements as grace_requirements};
 pub use host::HostError;
 pub(super) use numa::numa;
 pub(super) use root_complex::{ANNOTATION as ROOT_COMPLEX_ANNOTATION, root_complex};

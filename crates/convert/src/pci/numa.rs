@@ -103,7 +103,10 @@ pub fn placements(
 }
 
 /// PCI host devices without an address in the guest: their address on the node, and their index.
-fn unplaced_devices(domain: &DomainSpec, problems: &mut Vec<String>) -> BTreeMap<PciAddress, usize> {
+fn unplaced_devices(
+    domain: &DomainSpec,
+    problems: &mut Vec<String>,
+) -> BTreeMap<PciAddress, usize> {
     let mut devices = BTreeMap::new();
     for (index, device) in domain.devices.host_devices.iter().enumerate() {
         if device.r#type != HostDeviceType::Pci {

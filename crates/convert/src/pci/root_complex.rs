@@ -99,7 +99,12 @@ mod tests {
     fn one_device_too_many_is_refused() {
         let mut draft = Draft::default();
         draft.domain.devices.disks = (0..29).map(|_| disk("virtio")).collect();
-        assert!(place(&mut draft).unwrap_err().to_string().contains("free slots"));
+        assert!(
+            place(&mut draft)
+                .unwrap_err()
+                .to_string()
+                .contains("free slots")
+        );
     }
 
     #[test]

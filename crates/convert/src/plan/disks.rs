@@ -200,9 +200,12 @@ fn name(disk: &Disk) -> Option<&String> {
 
 /// The volume by the name that the VMI gives it; by its path where the disk has none.
 pub(super) fn volume(disk: &Disk) -> String {
-    name(disk)
-        .cloned()
-        .unwrap_or_else(|| disk.source.backend_path().unwrap_or(&disk.target.device).into())
+    name(disk).cloned().unwrap_or_else(|| {
+        disk.source
+            .backend_path()
+            .unwrap_or(&disk.target.device)
+            .into()
+    })
 }
 
 /// A hotplugged medium by the name of its volume, which is also that of its file or device.
