@@ -36,7 +36,7 @@ NOT_COMPARED = {
 LATER_IN_STATUS = re.compile(r"guestOSInfo|AgentVersionNotSupported")
 # That a process or its connection has ended is seen by chance, in one place or another. Phases and exit status say it too.
 LOST_CONNECTION = re.compile(
-    r"connection re(set|fused)|\bEOF\b|[Bb]roken pipe|closed network connection|Error while dialing|console\.go"
+    r"[Cc]onnection re(set|fused)|\bEOF\b|[Bb]roken pipe|closed network connection|Error while dialing|console\.go"
     r"|Could not get owner Pid|failed opening path root|failed to find pod UID|Failed to connect socket"
     r"|unresponsive|client socket is closed|launcher-sock: no such file"
 )

@@ -36,8 +36,9 @@ class VM:
         self.recorder = Recorder(self.namespace, name)
         self.start = time.time()
         self.pod = self.start_pod(options)
-        self.record = session.controller.add(self.vmi, self.pod)
         kube.create(kube.vmi_path(self.namespace), self.vmi)
+        # Not before: virt-controller ends the pod of a VMI that does not exist.
+        self.record = session.controller.add(self.vmi, self.pod)
         session.vms.append(self)
 
     def start_pod(self, options):

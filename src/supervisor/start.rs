@@ -238,10 +238,12 @@ impl Pod {
         for helper in &self.helpers {
             helper.abort();
         }
-        self.backend.stop().await;
+        // Before libvirt ends: virt-handler takes a lost connection for the end of the launcher, and libvirt's error for a
+        // failure, which it repeats and reports.
         let _ = self.stop_serving.send(());
         // Clients that stay connected do not keep the pod.
         let _ = timeout(LAST_CALLS_TIMEOUT, self.server).await;
+        self.backend.stop().await;
         // Its absence tells virt-handler that this launcher is over.
         drop(std::fs::remove_file(&self.socket));
     }
