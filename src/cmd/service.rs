@@ -28,7 +28,7 @@ impl<L: LauncherApi> Service<L> {
     }
 }
 
-/// The VMI's JSON; empty when there is none, which nobody can decode.
+/// The VMI's JSON; empty when there is none, which then is an error of decoding.
 fn vmi_json(vmi: Option<v1::Vmi>) -> Bytes {
     vmi.unwrap_or_default().vmi_json
 }

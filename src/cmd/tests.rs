@@ -27,7 +27,7 @@ enum Failure {
     Disk(#[source] std::io::Error),
 }
 
-/// Remembers what it was asked, and fails when told to.
+/// Records its calls, and fails where a test says so.
 #[derive(Default)]
 struct Stub {
     asked: Mutex<Vec<String>>,

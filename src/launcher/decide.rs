@@ -22,7 +22,7 @@ pub(super) struct Facts {
     pub domain: Option<(State, i32)>,
     /// This launcher has seen the domain with a QEMU process.
     pub has_run: bool,
-    /// It was paused because somebody asked for it.
+    /// It was paused by a request.
     pub paused_by_user: bool,
     /// How far the VMI is.
     pub vmi: VmiPhase,
@@ -57,7 +57,7 @@ impl VmiPhase {
 pub(super) enum Step {
     /// Define and start.
     Create,
-    /// A definition without a start is left over (the launcher or libvirt died in between): away with it, then
+    /// A definition that was never started is left over (the launcher or libvirt died in between): undefine it, then
     /// [`Self::Create`].
     Recreate,
     /// Let the vCPUs run, then [`Self::Apply`].
@@ -83,7 +83,7 @@ pub(super) fn decide(facts: Facts) -> Step {
         Some((State::Paused, _)) if facts.paused_by_user => Step::Apply,
         Some((State::Paused, _)) => Step::Resume,
         Some((State::Shutoff, reason)) if may_start && !has_ended(reason) => Step::Recreate,
-        // Going down, down, or crashed: how it ended is virt-handler's to read, and the domain virt-handler's to delete.
+        // Going down, down, or crashed: virt-handler reads how it ended, and deletes the domain.
         Some((State::Shutdown | State::Shutoff | State::Crashed | State::NoState, _)) => {
             Step::Nothing
         }

@@ -48,7 +48,7 @@ pub enum LauncherError {
     Define {
         /// Those that changed it.
         modified_by: Vec<String>,
-        /// libvirt's error. It begins the text, as in the reference, and so is no source.
+        /// libvirt's error. It begins the text, as in the reference, and so is not a source.
         refusal: libvirt::Error,
     },
     /// libvirt's own XML cannot be read.
@@ -89,7 +89,7 @@ pub enum LauncherError {
         /// What was asked for.
         what: &'static str,
     },
-    /// It goes on, but the caller's patience ends.
+    /// It goes on, but the caller has waited long enough.
     #[error("{what} is still in progress after {} s; it goes on", after.as_secs())]
     Slow {
         /// What goes on.
@@ -100,7 +100,7 @@ pub enum LauncherError {
     /// A worker has panicked.
     #[error("internal error in {what}, see the launcher's log")]
     Worker {
-        /// What it was to do.
+        /// What it was doing.
         what: &'static str,
     },
     /// The result of a sync that several requests had joined.
@@ -111,7 +111,7 @@ pub enum LauncherError {
 /// What is wrong with the VMI.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidVmi {
-    /// It is no JSON, or has values of the wrong kind.
+    /// It is not JSON, or has values of the wrong type.
     #[error("{0}")]
     Json(serde_json::Error),
     /// A part of its identity is missing.

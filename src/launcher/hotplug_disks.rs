@@ -1,4 +1,4 @@
-//! A plan for the disks, carried out. A disk that fails does not stop the others.
+//! Carries out the plan for the disks. A disk that fails does not stop the others.
 
 use std::sync::Mutex;
 

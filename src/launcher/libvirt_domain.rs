@@ -116,7 +116,7 @@ impl LibvirtDomain {
     }
 }
 
-/// Runs `work` once there is a permit, which it keeps until it is really done.
+/// Runs `work` once there is a permit, and releases that when `work` returns, also when the caller has given up.
 async fn limited<T: Send + 'static>(
     what: &'static str,
     limit: Duration,

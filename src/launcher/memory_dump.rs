@@ -57,7 +57,7 @@ impl Launcher {
     }
 }
 
-/// A volume for dumps has room for one. What cannot be removed is left to the dump to stumble over.
+/// A volume for dumps has room for one. What cannot be removed makes the dump fail.
 fn remove_earlier_dumps(dir: &Path) {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_name().to_string_lossy().contains(DUMP_NAME)) {

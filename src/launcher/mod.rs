@@ -1,4 +1,4 @@
-//! The domain manager: it knows the order in which things happen to the one domain, and not how.
+//! The domain manager: the order in which things happen to the one domain; its modules know how.
 //!
 //! ```text
 //!   sync ──► one at a time ──► decide ──► start (a job) ─► define, start  ┐
@@ -9,8 +9,8 @@
 //! ```
 //!
 //! * [`vm::Vm`] owns the state. Which request runs in which phase and beside which job is a table (`vm/admission.rs`).
-//! * Changes of the domain take turns and keep their turn until they are really done, also when the caller has given up.
-//!   Reads change nothing and wait for no job. Kill is admitted always and waits for nobody.
+//! * Changes of the domain take turns; a turn ends with the change, also when the caller has given up. Reads change
+//!   nothing and wait for no job. Kill is always admitted and never waits.
 //! * libvirt's calls block, so each runs on a blocking thread, with a deadline below what virt-handler waits.
 //! * virt-handler sees no domain until its start has returned.
 
@@ -203,7 +203,7 @@ impl Launcher {
     /// The VMI of a request, which must be ours.
     fn our_vmi(&self, json: &[u8]) -> Result<Vmi, LauncherError> {
         let vmi = read_vmi(json).map_err(|invalid| {
-            // The answer's text is known to virt-handler to the letter; what is wrong goes to the log.
+            // virt-handler matches on the answer's text; the reason goes to the log.
             tracing::error!(reason = %invalid, "No valid VMI in the request");
             LauncherError::InvalidVmi
         })?;
@@ -297,7 +297,7 @@ fn log_texts(action: Action) -> (&'static str, &'static str) {
     }
 }
 
-/// Nothing that is done under our locks can leave a value half-changed, so a poisoned one is as good as another.
+/// Locks, also after a panic: nothing that is done under our locks can leave a value half-changed.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -153,7 +153,8 @@ impl Launcher {
             .await
     }
 
-    /// Forces the guest off; QEMU gets the time to flush its caches. Waits for nobody: a start that hangs is killed too.
+    /// Forces the guest off (destroy); QEMU has time to flush its caches. Waits for no other change: a start that hangs is
+    /// killed too.
     /// No domain is not a failure.
     ///
     /// # Errors
@@ -197,7 +198,7 @@ impl Launcher {
         document.is_some_and(|document| has_agent(&document.spec))
     }
 
-    /// A change of the domain: waits its turn, and keeps it until the change is really done.
+    /// A change of the domain: waits for its turn, which ends with the change, also when the caller has given up.
     async fn in_turn<T: Send + 'static>(
         self: &Arc<Self>,
         what: &'static str,
@@ -215,7 +216,7 @@ impl Launcher {
             .await
     }
 
-    /// What a request hears that needs a domain.
+    /// The error of a request that needs a domain.
     fn no_domain(&self, action: Action) -> LauncherError {
         match action {
             Action::Reset | Action::SoftReboot => self.not_found(),
@@ -223,7 +224,7 @@ impl Launcher {
         }
     }
 
-    /// libvirt's own words for it.
+    /// libvirt's own error for it.
     fn not_found(&self) -> LauncherError {
         let message = format!(
             "Domain not found: no domain with matching name '{}'",

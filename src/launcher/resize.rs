@@ -8,8 +8,8 @@ use convert::plan::{DiskSize, NewSize, Resize};
 use domain::DomainSpec;
 use domain::disks::Disk;
 
-/// Sizes of the live disks that are claims, by target. A disk that cannot be asked about is left out: the reason goes
-/// to the log, and the next sync asks again.
+/// Sizes of the live disks that are claims, by target. A disk whose size is unknown is left out: the reason is
+/// logged, and the next sync tries again.
 pub(super) fn sizes(
     domain: &libvirt::Domain,
     pod: &dyn PodBackend,
@@ -47,7 +47,7 @@ fn size(domain: &libvirt::Domain, pod: &dyn PodBackend, disk: &Disk) -> Option<D
     let unknown = |reason: String| {
         tracing::warn!(target_device = %disk.target.device, reason, "the disk cannot be checked for growth");
     };
-    let room = pod
+    let available = pod
         .max_size(disk)
         .map_err(|error| unknown(os::logging::chain(&error)))
         .ok()??;
@@ -57,12 +57,12 @@ fn size(domain: &libvirt::Domain, pod: &dyn PodBackend, disk: &Disk) -> Option<D
         .ok()?;
     Some(DiskSize {
         current: info.capacity,
-        available: room,
+        available,
     })
 }
 
-/// Tells QEMU to make the disks larger, which the guest sees at once. One that stays as it is does not fail the sync:
-/// its guest goes on as before.
+/// Resizes the disks in QEMU, which the guest sees at once. A failure is logged and does not fail the sync: the guest
+/// goes on with the old size.
 pub(super) fn resize(domain: &libvirt::Domain, resizes: &[Resize]) {
     for Resize { change, to } in resizes {
         let target = change.disk.target.device.as_str();

@@ -47,7 +47,7 @@ impl Launcher {
         };
         let (launcher, vmi) = (self.clone(), request.vmi.clone());
         blocking("starting the domain", move || {
-            // The job ends with the start, also when nobody waits for it any more.
+            // The job ends with the start, also when the caller has given up.
             launcher.define_and_start(&vmi, definition, &job)
         })
         .await?;
@@ -87,7 +87,7 @@ impl Launcher {
         let (xml, ports) = blocking("preparing the pod", prepare).await?;
         let (xml, modified_by) = self.run_hooks(request, xml).await?;
         tracing::debug!(xml, "the domain to define");
-        // Read by must-gather, in the reference's words.
+        // must-gather looks for this text, which is the reference's.
         let dump = BASE64_STANDARD.encode(&xml);
         tracing::info!("Domain XML generated. Base64 dump {dump}");
         Ok(Definition {
@@ -121,7 +121,7 @@ impl Launcher {
         Ok((domain.to_xml(), ports))
     }
 
-    /// Lets sidecars and plugins edit the domain; also returns who did.
+    /// Lets sidecars and plugins edit the domain; also returns which of them changed it.
     async fn run_hooks(
         &self,
         request: &SyncRequest,
@@ -236,7 +236,7 @@ fn attribute_to_hooks(error: LauncherError, modified_by: &[String]) -> LauncherE
     }
 }
 
-/// With it, `launcherctl convert --context` makes the same domain anywhere.
+/// Logs the conversion's input besides the VMI: with it, `launcherctl convert --context` makes the same domain anywhere.
 fn log_context(context: Context) {
     if tracing::enabled!(tracing::Level::DEBUG)
         && let Ok(context) = serde_json::to_string(&context)

@@ -55,7 +55,7 @@ impl Launcher {
     async fn run_syncs(self: Arc<Self>) {
         loop {
             let turn = self.vm.turn().await;
-            // Only now, so that what came while we waited is taken along.
+            // Only now, so that requests that came meanwhile are included.
             let Some((request, waiting)) = self.syncs.pop() else {
                 return;
             };
@@ -78,7 +78,7 @@ impl Launcher {
                 }
             }
             for waiting in waiting {
-                // Whoever has given up does not hear it.
+                // The caller may have given up.
                 let _ = waiting.send(outcome.clone());
             }
         }
@@ -90,7 +90,7 @@ impl Launcher {
         vmi: &Vmi,
     ) -> Result<(Step, Option<libvirt::Domain>), LauncherError> {
         let (connection, name) = (self.domain.connection(), self.domain.name().clone());
-        let state = blocking("looking the domain up", move || {
+        let state = blocking("looking up the domain", move || {
             let Some(domain) = connection.lookup(&name)? else {
                 return Ok(None);
             };
@@ -159,7 +159,7 @@ impl Launcher {
         }
     }
 
-    /// Plugs and unplugs disks, changes media, and then resizes what has room: also what has just been plugged in.
+    /// Hotplugs and unplugs disks, changes media, and then resizes disks whose volumes have grown, new ones included.
     fn hotplug_disks(
         &self,
         domain: &libvirt::Domain,

@@ -21,31 +21,31 @@ use libvirt::{Registration, State, paused, start_event_loop};
 /// Long enough for anything that happens at all.
 const SOON: Duration = Duration::from_secs(30);
 
-/// A pod in which everything is there, and what becomes of a VMI is the test's choice.
+/// A pod in which everything is there; what the conversion answers is set by the test.
 #[derive(Default)]
-struct Stage {
+struct FakePod {
     /// Given to libvirt in place of the right element.
     os: Mutex<Option<&'static str>>,
-    refuses: Mutex<Option<&'static str>>,
+    refusal: Mutex<Option<&'static str>>,
     /// What the conversion has seen.
     context: Mutex<Context>,
-    looks: AtomicUsize,
+    conversions: AtomicUsize,
     prepared: AtomicUsize,
     /// A start waits for it before it prepares anything.
     gate: Mutex<Option<Receiver<()>>>,
-    /// Domains whose devices were told, and whether that fails.
-    told: Mutex<Vec<String>>,
-    cannot_tell: AtomicBool,
+    /// Domains whose device metadata was written, and whether that fails.
+    device_metadata: Mutex<Vec<String>>,
+    device_metadata_fails: AtomicBool,
 }
 
-impl pod_backend::PodBackend for Stage {
+impl pod_backend::PodBackend for FakePod {
     fn wanted(
         &self,
         vmi: &Vmi,
         _: &VirtualMachineOptions,
     ) -> Result<(DomainSpec, Context), LauncherError> {
-        self.looks.fetch_add(1, Ordering::Relaxed);
-        if let Some(reason) = *lock(&self.refuses) {
+        self.conversions.fetch_add(1, Ordering::Relaxed);
+        if let Some(reason) = *lock(&self.refusal) {
             return Err(ConvertError::new("spec.domain", reason).into());
         }
         let os = lock(&self.os).unwrap_or("<os><type>hvm</type></os>");
@@ -68,12 +68,12 @@ impl pod_backend::PodBackend for Stage {
         cloud_init: Value,
         defined: &DomainSpec,
     ) -> Result<(), LauncherError> {
-        if self.cannot_tell.load(Ordering::Relaxed) {
+        if self.device_metadata_fails.load(Ordering::Relaxed) {
             return Err(LauncherError::CloudInit(
                 serde_json::from_str::<u8>("no").unwrap_err(),
             ));
         }
-        lock(&self.told).push(format!("{} {cloud_init}", defined.name));
+        lock(&self.device_metadata).push(format!("{} {cloud_init}", defined.name));
         Ok(())
     }
     fn prepare(&self, _: &Vmi, _: &Context, _: Option<Value>) -> Result<(), LauncherError> {
@@ -101,16 +101,16 @@ impl pod_backend::PodBackend for Stage {
 }
 
 /// A launcher, all that it talks to, and what the test needs to look behind it.
-struct Scene {
+struct TestLauncher {
     launcher: Arc<Launcher>,
-    stage: Arc<Stage>,
+    pod: Arc<FakePod>,
     connection: Connection,
     handler: Handler,
     _events: Registration,
     _dir: tempfile::TempDir,
 }
 
-impl Scene {
+impl TestLauncher {
     fn begin() -> Self {
         Self::with(|_| {})
     }
@@ -134,13 +134,13 @@ impl Scene {
             uid: "u-1".into(),
             qemu_log: None,
         };
-        let stage = Arc::new(Stage::default());
+        let pod = Arc::new(FakePod::default());
         let launcher = Launcher::with_pod(
             config,
             connection.clone(),
             Sidecars::none(),
             notifier,
-            stage.clone(),
+            pod.clone(),
         );
         let sink = launcher.clone();
         let events = connection
@@ -148,7 +148,7 @@ impl Scene {
             .unwrap();
         Self {
             launcher,
-            stage,
+            pod,
             connection,
             handler,
             _events: events,
@@ -190,17 +190,17 @@ impl Scene {
         serde_json::from_str(&document.to_json().unwrap()).unwrap()
     }
 
-    /// Reads what virt-handler is told until it is this.
-    async fn told(&mut self, what: &str) {
+    /// Reads the events that virt-handler gets until it is this one.
+    async fn expect(&mut self, what: &str) {
         while self.handler.next().await != what {}
     }
 
     /// The same for several, in any order: a state that waits already takes the place of a later one.
-    async fn told_all(&mut self, what: &[&str]) {
+    async fn expect_all(&mut self, what: &[&str]) {
         let mut missing = what.to_vec();
         while !missing.is_empty() {
-            let told = self.handler.next().await;
-            missing.retain(|text| *text != told);
+            let event = self.handler.next().await;
+            missing.retain(|text| *text != event);
         }
     }
 }
@@ -229,11 +229,11 @@ fn play<F: Future<Output = ()>>(test: impl FnOnce() -> F) {
 #[test]
 fn a_sync_starts_the_domain_and_shows_it() {
     play(|| async {
-        let mut scene = Scene::begin();
-        assert!(scene.launcher.domain().await.unwrap().is_none());
-        scene.sync(&vmi()).await.unwrap();
-        assert_eq!(scene.handler.next().await, "ADDED Running");
-        let document = scene.document().await;
+        let mut test = TestLauncher::begin();
+        assert!(test.launcher.domain().await.unwrap().is_none());
+        test.sync(&vmi()).await.unwrap();
+        assert_eq!(test.handler.next().await, "ADDED Running");
+        let document = test.document().await;
         assert_eq!(document["Status"]["Status"], "Running");
         assert_eq!(
             document["ObjectMeta"],
@@ -248,7 +248,7 @@ fn a_sync_starts_the_domain_and_shows_it() {
             (&json!("u-1"), &json!(7))
         );
         let written =
-            DomainSpec::from_xml(&scene.domain().unwrap().xml(libvirt::XmlKind::Live).unwrap())
+            DomainSpec::from_xml(&test.domain().unwrap().xml(libvirt::XmlKind::Live).unwrap())
                 .unwrap();
         assert_eq!(
             written.metadata.kube_virt.uid, "u-1",
@@ -261,35 +261,35 @@ fn a_sync_starts_the_domain_and_shows_it() {
 // D-net-7 (docs/differences.md).
 fn a_network_that_virt_handler_has_not_prepared_stops_the_start() {
     play(|| async {
-        let scene = Scene::begin();
+        let test = TestLauncher::begin();
         let tap = [("blue".into(), "tap".into())];
-        lock(&scene.stage.context).domain_attachment_by_interface_name = tap.into();
+        lock(&test.pod.context).domain_attachment_by_interface_name = tap.into();
         let mut vmi = vmi();
         vmi["spec"]["networks"] = json!([{"name": "blue", "multus": {"networkName": "blue"}}]);
         vmi["spec"]["domain"] =
             json!({"devices": {"interfaces": [{"name": "blue", "bridge": {}}]}});
-        let error = scene.sync(&vmi).await.unwrap_err().to_string();
+        let error = test.sync(&vmi).await.unwrap_err().to_string();
         assert_eq!(
             error,
             r#"interface "blue": the pod has no link pod16477688c0e or net1, which virt-handler should have prepared"#
         );
-        assert_eq!(scene.stage.prepared.load(Ordering::Relaxed), 0);
-        assert!(scene.domain().is_none());
-        *lock(&scene.stage.context) = Context::default();
-        scene.sync(&vmi).await.unwrap();
-        assert_eq!(scene.state(), State::Running);
+        assert_eq!(test.pod.prepared.load(Ordering::Relaxed), 0);
+        assert!(test.domain().is_none());
+        *lock(&test.pod.context) = Context::default();
+        test.sync(&vmi).await.unwrap();
+        assert_eq!(test.state(), State::Running);
     });
 }
 
 #[test]
 fn equal_syncs_change_nothing() {
     play(|| async {
-        let scene = Scene::begin();
+        let test = TestLauncher::begin();
         for _ in 0..10 {
-            scene.sync(&vmi()).await.unwrap();
+            test.sync(&vmi()).await.unwrap();
         }
-        assert_eq!(scene.stage.prepared.load(Ordering::Relaxed), 1);
-        assert_eq!(scene.state(), State::Running);
+        assert_eq!(test.pod.prepared.load(Ordering::Relaxed), 1);
+        assert_eq!(test.state(), State::Running);
     });
 }
 
@@ -302,69 +302,69 @@ fn tagged() -> Value {
 }
 
 #[test]
-fn tagged_devices_are_told_between_definition_and_start() {
+fn device_metadata_is_written_between_definition_and_start() {
     play(|| async {
-        let scene = Scene::begin();
-        scene.sync(&tagged()).await.unwrap();
+        let test = TestLauncher::begin();
+        test.sync(&tagged()).await.unwrap();
         assert_eq!(
-            *lock(&scene.stage.told),
+            *lock(&test.pod.device_metadata),
             [r##"ns1_vm1 {"UserData":"#cloud-config"}"##]
         );
-        assert_eq!(scene.state(), State::Running);
+        assert_eq!(test.state(), State::Running);
     });
 }
 
 #[test]
 fn a_guest_that_would_miss_its_devices_is_not_started() {
     play(|| async {
-        let scene = Scene::begin();
-        scene.stage.cannot_tell.store(true, Ordering::Relaxed);
-        let error = scene.sync(&tagged()).await.unwrap_err().to_string();
+        let test = TestLauncher::begin();
+        test.pod
+            .device_metadata_fails
+            .store(true, Ordering::Relaxed);
+        let error = test.sync(&tagged()).await.unwrap_err().to_string();
         assert!(error.contains("cloud-init"), "{error}");
-        // That its definition goes is QEMU's driver's to show: this one refuses the flags.
+        // That its definition goes is QEMU's driver's to show: this one refusal the flags.
         assert!(
-            scene
-                .domain()
+            test.domain()
                 .is_none_or(|domain| !domain.is_active().unwrap())
         );
     });
 }
 
 #[test]
-fn without_tags_nobody_is_told_anything() {
+fn without_tags_no_device_metadata_is_written() {
     play(|| async {
-        let scene = Scene::begin();
-        scene.sync(&vmi()).await.unwrap();
-        assert!(lock(&scene.stage.told).is_empty());
+        let test = TestLauncher::begin();
+        test.sync(&vmi()).await.unwrap();
+        assert!(lock(&test.pod.device_metadata).is_empty());
     });
 }
 
 #[test]
 fn a_plan_changes_nothing() {
     play(|| async {
-        let scene = Scene::begin();
+        let test = TestLauncher::begin();
         let steps = async |vmi: Value| {
-            scene
-                .launcher
+            test.launcher
                 .dry_run(Bytes::from(vmi.to_string()))
                 .await
                 .map(|mut plan| plan["steps"].take())
         };
         assert_eq!(steps(vmi()).await.unwrap()[0]["verb"], "start");
-        assert!(scene.domain().is_none());
+        assert!(test.domain().is_none());
         assert!(matches!(
             steps(with_phase("Running")).await,
             Err(LauncherError::Lost)
         ));
-        scene.sync(&vmi()).await.unwrap();
+        test.sync(&vmi()).await.unwrap();
         assert_eq!(steps(vmi()).await.unwrap(), json!([]));
-        scene.domain().unwrap().suspend().unwrap();
+        test.domain().unwrap().suspend().unwrap();
         assert_eq!(steps(vmi()).await.unwrap()[0]["verb"], "resume");
-        assert_eq!(scene.state(), State::Paused);
-        *lock(&scene.stage.refuses) = Some("is not to my taste");
+        assert_eq!(test.state(), State::Paused);
+        *lock(&test.pod.refusal) = Some("is not supported by this test");
         assert_eq!(
             steps(vmi()).await.unwrap_err().to_string(),
-            "spec.domain: is not to my taste"
+            "spec.domain: is not supported by this test"
         );
     });
 }
@@ -372,19 +372,19 @@ fn a_plan_changes_nothing() {
 #[test]
 fn syncs_at_the_same_time_share_one_start() {
     play(|| async {
-        let scene = Arc::new(Scene::begin());
+        let test = Arc::new(TestLauncher::begin());
         let syncs: Vec<_> = (0..20)
             .map(|_| {
-                let scene = scene.clone();
-                tokio::spawn(async move { scene.sync(&vmi()).await })
+                let test = test.clone();
+                tokio::spawn(async move { test.sync(&vmi()).await })
             })
             .collect();
         for sync in syncs {
             sync.await.unwrap().unwrap();
         }
-        assert_eq!(scene.stage.prepared.load(Ordering::Relaxed), 1);
+        assert_eq!(test.pod.prepared.load(Ordering::Relaxed), 1);
         assert!(
-            scene.stage.looks.load(Ordering::Relaxed) <= 3,
+            test.pod.conversions.load(Ordering::Relaxed) <= 3,
             "those that waited did not join"
         );
     });
@@ -394,10 +394,10 @@ fn syncs_at_the_same_time_share_one_start() {
 // D-vm-1 (docs/differences.md).
 fn a_domain_that_is_being_started_is_not_shown() {
     play(|| async {
-        let mut scene = Scene::begin();
+        let mut test = TestLauncher::begin();
         let (open, gate) = channel();
-        *lock(&scene.stage.gate) = Some(gate);
-        let launcher = scene.launcher.clone();
+        *lock(&test.pod.gate) = Some(gate);
+        let launcher = test.launcher.clone();
         let mut state = launcher.state();
         let sync = tokio::spawn(async move {
             let json = Bytes::from(vmi().to_string());
@@ -407,12 +407,12 @@ fn a_domain_that_is_being_started_is_not_shown() {
             .wait_for(|vm| vm.phase == Phase::Starting)
             .await
             .unwrap();
-        scene.launcher.refresh();
-        assert!(scene.launcher.domain().await.unwrap().is_none());
+        test.launcher.refresh();
+        assert!(test.launcher.domain().await.unwrap().is_none());
         open.send(()).unwrap();
         sync.await.unwrap().unwrap();
-        assert!(scene.launcher.domain().await.unwrap().is_some());
-        assert_eq!(scene.handler.next().await, "ADDED Running");
+        assert!(test.launcher.domain().await.unwrap().is_some());
+        assert_eq!(test.handler.next().await, "ADDED Running");
     });
 }
 
@@ -420,31 +420,31 @@ fn a_domain_that_is_being_started_is_not_shown() {
 // D-vm-2 (docs/differences.md).
 fn a_failed_definition_leaves_nothing_and_the_next_sync_works() {
     play(|| async {
-        let mut scene = Scene::begin();
-        *lock(&scene.stage.os) = Some("<os><type>nonsense</type></os>");
-        let error = scene.sync(&vmi()).await.unwrap_err().to_string();
+        let mut test = TestLauncher::begin();
+        *lock(&test.pod.os) = Some("<os><type>nonsense</type></os>");
+        let error = test.sync(&vmi()).await.unwrap_err().to_string();
         assert!(
             error.starts_with("LibvirtError(Code=") && error.contains("nonsense"),
             "{error}"
         );
-        assert!(scene.domain().is_none());
-        assert!(scene.launcher.domain().await.unwrap().is_none());
-        *lock(&scene.stage.os) = None;
-        *lock(&scene.stage.refuses) = Some("is not to my taste");
+        assert!(test.domain().is_none());
+        assert!(test.launcher.domain().await.unwrap().is_none());
+        *lock(&test.pod.os) = None;
+        *lock(&test.pod.refusal) = Some("is not supported by this test");
         assert_eq!(
-            scene.sync(&vmi()).await.unwrap_err().to_string(),
-            "spec.domain: is not to my taste"
+            test.sync(&vmi()).await.unwrap_err().to_string(),
+            "spec.domain: is not supported by this test"
         );
-        *lock(&scene.stage.refuses) = None;
-        scene.sync(&vmi()).await.unwrap();
-        assert_eq!(scene.handler.next().await, "ADDED Running");
+        *lock(&test.pod.refusal) = None;
+        test.sync(&vmi()).await.unwrap();
+        assert_eq!(test.handler.next().await, "ADDED Running");
     });
 }
 
 #[test]
 fn a_domain_that_runs_already_is_taken_over() {
     play(|| async {
-        let mut scene = Scene::with(|connection| {
+        let mut test = TestLauncher::with(|connection| {
             let metadata = "<metadata><kubevirt xmlns='http://kubevirt.io'><uid>u-1</uid><graceperiod><deletionGracePeriodSeconds>9</deletionGracePeriodSeconds></graceperiod></kubevirt></metadata>";
             let xml = format!(
                 "<domain type='test'><name>ns1_vm1</name>{metadata}<memory>8192</memory><os><type>hvm</type></os></domain>"
@@ -453,77 +453,76 @@ fn a_domain_that_runs_already_is_taken_over() {
             domain.start(false).unwrap();
             domain.suspend().unwrap();
         });
-        assert_eq!(scene.handler.next().await, "ADDED Paused");
-        let grace = scene.document().await["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"].clone();
+        assert_eq!(test.handler.next().await, "ADDED Paused");
+        let grace = test.document().await["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"].clone();
         assert_eq!(grace["DeletionGracePeriodSeconds"], 9);
-        scene.sync(&with_phase("Running")).await.unwrap();
+        test.sync(&with_phase("Running")).await.unwrap();
         assert_eq!(
-            scene.state(),
+            test.state(),
             State::Paused,
             "whoever paused it has not resumed it"
         );
-        assert_eq!(scene.stage.prepared.load(Ordering::Relaxed), 0);
+        assert_eq!(test.pod.prepared.load(Ordering::Relaxed), 0);
     });
 }
 
 #[test]
 fn a_domain_that_somebody_paused_stays_paused() {
     play(|| async {
-        let mut scene = Scene::begin();
-        scene.sync(&vmi()).await.unwrap();
+        let mut test = TestLauncher::begin();
+        test.sync(&vmi()).await.unwrap();
         for _ in 0..2 {
-            scene.act(Action::Pause).await.unwrap();
+            test.act(Action::Pause).await.unwrap();
         }
-        scene.sync(&with_phase("Running")).await.unwrap();
+        test.sync(&with_phase("Running")).await.unwrap();
         assert_eq!(
-            scene.domain().unwrap().state().unwrap(),
+            test.domain().unwrap().state().unwrap(),
             (State::Paused, paused::USER)
         );
-        scene.told("MODIFIED Paused").await;
+        test.expect("MODIFIED Paused").await;
         for _ in 0..2 {
-            scene.act(Action::Unpause).await.unwrap();
+            test.act(Action::Unpause).await.unwrap();
         }
-        assert_eq!(scene.state(), State::Running);
-        scene.told("MODIFIED Running").await;
+        assert_eq!(test.state(), State::Running);
+        test.expect("MODIFIED Running").await;
         // Paused by nobody that we know.
-        scene.domain().unwrap().suspend().unwrap();
-        scene.sync(&with_phase("Running")).await.unwrap();
-        assert_eq!(scene.state(), State::Running);
+        test.domain().unwrap().suspend().unwrap();
+        test.sync(&with_phase("Running")).await.unwrap();
+        assert_eq!(test.state(), State::Running);
     });
 }
 
 #[test]
 fn a_domain_that_ends_is_reported_to_the_end() {
     play(|| async {
-        let mut scene = Scene::begin();
-        let mut state = scene.launcher.state();
-        scene.sync(&vmi()).await.unwrap();
+        let mut test = TestLauncher::begin();
+        let mut state = test.launcher.state();
+        test.sync(&vmi()).await.unwrap();
         state.wait_for(|vm| vm.phase.is_visible()).await.unwrap();
         for _ in 0..2 {
-            scene.act(Action::Kill).await.unwrap();
+            test.act(Action::Kill).await.unwrap();
         }
-        scene.told("MODIFIED Shutoff").await;
-        assert_eq!(scene.document().await["Status"]["Reason"], "Destroyed");
-        scene.sync(&vmi()).await.unwrap();
+        test.expect("MODIFIED Shutoff").await;
+        assert_eq!(test.document().await["Status"]["Reason"], "Destroyed");
+        test.sync(&vmi()).await.unwrap();
         assert_eq!(
-            scene.state(),
+            test.state(),
             State::Shutoff,
             "a domain that has ended is never started again"
         );
         // This driver does not know the flags of our delete.
-        scene
-            .domain()
+        test.domain()
             .unwrap()
             .undefine(libvirt::Undefine::Plain)
             .unwrap();
-        scene.told("MODIFIED NoState gone").await;
+        test.expect("MODIFIED NoState gone").await;
         state.wait_for(|vm| vm.phase == Phase::Gone).await.unwrap();
-        assert!(scene.launcher.domain().await.unwrap().is_none());
+        assert!(test.launcher.domain().await.unwrap().is_none());
         assert!(
-            matches!(scene.sync(&vmi()).await.unwrap_err(), LauncherError::Joined(error) if matches!(*error, LauncherError::Lost))
+            matches!(test.sync(&vmi()).await.unwrap_err(), LauncherError::Joined(error) if matches!(*error, LauncherError::Lost))
         );
         for action in [Action::Kill, Action::Shutdown, Action::Delete] {
-            scene.act(action).await.unwrap();
+            test.act(action).await.unwrap();
         }
     });
 }
@@ -532,22 +531,22 @@ fn a_domain_that_ends_is_reported_to_the_end() {
 // D-vm-4 (docs/differences.md).
 fn a_shutdown_starts_the_clock_of_the_grace_period_even_if_it_fails() {
     play(|| async {
-        let mut scene = Scene::begin();
-        scene.sync(&vmi()).await.unwrap();
-        assert_eq!(scene.handler.next().await, "ADDED Running");
+        let mut test = TestLauncher::begin();
+        test.sync(&vmi()).await.unwrap();
+        assert_eq!(test.handler.next().await, "ADDED Running");
         // This driver knows no power button.
-        let error = scene.act(Action::Shutdown).await.unwrap_err().to_string();
+        let error = test.act(Action::Shutdown).await.unwrap_err().to_string();
         assert!(error.starts_with("LibvirtError(Code="), "{error}");
-        assert_eq!(scene.handler.next().await, "MODIFIED Running");
+        assert_eq!(test.handler.next().await, "MODIFIED Running");
         let started = async || {
-            scene.document().await["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"]["DeletionTimestamp"].clone()
+            test.document().await["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"]["DeletionTimestamp"].clone()
         };
         let first = started().await;
         assert!(
             first.is_string(),
             "virt-handler never kills a domain whose clock does not run"
         );
-        scene.act(Action::Shutdown).await.unwrap_err();
+        test.act(Action::Shutdown).await.unwrap_err();
         assert_eq!(started().await, first);
     });
 }
@@ -555,13 +554,13 @@ fn a_shutdown_starts_the_clock_of_the_grace_period_even_if_it_fails() {
 #[test]
 fn a_pod_that_must_end_says_so_in_the_metadata() {
     play(|| async {
-        let mut scene = Scene::begin();
-        scene.sync(&vmi()).await.unwrap();
-        assert_eq!(scene.handler.next().await, "ADDED Running");
-        scene.launcher.mark_for_graceful_shutdown();
-        assert_eq!(scene.handler.next().await, "MODIFIED Running");
+        let mut test = TestLauncher::begin();
+        test.sync(&vmi()).await.unwrap();
+        assert_eq!(test.handler.next().await, "ADDED Running");
+        test.launcher.mark_for_graceful_shutdown();
+        assert_eq!(test.handler.next().await, "MODIFIED Running");
         assert_eq!(
-            scene.document().await["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"]["MarkedForGracefulShutdown"],
+            test.document().await["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"]["MarkedForGracefulShutdown"],
             true
         );
     });
@@ -570,12 +569,12 @@ fn a_pod_that_must_end_says_so_in_the_metadata() {
 #[test]
 fn the_grace_period_follows_the_vmi() {
     play(|| async {
-        let scene = Scene::begin();
-        scene.sync(&vmi()).await.unwrap();
+        let test = TestLauncher::begin();
+        test.sync(&vmi()).await.unwrap();
         let mut vmi = with_phase("Running");
         vmi["spec"]["terminationGracePeriodSeconds"] = json!(0);
-        scene.sync(&vmi).await.unwrap();
-        let grace = scene.document().await["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"].clone();
+        test.sync(&vmi).await.unwrap();
+        let grace = test.document().await["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"].clone();
         assert_eq!(grace["DeletionGracePeriodSeconds"], 0);
     });
 }
@@ -583,7 +582,7 @@ fn the_grace_period_follows_the_vmi() {
 #[test]
 fn calls_without_a_domain_answer_as_the_reference() {
     play(|| async {
-        let scene = Scene::begin();
+        let test = TestLauncher::begin();
         for (action, text) in [
             (Action::Pause, "Domain not found."),
             (Action::Unpause, "Domain not found."),
@@ -596,10 +595,10 @@ fn calls_without_a_domain_answer_as_the_reference() {
                 "LibvirtError(Code=42, Domain=10, Message='Domain not found: no domain with matching name 'ns1_vm1'')",
             ),
         ] {
-            assert_eq!(scene.act(action).await.unwrap_err().to_string(), text);
+            assert_eq!(test.act(action).await.unwrap_err().to_string(), text);
         }
         for action in [Action::Shutdown, Action::Kill, Action::Delete] {
-            scene.act(action).await.unwrap();
+            test.act(action).await.unwrap();
         }
     });
 }
@@ -607,11 +606,11 @@ fn calls_without_a_domain_answer_as_the_reference() {
 #[test]
 fn a_guest_without_agent_and_acpi_cannot_be_asked_to_reboot() {
     play(|| async {
-        let scene = Scene::begin();
-        scene.sync(&vmi()).await.unwrap();
+        let test = TestLauncher::begin();
+        test.sync(&vmi()).await.unwrap();
         let mut vmi = vmi();
         vmi["spec"]["domain"] = json!({"features": {"acpi": {"enabled": false}}});
-        let error = scene
+        let error = test
             .launcher
             .act(Action::SoftReboot, Bytes::from(vmi.to_string()))
             .await
@@ -626,14 +625,14 @@ fn a_guest_without_agent_and_acpi_cannot_be_asked_to_reboot() {
 #[test]
 fn vmis_that_are_not_started() {
     play(|| async {
-        let scene = Scene::begin();
+        let test = TestLauncher::begin();
         let mut deleting = vmi();
         deleting["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
         for vmi in [deleting, with_phase("Succeeded"), with_phase("Failed")] {
-            scene.sync(&vmi).await.unwrap();
-            assert!(scene.domain().is_none());
+            test.sync(&vmi).await.unwrap();
+            assert!(test.domain().is_none());
         }
-        let error = scene
+        let error = test
             .sync(&with_phase("Running"))
             .await
             .unwrap_err()
@@ -649,7 +648,7 @@ fn vmis_that_are_not_started() {
 // D-start-5 (docs/differences.md).
 fn requests_that_are_no_vmi_of_ours() {
     play(|| async {
-        let scene = Scene::begin();
+        let test = TestLauncher::begin();
         for bad in [
             "",
             "{",
@@ -659,7 +658,7 @@ fn requests_that_are_no_vmi_of_ours() {
             "{\"metadata\": 1}",
             "{\"metadata\": {\"name\": \"vm1\"}}",
         ] {
-            let error = scene
+            let error = test
                 .launcher
                 .sync(Bytes::from(bad), VirtualMachineOptions::default())
                 .await
@@ -672,7 +671,7 @@ fn requests_that_are_no_vmi_of_ours() {
         }
         let mut other = vmi();
         other["metadata"]["name"] = json!("vm2");
-        let error = scene.sync(&other).await.unwrap_err().to_string();
+        let error = test.sync(&other).await.unwrap_err().to_string();
         assert_eq!(
             error,
             "this launcher owns the VMI ns1_vm1; the request is about ns1_vm2"
@@ -681,14 +680,14 @@ fn requests_that_are_no_vmi_of_ours() {
             plugins_json: Bytes::from_static(b"{"),
             ..VirtualMachineOptions::default()
         };
-        let error = scene
+        let error = test
             .launcher
             .sync(Bytes::from(vmi().to_string()), options)
             .await
             .unwrap_err()
             .to_string();
         assert_eq!(error, "the list of plugins cannot be read");
-        assert!(scene.domain().is_none());
+        assert!(test.domain().is_none());
     });
 }
 
@@ -696,11 +695,11 @@ fn requests_that_are_no_vmi_of_ours() {
 fn a_disk_that_fails_is_named_in_an_event() {
     let io_error = |what| format!("IOerror: VM Paused due to {what}");
     play(|| async {
-        let mut scene = Scene::begin();
-        scene.sync(&vmi()).await.unwrap();
-        assert_eq!(scene.handler.next().await, "ADDED Running");
+        let mut test = TestLauncher::begin();
+        test.sync(&vmi()).await.unwrap();
+        assert_eq!(test.handler.next().await, "ADDED Running");
         for (alias, reason) in [("ua-data", ""), ("ua-full", "enospc")] {
-            scene.launcher.handle_event(&Event::IoError {
+            test.launcher.handle_event(&Event::IoError {
                 domain: "ns1_vm1".into(),
                 path: String::new(),
                 alias: alias.into(),
@@ -708,22 +707,21 @@ fn a_disk_that_fails_is_named_in_an_event() {
                 reason: reason.into(),
             });
         }
-        scene
-            .told_all(&[
-                "MODIFIED Running",
-                &io_error("IO error at the volume: data"),
-                &io_error("not enough space on volume: full"),
-            ])
-            .await;
+        test.expect_all(&[
+            "MODIFIED Running",
+            &io_error("IO error at the volume: data"),
+            &io_error("not enough space on volume: full"),
+        ])
+        .await;
     });
 }
 
 #[test]
-fn a_panic_is_counted_and_told_once() {
+fn a_panic_is_counted_and_reported_once() {
     play(|| async {
-        let mut scene = Scene::begin();
-        scene.sync(&vmi()).await.unwrap();
-        assert_eq!(scene.handler.next().await, "ADDED Running");
+        let mut test = TestLauncher::begin();
+        test.sync(&vmi()).await.unwrap();
+        assert_eq!(test.handler.next().await, "ADDED Running");
         let crashed = |detail| Event::Lifecycle {
             domain: "ns1_vm1".into(),
             event: libvirt::LifecycleEvent::Crashed,
@@ -731,18 +729,17 @@ fn a_panic_is_counted_and_told_once() {
         };
         // A crash kernel is loaded and the guest comes back, twice, before it is over.
         for (detail, count) in [(1, 1), (1, 2), (0, 3)] {
-            scene.launcher.handle_event(&crashed(detail));
-            scene
-                .told_all(&[
-                    "GuestPanicked: GuestPanicked (details unavailable)",
-                    "MODIFIED Running",
-                ])
-                .await;
-            assert_eq!(scene.document().await["Status"]["PanicCount"], count);
+            test.launcher.handle_event(&crashed(detail));
+            test.expect_all(&[
+                "GuestPanicked: GuestPanicked (details unavailable)",
+                "MODIFIED Running",
+            ])
+            .await;
+            assert_eq!(test.document().await["Status"]["PanicCount"], count);
         }
-        scene.launcher.handle_event(&crashed(0));
-        assert_eq!(scene.handler.next().await, "MODIFIED Running");
-        let status = scene.document().await["Status"].clone();
+        test.launcher.handle_event(&crashed(0));
+        assert_eq!(test.handler.next().await, "MODIFIED Running");
+        let status = test.document().await["Status"].clone();
         assert_eq!(
             (&status["PanicCount"], &status["GuestPanicInfo"]["Type"]),
             (&json!(3), &json!("unknown"))
@@ -753,31 +750,30 @@ fn a_panic_is_counted_and_told_once() {
 #[test]
 fn events_of_other_domains_are_not_ours() {
     play(|| async {
-        let mut scene = Scene::begin();
-        scene.sync(&vmi()).await.unwrap();
+        let mut test = TestLauncher::begin();
+        test.sync(&vmi()).await.unwrap();
         for domain in ["ns1_vm2", "ns1_vm1"] {
             let crashed = Event::Lifecycle {
                 domain: domain.into(),
                 event: libvirt::LifecycleEvent::Crashed,
                 detail: 1,
             };
-            scene.launcher.handle_event(&crashed);
+            test.launcher.handle_event(&crashed);
         }
-        scene
-            .told("GuestPanicked: GuestPanicked (details unavailable)")
+        test.expect("GuestPanicked: GuestPanicked (details unavailable)")
             .await;
-        assert_eq!(scene.document().await["Status"]["PanicCount"], 1);
+        assert_eq!(test.document().await["Status"]["PanicCount"], 1);
     });
 }
 
 #[test]
-fn the_present_state_is_told_again_when_libvirt_is_back() {
+fn the_present_state_is_sent_again_when_libvirt_is_back() {
     play(|| async {
-        let mut scene = Scene::begin();
-        scene.sync(&vmi()).await.unwrap();
-        assert_eq!(scene.handler.next().await, "ADDED Running");
-        scene.launcher.reconnected(scene.connection.clone());
-        assert_eq!(scene.handler.next().await, "MODIFIED Running");
+        let mut test = TestLauncher::begin();
+        test.sync(&vmi()).await.unwrap();
+        assert_eq!(test.handler.next().await, "ADDED Running");
+        test.launcher.reconnected(test.connection.clone());
+        assert_eq!(test.handler.next().await, "MODIFIED Running");
     });
 }
 
@@ -785,9 +781,9 @@ fn the_present_state_is_told_again_when_libvirt_is_back() {
 // D-vm-9 (docs/differences.md).
 fn the_last_state_is_shown_while_libvirt_does_not_answer() {
     play(|| async {
-        let mut scene = Scene::begin();
+        let mut test = TestLauncher::begin();
         // As if so many reads were hanging already.
-        let permits = scene
+        let permits = test
             .launcher
             .domain
             .reads
@@ -796,13 +792,13 @@ fn the_last_state_is_shown_while_libvirt_does_not_answer() {
             .await
             .unwrap();
         assert!(matches!(
-            scene.launcher.domain().await,
+            test.launcher.domain().await,
             Err(LauncherError::Slow { .. })
         ));
         drop(permits);
-        scene.sync(&vmi()).await.unwrap();
-        assert_eq!(scene.handler.next().await, "ADDED Running");
-        let _permits = scene
+        test.sync(&vmi()).await.unwrap();
+        assert_eq!(test.handler.next().await, "ADDED Running");
+        let _permits = test
             .launcher
             .domain
             .reads
@@ -810,25 +806,25 @@ fn the_last_state_is_shown_while_libvirt_does_not_answer() {
             .acquire_many_owned(u32::try_from(libvirt_domain::MAX_READS).unwrap())
             .await
             .unwrap();
-        scene.domain().unwrap().suspend().unwrap();
-        assert_eq!(scene.document().await["Status"]["Status"], "Running");
+        test.domain().unwrap().suspend().unwrap();
+        assert_eq!(test.document().await["Status"]["Status"], "Running");
     });
 }
 
 #[test]
 fn a_change_waits_its_turn_and_a_kill_does_not() {
     play(|| async {
-        let scene = Scene::begin();
-        scene.sync(&vmi()).await.unwrap();
-        let turn = scene.launcher.vm.turn().await;
-        let mut pause = std::pin::pin!(scene.act(Action::Pause));
+        let test = TestLauncher::begin();
+        test.sync(&vmi()).await.unwrap();
+        let turn = test.launcher.vm.turn().await;
+        let mut pause = std::pin::pin!(test.act(Action::Pause));
         assert!(
             timeout(Duration::from_millis(50), &mut pause)
                 .await
                 .is_err()
         );
-        scene.act(Action::Kill).await.unwrap();
-        assert_eq!(scene.state(), State::Shutoff);
+        test.act(Action::Kill).await.unwrap();
+        assert_eq!(test.state(), State::Shutoff);
         drop(turn);
         pause.await.unwrap();
     });
@@ -838,10 +834,10 @@ fn a_change_waits_its_turn_and_a_kill_does_not() {
 // D-vm-6 (docs/differences.md).
 fn a_kill_during_a_start_leaves_no_domain() {
     play(|| async {
-        let scene = Scene::begin();
+        let test = TestLauncher::begin();
         let (open, gate) = channel();
-        *lock(&scene.stage.gate) = Some(gate);
-        let launcher = scene.launcher.clone();
+        *lock(&test.pod.gate) = Some(gate);
+        let launcher = test.launcher.clone();
         let mut state = launcher.state();
         let sync = tokio::spawn(async move {
             let json = Bytes::from(vmi().to_string());
@@ -851,16 +847,16 @@ fn a_kill_during_a_start_leaves_no_domain() {
             .wait_for(|vm| vm.phase == Phase::Starting)
             .await
             .unwrap();
-        scene.act(Action::Kill).await.unwrap();
+        test.act(Action::Kill).await.unwrap();
         let error = sync.await.unwrap().unwrap_err();
         assert!(
             matches!(error, LauncherError::Joined(error) if matches!(*error, LauncherError::Killed))
         );
         let _ = open.send(());
-        assert!(scene.domain().is_none());
-        assert_eq!(scene.launcher.state().borrow().phase, Phase::Absent);
-        scene.sync(&vmi()).await.unwrap();
-        assert_eq!(scene.state(), State::Running);
+        assert!(test.domain().is_none());
+        assert_eq!(test.launcher.state().borrow().phase, Phase::Absent);
+        test.sync(&vmi()).await.unwrap();
+        assert_eq!(test.state(), State::Running);
     });
 }
 
@@ -868,7 +864,7 @@ fn a_kill_during_a_start_leaves_no_domain() {
 #[test]
 fn a_plugin_that_fails_leaves_no_domain_and_one_that_works_changes_it() {
     play(|| async {
-        let scene = Scene::begin();
+        let test = TestLauncher::begin();
         let with = |expression: &str| {
             let hooks = json!([{"cel": {"expression": expression}}]);
             let plugins = json!([{"metadata": {"name": "p"}, "spec": {"domainHooks": hooks}}]);
@@ -878,16 +874,15 @@ fn a_plugin_that_fails_leaves_no_domain_and_one_that_works_changes_it() {
             }
         };
         let sync = async |options| {
-            scene
-                .launcher
+            test.launcher
                 .sync(Bytes::from(vmi().to_string()), options)
                 .await
         };
         let error = sync(with("nonsense(")).await.unwrap_err().to_string();
         assert!(error.starts_with("plugin p hook 0 failed"), "{error}");
-        assert!(scene.domain().is_none());
+        assert!(test.domain().is_none());
         sync(with("Domain{Title: \"by a plugin\"}")).await.unwrap();
-        let xml = scene.domain().unwrap().xml(libvirt::XmlKind::Live).unwrap();
+        let xml = test.domain().unwrap().xml(libvirt::XmlKind::Live).unwrap();
         assert!(xml.contains("<title>by a plugin</title>"), "{xml}");
     });
 }

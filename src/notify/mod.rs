@@ -1,8 +1,8 @@
-//! What virt-handler must know, told without ever waiting for it.
+//! Sends domain and Kubernetes events to virt-handler, without ever blocking the sender.
 //!
 //! ```text
 //!  launcher ──publish──► Queue ──front──► task ──► domain-notify-pipe.sock ──► virt-handler
-//!                         │ keeps: the latest state, and in order all that matters before it
+//!                         │ holds the latest state, and in order the events before it that matter
 //!                         └ resend: on every new connection the present state goes out again
 //! ```
 //!
@@ -90,7 +90,7 @@ impl Notifier {
                 queue::matters(document, kind),
             ),
             Err(error) => {
-                tracing::error!(%error, "the domain document cannot be written; virt-handler is not told")
+                tracing::error!(%error, "the domain document cannot be serialized; no event is sent to virt-handler")
             }
         }
         self.shared.filled.notify_one();

@@ -47,7 +47,7 @@ async fn serve(shared: &Shared, link: &mut Link) {
         match front {
             Some(entry) => {
                 if let Err(error) = send(shared, link, entry).await {
-                    tracing::info!(%error, "lost virt-handler; it will be told again");
+                    tracing::info!(%error, "lost the connection to virt-handler; the present state will be sent again");
                     return;
                 }
             }
@@ -91,7 +91,7 @@ async fn send(shared: &Shared, link: &mut Link, entry: Entry) -> Result<(), Link
 /// Connects, however long that takes.
 async fn connect(socket: &Path) -> Link {
     let mut pause = FIRST_PAUSE;
-    let mut told = false;
+    let mut reported = false;
     loop {
         // Set up before the attempt, so that a socket made meanwhile is noticed.
         let watch = watch(socket);
@@ -99,8 +99,8 @@ async fn connect(socket: &Path) -> Link {
             Ok(link) => return link,
             Err(error) => error,
         };
-        if !std::mem::replace(&mut told, true) {
-            // Most of the time virt-handler has just not come yet: no reason to worry anybody.
+        if !std::mem::replace(&mut reported, true) {
+            // Most of the time virt-handler just does not listen yet: not worth a line in the log.
             tracing::debug!(%error, source = std::error::Error::source(&error).map(ToString::to_string), "waiting for virt-handler");
         }
         let missing = matches!(&error, LinkError::Dial { source, .. } if source.kind() == std::io::ErrorKind::NotFound);
@@ -113,7 +113,7 @@ async fn connect(socket: &Path) -> Link {
             () = tokio::time::sleep(pause) => pause = LAST_PAUSE.min(pause * 2),
             () = changed(watch) => {
                 pause = FIRST_PAUSE;
-                // The directory is not ours alone; a busy one must not keep us busy.
+                // Others use this directory too: their changes are handled at most this often.
                 tokio::time::sleep(FIRST_PAUSE).await;
             }
         }

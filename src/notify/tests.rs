@@ -22,9 +22,9 @@ use api::proto::notify::v1::{DomainEventRequest, K8sEventRequest, Response as An
 /// Long enough for anything that happens at all; nothing waits for it to pass.
 const SOON: Duration = Duration::from_secs(30);
 
-/// A virt-handler: what it was told, and how it behaves.
+/// A virt-handler: what it has received, and how it behaves.
 pub(crate) struct Handler {
-    told: mpsc::UnboundedReceiver<String>,
+    received: mpsc::UnboundedReceiver<String>,
     stop: Option<oneshot::Sender<()>>,
     server: Option<JoinHandle<()>>,
 }
@@ -49,7 +49,7 @@ struct Manners {
 }
 
 struct Service {
-    tell: mpsc::UnboundedSender<String>,
+    sent: mpsc::UnboundedSender<String>,
     manners: Arc<Manners>,
 }
 
@@ -58,7 +58,7 @@ impl Service {
         if let Some(mut open) = self.manners.open.clone() {
             open.wait_for(|open| *open).await.unwrap();
         }
-        self.tell.send(what).unwrap();
+        self.sent.send(what).unwrap();
         if self.manners.fails.load(Ordering::Relaxed) {
             return Err(Status::unknown("no such VMI"));
         }
@@ -119,7 +119,7 @@ impl Handler {
     fn start(socket: &Path, manners: Arc<Manners>) -> Self {
         let _ = std::fs::remove_file(socket);
         let listener = UnixListener::bind(socket).unwrap();
-        let (tell, told) = mpsc::unbounded_channel();
+        let (sent, received) = mpsc::unbounded_channel();
         let (stop, stopped) = oneshot::channel();
         listener.set_nonblocking(true).unwrap();
         // On a runtime of its own: when that ends, so do its connections, as with a process.
@@ -133,10 +133,10 @@ impl Handler {
                     UnixListenerStream::new(tokio::net::UnixListener::from_std(listener).unwrap());
                 let server = tonic::transport::Server::builder()
                     .add_service(NotifyServer::new(Service {
-                        tell: tell.clone(),
+                        sent: sent.clone(),
                         manners: manners.clone(),
                     }))
-                    .add_service(NotifyInfoServer::new(Service { tell, manners }));
+                    .add_service(NotifyInfoServer::new(Service { sent, manners }));
                 tokio::select! {
                     _ = stopped => {}
                     result = server.serve_with_incoming(listener) => result.unwrap(),
@@ -144,7 +144,7 @@ impl Handler {
             });
         });
         Self {
-            told,
+            received,
             stop: Some(stop),
             server: Some(server),
         }
@@ -161,9 +161,9 @@ impl Handler {
     }
 
     pub(crate) async fn next(&mut self) -> String {
-        timeout(SOON, self.told.recv())
+        timeout(SOON, self.received.recv())
             .await
-            .expect("virt-handler was not told")
+            .expect("virt-handler received nothing")
             .unwrap()
     }
 }
@@ -289,7 +289,7 @@ fn a_handler_that_declines_or_fails_does_not_hold_up_the_rest() {
 }
 
 #[test]
-fn a_handler_of_another_version_is_told_nothing() {
+fn a_handler_of_another_version_gets_nothing() {
     with_notifier(|notifier, socket| async move {
         let mut stranger = Handler::start(
             &socket,
@@ -304,7 +304,7 @@ fn a_handler_of_another_version_is_told_nothing() {
                 .flush(Instant::now() + Duration::from_millis(100))
                 .await
         );
-        assert!(stranger.told.try_recv().is_err());
+        assert!(stranger.received.try_recv().is_err());
         drop(stranger);
         let mut handler = Handler::polite(&socket);
         assert_eq!(handler.next().await, "ADDED Running");

@@ -62,7 +62,7 @@ impl Layout {
         self.root.path(pod_paths::LIBVIRT_RUN_DIR)
     }
 
-    /// The socket that `virsh` in the pod is told to use.
+    /// The socket in the URI for `virsh` in the pod.
     pub fn socket(&self) -> PathBuf {
         self.root.path(pod_paths::VIRTQEMUD_SOCKET)
     }

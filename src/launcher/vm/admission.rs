@@ -10,7 +10,7 @@
 //! | Kill | at once | at once | at once | at once | at once |
 //! | Delete | in turn | in turn | in turn | refused | in turn |
 //!
-//! "In turn" is one change of the domain after the other. Kill is never refused and waits for nobody.
+//! "In turn" is one change of the domain after the other. Kill is never refused and never waits.
 
 use super::job::JobKind;
 use super::phase::Phase;

@@ -1,4 +1,4 @@
-//! The VM's state: one owner, one place that changes it, one published snapshot for everybody who reads.
+//! The VM's state: one owner, one place that changes it, one published snapshot for all readers.
 //!
 //! ```text
 //!   start, pause, jobs ──┐                      ┌──► admission (admit, begin): may this run now?
@@ -40,7 +40,7 @@ pub struct Observed {
     pub spec: DomainSpec,
 }
 
-/// What everybody may read at any time.
+/// The state as it is published to readers.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     /// How often the state has changed; 0 until libvirt has been asked for the first time.
@@ -67,14 +67,14 @@ pub struct Vm {
     inner: Mutex<Inner>,
     published: watch::Sender<Snapshot>,
     events: Arc<EventInbox>,
-    /// Held by whoever changes the domain.
+    /// Held while the domain is being changed.
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 struct Inner {
     phase: Phase,
     jobs: Vec<(JobKind, watch::Sender<bool>)>,
-    /// Somebody wants the vCPUs to stand still. A request and not a state: the guest may still run for a moment.
+    /// A pause was requested. The guest may still run for a moment.
     pause_requested: bool,
     /// A disk has failed since the vCPUs were let run.
     disk_failed: bool,
@@ -130,7 +130,7 @@ impl Vm {
         self.with(|inner| admission::admit(inner.phase, request))
     }
 
-    /// Waits for the turn to change the domain, and keeps it for as long as the guard lives.
+    /// Waits for the turn to change the domain. The turn ends when the guard is dropped.
     pub async fn turn(&self) -> OwnedMutexGuard<()> {
         self.turn.clone().lock_owned().await
     }
@@ -362,7 +362,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// Waits until somebody wants the job to end.
+    /// Waits until the job is cancelled.
     pub async fn cancelled(&self) {
         // The sender lives as long as the job, so this waits, and does not fail.
         let _ = self
@@ -372,7 +372,7 @@ impl Job {
             .await;
     }
 
-    /// Whether somebody wants the job to end.
+    /// Whether the job was cancelled.
     pub fn is_cancelled(&self) -> bool {
         *self.cancelled.borrow()
     }
