@@ -1,4 +1,4 @@
-//! Plugging devices into the running guest, and asking it to let them go: what disks and network interfaces share.
+//! Hotplug and unplug: what disks and network interfaces share.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use super::lock;
 
-/// A guest that has not let a device go in this time is asked again.
+/// A guest that has not released a device in this time is asked again.
 const DETACH_RETRY_AFTER: Duration = Duration::from_secs(30);
 
-/// Devices that the guest was asked to let go, by alias: since when, and whether it has refused.
+/// Devices that the guest was asked to release, by alias: since when, and whether it has refused.
 #[derive(Debug, Default)]
 pub(super) struct DetachRequests(HashMap<String, DetachRequest>);
 
@@ -20,12 +20,12 @@ struct DetachRequest {
 }
 
 impl DetachRequests {
-    /// The guest has let the device go.
+    /// The guest has released the device.
     pub fn removed(&mut self, alias: &str) {
         self.0.remove(alias);
     }
 
-    /// The guest keeps the device: the next sync asks again.
+    /// The guest does not release the device: the next sync asks again.
     pub fn refused(&mut self, alias: &str) {
         if let Some(request) = self.0.get_mut(alias) {
             tracing::warn!(
@@ -55,8 +55,8 @@ impl DetachRequests {
     }
 }
 
-/// Plugs a device in. Where an unplug was cut short, the definition may still have it, and libvirt refuses it a second
-/// time: there it goes first.
+/// Attaches a device. After an interrupted unplug the definition may still have it, and libvirt refuses to attach it a
+/// second time: then it is removed from the definition first.
 // D-disk-1 (docs/differences.md).
 pub(super) fn attach(domain: &libvirt::Domain, xml: &str) -> Result<(), libvirt::Error> {
     match domain.attach_device(xml) {
@@ -68,7 +68,7 @@ pub(super) fn attach(domain: &libvirt::Domain, xml: &str) -> Result<(), libvirt:
     }
 }
 
-/// Asks the guest to let a device go, unless it is just thinking about it. `alias` is as libvirt's events have it.
+/// Asks the guest to release a device, unless it was asked a short time ago. `alias` is as libvirt's events have it.
 // D-disk-17 (docs/differences.md).
 pub(super) fn detach(
     domain: &libvirt::Domain,
@@ -96,7 +96,7 @@ pub(super) fn detach(
         }
     };
     match result {
-        // Somebody was faster.
+        // It is gone already.
         Err(error) if error.is_device_missing() => Ok(()),
         Err(error) => {
             if again.is_none() {
