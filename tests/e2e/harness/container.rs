@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -127,6 +127,32 @@ fn succeeds(command: &mut Command) -> Result<(), String> {
 struct First {
     pid: u32,
     namespace: PathBuf,
+    guard: Child,
+}
+
+impl First {
+    fn new(pid: u32, namespace: PathBuf) -> Self {
+        // Its input ends with this process, however that ends.
+        let script = r#"trap '' HUP INT TERM; read -r _; [ "$(readlink "/proc/$1/ns/pid")" != "$2" ] || kill -s KILL "$1""#;
+        let guard = Command::new("sh")
+            .args(["-c", script, "guard", &pid.to_string()])
+            .arg(&namespace)
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self {
+            pid,
+            namespace,
+            guard,
+        }
+    }
+}
+
+impl Drop for First {
+    fn drop(&mut self) {
+        let _ = self.guard.kill();
+        let _ = self.guard.wait();
+    }
 }
 
 pub struct Container {
@@ -191,10 +217,7 @@ impl Container {
             if let Some(pid) = children.split_whitespace().next() {
                 let namespace = std::fs::read_link(format!("/proc/{pid}/ns/pid"));
                 if let Some(namespace) = namespace.ok().filter(|it| *it != outside) {
-                    self.first = Some(First {
-                        pid: pid.parse().unwrap(),
-                        namespace,
-                    });
+                    self.first = Some(First::new(pid.parse().unwrap(), namespace));
                     return;
                 }
             }
