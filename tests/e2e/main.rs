@@ -24,6 +24,7 @@ mod launcherctl;
 mod lifecycle;
 mod many_disks;
 mod monitor;
+mod network;
 #[cfg(feature = "plugins")]
 mod plugins;
 mod preview;

@@ -48,14 +48,18 @@ pub fn in_container(user: User, test: impl FnOnce()) {
     }
 
     if let Err(missing) = image() {
-        let required = std::env::var("CI").is_ok_and(|ci| ci == "true") && is_root();
-        assert!(!required, "no container can be made here: {missing}");
-        println!("skipped: no container can be made here: {missing}");
-        return;
+        return skip_container(missing);
     }
     let _reset = Reset;
     USER.set(Some(user));
     test();
+}
+
+/// Says why a test in a container does not run here. In CI as root that is a failure.
+pub fn skip_container(missing: &str) {
+    let required = std::env::var("CI").is_ok_and(|ci| ci == "true") && is_root();
+    assert!(!required, "no container can be made here: {missing}");
+    println!("skipped: no container can be made here: {missing}");
 }
 
 fn is_root() -> bool {
@@ -202,6 +206,9 @@ impl Container {
             .args(more);
         if let Some(cgroup) = &self.cgroup {
             command.env("CGROUPS", cgroup.path());
+        }
+        if vmi.value()["spec"]["domain"]["devices"]["interfaces"].is_array() {
+            command.env("TUN", "yes");
         }
         command
     }

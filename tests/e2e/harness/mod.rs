@@ -5,15 +5,20 @@ mod container;
 mod guest;
 mod handler;
 mod loop_device;
+mod pod_network;
 mod usage;
 mod vmi;
 
 use cgroup::Cgroup;
 pub(crate) use container::also_in_container;
-pub use container::{Container, User, in_container};
+pub use container::{Container, User, in_container, skip_container};
 pub use guest::Guest;
 pub use handler::{Event, Handler};
 pub use loop_device::LoopDevice;
+pub use pod_network::{
+    ClusterNetwork, MASQUERADE_GUEST, MTU, PodNetwork, REMOTE_HOST, in_container_with_network,
+    write_name_resolution,
+};
 pub use usage::Usage;
 pub use vmi::{UP, Vmi};
 
@@ -244,7 +249,12 @@ impl Pod {
 
     /// Sends the VMI.
     pub async fn sync(&self, vmi: &Vmi) -> Response {
-        let options = VirtualMachineOptions::default();
+        // Other pods have no network of their own.
+        let attachments = self.container.as_ref().map(|_| vmi.interface_attachments());
+        let options = VirtualMachineOptions {
+            interface_domain_attachment: attachments.unwrap_or_default(),
+            ..VirtualMachineOptions::default()
+        };
         let request = VmiRequest {
             options: Some(options),
             ..self.request(vmi.value())

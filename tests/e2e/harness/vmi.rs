@@ -1,5 +1,6 @@
 //! The VMI of a test.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
@@ -95,6 +96,18 @@ impl Vmi {
             .as_array_mut()
             .unwrap()
             .push(value);
+    }
+
+    /// What virt-handler says of the interfaces: those with a binding of KubeVirt's own are attached by a tap device.
+    pub(super) fn interface_attachments(&self) -> HashMap<String, String> {
+        let interfaces = self.0["spec"]["domain"]["devices"]["interfaces"].as_array();
+        let by_tap = |interface: &&Value| {
+            interface["masquerade"].is_object() || interface["bridge"].is_object()
+        };
+        let attached = interfaces.into_iter().flatten().filter(by_tap);
+        attached
+            .map(|one| (one["name"].as_str().unwrap().to_owned(), "tap".to_owned()))
+            .collect()
     }
 
     pub fn value(&self) -> &Value {
