@@ -136,7 +136,7 @@ impl Context {
     #[must_use]
     pub fn paths(&self) -> PodPaths<'_> {
         let default = PodPaths::default();
-        fn or<'t>(dir: &'t String, default: &'t str) -> &'t str {
+        fn or<'t>(dir: &'t str, default: &'t str) -> &'t str {
             if dir.is_empty() { default } else { dir }
         }
         PodPaths {

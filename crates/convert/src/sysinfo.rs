@@ -3,10 +3,10 @@
 use super::{ConvertError, Draft, Input};
 use domain::sysinfo::{SysInfo, SysInfoEntry};
 
-fn entry(name: &'static str, value: &String) -> SysInfoEntry {
+fn entry(name: &'static str, value: &str) -> SysInfoEntry {
     SysInfoEntry {
         name: String::from(name),
-        value: value.clone(),
+        value: value.to_owned(),
     }
 }
 

@@ -61,7 +61,7 @@ fn of_flags(machine: &Machine, cfg: &Config, vmi: &Vmi) -> Result<Context, PodEr
         missing_emulator_binaries: machine.missing_emulators(),
         environment: machine.relevant_environment(),
         cpu_set: machine.cpu_set()?,
-        ephemeral_disk_dir: cfg.overlay_dir().into(),
+        ephemeral_disk_dir: cfg.overlay_dir(),
         cloud_init_dir: cfg.cloud_init_dir().into(),
         ignition_dir: cfg.ignition_dir().into(),
         container_disk_dir: cfg.container_disk_dir().into(),

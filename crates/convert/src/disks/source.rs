@@ -159,11 +159,11 @@ fn is_block(volumes: &std::collections::BTreeMap<String, bool>, name: &String) -
     volumes.get(name).copied().unwrap_or(false)
 }
 
-fn claim_of(input: &Input<'_>, name: &String, block: bool) -> Claim {
+fn claim_of(input: &Input<'_>, name: &str, block: bool) -> Claim {
     if block {
         Claim::Device {
             path: input.paths.claim_device(name),
-            name: name.clone(),
+            name: name.to_owned(),
         }
     } else {
         Claim::Image(input.paths.claim_image(name))
@@ -211,8 +211,8 @@ impl Claim {
 
 /// Changed block tracking: the guest writes through a qcow2 overlay that holds the bitmaps, while
 /// the data stays in the raw volume.
-fn tracked(disk: &mut Disk, overlay: &String, mut data: Claim) {
-    image(disk, "qcow2", overlay.clone());
+fn tracked(disk: &mut Disk, overlay: &str, mut data: Claim) {
+    image(disk, "qcow2", overlay.to_owned());
     if let Claim::Device { name, .. } = &mut data {
         disk.source.name = std::mem::take(name);
     }
@@ -239,7 +239,7 @@ fn driver(disk: &mut Disk) -> &mut DiskDriver {
 }
 
 /// A writable overlay in front of something that is not written.
-fn overlay(input: &Input<'_>, name: &String, format: String, backing: Claim, disk: &mut Disk) {
+fn overlay(input: &Input<'_>, name: &str, format: String, backing: Claim, disk: &mut Disk) {
     image(disk, "qcow2", input.paths.ephemeral_overlay(name));
     driver(disk).discard = DiscardMode::Unmap;
     let mut store = BackingStore {

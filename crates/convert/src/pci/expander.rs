@@ -147,11 +147,11 @@ impl Branch<'_> {
 }
 
 /// The bus of a controller is its index, in decimal.
-fn pci_address(bus: &String, slot: String) -> Address {
+fn pci_address(bus: &str, slot: String) -> Address {
     Address {
         r#type: AddressType::Pci,
         domain: String::from("0x0000"),
-        bus: bus.clone(),
+        bus: bus.to_owned(),
         slot,
         function: String::from("0x0"),
         ..Address::default()

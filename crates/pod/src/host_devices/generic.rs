@@ -95,7 +95,7 @@ fn usb(name: &str, address: &str) -> Result<HostDeviceSpec, PodError> {
     Ok(HostDeviceSpec {
         r#type: String::from("usb"),
         mode: String::from("subsystem"),
-        alias: format!("usb-host-{name}").into(),
+        alias: format!("usb-host-{name}"),
         source_address: Some(AddressSpec {
             bus: bus.into(),
             device: device.into(),
