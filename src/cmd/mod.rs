@@ -15,7 +15,6 @@ use std::sync::Arc;
 use prost::bytes::Bytes;
 use serde_json::Value;
 use tokio::net::UnixListener;
-use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 
 use api::Action;
@@ -92,11 +91,9 @@ pub async fn serve<L: LauncherApi>(
     .max_decoding_message_size(MAX_REQUEST_BYTES);
     let cmd = CmdServer::new(service::Service::new(launcher))
         .max_decoding_message_size(MAX_REQUEST_BYTES);
-    let server = Server::builder()
+    let services = Server::builder()
         .add_service(CmdInfoServer::new(info::Info))
         .add_service(cmd)
         .add_service(preview);
-    server
-        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop)
-        .await
+    os::grpc::serve(services, listener, stop).await
 }

@@ -1,13 +1,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 //! The service over a real socket, with a launcher of the test's own behind it.
 
-use std::path::Path;
 use std::sync::Mutex;
 
-use hyper_util::rt::TokioIo;
-use tokio::net::UnixStream;
 use tokio::sync::oneshot;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
 use super::*;
 use api::proto::cmd::info::CmdInfoRequest;
@@ -86,18 +83,6 @@ impl LauncherApi for Stub {
     }
 }
 
-async fn dial(socket: &Path) -> Channel {
-    let socket = socket.to_owned();
-    let connector = tower::service_fn(move |_| {
-        let socket = socket.clone();
-        async move { UnixStream::connect(socket).await.map(TokioIo::new) }
-    });
-    Endpoint::from_static("http://launcher")
-        .connect_with_connector(connector)
-        .await
-        .unwrap()
-}
-
 fn with_server<F: Future<Output = ()>>(test: impl FnOnce(Arc<Stub>, Channel) -> F) {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("launcher-sock");
@@ -112,7 +97,7 @@ fn with_server<F: Future<Output = ()>>(test: impl FnOnce(Arc<Stub>, Channel) -> 
         let server = tokio::spawn(serve(listener, stub.clone(), async {
             stopped.await.unwrap()
         }));
-        test(stub, dial(&socket).await).await;
+        test(stub, os::grpc::connect(&socket).await.unwrap()).await;
         stop.send(()).unwrap();
         server.await.unwrap().unwrap();
     });

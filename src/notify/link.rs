@@ -6,18 +6,18 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
 use super::queue::Body;
 use api::proto::notify::info::NotifyInfoRequest;
 use api::proto::notify::info::notify_info_client::NotifyInfoClient;
 use api::proto::notify::v1::notify_client::NotifyClient;
 use api::proto::notify::v1::{DomainEventRequest, K8sEventRequest, Response};
+use os::grpc;
 
 /// The version of the notify service that we speak.
 const VERSION: u32 = 1;
@@ -29,7 +29,7 @@ const ANSWER: Duration = Duration::from_secs(5);
 pub(super) enum LinkError {
     #[error("{path}: cannot be dialled")]
     Dial { path: PathBuf, source: io::Error },
-    #[error("{path}: nobody speaks HTTP/2 there")]
+    #[error("{path}: the peer does not speak HTTP/2")]
     Handshake {
         path: PathBuf,
         source: tonic::transport::Error,
@@ -68,28 +68,22 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Dials the socket and asks which versions are spoken there.
+    /// Dials the socket and asks for its versions.
     pub async fn open(socket: &Path) -> Result<Self, LinkError> {
-        let dialled = timeout(ANSWER, UnixStream::connect(socket)).await;
+        let dialled = timeout(ANSWER, grpc::connect_stream(socket)).await;
         let dialled = dialled.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         let stream = dialled.map_err(|source| LinkError::Dial {
             path: socket.to_owned(),
             source,
         })?;
         let (alive, gone) = oneshot::channel();
-        let mut once = Some(TokioIo::new(Watched {
+        let watched = Watched {
             stream,
             _alive: alive,
-        }));
-        // One stream, one channel: tonic must not dial again by itself, as a new connection has to hear the state again.
-        let connector = tower::service_fn(move |_| {
-            let stream = once
-                .take()
-                .ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected));
-            std::future::ready(stream)
-        });
-        let channel = Endpoint::from_static("http://virt-handler")
-            .connect_with_connector(connector)
+        };
+        // One stream, one channel: tonic must not connect again by itself, as a new connection has to get the state
+        // again.
+        let channel = grpc::channel(watched)
             .await
             .map_err(|source| LinkError::Handshake {
                 path: socket.to_owned(),

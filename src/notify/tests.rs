@@ -10,7 +10,6 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout};
-use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
 
 use super::*;
@@ -129,8 +128,7 @@ impl Handler {
                 .build()
                 .unwrap();
             runtime.block_on(async {
-                let listener =
-                    UnixListenerStream::new(tokio::net::UnixListener::from_std(listener).unwrap());
+                let listener = tokio::net::UnixListener::from_std(listener).unwrap();
                 let server = tonic::transport::Server::builder()
                     .add_service(NotifyServer::new(Service {
                         sent: sent.clone(),
@@ -139,7 +137,7 @@ impl Handler {
                     .add_service(NotifyInfoServer::new(Service { sent, manners }));
                 tokio::select! {
                     _ = stopped => {}
-                    result = server.serve_with_incoming(listener) => result.unwrap(),
+                    result = os::grpc::serve(server, listener, std::future::pending()) => result.unwrap(),
                 }
             });
         });

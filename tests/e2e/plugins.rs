@@ -10,7 +10,6 @@ use api::proto::hooks::plugins::{MutateDomainRequest, MutateDomainResponse};
 use prost::bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::net::UnixListener;
-use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
 
 use crate::harness::{Pod, Vmi, run};
@@ -37,10 +36,10 @@ impl DomainHookService for Exclaims {
 impl Exclaims {
     fn serve(&self, pod: &Pod, plugin: &str) {
         let socket = pod.path(&format!("/var/run/kubevirt-plugin/{plugin}/hook.sock"));
-        let listener = UnixListenerStream::new(UnixListener::bind(socket).unwrap());
+        let listener = UnixListener::bind(socket).unwrap();
         let server = tonic::transport::Server::builder()
             .add_service(DomainHookServiceServer::new(self.clone()));
-        tokio::spawn(server.serve_with_incoming(listener));
+        tokio::spawn(os::grpc::serve(server, listener, std::future::pending()));
     }
 }
 

@@ -14,7 +14,6 @@ use prost::bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::net::UnixListener;
 use tokio::time::Instant;
-use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
 
 const XML: &str = "<domain type=\"kvm\"><name>ns_vm</name><new-to-us/></domain>";
@@ -79,10 +78,10 @@ impl Pod {
             asked: Arc::default(),
         };
         let asked = Arc::clone(&hook.asked);
-        let listener = UnixListenerStream::new(UnixListener::bind(self.socket(plugin)).unwrap());
+        let listener = UnixListener::bind(self.socket(plugin)).unwrap();
         let server =
             tonic::transport::Server::builder().add_service(DomainHookServiceServer::new(hook));
-        tokio::spawn(server.serve_with_incoming(listener));
+        tokio::spawn(os::grpc::serve(server, listener, std::future::pending()));
         asked
     }
 

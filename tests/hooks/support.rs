@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex};
 use api::proto::hooks::{info, v1alpha1, v1alpha2, v1alpha3};
 use prost::bytes::Bytes;
 use tokio::net::UnixListener;
-use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
 
 pub const XML: &str = "<domain type=\"kvm\"><name>ns_vm</name><uuid>5d307ca9-b3ef-428c-8861-06e72d69f223</uuid></domain>";
@@ -91,7 +90,7 @@ impl Pod {
             runtime.block_on(async move {
                 let listener = UnixListener::from_std(listener).unwrap();
                 tokio::select! {
-                    served = router.serve_with_incoming(UnixListenerStream::new(listener)) => served.unwrap(),
+                    served = os::grpc::serve(router, listener, std::future::pending()) => served.unwrap(),
                     () = dying.notified() => {}
                 }
             });

@@ -1,15 +1,11 @@
 //! gRPC calls to a sidecar. Each call has a connection of its own, a deadline and a size limit.
 
-use std::io;
-use std::os::fd::AsRawFd as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use hyper_util::rt::TokioIo;
 use prost::bytes::Bytes;
-use tokio::net::UnixStream;
 use tokio::time::{Instant, timeout_at};
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Code, Request};
 
 use super::cloud_init::CloudInitForms;
@@ -18,14 +14,13 @@ use super::sidecar::{Sidecar, Version};
 use api::proto::hooks::info::{InfoParams, InfoResult, info_client::InfoClient};
 use api::proto::hooks::{v1alpha1, v1alpha2, v1alpha3};
 use domain::xml::MAX_BYTES;
+use os::grpc::{self, ConnectError};
 
 /// Size limit of a hook's answer: a domain XML document and what protobuf adds. A larger answer is
 /// refused as soon as its length is known.
 pub const MAX_ANSWER_BYTES: usize = MAX_BYTES + (64 << 10);
 /// Size limit of an answer of `Info`.
 const MAX_INFO_BYTES: usize = 64 << 10;
-/// Size limit of an answer's headers and trailers, which carry the text of an error.
-const MAX_HEADER_BYTES: u32 = 1 << 20;
 /// A call that the sidecar cancels this shortly before the deadline has timed out.
 const DEADLINE_TOLERANCE: Duration = Duration::from_millis(100);
 
@@ -63,33 +58,10 @@ fn is_timeout(code: Code, deadline: Instant) -> bool {
 /// # Errors
 /// [`CallError::Unreachable`], or [`CallError::Broken`] where the other side does not speak HTTP/2.
 pub async fn connect(socket: &Path) -> Result<Channel, CallError> {
-    let stream = dial(socket).await.map_err(CallError::Unreachable)?;
-    let mut stream = Some(TokioIo::new(stream));
-    // tonic wants a URI and a function that connects. The URI only appears in the header `:authority`, where gRPC puts
-    // "localhost" for unix sockets.
-    Endpoint::from_static("http://localhost")
-        .http2_max_header_list_size(MAX_HEADER_BYTES)
-        .connect_with_connector(tower::service_fn(move |_| {
-            let stream = stream.take();
-            // A channel connects again when its connection broke; a call has only one.
-            async { stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)) }
-        }))
-        .await
-        .map_err(|error| CallError::Broken(Box::new(error)))
-}
-
-/// Connects also where the path is longer than the 107 bytes of a unix socket's address.
-async fn dial(path: &Path) -> io::Result<UnixStream> {
-    const MAX_ADDRESS_BYTES: usize = 107;
-    if path.as_os_str().len() <= MAX_ADDRESS_BYTES {
-        return UnixStream::connect(path).await;
-    }
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return UnixStream::connect(path).await;
-    };
-    let directory = std::fs::File::open(parent)?;
-    let short = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd())).join(name);
-    UnixStream::connect(short).await
+    grpc::connect(socket).await.map_err(|error| match error {
+        ConnectError::Connect(source) => CallError::Unreachable(source),
+        ConnectError::Handshake(source) => CallError::Broken(Box::new(source)),
+    })
 }
 
 /// A request that carries its deadline in the header `grpc-timeout`.

@@ -1,8 +1,10 @@
-//! What talks to the operating system and knows nothing of virtual machines: processes, signals, inotify, time, the log.
+//! What talks to the operating system and knows nothing of virtual machines: processes, signals, inotify, unix sockets,
+//! time, the log.
 #![forbid(unsafe_code)]
 
 pub mod command;
 pub mod failpoints;
+pub mod grpc;
 pub mod inotify;
 pub mod lines;
 pub mod log_file;

@@ -11,7 +11,6 @@ use serde_json::Value;
 use tokio::net::UnixListener;
 use tokio::sync::Notify as Changed;
 use tokio::task::JoinHandle;
-use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
 
 use super::PATIENCE;
@@ -76,8 +75,7 @@ impl Handler {
             .add_service(info)
             .add_service(notify);
         self.server = Some(tokio::spawn(async move {
-            server
-                .serve_with_incoming(UnixListenerStream::new(listener))
+            os::grpc::serve(server, listener, std::future::pending())
                 .await
                 .unwrap()
         }));

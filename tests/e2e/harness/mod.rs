@@ -33,7 +33,7 @@ use api::proto::cmd::v1::cmd_client::CmdClient;
 use api::proto::cmd::v1::{EmptyRequest, Response, VirtualMachineOptions, VmiRequest};
 use prost::bytes::Bytes;
 use serde_json::Value;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
 /// Emulated guests are slow, and two of them share two cores.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -227,18 +227,7 @@ impl Pod {
         let socket = self.path("/var/run/kubevirt/sockets/launcher-sock");
         self.until("the launcher is ready", || socket.exists())
             .await;
-        let connector = tower::service_fn(move |_| {
-            let socket = socket.clone();
-            async move {
-                tokio::net::UnixStream::connect(socket)
-                    .await
-                    .map(hyper_util::rt::TokioIo::new)
-            }
-        });
-        let channel = Endpoint::from_static("http://launcher")
-            .connect_with_connector(connector)
-            .await
-            .unwrap();
+        let channel = os::grpc::connect(&socket).await.unwrap();
         self.cmd = Some(CmdClient::new(channel).max_decoding_message_size(64 << 20));
     }
 

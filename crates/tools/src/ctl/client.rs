@@ -3,12 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hyper_util::rt::TokioIo;
 use prost::bytes::Bytes;
 use serde_json::Value;
-use tokio::net::UnixStream;
-use tonic::transport::{Channel, Endpoint};
-use tower::service_fn;
+use tonic::transport::Channel;
 
 use api::Action;
 use api::proto::cmd::info::{CmdInfoRequest, cmd_info_client::CmdInfoClient};
@@ -34,7 +31,7 @@ pub enum CallError {
         /// The cmd socket.
         path: PathBuf,
         /// Why not.
-        source: tonic::transport::Error,
+        source: os::grpc::ConnectError,
     },
     /// The call has no answer, or is not implemented.
     #[error("{call}: {message}", message = status.message())]
@@ -74,14 +71,7 @@ impl Client {
     /// # Errors
     /// If nothing accepts there.
     pub async fn connect(socket: &Path) -> Result<Self, CallError> {
-        let path = socket.to_owned();
-        let connector = service_fn(move |_| {
-            let path = path.clone();
-            async move { UnixStream::connect(path).await.map(TokioIo::new) }
-        });
-        // The URI is not used: the connector knows the socket.
-        let channel = Endpoint::from_static("http://launcher")
-            .connect_with_connector(connector)
+        let channel = os::grpc::connect(socket)
             .await
             .map_err(|source| CallError::Connect {
                 path: socket.to_owned(),

@@ -6,7 +6,6 @@ use prost::bytes::Bytes;
 use serde_json::Value;
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
-use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
@@ -37,11 +36,7 @@ pub fn serve(path: &Path, events: mpsc::Sender<LauncherEvent>) -> Result<(), Fil
     let server = Server::builder()
         .add_service(NotifyInfoServer::new(Versions))
         .add_service(NotifyServer::new(Events(events)));
-    tokio::spawn(async move {
-        server
-            .serve_with_incoming(UnixListenerStream::new(listener))
-            .await
-    });
+    tokio::spawn(os::grpc::serve(server, listener, std::future::pending()));
     Ok(())
 }
 

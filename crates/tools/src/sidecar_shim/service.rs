@@ -7,7 +7,6 @@ use std::time::Duration;
 use prost::bytes::Bytes;
 use tokio::net::UnixListener;
 use tokio::sync::Notify;
-use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
@@ -17,8 +16,8 @@ use hooks::{HookPoint, Version};
 
 const ON_DEFINE_DOMAIN: &str = "onDefineDomain";
 const PRE_CLOUD_INIT_ISO: &str = "preCloudInitIso";
-/// Largest request: a VMI and a domain.
-const REQUEST: usize = 16 << 20;
+/// Limit of a request: a VMI and a domain.
+const MAX_REQUEST_BYTES: usize = 16 << 20;
 
 #[derive(Debug, Clone)]
 struct Shim {
@@ -40,25 +39,23 @@ pub async fn serve(
     let shim = Shim { version, shutdown };
     let stopping = Arc::new(Notify::new());
     let stopped = Arc::clone(&stopping);
-    let mut serving = pin!(
-        Server::builder()
-            .add_service(info::info_server::InfoServer::new(shim.clone()))
-            .add_service(
-                v1alpha1::callbacks_server::CallbacksServer::new(shim.clone())
-                    .max_decoding_message_size(REQUEST)
-            )
-            .add_service(
-                v1alpha2::callbacks_server::CallbacksServer::new(shim.clone())
-                    .max_decoding_message_size(REQUEST)
-            )
-            .add_service(
-                v1alpha3::callbacks_server::CallbacksServer::new(shim)
-                    .max_decoding_message_size(REQUEST)
-            )
-            .serve_with_incoming_shutdown(UnixListenerStream::new(listener), async move {
-                stopped.notified().await
-            })
-    );
+    let services = Server::builder()
+        .add_service(info::info_server::InfoServer::new(shim.clone()))
+        .add_service(
+            v1alpha1::callbacks_server::CallbacksServer::new(shim.clone())
+                .max_decoding_message_size(MAX_REQUEST_BYTES),
+        )
+        .add_service(
+            v1alpha2::callbacks_server::CallbacksServer::new(shim.clone())
+                .max_decoding_message_size(MAX_REQUEST_BYTES),
+        )
+        .add_service(
+            v1alpha3::callbacks_server::CallbacksServer::new(shim)
+                .max_decoding_message_size(MAX_REQUEST_BYTES),
+        );
+    let mut serving = pin!(os::grpc::serve(services, listener, async move {
+        stopped.notified().await
+    }));
     tokio::select! {
         served = &mut serving => return served,
         () = stop => stopping.notify_one(),
