@@ -96,7 +96,7 @@ impl PodBackend for Pod {
         vmi: &Vmi,
         options: &VirtualMachineOptions,
     ) -> Result<(DomainSpec, Context), LauncherError> {
-        let context = pod::look(&self.config, vmi, options)?;
+        let context = pod::collect_context(&self.config, vmi, options)?;
         Ok((convert::domain(vmi, &context)?, context))
     }
 
@@ -167,6 +167,6 @@ impl PodBackend for Pod {
     }
 
     fn max_size(&self, disk: &Disk) -> Result<Option<u64>, LauncherError> {
-        Ok(pod::room(&self.config, disk)?)
+        Ok(pod::max_size(&self.config, disk)?)
     }
 }

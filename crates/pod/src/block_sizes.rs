@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::confine::{Found, optional};
 use super::machine::Machine;
+use super::safe_path::{Found, optional};
 use super::{Config, PodError, volumes};
 use api::pod_paths::PodPaths;
 use api::vmi::Vmi;
@@ -11,8 +11,8 @@ use api::vmi::disks::Disk;
 use api::vmi::volumes::Volume;
 use convert::context::{BlockDeviceProbe, Context};
 
-/// Looks at the volumes of such disks; a volume that is not there yet has no sizes.
-pub(super) fn look(
+/// Inspects the volumes of such disks; a volume that is not there yet has no sizes.
+pub(super) fn collect(
     cfg: &Config,
     machine: &Machine,
     vmi: &Vmi,

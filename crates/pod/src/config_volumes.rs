@@ -1,8 +1,8 @@
 //! ISO images of ConfigMaps, Secrets, downward API fields, the service account and sysprep.
 
-use super::confine::{Dir, optional};
 use super::iso::{self, Tree};
-use super::{Config, PodError, place};
+use super::safe_path::{Dir, optional};
+use super::{Config, PodError, VolumeError, staged};
 use api::pod_paths;
 use api::vmi::volumes::Volume;
 
@@ -94,7 +94,7 @@ impl<'v> ConfigVolume<'v> {
 
     /// Makes an empty image of `size` bytes, for a migration target.
     pub fn make_empty(&self, cfg: &Config, size: u64) -> Result<(), PodError> {
-        place::write_zeros(
+        staged::write_zeros(
             &Dir::of_pod_made(&cfg.root, self.dir)?,
             &self.image,
             size,
@@ -104,20 +104,17 @@ impl<'v> ConfigVolume<'v> {
 
     fn files(&self, cfg: &Config) -> Result<Vec<(String, std::path::PathBuf)>, PodError> {
         let dir = optional(Dir::of_pod(&cfg.root, &self.source))?.ok_or_else(|| {
-            PodError::Refused(format!(
-                "{} is not there; is the volume mounted in this pod?",
-                cfg.root.path(&self.source).display()
-            ))
+            let dir = cfg.root.path(&self.source);
+            PodError::from(VolumeError::NotMounted { dir })
         })?;
         let names = dir.entries()?;
         let is_answer = |name: &String| ANSWER_FILES.contains(&name.to_ascii_lowercase().as_str());
         if self.is_sysprep && !names.iter().any(is_answer) {
-            return Err(PodError::Refused(format!(
-                "Sysprep drive should contain {} or {} but neither were found in {}",
-                ANSWER_FILES[0],
-                ANSWER_FILES[1],
-                dir.path().display()
-            )));
+            return Err(VolumeError::NoAnswerFile {
+                names: ANSWER_FILES,
+                dir: dir.path().into(),
+            }
+            .into());
         }
         Ok(names
             .into_iter()

@@ -1,9 +1,9 @@
 //! Where the image of a container disk is. virt-handler binds it to
 //! `<container-disk-dir>/disk_<i>.img`; with `--image-volume` the whole image is mounted read-only
-//! at `/var/run/kubevirt-image-volume/disk_<i>`, and the launcher looks in it.
+//! at `/var/run/kubevirt-image-volume/disk_<i>`, and the launcher finds the disk in it.
 
-use super::confine::{Dir, Found, optional};
-use super::{Config, PodError};
+use super::safe_path::{Dir, Found, optional};
+use super::{Config, PodError, VolumeError};
 use api::pod_paths::{self, PodPaths};
 use api::vmi::firmware::KernelBootContainer;
 use api::vmi::volumes::ContainerDiskSource;
@@ -20,11 +20,11 @@ pub(super) fn image(
     let name = pod_paths::container_disk(index);
     let dir = Dir::of_pod(&cfg.root, &cfg.container_disk_dir)?;
     optional(dir.find(&name))?.ok_or_else(|| {
-        PodError::Refused(format!(
-            "no image of the container disk {:?} at {}; has virt-handler mounted it?",
-            source.image,
-            dir.path().join(name).display()
-        ))
+        let error = VolumeError::NoContainerDisk {
+            image: source.image.to_string(),
+            path: dir.path().join(name),
+        };
+        error.into()
     })
 }
 
@@ -35,11 +35,11 @@ fn in_image_volume(
 ) -> Result<Found, PodError> {
     let place = PodPaths::default().image_volume(index);
     let not_there = |what: &str| {
-        PodError::Refused(format!(
-            "no {what} in the container disk {:?}, mounted at {}; put the disk's image there, or name it in the VMI (containerDisk.path)",
-            source.image,
-            cfg.root.path(&place).display()
-        ))
+        PodError::from(VolumeError::NoDiskInImage {
+            what: what.to_owned(),
+            image: source.image.to_string(),
+            mount: cfg.root.path(&place),
+        })
     };
     let mount = optional(Dir::of_pod(&cfg.root, &place))?.ok_or_else(|| not_there("mount"))?;
     if !source.path.is_empty() {
@@ -50,11 +50,11 @@ fn in_image_volume(
     match default.entries()?.as_slice() {
         [name] => mount.find_within(&format!("{}/{name}", pod_paths::CONTAINER_DISK_IMAGE_DIR)),
         [] => Err(not_there("file below /disk")),
-        names => Err(PodError::Refused(format!(
-            "the container disk {:?} has several files in /disk ({}); one is allowed, or name it in the VMI (containerDisk.path)",
-            source.image,
-            names.join(", ")
-        ))),
+        names => Err(VolumeError::SeveralDisksInImage {
+            image: source.image.to_string(),
+            files: names.to_vec(),
+        }
+        .into()),
     }
 }
 
@@ -71,10 +71,11 @@ pub(super) fn boot_artifact(
     };
     let found = Dir::of_pod(&cfg.root, &place).and_then(|dir| dir.find_within(tail));
     optional(found)?.ok_or_else(|| {
-        PodError::Refused(format!(
-            "no {artifact:?} of the kernel boot container {:?} below {}; is the path in the VMI right?",
-            container.image,
-            cfg.root.path(&place).display()
-        ))
+        let error = VolumeError::NoBootArtifact {
+            artifact: artifact.to_owned(),
+            image: container.image.to_string(),
+            dir: cfg.root.path(&place),
+        };
+        error.into()
     })
 }

@@ -1,14 +1,13 @@
 //! The directories of the pod that the launcher makes (docs/contract.md §2).
 
-use std::ffi::OsStr;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::path::{Component, Path};
+use std::os::fd::AsFd;
+use std::path::Path;
 
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid, chownat, fchmod, mkdirat, openat, statat};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid, chownat, fchmod, openat, statat};
 use rustix::io::Errno;
 
-use super::confine::{Dir, checked_name};
-use super::{Config, PodError, Root};
+use super::safe_path::{Dir, checked_name};
+use super::{Config, PodError};
 use api::pod_paths;
 
 /// User and group that QEMU runs as.
@@ -21,7 +20,7 @@ pub(super) const QEMU: u32 = 107;
 /// A directory cannot be made, or `uid` cannot be a directory's name.
 pub fn directories(cfg: &Config, uid: &str) -> Result<(), PodError> {
     let own = |path: &str, mode| {
-        make(&cfg.root, path, mode)?;
+        Dir::make(&cfg.root, path, mode)?;
         let dir = Dir::of_pod(&cfg.root, path)?;
         set_mode(&dir, mode)?;
         give_to_qemu(dir.as_fd(), dir.path())
@@ -40,64 +39,25 @@ pub fn directories(cfg: &Config, uid: &str) -> Result<(), PodError> {
         cfg.overlay_dir(),
         cfg.hotplug_dir().to_owned(),
     ] {
-        make(&cfg.root, &path, 0o755)?;
+        Dir::make(&cfg.root, &path, 0o755)?;
     }
-    make(&cfg.root, cfg.container_disk_dir(), 0o750)?;
+    Dir::make(&cfg.root, cfg.container_disk_dir(), 0o750)?;
     for path in pod_paths::QEMU_DIRS {
         own(path, 0o750)?;
     }
     // Root's UEFI variables are given to libvirt by path, so the directory is not libvirt's to make. Another user's is,
     // and that user may not even enter this one.
     if !cfg.run_as_nonroot {
-        make(&cfg.root, pod_paths::SYSTEM_NVRAM_DIR, 0o755)?;
+        Dir::make(&cfg.root, pod_paths::SYSTEM_NVRAM_DIR, 0o755)?;
         super::serial_log::make(cfg, uid)?;
     }
     for path in [
         pod_paths::LIBVIRT_RUN_DIR,
         &format!("{}/sockets", cfg.share_dir.trim_end_matches('/')),
     ] {
-        make(&cfg.root, path, 0o755)?;
+        Dir::make(&cfg.root, path, 0o755)?;
     }
     Ok(())
-}
-
-/// Makes a directory of the pod with its parents. The mode is exact, whatever the umask; what
-/// exists keeps its own. Links of the pod such as `/var/run` are followed below the root.
-pub(super) fn make(root: &Root, path: &str, mode: u32) -> Result<(), PodError> {
-    let mut so_far = String::new();
-    let mut dir: Option<Dir> = None;
-    for part in Path::new(path).components() {
-        let Component::Normal(name) = part else {
-            continue;
-        };
-        let parent = match dir.take() {
-            Some(dir) => dir,
-            None => Dir::of_pod(root, "/")?,
-        };
-        so_far.push('/');
-        so_far.push_str(&name.to_string_lossy());
-        make_one(parent.as_fd(), name, mode, &root.path(&so_far))?;
-        dir = Some(Dir::of_pod(root, &so_far)?);
-    }
-    Ok(())
-}
-
-fn make_one(parent: BorrowedFd<'_>, name: &OsStr, mode: u32, shown: &Path) -> Result<(), PodError> {
-    let fail = PodError::io("make the directory", shown);
-    match mkdirat(parent, name, Mode::from_raw_mode(mode)) {
-        Ok(()) => {
-            let made = openat(
-                parent,
-                name,
-                OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-                Mode::empty(),
-            );
-            made.and_then(|fd| fchmod(fd, Mode::from_raw_mode(mode)))
-                .map_err(fail)
-        }
-        Err(Errno::EXIST) => Ok(()),
-        Err(e) => Err(fail(e)),
-    }
 }
 
 fn set_mode(dir: &Dir, mode: u32) -> Result<(), PodError> {
@@ -116,7 +76,7 @@ fn set_mode(dir: &Dir, mode: u32) -> Result<(), PodError> {
     }
 }
 
-/// Gives a file that is already open (or looked at) to QEMU's user. Only root can do that; a
+/// Gives a file that is already open (or inspected) to QEMU's user. Only root can do that; a
 /// launcher that is not root runs as that user (or on a laptop), and needs not.
 pub(super) fn give_to_qemu(file: impl AsFd, shown: &Path) -> Result<(), PodError> {
     let file = file.as_fd();

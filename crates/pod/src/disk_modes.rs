@@ -4,8 +4,8 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, Mode, OFlags, openat, unlinkat};
 
-use super::confine::Dir;
 use super::disk_source::find;
+use super::safe_path::Dir;
 use super::{Config, PodError, image};
 use convert::context::DiskModes;
 use domain::DomainSpec;
@@ -62,7 +62,10 @@ fn supports_direct_io(cfg: &Config, path: &str, is_block: bool) -> bool {
     match opens_directly(cfg, path, is_block) {
         Ok(does) => does,
         Err(e) => {
-            tracing::warn!("{path}: taken as without direct I/O: {}", e.chain());
+            tracing::warn!(
+                "{path}: taken as without direct I/O: {}",
+                os::logging::chain(&e)
+            );
             false
         }
     }
@@ -84,7 +87,7 @@ fn opens_directly(cfg: &Config, path: &str, is_block: bool) -> Result<bool, PodE
 }
 
 /// With image volumes, the launcher has linked the images of container disks.
-fn follow_own_link(cfg: &Config, path: &str) -> Result<super::confine::Found, PodError> {
+fn follow_own_link(cfg: &Config, path: &str) -> Result<super::safe_path::Found, PodError> {
     let is_ours = cfg.image_volume
         && Path::new(path).starts_with(cfg.root.path(cfg.container_disk_dir.trim_end_matches('/')));
     if !is_ours {
@@ -100,7 +103,7 @@ fn directory_supports_direct_io(cfg: &Config, path: &str) -> Result<bool, PodErr
     let parent = Path::new(path)
         .parent()
         .and_then(|parent| cfg.root.strip(parent));
-    let parent = parent.ok_or_else(|| PodError::Image {
+    let parent = parent.ok_or_else(|| PodError::InvalidFile {
         path: path.into(),
         reason: "it is not below the pod's root".to_owned(),
     })?;
@@ -125,7 +128,7 @@ fn directory_supports_direct_io(cfg: &Config, path: &str) -> Result<bool, PodErr
 /// All of it is allocated; a qcow2 image may even be a little larger than its disk.
 fn is_preallocated(cfg: &Config, path: &str) -> bool {
     follow_own_link(cfg, path)
-        .and_then(|found| image::look(&found))
+        .and_then(|found| image::inspect(&found))
         .is_ok_and(|info| info.virtual_size <= info.actual_size)
 }
 
@@ -142,7 +145,7 @@ pub fn disk_ready(cfg: &Config, disk: &Disk) -> bool {
             tracing::warn!(
                 "disk {:?} is not attached: {}",
                 disk.target.device,
-                e.chain()
+                os::logging::chain(&e)
             );
             return false;
         }

@@ -4,10 +4,10 @@
 //! Layout (all big endian): `mvbd`, 1 while it is being written, sum of the bytes of the document,
 //! its length; then the document.
 
-use super::confine::{Dir, optional};
+use super::safe_path::{Dir, optional};
 use api::pod_paths::{DOWNWARD_API_IMAGE_DIR, METRICS_DISK};
 
-use super::{Config, PodError, place};
+use super::{Config, PodError, staged};
 
 const SIZE: u32 = 256 * 1024;
 const NO_METRICS: &[u8] = b"<metrics></metrics>\n";
@@ -20,7 +20,7 @@ pub(super) fn prepare(cfg: &Config) -> Result<(), PodError> {
     if is_whole {
         Ok(())
     } else {
-        place::write(&dir, METRICS_DISK, &disk(), 0o755)
+        staged::write(&dir, METRICS_DISK, &disk(), 0o755)
     }
 }
 

@@ -5,6 +5,11 @@ use std::path::{Path, PathBuf};
 
 use os::command::CommandError;
 
+use super::cloud_init::CloudInitError;
+use super::firmware::FirmwareError;
+use super::host_devices::HostDeviceError;
+use super::volume_error::VolumeError;
+
 /// What failed, on which file or volume, why, and what to do. The message never repeats its
 /// source: print the chain.
 #[derive(Debug, thiserror::Error)]
@@ -19,7 +24,7 @@ pub enum PodError {
         /// The system's reason.
         source: io::Error,
     },
-    /// A path that a user controls leads somewhere else, or to something that is no data.
+    /// A path that a user controls leads somewhere else, or to something that is neither a file nor a block device.
     #[error("{} {what}: it is not opened, as it could lead out of the pod's volumes", path.display())]
     Hostile {
         /// The path as asked for.
@@ -27,10 +32,10 @@ pub enum PodError {
         /// What is wrong with it.
         what: &'static str,
     },
-    /// An image is not what it may be.
+    /// An image, or another file of the pod, is not what it may be.
     #[error("{}: {reason}", path.display())]
-    Image {
-        /// The image.
+    InvalidFile {
+        /// The file.
         path: PathBuf,
         /// Why it is refused, and what to do.
         reason: String,
@@ -38,9 +43,28 @@ pub enum PodError {
     /// A helper program failed.
     #[error(transparent)]
     Command(#[from] CommandError),
-    /// Something that the VMI asks for is not there or not possible.
-    #[error("{0}")]
-    Refused(String),
+    /// A name in the VMI that would be a file's cannot be one.
+    #[error(
+        "{what} {name:?} cannot be a file name: 1 to 253 characters without '/', ',', '=' and control characters, not beginning with '.', are allowed"
+    )]
+    FileName {
+        /// Whose name it is.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// A volume cannot be used.
+    #[error(transparent)]
+    Unusable(#[from] VolumeError),
+    /// There is no cloud-init data.
+    #[error(transparent)]
+    CloudInit(#[from] CloudInitError),
+    /// A host device cannot be used.
+    #[error(transparent)]
+    HostDevice(#[from] HostDeviceError),
+    /// There is no firmware for the VMI.
+    #[error(transparent)]
+    Firmware(#[from] FirmwareError),
     /// What a disk needs is not there; the text names the disk and its volume.
     #[error("disk {disk:?}: {reason}")]
     Absent {
@@ -87,18 +111,5 @@ impl PodError {
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
-    }
-
-    /// The whole chain on one line.
-    #[must_use]
-    pub fn chain(&self) -> String {
-        let mut text = self.to_string();
-        let mut next = std::error::Error::source(self);
-        while let Some(e) = next {
-            text.push_str(": ");
-            text.push_str(&e.to_string());
-            next = e.source();
-        }
-        text
     }
 }

@@ -38,6 +38,43 @@ const SNP: Candidates = &[("OVMF.amdsev.fd", "")];
 const TDX: Candidates = &[("OVMF.inteltdx.fd", "")];
 const TDX_SECURE_BOOT: Candidates = &[("OVMF.inteltdx.secboot.fd", "")];
 
+/// No firmware can be had for an EFI guest.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "EFI OVMF roms missing for booting in EFI mode with SecureBoot={secure_boot}, SEV/SEV-ES={sev}, SEV-SNP={snp}, TDX={tdx}"
+)]
+pub struct FirmwareError {
+    /// The VMI asks for secure boot.
+    pub secure_boot: bool,
+    /// The VMI asks for SEV or SEV-ES.
+    pub sev: bool,
+    /// The VMI asks for SEV-SNP.
+    pub snp: bool,
+    /// The VMI asks for TDX.
+    pub tdx: bool,
+    /// Why it is missing, and what to do.
+    pub source: MissingFirmware,
+}
+
+/// Why firmware is missing.
+#[derive(Debug, thiserror::Error)]
+pub enum MissingFirmware {
+    /// There is no such firmware.
+    #[error("no firmware does this combination; change the VMI's boot loader or launch security")]
+    NoCombination,
+    /// It is not installed.
+    #[error(
+        "{dir:?} has none of: {}; install them or set --ovmf-path",
+        files.join(", ")
+    )]
+    NotInstalled {
+        /// `--ovmf-path`.
+        dir: String,
+        /// What would do: the code image, and the variables' if there is one.
+        files: Vec<String>,
+    },
+}
+
 /// The firmware images of an EFI guest; `None` if the VMI asks for none.
 pub(super) fn choose(
     cfg: &Config,
@@ -80,7 +117,7 @@ pub(super) fn choose(
     }))
 }
 
-/// The images that an EFI guest gets in KubeVirt's own image, for where there is no pod to look at.
+/// The images that an EFI guest gets in KubeVirt's own image, for where there is no pod.
 #[must_use]
 pub fn in_kubevirts_image(vmi: &Vmi, arch: &str) -> Option<EfiConfiguration> {
     let efi = vmi
@@ -159,32 +196,26 @@ fn missing(
     confidential: Confidential,
     candidates: Candidates,
 ) -> PodError {
-    let why = if candidates.is_empty() {
-        "no firmware does this combination; change the VMI's boot loader or launch security"
-            .to_owned()
+    let source = if candidates.is_empty() {
+        MissingFirmware::NoCombination
     } else {
-        let names: Vec<String> = candidates
-            .iter()
-            .map(|(code, vars)| {
-                if vars.is_empty() {
-                    (*code).to_owned()
-                } else {
-                    format!("{code} with {vars}")
-                }
-            })
-            .collect();
-        format!(
-            "{:?} has none of: {}; install them or set --ovmf-path",
-            cfg.ovmf_path,
-            names.join(", ")
-        )
+        let name = |(code, vars): &(&str, &str)| match *vars {
+            "" => (*code).to_owned(),
+            vars => format!("{code} with {vars}"),
+        };
+        MissingFirmware::NotInstalled {
+            dir: cfg.ovmf_path.clone(),
+            files: candidates.iter().map(name).collect(),
+        }
     };
-    PodError::Refused(format!(
-        "EFI OVMF roms missing for booting in EFI mode with SecureBoot={secure}, SEV/SEV-ES={}, SEV-SNP={}, TDX={}: {why}",
-        confidential == Confidential::Sev,
-        confidential == Confidential::Snp,
-        confidential == Confidential::Tdx,
-    ))
+    let error = FirmwareError {
+        secure_boot: secure,
+        sev: confidential == Confidential::Sev,
+        snp: confidential == Confidential::Snp,
+        tdx: confidential == Confidential::Tdx,
+        source,
+    };
+    error.into()
 }
 
 #[cfg(test)]
@@ -262,7 +293,7 @@ mod tests {
                     ..efi
                 })
             })
-            .map_err(|e| e.to_string())
+            .map_err(|e| os::logging::chain(&e))
     }
 
     fn efi(

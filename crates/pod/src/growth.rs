@@ -1,7 +1,7 @@
 //! Growing images when their claim has grown: before a start by ourselves, later by QEMU, which has to know how far.
 
-use super::confine::Found;
 use super::disk_source::find;
+use super::safe_path::Found;
 use super::{Config, PodError, image, qemu_img, tracking, volumes};
 use api::pod_paths;
 use api::vmi::Vmi;
@@ -27,7 +27,11 @@ pub(super) fn grow_offline(cfg: &Config, vmi: &Vmi) {
         if let Err(e) = volume.map_or(Ok(()), |volume| {
             grow(cfg, volume, status, claim, tracking::is_on(vmi))
         }) {
-            tracing::error!("volume {:?}: not grown: {}", status.name, e.chain());
+            tracing::error!(
+                "volume {:?}: not grown: {}",
+                status.name,
+                os::logging::chain(&e)
+            );
         }
     }
 }
@@ -60,7 +64,7 @@ fn grow(
     ) else {
         return Ok(());
     };
-    let info = image::look(&found)?;
+    let info = image::inspect(&found)?;
     let Some(size) = possible_size(&found, info.actual_size, capacity, overhead)? else {
         return Ok(());
     };
@@ -105,8 +109,8 @@ fn overhead(text: Option<&String>) -> Option<f64> {
 /// the claim and its file system. `None` where the claim does not say how large it is.
 ///
 /// # Errors
-/// The device or file cannot be looked at.
-pub fn room(cfg: &Config, disk: &Disk) -> Result<Option<u64>, PodError> {
+/// The device or file cannot be inspected.
+pub fn max_size(cfg: &Config, disk: &Disk) -> Result<Option<u64>, PodError> {
     let found = find(cfg, disk.source.backend_path().unwrap_or_default())?;
     if found.is_block() {
         return image::size(&found, &found.read()?).map(Some);

@@ -4,9 +4,9 @@
 
 use std::os::fd::AsFd;
 
-use super::confine::{Dir, optional};
-use super::place::Staged;
-use super::{Config, PodError, volumes};
+use super::safe_path::{Dir, optional};
+use super::staged::Staged;
+use super::{Config, PodError, VolumeError, volumes};
 use api::pod_paths;
 use api::vmi::volumes::HostDisk;
 
@@ -52,37 +52,36 @@ pub(super) fn prepare(cfg: &Config, volume: &str, disk: &HostDisk) -> Result<(),
 fn file_name(disk: &HostDisk) -> Result<&str, PodError> {
     let name = pod_paths::file_name(&disk.path);
     if matches!(name, "" | "." | "..") || name.contains('\0') {
-        return Err(PodError::Refused(format!(
-            "hostDisk.path: {:?} names no file",
-            disk.path
-        )));
+        let path = disk.path.to_string();
+        return Err(VolumeError::HostDiskPath { path }.into());
     }
     Ok(name)
 }
 
-/// A sparse image of the wanted size, if the file system has room for it.
+/// A sparse image of the wanted size, if the file system has enough space.
 fn make(dir: &Dir, name: &str, disk: &HostDisk) -> Result<(), PodError> {
+    let field = "hostDisk.capacity";
     let capacity = disk
         .capacity
         .value()
-        .map_err(|e| PodError::Refused(format!("hostDisk.capacity: {e}")))?;
+        .map_err(|source| VolumeError::Capacity { field, source })?;
     let size = u64::try_from(capacity).unwrap_or_default() / MIB * MIB;
     if size == 0 {
-        return Err(PodError::Refused(format!(
-            "hostDisk.capacity: {:?} is less than 1Mi, the smallest disk",
-            disk.capacity.0
-        )));
+        let capacity = disk.capacity.0.to_string();
+        return Err(VolumeError::TooSmall { field, capacity }.into());
     }
     let fs =
         rustix::fs::fstatvfs(dir.as_fd()).map_err(PodError::io("find the space of", dir.path()))?;
     let available = fs.f_bavail.saturating_mul(fs.f_frsize);
     // File systems keep some of a claim's capacity for themselves.
     if size / 100 * (100 - TOLERATED_PERCENT) > available {
-        return Err(PodError::Refused(format!(
-            "hostDisk.capacity: {} has {available} bytes left, but {:?} needs {size}; free some space or ask for less",
-            dir.path().display(),
-            disk.path
-        )));
+        return Err(VolumeError::NoSpace {
+            dir: dir.path().into(),
+            path: disk.path.to_string(),
+            available,
+            needed: size,
+        }
+        .into());
     }
     let size = size.min(available / MIB * MIB);
     let staged = Staged::new(dir, name)?;
@@ -90,5 +89,5 @@ fn make(dir: &Dir, name: &str, disk: &HostDisk) -> Result<(), PodError> {
         .create()?
         .set_len(size)
         .map_err(PodError::io("set the size of", staged.path()))?;
-    staged.keep(0o660)
+    staged.commit(0o660)
 }

@@ -1,7 +1,7 @@
 //! Ignition: first-boot configuration from an annotation, which QEMU gives to the guest (fw_cfg).
 
-use super::confine::{Dir, checked_name};
-use super::{Config, PodError, place};
+use super::safe_path::{Dir, checked_name};
+use super::{Config, PodError, staged};
 use api::pod_paths::IGNITION_FILE;
 use api::vmi::Vmi;
 
@@ -27,5 +27,5 @@ pub(super) fn prepare(cfg: &Config, vmi: &Vmi) -> Result<(), PodError> {
         &cfg.root,
         &format!("{}/{namespace}/{name}", cfg.ignition_dir()),
     )?;
-    place::write(&dir, IGNITION_FILE, data.as_bytes(), 0o644)
+    staged::write(&dir, IGNITION_FILE, data.as_bytes(), 0o644)
 }

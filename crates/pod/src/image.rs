@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use super::confine::Found;
+use super::safe_path::Found;
 use super::{Config, PodError, Root, disk_source};
 use convert::context::DiskInfo;
 
@@ -14,7 +14,7 @@ const QCOW2: &[u8; 4] = b"QFI\xfb";
 /// `incompatible_features`: the guest's data is in another file.
 const EXTERNAL_DATA: u64 = 1 << 2;
 /// QEMU's own limit for a backing file's name.
-const LONGEST_NAME: u32 = 1023;
+const MAX_NAME_BYTES: u32 = 1023;
 /// Enough for every signature below.
 const HEAD: usize = 112;
 const SECTOR: u64 = 512;
@@ -43,15 +43,15 @@ const OTHER_FORMATS: [(&str, usize, &[u8]); 14] = [
 /// It cannot be read; it is in a format that no disk may have; its header is damaged; it refers
 /// to another file for its data.
 // D-disk-11 (docs/differences.md).
-pub(super) fn look(found: &Found) -> Result<DiskInfo, PodError> {
+pub(super) fn inspect(found: &Found) -> Result<DiskInfo, PodError> {
     let file = found.read()?;
     let mut head = [0; HEAD];
     let head = read_up_to(&file, &mut head).map_err(PodError::io("read", found.path()))?;
     let actual_size = allocated(found);
     if head.starts_with(QCOW2) {
-        let info = qcow2(&file, head).map_err(|reason| PodError::Image {
+        let info = qcow2(&file, head).map_err(|error| PodError::InvalidFile {
             path: found.path().into(),
-            reason,
+            reason: error.to_string(),
         })?;
         return Ok(DiskInfo {
             actual_size,
@@ -63,7 +63,7 @@ pub(super) fn look(found: &Found) -> Result<DiskInfo, PodError> {
             .is_some_and(|rest| rest.starts_with(signature))
     }) {
         let reason = format!("its format is {format}; convert it to qcow2 or raw");
-        return Err(PodError::Image {
+        return Err(PodError::InvalidFile {
             path: found.path().into(),
             reason,
         });
@@ -77,11 +77,11 @@ pub(super) fn look(found: &Found) -> Result<DiskInfo, PodError> {
     })
 }
 
-/// How large the guest sees a file or device that the domain has in that format, in bytes. What a running QEMU has been
-/// told since it opened the file is not in it.
+/// How large the guest sees a file or device that the domain has in that format, in bytes. A running QEMU may have
+/// been given another size since it opened the file.
 ///
 /// # Errors
-/// See [`look`]; or the path is not below the root.
+/// See [`inspect`]; or the path is not below the root.
 pub fn virtual_size(root: &Root, path: &str, format: &str) -> Result<u64, PodError> {
     let found = disk_source::find(
         &Config {
@@ -93,7 +93,7 @@ pub fn virtual_size(root: &Root, path: &str, format: &str) -> Result<u64, PodErr
     match format {
         // Whatever is in it, the guest sees it as it is.
         "raw" => Ok(size(&found, &found.read()?)?.next_multiple_of(SECTOR)),
-        _ => Ok(look(&found)?.virtual_size),
+        _ => Ok(inspect(&found)?.virtual_size),
     }
 }
 
@@ -106,7 +106,7 @@ pub(super) fn must_stand_alone(path: &Path, info: &DiskInfo) -> Result<(), PodEr
         "it has the backing file {:?}; an image must have all of its data itself (qemu-img rebase -b \"\")",
         info.backing_file
     );
-    Err(PodError::Image {
+    Err(PodError::InvalidFile {
         path: path.into(),
         reason,
     })
@@ -140,9 +140,21 @@ fn read_up_to<'b>(file: &File, buffer: &'b mut [u8]) -> std::io::Result<&'b [u8]
     Ok(buffer.get(..done).unwrap_or_default())
 }
 
-fn qcow2(file: &File, head: &[u8]) -> Result<DiskInfo, String> {
-    let damaged =
-        |what: &str| format!("its qcow2 header is damaged ({what}); copy or build the image again");
+/// Why a qcow2 image is refused.
+#[derive(Debug, thiserror::Error)]
+enum Qcow2Error {
+    #[error("its qcow2 header is damaged ({0}); copy or build the image again")]
+    Damaged(&'static str),
+    #[error("its qcow version is {0}; convert it to qcow2")]
+    Version(u64),
+    #[error(
+        "it keeps its data in another file (data_file); an image must have all of its data itself"
+    )]
+    ExternalData,
+}
+
+fn qcow2(file: &File, head: &[u8]) -> Result<DiskInfo, Qcow2Error> {
+    use Qcow2Error::Damaged;
     let u32_at = |at: usize| {
         head.get(at..at + 4)
             .and_then(|bytes| Some(u32::from_be_bytes(bytes.try_into().ok()?)))
@@ -151,23 +163,21 @@ fn qcow2(file: &File, head: &[u8]) -> Result<DiskInfo, String> {
         head.get(at..at + 8)
             .and_then(|bytes| Some(u64::from_be_bytes(bytes.try_into().ok()?)))
     };
-    let field = |value: Option<u64>| value.ok_or_else(|| damaged("too short"));
+    let field = |value: Option<u64>| value.ok_or_else(|| Damaged("too short"));
 
     let version = field(u32_at(4).map(u64::from))?;
     if !(2..=3).contains(&version) {
-        return Err(format!(
-            "its qcow version is {version}; convert it to qcow2"
-        ));
+        return Err(Qcow2Error::Version(version));
     }
     if version == 3 && field(u64_at(72))? & EXTERNAL_DATA != 0 {
-        return Err("it keeps its data in another file (data_file); an image must have all of its data itself".to_owned());
+        return Err(Qcow2Error::ExternalData);
     }
     let (cluster_bits, virtual_size) = (field(u32_at(20).map(u64::from))?, field(u64_at(24))?);
     if !(9..=21).contains(&cluster_bits) {
-        return Err(damaged("cluster size"));
+        return Err(Damaged("cluster size"));
     }
     if virtual_size > i64::MAX as u64 {
-        return Err(damaged("size"));
+        return Err(Damaged("size"));
     }
     let (name_at, name_length) = (field(u64_at(8))?, field(u32_at(16).map(u64::from))?);
     let backing_file = if name_at == 0 {
@@ -175,11 +185,11 @@ fn qcow2(file: &File, head: &[u8]) -> Result<DiskInfo, String> {
     } else {
         let length = u32::try_from(name_length)
             .ok()
-            .filter(|length| *length <= LONGEST_NAME)
-            .ok_or_else(|| damaged("backing file name"))?;
+            .filter(|length| *length <= MAX_NAME_BYTES)
+            .ok_or_else(|| Damaged("backing file name"))?;
         let mut name = vec![0; length as usize];
         file.read_exact_at(&mut name, name_at)
-            .map_err(|_| damaged("backing file name"))?;
+            .map_err(|_| Damaged("backing file name"))?;
         // A name that is there counts, even an empty one.
         let name = String::from_utf8_lossy(&name);
         if name.is_empty() {
@@ -200,13 +210,13 @@ fn qcow2(file: &File, head: &[u8]) -> Result<DiskInfo, String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::Root;
-    use super::super::confine::Dir;
+    use super::super::safe_path::Dir;
     use super::*;
 
-    fn looked_at(content: &[u8]) -> Result<DiskInfo, String> {
+    fn inspected(content: &[u8]) -> Result<DiskInfo, String> {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("image"), content).unwrap();
-        look(
+        inspect(
             &Dir::of_pod(&Root::new(dir.path()), "/")
                 .unwrap()
                 .find("image")
@@ -237,14 +247,14 @@ mod tests {
 
     #[test]
     fn what_has_no_signature_is_raw() {
-        let info = looked_at(&[0; 1000]).unwrap();
+        let info = inspected(&[0; 1000]).unwrap();
         assert_eq!((info.format.as_str(), info.virtual_size), ("raw", 1024));
-        assert_eq!(looked_at(b"").unwrap().virtual_size, 0);
+        assert_eq!(inspected(b"").unwrap().virtual_size, 0);
     }
 
     #[test]
     fn a_qcow2_header_is_read() {
-        let info = looked_at(&header(3, 0, 16, 1 << 30, b"")).unwrap();
+        let info = inspected(&header(3, 0, 16, 1 << 30, b"")).unwrap();
         assert_eq!(
             (
                 info.format.as_str(),
@@ -253,7 +263,7 @@ mod tests {
             ),
             ("qcow2", 1 << 30, "")
         );
-        let info = looked_at(&header(2, EXTERNAL_DATA, 16, 512, b"/etc/shadow")).unwrap();
+        let info = inspected(&header(2, EXTERNAL_DATA, 16, 512, b"/etc/shadow")).unwrap();
         assert_eq!(info.backing_file, "/etc/shadow");
         assert!(
             must_stand_alone(Path::new("x"), &info)
@@ -266,7 +276,7 @@ mod tests {
     #[test]
     fn an_external_data_file_is_refused() {
         assert!(
-            looked_at(&header(3, EXTERNAL_DATA, 16, 512, b""))
+            inspected(&header(3, EXTERNAL_DATA, 16, 512, b""))
                 .unwrap_err()
                 .contains("keeps its data in another file")
         );
@@ -286,7 +296,7 @@ mod tests {
                 "backing file name",
             ),
         ] {
-            assert!(looked_at(&bytes).unwrap_err().contains(what), "{what}");
+            assert!(inspected(&bytes).unwrap_err().contains(what), "{what}");
         }
     }
 
@@ -296,7 +306,7 @@ mod tests {
             let mut content = vec![0; 4096];
             content[at..at + signature.len()].copy_from_slice(signature);
             assert!(
-                looked_at(&content)
+                inspected(&content)
                     .unwrap_err()
                     .contains(&format!("its format is {format};")),
                 "{format}"

@@ -142,7 +142,7 @@ mod tests {
     fn a_plugin_that_sends_no_descriptor_is_an_error() {
         let (_dir, cfg, listener) = pod();
         let plugin = serve(listener, None);
-        let error = receive_iommufd(&cfg).unwrap_err().chain();
+        let error = os::logging::chain(&receive_iommufd(&cfg).unwrap_err());
         assert!(error.ends_with("no descriptor was sent"), "{error}");
         plugin.join().unwrap();
     }
@@ -151,7 +151,7 @@ mod tests {
     fn a_plugin_that_has_served_already_is_an_error() {
         let (_dir, cfg, listener) = pod();
         drop(listener);
-        let error = receive_iommufd(&cfg).unwrap_err().chain();
+        let error = os::logging::chain(&receive_iommufd(&cfg).unwrap_err());
         assert!(error.starts_with("cannot connect to"), "{error}");
     }
 }

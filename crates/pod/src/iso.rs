@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use super::PodError;
-use super::confine::Dir;
-use super::place::Staged;
+use super::safe_path::Dir;
+use super::staged::Staged;
 use os::command::{Limits, run};
 
 const LIMITS: Limits = Limits {
@@ -52,7 +52,7 @@ pub(super) fn make(dir: &Dir, name: &str, label: &str, tree: &Tree<'_>) -> Resul
     match tree {
         Tree::Directory(path) => arguments.push(path.to_string_lossy().into_owned()),
         Tree::Files(files) => {
-            // From the root: a name may begin with "-", and is no option.
+            // From the root: a name may begin with "-", and is not an option.
             arguments.extend(files.iter().map(|(name, path)| {
                 format!("/{}={}", escape(name), escape(&path.to_string_lossy()))
             }))
@@ -65,7 +65,7 @@ pub(super) fn make(dir: &Dir, name: &str, label: &str, tree: &Tree<'_>) -> Resul
         None,
         LIMITS,
     )?;
-    staged.keep_if_changed(0o600)
+    staged.commit_if_changed(0o600)
 }
 
 /// `=` and `\` mean something in a graft point.

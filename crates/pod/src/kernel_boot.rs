@@ -1,7 +1,7 @@
 //! Kernel and initrd of the kernel boot container.
 
-use super::confine::Dir;
-use super::{Config, PodError, container_disk, place};
+use super::safe_path::Dir;
+use super::{Config, PodError, container_disk, staged};
 use api::pod_paths;
 use api::vmi::Vmi;
 
@@ -23,7 +23,7 @@ pub(super) fn prepare(cfg: &Config, vmi: &Vmi) -> Result<(), PodError> {
         let found = container_disk::boot_artifact(cfg, container, artifact)?;
         if cfg.image_volume {
             let dir = Dir::of_pod_made(&cfg.root, &cfg.kernel_boot_dir())?;
-            place::link(&dir, pod_paths::file_name(artifact), &found.real_path()?)?;
+            staged::link(&dir, pod_paths::file_name(artifact), &found.real_path()?)?;
         }
     }
     Ok(())

@@ -5,7 +5,7 @@
 //! goes into its context.
 //!
 //! ```text
-//!   VMI, options ──► look ──► Context ──► (convert) ──► prepare ──► disk_modes ──► (define, start)
+//!   VMI, options ──► collect_context ──► Context ──► (convert) ──► prepare ──► disk_modes ──► (define, start)
 //! ```
 //!
 //! Everything here blocks, and is idempotent: a file that is made is made beside its place and
@@ -14,9 +14,9 @@
 
 mod block_sizes;
 mod cloud_init;
+mod collect;
 mod config;
 mod config_volumes;
-mod confine;
 mod container_disk;
 mod directories;
 mod disk_modes;
@@ -33,33 +33,38 @@ mod image;
 mod iommufd;
 mod iso;
 mod kernel_boot;
-mod look;
 mod machine;
 pub mod network;
 mod overlay;
-mod place;
 mod prepare;
 mod qemu_img;
 mod root;
+mod safe_path;
 mod serial_log;
+mod staged;
 mod sysfs;
 #[cfg(test)]
 mod tests;
 mod tracking;
+mod volume_error;
 mod volumes;
 
+pub use cloud_init::CloudInitError;
 pub use cloud_init::{
     CloudInitData, ConfigDriveMetadata, DataSource, DeviceData, NoCloudMetadata, cloud_init,
     device_metadata, write_cloud_init, write_empty_cloud_init,
 };
+pub use collect::{collect_context, of_options, of_vmi};
 pub use directories::directories;
 pub use disk_modes::{disk_modes, disk_ready};
 pub use error::PodError;
+pub use firmware::{FirmwareError, MissingFirmware};
 pub use flags::Config;
-pub use growth::room;
+pub use growth::max_size;
+pub use host_devices::{ClaimError, HostDeviceError};
 pub use image::virtual_size;
 pub use iommufd::receive_iommufd;
-pub use look::{look, of_options, of_vmi};
 pub use prepare::{prepare, prepare_migration_target};
 pub use root::Root;
 pub use tracking::{track, untrack};
+pub use volume_error::VolumeError;

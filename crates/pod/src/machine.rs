@@ -58,7 +58,7 @@ impl Machine {
         .collect()
     }
 
-    /// Variables that the conversion looks at.
+    /// Variables that the conversion reads.
     pub fn relevant_environment(&self) -> BTreeMap<String, String> {
         self.environment
             .iter()
@@ -79,9 +79,9 @@ impl Machine {
             match std::fs::read_to_string(&path) {
                 Ok(text) => {
                     return parse_cpus(text.lines().next().unwrap_or_default()).ok_or_else(|| {
-                        PodError::Image {
+                        PodError::InvalidFile {
                             path,
-                            reason: format!("{text:?} is no list of CPUs such as 0-3,8"),
+                            reason: format!("{text:?} is not a list of CPUs such as 0-3,8"),
                         }
                     });
                 }
@@ -162,7 +162,7 @@ mod tests {
             bad.cpu_set()
                 .unwrap_err()
                 .to_string()
-                .contains("is no list of CPUs")
+                .contains("is not a list of CPUs")
         );
     }
 

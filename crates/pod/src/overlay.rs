@@ -3,9 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::confine::{Dir, Found, optional};
-use super::place::Staged;
-use super::{Config, PodError, container_disk, image, qemu_img, volumes};
+use super::safe_path::{Dir, Found, optional};
+use super::staged::Staged;
+use super::{Config, PodError, VolumeError, container_disk, image, qemu_img, volumes};
 use api::pod_paths;
 use api::vmi::volumes::{ContainerDiskSource, EmptyDiskSource};
 
@@ -20,12 +20,12 @@ pub(super) fn container_disk(
     source: &ContainerDiskSource,
 ) -> Result<(), PodError> {
     let found = container_disk::image(cfg, index, source)?;
-    let info = image::look(&found)?;
+    let info = image::inspect(&found)?;
     image::must_stand_alone(found.path(), &info)?;
     let name = pod_paths::container_disk(index);
     if cfg.image_volume {
         let dir = Dir::of_pod_made(&cfg.root, cfg.container_disk_dir())?;
-        super::place::link(&dir, &name, &found.real_path()?)?;
+        super::staged::link(&dir, &name, &found.real_path()?)?;
     }
     let Some(missing) = Missing::overlay(cfg, volume)? else {
         return Ok(());
@@ -48,16 +48,15 @@ pub(super) fn ephemeral(cfg: &Config, volume: &str) -> Result<(), PodError> {
 
 /// An empty disk.
 pub(super) fn empty(cfg: &Config, volume: &str, source: &EmptyDiskSource) -> Result<(), PodError> {
+    let field = "emptyDisk.capacity";
     let capacity = source
         .capacity
         .value()
-        .map_err(|e| PodError::Refused(format!("emptyDisk.capacity: {e}")))?;
+        .map_err(|source| VolumeError::Capacity { field, source })?;
     let size = u64::try_from(capacity).unwrap_or_default() / MIB * MIB;
     if size == 0 {
-        return Err(PodError::Refused(format!(
-            "emptyDisk.capacity: {:?} is less than 1Mi, the smallest disk",
-            source.capacity.0
-        )));
+        let capacity = source.capacity.0.to_string();
+        return Err(VolumeError::TooSmall { field, capacity }.into());
     }
     let Some(missing) = Missing::empty_disk(cfg, volume)? else {
         return Ok(());
@@ -94,10 +93,10 @@ impl Missing {
         let staged = Staged::new(&self.dir, &self.name)?;
         let path: PathBuf = staged.path();
         how(&path)?;
-        staged.keep(0o640)
+        staged.commit(0o640)
     }
 }
 
 fn is_qcow2(found: &Found) -> bool {
-    image::look(found).is_ok_and(|info| info.format == "qcow2")
+    image::inspect(found).is_ok_and(|info| info.format == "qcow2")
 }

@@ -3,7 +3,8 @@
 use super::cloud_init::{CloudInitData, write_cloud_init, write_empty_cloud_init};
 use super::config_volumes::ConfigVolume;
 use super::{
-    Config, PodError, downward_metrics, growth, host_disk, ignition, kernel_boot, overlay, volumes,
+    Config, PodError, VolumeError, downward_metrics, growth, host_disk, ignition, kernel_boot,
+    overlay, volumes,
 };
 use api::vmi::Vmi;
 use api::vmi::volumes::Volume;
@@ -64,7 +65,7 @@ fn prepare_volumes(
     kernel_boot::prepare(cfg, vmi)?;
     ignition::prepare(cfg, vmi)?;
     for (index, volume) in vmi.spec.volumes.iter().enumerate() {
-        super::confine::checked_name("volume", &volume.name)?;
+        super::safe_path::checked_name("volume", &volume.name)?;
         prepare_volume(cfg, vmi, ctx, index, volume, iso).map_err(PodError::of(&volume.name))?;
     }
     Ok(())
@@ -121,9 +122,10 @@ fn image_size(vmi: &Vmi, volume: &str) -> Result<u64, PodError> {
         .volume_status
         .iter()
         .find(|status| status.name == volume);
-    status.and_then(|status| u64::try_from(status.size).ok()).ok_or_else(|| {
-        PodError::Refused(format!(
-            "failed to find the status of volume {volume}: status.volumeStatus must say how large the source's image is"
-        ))
-    })
+    status
+        .and_then(|status| u64::try_from(status.size).ok())
+        .ok_or_else(|| {
+            let volume = volume.to_owned();
+            VolumeError::NoSizeInStatus { volume }.into()
+        })
 }

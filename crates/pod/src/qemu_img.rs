@@ -6,7 +6,7 @@ use std::time::Duration;
 use os::command::{CommandError, Limits, run};
 use serde::Deserialize;
 
-use super::confine::Found;
+use super::safe_path::Found;
 use super::{Config, PodError};
 use convert::context::DiskInfo;
 
@@ -49,7 +49,7 @@ pub(super) fn check(cfg: &Config, found: &Found, inspected: &DiskInfo) -> Result
         &inspected.format,
         "/dev/stdin",
     ];
-    let refuse = |reason: String| PodError::Image {
+    let refuse = |reason: String| PodError::InvalidFile {
         path: found.path().into(),
         reason,
     };
@@ -133,7 +133,7 @@ pub(super) fn create(path: &Path, size: u64) -> Result<(), PodError> {
 }
 
 /// Makes a qcow2 image whose data are in the raw image `data`, which is not touched. `qemu-img create` would empty it:
-/// so the image is made over a sparse stand-in, and then told where its data really are.
+/// so the image is made over a sparse stand-in, and then given the path of its data.
 pub(super) fn create_tracking(
     path: &Path,
     stand_in: &Path,
@@ -207,13 +207,13 @@ pub(super) fn grow(
 
 /// A path as `qemu-img` takes it: one that could be read as a protocol is not ours.
 fn file_name(path: &Path) -> Result<String, PodError> {
-    let refuse = |reason: &str| PodError::Image {
+    let refuse = |reason: &str| PodError::InvalidFile {
         path: path.into(),
         reason: reason.to_owned(),
     };
     let text = path
         .to_str()
-        .ok_or_else(|| refuse("the path is no UTF-8"))?;
+        .ok_or_else(|| refuse("the path is not UTF-8"))?;
     if !path.is_absolute() {
         return Err(refuse("the path is not absolute"));
     }

@@ -2,8 +2,8 @@
 
 use rustix::fs::{Mode, OFlags, openat};
 
-use super::confine::Dir;
 use super::directories::give_to_qemu;
+use super::safe_path::Dir;
 use super::{Config, PodError};
 use api::pod_paths;
 

@@ -8,8 +8,8 @@ use domain::PciAddress;
 
 const NODES: &str = "/sys/devices/system/node";
 
-/// Copies the files and links that PCI placement looks at, if it will.
-pub(super) fn look(machine: &Machine, ctx: &mut Context) {
+/// Copies the files and links that PCI placement reads, if it is on.
+pub(super) fn collect(machine: &Machine, ctx: &mut Context) {
     if !ctx.pci_numa_aware_topology_enabled && !ctx.grace_io_virtualization_enabled {
         return;
     }
@@ -136,10 +136,10 @@ mod tests {
             gpu_host_devices: vec![device],
             ..Context::default()
         };
-        look(&machine, &mut ctx);
+        collect(&machine, &mut ctx);
         assert!(ctx.host_files.is_empty(), "not asked for");
         ctx.pci_numa_aware_topology_enabled = true;
-        look(&machine, &mut ctx);
+        collect(&machine, &mut ctx);
         let files: Vec<&str> = ctx.host_files.keys().map(|path| path.as_str()).collect();
         assert_eq!(
             files,

@@ -5,9 +5,9 @@
 
 use std::path::Path;
 
-use super::confine::{Dir, optional};
 use super::disk_source::find;
-use super::place::Staged;
+use super::safe_path::{Dir, optional};
+use super::staged::Staged;
 use super::{Config, PodError, image, qemu_img};
 use api::pod_paths::cbt_dir;
 use api::vmi::Vmi;
@@ -103,5 +103,5 @@ fn make(cfg: &Config, dir: &Dir, name: &str, disk: &Disk) -> Result<(), PodError
         dir.path().join(name).display(),
         data.path().display()
     );
-    overlay.keep(0o640)
+    overlay.commit(0o640)
 }

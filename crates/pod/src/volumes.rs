@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::confine::{Dir, Found, checked_name, optional};
+use super::safe_path::{Dir, Found, checked_name, optional};
 use super::{Config, PodError, container_disk, image, tracking};
 use api::pod_paths::{self, PodPaths};
 use api::vmi::Vmi;
@@ -10,7 +10,7 @@ use api::vmi::volumes::Volume;
 use convert::context::{Context, DiskInfo};
 
 /// Fills in what the context says about volumes.
-pub(super) fn look(cfg: &Config, vmi: &Vmi, ctx: &mut Context) -> Result<(), PodError> {
+pub(super) fn collect(cfg: &Config, vmi: &Vmi, ctx: &mut Context) -> Result<(), PodError> {
     for status in &vmi.status.volume_status {
         let map = if status.hotplug_volume.is_some() {
             &mut ctx.hotplug_volumes
@@ -44,13 +44,13 @@ fn container_disk_info(
     source: &api::vmi::volumes::ContainerDiskSource,
 ) -> Result<DiskInfo, PodError> {
     let found = container_disk::image(cfg, index, source)?;
-    let info = image::look(&found)?;
+    let info = image::inspect(&found)?;
     image::must_stand_alone(found.path(), &info)?;
     Ok(info)
 }
 
 /// The claim's device is there. Anything else, even nothing, counts as a file: what is not there
-/// is told when it is needed, before a start.
+/// is an error when it is needed, before a start.
 fn is_block(cfg: &Config, volume: &Volume, is_hotplug: bool) -> bool {
     let found = if is_hotplug {
         hotplugged_device(cfg, &volume.name)

@@ -66,7 +66,7 @@ impl CloudInitData {
     }
 }
 
-/// User or network data. User data need not be text: cloud-init takes it compressed. As JSON, what is no UTF-8 is
+/// User or network data. User data need not be text: cloud-init takes it compressed. As JSON, what is not UTF-8 is
 /// replaced.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Data(pub Vec<u8>);

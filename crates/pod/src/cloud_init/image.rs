@@ -6,9 +6,10 @@ use std::path::Path;
 
 use rustix::fs::Mode;
 
-use super::super::confine::{Dir, checked_name};
 use super::super::iso::{self, Tree};
-use super::super::{Config, PodError, place};
+use super::super::safe_path::{Dir, checked_name};
+use super::super::{Config, PodError, staged};
+use super::CloudInitError;
 use super::data::{CloudInitData, DataSource};
 use super::read::fill_in_metadata;
 use api::pod_paths::{CONFIG_DRIVE_IMAGE, NO_CLOUD_IMAGE};
@@ -61,9 +62,7 @@ pub fn write_cloud_init(cfg: &Config, vmi: &Vmi, data: &CloudInitData) -> Result
 
 fn write(cfg: &Config, vmi: &Vmi, data: &CloudInitData) -> Result<(), PodError> {
     if data.user_data.is_empty() && data.network_data.is_empty() {
-        return Err(PodError::Refused(
-            "UserData or NetworkData is required for cloud-init data source".to_owned(),
-        ));
+        return Err(CloudInitError::NoData.into());
     }
     let layout = layout(data.data_source);
     let dir = domain_dir(cfg, vmi)?;
@@ -82,7 +81,7 @@ pub fn write_empty_cloud_init(
     source: DataSource,
     size: u64,
 ) -> Result<(), PodError> {
-    place::write_zeros(&domain_dir(cfg, vmi)?, layout(source).image, size, 0o600)
+    staged::write_zeros(&domain_dir(cfg, vmi)?, layout(source).image, size, 0o600)
 }
 
 fn domain_dir(cfg: &Config, vmi: &Vmi) -> Result<Dir, PodError> {
@@ -117,11 +116,7 @@ fn metadata(vmi: &Vmi, data: &CloudInitData) -> Result<Vec<u8>, PodError> {
             serde_json::to_vec(&metadata)
         }
     };
-    text.map_err(|e| {
-        PodError::Refused(format!(
-            "cloud-init metadata cannot be written as JSON: {e}"
-        ))
-    })
+    text.map_err(|error| CloudInitError::Metadata(error).into())
 }
 
 /// The files of the image while it is made. They may hold secrets: they are the launcher's own, and

@@ -6,8 +6,9 @@ use std::io::Read;
 use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 use base64::{DecodeError, Engine, alphabet};
 
-use super::super::confine::{Dir, Found, checked_name, optional};
+use super::super::safe_path::{Dir, Found, checked_name, optional};
 use super::super::{Config, PodError};
+use super::CloudInitError;
 use super::data::{CloudInitData, ConfigDriveMetadata, Data, DataSource, NoCloudMetadata};
 use api::pod_paths;
 use api::vmi::Vmi;
@@ -22,7 +23,7 @@ const LONGEST_HOST_NAME: usize = 63;
 /// The cloud-init data of the VMI's first cloud-init volume; `None` if it has none.
 ///
 /// # Errors
-/// A secret that the VMI refers to is not there, Base64 is none, or there is no data at all.
+/// A secret that the VMI refers to is not there, Base64 is not valid, or there is no data at all.
 pub fn cloud_init(cfg: &Config, vmi: &Vmi) -> Result<Option<CloudInitData>, PodError> {
     let sources = vmi
         .spec
@@ -115,9 +116,7 @@ fn read(
         (Err(e), _) | (_, Err(e)) => return Err(e),
     };
     if user_data.is_empty() && network_data.is_empty() {
-        return Err(PodError::Refused(
-            "userDataBase64, userData, networkDataBase64 or networkData is required for a cloud-init data source".to_owned(),
-        ));
+        return Err(CloudInitError::NoSource.into());
     }
     let mut data = CloudInitData {
         data_source: source.kind,
@@ -217,9 +216,10 @@ fn given_data(cfg: &Config, volume: &str, given: &Given<'_>) -> Result<Data, Pod
     if !given.plain.is_empty() {
         return Ok(given.plain.into());
     }
+    let field = given.what;
     decode_base64(given.base64)
         .map(Data)
-        .map_err(|error| PodError::Refused(format!("{}: it is not Base64: {error}", given.what)))
+        .map_err(|source| CloudInitError::Base64 { field, source }.into())
 }
 
 /// The secret's key, mounted at `secret/<volume>/`.
@@ -292,7 +292,7 @@ fn ssh_keys(
         {
             let key = match dir.find_within(&name) {
                 Ok(file) => String::from_utf8_lossy(&read_all(&file)?).into_owned(),
-                // A directory is no key.
+                // A directory is not a key.
                 Err(PodError::Hostile { .. }) => continue,
                 Err(e) => return Err(e),
             };
@@ -375,7 +375,7 @@ mod tests {
                 },
                 &vmi,
             )
-            .map_err(|e| e.chain())
+            .map_err(|error| os::logging::chain(&error))
         }
     }
 

@@ -5,15 +5,52 @@ use std::io::Read;
 
 use serde::Deserialize;
 
-use super::super::confine::{Dir, Found, checked_name};
+use super::super::safe_path::{Dir, Found, checked_name};
 use super::super::{PodError, Root};
+use super::HostDeviceError;
 use api::pod_paths;
 use api::vmi::Vmi;
 
 const VERSION: &str = "metadata.resource.k8s.io/v1alpha1";
 const PCI: &str = "resource.kubernetes.io/pciBusID";
 const MDEV: &str = "mdevUUID";
-const LARGEST: u64 = 4 << 20;
+/// Limit of the metadata in bytes.
+const MAX_METADATA_BYTES: u64 = 4 << 20;
+
+/// Why a resource claim does not give a device.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimError {
+    /// The VMI lacks one of the names.
+    #[error("claimName and requestName are both needed")]
+    NoName,
+    /// The VMI's list of claims lacks the claim.
+    #[error("spec.resourceClaims has no such claim")]
+    NoClaim,
+    /// The drivers have left no metadata, or several.
+    #[error(
+        "{dir} has {count} files named *-metadata.json; exactly one driver can serve a request"
+    )]
+    MetadataFiles {
+        /// The request's directory.
+        dir: String,
+        /// How many files there are.
+        count: usize,
+    },
+    /// The metadata are about other requests.
+    #[error("{file} does not have it; it has {}", requests.join(", "))]
+    NoRequest {
+        /// The metadata.
+        file: String,
+        /// The requests that it has.
+        requests: Vec<String>,
+    },
+    /// The request has no device, or several.
+    #[error("it has {0} devices; exactly one is possible")]
+    Devices(usize),
+    /// The device's attributes do not say which one it is.
+    #[error("the device has neither the attribute {MDEV} nor {PCI}")]
+    NoAttribute,
+}
 
 /// What a claim gave.
 #[derive(Debug, PartialEq, Eq)]
@@ -59,22 +96,23 @@ pub(super) fn find(
     claim: &str,
     request: &str,
 ) -> Result<Claimed, PodError> {
-    let refuse = |why: String| {
-        PodError::Refused(format!(
-            "device {device:?}: claim {claim:?}, request {request:?}: {why}"
-        ))
+    let refuse = |source| {
+        PodError::from(HostDeviceError::Claim {
+            device: device.to_owned(),
+            claim: claim.to_owned(),
+            request: request.to_owned(),
+            source,
+        })
     };
     if claim.is_empty() || request.is_empty() {
-        return Err(refuse(
-            "claimName and requestName are both needed".to_owned(),
-        ));
+        return Err(refuse(ClaimError::NoName));
     }
     let reference = vmi
         .spec
         .resource_claims
         .iter()
         .find(|reference| reference.name == claim)
-        .ok_or_else(|| refuse("spec.resourceClaims has no such claim".to_owned()))?;
+        .ok_or_else(|| refuse(ClaimError::NoClaim))?;
     let (kind, name) = match reference
         .resource_claim_name
         .as_ref()
@@ -96,28 +134,19 @@ pub(super) fn find(
         .filter(|name| name.ends_with("-metadata.json"))
         .collect();
     let [file] = files.as_slice() else {
-        return Err(refuse(format!(
-            "{place} has {} files named *-metadata.json; exactly one driver can serve a request",
-            files.len()
-        )));
+        let count = files.len();
+        return Err(refuse(ClaimError::MetadataFiles { dir: place, count }));
     };
     let metadata = read(&dir.find_within(file)?)?;
     let Some(asked) = metadata.requests.iter().find(|asked| asked.name == request) else {
-        let names: Vec<&str> = metadata
-            .requests
-            .iter()
-            .map(|request| request.name.as_str())
-            .collect();
-        return Err(refuse(format!(
-            "{place}/{file} does not have it; it has {}",
-            names.join(", ")
-        )));
+        let names = metadata.requests.iter();
+        return Err(refuse(ClaimError::NoRequest {
+            file: format!("{place}/{file}"),
+            requests: names.map(|request| request.name.to_string()).collect(),
+        }));
     };
     let [found] = asked.devices.as_slice() else {
-        return Err(refuse(format!(
-            "it has {} devices; exactly one is possible",
-            asked.devices.len()
-        )));
+        return Err(refuse(ClaimError::Devices(asked.devices.len())));
     };
     let attribute = |name: &str| {
         found
@@ -130,22 +159,18 @@ pub(super) fn find(
     attribute(MDEV)
         .map(Claimed::Mdev)
         .or_else(|| attribute(PCI).map(Claimed::Pci))
-        .ok_or_else(|| {
-            refuse(format!(
-                "the device has neither the attribute {MDEV} nor {PCI}"
-            ))
-        })
+        .ok_or_else(|| refuse(ClaimError::NoAttribute))
 }
 
 /// The first document whose version is known: a driver writes the same data once for each version.
 fn read(file: &Found) -> Result<Metadata, PodError> {
-    let bad = |reason: String| PodError::Image {
+    let bad = |reason: String| PodError::InvalidFile {
         path: file.path().into(),
         reason,
     };
     let mut text = String::new();
     file.read()?
-        .take(LARGEST)
+        .take(MAX_METADATA_BYTES)
         .read_to_string(&mut text)
         .map_err(PodError::io("read", file.path()))?;
     let mut others = Vec::new();
@@ -186,7 +211,7 @@ mod tests {
             r#"{"spec":{"resourceClaims":[{"name":"gpus","resourceClaimTemplateName":"t"}]}}"#,
         )
         .unwrap();
-        find(&Root::new(dir.path()), &vmi, "gpu", "gpus", "one").map_err(|e| e.to_string())
+        find(&Root::new(dir.path()), &vmi, "gpu", "gpus", "one").map_err(|e| os::logging::chain(&e))
     }
 
     fn document(version: &str, attributes: &str) -> String {
@@ -234,9 +259,8 @@ mod tests {
 
     #[test]
     fn an_unknown_claim_is_refused() {
-        let error = find(&Root::default(), &Vmi::default(), "gpu", "gpus", "one")
-            .unwrap_err()
-            .to_string();
+        let error = find(&Root::default(), &Vmi::default(), "gpu", "gpus", "one").unwrap_err();
+        let error = os::logging::chain(&error);
         assert!(
             error.contains("spec.resourceClaims has no such claim"),
             "{error}"

@@ -2,6 +2,7 @@
 
 use super::super::machine::Machine;
 use super::super::{PodError, Root};
+use super::HostDeviceError;
 use super::claims::Claimed;
 use super::pool::Pool;
 use super::{all_there, mdev, pci};
@@ -88,9 +89,11 @@ fn usb(name: &str, address: &str) -> Result<HostDeviceSpec, PodError> {
         .split_once(':')
         .filter(|(_, device)| !device.contains(':'))
     else {
-        return Err(PodError::Refused(format!(
-            "device {name:?}: {address:?} is no USB address such as 1:4 (bus and device)"
-        )));
+        return Err(HostDeviceError::UsbAddress {
+            device: name.to_owned(),
+            address: address.to_owned(),
+        }
+        .into());
     };
     Ok(HostDeviceSpec {
         r#type: String::from("usb"),
@@ -177,7 +180,7 @@ mod tests {
             assert!(
                 found(&[("USB_RESOURCE_VENDOR_COM_CARD", bad)], ONE)
                     .unwrap_err()
-                    .contains("is no USB address"),
+                    .contains("is not a USB address"),
                 "{bad}"
             );
         }

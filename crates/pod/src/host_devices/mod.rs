@@ -2,10 +2,14 @@
 //! network plugins (SR-IOV), or by resource claims.
 
 mod claims;
+mod error;
 mod generic;
 mod gpu;
 mod pool;
 mod sriov;
+
+pub use claims::ClaimError;
+pub use error::HostDeviceError;
 
 use super::machine::Machine;
 use super::{PodError, Root};
@@ -14,7 +18,7 @@ use convert::context::{AddressSpec, Context, HostDeviceSpec};
 use domain::PciAddress;
 
 /// Puts the host devices of the VMI into the context.
-pub(super) fn look(
+pub(super) fn collect(
     root: &Root,
     machine: &Machine,
     vmi: &Vmi,
@@ -55,25 +59,30 @@ fn mdev(alias: &str, uuid: &str, model: &'static str) -> HostDeviceSpec {
 /// libvirt's address for `0000:3b:10.0`.
 fn pci_address(device: &str, address: &str) -> Result<AddressSpec, PodError> {
     let parsed = address.parse::<PciAddress>();
-    parsed
-        .map(AddressSpec::from)
-        .map_err(|error| PodError::Refused(format!("device {device:?}: {error}")))
+    parsed.map(AddressSpec::from).map_err(|source| {
+        let device = device.to_owned();
+        HostDeviceError::PciAddress { device, source }.into()
+    })
 }
 
 /// The VMI's devices and those that were given to the pod must be as many.
-fn all_there(kind: &str, wanted: &[&str], found: &[HostDeviceSpec]) -> Result<(), PodError> {
+fn all_there(
+    kind: &'static str,
+    wanted: &[&str],
+    found: &[HostDeviceSpec],
+) -> Result<(), PodError> {
     if wanted.is_empty() || wanted.len() == found.len() {
         return Ok(());
     }
-    let got: Vec<&str> = found.iter().map(|device| device.alias.as_str()).collect();
-    Err(PodError::Refused(format!(
-        "the VMI has {} {kind} ({}), but the pod was given {} ({}); are there as many of the resource on the node, \
-         and does its device plugin set the resource's variable?",
-        wanted.len(),
-        wanted.join(", "),
-        found.len(),
-        got.join(", "),
-    )))
+    Err(HostDeviceError::Count {
+        kind,
+        wanted: wanted.iter().map(|name| (*name).to_owned()).collect(),
+        given: found
+            .iter()
+            .map(|device| device.alias.to_string())
+            .collect(),
+    }
+    .into())
 }
 
 #[cfg(test)]

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use super::super::confine::{Dir, optional};
+use super::super::safe_path::{Dir, optional};
 use super::super::{PodError, Root};
+use super::HostDeviceError;
 use super::claims::Claimed;
 use super::{pci, pci_address};
 use api::pod_paths;
@@ -42,12 +43,11 @@ pub(super) fn devices(root: &Root, vmi: &Vmi) -> Result<Vec<HostDeviceSpec>, Pod
         let mut addresses = addresses_by_network(root)?;
         for interface in on_multus {
             let address = addresses.remove(interface.name.as_str()).ok_or_else(|| {
-                PodError::Refused(format!(
-                    "interface {:?}: {}/{} names no PCI address for its network; has the SR-IOV plugin published device information?",
-                    interface.name,
-                    pod_paths::NETWORK_INFO.0,
-                    pod_paths::NETWORK_INFO.1
-                ))
+                let (dir, name) = pod_paths::NETWORK_INFO;
+                HostDeviceError::NoSriovAddress {
+                    interface: interface.name.to_string(),
+                    file: format!("{dir}/{name}"),
+                }
             })?;
             found.push(device(interface, &address)?);
         }
@@ -65,10 +65,11 @@ pub(super) fn devices(root: &Root, vmi: &Vmi) -> Result<Vec<HostDeviceSpec>, Pod
         match super::claims::find(root, vmi, &interface.name, claim, request)? {
             Claimed::Pci(address) => found.push(device(interface, &address)?),
             Claimed::Mdev(_) => {
-                return Err(PodError::Refused(format!(
-                    "interface {:?}: claim {claim:?} is no PCI device",
-                    interface.name
-                )));
+                return Err(HostDeviceError::SriovClaim {
+                    interface: interface.name.to_string(),
+                    claim: claim.to_owned(),
+                }
+                .into());
             }
         }
     }
@@ -137,7 +138,7 @@ fn addresses_by_network(root: &Root) -> Result<BTreeMap<String, String>, PodErro
         .path(pod_paths::NETWORK_INFO.0)
         .join(pod_paths::NETWORK_INFO.1);
     let text = read_when_filled(root)?;
-    let info: NetworkInfo = serde_json::from_str(&text).map_err(|e| PodError::Image {
+    let info: NetworkInfo = serde_json::from_str(&text).map_err(|e| PodError::InvalidFile {
         path: shown.clone(),
         reason: format!("no network information: {e}"),
     })?;
@@ -149,7 +150,7 @@ fn addresses_by_network(root: &Root) -> Result<BTreeMap<String, String>, PodErro
         .collect();
     if addresses.is_empty() {
         let reason = "it names no PCI address of any SR-IOV network; is the pod on the networks that the VMI asks for?".to_owned();
-        return Err(PodError::Image {
+        return Err(PodError::InvalidFile {
             path: shown,
             reason,
         });
@@ -177,7 +178,7 @@ fn read_when_filled(root: &Root) -> Result<String, PodError> {
         }
         if Instant::now() >= give_up {
             let reason = "still empty after a second; the cluster fills it with the pod's networks, try again".to_owned();
-            return Err(PodError::Image {
+            return Err(PodError::InvalidFile {
                 path: root.path(dir).join(name),
                 reason,
             });

@@ -66,7 +66,7 @@ fn a_block_claim_is_found_and_its_block_sizes_too() {
             r#""disk":{}"#,
             r#""disk":{},"blockSize":{"matchVolume":{}}"#,
         );
-    let ctx = pod.look(&serde_json::from_str(&claim).unwrap()).unwrap();
+    let ctx = pod.collect(&serde_json::from_str(&claim).unwrap()).unwrap();
     assert!(ctx.is_block_pvc["data"]);
     let probe = &ctx.block_device_probes[pod.path("dev/data").to_str().unwrap()];
     assert_eq!((probe.logical, probe.physical), (512, 512));
@@ -113,7 +113,7 @@ fn a_hotplugged_device_is_ready_as_soon_as_it_is_there() {
             .is_empty()
     );
     assert_eq!(
-        room(&pod.cfg, &domain.devices.disks[0]).unwrap(),
+        max_size(&pod.cfg, &domain.devices.disks[0]).unwrap(),
         Some(SIZE)
     );
     let vmi = with_volume(r#"{"name":"data","dataVolume":{"name":"d"}}"#).replace(
@@ -121,7 +121,7 @@ fn a_hotplugged_device_is_ready_as_soon_as_it_is_there() {
         r#""status":{"volumeStatus":[{"name":"data","hotplugVolume":{}}]},"spec""#,
     );
     assert!(
-        pod.look(&serde_json::from_str(&vmi).unwrap())
+        pod.collect(&serde_json::from_str(&vmi).unwrap())
             .unwrap()
             .is_block_dv["data"]
     );

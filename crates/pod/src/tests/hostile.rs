@@ -140,7 +140,7 @@ fn cve_2025_64324_a_host_disk_whose_path_leads_out() {
         let pod = pod();
         fs::create_dir_all(pod.path(DATA_DIR)).unwrap();
         assert!(
-            refusal(&pod, &disk(path)).contains("names no file"),
+            refusal(&pod, &disk(path)).contains("does not name a file"),
             "{path:?}"
         );
     }

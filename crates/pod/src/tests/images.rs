@@ -135,7 +135,7 @@ fn an_image_that_qemu_cannot_read_is_refused_with_its_reason() {
 }
 
 #[test]
-fn an_image_that_takes_too_much_memory_to_look_at_is_refused() {
+fn an_image_that_takes_too_much_memory_to_inspect_is_refused() {
     let Some(mut pod) = Pod::with(&["qemu-img"]) else {
         return;
     };
@@ -343,9 +343,7 @@ fn a_sidecar_may_change_the_data_source() {
         ..data
     };
     assert!(
-        write_cloud_init(&pod.cfg, &vmi, &nothing)
-            .unwrap_err()
-            .chain()
+        os::logging::chain(&write_cloud_init(&pod.cfg, &vmi, &nothing).unwrap_err())
             .contains("UserData or NetworkData is required")
     );
 }
@@ -561,9 +559,9 @@ fn on_a_migration_target_iso_images_are_empty_and_as_large_as_the_source() {
     ] {
         assert_eq!(fs::read(pod.path(path)).unwrap(), vec![0; size], "{path}");
     }
-    let error = prepare_migration_target(&pod.cfg, &vmi("{}"), &Context::default(), None)
-        .unwrap_err()
-        .chain();
+    let error = os::logging::chain(
+        &prepare_migration_target(&pod.cfg, &vmi("{}"), &Context::default(), None).unwrap_err(),
+    );
     assert!(
         error.contains("failed to find the status of volume v"),
         "{error}"
@@ -602,25 +600,25 @@ fn an_image_grows_with_its_claim() {
 }
 
 #[test]
-fn a_running_disk_has_the_room_of_its_claim_and_file_system() {
+fn a_running_disk_may_grow_to_the_size_of_its_claim_and_file_system() {
     let Some(pod) = Pod::with(&[]) else { return };
     let image = pod.write(
         "var/run/kubevirt-private/vmi-disks/data/disk.img",
         &[1; 4096],
     );
-    let room = |notes: &str| {
+    let size_of = |notes: &str| {
         let xml = format!(
             "<domain><devices><disk type='file'><source file='{}'/>{notes}</disk></devices></domain>",
             image.display()
         );
-        room(
+        max_size(
             &pod.cfg,
             &DomainSpec::from_xml(&xml).unwrap().devices.disks[0],
         )
         .unwrap()
     };
     let sized = |capacity: u64| {
-        room(&format!(
+        size_of(&format!(
             "<capacity>{capacity}</capacity><filesystemOverhead>0.1</filesystemOverhead>"
         ))
     };
@@ -629,15 +627,18 @@ fn a_running_disk_has_the_room_of_its_claim_and_file_system() {
     let all = sized(1 << 60).unwrap();
     assert!(all < 1 << 60, "no more than the file system has, but {all}");
     assert_eq!(
-        room("<capacity>10485760</capacity>"),
+        size_of("<capacity>10485760</capacity>"),
         None,
         "without the file system's part nothing is known"
     );
     assert_eq!(
-        room("<capacity>10485760</capacity><filesystemOverhead>2</filesystemOverhead>"),
+        size_of("<capacity>10485760</capacity><filesystemOverhead>2</filesystemOverhead>"),
         None
     );
-    assert_eq!(room("<filesystemOverhead>0.1</filesystemOverhead>"), None);
+    assert_eq!(
+        size_of("<filesystemOverhead>0.1</filesystemOverhead>"),
+        None
+    );
 }
 
 /// One of each kind that is made.
@@ -863,7 +864,7 @@ fn the_directory_of_hotplugged_volumes_reaches_conversion_and_plan() {
     )
     .unwrap();
     pod.cfg.allow_emulation = true;
-    let ctx = pod.look(&vmi).unwrap();
+    let ctx = pod.collect(&vmi).unwrap();
     let wanted = convert::domain(&vmi, &ctx).unwrap();
     assert_eq!(wanted.devices.disks[0].source.file, image.to_str().unwrap());
     let live = domain::DomainSpec::default();

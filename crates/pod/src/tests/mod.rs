@@ -1,4 +1,4 @@
-//! The room as a whole, with the real helper programs, below a root of its own.
+//! The crate as a whole, with the real helper programs, below a root of its own.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod block;
@@ -59,21 +59,21 @@ impl Pod {
         std::os::unix::fs::symlink(target, path).unwrap();
     }
 
-    fn look(&self, vmi: &Vmi) -> Result<Context, String> {
+    fn collect(&self, vmi: &Vmi) -> Result<Context, String> {
         let machine = Machine {
             root: "/".into(),
             environment: BTreeMap::new(),
         };
-        super::look::look_on(&machine, &self.cfg, vmi, &VirtualMachineOptions::default())
-            .map_err(|e| e.chain())
+        super::collect::collect_on(&machine, &self.cfg, vmi, &VirtualMachineOptions::default())
+            .map_err(|error| os::logging::chain(&error))
     }
 
     /// All that happens before a start.
     fn prepare(&self, vmi: &str) -> Result<(), String> {
         let vmi: Vmi = serde_json::from_str(vmi).unwrap();
-        let ctx = self.look(&vmi)?;
-        let data = cloud_init(&self.cfg, &vmi).map_err(|e| e.chain())?;
-        prepare(&self.cfg, &vmi, &ctx, data.as_ref()).map_err(|e| e.chain())
+        let ctx = self.collect(&vmi)?;
+        let data = cloud_init(&self.cfg, &vmi).map_err(|error| os::logging::chain(&error))?;
+        prepare(&self.cfg, &vmi, &ctx, data.as_ref()).map_err(|error| os::logging::chain(&error))
     }
 
     /// Path, content and time of change of all files.

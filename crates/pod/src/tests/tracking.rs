@@ -96,9 +96,7 @@ fn tracking_that_has_begun_does_not_begin_again() {
         return;
     };
     pod.write(DATA, &[1; 4096]);
-    let error = track(&pod.cfg, &vmi("Enabled", ""), &disk(&pod))
-        .unwrap_err()
-        .chain();
+    let error = os::logging::chain(&track(&pod.cfg, &vmi("Enabled", ""), &disk(&pod)).unwrap_err());
     assert!(
         error.starts_with("disk \"data\": ") && error.contains("data.qcow2 is not there"),
         "{error}"
@@ -120,9 +118,8 @@ fn a_volume_that_is_not_there_leaves_no_overlay() {
     let Some(pod) = Pod::with(&["qemu-img"]) else {
         return;
     };
-    let error = track(&pod.cfg, &vmi("Initializing", ""), &disk(&pod))
-        .unwrap_err()
-        .chain();
+    let error =
+        os::logging::chain(&track(&pod.cfg, &vmi("Initializing", ""), &disk(&pod)).unwrap_err());
     assert!(error.contains("vmi-disks/data: No such file"), "{error}");
     assert!(!pod.path(OVERLAY).exists());
     // And a disk without an overlay wants none.

@@ -3,14 +3,17 @@
 //! a device node or a pipe in a claim. So a path has two parts: a base that the pod itself lays
 //! out, and a tail below it that `openat2(2)` resolves beneath the base and, but for image
 //! volumes, through no symbolic link at all. What is found must be a regular file or a block
-//! device; it is looked at (`O_PATH`) before it is opened.
+//! device; it is inspected (`O_PATH`) before it is opened.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat2};
+use rustix::fs::{
+    FileType, Mode, OFlags, ResolveFlags, Stat, fchmod, fstat, mkdirat, openat, openat2,
+};
 use rustix::io::Errno;
 
 use super::{PodError, Root};
@@ -22,7 +25,7 @@ pub(super) struct Dir {
     path: PathBuf,
 }
 
-/// A regular file or block device that has been looked at but not opened yet.
+/// A regular file or block device that has been inspected but not opened yet.
 #[derive(Debug)]
 pub(super) struct Found {
     fd: OwnedFd,
@@ -62,11 +65,32 @@ impl Dir {
     pub fn of_pod_made(root: &Root, path: &str) -> Result<Self, PodError> {
         match Self::of_pod(root, path) {
             Err(e) if e.is_not_found() => {
-                super::directories::make(root, path, 0o755)?;
+                Self::make(root, path, 0o755)?;
                 Self::of_pod(root, path)
             }
             other => other,
         }
+    }
+
+    /// Makes a directory of the pod with its parents. The mode is exact, whatever the umask; what
+    /// exists keeps its own. Links of the pod such as `/var/run` are followed below the root.
+    pub fn make(root: &Root, path: &str, mode: u32) -> Result<(), PodError> {
+        let mut so_far = String::new();
+        let mut dir: Option<Self> = None;
+        for part in Path::new(path).components() {
+            let Component::Normal(name) = part else {
+                continue;
+            };
+            let parent = match dir.take() {
+                Some(dir) => dir,
+                None => Self::of_pod(root, "/")?,
+            };
+            so_far.push('/');
+            so_far.push_str(&name.to_string_lossy());
+            make_one(parent.as_fd(), name, mode, &root.path(&so_far))?;
+            dir = Some(Self::of_pod(root, &so_far)?);
+        }
+        Ok(())
     }
 
     /// A directory below, through no link.
@@ -98,19 +122,19 @@ impl Dir {
     /// A file or block device below, through no link.
     // D-disk-12 (docs/differences.md).
     pub fn find(&self, tail: &str) -> Result<Found, PodError> {
-        self.look_up(tail, STRICT)
+        self.find_with(tail, STRICT)
     }
 
     /// A file below, where links count as inside this directory (container images have some).
     pub fn find_within(&self, tail: &str) -> Result<Found, PodError> {
-        self.look_up(tail, IN_ROOT)
+        self.find_with(tail, IN_ROOT)
     }
 
-    fn look_up(&self, tail: &str, how: ResolveFlags) -> Result<Found, PodError> {
+    fn find_with(&self, tail: &str, how: ResolveFlags) -> Result<Found, PodError> {
         let path = self.path.join(tail.trim_start_matches('/'));
         // O_NOFOLLOW with O_PATH would find the link itself; the resolve flags refuse it.
         let fd = open_at(self.fd.as_fd(), Path::new(tail), OFlags::PATH, how, &path)?;
-        let stat = fstat(&fd).map_err(PodError::io("look at", &path))?;
+        let stat = fstat(&fd).map_err(PodError::io("inspect", &path))?;
         let found = Found { fd, path, stat };
         match found.file_type() {
             FileType::RegularFile | FileType::BlockDevice => Ok(found),
@@ -149,6 +173,24 @@ impl Dir {
     /// Where the directory is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+fn make_one(parent: BorrowedFd<'_>, name: &OsStr, mode: u32, shown: &Path) -> Result<(), PodError> {
+    let fail = PodError::io("make the directory", shown);
+    match mkdirat(parent, name, Mode::from_raw_mode(mode)) {
+        Ok(()) => {
+            let made = openat(
+                parent,
+                name,
+                OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+                Mode::empty(),
+            );
+            made.and_then(|fd| fchmod(fd, Mode::from_raw_mode(mode)))
+                .map_err(fail)
+        }
+        Err(Errno::EXIST) => Ok(()),
+        Err(e) => Err(fail(e)),
     }
 }
 
@@ -217,7 +259,7 @@ impl Found {
         &self.stat
     }
 
-    /// Opens the very file that was looked at, even if its name means another one by now.
+    /// Opens the very file that was inspected, even if its name means another one by now.
     pub fn open(&self, flags: OFlags) -> Result<File, PodError> {
         // O_NONBLOCK: never wait for a device. This opens our own descriptor, not the path.
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
@@ -258,9 +300,8 @@ pub(super) fn checked_name<'n>(what: &'static str, name: &'n str) -> Result<&'n 
         || name.contains(['/', '\0', ',', '='])
         || name.contains(char::is_control);
     if bad {
-        return Err(PodError::Refused(format!(
-            "{what} {name:?} cannot be a file name: 1 to 253 characters without '/', ',', '=' and control characters, not beginning with '.', are allowed"
-        )));
+        let name = name.to_owned();
+        return Err(PodError::FileName { what, name });
     }
     Ok(name)
 }

@@ -1,4 +1,4 @@
-//! Looking at the pod: everything that the conversion needs besides the VMI.
+//! The context of a conversion: all that it needs of the pod, the machine and the request besides the VMI.
 
 use super::machine::Machine;
 use super::{Config, PodError, block_sizes, firmware, host_devices, sysfs, volumes};
@@ -13,11 +13,15 @@ use convert::context::{
 /// # Errors
 /// A container disk's image, firmware or a device that the VMI asks for is not there or is not
 /// what it may be.
-pub fn look(cfg: &Config, vmi: &Vmi, options: &VirtualMachineOptions) -> Result<Context, PodError> {
-    look_on(&Machine::this(), cfg, vmi, options)
+pub fn collect_context(
+    cfg: &Config,
+    vmi: &Vmi,
+    options: &VirtualMachineOptions,
+) -> Result<Context, PodError> {
+    collect_on(&Machine::this(), cfg, vmi, options)
 }
 
-pub(super) fn look_on(
+pub(super) fn collect_on(
     machine: &Machine,
     cfg: &Config,
     vmi: &Vmi,
@@ -26,11 +30,11 @@ pub(super) fn look_on(
     let mut ctx = of_flags(machine, cfg, vmi)?;
     of_vmi(vmi, &mut ctx);
     of_options(vmi, options, &mut ctx);
-    volumes::look(cfg, vmi, &mut ctx)?;
-    block_sizes::look(cfg, machine, vmi, &mut ctx)?;
+    volumes::collect(cfg, vmi, &mut ctx)?;
+    block_sizes::collect(cfg, machine, vmi, &mut ctx)?;
     ctx.efi_configuration = firmware::choose(cfg, vmi, &ctx.architecture)?;
-    host_devices::look(&cfg.root, machine, vmi, &mut ctx)?;
-    sysfs::look(machine, &mut ctx);
+    host_devices::collect(&cfg.root, machine, vmi, &mut ctx)?;
+    sysfs::collect(machine, &mut ctx);
     Ok(ctx)
 }
 
@@ -221,15 +225,15 @@ mod tests {
             fs::write(path, content).unwrap();
         }
 
-        fn look(&self, vmi: &str) -> Result<Context, String> {
+        fn collect(&self, vmi: &str) -> Result<Context, String> {
             let vmi = serde_json::from_str(vmi).unwrap();
-            look_on(
+            collect_on(
                 &self.machine,
                 &self.cfg,
                 &vmi,
                 &VirtualMachineOptions::default(),
             )
-            .map_err(|e| e.chain())
+            .map_err(|error| os::logging::chain(&error))
         }
     }
 
@@ -243,15 +247,15 @@ mod tests {
     #[test]
     fn a_claim_without_a_device_is_a_file() {
         let pod = Pod::new();
-        assert!(!pod.look(&volumes(CLAIM)).unwrap().is_block_pvc["data"]);
+        assert!(!pod.collect(&volumes(CLAIM)).unwrap().is_block_pvc["data"]);
         pod.write("dev/data", b"a file is no device");
-        assert!(!pod.look(&volumes(CLAIM)).unwrap().is_block_pvc["data"]);
+        assert!(!pod.collect(&volumes(CLAIM)).unwrap().is_block_pvc["data"]);
     }
 
     #[test]
     fn volumes_are_hotplugged_or_permanent_as_the_status_says() {
         let vmi = r#"{"status":{"volumeStatus":[{"name":"a"},{"name":"b","hotplugVolume":{}}]}}"#;
-        let ctx = Pod::new().look(vmi).unwrap();
+        let ctx = Pod::new().collect(vmi).unwrap();
         assert_eq!(
             (
                 ctx.permanent_volumes.contains_key("a"),
@@ -266,20 +270,20 @@ mod tests {
     }
 
     #[test]
-    fn a_container_disk_is_looked_into() {
+    fn a_container_disk_is_inspected() {
         let pod = Pod::new();
         pod.write("var/run/kubevirt/container-disks/disk_0.img", &[0; 4096]);
-        let info = &pod.look(&volumes(CONTAINER_DISK)).unwrap().disks_info["root"];
+        let info = &pod.collect(&volumes(CONTAINER_DISK)).unwrap().disks_info["root"];
         assert_eq!((info.format.as_str(), info.virtual_size), ("raw", 4096));
     }
 
     #[test]
     fn a_missing_container_disk_names_its_image_and_path() {
-        let error = Pod::new().look(&volumes(CONTAINER_DISK)).unwrap_err();
+        let error = Pod::new().collect(&volumes(CONTAINER_DISK)).unwrap_err();
         assert!(error.contains("volume \"root\""), "{error}");
         let pod = Pod::new();
         fs::create_dir_all(pod.dir.path().join("var/run/kubevirt/container-disks")).unwrap();
-        let error = pod.look(&volumes(CONTAINER_DISK)).unwrap_err();
+        let error = pod.collect(&volumes(CONTAINER_DISK)).unwrap_err();
         assert!(
             error.contains("no image of the container disk \"registry/disk:1\" at "),
             "{error}"
@@ -299,12 +303,12 @@ mod tests {
             &[0; 512],
         );
         assert_eq!(
-            pod.look(&volumes(CONTAINER_DISK)).unwrap().disks_info["root"].virtual_size,
+            pod.collect(&volumes(CONTAINER_DISK)).unwrap().disks_info["root"].virtual_size,
             512
         );
         pod.write("var/run/kubevirt-image-volume/disk_0/disk/more.raw", b"");
         assert!(
-            pod.look(&volumes(CONTAINER_DISK))
+            pod.collect(&volumes(CONTAINER_DISK))
                 .unwrap_err()
                 .contains("has several files in /disk (any.raw, more.raw)")
         );
@@ -329,7 +333,7 @@ mod tests {
             ))
         };
         assert_eq!(
-            pod.look(&at("/link")).unwrap().disks_info["root"].virtual_size,
+            pod.collect(&at("/link")).unwrap().disks_info["root"].virtual_size,
             1024
         );
         for hostile in [
@@ -339,7 +343,7 @@ mod tests {
             "../../../../etc/shadow",
             "/proc/self/root/etc/shadow",
         ] {
-            let error = pod.look(&at(hostile)).unwrap_err();
+            let error = pod.collect(&at(hostile)).unwrap_err();
             assert!(
                 error.contains("in the container disk \"i\", mounted at "),
                 "{hostile}: {error}"
@@ -360,7 +364,7 @@ mod tests {
         )
         .unwrap();
         assert!(
-            pod.look(&volumes(CONTAINER_DISK))
+            pod.collect(&volumes(CONTAINER_DISK))
                 .unwrap_err()
                 .contains("is reached through a symbolic link")
         );
@@ -374,7 +378,7 @@ mod tests {
             ));
             assert!(
                 Pod::new()
-                    .look(&vmi)
+                    .collect(&vmi)
                     .unwrap_err()
                     .contains("cannot be a file name"),
                 "{name:?}"
@@ -385,7 +389,7 @@ mod tests {
     #[test]
     fn the_context_says_where_the_pods_directories_are() {
         let pod = Pod::new();
-        let ctx = pod.look("{}").unwrap();
+        let ctx = pod.collect("{}").unwrap();
         assert_eq!(ctx.root, pod.dir.path().to_string_lossy());
         assert_eq!(
             ctx.ephemeral_disk_dir,
@@ -398,15 +402,15 @@ mod tests {
     fn forced_emulation_hides_the_device_and_allows_emulation() {
         let mut pod = Pod::new();
         pod.write("machine/dev/kvm", b"");
-        assert!(pod.look("{}").unwrap().hypervisor_device_available);
+        assert!(pod.collect("{}").unwrap().hypervisor_device_available);
         pod.cfg.force_emulation = true;
-        let ctx = pod.look("{}").unwrap();
+        let ctx = pod.collect("{}").unwrap();
         assert!(!ctx.hypervisor_device_available && ctx.allow_emulation);
     }
 
     #[test]
     fn free_pages_are_not_reported_where_that_costs() {
-        let on = |vmi: &str| Pod::new().look(vmi).unwrap().free_page_reporting;
+        let on = |vmi: &str| Pod::new().collect(vmi).unwrap().free_page_reporting;
         assert!(on("{}"));
         assert!(!on(
             r#"{"spec":{"domain":{"devices":{"autoattachMemBalloon":false}}}}"#
@@ -432,7 +436,7 @@ mod tests {
                 ..Default::default()
             };
             let pod = Pod::new();
-            look_on(
+            collect_on(
                 &pod.machine,
                 &pod.cfg,
                 &serde_json::from_str(vmi).unwrap(),
@@ -453,15 +457,15 @@ mod tests {
             r#"{{"spec":{{"volumes":[{CLAIM}]}},"status":{{"changedBlockTracking":{{"state":"Enabled"}}}}}}"#
         );
         assert!(
-            pod.look(&vmi).unwrap().apply_cbt["data"]
+            pod.collect(&vmi).unwrap().apply_cbt["data"]
                 .ends_with("/var/lib/libvirt/qemu/cbt/data.qcow2")
         );
         pod.cfg.run_as_nonroot = true;
         assert!(
-            pod.look(&vmi).unwrap().apply_cbt["data"]
+            pod.collect(&vmi).unwrap().apply_cbt["data"]
                 .ends_with("/var/run/kubevirt-private/libvirt/qemu/cbt/data.qcow2")
         );
-        assert!(pod.look(&volumes(CLAIM)).unwrap().apply_cbt.is_empty());
+        assert!(pod.collect(&volumes(CLAIM)).unwrap().apply_cbt.is_empty());
     }
 
     #[test]
@@ -469,14 +473,14 @@ mod tests {
         let pod = Pod::new();
         let vmi = r#"{"spec":{"domain":{"devices":{"disks":[{"name":"e","disk":{},"blockSize":{"matchVolume":{}}},{"name":"f","disk":{}}]}},
                       "volumes":[{"name":"e","emptyDisk":{"capacity":"1Gi"}},{"name":"f","emptyDisk":{"capacity":"1Gi"}}]}}"#;
-        let ctx = pod.look(vmi).unwrap();
+        let ctx = pod.collect(vmi).unwrap();
         let expected = pod.dir.path().join("var/run/libvirt/empty-disks/e.qcow2");
         assert!(
             ctx.file_block_sizes.is_empty(),
             "nothing exists below the root yet"
         );
         fs::create_dir_all(expected.parent().unwrap().parent().unwrap()).unwrap();
-        let ctx = pod.look(vmi).unwrap();
+        let ctx = pod.collect(vmi).unwrap();
         assert_eq!(
             ctx.file_block_sizes
                 .keys()

@@ -9,10 +9,10 @@ use rustix::fs::{AtFlags, Mode, OFlags, fchmod, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
 use super::PodError;
-use super::confine::Dir;
 use super::directories::give_to_qemu;
+use super::safe_path::Dir;
 
-/// A file on its way into a directory. Dropped without [`Staged::keep`], it is removed.
+/// A file on its way into a directory. Dropped without [`Staged::commit`], it is removed.
 #[derive(Debug)]
 pub(super) struct Staged<'d> {
     dir: &'d Dir,
@@ -55,7 +55,7 @@ impl<'d> Staged<'d> {
 
     /// Gives it its mode and owner and puts it in its place. It need not reach the disk first: what
     /// is made lives as long as the pod, which does not survive its node.
-    pub fn keep(self, mode: u32) -> Result<(), PodError> {
+    pub fn commit(self, mode: u32) -> Result<(), PodError> {
         let file = self.reopen()?;
         fchmod(&file, Mode::from_raw_mode(mode))
             .map_err(PodError::io("set the mode of", self.path()))?;
@@ -76,13 +76,13 @@ impl<'d> Staged<'d> {
 
     /// The same, unless what is in the place already has the very same content: then nothing is touched.
     // D-disk-14 (docs/differences.md).
-    pub fn keep_if_changed(self, mode: u32) -> Result<(), PodError> {
+    pub fn commit_if_changed(self, mode: u32) -> Result<(), PodError> {
         let is_same = match self.dir.find(&self.name) {
             Ok(there) => same_content(&there.read()?, &self.reopen()?)
                 .map_err(PodError::io("compare", self.path()))?,
             Err(_) => false,
         };
-        if is_same { Ok(()) } else { self.keep(mode) }
+        if is_same { Ok(()) } else { self.commit(mode) }
     }
 
     fn reopen(&self) -> Result<File, PodError> {
@@ -104,7 +104,7 @@ pub(super) fn write(dir: &Dir, name: &str, content: &[u8], mode: u32) -> Result<
         .create()?
         .write_all(content)
         .map_err(PodError::io("write", staged.path()))?;
-    staged.keep_if_changed(mode)
+    staged.commit_if_changed(mode)
 }
 
 /// Puts a file of `size` zero bytes in its place; it takes up the space.
@@ -113,7 +113,7 @@ pub(super) fn write_zeros(dir: &Dir, name: &str, size: u64, mode: u32) -> Result
     let mut file = staged.create()?;
     let failed = PodError::io("write", staged.path());
     io::copy(&mut io::Read::take(io::repeat(0), size), &mut file).map_err(failed)?;
-    staged.keep_if_changed(mode)
+    staged.commit_if_changed(mode)
 }
 
 /// A symbolic link in its place, if it is not there already.

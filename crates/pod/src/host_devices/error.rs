@@ -1,0 +1,72 @@
+//! Why a host device of the VMI cannot be used.
+
+use domain::PciAddressError;
+
+use super::claims::ClaimError;
+
+/// What is wrong with the host devices that the pod was given.
+#[derive(Debug, thiserror::Error)]
+pub enum HostDeviceError {
+    /// The VMI has more or fewer devices than the pod was given.
+    #[error(
+        "the VMI has {} {kind} ({}), but the pod was given {} ({}); are there as many of the resource on the node, \
+         and does its device plugin set the resource's variable?",
+        wanted.len(), wanted.join(", "), given.len(), given.join(", ")
+    )]
+    Count {
+        /// Such as `GPUs`.
+        kind: &'static str,
+        /// The VMI's devices.
+        wanted: Vec<String>,
+        /// The aliases of those that the pod was given.
+        given: Vec<String>,
+    },
+    /// A device plugin or driver gives what is not a PCI address.
+    #[error("device {device:?}")]
+    PciAddress {
+        /// The device.
+        device: String,
+        /// What is wrong.
+        #[source]
+        source: PciAddressError,
+    },
+    /// A device plugin gives what is not a USB address.
+    #[error("device {device:?}: {address:?} is not a USB address such as 1:4 (bus and device)")]
+    UsbAddress {
+        /// The device.
+        device: String,
+        /// What was given.
+        address: String,
+    },
+    /// A resource claim does not have the device.
+    #[error("device {device:?}: claim {claim:?}, request {request:?}")]
+    Claim {
+        /// The device.
+        device: String,
+        /// The claim's name in the VMI.
+        claim: String,
+        /// The request's name in the claim.
+        request: String,
+        /// What is wrong.
+        #[source]
+        source: ClaimError,
+    },
+    /// The network status of the pod lacks an SR-IOV interface.
+    #[error(
+        "interface {interface:?}: {file} does not have a PCI address for its network; has the SR-IOV plugin published device information?"
+    )]
+    NoSriovAddress {
+        /// The interface.
+        interface: String,
+        /// The file of the downward API.
+        file: String,
+    },
+    /// A claim for an SR-IOV interface has a mediated device.
+    #[error("interface {interface:?}: claim {claim:?} does not have a PCI device")]
+    SriovClaim {
+        /// The interface.
+        interface: String,
+        /// The claim's name in the VMI.
+        claim: String,
+    },
+}
