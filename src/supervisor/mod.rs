@@ -86,11 +86,11 @@ fn runtime() -> io::Result<Runtime> {
 }
 
 /// Turns what libvirt says in this process into lines of our log.
-fn follow(libvirt_log: io::Result<Option<io::PipeReader>>, runtime: &Runtime) {
+fn follow(libvirt_log: Result<Option<io::PipeReader>, libvirt::DivertError>, runtime: &Runtime) {
     let _here = runtime.enter();
     let lines = libvirt_log.and_then(|pipe| {
-        pipe.map(|pipe| pipe::Receiver::from_owned_fd(pipe.into()))
-            .transpose()
+        let receiver = pipe.map(|pipe| pipe::Receiver::from_owned_fd(pipe.into()));
+        Ok(receiver.transpose()?)
     });
     match lines {
         Ok(Some(pipe)) => drop(runtime.spawn(lines::for_each(pipe, logging::foreign::own_libvirt))),

@@ -28,7 +28,7 @@ pub use domain::{BlockInfo, Domain, Reboot, Screenshot, Shutdown, Undefine, XmlK
 pub use error::{Error, code};
 pub use event::{AgentState, Event, IoAction, LifecycleEvent};
 pub use event_loop::start_event_loop;
-pub use log::{OUTPUTS, divert_log};
+pub use log::{DivertError, OUTPUTS, divert_log};
 pub use memory::{keep_small, trim};
 pub use state::{State, paused, shutoff};
 
