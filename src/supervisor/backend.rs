@@ -274,7 +274,7 @@ async fn find_running(
 ) -> Result<Found, DaemonError> {
     for socket in sockets.iter().map(|name| dir.join(name)) {
         match socket_owner(&socket, &program.command_line()).await {
-            Ok(SocketOwner::Nobody) => {}
+            Ok(SocketOwner::None) => {}
             Ok(SocketOwner::Previous(process)) => return Ok(Found::Previous(process)),
             Ok(SocketOwner::Foreign) => return Ok(Found::Foreign(socket)),
             Err(source) => return Err(DaemonError::UnknownOwner { socket, source }),

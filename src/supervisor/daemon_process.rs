@@ -44,7 +44,7 @@ impl DaemonProcess {
         }
     }
 
-    /// Waits for its end; how a process ended that is no child is not known.
+    /// Waits for its end; the status of a process that is not a child is not known.
     pub async fn ended(&mut self) -> Option<ExitStatus> {
         match self {
             Self::Child(child) => child.wait().await.ok(),
@@ -90,8 +90,8 @@ impl DaemonProcess {
 /// Which process listens on a socket.
 #[derive(Debug)]
 pub enum SocketOwner {
-    /// None.
-    Nobody,
+    /// No process.
+    None,
     /// A daemon that a previous launcher has started with the same command line.
     Previous(DaemonProcess),
     /// Another process.
@@ -109,7 +109,7 @@ pub async fn socket_owner(socket: &Path, command: &[String]) -> io::Result<Socke
         Ok(stream) => stream,
         // Its backlog is full, so that somebody does serve it.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
-        Err(_) => return Ok(SocketOwner::Nobody),
+        Err(_) => return Ok(SocketOwner::None),
     };
     let Some(pid) = stream.peer_cred()?.pid().and_then(Pid::from_raw) else {
         return Ok(SocketOwner::Foreign);
@@ -117,7 +117,7 @@ pub async fn socket_owner(socket: &Path, command: &[String]) -> io::Result<Socke
     let process = match Process::open(pid) {
         Ok(process) => process,
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {
-            return Ok(SocketOwner::Nobody);
+            return Ok(SocketOwner::None);
         }
         Err(error) => return Err(error),
     };
@@ -143,18 +143,18 @@ mod tests {
     }
 
     #[test]
-    fn socket_on_which_no_process_listens_is_nobodys() {
+    fn a_socket_on_which_no_process_listens_has_no_owner() {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("sock");
         assert!(matches!(
             block_on(socket_owner(&socket, &[])).unwrap(),
-            SocketOwner::Nobody
+            SocketOwner::None
         ));
         drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
         assert!(
             matches!(
                 block_on(socket_owner(&socket, &[])).unwrap(),
-                SocketOwner::Nobody
+                SocketOwner::None
             ),
             "left over"
         );

@@ -1,4 +1,4 @@
-//! What the pod's environment says.
+//! The pod's environment variables.
 
 use std::ffi::OsString;
 

@@ -116,7 +116,7 @@ impl Layout {
         self.root.path(pod_paths::SEABIOS_PIPE)
     }
 
-    /// What the daemons' environment must say; in a pod of KubeVirt's it says so already.
+    /// Environment variables that the daemons need; a pod of KubeVirt's has them already.
     pub fn environment(&self) -> Vec<(&'static str, PathBuf)> {
         match self.mode {
             Mode::Session => vec![

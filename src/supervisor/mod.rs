@@ -85,7 +85,7 @@ fn runtime() -> io::Result<Runtime> {
         .build()
 }
 
-/// Turns what libvirt says in this process into lines of our log.
+/// Copies the log that libvirt writes in this process to ours.
 fn follow(libvirt_log: Result<Option<io::PipeReader>, libvirt::DivertError>, runtime: &Runtime) {
     let _here = runtime.enter();
     let lines = libvirt_log.and_then(|pipe| {

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::environment::Environment;
 use pod::Config;
 
-/// Why the variable's text is no VMI.
+/// Why the variable's text is not a VMI.
 #[derive(Debug, thiserror::Error)]
 pub enum StandaloneError {
     /// Neither YAML nor JSON (which is YAML too).
@@ -30,7 +30,7 @@ pub struct Vmi {
 /// Reads `STANDALONE_VMI`, if it is set.
 ///
 /// # Errors
-/// If it is no document, or has no name.
+/// If it is neither YAML nor JSON, or has no name.
 pub fn of(environment: &Environment) -> Result<Option<Vmi>, StandaloneError> {
     environment.standalone_vmi.as_deref().map(read).transpose()
 }
@@ -61,7 +61,7 @@ fn read(text: &str) -> Result<Vmi, StandaloneError> {
 }
 
 impl Vmi {
-    /// Completes the flags with what the VMI says, and allows emulation as KubeVirt does here.
+    /// Completes the flags from the VMI, and allows emulation as KubeVirt does here.
     pub fn complete(&self, config: &mut Config) {
         config.allow_emulation = true;
         for (flag, value) in [

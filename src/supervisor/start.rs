@@ -213,7 +213,7 @@ impl Pod {
                 self.launcher.refresh();
                 return None;
             }
-            // It runs, libvirt says. If its QEMU has ended while there was no launcher, libvirt is just about to find
+            // libvirt reports that it runs. If its QEMU has ended while there was no launcher, libvirt is just about to find
             // out, and sends no event of that.
             drop(timeout(RETRY_DELAY, state.changed()).await);
         }
@@ -244,7 +244,7 @@ impl Pod {
         // Clients that stay connected do not keep the pod.
         let _ = timeout(LAST_CALLS_TIMEOUT, self.server).await;
         self.backend.stop().await;
-        // Its absence tells virt-handler that this launcher is over.
+        // By its absence virt-handler knows that this launcher has ended.
         drop(std::fs::remove_file(&self.socket));
     }
 }

@@ -11,7 +11,7 @@ struct Fake {
     calls: RefCell<Vec<&'static str>>,
     handler: bool,
     /// What the calls do to QEMU.
-    obeys: Option<&'static str>,
+    ends_at: Option<&'static str>,
     pid: i32,
     libvirt_works: bool,
 }
@@ -19,7 +19,7 @@ struct Fake {
 impl Fake {
     fn call(&self, name: &'static str) {
         self.calls.borrow_mut().push(name);
-        if self.obeys == Some(name) {
+        if self.ends_at == Some(name) {
             kill_process(Pid::from_raw(self.pid).unwrap(), Signal::KILL).unwrap();
         }
     }
@@ -102,9 +102,9 @@ fn run_with(fake: Fake, signal: bool, with_pid_file: bool) -> Vec<&'static str> 
                     std::future::pending().await
                 }
             };
-            // A guest that obeys has all the time there is: the flag takes any. With any other one nobody waits.
-            let obeys = matches!(fake.obeys, Some("mark" | "shutdown"));
-            let grace = if obeys {
+            // A guest that ends_at has all the time there is: the flag takes any. With any other one nobody waits.
+            let ends_at = matches!(fake.ends_at, Some("mark" | "shutdown"));
+            let grace = if ends_at {
                 Duration::from_secs(i64::MAX as u64)
             } else {
                 Duration::from_millis(1)
@@ -120,7 +120,7 @@ fn fake() -> Fake {
     Fake {
         calls: RefCell::default(),
         handler: true,
-        obeys: None,
+        ends_at: None,
         pid: 0,
         libvirt_works: true,
     }
@@ -134,7 +134,7 @@ fn guest_that_ends_by_itself() {
 #[test]
 fn virt_handler_asks_the_guest_when_it_sees_the_mark() {
     let fake = Fake {
-        obeys: Some("mark"),
+        ends_at: Some("mark"),
         ..fake()
     };
     assert_eq!(run(fake, true), ["mark", "sidecars", "last event"]);
@@ -144,7 +144,7 @@ fn virt_handler_asks_the_guest_when_it_sees_the_mark() {
 // D-sup-4 (docs/differences.md).
 fn without_virt_handler_the_launcher_asks_and_cleans_up() {
     let fake = Fake {
-        obeys: Some("shutdown"),
+        ends_at: Some("shutdown"),
         handler: false,
         ..fake()
     };
@@ -152,9 +152,9 @@ fn without_virt_handler_the_launcher_asks_and_cleans_up() {
 }
 
 #[test]
-fn guest_that_does_not_obey_is_forced_off() {
+fn a_guest_that_ignores_the_request_is_forced_off() {
     let fake = Fake {
-        obeys: Some("kill"),
+        ends_at: Some("kill"),
         ..fake()
     };
     assert_eq!(run(fake, true), ["mark", "kill", "sidecars", "last event"]);

@@ -12,7 +12,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::poll::poll_for;
 
-/// More than any helper has to say; a program that says more is killed.
+/// More than any helper writes; a program that writes more is killed.
 const MAX_OUTPUT_BYTES: usize = 1 << 20;
 /// Exit status of a shell that does not find the program.
 const NOT_FOUND: i32 = 127;
@@ -130,7 +130,7 @@ pub fn run<S: AsRef<OsStr>>(
         End::TooMuchOutput => Err(CommandError::TooMuchOutput { program }),
         End::Exit { status, stdout, .. } if status.success() => Ok(stdout),
         End::Exit { status, stderr, .. } => {
-            let stderr = what_matters(&String::from_utf8_lossy(&stderr));
+            let stderr = reason_of_failure(&String::from_utf8_lossy(&stderr));
             Err(match status.code() {
                 Some(NOT_FOUND) => CommandError::NotFound {
                     program,
@@ -147,8 +147,8 @@ pub fn run<S: AsRef<OsStr>>(
     }
 }
 
-/// Of a helper that grades its lines, as xorriso does, those that say why it failed; else all.
-fn what_matters(stderr: &str) -> String {
+/// Of a helper whose lines have a severity, as xorriso's have, those with the reason of the failure; else all.
+fn reason_of_failure(stderr: &str) -> String {
     let is_grave = |line: &&str| line.contains(" : FAILURE : ") || line.contains(" : FATAL : ");
     let grave: Vec<&str> = stderr.lines().filter(is_grave).collect();
     if grave.is_empty() {
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_helper_that_grades_its_lines_only_the_failure_is_reported() {
+    fn of_a_helper_whose_lines_have_a_severity_only_the_failure_is_reported() {
         let error = sh(
             "echo 'x : NOTE : hello' >&2; echo 'x : FAILURE : too long' >&2; exit 5",
             PLENTY,

@@ -1,20 +1,20 @@
 //! Places at which a test may hold this process, to kill it or its peers there, or let it panic.
 //!
-//! `VIRT_LAUNCHER_FAILPOINTS` names a directory. At the point `plug.attached` the thread stops while there is a FIFO of that
-//! name in it: until somebody has opened the FIFO for writing, which tells that the point is reached, and closed it
-//! again. If it is a file that says `panic`, the thread does. Only a debug build has this; a release build has neither the variable nor the points.
+//! `VIRT_LAUNCHER_FAILPOINTS` is a directory. At the point `plug.attached` the thread stops while there is a FIFO of that
+//! name in it: until the test has opened the FIFO for writing, which waits for the point to be reached, and closed it
+//! again. If it is a file with the text `panic`, the thread panics. Only debug builds have the variable and the points.
 
-/// Holds the thread here if a test says so.
+/// Holds the thread here if a test asks for it.
 ///
 /// # Panics
-/// If a test says so.
+/// If a test asks for it.
 #[inline]
 pub fn hit(name: &str) {
     #[cfg(debug_assertions)]
     if let Some(dir) = directory() {
         // No FIFO, no stop.
-        let says = std::fs::read(dir.join(name)).unwrap_or_default();
-        assert!(says != b"panic", "a test wants a panic at {name}");
+        let text = std::fs::read(dir.join(name)).unwrap_or_default();
+        assert!(text != b"panic", "a test wants a panic at {name}");
     }
     #[cfg(not(debug_assertions))]
     let _ = name;

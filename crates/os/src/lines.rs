@@ -14,7 +14,7 @@ pub async fn for_each(source: impl AsyncRead + Unpin, mut each: impl FnMut(&str)
         line.clear();
         let mut rest = (&mut reader).take(MAX_LINE_BYTES);
         match rest.read_until(b'\n', &mut line).await {
-            // A pipe that cannot be read has nothing more to say.
+            // A pipe that cannot be read has no more lines.
             Ok(0) | Err(_) => return,
             Ok(_) => each(String::from_utf8_lossy(&line).trim_end()),
         }

@@ -1,4 +1,4 @@
-//! What `/proc` says about processes.
+//! Processes in `/proc`.
 
 use std::{fs, io};
 

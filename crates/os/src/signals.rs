@@ -17,8 +17,8 @@ use crate::poll::poll_for;
 /// Undoes what a parent can leave behind execve(2): lets every signal through again, and ends that SIGCHLD is ignored.
 /// To be called first, while the process has one thread: threads inherit the mask, children the mask and what is ignored.
 ///
-/// With SIGTERM blocked the pod can only be killed. With SIGCHLD blocked or ignored nobody learns that a child has ended,
-/// and of how it ended nothing is left: the monitor would wait for the launcher for ever, and libvirt for QEMU.
+/// With SIGTERM blocked the pod can only be killed. With SIGCHLD blocked or ignored the end of a child is not
+/// reported, and its status is lost: the monitor would wait for the launcher for ever, and libvirt for QEMU.
 pub fn reset_inherited() {
     if let Err(error) = SigSet::all().thread_unblock() {
         eprintln!("signals that the parent has blocked stay blocked: {error}");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The longest a deadline is away: no process runs that long.
+/// Limit of a deadline: no process runs that long.
 const MAX_TIMEOUT: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// The time `timeout` from now. `Instant + Duration` panics when the sum is out of range, and some timeouts come from

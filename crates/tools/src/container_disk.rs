@@ -54,7 +54,7 @@ enum DiskError {
     Wait(#[source] io::Error),
 }
 
-/// What the command line says.
+/// The command line.
 #[derive(Debug, PartialEq)]
 enum Command {
     /// Nothing: the container is there so that the image is pulled.

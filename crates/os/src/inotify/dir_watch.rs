@@ -81,7 +81,7 @@ impl DirWatch {
         self.polls.load(Ordering::Relaxed)
     }
 
-    /// Waits for the next change; several at once count as one. To be called after a look: what has changed since the
+    /// Waits for the next change; several at once count as one. To be called after a check of what is waited for: what has changed since the
     /// directory was added, or since the last call, counts.
     pub async fn changed(&self) {
         tokio::select! {

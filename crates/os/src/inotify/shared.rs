@@ -128,7 +128,7 @@ impl Shared {
 
     fn wake(&self, watch: i32, event: ReadFlags) {
         let mut watchers = self.watchers();
-        // Events were lost, and nobody knows whose.
+        // Events were lost, of unknown directories.
         if event.contains(ReadFlags::QUEUE_OVERFLOW) {
             let all = watchers.values().flatten();
             return all.for_each(|watcher| watcher.notify.notify_one());

@@ -48,8 +48,8 @@ impl Qemu {
     }
 
     fn join(&mut self, text: &str) -> Option<String> {
-        /// A command line has some 10 KiB; more than this is no command line.
-        const LONGEST: usize = 256 * 1024;
+        /// A command line has some 10 KiB; more than this is not a command line.
+        const MAX_COMMAND_LINE_BYTES: usize = 256 * 1024;
         if text.trim().is_empty() {
             return None;
         }
@@ -57,7 +57,7 @@ impl Qemu {
             self.begun.push_str(self.prefix);
         }
         self.begun.push_str(text);
-        if text.ends_with('\\') && self.begun.len() < LONGEST {
+        if text.ends_with('\\') && self.begun.len() < MAX_COMMAND_LINE_BYTES {
             None
         } else {
             Some(std::mem::take(&mut self.begun))

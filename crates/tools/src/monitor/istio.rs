@@ -4,23 +4,23 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// For an answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// For a connection, a request and an answer.
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// Between the attempts.
-const PAUSES: [Duration; 3] = [
+const RETRY_DELAYS: [Duration; 3] = [
     Duration::from_millis(50),
     Duration::from_millis(250),
     Duration::from_millis(1250),
 ];
-/// More is not read of an answer: its status and its headers are at its beginning.
-const LONGEST: u64 = 16 * 1024;
+/// Limit of an answer: its status and its headers are at its beginning.
+const MAX_ANSWER_BYTES: u64 = 16 * 1024;
 
 /// Where the proxy listens.
 #[derive(Debug, Clone, Copy)]
 pub struct Ports {
     /// Envoy's health check.
     pub health: u16,
-    /// The agent, which can be told to end.
+    /// The agent, which ends the proxy on request.
     pub agent: u16,
 }
 
@@ -33,12 +33,12 @@ pub const PORTS: Ports = Ports {
 /// Asks the proxy to end, if there is one. Where nothing listens there is none, and nothing is waited for.
 // D-sup-8 (docs/differences.md).
 pub fn end_proxy(ports: Ports) {
-    if !is_there(ports.health) {
+    if !is_present(ports.health) {
         return;
     }
     let mut result = Err(io::ErrorKind::NotConnected.into());
-    for pause in PAUSES.iter().map(Some).chain([None]) {
-        result = ask(ports.agent, "POST", "/quitquitquit");
+    for pause in RETRY_DELAYS.iter().map(Some).chain([None]) {
+        result = request(ports.agent, "POST", "/quitquitquit");
         match &result {
             Ok(answer) if answer.status == 200 => return,
             Ok(Answer { status: 503, .. }) => tracing::error!("status code received: 503"),
@@ -50,7 +50,7 @@ pub fn end_proxy(ports: Ports) {
         if let Some(pause) = pause {
             #[expect(
                 clippy::disallowed_methods,
-                reason = "the pause before the next try; nothing tells when a proxy is ready to answer"
+                reason = "the pause before the next try; there is no event for a proxy that is ready to answer"
             )]
             std::thread::sleep(*pause);
         }
@@ -62,8 +62,8 @@ pub fn end_proxy(ports: Ports) {
     tracing::error!(reason, "all attempts to terminate istio-proxy failed");
 }
 
-fn is_there(port: u16) -> bool {
-    match ask(port, "GET", "/healthz/ready") {
+fn is_present(port: u16) -> bool {
+    match request(port, "GET", "/healthz/ready") {
         Ok(answer) => answer.server == "envoy",
         Err(error) => {
             tracing::debug!(reason = %error, "error when checking for istio-proxy presence");
@@ -80,16 +80,16 @@ struct Answer {
 }
 
 /// One request, one answer: HTTP/1.1 by hand, for two fixed questions to this machine need no client.
-fn ask(port: u16, method: &str, path: &str) -> io::Result<Answer> {
+fn request(port: u16, method: &str, path: &str) -> io::Result<Answer> {
     let mut stream = connect(port)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     let request = format!(
         "{method} {path} HTTP/1.1\r\nHost: localhost:{port}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
     );
     stream.write_all(request.as_bytes())?;
     let mut head = Vec::new();
-    let mut rest = stream.take(LONGEST);
+    let mut rest = stream.take(MAX_ANSWER_BYTES);
     let mut part = [0; 1024];
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {
         match rest.read(&mut part)? {
@@ -103,8 +103,8 @@ fn ask(port: u16, method: &str, path: &str) -> io::Result<Answer> {
 
 /// localhost, without asking a resolver.
 fn connect(port: u16) -> io::Result<TcpStream> {
-    TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), PATIENCE).or_else(
-        |_| TcpStream::connect_timeout(&SocketAddr::from((Ipv6Addr::LOCALHOST, port)), PATIENCE),
+    TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), TIMEOUT).or_else(
+        |_| TcpStream::connect_timeout(&SocketAddr::from((Ipv6Addr::LOCALHOST, port)), TIMEOUT),
     )
 }
 
@@ -138,34 +138,35 @@ mod tests {
 
     use super::*;
 
-    /// Answers each request with the next of these, and tells the requests' first lines.
+    /// Answers each request with the next of these, and sends the requests' first lines.
     fn serve(answers: &'static [&'static str]) -> (u16, mpsc::Receiver<String>) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
-        let (tell, told) = mpsc::channel();
+        let (sender, requests) = mpsc::channel();
         std::thread::spawn(move || {
             for answer in answers {
                 let (mut stream, _) = listener.accept().unwrap();
                 let mut request = [0; 1024];
                 let length = stream.read(&mut request).unwrap();
-                tell.send(
-                    String::from_utf8_lossy(&request[..length])
-                        .lines()
-                        .next()
-                        .unwrap()
-                        .to_owned(),
-                )
-                .unwrap();
+                sender
+                    .send(
+                        String::from_utf8_lossy(&request[..length])
+                            .lines()
+                            .next()
+                            .unwrap()
+                            .to_owned(),
+                    )
+                    .unwrap();
                 stream.write_all(answer.as_bytes()).unwrap();
             }
         });
-        (port, told)
+        (port, requests)
     }
 
     #[test]
     fn envoy_is_told_to_quit_and_asked_again_while_it_is_not_ready() {
         let (health, asked) = serve(&["HTTP/1.1 200 OK\r\nServer: envoy\r\n\r\n"]);
-        let (agent, told) = serve(&[
+        let (agent, requests) = serve(&[
             "HTTP/1.1 503 Service Unavailable\r\n\r\n",
             "HTTP/1.1 200 OK\r\n\r\n",
         ]);
@@ -175,7 +176,7 @@ mod tests {
             ["GET /healthz/ready HTTP/1.1"]
         );
         assert_eq!(
-            told.iter().collect::<Vec<_>>(),
+            requests.iter().collect::<Vec<_>>(),
             ["POST /quitquitquit HTTP/1.1"; 2]
         );
     }
@@ -183,7 +184,7 @@ mod tests {
     #[test]
     fn another_server_at_that_port_is_left_alone() {
         let (health, _asked) = serve(&["HTTP/1.1 200 OK\r\nserver: nginx\r\n\r\n"]);
-        assert!(!is_there(health));
+        assert!(!is_present(health));
     }
 
     #[test]
@@ -194,7 +195,7 @@ mod tests {
             .local_addr()
             .unwrap()
             .port();
-        assert!(!is_there(port));
+        assert!(!is_present(port));
     }
 
     #[test]

@@ -48,7 +48,7 @@ enum ShimError {
     Signals(#[source] io::Error),
 }
 
-/// What the command line says.
+/// The command line.
 #[derive(Debug, PartialEq)]
 enum Command {
     Help,

@@ -1,5 +1,5 @@
 //! Running an author's program: found in `$PATH`, given arguments, bounded in what it prints, and
-//! ended with all that it started when nobody waits for its answer any more.
+//! ended with all that it started when its answer is not needed any more.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -67,7 +67,7 @@ pub enum ProgramError {
     },
 }
 
-/// The first executable file of that name in `$PATH`. Entries that are not absolute are passed over.
+/// The first executable file of that name in `$PATH`. Relative entries are ignored.
 pub fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let candidates = std::env::split_paths(&path)

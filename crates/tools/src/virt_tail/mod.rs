@@ -29,7 +29,7 @@ Prints the lines of FILE as they are written, until SIGTERM. FILE may be rotated
 /// Before a log that cannot be read is tried again.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// What the command line says.
+/// The command line.
 #[derive(Debug, PartialEq)]
 enum Command {
     Help,
