@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use convert::plan::InterfaceWhy;
 use convert::{ConvertError, HotplugPortsError};
 use domain::xml::ReadError;
 use hooks::HookError;
@@ -128,6 +129,12 @@ pub enum DeviceFailure {
     /// A network interface.
     #[error(transparent)]
     Interface(#[from] InterfaceFailure),
+    /// The network of an interface that is to be plugged in. No source: the text has it already.
+    #[error("{}", os::logging::chain(.0))]
+    Network(NetworkError),
+    /// An interface that cannot be plugged in, whatever the pod has.
+    #[error("{0}")]
+    NoDevice(InterfaceWhy),
 }
 
 /// A disk that could not be changed.
@@ -146,12 +153,12 @@ pub struct DiskFailure {
 
 /// A network interface that could not be changed.
 #[derive(Debug, thiserror::Error)]
-#[error("interface \"{name}\": {verb}: {reason}")]
+#[error("interface \"{name}\": {verb}: {refusal}")]
 pub struct InterfaceFailure {
     /// Its name in the VMI.
     pub name: String,
     /// `attach`, `detach` or `update`.
     pub verb: &'static str,
-    /// libvirt's reason, or ours.
-    pub reason: String,
+    /// libvirt's error. It is in the text, and so is no source.
+    pub refusal: libvirt::Error,
 }

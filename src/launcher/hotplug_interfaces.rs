@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex};
 use super::hotplug::{DetachRequests, attach, detach};
 use super::libvirt_domain::blocking;
 use super::network_setup::complete_interface;
-use super::{InterfaceFailure, Launcher, LauncherError};
+use super::{DeviceFailure, InterfaceFailure, Launcher, LauncherError};
 use api::vmi::Vmi;
 use convert::Context;
 use convert::plan::{InterfaceChange, InterfacePlan, InterfaceWhy};
 use domain::DomainSpec;
 use domain::alias::Alias;
 use domain::interfaces::Interface;
-use pod::network::Scope;
+use pod::network::{NetworkError, Scope};
 
 impl Launcher {
     /// Does what the plan for the `live` domain's interfaces says: attach, detach, update. Returns what failed.
@@ -31,7 +31,7 @@ impl Launcher {
         context: &Context,
         live: &DomainSpec,
         mut plan: InterfacePlan,
-    ) -> Result<Vec<InterfaceFailure>, LauncherError> {
+    ) -> Result<Vec<DeviceFailure>, LauncherError> {
         let mut failures = log_deferred(&plan.deferred);
         let stays = |name: &str| has_interface(live, &plan, name);
         self.network.lock().await.retain_servers(stays);
@@ -42,7 +42,7 @@ impl Launcher {
         for change in attach {
             match self.prepare_interface(vmi, context, change).await {
                 Ok(change) => plan.attach.push(change),
-                Err(failure) => failures.push(failure),
+                Err(error) => failures.push(DeviceFailure::Network(error)),
             }
         }
         let (launcher, domain) = (self.clone(), domain.clone());
@@ -59,10 +59,9 @@ impl Launcher {
         vmi: &Vmi,
         context: &Context,
         mut change: InterfaceChange,
-    ) -> Result<InterfaceChange, InterfaceFailure> {
+    ) -> Result<InterfaceChange, NetworkError> {
         let name = change.why.name();
-        let taps = self.taps(vmi, context, Scope::Network(name)).await;
-        let taps = taps.map_err(|error| failure(name, "attach", os::logging::chain(&error)))?;
+        let taps = self.taps(vmi, context, Scope::Network(name)).await?;
         // None where the interface has no tap, such as passt.
         for tap in taps {
             complete_interface(&mut change.interface, tap);
@@ -72,13 +71,11 @@ impl Launcher {
 }
 
 /// What cannot be done is an error only where waiting does not help.
-fn log_deferred(deferred: &[InterfaceWhy]) -> Vec<InterfaceFailure> {
+fn log_deferred(deferred: &[InterfaceWhy]) -> Vec<DeviceFailure> {
     let mut failures = Vec::new();
     for why in deferred {
         match why {
-            InterfaceWhy::NoDevice { name } => {
-                failures.push(failure(name, "attach", why.to_string()));
-            }
+            InterfaceWhy::NoDevice { .. } => failures.push(DeviceFailure::NoDevice(why.clone())),
             _ => tracing::info!(%why, "The interface stays as it is; the next sync tries again"),
         }
     }
@@ -97,32 +94,39 @@ fn apply(
     domain: &libvirt::Domain,
     plan: &InterfacePlan,
     requests: &Mutex<DetachRequests>,
-) -> Vec<InterfaceFailure> {
-    let mut failures = Vec::new();
-    for (verb, InterfaceChange { interface, why }) in plan.steps() {
-        let (name, xml) = (why.name(), interface.to_xml());
-        tracing::info!(interface = name, target_device = tap(interface), verb, %why, "Changing network interface");
-        let done = match verb {
-            "attach" => attach(domain, &xml),
-            "detach" => detach(domain, Alias::user(name).qualified(), &xml, requests),
-            _ => domain.update_device(&xml),
-        };
-        if let Err(error) = done {
-            failures.push(failure(name, verb, error.to_string()));
+) -> Vec<DeviceFailure> {
+    let attached =
+        (plan.attach.iter()).filter_map(|change| run("attach", change, |xml| attach(domain, xml)));
+    let detached = plan.detach.iter().filter_map(|change| {
+        let alias = Alias::user(change.why.name()).qualified();
+        run("detach", change, |xml| detach(domain, alias, xml, requests))
+    });
+    let updated = (plan.update.iter())
+        .filter_map(|change| run("update", change, |xml| domain.update_device(xml)));
+    attached.chain(detached).chain(updated).collect()
+}
+
+/// Makes one change; returns why it failed.
+fn run(
+    verb: &'static str,
+    InterfaceChange { interface, why }: &InterfaceChange,
+    change: impl FnOnce(&str) -> Result<(), libvirt::Error>,
+) -> Option<DeviceFailure> {
+    let name = why.name();
+    tracing::info!(interface = name, target_device = tap(interface), verb, %why, "Changing network interface");
+    let refusal = change(&interface.to_xml()).err()?;
+    let name = name.to_owned();
+    Some(
+        InterfaceFailure {
+            name,
+            verb,
+            refusal,
         }
-    }
-    failures
+        .into(),
+    )
 }
 
 fn tap(interface: &Interface) -> &str {
     let target = interface.target.as_ref();
     target.map_or("", |target| &target.device)
-}
-
-fn failure(name: &str, verb: &'static str, reason: String) -> InterfaceFailure {
-    InterfaceFailure {
-        name: name.to_owned(),
-        verb,
-        reason,
-    }
 }

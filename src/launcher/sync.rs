@@ -149,7 +149,7 @@ impl Launcher {
         let plan = plan::interfaces(&changed.live, &changed.wanted, &request.vmi);
         let interfaces =
             self.hotplug_interfaces(&domain, &request.vmi, &changed.context, &changed.live, plan);
-        failures.extend(interfaces.await?.into_iter().map(DeviceFailure::from));
+        failures.extend(interfaces.await?);
         self.vm
             .change_metadata(|metadata| metadata.follow(&request.vmi));
         if failures.is_empty() {

@@ -193,7 +193,10 @@ fn an_interface_comes_goes_down_and_goes() {
         );
         let answer = bed.sync(&with).await;
         assert!(
-            !answer.success && answer.message.starts_with(r#"interface "blue": attach: "#),
+            !answer.success
+                && answer
+                    .message
+                    .starts_with(r#"interface "blue": the pod has no link pod"#),
             "{}",
             answer.message
         );
