@@ -102,14 +102,14 @@ fn complete_interfaces(domain: &mut DomainSpec, taps: Vec<TapInterface>) {
 /// Sets target, MTU and MAC address.
 pub(super) fn complete_interface(interface: &mut DomainInterface, tap: TapInterface) {
     interface.target = Some(InterfaceTarget {
-        device: tap.device.into(),
+        device: tap.device,
         managed: "no".into(),
     });
     interface.mtu = Some(Mtu {
-        size: tap.mtu.to_string().into(),
+        size: tap.mtu.to_string(),
     });
     interface.mac = Some(Mac {
-        mac: tap.mac.to_string().into(),
+        mac: tap.mac.to_string(),
     });
 }
 
