@@ -1,10 +1,11 @@
 //! What only a pod's container shows: process 1, users and capabilities, the names of processes, the log as a whole.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{Event, Pod, User, Vmi, in_container, run};
+use crate::harness::{Event, PATIENCE, Pod, User, Vmi, in_container, run};
 
 /// A pod of this user, with a guest that is up.
 fn booted(user: User, test: impl AsyncFnOnce(Pod, Vmi)) {
@@ -100,6 +101,26 @@ fn the_first_sync_starts_the_guest_without_a_second_try() {
             assert_eq!(pod.domain().await["Status"]["Status"], "Running");
             assert_eq!(pod.guests().len(), 1);
         });
+    });
+}
+
+#[test]
+fn a_daemon_that_was_killed_comes_back() {
+    booted(User::Qemu, async |mut pod: Pod, vmi: Vmi| {
+        let pid = pod.exec(&["pidof", "virtqemud"]).trim().to_owned();
+        pod.exec(&["kill", "-9", &pid]);
+        pod.log_has("virtqemud exited, restarting").await;
+        let again = async {
+            while !pod.sync(&vmi).await.success {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, again).await.unwrap();
+        assert_ne!(pod.exec(&["pidof", "virtqemud"]).trim(), pid);
+        let name = format!("default_{}", vmi.name());
+        assert_eq!(pod.virsh(&["domstate", &name]).trim(), "running");
+        pod.end(&vmi).await;
+        assert_eq!(pod.exit_code().await, 0);
     });
 }
 

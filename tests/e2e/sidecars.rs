@@ -8,7 +8,9 @@ use std::time::Instant;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::harness::{PATIENCE, Pod, Vmi, run};
+use crate::harness::{PATIENCE, Pod, Vmi, also_in_container, run};
+
+also_in_container!(a_booted_guest_shows_what_its_sidecars_did);
 
 /// A sidecar's process, ended with the test.
 pub struct Sidecar(Child);
