@@ -2,9 +2,10 @@
 
 use serde_json::json;
 
-use crate::harness::{Pod, Vmi, also_in_container, run};
+use crate::harness::{Pod, Vmi, also_in_container, also_in_root_container, run};
 
 also_in_container!(a_guest_boots_and_every_side_agrees, an_efi_guest_boots);
+also_in_root_container!(a_guest_boots_and_every_side_agrees);
 
 #[test]
 fn a_guest_boots_and_every_side_agrees() {

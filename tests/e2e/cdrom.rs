@@ -5,7 +5,9 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Guest, LoopDevice, Pod, Vmi, run};
+use crate::harness::{Guest, LoopDevice, Pod, Vmi, also_in_container, run};
+
+also_in_container!(a_medium_that_the_guest_has_mounted_stays_until_it_unmounts);
 
 /// The drive's place for a medium, and its claim's image or device there.
 const IMAGE: &str = "/var/run/kubevirt/hotplug-disks/drive.img";

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Guest, LoopDevice, Pod, Vmi, run};
+use crate::harness::{Guest, LoopDevice, Pod, Vmi, also_in_container, run};
+
+also_in_container!(a_hotplugged_image_grows_to_its_claim);
 
 const MIB: u64 = 1 << 20;
 

@@ -2,12 +2,13 @@
 
 use serde_json::Value;
 
-use crate::harness::{Pod, Vmi, also_in_container, run};
+use crate::harness::{Pod, Vmi, also_in_container, also_in_root_container, run};
 
 also_in_container!(
     a_disk_that_is_not_there_yet_is_left_for_the_next_sync,
     a_hotplugged_disk_keeps_its_serial_and_goes_when_it_is_removed,
 );
+also_in_root_container!(a_hotplugged_disk_keeps_its_serial_and_goes_when_it_is_removed);
 
 fn disk<'a>(domain: &'a Value, name: &str) -> Option<&'a Value> {
     domain["Spec"]["Devices"]["Disks"]

@@ -8,8 +8,11 @@ use std::process::{Command, Output};
 use api::proto::cmd::v1::{Response, VirtualMachineOptions, VmiRequest};
 use serde_json::{Value, json};
 
-use crate::harness::{Guest, Pod, UP, Vmi, run};
+use crate::harness::{
+    Guest, Pod, UP, User, Vmi, in_container_with_network, run, write_name_resolution,
+};
 
+const POD_ADDRESS: &str = "10.244.0.5";
 const DEFAULT_MAC: &str = "02:00:00:00:00:11";
 const BLUE_MAC: &str = "02:00:00:00:00:22";
 /// sha256 of "blue" begins so.
@@ -33,13 +36,18 @@ impl Bed {
         let mut pod = Pod::new();
         let vmi = vmi(&pod);
         pod.handler.serve();
-        let mut unshare = Command::new("unshare");
-        pod.launch_by(unshare.args(["--net", "--"]), &vmi, &[]);
+        if pod.is_container() {
+            write_name_resolution(&pod, &vmi, POD_ADDRESS);
+            pod.launch(&vmi, &[]);
+        } else {
+            let mut unshare = Command::new("unshare");
+            pod.launch_by(unshare.args(["--net", "--"]), &vmi, &[]);
+        }
         pod.wait_until_ready().await;
         let bed = Self(pod);
         bed.link("link set lo up");
         bed.link("link add eth0 type veth peer name outside0");
-        bed.link("address add 10.244.0.5/24 dev eth0");
+        bed.link(&format!("address add {POD_ADDRESS}/24 dev eth0"));
         bed.link("link set eth0 up");
         bed.bridge("k6t-eth0", "10.0.2.1/24", "tap0");
         Some((bed, vmi))
@@ -64,7 +72,9 @@ impl Bed {
         self.link(&format!("link add {bridge} type bridge"));
         self.link(&format!("address add {address} dev {bridge}"));
         self.link(&format!("link set {bridge} up"));
-        self.link(&format!("tuntap add mode tap name {tap}"));
+        self.link(&format!(
+            "tuntap add mode tap user 107 group 107 name {tap}"
+        ));
         self.link(&format!("link set {tap} master {bridge} up"));
     }
 
@@ -165,6 +175,16 @@ fn blue(domain: &Value) -> Option<&Value> {
 
 /// MAC address and carrier of each of the guest's interfaces.
 const LINKS: &str = "for i in /sys/class/net/eth*; do echo $(cat $i/address $i/carrier); done";
+
+mod in_container {
+    #[test]
+    fn an_interface_comes_goes_down_and_goes() {
+        super::in_container_with_network(
+            super::User::Qemu,
+            super::an_interface_comes_goes_down_and_goes,
+        );
+    }
+}
 
 #[test]
 fn an_interface_comes_goes_down_and_goes() {

@@ -2,7 +2,12 @@
 
 use api::proto::cmd::v1::MemoryDumpRequest;
 
-use crate::harness::{Pod, Vmi, run};
+use crate::harness::{Pod, Vmi, also_in_container, give_to_qemu, run};
+
+also_in_container!(
+    a_memory_dump_is_made_in_the_background_and_reported,
+    a_screenshot_is_a_picture_and_without_a_domain_an_error,
+);
 
 #[test]
 // D-vm-12 (docs/differences.md).
@@ -62,6 +67,7 @@ fn a_memory_dump_is_made_in_the_background_and_reported() {
         assert!(!failed["FailureReason"].as_str().unwrap().is_empty());
 
         let first = pod.path(&format!("{dir}/b.memory.dump"));
+        give_to_qemu(first.parent().unwrap());
         let done = dump("b.memory.dump").await;
         assert_eq!(done["Failed"], false, "{done}");
         assert!(std::fs::read(&first).unwrap().starts_with(b"\x7fELF"));

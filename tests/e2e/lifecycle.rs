@@ -2,13 +2,15 @@
 
 use api::proto::cmd::v1::{EmptyRequest, Response};
 
-use crate::harness::{Pod, Vmi, also_in_container, run};
+use crate::harness::{Pod, Vmi, also_in_container, also_in_root_container, run};
 
 also_in_container!(
     kill_and_delete_end_the_pod,
     pause_unpause_shutdown_delete,
+    the_agent_shuts_a_guest_down_that_ignores_the_power_button,
     virt_handler_restarts_and_gets_the_present_state,
 );
+also_in_root_container!(pause_unpause_shutdown_delete);
 
 fn accepted(answer: tonic::Response<Response>) {
     let answer = answer.into_inner();

@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Guest, LoopDevice, Pod, Vmi, also_in_container, run};
+use crate::harness::{Guest, LoopDevice, Pod, Vmi, also_in_container, also_in_root_container, run};
 
 also_in_container!(
     a_no_cloud_seed_reaches_the_guest,
     the_guest_reads_images_and_writes_disks_and_no_backing_image_changes,
 );
+also_in_root_container!(the_guest_reads_images_and_writes_disks_and_no_backing_image_changes);
 
 const MIB: usize = 1 << 20;
 /// What is on the images that no guest may change.

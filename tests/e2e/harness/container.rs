@@ -38,6 +38,21 @@ macro_rules! also_in_container {
 }
 pub(crate) use also_in_container;
 
+/// The same where the pod's user is root.
+macro_rules! also_in_root_container {
+    ($($test:ident),+ $(,)?) => {
+        mod in_root_container {
+            $(
+                #[test]
+                fn $test() {
+                    $crate::harness::in_container($crate::harness::User::Root, super::$test);
+                }
+            )+
+        }
+    };
+}
+pub(crate) use also_in_root_container;
+
 /// Runs a test whose pods are containers; where none can be made, that is said. In CI as root that is a failure.
 pub fn in_container(user: User, test: impl FnOnce()) {
     struct Reset;

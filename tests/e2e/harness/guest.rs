@@ -1,12 +1,32 @@
-//! The guest's serial console: what it prints, and a root shell.
+//! The test guest: its image, and its serial console with what it prints and a root shell.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 use super::PATIENCE;
+
+/// The image of the test guest, built if it is not there.
+pub fn guest_image() -> &'static Path {
+    static IMAGE: OnceLock<PathBuf> = OnceLock::new();
+    IMAGE.get_or_init(|| {
+        let home = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let image = home.join("target/test-guest/guest.img");
+        let made = Command::new(home.join("scripts/test-guest"))
+            .arg(&image)
+            .status()
+            .unwrap();
+        assert!(
+            made.success(),
+            "scripts/test-guest failed: run scripts/setup"
+        );
+        image
+    })
+}
 
 /// A connection to the console.
 pub struct Guest {

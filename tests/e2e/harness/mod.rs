@@ -10,9 +10,9 @@ mod usage;
 mod vmi;
 
 use cgroup::Cgroup;
-pub(crate) use container::also_in_container;
 pub use container::{Container, User, in_container, skip_container};
-pub use guest::Guest;
+pub(crate) use container::{also_in_container, also_in_root_container};
+pub use guest::{Guest, guest_image};
 pub use handler::{Event, Handler};
 pub use loop_device::LoopDevice;
 pub use pod_network::{
@@ -26,7 +26,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use api::proto::cmd::v1::cmd_client::CmdClient;
@@ -108,6 +108,11 @@ impl Pod {
         let path = self.root.path().join(pod_path.trim_start_matches('/'));
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         path
+    }
+
+    /// The pod is a container, and not only a directory.
+    pub fn is_container(&self) -> bool {
+        self.container.is_some()
     }
 
     /// A path of the pod as virt-handler sees it while the pod runs.
@@ -588,24 +593,6 @@ impl Drop for Pod {
 }
 
 /// virt-handler gives the launcher's user what it makes for it; without root everything is that user's.
-fn give_to_qemu(path: &Path) {
+pub fn give_to_qemu(path: &Path) {
     let _ = std::os::unix::fs::chown(path, Some(107), Some(107));
-}
-
-/// The image of the test guest, built if it is not there.
-pub fn guest_image() -> &'static Path {
-    static IMAGE: OnceLock<PathBuf> = OnceLock::new();
-    IMAGE.get_or_init(|| {
-        let home = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let image = home.join("target/test-guest/guest.img");
-        let made = Command::new(home.join("scripts/test-guest"))
-            .arg(&image)
-            .status()
-            .unwrap();
-        assert!(
-            made.success(),
-            "scripts/test-guest failed: run scripts/setup"
-        );
-        image
-    })
 }
