@@ -14,7 +14,7 @@ const BRIDGED: &str = "10.244.0.6";
 /// Asks for all options, and prints what the DHCP client has got.
 const DHCP_ANSWER: &str = r"printf '#!/bin/sh\n[ $1 = bound ] && env >/run/answer\nexit 0\n' >/run/show
     chmod 755 /run/show
-    udhcpc -i eth0 -n -q -f -t 5 -T 1 -O search -O staticroutes -O mtu -s /run/show >/dev/null 2>&1
+    udhcpc -i eth0 -n -q -f -t 5 -T 1 -O search -O ntpsrv -O mtu -O 240 -s /run/show >/dev/null 2>&1
     cat /run/answer";
 
 /// Answers on TCP port 8080, and keeps what it hears.
@@ -28,7 +28,9 @@ fn vmi(pod: &Pod, name: &str, binding: &str) -> Vmi {
         .set("/spec/domain/devices/autoattachPodInterface", json!(true))
         .set(
             "/spec/domain/devices/interfaces",
-            json!([{"name": "default", "model": "virtio", binding: {}}]),
+            json!([{"name": "default", "model": "virtio", binding: {}, "dhcpOptions": {
+                "ntpServers": ["192.0.2.123"], "privateOptions": [{"option": 240, "value": "site-7"}],
+            }}]),
         )
         .set("/spec/networks", json!([{"name": "default", "pod": {}}]))
         .set(
@@ -129,6 +131,8 @@ fn guests_reach_the_network_and_each_other() {
                     search,
                     "dns=10.96.0.10",
                     "mtu=1450",
+                    "ntpsrv=192.0.2.123",
+                    "opt240=736974652d37",
                     "serverid=10.0.2.1",
                 ],
             )
@@ -137,7 +141,15 @@ fn guests_reach_the_network_and_each_other() {
 
             bridged.has_tap(Some(&mac)).await;
             has_address(&mut outer, BRIDGED, "10.244.0.1").await;
-            dhcp_answers(&mut outer, &["hostname=bridge", "serverid=169.254.75.10"]).await;
+            dhcp_answers(
+                &mut outer,
+                &[
+                    "hostname=bridge",
+                    "serverid=169.254.75.10",
+                    "ntpsrv=192.0.2.123",
+                ],
+            )
+            .await;
             pings(&mut outer, REMOTE_HOST).await;
             cluster.run(&format!("busybox ping -c 1 -W 5 {BRIDGED}"));
 
@@ -157,6 +169,21 @@ fn guests_reach_the_network_and_each_other() {
                 heard.contains("from a guest") && heard.contains("from the pod"),
                 "{heard}"
             );
+        });
+    });
+}
+
+#[test]
+fn a_guest_reaches_the_network_in_a_pod_of_roots() {
+    in_container_with_network(User::Root, || {
+        run(async {
+            let cluster = ClusterNetwork::new();
+            let mut pod = pod(&cluster, "masquerade", MASQUERADED).await;
+            pod.network.masquerade();
+            let mut guest = pod.boot().await;
+            pod.has_tap(None).await;
+            has_address(&mut guest, MASQUERADE_GUEST, "10.0.2.1").await;
+            pings(&mut guest, REMOTE_HOST).await;
         });
     });
 }

@@ -17,7 +17,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
-use super::{Pod, User, Vmi, give_to_qemu, in_container, skip_container};
+use super::{Container, Pod, User, Vmi, give_to_qemu, in_container, skip_container};
 
 /// The gateway of all pods, with the length of its network's prefix.
 const GATEWAY: &str = "10.244.0.1";
@@ -220,10 +220,14 @@ END",
         ));
     }
 
-    /// The commands that make the guest's tap device.
+    /// The commands that make the guest's tap device, for the pod's user.
     fn tap(&self) -> String {
+        let owner = match Container::user_of_this_test() {
+            Some(User::Root) => 0,
+            Some(User::Qemu) | None => 107,
+        };
         format!(
-            "ip tuntap add mode tap user 107 group 107 name tap0
+            "ip tuntap add mode tap user {owner} group {owner} name tap0
             ip link set tap0 mtu {MTU} master k6t-eth0 up"
         )
     }
