@@ -93,7 +93,7 @@ impl Metadata {
         dump.completed = true;
         dump.end_timestamp = Some(Time::now());
         dump.failed = failure.is_some();
-        dump.failure_reason = failure.unwrap_or_default().into();
+        dump.failure_reason = failure.unwrap_or_default();
     }
 
     fn grace(&mut self) -> &mut GracePeriodMetadata {

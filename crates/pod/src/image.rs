@@ -163,7 +163,7 @@ fn qcow2(file: &File, head: &[u8]) -> Result<DiskInfo, Qcow2Error> {
         head.get(at..at + 8)
             .and_then(|bytes| Some(u64::from_be_bytes(bytes.try_into().ok()?)))
     };
-    let field = |value: Option<u64>| value.ok_or_else(|| Damaged("too short"));
+    let field = |value: Option<u64>| value.ok_or(Damaged("too short"));
 
     let version = field(u32_at(4).map(u64::from))?;
     if !(2..=3).contains(&version) {
@@ -186,7 +186,7 @@ fn qcow2(file: &File, head: &[u8]) -> Result<DiskInfo, Qcow2Error> {
         let length = u32::try_from(name_length)
             .ok()
             .filter(|length| *length <= MAX_NAME_BYTES)
-            .ok_or_else(|| Damaged("backing file name"))?;
+            .ok_or(Damaged("backing file name"))?;
         let mut name = vec![0; length as usize];
         file.read_exact_at(&mut name, name_at)
             .map_err(|_| Damaged("backing file name"))?;

@@ -81,7 +81,7 @@ fn names(machine: &Machine, dir: &str) -> Vec<String> {
 
 fn file_of(machine: &Machine, ctx: &mut Context, path: &str) {
     if let Ok(text) = fs::read_to_string(machine.path(path)) {
-        ctx.host_files.insert(path.into(), text.into());
+        ctx.host_files.insert(path.into(), text);
     }
 }
 

@@ -80,8 +80,8 @@ impl LogFile {
     /// If `each` refuses, or a file cannot be read; that can be tried again.
     pub fn read<E>(&mut self, each: &mut Each<'_, E>) -> Result<Progress, ReadError<E>> {
         match self.read_open(each) {
-            Ok(Progress::More) => return Ok(Progress::More),
-            Err(ReadError::Reader(error)) => return Err(ReadError::Reader(error)),
+            Ok(Progress::More) => Ok(Progress::More),
+            Err(ReadError::Reader(error)) => Err(ReadError::Reader(error)),
             Ok(Progress::Done) => {
                 if let Some(next) = self.successor()? {
                     // What was written between the last read and the rotation.

@@ -20,7 +20,7 @@ use api::proto::notify::v1::{DomainEventRequest, K8sEventRequest, Response as Ac
 /// Where the launcher expects the socket, below its root.
 #[must_use]
 pub fn notify_socket() -> String {
-    PodPaths::default().shared(NOTIFY_SOCKET).into()
+    PodPaths::default().shared(NOTIFY_SOCKET)
 }
 
 /// Serves a notify socket at `path`, replacing what is there; events go to `events`.
