@@ -7,7 +7,9 @@ use domain::Domain;
 use domain::DomainSpec;
 use serde_json::{Value, json};
 
-use crate::harness::{Pod, Vmi, run};
+use crate::harness::{Pod, Vmi, also_in_container, run};
+
+also_in_container!(library_launcherctl_and_launcher_make_the_same_domain);
 
 /// What the launcher has logged at debug level beside this message.
 fn logged(pod: &Pod, message: &str, key: &str) -> String {
@@ -105,11 +107,7 @@ fn library_launcherctl_and_launcher_make_the_same_domain() {
             .set("/spec/domain/devices/inputs", json!([{"name": "tablet", "type": "tablet", "bus": "usb"}]))
             .set("/spec/domain/clock", json!({"utc": {}, "timer": {"hpet": {"present": false}, "pit": {"tickPolicy": "delay"}}}))
             .set("/spec/domain/ioThreadsPolicy", json!("auto"));
-        std::fs::write(
-            pod.path("/var/run/kubevirt/container-disks/disk_2.img"),
-            vec![0; 1 << 20],
-        )
-        .unwrap();
+        std::fs::write(pod.container_disk(2), vec![0; 1 << 20]).unwrap();
         pod.handler.serve();
         pod.launch(&vmi, &["-v", "4"]);
         pod.wait_until_ready().await;

@@ -4,7 +4,9 @@ use api::proto::cmd::v1::{EmptyRequest, ExecRequest, VmiRequest};
 use prost::bytes::Bytes;
 use serde_json::json;
 
-use crate::harness::{Pod, Vmi, run};
+use crate::harness::{Pod, Vmi, also_in_container, run};
+
+also_in_container!(what_cannot_be_run_is_refused_and_the_next_sync_works);
 
 #[test]
 fn what_cannot_be_run_is_refused_and_the_next_sync_works() {

@@ -4,7 +4,10 @@ use serde_json::{Value, json};
 
 use crate::harness::{Guest, LoopDevice, Pod, Vmi, also_in_container, run};
 
-also_in_container!(a_hotplugged_image_grows_to_its_claim);
+also_in_container!(
+    a_hotplugged_image_grows_to_its_claim,
+    a_running_guest_sees_files_and_devices_grow_and_never_shrink,
+);
 
 const MIB: u64 = 1 << 20;
 

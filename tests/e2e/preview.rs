@@ -5,7 +5,9 @@ use std::process::{Command, Output};
 use api::proto::cmd::v1::{VirtualMachineOptions, VmiRequest};
 use serde_json::{Value, json};
 
-use crate::harness::{Pod, Vmi, run};
+use crate::harness::{Pod, Vmi, also_in_container, run};
+
+also_in_container!(a_plan_says_what_the_sync_then_does);
 
 /// Runs launcherctl beside the test, which goes on serving virt-handler's socket.
 async fn launcherctl(pod: &Pod, arguments: &[&str], vmi: &Vmi) -> Output {
@@ -54,17 +56,13 @@ fn a_plan_says_what_the_sync_then_does() {
         pod.boot(&vmi).await;
         assert_eq!(plan(&pod, &vmi).await, "nothing to do");
 
-        let image = pod.path("/var/run/kubevirt/hotplug-disks/data.img");
         let with = vmi.clone().hotplugged("data", "DATA", "scsi");
         let waits = plan(&pod, &with).await;
         assert!(
             waits.starts_with("cannot ") && waits.contains("data.img cannot be opened yet"),
             "{waits}"
         );
-        std::fs::File::create(&image)
-            .unwrap()
-            .set_len(4 << 20)
-            .unwrap();
+        let image = pod.hotplug_image("data", 4 << 20);
         let comes = plan(&pod, &with).await;
         assert!(
             comes.starts_with("attach  sda    data ") && comes.contains(r#"volume "data" is new"#),
