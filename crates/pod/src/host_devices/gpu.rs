@@ -127,7 +127,7 @@ mod tests {
         let found = devices(&Root::default(), &machine, &vmi).unwrap();
         found
             .into_iter()
-            .map(|gpu| (gpu.alias.into(), gpu.display.into(), gpu.ram_fb.into()))
+            .map(|gpu| (gpu.alias, gpu.display, gpu.ram_fb))
             .collect()
     }
 
