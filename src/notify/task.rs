@@ -14,7 +14,10 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LAST_PAUSE: Duration = Duration::from_secs(5);
 /// Answers with an error after which a notification is given up.
 // D-vm-11 (docs/differences.md).
-const REFUSALS: u32 = 3;
+const MAX_REFUSALS: u32 = 3;
+/// Connections that may break on a notification before it is given up: virt-handler may restart meanwhile, but one that
+/// breaks on this very event would otherwise get no other any more.
+const MAX_BREAKS: u32 = 5;
 
 /// ```text
 ///   idle ──something queued, or connection lost──► connecting ──► sending ─┐
@@ -22,6 +25,7 @@ const REFUSALS: u32 = 3;
 ///    └───────────── nothing ever published ────────────┘◄── lost ───┘ └────┘ or for the end of the connection
 /// ```
 pub(super) async fn run(shared: Arc<Shared>, socket: PathBuf) {
+    let mut pause = FIRST_PAUSE;
     loop {
         loop {
             let filled = shared.filled.notified();
@@ -33,14 +37,21 @@ pub(super) async fn run(shared: Arc<Shared>, socket: PathBuf) {
         let mut link = connect(&socket).await;
         tracing::info!(socket = %socket.display(), "connected to virt-handler");
         shared.queue().connected();
-        serve(&shared, &mut link).await;
+        let answered = serve(&shared, &mut link).await;
         shared.queue().disconnected();
         shared.drained.notify_waiters();
+        if answered {
+            pause = FIRST_PAUSE;
+        } else {
+            tokio::time::sleep(pause).await;
+            pause = LAST_PAUSE.min(pause * 2);
+        }
     }
 }
 
-/// Sends until the connection ends.
-async fn serve(shared: &Shared, link: &mut Link) {
+/// Sends until the connection ends. Returns whether virt-handler has answered at all.
+async fn serve(shared: &Shared, link: &mut Link) -> bool {
+    let mut answered = false;
     loop {
         let filled = shared.filled.notified();
         let front = shared.queue().front();
@@ -48,12 +59,13 @@ async fn serve(shared: &Shared, link: &mut Link) {
             Some(entry) => {
                 if let Err(error) = send(shared, link, entry).await {
                     tracing::info!(%error, "lost the connection to virt-handler; the present state will be sent again");
-                    return;
+                    return answered;
                 }
+                answered = true;
             }
             None => tokio::select! {
                 () = filled => {}
-                () = link.closed() => return,
+                () = link.closed() => return answered,
             },
         }
     }
@@ -78,9 +90,19 @@ async fn send(shared: &Shared, link: &mut Link, entry: Entry) -> Result<(), Link
                 times,
                 "virt-handler fails on a notification"
             );
-            if times >= REFUSALS {
+            if times >= MAX_REFUSALS {
                 shared.queue().done(entry.id);
             }
+        }
+        Err(LinkError::Broken(status)) => {
+            if shared.queue().refused(entry.id) >= MAX_BREAKS {
+                tracing::warn!(
+                    error = status.message(),
+                    "virt-handler breaks on a notification, which is given up"
+                );
+                shared.queue().done(entry.id);
+            }
+            return Err(LinkError::Broken(status));
         }
         Err(lost) => return Err(lost),
     }

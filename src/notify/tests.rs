@@ -3,7 +3,7 @@
 
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -41,6 +41,10 @@ struct Manners {
     versions: Vec<u32>,
     /// Answers `success: false`.
     declines: bool,
+    /// Breaks the connection on what begins so.
+    breaks_on: Option<&'static str>,
+    /// Connections so far.
+    connections: AtomicUsize,
     /// Fails each call.
     fails: AtomicBool,
     /// Answers only when this is true.
@@ -57,7 +61,10 @@ impl Service {
         if let Some(mut open) = self.manners.open.clone() {
             open.wait_for(|open| *open).await.unwrap();
         }
+        let breaks = self.manners.breaks_on;
+        let breaks = breaks.is_some_and(|text| what.starts_with(text));
         self.sent.send(what).unwrap();
+        assert!(!breaks, "this ends the connection");
         if self.manners.fails.load(Ordering::Relaxed) {
             return Err(Status::unknown("no such VMI"));
         }
@@ -108,6 +115,7 @@ impl NotifyInfo for Service {
         &self,
         _: Request<NotifyInfoRequest>,
     ) -> Result<Response<NotifyInfoResponse>, Status> {
+        self.manners.connections.fetch_add(1, Ordering::Relaxed);
         Ok(Response::new(NotifyInfoResponse {
             supported_notify_versions: self.manners.versions.clone(),
         }))
@@ -283,6 +291,25 @@ fn a_handler_that_declines_or_fails_does_not_hold_up_the_rest() {
         notifier.publish(&domain("Shutoff"), EventType::Modified);
         assert_eq!(handler.next().await, "MODIFIED Paused");
         assert_eq!(handler.next().await, "MODIFIED Shutoff");
+    });
+}
+
+#[test]
+fn a_handler_that_breaks_on_an_event_gets_the_others_and_is_not_dialled_in_a_loop() {
+    with_notifier(|notifier, socket| async move {
+        let manners = Arc::new(Manners {
+            versions: vec![1],
+            breaks_on: Some("ADDED"),
+            ..Manners::default()
+        });
+        let mut handler = Handler::start(&socket, manners.clone());
+        notifier.publish(&domain("Running"), EventType::Added);
+        notifier.publish(&domain("Shutoff"), EventType::Modified);
+        for _ in 0..5 {
+            assert_eq!(handler.next().await, "ADDED Running");
+        }
+        assert_eq!(handler.next().await, "MODIFIED Shutoff");
+        assert_eq!(manners.connections.load(Ordering::Relaxed), 6);
     });
 }
 
