@@ -9,8 +9,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout};
 
 use super::{LauncherError, lock};
 use libvirt::{Connection, Domain};
@@ -24,13 +24,22 @@ pub(super) const MAX_READS: usize = 2;
 /// Requests that run at once, such as Reset, that may hang at the same time; further ones wait.
 const MAX_REQUESTS: usize = 1;
 
+/// A call to the guest agent, until it is dropped.
+pub(super) struct AgentCall(Arc<Mutex<Option<Instant>>>);
+
+impl Drop for AgentCall {
+    fn drop(&mut self) {
+        *lock(&self.0) = None;
+    }
+}
+
 /// The connection, and the domain's name.
 pub(super) struct LibvirtDomain {
     name: String,
     connection: Mutex<Connection>,
     pub(super) reads: Arc<Semaphore>,
     requests: Arc<Semaphore>,
-    agent_calls: Arc<Semaphore>,
+    agent_call: Arc<Mutex<Option<Instant>>>,
 }
 
 impl LibvirtDomain {
@@ -40,7 +49,7 @@ impl LibvirtDomain {
             connection: Mutex::new(connection),
             reads: Arc::new(Semaphore::new(MAX_READS)),
             requests: Arc::new(Semaphore::new(MAX_REQUESTS)),
-            agent_calls: Arc::new(Semaphore::new(1)),
+            agent_call: Arc::default(),
         }
     }
 
@@ -83,9 +92,17 @@ impl LibvirtDomain {
         limited(what, CHANGE_TIMEOUT, &self.requests, self.lookup(work)).await
     }
 
-    /// Permits a call to the guest agent, which may hang for a minute; `None` while another one is in progress.
-    pub fn agent_call(&self) -> Option<OwnedSemaphorePermit> {
-        self.agent_calls.clone().try_acquire_owned().ok()
+    /// Permits one call to the guest agent at a time, as it may hang for a minute.
+    ///
+    /// # Errors
+    /// Another one is in progress, for so long already.
+    pub fn begin_agent_call(&self) -> Result<AgentCall, Duration> {
+        let mut began = lock(&self.agent_call);
+        if let Some(began) = *began {
+            return Err(began.elapsed());
+        }
+        *began = Some(Instant::now());
+        Ok(AgentCall(self.agent_call.clone()))
     }
 
     /// A call that has its turn already, or, as Kill, needs none. It goes on when the caller gives up.

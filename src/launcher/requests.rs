@@ -1,10 +1,9 @@
 //! Pause, unpause, reset, reboot, shut down, kill, delete. All may be repeated.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::sync::OwnedSemaphorePermit;
-
-use super::libvirt_domain::{CHANGE_TIMEOUT, within};
+use super::libvirt_domain::{AgentCall, CHANGE_TIMEOUT, within};
 use super::metadata::Metadata;
 use super::vm::{Admission, JobKind, Refusal, Request};
 use super::{Launcher, LauncherError};
@@ -15,6 +14,8 @@ use libvirt::{Reboot, Shutdown, State, Undefine, XmlKind, code};
 
 /// `VIR_FROM_QEMU`, the part of libvirt that does not find a domain.
 const FROM_QEMU: i32 = 10;
+/// A guest that its agent has not shut down in this time gets an ACPI request too, with virt-handler's next one.
+const AGENT_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
 /// The guest agent's channel.
 const AGENT_CHANNEL: &str = "org.qemu.guest_agent.0";
 
@@ -121,7 +122,7 @@ impl Launcher {
     /// guest when its grace period is over.
     ///
     /// The call to the agent ends with the guest, or after a minute (5 s if the agent is silent), so it goes on in the
-    /// background. virt-handler repeats its request every 5 s: if the agent's is not through by then, ACPI follows.
+    /// background. virt-handler repeats its request: ACPI follows if the agent has been asked for some seconds by then.
     // D-vm-4, D-vm-5 (docs/differences.md).
     pub async fn shutdown(self: &Arc<Self>) -> Result<(), LauncherError> {
         let document = self.vm.snapshot().document;
@@ -131,7 +132,7 @@ impl Launcher {
             Shutdown::Default
         };
         let ask_agent = self.has_agent();
-        let (vm, agent_call) = (self.vm.clone(), self.domain.agent_call());
+        let (vm, agent_call) = (self.vm.clone(), self.domain.begin_agent_call());
         self.domain
             .request("shutting the guest down", move |domain| {
                 let Some(domain) = domain else { return Ok(()) };
@@ -141,12 +142,13 @@ impl Launcher {
                 // Also when the request fails: virt-handler kills the domain only once this clock has run out.
                 vm.change_metadata(Metadata::shutdown_requested);
                 match agent_call {
-                    Some(permit) if ask_agent => {
+                    Ok(call) if ask_agent => {
                         tokio::task::spawn_blocking(move || {
-                            shut_down_by_agent(&domain, button, permit)
+                            shut_down_by_agent(&domain, button, call)
                         });
                         Ok(())
                     }
+                    Err(asked) if asked < AGENT_SHUTDOWN_TIMEOUT => Ok(()),
                     _ => Ok(domain.shutdown(button)?),
                 }
             })
@@ -240,9 +242,9 @@ impl Launcher {
 }
 
 /// Blocks until the guest is down, or its agent does not shut it down; then ACPI is left.
-fn shut_down_by_agent(domain: &libvirt::Domain, button: Shutdown, permit: OwnedSemaphorePermit) {
+fn shut_down_by_agent(domain: &libvirt::Domain, button: Shutdown, call: AgentCall) {
     let asked = domain.shutdown(Shutdown::Agent);
-    drop(permit);
+    drop(call);
     let Err(error) = asked else { return };
     if !matches!(domain.state(), Ok((State::Running | State::Paused, _))) {
         return;
