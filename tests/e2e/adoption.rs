@@ -110,7 +110,7 @@ fn the_next_launcher_takes_the_guest_over() {
     run(async {
         for libvirt in ["--libvirt=embed", "--libvirt=auto"] {
             let (mut pod, vmi, mut guest) = booted("adopted", libvirt).await;
-            let (qemu, daemons) = (pod.guests(), pod.processes("libvirtd"));
+            let (qemu, daemons) = (pod.guests(), pod.libvirt_daemons());
             pod.kill_launcher().await;
             pod.handler.forget();
             assert_eq!(pod.guests(), qemu, "QEMU outlives the launcher");
@@ -118,7 +118,7 @@ fn the_next_launcher_takes_the_guest_over() {
             pod.wait_until_ready().await;
             all_works(&mut pod, &vmi, &mut guest, &qemu).await;
             assert_eq!(
-                pod.processes("libvirtd"),
+                pod.libvirt_daemons(),
                 daemons,
                 "the daemon is taken over too"
             );
@@ -135,12 +135,12 @@ fn a_daemon_that_is_dead_or_hangs_is_replaced() {
         let qemu = pod.guests();
         // Killed under the launcher.
         pod.handler.forget();
-        signal("KILL", &pod.processes("libvirtd"));
+        signal("KILL", &pod.libvirt_daemons());
         pod.log_has("Reconnected to libvirt").await;
         all_works(&mut pod, &vmi, &mut guest, &qemu).await;
         // It hangs while the launcher has calls in progress.
         pod.handler.forget();
-        let stopped = pod.processes("libvirtd");
+        let stopped = pod.libvirt_daemons();
         signal("STOP", &stopped);
         assert_eq!(
             pod.domain().await["Status"]["Status"],
@@ -149,7 +149,7 @@ fn a_daemon_that_is_dead_or_hangs_is_replaced() {
         );
         pod.log_count("Reconnected to libvirt", 2).await;
         assert!(
-            pod.processes("libvirtd")
+            pod.libvirt_daemons()
                 .iter()
                 .all(|pid| !stopped.contains(pid))
         );
@@ -157,7 +157,7 @@ fn a_daemon_that_is_dead_or_hangs_is_replaced() {
         // Killed together with it.
         pod.kill_launcher().await;
         pod.handler.forget();
-        signal("KILL", &pod.processes("libvirtd"));
+        signal("KILL", &pod.libvirt_daemons());
         signal("KILL", &pod.processes("virtlogd"));
         pod.launch(&vmi, &["--libvirt=auto"]);
         pod.wait_until_ready().await;
@@ -165,12 +165,12 @@ fn a_daemon_that_is_dead_or_hangs_is_replaced() {
         // It runs, but does not answer.
         pod.kill_launcher().await;
         pod.handler.forget();
-        let stopped = pod.processes("libvirtd");
+        let stopped = pod.libvirt_daemons();
         signal("STOP", &stopped);
         pod.launch(&vmi, &["--libvirt=auto"]);
         pod.wait_until_ready().await;
         assert!(
-            pod.processes("libvirtd")
+            pod.libvirt_daemons()
                 .iter()
                 .all(|pid| !stopped.contains(pid))
         );

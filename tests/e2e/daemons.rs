@@ -57,7 +57,7 @@ fn virsh_sees_the_same_domain() {
             .await;
         assert_eq!(pod.exit_code().await, 0);
         assert!(
-            pod.processes("libvirtd").is_empty() && pod.processes("virtlogd").is_empty(),
+            pod.libvirt_daemons().is_empty() && pod.processes("virtlogd").is_empty(),
             "the daemons end with the launcher"
         );
     });

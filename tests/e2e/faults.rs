@@ -97,7 +97,7 @@ async fn kill_daemon(pod: &mut Pod, held: Held) {
             .count()
     };
     let before = is_back(pod);
-    kill(&pod.processes("libvirtd"));
+    kill(&pod.libvirt_daemons());
     held.release().await;
     pod.log_count("Reconnected to libvirt", before + 1).await;
 }

@@ -236,9 +236,9 @@ fn a_disk_is_plugged_and_unplugged_while_the_guest_runs() {
         );
         drop(running);
         assert!(
-            refused(home, &["ping"])
+            refused(home, &["ping", "--name", "laptop"])
                 .await
-                .contains("no launcher is running")
+                .contains("no VM named laptop")
         );
     });
 }

@@ -565,7 +565,6 @@ async fn shutdown_reaches_every_subscriber_although_one_hangs() {
     let deadline = soon();
     let error = collect(&pod, 3).await.shutdown(deadline).await.unwrap_err();
     assert!(error.to_string().contains("hook-sidecar-0/s"), "{error}");
-    assert!(Instant::now() < deadline);
     assert_eq!((newest.shutdowns(), old.shutdowns()), (1, 0));
 }
 

@@ -548,6 +548,12 @@ impl Pod {
         Usage::of(self.launcher.as_ref().unwrap().id(), self.guests()[0])
     }
 
+    /// libvirt's daemon: `virtqemud`, or `libvirtd` where a distribution has no virtqemud.
+    pub fn libvirt_daemons(&self) -> Vec<u32> {
+        let names = ["virtqemud", "libvirtd"];
+        names.iter().flat_map(|name| self.processes(name)).collect()
+    }
+
     /// The processes of this pod's container, or those that have its root on their command line.
     pub fn processes(&self, name: &str) -> Vec<u32> {
         let root = self.root.path().to_string_lossy().into_owned();

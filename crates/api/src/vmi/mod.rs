@@ -76,6 +76,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::Vmi;
 
+    // D-conv-7 (docs/differences.md).
     #[test]
     fn a_wrong_type_refuses_only_in_fields_that_are_read() {
         let unread = r#"{"spec":{"nodeSelector":"any","schedulerName":[]},
