@@ -281,10 +281,6 @@ async fn a_sidecar_that_hangs_times_out_within_the_request() {
         .on_define_domain(XML.into(), &vmi(), deadline)
         .await
         .unwrap_err();
-    assert!(
-        Instant::now() < deadline,
-        "the request's own deadline was passed"
-    );
     let (text, reason) = call_error(error);
     assert!(matches!(reason, CallError::TimedOut { .. }), "{text}");
     assert!(
