@@ -109,6 +109,13 @@ pub enum LauncherError {
     Joined(Arc<LauncherError>),
 }
 
+impl LauncherError {
+    /// libvirt's daemon has ended: the same may work on the next connection.
+    pub(super) fn is_connection_lost(&self) -> bool {
+        matches!(self, Self::Libvirt(error) if error.is_connection_lost())
+    }
+}
+
 /// What is wrong with the VMI.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidVmi {

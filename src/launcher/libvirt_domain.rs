@@ -9,7 +9,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout};
 
 use super::{LauncherError, lock};
@@ -36,7 +36,7 @@ impl Drop for AgentCall {
 /// The connection, and the domain's name.
 pub(super) struct LibvirtDomain {
     name: String,
-    connection: Mutex<Connection>,
+    connection: watch::Sender<Connection>,
     pub(super) reads: Arc<Semaphore>,
     requests: Arc<Semaphore>,
     agent_call: Arc<Mutex<Option<Instant>>>,
@@ -46,7 +46,7 @@ impl LibvirtDomain {
     pub fn new(name: String, connection: Connection) -> Self {
         Self {
             name,
-            connection: Mutex::new(connection),
+            connection: watch::Sender::new(connection),
             reads: Arc::new(Semaphore::new(MAX_READS)),
             requests: Arc::new(Semaphore::new(MAX_REQUESTS)),
             agent_call: Arc::default(),
@@ -60,12 +60,17 @@ impl LibvirtDomain {
 
     /// The connection as it is now.
     pub fn connection(&self) -> Connection {
-        lock(&self.connection).clone()
+        self.connection.borrow().clone()
+    }
+
+    /// Changes when libvirt is back on another connection.
+    pub fn connections(&self) -> watch::Receiver<Connection> {
+        self.connection.subscribe()
     }
 
     /// libvirt is back on another connection.
     pub fn replace(&self, connection: Connection) {
-        *lock(&self.connection) = connection;
+        self.connection.send_replace(connection);
     }
 
     /// A read, which changes nothing.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use prost::bytes::Bytes;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::decide::{Facts, Step, VmiPhase, decide};
 use super::libvirt_domain::{CHANGE_TIMEOUT, blocking, within};
@@ -62,7 +62,7 @@ impl Launcher {
             let began = Instant::now();
             let launcher = self.clone();
             // A task of its own, so that a panic is the end of this sync only.
-            let sync = tokio::spawn(async move { launcher.sync_once(&request).await });
+            let sync = tokio::spawn(async move { launcher.sync_connected(&request).await });
             let outcome = sync
                 .await
                 .unwrap_or(Err(LauncherError::Worker { what: "the sync" }));
@@ -81,6 +81,24 @@ impl Launcher {
                 // The caller may have given up.
                 let _ = waiting.send(outcome.clone());
             }
+        }
+    }
+
+    /// One sync. If libvirt's daemon ends meanwhile, once more on the next connection: virt-handler would report the
+    /// failure as an event of the VMI, and ask for the same again.
+    // D-vm-13 (docs/differences.md).
+    async fn sync_connected(self: &Arc<Self>, request: &SyncRequest) -> Result<(), LauncherError> {
+        let mut connections = self.domain.connections();
+        match self.sync_once(request).await {
+            Err(error) if error.is_connection_lost() => {
+                tracing::warn!(reason = %error, "libvirt's connection was lost in a sync; waiting for the next one");
+                // Neither the end of the launcher nor of the time: then it is this error that counts.
+                match timeout_at(request.deadline, connections.changed()).await {
+                    Ok(Ok(())) => self.sync_once(request).await,
+                    _ => Err(error),
+                }
+            }
+            outcome => outcome,
         }
     }
 

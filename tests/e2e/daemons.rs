@@ -7,6 +7,21 @@ use crate::harness::{Pod, also_in_container, run};
 also_in_container!(virsh_sees_the_same_domain);
 
 #[test]
+fn a_sync_waits_for_libvirts_next_daemon() {
+    run(async {
+        let (pod, vmi, _guest) = Pod::booted("daemon-killed", &["--libvirt=auto"]).await;
+        for pid in pod.libvirt_daemons() {
+            let kill = std::process::Command::new("kill")
+                .args(["-s", "KILL", &pid.to_string()])
+                .status();
+            assert!(kill.unwrap().success());
+        }
+        pod.sync_ok(&vmi).await;
+        pod.end(&vmi).await;
+    });
+}
+
+#[test]
 fn virsh_sees_the_same_domain() {
     run(async {
         let (mut pod, vmi, mut guest) = Pod::booted("virsh", &["--libvirt=auto"]).await;
