@@ -97,7 +97,7 @@ impl PendingEvents {
     }
 }
 
-/// Not those that nobody needs to know of: the guest's clock ticks on its own, and block jobs are followed by whoever
+/// Not those that change nothing for virt-handler: the guest's clock ticks on its own, and block jobs are followed by whoever
 /// starts them.
 fn is_reported(event: &Event) -> bool {
     !matches!(

@@ -77,7 +77,7 @@ impl Pod {
         }
     }
 
-    /// As the sidecars have left it. What is no text has lost its bytes on that way, and gets them back.
+    /// The cloud-init data as the sidecars have left it. Bytes that are not UTF-8 do not survive their JSON, and are restored.
     fn cloud_init_data(&self, vmi: &Vmi, data: Value) -> Result<pod::CloudInitData, LauncherError> {
         let mut data: pod::CloudInitData =
             serde_json::from_value(data).map_err(LauncherError::CloudInit)?;

@@ -22,7 +22,7 @@ use os::grpc;
 /// The version of the notify service that we speak.
 const VERSION: u32 = 1;
 /// How long virt-handler may take for each answer, as in the reference.
-const ANSWER: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a notification did not get through.
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +38,7 @@ pub(super) enum LinkError {
         "virt-handler speaks the versions {theirs:?} of the notify service; this launcher needs {VERSION}"
     )]
     Version { theirs: Vec<u32> },
-    #[error("virt-handler has not answered within {} s", ANSWER.as_secs())]
+    #[error("virt-handler has not answered within {} s", ANSWER_TIMEOUT.as_secs())]
     Slow,
     #[error("the connection broke: {}", .0.message())]
     Broken(tonic::Status),
@@ -70,7 +70,7 @@ pub(super) struct Link {
 impl Link {
     /// Dials the socket and asks for its versions.
     pub async fn open(socket: &Path) -> Result<Self, LinkError> {
-        let dialled = timeout(ANSWER, grpc::connect_stream(socket)).await;
+        let dialled = timeout(ANSWER_TIMEOUT, grpc::connect_stream(socket)).await;
         let dialled = dialled.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         let stream = dialled.map_err(|source| LinkError::Dial {
             path: socket.to_owned(),
@@ -90,7 +90,7 @@ impl Link {
                 source,
             })?;
         let mut info = NotifyInfoClient::new(channel.clone());
-        let answer = timeout(ANSWER, info.info(NotifyInfoRequest {}))
+        let answer = timeout(ANSWER_TIMEOUT, info.info(NotifyInfoRequest {}))
             .await
             .map_err(|_| LinkError::Slow)??;
         let theirs = answer.into_inner().supported_notify_versions;
@@ -123,7 +123,7 @@ impl Link {
                 }
             }
         };
-        Ok(timeout(ANSWER, answer)
+        Ok(timeout(ANSWER_TIMEOUT, answer)
             .await
             .map_err(|_| LinkError::Slow)??
             .into_inner())

@@ -8,7 +8,7 @@ use super::EventType;
 use domain::Domain;
 
 /// Entries that wait at most. Each is a few KiB; a guest that fails and recovers in a loop must not fill the memory.
-const MOST: usize = 128;
+const MAX_QUEUED: usize = 128;
 
 /// Something to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl Queue {
             replaceable,
             again,
         });
-        while self.entries.len() > MOST {
+        while self.entries.len() > MAX_QUEUED {
             // People can miss an event sooner than virt-handler a state; of states the oldest is the least useful.
             let at = self
                 .entries
@@ -98,7 +98,7 @@ impl Queue {
                 .position(|entry| matches!(entry.body, Body::K8s(_)))
                 .unwrap_or(0);
             tracing::warn!(
-                waiting = MOST,
+                waiting = MAX_QUEUED,
                 "virt-handler is away for too long: the oldest notification is dropped"
             );
             self.entries.remove(at);
@@ -251,14 +251,14 @@ mod tests {
     fn the_queue_is_bounded_and_keeps_the_newest_states() {
         let mut queue = Queue::default();
         queue.push_k8s(Bytes::from_static(b"e"));
-        for _ in 0..MOST {
+        for _ in 0..MAX_QUEUED {
             push(&mut queue, "old", true);
         }
         push(&mut queue, "new", true);
         let all = bodies(&mut queue);
         assert_eq!(
             (all.len(), all.last().map(String::as_str)),
-            (MOST, Some("MODIFIED new"))
+            (MAX_QUEUED, Some("MODIFIED new"))
         );
         assert!(!all.contains(&"k8s e".to_owned()));
     }

@@ -24,7 +24,7 @@ pub enum DaemonProcess {
     Adopted(AdoptedProcess),
 }
 
-/// A process that somebody else has started, killed when it is dropped as a child would be.
+/// A process that another process has started, killed when it is dropped as a child would be.
 #[derive(Debug)]
 pub struct AdoptedProcess(Process);
 
@@ -107,7 +107,7 @@ pub enum SocketOwner {
 pub async fn socket_owner(socket: &Path, command: &[String]) -> io::Result<SocketOwner> {
     let stream = match UnixStream::connect(socket).await {
         Ok(stream) => stream,
-        // Its backlog is full, so that somebody does serve it.
+        // Its backlog is full, so it is being served.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
         Err(_) => return Ok(SocketOwner::None),
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{Event, PATIENCE, Pod, User, Vmi, in_container, run};
+use crate::harness::{Event, Pod, TEST_TIMEOUT, User, Vmi, in_container, run};
 
 /// A pod of this user, with a guest that is up.
 fn booted(user: User, test: impl AsyncFnOnce(Pod, Vmi)) {
@@ -115,7 +115,7 @@ fn a_daemon_that_was_killed_comes_back() {
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, again).await.unwrap();
+        tokio::time::timeout(TEST_TIMEOUT, again).await.unwrap();
         assert_ne!(pod.exec(&["pidof", "virtqemud"]).trim(), pid);
         let name = format!("default_{}", vmi.name());
         assert_eq!(pod.virsh(&["domstate", &name]).trim(), "running");

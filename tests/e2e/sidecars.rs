@@ -8,7 +8,7 @@ use std::time::Instant;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::harness::{PATIENCE, Pod, Vmi, also_in_container, run};
+use crate::harness::{Pod, TEST_TIMEOUT, Vmi, also_in_container, run};
 
 also_in_container!(a_booted_guest_shows_what_its_sidecars_did);
 
@@ -293,7 +293,7 @@ fn ten_sidecars_run_in_order_are_shown_by_launcherctl_and_get_shutdown() {
 
 /// Waits until a sidecar that got Shutdown has ended.
 async fn pod_ends(sidecar: &mut Sidecar, number: usize) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TEST_TIMEOUT;
     while !sidecar.has_ended() {
         assert!(
             Instant::now() < end,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::harness::{PATIENCE, Pod, Vmi, also_in_container, run};
+use crate::harness::{Pod, TEST_TIMEOUT, Vmi, also_in_container, run};
 
 also_in_container!(
     a_guest_that_ignores_the_power_button_is_killed_after_the_grace_period,
@@ -152,7 +152,7 @@ fn sigterm_before_there_is_a_domain_ends_the_launcher() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, asked).await.unwrap();
+        tokio::time::timeout(TEST_TIMEOUT, asked).await.unwrap();
         pod.signal("TERM");
         assert_eq!(pod.exit_code().await, 0);
         assert_eq!(pod.processes("qemu"), [0; 0], "that QEMU has ended too");

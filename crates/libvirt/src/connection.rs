@@ -155,7 +155,7 @@ impl Connection {
             close: false,
             _sink: sink.clone(),
         };
-        for (id, function) in event::ALL {
+        for (id, function) in event::LISTENED_EVENTS {
             match self.register(id, function, &sink) {
                 Ok(callback) => registration.ids.push(callback),
                 // Drivers other than QEMU's (libvirt's test driver) don't have them all.
@@ -176,7 +176,7 @@ impl Connection {
         sink: &Sink,
     ) -> Result<c_int, Error> {
         let opaque = event::opaque(sink);
-        // SAFETY: `event::ALL` pairs each id with a function of the type that libvirt calls for it, which C asks to
+        // SAFETY: `event::LISTENED_EVENTS` pairs each id with a function of the type that libvirt calls for it, which C asks to
         // pass as a generic callback; `opaque` is released by libvirt, or here if it never took it over.
         unsafe {
             let callback = std::mem::transmute::<*const (), Callback>(function);

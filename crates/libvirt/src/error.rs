@@ -18,7 +18,7 @@ pub struct Error {
     pub message: String,
 }
 
-/// The numbers (`virErrorNumber`) that somebody decides on.
+/// The numbers (`virErrorNumber`) that decisions depend on.
 #[allow(missing_docs, reason = "named as in libvirt/virterror.h")]
 pub mod code {
     pub const INTERNAL_ERROR: i32 = 1;
@@ -70,7 +70,7 @@ impl Error {
         }
     }
 
-    /// An error of this room's own, shaped as libvirt's.
+    /// An error of this crate's own, shaped as libvirt's.
     pub(super) fn own(code: i32, message: String) -> Self {
         Self {
             code,

@@ -137,7 +137,7 @@ pub enum IoAction {
     None,
     /// Paused the domain.
     Pause,
-    /// Told the guest.
+    /// Reported to the guest.
     Report,
     /// One that a newer libvirt adds.
     Other(i32),
@@ -150,7 +150,7 @@ pub(super) type Sink = Arc<dyn Fn(Event) + Send + Sync>;
 pub(super) type Callback = unsafe extern "C" fn(sys::virConnectPtr, sys::virDomainPtr, *mut c_void);
 
 /// Every event that the launcher listens to: its id, and the function of the type that this id asks for.
-pub(super) const ALL: [(sys::virDomainEventID, *const ()); 12] = [
+pub(super) const LISTENED_EVENTS: [(sys::virDomainEventID, *const ()); 12] = [
     (sys::VIR_DOMAIN_EVENT_ID_LIFECYCLE, lifecycle as *const ()),
     (sys::VIR_DOMAIN_EVENT_ID_REBOOT, reboot as *const ()),
     (sys::VIR_DOMAIN_EVENT_ID_AGENT_LIFECYCLE, agent as *const ()),
@@ -199,7 +199,7 @@ pub(super) unsafe extern "C" fn release(opaque: *mut c_void) {
     drop(unsafe { Box::from_raw(opaque.cast::<Kept>()) });
 }
 
-/// Passes an event on, if somebody still listens.
+/// Passes an event on, if there still is a listener.
 ///
 /// # Safety
 /// `opaque` comes from [`opaque`] and is not released yet.

@@ -248,7 +248,7 @@ mod tests {
     fn a_claim_without_a_device_is_a_file() {
         let pod = Pod::new();
         assert!(!pod.collect(&volumes(CLAIM)).unwrap().is_block_pvc["data"]);
-        pod.write("dev/data", b"a file is no device");
+        pod.write("dev/data", b"a file, not a device");
         assert!(!pod.collect(&volumes(CLAIM)).unwrap().is_block_pvc["data"]);
     }
 

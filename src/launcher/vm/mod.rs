@@ -168,7 +168,7 @@ impl Vm {
         })
     }
 
-    /// Somebody asks for a pause, or for its end.
+    /// A pause, or its end, is requested.
     pub fn set_pause_requested(&self, requested: bool) {
         self.change(|inner| inner.pause_requested = requested);
     }

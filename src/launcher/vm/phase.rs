@@ -44,7 +44,7 @@ pub enum Phase {
 /// Why the vCPUs are stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PauseReason {
-    /// Somebody asked for it: no sync resumes the guest.
+    /// By a request: no sync resumes the guest.
     User,
     /// A disk failed, or is full.
     IoError,
@@ -83,7 +83,7 @@ pub struct Seen {
     pub state: State,
     /// The reason that belongs to it.
     pub reason: i32,
-    /// Somebody asked for the pause.
+    /// The pause was requested.
     pub pause_requested: bool,
     /// This launcher migrates the domain to another node.
     pub migrating_out: bool,
@@ -129,7 +129,7 @@ impl Phase {
     }
 
     fn seen_paused(self, seen: Seen) -> Self {
-        // Whoever paused a domain before this launcher came has not asked it; libvirt knows the reason.
+        // A domain that was paused before this launcher came: libvirt knows the reason.
         let adopted = matches!(self, Self::Absent);
         Self::Paused(match seen.reason {
             paused::MIGRATION if adopted || self == Self::MigratingIn => return Self::MigratingIn,

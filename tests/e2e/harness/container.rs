@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use super::{Cgroup, PATIENCE, Vmi};
+use super::{Cgroup, TEST_TIMEOUT, Vmi};
 
 const HOME: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -230,7 +230,7 @@ impl Container {
 
     /// Finds process 1, the child of what [`Self::command`] has started.
     pub(super) fn started(&mut self, parent: u32) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TEST_TIMEOUT;
         let outside = std::fs::read_link("/proc/self/ns/pid").unwrap();
         loop {
             let children =

@@ -8,7 +8,7 @@ use std::time::Instant;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use super::PATIENCE;
+use super::TEST_TIMEOUT;
 
 /// The image of the test guest, built if it is not there.
 pub fn guest_image() -> &'static Path {
@@ -36,7 +36,7 @@ pub struct Guest {
 
 impl Guest {
     pub async fn connect(socket: &Path) -> Self {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TEST_TIMEOUT;
         loop {
             match UnixStream::connect(socket).await {
                 Ok(stream) => {
@@ -70,7 +70,7 @@ impl Guest {
                     .push_str(&String::from_utf8_lossy(&buffer[..length]));
             }
         };
-        let in_time = tokio::time::timeout(PATIENCE, read).await.is_ok();
+        let in_time = tokio::time::timeout(TEST_TIMEOUT, read).await.is_ok();
         assert!(
             in_time,
             "{text:?} does not appear on the console; it said:\n{}",
@@ -101,7 +101,7 @@ impl Guest {
 
     /// Runs a command again and again until `wanted` holds of its output.
     pub async fn run_until(&mut self, command: &str, wanted: impl Fn(&str) -> bool) -> String {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TEST_TIMEOUT;
         loop {
             let output = self.run(command).await;
             if wanted(&output) {

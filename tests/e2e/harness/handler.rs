@@ -13,7 +13,7 @@ use tokio::sync::Notify as Changed;
 use tokio::task::JoinHandle;
 use tonic::{Request, Response, Status};
 
-use super::PATIENCE;
+use super::TEST_TIMEOUT;
 
 /// A domain event as it arrived.
 #[derive(Debug, Clone)]
@@ -107,7 +107,7 @@ impl Handler {
                 changed.await;
             }
         };
-        match tokio::time::timeout(PATIENCE, search).await {
+        match tokio::time::timeout(TEST_TIMEOUT, search).await {
             Ok(event) => event,
             Err(_) => panic!(
                 "no event {what}; there were {:#?}",
@@ -134,7 +134,7 @@ impl Handler {
                 changed.await;
             }
         };
-        let found = tokio::time::timeout(PATIENCE, search).await;
+        let found = tokio::time::timeout(TEST_TIMEOUT, search).await;
         found.unwrap_or_else(|_| panic!("no event {reason}; there were {:#?}", self.kubernetes()))
     }
 

@@ -36,7 +36,7 @@ use serde_json::Value;
 use tonic::transport::Channel;
 
 /// Emulated guests are slow, and two of them share two cores.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Runs a test on tokio.
 pub fn run(test: impl Future<Output = ()>) {
@@ -328,7 +328,7 @@ impl Pod {
 
     /// Asks for the domain until it is as wanted: for a change that need not be an event.
     pub async fn domain_until(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TEST_TIMEOUT;
         loop {
             let domain = self.domain().await;
             if wanted(&domain) {
@@ -360,7 +360,7 @@ impl Pod {
 
     /// Waits for a condition that has no event of its own.
     pub async fn until(&mut self, what: &str, mut condition: impl FnMut() -> bool) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TEST_TIMEOUT;
         while !condition() {
             if let Some(child) = &mut self.launcher
                 && let Some(status) = child.try_wait().unwrap()
@@ -401,7 +401,7 @@ impl Pod {
 
     /// Waits until the launcher has ended.
     pub async fn exit(&mut self) -> ExitStatus {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TEST_TIMEOUT;
         loop {
             if let Some(status) = self.launcher.as_mut().unwrap().try_wait().unwrap() {
                 // Nobody is left in a container who could hold the log open.

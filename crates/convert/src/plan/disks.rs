@@ -124,7 +124,7 @@ fn update(dir: HotplugDir<'_>, old: &Disk, new: Option<&Disk>) -> Option<Change>
         None if is_drive(dir, old) => None,
         _ => return None,
     };
-    // A source without a path is no medium, whatever else it says.
+    // A source without a path is not a medium, whatever else it says.
     let medium = medium
         .filter(|source| source.backend().is_some())
         .cloned()

@@ -19,7 +19,7 @@ use api::vmi::networks::Network;
 use convert::context::HostDeviceSpec;
 
 /// The file is filled by the kubelet some time after the pod has started.
-const PATIENCE: Duration = Duration::from_secs(1);
+const MAP_FILE_TIMEOUT: Duration = Duration::from_secs(1);
 /// More than any list of interfaces.
 const LARGEST: u64 = 4 << 20;
 
@@ -160,7 +160,7 @@ fn addresses_by_network(root: &Root) -> Result<BTreeMap<String, String>, PodErro
 
 fn read_when_filled(root: &Root) -> Result<String, PodError> {
     let (dir, name) = pod_paths::NETWORK_INFO;
-    let give_up = os::time::deadline(PATIENCE).into_std();
+    let give_up = os::time::deadline(MAP_FILE_TIMEOUT).into_std();
     loop {
         let file = Dir::of_pod(root, dir).and_then(|dir| dir.find_within(name));
         let mut text = String::new();

@@ -23,11 +23,11 @@ fn iso(path: &Path) -> (String, BTreeMap<String, Vec<u8>>) {
         "/",
         tree.to_str().unwrap(),
     ];
-    let told = run("xorriso", &arguments);
-    let label = told
+    let output = run("xorriso", &arguments);
+    let label = output
         .lines()
         .find_map(|line| line.strip_prefix("Volume Id    : "))
-        .unwrap_or_else(|| panic!("no label in {told}"))
+        .unwrap_or_else(|| panic!("no label in {output}"))
         .to_owned();
     let mut files = BTreeMap::new();
     if tree.exists() {
@@ -547,9 +547,10 @@ fn on_a_migration_target_iso_images_are_empty_and_as_large_as_the_source() {
         );
         serde_json::from_str(&json).unwrap()
     };
-    let told = vmi(r#"{"volumeStatus":[{"name":"v","size":4096},{"name":"ci","size":2048}]}"#);
-    let data = cloud_init(&pod.cfg, &told).unwrap();
-    prepare_migration_target(&pod.cfg, &told, &Context::default(), data.as_ref()).unwrap();
+    let with_sizes =
+        vmi(r#"{"volumeStatus":[{"name":"v","size":4096},{"name":"ci","size":2048}]}"#);
+    let data = cloud_init(&pod.cfg, &with_sizes).unwrap();
+    prepare_migration_target(&pod.cfg, &with_sizes, &Context::default(), data.as_ref()).unwrap();
     for (path, size) in [
         ("var/run/kubevirt-private/config-map-disks/v.iso", 4096),
         (

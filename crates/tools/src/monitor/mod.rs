@@ -167,7 +167,7 @@ fn remove_sockets(dir: &Path) {
     }
 }
 
-/// Keeps the container, so that somebody can inspect it, until the kubelet ends it.
+/// Keeps the container, so that it can be inspected, until the kubelet ends it.
 // D-sup-11 (docs/differences.md).
 fn keep_container(signals: &SignalQueue) {
     tracing::info!(

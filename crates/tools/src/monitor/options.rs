@@ -13,7 +13,7 @@ const KEEP_AFTER_FAILURE: &str = "--keep-after-failure";
 pub struct Options {
     /// Not in KubeVirt: all of the pod's paths are below it.
     pub root: Root,
-    /// Not to end after a failure, so that somebody can inspect the pod.
+    /// Not to end after a failure, so that the pod can be inspected.
     pub keep_after_failure: bool,
     /// Where the sockets of container disks are.
     pub container_disk_dir: PathBuf,
