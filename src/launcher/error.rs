@@ -59,7 +59,9 @@ pub enum LauncherError {
     #[error(transparent)]
     HotplugPorts(#[from] HotplugPortsError),
     /// The VMI runs, as its status says, but libvirt does not know the domain.
-    #[error("the domain of the VMI has run and is gone; a launcher runs one virtual machine once")]
+    #[error(
+        "libvirt no longer has the domain of this VMI, which has already run; it is not started again in the same pod"
+    )]
     Lost,
     /// There is no domain to pause or unpause.
     #[error("Domain not found.")]
@@ -85,13 +87,15 @@ pub enum LauncherError {
     #[error(transparent)]
     Refused(#[from] super::vm::Refusal),
     /// Another change is in progress for too long.
-    #[error("{what}: another change of the domain is still in progress; nothing was done")]
+    #[error(
+        "{what}: another change of the domain is still in progress; nothing was done, send it again"
+    )]
     Busy {
         /// What was asked for.
         what: &'static str,
     },
     /// It goes on, but the caller has waited long enough.
-    #[error("{what} is still in progress after {} s; it goes on", after.as_secs())]
+    #[error("{what} is still in progress after {} s; it continues in the background, send it again to wait for it", after.as_secs())]
     Slow {
         /// What goes on.
         what: &'static str,

@@ -30,7 +30,7 @@ impl DetachRequests {
         if let Some(request) = self.0.get_mut(alias) {
             tracing::warn!(
                 alias,
-                "the guest does not let the device go; the next sync asks again"
+                "the guest does not release the device; the next sync asks again"
             );
             request.refused = true;
         }
@@ -80,7 +80,7 @@ pub(super) fn detach(
     let again = lock(requests).again(&alias, now);
     let result = match again {
         Some(false) => {
-            tracing::info!(%alias, "the guest has not let the device go yet");
+            tracing::info!(%alias, "the guest has not released the device yet");
             return Ok(());
         }
         // The definition lost it with the first request, so that this one is for the guest alone.

@@ -26,12 +26,11 @@ impl Launcher {
         action: Action,
         vmi: &Vmi,
     ) -> Result<(), LauncherError> {
-        within(
-            "reading the domain for the first time",
-            CHANGE_TIMEOUT,
-            self.known(),
-        )
-        .await?;
+        // Kill is admitted in every phase, so it need not wait until libvirt has shown one.
+        if action != Action::Kill {
+            let what = "reading the domain for the first time";
+            within(what, CHANGE_TIMEOUT, self.known()).await?;
+        }
         match self.vm.admit(request(action)) {
             Ok(Admission::NothingToDo) => return Ok(()),
             Ok(Admission::AtOnce | Admission::InTurn) => {}

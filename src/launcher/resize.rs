@@ -73,7 +73,7 @@ pub(super) fn resize(domain: &libvirt::Domain, resizes: &[Resize]) {
         match resized {
             Ok(()) => tracing::info!(target_device = target, why = %change.why, "Resized disk"),
             Err(error) => {
-                tracing::error!(target_device = target, why = %change.why, reason = %error, "the disk keeps its size")
+                tracing::error!(target_device = target, why = %change.why, reason = %error, "Could not resize disk")
             }
         }
     }

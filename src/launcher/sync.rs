@@ -92,7 +92,7 @@ impl Launcher {
         match self.sync_once(request).await {
             Err(error) if error.is_connection_lost() => {
                 tracing::warn!(reason = %error, "libvirt's connection was lost in a sync; waiting for the next one");
-                // Neither the end of the launcher nor of the time: then it is this error that counts.
+                // Without a new connection in time, the first error is the answer.
                 match timeout_at(request.deadline, connections.changed()).await {
                     Ok(Ok(())) => self.sync_once(request).await,
                     _ => Err(error),
@@ -141,7 +141,7 @@ impl Launcher {
             }
             (Step::Apply, Some(domain)) => self.apply(request, domain).await,
             (Step::Nothing, domain) => {
-                if domain.is_some() && self.vm.ended_unseen() {
+                if domain.is_some() && self.vm.mark_ended() {
                     self.refresh();
                 }
                 let phase = VmiPhase::of(&request.vmi);

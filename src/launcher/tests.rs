@@ -639,7 +639,7 @@ fn vmis_that_are_not_started() {
             .to_string();
         assert_eq!(
             error,
-            "the domain of the VMI has run and is gone; a launcher runs one virtual machine once"
+            "libvirt no longer has the domain of this VMI, which has already run; it is not started again in the same pod"
         );
     });
 }

@@ -27,7 +27,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Why a notification did not get through.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LinkError {
-    #[error("{path}: cannot be dialled")]
+    #[error("{path}: cannot be connected to")]
     Dial { path: PathBuf, source: io::Error },
     #[error("{path}: the peer does not speak HTTP/2")]
     Handshake {
@@ -42,7 +42,7 @@ pub(super) enum LinkError {
     Slow,
     #[error("the connection broke: {}", .0.message())]
     Broken(tonic::Status),
-    #[error("virt-handler refused it: {}", .0.message())]
+    #[error("virt-handler refused the call: {}", .0.message())]
     Refused(tonic::Status),
 }
 

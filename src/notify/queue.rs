@@ -19,6 +19,8 @@ pub(super) struct Entry {
     pub body: Body,
     /// How often virt-handler answered with an error.
     pub refusals: u32,
+    /// How often the connection broke while it was sent.
+    pub breaks: u32,
     /// May be replaced by a later state.
     replaceable: bool,
     /// Sent once already, on an earlier connection.
@@ -87,6 +89,7 @@ impl Queue {
             id: self.next,
             body,
             refusals: 0,
+            breaks: 0,
             replaceable,
             again,
         });
@@ -153,6 +156,15 @@ impl Queue {
                 entry.refusals += 1;
                 entry.refusals
             })
+    }
+
+    /// The connection broke while the entry was sent; how often so far.
+    pub fn broke(&mut self, id: u64) -> u32 {
+        let entry = self.entries.iter_mut().find(|entry| entry.id == id);
+        entry.map_or(0, |entry| {
+            entry.breaks += 1;
+            entry.breaks
+        })
     }
 
     /// Nothing waits that was not sent before.

@@ -78,7 +78,7 @@ async fn send(shared: &Shared, link: &mut Link, entry: Entry) -> Result<(), Link
             if !answer.success {
                 tracing::warn!(
                     answer.message,
-                    "virt-handler does not accept a notification"
+                    "virt-handler answered success=false to a notification"
                 );
             }
             shared.queue().done(entry.id);
@@ -88,17 +88,17 @@ async fn send(shared: &Shared, link: &mut Link, entry: Entry) -> Result<(), Link
             tracing::warn!(
                 error = status.message(),
                 times,
-                "virt-handler fails on a notification"
+                "virt-handler answered a notification with a gRPC error"
             );
             if times >= MAX_REFUSALS {
                 shared.queue().done(entry.id);
             }
         }
         Err(LinkError::Broken(status)) => {
-            if shared.queue().refused(entry.id) >= MAX_BREAKS {
+            if shared.queue().broke(entry.id) >= MAX_BREAKS {
                 tracing::warn!(
                     error = status.message(),
-                    "virt-handler breaks on a notification, which is given up"
+                    "the connection to virt-handler broke {MAX_BREAKS} times on a notification, which is dropped"
                 );
                 shared.queue().done(entry.id);
             }

@@ -37,7 +37,7 @@ const KEEPALIVE_COUNT: u32 = 2;
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {
     /// The daemon does not serve.
-    #[error("libvirt's daemon does not serve")]
+    #[error("libvirt's daemon is not ready")]
     Daemon(#[from] DaemonError),
     /// A configuration file can't be written.
     #[error("can't write {}", path.display())]

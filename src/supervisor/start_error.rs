@@ -32,7 +32,7 @@ pub enum StartError {
     #[error("the pod's directories can't be made")]
     Directories(#[from] PodError),
     /// Another launcher uses the root.
-    #[error("the root is in use")]
+    #[error("another launcher uses this --root")]
     Locked(#[from] LockError),
     /// libvirt can't be reached.
     #[error("failed to connect to libvirt")]

@@ -59,7 +59,8 @@ fn an_unplug_that_the_guest_does_not_answer_is_carried_through_by_later_syncs() 
             "the guest still has it"
         );
         pod.sync_ok(&vmi).await;
-        pod.log_has("the guest has not let the device go yet").await;
+        pod.log_has("the guest has not released the device yet")
+            .await;
 
         // The launcher that asked for the unplug is gone; the definition has lost the disk, the guest has not.
         pod.kill_launcher().await;

@@ -11,7 +11,7 @@ async fn sync_through(pod: &Pod, vmi: &Vmi) {
         if answer.success {
             return;
         }
-        assert!(answer.message.contains("it goes on"), "{}", answer.message);
+        assert!(answer.message.contains("it continues"), "{}", answer.message);
     }
 }
 

@@ -12,7 +12,7 @@ use domain::disks::{CacheMode, Disk, DiskDevice, IoMode};
 pub enum DiskModeError {
     /// A disk without data that is not a CD-ROM drive.
     #[error(
-        "cannot be chosen: the disk has neither a file nor a device, and only a CD-ROM drive may be empty"
+        "cannot be determined: the disk has neither a file nor a device, and only a CD-ROM drive may be empty"
     )]
     NoBackend,
     /// Cache mode `none`, and the file or device at the path does not support `O_DIRECT`.

@@ -60,7 +60,7 @@ pub use pci::{HostError, OutOfBuses};
 use api::vmi::Vmi;
 use domain::DomainSpec;
 
-/// The domain under construction, and what steps leave for later steps.
+/// The domain under construction.
 #[derive(Debug, Default)]
 pub struct Draft {
     /// What the steps so far have made of it.

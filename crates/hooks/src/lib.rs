@@ -13,7 +13,7 @@
 //! as text, so elements that this launcher does not know reach libvirt unchanged. What each hook changed is logged,
 //! and shown by `launcherctl hooks` ([`Report`]).
 //!
-//! For authors: `docs/sidecars.md`, [`dry_run`] (`launcherctl hooks try`), [`conformance`] (`launcherctl hooks check`).
+//! For authors: `docs/sidecars.md`, [`dry_run`] (`launcherctl hooks try`), [`conformance`] (used by `tests/hooks/conformance.rs`).
 #![forbid(unsafe_code)]
 
 pub mod answer;

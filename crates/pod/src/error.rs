@@ -32,6 +32,9 @@ pub enum PodError {
         /// What is wrong with it.
         what: &'static str,
     },
+    /// Where a claim's device belongs is something else.
+    #[error("{} is a file, and only a block device may be there; is the claim's volumeMode Block?", .0.display())]
+    NotABlockDevice(PathBuf),
     /// An image, or another file of the pod, is not what it may be.
     #[error("{}: {reason}", path.display())]
     InvalidFile {

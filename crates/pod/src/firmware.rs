@@ -60,7 +60,9 @@ pub struct FirmwareError {
 #[derive(Debug, thiserror::Error)]
 pub enum MissingFirmware {
     /// There is no such firmware.
-    #[error("no firmware does this combination; change the VMI's boot loader or launch security")]
+    #[error(
+        "no known firmware supports this combination; change the VMI's boot loader or launch security"
+    )]
     NoCombination,
     /// It is not installed.
     #[error(
@@ -404,7 +406,7 @@ mod tests {
         assert!(
             chosen(&files, "amd64", &with(true, "sev"))
                 .unwrap_err()
-                .contains("no firmware does this combination")
+                .contains("no known firmware supports this combination")
         );
     }
 

@@ -44,7 +44,7 @@ pub fn track(cfg: &Config, vmi: &Vmi, disk: &Disk) -> Result<(), PodError> {
     let volume = disk.alias.as_ref().map_or(name, |alias| &alias.name);
     if !begins(vmi, volume) {
         let reason = format!(
-            "{} is not there, which keeps track of the changes of volume {volume:?}; is the VM's state volume mounted in this pod?",
+            "the overlay {}, which tracks the changed blocks of volume {volume:?}, is missing; is the VM's state volume mounted in this pod?",
             dir.path().join(name).display()
         );
         return Err(PodError::Absent {
@@ -99,7 +99,7 @@ fn make(cfg: &Config, dir: &Dir, name: &str, disk: &Disk) -> Result<(), PodError
     );
     qemu_img::create_tracking(&overlay.path(), &stand_in.path(), data.path(), size)?;
     tracing::info!(
-        "{} keeps track of the changes of {}",
+        "Created the overlay {}, which tracks the changed blocks of {}",
         dir.path().join(name).display(),
         data.path().display()
     );

@@ -86,10 +86,7 @@ pub(super) fn claim(cfg: &Config, volume: &str) -> Result<Found, PodError> {
     match optional(device(cfg, volume)) {
         Ok(Some(found)) if found.is_block() => return Ok(found),
         Ok(Some(found)) => {
-            return Err(PodError::Hostile {
-                path: found.path().into(),
-                what: "is a file where only a block device belongs",
-            });
+            return Err(PodError::NotABlockDevice(found.path().into()));
         }
         Ok(None) => {}
         Err(e) => return Err(e),

@@ -202,8 +202,9 @@ impl Vm {
         });
     }
 
-    /// The domain that is shut off is what became of a VMI that is beyond its start. False if that is known.
-    pub fn ended_unseen(&self) -> bool {
+    /// The VMI was started before this launcher, and libvirt has its domain shut off: it has ended. Returns whether that
+    /// is new.
+    pub fn mark_ended(&self) -> bool {
         self.change(|inner| {
             let before = inner.phase;
             inner.phase = before.after(Input::EndedUnseen);
@@ -341,8 +342,8 @@ impl Inner {
         (phase, self.phase == Phase::Absent && phase.has_run())
     }
 
-    /// libvirt's reason, or the one that it has missed: QEMU holds back its word about a disk that fails again within a
-    /// second, and libvirt takes that only for a domain that still runs.
+    /// libvirt's reason, or the one that it has missed: QEMU reports a disk's errors at most once a second, and libvirt
+    /// then leaves the reason of the pause unknown.
     fn reason(&self, observed: &Observed) -> i32 {
         let unexplained = (observed.state, observed.reason) == (State::Paused, paused::UNKNOWN);
         // D-disk-18 (docs/differences.md).

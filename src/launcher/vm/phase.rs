@@ -72,7 +72,7 @@ pub enum Input {
     Seen(Seen),
     /// libvirt does not know the domain.
     NotFound,
-    /// The VMI is beyond its start, and the domain that is shut off is what became of it.
+    /// The VMI was started before this launcher, and libvirt has its domain shut off.
     EndedUnseen,
 }
 
@@ -101,7 +101,7 @@ impl Phase {
             } else {
                 PauseReason::Other
             }),
-            // What is seen of a start is not the whole; a start that is over in no time ends without being seen.
+            // During a start, `Started` and `StartFailed` decide, and not what libvirt shows.
             (Self::Starting, Input::Seen(_) | Input::NotFound) => self,
             (_, Input::Seen(seen)) => self.seen(seen),
             (Self::Absent | Self::Gone, Input::NotFound) => self,

@@ -1,4 +1,4 @@
-//! Checks a sidecar program against what a launcher expects of it, for `launcherctl hooks check`.
+//! Checks a sidecar program against what a launcher expects of it.
 //!
 //! ```text
 //!  start ─► info ─► for each version that it offers:                       ─► shutdown ─► start ─► SIGTERM

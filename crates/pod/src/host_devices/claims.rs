@@ -37,7 +37,7 @@ pub enum ClaimError {
         count: usize,
     },
     /// The metadata are about other requests.
-    #[error("{file} does not have it; it has {}", requests.join(", "))]
+    #[error("{file} does not list this request; it lists {}", requests.join(", "))]
     NoRequest {
         /// The metadata.
         file: String,
@@ -45,7 +45,7 @@ pub enum ClaimError {
         requests: Vec<String>,
     },
     /// The request has no device, or several.
-    #[error("it has {0} devices; exactly one is possible")]
+    #[error("the request has {0} devices; exactly one is supported")]
     Devices(usize),
     /// The device's attributes do not say which one it is.
     #[error("the device has neither the attribute {MDEV} nor {PCI}")]

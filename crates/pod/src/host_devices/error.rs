@@ -9,8 +9,8 @@ use super::claims::ClaimError;
 pub enum HostDeviceError {
     /// The VMI has more or fewer devices than the pod was given.
     #[error(
-        "the VMI has {} {kind} ({}), but the pod was given {} ({}); are there as many of the resource on the node, \
-         and does its device plugin set the resource's variable?",
+        "the VMI has {} {kind} ({}), but the pod was given {} ({}); does the node have enough of this resource, \
+         and did its device plugin set the resource's variable?",
         wanted.len(), wanted.join(", "), given.len(), given.join(", ")
     )]
     Count {

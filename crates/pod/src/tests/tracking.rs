@@ -98,7 +98,7 @@ fn tracking_that_has_begun_does_not_begin_again() {
     pod.write(DATA, &[1; 4096]);
     let error = os::logging::chain(&track(&pod.cfg, &vmi("Enabled", ""), &disk(&pod)).unwrap_err());
     assert!(
-        error.starts_with("disk \"data\": ") && error.contains("data.qcow2 is not there"),
+        error.starts_with("disk \"data\": ") && error.contains("data.qcow2, which tracks"),
         "{error}"
     );
     let hotplugged = |phase: &str| {
