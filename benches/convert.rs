@@ -3,9 +3,9 @@
 //!
 //! `cargo bench --bench convert [-- FILTER]`; the filter chooses cases by a part of their names.
 //!
-//! All three together, on two cores shared with others: 26 µs and 68 allocations for each of the 768
-//! cases; of them `recorded` 14 µs and 32 allocations (the reference: 214 and 471), `generated` 36 µs
-//! and 99 allocations (328 and 480). The longest are the 23 guests with Grace GPUs (118 µs), whose
+//! All three together, on two cores shared with others: 26 µs and 224 allocations for each of the 768
+//! cases; of them `recorded` 17 µs and 134 allocations (the reference: 214 and 471), `generated` 32 µs
+//! and 299 allocations (328 and 480). The longest are the 23 guests with Grace GPUs (118 µs), whose
 //! conversion reads much of sysfs and writes the distances between up to 34 NUMA cells.
 
 #![allow(unsafe_code, reason = "an allocator can only be counted by being one")]
