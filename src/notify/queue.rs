@@ -260,6 +260,16 @@ mod tests {
     }
 
     #[test]
+    fn refusals_and_broken_connections_are_counted_apart() {
+        let mut queue = Queue::default();
+        queue.push_k8s(Bytes::from_static(b"{}"));
+        let id = queue.front().unwrap().id;
+        assert_eq!((queue.broke(id), queue.broke(id)), (1, 2));
+        assert_eq!(queue.refused(id), 1);
+        assert_eq!(queue.broke(id), 3);
+    }
+
+    #[test]
     fn the_queue_is_bounded_and_keeps_the_newest_states() {
         let mut queue = Queue::default();
         queue.push_k8s(Bytes::from_static(b"e"));

@@ -11,7 +11,11 @@ async fn sync_through(pod: &Pod, vmi: &Vmi) {
         if answer.success {
             return;
         }
-        assert!(answer.message.contains("it continues"), "{}", answer.message);
+        assert!(
+            answer.message.contains("it continues"),
+            "{}",
+            answer.message
+        );
     }
 }
 
