@@ -778,6 +778,19 @@ fn the_present_state_is_sent_again_when_libvirt_is_back() {
 }
 
 #[test]
+fn a_kill_does_not_wait_for_the_first_reading_of_the_domain() {
+    play(|| async {
+        let test = TestLauncher::begin();
+        // Before the launcher has read anything, as if all reads were hanging already.
+        let reads = test.launcher.domain.reads.clone();
+        let all = u32::try_from(libvirt_domain::MAX_READS).unwrap();
+        let _permits = reads.try_acquire_many_owned(all).unwrap();
+        test.act(Action::Kill).await.unwrap();
+        assert_eq!(test.launcher.state().borrow().generation, 0);
+    });
+}
+
+#[test]
 // D-vm-9 (docs/differences.md).
 fn the_last_state_is_shown_while_libvirt_does_not_answer() {
     play(|| async {
