@@ -17,7 +17,7 @@ use libvirt::{
 use prost::bytes::Bytes;
 use serde_json::{Value, json};
 use virt_launcher::cmd::LauncherApi;
-use virt_launcher::launcher::{Launcher, LauncherConfig, LauncherError, Phase};
+use virt_launcher::launcher::{Launcher, LauncherConfig, LauncherError, Phase, Timeline};
 use virt_launcher::notify::Notifier;
 
 /// Long enough for anything that happens at all, on a busy machine without hardware virtualization.
@@ -78,6 +78,7 @@ impl Scene {
             namespace: "ns1".into(),
             uid: name.into(),
             qemu_log: None,
+            timeline: Timeline::begin(),
         };
         let launcher = Launcher::new(config, host.connection.clone(), Sidecars::none(), notifier);
         host.launchers.lock().unwrap().push(launcher.clone());

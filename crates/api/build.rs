@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-const FILES: [&str; 10] = [
+const FILES: [&str; 11] = [
     "../../proto/cmd.proto",
     "../../proto/cmd_info.proto",
     "../../proto/notify.proto",
@@ -13,6 +13,7 @@ const FILES: [&str; 10] = [
     "../../proto/hooks_v1alpha3.proto",
     "../../proto/hooks_plugins.proto",
     "../../proto/preview.proto",
+    "../../proto/inspect.proto",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

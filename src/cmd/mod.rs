@@ -4,6 +4,7 @@
 //! `GetScreenshot` fail with a gRPC error (docs/contract.md §1).
 
 mod info;
+mod inspect;
 mod preview;
 mod service;
 #[cfg(test)]
@@ -21,6 +22,8 @@ use api::Action;
 use api::proto::cmd::info::cmd_info_server::CmdInfoServer;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::proto::cmd::v1::cmd_server::CmdServer;
+use api::proto::inspect::v1::TimelineResponse;
+use api::proto::inspect::v1::inspect_server::InspectServer;
 use api::proto::preview::v1::preview_server::PreviewServer;
 use domain::Domain;
 use libvirt::Screenshot;
@@ -74,6 +77,9 @@ pub trait LauncherApi: Send + Sync + 'static {
     /// A picture of the guest's screen.
     fn screenshot(self: &Arc<Self>)
     -> impl Future<Output = Result<Screenshot, Self::Error>> + Send;
+
+    /// The steps of the start, with their times.
+    fn timeline(&self) -> TimelineResponse;
 }
 
 /// Serves on `listener` until `stop` resolves, and then until the calls in progress are answered.
@@ -89,11 +95,15 @@ pub async fn serve<L: LauncherApi>(
         launcher: launcher.clone(),
     })
     .max_decoding_message_size(MAX_REQUEST_BYTES);
+    let inspect = InspectServer::new(inspect::Service {
+        launcher: launcher.clone(),
+    });
     let cmd = CmdServer::new(service::Service::new(launcher))
         .max_decoding_message_size(MAX_REQUEST_BYTES);
     let services = Server::builder()
         .add_service(CmdInfoServer::new(info::Info))
         .add_service(cmd)
-        .add_service(preview);
+        .add_service(preview)
+        .add_service(inspect);
     os::grpc::serve(services, listener, stop).await
 }

@@ -11,6 +11,8 @@ use api::proto::cmd::info::CmdInfoRequest;
 use api::proto::cmd::info::cmd_info_client::CmdInfoClient;
 use api::proto::cmd::v1;
 use api::proto::cmd::v1::cmd_client::CmdClient;
+use api::proto::inspect::v1::inspect_client::InspectClient;
+use api::proto::inspect::v1::{Step, TimelineRequest};
 use api::proto::preview::v1::PlanRequest;
 use api::proto::preview::v1::preview_client::PreviewClient;
 
@@ -81,6 +83,18 @@ impl LauncherApi for Stub {
     async fn qemu_version(self: &Arc<Self>) -> Result<String, Failure> {
         self.asked("version".into()).map(|()| "10.0.2".into())
     }
+    fn timeline(&self) -> TimelineResponse {
+        let step = Step {
+            name: "define".into(),
+            began_micros: 1,
+            took_micros: Some(2),
+            part: "domain".into(),
+        };
+        TimelineResponse {
+            steps: vec![step],
+            ..TimelineResponse::default()
+        }
+    }
 }
 
 fn with_server<F: Future<Output = ()>>(test: impl FnOnce(Arc<Stub>, Channel) -> F) {
@@ -114,6 +128,16 @@ fn request(json: &'static str) -> v1::VmiRequest {
         }),
         options: Some(options),
     }
+}
+
+#[test]
+fn the_timeline_is_answered_as_it_is() {
+    with_server(|_, channel| async {
+        let mut client = InspectClient::new(channel);
+        let answer = client.timeline(TimelineRequest {}).await.unwrap();
+        let step = &answer.into_inner().steps[0];
+        assert_eq!((step.name.as_str(), step.took_micros), ("define", Some(2)));
+    });
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod dry_run;
 mod error;
 mod events;
 mod guest_clock;
+mod guest_console;
 mod hotplug;
 mod hotplug_disks;
 mod hotplug_interfaces;
@@ -39,6 +40,7 @@ mod sync;
 mod sync_queue;
 #[cfg(test)]
 mod tests;
+mod timeline;
 mod vm;
 
 use std::path::PathBuf;
@@ -52,10 +54,11 @@ use crate::cmd::LauncherApi;
 use crate::notify::Notifier;
 use api::Action;
 use api::proto::cmd::v1::VirtualMachineOptions;
+use api::proto::inspect::v1::TimelineResponse;
 use api::vmi::Vmi;
 use domain::Domain;
 use hooks::Sidecars;
-use libvirt::{Connection, Event, Screenshot};
+use libvirt::{AgentState, Connection, Event, Screenshot};
 use os::failpoints;
 use pod::network::NetworkSetup;
 
@@ -65,6 +68,7 @@ use hotplug::DetachRequests;
 use libvirt_domain::LibvirtDomain;
 use pod_backend::PodBackend;
 use sync_queue::SyncQueue;
+pub use timeline::{Step, Timeline};
 use vm::Vm;
 pub use vm::{JobKind, PauseReason, Phase, Refusal, Snapshot};
 
@@ -81,6 +85,8 @@ pub struct LauncherConfig {
     pub uid: String,
     /// QEMU's log of the domain, for what it says about a guest's panic.
     pub qemu_log: Option<PathBuf>,
+    /// The steps of the start so far.
+    pub timeline: Arc<Timeline>,
 }
 
 /// Manages the one domain of this process.
@@ -163,6 +169,10 @@ impl Launcher {
                 Event::DeviceRemovalFailed { alias, .. } => {
                     lock(&self.detach_requests).refused(alias);
                 }
+                Event::AgentLifecycle {
+                    state: AgentState::Connected,
+                    ..
+                } => self.timeline().mark(Step::Agent),
                 _ => self.vm.note_event(event),
             }
             self.events.note(event);
@@ -192,6 +202,11 @@ impl Launcher {
     #[must_use]
     pub fn state(&self) -> watch::Receiver<Snapshot> {
         self.vm.subscribe()
+    }
+
+    /// The steps of the start.
+    fn timeline(&self) -> &Timeline {
+        &self.config.timeline
     }
 
     /// The notifier, to wait until virt-handler has everything.
@@ -268,6 +283,10 @@ impl LauncherApi for Launcher {
 
     async fn screenshot(self: &Arc<Self>) -> Result<Screenshot, LauncherError> {
         Launcher::screenshot(self).await
+    }
+
+    fn timeline(&self) -> TimelineResponse {
+        self.config.timeline.to_message()
     }
 }
 

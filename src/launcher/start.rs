@@ -17,6 +17,7 @@ use serde_json::Value;
 use super::libvirt_domain::blocking;
 use super::sync::read_spec;
 use super::sync_queue::SyncRequest;
+use super::timeline::Step;
 use super::vm::{Job, JobKind};
 use super::{Launcher, LauncherError};
 #[cfg(feature = "plugins")]
@@ -36,6 +37,7 @@ impl Launcher {
         leftover: Option<libvirt::Domain>,
     ) -> Result<(), LauncherError> {
         let job = self.vm.begin(JobKind::Start)?;
+        self.timeline().begin_start();
         if let Some(domain) = leftover {
             tracing::warn!("Removing a definition that was never started");
             let undefine = move || Ok(domain.undefine(Undefine::KeepNvram)?);
@@ -52,6 +54,8 @@ impl Launcher {
         })
         .await?;
         tracing::info!("Domain started.");
+        self.timeline().log();
+        self.watch_console(&request.vmi.metadata.uid);
         // Not every driver sends an event of it.
         self.refresh();
         // The documents of a start are large and not needed again.
@@ -71,21 +75,28 @@ impl Launcher {
             let cloud_init = launcher.pod.cloud_init(&vmi)?;
             Ok((domain, context, cloud_init))
         };
-        let (mut domain, context, mut cloud_init) = blocking("converting the VMI", convert).await?;
+        let converted = blocking("converting the VMI", convert);
+        let (mut domain, context, mut cloud_init) =
+            self.timeline().measure(Step::Convert, converted).await?;
         // The reference calls sidecars without data too, and crashes on the answer.
         if let Some(data) = cloud_init.take() {
             let pre_cloud_init =
                 self.sidecars
                     .pre_cloud_init_iso(data, &request.vmi_json, request.deadline);
+            let pre_cloud_init = self
+                .timeline()
+                .measure(Step::CloudInitHooks, pre_cloud_init);
             cloud_init = Some(pre_cloud_init.await?);
         }
-        self.set_up_network(&request.vmi, &context, &mut domain)
-            .await?;
+        let network = self.set_up_network(&request.vmi, &context, &mut domain);
+        self.timeline().measure(Step::Network, network).await?;
         let (launcher, vmi) = (self.clone(), request.vmi.clone());
         let unfinished_cloud_init = cloud_init.clone().filter(|_| has_tags(&vmi));
         let prepare = move || launcher.prepare(&vmi, domain, context, cloud_init);
-        let (xml, ports) = blocking("preparing the pod", prepare).await?;
-        let (xml, modified_by) = self.run_hooks(request, xml).await?;
+        let prepared = blocking("preparing the pod", prepare);
+        let (xml, ports) = self.timeline().measure(Step::Prepare, prepared).await?;
+        let hooks = self.run_hooks(request, xml);
+        let (xml, modified_by) = self.timeline().measure(Step::DefineHooks, hooks).await?;
         tracing::debug!(xml, "the domain to define");
         // must-gather looks for this text, which is the reference's.
         let dump = BASE64_STANDARD.encode(&xml);
@@ -168,8 +179,10 @@ impl Launcher {
             modified_by,
             unfinished_cloud_init,
         } = definition;
+        let defining = self.timeline().step(Step::Define);
         let domain = define(&self.domain.connection(), &xml, &ports)
             .map_err(|error| attribute_to_hooks(error, &modified_by))?;
+        drop(defining);
         tracing::info!("Domain defined.");
         if let Some(data) = unfinished_cloud_init {
             let written = read_spec(&domain, XmlKind::Inactive)
@@ -182,9 +195,12 @@ impl Launcher {
         self.associate_iommufd(&domain)
             .map_err(|error| undo(&domain, error))?;
         let paused = starts_paused(vmi);
+        let starting = self.timeline().step(Step::Start);
         domain
             .start(paused)
             .map_err(|error| attribute_to_hooks(undo(&domain, error.into()), &modified_by))?;
+        drop(starting);
+        self.timeline().mark(Step::Running);
         self.vm.started(paused, is_paused_by_user(vmi));
         if job.is_cancelled() {
             domain.destroy(true)?;

@@ -22,7 +22,7 @@ use super::qemu::Qemu;
 use super::root_lock::RootLock;
 use super::start_error::StartError;
 use super::{libvirt_connection, orphans, qemu_log, standalone, stop};
-use crate::launcher::{Launcher, LauncherConfig, Phase};
+use crate::launcher::{Launcher, LauncherConfig, Phase, Step, Timeline};
 use crate::notify::Notifier;
 use api::pod_paths::{
     COMMAND_SOCKET, HOOKS_DIR, HOOKS_REPORT, LAUNCHER_LOCK, NOTIFY_SOCKET, STARTING_COMMAND_SOCKET,
@@ -45,6 +45,7 @@ const DOWN: [&str; 3] = ["Shutoff", "Crashed", "NoState"];
 /// What keeps it from going on; the daemons end with this process.
 // D-start-3 (docs/differences.md).
 pub async fn live(mut config: Config, environment: Environment) -> Result<(), StartError> {
+    let timeline = Timeline::begin();
     let standalone = standalone::of(&environment)?;
     if let Some(vmi) = &standalone {
         vmi.complete(&mut config);
@@ -62,13 +63,16 @@ pub async fn live(mut config: Config, environment: Environment) -> Result<(), St
         namespace: config.namespace.clone(),
         uid: config.uid.clone(),
     });
-    pod::directories(&config, &config.uid)?;
+    {
+        let _step = timeline.step(Step::Directories);
+        pod::directories(&config, &config.uid)?;
+    }
     let _lock = RootLock::acquire(&config.root.path(LAUNCHER_LOCK))?;
     if config.simulate_crash {
         return Err(StartError::Simulated);
     }
     let pod = tokio::select! {
-        pod = Pod::start(&config, &environment) => pod?,
+        pod = Pod::start(&config, &environment, timeline) => pod?,
         name = signals.next() => {
             tracing::info!("Received signal {name}");
             return Ok(());
@@ -91,9 +95,15 @@ struct Pod {
 
 impl Pod {
     /// Everything up to the socket's last name, by which virt-handler and virt-controller know that the pod is ready.
-    async fn start(config: &Config, environment: &Environment) -> Result<Self, StartError> {
-        let (backend, sidecars) =
-            tokio::try_join!(start_libvirt(config, environment), collect_sidecars(config))?;
+    async fn start(
+        config: &Config,
+        environment: &Environment,
+        timeline: Arc<Timeline>,
+    ) -> Result<Self, StartError> {
+        let (backend, sidecars) = tokio::try_join!(
+            start_libvirt(config, environment, &timeline),
+            timeline.measure(Step::Sidecars, collect_sidecars(config))
+        )?;
         let (backend, connection) = backend;
         let domain = format!("{}_{}", config.namespace, config.name);
         let (notifier, notify) = Notifier::new(config.shared(NOTIFY_SOCKET));
@@ -107,6 +117,7 @@ impl Pod {
             namespace: config.namespace.clone(),
             uid: config.uid.clone(),
             qemu_log: Some(backend.layout().qemu_log(&domain)),
+            timeline: timeline.clone(),
         };
         let launcher = Launcher::new(launcher_config, connection.clone(), sidecars, notifier);
         let mut helpers = vec![
@@ -127,6 +138,7 @@ impl Pod {
             source,
         })?;
         tracing::info!("Marked as ready");
+        timeline.mark(Step::Ready);
         libvirt_connection::warm_up(connection);
         Ok(Self {
             backend,
@@ -253,9 +265,11 @@ impl Pod {
 async fn start_libvirt(
     config: &Config,
     environment: &Environment,
+    timeline: &Timeline,
 ) -> Result<(Arc<Backend>, Connection), StartError> {
-    let backend = Arc::new(Backend::start(config, environment).await?);
-    let connection = backend.connect().await?;
+    let daemons = Backend::start(config, environment);
+    let backend = Arc::new(timeline.measure(Step::Daemons, daemons).await?);
+    let connection = timeline.measure(Step::Connect, backend.connect()).await?;
     Ok((backend, connection))
 }
 

@@ -32,5 +32,6 @@ mod sidecars;
 mod standalone;
 mod stop;
 mod tags;
+mod timeline;
 mod tracking;
 mod volumes;

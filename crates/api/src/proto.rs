@@ -18,6 +18,13 @@ pub mod preview {
     }
 }
 
+/// `launcher.inspect`: launcherctl asks a launcher about itself.
+pub mod inspect {
+    pub mod v1 {
+        tonic::include_proto!("launcher.inspect.v1");
+    }
+}
+
 /// `kubevirt.notify`: the launcher sends events to virt-handler.
 pub mod notify {
     pub mod v1 {

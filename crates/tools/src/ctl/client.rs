@@ -12,6 +12,7 @@ use api::proto::cmd::info::{CmdInfoRequest, cmd_info_client::CmdInfoClient};
 use api::proto::cmd::v1::{
     EmptyRequest, Response, VirtualMachineOptions, Vmi, VmiRequest, cmd_client::CmdClient,
 };
+use api::proto::inspect::v1::{TimelineRequest, TimelineResponse, inspect_client::InspectClient};
 use api::proto::preview::v1::{PlanRequest, preview_client::PreviewClient};
 
 /// How long virt-handler waits for a call that only reads.
@@ -187,6 +188,17 @@ impl Client {
         )?;
         serde_json::from_slice(&answer.plan_json)
             .map_err(|source| CallError::Answer { call, source })
+    }
+
+    /// The steps of the start, with their times.
+    ///
+    /// # Errors
+    /// If the launcher does not have this call (the reference's does not).
+    pub async fn timeline(&self) -> Result<TimelineResponse, CallError> {
+        let answer = InspectClient::new(self.channel.clone())
+            .timeline(with_timeout(TimelineRequest {}, READ_TIMEOUT))
+            .await;
+        message("Timeline", answer)
     }
 
     /// A lifecycle call about the VMI.

@@ -28,6 +28,7 @@ mod registry;
 mod relay;
 mod run;
 mod target;
+mod timeline;
 mod volume_table;
 mod volumes;
 mod watch;
@@ -75,6 +76,8 @@ enum Verb {
     Domain(Target),
     /// Print the version of QEMU
     QemuVersion(Target),
+    /// Print the steps of the start, with their times
+    Timeline(timeline::TimelineArgs),
     /// Pause the guest
     Pause(VmiTarget),
     /// Resume a paused guest
@@ -138,6 +141,7 @@ fn perform(verb: Verb, format: Format) -> Result<ExitCode, CtlError> {
         Verb::Sync(args) => block_on(lifecycle::sync(args, format)),
         Verb::Domain(target) => block_on(query::domain(target, format)),
         Verb::QemuVersion(target) => block_on(query::qemu_version(target, format)),
+        Verb::Timeline(args) => block_on(timeline::timeline(args, format)),
         Verb::Pause(args) => act(Action::Pause, args),
         Verb::Unpause(args) => act(Action::Unpause, args),
         Verb::Reset(args) => act(Action::Reset, args),

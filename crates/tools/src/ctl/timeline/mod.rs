@@ -1,0 +1,145 @@
+//! `timeline`: the steps of a launcher's start, with their times, as text, JSON or a picture.
+
+mod picture;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::error::CtlError;
+use super::files::FileError;
+use super::output::{Format, print};
+use super::target::Target;
+use api::proto::inspect::v1::{Step, TimelineResponse};
+
+/// Arguments of `timeline`.
+#[derive(Debug, Args)]
+pub struct TimelineArgs {
+    #[command(flatten)]
+    target: Target,
+    /// Draw the timeline into this file too
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+/// `timeline`: prints the steps of the start.
+///
+/// # Errors
+/// If the launcher does not answer, or the picture cannot be written.
+pub async fn timeline(args: &TimelineArgs, format: Format) -> Result<ExitCode, CtlError> {
+    let timeline = args.target.connect().await?.timeline().await?;
+    if let Some(file) = &args.svg {
+        std::fs::write(file, picture::draw(&timeline)).map_err(FileError::on("write", file))?;
+    }
+    print(format, &document(&timeline), || table(&timeline));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// For programs: times in microseconds after the launcher's beginning.
+#[must_use]
+pub fn document(timeline: &TimelineResponse) -> Value {
+    let step = |step: &Step| json!({"part": step.part, "name": step.name, "beganMicros": step.began_micros, "tookMicros": step.took_micros});
+    let steps: Vec<Value> = timeline.steps.iter().map(step).collect();
+    json!({"began": began(timeline), "attempts": timeline.attempts, "steps": steps})
+}
+
+/// For people: times in milliseconds.
+#[must_use]
+pub fn table(timeline: &TimelineResponse) -> String {
+    let mut lines = vec![
+        format!("the launcher began at {}", began(timeline)),
+        format!(
+            "{:>12} {:>10}  {:<7} step",
+            "began at ms", "took ms", "part"
+        ),
+    ];
+    lines.extend(timeline.steps.iter().map(|step| {
+        format!(
+            "{:>12.1} {:>10}  {:<7} {}",
+            milliseconds(step.began_micros),
+            took(step),
+            step.part,
+            step.name
+        )
+    }));
+    if timeline.attempts > 1 {
+        lines.push(format!(
+            "the domain's steps are those of attempt {}",
+            timeline.attempts
+        ));
+    }
+    lines.join("\n")
+}
+
+/// How long a step took, in milliseconds: nothing for a moment, and dots while it goes on.
+fn took(step: &Step) -> String {
+    match step.took_micros {
+        None => "...".to_owned(),
+        Some(0) => String::new(),
+        Some(took) => format!("{:.1}", milliseconds(took)),
+    }
+}
+
+fn began(timeline: &TimelineResponse) -> String {
+    Timestamp::from_microsecond(timeline.began_unix_micros)
+        .unwrap_or_default()
+        .to_string()
+}
+
+/// For display: what is lost is below a microsecond.
+#[allow(clippy::cast_precision_loss)]
+fn milliseconds(micros: u64) -> f64 {
+    micros as f64 / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) fn step(part: &str, name: &str, began: u64, took: Option<u64>) -> Step {
+        Step {
+            part: part.into(),
+            name: name.into(),
+            began_micros: began,
+            took_micros: took,
+        }
+    }
+
+    pub(super) fn example() -> TimelineResponse {
+        TimelineResponse {
+            began_unix_micros: 1_700_000_000_123_456,
+            attempts: 2,
+            steps: vec![
+                step("pod", "connect", 300, Some(45_250)),
+                step("pod", "ready", 46_000, Some(0)),
+                step("domain", "start", 3_046_000, None),
+            ],
+        }
+    }
+
+    #[test]
+    fn the_table_is_in_milliseconds() {
+        let expected = "\
+the launcher began at 2023-11-14T22:13:20.123456Z
+ began at ms    took ms  part    step
+         0.3       45.2  pod     connect
+        46.0             pod     ready
+      3046.0        ...  domain  start
+the domain's steps are those of attempt 2";
+        assert_eq!(table(&example()), expected);
+    }
+
+    #[test]
+    fn the_document_is_in_microseconds() {
+        let document = document(&example());
+        assert_eq!(document["began"], "2023-11-14T22:13:20.123456Z");
+        assert_eq!(
+            document["steps"][0],
+            json!({"part": "pod", "name": "connect", "beganMicros": 300, "tookMicros": 45_250})
+        );
+        assert!(document["steps"][2]["tookMicros"].is_null());
+    }
+}

@@ -1,0 +1,181 @@
+//! When the guest's serial console has its first output, and when it asks for a login: two steps of the timeline.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags};
+use tokio::time::{sleep, timeout};
+
+use super::Launcher;
+use super::timeline::{Step, Timeline};
+use api::pod_paths::PodPaths;
+use os::inotify::{DirWatch, appears};
+
+/// What getty(8) prints before it waits for a name; no newline follows.
+const LOGIN_PROMPT: &[u8] = b"login:";
+/// A guest that takes longer, or has no getty on its serial console, shows by its agent that it is up.
+const WATCH_TIMEOUT: Duration = Duration::from_secs(15 * 60);
+/// Most of the console's log that is searched.
+const MAX_LOG_BYTES: usize = 1 << 20;
+/// Between two reads: the output of a guest that boots comes in hundreds of pieces.
+const READ_INTERVAL: Duration = Duration::from_millis(100);
+
+impl Launcher {
+    /// Follows the serial console's log of the VM that has just started, in the background and for a limited time.
+    pub(super) fn watch_console(&self, uid: &str) {
+        let log = self
+            .config
+            .pod
+            .root
+            .path(PodPaths::default().serial_log(uid));
+        let timeline = self.config.timeline.clone();
+        tokio::spawn(async move {
+            // The timeline shows what is missing.
+            let _ = timeout(WATCH_TIMEOUT, follow(&log, &timeline)).await;
+        });
+    }
+}
+
+/// Until the login prompt, or until the log is too long or cannot be read.
+async fn follow(log: &Path, timeline: &Arc<Timeline>) {
+    let Some(directory) = log.parent() else {
+        return;
+    };
+    appears(log).await;
+    let watch = DirWatch::new();
+    let Ok(mut console) = Console::open(log) else {
+        return;
+    };
+    if watch.add_with_writes(directory).is_err() {
+        return;
+    }
+    loop {
+        match console.read() {
+            Ok(read) if console.read_bytes < MAX_LOG_BYTES => {
+                if console.read_bytes > 0 {
+                    timeline.mark(Step::Console);
+                }
+                if console.asks_for_login {
+                    return timeline.mark(Step::Login);
+                }
+                if !read {
+                    watch.changed().await;
+                    if console.read_bytes > 0 {
+                        sleep(READ_INTERVAL).await;
+                    }
+                }
+            }
+            _ => return,
+        }
+    }
+}
+
+/// The log, as far as it has been read.
+struct Console {
+    file: File,
+    buffer: Vec<u8>,
+    /// Bytes at the beginning of the buffer that were there before the last read.
+    kept: usize,
+    read_bytes: usize,
+    asks_for_login: bool,
+}
+
+impl Console {
+    /// Opens the log, which must be a regular file: a FIFO would block.
+    fn open(log: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = File::from(rustix::fs::open(log, flags, Mode::empty())?);
+        if !file.metadata()?.is_file() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Ok(Self {
+            file,
+            buffer: vec![0; 8 * 1024],
+            kept: 0,
+            read_bytes: 0,
+            asks_for_login: false,
+        })
+    }
+
+    /// Reads once. False at the end of the log.
+    fn read(&mut self) -> io::Result<bool> {
+        let free = self.buffer.get_mut(self.kept..).unwrap_or_default();
+        let count = self.file.read(free)?;
+        self.read_bytes = self.read_bytes.saturating_add(count);
+        let filled = self.kept + count;
+        let seen = self.buffer.get(..filled).unwrap_or_default();
+        self.asks_for_login |= seen
+            .windows(LOGIN_PROMPT.len())
+            .any(|part| part == LOGIN_PROMPT);
+        // The prompt may come in two parts.
+        self.kept = filled.min(LOGIN_PROMPT.len() - 1);
+        self.buffer.copy_within(filled - self.kept..filled, 0);
+        Ok(count > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::io::Write;
+
+    fn names(timeline: &Timeline) -> Vec<String> {
+        let steps = timeline.to_message().steps;
+        steps.into_iter().map(|step| step.name).collect()
+    }
+
+    fn block_on<T>(work: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+            .block_on(work)
+    }
+
+    #[test]
+    fn the_console_speaks_and_then_asks_for_a_login() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("virt-serial0-log");
+        let timeline = Timeline::begin();
+        block_on(async {
+            let (path, follower) = (log.clone(), timeline.clone());
+            let following = tokio::spawn(async move { follow(&path, &follower).await });
+            let mut file = File::create(&log).unwrap();
+            file.write_all(&[b'.'; 20_000]).unwrap();
+            while names(&timeline) != ["console"] {
+                tokio::task::yield_now().await;
+            }
+            file.write_all(b"Debian GNU/Linux 13 vm ttyS0\n\nvm log")
+                .unwrap();
+            tokio::task::yield_now().await;
+            file.write_all(b"in: ").unwrap();
+            following.await.unwrap();
+        });
+        assert_eq!(names(&timeline), ["console", "login"]);
+    }
+
+    #[test]
+    fn a_log_that_is_too_long_is_not_read_to_its_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        let text = [vec![b'.'; MAX_LOG_BYTES], LOGIN_PROMPT.to_vec()].concat();
+        std::fs::write(&log, text).unwrap();
+        let timeline = Timeline::begin();
+        block_on(follow(&log, &timeline));
+        assert_eq!(names(&timeline), ["console"]);
+    }
+
+    #[test]
+    fn a_fifo_is_not_a_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &log, Mode::from_raw_mode(0o600)).unwrap();
+        let timeline = Timeline::begin();
+        block_on(follow(&log, &timeline));
+        assert!(names(&timeline).is_empty());
+    }
+}

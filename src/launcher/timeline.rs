@@ -1,0 +1,274 @@
+//! When each step of a start began and how long it took: from the launcher's own beginning to a guest that is up.
+//!
+//! ```text
+//!   directories ─► daemons ─► connect ─┐            convert ─► … ─► define ─► start ─► running
+//!               └► sidecars ───────────┴► ready ─ ─ ─┴── a sync of virt-handler's      └► console, login, agent
+//! ```
+//!
+//! Each [`Step`] is there once: a start that is tried again replaces what its last attempt left, so nothing grows.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fmt::Write;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::lock;
+use api::proto::inspect::v1;
+
+/// A step of the start, in the order in which they come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    /// The pod's directories are made.
+    Directories,
+    /// libvirt's configuration is written, and its daemons are started.
+    Daemons,
+    /// The daemons come up, and the launcher connects.
+    Connect,
+    /// The hook sidecars' sockets appear, and each sidecar is asked what it does.
+    Sidecars,
+    /// virt-handler may call. Has no duration.
+    Ready,
+    /// The VMI becomes a domain.
+    Convert,
+    /// The sidecars' hook PreCloudInitIso.
+    CloudInitHooks,
+    /// Tap devices and DHCP servers.
+    Network,
+    /// Images and files that the domain opens.
+    Prepare,
+    /// The sidecars' hook OnDefineDomain, and plugins.
+    DefineHooks,
+    /// libvirt takes the definition.
+    Define,
+    /// libvirt starts QEMU.
+    Start,
+    /// The domain runs. Has no duration.
+    Running,
+    /// First output on the serial console. Has no duration.
+    Console,
+    /// The serial console asks for a login. Has no duration.
+    Login,
+    /// The guest agent has connected. Has no duration.
+    Agent,
+}
+
+impl Step {
+    /// Its name in logs and in `launcherctl timeline`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Directories => "directories",
+            Self::Daemons => "daemons",
+            Self::Connect => "connect",
+            Self::Sidecars => "sidecars",
+            Self::Ready => "ready",
+            Self::Convert => "convert",
+            Self::CloudInitHooks => "cloud-init-hooks",
+            Self::Network => "network",
+            Self::Prepare => "prepare",
+            Self::DefineHooks => "define-hooks",
+            Self::Define => "define",
+            Self::Start => "start",
+            Self::Running => "running",
+            Self::Console => "console",
+            Self::Login => "login",
+            Self::Agent => "agent",
+        }
+    }
+
+    /// What it is a part of.
+    fn part(self) -> &'static str {
+        match self {
+            step if step <= Self::Ready => "pod",
+            step if step <= Self::Running => "domain",
+            _ => "guest",
+        }
+    }
+
+    /// Whether it shows that the guest is up.
+    fn shows_guest_up(self) -> bool {
+        matches!(self, Self::Login | Self::Agent)
+    }
+}
+
+/// When a step began, after the launcher did, and how long it took: nothing while it goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Span {
+    began: Duration,
+    took: Option<Duration>,
+}
+
+#[derive(Debug, Default)]
+struct Steps {
+    spans: BTreeMap<Step, Span>,
+    attempts: u32,
+}
+
+/// The steps so far.
+#[derive(Debug)]
+pub struct Timeline {
+    began: Instant,
+    began_at: SystemTime,
+    steps: Mutex<Steps>,
+}
+
+/// A step that goes on until this is dropped.
+#[must_use]
+pub struct Running<'t> {
+    timeline: &'t Timeline,
+    step: Step,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let now = self.timeline.began.elapsed();
+        if let Some(span) = lock(&self.timeline.steps).spans.get_mut(&self.step) {
+            span.took = Some(now.saturating_sub(span.began));
+        }
+    }
+}
+
+impl Timeline {
+    /// Begins now.
+    #[must_use]
+    pub fn begin() -> Arc<Self> {
+        Arc::new(Self {
+            began: Instant::now(),
+            began_at: SystemTime::now(),
+            steps: Mutex::default(),
+        })
+    }
+
+    /// Begins a step.
+    pub fn step(&self, step: Step) -> Running<'_> {
+        let began = self.began.elapsed();
+        let span = Span { began, took: None };
+        lock(&self.steps).spans.insert(step, span);
+        Running {
+            timeline: self,
+            step,
+        }
+    }
+
+    /// A step as long as `work`.
+    pub async fn measure<T>(&self, step: Step, work: impl Future<Output = T>) -> T {
+        let _running = self.step(step);
+        work.await
+    }
+
+    /// Something without a duration has happened; only the first time counts. The first sign of a guest that is up is
+    /// logged.
+    pub fn mark(&self, step: Step) {
+        let mut steps = lock(&self.steps);
+        let was_up = steps.spans.keys().any(|step| step.shows_guest_up());
+        let began = self.began.elapsed();
+        let Entry::Vacant(entry) = steps.spans.entry(step) else {
+            return;
+        };
+        entry.insert(Span {
+            began,
+            took: Some(Duration::ZERO),
+        });
+        let started = steps.spans.get(&Step::Start).map(|span| span.began);
+        if let Some(started) = started.filter(|_| step.shows_guest_up() && !was_up) {
+            let milliseconds = os::time::milliseconds(began.saturating_sub(started));
+            tracing::info!(sign = step.name(), milliseconds, "The guest is up");
+        }
+    }
+
+    /// A sync begins to start the domain: what an earlier attempt has left goes.
+    pub fn begin_start(&self) {
+        let mut steps = lock(&self.steps);
+        steps.spans.retain(|step, _| *step < Step::Convert);
+        steps.attempts = steps.attempts.saturating_add(1);
+    }
+
+    /// Logs all steps so far in one line: when each began and ended, in milliseconds after the launcher's beginning.
+    pub fn log(&self) {
+        let mut text = String::new();
+        for (step, span) in self.in_order() {
+            let began = span.began.as_secs_f64() * 1000.0;
+            let separator = if text.is_empty() { "" } else { ", " };
+            // Writing to a text does not fail.
+            let _ = write!(text, "{separator}{} {began:.1}", step.name());
+            if let Some(took) = span.took.filter(|took| !took.is_zero()) {
+                let _ = write!(text, "-{:.1}", began + took.as_secs_f64() * 1000.0);
+            }
+        }
+        tracing::info!(steps = text, "Timeline of the start, in milliseconds");
+    }
+
+    /// As launcherctl gets it.
+    #[must_use]
+    pub fn to_message(&self) -> v1::TimelineResponse {
+        let steps = self.in_order().into_iter().map(|(step, span)| v1::Step {
+            name: step.name().to_owned(),
+            began_micros: micros(span.began),
+            took_micros: span.took.map(micros),
+            part: step.part().to_owned(),
+        });
+        let began_at = self.began_at.duration_since(UNIX_EPOCH).unwrap_or_default();
+        v1::TimelineResponse {
+            began_unix_micros: i64::try_from(began_at.as_micros()).unwrap_or(i64::MAX),
+            attempts: lock(&self.steps).attempts,
+            steps: steps.collect(),
+        }
+    }
+
+    /// In the order in which they began.
+    fn in_order(&self) -> Vec<(Step, Span)> {
+        let spans = lock(&self.steps).spans.clone();
+        let mut spans: Vec<_> = spans.into_iter().collect();
+        spans.sort_by_key(|(_, span)| span.began);
+        spans
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(timeline: &Timeline) -> Vec<String> {
+        let steps = timeline.to_message().steps;
+        steps.into_iter().map(|step| step.name).collect()
+    }
+
+    #[test]
+    fn a_step_has_no_duration_until_it_ends() {
+        let timeline = Timeline::begin();
+        let running = timeline.step(Step::Daemons);
+        assert_eq!(timeline.to_message().steps[0].took_micros, None);
+        drop(running);
+        assert!(timeline.to_message().steps[0].took_micros.is_some());
+        timeline.mark(Step::Ready);
+        assert_eq!(timeline.to_message().steps[1].took_micros, Some(0));
+        assert_eq!(names(&timeline), ["daemons", "ready"]);
+    }
+
+    #[test]
+    fn another_attempt_replaces_what_the_last_one_left() {
+        let timeline = Timeline::begin();
+        timeline.mark(Step::Ready);
+        for _ in 0..3 {
+            timeline.begin_start();
+            drop(timeline.step(Step::Convert));
+            timeline.mark(Step::Running);
+        }
+        assert_eq!(names(&timeline), ["ready", "convert", "running"]);
+        assert_eq!(timeline.to_message().attempts, 3);
+    }
+
+    #[test]
+    fn only_the_first_time_counts() {
+        let timeline = Timeline::begin();
+        timeline.mark(Step::Agent);
+        let first = timeline.to_message();
+        timeline.mark(Step::Agent);
+        assert_eq!(timeline.to_message(), first);
+    }
+}
