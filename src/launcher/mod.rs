@@ -193,6 +193,11 @@ impl Launcher {
         self.refresh();
     }
 
+    /// Lets no start begin any more: the pod ends. Whether one is in progress.
+    pub fn refuse_starts(&self) -> bool {
+        self.vm.refuse_starts()
+    }
+
     /// Sends the present state to virt-handler, though libvirt may have sent no event of it.
     pub fn refresh(&self) {
         self.events.refresh();

@@ -184,6 +184,7 @@ impl Launcher {
             .map_err(|error| attribute_to_hooks(error, &modified_by))?;
         drop(defining);
         tracing::info!("Domain defined.");
+        self.vm.defined();
         if let Some(data) = unfinished_cloud_init {
             let written = read_spec(&domain, XmlKind::Inactive)
                 .and_then(|defined| self.pod.write_device_metadata(vmi, data, &defined));

@@ -30,6 +30,23 @@ impl Launcher {
         vmi_json: Bytes,
         options: VirtualMachineOptions,
     ) -> Result<(), LauncherError> {
+        within(
+            "the sync",
+            CHANGE_TIMEOUT,
+            self.sync_to_end(vmi_json, options),
+        )
+        .await
+    }
+
+    /// The same without a limit: for a caller who waits for a start that takes long.
+    ///
+    /// # Errors
+    /// The first thing that failed.
+    pub async fn sync_to_end(
+        self: &Arc<Self>,
+        vmi_json: Bytes,
+        options: VirtualMachineOptions,
+    ) -> Result<(), LauncherError> {
         let vmi = self.syncs.vmi(&vmi_json, || self.our_vmi(&vmi_json))?;
         check_plugins(&options)?;
         self.vm.admit(Request::Sync)?;
@@ -42,14 +59,11 @@ impl Launcher {
         if run {
             tokio::spawn(self.clone().run_syncs());
         }
-        let answer = async {
-            let outcome = outcome.await;
-            let lost = || Err(Arc::new(LauncherError::Worker { what: "the sync" }));
-            outcome
-                .unwrap_or_else(|_| lost())
-                .map_err(LauncherError::Joined)
-        };
-        within("the sync", CHANGE_TIMEOUT, answer).await
+        let lost = || Err(Arc::new(LauncherError::Worker { what: "the sync" }));
+        let outcome = outcome.await;
+        outcome
+            .unwrap_or_else(|_| lost())
+            .map_err(LauncherError::Joined)
     }
 
     async fn run_syncs(self: Arc<Self>) {

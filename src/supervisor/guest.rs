@@ -41,6 +41,17 @@ impl Guest for LauncherGuest {
         self.launcher.delete().await
     }
 
+    fn refuse_starts(&self) -> bool {
+        self.launcher.refuse_starts()
+    }
+
+    async fn start_ended(&self) -> bool {
+        let mut state = self.launcher.state();
+        // An error means that the launcher has ended.
+        let ended = state.wait_for(|vm| vm.phase != Phase::Starting).await;
+        ended.is_ok_and(|vm| vm.phase.has_run())
+    }
+
     fn has_handler(&self) -> bool {
         !self.is_standalone && self.notify_socket.exists()
     }

@@ -3,7 +3,8 @@
 //! | File | Its part |
 //! |---|---|
 //! | `environment` | the pod's environment variables; the flags are in `pod::flags` |
-//! | `start`, `start_error`, `root_lock` | the life of the pod, in order |
+//! | `start`, `start_error`, `root_lock` | up to ready, and the end |
+//! | `running` | from ready to the end of QEMU |
 //! | `backend`, `layout`, `libvirt_conf` | libvirt, as this launcher runs it: its daemons or the driver in this process |
 //! | `daemons`, `daemon_process`, `daemon_error` | virtqemud (or libvirtd) and virtlogd: started, adopted, restarted |
 //! | `libvirt_connection` | the connection to libvirt, and a new one when it is lost |
@@ -25,6 +26,7 @@ mod orphans;
 mod qemu;
 mod qemu_log;
 mod root_lock;
+mod running;
 mod standalone;
 mod start;
 mod start_error;

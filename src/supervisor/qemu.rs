@@ -54,6 +54,14 @@ impl Qemu {
     pub fn terminate(&self) -> io::Result<()> {
         self.0.signal(Signal::TERM)
     }
+
+    /// Ends it at once; what is not on its disks yet is lost.
+    ///
+    /// # Errors
+    /// As those of [`Self::terminate`].
+    pub fn kill(&self) -> io::Result<()> {
+        self.0.signal(Signal::KILL)
+    }
 }
 
 #[cfg(test)]

@@ -13,16 +13,14 @@ use std::time::Duration;
 use tokio::net::UnixListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio::time::{timeout, timeout_at};
+use tokio::time::timeout;
 
 use super::backend::Backend;
 use super::environment::Environment;
-use super::guest::LauncherGuest;
-use super::qemu::Qemu;
 use super::root_lock::RootLock;
 use super::start_error::StartError;
-use super::{libvirt_connection, orphans, qemu_log, standalone, stop};
-use crate::launcher::{Launcher, LauncherConfig, Phase, Step, Timeline};
+use super::{libvirt_connection, orphans, qemu_log, standalone};
+use crate::launcher::{Launcher, LauncherConfig, Step, Timeline};
 use crate::notify::Notifier;
 use api::pod_paths::{
     COMMAND_SOCKET, HOOKS_DIR, HOOKS_REPORT, LAUNCHER_LOCK, NOTIFY_SOCKET, STARTING_COMMAND_SOCKET,
@@ -34,10 +32,6 @@ use pod::Config;
 
 /// For calls in progress to be answered at the end.
 const LAST_CALLS_TIMEOUT: Duration = Duration::from_secs(1);
-/// Before libvirt is asked again about a domain without a QEMU process.
-const RETRY_DELAY: Duration = Duration::from_secs(1);
-/// States of a domain that has no QEMU.
-const DOWN: [&str; 3] = ["Shutoff", "Crashed", "NoState"];
 
 /// Runs the pod's life, from here to a clean end.
 ///
@@ -84,9 +78,9 @@ pub async fn live(mut config: Config, environment: Environment) -> Result<(), St
 }
 
 /// What runs from the start to the end.
-struct Pod {
-    backend: Arc<Backend>,
-    launcher: Arc<Launcher>,
+pub(super) struct Pod {
+    pub(super) backend: Arc<Backend>,
+    pub(super) launcher: Arc<Launcher>,
     socket: PathBuf,
     stop_serving: oneshot::Sender<()>,
     server: JoinHandle<()>,
@@ -147,101 +141,6 @@ impl Pod {
             stop_serving,
             server,
             helpers,
-        })
-    }
-
-    /// From ready to the end of QEMU, and of all that hangs on it.
-    async fn run(
-        &self,
-        config: &Config,
-        standalone: Option<standalone::Vmi>,
-        signals: &mut EndSignals,
-    ) -> Result<(), StartError> {
-        let deadline = os::time::deadline(config.qemu_timeout);
-        let guest = LauncherGuest {
-            launcher: self.launcher.clone(),
-            is_standalone: standalone.is_some(),
-            notify_socket: config.shared(NOTIFY_SOCKET),
-        };
-        if let Some(vmi) = standalone {
-            tracing::info!(
-                name = config.name,
-                namespace = config.namespace,
-                "Standalone mode: syncing VMI"
-            );
-            self.launcher
-                .clone()
-                .sync(vmi.json, Default::default())
-                .await
-                .map_err(StartError::StandaloneSync)?;
-        }
-        let domain = self.launcher.domain_name();
-        let pid_file = self.backend.layout().pid_file(domain);
-        let mut received = None;
-        let qemu = tokio::select! {
-            found = timeout_at(deadline, self.find_qemu(&pid_file)) => found.map_err(|_| StartError::NoDomain)?,
-            name = signals.next() => {
-                if !self.runs() {
-                    tracing::info!("Received signal {name}");
-                    return Ok(());
-                }
-                received = Some(name);
-                None
-            }
-        };
-        if qemu.is_some() || received.is_some() {
-            let signal = async || match received.take() {
-                Some(name) => name,
-                None => signals.next().await,
-            };
-            let grace = config.grace_period.duration();
-            stop::follow(qemu.as_ref(), &guest, signal, grace).await;
-        }
-        if let Some(qemu) = qemu {
-            tracing::info!("Process {domain} and pid {} is gone!", qemu.pid());
-        }
-        stop::finish(&guest).await;
-        Ok(())
-    }
-
-    /// Waits for a domain that has started; nothing if it is over already.
-    async fn find_qemu(&self, pid_file: &Path) -> Option<Qemu> {
-        let domain = self.launcher.domain_name();
-        let mut state = self.launcher.state();
-        loop {
-            // An error means that the launcher has ended.
-            let phase = state.wait_for(|vm| vm.phase.has_run()).await;
-            if phase.map_or(Phase::Gone, |vm| vm.phase) == Phase::Gone {
-                return None;
-            }
-            match Qemu::find(pid_file, domain) {
-                Ok(qemu) => {
-                    tracing::info!("Found PID for {domain}: {}", qemu.pid());
-                    return Some(qemu);
-                }
-                Err(error) => tracing::info!("Still missing PID for {domain}, {error}"),
-            }
-            if self.is_over().await {
-                self.launcher.refresh();
-                return None;
-            }
-            // libvirt reports that it runs. If its QEMU has ended while there was no launcher, libvirt is just about to find
-            // out, and sends no event of that.
-            drop(timeout(RETRY_DELAY, state.changed()).await);
-        }
-    }
-
-    /// Whether libvirt reports a domain that runs.
-    fn runs(&self) -> bool {
-        let phase = self.launcher.state().borrow().phase;
-        phase.has_run() && !matches!(phase, Phase::Ended | Phase::Gone)
-    }
-
-    /// Whether the domain is there without a QEMU.
-    async fn is_over(&self) -> bool {
-        let document = self.launcher.domain().await;
-        document.is_ok_and(|document| {
-            document.is_none_or(|domain| DOWN.contains(&domain.status.status.as_str()))
         })
     }
 

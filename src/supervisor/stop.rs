@@ -1,6 +1,8 @@
 //! From a running QEMU to the end of the pod.
 //!
 //! ```text
+//!   starting ──signal──► killed ──► daemons ─► exit
+//!
 //!             signal                      grace period over
 //!   running ─────────► asked to shut down ─────────────────► forced off ──┐ every 5 s
 //!      │                       │                                 │   ▲────┘
@@ -42,6 +44,12 @@ pub trait Guest {
     /// Removes the domain's definition.
     fn delete(&self) -> impl Future<Output = Result<(), Self::Error>>;
 
+    /// Lets no start begin any more. Whether one is in progress.
+    fn refuse_starts(&self) -> bool;
+
+    /// Waits until no start is in progress. Whether the domain has run.
+    fn start_ended(&self) -> impl Future<Output = bool>;
+
     /// Whether there is a virt-handler.
     fn has_handler(&self) -> bool;
 
@@ -53,6 +61,40 @@ pub trait Guest {
 
     /// Makes the hook sidecars' Shutdown call.
     fn shut_down_sidecars(&self) -> impl Future<Output = ()>;
+}
+
+/// Ends the start that is in progress, if there is one, with its QEMU: nobody would own it. libvirt has `limit` for that.
+/// Returns whether the domain has run; then its end is [`follow`]'s.
+// D-vm-14 (docs/differences.md).
+pub async fn end_start(
+    guest: &impl Guest,
+    find_qemu: impl Fn() -> Option<Qemu>,
+    limit: Duration,
+) -> bool {
+    if guest.refuse_starts() {
+        tracing::info!("Ending the start that is in progress");
+        let ended = async {
+            if let Err(error) = guest.kill().await {
+                tracing::warn!(
+                    reason = &error as &dyn Error,
+                    "libvirt does not end the start"
+                );
+            }
+            guest.start_ended().await
+        };
+        let ended = timeout(limit, ended).await;
+        if ended != Ok(true)
+            && let Some(qemu) = find_qemu()
+        {
+            // The guest has not run, so there is nothing to save.
+            tracing::warn!("Killing PID {}, which libvirt has not ended", qemu.pid());
+            if let Err(error) = qemu.kill() {
+                tracing::error!(reason = %error, "Unable to kill PID {}", qemu.pid());
+            }
+            let _ = timeout(limit, qemu.ended()).await;
+        }
+    }
+    timeout(limit, guest.start_ended()).await.unwrap_or(false)
 }
 
 /// Returns when QEMU has ended, and ends it within `grace` of the first signal. `signal` waits for the next one's name.

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use std::cell::RefCell;
-use std::process::Command;
+use std::process::{Child, Command};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -14,6 +14,7 @@ struct Fake {
     ends_at: Option<&'static str>,
     pid: i32,
     libvirt_works: bool,
+    starts: bool,
 }
 
 impl Fake {
@@ -47,6 +48,16 @@ impl Guest for Fake {
         self.call("delete");
         Ok(())
     }
+    fn refuse_starts(&self) -> bool {
+        self.call("refuse starts");
+        self.starts
+    }
+    async fn start_ended(&self) -> bool {
+        if self.starts {
+            self.ended().await;
+        }
+        false
+    }
     fn has_handler(&self) -> bool {
         self.handler
     }
@@ -77,15 +88,18 @@ fn run(fake: Fake, signal: bool) -> Vec<&'static str> {
     calls
 }
 
-fn run_with(fake: Fake, signal: bool, with_pid_file: bool) -> Vec<&'static str> {
+/// Its QEMU: a directory with the pid file, and the process.
+fn process(fake: Fake) -> (tempfile::TempDir, Child, Fake) {
     let dir = tempfile::tempdir().unwrap();
+    let child = Command::new("/bin/sleep").arg("600").spawn().unwrap();
+    std::fs::write(dir.path().join("pid"), child.id().to_string()).unwrap();
+    let pid = i32::try_from(child.id()).unwrap();
+    (dir, child, Fake { pid, ..fake })
+}
+
+fn run_with(fake: Fake, signal: bool, with_pid_file: bool) -> Vec<&'static str> {
+    let (dir, mut child, fake) = process(fake);
     let file = dir.path().join("pid");
-    let mut child = Command::new("/bin/sleep").arg("600").spawn().unwrap();
-    std::fs::write(&file, child.id().to_string()).unwrap();
-    let fake = Fake {
-        pid: i32::try_from(child.id()).unwrap(),
-        ..fake
-    };
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -123,6 +137,7 @@ fn fake() -> Fake {
         ends_at: None,
         pid: 0,
         libvirt_works: true,
+        starts: false,
     }
 }
 
@@ -158,6 +173,48 @@ fn a_guest_that_ignores_the_request_is_forced_off() {
         ..fake()
     };
     assert_eq!(run(fake, true), ["mark", "kill", "sidecars", "last event"]);
+}
+
+/// What ends a start, and whether that has ended QEMU.
+fn end(fake: Fake) -> (Vec<&'static str>, bool) {
+    let (dir, mut child, fake) = process(fake);
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(async {
+            let find_qemu = || Qemu::find(&dir.path().join("pid"), "").ok();
+            assert!(!end_start(&fake, find_qemu, Duration::from_millis(100)).await);
+        });
+    let ended = child.try_wait().unwrap().is_some();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    (fake.calls.into_inner(), ended)
+}
+
+#[test]
+fn a_start_in_progress_is_killed() {
+    let starting = Fake {
+        starts: true,
+        ..fake()
+    };
+    assert_eq!(end(fake()), (vec!["refuse starts"], false));
+    let killed = (vec!["refuse starts", "kill"], true);
+    assert_eq!(
+        end(Fake {
+            ends_at: Some("kill"),
+            ..starting
+        }),
+        killed
+    );
+    for libvirt_works in [true, false] {
+        let starting = Fake {
+            starts: true,
+            libvirt_works,
+            ..fake()
+        };
+        assert_eq!(end(starting), killed, "QEMU ends all the same");
+    }
 }
 
 #[test]

@@ -29,6 +29,7 @@ mod network;
 mod plugins;
 mod preview;
 mod sidecars;
+mod slow_start;
 mod standalone;
 mod stop;
 mod tags;

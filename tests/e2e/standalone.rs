@@ -1,13 +1,19 @@
 //! `STANDALONE_VMI`: a launcher without virt-handler.
 
 use std::process::Command;
+use std::time::Duration;
 
-use crate::harness::{Pod, UP, Vmi, run};
+use crate::harness::{Pod, SlowQemu, UP, Vmi, run};
 
 /// A launcher that finds the VMI in its environment.
 fn launch(pod: &mut Pod, vmi: &Vmi) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_virt-launcher"));
+    launch_by(&mut Command::new("/usr/bin/env"), pod, vmi);
+}
+
+/// The same by a command that runs another one.
+fn launch_by(command: &mut Command, pod: &mut Pod, vmi: &Vmi) {
     command
+        .arg(env!("CARGO_BIN_EXE_virt-launcher"))
         .args([
             "--name",
             vmi.name(),
@@ -24,7 +30,7 @@ fn launch(pod: &mut Pod, vmi: &Vmi) {
         ])
         .arg(pod.root())
         .env("STANDALONE_VMI", vmi.value().to_string());
-    pod.spawn(&mut command);
+    pod.spawn(command);
 }
 
 #[test]
@@ -54,5 +60,37 @@ fn a_vmi_that_cannot_be_started_ends_the_launcher_with_the_reason() {
         launch(&mut pod, &vmi);
         assert_eq!(pod.exit_code().await, 2);
         assert!(pod.log_tail().contains("rootdisk"), "{}", pod.log_tail());
+    });
+}
+
+/// A launcher with a VMI in its environment, whose QEMU waits.
+async fn slow(name: &str) -> (Pod, Vmi, SlowQemu) {
+    let mut pod = Pod::new();
+    let vmi = Vmi::new(name).with_image(&pod);
+    let qemu = SlowQemu::new(&pod);
+    launch_by(&mut qemu.command(), &mut pod, &vmi);
+    (pod, vmi, qemu)
+}
+
+#[test]
+fn a_start_may_take_longer_than_virt_handler_would_wait() {
+    run(async {
+        let (mut pod, vmi, qemu) = slow("alone-slow").await;
+        let waiting = qemu.waiting(&mut pod).await;
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        drop(waiting);
+        let mut guest = pod.guest(&vmi).await;
+        guest.until(UP).await;
+    });
+}
+
+#[test]
+fn sigterm_ends_a_start_in_progress() {
+    run(async {
+        let (mut pod, _, qemu) = slow("alone-term").await;
+        let _waiting = qemu.waiting(&mut pod).await;
+        pod.signal("TERM");
+        assert_eq!(pod.exit_code().await, 0, "{}", pod.log_tail());
+        assert_eq!(pod.processes(""), [0; 0]);
     });
 }

@@ -56,6 +56,9 @@ pub enum Refusal {
     /// The domain is on its way between two nodes.
     #[error("the domain is migrating; send it again when the migration has ended")]
     Migrating,
+    /// The pod ends.
+    #[error("the virt-launcher pod is ending; no domain is started any more")]
+    Ending,
     /// Another job runs that excludes it.
     #[error("{0} is in progress; send it again when that has ended")]
     Job(JobKind),

@@ -47,6 +47,8 @@ pub struct Snapshot {
     pub generation: u64,
     /// Where the VM is.
     pub phase: Phase,
+    /// A start of this launcher's has defined the domain. One that fails removes the definition.
+    pub is_defined: bool,
     /// The jobs that run, in the order in which they began.
     pub jobs: Vec<JobKind>,
     /// What virt-handler was sent last; none before the first document and after the last.
@@ -73,6 +75,10 @@ pub struct Vm {
 
 struct Inner {
     phase: Phase,
+    /// See [`Snapshot::is_defined`].
+    is_defined: bool,
+    /// No start may begin any more.
+    refuses_starts: bool,
     jobs: Vec<(JobKind, watch::Sender<bool>)>,
     /// A pause was requested. The guest may still run for a moment.
     pause_requested: bool,
@@ -91,6 +97,7 @@ impl Vm {
         let first = Snapshot {
             generation: 0,
             phase: Phase::Absent,
+            is_defined: false,
             jobs: Vec::new(),
             document: None,
         };
@@ -99,6 +106,8 @@ impl Vm {
             name: name.to_owned(),
             inner: Mutex::new(Inner {
                 phase: Phase::Absent,
+                is_defined: false,
+                refuses_starts: false,
                 jobs: Vec::new(),
                 pause_requested: false,
                 disk_failed: false,
@@ -142,6 +151,9 @@ impl Vm {
     pub fn begin(self: &Arc<Self>, kind: JobKind) -> Result<Job, Refusal> {
         let (cancel, cancelled) = watch::channel(false);
         self.change(|inner| {
+            if kind == JobKind::Start && inner.refuses_starts {
+                return Err(Refusal::Ending);
+            }
             let running: Vec<JobKind> = inner.jobs.iter().map(|(kind, _)| *kind).collect();
             admission::admit_job(inner.phase, &running, kind)?;
             inner.jobs.push((kind, cancel));
@@ -166,6 +178,19 @@ impl Vm {
                 true
             })
         })
+    }
+
+    /// Refuses starts from now on: the pod ends. Whether one is in progress.
+    pub fn refuse_starts(&self) -> bool {
+        self.with(|inner| {
+            inner.refuses_starts = true;
+            inner.phase == Phase::Starting
+        })
+    }
+
+    /// The start that is in progress has defined the domain.
+    pub fn defined(&self) {
+        self.change(|inner| inner.is_defined = true);
     }
 
     /// A pause, or its end, is requested.
@@ -318,6 +343,7 @@ impl Vm {
             self.published.send_modify(|snapshot| {
                 snapshot.generation += 1;
                 snapshot.phase = inner.phase;
+                snapshot.is_defined = inner.is_defined;
                 snapshot.jobs = inner.jobs.iter().map(|(kind, _)| *kind).collect();
                 snapshot.document.clone_from(&inner.document);
             });
@@ -387,6 +413,7 @@ impl Drop for Job {
             if kind == JobKind::Start {
                 // Without effect on one that has succeeded.
                 inner.phase = inner.phase.after(Input::StartFailed);
+                inner.is_defined &= inner.phase.has_run();
             }
         });
     }

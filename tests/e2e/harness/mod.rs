@@ -6,6 +6,7 @@ mod guest;
 mod handler;
 mod loop_device;
 mod pod_network;
+mod slow_qemu;
 mod usage;
 mod vmi;
 
@@ -19,6 +20,7 @@ pub use pod_network::{
     ClusterNetwork, MASQUERADE_GUEST, MTU, PodNetwork, REMOTE_HOST, in_container_with_network,
     write_name_resolution,
 };
+pub use slow_qemu::SlowQemu;
 pub use usage::Usage;
 pub use vmi::{UP, Vmi};
 

@@ -1,0 +1,245 @@
+//! From a launcher that is ready to the end of QEMU.
+//!
+//! ```text
+//!   ready ──(--qemu-timeout)──► defined ──(as long as libvirt takes)──► started ─► QEMU's process ─► stop
+//!             a signal until here, or a failure, ends the start ──────────► the pod ends
+//! ```
+
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{sleep_until, timeout};
+
+use super::guest::LauncherGuest;
+use super::qemu::Qemu;
+use super::standalone;
+use super::start::Pod;
+use super::start_error::StartError;
+use super::stop;
+use crate::launcher::{Phase, Snapshot};
+use api::pod_paths::NOTIFY_SOCKET;
+use os::signals::EndSignals;
+use pod::Config;
+
+/// Before libvirt is asked again about a domain without a QEMU process.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+/// For libvirt to end a start; then QEMU is killed.
+const START_END_TIMEOUT: Duration = Duration::from_secs(5);
+/// States of a domain that has no QEMU.
+const DOWN: [&str; 3] = ["Shutoff", "Crashed", "NoState"];
+
+impl Pod {
+    /// From ready to the end of QEMU, and of all that hangs on it.
+    pub(super) async fn run(
+        &self,
+        config: &Config,
+        standalone: Option<standalone::Vmi>,
+        signals: &mut EndSignals,
+    ) -> Result<(), StartError> {
+        let guest = LauncherGuest {
+            launcher: self.launcher.clone(),
+            is_standalone: standalone.is_some(),
+            notify_socket: config.shared(NOTIFY_SOCKET),
+        };
+        let (started, mut received) = tokio::select! {
+            started = self.start_domain(standalone, config.qemu_timeout) => (started, None),
+            name = signals.next() => (Ok(()), Some(name)),
+        };
+        let domain = self.launcher.domain_name();
+        let pid_file = self.backend.layout().pid_file(domain);
+        let find_qemu = || Qemu::find(&pid_file, domain).ok();
+        let has_started = started.is_ok() && received.is_none();
+        if !has_started && !stop::end_start(&guest, find_qemu, START_END_TIMEOUT).await {
+            if let Some(name) = received {
+                tracing::info!("Received signal {name}");
+            }
+            return started;
+        }
+        let qemu = tokio::select! {
+            found = self.wait_for_qemu(&pid_file), if received.is_none() => found,
+            name = signals.next(), if received.is_none() => {
+                received = Some(name);
+                find_qemu()
+            }
+            else => find_qemu(),
+        };
+        if qemu.is_some() || received.is_some() {
+            let signal = async || match received.take() {
+                Some(name) => name,
+                None => signals.next().await,
+            };
+            let grace = config.grace_period.duration();
+            stop::follow(qemu.as_ref(), &guest, signal, grace).await;
+        }
+        if let Some(qemu) = qemu {
+            tracing::info!("Process {domain} and pid {} is gone!", qemu.pid());
+        }
+        stop::finish(&guest).await;
+        Ok(())
+    }
+
+    /// Starts the VMI of `STANDALONE_VMI`, if there is one, and waits until the domain has started.
+    async fn start_domain(
+        &self,
+        standalone: Option<standalone::Vmi>,
+        limit: Duration,
+    ) -> Result<(), StartError> {
+        if let Some(vmi) = standalone {
+            tracing::info!("Standalone mode: syncing VMI");
+            self.launcher
+                .sync_to_end(vmi.json, Default::default())
+                .await
+                .map_err(StartError::StandaloneSync)?;
+        }
+        let begin_timer = || sleep_until(os::time::deadline(limit));
+        wait_until_started(self.launcher.state(), begin_timer).await
+    }
+
+    /// Waits for the process of a domain that has started; nothing if it is over already.
+    async fn wait_for_qemu(&self, pid_file: &Path) -> Option<Qemu> {
+        let domain = self.launcher.domain_name();
+        let mut state = self.launcher.state();
+        loop {
+            if state.borrow_and_update().phase == Phase::Gone {
+                return None;
+            }
+            match Qemu::find(pid_file, domain) {
+                Ok(qemu) => {
+                    tracing::info!("Found PID for {domain}: {}", qemu.pid());
+                    return Some(qemu);
+                }
+                Err(error) => tracing::info!("Still missing PID for {domain}, {error}"),
+            }
+            if self.is_over().await {
+                self.launcher.refresh();
+                return None;
+            }
+            // libvirt reports that it runs. If its QEMU has ended while there was no launcher, libvirt is just about to find
+            // out, and sends no event of that.
+            drop(timeout(RETRY_DELAY, state.changed()).await);
+        }
+    }
+
+    /// Whether the domain is there without a QEMU.
+    async fn is_over(&self) -> bool {
+        let document = self.launcher.domain().await;
+        document.is_ok_and(|document| {
+            document.is_none_or(|domain| DOWN.contains(&domain.status.status.as_str()))
+        })
+    }
+}
+
+/// Waits until the domain has started. It must be defined before a timer ends; once it is, the start takes as long as
+/// libvirt takes (hugepages, VFIO). A start that fails may be repeated until a second timer, which begins with the first
+/// definition, has ended.
+///
+/// # Errors
+/// [`StartError::NoDomain`].
+async fn wait_until_started<T: Future<Output = ()>>(
+    mut state: watch::Receiver<Snapshot>,
+    begin_timer: impl Fn() -> T,
+) -> Result<(), StartError> {
+    define(&mut state, begin_timer()).await?;
+    let mut time_for_retries = std::pin::pin!(begin_timer());
+    loop {
+        let has_ended = |vm: &Snapshot| !vm.is_defined || vm.phase.has_run();
+        let outcome = state.wait_for(has_ended).await;
+        if outcome.is_ok_and(|vm| vm.phase.has_run()) {
+            return Ok(());
+        }
+        define(&mut state, &mut time_for_retries).await?;
+    }
+}
+
+/// Waits until the domain is defined, or has run already.
+async fn define(
+    state: &mut watch::Receiver<Snapshot>,
+    timer: impl Future<Output = ()>,
+) -> Result<(), StartError> {
+    let is_defined = |vm: &Snapshot| vm.is_defined || vm.phase.has_run();
+    tokio::select! {
+        biased;
+        // An error means that the launcher has ended.
+        defined = state.wait_for(is_defined) => defined.map(drop).map_err(|_| StartError::NoDomain),
+        () = timer => Err(StartError::NoDomain),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::cell::Cell;
+    use std::future::{pending, poll_fn};
+    use std::task::Poll;
+
+    fn snapshot(phase: Phase, is_defined: bool) -> Snapshot {
+        Snapshot {
+            generation: 1,
+            phase,
+            is_defined,
+            jobs: Vec::new(),
+            document: None,
+        }
+    }
+
+    /// What [`wait_until_started`] makes of these snapshots, if it is through; `timers` of its timers never end, the next
+    /// one ends at once.
+    fn outcome(snapshots: &[(Phase, bool)], timers: u32) -> Option<Result<(), StartError>> {
+        let left = Cell::new(timers);
+        let begin_timer = || {
+            let is_endless = left.get() > 0;
+            left.set(left.get().saturating_sub(1));
+            async move {
+                if is_endless {
+                    pending().await
+                }
+            }
+        };
+        let (state, receiver) = watch::channel(snapshot(Phase::Absent, false));
+        let mut waiting = Box::pin(wait_until_started(receiver, begin_timer));
+        let mut polled = Poll::Pending;
+        for (phase, is_defined) in snapshots {
+            state.send_replace(snapshot(*phase, *is_defined));
+            let once = poll_fn(|context| Poll::Ready(waiting.as_mut().poll(context)));
+            polled = tokio::runtime::Builder::new_current_thread()
+                .build()
+                .unwrap()
+                .block_on(once);
+        }
+        match polled {
+            Poll::Ready(outcome) => Some(outcome),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn a_domain_must_be_defined_in_time() {
+        let preparing = [(Phase::Starting, false)];
+        assert!(outcome(&preparing, 1).is_none());
+        assert!(matches!(
+            outcome(&preparing, 0),
+            Some(Err(StartError::NoDomain))
+        ));
+    }
+
+    #[test]
+    fn a_definition_is_started_for_as_long_as_libvirt_takes() {
+        let starting = (Phase::Starting, true);
+        assert!(outcome(&[starting], 0).is_none());
+        let running = (Phase::Running, true);
+        assert!(matches!(outcome(&[starting, running], 0), Some(Ok(()))));
+    }
+
+    #[test]
+    fn a_start_that_fails_may_be_repeated_for_as_long_again() {
+        let starting = (Phase::Starting, true);
+        let failed = (Phase::Absent, false);
+        assert!(outcome(&[starting, failed, starting, failed], 2).is_none());
+        assert!(matches!(
+            outcome(&[starting, failed], 1),
+            Some(Err(StartError::NoDomain))
+        ));
+    }
+}

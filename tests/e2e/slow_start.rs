@@ -1,0 +1,107 @@
+//! Starts in which QEMU takes long, and what may come between.
+
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+
+use crate::harness::{Guest, Pod, SlowQemu, UP, Vmi, run};
+
+/// A launcher whose QEMU waits at its start, and the sync that started it.
+struct Slow {
+    pod: Pod,
+    vmi: Vmi,
+    qemu: SlowQemu,
+    sync: JoinHandle<()>,
+}
+
+impl Slow {
+    async fn start(name: &str, more: &[&str]) -> Self {
+        let mut pod = Pod::new();
+        let vmi = Vmi::new(name).with_image(&pod);
+        let qemu = SlowQemu::new(&pod);
+        pod.handler.serve();
+        pod.launch_by(&mut qemu.command(), &vmi, more);
+        pod.wait_until_ready().await;
+        // Else it would be part of what takes long.
+        pod.log_has("QEMU's capabilities are known").await;
+        let (mut cmd, request) = (pod.cmd(), pod.request(vmi.value()));
+        // Its answer may be an error, or never come.
+        let sync = tokio::spawn(async move { drop(cmd.sync_virtual_machine(request).await) });
+        Self {
+            pod,
+            vmi,
+            qemu,
+            sync,
+        }
+    }
+}
+
+/// The guest boots after all.
+async fn boots(pod: &Pod, vmi: &Vmi) -> Guest {
+    let mut guest = pod.guest(vmi).await;
+    guest.until(UP).await;
+    guest
+}
+
+fn signal(name: &str, pid: u32) {
+    let kill = std::process::Command::new("kill")
+        .args(["-s", name, &pid.to_string()])
+        .status();
+    assert!(kill.unwrap().success());
+}
+
+#[test]
+fn the_timeout_for_a_definition_does_not_end_a_start() {
+    run(async {
+        let mut slow = Slow::start("slow-timeout", &["--qemu-timeout", "15s"]).await;
+        let waiting = slow.qemu.waiting(&mut slow.pod).await;
+        tokio::time::sleep(Duration::from_secs(16)).await;
+        drop(waiting);
+        slow.sync.await.unwrap();
+        boots(&slow.pod, &slow.vmi).await;
+        slow.pod.end(&slow.vmi).await;
+        assert_eq!(slow.pod.exit_code().await, 0);
+    });
+}
+
+#[test]
+fn a_pod_in_which_nothing_is_defined_ends_at_the_timeout() {
+    run(async {
+        let mut pod = Pod::new();
+        pod.handler.serve();
+        pod.launch(&Vmi::new("nothing"), &["--qemu-timeout", "1s"]);
+        assert_eq!(pod.exit_code().await, 2);
+        let text = "timed out waiting for domain to be defined";
+        assert!(pod.log_tail().contains(text), "{}", pod.log_tail());
+    });
+}
+
+/// A pod without a monitor: the launcher itself has to leave nothing behind.
+#[test]
+// D-vm-14 (docs/differences.md).
+fn sigterm_during_a_start_leaves_no_qemu() {
+    run(async {
+        for libvirt in ["--libvirt=embed", "--libvirt=auto"] {
+            let mut slow = Slow::start("slow-term", &[libvirt]).await;
+            let _waiting = slow.qemu.waiting(&mut slow.pod).await;
+            slow.pod.signal("TERM");
+            assert_eq!(slow.pod.exit_code().await, 0, "{}", slow.pod.log_tail());
+            slow.sync.await.unwrap();
+            assert_eq!(slow.pod.processes(""), [0; 0], "{libvirt}");
+            let events = slow.pod.handler.all();
+            assert!(events.is_empty(), "no domain was to be seen: {events:?}");
+        }
+    });
+}
+
+#[test]
+fn sigterm_during_a_start_kills_a_qemu_that_hangs() {
+    run(async {
+        let mut slow = Slow::start("hung-term", &["--libvirt=auto"]).await;
+        let _waiting = slow.qemu.waiting(&mut slow.pod).await;
+        signal("STOP", slow.pod.processes("/bin/sh")[0]);
+        slow.pod.signal("TERM");
+        assert_eq!(slow.pod.exit_code().await, 0, "{}", slow.pod.log_tail());
+        assert_eq!(slow.pod.processes(""), [0; 0]);
+    });
+}
