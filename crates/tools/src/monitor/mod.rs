@@ -15,7 +15,7 @@ mod qemu;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use rustix::process::{Pid, WaitOptions, WaitStatus, kill_process, wait};
@@ -24,35 +24,39 @@ pub use error::MonitorError;
 use options::Options;
 use os::logging;
 use os::process::adopt_orphans;
+use os::procfs;
 use os::signals::SignalQueue;
 
 /// For QEMU to end after SIGTERM, if it outlives the launcher.
 const QEMU_GRACE: Duration = Duration::from_secs(10);
+/// For a launcher that has just been started to install its handler for SIGTERM.
+const HANDLER_TIMEOUT: Duration = Duration::from_secs(2);
+/// Between two looks at whether it has.
+const HANDLER_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 /// Exit status for a launcher that was killed by a signal, as the reference's.
 const KILLED_BY_SIGNAL: u8 = 255;
 
 /// Entry point; `arguments` are those after the program's name, the launcher's among them.
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
-    logging::init("virt-launcher-monitor");
-    let options = Options::of(&arguments);
-    options.set_verbosity();
-    tracing::info!("virt-launcher-monitor {}", os::version::get());
-    let queued = [
+    // First of all: the kernel drops signals to a process 1 that has neither blocked them nor a handler.
+    let signals = SignalQueue::block(&[
         Signal::SIGCHLD,
         Signal::SIGTERM,
         Signal::SIGINT,
         Signal::SIGQUIT,
-    ];
-    let result = SignalQueue::block(&queued)
-        .map_err(MonitorError::Signals)
-        .and_then(|signals| {
-            let result = run(&options, options::for_launcher(arguments), &signals);
-            if options.keep_after_failure && !matches!(result, Ok(0)) {
-                keep_container(&signals);
-            }
-            result
-        });
+    ]);
+    logging::init("virt-launcher-monitor");
+    let options = Options::of(&arguments);
+    options.set_verbosity();
+    tracing::info!("virt-launcher-monitor {}", os::version::get());
+    let result = signals.map_err(MonitorError::Signals).and_then(|signals| {
+        let result = run(&options, options::for_launcher(arguments), &signals);
+        if options.keep_after_failure && !matches!(result, Ok(0)) {
+            keep_container(&signals);
+        }
+        result
+    });
     match result {
         Ok(status) => {
             tracing::info!("virt-launcher-monitor: Exiting...");
@@ -112,8 +116,10 @@ fn launcher() -> PathBuf {
 
 /// Forwards signals and reaps children until the launcher has ended; its exit status.
 fn wait_for_launcher(launcher: Pid, signals: &SignalQueue) -> Result<u8, MonitorError> {
+    let mut term: Option<Forwarding> = None;
     loop {
-        match signals.next(None).map_err(MonitorError::Signals)? {
+        let wake_up = term.as_ref().map(Forwarding::next_attempt);
+        match signals.next(wake_up).map_err(MonitorError::Signals)? {
             Some(Signal::SIGCHLD) => {
                 let ended = reap();
                 if let Some((_, status)) = ended.iter().find(|(pid, _)| *pid == launcher) {
@@ -121,13 +127,42 @@ fn wait_for_launcher(launcher: Pid, signals: &SignalQueue) -> Result<u8, Monitor
                     return Ok(code(*status));
                 }
             }
-            _ => {
-                tracing::info!("signalling virt-launcher to shut down");
-                if let Err(error) = kill_process(launcher, rustix::process::Signal::TERM) {
-                    tracing::error!(reason = %error, "can't signal virt-launcher to shut down");
-                }
-            }
+            Some(_) => term = term.or_else(|| Some(Forwarding::begin())),
+            None => {}
         }
+        term = term.filter(|term| !term.attempt(launcher));
+    }
+}
+
+/// A SIGTERM on its way to the launcher.
+struct Forwarding {
+    began: Instant,
+}
+
+impl Forwarding {
+    fn begin() -> Self {
+        Self {
+            began: Instant::now(),
+        }
+    }
+
+    fn next_attempt(&self) -> Instant {
+        let now = Instant::now();
+        now.checked_add(HANDLER_CHECK_INTERVAL).unwrap_or(now)
+    }
+
+    /// Sends it, unless the launcher is about to install its handler: without one it would be killed, and the pod would
+    /// have failed. False if it is still to be sent.
+    fn attempt(&self, launcher: Pid) -> bool {
+        let term = rustix::process::Signal::TERM;
+        if self.began.elapsed() < HANDLER_TIMEOUT && !procfs::has_handler(launcher, term) {
+            return false;
+        }
+        tracing::info!("signalling virt-launcher to shut down");
+        if let Err(error) = kill_process(launcher, term) {
+            tracing::error!(reason = %error, "can't signal virt-launcher to shut down");
+        }
+        true
     }
 }
 
