@@ -2,22 +2,70 @@
 
 use std::sync::Arc;
 
+use prost::bytes::Bytes;
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::LauncherApi;
 use api::proto::inspect::v1::inspect_server::Inspect;
-use api::proto::inspect::v1::{TimelineRequest, TimelineResponse};
+use api::proto::inspect::v1::{
+    DomainChange, TimelineRequest, TimelineResponse, WatchDomainRequest,
+};
+use domain::Domain;
 
 pub(super) struct Service<L> {
     pub launcher: Arc<L>,
+    /// True once the launcher ends.
+    pub stopping: watch::Receiver<bool>,
 }
 
 #[tonic::async_trait]
 impl<L: LauncherApi> Inspect for Service<L> {
+    type WatchDomainStream = ReceiverStream<Result<DomainChange, Status>>;
+
     async fn timeline(
         &self,
         _: Request<TimelineRequest>,
     ) -> Result<Response<TimelineResponse>, Status> {
         Ok(Response::new(self.launcher.timeline()))
+    }
+
+    async fn watch_domain(
+        &self,
+        _: Request<WatchDomainRequest>,
+    ) -> Result<Response<Self::WatchDomainStream>, Status> {
+        // A client that does not read gets the newest state when it does.
+        let (sender, changes) = mpsc::channel(1);
+        let (launcher, mut stopping) = (self.launcher.clone(), self.stopping.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = send_changes(launcher, &sender) => {}
+                () = sender.closed() => {}
+                // The server waits for its calls.
+                _ = stopping.wait_for(|stopping| *stopping) => {}
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(changes)))
+    }
+}
+
+async fn send_changes<L: LauncherApi>(
+    launcher: Arc<L>,
+    sender: &mpsc::Sender<Result<DomainChange, Status>>,
+) {
+    let mut generation = 0;
+    loop {
+        let (now, domain) = launcher.domain_after(generation).await;
+        generation = now;
+        let change = domain.as_deref().map_or(Ok(String::new()), Domain::to_json);
+        let change = change
+            .map(|json| DomainChange {
+                domain_json: Bytes::from(json),
+            })
+            .map_err(|error| Status::internal(error.to_string()));
+        if sender.send(change).await.is_err() {
+            return;
+        }
     }
 }

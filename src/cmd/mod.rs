@@ -16,6 +16,7 @@ use std::sync::Arc;
 use prost::bytes::Bytes;
 use serde_json::Value;
 use tokio::net::UnixListener;
+use tokio::sync::watch;
 use tonic::transport::Server;
 
 use api::Action;
@@ -80,6 +81,13 @@ pub trait LauncherApi: Send + Sync + 'static {
 
     /// The steps of the start, with their times.
     fn timeline(&self) -> TimelineResponse;
+
+    /// Waits for a state that is newer than this generation (0 is older than all), and returns it: its generation, and
+    /// what virt-handler was sent last.
+    fn domain_after(
+        self: &Arc<Self>,
+        generation: u64,
+    ) -> impl Future<Output = (u64, Option<Arc<Domain>>)> + Send;
 }
 
 /// Serves on `listener` until `stop` resolves, and then until the calls in progress are answered.
@@ -91,12 +99,14 @@ pub async fn serve<L: LauncherApi>(
     launcher: Arc<L>,
     stop: impl Future<Output = ()> + Send,
 ) -> Result<(), tonic::transport::Error> {
+    let (stop_streams, stopping) = watch::channel(false);
     let preview = PreviewServer::new(preview::Service {
         launcher: launcher.clone(),
     })
     .max_decoding_message_size(MAX_REQUEST_BYTES);
     let inspect = InspectServer::new(inspect::Service {
         launcher: launcher.clone(),
+        stopping,
     });
     let cmd = CmdServer::new(service::Service::new(launcher))
         .max_decoding_message_size(MAX_REQUEST_BYTES);
@@ -105,5 +115,9 @@ pub async fn serve<L: LauncherApi>(
         .add_service(cmd)
         .add_service(preview)
         .add_service(inspect);
+    let stop = async {
+        stop.await;
+        stop_streams.send_replace(true);
+    };
     os::grpc::serve(services, listener, stop).await
 }

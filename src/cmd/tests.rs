@@ -12,7 +12,7 @@ use api::proto::cmd::info::cmd_info_client::CmdInfoClient;
 use api::proto::cmd::v1;
 use api::proto::cmd::v1::cmd_client::CmdClient;
 use api::proto::inspect::v1::inspect_client::InspectClient;
-use api::proto::inspect::v1::{Step, TimelineRequest};
+use api::proto::inspect::v1::{Step, TimelineRequest, WatchDomainRequest};
 use api::proto::preview::v1::PlanRequest;
 use api::proto::preview::v1::preview_client::PreviewClient;
 
@@ -83,6 +83,13 @@ impl LauncherApi for Stub {
     async fn qemu_version(self: &Arc<Self>) -> Result<String, Failure> {
         self.asked("version".into()).map(|()| "10.0.2".into())
     }
+    async fn domain_after(self: &Arc<Self>, generation: u64) -> (u64, Option<Arc<Domain>>) {
+        match generation {
+            0 => (1, None),
+            1 => (2, self.domain.lock().unwrap().clone().map(Arc::new)),
+            _ => std::future::pending().await,
+        }
+    }
     fn timeline(&self) -> TimelineResponse {
         let step = Step {
             name: "define".into(),
@@ -128,6 +135,23 @@ fn request(json: &'static str) -> v1::VmiRequest {
         }),
         options: Some(options),
     }
+}
+
+#[test]
+fn changes_of_the_domain_are_streamed_until_the_end() {
+    with_server(|stub, channel| async move {
+        *stub.domain.lock().unwrap() = Some(Domain::new("ns1", "vm1", "u-1"));
+        let mut client = InspectClient::new(channel);
+        let changes = client.watch_domain(WatchDomainRequest {}).await.unwrap();
+        let mut changes = changes.into_inner();
+        let first = changes.message().await.unwrap().unwrap();
+        assert!(first.domain_json.is_empty());
+        let second = changes.message().await.unwrap().unwrap();
+        let domain: Value = serde_json::from_slice(&second.domain_json).unwrap();
+        assert_eq!(domain["ObjectMeta"]["name"], "vm1");
+        // The server ends now, though the stream is open.
+        tokio::spawn(async move { while let Ok(Some(_)) = changes.message().await {} });
+    });
 }
 
 #[test]

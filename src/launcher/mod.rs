@@ -293,6 +293,14 @@ impl LauncherApi for Launcher {
     fn timeline(&self) -> TimelineResponse {
         self.config.timeline.to_message()
     }
+
+    async fn domain_after(self: &Arc<Self>, generation: u64) -> (u64, Option<Arc<Domain>>) {
+        let mut state = self.state();
+        // The sender lives as long as the launcher, so this waits, and does not fail.
+        let _ = state.wait_for(|vm| vm.generation > generation).await;
+        let newer = self.vm.snapshot();
+        (newer.generation, newer.document)
+    }
 }
 
 fn read_vmi(json: &[u8]) -> Result<Vmi, InvalidVmi> {

@@ -33,6 +33,7 @@ mod start_error;
 mod stop;
 
 use std::io;
+use std::process::ExitCode;
 
 use tokio::net::unix::pipe;
 use tokio::runtime::{Builder, Runtime};
@@ -51,16 +52,7 @@ const MAX_BLOCKING_THREADS: usize = 12;
 const THREAD_STACK: usize = 1024 * 1024;
 
 /// Runs the launcher to its end. The last line of the log is why it ended, if it failed.
-///
-/// The process ends here, and not by returning from `main`: libvirt's event loop, and blocking calls of libvirt that have
-/// not returned, still run on other threads. What exit(3) runs, the cleanup of libvirt's and its libraries' memory, would
-/// run beside them; and a daemon that hangs would keep what is dropped here, such as a connection.
-pub fn run(config: Config) -> ! {
-    let status = run_to_end(config);
-    libvirt::exit_at_once(status)
-}
-
-fn run_to_end(config: Config) -> u8 {
+pub fn run(config: Config) -> ExitCode {
     let environment = Environment::of_process();
     let libvirt_log = libvirt::divert_log();
     set_verbosity(&config, &environment);
@@ -69,17 +61,14 @@ fn run_to_end(config: Config) -> u8 {
     match runtime() {
         Ok(runtime) => {
             follow(libvirt_log, &runtime);
-            let result = runtime.block_on(async {
-                let result = start::live(config, environment).await;
-                orphans::kill_children().await;
-                result
-            });
+            let result = runtime.block_on(start::live(config, environment));
             // What still hangs in libvirt does not keep the pod.
-            std::mem::forget(runtime);
+            runtime.shutdown_background();
+            orphans::kill_probes();
             match result {
                 Ok(()) => {
                     tracing::info!("Exiting...");
-                    0
+                    ExitCode::SUCCESS
                 }
                 Err(error) => fail(&error),
             }
@@ -119,7 +108,7 @@ fn set_verbosity(config: &Config, environment: &Environment) {
     }
 }
 
-fn fail(error: &dyn std::error::Error) -> u8 {
+fn fail(error: &dyn std::error::Error) -> ExitCode {
     logging::fatal(&logging::chain(error));
-    FAILED
+    ExitCode::from(FAILED)
 }

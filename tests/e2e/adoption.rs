@@ -4,9 +4,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::harness::{Event, Guest, Pod, Vmi, also_in_container, run};
-
-also_in_container!(a_daemon_that_dies_or_hangs_is_replaced);
+use crate::harness::{Event, Guest, Pod, Vmi, run};
 
 /// A booted guest, which keeps a file in its memory.
 async fn booted(name: &str, libvirt: &str) -> (Pod, Vmi, Guest) {
@@ -131,7 +129,7 @@ fn the_next_launcher_takes_the_guest_over() {
 
 #[test]
 // D-sup-2, D-sup-3 (docs/differences.md).
-fn a_daemon_that_dies_or_hangs_is_replaced() {
+fn a_daemon_that_is_dead_or_hangs_is_replaced() {
     run(async {
         let (mut pod, vmi, mut guest) = booted("orphaned", "--libvirt=auto").await;
         let qemu = pod.guests();
@@ -156,15 +154,7 @@ fn a_daemon_that_dies_or_hangs_is_replaced() {
                 .all(|pid| !stopped.contains(pid))
         );
         all_works(&mut pod, &vmi, &mut guest, &qemu).await;
-    });
-}
-
-#[test]
-fn a_daemon_that_is_dead_or_hangs_at_the_launchers_start_is_replaced() {
-    run(async {
-        let (mut pod, vmi, mut guest) = booted("orphan", "--libvirt=auto").await;
-        let qemu = pod.guests();
-        // Killed together with the launcher.
+        // Killed together with it.
         pod.kill_launcher().await;
         pod.handler.forget();
         signal("KILL", &pod.libvirt_daemons());

@@ -20,6 +20,7 @@ mod hotplug;
 mod interfaces;
 mod iommufd;
 mod jobs;
+mod kubelet;
 mod launcherctl;
 mod lifecycle;
 mod many_disks;

@@ -200,13 +200,7 @@ impl Container {
     }
 
     /// Starts the launcher as virt-controller describes it, with `more` arguments, in the pod's container.
-    pub(super) fn command(
-        &mut self,
-        pod: &Path,
-        vmi: &Vmi,
-        environment: &[(&str, String)],
-        more: &[&str],
-    ) -> Command {
+    pub(super) fn command(&mut self, pod: &Path, vmi: &Vmi, more: &[&str]) -> Command {
         let image = image().unwrap();
         let mount_point = pod.join("container");
         std::fs::create_dir_all(&mount_point).unwrap();
@@ -228,10 +222,6 @@ impl Container {
         if let Some(cgroup) = &self.cgroup {
             command.env("CGROUPS", cgroup.path());
         }
-        let names: Vec<_> = environment.iter().map(|(name, _)| *name).collect();
-        command
-            .env("PASS", names.join(" "))
-            .envs(environment.iter().cloned());
         if vmi.value()["spec"]["domain"]["devices"]["interfaces"].is_array() {
             command.env("TUN", "yes");
         }
@@ -271,6 +261,11 @@ impl Container {
 
     /// Runs a program as `kubectl exec` does.
     pub(super) fn exec(&self, program: &[&str]) -> Output {
+        self.exec_command(program).output().unwrap()
+    }
+
+    /// The command that does that.
+    pub(super) fn exec_command(&self, program: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
         command
             .args(["--target", &self.first().to_string()])
@@ -280,7 +275,8 @@ impl Container {
             command.args(["--reuid=107", "--regid=107", "--groups=107"]);
             command.args(["--bounding-set=-all,+net_bind_service", "--no-new-privs"]);
         }
-        command.args(program).output().unwrap()
+        command.args(program);
+        command
     }
 
     /// Ends process 1, with which goes all that is in its namespace.

@@ -61,6 +61,14 @@ impl Handler {
         }
     }
 
+    /// Another reader of the same events, from the first on.
+    pub fn reader(&self) -> Self {
+        Self {
+            inbox: self.inbox.clone(),
+            ..Self::new(self.socket.clone())
+        }
+    }
+
     /// Makes the socket anew, as virt-handler does when it starts.
     pub fn serve(&mut self) {
         std::fs::create_dir_all(self.socket.parent().unwrap()).unwrap();

@@ -7,12 +7,15 @@ use prost::bytes::Bytes;
 use serde_json::Value;
 use tonic::transport::Channel;
 
+use super::domain_changes::DomainChanges;
 use api::Action;
 use api::proto::cmd::info::{CmdInfoRequest, cmd_info_client::CmdInfoClient};
 use api::proto::cmd::v1::{
     EmptyRequest, Response, VirtualMachineOptions, Vmi, VmiRequest, cmd_client::CmdClient,
 };
-use api::proto::inspect::v1::{TimelineRequest, TimelineResponse, inspect_client::InspectClient};
+use api::proto::inspect::v1::{
+    TimelineRequest, TimelineResponse, WatchDomainRequest, inspect_client::InspectClient,
+};
 use api::proto::preview::v1::{PlanRequest, preview_client::PreviewClient};
 
 /// How long virt-handler waits for a call that only reads.
@@ -199,6 +202,26 @@ impl Client {
             .timeline(with_timeout(TimelineRequest {}, READ_TIMEOUT))
             .await;
         message("Timeline", answer)
+    }
+
+    /// The domain, now and after each change.
+    ///
+    /// # Errors
+    /// If the call fails.
+    pub async fn domain_changes(&self) -> Result<DomainChanges, CallError> {
+        let mut inspect =
+            InspectClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        match inspect.watch_domain(WatchDomainRequest {}).await {
+            Ok(stream) => Ok(DomainChanges::streamed(stream.into_inner())),
+            // The reference's launcher.
+            Err(status) if status.code() == tonic::Code::Unimplemented => {
+                Ok(DomainChanges::polled(self.clone()))
+            }
+            Err(status) => Err(CallError::Status {
+                call: "WatchDomain",
+                status: Box::new(status),
+            }),
+        }
     }
 
     /// A lifecycle call about the VMI.

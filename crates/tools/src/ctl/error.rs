@@ -76,6 +76,17 @@ pub enum CtlError {
         "{0} is served by another program already, such as virt-handler, which would lose the events printed here; launcherctl domain shows the state"
     )]
     NotifySocketInUse(String),
+    /// The guest has been asked to shut down, and runs on.
+    #[error(
+        "the guest has not shut down within {} s; launcherctl kill forces it off",
+        timeout.as_secs()
+    )]
+    NotDown {
+        /// How long it was waited for.
+        timeout: Duration,
+        /// Why it could not be asked, the last time.
+        source: Option<CallError>,
+    },
     /// A VM cannot be started, or was lost.
     #[error(transparent)]
     Run(#[from] RunError),
@@ -133,6 +144,9 @@ pub enum TargetError {
     /// Only the socket is known, and the verb needs files too.
     #[error("{0} needs the launcher's --root or --name, not its socket")]
     NeedsRoot(&'static str),
+    /// The launcher has no domain, whose VMI a call could be about.
+    #[error("the launcher has no domain; give the VMI with --vmi")]
+    NoDomain,
     /// Only the socket is known, and not the VMI.
     #[error("--socket needs the VMI too: give it with --vmi")]
     NeedsVmi,

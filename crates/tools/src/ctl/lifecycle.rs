@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use super::error::CtlError;
+use super::error::{CtlError, TargetError};
 use super::output::{Format, print};
 use super::target::VmiTarget;
 use api::Action;
@@ -29,8 +29,10 @@ pub async fn sync(target: &VmiTarget, format: Format) -> Result<ExitCode, CtlErr
 /// # Errors
 /// If there is no launcher, or it refuses.
 pub async fn act(action: Action, target: &VmiTarget, format: Format) -> Result<ExitCode, CtlError> {
-    let (_, client, vmi) = target.connect().await?;
-    client.act(action, &vmi).await?;
+    let (client, vmi) = target.connect_by_identity().await?;
+    client
+        .act(action, &vmi.ok_or(TargetError::NoDomain)?)
+        .await?;
     print(format, &json!({"success": true}), || "done".into());
     Ok(ExitCode::SUCCESS)
 }

@@ -10,6 +10,7 @@
 
 mod client;
 mod convert;
+mod domain_changes;
 mod error;
 mod events;
 mod explain;
@@ -27,6 +28,7 @@ mod query;
 mod registry;
 mod relay;
 mod run;
+mod shutdown;
 mod target;
 mod timeline;
 mod volume_table;
@@ -86,8 +88,8 @@ enum Verb {
     Reset(VmiTarget),
     /// Ask the guest to reboot
     SoftReboot(VmiTarget),
-    /// Ask the guest to shut down
-    Shutdown(VmiTarget),
+    /// Ask the guest to shut down; with --wait, wait until it is down
+    Shutdown(shutdown::ShutdownArgs),
     /// Force the guest off
     Kill(VmiTarget),
     /// Remove the domain of an ended guest
@@ -146,7 +148,7 @@ fn perform(verb: Verb, format: Format) -> Result<ExitCode, CtlError> {
         Verb::Unpause(args) => act(Action::Unpause, args),
         Verb::Reset(args) => act(Action::Reset, args),
         Verb::SoftReboot(args) => act(Action::SoftReboot, args),
-        Verb::Shutdown(args) => act(Action::Shutdown, args),
+        Verb::Shutdown(args) => block_on(shutdown::shutdown(args, format)),
         Verb::Kill(args) => act(Action::Kill, args),
         Verb::Delete(args) => act(Action::Delete, args),
         Verb::Addvolume(args) => block_on(volumes::add(args, format)),

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::client::Client;
 use super::error::{CtlError, TargetError};
 use super::files::read_text;
+use super::json::copy_at;
 use super::manifest::Manifest;
 use super::registry::{self, VmDir};
 
@@ -87,6 +88,23 @@ impl Launcher {
 }
 
 impl VmiTarget {
+    /// As [`Self::connect`]; where the VMI is not known, as in a pod, one that only says whose it is. None if there is no
+    /// domain either.
+    ///
+    /// # Errors
+    /// If there is no launcher, or the file is of another VM.
+    pub async fn connect_by_identity(&self) -> Result<(Client, Option<Value>), CtlError> {
+        match self.connect().await {
+            Ok((_, client, vmi)) => Ok((client, Some(vmi))),
+            Err(CtlError::Registry(_) | CtlError::Target(TargetError::NeedsVmi)) => {
+                let client = self.target.connect().await?;
+                let domain = client.domain().await?;
+                Ok((client, domain.as_ref().map(identity)))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Connects to the launcher; the VMI from the file, else the one that was sent last.
     ///
     /// # Errors
@@ -104,6 +122,12 @@ impl VmiTarget {
         let client = Client::connect(&launcher.socket).await?;
         Ok((launcher, client, vmi))
     }
+}
+
+/// A VMI that only says whose it is: that is enough for all but a sync.
+fn identity(domain: &Value) -> Value {
+    let part = |name| copy_at(domain, &format!("/ObjectMeta/{name}"));
+    json!({"metadata": {"name": part("name"), "namespace": part("namespace"), "uid": part("uid")}})
 }
 
 /// Reads a manifest; `-` is standard input.
