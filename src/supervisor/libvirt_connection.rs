@@ -25,15 +25,14 @@ pub async fn maintain(
 ) -> Result<JoinHandle<()>, BackendError> {
     // A loss that is still in the channel stands for those that follow it.
     let (lost, mut losses) = channel(1);
-    let mut registration = register(connection, launcher.clone(), lost.clone()).await?;
+    let mut registered = register(connection, launcher.clone(), lost.clone()).await?;
     // What has happened before the registration.
     launcher.refresh();
     Ok(tokio::spawn(async move {
         while let Some(reason) = losses.recv().await {
             tracing::warn!(reason, "the connection to libvirt is closed; reconnecting");
-            // Dropping it talks to libvirt.
-            let _ = spawn_blocking(move || drop(registration)).await;
-            registration = reconnect(&backend, &launcher, &lost).await;
+            drop(registered);
+            registered = reconnect(&backend, &launcher, &lost).await;
         }
     }))
 }
@@ -43,17 +42,17 @@ async fn reconnect(
     backend: &Backend,
     launcher: &Arc<Launcher>,
     lost: &Sender<i32>,
-) -> Registration {
+) -> Registered {
     loop {
         let attempt = async {
             let connection = backend.connect().await?;
-            let registration = register(connection.clone(), launcher.clone(), lost.clone()).await?;
-            Ok::<_, BackendError>((connection, registration))
+            let registered = register(connection.clone(), launcher.clone(), lost.clone()).await?;
+            Ok::<_, BackendError>((connection, registered))
         };
         match attempt.await {
-            Ok((connection, registration)) => {
+            Ok((connection, registered)) => {
                 launcher.reconnected(connection);
-                return registration;
+                return registered;
             }
             Err(error) => tracing::error!(
                 reason = &error as &dyn std::error::Error,
@@ -64,22 +63,34 @@ async fn reconnect(
     }
 }
 
+/// A registration for events. To end it is a call of libvirt's, so that is done on a blocking thread: a daemon that hangs
+/// must not keep the runtime's, neither in the pod's life nor at its end.
+struct Registered(Option<Registration>);
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let registration = self.0.take();
+        drop(spawn_blocking(move || drop(registration)));
+    }
+}
+
 /// Registers for all events. They come on libvirt's own thread, which must not wait.
 async fn register(
     connection: Connection,
     launcher: Arc<Launcher>,
     lost: Sender<i32>,
-) -> Result<Registration, BackendError> {
+) -> Result<Registered, BackendError> {
     let events = move || {
         connection.events(move |event| match event {
             Event::Closed { reason } => drop(lost.try_send(reason)),
             event => launcher.handle_event(&event),
         })
     };
-    spawn_blocking(events)
+    let registration = spawn_blocking(events)
         .await
         .map_err(|_| BackendError::Panicked)?
-        .map_err(BackendError::Events)
+        .map_err(BackendError::Events)?;
+    Ok(Registered(Some(registration)))
 }
 
 /// Lets libvirt probe QEMU while nothing is asked of it yet: the first start finds the answers in its cache.

@@ -33,7 +33,6 @@ mod start_error;
 mod stop;
 
 use std::io;
-use std::process::ExitCode;
 
 use tokio::net::unix::pipe;
 use tokio::runtime::{Builder, Runtime};
@@ -52,7 +51,16 @@ const MAX_BLOCKING_THREADS: usize = 12;
 const THREAD_STACK: usize = 1024 * 1024;
 
 /// Runs the launcher to its end. The last line of the log is why it ended, if it failed.
-pub fn run(config: Config) -> ExitCode {
+///
+/// The process ends here, and not by returning from `main`: libvirt's event loop, and blocking calls of libvirt that have
+/// not returned, still run on other threads. What exit(3) runs, the cleanup of libvirt's and its libraries' memory, would
+/// run beside them; and a daemon that hangs would keep what is dropped here, such as a connection.
+pub fn run(config: Config) -> ! {
+    let status = run_to_end(config);
+    libvirt::exit_at_once(status)
+}
+
+fn run_to_end(config: Config) -> u8 {
     let environment = Environment::of_process();
     let libvirt_log = libvirt::divert_log();
     set_verbosity(&config, &environment);
@@ -61,14 +69,17 @@ pub fn run(config: Config) -> ExitCode {
     match runtime() {
         Ok(runtime) => {
             follow(libvirt_log, &runtime);
-            let result = runtime.block_on(start::live(config, environment));
+            let result = runtime.block_on(async {
+                let result = start::live(config, environment).await;
+                orphans::kill_children().await;
+                result
+            });
             // What still hangs in libvirt does not keep the pod.
-            runtime.shutdown_background();
-            orphans::kill_probes();
+            std::mem::forget(runtime);
             match result {
                 Ok(()) => {
                     tracing::info!("Exiting...");
-                    ExitCode::SUCCESS
+                    0
                 }
                 Err(error) => fail(&error),
             }
@@ -108,7 +119,7 @@ fn set_verbosity(config: &Config, environment: &Environment) {
     }
 }
 
-fn fail(error: &dyn std::error::Error) -> ExitCode {
+fn fail(error: &dyn std::error::Error) -> u8 {
     logging::fatal(&logging::chain(error));
-    ExitCode::from(FAILED)
+    FAILED
 }

@@ -19,6 +19,10 @@ use os::procfs::{Stat, arguments, children, command_line};
 const LEADER_REAP_DELAY: Duration = Duration::from_secs(1);
 /// After a child's end, before the list of children is read once more: a list that changes meanwhile may lack one.
 const RESCAN_DELAY: Duration = Duration::from_millis(200);
+/// For processes to end that are killed at the end of the pod; one that waits for a dead disk does not.
+const KILL_TIMEOUT: Duration = Duration::from_secs(1);
+/// Before processes are listed again.
+const KILL_RETRY_DELAY: Duration = Duration::from_millis(10);
 /// The monitor's process name.
 const MONITOR: &str = "virt-launcher-monitor";
 
@@ -104,21 +108,28 @@ fn reap_ended(own_session: i32) {
     }
 }
 
-/// Ends those children that run no guest but report to libvirt what QEMU can do. They detach themselves from libvirt,
-/// and when it ends in between they wait for it for ever.
-pub fn kill_probes() {
-    for pid in children()
-        .into_iter()
-        .filter(|pid| is_probe(&command_line(*pid)))
-    {
-        // It may have ended by itself.
-        let _ = kill_process(pid, Signal::KILL);
-    }
+/// Kills what is left of the processes that this one and libvirt have started, at the end of the pod: the guest has ended,
+/// and others have nothing to save. A QEMU that tells libvirt what it can do would wait for ever when libvirt is gone.
+pub async fn kill_children() {
+    // That some are left cannot be mended any more.
+    let _ = timeout(KILL_TIMEOUT, kill_all(children)).await;
 }
 
-/// QEMU without a machine.
-fn is_probe(command: &str) -> bool {
-    command.contains(" -machine none")
+/// Kills processes until there are none in two lists in a row: libvirt may be just starting one, and one that is not QEMU
+/// yet is still to become it.
+async fn kill_all(list: impl Fn() -> Vec<Pid>) {
+    let is_alive = |pid: &Pid| Stat::of(*pid).is_some_and(|stat| !stat.is_zombie);
+    let mut empty_lists = 0;
+    while empty_lists < 2 {
+        let alive: Vec<Pid> = list().into_iter().filter(is_alive).collect();
+        empty_lists = if alive.is_empty() { empty_lists + 1 } else { 0 };
+        for pid in alive {
+            tracing::debug!("killing process {}: {}", pid.as_raw_nonzero(), command_line(pid));
+            // It may have ended by itself.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        tokio::time::sleep(KILL_RETRY_DELAY).await;
+    }
 }
 
 /// Reaps a process that has ended.
@@ -168,6 +179,7 @@ impl Kind {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::os::unix::process::ExitStatusExt;
 
     fn pid(number: i32) -> Pid {
         Pid::from_raw(number).unwrap()
@@ -216,12 +228,27 @@ mod tests {
     }
 
     #[test]
-    fn a_qemu_without_a_machine_runs_no_guest() {
-        assert!(is_probe(
-            "/usr/bin/qemu-system-x86_64 -S -nodefaults -machine none,accel=kvm:tcg -qmp unix:/x"
-        ));
-        assert!(!is_probe(
-            "/usr/bin/qemu-system-x86_64 -name guest=a -machine pc-q35-10.0,usb=off"
-        ));
+    fn processes_are_killed_also_those_that_come_late() {
+        let sleeps: Vec<_> = (0..3)
+            .map(|_| {
+                let sleep = std::process::Command::new("/bin/sleep").arg("600").spawn();
+                sleep.unwrap()
+            })
+            .collect();
+        let all: Vec<Pid> = sleeps.iter().map(Pid::from_child).collect();
+        let lists = std::cell::Cell::new(0);
+        let list = || {
+            lists.set(lists.get() + 1);
+            all.iter().copied().take(lists.get()).collect()
+        };
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+            .block_on(kill_all(list));
+        for mut sleep in sleeps {
+            let status = sleep.wait().unwrap();
+            assert_eq!(status.signal(), Some(9));
+        }
     }
 }

@@ -4,7 +4,9 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::harness::{Event, Guest, Pod, Vmi, run};
+use crate::harness::{Event, Guest, Pod, Vmi, also_in_container, run};
+
+also_in_container!(a_daemon_that_dies_or_hangs_is_replaced);
 
 /// A booted guest, which keeps a file in its memory.
 async fn booted(name: &str, libvirt: &str) -> (Pod, Vmi, Guest) {
@@ -129,7 +131,7 @@ fn the_next_launcher_takes_the_guest_over() {
 
 #[test]
 // D-sup-2, D-sup-3 (docs/differences.md).
-fn a_daemon_that_is_dead_or_hangs_is_replaced() {
+fn a_daemon_that_dies_or_hangs_is_replaced() {
     run(async {
         let (mut pod, vmi, mut guest) = booted("orphaned", "--libvirt=auto").await;
         let qemu = pod.guests();
@@ -154,7 +156,15 @@ fn a_daemon_that_is_dead_or_hangs_is_replaced() {
                 .all(|pid| !stopped.contains(pid))
         );
         all_works(&mut pod, &vmi, &mut guest, &qemu).await;
-        // Killed together with it.
+    });
+}
+
+#[test]
+fn a_daemon_that_is_dead_or_hangs_at_the_launchers_start_is_replaced() {
+    run(async {
+        let (mut pod, vmi, mut guest) = booted("orphan", "--libvirt=auto").await;
+        let qemu = pod.guests();
+        // Killed together with the launcher.
         pod.kill_launcher().await;
         pod.handler.forget();
         signal("KILL", &pod.libvirt_daemons());

@@ -1,6 +1,11 @@
 //! Guests that are busy when a disk is plugged or unplugged.
 
-use crate::harness::{Pod, UP, run};
+use crate::harness::{Pod, UP, also_in_container, run};
+
+also_in_container!(
+    a_disk_that_is_plugged_during_a_reboot_is_there_after_the_boot,
+    a_disk_that_only_one_of_guest_and_definition_has_is_put_right,
+);
 
 #[test]
 fn a_disk_that_is_plugged_during_a_reboot_is_there_after_the_boot() {

@@ -1,8 +1,8 @@
 //! Launcher, daemon and QEMU are killed at each step of a hotplug and of an unplug. The next sync, or the next start, puts
 //! things right: the wanted disk is there once and under its name, and nothing else is. A panic ends neither of them.
 
-use std::fs::OpenOptions;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{OpenOptions, Permissions};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -12,19 +12,32 @@ use tokio::task::JoinHandle;
 
 use api::proto::cmd::v1::EmptyRequest;
 
-use crate::harness::{Event, Guest, Pod, Vmi, run};
+use crate::harness::{Event, Guest, Pod, Vmi, also_in_container, run};
+
+also_in_container!(
+    the_daemon_is_killed_at_each_step,
+    qemu_is_killed_at_each_step_and_the_next_start_has_what_is_wanted,
+    a_panic_ends_one_sync_one_call_and_one_report,
+);
 
 /// The points of src/launcher at which the launcher can be held.
 const PLUG: [&str; 3] = ["sync.planned", "plug.prepared", "plug.attached"];
 const UNPLUG: [&str; 3] = ["sync.planned", "unplug.prepared", "unplug.asked"];
 
+/// Where the launcher looks for a point that it has reached: in a volume, which a container shares with the test.
+const FAULTS: &str = "/var/run/kubevirt-private/faults";
+
 /// A launcher that can be held.
 async fn launch(pod: &mut Pod, vmi: &Vmi, libvirt: &str) {
-    let variable = format!(
-        "VIRT_LAUNCHER_FAILPOINTS={}",
-        pod.path("/faults/x").parent().unwrap().display()
-    );
-    pod.launch_by(Command::new("/usr/bin/env").arg(variable), vmi, &[libvirt]);
+    pod.path(&format!("{FAULTS}/x"));
+    let directory = if pod.is_container() {
+        PathBuf::from(FAULTS)
+    } else {
+        pod.path(FAULTS)
+    };
+    pod.set_env("VIRT_LAUNCHER_FAILPOINTS", directory.display().to_string());
+    let more: &[&str] = if pod.is_container() { &[] } else { &[libvirt] };
+    pod.launch(vmi, more);
     pod.wait_until_ready().await;
 }
 
@@ -37,8 +50,9 @@ struct Held {
 
 impl Held {
     async fn at(pod: &mut Pod, point: &str, vmi: &Vmi) -> Self {
-        let fifo = pod.path(&format!("/faults/{point}"));
+        let fifo = pod.path(&format!("{FAULTS}/{point}"));
         mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        std::fs::set_permissions(&fifo, Permissions::from_mode(0o666)).unwrap();
         let (mut cmd, request) = (pod.cmd(), pod.request(vmi.value()));
         // The answer does not matter: it may be an error, or never come.
         let sync = tokio::spawn(async move { drop(cmd.sync_virtual_machine(request).await) });
@@ -277,7 +291,7 @@ struct Panic(PathBuf);
 
 impl Panic {
     fn at(pod: &Pod, point: &str) -> Self {
-        let file = pod.path(&format!("/faults/{point}"));
+        let file = pod.path(&format!("{FAULTS}/{point}"));
         std::fs::write(&file, "panic").unwrap();
         Self(file)
     }

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::harness::{Pod, Vmi, run};
+use crate::harness::{Pod, Vmi, also_in_container, run};
+
+also_in_container!(a_guest_whose_disk_is_full_waits_and_goes_on);
 
 /// A small file system.
 struct SmallFs(PathBuf);

@@ -8,7 +8,9 @@ use std::os::unix::net::UnixListener;
 use api::pod_paths::{IOMMUFD_SOCKET, SHARE_DIR};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-use crate::harness::{Pod, Vmi, run};
+use crate::harness::{Pod, Vmi, also_in_container, run};
+
+also_in_container!(the_iommus_descriptor_is_received_and_given_to_libvirt);
 
 /// Serves one connection as KubeVirt's device plugin does, with `/dev/null` for `/dev/iommu`; returns the answer.
 fn serve(listener: UnixListener) -> std::thread::JoinHandle<Vec<u8>> {

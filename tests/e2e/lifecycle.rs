@@ -5,6 +5,7 @@ use api::proto::cmd::v1::{EmptyRequest, Response};
 use crate::harness::{Pod, Vmi, also_in_container, also_in_root_container, run};
 
 also_in_container!(
+    reset_and_soft_reboot_bring_the_guest_up_again,
     kill_and_delete_end_the_pod,
     pause_unpause_shutdown_delete,
     the_agent_shuts_a_guest_down_that_ignores_the_power_button,

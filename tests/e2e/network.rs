@@ -3,19 +3,29 @@
 use serde_json::json;
 
 use crate::harness::{
-    ClusterNetwork, Guest, MASQUERADE_GUEST, MTU, Pod, PodNetwork, REMOTE_HOST, User, Vmi,
-    in_container_with_network, run, write_name_resolution,
+    ClusterNetwork, Guest, MASQUERADE_GATEWAY_V6, MASQUERADE_GUEST, MASQUERADE_GUEST_V6, MTU, Pod,
+    PodNetwork, REMOTE_HOST, REMOTE_HOST_V6, User, Vmi, in_container_with_network, run,
+    write_name_resolution,
 };
 
 /// Addresses of the pods.
 const MASQUERADED: &str = "10.244.0.5";
 const BRIDGED: &str = "10.244.0.6";
+const MASQUERADED_V6: &str = "fd00:10:244::5";
 
 /// Asks for all options, and prints what the DHCP client has got.
 const DHCP_ANSWER: &str = r"printf '#!/bin/sh\n[ $1 = bound ] && env >/run/answer\nexit 0\n' >/run/show
     chmod 755 /run/show
     udhcpc -i eth0 -n -q -f -t 5 -T 1 -O search -O ntpsrv -O mtu -O 240 -s /run/show >/dev/null 2>&1
     cat /run/answer";
+
+/// Asks for an IPv6 address, uses it, and prints what the DHCPv6 client has got. The route to the gateway is the guest's own
+/// affair: nothing advertises routers in a masqueraded network (KubeVirt's user guide has it in the cloud-init network data).
+const DHCPV6_ANSWER: &str = r"printf '#!/bin/sh\n[ $reason = BOUND6 ] && env >/run/answer6\nexit 0\n' >/run/show6
+    chmod 755 /run/show6
+    : >/run/leases6
+    dhclient -6 -1 -v -sf /run/show6 -lf /run/leases6 -pf /run/pid6 eth0 >/run/dhclient.log 2>&1
+    cat /run/answer6 /run/dhclient.log";
 
 /// Answers on TCP port 8080, and keeps what it hears.
 const SERVICE: &str = "{ (while :; do echo served | nc -l -p 8080 >>/run/heard; done) & }";
@@ -169,6 +179,55 @@ fn guests_reach_the_network_and_each_other() {
                 heard.contains("from a guest") && heard.contains("from the pod"),
                 "{heard}"
             );
+        });
+    });
+}
+
+#[test]
+fn a_guest_of_a_dual_stack_pod_gets_its_address_by_dhcpv6() {
+    in_container_with_network(User::Qemu, || {
+        run(async {
+            let cluster = ClusterNetwork::new();
+            let mut pod = Pod::new();
+            let vmi = vmi(&pod, "dual", "masquerade");
+            let resolv_conf = "search default.svc.cluster.local\nnameserver 10.96.0.10\nnameserver fd00:10:96::a\n";
+            write_name_resolution(&pod, &vmi, MASQUERADED);
+            std::fs::write(pod.path("/etc/resolv.conf"), resolv_conf).unwrap();
+            pod.handler.serve();
+            pod.launch(&vmi, &[]);
+            let network = cluster.attach_dual_stack(&pod, MASQUERADED, MASQUERADED_V6);
+            pod.wait_until_ready().await;
+            network.masquerade();
+            network.masquerade_v6();
+            let mut pod = Networked { pod, vmi, network };
+            let mut guest = pod.boot().await;
+            pod.has_tap(None).await;
+            has_address(&mut guest, MASQUERADE_GUEST, "10.0.2.1").await;
+            pings(&mut guest, REMOTE_HOST).await;
+
+            // The client sends from the link's own address, which is first checked for duplicates.
+            guest
+                .run_until("ip -6 addr show dev eth0 scope link", |text| {
+                    text.contains("inet6 fe80:") && !text.contains("tentative")
+                })
+                .await;
+            let answer = guest.run(&DHCPV6_ANSWER.replace('\n', ";")).await;
+            for line in [
+                &format!("new_ip6_address={MASQUERADE_GUEST_V6}"),
+                "new_dhcp6_name_servers=fd00:10:96::a",
+                "new_max_life=86313600",
+            ] {
+                assert!(
+                    answer.lines().any(|other| other.trim() == line),
+                    "{line} is not in:\n{answer}"
+                );
+            }
+            let address = format!(
+                "ip -6 addr add {MASQUERADE_GUEST_V6}/120 dev eth0; ip -6 route add default via {MASQUERADE_GATEWAY_V6}"
+            );
+            guest.run(&address).await;
+            pings(&mut guest, REMOTE_HOST_V6).await;
+            cluster.run(&format!("busybox ping -6 -c 1 -W 5 {MASQUERADED_V6}"));
         });
     });
 }

@@ -12,7 +12,9 @@ use serde_json::{Value, json};
 use tokio::net::UnixListener;
 use tonic::{Request, Response, Status};
 
-use crate::harness::{Pod, Vmi, run};
+use crate::harness::{Pod, Vmi, also_in_container, run};
+
+also_in_container!(plugins_of_a_sync_change_the_domain_and_failing_ones_leave_none);
 
 /// Sets an exclamation mark behind the domain's title; keeps what it was asked.
 #[derive(Clone, Default)]
@@ -149,7 +151,7 @@ fn plugins_of_a_sync_change_the_domain_and_failing_ones_leave_none() {
         ]);
         let answer = sync(&pod, &vmi, &plugins).await;
         assert!(answer.success, "{}\n{}", answer.message, pod.log_tail());
-        let xml = std::fs::read_to_string(pod.root().join("run/qemu/default_plugged.xml")).unwrap();
+        let xml = pod.live_xml(&vmi);
         assert!(xml.contains("<title>plugged of default!</title>"), "{xml}");
         assert!(
             xml.contains("<watchdog model='i6300esb' action='none'>"),

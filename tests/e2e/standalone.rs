@@ -1,36 +1,18 @@
 //! `STANDALONE_VMI`: a launcher without virt-handler.
 
-use std::process::Command;
 use std::time::Duration;
 
-use crate::harness::{Pod, SlowQemu, UP, Vmi, run};
+use crate::harness::{Pod, SlowQemu, UP, Vmi, also_in_container, run};
+
+also_in_container!(
+    a_vmi_in_the_environment_is_started_at_once,
+    a_vmi_that_cannot_be_started_ends_the_launcher_with_the_reason,
+);
 
 /// A launcher that finds the VMI in its environment.
 fn launch(pod: &mut Pod, vmi: &Vmi) {
-    launch_by(&mut Command::new("/usr/bin/env"), pod, vmi);
-}
-
-/// The same by a command that runs another one.
-fn launch_by(command: &mut Command, pod: &mut Pod, vmi: &Vmi) {
-    command
-        .arg(env!("CARGO_BIN_EXE_virt-launcher"))
-        .args([
-            "--name",
-            vmi.name(),
-            "--namespace",
-            "default",
-            "--uid",
-            vmi.uid(),
-        ])
-        .args([
-            "--allow-emulation",
-            "--force-emulation",
-            "--libvirt=embed",
-            "--root",
-        ])
-        .arg(pod.root())
-        .env("STANDALONE_VMI", vmi.value().to_string());
-    pod.spawn(command);
+    pod.set_env("STANDALONE_VMI", vmi.value().to_string());
+    pod.launch(vmi, &[]);
 }
 
 #[test]
@@ -68,7 +50,8 @@ async fn slow(name: &str) -> (Pod, Vmi, SlowQemu) {
     let mut pod = Pod::new();
     let vmi = Vmi::new(name).with_image(&pod);
     let qemu = SlowQemu::new(&pod);
-    launch_by(&mut qemu.command(), &mut pod, &vmi);
+    pod.set_env("STANDALONE_VMI", vmi.value().to_string());
+    pod.launch_by(&mut qemu.command(), &vmi, &[]);
     (pod, vmi, qemu)
 }
 

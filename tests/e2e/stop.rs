@@ -141,6 +141,25 @@ fn the_session_may_have_begun_outside_the_pid_namespace() {
 }
 
 #[test]
+fn a_daemon_that_hangs_does_not_keep_the_pod() {
+    run(async {
+        let mut pod = Pod::ready(&Vmi::new("hung-end"), &["--libvirt=auto"]).await;
+        for pid in pod.libvirt_daemons() {
+            let stopped = Command::new("kill")
+                .args(["-s", "STOP", &pid.to_string()])
+                .status();
+            assert!(stopped.unwrap().success());
+        }
+        pod.signal("TERM");
+        assert_eq!(pod.exit_code().await, 0);
+        assert_eq!(pod.processes(""), [0; 0]);
+        // By its keepalive libvirt would find out after 45 s.
+        let tail = pod.log_tail();
+        assert!(!tail.contains("connection to libvirt is closed"), "{tail}");
+    });
+}
+
+#[test]
 // D-start-3 (docs/differences.md).
 fn sigterm_before_there_is_a_domain_ends_the_launcher() {
     run(async {

@@ -2,10 +2,21 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Guest, LoopDevice, Pod, Vmi, run};
+use crate::harness::{Guest, LoopDevice, Pod, Vmi, also_in_container, run};
+
+also_in_container!(a_tracked_guest_writes_raw_volumes_that_grow_and_come_and_go);
 
 const MIB: u64 = 1 << 20;
-const OVERLAYS: &str = "/var/lib/libvirt/qemu/cbt";
+
+/// Where the overlay of a volume is in the pod.
+fn overlay(pod: &Pod, volume: &str) -> String {
+    let directory = if pod.is_container() {
+        "/var/run/kubevirt-private/libvirt/qemu/cbt"
+    } else {
+        "/var/lib/libvirt/qemu/cbt"
+    };
+    format!("{directory}/{volume}.qcow2")
+}
 
 fn volume(name: &str) -> (Value, Value) {
     (
@@ -60,14 +71,16 @@ fn a_tracked_guest_writes_raw_volumes_that_grow_and_come_and_go() {
         pod.wait_until_ready().await;
         let mut guest = pod.boot(&vmi).await;
         let source = pod.domain().await["Spec"]["Devices"]["Disks"][1]["Source"].clone();
-        let overlay = pod.path(&format!("{OVERLAYS}/data.qcow2"));
-        assert_eq!(
+        for (file, pod_path) in [
+            (&source["File"], overlay(&pod, "data")),
             (
-                source["File"].as_str(),
-                source["DataStore"]["Source"]["File"].as_str()
+                &source["DataStore"]["Source"]["File"],
+                "/var/run/kubevirt-private/vmi-disks/data/disk.img".into(),
             ),
-            (overlay.to_str(), image.to_str())
-        );
+        ] {
+            let file = file.as_str().unwrap_or_default();
+            assert!(file.ends_with(&pod_path), "{file} is not {pod_path}");
+        }
         let disk = sees(&mut guest, "data", 16 * MIB).await;
         guest
             .run(&format!(
@@ -106,11 +119,7 @@ fn a_tracked_guest_writes_raw_volumes_that_grow_and_come_and_go() {
         }
 
         // A disk that is plugged while the guest runs is tracked from then on; its overlay is removed with it.
-        let plugged = pod.path("/var/run/kubevirt/hotplug-disks/late.img");
-        std::fs::File::create(&plugged)
-            .unwrap()
-            .set_len(4 * MIB)
-            .unwrap();
+        let plugged = pod.hotplug_image("late", 4 * MIB);
         let with = vmi.clone().hotplugged("late", "late", "scsi");
         let at = with.value()["status"]["volumeStatus"]
             .as_array()
@@ -123,7 +132,7 @@ fn a_tracked_guest_writes_raw_volumes_that_grow_and_come_and_go() {
         );
         pod.sync_ok(&with).await;
         sees(&mut guest, "late", 4 * MIB).await;
-        let overlay = pod.path(&format!("{OVERLAYS}/late.qcow2"));
+        let overlay = pod.inside(&overlay(&pod, "late"));
         assert!(overlay.exists());
         pod.sync_ok(&vmi).await;
         guest

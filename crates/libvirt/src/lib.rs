@@ -18,6 +18,7 @@ mod domain;
 mod error;
 mod event;
 mod event_loop;
+mod exit;
 mod log;
 mod memory;
 mod state;
@@ -28,6 +29,7 @@ pub use domain::{BlockInfo, Domain, Reboot, Screenshot, Shutdown, Undefine, XmlK
 pub use error::{Error, code};
 pub use event::{AgentState, Event, IoAction, LifecycleEvent};
 pub use event_loop::start_event_loop;
+pub use exit::exit_at_once;
 pub use log::{DivertError, OUTPUTS, divert_log};
 pub use memory::{keep_small, trim};
 pub use state::{State, paused, shutoff};

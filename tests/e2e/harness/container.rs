@@ -200,7 +200,13 @@ impl Container {
     }
 
     /// Starts the launcher as virt-controller describes it, with `more` arguments, in the pod's container.
-    pub(super) fn command(&mut self, pod: &Path, vmi: &Vmi, more: &[&str]) -> Command {
+    pub(super) fn command(
+        &mut self,
+        pod: &Path,
+        vmi: &Vmi,
+        environment: &[(&str, String)],
+        more: &[&str],
+    ) -> Command {
         let image = image().unwrap();
         let mount_point = pod.join("container");
         std::fs::create_dir_all(&mount_point).unwrap();
@@ -222,6 +228,10 @@ impl Container {
         if let Some(cgroup) = &self.cgroup {
             command.env("CGROUPS", cgroup.path());
         }
+        let names: Vec<_> = environment.iter().map(|(name, _)| *name).collect();
+        command
+            .env("PASS", names.join(" "))
+            .envs(environment.iter().cloned());
         if vmi.value()["spec"]["domain"]["devices"]["interfaces"].is_array() {
             command.env("TUN", "yes");
         }

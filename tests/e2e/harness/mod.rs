@@ -17,8 +17,8 @@ pub use guest::{Guest, guest_image};
 pub use handler::{Event, Handler};
 pub use loop_device::LoopDevice;
 pub use pod_network::{
-    ClusterNetwork, MASQUERADE_GUEST, MTU, PodNetwork, REMOTE_HOST, in_container_with_network,
-    write_name_resolution,
+    ClusterNetwork, MASQUERADE_GATEWAY_V6, MASQUERADE_GUEST, MASQUERADE_GUEST_V6, MTU, PodNetwork,
+    REMOTE_HOST, REMOTE_HOST_V6, in_container_with_network, write_name_resolution,
 };
 pub use slow_qemu::SlowQemu;
 pub use usage::Usage;
@@ -53,6 +53,7 @@ pub fn run(test: impl Future<Output = ()>) {
 pub struct Pod {
     root: tempfile::TempDir,
     pub handler: Handler,
+    environment: Vec<(&'static str, String)>,
     launcher: Option<Child>,
     container: Option<Container>,
     reader: Option<std::thread::JoinHandle<()>>,
@@ -73,6 +74,7 @@ impl Pod {
         Self {
             root,
             handler,
+            environment: Vec::new(),
             launcher: None,
             container: Container::of_this_test(),
             reader: None,
@@ -145,6 +147,11 @@ impl Pod {
         path
     }
 
+    /// An environment variable of the launchers that are started from now on.
+    pub fn set_env(&mut self, name: &'static str, value: impl Into<String>) {
+        self.environment.push((name, value.into()));
+    }
+
     /// Starts the launcher as the pod would; in a container its monitor comes first.
     pub fn launch(&mut self, vmi: &Vmi, more: &[&str]) {
         if self.container.is_some() {
@@ -162,7 +169,8 @@ impl Pod {
     /// Starts a launcher as process 1 of a pod does.
     pub fn launch_monitored(&mut self, vmi: &Vmi, more: &[&str]) {
         if let Some(mut container) = self.container.take() {
-            self.spawn(&mut container.command(self.root.path(), vmi, more));
+            let mut command = container.command(self.root.path(), vmi, &self.environment, more);
+            self.spawn(&mut command);
             container.started(self.launcher.as_ref().unwrap().id());
             self.container = Some(container);
             return;
@@ -179,6 +187,7 @@ impl Pod {
     fn launch_as(&mut self, command: &mut Command, vmi: &Vmi, more: &[&str]) {
         assert!(self.container.is_none(), "this test has no way to do that");
         command
+            .envs(self.environment.iter().cloned())
             .args([
                 "--name",
                 vmi.name(),

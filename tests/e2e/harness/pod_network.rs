@@ -6,6 +6,8 @@
 //! guest -- tap0 -- k6t-eth0 ----------- eth0-nic ---------- port of cni0       192.0.2.1 on lo: a host elsewhere
 //! ```
 //!
+//! A pod may have an IPv6 address beside the other one; then all of the left picture is there for both.
+//!
 //! Nothing of it is in the machine's own namespace. Links go with their namespaces, and those with the processes in them.
 
 use std::io::{BufRead, BufReader, Write};
@@ -24,11 +26,17 @@ const GATEWAY: &str = "10.244.0.1";
 const PREFIX: u8 = 24;
 /// A host that only the default route leads to.
 pub const REMOTE_HOST: &str = "192.0.2.1";
+/// The same for IPv6.
+const GATEWAY_V6: &str = "fd00:10:244::1";
+const PREFIX_V6: u8 = 64;
+pub const REMOTE_HOST_V6: &str = "2001:db8::1";
 /// Of the pod's link, as an overlay network has it.
 pub const MTU: u32 = 1450;
 /// virt-handler's address of the guest's gateway, and of the guest, with masquerade.
 const MASQUERADE_GATEWAY: &str = "10.0.2.1";
 pub const MASQUERADE_GUEST: &str = "10.0.2.2";
+pub const MASQUERADE_GATEWAY_V6: &str = "fd10:0:2::1";
+pub const MASQUERADE_GUEST_V6: &str = "fd10:0:2::2";
 /// As the kubelet writes it.
 const RESOLV_CONF: &str = "search default.svc.cluster.local svc.cluster.local cluster.local\n\
     nameserver 10.96.0.10\noptions ndots:5\n";
@@ -52,7 +60,9 @@ fn missing() -> Option<String> {
     let probe = "ip link add probe0 type bridge && ip link add probe1 type veth peer name probe2 &&
         bridge -Version && busybox true && nft add table ip nat &&
         nft add chain ip nat c '{ type nat hook postrouting priority 100; }' &&
-        nft add rule ip nat c ip saddr 10.0.2.2 counter masquerade";
+        nft add rule ip nat c ip saddr 10.0.2.2 counter masquerade && nft add table ip6 nat &&
+        nft add chain ip6 nat c '{ type nat hook postrouting priority 100; }' &&
+        nft add rule ip6 nat c ip6 saddr fd10:0:2::2 counter masquerade";
     let output = program("unshare", &["--net", "sh", "-c", probe]);
     let message = String::from_utf8_lossy(&output.stderr);
     (!output.status.success()).then(|| format!("no network with NAT can be made: {message}"))
@@ -105,6 +115,8 @@ impl ClusterNetwork {
             ip address add {REMOTE_HOST}/32 dev lo
             ip link add name cni0 mtu {MTU} type bridge
             ip address add {GATEWAY}/{PREFIX} dev cni0
+            ip address add {REMOTE_HOST_V6}/128 dev lo
+            ip address add {GATEWAY_V6}/{PREFIX_V6} dev cni0 nodad
             ip link set cni0 up"
         ));
         network
@@ -131,6 +143,21 @@ impl ClusterNetwork {
             "ip address add {address}/{PREFIX} dev eth0
             ip link set eth0 up
             ip route add default via {GATEWAY}"
+        ));
+        network
+    }
+
+    /// The same with an IPv6 address beside the other one.
+    pub fn attach_dual_stack(
+        &self,
+        pod: &Pod,
+        address: &'static str,
+        address_v6: &str,
+    ) -> PodNetwork {
+        let network = self.attach(pod, address);
+        network.run(&format!(
+            "ip address add {address_v6}/{PREFIX_V6} dev eth0 nodad
+            ip -6 route add default via {GATEWAY_V6}"
         ));
         network
     }
@@ -191,6 +218,29 @@ impl PodNetwork {
             }}
 END",
             self.tap()
+        ));
+    }
+
+    /// What comes to [`Self::masquerade`] for a pod that has an IPv6 address too.
+    pub fn masquerade_v6(&self) {
+        self.run(&format!(
+            "ip address add {MASQUERADE_GATEWAY_V6}/120 dev k6t-eth0 nodad
+            echo 1 >/proc/sys/net/ipv6/conf/all/forwarding
+            nft -f - <<'END'
+            table ip6 nat {{
+                chain KUBEVIRT_PREINBOUND {{
+                    counter dnat to {MASQUERADE_GUEST_V6}
+                }}
+                chain prerouting {{
+                    type nat hook prerouting priority -100;
+                    iifname eth0 counter jump KUBEVIRT_PREINBOUND
+                }}
+                chain postrouting {{
+                    type nat hook postrouting priority 100;
+                    ip6 saddr {MASQUERADE_GUEST_V6} counter masquerade
+                }}
+            }}
+END"
         ));
     }
 
