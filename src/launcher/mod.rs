@@ -183,6 +183,7 @@ impl Launcher {
     pub fn reconnected(&self, connection: Connection) {
         self.domain.replace(connection);
         tracing::info!("Reconnected to libvirt; sending the present state to virt-handler");
+        self.notifier.send_again();
         self.refresh();
     }
 

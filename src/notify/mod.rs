@@ -3,6 +3,7 @@
 //! ```text
 //!  launcher ──publish──► Queue ──front──► task ──► domain-notify-pipe.sock ──► virt-handler
 //!                         │ holds the latest state, and in order the events before it that matter
+//!                         │ leaves out a state that virt-handler has taken already
 //!                         └ resend: on every new connection the present state goes out again
 //! ```
 //!
@@ -100,6 +101,11 @@ impl Notifier {
     pub fn k8s_event(&self, event: &K8sEvent) {
         self.shared.queue().push_k8s(event.to_json());
         self.shared.filled.notify_one();
+    }
+
+    /// Has the next state sent also if virt-handler has it already.
+    pub fn send_again(&self) {
+        self.shared.queue().forget_delivered();
     }
 
     /// Waits until all that was published has been sent (or refused); false when `deadline` comes first.

@@ -57,6 +57,8 @@ pub(super) struct Queue {
     sending: Option<u64>,
     /// The last state published.
     latest: Option<Bytes>,
+    /// The state that virt-handler has taken last, on this connection.
+    delivered: Option<Bytes>,
     /// A connection was lost: what the next one must hear again.
     stale: bool,
 }
@@ -130,18 +132,46 @@ impl Queue {
     /// The connection is gone.
     pub fn disconnected(&mut self) {
         self.sending = None;
+        self.delivered = None;
         self.stale = self.latest.is_some();
     }
 
-    /// The next to send; it stays until [`Self::done`].
+    /// virt-handler is to get the present state again, though it has it.
+    pub fn forget_delivered(&mut self) {
+        self.delivered = None;
+    }
+
+    /// The next to send; it stays until [`Self::delivered`] or [`Self::give_up`]. A state that virt-handler has already
+    /// is left out.
+    // D-vm-15 (docs/differences.md).
     pub fn front(&mut self) -> Option<Entry> {
+        while self.entries.front().is_some_and(|entry| self.has(entry)) {
+            self.entries.pop_front();
+        }
         let entry = self.entries.front().cloned();
         self.sending = entry.as_ref().map(|entry| entry.id);
         entry
     }
 
-    /// The entry has been sent, or is given up.
-    pub fn done(&mut self, id: u64) {
+    /// Whether virt-handler has this state already, and nothing depends on how often it hears of it.
+    fn has(&self, entry: &Entry) -> bool {
+        let Body::Domain(json, EventType::Modified) = &entry.body else {
+            return false;
+        };
+        entry.replaceable && self.delivered.as_ref() == Some(json)
+    }
+
+    /// virt-handler has taken the entry.
+    pub fn delivered(&mut self, id: u64) {
+        let entry = self.entries.iter().find(|entry| entry.id == id);
+        if let Some(Body::Domain(json, _)) = entry.map(|entry| &entry.body) {
+            self.delivered = Some(json.clone());
+        }
+        self.give_up(id);
+    }
+
+    /// The entry is not to be sent any more.
+    pub fn give_up(&mut self, id: u64) {
         self.sending = None;
         self.entries.retain(|entry| entry.id != id);
     }
@@ -186,7 +216,7 @@ mod tests {
                 }
                 Body::K8s(json) => format!("k8s {}", String::from_utf8_lossy(json)),
             });
-            queue.done(entry.id);
+            queue.delivered(entry.id);
         }
         all
     }
@@ -230,8 +260,41 @@ mod tests {
         push(&mut queue, "1", false);
         let first = queue.front().map(|entry| entry.id);
         push(&mut queue, "2", false);
-        first.into_iter().for_each(|id| queue.done(id));
+        first.into_iter().for_each(|id| queue.delivered(id));
         assert_eq!(bodies(&mut queue), ["MODIFIED 2"]);
+    }
+
+    #[test]
+    // D-vm-15 (docs/differences.md).
+    fn a_state_that_was_delivered_is_not_sent_again_unless_it_must_be() {
+        let mut queue = Queue::default();
+        push(&mut queue, "1", false);
+        let first = queue.front().unwrap();
+        // While the first one is on its way.
+        push(&mut queue, "1", false);
+        queue.delivered(first.id);
+        assert_eq!(queue.front(), None);
+        push(&mut queue, "2", false);
+        push(&mut queue, "1", false);
+        assert_eq!(queue.front(), None, "back to what virt-handler has");
+        assert!(queue.is_flushed());
+
+        push(&mut queue, "1", true);
+        assert_eq!(bodies(&mut queue), ["MODIFIED 1"], "it matters");
+        queue.push_domain(Bytes::from_static(b"1"), EventType::Added, true);
+        assert_eq!(bodies(&mut queue), ["ADDED 1"]);
+        queue.forget_delivered();
+        push(&mut queue, "1", false);
+        assert_eq!(bodies(&mut queue), ["MODIFIED 1"], "it is to hear it again");
+        queue.disconnected();
+        queue.connected();
+        assert_eq!(bodies(&mut queue), ["MODIFIED 1"], "another virt-handler");
+
+        push(&mut queue, "2", false);
+        let refused = queue.front().unwrap();
+        queue.give_up(refused.id);
+        push(&mut queue, "2", false);
+        assert_eq!(bodies(&mut queue), ["MODIFIED 2"], "it was not taken");
     }
 
     #[test]

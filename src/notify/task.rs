@@ -63,10 +63,14 @@ async fn serve(shared: &Shared, link: &mut Link) -> bool {
                 }
                 answered = true;
             }
-            None => tokio::select! {
-                () = filled => {}
-                () = link.closed() => return answered,
-            },
+            None => {
+                // What virt-handler has already was taken off.
+                shared.drained.notify_waiters();
+                tokio::select! {
+                    () = filled => {}
+                    () = link.closed() => return answered,
+                }
+            }
         }
     }
 }
@@ -75,13 +79,15 @@ async fn serve(shared: &Shared, link: &mut Link) -> bool {
 async fn send(shared: &Shared, link: &mut Link, entry: Entry) -> Result<(), LinkError> {
     match link.send(entry.body).await {
         Ok(answer) => {
-            if !answer.success {
+            if answer.success {
+                shared.queue().delivered(entry.id);
+            } else {
                 tracing::warn!(
                     answer.message,
                     "virt-handler answered success=false to a notification"
                 );
+                shared.queue().give_up(entry.id);
             }
-            shared.queue().done(entry.id);
         }
         Err(LinkError::Refused(status)) => {
             let times = shared.queue().refused(entry.id);
@@ -91,7 +97,7 @@ async fn send(shared: &Shared, link: &mut Link, entry: Entry) -> Result<(), Link
                 "virt-handler answered a notification with a gRPC error"
             );
             if times >= MAX_REFUSALS {
-                shared.queue().done(entry.id);
+                shared.queue().give_up(entry.id);
             }
         }
         Err(LinkError::Broken(status)) => {
@@ -100,7 +106,7 @@ async fn send(shared: &Shared, link: &mut Link, entry: Entry) -> Result<(), Link
                     error = status.message(),
                     "the connection to virt-handler broke {MAX_BREAKS} times on a notification, which is dropped"
                 );
-                shared.queue().done(entry.id);
+                shared.queue().give_up(entry.id);
             }
             return Err(LinkError::Broken(status));
         }

@@ -260,11 +260,11 @@ fn nobody_waits_for_a_handler_that_hangs() {
         );
         notifier.publish(&domain("Running"), EventType::Added);
         for _ in 0..100 {
-            notifier.publish(&domain("Running"), EventType::Modified);
+            notifier.publish(&domain("Paused"), EventType::Modified);
         }
         notifier.publish(&domain("Shutoff"), EventType::Modified);
         open.send(true).unwrap();
-        for expected in ["ADDED Running", "MODIFIED Running", "MODIFIED Shutoff"] {
+        for expected in ["ADDED Running", "MODIFIED Paused", "MODIFIED Shutoff"] {
             assert_eq!(handler.next().await, expected);
         }
     });

@@ -38,11 +38,7 @@ pub async fn maintain(
 }
 
 // D-sup-2 (docs/differences.md).
-async fn reconnect(
-    backend: &Backend,
-    launcher: &Arc<Launcher>,
-    lost: &Sender<i32>,
-) -> Registered {
+async fn reconnect(backend: &Backend, launcher: &Arc<Launcher>, lost: &Sender<i32>) -> Registered {
     loop {
         let attempt = async {
             let connection = backend.connect().await?;

@@ -124,7 +124,11 @@ async fn kill_all(list: impl Fn() -> Vec<Pid>) {
         let alive: Vec<Pid> = list().into_iter().filter(is_alive).collect();
         empty_lists = if alive.is_empty() { empty_lists + 1 } else { 0 };
         for pid in alive {
-            tracing::debug!("killing process {}: {}", pid.as_raw_nonzero(), command_line(pid));
+            tracing::debug!(
+                "killing process {}: {}",
+                pid.as_raw_nonzero(),
+                command_line(pid)
+            );
             // It may have ended by itself.
             let _ = kill_process(pid, Signal::KILL);
         }

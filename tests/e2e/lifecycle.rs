@@ -146,7 +146,7 @@ fn kill_and_delete_end_the_pod() {
 }
 
 #[test]
-// D-vm-8 (docs/differences.md).
+// D-vm-8, D-vm-15 (docs/differences.md).
 fn reset_and_soft_reboot_bring_the_guest_up_again() {
     run(async {
         let (mut pod, vmi, mut guest) = Pod::booted("reboot", &[]).await;
@@ -168,6 +168,9 @@ fn reset_and_soft_reboot_bring_the_guest_up_again() {
                 .unwrap(),
         );
         guest.until(crate::harness::UP).await;
+        let events = pod.handler.all();
+        let equal = events.windows(2).find(|two| two[0].domain == two[1].domain);
+        assert!(equal.is_none(), "virt-handler has it already: {equal:?}");
     });
 }
 
