@@ -13,6 +13,7 @@ pub mod disks;
 pub mod display;
 pub mod features;
 pub mod firmware;
+pub mod guest_agent;
 pub mod host_devices;
 pub mod interfaces;
 pub mod launch_security;

@@ -5,6 +5,7 @@ use serde::ser::{Serialize, SerializeMap, SerializeStruct, Serializer};
 
 use super::DomainSpec;
 use super::alias::Alias;
+use super::guest_agent::FreezeStatus;
 use super::metadata::Time;
 use super::xml::Go;
 
@@ -52,8 +53,8 @@ pub struct DomainStatus {
     pub interfaces: Vec<InterfaceStatus>,
     /// The guest's operating system, as the guest agent has it.
     pub os_info: GuestOsInfo,
-    /// `frozen`, `thawed` or empty.
-    pub fs_freeze_status: String,
+    /// Whether the guest's file systems are frozen, if that is known.
+    pub fs_freeze_status: Option<FreezeStatus>,
     /// The last panic.
     pub guest_panic_info: Option<GuestPanicInfo>,
     /// Panics so far; never goes backwards.
@@ -191,7 +192,7 @@ impl Serialize for DomainStatus {
         out.serialize_field("Reason", self.reason.as_str())?;
         out.serialize_field("Interfaces", &list(&self.interfaces))?;
         out.serialize_field("OSInfo", &self.os_info)?;
-        out.serialize_field("FSFreezeStatus", &FsFreeze(&self.fs_freeze_status))?;
+        out.serialize_field("FSFreezeStatus", &FsFreeze(self.fs_freeze_status))?;
         out.serialize_field("GuestPanicInfo", &self.guest_panic_info)?;
         out.serialize_field("PanicCount", &self.panic_count)?;
         out.end()
@@ -203,12 +204,13 @@ fn list<T>(items: &[T]) -> Option<&[T]> {
     (!items.is_empty()).then_some(items)
 }
 
-struct FsFreeze<'a>(&'a str);
+struct FsFreeze(Option<FreezeStatus>);
 
-impl Serialize for FsFreeze<'_> {
+impl Serialize for FsFreeze {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         let mut out = s.serialize_struct("FSFreeze", 1)?;
-        out.serialize_field("Status", self.0)?;
+        let status = self.0.map(FreezeStatus::as_str).unwrap_or_default();
+        out.serialize_field("Status", status)?;
         out.end()
     }
 }
