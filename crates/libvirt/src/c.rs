@@ -28,14 +28,28 @@ pub(super) fn check(result: c_int) -> Result<c_int, Error> {
 /// # Safety
 /// `raw` is null or comes from a libvirt call whose caller must free the result, and nobody else does.
 pub(super) unsafe fn take(raw: *mut c_char) -> Result<String, Error> {
+    // SAFETY: the caller's promise.
+    unsafe { take_at_most(raw, usize::MAX) }
+}
+
+/// The same, for a string whose length a guest decides: a longer one than `max_bytes` is an error, and is not copied.
+///
+/// # Safety
+/// As for [`take`].
+pub(super) unsafe fn take_at_most(raw: *mut c_char, max_bytes: usize) -> Result<String, Error> {
     if raw.is_null() {
         return Err(Error::last());
     }
     // SAFETY: not null and NUL-terminated as of libvirt's API; read before it is freed, freed once.
     unsafe {
-        let text = CStr::from_ptr(raw).to_string_lossy().into_owned();
+        let text = CStr::from_ptr(raw);
+        let bytes = text.count_bytes();
+        let copied = (bytes <= max_bytes).then(|| text.to_string_lossy().into_owned());
         libc::free(raw.cast());
-        Ok(text)
+        copied.ok_or_else(|| {
+            let message = format!("the answer is {bytes} bytes long; at most {max_bytes} are read");
+            Error::own(code::OPERATION_FAILED, message)
+        })
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::ffi::{c_char, c_int, c_uint};
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::time::Duration;
 
 use virt::sys;
 
@@ -14,7 +13,7 @@ use super::stream::Stream;
 /// A reference to a domain; it stays valid when the domain is gone (calls then say so).
 #[derive(Debug)]
 pub struct Domain {
-    raw: sys::virDomainPtr,
+    pub(super) raw: sys::virDomainPtr,
 }
 
 // SAFETY: libvirt's objects are reference-counted under a lock, and its functions may be called on one domain from any
@@ -346,36 +345,6 @@ impl Domain {
         self.done(unsafe { sys::virDomainBlockResize(self.raw, disk.as_ptr(), 0, flags) })
     }
 
-    /// Sends a command (JSON) to the guest agent and returns its answer (JSON). `wait` is rounded up to seconds.
-    pub fn agent_command(&self, command: &str, wait: Duration) -> Result<String, Error> {
-        let command = c::text("the agent command", command)?;
-        let seconds = wait.as_millis().div_ceil(1000).max(1);
-        let seconds = c_int::try_from(seconds).map_err(|_| {
-            Error::own(
-                code::INVALID_ARG,
-                format!("{seconds} s is too long a wait for the agent"),
-            )
-        })?;
-        // SAFETY: domain and string are valid for the call; the result is ours to free.
-        unsafe {
-            c::take(sys::virDomainQemuAgentCommand(
-                self.raw,
-                command.as_ptr(),
-                seconds,
-                0,
-            ))
-        }
-    }
-
-    /// Sets the guest's clock, through its agent. `since_epoch` is the time since 1970, UTC.
-    pub fn set_time(&self, since_epoch: Duration) -> Result<(), Error> {
-        let seconds = i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX);
-        // SAFETY: the domain is valid.
-        self.done(unsafe {
-            sys::virDomainSetTime(self.raw, seconds, since_epoch.subsec_nanos(), 0)
-        })
-    }
-
     /// Sets the metadata element `xml` of namespace `uri`, under the prefix `key`, in the running domain (if it runs)
     /// and its definition.
     pub fn set_metadata(&self, xml: &str, key: &str, uri: &str) -> Result<(), Error> {
@@ -451,7 +420,7 @@ impl Domain {
         Ok(c::check(unsafe { sys::virDomainIsPersistent(self.raw) })? == 1)
     }
 
-    fn done(&self, result: c_int) -> Result<(), Error> {
+    pub(super) fn done(&self, result: c_int) -> Result<(), Error> {
         c::check(result).map(drop)
     }
 }

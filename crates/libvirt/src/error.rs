@@ -34,6 +34,7 @@ pub mod code {
     pub const CONFIG_UNSUPPORTED: i32 = 67;
     pub const OPERATION_ABORTED: i32 = 78;
     pub const NO_DOMAIN_METADATA: i32 = 80;
+    pub const ARGUMENT_UNSUPPORTED: i32 = 74;
     pub const OPERATION_UNSUPPORTED: i32 = 84;
     pub const AGENT_UNRESPONSIVE: i32 = 86;
     pub const RESOURCE_BUSY: i32 = 87;
@@ -104,6 +105,17 @@ impl Error {
         matches!(
             self.code,
             code::AGENT_UNRESPONSIVE | code::AGENT_COMMAND_TIMEOUT
+        )
+    }
+
+    /// The guest agent has answered that it does not do it: libvirt passes its error on.
+    pub fn is_agent_refusal(&self) -> bool {
+        matches!(
+            self.code,
+            code::INTERNAL_ERROR
+                | code::OPERATION_UNSUPPORTED
+                | code::ARGUMENT_UNSUPPORTED
+                | code::AGENT_COMMAND_FAILED
         )
     }
 

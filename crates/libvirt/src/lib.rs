@@ -19,10 +19,12 @@ mod error;
 mod event;
 mod event_loop;
 mod exit;
+mod guest_agent;
 mod log;
 mod memory;
 mod state;
 mod stream;
+mod typed_params;
 
 pub use connection::{Connection, Registration};
 pub use domain::{BlockInfo, Domain, Reboot, Screenshot, Shutdown, Undefine, XmlKind};
@@ -30,9 +32,11 @@ pub use error::{Error, code};
 pub use event::{AgentState, Event, IoAction, LifecycleEvent};
 pub use event_loop::start_event_loop;
 pub use exit::exit_at_once;
+pub use guest_agent::GuestInfoKind;
 pub use log::{DivertError, OUTPUTS, divert_log};
 pub use memory::{keep_small, trim};
 pub use state::{State, paused, shutoff};
+pub use typed_params::ParamValue;
 
 #[cfg(test)]
 mod tests;

@@ -195,7 +195,7 @@ fn qemu_embedded_in_this_process_starts_a_guest() {
     assert!(refused.unwrap_err().message.contains("/absent"));
     assert_eq!(
         domain
-            .agent_command("{}", Duration::from_secs(1))
+            .agent_command("{}", Duration::from_secs(1), 1 << 20)
             .unwrap_err()
             .domain,
         10

@@ -1,0 +1,84 @@
+//! libvirt's lists of named values.
+
+use std::ffi::c_int;
+use std::ptr;
+
+use virt::sys;
+
+use super::c;
+
+/// A value of a list. libvirt's six types of numbers are four here.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ParamValue {
+    /// A text.
+    Text(String),
+    /// A number with a sign, or a boolean (0, 1).
+    Signed(i64),
+    /// A number without a sign.
+    Unsigned(u64),
+    /// A number with a fraction.
+    Double(f64),
+}
+
+/// A list that libvirt allocates, freed with this object.
+pub(super) struct TypedParams {
+    list: sys::virTypedParameterPtr,
+    len: c_int,
+}
+
+impl TypedParams {
+    /// An empty list, for [`Self::places`].
+    pub fn new() -> Self {
+        Self {
+            list: ptr::null_mut(),
+            len: 0,
+        }
+    }
+
+    /// Where a call of libvirt's puts its list, and how many values it has.
+    pub fn places(&mut self) -> (*mut sys::virTypedParameterPtr, *mut c_int) {
+        (&mut self.list, &mut self.len)
+    }
+
+    /// All values with their names.
+    pub fn read(&self) -> Vec<(String, ParamValue)> {
+        let Ok(len) = usize::try_from(self.len) else {
+            return Vec::new();
+        };
+        if self.list.is_null() {
+            return Vec::new();
+        }
+        // SAFETY: libvirt has put `len` values there, which stay until this object is dropped.
+        let params = unsafe { std::slice::from_raw_parts(self.list, len) };
+        params.iter().filter_map(read_one).collect()
+    }
+}
+
+impl Drop for TypedParams {
+    fn drop(&mut self) {
+        // SAFETY: the list is libvirt's or null, which the function allows, and is freed once.
+        unsafe { sys::virTypedParamsFree(self.list, self.len) };
+    }
+}
+
+/// A value with its name; none of a type that this crate does not know.
+fn read_one(param: &sys::virTypedParameter) -> Option<(String, ParamValue)> {
+    let Ok(kind) = sys::virTypedParameterType::try_from(param.type_) else {
+        return None;
+    };
+    // SAFETY: libvirt says by the type which member of the union it has written; a name and a text end with NUL.
+    let (name, value) = unsafe {
+        let value = match kind {
+            sys::VIR_TYPED_PARAM_INT => ParamValue::Signed(param.value.i.into()),
+            sys::VIR_TYPED_PARAM_UINT => ParamValue::Unsigned(param.value.ui.into()),
+            sys::VIR_TYPED_PARAM_LLONG => ParamValue::Signed(param.value.l),
+            sys::VIR_TYPED_PARAM_ULLONG => ParamValue::Unsigned(param.value.ul),
+            sys::VIR_TYPED_PARAM_DOUBLE => ParamValue::Double(param.value.d),
+            sys::VIR_TYPED_PARAM_BOOLEAN => ParamValue::Signed((param.value.b != 0).into()),
+            sys::VIR_TYPED_PARAM_STRING => ParamValue::Text(c::copy(param.value.s)),
+            _ => return None,
+        };
+        (c::copy(param.field.as_ptr()), value)
+    };
+    Some((name, value))
+}
