@@ -27,6 +27,7 @@ use api::proto::inspect::v1::TimelineResponse;
 use api::proto::inspect::v1::inspect_server::InspectServer;
 use api::proto::preview::v1::preview_server::PreviewServer;
 use domain::Domain;
+use domain::guest_agent::GuestAgentInfo;
 use libvirt::Screenshot;
 
 /// Largest request that is read. tonic's default, 4 MiB, is also Go's; a VMI with its status fits (etcd refuses objects
@@ -67,6 +68,9 @@ pub trait LauncherApi: Send + Sync + 'static {
 
     /// QEMU's version.
     fn qemu_version(self: &Arc<Self>) -> impl Future<Output = Result<String, Self::Error>> + Send;
+
+    /// What the guest agent has said, from memory.
+    fn guest_info(self: &Arc<Self>) -> GuestAgentInfo;
 
     /// Begins a dump of the guest's memory into `path`.
     fn dump_memory(

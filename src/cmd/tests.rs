@@ -70,6 +70,9 @@ impl LauncherApi for Stub {
         self.asked("domain".into())?;
         Ok(self.domain.lock().unwrap().clone().map(Arc::new))
     }
+    fn guest_info(self: &Arc<Self>) -> GuestAgentInfo {
+        GuestAgentInfo::default()
+    }
     async fn dump_memory(self: &Arc<Self>, _: Bytes, path: &str) -> Result<(), Failure> {
         self.asked(format!("dump {path}"))
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use convert::plan::InterfaceWhy;
 use convert::{ConvertError, HotplugPortsError};
+use domain::guest_agent::answer::AnswerError;
 use domain::xml::ReadError;
 use hooks::HookError;
 use pod::PodError;
@@ -52,6 +53,9 @@ pub enum LauncherError {
         /// libvirt's error. It begins the text, as in the reference, and so is not a source.
         refusal: libvirt::Error,
     },
+    /// The guest agent's answer cannot be used.
+    #[error(transparent)]
+    AgentAnswer(#[from] AnswerError),
     /// libvirt's own XML cannot be read.
     #[error("libvirt's XML of the domain cannot be read")]
     Xml(#[source] ReadError),

@@ -3,8 +3,8 @@
 //!
 //! libvirt's daemon answers a limited number of a client's calls at a time (`max_client_requests`, 5 if its configuration
 //! is not ours) and lets further ones wait. So that Kill always finds a free one, calls that hang may take up no more
-//! than four: [`MAX_READS`] reads, one change (changes take turns), [`MAX_REQUESTS`] of the requests that run at once. A
-//! call to the guest agent comes on top of them: our own configuration allows 20.
+//! than four: [`MAX_READS`] reads, one change (changes take turns), [`MAX_REQUESTS`] of the requests that run at once.
+//! Calls to the guest agent come on top of them, one at a time and a shutdown: our own configuration allows 20.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -39,6 +39,9 @@ pub(super) struct LibvirtDomain {
     connection: watch::Sender<Connection>,
     pub(super) reads: Arc<Semaphore>,
     requests: Arc<Semaphore>,
+    /// libvirt itself makes calls to the agent wait for each other.
+    agent_calls: Arc<Semaphore>,
+    agent_domain: Mutex<Option<Domain>>,
     agent_call: Arc<Mutex<Option<Instant>>>,
 }
 
@@ -49,6 +52,8 @@ impl LibvirtDomain {
             connection: watch::Sender::new(connection),
             reads: Arc::new(Semaphore::new(MAX_READS)),
             requests: Arc::new(Semaphore::new(MAX_REQUESTS)),
+            agent_calls: Arc::new(Semaphore::new(1)),
+            agent_domain: Mutex::default(),
             agent_call: Arc::default(),
         }
     }
@@ -71,6 +76,7 @@ impl LibvirtDomain {
     /// libvirt is back on another connection.
     pub fn replace(&self, connection: Connection) {
         self.connection.send_replace(connection);
+        *lock(&self.agent_domain) = None;
     }
 
     /// A read, which changes nothing.
@@ -97,7 +103,43 @@ impl LibvirtDomain {
         limited(what, CHANGE_TIMEOUT, &self.requests, self.lookup(work)).await
     }
 
-    /// Permits one call to the guest agent at a time, as it may hang for a minute.
+    /// A call to the guest agent. One at a time, in the order in which they come; none of the others waits for them.
+    ///
+    /// # Errors
+    /// Those of `work`; [`LauncherError::Slow`] when it takes longer than `limit` with what it waits for others.
+    pub async fn agent_call<T: Send + 'static>(
+        self: &Arc<Self>,
+        what: &'static str,
+        limit: Duration,
+        work: impl FnOnce(&Domain) -> Result<T, LauncherError> + Send + 'static,
+    ) -> Result<T, LauncherError> {
+        let this = self.clone();
+        let work = move || {
+            let result = work(&this.agent_domain()?);
+            if let Err(LauncherError::Libvirt(error)) = &result
+                && (error.is_no_domain() || error.is_connection_lost())
+            {
+                *lock(&this.agent_domain) = None;
+            }
+            result
+        };
+        limited(what, limit, &self.agent_calls, work).await
+    }
+
+    /// The domain for calls to its agent: looked up once, as most of them are made at regular intervals.
+    fn agent_domain(&self) -> Result<Domain, LauncherError> {
+        if let Some(domain) = &*lock(&self.agent_domain) {
+            return Ok(domain.clone());
+        }
+        let connection = self.connection();
+        let domain = connection
+            .lookup(&self.name)?
+            .ok_or(LauncherError::NoDomain)?;
+        *lock(&self.agent_domain) = Some(domain.clone());
+        Ok(domain)
+    }
+
+    /// Permits one shutdown by the guest agent at a time, as it may hang for a minute.
     ///
     /// # Errors
     /// Another one is in progress, for so long already.

@@ -18,6 +18,7 @@ mod decide;
 mod dry_run;
 mod error;
 mod events;
+mod guest_agent;
 mod guest_clock;
 mod guest_console;
 mod hotplug;
@@ -57,6 +58,7 @@ use api::proto::cmd::v1::VirtualMachineOptions;
 use api::proto::inspect::v1::TimelineResponse;
 use api::vmi::Vmi;
 use domain::Domain;
+use domain::guest_agent::GuestAgentInfo;
 use hooks::Sidecars;
 use libvirt::{AgentState, Connection, Event, Screenshot};
 use os::failpoints;
@@ -64,6 +66,7 @@ use pod::network::NetworkSetup;
 
 pub use error::{DeviceFailure, DiskFailure, InterfaceFailure, InvalidVmi, LauncherError};
 use events::EventInbox;
+use guest_agent::GuestAgent;
 use hotplug::DetachRequests;
 use libvirt_domain::LibvirtDomain;
 use pod_backend::PodBackend;
@@ -92,9 +95,10 @@ pub struct LauncherConfig {
 /// Manages the one domain of this process.
 pub struct Launcher {
     config: LauncherConfig,
-    domain: LibvirtDomain,
+    domain: Arc<LibvirtDomain>,
     vm: Arc<Vm>,
     events: Arc<EventInbox>,
+    guest_agent: GuestAgent,
     syncs: SyncQueue,
     pod: Arc<dyn PodBackend>,
     sidecars: Sidecars,
@@ -130,9 +134,10 @@ impl Launcher {
         let name = format!("{}_{}", config.namespace, config.name);
         let events = Arc::new(EventInbox::default());
         let launcher = Arc::new(Self {
-            domain: LibvirtDomain::new(name, connection),
+            domain: Arc::new(LibvirtDomain::new(name, connection)),
             vm: Vm::new(&config.namespace, &config.name, &config.uid, events.clone()),
             events,
+            guest_agent: GuestAgent::default(),
             syncs: SyncQueue::default(),
             pod,
             sidecars,
@@ -144,6 +149,7 @@ impl Launcher {
             qemu_version: OnceLock::new(),
         });
         tokio::spawn(report::run(launcher.clone()));
+        tokio::spawn(guest_agent::run(launcher.clone()));
         launcher.refresh();
         launcher
     }
@@ -175,6 +181,7 @@ impl Launcher {
                 } => self.timeline().mark(Step::Agent),
                 _ => self.vm.note_event(event),
             }
+            self.guest_agent.note_event(event);
             self.events.note(event);
         }
     }
@@ -275,6 +282,10 @@ impl LauncherApi for Launcher {
 
     async fn qemu_version(self: &Arc<Self>) -> Result<String, LauncherError> {
         Launcher::qemu_version(self).await
+    }
+
+    fn guest_info(self: &Arc<Self>) -> GuestAgentInfo {
+        Launcher::guest_info(self)
     }
 
     async fn dump_memory(

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::guest_agent::is_connected;
 use super::libvirt_domain::{AgentCall, CHANGE_TIMEOUT, within};
 use super::metadata::Metadata;
 use super::vm::{Admission, JobKind, Refusal, Request};
@@ -16,8 +17,6 @@ use libvirt::{Reboot, Shutdown, State, Undefine, XmlKind, code};
 const FROM_QEMU: i32 = 10;
 /// A guest that its agent has not shut down in this time gets an ACPI request too, with virt-handler's next one.
 const AGENT_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
-/// The guest agent's channel.
-const AGENT_CHANNEL: &str = "org.qemu.guest_agent.0";
 
 impl Launcher {
     /// Does what is asked, if it is admitted now.
@@ -102,7 +101,7 @@ impl Launcher {
             let domain = domain.ok_or(not_found)?;
             let live = domain.xml(XmlKind::Live)?;
             let live = DomainSpec::from_xml(&live).map_err(LauncherError::Xml)?;
-            let mode = match (has_agent(&live), acpi) {
+            let mode = match (is_connected(&live), acpi) {
                 (true, _) => Reboot::Agent,
                 (false, true) => Reboot::Acpi,
                 (false, false) => return Err(LauncherError::NoWayToReboot),
@@ -193,12 +192,6 @@ impl Launcher {
         .await
     }
 
-    /// Whether the guest agent was connected when the domain was seen last.
-    pub(super) fn has_agent(&self) -> bool {
-        let document = self.vm.snapshot().document;
-        document.is_some_and(|document| has_agent(&document.spec))
-    }
-
     /// A change of the domain: waits for its turn, which ends with the change, also when the caller has given up.
     async fn in_turn<T: Send + 'static>(
         self: &Arc<Self>,
@@ -264,13 +257,6 @@ fn request(action: Action) -> Request {
         Action::Kill => Request::Kill,
         Action::Delete => Request::Delete,
     }
-}
-
-fn has_agent(domain: &DomainSpec) -> bool {
-    domain.devices.channels.iter().any(|channel| {
-        let target = channel.target.as_ref();
-        target.is_some_and(|target| target.name == AGENT_CHANNEL && target.state == "connected")
-    })
 }
 
 // D-vm-5 (docs/differences.md).

@@ -16,6 +16,7 @@ mod daemons;
 mod faults;
 mod full_disk;
 mod growth;
+mod guest_agent;
 mod hotplug;
 mod interfaces;
 mod iommufd;

@@ -296,6 +296,23 @@ impl Vm {
         self.with(|inner| inner.metadata.clone())
     }
 
+    /// What is known of the guest besides libvirt's state.
+    pub fn guest(&self) -> DomainStatus {
+        self.with(|inner| inner.guest.clone())
+    }
+
+    /// Changes what is known of the guest; virt-handler is sent a document if it is then different.
+    pub fn report_guest(&self, change: impl FnOnce(&mut DomainStatus)) {
+        let changed = self.with(|inner| {
+            let before = inner.guest.clone();
+            change(&mut inner.guest);
+            inner.guest != before
+        });
+        if changed {
+            self.events.refresh();
+        }
+    }
+
     /// Changes what is known of the guest. The caller has it reported.
     pub fn change_guest(&self, change: impl FnOnce(&mut DomainStatus)) {
         self.with(|inner| change(&mut inner.guest));

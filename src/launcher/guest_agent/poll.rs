@@ -1,0 +1,105 @@
+//! Questions to the agent, and what their answers change. All block.
+
+use std::time::Duration;
+
+use super::Known;
+use crate::launcher::{Launcher, LauncherError};
+use domain::guest_agent::params::{GuestInfoParams, Value};
+use domain::guest_agent::{answer, limits};
+use domain::object::DomainStatus;
+use libvirt::GuestInfoKind as Kind;
+use libvirt::{Domain, ParamValue};
+
+/// libvirt waits no longer for the answer to a single command, as in KubeVirt.
+pub(super) const COMMAND_TIMEOUT: Duration = Duration::from_secs(5);
+
+impl Launcher {
+    /// Asks for the agent's version and commands.
+    pub(super) fn poll_agent(&self, domain: &Domain) -> Result<(), LauncherError> {
+        let agent = answer::agent_info(&command(domain, "guest-info")?)?;
+        self.guest_agent.learn(|known| known.agent = agent);
+        Ok(())
+    }
+
+    /// Asks for the mounted file systems.
+    pub(super) fn poll_filesystems(&self, domain: &Domain) -> Result<(), LauncherError> {
+        let all = answer::filesystems(&command(domain, "guest-get-fsinfo")?)?;
+        self.guest_agent.learn(|known| known.filesystems = all);
+        Ok(())
+    }
+
+    /// Asks whether file systems are frozen.
+    pub(super) fn poll_freeze_status(&self, domain: &Domain) -> Result<(), LauncherError> {
+        let status = answer::freeze_status(&command(domain, "guest-fsfreeze-status")?)?;
+        self.vm
+            .report_guest(|guest| guest.fs_freeze_status = Some(status));
+        Ok(())
+    }
+
+    /// Asks for several things in one call. If libvirt or the agent does not know one of them, the call fails: then each is
+    /// asked for alone. Returns those that are not known.
+    // D-agent-2 (docs/differences.md).
+    pub(super) fn poll_guest_info(
+        &self,
+        domain: &Domain,
+        kinds: &[Kind],
+    ) -> Result<Vec<Kind>, LauncherError> {
+        match guest_info(domain, kinds) {
+            Ok(params) => self.learn(kinds, &params),
+            Err(error) if !error.is_agent_refusal() => return Err(error.into()),
+            Err(_) if kinds.len() > 1 => {
+                let mut unknown = Vec::new();
+                for kind in kinds {
+                    unknown.extend(self.poll_guest_info(domain, &[*kind])?);
+                }
+                return Ok(unknown);
+            }
+            Err(error) => {
+                tracing::debug!(?kinds, reason = %error, "The guest agent does not know it");
+                return Ok(kinds.to_vec());
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    fn learn(&self, kinds: &[Kind], params: &GuestInfoParams) {
+        let learn = |known: &mut Known| {
+            for kind in kinds {
+                match kind {
+                    Kind::Hostname => known.hostname = params.hostname(),
+                    Kind::Timezone => known.timezone = params.timezone(),
+                    Kind::Users => known.users = params.users(),
+                    Kind::Load => known.load = params.load(),
+                    Kind::Interfaces | Kind::Os => {}
+                }
+            }
+        };
+        let report = |guest: &mut DomainStatus| {
+            if kinds.contains(&Kind::Interfaces) {
+                guest.interfaces = params.interfaces();
+            }
+            if kinds.contains(&Kind::Os) {
+                guest.os_info = params.os();
+            }
+        };
+        self.guest_agent.learn(learn);
+        self.vm.report_guest(report);
+    }
+}
+
+/// The answer to a command without arguments.
+pub(super) fn command(domain: &Domain, name: &str) -> Result<String, libvirt::Error> {
+    let command = format!(r#"{{"execute":"{name}"}}"#);
+    domain.agent_command(&command, COMMAND_TIMEOUT, limits::MAX_ANSWER_BYTES)
+}
+
+fn guest_info(domain: &Domain, kinds: &[Kind]) -> Result<GuestInfoParams, libvirt::Error> {
+    let value = |value| match value {
+        ParamValue::Text(text) => Value::Text(text),
+        ParamValue::Signed(number) => Value::Signed(number),
+        ParamValue::Unsigned(number) => Value::Unsigned(number),
+        ParamValue::Double(number) => Value::Double(number),
+    };
+    let params = domain.guest_info(kinds)?.into_iter();
+    Ok(params.map(|(name, param)| (name, value(param))).collect())
+}

@@ -1,0 +1,172 @@
+//! Asks the agent, as long as there is one and the guest runs.
+//!
+//! ```text
+//!            agent connected and guest runs
+//!   idle ─────────────────────────────────────► polling ──► asks what is due ──► sleeps until something is due ─┐
+//!    ▲                                            │  ▲                                                         │
+//!    └─── agent gone, or guest paused or ended ───┘  └─────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! Whether there is an agent comes from the published state, so that a launcher that adopts a running guest, or that gets
+//! another connection to libvirt, needs nothing of its own. What was learned stays when the agent goes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+use super::schedule::{Poll, Schedule};
+use super::{RESPONSE_TIMEOUT, is_connected};
+use crate::launcher::vm::{Phase, Snapshot};
+use crate::launcher::{Launcher, LauncherError};
+use libvirt::{Domain, GuestInfoKind};
+
+/// One question takes no longer: several calls of libvirt's may be behind it.
+const POLL_TIMEOUT: Duration = Duration::from_secs(60);
+/// What [`Poll::System`] asks for.
+const SYSTEM: [GuestInfoKind; 5] = [
+    GuestInfoKind::Interfaces,
+    GuestInfoKind::Os,
+    GuestInfoKind::Hostname,
+    GuestInfoKind::Timezone,
+    GuestInfoKind::Load,
+];
+
+/// Asks for as long as the launcher lives.
+pub(in crate::launcher) async fn run(launcher: Arc<Launcher>) {
+    let mut state = launcher.state();
+    loop {
+        // The sender lives in the launcher, so neither fails.
+        drop(state.wait_for(can_be_asked).await);
+        tracing::info!("Starting to poll the guest agent");
+        let mut gone = launcher.state();
+        tokio::select! {
+            () = poll(&launcher) => {}
+            _ = gone.wait_for(|vm| !can_be_asked(vm)) => {}
+        }
+        tracing::info!("Stopped polling the guest agent");
+    }
+}
+
+fn can_be_asked(vm: &Snapshot) -> bool {
+    let document = vm.document.as_ref();
+    vm.phase == Phase::Running && document.is_some_and(|document| is_connected(&document.spec))
+}
+
+/// Polls, from the beginning again with each agent that connects.
+async fn poll(launcher: &Arc<Launcher>) {
+    let mut connects = launcher.guest_agent.connects.subscribe();
+    let mut freezes = launcher.guest_agent.freezes.subscribe();
+    loop {
+        connects.mark_unchanged();
+        set_response_timeout(launcher).await;
+        let mut session = Session {
+            launcher,
+            schedule: Schedule::begin(&launcher.config.pod, Instant::now()),
+            unknown: Vec::new(),
+        };
+        loop {
+            tokio::select! {
+                () = sleep_until(session.schedule.next()) => session.ask().await,
+                // The senders live in the launcher, so none of these fails.
+                _ = freezes.changed() => session.schedule.freeze_status_changed(Instant::now()),
+                () = launcher.guest_agent.reads.begun() => session.schedule.users_are_read(Instant::now()),
+                _ = connects.changed() => break,
+            }
+        }
+    }
+}
+
+/// What is asked of one agent.
+struct Session<'a> {
+    launcher: &'a Arc<Launcher>,
+    schedule: Schedule,
+    /// What this agent, or libvirt, does not know.
+    unknown: Vec<GuestInfoKind>,
+}
+
+impl Session<'_> {
+    /// Asks what is due, until the agent is silent.
+    async fn ask(&mut self) {
+        let freeze_status = self.launcher.vm.guest().fs_freeze_status;
+        let read = self.launcher.guest_agent.reads.are_recent();
+        let due = self.schedule.take_due(Instant::now(), freeze_status, read);
+        if let Err(error) = self.ask_for(&due).await {
+            tracing::info!(reason = %os::logging::chain(&error), "The guest agent does not answer");
+            self.schedule.silent(Instant::now(), &due);
+        } else {
+            self.schedule.answered();
+        }
+    }
+
+    /// Fails if the agent is silent, and on nothing else: what it refuses is not vital.
+    async fn ask_for(&mut self, due: &[Poll]) -> Result<(), LauncherError> {
+        let mut kinds = Vec::new();
+        if due.contains(&Poll::System) {
+            kinds.extend(SYSTEM);
+        }
+        if due.contains(&Poll::Users) {
+            kinds.push(GuestInfoKind::Users);
+        }
+        kinds.retain(|kind| !self.unknown.contains(kind));
+        if !kinds.is_empty() {
+            let unknown =
+                self.call(move |launcher, domain| launcher.poll_guest_info(domain, &kinds));
+            self.unknown.extend(unknown.await?.unwrap_or_default());
+        }
+        if due.contains(&Poll::Agent) {
+            self.call(|launcher, domain| launcher.poll_agent(domain))
+                .await?;
+        }
+        if due.contains(&Poll::FreezeStatus) {
+            self.call(|launcher, domain| launcher.poll_freeze_status(domain))
+                .await?;
+        }
+        if due.contains(&Poll::Filesystems) {
+            self.call(|launcher, domain| launcher.poll_filesystems(domain))
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// None if the agent refuses, or its answer cannot be used.
+    async fn call<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&Launcher, &Domain) -> Result<T, LauncherError> + Send + 'static,
+    ) -> Result<Option<T>, LauncherError> {
+        let launcher = self.launcher.clone();
+        let asked = self.launcher.domain.agent_call(
+            "asking the guest agent",
+            POLL_TIMEOUT,
+            move |domain| ask(&launcher, domain),
+        );
+        match asked.await {
+            Ok(learned) => Ok(Some(learned)),
+            Err(error) if is_silence(&error) => Err(error),
+            Err(error) => {
+                tracing::debug!(reason = %os::logging::chain(&error), "The guest agent was asked in vain");
+                Ok(None)
+            }
+        }
+    }
+}
+
+fn is_silence(error: &LauncherError) -> bool {
+    match error {
+        LauncherError::Libvirt(error) => error.is_agent_silent() || error.is_busy(),
+        LauncherError::Slow { .. } => true,
+        _ => false,
+    }
+}
+
+/// libvirt keeps it with the domain, over the ends of agent and daemon.
+async fn set_response_timeout(launcher: &Arc<Launcher>) {
+    let set = launcher
+        .domain
+        .agent_call("setting the agent's timeout", POLL_TIMEOUT, |domain| {
+            Ok(domain.set_agent_timeout(RESPONSE_TIMEOUT)?)
+        });
+    if let Err(error) = set.await {
+        tracing::warn!(reason = %os::logging::chain(&error), "libvirt may wait for the guest agent without a limit");
+    }
+}

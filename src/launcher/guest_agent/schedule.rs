@@ -1,0 +1,323 @@
+//! When the agent is asked for what. Pure: time comes from outside.
+//!
+//! Each poll begins at once, then follows after 10 s, with an interval that doubles up to its own. One wake-up serves all
+//! that is due, and what would soon be due alone.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use domain::guest_agent::FreezeStatus;
+use pod::Config;
+
+/// The first interval of a poll, if its own is not shorter.
+const FIRST_INTERVAL: Duration = Duration::from_secs(10);
+/// Between two questions for the freeze status, while file systems are thawed: nobody but the launcher freezes them.
+// D-agent-1 (docs/differences.md).
+const THAWED_INTERVAL: Duration = Duration::from_secs(120);
+/// Between two questions for the users, while nobody reads them.
+// D-agent-1 (docs/differences.md).
+const UNREAD_INTERVAL: Duration = Duration::from_secs(60);
+/// Before a silent agent is asked again, at first and at most.
+const SILENCE_DELAYS: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(120));
+
+/// What the agent is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Poll {
+    /// Its version and commands.
+    Agent,
+    /// Mounted file systems.
+    Filesystems,
+    /// Whether file systems are frozen.
+    FreezeStatus,
+    /// Interfaces, operating system, host name, time zone and load average.
+    System,
+    /// Users who are logged in.
+    Users,
+}
+
+/// One poll's times.
+#[derive(Debug)]
+struct Entry {
+    poll: Poll,
+    /// Between two of it, in the end.
+    interval: Duration,
+    /// The same, now.
+    present: Duration,
+    asked: Option<Instant>,
+    due: Instant,
+}
+
+impl Entry {
+    /// It is made now.
+    fn take(&mut self, now: Instant, thawed: bool, read: bool) {
+        self.asked = Some(now);
+        self.due = after(now, self.present);
+        self.present = self.present.saturating_mul(2).min(self.interval);
+        match self.poll {
+            Poll::FreezeStatus if thawed => {
+                self.due = self.due.max(after(now, THAWED_INTERVAL));
+            }
+            Poll::Users if !read => self.due = self.due.max(after(now, UNREAD_INTERVAL)),
+            _ => {}
+        }
+    }
+
+    /// Whether it may be made now, though it is due later: one wake-up less.
+    fn may_be_early(&self, now: Instant) -> bool {
+        let early = self.due.saturating_duration_since(now);
+        early <= self.present.checked_div(4).unwrap_or_default()
+    }
+}
+
+/// The times of all polls.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    entries: Vec<Entry>,
+    /// The delay after which the agent is asked again if it is silent now.
+    silence_delay: Duration,
+    /// Nothing is due before.
+    not_before: Instant,
+}
+
+impl Schedule {
+    /// All are due now.
+    pub fn begin(config: &Config, now: Instant) -> Self {
+        let entries = [
+            // First what virt-handler waits for.
+            (Poll::System, config.qemu_agent_sys_interval),
+            (Poll::Agent, config.qemu_agent_version_interval),
+            (Poll::FreezeStatus, config.qemu_fsfreeze_status_interval),
+            (Poll::Filesystems, config.qemu_agent_file_interval),
+            (Poll::Users, config.qemu_agent_user_interval),
+        ];
+        let entry = |(poll, interval): (Poll, Duration)| {
+            // Zero would ask without a pause.
+            let interval = interval.max(Duration::from_secs(1));
+            Entry {
+                poll,
+                interval,
+                present: interval.min(FIRST_INTERVAL),
+                asked: None,
+                due: now,
+            }
+        };
+        Self {
+            entries: entries.into_iter().map(entry).collect(),
+            silence_delay: SILENCE_DELAYS.0,
+            not_before: now,
+        }
+    }
+
+    /// When something is due.
+    pub fn next(&self) -> Instant {
+        let first = self.entries.iter().map(|entry| entry.due).min();
+        first.unwrap_or(self.not_before).max(self.not_before)
+    }
+
+    /// What is due; its next time is the present interval from `now`, or later if `freeze_status` is thawed, and if the
+    /// users are not `read`.
+    pub fn take_due(
+        &mut self,
+        now: Instant,
+        freeze_status: Option<FreezeStatus>,
+        read: bool,
+    ) -> Vec<Poll> {
+        let thawed = freeze_status == Some(FreezeStatus::Thawed);
+        let mut taken = Vec::new();
+        for entry in self.entries.iter_mut().filter(|entry| entry.due <= now) {
+            entry.take(now, thawed, read);
+            taken.push(entry.poll);
+        }
+        let is_taken = |entry: &&Entry| taken.contains(&entry.poll);
+        let next = self.entries.iter().filter(is_taken).map(|entry| entry.due);
+        let next = next.min().unwrap_or(now);
+        for entry in &mut self.entries {
+            if entry.may_be_early(now) && entry.due < next && !taken.contains(&entry.poll) {
+                entry.take(now, thawed, read);
+                taken.push(entry.poll);
+            }
+        }
+        taken
+    }
+
+    /// The agent has answered.
+    pub fn answered(&mut self) {
+        self.silence_delay = SILENCE_DELAYS.0;
+    }
+
+    /// The agent is silent, so that all questions wait: a hanging agent costs less and less. `unasked` are those that were
+    /// due and not asked; they are due then.
+    pub fn silent(&mut self, now: Instant, unasked: &[Poll]) {
+        self.not_before = after(now, self.silence_delay);
+        self.silence_delay = self.silence_delay.saturating_mul(2).min(SILENCE_DELAYS.1);
+        let entries = self.entries.iter_mut();
+        for entry in entries.filter(|entry| unasked.contains(&entry.poll)) {
+            entry.due = self.not_before;
+        }
+    }
+
+    /// The freeze status has changed: it is asked for at its own interval from now on.
+    pub fn freeze_status_changed(&mut self, now: Instant) {
+        self.bring_forward(Poll::FreezeStatus, now);
+    }
+
+    /// The users are read again: from now on they are asked for at their own interval.
+    pub fn users_are_read(&mut self, now: Instant) {
+        self.bring_forward(Poll::Users, now);
+    }
+
+    /// It is due an interval after it was asked for last.
+    fn bring_forward(&mut self, poll: Poll, now: Instant) {
+        for entry in self.entries.iter_mut().filter(|entry| entry.poll == poll) {
+            let due = entry
+                .asked
+                .map_or(now, |asked| after(asked, entry.interval));
+            entry.due = entry.due.min(due.max(now));
+        }
+    }
+}
+
+/// A time that cannot overflow.
+fn after(now: Instant, delay: Duration) -> Instant {
+    now.checked_add(delay)
+        .unwrap_or_else(|| os::time::deadline(delay))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const THAWED: Option<FreezeStatus> = Some(FreezeStatus::Thawed);
+    const FROZEN: Option<FreezeStatus> = Some(FreezeStatus::Frozen);
+
+    /// What is asked for in this many seconds, each with the second in which it is.
+    fn play(seconds: u64, status: Option<FreezeStatus>, read: bool) -> Vec<(u64, Vec<Poll>)> {
+        let begin = Instant::now();
+        let mut schedule = Schedule::begin(&Config::default(), begin);
+        let mut wakes = Vec::new();
+        loop {
+            let now = schedule.next();
+            let second = now.saturating_duration_since(begin).as_secs();
+            if second >= seconds {
+                return wakes;
+            }
+            wakes.push((second, schedule.take_due(now, status, read)));
+        }
+    }
+
+    fn times(wakes: &[(u64, Vec<Poll>)], poll: Poll) -> Vec<u64> {
+        let with = wakes.iter().filter(|(_, due)| due.contains(&poll));
+        with.map(|(second, _)| *second).collect()
+    }
+
+    #[test]
+    fn all_polls_begin_at_once_and_slow_down_to_their_interval() {
+        let wakes = play(700, THAWED, true);
+        assert_eq!(wakes.first().map(|(_, due)| due.len()), Some(5));
+        assert_eq!(
+            times(&wakes, Poll::System),
+            [0, 10, 30, 70, 150, 270, 390, 510, 630]
+        );
+        assert_eq!(
+            times(&wakes, Poll::Filesystems),
+            [0, 10, 30, 70, 150, 310, 610]
+        );
+    }
+
+    #[test]
+    fn one_wake_up_serves_all_that_is_due() {
+        let wakes = play(600, THAWED, true);
+        assert_eq!(wakes.len(), 60, "as often as users are asked for");
+    }
+
+    #[test]
+    fn an_idle_guest_is_asked_once_a_minute() {
+        let wakes = play(1200, THAWED, false);
+        let late: Vec<u64> = wakes
+            .iter()
+            .map(|(second, _)| *second)
+            .filter(|second| *second > 300)
+            .collect();
+        assert!(late.len() <= 16, "{late:?}");
+        let system = times(&wakes, Poll::System);
+        assert!(system.len() <= 14, "{system:?}");
+    }
+
+    #[test]
+    // D-agent-1 (docs/differences.md).
+    fn users_that_nobody_reads_are_asked_for_every_minute() {
+        assert_eq!(
+            times(&play(200, THAWED, false), Poll::Users),
+            [0, 60, 120, 180]
+        );
+        assert_eq!(times(&play(40, THAWED, true), Poll::Users), [0, 10, 20, 30]);
+    }
+
+    #[test]
+    fn a_read_after_a_time_without_asks_for_the_users_at_once() {
+        let begin = Instant::now();
+        let mut schedule = Schedule::begin(&Config::default(), begin);
+        schedule.take_due(begin, THAWED, false);
+        let later = after(begin, Duration::from_secs(25));
+        schedule.take_due(later, THAWED, false);
+        schedule.users_are_read(later);
+        assert_eq!(schedule.take_due(later, THAWED, true), [Poll::Users]);
+        schedule.users_are_read(later);
+        assert_eq!(schedule.take_due(later, THAWED, true), []);
+    }
+
+    #[test]
+    // D-agent-1 (docs/differences.md).
+    fn frozen_file_systems_are_watched_at_the_flags_interval() {
+        assert_eq!(
+            times(&play(30, FROZEN, true), Poll::FreezeStatus),
+            [0, 5, 10, 15, 20, 25]
+        );
+        assert_eq!(
+            times(&play(300, THAWED, true), Poll::FreezeStatus),
+            [0, 120, 240]
+        );
+    }
+
+    #[test]
+    fn a_freeze_ends_the_long_interval() {
+        let begin = Instant::now();
+        let mut schedule = Schedule::begin(&Config::default(), begin);
+        schedule.take_due(begin, THAWED, true);
+        schedule.freeze_status_changed(begin);
+        assert_eq!(schedule.next(), after(begin, Duration::from_secs(5)));
+    }
+
+    #[test]
+    fn a_silent_agent_is_asked_less_and_less() {
+        let begin = Instant::now();
+        let mut schedule = Schedule::begin(&Config::default(), begin);
+        let mut asked = Vec::new();
+        for _ in 0..6 {
+            let now = schedule.next();
+            asked.push(now.saturating_duration_since(begin).as_secs());
+            let due = schedule.take_due(now, None, true);
+            schedule.silent(now, &due);
+        }
+        assert_eq!(asked, [0, 10, 30, 70, 150, 270]);
+        schedule.answered();
+        let now = schedule.next();
+        let due = schedule.take_due(now, None, true);
+        assert_eq!(due.len(), 5, "what was not asked is still due");
+        schedule.silent(now, &due);
+        assert_eq!(schedule.next(), after(now, Duration::from_secs(10)));
+    }
+
+    #[test]
+    fn an_interval_of_zero_does_not_spin() {
+        let config = Config {
+            qemu_agent_user_interval: Duration::ZERO,
+            ..Config::default()
+        };
+        let begin = Instant::now();
+        let mut schedule = Schedule::begin(&config, begin);
+        schedule.take_due(begin, THAWED, true);
+        assert_eq!(schedule.next(), after(begin, Duration::from_secs(1)));
+    }
+}
