@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
 use prost::bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
@@ -10,12 +12,14 @@ use tonic::{Request, Response, Status};
 use super::LauncherApi;
 use api::proto::inspect::v1::inspect_server::Inspect;
 use api::proto::inspect::v1::{
-    DomainChange, TimelineRequest, TimelineResponse, WatchDomainRequest,
+    DomainChange, MetricsRequest, MetricsResponse, TimelineRequest, TimelineResponse,
+    WatchDomainRequest,
 };
 use domain::Domain;
 
 pub(super) struct Service<L> {
     pub launcher: Arc<L>,
+    pub metrics: Arc<Registry>,
     /// True once the launcher ends.
     pub stopping: watch::Receiver<bool>,
 }
@@ -29,6 +33,19 @@ impl<L: LauncherApi> Inspect for Service<L> {
         _: Request<TimelineRequest>,
     ) -> Result<Response<TimelineResponse>, Status> {
         Ok(Response::new(self.launcher.timeline()))
+    }
+
+    async fn metrics(
+        &self,
+        _: Request<MetricsRequest>,
+    ) -> Result<Response<MetricsResponse>, Status> {
+        let mut text = String::new();
+        match encode(&mut text, &self.metrics) {
+            Ok(()) => Ok(Response::new(MetricsResponse {
+                open_metrics_text: text,
+            })),
+            Err(error) => Err(Status::internal(error.to_string())),
+        }
     }
 
     async fn watch_domain(

@@ -13,6 +13,7 @@ mod tests;
 use std::error::Error;
 use std::sync::Arc;
 
+use prometheus_client::registry::Registry;
 use prost::bytes::Bytes;
 use serde_json::Value;
 use tokio::net::UnixListener;
@@ -94,13 +95,14 @@ pub trait LauncherApi: Send + Sync + 'static {
     ) -> impl Future<Output = (u64, Option<Arc<Domain>>)> + Send;
 }
 
-/// Serves on `listener` until `stop` resolves, and then until the calls in progress are answered.
+/// Serves the launcher and its metrics on `listener` until `stop` resolves, and then until the calls in progress are answered.
 ///
 /// # Errors
 /// When the listener fails.
 pub async fn serve<L: LauncherApi>(
     listener: UnixListener,
     launcher: Arc<L>,
+    metrics: Arc<Registry>,
     stop: impl Future<Output = ()> + Send,
 ) -> Result<(), tonic::transport::Error> {
     let (stop_streams, stopping) = watch::channel(false);
@@ -110,6 +112,7 @@ pub async fn serve<L: LauncherApi>(
     .max_decoding_message_size(MAX_REQUEST_BYTES);
     let inspect = InspectServer::new(inspect::Service {
         launcher: launcher.clone(),
+        metrics,
         stopping,
     });
     let cmd = CmdServer::new(service::Service::new(launcher))

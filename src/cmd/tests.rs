@@ -118,7 +118,7 @@ fn with_server<F: Future<Output = ()>>(test: impl FnOnce(Arc<Stub>, Channel) -> 
         let stub = Arc::new(Stub::default());
         let listener = UnixListener::bind(&socket).unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
-        let server = tokio::spawn(serve(listener, stub.clone(), async {
+        let server = tokio::spawn(serve(listener, stub.clone(), Arc::default(), async {
             stopped.await.unwrap()
         }));
         test(stub, os::grpc::connect(&socket).await.unwrap()).await;

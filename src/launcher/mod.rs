@@ -28,6 +28,7 @@ mod libvirt_domain;
 mod live_targets;
 mod memory_dump;
 mod metadata;
+mod metrics;
 mod network_setup;
 mod observe;
 mod panic_log;
@@ -69,6 +70,8 @@ use events::EventInbox;
 use guest_agent::GuestAgent;
 use hotplug::DetachRequests;
 use libvirt_domain::LibvirtDomain;
+pub use metrics::LauncherMetrics;
+use metrics::Metrics;
 use pod_backend::PodBackend;
 use sync_queue::SyncQueue;
 pub use timeline::{Step, Timeline};
@@ -109,6 +112,7 @@ pub struct Launcher {
     /// The guest's clock is set once in a launcher's life.
     clock_is_set: AtomicBool,
     qemu_version: OnceLock<String>,
+    metrics: Metrics,
 }
 
 impl Launcher {
@@ -147,6 +151,7 @@ impl Launcher {
             config,
             clock_is_set: AtomicBool::new(false),
             qemu_version: OnceLock::new(),
+            metrics: Metrics::default(),
         });
         tokio::spawn(report::run(launcher.clone()));
         tokio::spawn(guest_agent::run(launcher.clone()));
@@ -189,6 +194,7 @@ impl Launcher {
     /// libvirt is back on another connection, for which the caller has registered events.
     pub fn reconnected(&self, connection: Connection) {
         self.domain.replace(connection);
+        self.metrics.reconnected();
         tracing::info!("Reconnected to libvirt; sending the present state to virt-handler");
         self.notifier.send_again();
         self.refresh();

@@ -82,6 +82,7 @@ impl Launcher {
                 .unwrap_or(Err(LauncherError::Worker { what: "the sync" }));
             let outcome = outcome.map_err(Arc::new);
             drop(turn);
+            self.metrics.synced(began.elapsed(), outcome.is_ok());
             match &outcome {
                 Ok(()) => {
                     let milliseconds = os::time::milliseconds(began.elapsed());

@@ -27,6 +27,7 @@ use tokio::time::Instant;
 
 use domain::Domain;
 pub use k8s::{K8sEvent, Severity};
+pub use queue::Counts;
 use queue::Queue;
 
 /// `eventType` of a domain event. The other two that virt-handler knows, DELETED and ERROR, have no use: a domain that
@@ -106,6 +107,12 @@ impl Notifier {
     /// Has the next state sent also if virt-handler has it already.
     pub fn send_again(&self) {
         self.shared.queue().forget_delivered();
+    }
+
+    /// How many notifications there were, and are.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.shared.queue().counts()
     }
 
     /// Waits until all that was published has been sent (or refused); false when `deadline` comes first.

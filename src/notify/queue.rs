@@ -49,6 +49,17 @@ pub(super) fn matters(document: &Domain, kind: EventType) -> bool {
         )
 }
 
+/// How many notifications there were, and are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// virt-handler has them.
+    pub delivered: u64,
+    /// Given up: virt-handler was away for too long, or kept refusing them.
+    pub dropped: u64,
+    /// Not sent yet.
+    pub waiting: u64,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     entries: VecDeque<Entry>,
@@ -61,6 +72,8 @@ pub(super) struct Queue {
     delivered: Option<Bytes>,
     /// A connection was lost: what the next one must hear again.
     stale: bool,
+    delivered_count: u64,
+    dropped_count: u64,
 }
 
 impl Queue {
@@ -107,6 +120,7 @@ impl Queue {
                 "virt-handler is away for too long: the oldest notification is dropped"
             );
             self.entries.remove(at);
+            self.dropped_count += 1;
         }
     }
 
@@ -167,13 +181,28 @@ impl Queue {
         if let Some(Body::Domain(json, _)) = entry.map(|entry| &entry.body) {
             self.delivered = Some(json.clone());
         }
-        self.give_up(id);
+        self.delivered_count += 1;
+        self.remove(id);
     }
 
     /// The entry is not to be sent any more.
     pub fn give_up(&mut self, id: u64) {
+        self.dropped_count += 1;
+        self.remove(id);
+    }
+
+    fn remove(&mut self, id: u64) {
         self.sending = None;
         self.entries.retain(|entry| entry.id != id);
+    }
+
+    /// How many notifications there were, and are.
+    pub fn counts(&self) -> Counts {
+        Counts {
+            delivered: self.delivered_count,
+            dropped: self.dropped_count,
+            waiting: self.entries.len() as u64,
+        }
     }
 
     /// virt-handler answered with an error; how often so far.

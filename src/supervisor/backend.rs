@@ -103,6 +103,11 @@ impl Backend {
         Ok(backend)
     }
 
+    /// The daemons, if there are any.
+    pub fn daemons(&self) -> impl Iterator<Item = &Daemon> {
+        self.daemon.iter().chain(&self.log_daemon)
+    }
+
     async fn start_daemons(
         &mut self,
         program: &str,

@@ -164,6 +164,16 @@ impl Daemon {
         }
     }
 
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// How often it has exited, and was started again.
+    pub fn restarts(&self) -> u32 {
+        self.exits.borrow().count
+    }
+
     /// Kills it, so that it is restarted: it does not answer.
     pub fn replace(&self) {
         tracing::error!("{} does not answer; it is killed", self.name);

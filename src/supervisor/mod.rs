@@ -22,6 +22,7 @@ mod guest;
 mod layout;
 mod libvirt_conf;
 mod libvirt_connection;
+mod metrics;
 mod orphans;
 mod qemu;
 mod qemu_log;

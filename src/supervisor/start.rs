@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use prometheus_client::registry::Registry;
 use tokio::net::UnixListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -17,6 +18,7 @@ use tokio::time::timeout;
 
 use super::backend::Backend;
 use super::environment::Environment;
+use super::metrics::{self, MetricsSocket};
 use super::root_lock::RootLock;
 use super::start_error::StartError;
 use super::{libvirt_connection, orphans, qemu_log, standalone};
@@ -124,9 +126,14 @@ impl Pod {
                 .await?,
         );
 
+        let registry = metrics::registry(backend.clone(), launcher.clone());
+        if !config.metrics_socket.is_empty() {
+            let metrics = MetricsSocket::listen(config.root.path(&config.metrics_socket))?;
+            helpers.push(tokio::spawn(metrics.serve(registry.clone())));
+        }
         let listener = listen(&starting, &socket)?;
         let (stop_serving, stopped) = oneshot::channel();
-        let server = tokio::spawn(serve(listener, launcher.clone(), stopped));
+        let server = tokio::spawn(serve(listener, launcher.clone(), registry, stopped));
         std::fs::rename(&starting, &socket).map_err(|source| StartError::Socket {
             path: socket.clone(),
             source,
@@ -195,9 +202,14 @@ fn listen(first: &Path, last: &Path) -> Result<UnixListener, StartError> {
     UnixListener::bind(first).map_err(fail)
 }
 
-async fn serve(listener: UnixListener, launcher: Arc<Launcher>, stopped: oneshot::Receiver<()>) {
+async fn serve(
+    listener: UnixListener,
+    launcher: Arc<Launcher>,
+    metrics: Arc<Registry>,
+    stopped: oneshot::Receiver<()>,
+) {
     let stop = async move { stopped.await.unwrap_or_default() };
-    if let Err(error) = crate::cmd::serve(listener, launcher, stop).await {
+    if let Err(error) = crate::cmd::serve(listener, launcher, metrics, stop).await {
         tracing::error!(
             reason = &error as &dyn std::error::Error,
             "the command server failed; virt-handler can't call any more"

@@ -25,6 +25,7 @@ mod kubelet;
 mod launcherctl;
 mod lifecycle;
 mod many_disks;
+mod metrics;
 mod monitor;
 mod network;
 #[cfg(feature = "plugins")]

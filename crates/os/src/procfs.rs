@@ -58,6 +58,37 @@ fn handled(status: &str, signal: i32) -> bool {
     mask.zip(bit).is_some_and(|(mask, bit)| mask & bit != 0)
 }
 
+/// What a process takes up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Resident memory.
+    pub resident_bytes: u64,
+    /// Open file descriptors.
+    pub descriptors: u64,
+    /// Threads.
+    pub threads: u64,
+}
+
+impl Usage {
+    /// Of this process.
+    #[must_use]
+    pub fn of_this_process() -> Self {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let number = |key: &str| {
+            let value = status.lines().find_map(|line| line.strip_prefix(key));
+            let digits = value.unwrap_or_default().trim().trim_end_matches(" kB");
+            digits.parse().unwrap_or(0_u64)
+        };
+        let descriptors = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+        Self {
+            resident_bytes: number("VmRSS:").saturating_mul(1024),
+            // Without the one that reads the directory.
+            descriptors: (descriptors as u64).saturating_sub(1),
+            threads: number("Threads:"),
+        }
+    }
+}
+
 /// Of proc_pid_stat(5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
@@ -103,6 +134,12 @@ mod tests {
         assert!(seen && named);
         assert!(!children().contains(&pid));
         assert_eq!(command_line(pid), "");
+    }
+
+    #[test]
+    fn a_process_takes_something_up() {
+        let usage = Usage::of_this_process();
+        assert!(usage.resident_bytes > 4096 && usage.descriptors > 0 && usage.threads > 0);
     }
 
     #[test]

@@ -140,6 +140,8 @@ flags! {
         "--root DIR" root: Root = Root::default(), "directory below which all of the pod's paths are";
         "--libvirt MODE" libvirt: LibvirtMode = LibvirtMode::Auto,
             "what runs QEMU: virtqemud, libvirtd, embed (the driver in this process) or auto";
+        "--metrics-socket PATH" metrics_socket: String = String::new(),
+            "serve metrics by HTTP on a unix socket there";
         "--force-emulation" force_emulation: bool = false, "emulate even where there is a /dev/kvm";
     }
 }

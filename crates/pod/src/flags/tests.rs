@@ -54,6 +54,7 @@ fn no_flags_are_kubevirts_defaults() {
         // Not in KubeVirt.
         root: Root::new("/"),
         libvirt: LibvirtMode::Auto,
+        metrics_socket: String::new(),
         force_emulation: false,
     };
     assert_eq!(flags(&[]), expected);

@@ -14,7 +14,8 @@ use api::proto::cmd::v1::{
     EmptyRequest, Response, VirtualMachineOptions, Vmi, VmiRequest, cmd_client::CmdClient,
 };
 use api::proto::inspect::v1::{
-    TimelineRequest, TimelineResponse, WatchDomainRequest, inspect_client::InspectClient,
+    MetricsRequest, TimelineRequest, TimelineResponse, WatchDomainRequest,
+    inspect_client::InspectClient,
 };
 use api::proto::preview::v1::{PlanRequest, preview_client::PreviewClient};
 
@@ -202,6 +203,17 @@ impl Client {
             .timeline(with_timeout(TimelineRequest {}, READ_TIMEOUT))
             .await;
         message("Timeline", answer)
+    }
+
+    /// The launcher's metrics, as OpenMetrics text.
+    ///
+    /// # Errors
+    /// If the launcher does not have this call (the reference's does not).
+    pub async fn metrics(&self) -> Result<String, CallError> {
+        let answer = InspectClient::new(self.channel.clone())
+            .metrics(with_timeout(MetricsRequest {}, READ_TIMEOUT))
+            .await;
+        Ok(message("Metrics", answer)?.open_metrics_text)
     }
 
     /// The domain, now and after each change.

@@ -78,6 +78,8 @@ enum Verb {
     Domain(Target),
     /// Print the version of QEMU
     QemuVersion(Target),
+    /// Print the launcher's metrics as OpenMetrics text
+    Metrics(Target),
     /// Print the steps of the start, with their times
     Timeline(timeline::TimelineArgs),
     /// Pause the guest
@@ -143,6 +145,7 @@ fn perform(verb: Verb, format: Format) -> Result<ExitCode, CtlError> {
         Verb::Sync(args) => block_on(lifecycle::sync(args, format)),
         Verb::Domain(target) => block_on(query::domain(target, format)),
         Verb::QemuVersion(target) => block_on(query::qemu_version(target, format)),
+        Verb::Metrics(target) => block_on(query::metrics(target)),
         Verb::Timeline(args) => block_on(timeline::timeline(args, format)),
         Verb::Pause(args) => act(Action::Pause, args),
         Verb::Unpause(args) => act(Action::Unpause, args),

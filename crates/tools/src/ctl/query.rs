@@ -1,4 +1,4 @@
-//! `info`, `ping`, `domain` and `qemu-version`: what a launcher answers about itself and its domain.
+//! `info`, `ping`, `domain`, `qemu-version` and `metrics`: what a launcher answers about itself and its domain.
 
 use std::process::ExitCode;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::error::CtlError;
 use super::json::{list_at, text_at, text_or_dash};
-use super::output::{Format, print};
+use super::output::{Format, print, print_document};
 use super::target::Target;
 
 /// `info`: the versions of the cmd service.
@@ -50,6 +50,15 @@ pub async fn domain(target: &Target, format: Format) -> Result<ExitCode, CtlErro
 pub async fn qemu_version(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     let version = target.connect().await?.qemu_version().await?;
     print(format, &json!({"version": version}), || version.clone());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `metrics`: OpenMetrics text, which is for programs already.
+///
+/// # Errors
+/// If the launcher does not answer.
+pub async fn metrics(target: &Target) -> Result<ExitCode, CtlError> {
+    print_document(&target.connect().await?.metrics().await?)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,0 +1,192 @@
+//! What is counted of the domain manager, for `launcherctl metrics`.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Unit;
+
+use super::{Launcher, Phase};
+
+/// Bounds of a sync's time in seconds: without a change it takes a millisecond, and virt-handler waits 20 s.
+const SYNC_BUCKETS: [f64; 9] = [0.001, 0.0025, 0.01, 0.05, 0.25, 1.0, 5.0, 10.0, 20.0];
+
+type ByResult = Family<[(&'static str, &'static str); 1], Histogram>;
+
+/// Counts as things happen.
+#[derive(Debug)]
+pub(super) struct Metrics {
+    sync_seconds: ByResult,
+    reconnects: Counter,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            sync_seconds: Family::new_with_constructor(|| Histogram::new(SYNC_BUCKETS)),
+            reconnects: Counter::default(),
+        }
+    }
+}
+
+impl Metrics {
+    /// A sync has ended.
+    pub fn synced(&self, took: Duration, success: bool) {
+        let result = if success { "success" } else { "failure" };
+        self.sync_seconds
+            .get_or_create(&[("result", result)])
+            .observe(took.as_secs_f64());
+    }
+
+    /// libvirt is back on another connection.
+    pub fn reconnected(&self) {
+        self.reconnects.inc();
+    }
+}
+
+/// Collects the metrics of a launcher.
+pub struct LauncherMetrics(pub Arc<Launcher>);
+
+impl fmt::Debug for LauncherMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LauncherMetrics")
+            .field(&self.0.domain_name())
+            .finish()
+    }
+}
+
+impl Collector for LauncherMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        let launcher = &self.0;
+        let syncs = &launcher.metrics.sync_seconds;
+        let help = "Syncs of the VMI, by their result and time";
+        syncs.encode(encoder.encode_descriptor(
+            "virt_launcher_sync",
+            help,
+            Some(&Unit::Seconds),
+            MetricType::Histogram,
+        )?)?;
+        let reconnects = &launcher.metrics.reconnects;
+        let help = "Times that the connection to libvirt was lost and made again";
+        reconnects.encode(encoder.encode_descriptor(
+            "virt_launcher_libvirt_reconnects",
+            help,
+            None,
+            MetricType::Counter,
+        )?)?;
+        self.encode_phase(&mut encoder)?;
+        self.encode_notifications(&mut encoder)?;
+        self.encode_hooks(&mut encoder)?;
+        self.encode_start(&mut encoder)
+    }
+}
+
+impl LauncherMetrics {
+    fn encode_phase(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let phase = self.0.state().borrow().phase;
+        let phase = match phase {
+            Phase::Absent => "absent",
+            Phase::Starting => "starting",
+            Phase::Running => "running",
+            Phase::Paused(_) => "paused",
+            Phase::MigratingIn => "migrating-in",
+            Phase::MigratingOut => "migrating-out",
+            Phase::Stopping => "stopping",
+            Phase::Ended => "ended",
+            Phase::Gone => "gone",
+        };
+        let help = "Where the VM is: 1 for the phase that it is in";
+        let mut family =
+            encoder.encode_descriptor("virt_launcher_phase", help, None, MetricType::Gauge)?;
+        ConstGauge::new(1_u64).encode(family.encode_family(&[("phase", phase)])?)
+    }
+
+    fn encode_notifications(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let counts = self.0.notifier().counts();
+        let help = "Notifications to virt-handler that it has, and that were given up";
+        let mut family = encoder.encode_descriptor(
+            "virt_launcher_notifications",
+            help,
+            None,
+            MetricType::Counter,
+        )?;
+        for (result, count) in [("delivered", counts.delivered), ("dropped", counts.dropped)] {
+            ConstCounter::new(count).encode(family.encode_family(&[("result", result)])?)?;
+        }
+        let help = "Notifications that wait for virt-handler";
+        let waiting = encoder.encode_descriptor(
+            "virt_launcher_notifications_waiting",
+            help,
+            None,
+            MetricType::Gauge,
+        )?;
+        ConstGauge::new(counts.waiting).encode(waiting)
+    }
+
+    fn encode_hooks(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let report = self.0.sidecars().report();
+        let points = || {
+            report.sidecars.iter().flat_map(|sidecar| {
+                let labels = |point: &str| {
+                    [
+                        ("sidecar", sidecar.name.clone()),
+                        ("point", point.to_owned()),
+                    ]
+                };
+                sidecar
+                    .points
+                    .iter()
+                    .map(move |point| (labels(&point.point.to_string()), point))
+            })
+        };
+        let help = "Calls of hook sidecars";
+        let mut family = encoder.encode_descriptor(
+            "virt_launcher_hook_calls",
+            help,
+            None,
+            MetricType::Counter,
+        )?;
+        for (labels, point) in points() {
+            ConstCounter::new(point.calls).encode(family.encode_family(&labels)?)?;
+        }
+        let help = "Time of the last call of a hook sidecar";
+        let mut family = encoder.encode_descriptor(
+            "virt_launcher_hook_last",
+            help,
+            Some(&Unit::Seconds),
+            MetricType::Gauge,
+        )?;
+        for (labels, point) in points() {
+            if let Some(last) = &point.last {
+                let seconds = Duration::from_micros(last.microseconds).as_secs_f64();
+                ConstGauge::new(seconds).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn encode_start(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Time of each step of the start";
+        let mut family = encoder.encode_descriptor(
+            "virt_launcher_start_step",
+            help,
+            Some(&Unit::Seconds),
+            MetricType::Gauge,
+        )?;
+        for step in self.0.timeline().to_message().steps {
+            let Some(took) = step.took_micros.filter(|took| *took > 0) else {
+                continue;
+            };
+            let seconds = Duration::from_micros(took).as_secs_f64();
+            ConstGauge::new(seconds).encode(family.encode_family(&[("step", step.name)])?)?;
+        }
+        Ok(())
+    }
+}

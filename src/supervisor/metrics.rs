@@ -1,0 +1,203 @@
+//! The metrics of this launcher, and a unix socket on which a scraper gets them by HTTP (`--metrics-socket`).
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::time::timeout;
+
+use super::backend::Backend;
+use super::start_error::StartError;
+use crate::launcher::{Launcher, LauncherMetrics};
+
+/// For a scraper to send its request and read the answer; others wait meanwhile.
+const SCRAPE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Largest head of an HTTP request that is read.
+const MAX_REQUEST_BYTES: u64 = 16 * 1024;
+
+/// Everything that is counted.
+pub fn registry(backend: Arc<Backend>, launcher: Arc<Launcher>) -> Arc<Registry> {
+    let mut registry = Registry::default();
+    let build = Info::new([("version", os::version::get())]);
+    registry.register("virt_launcher_build", "Version and commit", build);
+    registry.register_collector(Box::new(LauncherMetrics(launcher)));
+    registry.register_collector(Box::new(DaemonMetrics(backend)));
+    registry.register_collector(Box::new(ProcessMetrics));
+    Arc::new(registry)
+}
+
+/// Of libvirt's daemons.
+#[derive(Debug)]
+struct DaemonMetrics(Arc<Backend>);
+
+impl Collector for DaemonMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        let help = "Times that a daemon of libvirt has exited and was started again";
+        let mut family = encoder.encode_descriptor(
+            "virt_launcher_daemon_restarts",
+            help,
+            None,
+            MetricType::Counter,
+        )?;
+        for daemon in self.0.daemons() {
+            let restarts = ConstCounter::new(u64::from(daemon.restarts()));
+            restarts.encode(family.encode_family(&[("daemon", daemon.name())])?)?;
+        }
+        Ok(())
+    }
+}
+
+/// Of this process, under the names that Prometheus' own libraries use.
+#[derive(Debug)]
+struct ProcessMetrics;
+
+impl Collector for ProcessMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        let usage = os::procfs::Usage::of_this_process();
+        let bytes = Some(&Unit::Bytes);
+        let gauges = [
+            (
+                "process_resident_memory",
+                "Resident memory",
+                bytes,
+                usage.resident_bytes,
+            ),
+            (
+                "process_open_fds",
+                "Open file descriptors",
+                None,
+                usage.descriptors,
+            ),
+            ("process_threads", "Threads", None, usage.threads),
+        ];
+        for (name, help, unit, value) in gauges {
+            let metric = encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?;
+            ConstGauge::new(value).encode(metric)?;
+        }
+        Ok(())
+    }
+}
+
+/// The socket; its file goes when this is dropped.
+pub struct MetricsSocket {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl MetricsSocket {
+    /// Makes the socket; one that is left over is replaced.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn listen(path: PathBuf) -> Result<Self, StartError> {
+        // Nobody is disturbed: a root has one launcher.
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).map_err(|source| StartError::Socket {
+            path: path.clone(),
+            source,
+        })?;
+        Ok(Self { listener, path })
+    }
+
+    /// Answers one scraper after the other, for ever.
+    pub async fn serve(self, registry: Arc<Registry>) {
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, _)) => {
+                    // A scraper that is slow or gone is not ours to report.
+                    let _ = timeout(SCRAPE_TIMEOUT, answer(stream, &registry)).await;
+                }
+                Err(error) => {
+                    tracing::warn!(reason = %error, "no connection to the socket of the metrics");
+                    tokio::time::sleep(SCRAPE_TIMEOUT).await;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for MetricsSocket {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// One request of HTTP/1, whatever it asks for, and its answer. A server library would be larger than all of the metrics.
+async fn answer(mut stream: UnixStream, registry: &Registry) -> std::io::Result<()> {
+    let (read, mut write) = stream.split();
+    let mut head = BufReader::new(read.take(MAX_REQUEST_BYTES)).lines();
+    while let Some(line) = head.next_line().await? {
+        if line.is_empty() {
+            break;
+        }
+    }
+    let mut text = String::new();
+    let status = match encode(&mut text, registry) {
+        Ok(()) => "200 OK",
+        Err(_) => "500 Internal Server Error",
+    };
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n\
+        Content-Length: {}\r\nConnection: close\r\n\r\n",
+        text.len()
+    );
+    write.write_all(head.as_bytes()).await?;
+    write.write_all(text.as_bytes()).await?;
+    write.shutdown().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scraper_gets_openmetrics_text_by_http() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("metrics.sock");
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(ProcessMetrics));
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let answer = runtime.block_on(async {
+            let socket = MetricsSocket::listen(path.clone()).unwrap();
+            let server = tokio::spawn(socket.serve(Arc::new(registry)));
+            // One that says nothing does not keep others out for ever; one that goes at once harms nobody.
+            drop(UnixStream::connect(&path).await.unwrap());
+            let mut stream = UnixStream::connect(&path).await.unwrap();
+            stream
+                .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+                .await
+                .unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            server.abort();
+            let _ = server.await;
+            answer
+        });
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+        assert!(head.contains(&format!("Content-Length: {}", body.len())));
+        assert!(
+            body.contains("# UNIT process_resident_memory_bytes bytes\n"),
+            "{body}"
+        );
+        assert!(
+            body.contains("process_threads ") && body.ends_with("# EOF\n"),
+            "{body}"
+        );
+        assert!(!path.exists());
+    }
+}
