@@ -30,6 +30,7 @@ mod golden_plan;
 #[cfg(feature = "libvirt")]
 mod libvirt_accepts;
 mod round_trip;
+mod stats;
 
 use std::process::ExitCode;
 
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
     tests.extend(golden_convert::tests());
     tests.extend(golden_interface_plan::tests());
     tests.extend(golden_plan::tests());
+    tests.extend(stats::tests());
     #[cfg(feature = "libvirt")]
     tests.extend(libvirt_accepts::tests());
     run(&Arguments::from_args(), tests).exit_code()

@@ -22,6 +22,7 @@ pub mod metadata;
 pub mod object;
 pub mod pci_address;
 pub mod spec;
+pub mod stats;
 pub mod sysinfo;
 pub mod vocabulary;
 pub mod xml;

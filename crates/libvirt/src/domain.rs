@@ -118,6 +118,11 @@ impl Domain {
         }
     }
 
+    /// libvirt's own object, for this crate.
+    pub(super) fn raw(&self) -> sys::virDomainPtr {
+        self.raw
+    }
+
     /// The name.
     pub fn name(&self) -> Result<String, Error> {
         // SAFETY: the domain is valid; the name is its own and copied at once.

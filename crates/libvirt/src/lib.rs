@@ -23,6 +23,7 @@ mod guest_agent;
 mod log;
 mod memory;
 mod state;
+mod stats;
 mod stream;
 mod typed_params;
 
@@ -36,6 +37,7 @@ pub use guest_agent::GuestInfoKind;
 pub use log::{DivertError, OUTPUTS, divert_log};
 pub use memory::{keep_small, trim};
 pub use state::{State, paused, shutoff};
+pub use stats::StatsGroups;
 pub use typed_params::ParamValue;
 
 #[cfg(test)]

@@ -49,8 +49,7 @@ impl TypedParams {
             return Vec::new();
         }
         // SAFETY: libvirt has put `len` values there, which stay until this object is dropped.
-        let params = unsafe { std::slice::from_raw_parts(self.list, len) };
-        params.iter().filter_map(read_one).collect()
+        unsafe { read(self.list, len) }
     }
 }
 
@@ -59,6 +58,19 @@ impl Drop for TypedParams {
         // SAFETY: the list is libvirt's or null, which the function allows, and is freed once.
         unsafe { sys::virTypedParamsFree(self.list, self.len) };
     }
+}
+
+/// All values of a list with their names.
+///
+/// # Safety
+/// `list` is a list of libvirt's that has `len` values.
+pub(super) unsafe fn read(
+    list: sys::virTypedParameterPtr,
+    len: usize,
+) -> Vec<(String, ParamValue)> {
+    // SAFETY: the caller's promise.
+    let params = unsafe { std::slice::from_raw_parts(list, len) };
+    params.iter().filter_map(read_one).collect()
 }
 
 /// A value with its name; none of a type that this crate does not know.
