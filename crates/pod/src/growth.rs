@@ -12,8 +12,9 @@ use domain::disks::Disk;
 const MIB: u64 = 1 << 20;
 
 /// Grows the images of claims that are smaller than their claim, while no guest uses them. A disk
-/// that cannot be grown is used as it is: the reason goes to the log.
-// D-disk-7 (docs/differences.md).
+/// that cannot be grown is used as it is: the reason goes to the log. The domain has them as raw images, whatever the
+/// guest has written into them.
+// D-disk-7, D-disk-22 (docs/differences.md).
 pub(super) fn grow_offline(cfg: &Config, vmi: &Vmi) {
     for status in &vmi.status.volume_status {
         let Some(claim) = &status.persistent_volume_claim_info else {
@@ -64,26 +65,22 @@ fn grow(
     ) else {
         return Ok(());
     };
-    let info = image::inspect(&found)?;
-    let Some(size) = possible_size(&found, info.actual_size, capacity, overhead)? else {
+    let (present, allocated) = (
+        image::size(&found, &found.read()?)?,
+        image::allocated(&found),
+    );
+    let Some(size) = possible_size(&found, allocated, capacity, overhead)? else {
         return Ok(());
     };
-    if size <= info.virtual_size {
+    if size <= present {
         return Ok(());
     }
-    image::must_stand_alone(found.path(), &info)?;
     tracing::info!(
-        "volume {:?}: growing {} from {} to {size} bytes",
+        "volume {:?}: growing {} from {present} to {size} bytes",
         volume.name,
         found.path().display(),
-        info.virtual_size
     );
-    qemu_img::grow(
-        &found,
-        &info.format,
-        size,
-        info.actual_size >= info.virtual_size,
-    )
+    qemu_img::grow_raw(&found, size, allocated >= present)
 }
 
 /// What the guest can have: the smaller of what the claim has and what was asked for.

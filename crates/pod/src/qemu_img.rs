@@ -174,12 +174,7 @@ pub(super) fn create_tracking(
 }
 
 /// Grows an image. Preallocated ones stay so.
-pub(super) fn grow(
-    found: &Found,
-    format: &str,
-    size: u64,
-    preallocate: bool,
-) -> Result<(), PodError> {
+pub(super) fn grow_raw(found: &Found, size: u64, preallocate: bool) -> Result<(), PodError> {
     let file = found.open(rustix::fs::OFlags::RDWR)?;
     let preallocation = if preallocate {
         "--preallocation=falloc"
@@ -192,7 +187,7 @@ pub(super) fn grow(
             "resize",
             "-q",
             "-f",
-            format,
+            "raw",
             preallocation,
             "/dev/stdin",
             &size.to_string(),
