@@ -28,15 +28,12 @@ pub(super) fn apply(
     for Change { disk, why } in &plan.detach {
         tracing::info!(volume = %volume(disk), target = %disk.target.device, %why, "Detaching disk");
         failpoints::hit("unplug.prepared");
-        // QEMU has the overlay open; its name is of no use any more.
-        let detached = detach(domain, alias(disk), &disk.to_xml(), requests)
-            .map_err(LauncherError::from)
-            .and_then(|()| pod.remove_overlay(disk));
+        let detached = detach(domain, alias(disk), &disk.to_xml(), requests);
         failpoints::hit("unplug.asked");
         failures.extend(
             detached
                 .err()
-                .map(|error| failure(disk, "detach", os::logging::chain(&error))),
+                .map(|error| failure(disk, "detach", error.to_string())),
         );
     }
     for Change { disk, why } in plan.attach {

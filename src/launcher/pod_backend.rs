@@ -49,8 +49,8 @@ pub(super) trait PodBackend: Send + Sync + 'static {
     /// Makes the overlay that keeps track of the disk's changes, if it wants one that is missing.
     fn make_overlay(&self, vmi: &Vmi, disk: &Disk) -> Result<(), LauncherError>;
 
-    /// Removes it, once the disk is unplugged.
-    fn remove_overlay(&self, disk: &Disk) -> Result<(), LauncherError>;
+    /// Removes the overlays of volumes that neither the VMI nor a disk of the running domain has any more.
+    fn remove_unused_overlays(&self, vmi: &Vmi, live: &DomainSpec) -> Result<(), LauncherError>;
 
     /// Resolves cache and I/O modes of the domain's disks, by how their files can be opened, which it returns.
     fn resolve_disk_modes(&self, domain: &mut DomainSpec) -> Result<DiskModes, LauncherError>;
@@ -152,8 +152,12 @@ impl PodBackend for Pod {
         Ok(pod::track(&self.config, vmi, disk)?)
     }
 
-    fn remove_overlay(&self, disk: &Disk) -> Result<(), LauncherError> {
-        Ok(pod::untrack(&self.config, disk)?)
+    fn remove_unused_overlays(&self, vmi: &Vmi, live: &DomainSpec) -> Result<(), LauncherError> {
+        Ok(pod::untrack_unplugged(
+            &self.config,
+            vmi,
+            &live.devices.disks,
+        )?)
     }
 
     fn resolve_disk_modes(&self, domain: &mut DomainSpec) -> Result<DiskModes, LauncherError> {

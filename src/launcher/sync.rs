@@ -217,6 +217,10 @@ impl Launcher {
             self.refresh();
             live = read_spec(domain, XmlKind::Live)?;
         }
+        // With the sync that follows the guest's release: an overlay that stays costs nothing but its file.
+        if let Err(error) = pod.remove_unused_overlays(vmi, &live) {
+            tracing::error!(reason = %os::logging::chain(&error), "An overlay of an unplugged volume stays");
+        }
         let sizes = resize::sizes(domain, pod, vmi, &live, &wanted);
         resize::resize(domain, &plan::resizes(&live, &wanted, &sizes));
         Ok(ChangedDisks {

@@ -86,7 +86,7 @@ impl pod_backend::PodBackend for FakePod {
     fn make_overlay(&self, _: &Vmi, _: &Disk) -> Result<(), LauncherError> {
         Ok(())
     }
-    fn remove_overlay(&self, _: &Disk) -> Result<(), LauncherError> {
+    fn remove_unused_overlays(&self, _: &Vmi, _: &DomainSpec) -> Result<(), LauncherError> {
         Ok(())
     }
     fn resolve_disk_modes(&self, _: &mut DomainSpec) -> Result<DiskModes, LauncherError> {

@@ -120,7 +120,7 @@ fn a_tracked_guest_writes_raw_volumes_that_grow_and_come_and_go() {
 
         // A disk that is plugged while the guest runs is tracked from then on; its overlay is removed with it.
         let plugged = pod.hotplug_image("late", 4 * MIB);
-        let with = vmi.clone().hotplugged("late", "late", "scsi");
+        let with = vmi.clone().hotplugged("late", "late", "virtio");
         let at = with.value()["status"]["volumeStatus"]
             .as_array()
             .unwrap()
@@ -134,10 +134,21 @@ fn a_tracked_guest_writes_raw_volumes_that_grow_and_come_and_go() {
         sees(&mut guest, "late", 4 * MIB).await;
         let overlay = pod.inside(&overlay(&pod, "late"));
         assert!(overlay.exists());
+        // A guest that does not answer yet still writes through it.
+        let request = || pod.request(vmi.value());
+        let answer = pod.cmd().pause_virtual_machine(request()).await;
+        assert!(answer.unwrap().into_inner().success);
         pod.sync_ok(&vmi).await;
-        guest
-            .run_until("disks", |disks| !disks.contains(" late "))
-            .await;
+        pod.sync_ok(&vmi).await;
+        assert!(overlay.exists());
+        let answer = pod.cmd().unpause_virtual_machine(request()).await;
+        assert!(answer.unwrap().into_inner().success);
+        let is_late = r#""Name":"late""#;
+        pod.domain_until("without the disk", |domain| {
+            !domain.to_string().contains(is_late)
+        })
+        .await;
+        pod.sync_ok(&vmi).await;
         assert!(!overlay.exists() && plugged.exists());
     });
 }

@@ -66,5 +66,5 @@ pub use image::virtual_size;
 pub use iommufd::receive_iommufd;
 pub use prepare::{prepare, prepare_migration_target};
 pub use root::Root;
-pub use tracking::{track, untrack};
+pub use tracking::{track, untrack_unplugged};
 pub use volume_error::VolumeError;

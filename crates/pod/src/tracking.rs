@@ -13,6 +13,8 @@ use api::pod_paths::cbt_dir;
 use api::vmi::Vmi;
 use domain::disks::Disk;
 
+/// What an overlay's name has after the volume's.
+const OVERLAY_SUFFIX: &str = ".qcow2";
 /// Phase of a hotplugged volume that is mounted, but not in the domain yet.
 const MOUNTED: &str = "MountedToPod";
 
@@ -55,21 +57,38 @@ pub fn track(cfg: &Config, vmi: &Vmi, disk: &Disk) -> Result<(), PodError> {
     make(cfg, &dir, name, disk).map_err(PodError::of(volume))
 }
 
-/// Removes the overlay of a disk that was unplugged: it would not know of changes that are made elsewhere.
+/// Removes the overlays of volumes that are gone from the VMI and from the running domain's disks: they would not know of
+/// changes that are made elsewhere. A disk that the guest has not released yet keeps its overlay, through which it writes.
 ///
 /// # Errors
-/// It cannot be removed.
-pub fn untrack(cfg: &Config, disk: &Disk) -> Result<(), PodError> {
-    let Some(name) = overlay_name(disk) else {
+/// One cannot be removed.
+// D-disk-23 (docs/differences.md).
+pub fn untrack_unplugged(cfg: &Config, vmi: &Vmi, live: &[Disk]) -> Result<(), PodError> {
+    if !is_on(vmi) {
         return Ok(());
-    };
+    }
     let Some(dir) = optional(Dir::of_pod(&cfg.root, cbt_dir(cfg.run_as_nonroot)))? else {
         return Ok(());
     };
-    match rustix::fs::unlinkat(&dir, name, rustix::fs::AtFlags::empty()) {
-        Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
-        Err(e) => Err(PodError::io("remove", dir.path().join(name))(e)),
+    for name in dir.entries()? {
+        let Some(volume) = name.strip_suffix(OVERLAY_SUFFIX) else {
+            continue;
+        };
+        let is_wanted = vmi.spec.volumes.iter().any(|wanted| wanted.name == volume);
+        let is_in_use = live.iter().any(|disk| overlay_name(disk) == Some(&name));
+        if is_wanted || is_in_use {
+            continue;
+        }
+        match rustix::fs::unlinkat(&dir, &name, rustix::fs::AtFlags::empty()) {
+            Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+            Err(e) => return Err(PodError::io("remove", dir.path().join(&name))(e)),
+        }
+        tracing::info!(
+            "Removed the overlay {} of an unplugged volume",
+            dir.path().join(&name).display()
+        );
     }
+    Ok(())
 }
 
 /// The overlay's name in its directory; none for a disk without one.

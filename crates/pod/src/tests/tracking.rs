@@ -83,10 +83,26 @@ fn one_that_is_there_keeps_its_bitmaps() {
             "checkpoint"
         );
     }
-    untrack(&pod.cfg, &disk(&pod)).unwrap();
+}
+
+#[test]
+// D-disk-23 (docs/differences.md).
+fn an_overlay_goes_with_its_volume_once_the_guest_has_released_it() {
+    let pod = Pod::with(&[]).unwrap();
+    let overlay = pod.write(OVERLAY, &[]);
+    let other = pod.write("var/lib/libvirt/qemu/cbt/notes", &[]);
+    pod.write(DATA, &[1; 4096]);
+    let without = vmi("Enabled", "");
+    let mut with = vmi("Enabled", "");
+    with.spec.volumes = serde_json::from_str(r#"[{"name":"data"}]"#).unwrap();
+    untrack_unplugged(&pod.cfg, &with, &[]).unwrap();
+    untrack_unplugged(&pod.cfg, &without, &[disk(&pod)]).unwrap();
+    untrack_unplugged(&pod.cfg, &vmi("Disabled", ""), &[]).unwrap();
+    assert!(overlay.exists());
+    untrack_unplugged(&pod.cfg, &without, &[]).unwrap();
     assert!(!overlay.exists());
-    untrack(&pod.cfg, &disk(&pod)).unwrap();
-    assert!(pod.path(DATA).exists());
+    untrack_unplugged(&pod.cfg, &without, &[]).unwrap();
+    assert!(pod.path(DATA).exists() && other.exists());
 }
 
 #[test]
