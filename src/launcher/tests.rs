@@ -147,6 +147,7 @@ impl TestLauncher {
         let events = connection
             .events(move |event| sink.handle_event(&event))
             .unwrap();
+        launcher.refresh();
         Self {
             launcher,
             pod,
@@ -709,7 +710,6 @@ fn a_disk_that_fails_is_named_in_an_event() {
             });
         }
         test.expect_all(&[
-            "MODIFIED Running",
             &io_error("IO error at the volume: data"),
             &io_error("not enough space on volume: full"),
         ])
@@ -739,7 +739,8 @@ fn a_panic_is_counted_and_reported_once() {
             assert_eq!(test.document().await["Status"]["PanicCount"], count);
         }
         test.launcher.handle_event(&crashed(0));
-        assert_eq!(test.handler.next().await, "MODIFIED Running");
+        test.act(Action::Pause).await.unwrap();
+        assert_eq!(test.handler.next().await, "MODIFIED Paused");
         let status = test.document().await["Status"].clone();
         assert_eq!(
             (&status["PanicCount"], &status["GuestPanicInfo"]["Type"]),

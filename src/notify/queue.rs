@@ -70,6 +70,8 @@ pub(super) struct Queue {
     latest: Option<Bytes>,
     /// The state that virt-handler has taken last, on this connection.
     delivered: Option<Bytes>,
+    /// Entries up to this one do not count as delivered.
+    forgotten: u64,
     /// A connection was lost: what the next one must hear again.
     stale: bool,
     delivered_count: u64,
@@ -153,6 +155,8 @@ impl Queue {
     /// virt-handler is to get the present state again, though it has it.
     pub fn forget_delivered(&mut self) {
         self.delivered = None;
+        // One may be on its way.
+        self.forgotten = self.next;
     }
 
     /// The next to send; it stays until [`Self::delivered`] or [`Self::give_up`]. A state that virt-handler has already
@@ -178,7 +182,9 @@ impl Queue {
     /// virt-handler has taken the entry.
     pub fn delivered(&mut self, id: u64) {
         let entry = self.entries.iter().find(|entry| entry.id == id);
-        if let Some(Body::Domain(json, _)) = entry.map(|entry| &entry.body) {
+        if id > self.forgotten
+            && let Some(Body::Domain(json, _)) = entry.map(|entry| &entry.body)
+        {
             self.delivered = Some(json.clone());
         }
         self.delivered_count += 1;
@@ -315,9 +321,15 @@ mod tests {
         queue.forget_delivered();
         push(&mut queue, "1", false);
         assert_eq!(bodies(&mut queue), ["MODIFIED 1"], "it is to hear it again");
+        push(&mut queue, "3", false);
+        let on_its_way = queue.front().unwrap();
+        queue.forget_delivered();
+        queue.delivered(on_its_way.id);
+        push(&mut queue, "3", false);
+        assert_eq!(bodies(&mut queue), ["MODIFIED 3"], "the same");
         queue.disconnected();
         queue.connected();
-        assert_eq!(bodies(&mut queue), ["MODIFIED 1"], "another virt-handler");
+        assert_eq!(bodies(&mut queue), ["MODIFIED 3"], "another virt-handler");
 
         push(&mut queue, "2", false);
         let refused = queue.front().unwrap();
