@@ -82,6 +82,7 @@ impl Scene {
         };
         let launcher = Launcher::new(config, host.connection.clone(), Sidecars::none(), notifier);
         host.launchers.lock().unwrap().push(launcher.clone());
+        launcher.refresh();
         Self {
             host,
             name,

@@ -116,8 +116,9 @@ pub struct Launcher {
 }
 
 impl Launcher {
-    /// A launcher on an open connection. A domain that runs already is adopted. Events are the caller's to register, with
-    /// [`Self::handle_event`]. Call it on a runtime.
+    /// A launcher on an open connection. Events are the caller's to register, with [`Self::handle_event`]; then it calls
+    /// [`Self::refresh`], by which a domain that runs already is adopted: seen earlier, what happens to it in between would
+    /// be no event. Call it on a runtime.
     pub fn new(
         config: LauncherConfig,
         connection: Connection,
@@ -155,7 +156,6 @@ impl Launcher {
         });
         tokio::spawn(report::run(launcher.clone()));
         tokio::spawn(guest_agent::run(launcher.clone()));
-        launcher.refresh();
         launcher
     }
 

@@ -26,7 +26,7 @@ pub async fn maintain(
     // A loss that is still in the channel stands for those that follow it.
     let (lost, mut losses) = channel(1);
     let mut registered = register(connection, launcher.clone(), lost.clone()).await?;
-    // What has happened before the registration.
+    // The first reading of the domain: what happens from now on is an event.
     launcher.refresh();
     Ok(tokio::spawn(async move {
         while let Some(reason) = losses.recv().await {
