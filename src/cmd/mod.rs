@@ -9,6 +9,7 @@ mod preview;
 mod service;
 #[cfg(test)]
 mod tests;
+mod vm_stats;
 
 use std::error::Error;
 use std::sync::Arc;
@@ -29,7 +30,10 @@ use api::proto::inspect::v1::inspect_server::InspectServer;
 use api::proto::preview::v1::preview_server::PreviewServer;
 use domain::Domain;
 use domain::guest_agent::GuestAgentInfo;
+use domain::stats::DomainStats;
 use libvirt::Screenshot;
+
+pub use vm_stats::AgentCommand;
 
 /// Largest request that is read. tonic's default, 4 MiB, is also Go's; a VMI with its status fits (etcd refuses objects
 /// above 1.5 MiB), but the node's topology, plugins and certificates travel in the same message, and a request that is
@@ -79,6 +83,26 @@ pub trait LauncherApi: Send + Sync + 'static {
         vmi_json: Bytes,
         path: &str,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
+
+    /// The domain's statistics.
+    fn domain_stats(
+        self: &Arc<Self>,
+    ) -> impl Future<Output = Result<DomainStats, Self::Error>> + Send;
+
+    /// How fast the guest writes to its memory, in MiB/s.
+    fn dirty_rate(self: &Arc<Self>) -> impl Future<Output = Result<i64, Self::Error>> + Send;
+
+    /// What the guest agent answers to a command, as JSON.
+    fn agent_data(
+        self: &Arc<Self>,
+        command: AgentCommand,
+    ) -> impl Future<Output = Result<String, Self::Error>> + Send;
+
+    /// The guest agent's version; empty if it is not known.
+    fn guest_agent_version(&self) -> String;
+
+    /// `GetVMStats` is on.
+    fn collects_vm_stats(&self) -> bool;
 
     /// A picture of the guest's screen.
     fn screenshot(self: &Arc<Self>)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use prost::bytes::Bytes;
 use tonic::{Request, Status};
 
+use super::vm_stats;
 use super::{Action, LauncherApi};
 use api::proto::cmd::v1;
 use api::proto::cmd::v1::cmd_server::Cmd;
@@ -33,14 +34,14 @@ fn vmi_json(vmi: Option<v1::Vmi>) -> Bytes {
     vmi.unwrap_or_default().vmi_json
 }
 
-fn success() -> v1::Response {
+pub(super) fn success() -> v1::Response {
     v1::Response {
         success: true,
         message: String::new(),
     }
 }
 
-fn response<T, E: std::error::Error>(result: &Result<T, E>) -> v1::Response {
+pub(super) fn response<T, E: std::error::Error>(result: &Result<T, E>) -> v1::Response {
     match result {
         Ok(_) => success(),
         Err(error) => v1::Response {
@@ -221,10 +222,7 @@ impl<L: LauncherApi> Cmd for Service<L> {
         &self,
         _: Request<v1::EmptyRequest>,
     ) -> Answer<v1::DomainStatsResponse> {
-        answer(v1::DomainStatsResponse {
-            response: Some(unsupported("GetDomainStats")),
-            ..v1::DomainStatsResponse::default()
-        })
+        answer(vm_stats::domain_stats(&self.launcher).await)
     }
     async fn virtual_machine_memory_dump(
         &self,
@@ -270,10 +268,7 @@ impl<L: LauncherApi> Cmd for Service<L> {
         &self,
         _: Request<v1::EmptyRequest>,
     ) -> Answer<v1::DirtyRateStatsResponse> {
-        answer(v1::DirtyRateStatsResponse {
-            response: Some(unsupported("GetDomainDirtyRateStats")),
-            ..v1::DirtyRateStatsResponse::default()
-        })
+        answer(vm_stats::dirty_rate(&self.launcher).await)
     }
     // virt-handler does not look at `success` here, so that only a gRPC error is a failure for it.
     // D-vm-12 (docs/differences.md).
@@ -298,10 +293,11 @@ impl<L: LauncherApi> Cmd for Service<L> {
             ..v1::RedefineCheckpointResponse::default()
         })
     }
-    async fn get_vm_stats(&self, _: Request<v1::VmStatsRequest>) -> Answer<v1::VmStatsResponse> {
-        answer(v1::VmStatsResponse {
-            response: Some(unsupported("GetVMStats")),
-            ..v1::VmStatsResponse::default()
-        })
+    async fn get_vm_stats(
+        &self,
+        request: Request<v1::VmStatsRequest>,
+    ) -> Answer<v1::VmStatsResponse> {
+        let request = request.into_inner();
+        answer(vm_stats::vm_stats(&self.launcher, &request).await?)
     }
 }

@@ -2,6 +2,7 @@
 //! The service over a real socket, with a launcher of the test's own behind it.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::oneshot;
 use tonic::transport::Channel;
@@ -32,6 +33,7 @@ struct Stub {
     asked: Mutex<Vec<String>>,
     failure: Mutex<Option<Failure>>,
     domain: Mutex<Option<Domain>>,
+    vm_stats_are_off: AtomicBool,
 }
 
 impl Stub {
@@ -75,6 +77,26 @@ impl LauncherApi for Stub {
     }
     async fn dump_memory(self: &Arc<Self>, _: Bytes, path: &str) -> Result<(), Failure> {
         self.asked(format!("dump {path}"))
+    }
+    async fn domain_stats(self: &Arc<Self>) -> Result<DomainStats, Failure> {
+        self.asked("stats".into())?;
+        Ok(DomainStats {
+            name: "ns1_vm1".into(),
+            ..DomainStats::default()
+        })
+    }
+    async fn dirty_rate(self: &Arc<Self>) -> Result<i64, Failure> {
+        self.asked("dirty rate".into()).map(|()| 7)
+    }
+    async fn agent_data(self: &Arc<Self>, command: AgentCommand) -> Result<String, Failure> {
+        self.asked(command.name().into())?;
+        Ok(r#"{"return":{}}"#.into())
+    }
+    fn guest_agent_version(&self) -> String {
+        "9.2.0".into()
+    }
+    fn collects_vm_stats(&self) -> bool {
+        !self.vm_stats_are_off.load(Ordering::Relaxed)
     }
     async fn screenshot(self: &Arc<Self>) -> Result<Screenshot, Failure> {
         self.asked("screenshot".into())?;
@@ -363,19 +385,7 @@ fn what_is_not_there_yet_never_succeeds() {
                 .unwrap()
                 .into_inner(),
         ];
-        let within = [
-            cmd.get_domain_stats(empty)
-                .await
-                .unwrap()
-                .into_inner()
-                .response,
-            cmd.get_sev_info(empty).await.unwrap().into_inner().response,
-            cmd.get_vm_stats(v1::VmStatsRequest::default())
-                .await
-                .unwrap()
-                .into_inner()
-                .response,
-        ];
+        let within = [cmd.get_sev_info(empty).await.unwrap().into_inner().response];
         answers.extend(within.map(Option::unwrap));
         for answer in answers {
             assert!(
@@ -392,6 +402,75 @@ fn what_is_not_there_yet_never_succeeds() {
             .await
             .unwrap_err();
         assert!(stub.asked.lock().unwrap().is_empty());
+    });
+}
+
+#[test]
+fn statistics_are_json_and_failures_are_answers() {
+    with_server(|stub, channel| async move {
+        let mut cmd = CmdClient::new(channel);
+        let empty = v1::EmptyRequest {};
+        let answer = cmd.get_domain_stats(empty).await.unwrap().into_inner();
+        let stats: Value = serde_json::from_str(&answer.domain_stats).unwrap();
+        assert_eq!(stats["Name"], "ns1_vm1");
+        let answer = cmd.get_domain_dirty_rate_stats(empty).await.unwrap();
+        assert_eq!(answer.into_inner().dirty_rate_mbs, 7);
+        *stub.failure.lock().unwrap() = Some(Failure::Libvirt);
+        let answer = cmd.get_domain_stats(empty).await.unwrap().into_inner();
+        assert_eq!(answer.domain_stats, "");
+        assert!(!answer.response.unwrap().success);
+    });
+}
+
+#[test]
+fn vm_stats_have_what_the_request_names_and_say_which_part_failed() {
+    with_server(|stub, channel| async move {
+        let mut cmd = CmdClient::new(channel);
+        let none = cmd.get_vm_stats(v1::VmStatsRequest::default()).await;
+        let only_success = v1::VmStatsResponse {
+            response: Some(v1::Response {
+                success: true,
+                message: String::new(),
+            }),
+            ..v1::VmStatsResponse::default()
+        };
+        assert_eq!(none.unwrap().into_inner(), only_success);
+
+        let some = v1::VmStatsRequest {
+            dirty_rate: Some(v1::DirtyRateRequest {}),
+            guest_get_load: Some(v1::AgentLoadRequest {}),
+            guest_get_memory_blocks: Some(v1::AgentMemoryBlocksRequest {}),
+            ..v1::VmStatsRequest::default()
+        };
+        let answer = cmd.get_vm_stats(some).await.unwrap().into_inner();
+        assert!(answer.response.unwrap().success);
+        assert_eq!(answer.domain_stats, None);
+        assert_eq!(answer.dirty_rate_stats.unwrap().dirty_rate_mbs, 7);
+        assert_eq!(answer.guest_agent_version.unwrap().message, "9.2.0");
+        assert_eq!(answer.guest_get_load.unwrap().message, r#"{"return":{}}"#);
+        assert_eq!(answer.guest_get_users, None);
+        assert!(answer.guest_get_memory_blocks.unwrap().success);
+        let asked = stub.asked.lock().unwrap().join(", ");
+        assert!(
+            asked.ends_with("guest-get-load, guest-get-memory-blocks"),
+            "{asked}"
+        );
+
+        *stub.failure.lock().unwrap() = Some(Failure::Libvirt);
+        let answer = cmd.get_vm_stats(some).await.unwrap().into_inner();
+        let outer = answer.response.unwrap();
+        assert!(
+            !outer.success && outer.message.starts_with("dirty rate stats: "),
+            "{outer:?}"
+        );
+        assert!(
+            answer.guest_get_load.unwrap().success,
+            "the other parts stay"
+        );
+
+        stub.vm_stats_are_off.store(true, Ordering::Relaxed);
+        let off = cmd.get_vm_stats(some).await.unwrap_err();
+        assert!(off.message().contains("--vm-stats-collector"), "{off}");
     });
 }
 

@@ -73,6 +73,9 @@ pub enum LauncherError {
     /// The guest cannot be asked to reboot.
     #[error("VMI neither have the agent connected nor the ACPI feature enabled")]
     NoWayToReboot,
+    /// QEMU has no result.
+    #[error("QEMU did not measure in time how fast the guest writes to its memory")]
+    NoDirtyRate,
     /// A kill came while the domain was being started.
     #[error("the virtual machine was killed while it was being started")]
     Killed,

@@ -37,6 +37,7 @@ mod report;
 mod requests;
 mod resize;
 mod start;
+mod statistics;
 mod status_words;
 mod sync;
 mod sync_queue;
@@ -52,7 +53,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use prost::bytes::Bytes;
 use tokio::sync::watch;
 
-use crate::cmd::LauncherApi;
+use crate::cmd::{AgentCommand, LauncherApi};
 use crate::notify::Notifier;
 use api::Action;
 use api::proto::cmd::v1::VirtualMachineOptions;
@@ -60,6 +61,7 @@ use api::proto::inspect::v1::TimelineResponse;
 use api::vmi::Vmi;
 use domain::Domain;
 use domain::guest_agent::GuestAgentInfo;
+use domain::stats::DomainStats;
 use hooks::Sidecars;
 use libvirt::{AgentState, Connection, Event, Screenshot};
 use os::failpoints;
@@ -73,6 +75,7 @@ use libvirt_domain::LibvirtDomain;
 pub use metrics::LauncherMetrics;
 use metrics::Metrics;
 use pod_backend::PodBackend;
+use statistics::Statistics;
 use sync_queue::SyncQueue;
 pub use timeline::{Step, Timeline};
 use vm::Vm;
@@ -91,6 +94,8 @@ pub struct LauncherConfig {
     pub uid: String,
     /// QEMU's log of the domain, for what it says about a guest's panic.
     pub qemu_log: Option<PathBuf>,
+    /// `--vm-stats-collector`: `GetVMStats` is on.
+    pub vm_stats_collector: bool,
     /// The steps of the start so far.
     pub timeline: Arc<Timeline>,
 }
@@ -106,6 +111,7 @@ pub struct Launcher {
     pod: Arc<dyn PodBackend>,
     sidecars: Sidecars,
     notifier: Notifier,
+    statistics: Statistics,
     detach_requests: Mutex<DetachRequests>,
     /// The guest's DHCP servers live as long as the launcher.
     network: tokio::sync::Mutex<NetworkSetup>,
@@ -147,6 +153,7 @@ impl Launcher {
             pod,
             sidecars,
             notifier,
+            statistics: Statistics::default(),
             detach_requests: Mutex::default(),
             network: network_setup::of_pod(&config.pod.root).into(),
             config,
@@ -302,6 +309,26 @@ impl LauncherApi for Launcher {
         self.our_vmi(&vmi_json)?;
         Launcher::dump_memory(self, path);
         Ok(())
+    }
+
+    async fn domain_stats(self: &Arc<Self>) -> Result<DomainStats, LauncherError> {
+        Launcher::domain_stats(self).await
+    }
+
+    async fn dirty_rate(self: &Arc<Self>) -> Result<i64, LauncherError> {
+        Launcher::dirty_rate(self).await
+    }
+
+    async fn agent_data(self: &Arc<Self>, command: AgentCommand) -> Result<String, LauncherError> {
+        Launcher::agent_data(self, command).await
+    }
+
+    fn guest_agent_version(&self) -> String {
+        Launcher::guest_agent_version(self)
+    }
+
+    fn collects_vm_stats(&self) -> bool {
+        self.config.vm_stats_collector
     }
 
     async fn screenshot(self: &Arc<Self>) -> Result<Screenshot, LauncherError> {

@@ -133,6 +133,7 @@ impl TestLauncher {
             namespace: "ns1".into(),
             uid: "u-1".into(),
             qemu_log: None,
+            vm_stats_collector: true,
             timeline: Timeline::begin(),
         };
         let pod = Arc::new(FakePod::default());

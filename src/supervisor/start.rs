@@ -113,6 +113,7 @@ impl Pod {
             namespace: config.namespace.clone(),
             uid: config.uid.clone(),
             qemu_log: Some(backend.layout().qemu_log(&domain)),
+            vm_stats_collector: config.vm_stats_collector,
             timeline: timeline.clone(),
         };
         let launcher = Launcher::new(launcher_config, connection.clone(), sidecars, notifier);

@@ -34,6 +34,7 @@ mod preview;
 mod sidecars;
 mod slow_start;
 mod standalone;
+mod statistics;
 mod stop;
 mod tags;
 mod timeline;

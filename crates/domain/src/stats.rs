@@ -7,24 +7,13 @@ use std::collections::HashMap;
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
+pub use crate::guest_agent::params::Value;
+
 /// A limit for the numbers of vCPUs, interfaces and disks that libvirt announces, far above what it supports.
 const MAX_ENTRIES: u32 = 16_384;
 
 /// `VIR_VCPU_OFFLINE`
 const VCPU_OFFLINE: i32 = 0;
-
-/// A value of libvirt's.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Value {
-    /// A number with a sign, or a boolean (0, 1).
-    Signed(i64),
-    /// A number without a sign.
-    Unsigned(u64),
-    /// A number with a fraction.
-    Double(f64),
-    /// Text.
-    Text(String),
-}
 
 /// libvirt's values by name.
 pub type Parameters = HashMap<String, Value>;

@@ -25,6 +25,7 @@ use domain::DomainSpec;
 use domain::guest_agent::{AgentInfo, Filesystem, GuestAgentInfo, Load, Timezone, User};
 use libvirt::{AgentState, Event};
 
+pub(super) use poll::command as raw_answer;
 pub(super) use poller::run;
 use reads::Reads;
 
@@ -89,6 +90,11 @@ impl Launcher {
             filesystems: known.filesystems.clone(),
             freeze_status: guest.fs_freeze_status,
         }
+    }
+
+    /// The agent's version, from memory.
+    pub fn guest_agent_version(&self) -> String {
+        lock(&self.guest_agent.known).agent.version.clone()
     }
 
     /// The guest's load average, from memory.

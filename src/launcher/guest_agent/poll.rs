@@ -88,7 +88,7 @@ impl Launcher {
 }
 
 /// The answer to a command without arguments.
-pub(super) fn command(domain: &Domain, name: &str) -> Result<String, libvirt::Error> {
+pub(in crate::launcher) fn command(domain: &Domain, name: &str) -> Result<String, libvirt::Error> {
     let command = format!(r#"{{"execute":"{name}"}}"#);
     domain.agent_command(&command, COMMAND_TIMEOUT, limits::MAX_ANSWER_BYTES)
 }

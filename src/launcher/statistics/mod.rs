@@ -1,0 +1,197 @@
+//! Statistics for virt-handler's metrics: read from libvirt when they are asked for, and kept for a short time.
+//!
+//! A scrape never waits for a job: libvirt leaves out what it would have to ask QEMU for while another call holds the
+//! domain. Such a call mostly takes a few milliseconds, so an answer with gaps is asked for again a few times.
+
+mod agent_data;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep};
+
+use super::libvirt_domain::{READ_TIMEOUT, within};
+use super::{Launcher, LauncherError};
+use domain::DomainSpec;
+use domain::stats::{DirtyRate, DomainStats, Load, Parameters, Value};
+use libvirt::{Connection, Domain, ParamValue, StatsGroups};
+
+pub(super) use agent_data::AgentData;
+
+/// Statistics are given out again until they are this old, as in KubeVirt.
+const STATS_MAX_AGE: Duration = Duration::from_millis(3250);
+/// The same for the dirty rate.
+const DIRTY_RATE_MAX_AGE: Duration = Duration::from_secs(3);
+/// How long the guest's writes are watched for the dirty rate.
+const CALCULATION_TIME: Duration = Duration::from_secs(1);
+/// How long to wait for the result after that, and between two looks at it.
+const RESULT_TIMEOUT: Duration = Duration::from_secs(1);
+const RESULT_INTERVAL: Duration = Duration::from_millis(200);
+/// How often, and how soon, statistics with gaps are asked for again.
+const GAP_RETRIES: u32 = 3;
+const GAP_RETRY_DELAY: Duration = Duration::from_millis(50);
+
+/// What was read last. Whoever comes while something is read waits for that.
+#[derive(Default)]
+pub(super) struct Statistics {
+    domain: Mutex<Option<(Instant, DomainStats)>>,
+    dirty_rate: Mutex<Option<(Instant, i64)>>,
+    agent_data: AgentData,
+}
+
+impl Launcher {
+    /// The domain's statistics.
+    ///
+    /// # Errors
+    /// There is no running domain, or libvirt does not answer in time.
+    // D-stats-1 (docs/differences.md).
+    pub async fn domain_stats(&self) -> Result<DomainStats, LauncherError> {
+        let what = "reading the domain's statistics";
+        let stats = within(what, READ_TIMEOUT, async {
+            let mut last = self.statistics.domain.lock().await;
+            if let Some(stats) = recent(last.as_ref(), STATS_MAX_AGE) {
+                return Ok(stats);
+            }
+            let stats = self.read_stats(what).await?;
+            *last = Some((Instant::now(), stats.clone()));
+            Ok(stats)
+        });
+        let mut stats = stats.await?;
+        let load = self.guest_load();
+        stats.load = Load {
+            one_minute: load.one,
+            five_minutes: load.five,
+            fifteen_minutes: load.fifteen,
+        };
+        Ok(stats)
+    }
+
+    async fn read_stats(&self, what: &'static str) -> Result<DomainStats, LauncherError> {
+        let aliases = self.device_aliases();
+        let mut tries = 0..=GAP_RETRIES;
+        loop {
+            tries.next();
+            let aliases = aliases.clone();
+            let read = move |connection: &Connection, name: &str| {
+                stats(&running(connection, name)?, &aliases)
+            };
+            let stats = self.domain.read(what, read).await?;
+            // libvirt reports the state of a dirty rate's calculation whenever it may ask QEMU.
+            if stats.dirty_rate.status.is_some() || tries.is_empty() {
+                return Ok(stats);
+            }
+            sleep(GAP_RETRY_DELAY).await;
+        }
+    }
+
+    /// The VMI's names of disks and network interfaces, by their targets.
+    fn device_aliases(&self) -> HashMap<String, String> {
+        let document = self.vm.snapshot().document;
+        document.map_or_else(HashMap::new, |document| aliases(&document.spec))
+    }
+
+    /// How fast the guest writes to its memory, in MiB/s. Takes a second and more.
+    ///
+    /// # Errors
+    /// There is no running domain, or it could not be measured in time.
+    pub async fn dirty_rate(&self) -> Result<i64, LauncherError> {
+        let what = "measuring how fast the guest writes to its memory";
+        within(what, READ_TIMEOUT, async {
+            let mut last = self.statistics.dirty_rate.lock().await;
+            if let Some(rate) = recent(last.as_ref(), DIRTY_RATE_MAX_AGE) {
+                return Ok(rate);
+            }
+            let rate = self.measure_dirty_rate(what).await?;
+            *last = Some((Instant::now(), rate));
+            Ok(rate)
+        })
+        .await
+    }
+
+    async fn measure_dirty_rate(&self, what: &'static str) -> Result<i64, LauncherError> {
+        if self.vm.snapshot().job_blocks_reads() {
+            return Err(LauncherError::Busy { what });
+        }
+        let start = |connection: &Connection, name: &str| {
+            Ok(running(connection, name)?.start_dirty_rate_calculation(CALCULATION_TIME)?)
+        };
+        self.domain.read(what, start).await?;
+        sleep(CALCULATION_TIME).await;
+        let end = os::time::deadline(RESULT_TIMEOUT);
+        loop {
+            let read = |connection: &Connection, name: &str| {
+                let reported = running(connection, name)?.stats(StatsGroups::DirtyRate)?;
+                Ok(DirtyRate::of(&parameters(reported)))
+            };
+            let found = self.domain.read(what, read).await?;
+            match found.mebibytes_per_second {
+                Some(rate) if found.is_measured() => return Ok(rate),
+                _ if Instant::now() >= end => return Err(LauncherError::NoDirtyRate),
+                _ => sleep(RESULT_INTERVAL).await,
+            }
+        }
+    }
+}
+
+/// What was read last, unless it is too old.
+fn recent<T: Clone>(last: Option<&(Instant, T)>, max_age: Duration) -> Option<T> {
+    last.filter(|(read, _)| read.elapsed() < max_age)
+        .map(|(_, value)| value.clone())
+}
+
+fn running(connection: &Connection, name: &str) -> Result<Domain, LauncherError> {
+    let domain = connection.lookup(name)?.ok_or(LauncherError::NoDomain)?;
+    if domain.is_active()? {
+        Ok(domain)
+    } else {
+        Err(LauncherError::NoDomain)
+    }
+}
+
+fn stats(domain: &Domain, aliases: &HashMap<String, String>) -> Result<DomainStats, LauncherError> {
+    let reported = parameters(domain.stats(StatsGroups::All)?);
+    // This waits for a job, so it is called only where there is none, as far as the other values tell.
+    let memory = if DirtyRate::of(&reported).status.is_some() {
+        domain.memory_stats()?
+    } else {
+        Vec::new()
+    };
+    let mut stats = DomainStats::new(&reported, &memory, aliases);
+    stats.name = domain.name()?;
+    stats.uuid = domain.uuid()?;
+    stats.cpu_map = domain.vcpu_pinning()?;
+    stats.cpu_map_set = true;
+    Ok(stats)
+}
+
+fn parameters(reported: Vec<(String, ParamValue)>) -> Parameters {
+    let value = |value| match value {
+        ParamValue::Text(text) => Value::Text(text),
+        ParamValue::Signed(number) => Value::Signed(number),
+        ParamValue::Unsigned(number) => Value::Unsigned(number),
+        ParamValue::Double(number) => Value::Double(number),
+    };
+    reported
+        .into_iter()
+        .map(|(name, param)| (name, value(param)))
+        .collect()
+}
+
+fn aliases(spec: &DomainSpec) -> HashMap<String, String> {
+    let interfaces = spec.devices.interfaces.iter().filter_map(|interface| {
+        let target = interface.target.as_ref()?;
+        Some((
+            target.device.clone(),
+            interface.alias.as_ref()?.name.clone(),
+        ))
+    });
+    let disks = spec.devices.disks.iter().filter_map(|disk| {
+        let target = &disk.target;
+        Some((target.device.clone(), disk.alias.as_ref()?.name.clone()))
+    });
+    interfaces
+        .chain(disks)
+        .filter(|(target, _)| !target.is_empty())
+        .collect()
+}
