@@ -12,8 +12,8 @@ use tonic::{Request, Response, Status};
 use super::LauncherApi;
 use api::proto::inspect::v1::inspect_server::Inspect;
 use api::proto::inspect::v1::{
-    DomainChange, MetricsRequest, MetricsResponse, TimelineRequest, TimelineResponse,
-    WatchDomainRequest,
+    DebugRequest, DebugResponse, DomainChange, MetricsRequest, MetricsResponse, TimelineRequest,
+    TimelineResponse, WatchDomainRequest,
 };
 use domain::Domain;
 
@@ -33,6 +33,10 @@ impl<L: LauncherApi> Inspect for Service<L> {
         _: Request<TimelineRequest>,
     ) -> Result<Response<TimelineResponse>, Status> {
         Ok(Response::new(self.launcher.timeline()))
+    }
+
+    async fn debug(&self, _: Request<DebugRequest>) -> Result<Response<DebugResponse>, Status> {
+        Ok(Response::new(self.launcher.debug().await))
     }
 
     async fn metrics(

@@ -25,8 +25,8 @@ use api::Action;
 use api::proto::cmd::info::cmd_info_server::CmdInfoServer;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::proto::cmd::v1::cmd_server::CmdServer;
-use api::proto::inspect::v1::TimelineResponse;
 use api::proto::inspect::v1::inspect_server::InspectServer;
+use api::proto::inspect::v1::{DebugResponse, TimelineResponse};
 use api::proto::preview::v1::preview_server::PreviewServer;
 use domain::Domain;
 use domain::guest_agent::GuestAgentInfo;
@@ -110,6 +110,9 @@ pub trait LauncherApi: Send + Sync + 'static {
 
     /// The steps of the start, with their times.
     fn timeline(&self) -> TimelineResponse;
+
+    /// What a bug report needs.
+    fn debug(self: &Arc<Self>) -> impl Future<Output = DebugResponse> + Send;
 
     /// Waits for a state that is newer than this generation (0 is older than all), and returns it: its generation, and
     /// what virt-handler was sent last.

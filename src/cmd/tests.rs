@@ -108,6 +108,9 @@ impl LauncherApi for Stub {
     async fn qemu_version(self: &Arc<Self>) -> Result<String, Failure> {
         self.asked("version".into()).map(|()| "10.0.2".into())
     }
+    async fn debug(self: &Arc<Self>) -> DebugResponse {
+        DebugResponse::default()
+    }
     async fn domain_after(self: &Arc<Self>, generation: u64) -> (u64, Option<Arc<Domain>>) {
         match generation {
             0 => (1, None),

@@ -57,7 +57,7 @@ use crate::cmd::{AgentCommand, LauncherApi};
 use crate::notify::Notifier;
 use api::Action;
 use api::proto::cmd::v1::VirtualMachineOptions;
-use api::proto::inspect::v1::TimelineResponse;
+use api::proto::inspect::v1::{DebugResponse, TimelineResponse};
 use api::vmi::Vmi;
 use domain::Domain;
 use domain::guest_agent::GuestAgentInfo;
@@ -119,6 +119,8 @@ pub struct Launcher {
     clock_is_set: AtomicBool,
     qemu_version: OnceLock<String>,
     metrics: Metrics,
+    /// What the conversion has seen at the last start, as JSON.
+    last_context: Mutex<String>,
 }
 
 impl Launcher {
@@ -160,6 +162,7 @@ impl Launcher {
             clock_is_set: AtomicBool::new(false),
             qemu_version: OnceLock::new(),
             metrics: Metrics::default(),
+            last_context: Mutex::default(),
         });
         tokio::spawn(report::run(launcher.clone()));
         tokio::spawn(guest_agent::run(launcher.clone()));
@@ -337,6 +340,10 @@ impl LauncherApi for Launcher {
 
     fn timeline(&self) -> TimelineResponse {
         self.config.timeline.to_message()
+    }
+
+    async fn debug(self: &Arc<Self>) -> DebugResponse {
+        Launcher::debug(self).await
     }
 
     async fn domain_after(self: &Arc<Self>, generation: u64) -> (u64, Option<Arc<Domain>>) {

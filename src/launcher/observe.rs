@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::libvirt_domain::{READ_TIMEOUT, within};
 use super::vm::{Observed, Phase};
-use super::{Launcher, LauncherError, Snapshot};
+use super::{Launcher, LauncherError, Snapshot, lock};
+use api::proto::inspect::v1::DebugResponse;
 use domain::{Domain, DomainSpec};
 use libvirt::{Connection, Screenshot, State, XmlKind};
 
@@ -75,6 +76,29 @@ impl Launcher {
                 Ok(domain.screenshot(MAX_SCREENSHOT_BYTES)?)
             })
             .await
+    }
+
+    /// What a bug report needs. libvirt leaves passwords out of the XML unless it is asked for them.
+    pub(super) async fn debug(self: &Arc<Self>) -> DebugResponse {
+        let snapshot = self.vm.snapshot();
+        let xml = self.domain.read("reading the domain", |connection, name| {
+            Ok(match connection.lookup(name)? {
+                Some(domain) => xml(&domain, domain.state()?.0)?,
+                None => String::new(),
+            })
+        });
+        let (domain_xml, problem) = match xml.await {
+            Ok(xml) => (xml, None),
+            Err(error) => (String::new(), Some(os::logging::chain(&error))),
+        };
+        DebugResponse {
+            version: os::version::get().to_owned(),
+            phase: format!("{:?}", snapshot.phase),
+            jobs: snapshot.jobs.iter().map(|job| format!("{job:?}")).collect(),
+            domain_xml,
+            context_json: lock(&self.last_context).clone(),
+            problems: problem.into_iter().collect(),
+        }
     }
 
     /// The domain as libvirt has it now.

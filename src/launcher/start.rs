@@ -19,7 +19,7 @@ use super::sync::read_spec;
 use super::sync_queue::SyncRequest;
 use super::timeline::Step;
 use super::vm::{Job, JobKind};
-use super::{Launcher, LauncherError};
+use super::{Launcher, LauncherError, lock};
 #[cfg(feature = "plugins")]
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
@@ -122,7 +122,7 @@ impl Launcher {
             self.pod.make_overlay(vmi, disk)?;
         }
         let modes = self.pod.resolve_disk_modes(&mut domain)?;
-        log_context(Context {
+        self.keep_context(&Context {
             disk_modes: Some(modes),
             ..context
         });
@@ -130,6 +130,15 @@ impl Launcher {
         domain.metadata.kube_virt = self.vm.metadata().get().clone();
         let ports = HotplugPorts::plan(vmi, &domain)?;
         Ok((domain.to_xml(), ports))
+    }
+
+    /// Logs the conversion's input besides the VMI, and keeps it for a bug report: with it, `launcherctl convert --context`
+    /// makes the same domain anywhere.
+    fn keep_context(&self, context: &Context) {
+        if let Ok(context) = serde_json::to_string(context) {
+            tracing::debug!(context, "what the conversion has seen");
+            *lock(&self.last_context) = context;
+        }
     }
 
     /// Lets sidecars and plugins edit the domain; also returns which of them changed it.
@@ -250,15 +259,6 @@ fn attribute_to_hooks(error: LauncherError, modified_by: &[String]) -> LauncherE
             refusal,
         },
         error => error,
-    }
-}
-
-/// Logs the conversion's input besides the VMI: with it, `launcherctl convert --context` makes the same domain anywhere.
-fn log_context(context: Context) {
-    if tracing::enabled!(tracing::Level::DEBUG)
-        && let Ok(context) = serde_json::to_string(&context)
-    {
-        tracing::debug!(context, "what the conversion has seen");
     }
 }
 

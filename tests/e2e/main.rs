@@ -13,6 +13,7 @@ mod busy_guest;
 mod cdrom;
 mod container;
 mod daemons;
+mod debug;
 mod faults;
 mod full_disk;
 mod growth;

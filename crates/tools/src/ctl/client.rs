@@ -14,8 +14,8 @@ use api::proto::cmd::v1::{
     EmptyRequest, Response, VirtualMachineOptions, Vmi, VmiRequest, cmd_client::CmdClient,
 };
 use api::proto::inspect::v1::{
-    MetricsRequest, TimelineRequest, TimelineResponse, WatchDomainRequest,
-    inspect_client::InspectClient,
+    DebugRequest, DebugResponse, MetricsRequest, TimelineRequest, TimelineResponse,
+    WatchDomainRequest, inspect_client::InspectClient,
 };
 use api::proto::preview::v1::{PlanRequest, preview_client::PreviewClient};
 
@@ -203,6 +203,18 @@ impl Client {
             .timeline(with_timeout(TimelineRequest {}, READ_TIMEOUT))
             .await;
         message("Timeline", answer)
+    }
+
+    /// What a bug report needs. It may hold secrets.
+    ///
+    /// # Errors
+    /// If the launcher does not have this call (the reference's does not).
+    pub async fn debug(&self) -> Result<DebugResponse, CallError> {
+        let answer = InspectClient::new(self.channel.clone())
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .debug(with_timeout(DebugRequest {}, READ_TIMEOUT))
+            .await;
+        message("Debug", answer)
     }
 
     /// The launcher's metrics, as OpenMetrics text.

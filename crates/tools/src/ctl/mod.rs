@@ -10,6 +10,7 @@
 
 mod client;
 mod convert;
+mod debug;
 mod domain_changes;
 mod error;
 mod events;
@@ -80,6 +81,8 @@ enum Verb {
     QemuVersion(Target),
     /// Print the launcher's metrics as OpenMetrics text
     Metrics(Target),
+    /// Write an archive for a bug report, without secrets
+    Debug(debug::DebugArgs),
     /// Print the steps of the start, with their times
     Timeline(timeline::TimelineArgs),
     /// Pause the guest
@@ -146,6 +149,7 @@ fn perform(verb: Verb, format: Format) -> Result<ExitCode, CtlError> {
         Verb::Domain(target) => block_on(query::domain(target, format)),
         Verb::QemuVersion(target) => block_on(query::qemu_version(target, format)),
         Verb::Metrics(target) => block_on(query::metrics(target)),
+        Verb::Debug(args) => block_on(debug::debug(args, format)),
         Verb::Timeline(args) => block_on(timeline::timeline(args, format)),
         Verb::Pause(args) => act(Action::Pause, args),
         Verb::Unpause(args) => act(Action::Unpause, args),

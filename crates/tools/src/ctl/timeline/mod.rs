@@ -1,6 +1,6 @@
 //! `timeline`: the steps of a launcher's start, with their times, as text, JSON or a picture.
 
-mod picture;
+pub mod picture;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
