@@ -79,6 +79,7 @@ impl Scene {
             uid: name.into(),
             qemu_log: None,
             timeline: Timeline::begin(),
+            vm_stats_collector: false,
         };
         let launcher = Launcher::new(config, host.connection.clone(), Sidecars::none(), notifier);
         host.launchers.lock().unwrap().push(launcher.clone());
