@@ -12,6 +12,7 @@ use api::proto::cmd::v1;
 use os::logging::chain;
 
 /// virt-handler waits 5 s for the whole answer. What is not there by then is left out, with a reason.
+// D-stats-2 (docs/differences.md).
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(4500);
 
 /// The commands of the guest agent that a request may name: the command, and its field in the request and in the answer.

@@ -217,6 +217,19 @@ impl Client {
         message("Debug", answer)
     }
 
+    /// The statistics of the running domain.
+    ///
+    /// # Errors
+    /// If the launcher has none.
+    pub async fn domain_stats(&self) -> Result<Value, CallError> {
+        let call = "GetDomainStats";
+        let request = with_timeout(EmptyRequest {}, READ_TIMEOUT);
+        let answer = message(call, self.cmd().get_domain_stats(request).await)?;
+        accepted(call, answer.response.unwrap_or_default())?;
+        serde_json::from_str(&answer.domain_stats)
+            .map_err(|source| CallError::Answer { call, source })
+    }
+
     /// The launcher's metrics, as OpenMetrics text.
     ///
     /// # Errors

@@ -30,6 +30,7 @@ mod registry;
 mod relay;
 mod run;
 mod shutdown;
+mod stats;
 mod target;
 mod timeline;
 mod volume_table;
@@ -83,6 +84,8 @@ enum Verb {
     Metrics(Target),
     /// Write an archive for a bug report, without secrets
     Debug(debug::DebugArgs),
+    /// Print what the guest uses: CPU, memory, disks, network interfaces
+    Stats(stats::StatsArgs),
     /// Print the steps of the start, with their times
     Timeline(timeline::TimelineArgs),
     /// Pause the guest
@@ -150,6 +153,7 @@ fn perform(verb: Verb, format: Format) -> Result<ExitCode, CtlError> {
         Verb::QemuVersion(target) => block_on(query::qemu_version(target, format)),
         Verb::Metrics(target) => block_on(query::metrics(target)),
         Verb::Debug(args) => block_on(debug::debug(args, format)),
+        Verb::Stats(args) => block_on(stats::stats(args, format)),
         Verb::Timeline(args) => block_on(timeline::timeline(args, format)),
         Verb::Pause(args) => act(Action::Pause, args),
         Verb::Unpause(args) => act(Action::Unpause, args),
