@@ -78,6 +78,7 @@ impl Scene {
             namespace: "ns1".into(),
             uid: name.into(),
             qemu_log: None,
+            vm_stats_collector: false,
             timeline: Timeline::begin(),
             vm_stats_collector: false,
         };
