@@ -80,7 +80,6 @@ impl Scene {
             qemu_log: None,
             vm_stats_collector: false,
             timeline: Timeline::begin(),
-            vm_stats_collector: false,
         };
         let launcher = Launcher::new(config, host.connection.clone(), Sidecars::none(), notifier);
         host.launchers.lock().unwrap().push(launcher.clone());
