@@ -13,6 +13,7 @@ mod vm_stats;
 
 use std::error::Error;
 use std::sync::Arc;
+use std::time::Duration;
 
 use prometheus_client::registry::Registry;
 use prost::bytes::Bytes;
@@ -39,6 +40,28 @@ pub use vm_stats::AgentCommand;
 /// above 1.5 MiB), but the node's topology, plugins and certificates travel in the same message, and a request that is
 /// refused for its size can never succeed. The bound is there so that a stray client cannot take the pod's memory.
 const MAX_REQUEST_BYTES: usize = 64 << 20;
+
+/// A command for the guest.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GuestCommand {
+    /// Name of the domain; empty for the only one.
+    pub domain: String,
+    /// The program.
+    pub path: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// How long it may take.
+    pub timeout: Duration,
+}
+
+/// How a command in the guest ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GuestOutput {
+    /// Its exit status.
+    pub exit_code: i32,
+    /// What it printed.
+    pub stdout: String,
+}
 
 /// What the service needs of a launcher. The texts of its errors reach users; those that other components match on are
 /// the launcher's to keep (docs/contract.md §9).
@@ -76,6 +99,32 @@ pub trait LauncherApi: Send + Sync + 'static {
 
     /// What the guest agent has said, from memory.
     fn guest_info(self: &Arc<Self>) -> GuestAgentInfo;
+
+    /// Runs a command in the guest.
+    fn exec(
+        self: &Arc<Self>,
+        command: GuestCommand,
+    ) -> impl Future<Output = Result<GuestOutput, Self::Error>> + Send;
+
+    /// Whether the guest agent answers within `timeout`.
+    fn guest_ping(
+        self: &Arc<Self>,
+        domain: &str,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send;
+
+    /// Freezes the guest's file systems, for at most `thaw_after`; zero is no limit.
+    fn freeze(
+        self: &Arc<Self>,
+        vmi_json: Bytes,
+        thaw_after: Duration,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send;
+
+    /// Thaws them.
+    fn unfreeze(
+        self: &Arc<Self>,
+        vmi_json: Bytes,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
     /// Begins a dump of the guest's memory into `path`.
     fn dump_memory(

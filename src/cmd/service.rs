@@ -1,12 +1,13 @@
 //! `kubevirt.cmd.v1.Cmd`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use prost::bytes::Bytes;
 use tonic::{Request, Status};
 
 use super::vm_stats;
-use super::{Action, LauncherApi};
+use super::{Action, GuestCommand, LauncherApi};
 use api::proto::cmd::v1;
 use api::proto::cmd::v1::cmd_server::Cmd;
 use os::logging::chain;
@@ -32,6 +33,11 @@ impl<L: LauncherApi> Service<L> {
 /// The VMI's JSON; empty when there is none, which then is an error of decoding.
 fn vmi_json(vmi: Option<v1::Vmi>) -> Bytes {
     vmi.unwrap_or_default().vmi_json
+}
+
+/// What is negative is nothing.
+fn seconds(seconds: i32) -> Duration {
+    Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
 }
 
 pub(super) fn success() -> v1::Response {
@@ -178,18 +184,53 @@ impl<L: LauncherApi> Cmd for Service<L> {
     }
 
     // These two fail with a gRPC error.
-    async fn exec(&self, _: Request<v1::ExecRequest>) -> Answer<v1::ExecResponse> {
-        Err(Status::unknown(not_yet("Exec")))
+    async fn exec(&self, request: Request<v1::ExecRequest>) -> Answer<v1::ExecResponse> {
+        let request = request.into_inner();
+        let command = GuestCommand {
+            domain: request.domain_name,
+            path: request.command,
+            args: request.args,
+            timeout: seconds(request.timeout_seconds),
+        };
+        let output = self.launcher.exec(command).await;
+        let output = output.map_err(|error| Status::unknown(chain(&error)))?;
+        answer(v1::ExecResponse {
+            response: Some(success()),
+            exit_code: output.exit_code,
+            std_out: output.stdout,
+        })
     }
-    async fn guest_ping(&self, _: Request<v1::GuestPingRequest>) -> Answer<v1::GuestPingResponse> {
-        Err(Status::unknown(not_yet("GuestPing")))
+    async fn guest_ping(
+        &self,
+        request: Request<v1::GuestPingRequest>,
+    ) -> Answer<v1::GuestPingResponse> {
+        let request = request.into_inner();
+        let timeout = seconds(request.timeout_seconds);
+        let pinged = self
+            .launcher
+            .guest_ping(&request.domain_name, timeout)
+            .await;
+        pinged.map_err(|error| Status::unknown(chain(&error)))?;
+        answer(v1::GuestPingResponse {
+            response: Some(success()),
+        })
     }
 
-    async fn freeze_virtual_machine(&self, _: Request<v1::FreezeRequest>) -> Answer<v1::Response> {
-        answer(unsupported("FreezeVirtualMachine"))
+    async fn freeze_virtual_machine(
+        &self,
+        request: Request<v1::FreezeRequest>,
+    ) -> Answer<v1::Response> {
+        let request = request.into_inner();
+        let thaw_after = seconds(request.unfreeze_timeout_seconds);
+        let vmi = vmi_json(request.vmi);
+        answer(response(&self.launcher.freeze(vmi, thaw_after).await))
     }
-    async fn unfreeze_virtual_machine(&self, _: Request<v1::VmiRequest>) -> Answer<v1::Response> {
-        answer(unsupported("UnfreezeVirtualMachine"))
+    async fn unfreeze_virtual_machine(
+        &self,
+        request: Request<v1::VmiRequest>,
+    ) -> Answer<v1::Response> {
+        let vmi = vmi_json(request.into_inner().vmi);
+        answer(response(&self.launcher.unfreeze(vmi).await))
     }
     async fn migrate_virtual_machine(
         &self,

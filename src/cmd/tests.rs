@@ -75,6 +75,22 @@ impl LauncherApi for Stub {
     fn guest_info(self: &Arc<Self>) -> GuestAgentInfo {
         GuestAgentInfo::default()
     }
+    async fn exec(self: &Arc<Self>, command: GuestCommand) -> Result<GuestOutput, Failure> {
+        self.asked(format!("{command:?}"))?;
+        Ok(GuestOutput {
+            exit_code: 3,
+            stdout: "hi".to_owned(),
+        })
+    }
+    async fn guest_ping(self: &Arc<Self>, domain: &str, timeout: Duration) -> Result<(), Failure> {
+        self.asked(format!("ping {domain} {timeout:?}"))
+    }
+    async fn freeze(self: &Arc<Self>, _: Bytes, thaw_after: Duration) -> Result<(), Failure> {
+        self.asked(format!("freeze {thaw_after:?}"))
+    }
+    async fn unfreeze(self: &Arc<Self>, _: Bytes) -> Result<(), Failure> {
+        self.asked("unfreeze".into())
+    }
     async fn dump_memory(self: &Arc<Self>, _: Bytes, path: &str) -> Result<(), Failure> {
         self.asked(format!("dump {path}"))
     }
@@ -363,14 +379,6 @@ fn what_is_not_there_yet_never_succeeds() {
         let mut cmd = CmdClient::new(channel);
         let empty = v1::EmptyRequest {};
         let mut answers = vec![
-            cmd.freeze_virtual_machine(v1::FreezeRequest::default())
-                .await
-                .unwrap()
-                .into_inner(),
-            cmd.unfreeze_virtual_machine(request("{}"))
-                .await
-                .unwrap()
-                .into_inner(),
             cmd.migrate_virtual_machine(v1::MigrationRequest::default())
                 .await
                 .unwrap()
@@ -399,11 +407,6 @@ fn what_is_not_there_yet_never_succeeds() {
                 "{answer:?}"
             );
         }
-        let exec = cmd.exec(v1::ExecRequest::default()).await.unwrap_err();
-        assert_eq!(exec.message(), "Exec is not supported yet by this launcher");
-        cmd.guest_ping(v1::GuestPingRequest::default())
-            .await
-            .unwrap_err();
         assert!(stub.asked.lock().unwrap().is_empty());
     });
 }
@@ -474,6 +477,55 @@ fn vm_stats_have_what_the_request_names_and_say_which_part_failed() {
         stub.vm_stats_are_off.store(true, Ordering::Relaxed);
         let off = cmd.get_vm_stats(some).await.unwrap_err();
         assert!(off.message().contains("--vm-stats-collector"), "{off}");
+    });
+}
+
+#[test]
+fn what_the_guest_does_is_passed_on() {
+    with_server(|stub, channel| async move {
+        let mut cmd = CmdClient::new(channel);
+        let exec = v1::ExecRequest {
+            domain_name: "ns1_vm1".into(),
+            command: "ls".into(),
+            args: vec!["-l".into()],
+            timeout_seconds: 7,
+        };
+        let answer = cmd.exec(exec.clone()).await.unwrap().into_inner();
+        assert_eq!((answer.exit_code, answer.std_out.as_str()), (3, "hi"));
+        assert!(answer.response.unwrap().success);
+        let ping = v1::GuestPingRequest {
+            domain_name: "ns1_vm1".into(),
+            timeout_seconds: -1,
+        };
+        cmd.guest_ping(ping.clone()).await.unwrap();
+        let freeze = v1::FreezeRequest {
+            unfreeze_timeout_seconds: 300,
+            ..v1::FreezeRequest::default()
+        };
+        let answer = cmd.freeze_virtual_machine(freeze).await.unwrap();
+        assert!(answer.into_inner().success);
+        let answer = cmd.unfreeze_virtual_machine(request("{}")).await.unwrap();
+        assert!(answer.into_inner().success);
+        assert_eq!(
+            *stub.asked.lock().unwrap(),
+            [
+                r#"GuestCommand { domain: "ns1_vm1", path: "ls", args: ["-l"], timeout: 7s }"#,
+                "ping ns1_vm1 0ns",
+                "freeze 300s",
+                "unfreeze"
+            ]
+        );
+
+        // A failed freeze is an answer, a failed probe a gRPC error.
+        *stub.failure.lock().unwrap() = Some(Failure::Libvirt);
+        let answer = cmd.unfreeze_virtual_machine(request("{}")).await.unwrap();
+        assert!(!answer.into_inner().success);
+        *stub.failure.lock().unwrap() = Some(Failure::Libvirt);
+        let error = cmd.exec(exec).await.unwrap_err();
+        assert_eq!(error.message(), Failure::Libvirt.to_string());
+        *stub.failure.lock().unwrap() = Some(Failure::Libvirt);
+        let error = cmd.guest_ping(ping).await.unwrap_err();
+        assert_eq!(error.message(), Failure::Libvirt.to_string());
     });
 }
 

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::guest_agent::AgentError;
+
 use convert::plan::InterfaceWhy;
 use convert::{ConvertError, HotplugPortsError};
 use domain::guest_agent::answer::AnswerError;
@@ -53,6 +55,9 @@ pub enum LauncherError {
         /// libvirt's error. It begins the text, as in the reference, and so is not a source.
         refusal: libvirt::Error,
     },
+    /// The guest did not do what it was asked through its agent.
+    #[error(transparent)]
+    Agent(#[from] AgentError),
     /// The guest agent's answer cannot be used.
     #[error(transparent)]
     AgentAnswer(#[from] AnswerError),

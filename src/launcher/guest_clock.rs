@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::libvirt_domain::blocking;
+use tokio::time::Instant;
+
+use super::libvirt_domain::CHANGE_TIMEOUT;
 use super::{Launcher, LauncherError};
 
-/// How often the agent is asked, a second apart: it may take its time to wake up.
-const ATTEMPTS: u32 = 60;
+/// The agent is asked every second for so long: it may take its time to wake up.
+const ATTEMPTS_TIME: Duration = Duration::from_secs(60);
 
 impl Launcher {
     /// Sets the guest's clock, in the background, as far as its agent lets us. Once in a launcher's life, as in the
@@ -21,24 +23,36 @@ impl Launcher {
 }
 
 async fn set_time(launcher: Arc<Launcher>) {
-    for _ in 0..ATTEMPTS {
-        let (connection, name) = (launcher.domain.connection(), launcher.domain.name().clone());
-        let attempt = blocking("setting the guest's clock", move || {
-            let Some(domain) = connection.lookup(&name)? else {
-                return Err(LauncherError::NoDomain);
-            };
-            // A clock before 1970 is not worth passing on.
-            let now = SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .unwrap_or_default();
-            Ok(domain.set_time(now)?)
-        });
+    let mut last = None;
+    let end = os::time::deadline(ATTEMPTS_TIME);
+    while Instant::now() < end {
+        let attempt =
+            launcher
+                .domain
+                .agent_call("setting the guest's clock", CHANGE_TIMEOUT, |domain| {
+                    // A clock before 1970 is not worth passing on.
+                    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+                    Ok(domain.set_time(now.unwrap_or_default())?)
+                });
         match attempt.await {
             Ok(()) => return tracing::info!("guest VM time sync finished successfully"),
-            Err(LauncherError::Libvirt(error)) if error.is_agent_silent() => {}
-            Err(error) => return tracing::warn!(reason = %error, "the guest's clock cannot be set"),
+            Err(error) if is_final(&error) => {
+                let reason = os::logging::chain(&error);
+                return tracing::warn!(%reason, "the guest's clock cannot be set");
+            }
+            Err(error) => last = Some(os::logging::chain(&error)),
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    tracing::warn!("the guest's agent does not answer; its clock is not set");
+    let reason = last.unwrap_or_default();
+    tracing::warn!(%reason, "the guest's clock is not set");
+}
+
+/// Whether a later attempt would fail as well: there is no agent, or it cannot do it.
+fn is_final(error: &LauncherError) -> bool {
+    match error {
+        LauncherError::Libvirt(error) => error.is_agent_refusal(),
+        LauncherError::NoDomain => true,
+        _ => false,
+    }
 }

@@ -49,13 +49,15 @@ mod vm;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use prost::bytes::Bytes;
 use tokio::sync::watch;
 
-use crate::cmd::{AgentCommand, LauncherApi};
+use crate::cmd::{AgentCommand, GuestCommand, GuestOutput, LauncherApi};
 use crate::notify::Notifier;
 use api::Action;
+use api::pod_paths::THAW_DEADLINE;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::proto::inspect::v1::{DebugResponse, TimelineResponse};
 use api::vmi::Vmi;
@@ -69,6 +71,7 @@ use pod::network::NetworkSetup;
 
 pub use error::{DeviceFailure, DiskFailure, InterfaceFailure, InvalidVmi, LauncherError};
 use events::EventInbox;
+pub use guest_agent::AgentError;
 use guest_agent::GuestAgent;
 use hotplug::DetachRequests;
 use libvirt_domain::LibvirtDomain;
@@ -150,7 +153,7 @@ impl Launcher {
             domain: Arc::new(LibvirtDomain::new(name, connection)),
             vm: Vm::new(&config.namespace, &config.name, &config.uid, events.clone()),
             events,
-            guest_agent: GuestAgent::default(),
+            guest_agent: GuestAgent::new(config.pod.root.path(THAW_DEADLINE)),
             syncs: SyncQueue::default(),
             pod,
             sidecars,
@@ -166,6 +169,7 @@ impl Launcher {
         });
         tokio::spawn(report::run(launcher.clone()));
         tokio::spawn(guest_agent::run(launcher.clone()));
+        tokio::spawn(guest_agent::thaw_in_time(launcher.clone()));
         launcher
     }
 
@@ -284,10 +288,7 @@ impl LauncherApi for Launcher {
         let vmi = self.our_vmi(&vmi_json)?;
         let result = self.run_action(action, &vmi).await;
         let (done, failed) = log_texts(action);
-        match &result {
-            Ok(()) => tracing::info!("{done}"),
-            Err(error) => tracing::error!(reason = %os::logging::chain(error), "{failed}"),
-        }
+        log_outcome(&result, done, failed);
         result
     }
 
@@ -302,6 +303,36 @@ impl LauncherApi for Launcher {
 
     fn guest_info(self: &Arc<Self>) -> GuestAgentInfo {
         Launcher::guest_info(self)
+    }
+
+    async fn exec(self: &Arc<Self>, command: GuestCommand) -> Result<GuestOutput, LauncherError> {
+        Launcher::exec(self, command).await
+    }
+
+    async fn guest_ping(
+        self: &Arc<Self>,
+        domain: &str,
+        timeout: Duration,
+    ) -> Result<(), LauncherError> {
+        Launcher::guest_ping(self, domain, timeout).await
+    }
+
+    async fn freeze(
+        self: &Arc<Self>,
+        vmi_json: Bytes,
+        thaw_after: Duration,
+    ) -> Result<(), LauncherError> {
+        let vmi = self.our_vmi(&vmi_json)?;
+        let result = Launcher::freeze(self, &vmi, thaw_after).await;
+        log_outcome(&result, "Freezed vmi", "Failed to freeze vmi");
+        result
+    }
+
+    async fn unfreeze(self: &Arc<Self>, vmi_json: Bytes) -> Result<(), LauncherError> {
+        self.our_vmi(&vmi_json)?;
+        let result = Launcher::unfreeze(self).await;
+        log_outcome(&result, "Unfreezed vmi", "Failed to unfreeze vmi");
+        result
     }
 
     async fn dump_memory(
@@ -352,6 +383,13 @@ impl LauncherApi for Launcher {
         let _ = state.wait_for(|vm| vm.generation > generation).await;
         let newer = self.vm.snapshot();
         (newer.generation, newer.document)
+    }
+}
+
+fn log_outcome(result: &Result<(), LauncherError>, done: &str, failed: &str) {
+    match result {
+        Ok(()) => tracing::info!("{done}"),
+        Err(error) => tracing::error!(reason = %os::logging::chain(error), "{failed}"),
     }
 }
 

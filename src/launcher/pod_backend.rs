@@ -58,6 +58,9 @@ pub(super) trait PodBackend: Send + Sync + 'static {
     /// Whether the disk's source is there and can be opened.
     fn is_ready(&self, disk: &Disk) -> bool;
 
+    /// Waits until the state of the VMI's TPM is on its volume.
+    fn sync_tpm_state(&self) -> Result<(), LauncherError>;
+
     /// How large the disk could be, if its claim says so.
     fn max_size(&self, disk: &Disk) -> Result<Option<u64>, LauncherError>;
 }
@@ -168,6 +171,10 @@ impl PodBackend for Pod {
 
     fn is_ready(&self, disk: &Disk) -> bool {
         pod::disk_ready(&self.config, disk)
+    }
+
+    fn sync_tpm_state(&self) -> Result<(), LauncherError> {
+        Ok(pod::sync_tpm_state(&self.config)?)
     }
 
     fn max_size(&self, disk: &Disk) -> Result<Option<u64>, LauncherError> {

@@ -125,7 +125,7 @@ impl Launcher {
         self.k8s_event("GuestPanicked", text);
     }
 
-    fn k8s_event(&self, reason: &'static str, message: String) {
+    pub(super) fn k8s_event(&self, reason: &'static str, message: String) {
         self.notifier.k8s_event(&K8sEvent {
             namespace: self.config.namespace.as_str().into(),
             name: self.config.name.as_str().into(),

@@ -112,6 +112,15 @@ impl Launcher {
                 result => Ok(result?),
             }
         };
+        if self.has_agent() {
+            // It may be silent, and must not keep a reset waiting.
+            let limit = CHANGE_TIMEOUT;
+            let reboot = move |domain: &libvirt::Domain| reboot(Some(domain.clone()));
+            return self
+                .domain
+                .agent_call("rebooting the guest", limit, reboot)
+                .await;
+        }
         self.domain.request("rebooting the guest", reboot).await
     }
 

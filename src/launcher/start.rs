@@ -204,6 +204,9 @@ impl Launcher {
         }
         self.associate_iommufd(&domain)
             .map_err(|error| undo(&domain, error))?;
+        self.guest_agent
+            .forget_freeze()
+            .map_err(|error| undo(&domain, error.into()))?;
         let paused = starts_paused(vmi);
         let starting = self.timeline().step(Step::Start);
         domain

@@ -48,6 +48,7 @@ impl Launcher {
         options: VirtualMachineOptions,
     ) -> Result<(), LauncherError> {
         let vmi = self.syncs.vmi(&vmi_json, || self.our_vmi(&vmi_json))?;
+        self.guest_agent.note_vmi(&vmi);
         check_plugins(&options)?;
         self.vm.admit(Request::Sync)?;
         let (outcome, run) = self.syncs.push(SyncRequest {

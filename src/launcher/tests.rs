@@ -95,6 +95,9 @@ impl pod_backend::PodBackend for FakePod {
     fn is_ready(&self, _: &Disk) -> bool {
         true
     }
+    fn sync_tpm_state(&self) -> Result<(), LauncherError> {
+        Ok(())
+    }
     fn max_size(&self, _: &Disk) -> Result<Option<u64>, LauncherError> {
         Ok(None)
     }

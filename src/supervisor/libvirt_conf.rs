@@ -48,6 +48,11 @@ impl QemuConf {
 /// silent guest agent, and Kill would have to wait.
 const MAX_CLIENT_REQUESTS: &str = "20";
 
+/// The daemon does not ask its clients whether they are there, by default every 5 s: they are in the same pod, and the
+/// launcher asks the daemon.
+// D-sup-15 (docs/differences.md).
+const KEEPALIVE_INTERVAL: &str = "-1";
+
 /// The daemon's own file: `base` (the image's, or nothing), the log filters, and what a file of ours needs.
 pub fn daemon_conf(base: Option<&str>, log_filters: Option<&str>) -> String {
     let mut text = base.map(whole_lines).unwrap_or_default();
@@ -57,6 +62,7 @@ pub fn daemon_conf(base: Option<&str>, log_filters: Option<&str>) -> String {
         add(&mut text, "auth_unix_rw", "\"none\"");
     }
     add(&mut text, "max_client_requests", MAX_CLIENT_REQUESTS);
+    add(&mut text, "keepalive_interval", KEEPALIVE_INTERVAL);
     if let Some(filters) = log_filters {
         text.push_str(&format!("log_filters = {}\n", quoted(filters)));
     }
@@ -191,11 +197,11 @@ mod tests {
     fn daemon_logs_to_stderr() {
         assert_eq!(
             daemon_conf(Some("listen_tls=0\nlog_outputs=\"1:stderr\"\n"), None),
-            "listen_tls=0\nlog_outputs=\"1:stderr\"\nmax_client_requests = 20\n"
+            "listen_tls=0\nlog_outputs=\"1:stderr\"\nmax_client_requests = 20\nkeepalive_interval = -1\n"
         );
         assert_eq!(
             daemon_conf(None, None),
-            "log_outputs = \"1:stderr\"\nauth_unix_rw = \"none\"\nmax_client_requests = 20\n"
+            "log_outputs = \"1:stderr\"\nauth_unix_rw = \"none\"\nmax_client_requests = 20\nkeepalive_interval = -1\n"
         );
         assert!(daemon_conf(None, Some("1:qemu")).ends_with("log_filters = \"1:qemu\"\n"));
     }

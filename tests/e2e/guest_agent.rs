@@ -1,11 +1,14 @@
 //! What the test guest's own agent, QEMU's, knows.
 
-use api::proto::cmd::v1::EmptyRequest;
+use api::proto::cmd::v1::{EmptyRequest, ExecRequest, FreezeRequest, GuestPingRequest, Response};
 use serde_json::Value;
 
-use crate::harness::{Event, Pod, also_in_container, run};
+use crate::harness::{Event, Pod, Vmi, also_in_container, run};
 
-also_in_container!(what_the_agent_knows_is_in_calls_and_events);
+also_in_container!(
+    what_the_agent_knows_is_in_calls_and_events,
+    a_guest_is_frozen_and_thawed
+);
 
 /// What `GetGuestInfo` answers.
 pub async fn guest_info(pod: &Pod) -> Value {
@@ -143,7 +146,7 @@ fn an_adopted_guest_is_asked_again_and_a_paused_one_is_not() {
 fn without_an_agent_reads_are_empty_and_succeed() {
     run(async {
         let mut pod = Pod::new();
-        let vmi = crate::harness::Vmi::new("silent").with_image(&pod);
+        let vmi = Vmi::new("silent").with_image(&pod);
         pod.handler.serve();
         pod.launch(&vmi, &[]);
         pod.wait_until_ready().await;
@@ -153,6 +156,217 @@ fn without_an_agent_reads_are_empty_and_succeed() {
         let mut guest = pod.boot(&vmi).await;
         guest.run("touch /run/no-agent; killall qemu-ga").await;
         assert_eq!(users(&pod).await, serde_json::json!([]));
+        pod.end(&vmi).await;
+    });
+}
+
+/// Runs a command in the guest through its agent: exit status and output.
+async fn exec(
+    pod: &Pod,
+    command: &str,
+    args: &[&str],
+    seconds: i32,
+) -> Result<(i32, String), String> {
+    let request = ExecRequest {
+        domain_name: String::new(),
+        command: command.to_owned(),
+        args: args.iter().map(|&arg| arg.to_owned()).collect(),
+        timeout_seconds: seconds,
+    };
+    let answer = pod.cmd().exec(request).await;
+    let answer = answer.map_err(|status| status.message().to_owned())?;
+    let answer = answer.into_inner();
+    Ok((answer.exit_code, answer.std_out))
+}
+
+async fn ping(pod: &Pod) -> Result<(), String> {
+    let request = GuestPingRequest {
+        domain_name: String::new(),
+        timeout_seconds: 5,
+    };
+    let answer = pod.cmd().guest_ping(request).await;
+    answer
+        .map(drop)
+        .map_err(|status| status.message().to_owned())
+}
+
+async fn freeze(pod: &Pod, vmi: &Vmi, thaw_after: i32) -> Response {
+    let request = FreezeRequest {
+        vmi: pod.request(vmi.value()).vmi,
+        unfreeze_timeout_seconds: thaw_after,
+    };
+    let answer = pod.cmd().freeze_virtual_machine(request).await;
+    answer.unwrap().into_inner()
+}
+
+async fn unfreeze(pod: &Pod, vmi: &Vmi) -> Response {
+    let request = pod.request(vmi.value());
+    let answer = pod.cmd().unfreeze_virtual_machine(request).await;
+    answer.unwrap().into_inner()
+}
+
+async fn paused(pod: &Pod, vmi: &Vmi) {
+    let request = pod.request(vmi.value());
+    let answer = pod.cmd().pause_virtual_machine(request).await;
+    assert!(answer.unwrap().into_inner().success);
+}
+
+fn freeze_status_is(status: &'static str) -> impl Fn(&Event) -> bool {
+    move |event| event.domain["Status"]["FSFreezeStatus"]["Status"] == status
+}
+
+#[test]
+fn a_command_runs_in_the_guest() {
+    run(async {
+        let (mut pod, vmi, mut guest) = Pod::booted("exec", &[]).await;
+        pod.handler
+            .event("with what the agent knows", is_known)
+            .await;
+        let hostile = [
+            "-c",
+            "printf '%s|' \"$@\"; exit 3",
+            "sh",
+            "a b",
+            "\"q\"",
+            "\\n",
+            "$(id)",
+        ];
+        assert_eq!(
+            exec(&pod, "/bin/sh", &hostile, 10).await,
+            Ok((3, "a b|\"q\"|\\n|$(id)|".to_owned()))
+        );
+        let killed = exec(&pod, "/bin/sh", &["-c", "kill -9 $$"], 10).await;
+        assert_eq!(
+            killed,
+            Ok((137, String::new())),
+            "D-agent-7 (docs/differences.md)"
+        );
+        let missing = exec(&pod, "/bin/missing", &[], 10).await.unwrap_err();
+        assert!(missing.contains("No such file or directory"), "{missing}");
+        let endless = exec(&pod, "/bin/sleep", &["600"], 1).await.unwrap_err();
+        assert!(endless.contains("has not ended within 1 s"), "{endless}");
+        let much = exec(
+            &pod,
+            "/bin/sh",
+            &["-c", "head -c 1000000 /dev/zero | tr '\\0' x"],
+            20,
+        )
+        .await;
+        assert_eq!(
+            much.map(|(code, out)| (code, out.len())),
+            Ok((0, 1_000_000))
+        );
+
+        assert_eq!(ping(&pod).await, Ok(()));
+        paused(&pod, &vmi).await;
+        assert_eq!(
+            ping(&pod).await,
+            Ok(()),
+            "a guest that its user has paused is excused"
+        );
+        let request = pod.request(vmi.value());
+        let answer = pod.cmd().unpause_virtual_machine(request).await;
+        assert!(answer.unwrap().into_inner().success);
+        // This guest has no clock that its agent could set.
+        pod.log_has("the guest's clock cannot be set").await;
+
+        guest.run("touch /run/no-agent; killall qemu-ga").await;
+        let gone = pod
+            .handler
+            .event("without an agent", |event| {
+                !event.domain.to_string().contains(r#""State":"connected""#)
+            })
+            .await;
+        assert_eq!(gone.status(), "Running");
+        let silent = ping(&pod).await.unwrap_err();
+        assert!(
+            silent.contains("QEMU guest agent is not connected"),
+            "{silent}"
+        );
+        let event = pod.handler.k8s_event("GuestAgentPingFailed").await;
+        assert_eq!(event["message"], "GuestAgentPing probe failed for VMI exec");
+        let annotated = vmi.clone().set(
+            "/metadata/annotations",
+            serde_json::json!({"kubevirt.io/pause-guest-agent-probes": "true"}),
+        );
+        pod.sync_ok(&annotated).await;
+        assert_eq!(ping(&pod).await, Ok(()));
+        pod.end(&vmi).await;
+    });
+}
+
+#[test]
+fn a_guest_is_frozen_and_thawed() {
+    run(async {
+        let (mut pod, vmi, mut guest) = Pod::booted("frozen", &[]).await;
+        pod.handler
+            .event("with what the agent knows", is_known)
+            .await;
+        let refused = unfreeze(&pod, &vmi).await;
+        assert!(
+            refused.success,
+            "{}: it was thawed already",
+            refused.message
+        );
+        let done = freeze(&pod, &vmi, 0).await;
+        assert!(done.success, "{}", done.message);
+        let again = freeze(&pod, &vmi, 0).await;
+        assert!(again.success, "{}", again.message);
+        pod.handler
+            .event("of the freeze", freeze_status_is("frozen"))
+            .await;
+        assert_eq!(guest_info(&pod).await["fsFreezeStatus"], "frozen");
+        // The guest cannot write until it is thawed.
+        guest
+            .send("echo written > /data/file; echo the write is through")
+            .await;
+        let done = unfreeze(&pod, &vmi).await;
+        assert!(done.success, "{}", done.message);
+        pod.handler
+            .event("of the thaw", freeze_status_is("thawed"))
+            .await;
+        guest.until("\nthe write is through").await;
+        assert_eq!(ping(&pod).await, Ok(()));
+        // All else that the agent knows is still asked for.
+        guest_info_until(&mut pod, "complete", |info| {
+            info["os"]["kernelRelease"].is_string()
+        })
+        .await;
+        pod.end(&vmi).await;
+    });
+}
+
+/// Also by a launcher that comes later.
+#[test]
+// D-agent-8 (docs/differences.md).
+fn a_guest_that_nobody_thaws_is_thawed_in_time() {
+    run(async {
+        let (mut pod, vmi, _guest) = Pod::booted("thawed", &["--libvirt=auto"]).await;
+        pod.handler
+            .event("with what the agent knows", is_known)
+            .await;
+        let done = freeze(&pod, &vmi, 1).await;
+        assert!(done.success, "{}", done.message);
+        pod.handler
+            .event("of the freeze", freeze_status_is("frozen"))
+            .await;
+        pod.handler
+            .event("of the thaw", freeze_status_is("thawed"))
+            .await;
+
+        let done = freeze(&pod, &vmi, 3).await;
+        assert!(done.success, "{}", done.message);
+        pod.kill_launcher().await;
+        pod.handler.forget();
+        pod.launch(&vmi, &["--libvirt=auto"]);
+        pod.wait_until_ready().await;
+        pod.handler
+            .event("of the thaw", freeze_status_is("thawed"))
+            .await;
+        pod.log_has("Unfreeze was not called in time").await;
+        let deadline = pod.path("/var/run/kubevirt-private/thaw-deadline");
+        pod.until("the deadline is forgotten", || !deadline.exists())
+            .await;
         pod.end(&vmi).await;
     });
 }

@@ -45,6 +45,7 @@ mod staged;
 mod sysfs;
 #[cfg(test)]
 mod tests;
+mod tpm;
 mod tracking;
 mod volume_error;
 mod volumes;
@@ -66,5 +67,6 @@ pub use image::virtual_size;
 pub use iommufd::receive_iommufd;
 pub use prepare::{prepare, prepare_migration_target};
 pub use root::Root;
+pub use tpm::sync_tpm_state;
 pub use tracking::{track, untrack_unplugged};
 pub use volume_error::VolumeError;

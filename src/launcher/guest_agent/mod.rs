@@ -10,24 +10,35 @@
 //! A guest is not trusted, and its agent may be silent: no call waits for it without a limit, and none of the domain's own
 //! calls waits for it at all. What it answers is read by [`domain::guest_agent`], which bounds it.
 
+mod error;
+mod exec;
+mod freeze;
+mod ping;
 mod poll;
 mod poller;
 mod reads;
 mod schedule;
+mod thaw_timer;
 
+use std::path::PathBuf;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
 
 use super::{Launcher, lock};
+use api::vmi::Vmi;
 use domain::DomainSpec;
 use domain::guest_agent::{AgentInfo, Filesystem, GuestAgentInfo, Load, Timezone, User};
 use libvirt::{AgentState, Event};
 
+pub use error::AgentError;
 pub(super) use poll::command as raw_answer;
 pub(super) use poller::run;
 use reads::Reads;
+use thaw_timer::ThawTimer;
+pub(super) use thaw_timer::run as thaw_in_time;
 
 /// The guest agent's channel.
 const CHANNEL: &str = "org.qemu.guest_agent.0";
@@ -37,7 +48,6 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the launcher keeps about the agent. What virt-handler gets in documents (operating system, interfaces, freeze
 /// status) is not here, but in [`Vm`](super::vm::Vm).
-#[derive(Default)]
 pub(super) struct GuestAgent {
     known: Mutex<Known>,
     /// How often an agent has connected. One that has may be another one.
@@ -45,6 +55,9 @@ pub(super) struct GuestAgent {
     /// How often the launcher has frozen or thawed file systems.
     freezes: watch::Sender<u64>,
     reads: Reads,
+    thaw_timer: ThawTimer,
+    /// By an annotation of the VMI.
+    probes_paused: AtomicBool,
 }
 
 /// What the agent has answered last. It stays when the agent goes.
@@ -59,6 +72,35 @@ struct Known {
 }
 
 impl GuestAgent {
+    /// `thaw_deadline` is the file in which the end of a freeze is kept.
+    pub fn new(thaw_deadline: PathBuf) -> Self {
+        Self {
+            known: Mutex::default(),
+            connects: watch::Sender::default(),
+            freezes: watch::Sender::default(),
+            reads: Reads::default(),
+            thaw_timer: ThawTimer::load(thaw_deadline),
+            probes_paused: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes from a VMI what its annotations say about probes.
+    pub fn note_vmi(&self, vmi: &Vmi) {
+        let paused = ping::are_probes_paused(vmi);
+        if self.probes_paused.swap(paused, Ordering::Relaxed) != paused {
+            tracing::info!(paused, "Guest agent probe pause state changed");
+        }
+    }
+
+    /// A new guest: what an earlier one has left is of no use.
+    pub fn forget_freeze(&self) -> Result<(), AgentError> {
+        self.thaw_timer.set(None)
+    }
+
+    fn are_probes_paused(&self) -> bool {
+        self.probes_paused.load(Ordering::Relaxed)
+    }
+
     /// Takes from an event that an agent has connected.
     pub fn note_event(&self, event: &Event) {
         if let Event::AgentLifecycle {

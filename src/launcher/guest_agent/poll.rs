@@ -31,8 +31,7 @@ impl Launcher {
     /// Asks whether file systems are frozen.
     pub(super) fn poll_freeze_status(&self, domain: &Domain) -> Result<(), LauncherError> {
         let status = answer::freeze_status(&command(domain, "guest-fsfreeze-status")?)?;
-        self.vm
-            .report_guest(|guest| guest.fs_freeze_status = Some(status));
+        self.learn_freeze_status(status);
         Ok(())
     }
 

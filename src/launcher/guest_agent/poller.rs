@@ -19,6 +19,7 @@ use super::schedule::{Poll, Schedule};
 use super::{RESPONSE_TIMEOUT, is_connected};
 use crate::launcher::vm::{Phase, Snapshot};
 use crate::launcher::{Launcher, LauncherError};
+use domain::guest_agent::FreezeStatus;
 use libvirt::{Domain, GuestInfoKind};
 
 /// One question takes no longer: several calls of libvirt's may be behind it.
@@ -101,6 +102,13 @@ impl Session<'_> {
 
     /// Fails if the agent is silent, and on nothing else: what it refuses is not vital.
     async fn ask_for(&mut self, due: &[Poll]) -> Result<(), LauncherError> {
+        if due.contains(&Poll::FreezeStatus) {
+            self.ask_freeze_status().await?;
+        }
+        // A frozen agent refuses all else.
+        if self.is_frozen() {
+            return Ok(());
+        }
         let mut kinds = Vec::new();
         if due.contains(&Poll::System) {
             kinds.extend(SYSTEM);
@@ -112,14 +120,18 @@ impl Session<'_> {
         if !kinds.is_empty() {
             let unknown =
                 self.call(move |launcher, domain| launcher.poll_guest_info(domain, &kinds));
-            self.unknown.extend(unknown.await?.unwrap_or_default());
+            let unknown = unknown.await?.unwrap_or_default();
+            if !unknown.is_empty() {
+                // Somebody else may have frozen the guest.
+                self.ask_freeze_status().await?;
+                if self.is_frozen() {
+                    return Ok(());
+                }
+                self.unknown.extend(unknown);
+            }
         }
         if due.contains(&Poll::Agent) {
             self.call(|launcher, domain| launcher.poll_agent(domain))
-                .await?;
-        }
-        if due.contains(&Poll::FreezeStatus) {
-            self.call(|launcher, domain| launcher.poll_freeze_status(domain))
                 .await?;
         }
         if due.contains(&Poll::Filesystems) {
@@ -127,6 +139,15 @@ impl Session<'_> {
                 .await?;
         }
         Ok(())
+    }
+
+    async fn ask_freeze_status(&self) -> Result<(), LauncherError> {
+        let asked = self.call(|launcher, domain| launcher.poll_freeze_status(domain));
+        asked.await.map(drop)
+    }
+
+    fn is_frozen(&self) -> bool {
+        self.launcher.vm.guest().fs_freeze_status == Some(FreezeStatus::Frozen)
     }
 
     /// None if the agent refuses, or its answer cannot be used.

@@ -96,6 +96,8 @@ pub const SYSPREP_IMAGE_DIR: &str = private!("/sysprep-disks");
 pub const SERVICE_ACCOUNT_IMAGE_DIR: &str = private!("/service-account-disk");
 /// The socket of the downward metrics channel.
 pub const METRICS_CHANNEL_DIR: &str = private!("/downwardmetrics-channel");
+/// Not in KubeVirt: when a frozen guest is to be thawed, for a launcher that comes later.
+pub const THAW_DEADLINE: &str = private!("/thaw-deadline");
 /// Directories with images and sockets for QEMU, which belong to its user.
 pub const QEMU_DIRS: [&str; 7] = [
     private!("/vm-disks"),
@@ -152,6 +154,10 @@ pub const SESSION_QEMU_LOG_DIR: &str = private!("/libvirt/qemu/log");
 pub const SYSTEM_NVRAM_DIR: &str = "/var/lib/libvirt/qemu/nvram";
 /// UEFI variables of session libvirt's domains.
 pub const SESSION_NVRAM_DIR: &str = private!("/libvirt/qemu/nvram");
+/// State of system libvirt's TPMs.
+pub const SYSTEM_SWTPM_DIR: &str = "/var/lib/libvirt/swtpm";
+/// State of session libvirt's TPMs.
+pub const SESSION_SWTPM_DIR: &str = private!("/libvirt/qemu/swtpm");
 /// Overlays for changed block tracking, root.
 pub const SYSTEM_CBT_DIR: &str = "/var/lib/libvirt/qemu/cbt";
 /// Overlays for changed block tracking, another user.

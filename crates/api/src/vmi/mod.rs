@@ -69,6 +69,13 @@ impl Vmi {
     pub fn domain_name(&self) -> String {
         format!("{}_{}", self.metadata.namespace, self.metadata.name)
     }
+
+    /// Whether the guest has a TPM whose state is kept.
+    #[must_use]
+    pub fn has_persistent_tpm(&self) -> bool {
+        let tpm = self.spec.domain.devices.tpm.as_ref();
+        tpm.is_some_and(|tpm| tpm.enabled != Some(false) && tpm.persistent == Some(true))
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,64 @@
+//! The state of a persistent TPM: swtpm's files, which no file system of the guest has.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+
+use api::pod_paths::{SESSION_SWTPM_DIR, SYSTEM_SWTPM_DIR};
+
+use super::{Config, PodError};
+
+/// Directories below swtpm's: the domain's UUID, then the TPM's version.
+const MAX_DEPTH: usize = 3;
+
+/// Waits until what swtpm has written is on its volume.
+///
+/// # Errors
+/// When a file cannot be read or written out.
+pub fn sync_tpm_state(config: &Config) -> Result<(), PodError> {
+    let dir = if config.run_as_nonroot {
+        SESSION_SWTPM_DIR
+    } else {
+        SYSTEM_SWTPM_DIR
+    };
+    let dir = config.root.path(dir);
+    match sync_dir(&dir, MAX_DEPTH) {
+        // No TPM has been started.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result.map_err(PodError::io("write out the TPM's state in", dir)),
+    }
+}
+
+fn sync_dir(dir: &Path, depth: usize) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_file() {
+            File::open(entry.path())?.sync_all()?;
+        } else if kind.is_dir() && depth > 1 {
+            sync_dir(&entry.path(), depth - 1)?;
+        }
+    }
+    File::open(dir)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::Root;
+
+    #[test]
+    fn state_of_a_tpm_is_written_out() {
+        let root = tempfile::tempdir().unwrap();
+        let config = Config {
+            root: Root::new(root.path()),
+            ..Config::default()
+        };
+        sync_tpm_state(&config).unwrap();
+        let dir = root.path().join("var/lib/libvirt/swtpm/uuid/tpm2");
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("tpm2-00.permall"), "state").unwrap();
+        sync_tpm_state(&config).unwrap();
+    }
+}

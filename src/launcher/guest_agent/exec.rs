@@ -1,0 +1,150 @@
+//! Runs a command in the guest: `guest-exec`, then `guest-exec-status` until it has ended.
+
+use std::time::Duration;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::json;
+use tokio::time::{Instant, sleep_until};
+
+use super::AgentError;
+use super::poll::COMMAND_TIMEOUT;
+use crate::cmd::{GuestCommand, GuestOutput};
+use crate::launcher::{Launcher, LauncherError};
+use domain::guest_agent::answer::{self, ExecStatus};
+use domain::guest_agent::limits;
+
+/// virt-handler waits 5 s longer than the command may take; the answer comes before that.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
+/// As a shell has it: the exit status of a command that a signal has ended.
+const SIGNALLED: i64 = 128;
+
+impl Launcher {
+    /// Runs a command in the guest and waits until it has ended.
+    ///
+    /// # Errors
+    /// It cannot be started, does not end in time, or the agent does not answer. A command that fails is no error.
+    pub async fn exec(&self, command: GuestCommand) -> Result<GuestOutput, LauncherError> {
+        self.check_domain(&command.domain)?;
+        let timeout = command.timeout.max(Duration::from_secs(1));
+        let end = os::time::deadline(timeout);
+        let last_answer = os::time::deadline(timeout.saturating_add(ANSWER_TIMEOUT));
+        // D-agent-6 (docs/differences.md).
+        let start = json!({"execute": "guest-exec", "arguments":
+            {"path": command.path, "arg": command.args, "capture-output": true}});
+        let started = self.ask_agent(start.to_string(), last_answer).await?;
+        let pid = answer::exec_pid(&started)?;
+        if pid <= 0 {
+            let command = command.path;
+            return Err(AgentError::NoProcess { command, pid }.into());
+        }
+        let ask = json!({"execute": "guest-exec-status", "arguments": {"pid": pid}}).to_string();
+        let interval = timeout.checked_div(10).unwrap_or(timeout);
+        loop {
+            let status = self.ask_agent(ask.clone(), last_answer).await?;
+            let status = answer::exec_status(&status)?;
+            if status.exited {
+                return output(command.path, status);
+            }
+            let now = Instant::now();
+            if now >= end {
+                return Err(AgentError::StillRuns {
+                    command: command.path,
+                    pid,
+                    after: timeout,
+                }
+                .into());
+            }
+            sleep_until(os::time::deadline(interval)).await;
+        }
+    }
+
+    /// One command to the agent; its answer has to come before `end`.
+    pub(super) async fn ask_agent(
+        &self,
+        command: String,
+        end: Instant,
+    ) -> Result<String, LauncherError> {
+        let limit = end.saturating_duration_since(Instant::now());
+        self.domain
+            .agent_call("the guest agent's command", limit, move |domain| {
+                let answer =
+                    domain.agent_command(&command, COMMAND_TIMEOUT, limits::MAX_ANSWER_BYTES);
+                Ok(answer?)
+            })
+            .await
+    }
+
+    /// An empty name is that of the only domain there is.
+    pub(super) fn check_domain(&self, name: &str) -> Result<(), AgentError> {
+        if name.is_empty() || name == self.domain_name() {
+            return Ok(());
+        }
+        Err(AgentError::ForeignDomain {
+            ours: self.domain_name().to_owned(),
+            theirs: name.to_owned(),
+        })
+    }
+}
+
+// D-agent-7 (docs/differences.md).
+fn output(command: String, status: ExecStatus) -> Result<GuestOutput, LauncherError> {
+    let data = status.out_data.unwrap_or_default();
+    let stdout = BASE64_STANDARD
+        .decode(data)
+        .map_err(|source| AgentError::Output { command, source })?;
+    let killed = status.signal.map(|signal| signal.saturating_add(SIGNALLED));
+    let code = status.exit_code.or(killed).unwrap_or_default();
+    Ok(GuestOutput {
+        // 32 bits without a sign on Windows; the answer has them with one.
+        #[allow(
+            clippy::cast_possible_truncation,
+            reason = "the lower 32 bits are the code"
+        )]
+        exit_code: code as i32,
+        stdout: String::from_utf8_lossy(&stdout).into_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn ended(answer: &str) -> Result<GuestOutput, LauncherError> {
+        let answer = format!(r#"{{"return":{answer}}}"#);
+        output("cmd".into(), answer::exec_status(&answer).unwrap())
+    }
+
+    #[test]
+    fn output_and_exit_status_are_the_guests() {
+        let done = ended(r#"{"exited":true,"exitcode":3,"out-data":"aGkK"}"#).unwrap();
+        assert_eq!((done.exit_code, done.stdout.as_str()), (3, "hi\n"));
+        assert_eq!(
+            ended(r#"{"exited":true,"exitcode":0}"#).unwrap(),
+            GuestOutput::default()
+        );
+    }
+
+    #[test]
+    // D-agent-7 (docs/differences.md).
+    fn a_command_that_was_killed_has_failed() {
+        assert_eq!(
+            ended(r#"{"exited":true,"signal":9}"#).unwrap().exit_code,
+            137
+        );
+    }
+
+    #[test]
+    fn a_windows_exception_is_kept() {
+        let done = ended(r#"{"exited":true,"exitcode":3221225786}"#).unwrap();
+        assert_eq!(done.exit_code, -1_073_741_510);
+    }
+
+    #[test]
+    fn output_that_is_not_text_is_made_text() {
+        let done = ended(r#"{"exited":true,"exitcode":0,"out-data":"/w=="}"#).unwrap();
+        assert_eq!(done.stdout, "\u{fffd}");
+        assert!(ended(r#"{"exited":true,"exitcode":0,"out-data":"%"}"#).is_err());
+    }
+}

@@ -1,0 +1,129 @@
+//! GuestPing: the probe that asks whether the agent answers.
+
+use std::time::Duration;
+
+use super::poll;
+use crate::launcher::{Launcher, LauncherError};
+use api::vmi::Vmi;
+use libvirt::{Connection, State, code, paused};
+
+/// Set on a VMI whose probes are to succeed without asking, a `strconv.ParseBool` word.
+const PAUSE_PROBES: &str = "kubevirt.io/pause-guest-agent-probes";
+/// virt-handler waits 5 s longer than the probe may take; the answer comes before that.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
+/// Why a guest may be paused that is well.
+const HEALTHY: [i32; 9] = [
+    paused::USER,
+    paused::MIGRATION,
+    paused::SAVE,
+    paused::DUMP,
+    paused::FROM_SNAPSHOT,
+    paused::SHUTTING_DOWN,
+    paused::SNAPSHOT,
+    paused::STARTING_UP,
+    paused::POSTCOPY,
+];
+
+/// Whether the VMI's guest agent probes are to succeed without asking.
+pub(super) fn are_probes_paused(vmi: &Vmi) -> bool {
+    let word = vmi.metadata.annotations.get(PAUSE_PROBES);
+    word.is_some_and(|word| matches!(word.as_str(), "1" | "t" | "T" | "true" | "TRUE" | "True"))
+}
+
+impl Launcher {
+    /// Asks whether the agent answers. A guest that cannot answer, but is well (paused by its user, migrating), is excused.
+    ///
+    /// # Errors
+    /// It does not, within `timeout` and some seconds. virt-handler then gets a Kubernetes event, too.
+    pub async fn guest_ping(&self, domain: &str, timeout: Duration) -> Result<(), LauncherError> {
+        self.check_domain(domain)?;
+        if self.guest_agent.are_probes_paused() {
+            return Ok(());
+        }
+        let limit = timeout
+            .max(Duration::from_secs(1))
+            .saturating_add(ANSWER_TIMEOUT);
+        let ping = |domain: &libvirt::Domain| Ok(poll::command(domain, "guest-ping")?);
+        let asked = self
+            .domain
+            .agent_call("pinging the guest agent", limit, ping);
+        let Err(error) = asked.await else {
+            return Ok(());
+        };
+        if is_unavailable(&error) && (self.is_migrating() || self.is_excused().await) {
+            tracing::debug!(reason = %error, "The guest agent does not answer, which is excused");
+            return Ok(());
+        }
+        tracing::warn!(reason = %os::logging::chain(&error), "GuestAgentPing probe failed");
+        let name = &self.config.name;
+        self.k8s_event(
+            "GuestAgentPingFailed",
+            format!("GuestAgentPing probe failed for VMI {name}"),
+        );
+        Err(error)
+    }
+
+    /// Whether a migration has begun and not ended.
+    pub(super) fn is_migrating(&self) -> bool {
+        let metadata = self.vm.metadata();
+        let migration = metadata.get().migration.as_ref();
+        migration.is_some_and(|migration| {
+            migration.start_timestamp.is_some() && migration.end_timestamp.is_none()
+        })
+    }
+
+    /// Whether the guest is paused by intention, or has no domain: before a migration arrives, and at the end.
+    async fn is_excused(&self) -> bool {
+        self.domain
+            .read("reading the domain's state", excuse)
+            .await
+            .unwrap_or(false)
+    }
+}
+
+fn excuse(connection: &Connection, name: &str) -> Result<bool, LauncherError> {
+    let Some(domain) = connection.lookup(name)? else {
+        return Ok(true);
+    };
+    Ok(match domain.state() {
+        Ok((state, reason)) => state == State::Paused && HEALTHY.contains(&reason),
+        // It has just ended.
+        Err(_) => true,
+    })
+}
+
+/// The agent cannot be reached, whatever the reason.
+fn is_unavailable(error: &LauncherError) -> bool {
+    match error {
+        // OPERATION_INVALID: the guest is paused. D-agent-9 (docs/differences.md).
+        LauncherError::Libvirt(error) => matches!(
+            error.code,
+            code::AGENT_UNRESPONSIVE | code::NO_DOMAIN | code::OPERATION_INVALID
+        ),
+        // Another call to the agent waits for its answer.
+        LauncherError::NoDomain | LauncherError::Slow { .. } => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_annotation_is_a_word_of_go() {
+        for (word, expected) in [
+            ("true", true),
+            ("1", true),
+            ("T", true),
+            ("false", false),
+            ("yes", false),
+        ] {
+            let mut vmi = Vmi::default();
+            let annotations = &mut vmi.metadata.annotations;
+            annotations.insert(PAUSE_PROBES.into(), word.into());
+            assert_eq!(are_probes_paused(&vmi), expected, "{word}");
+        }
+        assert!(!are_probes_paused(&Vmi::default()));
+    }
+}

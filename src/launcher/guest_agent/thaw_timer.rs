@@ -1,0 +1,164 @@
+//! The end of a freeze that nobody ends: kept in a file, so that the next launcher of this pod knows of it.
+//!
+//! The deadline is a wall-clock time, in seconds since 1970: no other clock is the same for both launchers.
+
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::AgentError;
+use crate::launcher::vm::Phase;
+use crate::launcher::{Launcher, LauncherError};
+
+/// Before a thaw that failed is tried again, at first and at most: the agent may be away, or busy.
+const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
+
+/// When the guest's file systems are to be thawed, if they are.
+pub(super) struct ThawTimer {
+    path: PathBuf,
+    deadline: watch::Sender<Option<SystemTime>>,
+}
+
+impl ThawTimer {
+    /// With what an earlier launcher has left.
+    pub fn load(path: PathBuf) -> Self {
+        let deadline = std::fs::read_to_string(&path).ok().map(|text| {
+            let seconds = text.trim().parse().map(Duration::from_secs);
+            // A file that cannot be read means that there was a freeze; its end is now.
+            let since_epoch = seconds.unwrap_or_default();
+            UNIX_EPOCH.checked_add(since_epoch).unwrap_or(UNIX_EPOCH)
+        });
+        Self {
+            path,
+            deadline: watch::Sender::new(deadline),
+        }
+    }
+
+    /// The thaw is to be made after this time, or not at all.
+    pub fn set(&self, after: Option<Duration>) -> Result<(), AgentError> {
+        let now = SystemTime::now();
+        let deadline = after.map(|after| now.checked_add(after).unwrap_or(now));
+        let written = match deadline {
+            Some(deadline) => self.write(deadline),
+            None => match std::fs::remove_file(&self.path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+                result => result,
+            },
+        };
+        self.deadline.send_replace(deadline);
+        written.map_err(|source| AgentError::ThawDeadline {
+            path: self.path.clone(),
+            source,
+        })
+    }
+
+    /// Beside its place, then renamed, so that what is there is whole.
+    fn write(&self, deadline: SystemTime) -> std::io::Result<()> {
+        let since_epoch = deadline.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let new = self.path.with_extension("new");
+        std::fs::write(&new, format!("{}\n", since_epoch.as_secs()))?;
+        std::fs::rename(&new, &self.path)
+    }
+
+    /// How long the thaw has to wait; none if there is none to make.
+    fn remaining(&self) -> Option<Duration> {
+        let deadline = (*self.deadline.borrow())?;
+        Some(
+            deadline
+                .duration_since(SystemTime::now())
+                .unwrap_or_default(),
+        )
+    }
+}
+
+/// Thaws in time, for as long as the launcher lives.
+pub(in crate::launcher) async fn run(launcher: Arc<Launcher>) {
+    let timer = &launcher.guest_agent.thaw_timer;
+    let mut changes = timer.deadline.subscribe();
+    let mut state = launcher.state();
+    let mut retry_delay = RETRY_DELAYS.0;
+    loop {
+        changes.mark_unchanged();
+        let Some(remaining) = timer.remaining() else {
+            // The sender lives in the launcher, so this does not fail.
+            drop(changes.changed().await);
+            continue;
+        };
+        tokio::select! {
+            _ = changes.changed() => continue,
+            () = sleep(remaining) => {}
+        }
+        // What an earlier launcher has left is about a domain that has yet to be found.
+        drop(state.wait_for(|vm| vm.generation > 0).await);
+        tracing::warn!("Unfreeze was not called in time, initiating unfreeze");
+        let has_ended = matches!(
+            launcher.vm.snapshot().phase,
+            Phase::Absent | Phase::Ended | Phase::Gone
+        );
+        match launcher.unfreeze().await {
+            Ok(()) => tracing::info!("Thawed the guest's file systems"),
+            Err(LauncherError::NoDomain) => forget(&launcher),
+            Err(_) if has_ended => forget(&launcher),
+            Err(error) => {
+                tracing::warn!(reason = %os::logging::chain(&error), "The guest's file systems could not be thawed; trying again");
+                sleep(retry_delay).await;
+                retry_delay = retry_delay.saturating_mul(2).min(RETRY_DELAYS.1);
+                continue;
+            }
+        }
+        retry_delay = RETRY_DELAYS.0;
+    }
+}
+
+/// There is no guest to thaw.
+fn forget(launcher: &Launcher) {
+    if let Err(error) = launcher.guest_agent.thaw_timer.set(None) {
+        tracing::warn!(reason = %os::logging::chain(&error), "The end of a freeze is still noted");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_next_launcher_knows_the_deadline() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("thaw-deadline");
+        let timer = ThawTimer::load(path.clone());
+        assert_eq!(timer.remaining(), None);
+        timer.set(Some(Duration::from_secs(300))).unwrap();
+        let next = ThawTimer::load(path.clone());
+        let remaining = next.remaining().unwrap();
+        assert!(remaining <= Duration::from_secs(300), "{remaining:?}");
+        assert!(remaining > Duration::from_secs(200), "{remaining:?}");
+        next.set(None).unwrap();
+        next.set(None).unwrap();
+        assert_eq!(ThawTimer::load(path).remaining(), None);
+    }
+
+    #[test]
+    fn a_deadline_that_cannot_be_read_is_now() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("thaw-deadline");
+        std::fs::write(&path, "soon").unwrap();
+        assert_eq!(
+            ThawTimer::load(path.clone()).remaining(),
+            Some(Duration::ZERO)
+        );
+        std::fs::write(&path, u64::MAX.to_string()).unwrap();
+        assert!(ThawTimer::load(path).remaining().is_some());
+    }
+
+    #[test]
+    fn a_deadline_that_cannot_be_written_is_an_error() {
+        let timer = ThawTimer::load("/nonexistent/thaw-deadline".into());
+        let error = timer.set(Some(Duration::ZERO)).unwrap_err();
+        assert!(error.to_string().contains("/nonexistent"), "{error}");
+    }
+}
