@@ -29,6 +29,7 @@ mod many_disks;
 mod metrics;
 mod monitor;
 mod network;
+mod node_view;
 #[cfg(feature = "plugins")]
 mod plugins;
 mod preview;

@@ -19,8 +19,10 @@ mod files;
 mod hooks;
 mod inputs;
 mod json;
+mod json_diff;
 mod lifecycle;
 mod manifest;
+mod node;
 mod notify_server;
 mod options;
 mod output;
@@ -40,7 +42,7 @@ mod watch;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use api::Action;
 use error::CtlError;
@@ -110,8 +112,14 @@ enum Verb {
     Volumes(Target),
     /// List the launcher's hook sidecars, and what each did last
     Hooks(hooks::HooksArgs),
-    /// Print the launcher's events
+    /// Print the launcher's events; with DIR, the domains of all launchers below it, and their changes
     Watch(watch::WatchArgs),
+}
+
+/// The command line, from which help, man page and completions are made.
+#[must_use]
+pub fn command() -> clap::Command {
+    Cli::command()
 }
 
 /// Entry point; `arguments` are those after the program's name.
@@ -188,7 +196,6 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        use clap::CommandFactory;
         Cli::command().debug_assert();
     }
 

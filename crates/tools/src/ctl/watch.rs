@@ -1,7 +1,8 @@
-//! `watch`: prints the events of a launcher.
+//! `watch`: prints the events of a launcher, or of all launchers below a directory.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use tokio::net::UnixStream;
@@ -9,6 +10,7 @@ use tokio::sync::mpsc;
 
 use super::error::CtlError;
 use super::events::{LauncherEvent, MAX_QUEUED};
+use super::node;
 use super::notify_server::{notify_socket, serve};
 use super::output::{Format, print};
 use super::relay::{RELAY_SOCKET, read_events};
@@ -18,8 +20,19 @@ use os::signals::EndSignals;
 /// Arguments of `watch`.
 #[derive(Debug, Args)]
 pub struct WatchArgs {
+    /// Watch all launchers whose sockets are below this directory, such as /var/lib/kubelet/pods, as virt-handler does
+    #[arg(value_name = "DIR", conflicts_with_all = ["name", "root", "socket", "listen"])]
+    directory: Option<PathBuf>,
     #[command(flatten)]
     target: Target,
+    /// With DIR: how often it is searched for new sockets and for stale ones
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 5,
+        requires = "directory"
+    )]
+    resync: u64,
     /// Serve a notify socket here
     #[arg(long)]
     listen: Option<PathBuf>,
@@ -33,6 +46,10 @@ pub struct WatchArgs {
 /// # Errors
 /// If the notify socket cannot be served.
 pub async fn watch(args: &WatchArgs, format: Format) -> Result<ExitCode, CtlError> {
+    if let Some(directory) = &args.directory {
+        let resync = Duration::from_secs(args.resync);
+        return node::watch(directory, resync, args.count, format).await;
+    }
     let mut stop = EndSignals::listen().map_err(CtlError::Runtime)?;
     let (sender, mut events) = mpsc::channel(MAX_QUEUED);
     let served = listen(args, sender).await?;
