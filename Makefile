@@ -7,6 +7,7 @@ GUEST := target/test-guest/guest.img
 # Where the programs are that "make install" lays out; without BINARIES they are built.
 PROGRAMS := $(or $(BINARIES),target/programs)
 BINDIR = $(DESTDIR)$(PREFIX)/bin
+SHAREDIR = $(DESTDIR)$(PREFIX)/share
 
 # What "make run" boots: a manifest, and other options of "launcherctl run".
 ARGS ?= examples/vmi.yaml
@@ -65,7 +66,7 @@ bench: setup guest ## measurements
 compat: ## KubeVirt's own virt-handler against this launcher, see compat/README.md (HANDLER_BIN=DIR SCENARIOS="…")
 	@compat/run --check
 	@$(MAKE) --no-print-directory guest
-	$(MAKE) --no-print-directory install DESTDIR=target/compat/image PREFIX=/usr
+	$(MAKE) --no-print-directory install DESTDIR=target/compat/image PREFIX=/usr MANUALS=no
 	compat/run --launcher container/compat.toml $(SCENARIOS)
 	compat/compare target/compat/results/virt-launcher-rust
 
@@ -80,12 +81,19 @@ programs:
 
 # pod-tools itself says which names it answers to, so that no link leads nowhere. The monitor is a copy, as the image
 # gives it a capability: with one that a container may not have, container-disk could not be started.
-install: $(if $(BINARIES),,programs) ## executables and their links, below DESTDIR and PREFIX (BINARIES=DIR: those of DIR)
+install: $(if $(BINARIES),,programs) ## executables, links, man pages and completions, below DESTDIR and PREFIX (BINARIES=DIR: those of DIR; MANUALS=no)
 	install -C -D -t $(BINDIR) $(PROGRAMS)/virt-launcher $(PROGRAMS)/pod-tools
 	@names=$$($(PROGRAMS)/pod-tools --list) && for name in $$names; do \
 		[ $$name = virt-launcher-monitor ] || ln -sfn pod-tools $(BINDIR)/$$name || exit; \
 	done
 	install -C -T $(PROGRAMS)/pod-tools $(BINDIR)/virt-launcher-monitor
+	$(if $(filter no,$(MANUALS)),,@names="virt-launcher $$($(PROGRAMS)/pod-tools --list)" && \
+	put() { install -C -D -m 0644 -T /dev/stdin "$(SHAREDIR)/$$1"; } && for name in $$names; do \
+		$(PROGRAMS)/pod-tools --manual $$name | put man/man1/$$name.1 && \
+		$(PROGRAMS)/pod-tools --completion bash $$name | put bash-completion/completions/$$name && \
+		$(PROGRAMS)/pod-tools --completion zsh $$name | put zsh/site-functions/_$$name && \
+		$(PROGRAMS)/pod-tools --completion fish $$name | put fish/vendor_completions.d/$$name.fish || exit; \
+	done)
 
 image-tree: ## the launcher image's files below target/image-tree, as root; see docs/image.md
 	@scripts/image-tree

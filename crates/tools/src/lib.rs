@@ -3,6 +3,7 @@
 
 pub mod container_disk;
 pub mod ctl;
+pub mod manual;
 pub mod monitor;
 pub mod sidecar_shim;
 pub mod virt_tail;
@@ -11,11 +12,14 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
+use manual::Manual;
+
 /// A tool: its name, its purpose, and its entry point, which gets the arguments after its name.
 struct Tool {
     name: &'static str,
     purpose: &'static str,
     main: fn(Vec<OsString>) -> ExitCode,
+    manual: fn(&Tool) -> Manual,
 }
 
 impl Tool {
@@ -25,6 +29,10 @@ impl Tool {
             return print_version(self.name);
         }
         (self.main)(arguments)
+    }
+
+    fn manual_of(&self, usage: &str) -> Manual {
+        Manual::of_help(self.name, self.purpose, usage.to_owned())
     }
 }
 
@@ -38,26 +46,31 @@ const TOOLS: &[Tool] = &[
         name: "container-disk",
         purpose: "show where a disk image's container is",
         main: crate::container_disk::main,
+        manual: |tool| tool.manual_of(container_disk::USAGE),
     },
     Tool {
         name: "launcherctl",
         purpose: "run, inspect and drive a virtual machine",
         main: crate::ctl::main,
+        manual: |tool| Manual::of_clap(ctl::command(), tool.purpose),
     },
     Tool {
         name: "virt-launcher-monitor",
         purpose: "process 1 of the pod, around virt-launcher",
         main: crate::monitor::main,
+        manual: |tool| tool.manual_of(monitor::USAGE),
     },
     Tool {
         name: "sidecar-shim",
         purpose: "make a hook sidecar of a program or script",
         main: crate::sidecar_shim::main,
+        manual: |tool| tool.manual_of(sidecar_shim::USAGE),
     },
     Tool {
         name: "virt-tail",
         purpose: "print the guest's console log as it grows",
         main: crate::virt_tail::main,
+        manual: |tool| tool.manual_of(virt_tail::USAGE),
     },
 ];
 
@@ -74,6 +87,9 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
             TOOLS.iter().for_each(|tool| println!("{}", tool.name));
             ExitCode::SUCCESS
         }
+        Some(first) if first == "--manual" || first == "--completion" => {
+            print_manual(&first, &arguments.collect::<Vec<_>>())
+        }
         Some(first) if first == "--version" => print_version("pod-tools"),
         Some(first) if first == "--help" || first == "-h" => {
             println!("{}", usage());
@@ -85,6 +101,36 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         },
         None => refuse("the name of a tool is missing"),
     }
+}
+
+/// `--manual NAME` and `--completion SHELL NAME`, of a tool or of virt-launcher.
+fn print_manual(what: &OsStr, arguments: &[OsString]) -> ExitCode {
+    let names: Vec<&str> = arguments.iter().filter_map(|name| name.to_str()).collect();
+    let text = match (what.to_str(), names.as_slice()) {
+        (Some("--manual"), [name]) => {
+            find_manual(name).map(|manual| manual.page(os::version::get()))
+        }
+        (_, [shell, name]) => shell.parse().ok().and_then(|shell| {
+            let manual = find_manual(name)?;
+            Some(manual::completion(shell, &manual))
+        }),
+        _ => None,
+    };
+    match text {
+        Some(text) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        None => refuse("--manual needs a program's name, --completion a shell's and a program's"),
+    }
+}
+
+fn find_manual(name: &str) -> Option<Manual> {
+    if name == "virt-launcher" {
+        let purpose = "run one KubeVirt virtual machine";
+        return Some(Manual::of_help(name, purpose, pod::flags::usage()));
+    }
+    find(OsStr::new(name)).map(|tool| (tool.manual)(tool))
 }
 
 fn find(called: &OsStr) -> Option<&'static Tool> {
@@ -103,13 +149,29 @@ fn usage() -> String {
         .map(|tool| format!("\n  {:<22} {}", tool.name, tool.purpose))
         .collect();
     format!(
-        "usage: pod-tools TOOL [ARGUMENTS]   (or a link named like the tool; --list prints the names, --version the version){tools}"
+        "usage: pod-tools TOOL [ARGUMENTS]   (or a link named like the tool; --list prints the names, --version the version,\n       --manual NAME a man page, --completion bash|zsh|fish NAME a shell completion){tools}"
     )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_program_has_a_manual_that_names_its_options() {
+        let option = |name: &str| {
+            let manual = find_manual(name).unwrap();
+            assert!(!manual.purpose.is_empty() && !manual.help.is_empty());
+            let options = manual.options.into_iter();
+            options.map(|it| it.word).collect::<Vec<_>>()
+        };
+        for tool in TOOLS {
+            assert!(!option(tool.name).is_empty(), "{}", tool.name);
+        }
+        assert!(option("virt-launcher").contains(&"--qemu-timeout".to_owned()));
+        assert!(option("virt-tail").contains(&"--logfile".to_owned()));
+        assert!(find_manual("other").is_none());
+    }
 
     #[test]
     fn a_tool_is_found_by_its_link() {

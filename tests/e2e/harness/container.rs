@@ -112,7 +112,14 @@ fn image() -> Result<&'static Image, &'static String> {
             let built = Path::new(env!("CARGO_BIN_EXE_virt-launcher")).parent();
             succeeds(
                 Command::new("make")
-                    .args(["--no-print-directory", "-C", HOME, "install", "PREFIX=/usr"])
+                    .args([
+                        "--no-print-directory",
+                        "-C",
+                        HOME,
+                        "install",
+                        "PREFIX=/usr",
+                        "MANUALS=no",
+                    ])
                     .arg(format!("DESTDIR={}", image.programs.display()))
                     .arg(format!("BINARIES={}", built.unwrap().display())),
             )?;

@@ -23,7 +23,8 @@ use api::pod_paths::HOOKS_DIR;
 use hooks::Version;
 use os::signals::EndSignals;
 
-const USAGE: &str = "usage: sidecar-shim --version v1alpha1|v1alpha2|v1alpha3 [--socket-dir DIR]
+pub(crate) const USAGE: &str =
+    "usage: sidecar-shim --version v1alpha1|v1alpha2|v1alpha3 [--socket-dir DIR]
 
 Serves hook calls on a socket in /var/run/kubevirt-hooks (or DIR), and runs for each call
   onDefineDomain  --vmi JSON --domain XML        which prints the changed domain

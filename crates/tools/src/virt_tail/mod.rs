@@ -22,7 +22,7 @@ use os::logging;
 use os::poll::wait;
 use os::signals::SignalQueue;
 
-const USAGE: &str = "Usage: virt-tail --logfile FILE [-v N]
+pub(crate) const USAGE: &str = "Usage: virt-tail --logfile FILE [-v N]
 
 Prints the lines of FILE as they are written, until SIGTERM. FILE may be rotated, and need not exist yet.";
 
