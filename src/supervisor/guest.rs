@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::stop::Guest;
-use crate::launcher::{Launcher, LauncherError, Phase};
+use crate::launcher::{Launcher, LauncherError, Phase, Snapshot};
 
 /// For the queue of notifications to empty; the end of the pod has a shorter limit of its own.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(60);
@@ -47,8 +47,10 @@ impl Guest for LauncherGuest {
 
     async fn start_ended(&self) -> bool {
         let mut state = self.launcher.state();
+        // A domain of an earlier launcher is seen with the first reading.
+        let is_known = |vm: &Snapshot| vm.generation > 0 && vm.phase != Phase::Starting;
         // An error means that the launcher has ended.
-        let ended = state.wait_for(|vm| vm.phase != Phase::Starting).await;
+        let ended = state.wait_for(is_known).await;
         ended.is_ok_and(|vm| vm.phase.has_run())
     }
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `environment` | the pod's environment variables; the flags are in `pod::flags` |
 //! | `start`, `start_error`, `root_lock` | up to ready, and the end |
+//! | `command_socket` | virt-handler's socket |
 //! | `running` | from ready to the end of QEMU |
 //! | `backend`, `layout`, `libvirt_conf` | libvirt, as this launcher runs it: its daemons or the driver in this process |
 //! | `daemons`, `daemon_process`, `daemon_error` | virtqemud (or libvirtd) and virtlogd: started, adopted, restarted |
@@ -14,6 +15,7 @@
 //! | `standalone` | a VMI from the environment |
 
 mod backend;
+mod command_socket;
 mod daemon_error;
 mod daemon_process;
 mod daemons;

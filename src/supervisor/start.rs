@@ -5,8 +5,6 @@
 //!               └► sidecars ─────────────┴► serving ─► ready ─► (STANDALONE_VMI) ─► a domain ─► QEMU ─► stop
 //! ```
 
-use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +15,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::backend::Backend;
+use super::command_socket::CommandSocket;
 use super::environment::Environment;
 use super::metrics::{self, MetricsSocket};
 use super::root_lock::RootLock;
@@ -83,7 +82,7 @@ pub async fn live(mut config: Config, environment: Environment) -> Result<(), St
 pub(super) struct Pod {
     pub(super) backend: Arc<Backend>,
     pub(super) launcher: Arc<Launcher>,
-    socket: PathBuf,
+    socket: CommandSocket,
     stop_serving: oneshot::Sender<()>,
     server: JoinHandle<()>,
     helpers: Vec<JoinHandle<()>>,
@@ -103,10 +102,6 @@ impl Pod {
         let (backend, connection) = backend;
         let domain = format!("{}_{}", config.namespace, config.name);
         let (notifier, notify) = Notifier::new(config.shared(NOTIFY_SOCKET));
-        let (starting, socket) = (
-            config.shared(STARTING_COMMAND_SOCKET),
-            config.shared(COMMAND_SOCKET),
-        );
         let launcher_config = LauncherConfig {
             pod: config.clone(),
             name: config.name.clone(),
@@ -132,13 +127,13 @@ impl Pod {
             let metrics = MetricsSocket::listen(config.root.path(&config.metrics_socket))?;
             helpers.push(tokio::spawn(metrics.serve(registry.clone())));
         }
-        let listener = listen(&starting, &socket)?;
+        let (socket, listener) = CommandSocket::listen(
+            config.shared(STARTING_COMMAND_SOCKET),
+            config.shared(COMMAND_SOCKET),
+        )?;
         let (stop_serving, stopped) = oneshot::channel();
         let server = tokio::spawn(serve(listener, launcher.clone(), registry, stopped));
-        std::fs::rename(&starting, &socket).map_err(|source| StartError::Socket {
-            path: socket.clone(),
-            source,
-        })?;
+        socket.publish()?;
         tracing::info!("Marked as ready");
         timeline.mark(Step::Ready);
         libvirt_connection::warm_up(connection);
@@ -163,8 +158,7 @@ impl Pod {
         // Clients that stay connected do not keep the pod.
         let _ = timeout(LAST_CALLS_TIMEOUT, self.server).await;
         self.backend.stop().await;
-        // By its absence virt-handler knows that this launcher has ended.
-        drop(std::fs::remove_file(&self.socket));
+        self.socket.remove();
     }
 }
 
@@ -186,21 +180,6 @@ async fn collect_sidecars(config: &Config) -> Result<Sidecars, StartError> {
     let count = usize::try_from(config.hook_sidecars).unwrap_or(usize::MAX);
     let sidecars = Sidecars::collect(&dir, count, os::time::deadline(config.qemu_timeout)).await?;
     Ok(sidecars.reporting_to(root.path(HOOKS_REPORT)).await)
-}
-
-/// The command socket under its first name; the sockets of a previous launcher are removed.
-fn listen(first: &Path, last: &Path) -> Result<UnixListener, StartError> {
-    let fail = |source| StartError::Socket {
-        path: first.into(),
-        source,
-    };
-    for stale in [first, last] {
-        match std::fs::remove_file(stale) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(fail(error)),
-            _ => {}
-        }
-    }
-    UnixListener::bind(first).map_err(fail)
 }
 
 async fn serve(

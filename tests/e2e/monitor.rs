@@ -27,7 +27,8 @@ fn pod() -> (Pod, PathBuf) {
     (pod, socket)
 }
 
-fn launcher(pod: &Pod) -> u32 {
+/// The launcher below the monitor.
+pub fn launcher(pod: &Pod) -> u32 {
     let mut launchers = pod.processes("virt-launcher");
     launchers.retain(|pid| {
         std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap() == "virt-launcher\n"

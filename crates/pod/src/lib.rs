@@ -38,6 +38,7 @@ pub mod network;
 mod overlay;
 mod prepare;
 mod qemu_img;
+pub mod restart;
 mod root;
 mod safe_path;
 mod serial_log;

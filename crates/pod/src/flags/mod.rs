@@ -142,6 +142,8 @@ flags! {
             "what runs QEMU: virtqemud, libvirtd, embed (the driver in this process) or auto";
         "--metrics-socket PATH" metrics_socket: String = String::new(),
             "serve metrics by HTTP on a unix socket there";
+        "--restart-launcher" restart_launcher: bool = false,
+            "read by virt-launcher-monitor: start a launcher that dies again";
         "--force-emulation" force_emulation: bool = false, "emulate even where there is a /dev/kvm";
     }
 }

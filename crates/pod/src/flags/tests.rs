@@ -19,6 +19,7 @@ fn no_flags_are_kubevirts_defaults() {
     // The literal values of cmd/virt-launcher/virt-launcher.go.
     let seconds = Duration::from_secs;
     let expected = Config {
+        restart_launcher: false,
         qemu_timeout: seconds(3 * 60),
         share_dir: "/var/run/kubevirt".into(),
         ephemeral_disk_dir: "/var/run/kubevirt-ephemeral-disks".into(),

@@ -9,6 +9,15 @@ pub enum MonitorError {
     /// Signals can't be received.
     #[error("signals can't be received")]
     Signals(#[source] io::Error),
+    /// The command socket can't be bound.
+    #[error("can't listen on {}", path.display())]
+    Socket {
+        /// The socket.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
     /// The launcher can't be started.
     #[error("failed to run {}", program.display())]
     Start {

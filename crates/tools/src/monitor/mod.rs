@@ -6,25 +6,27 @@
 //! virt-handler looks for QEMU among this process's children. No async runtime: its memory is part of each pod's.
 
 mod error;
+mod forwarding;
 mod istio;
+mod launcher;
 mod logs;
 mod options;
 mod privileges;
 mod qemu;
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use rustix::process::{Pid, WaitOptions, WaitStatus, kill_process, wait};
+use rustix::process::{Pid, WaitOptions, WaitStatus, wait};
 
 pub use error::MonitorError;
+use launcher::Launcher;
 use options::Options;
 use os::logging;
 use os::process::adopt_orphans;
-use os::procfs;
 use os::signals::SignalQueue;
 
 /// For the man page.
@@ -37,12 +39,6 @@ of the VM when the launcher has ended, and exits with its status.
 
 /// For QEMU to end after SIGTERM, if it outlives the launcher.
 const QEMU_GRACE: Duration = Duration::from_secs(10);
-/// For a launcher that has just been started to install its handler for SIGTERM.
-const HANDLER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Between two looks at whether it has.
-const HANDLER_CHECK_INTERVAL: Duration = Duration::from_millis(5);
-/// Exit status for a launcher that was killed by a signal, as the reference's.
-const KILLED_BY_SIGNAL: u8 = 255;
 
 /// Entry point; `arguments` are those after the program's name, the launcher's among them.
 #[must_use]
@@ -50,6 +46,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     // First of all: the kernel drops signals to a process 1 that has neither blocked them nor a handler.
     let signals = SignalQueue::block(&[
         Signal::SIGCHLD,
+        Signal::SIGUSR1,
         Signal::SIGTERM,
         Signal::SIGINT,
         Signal::SIGQUIT,
@@ -99,79 +96,13 @@ fn run_launcher(
         tracing::warn!(reason = %error, "orphaned processes do not become children of this one");
     }
     privileges::raise_ambient();
-    let program = launcher();
-    let child = Command::new(&program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .spawn();
-    let child = child.map_err(|source| MonitorError::Start { program, source })?;
-    let status = wait_for_launcher(Pid::from_child(&child), signals)?;
+    let status = Launcher::new(options, arguments, signals)?.run()?;
     if status != 0 {
         tracing::error!("dirty virt-launcher shutdown: exit-code {status}");
     }
     logs::dump(&options.root);
     qemu::end(signals, QEMU_GRACE)?;
     Ok(status)
-}
-
-/// The launcher in the directory of this program.
-fn launcher() -> PathBuf {
-    let own = std::env::current_exe().unwrap_or_default();
-    own.parent()
-        .unwrap_or(Path::new("/usr/bin"))
-        .join("virt-launcher")
-}
-
-/// Forwards signals and reaps children until the launcher has ended; its exit status.
-fn wait_for_launcher(launcher: Pid, signals: &SignalQueue) -> Result<u8, MonitorError> {
-    let mut term: Option<Forwarding> = None;
-    loop {
-        let wake_up = term.as_ref().map(Forwarding::next_attempt);
-        match signals.next(wake_up).map_err(MonitorError::Signals)? {
-            Some(Signal::SIGCHLD) => {
-                let ended = reap();
-                if let Some((_, status)) = ended.iter().find(|(pid, _)| *pid == launcher) {
-                    tracing::info!("Reaped Launcher main pid");
-                    return Ok(code(*status));
-                }
-            }
-            Some(_) => term = term.or_else(|| Some(Forwarding::begin())),
-            None => {}
-        }
-        term = term.filter(|term| !term.attempt(launcher));
-    }
-}
-
-/// A SIGTERM on its way to the launcher.
-struct Forwarding {
-    began: Instant,
-}
-
-impl Forwarding {
-    fn begin() -> Self {
-        Self {
-            began: Instant::now(),
-        }
-    }
-
-    fn next_attempt(&self) -> Instant {
-        let now = Instant::now();
-        now.checked_add(HANDLER_CHECK_INTERVAL).unwrap_or(now)
-    }
-
-    /// Sends it, unless the launcher is about to install its handler: without one it would be killed, and the pod would
-    /// have failed. False if it is still to be sent.
-    fn attempt(&self, launcher: Pid) -> bool {
-        let term = rustix::process::Signal::TERM;
-        if self.began.elapsed() < HANDLER_TIMEOUT && !procfs::has_handler(launcher, term) {
-            return false;
-        }
-        tracing::info!("signalling virt-launcher to shut down");
-        if let Err(error) = kill_process(launcher, term) {
-            tracing::error!(reason = %error, "can't signal virt-launcher to shut down");
-        }
-        true
-    }
 }
 
 /// Reaps all children that have ended, whatever their process group (`waitpid(-1)`): QEMU and libvirt's probes begin
@@ -188,13 +119,6 @@ fn reap() -> Vec<(Pid, WaitStatus)> {
         ended.push((pid, status));
     }
     ended
-}
-
-fn code(status: WaitStatus) -> u8 {
-    status
-        .exit_status()
-        .and_then(|code| u8::try_from(code).ok())
-        .unwrap_or(KILLED_BY_SIGNAL)
 }
 
 /// The containers of the container disks end when their socket is removed.
@@ -216,7 +140,7 @@ fn keep_container(signals: &SignalQueue) {
     tracing::info!(
         "keeping virt-launcher container alive since --keep-after-failure is set to true"
     );
-    while let Ok(Some(Signal::SIGCHLD)) = signals.next(None) {
+    while let Ok(Some(Signal::SIGCHLD | Signal::SIGUSR1)) = signals.next(None) {
         reap();
     }
 }

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use api::pod_paths::{COMMAND_SOCKET, STARTING_COMMAND_SOCKET};
 use os::logging;
 use pod::{Config, Root};
 
@@ -17,6 +18,10 @@ pub struct Options {
     pub keep_after_failure: bool,
     /// Where the sockets of container disks are.
     pub container_disk_dir: PathBuf,
+    /// Not in KubeVirt: a launcher that dies is started again.
+    pub restart_launcher: bool,
+    /// The command socket's first name, and that of a launcher that is ready.
+    pub sockets: (PathBuf, PathBuf),
     verbosity: u8,
 }
 
@@ -28,6 +33,11 @@ impl Options {
         Self {
             container_disk_dir: config.root.path(&config.container_disk_dir),
             keep_after_failure: config.keep_after_failure,
+            restart_launcher: config.restart_launcher,
+            sockets: (
+                config.shared(STARTING_COMMAND_SOCKET),
+                config.shared(COMMAND_SOCKET),
+            ),
             verbosity: config.verbosity,
             root: config.root,
         }

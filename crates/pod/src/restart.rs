@@ -1,0 +1,75 @@
+//! What virt-launcher-monitor and a launcher that it may start again agree on (`--restart-launcher`).
+//!
+//! The monitor keeps the command socket open and gives it to each launcher as its standard input: while there is none, calls
+//! wait in the socket's queue. A launcher that serves tells the monitor by SIGUSR1.
+
+use std::io::{self, stdin};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+use rustix::net::{listen, sockopt};
+use rustix::process::{Signal, getppid, kill_process};
+
+/// Connections that may wait for a launcher: listen(2).
+const MAX_WAITING: i32 = 128;
+
+/// Binds the command socket under its first name; those of an earlier pod are removed.
+///
+/// # Errors
+/// If it can't be bound.
+pub fn bind(starting: &Path, ready: &Path) -> io::Result<UnixListener> {
+    if let Some(dir) = starting.parent() {
+        std::fs::create_dir_all(dir)?;
+    }
+    for stale in [starting, ready] {
+        match std::fs::remove_file(stale) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    UnixListener::bind(starting)
+}
+
+/// The socket that the monitor has bound to `starting`, if standard input is that one. From now on it is this process's:
+/// virt-handler finds the launcher by the process that has called listen(2) last.
+pub fn inherited(starting: &Path) -> Option<UnixListener> {
+    let input = stdin().as_fd().try_clone_to_owned().ok()?;
+    if !sockopt::socket_acceptconn(&input).ok()? {
+        return None;
+    }
+    let listener = UnixListener::from(input);
+    let address = listener.local_addr().ok()?;
+    if address.as_pathname() != Some(starting) {
+        return None;
+    }
+    listen(&listener, MAX_WAITING).ok()?;
+    listener.set_nonblocking(true).ok()?;
+    Some(listener)
+}
+
+/// Tells the monitor that this launcher serves.
+///
+/// # Errors
+/// If there is no parent that may be signalled.
+pub fn report_ready() -> io::Result<()> {
+    let parent = getppid().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+    Ok(kill_process(parent, Signal::USR1)?)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn sockets_of_an_earlier_pod_are_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let (starting, ready) = (dir.path().join("sockets/init"), dir.path().join("ready"));
+        std::fs::write(&ready, "").unwrap();
+        drop(bind(&starting, &ready).unwrap());
+        let _listener = bind(&starting, &ready).unwrap();
+        assert!(starting.exists() && !ready.exists());
+        assert!(inherited(&starting).is_none(), "it is not standard input");
+    }
+}

@@ -1,0 +1,204 @@
+//! The launcher's process: started, signalled, and with `--restart-launcher` started again when it is killed.
+//!
+//! ```text
+//!   start ─► running ──exit──► its status
+//!     ▲         │ killed
+//!     └─────────┴── the third time in a minute ──► 255
+//! ```
+//! The next launcher takes over libvirt's daemons and the guest. Signals wait until it serves: one that comes before would
+//! end it, and not the guest.
+
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use rustix::process::Pid;
+
+use super::forwarding::Forwarding;
+use super::options::Options;
+use super::{MonitorError, reap};
+use os::signals::SignalQueue;
+
+/// Exit status for a launcher that was killed by a signal, as the reference's.
+const KILLED_BY_SIGNAL: u8 = 255;
+/// Deaths within [`DEATHS_WINDOW`] after which the launcher is not started again.
+const MAX_DEATHS: usize = 3;
+/// See [`MAX_DEATHS`].
+const DEATHS_WINDOW: Duration = Duration::from_secs(60);
+
+/// The launcher, over all of its processes.
+// D-sup-16 (docs/differences.md).
+pub struct Launcher<'a> {
+    program: PathBuf,
+    arguments: Vec<OsString>,
+    signals: &'a SignalQueue,
+    /// With `--restart-launcher`.
+    socket: Option<OwnedFd>,
+    deaths: Deaths,
+    /// A signal has asked it to end.
+    end_requested: bool,
+}
+
+/// How a launcher's process has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// With this status.
+    Exited(u8),
+    /// By a signal; or it was started again, and has failed before it served.
+    Died,
+}
+
+impl<'a> Launcher<'a> {
+    /// One that is not started yet.
+    ///
+    /// # Errors
+    /// If its socket can't be bound.
+    pub fn new(
+        options: &Options,
+        arguments: Vec<OsString>,
+        signals: &'a SignalQueue,
+    ) -> Result<Self, MonitorError> {
+        let socket = options.restart_launcher.then(|| {
+            let (starting, ready) = &options.sockets;
+            pod::restart::bind(starting, ready).map_err(|source| MonitorError::Socket {
+                path: starting.clone(),
+                source,
+            })
+        });
+        Ok(Self {
+            program: program(),
+            arguments,
+            signals,
+            socket: socket.transpose()?.map(OwnedFd::from),
+            deaths: Deaths::default(),
+            end_requested: false,
+        })
+    }
+
+    /// Runs it to its end, and returns its status.
+    ///
+    /// # Errors
+    /// If it can't be started, or signals can't be received.
+    pub fn run(&mut self) -> Result<u8, MonitorError> {
+        let mut end = self.run_once(true)?;
+        loop {
+            match end {
+                End::Exited(status) => return Ok(status),
+                End::Died if self.socket.is_none() => return Ok(KILLED_BY_SIGNAL),
+                End::Died if self.deaths.are_too_many(Instant::now()) => {
+                    tracing::error!(
+                        "virt-launcher has died {MAX_DEATHS} times in {} s; giving up",
+                        DEATHS_WINDOW.as_secs()
+                    );
+                    return Ok(KILLED_BY_SIGNAL);
+                }
+                End::Died => {
+                    tracing::warn!("virt-launcher has died; starting it again");
+                    end = self.run_once(false)?;
+                }
+            }
+        }
+    }
+
+    /// One process, to its end.
+    fn run_once(&mut self, is_first: bool) -> Result<End, MonitorError> {
+        let child = Pid::from_child(&self.spawn()?);
+        // The first one has no guest yet, so that a signal may end it at any time.
+        let mut takes_signals = is_first;
+        let (mut term, mut is_sent) = (None::<Forwarding>, false);
+        loop {
+            let wake_up = term.as_ref().map(Forwarding::next_attempt);
+            match self.signals.next(wake_up).map_err(MonitorError::Signals)? {
+                Some(Signal::SIGCHLD) => {
+                    let ended = reap();
+                    if let Some((_, status)) = ended.iter().find(|(pid, _)| *pid == child) {
+                        tracing::info!("Reaped Launcher main pid");
+                        return Ok(end(status.exit_status(), takes_signals));
+                    }
+                }
+                Some(Signal::SIGUSR1) => takes_signals = true,
+                Some(_) => self.end_requested = true,
+                None => {}
+            }
+            if takes_signals && self.end_requested && term.is_none() && !is_sent {
+                term = Some(Forwarding::begin());
+            }
+            if term.as_ref().is_some_and(|term| term.attempt(child)) {
+                is_sent = true;
+                term = None;
+            }
+        }
+    }
+
+    fn spawn(&self) -> Result<std::process::Child, MonitorError> {
+        let start = |source| MonitorError::Start {
+            program: self.program.clone(),
+            source,
+        };
+        let input = match &self.socket {
+            Some(socket) => Stdio::from(socket.try_clone().map_err(start)?),
+            None => Stdio::null(),
+        };
+        Command::new(&self.program)
+            .args(&self.arguments)
+            .stdin(input)
+            .spawn()
+            .map_err(start)
+    }
+}
+
+/// `exit_status` is none after a death by a signal.
+fn end(exit_status: Option<i32>, has_served: bool) -> End {
+    match exit_status.and_then(|code| u8::try_from(code).ok()) {
+        Some(code) if has_served || code == 0 => End::Exited(code),
+        _ => End::Died,
+    }
+}
+
+/// The launcher in the directory of this program.
+fn program() -> PathBuf {
+    let own = std::env::current_exe().unwrap_or_default();
+    own.parent()
+        .unwrap_or(Path::new("/usr/bin"))
+        .join("virt-launcher")
+}
+
+/// When the launcher has died.
+#[derive(Debug, Default)]
+struct Deaths(Vec<Instant>);
+
+impl Deaths {
+    /// Counts one more, at `now`.
+    fn are_too_many(&mut self, now: Instant) -> bool {
+        self.0
+            .retain(|death| now.duration_since(*death) < DEATHS_WINDOW);
+        self.0.push(now);
+        self.0.len() >= MAX_DEATHS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_third_death_in_a_minute_is_one_too_many() {
+        let mut deaths = Deaths::default();
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        assert!(!deaths.are_too_many(at(0)) && !deaths.are_too_many(at(30)));
+        assert!(!deaths.are_too_many(at(60)), "the first one is over");
+        assert!(deaths.are_too_many(at(89)));
+    }
+
+    #[test]
+    fn a_status_counts_once_the_launcher_has_served() {
+        assert_eq!(end(Some(2), true), End::Exited(2));
+        assert_eq!(end(Some(2), false), End::Died);
+        assert_eq!(end(Some(0), false), End::Exited(0));
+        assert_eq!(end(None, true), End::Died);
+    }
+}

@@ -1,0 +1,81 @@
+//! The command socket: its own, or one that the monitor keeps open for the next launcher (`--restart-launcher`).
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tokio::net::UnixListener;
+
+use super::start_error::StartError;
+
+/// Listens under a first name until [`Self::publish`] gives it the one that virt-handler looks for.
+pub struct CommandSocket {
+    /// The first name.
+    starting: PathBuf,
+    /// The one of a launcher that is ready.
+    ready: PathBuf,
+    is_monitors: bool,
+}
+
+impl CommandSocket {
+    /// The socket and what accepts its connections.
+    ///
+    /// # Errors
+    /// If it can't be listened on.
+    pub fn listen(starting: PathBuf, ready: PathBuf) -> Result<(Self, UnixListener), StartError> {
+        let inherited = pod::restart::inherited(&starting);
+        let socket = Self {
+            starting,
+            ready,
+            is_monitors: inherited.is_some(),
+        };
+        let listener = match inherited {
+            Some(listener) => UnixListener::from_std(listener),
+            None => bind(&socket.starting, &socket.ready),
+        };
+        match listener {
+            Ok(listener) => Ok((socket, listener)),
+            Err(source) => Err(socket.error(source)),
+        }
+    }
+
+    /// Gives it its last name, by which virt-handler and virt-controller know that the pod is ready.
+    ///
+    /// # Errors
+    /// If it can't be renamed.
+    pub fn publish(&self) -> Result<(), StartError> {
+        match std::fs::rename(&self.starting, &self.ready) {
+            // An earlier launcher has done so.
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound
+                    && self.is_monitors
+                    && self.ready.exists() => {}
+            Err(error) => return Err(self.error(error)),
+            Ok(()) => {}
+        }
+        if self.is_monitors
+            && let Err(error) = pod::restart::report_ready()
+        {
+            tracing::warn!(reason = %error, "the monitor does not know that this launcher serves");
+        }
+        Ok(())
+    }
+
+    /// Removes it: by its absence virt-handler knows that this launcher has ended.
+    pub fn remove(&self) {
+        drop(std::fs::remove_file(&self.ready));
+    }
+
+    fn error(&self, source: io::Error) -> StartError {
+        StartError::Socket {
+            path: self.ready.clone(),
+            source,
+        }
+    }
+}
+
+/// Binds it; the sockets of a previous launcher are removed.
+fn bind(starting: &Path, ready: &Path) -> io::Result<UnixListener> {
+    let listener = pod::restart::bind(starting, ready)?;
+    listener.set_nonblocking(true)?;
+    UnixListener::from_std(listener)
+}

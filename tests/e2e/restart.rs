@@ -1,0 +1,111 @@
+//! `--restart-launcher`: the monitor starts a launcher that was killed again, and the guest does not notice.
+
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::harness::{Event, Pod, Vmi, also_in_container, run};
+use crate::monitor::launcher;
+
+also_in_container!(
+    a_launcher_that_is_killed_is_started_again_and_has_the_guest_as_it_was,
+    after_three_deaths_in_a_minute_the_pod_ends,
+);
+
+/// A booted guest below a monitor that restarts its launcher.
+async fn booted(name: &str, more: &[&str]) -> (Pod, Vmi, crate::harness::Guest) {
+    let mut pod = Pod::new();
+    let vmi = Vmi::new(name).with_image(&pod);
+    pod.handler.serve();
+    pod.launch_monitored(&vmi, &[&["--restart-launcher"], more].concat());
+    pod.wait_until_ready().await;
+    let guest = pod.boot(&vmi).await;
+    (pod, vmi, guest)
+}
+
+fn kill_launcher(pod: &Pod) {
+    let killed = Command::new("kill")
+        .args(["-s", "KILL", &launcher(pod).to_string()])
+        .status();
+    assert!(killed.unwrap().success());
+}
+
+#[test]
+// D-sup-16 (docs/differences.md).
+fn a_launcher_that_is_killed_is_started_again_and_has_the_guest_as_it_was() {
+    run(async {
+        let (mut pod, vmi, mut guest) = booted("again", &["--grace-period-seconds", "600"]).await;
+        let (qemu, first) = (pod.guests(), launcher(&pod));
+        let pause = pod
+            .cmd()
+            .pause_virtual_machine(pod.request(vmi.value()))
+            .await;
+        assert!(pause.unwrap().into_inner().success);
+        pod.handler
+            .event("paused", |event| event.status() == "Paused")
+            .await;
+        pod.handler.forget();
+        kill_launcher(&pod);
+        // A call does not fail meanwhile: it waits.
+        pod.wait_until_ready().await;
+        let vmi = vmi.set("/status/phase", json!("Running"));
+        pod.sync_ok(&vmi).await;
+        pod.handler
+            .event("paused, by the next one", |event| {
+                event.status() == "Paused" && event.reason() == "User"
+            })
+            .await;
+        assert_ne!(launcher(&pod), first);
+        assert_eq!(pod.guests(), qemu);
+
+        let unpause = pod
+            .cmd()
+            .unpause_virtual_machine(pod.request(vmi.value()))
+            .await;
+        assert!(unpause.unwrap().into_inner().success);
+        assert_eq!(guest.run("echo alive").await, "alive");
+        pod.hotplug_image("plug", 1 << 20);
+        pod.sync_ok(&vmi.clone().hotplugged("plug", "PLUGGED", "scsi"))
+            .await;
+        guest
+            .run_until("disks", |disks| disks.contains("PLUGGED"))
+            .await;
+
+        // What was asked of the first one is asked of the next one.
+        guest
+            .run("touch /run/ignore-power; killall -STOP qemu-ga")
+            .await;
+        let marked = |event: &Event| {
+            event.domain["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"]["MarkedForGracefulShutdown"]
+                == true
+        };
+        pod.signal("TERM");
+        pod.handler.event("marked", marked).await;
+        pod.handler.forget();
+        kill_launcher(&pod);
+        pod.wait_until_ready().await;
+        pod.handler.event("marked by the next one", marked).await;
+        pod.end(&vmi).await;
+        pod.handler.event("final", Event::is_final).await;
+        assert_eq!(pod.exit_code().await, 0, "{}", pod.log_tail());
+        assert!(pod.guests().is_empty());
+    });
+}
+
+#[test]
+fn after_three_deaths_in_a_minute_the_pod_ends() {
+    run(async {
+        let (mut pod, _, _) = booted("thrice", &[]).await;
+        for times in 1..3 {
+            let before = launcher(&pod);
+            kill_launcher(&pod);
+            pod.log_count("Marked as ready", times + 1).await;
+            assert_ne!(launcher(&pod), before);
+        }
+        kill_launcher(&pod);
+        assert_eq!(pod.exit_code().await, 255);
+        pod.log_has("virt-launcher has died 3 times in 60 s; giving up")
+            .await;
+        assert!(pod.guests().is_empty());
+    });
+}
