@@ -10,12 +10,30 @@ use std::process::Command;
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed=SOURCE_COMMIT");
+    if packs_relocations() {
+        println!("cargo:rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
+    }
     let package = env!("CARGO_PKG_VERSION");
     let built = match std::env::var("PROFILE").as_deref() {
         Ok("release") => format!("commit {}", commit()),
         _ => "debug build".to_owned(),
     };
     println!("cargo:rustc-env=VIRT_LAUNCHER_VERSION={package} ({built})");
+}
+
+/// Whether the loader reads packed relocations (DT_RELR), which take a hundredth of the space: glibc does since 2.36. An
+/// older one would start the program without them.
+fn packs_relocations() -> bool {
+    let output = Command::new("getconf").arg("GNU_LIBC_VERSION").output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let text = text.unwrap_or_default();
+    let version = text
+        .trim()
+        .strip_prefix("glibc ")
+        .and_then(|it| it.split_once('.'));
+    let version =
+        version.and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+    version.is_some_and(|version: (u32, u32)| version >= (2, 36))
 }
 
 fn commit() -> String {
