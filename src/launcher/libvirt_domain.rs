@@ -164,6 +164,17 @@ impl LibvirtDomain {
         within(what, CHANGE_TIMEOUT, blocking(what, self.lookup(work))).await
     }
 
+    /// A copy of the metadata into the domain's XML. It waits as long as libvirt does; none of the others waits for it.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub async fn write_metadata(
+        &self,
+        work: impl FnOnce(Option<Domain>) -> Result<(), LauncherError> + Send + 'static,
+    ) -> Result<(), LauncherError> {
+        blocking("writing the metadata", self.lookup(work)).await
+    }
+
     fn lookup<T>(
         &self,
         work: impl FnOnce(Option<Domain>) -> Result<T, LauncherError> + Send + 'static,

@@ -28,6 +28,7 @@ mod libvirt_domain;
 mod live_targets;
 mod memory_dump;
 mod metadata;
+mod metadata_copy;
 mod metrics;
 mod network_setup;
 mod observe;
@@ -118,6 +119,8 @@ pub struct Launcher {
     detach_requests: Mutex<DetachRequests>,
     /// The guest's DHCP servers live as long as the launcher.
     network: tokio::sync::Mutex<NetworkSetup>,
+    /// The servers that the guest needs run.
+    network_is_set_up: AtomicBool,
     /// The guest's clock is set once in a launcher's life.
     clock_is_set: AtomicBool,
     qemu_version: OnceLock<String>,
@@ -161,6 +164,7 @@ impl Launcher {
             statistics: Statistics::default(),
             detach_requests: Mutex::default(),
             network: network_setup::of_pod(&config.pod.root).into(),
+            network_is_set_up: AtomicBool::new(false),
             config,
             clock_is_set: AtomicBool::new(false),
             qemu_version: OnceLock::new(),
@@ -169,6 +173,7 @@ impl Launcher {
         });
         tokio::spawn(report::run(launcher.clone()));
         tokio::spawn(guest_agent::run(launcher.clone()));
+        tokio::spawn(metadata_copy::run(launcher.clone()));
         tokio::spawn(guest_agent::thaw_in_time(launcher.clone()));
         launcher
     }

@@ -13,6 +13,8 @@ use pod::network::{
     NetworkSetup, NetworkSource, PodLinks, Scope, TapInterface,
 };
 
+use std::sync::atomic::Ordering;
+
 use super::{Launcher, LauncherError};
 use api::pod_paths::{PRIVATE_DIR, RESOLV_CONF};
 
@@ -20,11 +22,15 @@ use api::pod_paths::{PRIVATE_DIR, RESOLV_CONF};
 const TAP_ATTACHMENT: &str = "tap";
 
 /// Phase 2 of the pod below `root`. The launcher owns it, and with it the DHCP servers.
+///
+/// Servers of an earlier launcher have ended with it: what says that they run is not true any more.
 pub(super) fn of_pod(root: &pod::Root) -> NetworkSetup {
-    NetworkSetup::new(NetworkPaths {
+    let setup = NetworkSetup::new(NetworkPaths {
         private: root.path(PRIVATE_DIR),
         resolv_conf: RESOLV_CONF.into(),
-    })
+    });
+    setup.forget_servers();
+    setup
 }
 
 impl Launcher {
@@ -37,8 +43,22 @@ impl Launcher {
         domain: &mut DomainSpec,
     ) -> Result<(), LauncherError> {
         let taps = self.taps(vmi, context, Scope::All).await?;
+        self.network_is_set_up.store(true, Ordering::Relaxed);
         complete_interfaces(domain, taps);
         Ok(())
+    }
+
+    /// Starts the DHCP servers of a guest whose earlier launcher had them: it asks them again when its lease is half over.
+    pub(super) async fn adopt_network(&self, vmi: &Vmi, context: &Context) {
+        if self.network_is_set_up.load(Ordering::Relaxed) {
+            return;
+        }
+        match self.taps(vmi, context, Scope::All).await {
+            Ok(_) => self.network_is_set_up.store(true, Ordering::Relaxed),
+            Err(error) => {
+                tracing::warn!(reason = %os::logging::chain(&error), "The guest has no DHCP server; the next sync tries again");
+            }
+        }
     }
 
     /// The tap devices of `scope`; starts the guest's DHCP servers unless they run.

@@ -63,6 +63,7 @@ impl Launcher {
         if let Some(panic) = pending.panic.take() {
             self.report_panic(panic, reported).await;
         }
+        let starts = self.vm.starts();
         let observed = match self.observe().await {
             Ok(observed) => observed,
             Err(error) => {
@@ -72,7 +73,12 @@ impl Launcher {
             }
         };
         let Some(observed) = observed else {
-            return self.report_gone(reported);
+            if self.vm.starts() == starts {
+                self.report_gone(reported);
+            } else {
+                self.refresh();
+            }
+            return;
         };
         // A start may have begun meanwhile; it reports when it is through.
         let Some(document) = self.vm.observe(observed) else {

@@ -180,6 +180,7 @@ impl Launcher {
         let changed = blocking("changing the domain's disks", hotplug).await?;
         let mut failures: Vec<DeviceFailure> =
             changed.failures.into_iter().map(Into::into).collect();
+        self.adopt_network(&request.vmi, &changed.context).await;
         let plan = plan::interfaces(&changed.live, &changed.wanted, &request.vmi);
         let interfaces =
             self.hotplug_interfaces(&domain, &request.vmi, &changed.context, &changed.live, plan);

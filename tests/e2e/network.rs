@@ -51,11 +51,21 @@ fn vmi(pod: &Pod, name: &str, binding: &str) -> Vmi {
 
 /// A pod on the network with a launcher that is ready, before virt-handler's part.
 async fn pod(cluster: &ClusterNetwork, binding: &str, address: &'static str) -> Networked {
+    pod_with(cluster, binding, address, &[]).await
+}
+
+/// The same with `more` arguments.
+async fn pod_with(
+    cluster: &ClusterNetwork,
+    binding: &str,
+    address: &'static str,
+    more: &[&str],
+) -> Networked {
     let mut pod = Pod::new();
     let vmi = vmi(&pod, binding, binding);
     write_name_resolution(&pod, &vmi, address);
     pod.handler.serve();
-    pod.launch(&vmi, &[]);
+    pod.launch(&vmi, more);
     let network = cluster.attach(&pod, address);
     pod.wait_until_ready().await;
     Networked { pod, vmi, network }
@@ -179,6 +189,28 @@ fn guests_reach_the_network_and_each_other() {
                 heard.contains("from a guest") && heard.contains("from the pod"),
                 "{heard}"
             );
+        });
+    });
+}
+
+/// The DHCP server is the launcher's.
+#[test]
+// D-sup-16 (docs/differences.md).
+fn a_guest_gets_its_lease_from_the_next_launcher() {
+    in_container_with_network(User::Qemu, || {
+        run(async {
+            let cluster = ClusterNetwork::new();
+            let more = ["--restart-launcher"];
+            let mut networked = pod_with(&cluster, "masquerade", MASQUERADED, &more).await;
+            networked.network.masquerade();
+            let mut guest = networked.boot().await;
+            has_address(&mut guest, MASQUERADE_GUEST, "10.0.2.1").await;
+            networked.pod.exec(&["pkill", "-9", "-x", "virt-launcher"]);
+            networked.pod.log_count("Marked as ready", 2).await;
+            networked.pod.wait_until_ready().await;
+            let vmi = networked.vmi.clone().set("/status/phase", json!("Running"));
+            networked.pod.sync_ok(&vmi).await;
+            dhcp_answers(&mut guest, &["serverid=10.0.2.1"]).await;
         });
     });
 }

@@ -79,12 +79,32 @@ fn a_launcher_that_is_killed_is_started_again_and_has_the_guest_as_it_was() {
             event.domain["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"]["MarkedForGracefulShutdown"]
                 == true
         };
+        let shutdown = pod.request(vmi.value());
+        let shutdown = pod.cmd().shutdown_virtual_machine(shutdown).await;
+        assert!(shutdown.unwrap().into_inner().success);
+        let asked = "/Spec/Metadata/KubeVirt/GracePeriod/DeletionTimestamp";
+        let clock = pod.domain().await.pointer(asked).unwrap().clone();
+        assert!(clock.is_string(), "{clock}");
+        // libvirt's copy follows a moment later.
+        let name = format!("default_{}", vmi.name());
+        let has_clock = |xml: String| xml.contains("deletionTimestamp");
+        let path = pod.root().join(format!("run/qemu/{name}.xml"));
+        if pod.is_container() {
+            pod.domain_until("with the clock", |_| has_clock(pod.live_xml(&vmi)))
+                .await;
+        } else {
+            pod.until("libvirt has the clock", || {
+                has_clock(std::fs::read_to_string(&path).unwrap_or_default())
+            })
+            .await;
+        }
         pod.signal("TERM");
         pod.handler.event("marked", marked).await;
         pod.handler.forget();
         kill_launcher(&pod);
         pod.wait_until_ready().await;
-        pod.handler.event("marked by the next one", marked).await;
+        let event = pod.handler.event("marked by the next one", marked).await;
+        assert_eq!(event.domain.pointer(asked), Some(&clock), "it runs on");
         pod.end(&vmi).await;
         pod.handler.event("final", Event::is_final).await;
         assert_eq!(pod.exit_code().await, 0, "{}", pod.log_tail());

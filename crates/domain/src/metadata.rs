@@ -68,3 +68,14 @@ GracePeriodMetadata {
     leaf? "markedForGracefulShutdown" "MarkedForGracefulShutdown" marked_for_graceful_shutdown: Option<bool>,
 }
 }
+
+impl KubeVirtMetadata {
+    /// The namespace of the element.
+    pub const NAMESPACE: &str = super::xml::Namespace::KubeVirt.uri();
+
+    /// The element as a document of its own, which is what libvirt's call for metadata takes.
+    #[must_use]
+    pub fn to_xml(&self) -> String {
+        super::xml::to_string("kubevirt", self)
+    }
+}

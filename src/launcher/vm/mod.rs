@@ -68,6 +68,7 @@ pub struct Vm {
     name: String,
     inner: Mutex<Inner>,
     published: watch::Sender<Snapshot>,
+    metadata_changes: watch::Sender<()>,
     events: Arc<EventInbox>,
     /// Held while the domain is being changed.
     turn: Arc<tokio::sync::Mutex<()>>,
@@ -79,6 +80,8 @@ struct Inner {
     is_defined: bool,
     /// No start may begin any more.
     refuses_starts: bool,
+    /// Starts that have begun.
+    starts: u64,
     jobs: Vec<(JobKind, watch::Sender<bool>)>,
     /// A pause was requested. The guest may still run for a moment.
     pause_requested: bool,
@@ -108,6 +111,7 @@ impl Vm {
                 phase: Phase::Absent,
                 is_defined: false,
                 refuses_starts: false,
+                starts: 0,
                 jobs: Vec::new(),
                 pause_requested: false,
                 disk_failed: false,
@@ -116,6 +120,7 @@ impl Vm {
                 document: None,
             }),
             published: watch::Sender::new(first),
+            metadata_changes: watch::Sender::new(()),
             events,
             turn: Arc::default(),
         })
@@ -158,6 +163,7 @@ impl Vm {
             admission::admit_job(inner.phase, &running, kind)?;
             inner.jobs.push((kind, cancel));
             if kind == JobKind::Start {
+                inner.starts += 1;
                 inner.phase = inner.phase.after(Input::StartBegan);
             }
             Ok(())
@@ -264,6 +270,11 @@ impl Vm {
         })
     }
 
+    /// How many starts have begun: what was read before one says nothing about the domain that it makes.
+    pub fn starts(&self) -> u64 {
+        self.with(|inner| inner.starts)
+    }
+
     /// libvirt does not know the domain. The final document if there was one, for the caller to publish before
     /// [`Self::gone`].
     pub fn final_document(&self) -> Option<Domain> {
@@ -286,9 +297,15 @@ impl Vm {
             inner.metadata != before
         });
         if changed {
+            self.metadata_changes.send_replace(());
             self.events.refresh();
         }
         changed
+    }
+
+    /// Changes with the metadata.
+    pub fn metadata_changes(&self) -> watch::Receiver<()> {
+        self.metadata_changes.subscribe()
     }
 
     /// The metadata as they are now.

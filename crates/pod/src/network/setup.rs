@@ -28,9 +28,12 @@ impl NetworkPaths {
 
     /// Says that the DHCP servers of a link have been started.
     fn dhcp_marker(&self, pod_link: &str) -> PathBuf {
-        self.private.join(format!("dhcp_started-{pod_link}"))
+        self.private.join(format!("{DHCP_MARKER}{pod_link}"))
     }
 }
+
+/// How the name of a file begins that says that the DHCP servers of a link have been started.
+const DHCP_MARKER: &str = "dhcp_started-";
 
 /// Does phase 2, and owns the DHCP servers: they run until it is dropped.
 #[derive(Debug)]
@@ -45,6 +48,18 @@ impl NetworkSetup {
         Self {
             paths,
             servers: DhcpServers::default(),
+        }
+    }
+
+    /// Removes what says that servers run: those of another process are known to have ended.
+    pub fn forget_servers(&self) {
+        let entries = std::fs::read_dir(&self.paths.private);
+        for entry in entries.into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with(DHCP_MARKER)
+                && let Err(error) = std::fs::remove_file(entry.path())
+            {
+                tracing::warn!(marker = %entry.path().display(), reason = %error, "the marker of ended DHCP servers stays");
+            }
         }
     }
 

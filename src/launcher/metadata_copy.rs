@@ -1,0 +1,39 @@
+//! The copy of the metadata in the domain's XML, for a launcher that comes later: written whenever they change.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Launcher;
+use domain::metadata::KubeVirtMetadata;
+
+/// After a copy that has failed: the daemon may be on its way back.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+/// The prefix that libvirt gives the element.
+const PREFIX: &str = "kubevirt";
+
+/// Writes for as long as the launcher lives, one copy at a time, however many changes come meanwhile.
+// D-sup-16 (docs/differences.md).
+pub(super) async fn run(launcher: Arc<Launcher>) {
+    // A start writes what is known then.
+    let mut written = KubeVirtMetadata::default();
+    let mut changes = launcher.vm.metadata_changes();
+    while changes.changed().await.is_ok() {
+        let metadata = launcher.vm.metadata().get().clone();
+        if metadata == written || !launcher.vm.snapshot().phase.is_visible() {
+            continue;
+        }
+        let xml = metadata.to_xml();
+        let copied = launcher.domain.write_metadata(move |domain| {
+            let Some(domain) = domain else { return Ok(()) };
+            Ok(domain.set_metadata(&xml, PREFIX, KubeVirtMetadata::NAMESPACE)?)
+        });
+        match copied.await {
+            Ok(()) => written = metadata,
+            Err(error) => {
+                tracing::debug!(reason = %os::logging::chain(&error), "the domain's XML has not the newest metadata");
+                tokio::time::sleep(RETRY_DELAY).await;
+                changes.mark_changed();
+            }
+        }
+    }
+}
