@@ -133,6 +133,19 @@ pub trait LauncherApi: Send + Sync + 'static {
         path: &str,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
+    /// Gives the guest the CPUs that the VMI says.
+    fn sync_cpus(
+        self: &Arc<Self>,
+        vmi_json: Bytes,
+        options: VirtualMachineOptions,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send;
+
+    /// Gives the guest the memory that the VMI says.
+    fn sync_memory(
+        self: &Arc<Self>,
+        vmi_json: Bytes,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send;
+
     /// The domain's statistics.
     fn domain_stats(
         self: &Arc<Self>,

@@ -275,14 +275,20 @@ impl<L: LauncherApi> Cmd for Service<L> {
             .dump_memory(vmi_json(request.vmi), &request.dump_path);
         answer(response(&result.await))
     }
-    async fn sync_virtual_machine_cp_us(&self, _: Request<v1::VmiRequest>) -> Answer<v1::Response> {
-        answer(unsupported("SyncVirtualMachineCPUs"))
+    async fn sync_virtual_machine_cp_us(
+        &self,
+        request: Request<v1::VmiRequest>,
+    ) -> Answer<v1::Response> {
+        let request = request.into_inner();
+        let (vmi, options) = (vmi_json(request.vmi), request.options.unwrap_or_default());
+        answer(response(&self.launcher.sync_cpus(vmi, options).await))
     }
     async fn sync_virtual_machine_memory(
         &self,
-        _: Request<v1::VmiRequest>,
+        request: Request<v1::VmiRequest>,
     ) -> Answer<v1::Response> {
-        answer(unsupported("SyncVirtualMachineMemory"))
+        let vmi = vmi_json(request.into_inner().vmi);
+        answer(response(&self.launcher.sync_memory(vmi).await))
     }
     async fn get_sev_info(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::SevInfoResponse> {
         answer(v1::SevInfoResponse {

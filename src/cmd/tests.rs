@@ -94,6 +94,16 @@ impl LauncherApi for Stub {
     async fn dump_memory(self: &Arc<Self>, _: Bytes, path: &str) -> Result<(), Failure> {
         self.asked(format!("dump {path}"))
     }
+    async fn sync_cpus(
+        self: &Arc<Self>,
+        _: Bytes,
+        _: VirtualMachineOptions,
+    ) -> Result<(), Failure> {
+        self.asked("cpus".into())
+    }
+    async fn sync_memory(self: &Arc<Self>, _: Bytes) -> Result<(), Failure> {
+        self.asked("memory".into())
+    }
     async fn domain_stats(self: &Arc<Self>) -> Result<DomainStats, Failure> {
         self.asked("stats".into())?;
         Ok(DomainStats {

@@ -81,6 +81,9 @@ pub enum LauncherError {
     /// QEMU has no result.
     #[error("QEMU did not measure in time how fast the guest writes to its memory")]
     NoDirtyRate,
+    /// A functional test of KubeVirt's wants the failure.
+    #[error("{0}")]
+    FunctionalTest(&'static str),
     /// A kill came while the domain was being started.
     #[error("the virtual machine was killed while it was being started")]
     Killed,

@@ -37,6 +37,7 @@ mod pod_backend;
 mod report;
 mod requests;
 mod resize;
+mod resources;
 mod start;
 mod statistics;
 mod status_words;
@@ -348,6 +349,18 @@ impl LauncherApi for Launcher {
         self.our_vmi(&vmi_json)?;
         Launcher::dump_memory(self, path);
         Ok(())
+    }
+
+    async fn sync_cpus(
+        self: &Arc<Self>,
+        vmi_json: Bytes,
+        options: VirtualMachineOptions,
+    ) -> Result<(), LauncherError> {
+        Launcher::sync_cpus(self, vmi_json, options).await
+    }
+
+    async fn sync_memory(self: &Arc<Self>, vmi_json: Bytes) -> Result<(), LauncherError> {
+        Launcher::sync_memory(self, vmi_json).await
     }
 
     async fn domain_stats(self: &Arc<Self>) -> Result<DomainStats, LauncherError> {

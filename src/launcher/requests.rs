@@ -202,7 +202,7 @@ impl Launcher {
     }
 
     /// A change of the domain: waits for its turn, which ends with the change, also when the caller has given up.
-    async fn in_turn<T: Send + 'static>(
+    pub(super) async fn in_turn<T: Send + 'static>(
         self: &Arc<Self>,
         what: &'static str,
         work: impl FnOnce(Option<libvirt::Domain>) -> Result<T, LauncherError> + Send + 'static,

@@ -33,6 +33,7 @@ mod node_view;
 #[cfg(feature = "plugins")]
 mod plugins;
 mod preview;
+mod resources;
 mod restart;
 mod sidecars;
 mod slow_start;

@@ -105,6 +105,26 @@ pub struct BlockInfo {
 /// Live and persistent, the scope of a change to a running domain.
 const LIVE_AND_CONFIG: c_uint = sys::VIR_DOMAIN_AFFECT_LIVE | sys::VIR_DOMAIN_AFFECT_CONFIG;
 
+/// A bit for each of the host's CPUs, and the number of bytes.
+fn cpu_map(host_cpus: &[u32]) -> Result<(Vec<u8>, c_int), Error> {
+    /// Far above what Linux knows.
+    const MAX_CPUS: u32 = 1 << 16;
+    let mut map = Vec::new();
+    for &cpu in host_cpus {
+        if cpu >= MAX_CPUS {
+            let message = format!("the host has no CPU {cpu}");
+            return Err(Error::own(code::INVALID_ARG, message));
+        }
+        let byte = cpu as usize / 8;
+        map.resize(map.len().max(byte.saturating_add(1)), 0_u8);
+        if let Some(bits) = map.get_mut(byte) {
+            *bits |= 1 << (cpu % 8);
+        }
+    }
+    let length = c_int::try_from(map.len()).unwrap_or(c_int::MAX);
+    Ok((map, length))
+}
+
 impl Domain {
     /// Takes over a reference; null is the call's failure.
     ///
@@ -309,6 +329,31 @@ impl Domain {
         let xml = c::text("the device's XML", xml)?;
         // SAFETY: domain and string are valid for the call.
         self.done(unsafe { sys::virDomainUpdateDeviceFlags(self.raw, xml.as_ptr(), flags) })
+    }
+
+    /// How many vCPUs the guest has. It may be asked to give some back, and need not.
+    pub fn set_vcpus(&self, count: u32) -> Result<(), Error> {
+        let flags = sys::VIR_DOMAIN_VCPU_LIVE | sys::VIR_DOMAIN_VCPU_CONFIG;
+        // SAFETY: the domain is valid.
+        self.done(unsafe { sys::virDomainSetVcpusFlags(self.raw, count, flags) })
+    }
+
+    /// On which of the host's CPUs a vCPU may run.
+    pub fn pin_vcpu(&self, vcpu: u32, host_cpus: &[u32]) -> Result<(), Error> {
+        let (mut map, length) = cpu_map(host_cpus)?;
+        let map = map.as_mut_ptr();
+        // SAFETY: domain and map are valid for the call, and the map is as long as `length` says.
+        self.done(unsafe {
+            sys::virDomainPinVcpuFlags(self.raw, vcpu, map, length, LIVE_AND_CONFIG)
+        })
+    }
+
+    /// On which of the host's CPUs QEMU's threads other than vCPUs and I/O threads may run.
+    pub fn pin_emulator(&self, host_cpus: &[u32]) -> Result<(), Error> {
+        let (mut map, length) = cpu_map(host_cpus)?;
+        let map = map.as_mut_ptr();
+        // SAFETY: as above.
+        self.done(unsafe { sys::virDomainPinEmulator(self.raw, map, length, LIVE_AND_CONFIG) })
     }
 
     /// The sizes of a disk, by target (`vda`) or source path.

@@ -36,6 +36,12 @@ pub enum Event {
     DeviceRemovalFailed { domain: String, alias: String },
     /// The balloon has another size, in KiB.
     BalloonChange { domain: String, actual_kib: u64 },
+    /// The guest has taken memory of a memory device, or given it back.
+    MemoryDeviceSize {
+        domain: String,
+        alias: String,
+        bytes: u64,
+    },
     /// A disk failed. `path` is its source; `reason` is QEMU's word, `enospc` or empty.
     IoError {
         domain: String,
@@ -77,6 +83,7 @@ impl Event {
             | Self::DeviceRemoved { domain, .. }
             | Self::DeviceRemovalFailed { domain, .. }
             | Self::BalloonChange { domain, .. }
+            | Self::MemoryDeviceSize { domain, .. }
             | Self::IoError { domain, .. }
             | Self::TrayChange { domain, .. }
             | Self::JobCompleted { domain }
@@ -150,7 +157,7 @@ pub(super) type Sink = Arc<dyn Fn(Event) + Send + Sync>;
 pub(super) type Callback = unsafe extern "C" fn(sys::virConnectPtr, sys::virDomainPtr, *mut c_void);
 
 /// Every event that the launcher listens to: its id, and the function of the type that this id asks for.
-pub(super) const LISTENED_EVENTS: [(sys::virDomainEventID, *const ()); 12] = [
+pub(super) const LISTENED_EVENTS: [(sys::virDomainEventID, *const ()); 13] = [
     (sys::VIR_DOMAIN_EVENT_ID_LIFECYCLE, lifecycle as *const ()),
     (sys::VIR_DOMAIN_EVENT_ID_REBOOT, reboot as *const ()),
     (sys::VIR_DOMAIN_EVENT_ID_AGENT_LIFECYCLE, agent as *const ()),
@@ -165,6 +172,10 @@ pub(super) const LISTENED_EVENTS: [(sys::virDomainEventID, *const ()); 12] = [
     (
         sys::VIR_DOMAIN_EVENT_ID_DEVICE_REMOVAL_FAILED,
         device_removal_failed as *const (),
+    ),
+    (
+        sys::VIR_DOMAIN_EVENT_ID_MEMORY_DEVICE_SIZE_CHANGE,
+        memory_device_size as *const (),
     ),
     (
         sys::VIR_DOMAIN_EVENT_ID_BALLOON_CHANGE,
@@ -349,6 +360,26 @@ unsafe extern "C" fn balloon(
             Event::BalloonChange {
                 domain: name(domain),
                 actual_kib: actual,
+            },
+        )
+    }
+}
+
+unsafe extern "C" fn memory_device_size(
+    _: sys::virConnectPtr,
+    domain: sys::virDomainPtr,
+    alias: *const c_char,
+    bytes: c_ulonglong,
+    opaque: *mut c_void,
+) {
+    // SAFETY: see above.
+    unsafe {
+        send(
+            opaque,
+            Event::MemoryDeviceSize {
+                domain: name(domain),
+                alias: c::copy(alias),
+                bytes,
             },
         )
     }

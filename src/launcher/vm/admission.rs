@@ -5,6 +5,7 @@
 //! |---|---|---|---|---|---|
 //! | Sync | in turn | in turn (joins the start) | in turn | refused | in turn |
 //! | Pause, Unpause | refused | in turn | in turn | in turn | in turn |
+//! | Resize | refused | in turn | in turn | refused | refused |
 //! | Reset, SoftReboot | refused | at once | at once | refused | at once |
 //! | Shutdown | nothing to do | at once | at once | at once | at once |
 //! | Kill | at once | at once | at once | at once | at once |
@@ -24,6 +25,8 @@ pub enum Request {
     Pause,
     /// Let them run.
     Unpause,
+    /// Plug CPUs or memory in or out.
+    Resize,
     /// Press the reset button.
     Reset,
     /// Ask the guest to reboot.
@@ -73,7 +76,11 @@ pub fn admit(phase: Phase, request: Request) -> Result<Admission, Refusal> {
         R::Kill => Ok(Admission::AtOnce),
         R::Shutdown if no_domain => Ok(Admission::NothingToDo),
         R::Shutdown => Ok(Admission::AtOnce),
-        R::Sync | R::Delete | R::Reset | R::SoftReboot if migrating => Err(Refusal::Migrating),
+        R::Sync | R::Delete | R::Reset | R::SoftReboot | R::Resize if migrating => {
+            Err(Refusal::Migrating)
+        }
+        R::Resize if no_domain || phase == Phase::Ended => Err(Refusal::NoDomain),
+        R::Resize => Ok(Admission::InTurn),
         R::Sync | R::Delete => Ok(Admission::InTurn),
         R::Pause | R::Unpause | R::Reset | R::SoftReboot if no_domain => Err(Refusal::NoDomain),
         R::Pause | R::Unpause => Ok(Admission::InTurn),

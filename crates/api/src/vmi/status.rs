@@ -15,6 +15,11 @@ VirtualMachineInstanceStatus {
     "runtimeUser" runtime_user: u64,
     "VSOCKCID" vsockcid: Option<u32>,
     "changedBlockTracking" changed_block_tracking: Option<ChangedBlockTrackingStatus>,
+    "memory" memory: Option<MemoryStatus>,
+}
+/// `memory` of `VirtualMachineInstanceStatus`.
+MemoryStatus {
+    "guestAtBoot" guest_at_boot: Option<Quantity>,
 }
 /// `interfaces` of `VirtualMachineInstanceStatus`.
 VirtualMachineInstanceNetworkInterface {

@@ -8,14 +8,17 @@
 //!                                ├──► resizes() ─► resize
 //!  sizes (of claims) ────────────┘
 //!  live, wanted, VMI ───────────────► interfaces() ──► attach, then detach, then update
+//!  live, VMI ───────────────────────► memory(), cpus() ─► how much the guest has
 //! ```
 //!
 //! Done in that order, a domain that allows each step is in a valid state after every one of them:
 //! a target is free before a disk is attached to it, and a volume has left its old disk before it
 //! appears on another.
 
+mod cpus;
 mod disks;
 mod interfaces;
+mod memory;
 mod resize;
 mod why;
 
@@ -23,8 +26,10 @@ use serde_json::{Value, json};
 
 use domain::disks::Disk;
 
+pub use cpus::{Cpus, cpus};
 pub use disks::disks;
 pub use interfaces::{InterfaceChange, InterfacePlan, InterfaceWhy, interfaces, link_updates};
+pub use memory::{MemoryChange, memory};
 pub use resize::{DiskSize, resizes};
 pub use why::Why;
 

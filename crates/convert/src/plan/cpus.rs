@@ -1,0 +1,91 @@
+//! CPUs of a running domain: how many the guest has, and where those of a VMI with dedicated CPUs run.
+
+use api::vmi::Vmi;
+use domain::DomainSpec;
+
+use crate::Input;
+use crate::context::Context;
+use crate::error::ConvertError;
+
+/// What the CPUs of the running domain should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cpus {
+    /// How many vCPUs the guest has.
+    pub count: u32,
+    /// vCPUs and the host CPUs on which each may run; empty without dedicated CPUs.
+    pub vcpu_pins: Vec<(u32, Vec<u32>)>,
+    /// The host CPUs of QEMU's other threads, where they are isolated.
+    pub emulator_pin: Option<Vec<u32>>,
+}
+
+/// What the VMI asks for. `wanted` is its domain as the conversion makes it in `context`.
+///
+/// # Errors
+/// When the VMI has no CPUs.
+pub fn cpus(vmi: &Vmi, context: &Context, wanted: &DomainSpec) -> Result<Cpus, ConvertError> {
+    let count = Input::new(vmi, context)?.cpu_topology.vcpus();
+    if count == 0 {
+        return Err(ConvertError::new(
+            "spec.domain.cpu",
+            "has 0 vCPUs; at least one is needed",
+        ));
+    }
+    let tune = wanted.cputune.as_ref();
+    let pins = tune.map_or(&[][..], |tune| &tune.vcpu_pins);
+    let list = |text: &str| cpu_list(text);
+    Ok(Cpus {
+        count,
+        vcpu_pins: pins
+            .iter()
+            .map(|pin| (pin.vcpu, list(&pin.cpuset)))
+            .collect(),
+        emulator_pin: tune
+            .and_then(|tune| tune.emulator_pin.as_ref())
+            .map(|pin| list(&pin.cpuset)),
+    })
+}
+
+/// The CPUs of a list such as `0-3,8`, as the conversion writes it.
+fn cpu_list(text: &str) -> Vec<u32> {
+    let range = |item: &str| {
+        let (first, last) = item.split_once('-').unwrap_or((item, item));
+        Some(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?)
+    };
+    text.split(',').filter_map(range).flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    fn vmi(cpu: &serde_json::Value) -> Vmi {
+        serde_json::from_value(json!({"spec": {"domain": {"cpu": cpu}}})).unwrap()
+    }
+
+    #[test]
+    fn dedicated_cpus_come_from_the_converted_domain() {
+        let wanted = DomainSpec::from_xml(
+            "<domain type='kvm'><name>vm</name><cputune><vcpupin vcpu='0' cpuset='4'/>\
+             <vcpupin vcpu='1' cpuset='9'/><emulatorpin cpuset='10-11,13'/></cputune></domain>",
+        )
+        .unwrap();
+        let vmi = vmi(&json!({"sockets": 2, "cores": 1, "threads": 1}));
+        let found = cpus(&vmi, &Context::default(), &wanted).unwrap();
+        assert_eq!(found.count, 2);
+        assert_eq!(found.vcpu_pins, [(0, vec![4]), (1, vec![9])]);
+        assert_eq!(found.emulator_pin, Some(vec![10, 11, 13]));
+    }
+
+    #[test]
+    fn other_cpus_are_counted_and_not_pinned() {
+        let vmi = vmi(&json!({"sockets": 3, "cores": 2, "threads": 2}));
+        let found = cpus(&vmi, &Context::default(), &DomainSpec::default()).unwrap();
+        assert_eq!(
+            (found.count, found.vcpu_pins, found.emulator_pin),
+            (12, vec![], None)
+        );
+    }
+}

@@ -1,0 +1,79 @@
+//! CPUs and memory of a running guest: plugged in and out, and pinned anew.
+
+use std::sync::Arc;
+
+use prost::bytes::Bytes;
+
+use super::sync::read_spec;
+use super::vm::Request;
+use super::{Launcher, LauncherError};
+use api::proto::cmd::v1::VirtualMachineOptions;
+use api::vmi::Vmi;
+use convert::plan::{self, Cpus, MemoryChange};
+use libvirt::{Domain, XmlKind};
+
+/// The wish of a functional test of KubeVirt's: the change fails, with this text.
+const FAIL_MEMORY_HOTPLUG: &str = "kubevirt.io/func-test-memory-hotplug-fail";
+
+impl Launcher {
+    /// Gives the guest as many vCPUs as the VMI says, and pins them if they are dedicated: the pod's CPUs may have changed.
+    ///
+    /// # Errors
+    /// libvirt's; the VMI cannot be converted.
+    pub async fn sync_cpus(
+        self: &Arc<Self>,
+        vmi_json: Bytes,
+        options: VirtualMachineOptions,
+    ) -> Result<(), LauncherError> {
+        let vmi = self.our_vmi(&vmi_json)?;
+        self.vm.admit(Request::Resize)?;
+        let pod = self.pod.clone();
+        self.in_turn("changing the guest's CPUs", move |domain| {
+            let domain = domain.ok_or(LauncherError::NoDomain)?;
+            let (wanted, context) = pod.wanted(&vmi, &options)?;
+            set_cpus(&domain, &plan::cpus(&vmi, &context, &wanted)?)
+        })
+        .await?;
+        tracing::info!("VMI vCPUs has been updated");
+        self.refresh();
+        Ok(())
+    }
+
+    /// Asks the guest to take or give back memory until it has what the VMI says. What it has then comes as events.
+    ///
+    /// # Errors
+    /// libvirt's; the VMI does not say what is needed for that.
+    pub async fn sync_memory(self: &Arc<Self>, vmi_json: Bytes) -> Result<(), LauncherError> {
+        let vmi = self.our_vmi(&vmi_json)?;
+        self.vm.admit(Request::Resize)?;
+        if vmi.metadata.annotations.contains_key(FAIL_MEMORY_HOTPLUG) {
+            return Err(LauncherError::FunctionalTest(FAIL_MEMORY_HOTPLUG));
+        }
+        self.in_turn("changing the guest's memory", move |domain| {
+            set_memory(&domain.ok_or(LauncherError::NoDomain)?, &vmi)
+        })
+        .await?;
+        tracing::info!("guest memory has been updated");
+        self.refresh();
+        Ok(())
+    }
+}
+
+fn set_cpus(domain: &Domain, cpus: &Cpus) -> Result<(), LauncherError> {
+    domain.set_vcpus(cpus.count)?;
+    for (vcpu, host_cpus) in &cpus.vcpu_pins {
+        domain.pin_vcpu(*vcpu, host_cpus)?;
+    }
+    if let Some(host_cpus) = &cpus.emulator_pin {
+        domain.pin_emulator(host_cpus)?;
+    }
+    Ok(())
+}
+
+fn set_memory(domain: &Domain, vmi: &Vmi) -> Result<(), LauncherError> {
+    match plan::memory(&read_spec(domain, XmlKind::Live)?, vmi)? {
+        MemoryChange::Nothing => Ok(()),
+        MemoryChange::Attach(device) => Ok(domain.attach_device(&device.to_xml())?),
+        MemoryChange::Update(device) => Ok(domain.update_device_live(&device.to_xml())?),
+    }
+}

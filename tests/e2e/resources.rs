@@ -1,0 +1,132 @@
+//! CPUs and memory of a running guest.
+
+use serde_json::{Value, json};
+
+use api::proto::cmd::v1::{Response, VirtualMachineOptions, VmiRequest};
+
+use crate::harness::{Guest, Pod, Vmi, also_in_container, run};
+
+also_in_container!(
+    memory_is_plugged_in_and_given_back,
+    the_guest_gets_more_cpus,
+);
+
+async fn sync_memory(pod: &Pod, vmi: &Vmi) -> Response {
+    let request = pod.request(vmi.value());
+    let answer = pod.cmd().sync_virtual_machine_memory(request).await;
+    answer.unwrap().into_inner()
+}
+
+fn accepted(answer: &Response) {
+    assert!(answer.success, "{}", answer.message);
+}
+
+/// What the guest's kernel has, in MiB, once that is as wanted.
+async fn total_mebibytes(guest: &mut Guest, wanted: impl Fn(u64) -> bool) -> u64 {
+    let command = "sed -n 's/^MemTotal: *\\([0-9]*\\) kB/\\1/p' /proc/meminfo";
+    let mebibytes = |text: &str| Some(text.trim().parse::<u64>().ok()? / 1024);
+    let text = guest
+        .run_until(command, |text| mebibytes(text).is_some_and(&wanted))
+        .await;
+    mebibytes(&text).unwrap()
+}
+
+fn memory_device(domain: &Value) -> &Value {
+    &domain["Spec"]["Devices"]["Memory"]
+}
+
+/// What the guest has of the device, in MiB.
+fn current(domain: &Value) -> Option<u64> {
+    let current = &memory_device(domain)["Target"]["Current"];
+    let unit = if current["Unit"] == "KiB" {
+        1024
+    } else {
+        1 << 20
+    };
+    Some(current["Value"].as_u64()? / unit)
+}
+
+#[test]
+fn memory_is_plugged_in_and_given_back() {
+    run(async {
+        let mut pod = Pod::new();
+        let vmi = Vmi::new("growing")
+            .with_image(&pod)
+            .set("/spec/domain/memory/maxGuest", json!("512Mi"));
+        pod.handler.serve();
+        pod.launch(&vmi, &[]);
+        pod.wait_until_ready().await;
+        let mut guest = pod.boot(&vmi).await;
+        let before = total_mebibytes(&mut guest, |_| true).await;
+
+        let vmi = vmi.set("/status/memory", json!({"guestAtBoot": "256Mi"}));
+        let larger = vmi.clone().set("/spec/domain/memory/guest", json!("384Mi"));
+        accepted(&sync_memory(&pod, &larger).await);
+        // 128 MiB: what a memory block of Linux has.
+        pod.handler
+            .event("with more memory", |event| {
+                current(&event.domain) == Some(128)
+            })
+            .await;
+        total_mebibytes(&mut guest, |total| total > before + 100).await;
+
+        accepted(&sync_memory(&pod, &larger).await);
+        pod.handler.forget();
+        accepted(&sync_memory(&pod, &vmi).await);
+        pod.handler
+            .event("with less memory", |event| {
+                current(&event.domain) == Some(0)
+            })
+            .await;
+        total_mebibytes(&mut guest, |total| total < before + 28).await;
+
+        let without = vmi.clone().set("/spec/domain/memory/maxGuest", Value::Null);
+        let answer = sync_memory(&pod, &without).await;
+        assert!(!answer.success, "{}", answer.message);
+        assert!(
+            answer
+                .message
+                .contains("spec.domain.memory.maxGuest: is missing"),
+            "{}",
+            answer.message
+        );
+        let asked = vmi.set(
+            "/metadata/annotations",
+            json!({"kubevirt.io/func-test-memory-hotplug-fail": ""}),
+        );
+        let answer = sync_memory(&pod, &asked).await;
+        assert_eq!(answer.message, "kubevirt.io/func-test-memory-hotplug-fail");
+    });
+}
+
+#[test]
+fn the_guest_gets_more_cpus() {
+    run(async {
+        let mut pod = Pod::new();
+        let vmi = Vmi::new("cpus")
+            .with_image(&pod)
+            .set("/spec/domain/cpu/maxSockets", json!(4));
+        pod.handler.serve();
+        pod.launch(&vmi, &["--libvirt=auto"]);
+        pod.wait_until_ready().await;
+        let _guest = pod.boot(&vmi).await;
+        let count = |kind: &str| {
+            let text = pod.virsh(&["vcpucount", "default_cpus", kind, "--live"]);
+            text.trim().parse::<u32>().unwrap()
+        };
+        assert_eq!((count("--active"), count("--maximum")), (1, 4));
+        let more = vmi.clone().set("/spec/domain/cpu/sockets", json!(3));
+        let request = VmiRequest {
+            options: Some(VirtualMachineOptions::default()),
+            ..pod.request(more.value())
+        };
+        let answer = pod.cmd().sync_virtual_machine_cp_us(request).await;
+        accepted(&answer.unwrap().into_inner());
+        assert_eq!(count("--active"), 3);
+        let too_many = vmi.set("/spec/domain/cpu/sockets", json!(9));
+        let request = pod.request(too_many.value());
+        let answer = pod.cmd().sync_virtual_machine_cp_us(request).await;
+        assert!(!answer.unwrap().into_inner().success);
+        assert_eq!(count("--active"), 3);
+    });
+}
