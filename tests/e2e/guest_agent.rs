@@ -370,3 +370,136 @@ fn a_guest_that_nobody_thaws_is_thawed_in_time() {
         pod.end(&vmi).await;
     });
 }
+
+/// A tool of the pod's; its exit status, and what it printed.
+async fn tool(name: &str, arguments: &[&str]) -> (i32, String, String) {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_pod-tools"));
+    command.arg(name).args(arguments);
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap());
+    let output = output.await.unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (
+        output.status.code().unwrap(),
+        text(output.stdout),
+        text(output.stderr),
+    )
+}
+
+#[test]
+fn the_pods_tools_reach_the_guest() {
+    run(async {
+        let (mut pod, vmi, mut guest) = Pod::booted("tools", &[]).await;
+        pod.handler
+            .event("with what the agent knows", is_known)
+            .await;
+        guest_info_until(&mut pod, "complete", |info| {
+            info["guestAgentVersion"].is_string()
+        })
+        .await;
+        let root = pod.root().to_str().unwrap().to_owned();
+        let socket = format!("{root}/var/run/kubevirt/sockets/launcher-sock");
+
+        let probe = ["--socket", &socket, "--domainName", "default_tools"];
+        let probe = |more: &[&str]| {
+            [&probe[..], more]
+                .concat()
+                .iter()
+                .map(|&word| word.to_owned())
+                .collect::<Vec<_>>()
+        };
+        let probed = async |more: &[&str]| {
+            let arguments = probe(more);
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            tool("virt-probe", &arguments).await
+        };
+        assert_eq!(
+            probed(&["--timeoutSeconds", "5", "--guestAgentPing"])
+                .await
+                .0,
+            0
+        );
+        let (code, out, _) = probed(&[
+            "--timeoutSeconds",
+            "10",
+            "--command",
+            "/bin/sh",
+            "--",
+            "-c",
+            "echo hi; exit 7",
+        ])
+        .await;
+        assert_eq!((code, out.as_str()), (7, "hi\n\n"));
+        let missing = probed(&["--command", "/bin/missing"]).await;
+        assert_eq!(missing.0, 2, "{}", missing.2);
+        let nobody = tool(
+            "virt-probe",
+            &["--socket", "/nonexistent", "--guestAgentPing"],
+        )
+        .await;
+        assert_eq!(nobody.0, 1);
+
+        let freezer = [
+            "--socket",
+            &socket,
+            "--name",
+            "tools",
+            "--namespace",
+            "default",
+        ];
+        let frozen = tool("virt-freezer", &[&freezer[..], &["--freeze"]].concat()).await;
+        assert_eq!(frozen.0, 0, "{}", frozen.2);
+        assert!(
+            frozen.2.contains("Operation completed successfully"),
+            "{}",
+            frozen.2
+        );
+        pod.handler
+            .event("of the freeze", freeze_status_is("frozen"))
+            .await;
+        let thawed = tool("virt-freezer", &[&freezer[..], &["--unfreeze"]].concat()).await;
+        assert_eq!(thawed.0, 0, "{}", thawed.2);
+        pod.handler
+            .event("of the thaw", freeze_status_is("thawed"))
+            .await;
+
+        let ctl = async |arguments: &[&str]| {
+            let (code, out, error) = tool("launcherctl", arguments).await;
+            assert_eq!(code, 0, "{arguments:?}: {error}");
+            out
+        };
+        let info = ctl(&["guest", "info", "--root", &root]).await;
+        assert!(
+            info.contains("cloud-amd64") && info.contains("thawed"),
+            "{info}"
+        );
+        let all = ctl(&["guest", "filesystems", "--root", &root]).await;
+        assert!(all.contains("/data  ext4"), "{all}");
+        let json = ctl(&["-o", "json", "guest", "users", "--root", &root]).await;
+        assert_eq!(json.trim(), "[]");
+        assert_eq!(ctl(&["guest", "ping", "--root", &root]).await, "ok\n");
+        assert_eq!(
+            ctl(&["freeze", "--root", &root, "--timeout", "60"]).await,
+            "frozen\n"
+        );
+        assert_eq!(ctl(&["unfreeze", "--root", &root]).await, "thawed\n");
+        let exec = tool(
+            "launcherctl",
+            &[
+                "guest",
+                "exec",
+                "--root",
+                &root,
+                "--",
+                "/bin/sh",
+                "-c",
+                "printf out; exit 9",
+            ],
+        )
+        .await;
+        assert_eq!((exec.0, exec.1.as_str()), (9, "out"), "{}", exec.2);
+
+        guest.run("touch /run/no-agent; killall qemu-ga").await;
+        assert_eq!(probed(&["--guestAgentPing"]).await.0, 2);
+        pod.end(&vmi).await;
+    });
+}

@@ -6,6 +6,8 @@ pub mod ctl;
 pub mod manual;
 pub mod monitor;
 pub mod sidecar_shim;
+pub mod virt_freezer;
+pub mod virt_probe;
 pub mod virt_tail;
 
 use std::ffi::{OsStr, OsString};
@@ -65,6 +67,18 @@ const TOOLS: &[Tool] = &[
         purpose: "make a hook sidecar of a program or script",
         main: crate::sidecar_shim::main,
         manual: |tool| tool.manual_of(sidecar_shim::USAGE),
+    },
+    Tool {
+        name: "virt-freezer",
+        purpose: "freeze and thaw the guest's file systems",
+        main: crate::virt_freezer::main,
+        manual: |tool| tool.manual_of(virt_freezer::USAGE),
+    },
+    Tool {
+        name: "virt-probe",
+        purpose: "probe the guest by its agent",
+        main: crate::virt_probe::main,
+        manual: |tool| tool.manual_of(virt_probe::USAGE),
     },
     Tool {
         name: "virt-tail",

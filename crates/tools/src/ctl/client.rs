@@ -20,9 +20,9 @@ use api::proto::inspect::v1::{
 use api::proto::preview::v1::{PlanRequest, preview_client::PreviewClient};
 
 /// How long virt-handler waits for a call that only reads.
-const READ_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long virt-handler waits for a call that changes something.
-const CHANGE_TIMEOUT: Duration = Duration::from_secs(20);
+pub(super) const CHANGE_TIMEOUT: Duration = Duration::from_secs(20);
 /// tonic's default, 4 MiB, is too small for a large domain document.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
@@ -85,7 +85,7 @@ impl Client {
         Ok(Self { channel })
     }
 
-    fn cmd(&self) -> CmdClient<Channel> {
+    pub(super) fn cmd(&self) -> CmdClient<Channel> {
         CmdClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
 
@@ -302,7 +302,7 @@ impl Client {
 }
 
 /// The message of an answer.
-fn message<T>(
+pub(super) fn message<T>(
     call: &'static str,
     answer: Result<tonic::Response<T>, tonic::Status>,
 ) -> Result<T, CallError> {
@@ -315,7 +315,7 @@ fn message<T>(
 }
 
 /// An error if the launcher did not do it.
-fn accepted(call: &'static str, response: Response) -> Result<(), CallError> {
+pub(super) fn accepted(call: &'static str, response: Response) -> Result<(), CallError> {
     if response.success {
         Ok(())
     } else {
@@ -326,13 +326,13 @@ fn accepted(call: &'static str, response: Response) -> Result<(), CallError> {
     }
 }
 
-fn with_timeout<T>(message: T, timeout: Duration) -> tonic::Request<T> {
+pub(super) fn with_timeout<T>(message: T, timeout: Duration) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     request.set_timeout(timeout);
     request
 }
 
-fn request(vmi: &Value) -> VmiRequest {
+pub(super) fn request(vmi: &Value) -> VmiRequest {
     VmiRequest {
         vmi: Some(Vmi {
             vmi_json: Bytes::from(vmi.to_string()),

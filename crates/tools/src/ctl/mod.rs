@@ -8,7 +8,7 @@
 //!
 //! Each verb is a line of [`Verb`], with its help and its arguments, and a line of [`perform`], with its function.
 
-mod client;
+pub(crate) mod client;
 mod convert;
 mod debug;
 mod domain_changes;
@@ -16,6 +16,8 @@ mod error;
 mod events;
 mod explain;
 mod files;
+pub(crate) mod guest;
+mod guest_calls;
 mod hooks;
 mod inputs;
 mod json;
@@ -90,6 +92,13 @@ enum Verb {
     Stats(stats::StatsArgs),
     /// Print the steps of the start, with their times
     Timeline(timeline::TimelineArgs),
+    /// What the guest agent knows, and commands in the guest
+    #[command(subcommand)]
+    Guest(guest::GuestVerb),
+    /// Freeze the guest's file systems, for a backup
+    Freeze(guest::FreezeArgs),
+    /// Thaw the guest's file systems
+    Unfreeze(VmiTarget),
     /// Pause the guest
     Pause(VmiTarget),
     /// Resume a paused guest
@@ -163,6 +172,9 @@ fn perform(verb: Verb, format: Format) -> Result<ExitCode, CtlError> {
         Verb::Debug(args) => block_on(debug::debug(args, format)),
         Verb::Stats(args) => block_on(stats::stats(args, format)),
         Verb::Timeline(args) => block_on(timeline::timeline(args, format)),
+        Verb::Guest(verb) => block_on(guest::guest(verb, format)),
+        Verb::Freeze(args) => block_on(guest::freeze(args, format)),
+        Verb::Unfreeze(args) => block_on(guest::unfreeze(args, format)),
         Verb::Pause(args) => act(Action::Pause, args),
         Verb::Unpause(args) => act(Action::Unpause, args),
         Verb::Reset(args) => act(Action::Reset, args),
