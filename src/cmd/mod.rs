@@ -140,6 +140,13 @@ pub trait LauncherApi: Send + Sync + 'static {
         options: VirtualMachineOptions,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
+    /// Begins to attach the host devices that the VMI has and the domain lacks.
+    fn hotplug_host_devices(
+        self: &Arc<Self>,
+        vmi_json: Bytes,
+        options: VirtualMachineOptions,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send;
+
     /// Gives the guest the memory that the VMI says.
     fn sync_memory(
         self: &Arc<Self>,

@@ -256,8 +256,11 @@ impl<L: LauncherApi> Cmd for Service<L> {
     ) -> Answer<v1::Response> {
         answer(unsupported("FinalizeVirtualMachineMigration"))
     }
-    async fn hotplug_host_devices(&self, _: Request<v1::VmiRequest>) -> Answer<v1::Response> {
-        answer(unsupported("HotplugHostDevices"))
+    async fn hotplug_host_devices(&self, request: Request<v1::VmiRequest>) -> Answer<v1::Response> {
+        let request = request.into_inner();
+        let (vmi, options) = (vmi_json(request.vmi), request.options.unwrap_or_default());
+        let begun = self.launcher.hotplug_host_devices(vmi, options).await;
+        answer(response(&begun))
     }
     async fn get_domain_stats(
         &self,

@@ -23,6 +23,7 @@ mod guest_clock;
 mod guest_console;
 mod hotplug;
 mod hotplug_disks;
+mod hotplug_host_devices;
 mod hotplug_interfaces;
 mod libvirt_domain;
 mod live_targets;
@@ -357,6 +358,14 @@ impl LauncherApi for Launcher {
         options: VirtualMachineOptions,
     ) -> Result<(), LauncherError> {
         Launcher::sync_cpus(self, vmi_json, options).await
+    }
+
+    async fn hotplug_host_devices(
+        self: &Arc<Self>,
+        vmi_json: Bytes,
+        options: VirtualMachineOptions,
+    ) -> Result<(), LauncherError> {
+        Launcher::hotplug_host_devices(self, vmi_json, options).await
     }
 
     async fn sync_memory(self: &Arc<Self>, vmi_json: Bytes) -> Result<(), LauncherError> {

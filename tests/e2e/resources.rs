@@ -1,4 +1,4 @@
-//! CPUs and memory of a running guest.
+//! CPUs, memory and host devices of a running guest.
 
 use serde_json::{Value, json};
 
@@ -128,5 +128,38 @@ fn the_guest_gets_more_cpus() {
         let answer = pod.cmd().sync_virtual_machine_cp_us(request).await;
         assert!(!answer.unwrap().into_inner().success);
         assert_eq!(count("--active"), 3);
+    });
+}
+
+/// No machine that this runs on has a virtual function to give; libvirt says so of the one that the kubelet has announced.
+#[test]
+fn host_devices_are_attached_in_the_background_and_failures_are_logged() {
+    run(async {
+        let (mut pod, vmi, _guest) = Pod::booted("sriov", &[]).await;
+        let info = pod.path("/etc/podinfo/network-info");
+        let network = json!({"interfaces": [{"network": "fast", "deviceInfo": {
+            "type": "pci", "version": "1.0.0", "pci": {"pci-address": "0000:fe:1f.7"},
+        }}]});
+        std::fs::write(info, network.to_string()).unwrap();
+        let with = vmi
+            .clone()
+            .set(
+                "/spec/domain/devices/interfaces",
+                json!([{"name": "fast", "sriov": {}}]),
+            )
+            .set(
+                "/spec/networks",
+                json!([{"name": "fast", "multus": {"networkName": "vfs"}}]),
+            )
+            .set(
+                "/status/interfaces",
+                json!([{"name": "fast", "infoSource": "multus-status"}]),
+            );
+        let request = pod.request(with.value());
+        let answer = pod.cmd().hotplug_host_devices(request).await.unwrap();
+        accepted(&answer.into_inner());
+        pod.log_has("The host device cannot be attached").await;
+        pod.sync_ok(&vmi).await;
+        assert_eq!(pod.domain().await["Status"]["Status"], "Running");
     });
 }

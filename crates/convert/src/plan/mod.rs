@@ -8,6 +8,7 @@
 //!                                ├──► resizes() ─► resize
 //!  sizes (of claims) ────────────┘
 //!  live, wanted, VMI ───────────────► interfaces() ──► attach, then detach, then update
+//!  live, wanted ────────────────────► host_devices() ─► attach
 //!  live, VMI ───────────────────────► memory(), cpus() ─► how much the guest has
 //! ```
 //!
@@ -17,6 +18,7 @@
 
 mod cpus;
 mod disks;
+mod host_devices;
 mod interfaces;
 mod memory;
 mod resize;
@@ -28,6 +30,7 @@ use domain::disks::Disk;
 
 pub use cpus::{Cpus, cpus};
 pub use disks::disks;
+pub use host_devices::host_devices;
 pub use interfaces::{InterfaceChange, InterfacePlan, InterfaceWhy, interfaces, link_updates};
 pub use memory::{MemoryChange, memory};
 pub use resize::{DiskSize, resizes};
