@@ -217,6 +217,18 @@ impl Client {
         message("Debug", answer)
     }
 
+    /// A picture of the guest's screen, and its MIME type.
+    ///
+    /// # Errors
+    /// If the launcher has none.
+    pub async fn screenshot(&self) -> Result<(String, Vec<u8>), CallError> {
+        let call = "GetScreenshot";
+        let request = with_timeout(VmiRequest::default(), READ_TIMEOUT);
+        let answer = message(call, self.cmd().get_screenshot(request).await)?;
+        accepted(call, answer.response.unwrap_or_default())?;
+        Ok((answer.mime, answer.data.into()))
+    }
+
     /// The statistics of the running domain.
     ///
     /// # Errors

@@ -33,6 +33,7 @@ mod query;
 mod registry;
 mod relay;
 mod run;
+mod screenshot;
 mod shutdown;
 mod stats;
 mod target;
@@ -88,6 +89,8 @@ enum Verb {
     Metrics(Target),
     /// Write an archive for a bug report, without secrets
     Debug(debug::DebugArgs),
+    /// Save a picture of the guest's screen
+    Screenshot(screenshot::ScreenshotArgs),
     /// Print what the guest uses: CPU, memory, disks, network interfaces
     Stats(stats::StatsArgs),
     /// Print the steps of the start, with their times
@@ -170,6 +173,7 @@ fn perform(verb: Verb, format: Format) -> Result<ExitCode, CtlError> {
         Verb::QemuVersion(target) => block_on(query::qemu_version(target, format)),
         Verb::Metrics(target) => block_on(query::metrics(target)),
         Verb::Debug(args) => block_on(debug::debug(args, format)),
+        Verb::Screenshot(args) => block_on(screenshot::screenshot(args, format)),
         Verb::Stats(args) => block_on(stats::stats(args, format)),
         Verb::Timeline(args) => block_on(timeline::timeline(args, format)),
         Verb::Guest(verb) => block_on(guest::guest(verb, format)),
