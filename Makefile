@@ -18,7 +18,7 @@ export PATH := $(CURDIR)/target/lint/bin:$(PATH):$(or $(CARGO_HOME),$(HOME)/.car
 # Each target is a few heavy jobs in a given order.
 .NOTPARALLEL:
 .DEFAULT_GOAL := build
-.PHONY: help setup build run test test-image guest lint bench compat programs install image image-tree clean
+.PHONY: help setup build run test test-image guest lint bench soak microbench compat programs install image image-tree clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -56,7 +56,17 @@ lint: ## formatting, clippy, dependencies (deny.toml)
 	$(CARGO) clippy --locked --no-default-features --bin pod-tools -- -D warnings
 	$(CARGO) deny --locked check bans licenses sources
 
-bench: setup guest ## measurements
+# Measurements in pod-shaped containers, of a release build, by the test program of "make test"; so as root.
+RELEASED = PROGRAMS=$(CURDIR)/target/release $(CARGO) test --locked --test e2e -- --ignored --nocapture --exact
+
+bench: setup build guest ## what a pod costs (RUNS=5, PODS=20, DISKS=100, SIDECARS=20; REFERENCE=DIR: in turns with its launcher)
+	$(CARGO) build --locked --examples
+	RUNS=$(RUNS) PODS=$(PODS) DISKS=$(DISKS) SIDECARS=$(SIDECARS) REFERENCE=$(REFERENCE) $(RELEASED) measure::bench::bench
+
+soak: setup build guest ## a pod under load (MINUTES=5): what it takes up must be flat at the end
+	MINUTES=$(MINUTES) $(RELEASED) measure::soak::soak
+
+microbench: setup guest ## the conversion alone, sidecars' part of a start, an idle launcher
 	$(CARGO) bench --locked
 	@scripts/measure-sidecars
 	@scripts/measure-idle

@@ -26,6 +26,7 @@ mod kubelet;
 mod launcherctl;
 mod lifecycle;
 mod many_disks;
+mod measure;
 mod metrics;
 mod monitor;
 mod network;

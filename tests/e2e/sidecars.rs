@@ -45,7 +45,8 @@ impl Sidecar {
         Self::start(pod, number, &mut command)
     }
 
-    fn watchdog(pod: &Pod, number: usize) -> Self {
+    /// The example in Rust.
+    pub fn watchdog(pod: &Pod, number: usize) -> Self {
         Self::start(pod, number, &mut Command::new(example("sidecar_watchdog")))
     }
 
@@ -74,7 +75,7 @@ fn directory(pod: &Pod, number: usize) -> PathBuf {
 }
 
 /// The only socket of a sidecar, once it is there.
-async fn socket(pod: &mut Pod, number: usize) -> PathBuf {
+pub async fn socket(pod: &mut Pod, number: usize) -> PathBuf {
     let dir = directory(pod, number);
     let first = || std::fs::read_dir(&dir).unwrap().flatten().next();
     pod.until("the sidecar serves", || first().is_some()).await;

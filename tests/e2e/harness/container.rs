@@ -1,6 +1,6 @@
 //! The container of a pod: the launcher as the kubelet and a container runtime start it, in the image's tree.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -21,6 +21,27 @@ pub enum User {
 
 thread_local! {
     static USER: Cell<Option<User>> = const { Cell::new(None) };
+    static REFERENCE: RefCell<Option<PathBuf>> = const { RefCell::new(None) };
+}
+
+/// Makes this test's next containers run another launcher: the programs in a directory, in place of those of their names.
+pub fn set_reference(programs: Option<PathBuf>) {
+    REFERENCE.set(programs);
+}
+
+/// The directories that lie over the image's tree, the first one on top.
+fn layers(image: &Image) -> String {
+    let ours = image.programs.display().to_string();
+    let Some(reference) = REFERENCE.with_borrow(Clone::clone) else {
+        return ours;
+    };
+    let layer = Path::new(HOME).join("target/image-reference");
+    let bin = layer.join("usr/bin");
+    std::fs::create_dir_all(&bin).unwrap();
+    for program in std::fs::read_dir(&reference).unwrap().flatten() {
+        std::fs::copy(program.path(), bin.join(program.file_name())).unwrap();
+    }
+    format!("{}:{ours}", layer.display())
 }
 
 /// Makes tests of a module run a second time, in the container of a pod.
@@ -109,7 +130,7 @@ fn image() -> Result<&'static Image, &'static String> {
                     .env("BINARIES", "none"),
             )?;
             // Not into the tree, whose programs are those of a release.
-            let built = Path::new(env!("CARGO_BIN_EXE_virt-launcher")).parent();
+            let built = super::programs();
             succeeds(
                 Command::new("make")
                     .args([
@@ -121,7 +142,7 @@ fn image() -> Result<&'static Image, &'static String> {
                         "MANUALS=no",
                     ])
                     .arg(format!("DESTDIR={}", image.programs.display()))
-                    .arg(format!("BINARIES={}", built.unwrap().display())),
+                    .arg(format!("BINARIES={}", built.display())),
             )?;
             let monitor = image.programs.join("usr/bin/virt-launcher-monitor");
             succeeds(
@@ -221,7 +242,7 @@ impl Container {
         let mut command = Command::new(Path::new(HOME).join("tests/image/enter"));
         command
             .env("POD", pod)
-            .env("OVER", &image.programs)
+            .env("OVER", layers(image))
             .env("HOSTNAME", vmi.name())
             .env("POD_NAME", format!("virt-launcher-{}-x7k2p", vmi.name()))
             .arg(&image.tree)

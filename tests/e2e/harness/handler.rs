@@ -155,6 +155,12 @@ impl Handler {
         self.seen = self.inbox.events.lock().unwrap().len();
     }
 
+    /// What has arrived so far is dropped: a long test would keep all of it.
+    pub fn discard(&mut self) {
+        self.inbox.events.lock().unwrap().clear();
+        self.seen = 0;
+    }
+
     /// Everything that has arrived.
     pub fn all(&self) -> Vec<Event> {
         self.inbox.events.lock().unwrap().clone()

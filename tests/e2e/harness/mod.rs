@@ -11,7 +11,7 @@ mod usage;
 mod vmi;
 
 use cgroup::Cgroup;
-pub use container::{Container, User, in_container, skip_container};
+pub use container::{Container, User, in_container, set_reference, skip_container};
 pub(crate) use container::{also_in_container, also_in_root_container};
 pub use guest::{Guest, guest_image};
 pub use handler::{Event, Handler};
@@ -39,6 +39,12 @@ use tonic::transport::Channel;
 
 /// Emulated guests are slow, and two of them share two cores.
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Where the programs under test are: those of this build, or where `PROGRAMS` says (measurements are of a release).
+pub fn programs() -> PathBuf {
+    let built = Path::new(env!("CARGO_BIN_EXE_virt-launcher")).parent();
+    std::env::var_os("PROGRAMS").map_or_else(|| built.unwrap().to_owned(), PathBuf::from)
+}
 
 /// Runs a test on tokio.
 pub fn run(test: impl Future<Output = ()>) {
