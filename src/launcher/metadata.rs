@@ -2,7 +2,9 @@
 //! has a copy, for a launcher that comes later.
 
 use api::vmi::Vmi;
-use domain::metadata::{GracePeriodMetadata, KubeVirtMetadata, MemoryDumpMetadata, Time};
+use domain::metadata::{
+    AccessCredentialMetadata, GracePeriodMetadata, KubeVirtMetadata, MemoryDumpMetadata, Time,
+};
 
 /// Seconds that a guest gets to shut down when its VMI does not say.
 const DEFAULT_GRACE_PERIOD: i64 = 30;
@@ -94,6 +96,14 @@ impl Metadata {
         dump.end_timestamp = Some(Time::now());
         dump.failed = failure.is_some();
         dump.failure_reason = failure.unwrap_or_default();
+    }
+
+    /// The guest has its access credentials, or why not.
+    pub fn access_credentials_applied(&mut self, failure: Option<String>) {
+        self.0.access_credential = Some(AccessCredentialMetadata {
+            succeeded: failure.is_none(),
+            message: failure.unwrap_or_default(),
+        });
     }
 
     fn grace(&mut self) -> &mut GracePeriodMetadata {

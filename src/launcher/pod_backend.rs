@@ -2,6 +2,7 @@
 //! images.
 
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
@@ -13,6 +14,7 @@ use convert::context::DiskModes;
 use convert::{self, Context};
 use domain::DomainSpec;
 use domain::disks::Disk;
+use pod::AccessCredentials;
 
 /// Reading the pod, converting, preparing. All calls block.
 pub(super) trait PodBackend: Send + Sync + 'static {
@@ -60,6 +62,12 @@ pub(super) trait PodBackend: Send + Sync + 'static {
 
     /// Waits until the state of the VMI's TPM is on its volume.
     fn sync_tpm_state(&self) -> Result<(), LauncherError>;
+
+    /// The secrets with credentials that the guest agent brings into the guest, as directories.
+    fn access_credential_dirs(&self, vmi: &Vmi) -> Result<Vec<PathBuf>, LauncherError>;
+
+    /// Those credentials.
+    fn access_credentials(&self, vmi: &Vmi) -> Result<AccessCredentials, LauncherError>;
 
     /// How large the disk could be, if its claim says so.
     fn max_size(&self, disk: &Disk) -> Result<Option<u64>, LauncherError>;
@@ -175,6 +183,14 @@ impl PodBackend for Pod {
 
     fn sync_tpm_state(&self) -> Result<(), LauncherError> {
         Ok(pod::sync_tpm_state(&self.config)?)
+    }
+
+    fn access_credential_dirs(&self, vmi: &Vmi) -> Result<Vec<PathBuf>, LauncherError> {
+        Ok(pod::access_credential_dirs(&self.config, vmi)?)
+    }
+
+    fn access_credentials(&self, vmi: &Vmi) -> Result<AccessCredentials, LauncherError> {
+        Ok(pod::access_credentials(&self.config, vmi)?)
     }
 
     fn max_size(&self, disk: &Disk) -> Result<Option<u64>, LauncherError> {

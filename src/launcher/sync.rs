@@ -49,6 +49,7 @@ impl Launcher {
     ) -> Result<(), LauncherError> {
         let vmi = self.syncs.vmi(&vmi_json, || self.our_vmi(&vmi_json))?;
         self.guest_agent.note_vmi(&vmi);
+        self.follow_access_credentials(&vmi);
         check_plugins(&options)?;
         self.vm.admit(Request::Sync)?;
         let (outcome, run) = self.syncs.push(SyncRequest {

@@ -12,6 +12,7 @@
 //! then renamed, so that what is in its place is whole.
 #![forbid(unsafe_code)]
 
+mod access_credentials;
 mod block_sizes;
 mod cloud_init;
 mod collect;
@@ -51,6 +52,7 @@ mod tracking;
 mod volume_error;
 mod volumes;
 
+pub use access_credentials::{AccessCredentials, access_credential_dirs, access_credentials};
 pub use cloud_init::CloudInitError;
 pub use cloud_init::{
     CloudInitData, ConfigDriveMetadata, DataSource, DeviceData, NoCloudMetadata, cloud_init,

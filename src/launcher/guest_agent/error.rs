@@ -42,6 +42,31 @@ pub enum AgentError {
         #[source]
         source: base64::DecodeError,
     },
+    /// No access credentials reach the guest: its agent does not answer. In KubeVirt's words.
+    #[error("{0}")]
+    Offline(&'static str),
+    /// An access credential could not be set.
+    #[error("cannot set the {what} of the guest's user \"{user}\"")]
+    Credential {
+        /// SSH keys or password.
+        what: &'static str,
+        /// The user.
+        user: String,
+        /// Why.
+        #[source]
+        source: Box<crate::launcher::LauncherError>,
+    },
+    /// The guest does not know a user, or not its home directory.
+    #[error("the guest does not know the home directory of its user \"{0}\"")]
+    NoAccount(String),
+    /// A program in the guest has failed.
+    #[error("\"{command}\" has failed in the guest, with status {code}")]
+    Failed {
+        /// The program.
+        command: &'static str,
+        /// Its exit status.
+        code: i32,
+    },
     /// A freeze in the middle of a migration.
     #[error(
         "the guest's file systems are not frozen while it migrates; try again when the migration has ended"

@@ -10,6 +10,7 @@
 //! A guest is not trusted, and its agent may be silent: no call waits for it without a limit, and none of the domain's own
 //! calls waits for it at all. What it answers is read by [`domain::guest_agent`], which bounds it.
 
+mod credentials;
 mod error;
 mod exec;
 mod freeze;
@@ -58,6 +59,7 @@ pub(super) struct GuestAgent {
     thaw_timer: ThawTimer,
     /// By an annotation of the VMI.
     probes_paused: AtomicBool,
+    follows_credentials: AtomicBool,
 }
 
 /// What the agent has answered last. It stays when the agent goes.
@@ -81,6 +83,7 @@ impl GuestAgent {
             reads: Reads::default(),
             thaw_timer: ThawTimer::load(thaw_deadline),
             probes_paused: AtomicBool::new(false),
+            follows_credentials: AtomicBool::new(false),
         }
     }
 

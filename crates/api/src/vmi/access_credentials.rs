@@ -5,6 +5,27 @@ api! {
 /// `accessCredentials` of `VirtualMachineInstanceSpec`.
 AccessCredential {
     "sshPublicKey" ssh_public_key: Option<SshPublicKeyAccessCredential>,
+    "userPassword" user_password: Option<UserPasswordAccessCredential>,
+}
+/// `userPassword` of `AccessCredential`.
+UserPasswordAccessCredential {
+    "source" source: UserPasswordAccessCredentialSource,
+    "propagationMethod" propagation_method: UserPasswordAccessCredentialPropagationMethod,
+}
+/// `source` of `UserPasswordAccessCredential`.
+UserPasswordAccessCredentialSource {
+    "secret" secret: Option<AccessCredentialSecretSource>,
+}
+/// `propagationMethod` of `UserPasswordAccessCredential`.
+UserPasswordAccessCredentialPropagationMethod {
+    "qemuGuestAgent" qemu_guest_agent: Option<QemuGuestAgentUserPasswordAccessCredentialPropagation>,
+}
+/// `qemuGuestAgent` of `UserPasswordAccessCredentialPropagationMethod`.
+QemuGuestAgentUserPasswordAccessCredentialPropagation {
+}
+/// `qemuGuestAgent` of `SshPublicKeyAccessCredentialPropagationMethod`.
+QemuGuestAgentSshPublicKeyAccessCredentialPropagation {
+    "users" users: Vec<String>,
 }
 /// `sshPublicKey` of `AccessCredential`.
 SshPublicKeyAccessCredential {
@@ -22,6 +43,7 @@ AccessCredentialSecretSource {
 /// `propagationMethod` of `SshPublicKeyAccessCredential`.
 SshPublicKeyAccessCredentialPropagationMethod {
     "configDrive" config_drive: Option<ConfigDriveSshPublicKeyAccessCredentialPropagation>,
+    "qemuGuestAgent" qemu_guest_agent: Option<QemuGuestAgentSshPublicKeyAccessCredentialPropagation>,
     "noCloud" no_cloud: Option<NoCloudSshPublicKeyAccessCredentialPropagation>,
 }
 /// `configDrive` of `SshPublicKeyAccessCredentialPropagationMethod`.

@@ -1,0 +1,182 @@
+//! Access credentials that reach the guest by its agent: keys and passwords in the pod's secrets.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::PathBuf;
+
+use api::pod_paths;
+use api::vmi::Vmi;
+use api::vmi::access_credentials::{AccessCredential, AccessCredentialSecretSource};
+
+use super::safe_path::{Dir, Found, checked_name};
+use super::{Config, PodError};
+
+/// Kubernetes has no larger secrets.
+const MAX_SECRET_BYTES: u64 = 1 << 20;
+
+/// What the guest is to have.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AccessCredentials {
+    /// The SSH keys of each user, all of them.
+    pub ssh_keys: BTreeMap<String, Vec<String>>,
+    /// The password of each user.
+    pub passwords: BTreeMap<String, String>,
+}
+
+/// The secrets that have such credentials, as directories; none if the guest's agent has nothing to do.
+///
+/// # Errors
+/// A secret whose name is not one.
+pub fn access_credential_dirs(config: &Config, vmi: &Vmi) -> Result<Vec<PathBuf>, PodError> {
+    let secrets = vmi.spec.access_credentials.iter().filter_map(secret_of);
+    secrets
+        .map(|secret| Ok(config.root.path(&place(secret)?)))
+        .collect()
+}
+
+/// Reads the credentials.
+///
+/// # Errors
+/// When a secret is not there or cannot be read.
+pub fn access_credentials(config: &Config, vmi: &Vmi) -> Result<AccessCredentials, PodError> {
+    let mut all = AccessCredentials::default();
+    for credential in &vmi.spec.access_credentials {
+        let Some(secret) = secret_of(credential) else {
+            continue;
+        };
+        let files = read_secret(config, secret)?;
+        if let Some(key) = &credential.ssh_public_key {
+            let agent = key.propagation_method.qemu_guest_agent.as_ref();
+            let users = agent
+                .map(|agent| agent.users.as_slice())
+                .unwrap_or_default();
+            let keys = files.values().flat_map(|text| text.lines());
+            let keys = keys.map(str::trim).filter(|key| !key.is_empty());
+            let keys: Vec<String> = keys.map(str::to_owned).collect();
+            for user in users {
+                let of_user = all.ssh_keys.entry(user.clone()).or_default();
+                of_user.extend_from_slice(&keys);
+            }
+        } else {
+            for (user, text) in files {
+                let password = text.trim();
+                if !password.is_empty() {
+                    all.passwords.insert(user, password.to_owned());
+                }
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// The secret of a credential that the agent is to bring.
+fn secret_of(credential: &AccessCredential) -> Option<&AccessCredentialSecretSource> {
+    let secret = match (&credential.ssh_public_key, &credential.user_password) {
+        (Some(key), _) => {
+            key.propagation_method.qemu_guest_agent.as_ref()?;
+            key.source.secret.as_ref()?
+        }
+        (None, Some(password)) => {
+            password.propagation_method.qemu_guest_agent.as_ref()?;
+            password.source.secret.as_ref()?
+        }
+        (None, None) => return None,
+    };
+    (!secret.secret_name.is_empty()).then_some(secret)
+}
+
+fn place(secret: &AccessCredentialSecretSource) -> Result<String, PodError> {
+    let name = checked_name("secret", &secret.secret_name)?;
+    Ok(format!("{}/{name}-access-cred", pod_paths::SECRET_DIR))
+}
+
+/// The files of a secret by name, as text.
+fn read_secret(
+    config: &Config,
+    secret: &AccessCredentialSecretSource,
+) -> Result<BTreeMap<String, String>, PodError> {
+    let dir = Dir::of_pod(&config.root, &place(secret)?)?;
+    let mut files = BTreeMap::new();
+    for name in dir.entries()? {
+        // The kubelet keeps versions of a secret in hidden directories.
+        if name.starts_with("..") {
+            continue;
+        }
+        match dir.find_within(&name) {
+            Ok(file) => drop(files.insert(name, read(&file)?)),
+            // A directory has neither keys nor a password.
+            Err(PodError::Hostile { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(files)
+}
+
+fn read(file: &Found) -> Result<String, PodError> {
+    let mut data = Vec::new();
+    file.read()?
+        .take(MAX_SECRET_BYTES)
+        .read_to_end(&mut data)
+        .map_err(PodError::io("read", file.path()))?;
+    Ok(String::from_utf8_lossy(&data).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::Root;
+
+    #[test]
+    fn keys_and_passwords_are_those_for_the_agent() {
+        let root = tempfile::tempdir().unwrap();
+        let config = Config {
+            root: Root::new(root.path()),
+            ..Config::default()
+        };
+        let write = |path: &str, text: &str| {
+            let path = root
+                .path()
+                .join("var/run/kubevirt-private/secret")
+                .join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write("keys-access-cred/one", " ssh-rsa A \n\nssh-rsa B");
+        write("keys-access-cred/..data/one", "hidden");
+        write("more-access-cred/x", "ssh-rsa C\n");
+        write("pass-access-cred/root", " secret\n");
+        write("pass-access-cred/nobody", "\n");
+        write("disk-access-cred/x", "of the config drive");
+        let vmi: Vmi = serde_json::from_str(
+            r#"{"spec": {"accessCredentials": [
+            {"sshPublicKey": {"source": {"secret": {"secretName": "keys"}}, "propagationMethod": {"qemuGuestAgent": {"users": ["root", "guest"]}}}},
+            {"sshPublicKey": {"source": {"secret": {"secretName": "more"}}, "propagationMethod": {"qemuGuestAgent": {"users": ["root"]}}}},
+            {"sshPublicKey": {"source": {"secret": {"secretName": "disk"}}, "propagationMethod": {"configDrive": {}}}},
+            {"userPassword": {"source": {"secret": {"secretName": "pass"}}, "propagationMethod": {"qemuGuestAgent": {}}}}]}}"#,
+        )
+        .unwrap();
+        assert_eq!(access_credential_dirs(&config, &vmi).unwrap().len(), 3);
+        let all = access_credentials(&config, &vmi).unwrap();
+        assert_eq!(
+            all.ssh_keys["root"],
+            ["ssh-rsa A", "ssh-rsa B", "ssh-rsa C"]
+        );
+        assert_eq!(all.ssh_keys["guest"], ["ssh-rsa A", "ssh-rsa B"]);
+        assert_eq!(
+            all.passwords,
+            [("root".to_owned(), "secret".to_owned())].into()
+        );
+        std::fs::remove_dir_all(
+            root.path()
+                .join("var/run/kubevirt-private/secret/pass-access-cred"),
+        )
+        .unwrap();
+        assert!(access_credentials(&config, &vmi).is_err());
+        assert!(
+            access_credential_dirs(&config, &Vmi::default())
+                .unwrap()
+                .is_empty()
+        );
+    }
+}

@@ -1,0 +1,149 @@
+//! Writes `authorized_keys` by the agent's commands for files: for agents without one for SSH keys. The guest needs
+//! `getent`, `mkdir`, `chown` and `chmod`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::{Value, json};
+
+use super::{AgentError, call_end};
+use crate::cmd::GuestCommand;
+use crate::launcher::{Launcher, LauncherError};
+use domain::guest_agent::answer;
+
+/// A command in the guest takes no longer.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
+/// A longer file is written anew.
+const MAX_FILE_BYTES: usize = 1 << 20;
+/// In the error of a file that is not there, on Linux and BSD.
+const NO_FILE: &str = "No such file or directory";
+
+/// A user of the guest's.
+#[derive(Debug, PartialEq, Eq)]
+struct Account {
+    home: String,
+    /// `<uid>:<gid>`.
+    owner: String,
+}
+
+/// Makes the user's `authorized_keys` have exactly these keys.
+pub(super) async fn write(
+    launcher: &Arc<Launcher>,
+    user: &str,
+    keys: &[String],
+) -> Result<(), LauncherError> {
+    let passwd = run(launcher, "getent", &["passwd", user]).await?;
+    let account = account(&passwd).ok_or_else(|| AgentError::NoAccount(user.to_owned()))?;
+    let dir = format!("{}/.ssh", account.home);
+    let file = format!("{dir}/authorized_keys");
+    let wanted = keys.join("\n");
+    let present = read(launcher, &file).await?;
+    if present.as_deref() == Some(wanted.as_bytes()) {
+        return Ok(());
+    }
+    run(launcher, "mkdir", &["-p", &dir]).await?;
+    run(launcher, "chown", &[&account.owner, &dir]).await?;
+    run(launcher, "chmod", &["700", &dir]).await?;
+    write_file(launcher, &file, &wanted).await?;
+    run(launcher, "chown", &[&account.owner, &file]).await?;
+    run(launcher, "chmod", &["600", &file]).await?;
+    Ok(())
+}
+
+/// The line of `getent passwd`.
+fn account(line: &str) -> Option<Account> {
+    let parts: Vec<&str> = line.trim().split(':').collect();
+    let [_, _, uid, gid, _, home, ..] = parts[..] else {
+        return None;
+    };
+    home.starts_with('/').then(|| Account {
+        home: home.to_owned(),
+        owner: format!("{uid}:{gid}"),
+    })
+}
+
+/// The file's content; none if it is not there.
+async fn read(launcher: &Arc<Launcher>, path: &str) -> Result<Option<Vec<u8>>, LauncherError> {
+    let opened = ask(
+        launcher,
+        "guest-file-open",
+        json!({"path": path, "mode": "r"}),
+    )
+    .await;
+    let handle = match opened {
+        Ok(answer) => answer::file_handle(&answer)?,
+        Err(error) if os::logging::chain(&error).contains(NO_FILE) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let read = json!({"handle": handle, "count": MAX_FILE_BYTES});
+    let read = ask(launcher, "guest-file-read", read).await;
+    ask(launcher, "guest-file-close", json!({"handle": handle})).await?;
+    let content = answer::file_content(&read?)?;
+    Ok(BASE64_STANDARD.decode(content.data).ok())
+}
+
+async fn write_file(launcher: &Arc<Launcher>, path: &str, text: &str) -> Result<(), LauncherError> {
+    let opened = ask(
+        launcher,
+        "guest-file-open",
+        json!({"path": path, "mode": "w"}),
+    )
+    .await?;
+    let handle = answer::file_handle(&opened)?;
+    let data = BASE64_STANDARD.encode(text);
+    let write = json!({"handle": handle, "buf-b64": data});
+    let written = ask(launcher, "guest-file-write", write).await;
+    ask(launcher, "guest-file-close", json!({"handle": handle})).await?;
+    written.map(drop)
+}
+
+async fn ask(
+    launcher: &Arc<Launcher>,
+    command: &'static str,
+    arguments: Value,
+) -> Result<String, LauncherError> {
+    let command = json!({"execute": command, "arguments": arguments});
+    launcher.ask_agent(command.to_string(), call_end()).await
+}
+
+/// What the command prints; it has to succeed.
+async fn run(
+    launcher: &Arc<Launcher>,
+    program: &'static str,
+    arguments: &[&str],
+) -> Result<String, LauncherError> {
+    let command = GuestCommand {
+        domain: String::new(),
+        path: program.to_owned(),
+        args: arguments.iter().map(|&word| word.to_owned()).collect(),
+        timeout: COMMAND_TIMEOUT,
+    };
+    let output = launcher.exec(command).await?;
+    if output.exit_code == 0 {
+        return Ok(output.stdout);
+    }
+    Err(AgentError::Failed {
+        command: program,
+        code: output.exit_code,
+    }
+    .into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_account_has_an_absolute_home() {
+        let root = account("root:x:0:0:root:/root:/bin/bash\n");
+        let expected = Account {
+            home: "/root".into(),
+            owner: "0:0".into(),
+        };
+        assert_eq!(root, Some(expected));
+        assert_eq!(account("root:x:0:0:root::/bin/bash"), None);
+        assert_eq!(account(""), None);
+    }
+}

@@ -1,0 +1,171 @@
+//! Access credentials: SSH keys and passwords of the VMI's secrets, brought into the guest by its agent.
+//!
+//! ```text
+//!   guest runs ─► apply ─► result in the metadata ─► wait: a secret changes · an agent connects · 5 minutes
+//!                   ▲                                        · 15 s after a failure, while there is an agent
+//!                   └────────────────────────────────────────┘
+//! ```
+
+mod keys_file;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::AgentError;
+use super::poll;
+use crate::launcher::libvirt_domain::blocking;
+use crate::launcher::vm::Phase;
+use crate::launcher::{Launcher, LauncherError};
+use api::vmi::Vmi;
+use os::inotify::DirWatch;
+use pod::AccessCredentials;
+
+/// One call to the agent takes no longer, with what it waits for others.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// For the rest of a change: the kubelet replaces the files of a secret one after the other.
+const CHANGE_DELAY: Duration = Duration::from_secs(2);
+/// Before a failure is tried again, while there is an agent.
+const RETRY_DELAY: Duration = Duration::from_secs(15);
+/// Credentials that the guest itself has changed are restored after this time.
+const RESYNC_INTERVAL: Duration = Duration::from_secs(300);
+/// As in KubeVirt.
+const OFFLINE: &str = "Guest agent is offline";
+
+impl Launcher {
+    /// Follows the credentials of a VMI that has some, once in a launcher's life.
+    pub(in crate::launcher) fn follow_access_credentials(self: &Arc<Self>, vmi: &Vmi) {
+        let has_some = !vmi.spec.access_credentials.is_empty();
+        let followed = &self.guest_agent.follows_credentials;
+        if has_some && !followed.swap(true, Ordering::Relaxed) {
+            tokio::spawn(follow(self.clone(), vmi.clone()));
+        }
+    }
+}
+
+// D-agent-10 (docs/differences.md).
+async fn follow(launcher: Arc<Launcher>, vmi: Vmi) {
+    let dirs = match launcher.pod.access_credential_dirs(&vmi) {
+        Ok(dirs) if dirs.is_empty() => return,
+        Ok(dirs) => dirs,
+        Err(error) => return report(&launcher, Err(error)),
+    };
+    let watch = DirWatch::new();
+    for dir in &dirs {
+        if let Err(error) = watch.add(dir) {
+            let dir = dir.display();
+            tracing::error!(reason = %error, %dir, "The secret of an access credential is not there");
+        }
+    }
+    let mut state = launcher.state();
+    let mut connects = launcher.guest_agent.connects.subscribe();
+    loop {
+        // The sender lives in the launcher, so this does not fail.
+        drop(state.wait_for(|vm| vm.phase == Phase::Running).await);
+        connects.mark_unchanged();
+        let applied = apply(&launcher, &vmi).await;
+        let failed = applied.is_err();
+        report(&launcher, applied);
+        let resync = os::time::deadline(RESYNC_INTERVAL);
+        let retry = if failed && launcher.has_agent() {
+            os::time::deadline(RETRY_DELAY)
+        } else {
+            resync
+        };
+        tokio::select! {
+            () = watch.changed() => {
+                tracing::info!("Reloading access credentials because secret changed");
+                sleep(CHANGE_DELAY).await;
+            }
+            _ = connects.changed() => {}
+            () = sleep_until(retry.min(resync)) => {}
+        }
+    }
+}
+
+/// As far as it gets; the first failure.
+async fn apply(launcher: &Arc<Launcher>, vmi: &Vmi) -> Result<(), LauncherError> {
+    let ping = launcher
+        .domain
+        .agent_call("pinging the guest agent", CALL_TIMEOUT, |domain| {
+            Ok(poll::command(domain, "guest-ping")?)
+        });
+    if ping.await.is_err() {
+        return Err(AgentError::Offline(OFFLINE).into());
+    }
+    let (reader, vmi) = (launcher.clone(), vmi.clone());
+    let read = blocking("reading the access credentials", move || {
+        reader.pod.access_credentials(&vmi)
+    });
+    let AccessCredentials {
+        ssh_keys,
+        passwords,
+    } = read.await?;
+    let mut first = Ok(());
+    for (user, keys) in ssh_keys {
+        let set = set_keys(launcher, &user, keys).await;
+        first = first.and(set.map_err(|error| failure("SSH keys", user, error)));
+    }
+    for (user, password) in passwords {
+        let name = user.clone();
+        let what = "setting a user's password";
+        let set = launcher
+            .domain
+            .agent_call(what, CALL_TIMEOUT, move |domain| {
+                Ok(domain.set_user_password(&name, &password)?)
+            });
+        first = first.and(set.await.map_err(|error| failure("password", user, error)));
+    }
+    first
+}
+
+/// By the agent's own command, else, with agents that do not have it, by the file itself.
+async fn set_keys(
+    launcher: &Arc<Launcher>,
+    user: &str,
+    keys: Vec<String>,
+) -> Result<(), LauncherError> {
+    let (name, given) = (user.to_owned(), keys.clone());
+    let what = "setting a user's SSH keys";
+    let set = launcher
+        .domain
+        .agent_call(what, CALL_TIMEOUT, move |domain| {
+            Ok(domain.set_authorized_ssh_keys(&name, &given)?)
+        });
+    let Err(error) = set.await else { return Ok(()) };
+    tracing::debug!(reason = %os::logging::chain(&error), "The guest agent does not set SSH keys; writing the file");
+    keys_file::write(launcher, user, &keys).await
+}
+
+fn failure(what: &'static str, user: String, source: LauncherError) -> LauncherError {
+    AgentError::Credential {
+        what,
+        user,
+        source: Box::new(source),
+    }
+    .into()
+}
+
+fn report(launcher: &Launcher, applied: Result<(), LauncherError>) {
+    let message = applied
+        .as_ref()
+        .err()
+        .map(|error| os::logging::chain(error));
+    let changed = launcher
+        .vm
+        .change_metadata(|metadata| metadata.access_credentials_applied(message.clone()));
+    match message {
+        Some(reason) if changed => {
+            tracing::error!(reason, "Error encountered writing access credentials");
+        }
+        None if changed => tracing::info!("The guest has its access credentials"),
+        _ => {}
+    }
+}
+
+/// The end of one call to the agent.
+fn call_end() -> Instant {
+    os::time::deadline(CALL_TIMEOUT)
+}
