@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-const FILES: [&str; 11] = [
+const FILES: [&str; 12] = [
     "../../proto/cmd.proto",
     "../../proto/cmd_info.proto",
     "../../proto/notify.proto",
@@ -14,6 +14,7 @@ const FILES: [&str; 11] = [
     "../../proto/hooks_plugins.proto",
     "../../proto/preview.proto",
     "../../proto/inspect.proto",
+    "../../proto/upgrade.proto",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -9,9 +9,11 @@ mod preview;
 mod service;
 #[cfg(test)]
 mod tests;
+mod upgrade;
 mod vm_stats;
 
 use std::error::Error;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +31,7 @@ use api::proto::cmd::v1::cmd_server::CmdServer;
 use api::proto::inspect::v1::inspect_server::InspectServer;
 use api::proto::inspect::v1::{DebugResponse, TimelineResponse};
 use api::proto::preview::v1::preview_server::PreviewServer;
+use api::proto::upgrade::v1::upgrade_server::UpgradeServer;
 use domain::Domain;
 use domain::guest_agent::GuestAgentInfo;
 use domain::stats::DomainStats;
@@ -177,6 +180,12 @@ pub trait LauncherApi: Send + Sync + 'static {
     fn screenshot(self: &Arc<Self>)
     -> impl Future<Output = Result<Screenshot, Self::Error>> + Send;
 
+    /// Lets another executable take over.
+    fn hand_over(
+        self: &Arc<Self>,
+        executable: PathBuf,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send;
+
     /// The steps of the start, with their times.
     fn timeline(&self) -> TimelineResponse;
 
@@ -211,13 +220,17 @@ pub async fn serve<L: LauncherApi>(
         metrics,
         stopping,
     });
+    let upgrade = UpgradeServer::new(upgrade::Service {
+        launcher: launcher.clone(),
+    });
     let cmd = CmdServer::new(service::Service::new(launcher))
         .max_decoding_message_size(MAX_REQUEST_BYTES);
     let services = Server::builder()
         .add_service(CmdInfoServer::new(info::Info))
         .add_service(cmd)
         .add_service(preview)
-        .add_service(inspect);
+        .add_service(inspect)
+        .add_service(upgrade);
     let stop = async {
         stop.await;
         stop_streams.send_replace(true);

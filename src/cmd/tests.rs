@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 //! The service over a real socket, with a launcher of the test's own behind it.
 
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -110,6 +111,9 @@ impl LauncherApi for Stub {
     }
     async fn sync_memory(self: &Arc<Self>, _: Bytes) -> Result<(), Failure> {
         self.asked("memory".into())
+    }
+    async fn hand_over(self: &Arc<Self>, path: PathBuf) -> Result<(), Failure> {
+        self.asked(format!("hand over to {}", path.display()))
     }
     async fn domain_stats(self: &Arc<Self>) -> Result<DomainStats, Failure> {
         self.asked("stats".into())?;

@@ -55,6 +55,9 @@ pub enum LauncherError {
         /// libvirt's error. It begins the text, as in the reference, and so is not a source.
         refusal: libvirt::Error,
     },
+    /// Another executable can't take over.
+    #[error(transparent)]
+    HandOver(#[from] super::HandOverError),
     /// The guest did not do what it was asked through its agent.
     #[error(transparent)]
     Agent(#[from] AgentError),

@@ -21,6 +21,7 @@ mod events;
 mod guest_agent;
 mod guest_clock;
 mod guest_console;
+mod hand_over;
 mod hotplug;
 mod hotplug_disks;
 mod hotplug_host_devices;
@@ -76,6 +77,8 @@ pub use error::{DeviceFailure, DiskFailure, InterfaceFailure, InvalidVmi, Launch
 use events::EventInbox;
 pub use guest_agent::AgentError;
 use guest_agent::GuestAgent;
+use hand_over::HandOver;
+pub use hand_over::HandOverError;
 use hotplug::DetachRequests;
 use libvirt_domain::LibvirtDomain;
 pub use metrics::LauncherMetrics;
@@ -121,6 +124,7 @@ pub struct Launcher {
     detach_requests: Mutex<DetachRequests>,
     /// The guest's DHCP servers live as long as the launcher.
     network: tokio::sync::Mutex<NetworkSetup>,
+    hand_over_to: watch::Sender<HandOver>,
     /// The servers that the guest needs run.
     network_is_set_up: AtomicBool,
     /// The guest's clock is set once in a launcher's life.
@@ -166,6 +170,7 @@ impl Launcher {
             statistics: Statistics::default(),
             detach_requests: Mutex::default(),
             network: network_setup::of_pod(&config.pod.root).into(),
+            hand_over_to: watch::Sender::new(HandOver::NotAllowed),
             network_is_set_up: AtomicBool::new(false),
             config,
             clock_is_set: AtomicBool::new(false),
@@ -390,6 +395,10 @@ impl LauncherApi for Launcher {
 
     fn collects_vm_stats(&self) -> bool {
         self.config.vm_stats_collector
+    }
+
+    async fn hand_over(self: &Arc<Self>, executable: PathBuf) -> Result<(), LauncherError> {
+        Launcher::hand_over(self, executable).await
     }
 
     async fn screenshot(self: &Arc<Self>) -> Result<Screenshot, LauncherError> {

@@ -43,6 +43,7 @@ use tokio::runtime::{Builder, Runtime};
 use environment::Environment;
 use os::{lines, logging};
 use pod::Config;
+use start::Outcome;
 
 /// Exit status of a launcher that can't go on; the reference's panics have it too.
 pub const FAILED: u8 = 2;
@@ -74,16 +75,19 @@ fn run_to_end(config: Config) -> u8 {
             follow(libvirt_log, &runtime);
             let result = runtime.block_on(async {
                 let result = start::live(config, environment).await;
-                orphans::kill_children().await;
+                if !matches!(result, Ok(Outcome::HandedOver)) {
+                    orphans::kill_children().await;
+                }
                 result
             });
             // What still hangs in libvirt does not keep the pod.
             std::mem::forget(runtime);
             match result {
-                Ok(()) => {
+                Ok(Outcome::Ended) => {
                     tracing::info!("Exiting...");
                     0
                 }
+                Ok(Outcome::HandedOver) => pod::restart::HANDED_OVER,
                 Err(error) => fail(&error),
             }
         }

@@ -5,6 +5,7 @@
 //!               └► sidecars ─────────────┴► serving ─► ready ─► (STANDALONE_VMI) ─► a domain ─► QEMU ─► stop
 //! ```
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +32,10 @@ use libvirt::Connection;
 use os::signals::EndSignals;
 use pod::Config;
 
+/// For calls in progress to be answered before another launcher takes over: virt-handler waits 20 s for most.
+const HAND_OVER_CALLS_TIMEOUT: Duration = Duration::from_secs(25);
+/// For what goes on without a caller, then.
+const QUIESCE_TIMEOUT: Duration = Duration::from_secs(5);
 /// For calls in progress to be answered at the end.
 const LAST_CALLS_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -39,7 +44,7 @@ const LAST_CALLS_TIMEOUT: Duration = Duration::from_secs(1);
 /// # Errors
 /// What keeps it from going on; the daemons end with this process.
 // D-start-3 (docs/differences.md).
-pub async fn live(mut config: Config, environment: Environment) -> Result<(), StartError> {
+pub async fn live(mut config: Config, environment: Environment) -> Result<Outcome, StartError> {
     let timeline = Timeline::begin();
     let standalone = standalone::of(&environment)?;
     if let Some(vmi) = &standalone {
@@ -70,12 +75,27 @@ pub async fn live(mut config: Config, environment: Environment) -> Result<(), St
         pod = Pod::start(&config, &environment, timeline) => pod?,
         name = signals.next() => {
             tracing::info!("Received signal {name}");
-            return Ok(());
+            return Ok(Outcome::Ended);
         }
     };
-    let result = pod.run(&config, standalone, &mut signals).await;
-    pod.end().await;
-    result
+    let executable = tokio::select! {
+        result = pod.run(&config, standalone, &mut signals) => {
+            pod.end().await;
+            return result.map(|()| Outcome::Ended);
+        }
+        executable = pod.launcher.hand_over_requested() => executable,
+    };
+    pod.hand_over(&config, &executable).await?;
+    Ok(Outcome::HandedOver)
+}
+
+/// How a launcher's life has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// With its pod.
+    Ended,
+    /// Another executable goes on with the guest.
+    HandedOver,
 }
 
 /// What runs from the start to the end.
@@ -133,6 +153,9 @@ impl Pod {
         )?;
         let (stop_serving, stopped) = oneshot::channel();
         let server = tokio::spawn(serve(listener, launcher.clone(), registry, stopped));
+        if socket.is_monitors() {
+            launcher.allow_hand_over();
+        }
         socket.publish()?;
         tracing::info!("Marked as ready");
         timeline.mark(Step::Ready);
@@ -145,6 +168,22 @@ impl Pod {
             server,
             helpers,
         })
+    }
+
+    /// Leaves all that runs to the next launcher: new calls wait in the socket's queue, those in progress are answered.
+    async fn hand_over(self, config: &Config, executable: &Path) -> Result<(), StartError> {
+        tracing::info!("Handing over to {}", executable.display());
+        let mut this = std::mem::ManuallyDrop::new(self);
+        let (unused, _) = oneshot::channel();
+        let _ = std::mem::replace(&mut this.stop_serving, unused).send(());
+        if timeout(HAND_OVER_CALLS_TIMEOUT, &mut this.server)
+            .await
+            .is_err()
+        {
+            tracing::warn!("Calls in progress are not answered");
+        }
+        this.launcher.quiesce(QUIESCE_TIMEOUT).await;
+        pod::restart::request_upgrade(&config.root, executable).map_err(StartError::Upgrade)
     }
 
     /// Ends what `start` has begun, last to first.

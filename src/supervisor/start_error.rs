@@ -55,6 +55,9 @@ pub enum StartError {
     /// The VMI of `STANDALONE_VMI` can't be started.
     #[error("Failed to sync VMI, quitting")]
     StandaloneSync(#[source] LauncherError),
+    /// The monitor can't be told which executable takes over.
+    #[error("can't note which executable takes over")]
+    Upgrade(#[source] io::Error),
     /// No domain was started in time.
     #[error("timed out waiting for domain to be defined")]
     NoDomain,

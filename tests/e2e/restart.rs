@@ -10,6 +10,8 @@ use crate::monitor::launcher;
 also_in_container!(
     a_launcher_that_is_killed_is_started_again_and_has_the_guest_as_it_was,
     after_three_deaths_in_a_minute_the_pod_ends,
+    an_upgrade_fails_no_call_and_loses_no_event,
+    a_launcher_that_does_not_come_up_is_not_kept,
 );
 
 /// A booted guest below a monitor that restarts its launcher.
@@ -127,5 +129,125 @@ fn after_three_deaths_in_a_minute_the_pod_ends() {
         pod.log_has("virt-launcher has died 3 times in 60 s; giving up")
             .await;
         assert!(pod.guests().is_empty());
+    });
+}
+
+/// `launcherctl upgrade`, as `kubectl exec` runs it in the pod; what it prints, and whether it succeeded.
+fn upgrade(pod: &Pod, executable: &str) -> (bool, String) {
+    let output = if pod.is_container() {
+        pod.exec_output(&["launcherctl", "upgrade", "--root", "/", executable])
+    } else {
+        Command::new(env!("CARGO_BIN_EXE_pod-tools"))
+            .args(["launcherctl", "upgrade", "--root"])
+            .arg(pod.root())
+            .arg(pod.path(executable))
+            .output()
+            .unwrap()
+    };
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(text).unwrap())
+}
+
+const NEW: &str = "/var/run/kubevirt/new/virt-launcher";
+
+#[test]
+// D-sup-17 (docs/differences.md).
+fn an_upgrade_fails_no_call_and_loses_no_event() {
+    run(async {
+        let (mut pod, vmi, mut guest) = booted("upgraded", &[]).await;
+        std::fs::copy(env!("CARGO_BIN_EXE_virt-launcher"), pod.path(NEW)).unwrap();
+        let (qemu, first) = (pod.guests(), launcher(&pod));
+        // Calls all the time, each on a connection of its own.
+        let socket = pod.path("/var/run/kubevirt/sockets/launcher-sock");
+        let (stop, mut stopped) = tokio::sync::oneshot::channel::<()>();
+        let calls = tokio::spawn(async move {
+            let mut count = 0;
+            while stopped.try_recv().is_err() {
+                let channel = os::grpc::connect(&socket).await.unwrap();
+                let mut cmd = api::proto::cmd::v1::cmd_client::CmdClient::new(channel);
+                let answer = cmd.get_domain(api::proto::cmd::v1::EmptyRequest {}).await;
+                let answer = answer.unwrap().into_inner();
+                assert!(answer.response.unwrap().success);
+                count += 1;
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+            count
+        });
+        pod.handler.forget();
+        let (pod, (upgraded, text)) = tokio::task::spawn_blocking(move || {
+            let result = upgrade(&pod, NEW);
+            (pod, result)
+        })
+        .await
+        .unwrap();
+        let mut pod = pod;
+        assert!(upgraded, "{text}\n{}", pod.log_tail());
+        stop.send(()).unwrap();
+        assert!(calls.await.unwrap() > 0);
+        assert_ne!(launcher(&pod), first);
+        assert_eq!(pod.guests(), qemu);
+        pod.handler
+            .event("running, by the new one", |event| {
+                event.status() == "Running"
+            })
+            .await;
+        pod.wait_until_ready().await;
+        let vmi = vmi.set("/status/phase", json!("Running"));
+        pod.sync_ok(&vmi).await;
+        assert_eq!(guest.run("echo alive").await, "alive");
+        pod.end(&vmi).await;
+        pod.handler.event("final", Event::is_final).await;
+        assert_eq!(pod.exit_code().await, 0, "{}", pod.log_tail());
+    });
+}
+
+#[test]
+// D-sup-17 (docs/differences.md).
+fn a_launcher_that_does_not_come_up_is_not_kept() {
+    run(async {
+        let (mut pod, vmi, mut guest) = booted("downgraded", &[]).await;
+        let qemu = pod.guests();
+        let file = pod.path(NEW);
+        std::fs::write(
+            &file,
+            "#!/bin/sh\n[ \"$1\" = --version ] && echo virt-launcher 9\n",
+        )
+        .unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&file, mode).unwrap();
+        let (pod_back, (upgraded, text)) = tokio::task::spawn_blocking(move || {
+            let result = upgrade(&pod, NEW);
+            (pod, result)
+        })
+        .await
+        .unwrap();
+        pod = pod_back;
+        assert!(!upgraded && text.contains("did not come up"), "{text}");
+        assert_eq!(pod.guests(), qemu);
+        pod.wait_until_ready().await;
+        pod.sync_ok(&vmi.clone().set("/status/phase", json!("Running")))
+            .await;
+        assert_eq!(guest.run("echo alive").await, "alive");
+        pod.end(&vmi).await;
+        assert_eq!(pod.exit_code().await, 0, "{}", pod.log_tail());
+    });
+}
+
+#[test]
+fn without_a_monitor_that_restarts_there_is_no_upgrade() {
+    run(async {
+        let pod = Pod::ready(&Vmi::new("alone"), &["--restart-launcher"]).await;
+        std::fs::copy(env!("CARGO_BIN_EXE_virt-launcher"), pod.path(NEW)).unwrap();
+        let (pod, (upgraded, text)) = tokio::task::spawn_blocking(move || {
+            let result = upgrade(&pod, NEW);
+            (pod, result)
+        })
+        .await
+        .unwrap();
+        assert!(
+            !upgraded && text.contains("without --restart-launcher"),
+            "{text}"
+        );
+        pod.domain().await;
     });
 }

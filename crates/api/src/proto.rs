@@ -25,6 +25,13 @@ pub mod inspect {
     }
 }
 
+/// `launcher.upgrade`: launcherctl replaces a launcher's executable.
+pub mod upgrade {
+    pub mod v1 {
+        tonic::include_proto!("launcher.upgrade.v1");
+    }
+}
+
 /// `kubevirt.notify`: the launcher sends events to virt-handler.
 pub mod notify {
     pub mod v1 {

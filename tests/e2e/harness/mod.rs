@@ -507,10 +507,14 @@ impl Pod {
             .collect()
     }
 
-    /// Runs a program in the pod's container, as `kubectl exec` does; what it prints.
+    /// Runs a program in the pod's container, as `kubectl exec` does.
+    pub fn exec_output(&self, program: &[&str]) -> std::process::Output {
+        self.container.as_ref().expect("a container").exec(program)
+    }
+
+    /// The same; what it prints. It must succeed.
     pub fn exec(&self, program: &[&str]) -> String {
-        let container = self.container.as_ref().expect("a container");
-        let output = container.exec(program);
+        let output = self.exec_output(program);
         let message = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{program:?}: {message}");
         String::from_utf8_lossy(&output.stdout).into_owned()

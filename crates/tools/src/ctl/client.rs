@@ -18,6 +18,7 @@ use api::proto::inspect::v1::{
     WatchDomainRequest, inspect_client::InspectClient,
 };
 use api::proto::preview::v1::{PlanRequest, preview_client::PreviewClient};
+use api::proto::upgrade::v1::{HandOverRequest, HandOverResponse, upgrade_client::UpgradeClient};
 
 /// How long virt-handler waits for a call that only reads.
 pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(5);
@@ -240,6 +241,22 @@ impl Client {
         accepted(call, answer.response.unwrap_or_default())?;
         serde_json::from_str(&answer.domain_stats)
             .map_err(|source| CallError::Answer { call, source })
+    }
+
+    /// Lets another executable take over.
+    ///
+    /// # Errors
+    /// If the launcher refuses, or does not have this call (the reference's does not).
+    pub async fn hand_over(&self, executable: &Path) -> Result<(), CallError> {
+        let call = "HandOver";
+        let request = HandOverRequest {
+            executable: executable.to_string_lossy().into_owned(),
+        };
+        let answer = UpgradeClient::new(self.channel.clone())
+            .hand_over(with_timeout(request, CHANGE_TIMEOUT))
+            .await;
+        let HandOverResponse { success, message } = message(call, answer)?;
+        accepted(call, Response { success, message })
     }
 
     /// The launcher's metrics, as OpenMetrics text.

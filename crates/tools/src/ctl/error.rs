@@ -65,6 +65,9 @@ pub enum CtlError {
     /// A call to a launcher failed.
     #[error(transparent)]
     Call(#[from] CallError),
+    /// The launcher's executable is not the new one.
+    #[error(transparent)]
+    Upgrade(#[from] super::upgrade::UpgradeError),
     /// An image cannot be given to the VM.
     #[error(transparent)]
     Image(#[from] ImageError),

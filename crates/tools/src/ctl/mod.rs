@@ -38,6 +38,7 @@ mod shutdown;
 mod stats;
 mod target;
 mod timeline;
+mod upgrade;
 mod volume_table;
 mod volumes;
 mod watch;
@@ -102,6 +103,8 @@ enum Verb {
     Freeze(guest::FreezeArgs),
     /// Thaw the guest's file systems
     Unfreeze(VmiTarget),
+    /// Replace the executable of a running launcher; the guest runs on
+    Upgrade(upgrade::UpgradeArgs),
     /// Pause the guest
     Pause(VmiTarget),
     /// Resume a paused guest
@@ -179,6 +182,7 @@ fn perform(verb: Verb, format: Format) -> Result<ExitCode, CtlError> {
         Verb::Guest(verb) => block_on(guest::guest(verb, format)),
         Verb::Freeze(args) => block_on(guest::freeze(args, format)),
         Verb::Unfreeze(args) => block_on(guest::unfreeze(args, format)),
+        Verb::Upgrade(args) => block_on(upgrade::upgrade(args, format)),
         Verb::Pause(args) => act(Action::Pause, args),
         Verb::Unpause(args) => act(Action::Unpause, args),
         Verb::Reset(args) => act(Action::Reset, args),

@@ -2,6 +2,8 @@
 //!
 //! ```text
 //!   start ─► running ──exit──► its status
+//!     ▲         │ has handed over: the new executable, and the old one again if that does not serve
+//!     ├─────────┤
 //!     ▲         │ killed
 //!     └─────────┴── the third time in a minute ──► 255
 //! ```
@@ -15,17 +17,21 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use rustix::process::Pid;
+use rustix::process::{Pid, kill_process};
 
 use super::forwarding::Forwarding;
 use super::options::Options;
 use super::{MonitorError, reap};
 use os::signals::SignalQueue;
+use pod::Root;
+use pod::restart::HANDED_OVER;
 
 /// Exit status for a launcher that was killed by a signal, as the reference's.
 const KILLED_BY_SIGNAL: u8 = 255;
 /// Deaths within [`DEATHS_WINDOW`] after which the launcher is not started again.
 const MAX_DEATHS: usize = 3;
+/// For an executable that takes over to serve; then the one before is started again.
+const SERVE_TIMEOUT: Duration = Duration::from_secs(30);
 /// See [`MAX_DEATHS`].
 const DEATHS_WINDOW: Duration = Duration::from_secs(60);
 
@@ -33,6 +39,9 @@ const DEATHS_WINDOW: Duration = Duration::from_secs(60);
 // D-sup-16 (docs/differences.md).
 pub struct Launcher<'a> {
     program: PathBuf,
+    /// The executable before an upgrade, until the new one has served.
+    previous: Option<PathBuf>,
+    root: Root,
     arguments: Vec<OsString>,
     signals: &'a SignalQueue,
     /// With `--restart-launcher`.
@@ -49,6 +58,8 @@ enum End {
     Exited(u8),
     /// By a signal; or it was started again, and has failed before it served.
     Died,
+    /// Another executable takes over.
+    HandedOver,
 }
 
 impl<'a> Launcher<'a> {
@@ -70,6 +81,8 @@ impl<'a> Launcher<'a> {
         });
         Ok(Self {
             program: program(),
+            previous: None,
+            root: options.root.clone(),
             arguments,
             signals,
             socket: socket.transpose()?.map(OwnedFd::from),
@@ -83,44 +96,84 @@ impl<'a> Launcher<'a> {
     /// # Errors
     /// If it can't be started, or signals can't be received.
     pub fn run(&mut self) -> Result<u8, MonitorError> {
-        let mut end = self.run_once(true)?;
+        let mut is_first = true;
         loop {
+            let (end, has_served) = match self.run_once(is_first) {
+                Err(error) if self.previous.is_some() => {
+                    tracing::error!(reason = %os::logging::chain(&error), "the new virt-launcher does not start");
+                    (End::Died, false)
+                }
+                result => result?,
+            };
+            is_first = false;
+            let previous = self.previous.take();
             match end {
                 End::Exited(status) => return Ok(status),
-                End::Died if self.socket.is_none() => return Ok(KILLED_BY_SIGNAL),
-                End::Died if self.deaths.are_too_many(Instant::now()) => {
-                    tracing::error!(
-                        "virt-launcher has died {MAX_DEATHS} times in {} s; giving up",
-                        DEATHS_WINDOW.as_secs()
-                    );
-                    return Ok(KILLED_BY_SIGNAL);
-                }
+                End::HandedOver => self.upgrade(),
                 End::Died => {
-                    tracing::warn!("virt-launcher has died; starting it again");
-                    end = self.run_once(false)?;
+                    if let Some(previous) = previous.filter(|_| !has_served) {
+                        tracing::error!(
+                            "{} did not come up; going back to {}",
+                            self.program.display(),
+                            previous.display()
+                        );
+                        self.program = previous;
+                    } else if self.socket.is_none() {
+                        return Ok(KILLED_BY_SIGNAL);
+                    } else if self.deaths.are_too_many(Instant::now()) {
+                        tracing::error!(
+                            "virt-launcher has died {MAX_DEATHS} times in {} s; giving up",
+                            DEATHS_WINDOW.as_secs()
+                        );
+                        return Ok(KILLED_BY_SIGNAL);
+                    } else {
+                        tracing::warn!("virt-launcher has died; starting it again");
+                    }
                 }
             }
         }
     }
 
-    /// One process, to its end.
-    fn run_once(&mut self, is_first: bool) -> Result<End, MonitorError> {
+    /// The launcher has handed over: its successor is started next, and must serve in time.
+    fn upgrade(&mut self) {
+        match pod::restart::take_upgrade(&self.root) {
+            Ok(program) => {
+                tracing::info!("virt-launcher has handed over to {}", program.display());
+                self.previous = Some(std::mem::replace(&mut self.program, program));
+            }
+            Err(error) => {
+                tracing::error!(reason = %error, "it is not known which executable takes over; starting the same");
+            }
+        }
+    }
+
+    /// One process, to its end, and whether it has served. One that takes over must do so in time.
+    fn run_once(&mut self, is_first: bool) -> Result<(End, bool), MonitorError> {
         let child = Pid::from_child(&self.spawn()?);
         // The first one has no guest yet, so that a signal may end it at any time.
         let mut takes_signals = is_first;
+        let serve_by = self.previous.is_some().then(|| {
+            let now = Instant::now();
+            now.checked_add(SERVE_TIMEOUT).unwrap_or(now)
+        });
         let (mut term, mut is_sent) = (None::<Forwarding>, false);
         loop {
-            let wake_up = term.as_ref().map(Forwarding::next_attempt);
+            let must_serve = serve_by.filter(|_| !takes_signals);
+            let wake_up = term.as_ref().map(Forwarding::next_attempt).or(must_serve);
             match self.signals.next(wake_up).map_err(MonitorError::Signals)? {
                 Some(Signal::SIGCHLD) => {
                     let ended = reap();
                     if let Some((_, status)) = ended.iter().find(|(pid, _)| *pid == child) {
                         tracing::info!("Reaped Launcher main pid");
-                        return Ok(end(status.exit_status(), takes_signals));
+                        return Ok((end(status.exit_status(), takes_signals), takes_signals));
                     }
                 }
                 Some(Signal::SIGUSR1) => takes_signals = true,
                 Some(_) => self.end_requested = true,
+                None if must_serve.is_some_and(|deadline| Instant::now() >= deadline) => {
+                    // It may have ended just now.
+                    let _ = kill_process(child, rustix::process::Signal::KILL);
+                }
                 None => {}
             }
             if takes_signals && self.end_requested && term.is_none() && !is_sent {
@@ -153,6 +206,7 @@ impl<'a> Launcher<'a> {
 /// `exit_status` is none after a death by a signal.
 fn end(exit_status: Option<i32>, has_served: bool) -> End {
     match exit_status.and_then(|code| u8::try_from(code).ok()) {
+        Some(HANDED_OVER) if has_served => End::HandedOver,
         Some(code) if has_served || code == 0 => End::Exited(code),
         _ => End::Died,
     }
@@ -199,6 +253,7 @@ mod tests {
         assert_eq!(end(Some(2), true), End::Exited(2));
         assert_eq!(end(Some(2), false), End::Died);
         assert_eq!(end(Some(0), false), End::Exited(0));
+        assert_eq!(end(Some(80), true), End::HandedOver);
         assert_eq!(end(None, true), End::Died);
     }
 }

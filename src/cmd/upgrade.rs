@@ -1,0 +1,30 @@
+//! Another executable for a running launcher: launcherctl's own call.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tonic::{Request, Response, Status};
+
+use super::LauncherApi;
+use api::proto::upgrade::v1::upgrade_server::Upgrade;
+use api::proto::upgrade::v1::{HandOverRequest, HandOverResponse};
+use os::logging::chain;
+
+pub(super) struct Service<L> {
+    pub launcher: Arc<L>,
+}
+
+#[tonic::async_trait]
+impl<L: LauncherApi> Upgrade for Service<L> {
+    async fn hand_over(
+        &self,
+        request: Request<HandOverRequest>,
+    ) -> Result<Response<HandOverResponse>, Status> {
+        let executable = PathBuf::from(request.into_inner().executable);
+        let outcome = self.launcher.hand_over(executable).await;
+        Ok(Response::new(HandOverResponse {
+            success: outcome.is_ok(),
+            message: outcome.map_or_else(|error| chain(&error), |()| String::new()),
+        }))
+    }
+}

@@ -1,0 +1,137 @@
+//! The hand-over to another executable, which takes over libvirt's daemons and the guest (`launcherctl upgrade`).
+//!
+//! ```text
+//!   asked ─► checked ─► no more calls are taken ─► calls in progress are answered ─► the process ends, the guest does not
+//! ```
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use super::{Launcher, LauncherError};
+
+/// For virt-handler to take the events that wait.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+/// For an executable to say its version.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
+/// What a launcher's version begins with.
+const VERSION: &[u8] = b"virt-launcher ";
+
+/// Why this launcher does not hand over.
+#[derive(Debug, thiserror::Error)]
+pub enum HandOverError {
+    /// Nobody would start the next one.
+    #[error(
+        "virt-launcher-monitor does not start another launcher: it runs without --restart-launcher"
+    )]
+    NoRestart,
+    /// A job's state is in this process.
+    #[error("{0} is in progress; try again when that has ended")]
+    Job(super::JobKind),
+    /// Events would be lost.
+    #[error("virt-handler has not taken all events yet; try again when it is back")]
+    Events,
+    /// The executable can't be run.
+    #[error("can't run {}", path.display())]
+    Run {
+        /// The executable.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+    /// The executable is another program.
+    #[error("{} --version does not answer as a virt-launcher does", .0.display())]
+    NotALauncher(PathBuf),
+}
+
+impl Launcher {
+    /// A monitor would start the next launcher.
+    pub fn allow_hand_over(&self) {
+        self.hand_over_to.send_replace(HandOver::Allowed);
+    }
+
+    /// Waits until this launcher is to hand over, and returns to which executable.
+    pub async fn hand_over_requested(&self) -> PathBuf {
+        let mut state = self.hand_over_to.subscribe();
+        loop {
+            if let HandOver::Requested(path) = &*state.borrow_and_update() {
+                return path.clone();
+            }
+            // The sender lives as long as the launcher, so this waits, and does not fail.
+            let _ = state.changed().await;
+        }
+    }
+
+    /// Checks that `executable` can take over, and lets it.
+    ///
+    /// # Errors
+    /// If it can't now.
+    pub async fn hand_over(self: &Arc<Self>, executable: PathBuf) -> Result<(), LauncherError> {
+        if matches!(*self.hand_over_to.borrow(), HandOver::NotAllowed) {
+            return Err(HandOverError::NoRestart.into());
+        }
+        if let Some(job) = self.vm.snapshot().jobs.first() {
+            return Err(HandOverError::Job(*job).into());
+        }
+        check_version(&executable).await?;
+        let deadline = os::time::deadline(FLUSH_TIMEOUT);
+        if !self.notifier.flush(deadline).await {
+            return Err(HandOverError::Events.into());
+        }
+        self.hand_over_to
+            .send_replace(HandOver::Requested(executable));
+        Ok(())
+    }
+
+    /// Waits until no change of the domain is in progress and virt-handler has all events, but no longer than `limit`.
+    pub async fn quiesce(&self, limit: Duration) {
+        let quiet = async {
+            drop(self.vm.turn().await);
+            self.notifier.flush(os::time::deadline(limit)).await
+        };
+        if timeout(limit, quiet).await != Ok(true) {
+            tracing::warn!(
+                "Something is still in progress; the next launcher finds what it has left"
+            );
+        }
+    }
+}
+
+/// Where a hand-over is.
+#[derive(Debug)]
+pub(super) enum HandOver {
+    /// Nobody would start the next launcher.
+    NotAllowed,
+    /// Not requested.
+    Allowed,
+    /// To this executable.
+    Requested(PathBuf),
+}
+
+async fn check_version(executable: &Path) -> Result<(), HandOverError> {
+    let fail = |source| HandOverError::Run {
+        path: executable.into(),
+        source,
+    };
+    let mut command = Command::new(executable);
+    command
+        .arg("--version")
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true);
+    let output = timeout(VERSION_TIMEOUT, command.output())
+        .await
+        .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+        .map_err(fail)?;
+    if output.status.success() && output.stdout.starts_with(VERSION) {
+        Ok(())
+    } else {
+        Err(HandOverError::NotALauncher(executable.into()))
+    }
+}
