@@ -156,6 +156,22 @@ pub trait LauncherApi: Send + Sync + 'static {
         vmi_json: Bytes,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
+    /// The node's SEV keys, as JSON.
+    fn sev_info(self: &Arc<Self>) -> impl Future<Output = Result<String, Self::Error>> + Send;
+
+    /// What was measured of a guest with SEV, as JSON.
+    fn launch_measurement(
+        self: &Arc<Self>,
+        vmi_json: Bytes,
+    ) -> impl Future<Output = Result<String, Self::Error>> + Send;
+
+    /// Gives a guest with SEV its secret, which `options` has as JSON.
+    fn inject_launch_secret(
+        self: &Arc<Self>,
+        vmi_json: Bytes,
+        options: Bytes,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send;
+
     /// The domain's statistics.
     fn domain_stats(
         self: &Arc<Self>,

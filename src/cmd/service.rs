@@ -294,25 +294,31 @@ impl<L: LauncherApi> Cmd for Service<L> {
         answer(response(&self.launcher.sync_memory(vmi).await))
     }
     async fn get_sev_info(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::SevInfoResponse> {
+        let info = self.launcher.sev_info().await;
         answer(v1::SevInfoResponse {
-            response: Some(unsupported("GetSEVInfo")),
-            ..v1::SevInfoResponse::default()
+            response: Some(response(&info)),
+            sev_info: info.unwrap_or_default().into(),
         })
     }
     async fn get_launch_measurement(
         &self,
-        _: Request<v1::VmiRequest>,
+        request: Request<v1::VmiRequest>,
     ) -> Answer<v1::LaunchMeasurementResponse> {
+        let vmi = vmi_json(request.into_inner().vmi);
+        let measured = self.launcher.launch_measurement(vmi).await;
         answer(v1::LaunchMeasurementResponse {
-            response: Some(unsupported("GetLaunchMeasurement")),
-            ..v1::LaunchMeasurementResponse::default()
+            response: Some(response(&measured)),
+            launch_measurement: measured.unwrap_or_default().into(),
         })
     }
     async fn inject_launch_secret(
         &self,
-        _: Request<v1::InjectLaunchSecretRequest>,
+        request: Request<v1::InjectLaunchSecretRequest>,
     ) -> Answer<v1::Response> {
-        answer(unsupported("InjectLaunchSecret"))
+        let request = request.into_inner();
+        let vmi = vmi_json(request.vmi);
+        let injected = self.launcher.inject_launch_secret(vmi, request.options);
+        answer(response(&injected.await))
     }
     async fn get_domain_dirty_rate_stats(
         &self,

@@ -13,6 +13,8 @@ use hooks::HookError;
 use pod::PodError;
 use pod::network::NetworkError;
 
+use super::sev::SevError;
+
 /// An error of the domain manager. Texts that other components know are kept to the letter.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -87,6 +89,9 @@ pub enum LauncherError {
     /// A functional test of KubeVirt's wants the failure.
     #[error("{0}")]
     FunctionalTest(&'static str),
+    /// Attestation is not possible.
+    #[error(transparent)]
+    Sev(#[from] SevError),
     /// A kill came while the domain was being started.
     #[error("the virtual machine was killed while it was being started")]
     Killed,

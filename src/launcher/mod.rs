@@ -40,6 +40,7 @@ mod report;
 mod requests;
 mod resize;
 mod resources;
+mod sev;
 mod start;
 mod statistics;
 mod status_words;
@@ -375,6 +376,25 @@ impl LauncherApi for Launcher {
 
     async fn sync_memory(self: &Arc<Self>, vmi_json: Bytes) -> Result<(), LauncherError> {
         Launcher::sync_memory(self, vmi_json).await
+    }
+
+    async fn sev_info(self: &Arc<Self>) -> Result<String, LauncherError> {
+        Launcher::sev_info(self).await
+    }
+
+    async fn launch_measurement(
+        self: &Arc<Self>,
+        vmi_json: Bytes,
+    ) -> Result<String, LauncherError> {
+        Launcher::launch_measurement(self, &vmi_json).await
+    }
+
+    async fn inject_launch_secret(
+        self: &Arc<Self>,
+        vmi_json: Bytes,
+        options: Bytes,
+    ) -> Result<(), LauncherError> {
+        Launcher::inject_launch_secret(self, &vmi_json, &options).await
     }
 
     async fn domain_stats(self: &Arc<Self>) -> Result<DomainStats, LauncherError> {

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use api::proto::cmd::v1::{Response, VirtualMachineOptions, VmiRequest};
+use api::proto::cmd::v1::{
+    EmptyRequest, InjectLaunchSecretRequest, Response, VirtualMachineOptions, VmiRequest,
+};
 
 use crate::harness::{Guest, Pod, Vmi, also_in_container, run};
 
@@ -161,5 +163,40 @@ fn host_devices_are_attached_in_the_background_and_failures_are_logged() {
         pod.log_has("The host device cannot be attached").await;
         pod.sync_ok(&vmi).await;
         assert_eq!(pod.domain().await["Status"]["Status"], "Running");
+    });
+}
+
+/// The machines that this runs on have no SEV: libvirt says so, and the launcher passes it on.
+#[test]
+fn attestation_without_sev_is_a_clear_error() {
+    run(async {
+        let (pod, vmi, _guest) = Pod::booted("nosev", &[]).await;
+        let info = pod.cmd().get_sev_info(EmptyRequest {}).await.unwrap();
+        let info = info.into_inner().response.unwrap();
+        assert!(
+            !info.success && info.message.contains("SEV"),
+            "{}",
+            info.message
+        );
+        let request = || pod.request(vmi.value());
+        let measured = pod.cmd().get_launch_measurement(request()).await.unwrap();
+        let measured = measured.into_inner().response.unwrap();
+        assert!(!measured.success && !measured.message.is_empty());
+        let inject = async |options: &str| {
+            let request = InjectLaunchSecretRequest {
+                vmi: request().vmi,
+                options: options.to_owned().into(),
+            };
+            let answer = pod.cmd().inject_launch_secret(request).await.unwrap();
+            let answer = answer.into_inner();
+            assert!(!answer.success);
+            answer.message
+        };
+        let message = inject("{}").await;
+        assert_eq!(message, "Header is required");
+        let message = inject(r#"{"header": "aGVhZGVy", "secret": "c2VjcmV0"}"#).await;
+        assert!(!message.is_empty());
+        println!("{} | {} | {message}", info.message, measured.message);
+        pod.sync_ok(&vmi).await;
     });
 }

@@ -9,6 +9,7 @@ use super::c;
 use super::domain::Domain;
 use super::error::Error;
 use super::event::{self, Callback, Event, Sink};
+use super::typed_params::{ParamValue, TypedParams};
 
 /// An open connection. Clones share it; it is closed with the last of them, its domains and its registrations.
 #[derive(Debug, Clone)]
@@ -69,6 +70,15 @@ impl Connection {
             Err(error) if error.is_no_domain() => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// The node's keys for guests with encrypted memory (SEV), by libvirt's names.
+    pub fn sev_info(&self) -> Result<Vec<(String, ParamValue)>, Error> {
+        let mut params = TypedParams::new();
+        let (list, len) = params.places();
+        // SAFETY: the connection and both places are valid; what is put there is ours to free.
+        c::check(unsafe { sys::virNodeGetSEVInfo(self.ptr(), list, len, 0) })?;
+        Ok(params.read())
     }
 
     /// Defines a persistent domain, or gives an existing one (same name and UUID) a new definition.

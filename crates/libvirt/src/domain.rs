@@ -9,6 +9,7 @@ use super::c;
 use super::error::{Error, code};
 use super::state::State;
 use super::stream::Stream;
+use super::typed_params::{ParamValue, TypedParams};
 
 /// A reference to a domain; it stays valid when the domain is gone (calls then say so).
 #[derive(Debug)]
@@ -354,6 +355,28 @@ impl Domain {
         let map = map.as_mut_ptr();
         // SAFETY: as above.
         self.done(unsafe { sys::virDomainPinEmulator(self.raw, map, length, LIVE_AND_CONFIG) })
+    }
+
+    /// What the processor's firmware has measured of a guest with encrypted memory, by libvirt's names.
+    pub fn launch_security_info(&self) -> Result<Vec<(String, ParamValue)>, Error> {
+        let mut params = TypedParams::new();
+        let (list, len) = params.places();
+        // SAFETY: the domain and both places are valid; what is put there is ours to free.
+        c::check(unsafe { sys::virDomainGetLaunchSecurityInfo(self.raw, list, len, 0) })?;
+        Ok(params.read())
+    }
+
+    /// Gives a guest with encrypted memory a secret, before it runs.
+    pub fn set_launch_secret(&self, header: &str, secret: &str) -> Result<(), Error> {
+        let (header, secret) = (
+            c::text("the secret's header", header)?,
+            c::text("the secret", secret)?,
+        );
+        let params =
+            TypedParams::of_texts(&[(c"sev-secret-header", &header), (c"sev-secret", &secret)])?;
+        let (list, len) = params.as_raw();
+        // SAFETY: domain and list are valid for the call.
+        self.done(unsafe { sys::virDomainSetLaunchSecurityState(self.raw, list, len, 0) })
     }
 
     /// The sizes of a disk, by target (`vda`) or source path.

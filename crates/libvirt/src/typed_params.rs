@@ -1,11 +1,12 @@
 //! libvirt's lists of named values.
 
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
 use std::ptr;
 
 use virt::sys;
 
 use super::c;
+use super::error::Error;
 
 /// A value of a list. libvirt's six types of numbers are four here.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,6 +39,25 @@ impl TypedParams {
     /// Where a call of libvirt's puts its list, and how many values it has.
     pub fn places(&mut self) -> (*mut sys::virTypedParameterPtr, *mut c_int) {
         (&mut self.list, &mut self.len)
+    }
+
+    /// A list with these texts.
+    pub fn of_texts(texts: &[(&CStr, &CStr)]) -> Result<Self, Error> {
+        let mut params = Self::new();
+        let mut room = 0;
+        for (name, text) in texts {
+            let (list, len) = params.places();
+            // SAFETY: the three places are this list's, and the strings are valid for the call, which copies them.
+            c::check(unsafe {
+                sys::virTypedParamsAddString(list, len, &raw mut room, name.as_ptr(), text.as_ptr())
+            })?;
+        }
+        Ok(params)
+    }
+
+    /// The list for a call that reads it, and how many values it has.
+    pub fn as_raw(&self) -> (sys::virTypedParameterPtr, c_int) {
+        (self.list, self.len)
     }
 
     /// All values with their names.

@@ -1,0 +1,281 @@
+//! Attestation of guests with AMD's encrypted memory (SEV): what the node's owner shows to the guest's, and the secret that
+//! the guest gets in return before it runs.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::sync::read_spec;
+use super::{Launcher, LauncherError};
+use libvirt::{ParamValue, XmlKind};
+
+/// Larger than any firmware.
+const MAX_FIRMWARE_BYTES: u64 = 64 << 20;
+
+/// Why attestation fails.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SevError {
+    /// The request has no secret that can be decoded.
+    #[error("No valid secret options present in command server request")]
+    InvalidOptions,
+    /// A part of the secret is missing.
+    #[error("{0} is required")]
+    Missing(&'static str),
+    /// The domain has no firmware, whose checksum belongs to the measurement.
+    #[error("the domain has no firmware to measure; SEV needs UEFI")]
+    NoFirmware,
+    /// The firmware cannot be read.
+    #[error("cannot read the domain's firmware {path}")]
+    Firmware {
+        /// Where it is.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// The node's keys.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PlatformInfo {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pdh: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    cert_chain: String,
+}
+
+/// What the firmware of the processor has measured of the guest.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Measurement {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    measurement: String,
+    #[serde(rename = "apiMajor", skip_serializing_if = "is_zero")]
+    api_major: u64,
+    #[serde(rename = "apiMinor", skip_serializing_if = "is_zero")]
+    api_minor: u64,
+    #[serde(rename = "buildID", skip_serializing_if = "is_zero")]
+    build_id: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    policy: u64,
+    #[serde(rename = "loaderSHA", skip_serializing_if = "String::is_empty")]
+    loader_sha: String,
+}
+
+/// The secret of the guest's owner, in Base64, encrypted for this guest.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Secret {
+    header: String,
+    secret: String,
+}
+
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "as serde passes the field"
+)]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl Launcher {
+    /// The node's keys, as JSON.
+    ///
+    /// # Errors
+    /// libvirt's, such as of a node without SEV.
+    pub async fn sev_info(&self) -> Result<String, LauncherError> {
+        let read = |connection: &libvirt::Connection, _: &str| Ok(connection.sev_info()?);
+        let params = self
+            .domain
+            .read("reading the node's SEV keys", read)
+            .await?;
+        Ok(json(&platform_info(&params)))
+    }
+
+    /// What was measured of the guest, as JSON.
+    ///
+    /// # Errors
+    /// libvirt's, such as of a guest without SEV; the firmware cannot be read.
+    pub async fn launch_measurement(&self, vmi_json: &[u8]) -> Result<String, LauncherError> {
+        self.our_vmi(vmi_json)?;
+        let read = |connection: &libvirt::Connection, name: &str| {
+            let domain = connection.lookup(name)?.ok_or(LauncherError::NoDomain)?;
+            let params = domain.launch_security_info()?;
+            let live = read_spec(&domain, XmlKind::Live)?;
+            let loader = live
+                .os
+                .boot_loader
+                .as_ref()
+                .map(|loader| loader.path.as_str());
+            let loader = loader.filter(|path| !path.is_empty());
+            let loader_sha = checksum(loader.ok_or(SevError::NoFirmware)?)?;
+            Ok(measurement(&params, loader_sha))
+        };
+        let measured = self
+            .domain
+            .read("reading the guest's launch measurement", read);
+        Ok(json(&measured.await?))
+    }
+
+    /// Gives the guest its secret, before it runs for the first time.
+    ///
+    /// # Errors
+    /// The options have none; libvirt's.
+    pub async fn inject_launch_secret(
+        &self,
+        vmi_json: &[u8],
+        options: &[u8],
+    ) -> Result<(), LauncherError> {
+        self.our_vmi(vmi_json)?;
+        let secret = secret(options)?;
+        self.domain
+            .request("injecting the launch secret", move |domain| {
+                let domain = domain.ok_or(LauncherError::NoDomain)?;
+                Ok(domain.set_launch_secret(&secret.header, &secret.secret)?)
+            })
+            .await
+    }
+}
+
+fn json(value: &impl Serialize) -> String {
+    // Only maps with keys that are not text and failing writers make this fail; there are neither.
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+fn secret(options: &[u8]) -> Result<Secret, SevError> {
+    let secret: Secret = serde_json::from_slice(options).map_err(|_| SevError::InvalidOptions)?;
+    if secret.header.is_empty() {
+        return Err(SevError::Missing("Header"));
+    }
+    if secret.secret.is_empty() {
+        return Err(SevError::Missing("Secret"));
+    }
+    Ok(secret)
+}
+
+fn text(params: &[(String, ParamValue)], name: &str) -> String {
+    match value(params, name) {
+        Some(ParamValue::Text(text)) => text.clone(),
+        _ => String::new(),
+    }
+}
+
+fn number(params: &[(String, ParamValue)], name: &str) -> u64 {
+    match value(params, name) {
+        Some(ParamValue::Unsigned(number)) => *number,
+        _ => 0,
+    }
+}
+
+fn value<'a>(params: &'a [(String, ParamValue)], name: &str) -> Option<&'a ParamValue> {
+    let mut params = params.iter();
+    params.find(|(it, _)| it == name).map(|(_, value)| value)
+}
+
+fn platform_info(params: &[(String, ParamValue)]) -> PlatformInfo {
+    PlatformInfo {
+        pdh: text(params, "pdh"),
+        cert_chain: text(params, "cert-chain"),
+    }
+}
+
+fn measurement(params: &[(String, ParamValue)], loader_sha: String) -> Measurement {
+    Measurement {
+        measurement: text(params, "sev-measurement"),
+        api_major: number(params, "sev-api-major"),
+        api_minor: number(params, "sev-api-minor"),
+        build_id: number(params, "sev-build-id"),
+        policy: number(params, "sev-policy"),
+        loader_sha,
+    }
+}
+
+/// SHA-256, in hexadecimal digits.
+fn checksum(path: &str) -> Result<String, SevError> {
+    use std::fmt::Write as _;
+    use std::io::Read as _;
+
+    let failed = |source| SevError::Firmware {
+        path: path.to_owned(),
+        source,
+    };
+    let file = std::fs::File::open(Path::new(path)).map_err(failed)?;
+    let mut content = Vec::new();
+    file.take(MAX_FIRMWARE_BYTES)
+        .read_to_end(&mut content)
+        .map_err(failed)?;
+    let mut text = String::new();
+    for byte in Sha256::digest(&content) {
+        let _ = write!(text, "{byte:02x}");
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn params(values: &[(&str, ParamValue)]) -> Vec<(String, ParamValue)> {
+        let owned = |(name, value): &(&str, ParamValue)| ((*name).to_owned(), value.clone());
+        values.iter().map(owned).collect()
+    }
+
+    fn text(value: &str) -> ParamValue {
+        ParamValue::Text(value.to_owned())
+    }
+
+    #[test]
+    fn the_nodes_keys_are_kubevirts_json() {
+        let known = params(&[
+            ("cbitpos", ParamValue::Unsigned(51)),
+            ("pdh", text("AAAA")),
+            ("cert-chain", text("BBBB")),
+        ]);
+        let info = json(&platform_info(&known));
+        assert_eq!(info, r#"{"pdh":"AAAA","certChain":"BBBB"}"#);
+        assert_eq!(json(&platform_info(&[])), "{}");
+    }
+
+    #[test]
+    fn a_measurement_is_kubevirts_json_with_the_firmwares_checksum() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("OVMF_CODE.cc.fd");
+        std::fs::write(&path, "abc").unwrap();
+        let sha = checksum(path.to_str().unwrap()).unwrap();
+        assert_eq!(
+            sha,
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
+        let known = params(&[
+            ("sev-measurement", text("TUVBUw==")),
+            ("sev-api-major", ParamValue::Unsigned(1)),
+            ("sev-api-minor", ParamValue::Unsigned(51)),
+            ("sev-build-id", ParamValue::Unsigned(3)),
+            ("sev-policy", ParamValue::Unsigned(0)),
+        ]);
+        let found: serde_json::Value =
+            serde_json::from_str(&json(&measurement(&known, "cafe".into()))).unwrap();
+        let wanted = serde_json::json!({
+            "measurement": "TUVBUw==", "apiMajor": 1, "apiMinor": 51, "buildID": 3, "loaderSHA": "cafe",
+        });
+        assert_eq!(found, wanted);
+        let missing = checksum("/nonexistent/OVMF").unwrap_err();
+        assert!(missing.to_string().contains("/nonexistent/OVMF"));
+    }
+
+    #[test]
+    fn a_secret_has_both_parts() {
+        let refused = |options: &str| secret(options.as_bytes()).unwrap_err().to_string();
+        assert_eq!(
+            refused("no JSON"),
+            "No valid secret options present in command server request"
+        );
+        assert_eq!(refused(r#"{"secret": "a"}"#), "Header is required");
+        assert_eq!(refused(r#"{"header": "a"}"#), "Secret is required");
+        let whole = secret(br#"{"header": "a", "secret": "b"}"#).unwrap();
+        assert_eq!((whole.header.as_str(), whole.secret.as_str()), ("a", "b"));
+    }
+}
