@@ -18,7 +18,7 @@ export PATH := $(CURDIR)/target/lint/bin:$(PATH):$(or $(CARGO_HOME),$(HOME)/.car
 # Each target is a few heavy jobs in a given order.
 .NOTPARALLEL:
 .DEFAULT_GOAL := build
-.PHONY: help setup build run test test-image guest lint bench soak microbench compat programs install image image-tree clean
+.PHONY: help setup build run test torture test-image guest lint bench soak microbench compat programs install image image-tree clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -37,6 +37,9 @@ run: setup build guest ## boot a VM here, without a cluster (ARGS="examples/efi.
 
 test: setup guest ## all tests; they boot real guests, so this takes minutes
 	$(CARGO) test --locked --workspace $(TESTARGS)
+
+torture: setup guest ## one guest under many kills of its launcher and daemon (KILLS=500)
+	KILLS=$(or $(KILLS),500) $(CARGO) test --locked --test e2e -- --ignored --nocapture torture
 
 test-image: setup image-tree ## the tests of the launcher image's content, as root
 	$(CARGO) test --locked --test image

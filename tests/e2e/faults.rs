@@ -21,14 +21,14 @@ also_in_container!(
 );
 
 /// The points of src/launcher at which the launcher can be held.
-const PLUG: [&str; 3] = ["sync.planned", "plug.prepared", "plug.attached"];
-const UNPLUG: [&str; 3] = ["sync.planned", "unplug.prepared", "unplug.asked"];
+pub const PLUG: [&str; 3] = ["sync.planned", "plug.prepared", "plug.attached"];
+pub const UNPLUG: [&str; 3] = ["sync.planned", "unplug.prepared", "unplug.asked"];
 
 /// Where the launcher looks for a point that it has reached: in a volume, which a container shares with the test.
 const FAULTS: &str = "/var/run/kubevirt-private/faults";
 
 /// A launcher that can be held.
-async fn launch(pod: &mut Pod, vmi: &Vmi, libvirt: &str) {
+pub async fn launch(pod: &mut Pod, vmi: &Vmi, libvirt: &str) {
     pod.path(&format!("{FAULTS}/x"));
     let directory = if pod.is_container() {
         PathBuf::from(FAULTS)
@@ -42,14 +42,14 @@ async fn launch(pod: &mut Pod, vmi: &Vmi, libvirt: &str) {
 }
 
 /// A launcher that waits at a point until this is dropped, and the sync that brought it there.
-struct Held {
+pub struct Held {
     fifo: PathBuf,
     writer: std::fs::File,
     sync: JoinHandle<()>,
 }
 
 impl Held {
-    async fn at(pod: &mut Pod, point: &str, vmi: &Vmi) -> Self {
+    pub async fn at(pod: &mut Pod, point: &str, vmi: &Vmi) -> Self {
         let fifo = pod.path(&format!("{FAULTS}/{point}"));
         mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         std::fs::set_permissions(&fifo, Permissions::from_mode(0o666)).unwrap();
@@ -77,14 +77,14 @@ impl Held {
     }
 
     /// Lets it go on, and waits for the answer.
-    async fn release(self) {
+    pub async fn release(self) {
         std::fs::remove_file(self.fifo).unwrap();
         drop(self.writer);
         self.sync.await.unwrap();
     }
 }
 
-fn kill(pids: &[u32]) {
+pub fn kill(pids: &[u32]) {
     assert!(!pids.is_empty());
     for pid in pids {
         assert!(
@@ -103,7 +103,7 @@ async fn kill_launcher(pod: &mut Pod, vmi: &Vmi, held: Held) {
     launch(pod, vmi, "--libvirt=embed").await;
 }
 
-async fn kill_daemon(pod: &mut Pod, held: Held) {
+pub async fn kill_daemon(pod: &mut Pod, held: Held) {
     let is_back = |pod: &Pod| {
         pod.log()
             .iter()
@@ -117,7 +117,7 @@ async fn kill_daemon(pod: &mut Pod, held: Held) {
 }
 
 /// Both sides have the disk once, under its name.
-async fn is_plugged(pod: &Pod, guest: &mut Guest) {
+pub async fn is_plugged(pod: &Pod, guest: &mut Guest) {
     assert_eq!(targets(pod).await, ["vda", "sda"]);
     let disks = guest
         .run_until("disks", |disks| disks.contains("DATA"))
@@ -125,7 +125,7 @@ async fn is_plugged(pod: &Pod, guest: &mut Guest) {
     assert_eq!(disks.matches("DATA").count(), 1, "{disks}");
 }
 
-async fn is_unplugged(pod: &mut Pod, vmi: &Vmi, guest: &mut Guest) {
+pub async fn is_unplugged(pod: &mut Pod, vmi: &Vmi, guest: &mut Guest) {
     guest
         .run_until("disks", |disks| !disks.contains("DATA"))
         .await;

@@ -43,5 +43,6 @@ mod statistics;
 mod stop;
 mod tags;
 mod timeline;
+mod torture;
 mod tracking;
 mod volumes;
