@@ -11,6 +11,7 @@ mod bad_input;
 mod boot;
 mod busy_guest;
 mod cdrom;
+mod clients;
 mod container;
 mod daemons;
 mod debug;

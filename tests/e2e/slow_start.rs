@@ -105,3 +105,42 @@ fn sigterm_during_a_start_kills_a_qemu_that_hangs() {
         assert_eq!(slow.pod.processes(""), [0; 0]);
     });
 }
+
+#[test]
+fn kill_ends_a_start_and_the_next_sync_begins_anew() {
+    run(async {
+        let mut slow = Slow::start("slow-kill", &["--libvirt=auto"]).await;
+        let waiting = slow.qemu.waiting(&mut slow.pod).await;
+        let request = slow.pod.request(slow.vmi.value());
+        let answer = slow.pod.cmd().kill_virtual_machine(request).await;
+        let answer = answer.unwrap().into_inner();
+        assert!(answer.success, "{}", answer.message);
+        slow.sync.await.unwrap();
+        drop(waiting);
+        assert!(slow.pod.domain().await.is_null());
+        slow.pod.sync_ok(&slow.vmi).await;
+        boots(&slow.pod, &slow.vmi).await;
+        slow.pod.end(&slow.vmi).await;
+        assert_eq!(slow.pod.exit_code().await, 0);
+    });
+}
+
+#[test]
+fn a_daemon_that_dies_during_a_start_leaves_one_guest() {
+    run(async {
+        let mut slow = Slow::start("slow-daemon", &["--libvirt=auto"]).await;
+        let waiting = slow.qemu.waiting(&mut slow.pod).await;
+        for pid in slow.pod.libvirt_daemons() {
+            signal("KILL", pid);
+        }
+        slow.pod.log_has("Reconnected to libvirt").await;
+        drop(waiting);
+        slow.sync.await.unwrap();
+        slow.pod.sync_ok(&slow.vmi).await;
+        boots(&slow.pod, &slow.vmi).await;
+        assert_eq!(slow.pod.guests().len(), 1);
+        slow.pod.end(&slow.vmi).await;
+        assert_eq!(slow.pod.exit_code().await, 0);
+        assert_eq!(slow.pod.processes(""), [0; 0]);
+    });
+}
