@@ -90,3 +90,7 @@ async fn send_changes<L: LauncherApi>(
         }
     }
 }
+
+#[cfg(test)]
+#[path = "inspect_tests.rs"]
+mod tests;

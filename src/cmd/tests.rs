@@ -13,13 +13,12 @@ use api::proto::cmd::info::CmdInfoRequest;
 use api::proto::cmd::info::cmd_info_client::CmdInfoClient;
 use api::proto::cmd::v1;
 use api::proto::cmd::v1::cmd_client::CmdClient;
-use api::proto::inspect::v1::inspect_client::InspectClient;
-use api::proto::inspect::v1::{Step, TimelineRequest, WatchDomainRequest};
+use api::proto::inspect::v1::Step;
 use api::proto::preview::v1::PlanRequest;
 use api::proto::preview::v1::preview_client::PreviewClient;
 
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+pub(super) enum Failure {
     #[error("No valid vmi object present in command server request")]
     Vmi,
     #[error("LibvirtError(Code=1, Domain=10, Message='internal error: no')")]
@@ -30,10 +29,10 @@ enum Failure {
 
 /// Records its calls, and fails where a test says so.
 #[derive(Default)]
-struct Stub {
+pub(super) struct Stub {
     asked: Mutex<Vec<String>>,
     failure: Mutex<Option<Failure>>,
-    domain: Mutex<Option<Domain>>,
+    pub domain: Mutex<Option<Domain>>,
     vm_stats_are_off: AtomicBool,
 }
 
@@ -182,7 +181,7 @@ impl LauncherApi for Stub {
     }
 }
 
-fn with_server<F: Future<Output = ()>>(test: impl FnOnce(Arc<Stub>, Channel) -> F) {
+pub(super) fn with_server<F: Future<Output = ()>>(test: impl FnOnce(Arc<Stub>, Channel) -> F) {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("launcher-sock");
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -213,33 +212,6 @@ fn request(json: &'static str) -> v1::VmiRequest {
         }),
         options: Some(options),
     }
-}
-
-#[test]
-fn changes_of_the_domain_are_streamed_until_the_end() {
-    with_server(|stub, channel| async move {
-        *stub.domain.lock().unwrap() = Some(Domain::new("ns1", "vm1", "u-1"));
-        let mut client = InspectClient::new(channel);
-        let changes = client.watch_domain(WatchDomainRequest {}).await.unwrap();
-        let mut changes = changes.into_inner();
-        let first = changes.message().await.unwrap().unwrap();
-        assert!(first.domain_json.is_empty());
-        let second = changes.message().await.unwrap().unwrap();
-        let domain: Value = serde_json::from_slice(&second.domain_json).unwrap();
-        assert_eq!(domain["ObjectMeta"]["name"], "vm1");
-        // The server ends now, though the stream is open.
-        tokio::spawn(async move { while let Ok(Some(_)) = changes.message().await {} });
-    });
-}
-
-#[test]
-fn the_timeline_is_answered_as_it_is() {
-    with_server(|_, channel| async {
-        let mut client = InspectClient::new(channel);
-        let answer = client.timeline(TimelineRequest {}).await.unwrap();
-        let step = &answer.into_inner().steps[0];
-        assert_eq!((step.name.as_str(), step.took_micros), ("define", Some(2)));
-    });
 }
 
 #[test]

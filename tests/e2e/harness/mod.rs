@@ -6,6 +6,7 @@ mod guest;
 mod handler;
 mod loop_device;
 mod pod_network;
+mod processes;
 mod slow_qemu;
 mod usage;
 mod vmi;
@@ -495,18 +496,6 @@ impl Pod {
         )
     }
 
-    /// The QEMU processes that run a guest; others only tell libvirt what QEMU can do.
-    pub fn guests(&self) -> Vec<u32> {
-        let runs_guest = |pid: &u32| {
-            std::fs::read(format!("/proc/{pid}/cmdline"))
-                .is_ok_and(|line| String::from_utf8_lossy(&line).contains("guest="))
-        };
-        self.processes("qemu-system")
-            .into_iter()
-            .filter(runs_guest)
-            .collect()
-    }
-
     /// Runs a program in the pod's container, as `kubectl exec` does.
     pub fn exec_output(&self, program: &[&str]) -> std::process::Output {
         self.container.as_ref().expect("a container").exec(program)
@@ -568,38 +557,6 @@ impl Pod {
             return self.virsh(&["dumpxml", &name]);
         }
         std::fs::read_to_string(self.root().join(format!("run/qemu/{name}.xml"))).unwrap()
-    }
-
-    /// What the launcher and its guest take up.
-    pub fn usage(&self) -> Usage {
-        Usage::of(self.launcher.as_ref().unwrap().id(), self.guests()[0])
-    }
-
-    /// libvirt's daemon: `virtqemud`, or `libvirtd` where a distribution has no virtqemud.
-    pub fn libvirt_daemons(&self) -> Vec<u32> {
-        let names = ["virtqemud", "libvirtd"];
-        names.iter().flat_map(|name| self.processes(name)).collect()
-    }
-
-    /// The processes of this pod's container, or those that have its root on their command line.
-    pub fn processes(&self, name: &str) -> Vec<u32> {
-        let root = self.root.path().to_string_lossy().into_owned();
-        std::fs::read_dir("/proc")
-            .unwrap()
-            .flatten()
-            .filter_map(|entry| {
-                let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
-                let command =
-                    String::from_utf8_lossy(&std::fs::read(entry.path().join("cmdline")).ok()?)
-                        .into_owned();
-                let program = command.split('\0').next()?.to_owned();
-                let ours = match &self.container {
-                    Some(container) => container.has(&entry.path()),
-                    None => command.contains(&root),
-                };
-                (program.contains(name) && ours).then_some(pid)
-            })
-            .collect()
     }
 }
 

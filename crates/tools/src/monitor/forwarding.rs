@@ -8,7 +8,7 @@ use os::procfs;
 
 /// For a launcher that has just been started to install its handler for SIGTERM.
 const HANDLER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Between two looks at whether it has.
+/// Between two checks of that.
 const HANDLER_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A SIGTERM on its way to the launcher.
