@@ -15,6 +15,9 @@ use os::process::Process;
 /// For a daemon to end after SIGTERM. It has no domain any more; only a hanging call to QEMU can keep it.
 const STOP_GRACE: Duration = Duration::from_millis(300);
 
+/// For a process that has lost its memory to end.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// A daemon's process. It is killed when this value is dropped.
 #[derive(Debug)]
 pub enum DaemonProcess {
@@ -121,8 +124,13 @@ pub async fn socket_owner(socket: &Path, command: &[String]) -> io::Result<Socke
         }
         Err(error) => return Err(error),
     };
-    let ours = process.arguments()? == command;
-    Ok(if ours {
+    let arguments = process.arguments().unwrap_or_default();
+    if arguments.is_empty() {
+        // It was killed, and is just giving back its memory; its socket is the last to go.
+        let _ = timeout(EXIT_TIMEOUT, process.ended()).await;
+        return Ok(SocketOwner::None);
+    }
+    Ok(if arguments == command {
         SocketOwner::Previous(DaemonProcess::Adopted(AdoptedProcess(process)))
     } else {
         SocketOwner::Foreign
