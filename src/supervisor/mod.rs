@@ -59,6 +59,7 @@ const THREAD_STACK: usize = 1024 * 1024;
 /// The process ends here, and not by returning from `main`: libvirt's event loop, and blocking calls of libvirt that have
 /// not returned, still run on other threads. What exit(3) runs, the cleanup of libvirt's and its libraries' memory, would
 /// run beside them; and a daemon that hangs would keep what is dropped here, such as a connection.
+// D-sup-18 (docs/differences.md).
 pub fn run(config: Config) -> ! {
     let status = run_to_end(config);
     libvirt::exit_at_once(status)
