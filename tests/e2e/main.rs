@@ -37,6 +37,7 @@ mod plugins;
 mod preview;
 mod resources;
 mod restart;
+mod scripted_agent;
 mod sidecars;
 mod slow_start;
 mod standalone;

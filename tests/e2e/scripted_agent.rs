@@ -1,0 +1,112 @@
+//! Guest agents that are late, silent, wrong or endless: a script in the guest in place of QEMU's agent.
+
+use api::proto::cmd::v1::GuestPingRequest;
+use serde_json::Value;
+
+use crate::guest_agent::{guest_info, guest_info_until};
+use crate::harness::{Guest, Pod, Vmi, run};
+
+/// Answers libvirt's synchronisation; all else as the word in `/run/mode` says. One process reads and writes the port.
+const AGENT: &str = r#"
+exec 3<>/dev/virtio-ports/org.qemu.guest_agent.0
+while read -r line <&3; do
+    mode=$(cat /run/mode)
+    id=$(printf '%s' "$line" | sed -n 's/.*"id": *\([0-9]*\).*/\1/p')
+    case $mode:$line in
+    silent:*) ;;
+    foreign:*guest-sync*) printf '{"return": 1}\n{"return": %s}\n' "$id" >&3 ;;
+    *:*guest-sync*) printf '{"return": %s}\n' "$id" >&3 ;;
+    half:*) printf '{"return": [{"na' >&3 ;;
+    garbage:*) head -c 67108864 /dev/zero | tr '\0' x >&3; echo >&3 ;;
+    lies:*) printf '{"return": {"version": 7, "supported_commands": "many"}}\n' >&3 ;;
+    good:*guest-info*) printf '{"return": {"version": "1.2.3", "supported_commands": []}}\n' >&3 ;;
+    good:*guest-ping*) printf '{"return": {}}\n' >&3 ;;
+    *) printf '{"error": {"class": "CommandNotFound", "desc": "not here"}}\n' >&3 ;;
+    esac
+done
+"#;
+
+/// Puts the script in the place of the real agent.
+async fn replace_agent(guest: &mut Guest, mode: &str) {
+    guest.run("touch /run/no-agent; killall qemu-ga").await;
+    guest.run(&format!("echo {mode} >/run/mode")).await;
+    for line in AGENT.trim().lines() {
+        // Between single quotes but for those that it has itself.
+        let line = line.replace('\'', r"'\''");
+        guest.run(&format!("echo '{line}' >>/run/agent")).await;
+    }
+    start(guest).await;
+}
+
+async fn start(guest: &mut Guest) {
+    guest
+        .run("(sh /run/agent </dev/null >/dev/null 2>&1 &)")
+        .await;
+}
+
+async fn ping(pod: &Pod) -> Result<(), String> {
+    let request = GuestPingRequest {
+        domain_name: String::new(),
+        timeout_seconds: 1,
+    };
+    let answer = pod.cmd().guest_ping(request).await;
+    answer
+        .map(drop)
+        .map_err(|status| status.message().to_owned())
+}
+
+/// The domain's own calls, while the agent does what it does.
+async fn the_domain_answers(pod: &Pod, vmi: &Vmi) {
+    let request = pod.request(vmi.value());
+    let answer = pod.cmd().pause_virtual_machine(request).await;
+    assert!(answer.unwrap().into_inner().success);
+    assert_eq!(pod.domain().await["Status"]["Status"], "Paused");
+    let request = pod.request(vmi.value());
+    let answer = pod.cmd().unpause_virtual_machine(request).await;
+    assert!(answer.unwrap().into_inner().success);
+    assert_eq!(pod.domain().await["Status"]["Status"], "Running");
+}
+
+async fn version(pod: &mut Pod, expected: &str) {
+    guest_info_until(pod, "of the agent", |info| {
+        info["guestAgentVersion"] == expected
+    })
+    .await;
+}
+
+#[test]
+fn an_agent_that_misbehaves_costs_no_more_than_its_own_answers() {
+    run(async {
+        let (mut pod, vmi, mut guest) = Pod::booted("liar", &[]).await;
+        guest_info_until(&mut pod, "complete", |info| {
+            info["guestAgentVersion"].is_string()
+        })
+        .await;
+        let known: Value = guest_info(&pod).await;
+        let before = pod.usage().resident_kib;
+
+        replace_agent(&mut guest, "silent").await;
+        // Another answer's id is skipped, and a good agent is asked.
+        for mode in ["foreign", "good"] {
+            guest.run(&format!("echo {mode} >/run/mode")).await;
+            the_domain_answers(&pod, &vmi).await;
+        }
+        version(&mut pod, "1.2.3").await;
+        assert_eq!(ping(&pod).await, Ok(()));
+        for mode in ["silent", "half", "lies", "garbage"] {
+            guest.run(&format!("echo {mode} >/run/mode")).await;
+            if mode != "lies" {
+                assert!(ping(&pod).await.is_err(), "{mode}");
+            }
+            the_domain_answers(&pod, &vmi).await;
+            // What was known before stays.
+            assert_eq!(guest_info(&pod).await["os"], known["os"], "{mode}");
+            guest.run("killall sh tr head; sleep 1").await;
+            start(&mut guest).await;
+        }
+        let grown = pod.usage().resident_kib.saturating_sub(before);
+        assert!(grown < 64 << 10, "the launcher has grown by {grown} KiB");
+
+        pod.end(&vmi).await;
+    });
+}
