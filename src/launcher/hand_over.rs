@@ -125,6 +125,10 @@ async fn check_version(executable: &Path) -> Result<(), HandOverError> {
         .stdin(Stdio::null())
         .stderr(Stdio::null())
         .kill_on_drop(true);
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "it has a limit in time; the executable is to be the launcher, and so is trusted with its memory"
+    )]
     let output = timeout(VERSION_TIMEOUT, command.output())
         .await
         .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))

@@ -67,7 +67,7 @@ pub async fn upgrade(args: &UpgradeArgs, format: Format) -> Result<ExitCode, Ctl
         .await?
         .hand_over(&executable)
         .await?;
-    let deadline = Instant::now() + UPGRADE_TIMEOUT;
+    let deadline = os::time::deadline(UPGRADE_TIMEOUT);
     while Instant::now() < deadline {
         let now = serving_process(&socket).await;
         if let Some(pid) = now.filter(|_| now != before)
