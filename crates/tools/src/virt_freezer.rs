@@ -3,9 +3,11 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use lexopt::{Arg, Parser, ValueExt};
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 
 use crate::ctl::client::{CallError, Client};
 use crate::virt_probe::switch;
@@ -21,6 +23,10 @@ const SOCKET: &str = "/run/kubevirt/sockets/launcher-sock";
 const NO_AGENT: &str = "Guest agent not available for now";
 /// In the error of a Windows guest that was frozen for longer than it allows.
 const FREEZE_LIMIT: &str = "fsfreeze is limited";
+
+/// How long an agent that is connected may not have said its version, and how often the launcher is asked for it.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
+const VERSION_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The command line.
 #[derive(Debug, PartialEq, Eq)]
@@ -70,19 +76,10 @@ async fn run(options: &Options) -> Result<(), CallError> {
     let client = Client::connect(&options.socket)
         .await
         .inspect_err(failed("Failed to connect launcher"))?;
-    let info = client
-        .guest_info()
-        .await
-        .inspect_err(failed("Failed to get guest info"))?;
-    let Some(version) = info.get("guestAgentVersion").and_then(Value::as_str) else {
+    let Some((info, domain)) = guest_info(&client).await? else {
         tracing::info!("No guest agent, exiting");
         return Ok(());
     };
-    tracing::info!("Guest agent version is {version}");
-    let domain = client
-        .domain()
-        .await
-        .inspect_err(failed("Failed to get domain"))?;
     let status = domain
         .as_ref()
         .and_then(|domain| domain.pointer("/Status/Status"));
@@ -98,6 +95,43 @@ async fn run(options: &Options) -> Result<(), CallError> {
     }
     tracing::info!("Operation completed successfully");
     Ok(())
+}
+
+/// What the guest agent has said of the guest, and the domain; none without an agent. The launcher learns of an agent's
+/// version shortly after the agent has connected, and a backup must not go without a freeze for that.
+// D-agent-11 (docs/differences.md).
+async fn guest_info(client: &Client) -> Result<Option<(Value, Option<Value>)>, CallError> {
+    let end = os::time::deadline(VERSION_TIMEOUT);
+    loop {
+        let info = client
+            .guest_info()
+            .await
+            .inspect_err(failed("Failed to get guest info"))?;
+        let domain = client
+            .domain()
+            .await
+            .inspect_err(failed("Failed to get domain"))?;
+        if let Some(version) = info.get("guestAgentVersion").and_then(Value::as_str) {
+            tracing::info!("Guest agent version is {version}");
+            return Ok(Some((info, domain)));
+        }
+        if !domain.as_ref().is_some_and(has_agent) || Instant::now() >= end {
+            return Ok(None);
+        }
+        sleep(VERSION_INTERVAL).await;
+    }
+}
+
+/// Whether a guest agent is connected.
+fn has_agent(domain: &Value) -> bool {
+    let channels = domain.pointer("/Spec/Devices/Channels");
+    let channels = channels.and_then(Value::as_array).into_iter().flatten();
+    channels
+        .filter_map(|channel| channel.get("Target"))
+        .any(|target| {
+            let is = |name, value| target.get(name).and_then(Value::as_str) == Some(value);
+            is("Name", "org.qemu.guest_agent.0") && is("State", "connected")
+        })
 }
 
 async fn freeze(
@@ -193,6 +227,17 @@ mod tests {
         assert_eq!(freeze.socket, PathBuf::from(SOCKET));
         let thaw = parsed(&["--unfreeze", "--name=vm1", "--namespace=ns1"]).unwrap();
         assert!(thaw.unfreeze && !thaw.freeze);
+    }
+
+    #[test]
+    fn an_agent_is_known_by_its_channel() {
+        let domain = |state: &str| {
+            let target = json!({"Name": "org.qemu.guest_agent.0", "State": state});
+            json!({"Spec": {"Devices": {"Channels": [{"Type": "unix"}, {"Target": target}]}}})
+        };
+        assert!(has_agent(&domain("connected")));
+        assert!(!has_agent(&domain("disconnected")));
+        assert!(!has_agent(&json!({})));
     }
 
     #[test]
