@@ -9,7 +9,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{Instant, timeout};
 
 use super::{LauncherError, lock};
@@ -39,6 +39,7 @@ pub(super) struct LibvirtDomain {
     connection: watch::Sender<Connection>,
     pub(super) reads: Arc<Semaphore>,
     requests: Arc<Semaphore>,
+    slow_calls: Notify,
     /// libvirt itself makes calls to the agent wait for each other.
     agent_calls: Arc<Semaphore>,
     agent_domain: Mutex<Option<Domain>>,
@@ -52,6 +53,7 @@ impl LibvirtDomain {
             connection: watch::Sender::new(connection),
             reads: Arc::new(Semaphore::new(MAX_READS)),
             requests: Arc::new(Semaphore::new(MAX_REQUESTS)),
+            slow_calls: Notify::new(),
             agent_calls: Arc::new(Semaphore::new(1)),
             agent_domain: Mutex::default(),
             agent_call: Arc::default(),
@@ -79,6 +81,18 @@ impl LibvirtDomain {
         *lock(&self.agent_domain) = None;
     }
 
+    /// Waits until a call has taken longer than it may: the daemon may hang.
+    pub async fn slow_call(&self) {
+        self.slow_calls.notified().await;
+    }
+
+    fn note_slow<T>(&self, result: Result<T, LauncherError>) -> Result<T, LauncherError> {
+        if let Err(LauncherError::Slow { .. }) = result {
+            self.slow_calls.notify_one();
+        }
+        result
+    }
+
     /// A read, which changes nothing.
     ///
     /// # Errors
@@ -88,7 +102,8 @@ impl LibvirtDomain {
         what: &'static str,
         work: impl FnOnce(&Connection, &str) -> Result<T, LauncherError> + Send + 'static,
     ) -> Result<T, LauncherError> {
-        limited(what, READ_TIMEOUT, &self.reads, self.call(work)).await
+        let read = limited(what, READ_TIMEOUT, &self.reads, self.call(work)).await;
+        self.note_slow(read)
     }
 
     /// A request that runs at once, beside changes and jobs.
@@ -100,7 +115,8 @@ impl LibvirtDomain {
         what: &'static str,
         work: impl FnOnce(Option<Domain>) -> Result<T, LauncherError> + Send + 'static,
     ) -> Result<T, LauncherError> {
-        limited(what, CHANGE_TIMEOUT, &self.requests, self.lookup(work)).await
+        let done = limited(what, CHANGE_TIMEOUT, &self.requests, self.lookup(work)).await;
+        self.note_slow(done)
     }
 
     /// A call to the guest agent. One at a time, in the order in which they come; none of the others waits for them.
@@ -161,7 +177,8 @@ impl LibvirtDomain {
         what: &'static str,
         work: impl FnOnce(Option<Domain>) -> Result<T, LauncherError> + Send + 'static,
     ) -> Result<T, LauncherError> {
-        within(what, CHANGE_TIMEOUT, blocking(what, self.lookup(work))).await
+        let done = within(what, CHANGE_TIMEOUT, blocking(what, self.lookup(work))).await;
+        self.note_slow(done)
     }
 
     /// A copy of the metadata into the domain's XML. It waits as long as libvirt does; none of the others waits for it.

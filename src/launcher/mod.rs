@@ -218,6 +218,11 @@ impl Launcher {
         }
     }
 
+    /// Waits until a call of libvirt's has taken longer than it may: its daemon may hang.
+    pub async fn slow_libvirt_call(&self) {
+        self.domain.slow_call().await;
+    }
+
     /// libvirt is back on another connection, for which the caller has registered events.
     pub fn reconnected(&self, connection: Connection) {
         self.domain.replace(connection);

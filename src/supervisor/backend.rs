@@ -205,7 +205,12 @@ impl Backend {
         &self.layout
     }
 
-    /// Waits until libvirt can be reached, and connects.
+    /// libvirt is in a process of its own.
+    pub fn has_daemon(&self) -> bool {
+        self.daemon.is_some()
+    }
+
+    /// Waits until libvirt can be reached, and connects. A daemon that lets no client in is killed and started again.
     ///
     /// # Errors
     /// If the daemon does not come up, or libvirt refuses.
