@@ -329,10 +329,11 @@ impl Container {
     }
 }
 
-/// What the pod of an ordinary VMI has as its memory: the guest's, and what KubeVirt adds.
+/// What the pod of an ordinary VMI has as its memory: what the guest can have, and what KubeVirt adds.
 fn memory_limit(vmi: &Vmi) -> u64 {
     const MIB: u64 = 1 << 20;
-    let guest = vmi.value()["spec"]["domain"]["memory"]["guest"].as_str();
+    let memory = &vmi.value()["spec"]["domain"]["memory"];
+    let guest = memory["maxGuest"].as_str().or(memory["guest"].as_str());
     let guest: u64 = guest.unwrap().strip_suffix("Mi").unwrap().parse().unwrap();
     // The pod's programs, one vCPU, an I/O thread, video, page tables.
     (guest + 220 + 8 + 8 + 32) * MIB + guest * MIB / 512
