@@ -156,6 +156,8 @@ impl Context {
 #[serde(default, rename_all = "camelCase")]
 pub struct Topology {
     /// Its cells.
+    // virt-handler writes the target's into a VMI's status, by the name in Go.
+    #[serde(alias = "numa_cells")]
     pub numa_cells: Vec<NumaCell>,
 }
 

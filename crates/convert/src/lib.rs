@@ -36,6 +36,7 @@ mod iothreads;
 mod launch_security;
 mod machine;
 mod memory;
+pub mod migration;
 mod numa;
 mod passt;
 mod pci;

@@ -58,6 +58,8 @@ pub enum Event {
     },
     /// A migration, dump or backup is over.
     JobCompleted { domain: String },
+    /// A migration begins to look through the guest's memory once more.
+    MigrationIteration { domain: String, iteration: i32 },
     /// A block job changed. `disk` is the target; `kind` and `status` are `virDomainBlockJobType` and
     /// `virConnectDomainEventBlockJobStatus`.
     BlockJob {
@@ -87,6 +89,7 @@ impl Event {
             | Self::IoError { domain, .. }
             | Self::TrayChange { domain, .. }
             | Self::JobCompleted { domain }
+            | Self::MigrationIteration { domain, .. }
             | Self::BlockJob { domain, .. }
             | Self::RtcChange { domain, .. } => Some(domain),
             Self::Closed { .. } => None,
@@ -157,7 +160,7 @@ pub(super) type Sink = Arc<dyn Fn(Event) + Send + Sync>;
 pub(super) type Callback = unsafe extern "C" fn(sys::virConnectPtr, sys::virDomainPtr, *mut c_void);
 
 /// Every event that the launcher listens to: its id, and the function of the type that this id asks for.
-pub(super) const LISTENED_EVENTS: [(sys::virDomainEventID, *const ()); 13] = [
+pub(super) const LISTENED_EVENTS: [(sys::virDomainEventID, *const ()); 14] = [
     (sys::VIR_DOMAIN_EVENT_ID_LIFECYCLE, lifecycle as *const ()),
     (sys::VIR_DOMAIN_EVENT_ID_REBOOT, reboot as *const ()),
     (sys::VIR_DOMAIN_EVENT_ID_AGENT_LIFECYCLE, agent as *const ()),
@@ -189,6 +192,10 @@ pub(super) const LISTENED_EVENTS: [(sys::virDomainEventID, *const ()); 13] = [
     (
         sys::VIR_DOMAIN_EVENT_ID_JOB_COMPLETED,
         job_completed as *const (),
+    ),
+    (
+        sys::VIR_DOMAIN_EVENT_ID_MIGRATION_ITERATION,
+        migration_iteration as *const (),
     ),
     (sys::VIR_DOMAIN_EVENT_ID_BLOCK_JOB_2, block_job as *const ()),
     (sys::VIR_DOMAIN_EVENT_ID_RTC_CHANGE, rtc as *const ()),
@@ -450,6 +457,24 @@ unsafe extern "C" fn job_completed(
             opaque,
             Event::JobCompleted {
                 domain: name(domain),
+            },
+        )
+    }
+}
+
+unsafe extern "C" fn migration_iteration(
+    _: sys::virConnectPtr,
+    domain: sys::virDomainPtr,
+    iteration: c_int,
+    opaque: *mut c_void,
+) {
+    // SAFETY: see above.
+    unsafe {
+        send(
+            opaque,
+            Event::MigrationIteration {
+                domain: name(domain),
+                iteration,
             },
         )
     }

@@ -25,14 +25,17 @@ pub enum ParamValue {
 pub(super) struct TypedParams {
     list: sys::virTypedParameterPtr,
     len: c_int,
+    /// How many values the list has memory for.
+    capacity: c_int,
 }
 
 impl TypedParams {
-    /// An empty list, for [`Self::places`].
+    /// An empty list.
     pub fn new() -> Self {
         Self {
             list: ptr::null_mut(),
             len: 0,
+            capacity: 0,
         }
     }
 
@@ -44,15 +47,41 @@ impl TypedParams {
     /// A list with these texts.
     pub fn of_texts(texts: &[(&CStr, &CStr)]) -> Result<Self, Error> {
         let mut params = Self::new();
-        let mut room = 0;
         for (name, text) in texts {
-            let (list, len) = params.places();
-            // SAFETY: the three places are this list's, and the strings are valid for the call, which copies them.
-            c::check(unsafe {
-                sys::virTypedParamsAddString(list, len, &raw mut room, name.as_ptr(), text.as_ptr())
-            })?;
+            params.add_c_text(name, text)?;
         }
         Ok(params)
+    }
+
+    /// Adds a text.
+    pub fn add_text(&mut self, name: &CStr, text: &str) -> Result<(), Error> {
+        let text = c::text(&name.to_string_lossy(), text)?;
+        self.add_c_text(name, &text)
+    }
+
+    fn add_c_text(&mut self, name: &CStr, text: &CStr) -> Result<(), Error> {
+        let (list, len, capacity) = (&mut self.list, &mut self.len, &mut self.capacity);
+        // SAFETY: the three places are this list's, and the strings are valid for the call, which copies them.
+        c::check(unsafe {
+            sys::virTypedParamsAddString(list, len, capacity, name.as_ptr(), text.as_ptr())
+        })
+        .map(drop)
+    }
+
+    /// Adds a number without a sign.
+    pub fn add_unsigned(&mut self, name: &CStr, value: u64) -> Result<(), Error> {
+        let (list, len, capacity) = (&mut self.list, &mut self.len, &mut self.capacity);
+        // SAFETY: as above.
+        c::check(unsafe { sys::virTypedParamsAddULLong(list, len, capacity, name.as_ptr(), value) })
+            .map(drop)
+    }
+
+    /// Adds an `int`.
+    pub fn add_int(&mut self, name: &CStr, value: c_int) -> Result<(), Error> {
+        let (list, len, capacity) = (&mut self.list, &mut self.len, &mut self.capacity);
+        // SAFETY: as above.
+        c::check(unsafe { sys::virTypedParamsAddInt(list, len, capacity, name.as_ptr(), value) })
+            .map(drop)
     }
 
     /// The list for a call that reads it, and how many values it has.

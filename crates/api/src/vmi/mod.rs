@@ -17,6 +17,7 @@ pub mod interfaces;
 mod json;
 pub mod launch_security;
 pub mod memory;
+pub mod migration;
 pub mod networks;
 mod quantity;
 pub mod spec;

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::Quantity;
+use super::migration::{StorageMigratedVolumeInfo, VirtualMachineInstanceMigrationState};
 use crate::api;
 
 api! {
 /// VirtualMachineInstanceStatus.
 VirtualMachineInstanceStatus {
     "phase" phase: String,
+    "conditions" conditions: Vec<VirtualMachineInstanceCondition>,
     "interfaces" interfaces: Vec<VirtualMachineInstanceNetworkInterface>,
     "volumeStatus" volume_status: Vec<VolumeStatus>,
     "topologyHints" topology_hints: Option<TopologyHints>,
@@ -16,6 +18,16 @@ VirtualMachineInstanceStatus {
     "VSOCKCID" vsockcid: Option<u32>,
     "changedBlockTracking" changed_block_tracking: Option<ChangedBlockTrackingStatus>,
     "memory" memory: Option<MemoryStatus>,
+    "migrationState" migration_state: Option<VirtualMachineInstanceMigrationState>,
+    "migrationMethod" migration_method: String,
+    /// `Unix`, or empty: a source that reaches the target by TCP.
+    "migrationTransport" migration_transport: String,
+    "migratedVolumes" migrated_volumes: Vec<StorageMigratedVolumeInfo>,
+}
+/// `conditions` of `VirtualMachineInstanceStatus`.
+VirtualMachineInstanceCondition {
+    "type" r#type: String,
+    "status" status: String,
 }
 /// `memory` of `VirtualMachineInstanceStatus`.
 MemoryStatus {
@@ -48,6 +60,11 @@ Machine {
 /// `changedBlockTracking` of `VirtualMachineInstanceStatus`.
 ChangedBlockTrackingStatus {
     "state" state: String,
+    "backupStatus" backup_status: Option<VirtualMachineInstanceBackupStatus>,
+}
+/// `backupStatus` of `ChangedBlockTrackingStatus`: the backup that is in progress.
+VirtualMachineInstanceBackupStatus {
+    "backupName" backup_name: String,
 }
 /// `persistentVolumeClaimInfo`, in several places.
 #[derive(serde::Serialize)]
@@ -55,6 +72,8 @@ PersistentVolumeClaimInfo {
     "capacity" capacity: BTreeMap<String, Quantity>,
     "requests" requests: BTreeMap<String, Quantity>,
     "filesystemOverhead" filesystem_overhead: Option<String>,
+    #[serde(skip_serializing)]
+    "volumeMode" volume_mode: Option<String>,
 }
 /// `hotplugVolume` of `VolumeStatus`.
 #[derive(serde::Serialize)]

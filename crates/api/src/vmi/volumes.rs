@@ -27,6 +27,7 @@ HostDisk {
     "path" path: String,
     "type" r#type: String,
     "capacity" capacity: Quantity,
+    "shared" shared: Option<bool>,
 }
 /// `persistentVolumeClaim`, in several places.
 PersistentVolumeClaimVolumeSource {

@@ -1,0 +1,89 @@
+//! The options of `MigrateVirtualMachine`: JSON whose names are Go's, as virt-handler writes them from the cluster's
+//! configuration and migration policies.
+
+use crate::api;
+use crate::vmi::Quantity;
+
+api! {
+/// `MigrationOptions`.
+MigrationOptions {
+    /// Of the migration's traffic, in bytes a second; empty and 0 are no limit.
+    "Bandwidth" bandwidth: Quantity,
+    /// Seconds in which the remaining data must shrink; 0 is no limit.
+    "ProgressTimeout" progress_timeout: i64,
+    /// Seconds for each GiB of the guest's memory and of the disks that are copied; 0 is no limit.
+    "CompletionTimeoutPerGiB" completion_timeout_per_gib: i64,
+    /// How long the guest may stand still at the end, in milliseconds.
+    "MaxDowntimeMs" max_downtime_ms: u64,
+    /// libvirt does not refuse what may lose data.
+    "UnsafeMigration" unsafe_migration: bool,
+    /// QEMU slows the guest's vCPUs down when its memory changes too fast.
+    "AllowAutoConverge" allow_auto_converge: bool,
+    /// The guest may run on the target before all of its memory is there.
+    "AllowPostCopy" allow_post_copy: bool,
+    /// Connections that QEMU uses at the same time.
+    "ParallelMigrationThreads" parallel_migration_threads: Option<u32>,
+    /// The guest may be paused, or continue in post-copy, so that the migration ends in time.
+    "AllowWorkloadDisruption" allow_workload_disruption: bool,
+    /// Watches the migration by its stalls, in place of the older rules.
+    "StallDetectorOptions" stall_detector_options: Option<StallDetectorOptions>,
+    /// How the memory is compressed, such as `zstd`.
+    "Compression" compression: Option<String>,
+}
+/// `StallDetectorOptions` of `MigrationOptions`.
+StallDetectorOptions {
+    /// By what fraction the remaining data must fall below the minimum for progress, and how far above the best value a
+    /// local minimum may be.
+    "StallMargin" stall_margin: f64,
+    /// Seconds of the window in which progress is looked for.
+    "StallProgressTimeout" stall_progress_timeout: u64,
+    /// Seconds that the switchover may take once it is allowed.
+    "SwitchoverTimeout" switchover_timeout: u64,
+    /// Weight of the newest sample of the bandwidth.
+    "EwmaAlpha" ewma_alpha: f64,
+    /// By what factor the expected downtime may exceed the allowed one.
+    "PrecopyPossibleFactor" precopy_possible_factor: f64,
+    /// By what factor the patience with the best value shrinks each time.
+    "PatienceWindowDecayFactor" patience_window_decay_factor: f64,
+    /// Act at a local minimum of the remaining data only.
+    "SearchLocalMinima" search_local_minima: bool,
+    /// By what factor a switchover may exceed the time for the whole migration.
+    "CompletionTimeoutFactor" completion_timeout_factor: f64,
+}
+}
+
+impl MigrationOptions {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// When it is not JSON, or has values of the wrong type.
+    pub fn from_json(json: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(json)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn options_are_read_as_virt_handler_writes_them() {
+        let json = r#"{"Bandwidth":"64Mi","ProgressTimeout":150,"CompletionTimeoutPerGiB":150,"MaxDowntimeMs":3000,
+            "UnsafeMigration":false,"AllowAutoConverge":false,"AllowPostCopy":true,"ParallelMigrationThreads":8,
+            "AllowWorkloadDisruption":true,"StallDetectorOptions":null,"Compression":null}"#;
+        let options = MigrationOptions::from_json(json.as_bytes()).unwrap();
+        assert_eq!(options.bandwidth.bytes(), Ok(64 << 20));
+        assert_eq!(
+            (options.progress_timeout, options.completion_timeout_per_gib),
+            (150, 150)
+        );
+        assert_eq!(options.parallel_migration_threads, Some(8));
+        assert!(options.allow_post_copy && options.allow_workload_disruption);
+        assert_eq!(
+            (options.stall_detector_options, options.compression),
+            (None, None)
+        );
+        assert!(MigrationOptions::from_json(br#"{"MaxDowntimeMs":-1}"#).is_err());
+    }
+}

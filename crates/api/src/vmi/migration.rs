@@ -1,0 +1,73 @@
+//! `status.migrationState` and `status.migratedVolumes`: what virt-controller and the two virt-handlers have agreed on
+//! for a live migration.
+
+use super::status::PersistentVolumeClaimInfo;
+use crate::api;
+
+api! {
+/// `migrationState` of `VirtualMachineInstanceStatus`.
+VirtualMachineInstanceMigrationState {
+    "migrationUid" migration_uid: String,
+    "targetPod" target_pod: String,
+    "targetCPUSet" target_cpu_set: Vec<u32>,
+    /// JSON of `kubevirt.cmd.v1.Topology`.
+    "targetNodeTopology" target_node_topology: String,
+    "sourcePersistentStatePVCName" source_persistent_state_pvc_name: String,
+    "targetPersistentStatePVCName" target_persistent_state_pvc_name: String,
+    "sourceState" source_state: Option<VirtualMachineInstanceMigrationSideState>,
+    "targetState" target_state: Option<VirtualMachineInstanceMigrationSideState>,
+}
+/// `sourceState` and `targetState` of `VirtualMachineInstanceMigrationState`: one side of the migration. The two sides
+/// have different VMIs when a VM moves to another cluster.
+VirtualMachineInstanceMigrationSideState {
+    "migrationUID" migration_uid: String,
+    "domainName" domain_name: Option<String>,
+    "domainNamespace" domain_namespace: Option<String>,
+    "virtualMachineInstanceUID" virtual_machine_instance_uid: Option<String>,
+    /// Where the other cluster's controller is reached; of the side that is in another cluster.
+    "syncAddress" sync_address: Option<String>,
+}
+/// `migratedVolumes` of `VirtualMachineInstanceStatus`: volumes whose claim is replaced by another one.
+StorageMigratedVolumeInfo {
+    "volumeName" volume_name: String,
+    "sourcePVCInfo" source_pvc_info: Option<PersistentVolumeClaimInfo>,
+    "destinationPVCInfo" destination_pvc_info: Option<PersistentVolumeClaimInfo>,
+}
+}
+
+impl VirtualMachineInstanceMigrationState {
+    /// The UID by which the source's virt-handler knows the migration.
+    #[must_use]
+    pub fn source_uid(&self) -> &str {
+        match &self.source_state {
+            Some(source) => &source.migration_uid,
+            None => &self.migration_uid,
+        }
+    }
+}
+
+impl super::Vmi {
+    /// Whether the migration copies disks too.
+    #[must_use]
+    pub fn is_block_migration(&self) -> bool {
+        self.status.migration_method == "BlockMigration" || !self.status.migrated_volumes.is_empty()
+    }
+
+    /// Whether the VM moves to another cluster, or to another name or namespace of this one.
+    #[must_use]
+    pub fn is_decentralized_migration(&self) -> bool {
+        let state = self.status.migration_state.as_ref();
+        let sides =
+            state.and_then(|state| state.source_state.as_ref().zip(state.target_state.as_ref()));
+        sides.is_some_and(|(source, target)| {
+            source.sync_address.is_some() != target.sync_address.is_some()
+        })
+    }
+
+    /// Whether the status has a condition of this type, whatever its value.
+    #[must_use]
+    pub fn has_condition(&self, r#type: &str) -> bool {
+        let mut conditions = self.status.conditions.iter();
+        conditions.any(|condition| condition.r#type == r#type)
+    }
+}
