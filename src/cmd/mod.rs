@@ -136,6 +136,19 @@ pub trait LauncherApi: Send + Sync + 'static {
         path: &str,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
+    /// Begins to migrate the domain to another node; `options` has the limits as JSON.
+    fn migrate(
+        self: &Arc<Self>,
+        vmi_json: Bytes,
+        options: Bytes,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send;
+
+    /// Asks for the end of that migration.
+    fn cancel_migration(
+        self: &Arc<Self>,
+        vmi_json: Bytes,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send;
+
     /// Gives the guest the CPUs that the VMI says.
     fn sync_cpus(
         self: &Arc<Self>,

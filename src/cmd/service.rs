@@ -234,18 +234,23 @@ impl<L: LauncherApi> Cmd for Service<L> {
     }
     async fn migrate_virtual_machine(
         &self,
-        _: Request<v1::MigrationRequest>,
+        request: Request<v1::MigrationRequest>,
     ) -> Answer<v1::Response> {
-        answer(unsupported("MigrateVirtualMachine"))
+        let request = request.into_inner();
+        let begun = self
+            .launcher
+            .migrate(vmi_json(request.vmi), request.options);
+        answer(response(&begun.await))
     }
     async fn sync_migration_target(&self, _: Request<v1::VmiRequest>) -> Answer<v1::Response> {
         answer(unsupported("SyncMigrationTarget"))
     }
     async fn cancel_virtual_machine_migration(
         &self,
-        _: Request<v1::VmiRequest>,
+        request: Request<v1::VmiRequest>,
     ) -> Answer<v1::Response> {
-        answer(unsupported("CancelVirtualMachineMigration"))
+        let vmi = vmi_json(request.into_inner().vmi);
+        answer(response(&self.launcher.cancel_migration(vmi).await))
     }
     async fn signal_target_pod_cleanup(&self, _: Request<v1::VmiRequest>) -> Answer<v1::Response> {
         answer(unsupported("SignalTargetPodCleanup"))

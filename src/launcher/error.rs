@@ -95,6 +95,9 @@ pub enum LauncherError {
     /// A kill came while the domain was being started.
     #[error("the virtual machine was killed while it was being started")]
     Killed,
+    /// A migration does not begin, or fails.
+    #[error(transparent)]
+    Migration(#[from] super::MigrationError),
     /// Some disks or network interfaces could not be changed; the others were.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Devices(Vec<DeviceFailure>),

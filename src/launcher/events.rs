@@ -97,12 +97,15 @@ impl PendingEvents {
     }
 }
 
-/// Not those that change nothing for virt-handler: the guest's clock ticks on its own, and block jobs are followed by whoever
-/// starts them.
+/// Not those that change nothing for virt-handler: the guest's clock ticks on its own, and block jobs and migrations are
+/// followed by whoever starts them.
 fn is_reported(event: &Event) -> bool {
     !matches!(
         event,
-        Event::RtcChange { .. } | Event::BlockJob { .. } | Event::Closed { .. }
+        Event::RtcChange { .. }
+            | Event::BlockJob { .. }
+            | Event::MigrationIteration { .. }
+            | Event::Closed { .. }
     )
 }
 

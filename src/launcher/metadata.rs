@@ -3,11 +3,16 @@
 
 use api::vmi::Vmi;
 use domain::metadata::{
-    AccessCredentialMetadata, GracePeriodMetadata, KubeVirtMetadata, MemoryDumpMetadata, Time,
+    AccessCredentialMetadata, GracePeriodMetadata, KubeVirtMetadata, MemoryDumpMetadata,
+    MigrationMetadata, Time,
 };
 
 /// Seconds that a guest gets to shut down when its VMI does not say.
 const DEFAULT_GRACE_PERIOD: i64 = 30;
+/// KubeVirt's words for the abort of a migration.
+const ABORTING: &str = "Aborting";
+const ABORTED: &str = "Succeeded";
+const ABORT_FAILED: &str = "Failed";
 
 /// The domain's metadata.
 #[derive(Debug, Clone, PartialEq)]
@@ -98,6 +103,75 @@ impl Metadata {
         dump.failure_reason = failure.unwrap_or_default();
     }
 
+    /// The last migration, in progress or not.
+    pub fn migration(&self) -> Option<&MigrationMetadata> {
+        self.0.migration.as_ref()
+    }
+
+    /// The migration with this UID leaves from here.
+    pub fn migration_out_began(&mut self, uid: &str) {
+        self.0.migration = Some(MigrationMetadata {
+            uid: uid.into(),
+            start_timestamp: Some(Time::now()),
+            mode: "PreCopy".into(),
+            ..MigrationMetadata::default()
+        });
+    }
+
+    /// It has ended; `failure` says why if it failed.
+    pub fn migration_out_ended(&mut self, uid: &str, failure: Option<String>) {
+        let migration = self.migration_in_progress().filter(|it| it.uid == uid);
+        if let Some(migration) = migration {
+            migration.end_timestamp = Some(Time::now());
+            migration.failed = failure.is_some();
+            migration.failure_reason = failure.unwrap_or_default();
+        }
+    }
+
+    /// How the guest's memory goes to the target.
+    pub fn migration_mode(&mut self, mode: &str) {
+        if let Some(migration) = self.migration_in_progress() {
+            mode.clone_into(&mut migration.mode);
+        }
+    }
+
+    /// The migration in progress is to be aborted, unless that is done already.
+    pub fn migration_abort_requested(&mut self) {
+        if let Some(migration) = self.migration_in_progress()
+            && !matches!(migration.abort_status.as_str(), ABORTING | ABORTED)
+        {
+            migration.abort_status = ABORTING.into();
+        }
+    }
+
+    /// libvirt has taken the abort, or has not.
+    pub fn migration_abort_ended(&mut self, succeeded: bool) {
+        let status = if succeeded { ABORTED } else { ABORT_FAILED };
+        if let Some(migration) = self.migration_in_progress() {
+            migration.abort_status = status.into();
+        }
+    }
+
+    /// Whether the migration in progress is to be aborted, and libvirt has not taken that yet.
+    pub fn is_migration_aborting(&self) -> bool {
+        self.is_migration_abort_status(&[ABORTING])
+    }
+
+    /// The same, or libvirt has.
+    pub fn has_migration_abort(&self) -> bool {
+        self.is_migration_abort_status(&[ABORTING, ABORTED])
+    }
+
+    fn is_migration_abort_status(&self, wanted: &[&str]) -> bool {
+        let migration = self.migration().filter(|it| it.end_timestamp.is_none());
+        migration.is_some_and(|it| wanted.contains(&it.abort_status.as_str()))
+    }
+
+    fn migration_in_progress(&mut self) -> Option<&mut MigrationMetadata> {
+        let migration = self.0.migration.as_mut();
+        migration.filter(|it| it.start_timestamp.is_some() && it.end_timestamp.is_none())
+    }
+
     /// The guest has its access credentials, or why not.
     pub fn access_credentials_applied(&mut self, failure: Option<String>) {
         self.0.access_credential = Some(AccessCredentialMetadata {
@@ -186,6 +260,50 @@ mod tests {
                 .unwrap_or_default()
                 .failed
         );
+    }
+
+    #[test]
+    fn a_migration_from_here_ends_once_and_only_as_itself() {
+        let mut metadata = Metadata::new("u-1");
+        metadata.migration_abort_requested();
+        assert_eq!(metadata.migration(), None);
+        metadata.migration_out_began("m-1");
+        metadata.migration_mode("PostCopy");
+        metadata.migration_out_ended("m-2", None);
+        assert_eq!(
+            metadata.migration().and_then(|it| it.end_timestamp.clone()),
+            None
+        );
+        metadata.migration_out_ended("m-1", Some("no network".to_owned()));
+        let ended = metadata.migration().cloned().unwrap_or_default();
+        assert!(ended.failed && ended.end_timestamp.is_some());
+        assert_eq!(
+            (ended.mode.as_str(), ended.failure_reason.as_str()),
+            ("PostCopy", "no network")
+        );
+        metadata.migration_out_ended("m-1", None);
+        metadata.migration_mode("PreCopy");
+        metadata.migration_abort_requested();
+        assert_eq!(metadata.migration(), Some(&ended));
+        metadata.migration_out_began("m-2");
+        assert!(!metadata.migration().is_some_and(|it| it.failed));
+    }
+
+    #[test]
+    fn an_abort_is_requested_again_only_after_it_has_failed() {
+        let mut metadata = Metadata::new("u-1");
+        metadata.migration_out_began("m-1");
+        assert!(!metadata.has_migration_abort());
+        metadata.migration_abort_requested();
+        assert!(metadata.is_migration_aborting() && metadata.has_migration_abort());
+        metadata.migration_abort_ended(false);
+        assert!(!metadata.has_migration_abort());
+        metadata.migration_abort_requested();
+        metadata.migration_abort_ended(true);
+        let known = metadata.clone();
+        metadata.migration_abort_requested();
+        assert_eq!(metadata, known);
+        assert!(!metadata.is_migration_aborting() && metadata.has_migration_abort());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Launcher;
+use super::{JobKind, Launcher};
 use domain::metadata::KubeVirtMetadata;
 
 /// After a copy that has failed: the daemon may be on its way back.
@@ -19,7 +19,10 @@ pub(super) async fn run(launcher: Arc<Launcher>) {
     let mut changes = launcher.vm.metadata_changes();
     while changes.changed().await.is_ok() {
         let metadata = launcher.vm.metadata().get().clone();
-        if metadata == written || !launcher.vm.snapshot().phase.is_visible() {
+        let vm = launcher.vm.snapshot();
+        // libvirt changes no domain that is leaving; the end of the migration changes the metadata.
+        let is_leaving = vm.jobs.contains(&JobKind::MigrationOut);
+        if metadata == written || is_leaving || !vm.phase.is_visible() {
             continue;
         }
         let xml = metadata.to_xml();

@@ -32,6 +32,7 @@ mod memory_dump;
 mod metadata;
 mod metadata_copy;
 mod metrics;
+mod migration_source;
 mod network_setup;
 mod observe;
 mod panic_log;
@@ -57,7 +58,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use prost::bytes::Bytes;
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 
 use crate::cmd::{AgentCommand, GuestCommand, GuestOutput, LauncherApi};
 use crate::notify::Notifier;
@@ -84,12 +85,16 @@ use hotplug::DetachRequests;
 use libvirt_domain::LibvirtDomain;
 pub use metrics::LauncherMetrics;
 use metrics::Metrics;
+pub use migration_source::MigrationError;
 use pod_backend::PodBackend;
 use statistics::Statistics;
 use sync_queue::SyncQueue;
 pub use timeline::{Step, Timeline};
 use vm::Vm;
 pub use vm::{JobKind, PauseReason, Phase, Refusal, Snapshot};
+
+/// Events of libvirt's that one who waits for them may leave unread; then it misses the oldest.
+const MAX_UNREAD_EVENTS: usize = 64;
 
 /// What a launcher is started with.
 #[derive(Debug, Clone)]
@@ -116,6 +121,8 @@ pub struct Launcher {
     domain: Arc<LibvirtDomain>,
     vm: Arc<Vm>,
     events: Arc<EventInbox>,
+    /// Each of libvirt's events of the domain, for who waits for one.
+    libvirt_events: broadcast::Sender<Event>,
     guest_agent: GuestAgent,
     syncs: SyncQueue,
     pod: Arc<dyn PodBackend>,
@@ -163,6 +170,7 @@ impl Launcher {
             domain: Arc::new(LibvirtDomain::new(name, connection)),
             vm: Vm::new(&config.namespace, &config.name, &config.uid, events.clone()),
             events,
+            libvirt_events: broadcast::Sender::new(MAX_UNREAD_EVENTS),
             guest_agent: GuestAgent::new(config.pod.root.path(THAW_DEADLINE)),
             syncs: SyncQueue::default(),
             pod,
@@ -215,6 +223,8 @@ impl Launcher {
             }
             self.guest_agent.note_event(event);
             self.events.note(event);
+            // Most often nobody waits.
+            let _ = self.libvirt_events.send(event.clone());
         }
     }
 
@@ -361,6 +371,23 @@ impl LauncherApi for Launcher {
         self.our_vmi(&vmi_json)?;
         Launcher::dump_memory(self, path);
         Ok(())
+    }
+
+    async fn migrate(
+        self: &Arc<Self>,
+        vmi_json: Bytes,
+        options: Bytes,
+    ) -> Result<(), LauncherError> {
+        let result = Launcher::migrate(self, vmi_json, options).await;
+        log_outcome(&result, "Signaled vmi migration", "Failed to migrate vmi");
+        result
+    }
+
+    async fn cancel_migration(self: &Arc<Self>, vmi_json: Bytes) -> Result<(), LauncherError> {
+        let result = Launcher::cancel_migration(self, vmi_json).await;
+        let failed = "Failed to abort live migration";
+        log_outcome(&result, "Live migration has been aborted", failed);
+        result
     }
 
     async fn sync_cpus(

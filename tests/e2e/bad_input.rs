@@ -1,6 +1,6 @@
 //! Bad input gets one clear answer and leaves nothing half-done: the next sync works.
 
-use api::proto::cmd::v1::{MigrationRequest, VmiRequest};
+use api::proto::cmd::v1::{BackupRequest, VmiRequest};
 use prost::bytes::Bytes;
 use serde_json::json;
 
@@ -91,11 +91,11 @@ fn a_call_that_is_not_served_yet_fails() {
     run(async {
         let vmi = Vmi::new("calls");
         let pod = Pod::ready(&vmi, &[]).await;
-        let request = MigrationRequest {
+        let request = BackupRequest {
             vmi: pod.request(vmi.value()).vmi,
-            ..MigrationRequest::default()
+            ..BackupRequest::default()
         };
-        let answer = pod.cmd().migrate_virtual_machine(request).await;
+        let answer = pod.cmd().backup_virtual_machine(request).await;
         let answer = answer.unwrap().into_inner();
         let text = "not supported yet by this launcher";
         assert!(

@@ -12,10 +12,11 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
 use super::libvirt_domain::{READ_TIMEOUT, within};
-use super::{Launcher, LauncherError};
+use super::migration_source::job_info;
+use super::{Launcher, LauncherError, lock};
 use domain::DomainSpec;
 use domain::stats::{DirtyRate, DomainStats, Load, Parameters, Value};
-use libvirt::{Connection, Domain, ParamValue, StatsGroups};
+use libvirt::{Connection, Domain, JobStats, ParamValue, StatsGroups};
 
 pub(super) use agent_data::AgentData;
 
@@ -38,6 +39,8 @@ pub(super) struct Statistics {
     domain: Mutex<Option<(Instant, DomainStats)>>,
     dirty_rate: Mutex<Option<(Instant, i64)>>,
     agent_data: AgentData,
+    /// How far the migration is that leaves from here; none if there is none.
+    pub migration: std::sync::Mutex<Option<JobStats>>,
 }
 
 impl Launcher {
@@ -58,6 +61,8 @@ impl Launcher {
             Ok(stats)
         });
         let mut stats = stats.await?;
+        let migration = *lock(&self.statistics.migration);
+        stats.migration_job = migration.as_ref().map(job_info).unwrap_or_default();
         let load = self.guest_load();
         stats.load = Load {
             one_minute: load.one,

@@ -166,6 +166,9 @@ impl Vm {
                 inner.starts += 1;
                 inner.phase = inner.phase.after(Input::StartBegan);
             }
+            if kind == JobKind::MigrationOut {
+                inner.phase = inner.phase.after(Input::MigrationOutBegan);
+            }
             Ok(())
         })?;
         Ok(Job {

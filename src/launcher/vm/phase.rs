@@ -68,6 +68,8 @@ pub enum Input {
         /// Because the VMI says so.
         by_user: bool,
     },
+    /// This launcher begins to migrate the domain to another node.
+    MigrationOutBegan,
     /// libvirt has the domain in this state.
     Seen(Seen),
     /// libvirt does not know the domain.
@@ -101,6 +103,10 @@ impl Phase {
             } else {
                 PauseReason::Other
             }),
+            (_, Input::MigrationOutBegan) if self.is_visible() && self != Self::Ended => {
+                Self::MigratingOut
+            }
+            (_, Input::MigrationOutBegan) => self,
             // During a start, `Started` and `StartFailed` decide, and not what libvirt shows.
             (Self::Starting, Input::Seen(_) | Input::NotFound) => self,
             (_, Input::Seen(seen)) => self.seen(seen),
@@ -285,6 +291,7 @@ mod tests {
             1 => (any::<bool>(), any::<bool>())
                 .prop_map(|(paused, by_user)| Input::Started { paused, by_user }),
             1 => Just(Input::NotFound),
+            1 => Just(Input::MigrationOutBegan),
             1 => Just(Input::EndedUnseen),
         ]
     }

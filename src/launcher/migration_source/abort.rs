@@ -1,0 +1,75 @@
+//! `CancelVirtualMachineMigration`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prost::bytes::Bytes;
+use tokio::time::{sleep, timeout};
+
+use super::super::libvirt_domain::blocking;
+use super::super::{Launcher, LauncherError};
+use libvirt::Domain;
+
+/// How long libvirt has to take the abort; QEMU's monitor may be silent.
+const ABORT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Before libvirt is asked again for a job that it has not begun yet.
+const JOB_RETRY_DELAY: Duration = Duration::from_millis(50);
+
+impl Launcher {
+    /// Asks for the end of the migration that is in progress. Success says no more than that: what becomes of it is in the
+    /// metadata. Without a migration, and while one is being aborted, nothing is to be done.
+    ///
+    /// # Errors
+    /// It is another launcher's VMI.
+    pub async fn cancel_migration(self: &Arc<Self>, vmi_json: Bytes) -> Result<(), LauncherError> {
+        self.our_vmi(&vmi_json)?;
+        if !self.request_abort() {
+            tracing::info!(
+                "cancel migration ignored: the VMI is not migrating, or is being aborted already"
+            );
+        }
+        Ok(())
+    }
+
+    /// Marks the migration as to be aborted, which its job then does. False if there is none.
+    pub(super) fn request_abort(&self) -> bool {
+        self.vm
+            .change_metadata(|metadata| metadata.migration_abort_requested())
+    }
+}
+
+/// Aborts libvirt's job, which may be about to begin. Whether libvirt has accepted it.
+// D-mig-2 (docs/differences.md).
+pub(super) async fn abort(domain: Domain) -> bool {
+    let abort = async {
+        loop {
+            let domain = domain.clone();
+            let aborted = blocking("aborting the migration", move || {
+                if !domain.job_stats()?.is_unbounded {
+                    return Ok(false);
+                }
+                domain.abort_job()?;
+                Ok(true)
+            });
+            match aborted.await {
+                Ok(true) => return Ok(()),
+                Ok(false) => sleep(JOB_RETRY_DELAY).await,
+                Err(error) => return Err(error),
+            }
+        }
+    };
+    match timeout(ABORT_TIMEOUT, abort).await {
+        Ok(Ok(())) => {
+            tracing::info!("Live migration abort succeeded");
+            true
+        }
+        Ok(Err(error)) => {
+            tracing::error!(reason = %os::logging::chain(&error), "failed to cancel migration");
+            false
+        }
+        Err(_) => {
+            tracing::error!("migration abort timed out waiting for libvirt");
+            false
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! What libvirt is told of the migration: where to, what is copied, and how the domain is to be there.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use super::super::sync::read_spec;
+use super::super::{LauncherConfig, LauncherError};
+use super::MigrationError;
+use api::migration_options::MigrationOptions;
+use api::pod_paths::PodPaths;
+use api::vmi::{Quantity, Vmi};
+use convert::migration::{TargetRewrite, disks_to_copy, migration_xml};
+use domain::DomainSpec;
+use libvirt::{DiskCopy, Migration, State, XmlKind};
+
+/// Directory, in the one that is shared with virt-handler, of the sockets that lead to the target.
+const SOCKET_DIR: &str = "migrationproxy";
+/// Ports by which KubeVirt tells the connections of QEMU apart; there is a socket for each.
+const MEMORY_PORT: u16 = 49152;
+const DISKS_PORT: u16 = 49153;
+/// The only compression that there is.
+const ZSTD: &str = "zstd";
+
+/// The migration as libvirt takes it. Reads the domain, so it blocks.
+///
+/// # Errors
+/// libvirt's; the document cannot be made.
+pub(super) fn migration(
+    domain: &libvirt::Domain,
+    config: &LauncherConfig,
+    vmi: &Vmi,
+    options: &MigrationOptions,
+) -> Result<Migration, LauncherError> {
+    let live = read_spec(domain, XmlKind::Live)?;
+    let targets = disks_to_copy(&live, vmi);
+    let disks = (!targets.is_empty()).then(|| DiskCopy {
+        targets,
+        uri: format!("unix://{}", socket(config, vmi, Some(DISKS_PORT))),
+    });
+    let driver = if config.pod.run_as_nonroot {
+        "session"
+    } else {
+        "system"
+    };
+    Ok(Migration {
+        destination: format!("qemu+unix:///{driver}?socket={}", socket(config, vmi, None)),
+        uri: format!("unix://{}", socket(config, vmi, Some(MEMORY_PORT))),
+        name: name_on_target(vmi),
+        xml: xml(domain, config, vmi, &live)?,
+        bandwidth_mib: bandwidth(&options.bandwidth)?,
+        parallel_connections: options.parallel_migration_threads,
+        compression: compression(options.compression.as_deref()),
+        disks,
+        block: vmi.is_block_migration(),
+        allow_unsafe: options.unsafe_migration,
+        auto_converge: options.allow_auto_converge,
+        post_copy: options.allow_post_copy,
+        paused: domain.state()?.0 == State::Paused,
+    })
+}
+
+fn xml(
+    domain: &libvirt::Domain,
+    config: &LauncherConfig,
+    vmi: &Vmi,
+    live: &DomainSpec,
+) -> Result<String, LauncherError> {
+    let rewrite = if config.pod.libvirt_hook_server_and_client {
+        TargetRewrite::ByTargetHook
+    } else {
+        TargetRewrite::BySource
+    };
+    let sizes = moved_sizes(domain, vmi, live)?;
+    let migratable = domain.xml(XmlKind::Migratable)?;
+    let prefix = config.pod.root.prefix();
+    let paths = PodPaths {
+        root: &prefix,
+        hotplug_disk_dir: &config.pod.hotplug_disk_dir,
+        ..PodPaths::default()
+    };
+    let xml = migration_xml(&migratable, vmi, &sizes, rewrite, &paths);
+    Ok(xml.map_err(MigrationError::from)?)
+}
+
+/// The sizes that the guest sees of disks whose volumes move to another claim, by target.
+fn moved_sizes(
+    domain: &libvirt::Domain,
+    vmi: &Vmi,
+    live: &DomainSpec,
+) -> Result<BTreeMap<String, u64>, LauncherError> {
+    let is_moved = |name: &str| {
+        let mut moved = vmi.status.migrated_volumes.iter();
+        moved.any(|volume| volume.volume_name == name)
+    };
+    let disks = live.devices.disks.iter();
+    let moved = disks.filter(|disk| disk.alias.as_ref().is_some_and(|it| is_moved(&it.name)));
+    let size = |target: &String| Ok((target.clone(), domain.block_info(target)?.capacity));
+    moved.map(|disk| size(&disk.target.device)).collect()
+}
+
+/// The socket that leads to the target's libvirt, or to its QEMU.
+fn socket(config: &LauncherConfig, vmi: &Vmi, port: Option<u16>) -> String {
+    let uid = &vmi.metadata.uid;
+    let name = match port {
+        Some(port) => format!("{uid}-{port}-source.sock"),
+        None => format!("{uid}-source.sock"),
+    };
+    let path = config.pod.shared(SOCKET_DIR).join(name);
+    path.to_string_lossy().into_owned()
+}
+
+fn name_on_target(vmi: &Vmi) -> String {
+    let state = vmi.status.migration_state.as_ref();
+    let target = state.and_then(|state| state.target_state.as_ref());
+    let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    let identity = target.and_then(|target| {
+        Some((
+            given(&target.domain_namespace)?,
+            given(&target.domain_name)?,
+        ))
+    });
+    match identity {
+        Some((namespace, name)) => format!("{namespace}_{name}"),
+        None => vmi.domain_name(),
+    }
+}
+
+/// In MiB a second, rounded, but never down to no limit.
+fn bandwidth(quantity: &Quantity) -> Result<u64, MigrationError> {
+    const MIB: u64 = 1 << 20;
+    if quantity.0.is_empty() {
+        return Ok(0);
+    }
+    Ok(match quantity.bytes().map_err(MigrationError::Bandwidth)? {
+        0 => 0,
+        bytes if bytes < MIB => 1,
+        bytes => bytes.saturating_add(MIB / 2) / MIB,
+    })
+}
+
+fn compression(method: Option<&str>) -> Option<String> {
+    match method {
+        None | Some("" | "none") => None,
+        Some(ZSTD) => Some(ZSTD.to_owned()),
+        Some(method) => {
+            tracing::warn!(
+                method,
+                "Unsupported migration compression method; the memory is not compressed"
+            );
+            None
+        }
+    }
+}
+
+/// Bytes of all files below a directory; what cannot be read does not count.
+pub(super) fn size_of_files(dir: &Path) -> u64 {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let sizes = entries.filter_map(|entry| {
+        let metadata = entry.metadata().ok()?;
+        Some(if metadata.is_dir() {
+            size_of_files(&entry.path())
+        } else {
+            metadata.len()
+        })
+    });
+    sizes.fold(0, u64::saturating_add)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn bandwidth_is_rounded_to_mebibytes() {
+        let mib = |text: &str| bandwidth(&Quantity(text.to_owned())).unwrap();
+        assert_eq!((mib(""), mib("0"), mib("1"), mib("64Mi")), (0, 0, 1, 64));
+        assert_eq!((mib("1572863"), mib("1572864")), (1, 2));
+        assert!(bandwidth(&Quantity("fast".to_owned())).is_err());
+    }
+
+    #[test]
+    fn the_name_on_the_target_is_the_one_that_it_has_there() {
+        let vmi = |target: serde_json::Value| -> Vmi {
+            serde_json::from_value(json!({
+                "metadata": {"namespace": "ns1", "name": "vm1"},
+                "status": {"migrationState": {"targetState": target}},
+            }))
+            .unwrap()
+        };
+        let both = json!({"domainNamespace": "ns2", "domainName": "vm2"});
+        assert_eq!(name_on_target(&vmi(both)), "ns2_vm2");
+        assert_eq!(
+            name_on_target(&vmi(json!({"domainNamespace": "ns2"}))),
+            "ns1_vm1"
+        );
+        assert_eq!(name_on_target(&vmi(json!(null))), "ns1_vm1");
+    }
+
+    #[test]
+    fn files_count_wherever_they_are() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("a")).unwrap();
+        fs::write(dir.path().join("a/disk.img"), [0; 100]).unwrap();
+        fs::write(dir.path().join("seed.iso"), [0; 11]).unwrap();
+        assert_eq!(size_of_files(dir.path()), 111);
+        assert_eq!(size_of_files(Path::new("/nonexistent")), 0);
+    }
+}

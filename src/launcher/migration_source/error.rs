@@ -1,0 +1,100 @@
+//! Why a migration does not begin, or fails.
+
+use convert::migration::DocumentError;
+
+/// What libvirt says of a migration that was aborted.
+const CANCELED: &str = "canceled by client";
+/// What QEMU says, with two spaces at one place, of a target volume that is too small.
+const TOO_SMALL: &str = "has to be smaller or equal to the actual size of the containing file";
+
+/// An error of the migration's source. Texts that other components know are kept to the letter.
+#[derive(Debug, thiserror::Error)]
+pub enum MigrationError {
+    /// The request's options are not what virt-handler writes.
+    #[error("no valid migration options object present in command server request")]
+    Options(#[source] serde_json::Error),
+    /// The bandwidth is not a quantity.
+    #[error("the migration's bandwidth cannot be used")]
+    Bandwidth(#[source] api::vmi::QuantityError),
+    /// A backup is in progress.
+    #[error("cannot migrate VMI until backup {0} is completed")]
+    Backup(String),
+    /// virt-controller has not prepared it.
+    #[error("cannot migrate VMI until migrationState is ready")]
+    NotReady,
+    /// It has ended; another attempt is another migration.
+    #[error("migration job {uid} already executed; it {outcome}")]
+    AlreadyExecuted {
+        /// Its UID.
+        uid: String,
+        /// How it ended.
+        outcome: String,
+    },
+    /// It was cancelled before libvirt had begun.
+    #[error("Live migration has been aborted")]
+    Aborted,
+    /// A functional test of KubeVirt's wants the failure.
+    #[error("Failed migration to satisfy functional test condition")]
+    FunctionalTest,
+    /// The document for the target cannot be made.
+    #[error("the domain cannot be described for the target")]
+    Document(#[from] DocumentError),
+    /// The guest does not let its SR-IOV devices go.
+    #[error("the guest has not released its SR-IOV devices within {seconds} s: {}", devices.join(", "))]
+    NotReleased {
+        /// How long it had.
+        seconds: u64,
+        /// Those that are still there.
+        devices: Vec<String>,
+    },
+}
+
+/// What virt-handler gets to know of a failure: libvirt's own words, but for those that KubeVirt knows.
+pub(super) fn failure_reason(error: &super::super::LauncherError) -> String {
+    let reason = os::logging::chain(error);
+    let words: Vec<&str> = reason.split_whitespace().collect();
+    if reason.contains(CANCELED) {
+        MigrationError::Aborted.to_string()
+    } else if words.join(" ").contains(TOO_SMALL) {
+        format!(
+            "Volume migration cannot be performed because the destination volume is smaller than the source volume: {reason}"
+        )
+    } else {
+        reason
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::LauncherError;
+    use super::*;
+
+    fn reason(message: &str) -> String {
+        failure_reason(&LauncherError::Libvirt(libvirt::Error {
+            code: 9,
+            domain: 10,
+            message: message.to_owned(),
+        }))
+    }
+
+    #[test]
+    fn what_kubevirt_knows_is_said_in_its_words() {
+        let aborted = reason("operation aborted: migration out: canceled by client");
+        assert_eq!(aborted, "Live migration has been aborted");
+        let volume = reason(
+            "The sum of offset (0) and size (9) has to be smaller or equal to the  actual size of the containing file (1)",
+        );
+        let known = "Volume migration cannot be performed because the destination volume is smaller than the source volume: ";
+        assert!(
+            volume.starts_with(known) && volume.contains("the  actual size"),
+            "{volume}"
+        );
+    }
+
+    #[test]
+    fn other_failures_are_libvirts() {
+        let text =
+            "LibvirtError(Code=9, Domain=10, Message='internal error: client socket is closed')";
+        assert_eq!(reason("internal error: client socket is closed"), text);
+    }
+}

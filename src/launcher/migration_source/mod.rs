@@ -1,0 +1,23 @@
+//! Live migration, as the source.
+//!
+//! ```text
+//!  MigrateVirtualMachine ─► metadata ─► a job: detach SR-IOV ─► document ─► libvirt ─────────┬─► metadata: ended
+//!                                                                             ▲              │
+//!                            sample every 400 ms, at each iteration ─► monitor ─► decisions ─┘
+//!  CancelVirtualMachineMigration ─► metadata: Aborting ─► abort ───────────────┘
+//! ```
+//!
+//! The metadata are what virt-handler sees of it, and the only way in which a cancellation reaches the job. Where the guest
+//! runs, libvirt and QEMU decide: whatever happens here, it runs on one side.
+
+mod abort;
+mod document;
+mod error;
+mod monitor;
+mod progress;
+mod source;
+mod sriov;
+mod transfer;
+
+pub use error::MigrationError;
+pub(super) use progress::job_info;

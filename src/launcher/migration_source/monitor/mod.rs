@@ -1,0 +1,252 @@
+//! The rules by which a migration that does not converge is helped or given up. Pure: samples in, decisions out; the
+//! caller carries a decision out, and says whether that succeeded.
+//!
+//! ```text
+//!            observe(sample)          performed(succeeded)
+//!  sample ─────────────────► decision ─────────────────► decision … none: until the next sample
+//! ```
+//!
+//! Two sets of rules, both the reference's, because virt-controller's time limits are made for them: the older ones
+//! ([`TimeLimits`]) know time and progress alone; the [`StallMonitor`] looks for the moment at which least is left to
+//! transfer.
+
+mod detector;
+mod stall_monitor;
+#[cfg(test)]
+mod tests;
+mod time_limits;
+
+use std::fmt;
+use std::time::Duration;
+
+use api::migration_options::{MigrationOptions, StallDetectorOptions};
+use api::vmi::Vmi;
+use libvirt::JobStats;
+
+use stall_monitor::StallMonitor;
+use time_limits::TimeLimits;
+
+/// The longest downtime that QEMU accepts, in milliseconds.
+const MAX_DOWNTIME_MS: u64 = 2_000_000;
+
+/// How the guest's memory goes to the target, in KubeVirt's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// The guest runs on the source.
+    PreCopy,
+    /// The guest runs on the target, and its memory follows.
+    PostCopy,
+    /// The guest is paused until its memory is there.
+    Paused,
+}
+
+impl Mode {
+    /// The word of the metadata.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::PreCopy => "PreCopy",
+            Self::PostCopy => "PostCopy",
+            Self::Paused => "Paused",
+        }
+    }
+}
+
+/// What is allowed to the migration, and how long it may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rules {
+    /// Seconds for the whole migration; 0 is no limit.
+    pub acceptable_seconds: i64,
+    /// Seconds without progress; 0 is no limit.
+    pub progress_timeout: i64,
+    /// How long the guest may stand still at the end.
+    pub max_downtime_ms: u64,
+    /// The guest may run on the target before its memory is there.
+    pub allow_post_copy: bool,
+    /// The guest may be paused, or moved to post-copy, for the migration's sake.
+    pub allow_disruption: bool,
+    /// The guest has devices of the host, with which QEMU cannot do post-copy.
+    pub has_vfio: bool,
+}
+
+impl Rules {
+    /// The rules of a migration that has this many gigabytes to transfer.
+    pub fn new(options: &MigrationOptions, vmi: &Vmi, gigabytes: i64) -> Self {
+        let per_gigabyte = options.completion_timeout_per_gib;
+        Self {
+            acceptable_seconds: per_gigabyte.saturating_mul(gigabytes),
+            progress_timeout: options.progress_timeout,
+            max_downtime_ms: options.max_downtime_ms,
+            allow_post_copy: options.allow_post_copy,
+            allow_disruption: options.allow_workload_disruption,
+            has_vfio: has_vfio(vmi),
+        }
+    }
+
+    fn can_post_copy(&self) -> bool {
+        self.allow_post_copy && !self.has_vfio
+    }
+}
+
+fn has_vfio(vmi: &Vmi) -> bool {
+    let devices = &vmi.spec.domain.devices;
+    !devices.host_devices.is_empty()
+        || !devices.gpus.is_empty()
+        || devices.interfaces.iter().any(|it| it.sriov.is_some())
+}
+
+/// The migration at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// Since the migration began.
+    pub elapsed: Duration,
+    /// QEMU has just begun to look through the memory once more: its numbers are exact now.
+    pub is_iteration: bool,
+    /// The state of libvirt's job; none if libvirt has not answered.
+    pub stats: Option<JobStats>,
+    /// QEMU has stopped the guest to transfer the rest.
+    pub is_paused_to_migrate: bool,
+    /// The migration is being aborted.
+    pub is_aborting: bool,
+}
+
+impl Sample {
+    fn seconds(&self) -> i64 {
+        i64::try_from(self.elapsed.as_secs()).unwrap_or(i64::MAX)
+    }
+
+    fn running(&self) -> Option<&JobStats> {
+        self.stats.as_ref().filter(|stats| stats.is_unbounded)
+    }
+}
+
+/// What is to be done now, and why.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Decision {
+    /// What.
+    pub action: Action,
+    /// Why, for the log.
+    pub why: Why,
+}
+
+/// What can be done with a migration that is in progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// The guest continues on the target.
+    StartPostCopy,
+    /// The guest may stand still for this many milliseconds at the end.
+    SetMaxDowntime(u64),
+    /// The guest's vCPUs stop, so that its memory does not change any more.
+    Suspend,
+    /// The migration is given up; the guest goes on here.
+    Abort,
+}
+
+/// Why an action is taken.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[allow(missing_docs, reason = "the texts say it")]
+pub enum Why {
+    NotBeforeAllowed,
+    TimeIsUp {
+        seconds: i64,
+    },
+    NoProgress {
+        seconds: u64,
+    },
+    LocalMinimum {
+        downtime_ms: u32,
+    },
+    DowntimeAllowed {
+        downtime_ms: u32,
+        max_ms: u64,
+    },
+    DowntimeTooLong {
+        downtime_ms: u32,
+        max_ms: u64,
+        factor: f64,
+    },
+    NoBandwidth,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotBeforeAllowed => f.write_str("the downtime that is allowed at the beginning"),
+            Self::TimeIsUp { seconds } => write!(f, "not completed after {seconds} s"),
+            Self::NoProgress { seconds } => write!(f, "stuck for {seconds} s"),
+            Self::LocalMinimum { downtime_ms } => {
+                write!(
+                    f,
+                    "stalled; the rest takes {downtime_ms} ms, a local minimum"
+                )
+            }
+            Self::DowntimeAllowed {
+                downtime_ms,
+                max_ms,
+            } => {
+                write!(
+                    f,
+                    "stalled; the rest takes {downtime_ms} ms, which a maximum of {max_ms} ms allows"
+                )
+            }
+            Self::DowntimeTooLong {
+                downtime_ms,
+                max_ms,
+                factor,
+            } => {
+                write!(
+                    f,
+                    "stalled; the rest takes {downtime_ms} ms, more than {factor} times the maximum of {max_ms} ms"
+                )
+            }
+            Self::NoBandwidth => f.write_str("time is up, and the bandwidth is not known"),
+        }
+    }
+}
+
+/// The rules that one migration follows.
+#[derive(Debug)]
+pub enum Monitor {
+    /// Time and progress alone.
+    TimeLimits(TimeLimits),
+    /// Stalls.
+    Stall(Box<StallMonitor>),
+}
+
+impl Monitor {
+    /// A migration that begins.
+    pub fn new(rules: Rules, stalls: Option<StallDetectorOptions>) -> Self {
+        match stalls {
+            Some(options) => Self::Stall(Box::new(StallMonitor::new(rules, options))),
+            None => Self::TimeLimits(TimeLimits::new(rules)),
+        }
+    }
+
+    /// How the memory goes to the target.
+    pub fn mode(&self) -> Mode {
+        match self {
+            Self::TimeLimits(limits) => limits.mode(),
+            Self::Stall(monitor) => monitor.mode(),
+        }
+    }
+
+    /// Whether samples at iterations are of use.
+    pub fn wants_iterations(&self) -> bool {
+        matches!(self, Self::Stall(_))
+    }
+
+    /// What is to be done after this sample.
+    pub fn observe(&mut self, sample: &Sample) -> Option<Decision> {
+        match self {
+            Self::TimeLimits(limits) => limits.observe(sample),
+            Self::Stall(monitor) => monitor.observe(sample),
+        }
+    }
+
+    /// What is to be done next after the same sample, once the last decision was carried out.
+    pub fn performed(&mut self, succeeded: bool) -> Option<Decision> {
+        match self {
+            Self::TimeLimits(limits) => limits.performed(succeeded),
+            Self::Stall(monitor) => monitor.performed(succeeded),
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! The rules for a migration whose stalls are watched: at a local minimum of what is left, switch over if that is allowed
+//! and ends in time, else abort; and at the deadline once more.
+
+use api::migration_options::StallDetectorOptions;
+
+use super::detector::{Detector, Record};
+use super::{Action, Decision, MAX_DOWNTIME_MS, Mode, Rules, Sample, Why};
+
+/// QEMU's own limit, with which a migration begins unless the VM's is lower.
+const INITIAL_DOWNTIME_MS: u64 = 300;
+
+/// A migration whose stalls are watched.
+#[derive(Debug)]
+pub struct StallMonitor {
+    rules: Rules,
+    options: StallDetectorOptions,
+    detector: Detector,
+    mode: Mode,
+    /// Seconds for the whole migration; more once it was allowed to take long at the end.
+    acceptable_seconds: i64,
+    /// When, in seconds, the switchover has to be through; before there is one, when it has to begin.
+    switchover_deadline: i64,
+    record: Record,
+    initial_downtime_is_set: bool,
+    switchover_has_begun: bool,
+    /// The sample that is being worked on, and the decision that the caller carries out.
+    sample: Sample,
+    decided: Option<(Stage, Action)>,
+}
+
+/// What a decision follows from, in the order in which a sample is worked on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Beginning,
+    Stall,
+    Deadline,
+}
+
+impl StallMonitor {
+    pub fn new(rules: Rules, options: StallDetectorOptions) -> Self {
+        Self {
+            rules,
+            detector: Detector::new(options.clone()),
+            options,
+            mode: Mode::PreCopy,
+            acceptable_seconds: rules.acceptable_seconds,
+            switchover_deadline: rules.acceptable_seconds,
+            record: Record::default(),
+            initial_downtime_is_set: false,
+            switchover_has_begun: false,
+            sample: Sample::default(),
+            decided: None,
+        }
+    }
+
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    pub fn observe(&mut self, sample: &Sample) -> Option<Decision> {
+        self.sample = *sample;
+        if self.initial_downtime_is_set {
+            return self.watch();
+        }
+        let downtime = self.rules.max_downtime_ms.min(INITIAL_DOWNTIME_MS);
+        let action = Action::SetMaxDowntime(downtime);
+        self.decide(Stage::Beginning, action, Why::NotBeforeAllowed)
+    }
+
+    pub fn performed(&mut self, succeeded: bool) -> Option<Decision> {
+        let (stage, action) = self.decided.take()?;
+        match stage {
+            Stage::Beginning => {
+                self.initial_downtime_is_set = succeeded;
+                self.watch()
+            }
+            Stage::Stall => {
+                self.after_stall(action, succeeded);
+                self.check_deadline(action == Action::Abort)
+            }
+            Stage::Deadline => {
+                self.after_deadline(action, succeeded);
+                None
+            }
+        }
+    }
+
+    fn decide(&mut self, stage: Stage, action: Action, why: Why) -> Option<Decision> {
+        self.decided = Some((stage, action));
+        Some(Decision { action, why })
+    }
+
+    fn watch(&mut self) -> Option<Decision> {
+        if self.sample.is_paused_to_migrate && self.mode == Mode::PreCopy {
+            self.mode = Mode::Paused;
+        }
+        if self.sample.is_aborting {
+            return None;
+        }
+        match self.stalled() {
+            Some((action, why)) => self.decide(Stage::Stall, action, why),
+            None => self.check_deadline(false),
+        }
+    }
+
+    /// What is to be done if the migration is stalled.
+    fn stalled(&mut self) -> Option<(Action, Why)> {
+        let stats = *self.sample.running()?;
+        let record = Record {
+            remaining_bytes: stats.data_remaining?,
+            elapsed_ms: stats.time_elapsed_ms?,
+        };
+        stats.memory_iteration?;
+        if self.sample.is_iteration {
+            self.record = record;
+            if !self.switchover_has_begun && self.detector.is_stalled(record) {
+                return self.converge();
+            }
+        } else if self.mode != Mode::PreCopy {
+            self.record = record;
+        } else if let Some(bandwidth) = stats.memory_bps {
+            self.detector.note_bandwidth(bandwidth);
+        }
+        None
+    }
+
+    fn converge(&self) -> Option<(Action, Why)> {
+        let downtime_ms = self.detector.downtime_ms(self.record);
+        if self.options.search_local_minima && !self.detector.is_local_minimum(self.record) {
+            return None;
+        }
+        // Most often because the network has become slow a moment ago.
+        if !self.ends_in_time(downtime_ms) {
+            return None;
+        }
+        let minimum = Why::LocalMinimum { downtime_ms };
+        if self.rules.allow_disruption && self.rules.can_post_copy() {
+            return Some((Action::StartPostCopy, minimum));
+        }
+        if self.rules.allow_disruption {
+            return Some((Action::SetMaxDowntime(MAX_DOWNTIME_MS), minimum));
+        }
+        let (max_ms, factor) = (
+            self.rules.max_downtime_ms,
+            self.options.precopy_possible_factor,
+        );
+        #[allow(clippy::cast_precision_loss, reason = "milliseconds")]
+        let max = max_ms as f64;
+        Some(
+            if f64::from(downtime_ms) <= max || f64::from(downtime_ms) <= max * factor {
+                let why = Why::DowntimeAllowed {
+                    downtime_ms,
+                    max_ms,
+                };
+                (Action::SetMaxDowntime(max_ms), why)
+            } else {
+                let why = Why::DowntimeTooLong {
+                    downtime_ms,
+                    max_ms,
+                    factor,
+                };
+                (Action::Abort, why)
+            },
+        )
+    }
+
+    /// Whether the rest can be transferred in the time that the whole migration has at most.
+    fn ends_in_time(&self, downtime_ms: u32) -> bool {
+        let left = self.longest_seconds().saturating_sub(self.sample.seconds());
+        self.detector.has_bandwidth() && i64::from(downtime_ms) <= left.saturating_mul(1000)
+    }
+
+    #[allow(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        reason = "seconds of a migration"
+    )]
+    fn longest_seconds(&self) -> i64 {
+        (self.acceptable_seconds as f64 * self.options.completion_timeout_factor) as i64
+    }
+
+    fn after_stall(&mut self, action: Action, succeeded: bool) {
+        self.switchover_has_begun = succeeded || action == Action::Abort;
+        match action {
+            Action::StartPostCopy if succeeded => self.mode = Mode::PostCopy,
+            Action::SetMaxDowntime(_) if succeeded => self.extend_deadline(),
+            _ => {}
+        }
+    }
+
+    /// A switchover need not begin at once, or ever.
+    fn extend_deadline(&mut self) {
+        let timeout = i64::try_from(self.options.switchover_timeout).unwrap_or(i64::MAX);
+        self.switchover_deadline = self.sample.seconds().saturating_add(timeout);
+    }
+
+    fn check_deadline(&mut self, is_aborted: bool) -> Option<Decision> {
+        let deadline = match self.mode {
+            Mode::Paused => self.acceptable_seconds,
+            _ => self.switchover_deadline,
+        };
+        let is_late = self.acceptable_seconds != 0 && self.sample.seconds() > deadline;
+        // In post-copy the newest memory is on the target.
+        if !is_late || self.mode == Mode::PostCopy || is_aborted {
+            return None;
+        }
+        let (action, why) = self.at_deadline();
+        self.decide(Stage::Deadline, action, why)
+    }
+
+    fn at_deadline(&self) -> (Action, Why) {
+        if !self.detector.has_bandwidth() {
+            return (Action::Abort, Why::NoBandwidth);
+        }
+        let why = Why::TimeIsUp {
+            seconds: self.acceptable_seconds,
+        };
+        let downtime_ms = self.detector.downtime_ms(self.record);
+        let action = if self.switchover_has_begun || !self.ends_in_time(downtime_ms) {
+            Action::Abort
+        } else if self.rules.can_post_copy() {
+            Action::StartPostCopy
+        } else if self.rules.allow_disruption {
+            Action::SetMaxDowntime(MAX_DOWNTIME_MS)
+        } else {
+            Action::Abort
+        };
+        (action, why)
+    }
+
+    fn after_deadline(&mut self, action: Action, succeeded: bool) {
+        if !succeeded {
+            return;
+        }
+        match action {
+            Action::StartPostCopy => {
+                self.mode = Mode::PostCopy;
+                self.switchover_has_begun = true;
+            }
+            Action::SetMaxDowntime(_) => {
+                self.acceptable_seconds = self.longest_seconds();
+                self.extend_deadline();
+                self.switchover_has_begun = true;
+            }
+            Action::Suspend | Action::Abort => {}
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The older rules: a migration that is not through in time is helped once, where that is allowed, and else aborted; one
+//! that makes no progress is aborted.
+
+use std::time::Duration;
+
+use super::{Action, Decision, MAX_DOWNTIME_MS, Mode, Rules, Sample, Why};
+
+/// A migration under the older rules.
+#[derive(Debug)]
+pub struct TimeLimits {
+    rules: Rules,
+    mode: Mode,
+    /// Seconds for the whole migration; more once the guest is paused for it.
+    acceptable_seconds: i64,
+    /// Bytes that were left at the last sample; 0 before the first.
+    remaining: u64,
+    last_progress: Duration,
+    decided: Option<Action>,
+}
+
+impl TimeLimits {
+    pub fn new(rules: Rules) -> Self {
+        Self {
+            rules,
+            mode: Mode::PreCopy,
+            acceptable_seconds: rules.acceptable_seconds,
+            remaining: 0,
+            last_progress: Duration::ZERO,
+            decided: None,
+        }
+    }
+
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    pub fn observe(&mut self, sample: &Sample) -> Option<Decision> {
+        self.note_progress(sample);
+        let decision = self.decide(sample)?;
+        self.decided = Some(decision.action);
+        Some(decision)
+    }
+
+    /// A sample has made progress if less is left than at the one before.
+    fn note_progress(&mut self, sample: &Sample) {
+        let Some(stats) = sample.running() else {
+            return;
+        };
+        let remaining = stats.data_remaining.unwrap_or(self.remaining);
+        if self.remaining == 0 || remaining < self.remaining {
+            self.last_progress = sample.elapsed;
+        }
+        self.remaining = remaining;
+    }
+
+    fn decide(&self, sample: &Sample) -> Option<Decision> {
+        // The guest runs on the target, and its newest memory is nowhere else.
+        if self.mode == Mode::PostCopy {
+            return None;
+        }
+        let time_is_up = self.acceptable_seconds != 0 && sample.seconds() > self.acceptable_seconds;
+        let too_late = Why::TimeIsUp {
+            seconds: self.acceptable_seconds,
+        };
+        if time_is_up && self.rules.allow_disruption && self.mode != Mode::Paused {
+            return Some(Decision {
+                action: self.help(),
+                why: too_late,
+            });
+        }
+        if sample.is_aborting {
+            return None;
+        }
+        let delay = sample.elapsed.saturating_sub(self.last_progress).as_secs();
+        let limit = u64::try_from(self.rules.progress_timeout).unwrap_or(0);
+        let why = if self.rules.progress_timeout != 0 && delay > limit {
+            Why::NoProgress { seconds: delay }
+        } else if time_is_up {
+            too_late
+        } else {
+            return None;
+        };
+        let action = Action::Abort;
+        Some(Decision { action, why })
+    }
+
+    fn help(&self) -> Action {
+        if self.rules.can_post_copy() {
+            return Action::StartPostCopy;
+        }
+        if self.rules.has_vfio {
+            // Stopped vCPUs alone would not stop a device of the host from writing to the memory; QEMU's own switchover
+            // stops both.
+            let seconds = u64::try_from(self.acceptable_seconds.saturating_mul(2)).unwrap_or(0);
+            return Action::SetMaxDowntime(seconds.saturating_mul(1000).min(MAX_DOWNTIME_MS));
+        }
+        Action::Suspend
+    }
+
+    pub fn performed(&mut self, succeeded: bool) -> Option<Decision> {
+        match self.decided.take().filter(|_| succeeded)? {
+            Action::StartPostCopy => self.mode = Mode::PostCopy,
+            Action::SetMaxDowntime(_) | Action::Suspend => {
+                self.acceptable_seconds = self.acceptable_seconds.saturating_mul(2);
+                self.mode = Mode::Paused;
+            }
+            Action::Abort => {}
+        }
+        None
+    }
+}

@@ -1,0 +1,213 @@
+//! libvirt's call, and what is done beside it until it returns: samples for the monitor, its decisions, the abort.
+
+use std::future::pending;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::broadcast::Receiver;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::super::libvirt_domain::{CHANGE_TIMEOUT, blocking};
+use super::super::{Launcher, LauncherError, lock};
+use super::abort::abort;
+use super::monitor::{Action, Decision, Monitor, Sample};
+use super::{MigrationError, progress};
+use libvirt::{Domain, Event, JobStats, Migration, State, paused, shutoff};
+use os::failpoints;
+
+/// Between two samples.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(400);
+/// How many samples have a line in the log: one in this many.
+const SAMPLES_PER_LINE: u32 = 10;
+
+/// A migration that is ready to begin.
+pub(super) struct Transfer<'a> {
+    pub launcher: &'a Arc<Launcher>,
+    pub domain: Domain,
+    pub uid: &'a str,
+    pub began: Instant,
+    pub events: Receiver<Event>,
+    pub monitor: Monitor,
+}
+
+/// What libvirt says of the migration.
+struct Seen {
+    stats: Result<JobStats, libvirt::Error>,
+    state: Result<(State, i32), libvirt::Error>,
+    is_iteration: bool,
+}
+
+impl Transfer<'_> {
+    /// Migrates, and returns when the guest is on the target, or here again.
+    pub async fn run(mut self, migration: Migration) -> Result<(), LauncherError> {
+        failpoints::hit("migration.prepared");
+        if self.launcher.vm.metadata().is_migration_aborting() {
+            self.set_abort_status(true);
+            return Err(MigrationError::Aborted.into());
+        }
+        let result = self.transfer(migration).await;
+        let result = match result {
+            Err(error) if error.is_connection_lost() && self.has_left().await => Ok(()),
+            result => result,
+        };
+        self.end_abort(&result);
+        result
+    }
+
+    async fn transfer(&mut self, migration: Migration) -> Result<(), LauncherError> {
+        let mut metadata = self.launcher.vm.metadata_changes();
+        let domain = self.domain.clone();
+        let mut call = pin!(blocking("migrating the domain", move || {
+            Ok(domain.migrate(&migration)?)
+        }));
+        let mut sampling: Option<JoinHandle<Seen>> = None;
+        let mut aborting: Option<JoinHandle<bool>> = None;
+        let mut next_sample = self.began;
+        let mut samples = 0;
+        loop {
+            tokio::select! {
+                biased;
+                result = &mut call => return result,
+                seen = finished(&mut sampling) => if let Some(seen) = seen {
+                    samples += u32::from(!seen.is_iteration);
+                    self.follow(seen, samples).await;
+                },
+                aborted = finished(&mut aborting) => self.set_abort_status(aborted == Some(true)),
+                _ = metadata.changed() => {}
+                event = self.events.recv(), if sampling.is_none() && self.monitor.wants_iterations() => {
+                    if matches!(event, Ok(Event::MigrationIteration { .. })) {
+                        sampling = Some(self.sample(true));
+                    }
+                }
+                () = sleep_until(next_sample), if sampling.is_none() => {
+                    sampling = Some(self.sample(false));
+                    next_sample = Instant::now() + SAMPLE_INTERVAL;
+                }
+            }
+            if aborting.is_none() && self.launcher.vm.metadata().is_migration_aborting() {
+                aborting = Some(tokio::spawn(abort(self.domain.clone())));
+            }
+        }
+    }
+
+    /// Asks libvirt how far it is. One question at a time, however long libvirt takes for it.
+    fn sample(&self, is_iteration: bool) -> JoinHandle<Seen> {
+        let domain = self.domain.clone();
+        spawn_blocking(move || Seen {
+            stats: domain.job_stats(),
+            state: domain.state(),
+            is_iteration,
+        })
+    }
+
+    /// Takes a sample to the monitor, and does what that decides.
+    async fn follow(&mut self, seen: Seen, samples: u32) {
+        let stats = seen
+            .stats
+            .inspect_err(|error| tracing::info!(reason = %error, "failed to get domain job info"));
+        let stats = stats.ok();
+        if let Some(stats) = stats.filter(|stats| stats.is_unbounded) {
+            *lock(&self.launcher.statistics.migration) = Some(stats);
+            if seen.is_iteration || samples % SAMPLES_PER_LINE == 0 {
+                tracing::info!("{}", progress::line(self.uid, &stats));
+            }
+        }
+        let sample = Sample {
+            elapsed: self.began.elapsed(),
+            is_iteration: seen.is_iteration,
+            stats,
+            is_paused_to_migrate: matches!(seen.state, Ok((State::Paused, paused::MIGRATION))),
+            is_aborting: self.launcher.vm.metadata().has_migration_abort(),
+        };
+        let mut decision = self.monitor.observe(&sample);
+        self.report_mode();
+        while let Some(decided) = decision {
+            let succeeded = self.perform(decided).await;
+            decision = self.monitor.performed(succeeded);
+            self.report_mode();
+        }
+    }
+
+    fn report_mode(&self) {
+        let mode = self.monitor.mode();
+        self.launcher
+            .vm
+            .change_metadata(|metadata| metadata.migration_mode(mode.as_str()));
+    }
+
+    async fn perform(&self, Decision { action, why }: Decision) -> bool {
+        tracing::info!(?action, %why, "Steering the migration");
+        let domain = &self.launcher.domain;
+        let done = match action {
+            Action::Abort => {
+                self.launcher.request_abort();
+                return true;
+            }
+            Action::StartPostCopy => {
+                let start = |domain: Option<Domain>| Ok(found(domain)?.start_post_copy()?);
+                domain.change("starting post-copy", start).await
+            }
+            Action::SetMaxDowntime(ms) => {
+                let downtime = Duration::from_millis(ms);
+                let set =
+                    move |domain: Option<Domain>| Ok(found(domain)?.set_max_downtime(downtime)?);
+                domain.change("setting the maximum downtime", set).await
+            }
+            // D-mig-6 (docs/differences.md).
+            Action::Suspend => {
+                let suspend = |domain: Option<Domain>| Ok(found(domain)?.suspend()?);
+                domain
+                    .change("pausing the guest for its migration", suspend)
+                    .await
+            }
+        };
+        if let Err(error) = &done {
+            tracing::error!(reason = %os::logging::chain(error), ?action, "The migration could not be steered");
+        }
+        done.is_ok()
+    }
+
+    fn set_abort_status(&self, succeeded: bool) {
+        self.launcher
+            .vm
+            .change_metadata(|metadata| metadata.migration_abort_ended(succeeded));
+    }
+
+    /// The abort's result as the migration's end shows it: libvirt may have accepted an abort that came too late.
+    // D-mig-3 (docs/differences.md).
+    fn end_abort(&self, result: &Result<(), LauncherError>) {
+        if self.launcher.vm.metadata().has_migration_abort() {
+            self.set_abort_status(result.is_err());
+        }
+    }
+
+    /// libvirt's daemon has ended in the middle of the migration: whether the guest had left before that.
+    // D-mig-5 (docs/differences.md).
+    async fn has_left(&self) -> bool {
+        let mut connections = self.launcher.domain.connections();
+        // Without a new connection in time nothing is known of the guest.
+        let Ok(Ok(())) = timeout(CHANGE_TIMEOUT, connections.changed()).await else {
+            return false;
+        };
+        let seen = self.launcher.observe().await;
+        matches!(seen, Ok(Some(seen)) if (seen.state, seen.reason) == (State::Shutoff, shutoff::MIGRATED))
+    }
+}
+
+fn found(domain: Option<Domain>) -> Result<Domain, LauncherError> {
+    domain.ok_or(LauncherError::NoDomain)
+}
+
+/// Waits for the end of a task, if there is one. None if it has panicked.
+async fn finished<T>(task: &mut Option<JoinHandle<T>>) -> Option<T> {
+    match task {
+        Some(handle) => {
+            let done = handle.await;
+            *task = None;
+            done.ok()
+        }
+        None => pending().await,
+    }
+}
