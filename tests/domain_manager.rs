@@ -70,7 +70,11 @@ impl Scene {
             ..pod::Config::default()
         };
         pod::directories(&pod, name).unwrap();
-        let (notifier, task) = Notifier::new(host.root.join("nobody-listens"));
+        let (notifier, task) = Notifier::new(
+            host.root.join("nobody-listens"),
+            host.root.join(name).join("k8s-events"),
+            name,
+        );
         tokio::spawn(task);
         let config = LauncherConfig {
             pod,

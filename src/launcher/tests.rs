@@ -134,7 +134,7 @@ impl TestLauncher {
         before(&connection);
         let socket = dir.path().join(api::pod_paths::NOTIFY_SOCKET);
         let handler = Handler::polite(&socket);
-        let (notifier, task) = Notifier::new(socket);
+        let (notifier, task) = Notifier::new(socket, dir.path().join("k8s-events"), "u-1");
         tokio::spawn(task);
         let config = LauncherConfig {
             pod: pod::Config::default(),

@@ -10,7 +10,9 @@
 //! virt-handler makes the socket only after it has called us, makes it anew when it restarts, and may be away for
 //! long. So the task waits for the file (inotify), not on a clock, and nothing is given up: a state that a later one
 //! replaces is dropped, one that decides the VMI's fate (defined, stopped, crashed, I/O error, panic, gone) is not.
+//! A launcher that comes later finds the state in libvirt, and the Kubernetes events that wait in a file.
 
+mod event_file;
 mod k8s;
 mod link;
 mod queue;
@@ -26,6 +28,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use domain::Domain;
+use event_file::EventFile;
 pub use k8s::{K8sEvent, Severity};
 pub use queue::Counts;
 use queue::Queue;
@@ -55,9 +58,10 @@ pub struct Notifier {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
     queue: Mutex<Queue>,
+    event_file: Mutex<EventFile>,
     /// Something was queued.
     filled: Notify,
     /// Something was taken off.
@@ -66,15 +70,42 @@ struct Shared {
 
 impl Shared {
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        // Nothing panics while the lock is held; if it did, the queue would still be whole.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.queue)
+    }
+
+    /// Writes down which Kubernetes events wait. To be called when that may have changed.
+    fn store_k8s_events(&self) {
+        // Locked first, so that no older list is written after a newer one.
+        let mut file = lock(&self.event_file);
+        let waiting = self.queue().k8s_events();
+        file.store(waiting);
     }
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing panics while the lock is held; if it did, what it guards would still be whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Notifier {
-    /// A notifier for `socket` ([`SOCKET`]), and the task that sends: spawn it; it never ends by itself.
-    pub fn new(socket: PathBuf) -> (Self, impl Future<Output = ()> + Send + 'static) {
-        let shared = Arc::new(Shared::default());
+    /// A notifier for `socket`, and the task that sends: spawn it; it never ends by itself. Kubernetes events that wait are
+    /// kept in `event_file`; those that an earlier launcher of the VMI `uid` has left there are sent first.
+    pub fn new(
+        socket: PathBuf,
+        event_file: PathBuf,
+        uid: &str,
+    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
+        let event_file = EventFile::load(event_file, uid);
+        let mut queue = Queue::default();
+        for event in event_file.events() {
+            queue.push_k8s(event.clone());
+        }
+        let shared = Arc::new(Shared {
+            queue: Mutex::new(queue),
+            event_file: Mutex::new(event_file),
+            filled: Notify::new(),
+            drained: Notify::new(),
+        });
         (
             Self {
                 shared: shared.clone(),
@@ -101,6 +132,7 @@ impl Notifier {
     /// Queues a Kubernetes event, which virt-handler records on our behalf.
     pub fn k8s_event(&self, event: &K8sEvent) {
         self.shared.queue().push_k8s(event.to_json());
+        self.shared.store_k8s_events();
         self.shared.filled.notify_one();
     }
 

@@ -202,6 +202,16 @@ impl Queue {
         self.entries.retain(|entry| entry.id != id);
     }
 
+    /// The Kubernetes events that wait, oldest first.
+    pub fn k8s_events(&self) -> Vec<Bytes> {
+        let bodies = self.entries.iter().map(|entry| &entry.body);
+        let events = bodies.filter_map(|body| match body {
+            Body::K8s(json) => Some(json.clone()),
+            Body::Domain(..) => None,
+        });
+        events.collect()
+    }
+
     /// How many notifications there were, and are.
     pub fn counts(&self) -> Counts {
         Counts {

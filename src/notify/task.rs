@@ -57,7 +57,9 @@ async fn serve(shared: &Shared, link: &mut Link) -> bool {
         let front = shared.queue().front();
         match front {
             Some(entry) => {
-                if let Err(error) = send(shared, link, entry).await {
+                let sent = send(shared, link, entry).await;
+                shared.store_k8s_events();
+                if let Err(error) = sent {
                     tracing::info!(%error, "lost the connection to virt-handler; the present state will be sent again");
                     return answered;
                 }

@@ -194,7 +194,7 @@ fn with_notifier<F: Future<Output = ()>>(test: impl FnOnce(Notifier, PathBuf) ->
         .unwrap();
     runtime.block_on(async {
         let socket = dir.path().join("share").join(api::pod_paths::NOTIFY_SOCKET);
-        let (notifier, task) = Notifier::new(socket.clone());
+        let (notifier, task) = Notifier::new(socket.clone(), dir.path().join("unused"), "u-1");
         tokio::spawn(task);
         std::fs::create_dir(dir.path().join("share")).unwrap();
         test(notifier, socket).await;
@@ -351,16 +351,46 @@ fn a_socket_that_nobody_listens_on_any_more_is_no_end() {
     });
 }
 
-#[test]
-fn kubernetes_events_name_our_vmi() {
-    let event = K8sEvent {
+fn io_error(disk: &str) -> K8sEvent {
+    K8sEvent {
         namespace: "ns1".into(),
         name: "vm1".into(),
         uid: "u-1".into(),
         severity: Severity::Warning,
         reason: "IOerror",
-        message: "VM Paused due to IO error at the volume: data".into(),
-    };
+        message: format!("VM Paused due to IO error at the volume: {disk}"),
+    }
+}
+
+#[test]
+// D-sup-16 (docs/differences.md).
+fn the_next_launcher_sends_the_kubernetes_events_that_wait() {
+    with_notifier(|unused, socket| async move {
+        drop(unused);
+        let file = socket.with_file_name("k8s-events");
+        // Killed before virt-handler is there: its task does not run.
+        let (killed, _) = Notifier::new(socket.clone(), file.clone(), "u-1");
+        killed.k8s_event(&io_error("first"));
+        killed.publish(&domain("Paused"), EventType::Modified);
+        killed.k8s_event(&io_error("second"));
+
+        let (next, task) = Notifier::new(socket.clone(), file.clone(), "u-1");
+        tokio::spawn(task);
+        next.publish(&domain("Running"), EventType::Added);
+        let mut handler = Handler::polite(&socket);
+        let text = |disk| format!("IOerror: {}", io_error(disk).message);
+        for expected in [text("first"), text("second"), "ADDED Running".into()] {
+            assert_eq!(handler.next().await, expected);
+        }
+        assert!(next.flush(Instant::now() + SOON).await);
+        let (third, _) = Notifier::new(socket, file, "u-1");
+        assert_eq!(third.counts().waiting, 0, "virt-handler has them");
+    });
+}
+
+#[test]
+fn kubernetes_events_name_our_vmi() {
+    let event = io_error("data");
     let written: Value = serde_json::from_slice(&event.to_json()).unwrap();
     assert_eq!(
         written,

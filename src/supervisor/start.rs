@@ -25,7 +25,8 @@ use super::{libvirt_connection, orphans, qemu_log, standalone};
 use crate::launcher::{Launcher, LauncherConfig, Step, Timeline};
 use crate::notify::Notifier;
 use api::pod_paths::{
-    COMMAND_SOCKET, HOOKS_DIR, HOOKS_REPORT, LAUNCHER_LOCK, NOTIFY_SOCKET, STARTING_COMMAND_SOCKET,
+    COMMAND_SOCKET, HOOKS_DIR, HOOKS_REPORT, K8S_EVENTS, LAUNCHER_LOCK, NOTIFY_SOCKET,
+    STARTING_COMMAND_SOCKET,
 };
 use hooks::Sidecars;
 use libvirt::Connection;
@@ -121,7 +122,11 @@ impl Pod {
         )?;
         let (backend, connection) = backend;
         let domain = format!("{}_{}", config.namespace, config.name);
-        let (notifier, notify) = Notifier::new(config.shared(NOTIFY_SOCKET));
+        let (notifier, notify) = Notifier::new(
+            config.shared(NOTIFY_SOCKET),
+            config.root.path(K8S_EVENTS),
+            &config.uid,
+        );
         let launcher_config = LauncherConfig {
             pod: config.clone(),
             name: config.name.clone(),

@@ -35,6 +35,11 @@ pub async fn guest_info_until(pod: &mut Pod, what: &str, wanted: impl Fn(&Value)
     }
 }
 
+/// Whether the domain has a connected agent.
+pub fn is_connected(domain: &Value) -> bool {
+    domain.to_string().contains(r#""State":"connected""#)
+}
+
 async fn filesystems(pod: &Pod) -> Value {
     let answer = pod.cmd().get_filesystems(EmptyRequest {}).await.unwrap();
     let answer = answer.into_inner();
@@ -273,9 +278,7 @@ fn a_command_runs_in_the_guest() {
         guest.run("touch /run/no-agent; killall qemu-ga").await;
         let gone = pod
             .handler
-            .event("without an agent", |event| {
-                !event.domain.to_string().contains(r#""State":"connected""#)
-            })
+            .event("without an agent", |event| !is_connected(&event.domain))
             .await;
         assert_eq!(gone.status(), "Running");
         let silent = ping(&pod).await.unwrap_err();

@@ -4,11 +4,15 @@ use std::process::Command;
 
 use serde_json::json;
 
+use api::proto::cmd::v1::GuestPingRequest;
+
+use crate::guest_agent::is_connected;
 use crate::harness::{Event, Pod, Vmi, also_in_container, run};
 use crate::monitor::launcher;
 
 also_in_container!(
     a_launcher_that_is_killed_is_started_again_and_has_the_guest_as_it_was,
+    a_launcher_that_is_killed_loses_no_kubernetes_event,
     after_three_deaths_in_a_minute_the_pod_ends,
     an_upgrade_fails_no_call_and_loses_no_event,
     a_launcher_that_does_not_come_up_is_not_kept,
@@ -111,6 +115,30 @@ fn a_launcher_that_is_killed_is_started_again_and_has_the_guest_as_it_was() {
         pod.handler.event("final", Event::is_final).await;
         assert_eq!(pod.exit_code().await, 0, "{}", pod.log_tail());
         assert!(pod.guests().is_empty());
+    });
+}
+
+#[test]
+// D-sup-16 (docs/differences.md).
+fn a_launcher_that_is_killed_loses_no_kubernetes_event() {
+    run(async {
+        let (mut pod, _, mut guest) = booted("events", &[]).await;
+        guest.run("touch /run/no-agent; killall qemu-ga").await;
+        pod.domain_until("without an agent", |domain| !is_connected(domain))
+            .await;
+        pod.handler.leave();
+        let request = GuestPingRequest {
+            domain_name: String::new(),
+            timeout_seconds: 1,
+        };
+        pod.cmd().guest_ping(request).await.unwrap_err();
+        let first = launcher(&pod);
+        kill_launcher(&pod);
+        pod.log_count("Marked as ready", 2).await;
+        assert_ne!(launcher(&pod), first);
+        pod.handler.serve();
+        let event = pod.handler.k8s_event("GuestAgentPingFailed").await;
+        assert_eq!(event["type"], "Warning");
     });
 }
 

@@ -1,5 +1,5 @@
 //! What talks to the operating system and knows nothing of virtual machines: processes, signals, inotify, unix sockets,
-//! time, the log.
+//! small files, time, the log.
 #![forbid(unsafe_code)]
 
 pub mod command;
@@ -13,5 +13,6 @@ pub mod poll;
 pub mod process;
 pub mod procfs;
 pub mod signals;
+pub mod small_file;
 pub mod time;
 pub mod version;

@@ -17,6 +17,9 @@ use crate::launcher::{Launcher, LauncherError};
 /// Before a thaw that failed is tried again, at first and at most: the agent may be away, or busy.
 const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
 
+/// A number of seconds is shorter.
+const MAX_FILE_BYTES: u64 = 64;
+
 /// When the guest's file systems are to be thawed, if they are.
 pub(super) struct ThawTimer {
     path: PathBuf,
@@ -26,12 +29,15 @@ pub(super) struct ThawTimer {
 impl ThawTimer {
     /// With what an earlier launcher has left.
     pub fn load(path: PathBuf) -> Self {
-        let deadline = std::fs::read_to_string(&path).ok().map(|text| {
-            let seconds = text.trim().parse().map(Duration::from_secs);
+        let deadline = match os::small_file::read(&path, MAX_FILE_BYTES) {
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
             // A file that cannot be read means that there was a freeze; its end is now.
-            let since_epoch = seconds.unwrap_or_default();
-            UNIX_EPOCH.checked_add(since_epoch).unwrap_or(UNIX_EPOCH)
-        });
+            read => Some(
+                read.ok()
+                    .and_then(|line| parse(&line))
+                    .unwrap_or(UNIX_EPOCH),
+            ),
+        };
         Self {
             path,
             deadline: watch::Sender::new(deadline),
@@ -44,10 +50,7 @@ impl ThawTimer {
         let deadline = after.map(|after| now.checked_add(after).unwrap_or(now));
         let written = match deadline {
             Some(deadline) => self.write(deadline),
-            None => match std::fs::remove_file(&self.path) {
-                Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-                result => result,
-            },
+            None => os::small_file::remove(&self.path),
         };
         self.deadline.send_replace(deadline);
         written.map_err(|source| AgentError::ThawDeadline {
@@ -56,12 +59,10 @@ impl ThawTimer {
         })
     }
 
-    /// Beside its place, then renamed, so that what is there is whole.
     fn write(&self, deadline: SystemTime) -> std::io::Result<()> {
         let since_epoch = deadline.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let new = self.path.with_extension("new");
-        std::fs::write(&new, format!("{}\n", since_epoch.as_secs()))?;
-        std::fs::rename(&new, &self.path)
+        let line = format!("{}\n", since_epoch.as_secs());
+        os::small_file::replace(&self.path, line.as_bytes())
     }
 
     /// How long the thaw has to wait; none if there is none to make.
@@ -73,6 +74,12 @@ impl ThawTimer {
                 .unwrap_or_default(),
         )
     }
+}
+
+/// A line of the file.
+fn parse(line: &[u8]) -> Option<SystemTime> {
+    let seconds = str::from_utf8(line).ok()?.trim().parse().ok()?;
+    UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
 }
 
 /// Thaws in time, for as long as the launcher lives.

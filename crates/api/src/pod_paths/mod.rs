@@ -98,6 +98,8 @@ pub const SERVICE_ACCOUNT_IMAGE_DIR: &str = private!("/service-account-disk");
 pub const METRICS_CHANNEL_DIR: &str = private!("/downwardmetrics-channel");
 /// Not in KubeVirt: when a frozen guest is to be thawed, for a launcher that comes later.
 pub const THAW_DEADLINE: &str = private!("/thaw-deadline");
+/// Not in KubeVirt: the Kubernetes events that virt-handler has not taken yet, for a launcher that comes later.
+pub const K8S_EVENTS: &str = private!("/k8s-events");
 /// Directories with images and sockets for QEMU, which belong to its user.
 pub const QEMU_DIRS: [&str; 7] = [
     private!("/vm-disks"),

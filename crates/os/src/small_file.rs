@@ -1,0 +1,115 @@
+//! Small files in which a process leaves something for the next one: replaced as a whole, read up to a limit, and never
+//! through a symbolic link, as others may write to their directory.
+
+use std::fs::{File, OpenOptions, remove_file, rename};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rustix::fs::OFlags;
+
+/// Makes the file have this content. It is made beside its place, then renamed, so that what is there is whole.
+///
+/// # Errors
+/// If it can't be written; then what was there stays.
+pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let new = path.with_extension("new");
+    remove(&new)?;
+    let written = create(&new)
+        .and_then(|mut file| file.write_all(content))
+        .and_then(|()| rename(&new, path));
+    if written.is_err() {
+        // Best effort: the next attempt removes it as well.
+        drop(remove_file(&new));
+    }
+    written
+}
+
+/// A file that was not there.
+fn create(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// Removes it, if it is there.
+///
+/// # Errors
+/// If it can't be removed.
+pub fn remove(path: &Path) -> io::Result<()> {
+    match remove_file(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}
+
+/// The content of a regular file.
+///
+/// # Errors
+/// If it is not there, is something else, or has more than `max` bytes.
+pub fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    // A FIFO in its place must not keep us.
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let mut options = OpenOptions::new();
+    let file = options
+        .read(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(ErrorKind::InvalidInput.into());
+    }
+    let mut content = Vec::new();
+    // One byte more shows that there is more.
+    let length = file.take(max.saturating_add(1)).read_to_end(&mut content)?;
+    if u64::try_from(length).is_ok_and(|length| length > max) {
+        return Err(ErrorKind::FileTooLarge.into());
+    }
+    Ok(content)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole_and_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("note");
+        assert_eq!(read(&path, 9).unwrap_err().kind(), ErrorKind::NotFound);
+        for content in [&b"first"[..], b"second", b""] {
+            replace(&path, content).unwrap();
+            assert_eq!(read(&path, 9).unwrap(), content);
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+        remove(&path).unwrap();
+        remove(&path).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_link_is_neither_read_nor_written_through() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, other) = (dir.path().join("note"), dir.path().join("other"));
+        std::fs::write(&other, "theirs").unwrap();
+        symlink(&other, &path).unwrap();
+        symlink(&other, dir.path().join("note.new")).unwrap();
+        assert!(read(&path, 9).is_err());
+        replace(&path, b"ours").unwrap();
+        assert_eq!(read(&path, 9).unwrap(), b"ours");
+        assert_eq!(std::fs::read(&other).unwrap(), b"theirs");
+    }
+
+    #[test]
+    fn what_is_too_large_or_not_a_file_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("note");
+        replace(&path, b"12345").unwrap();
+        assert_eq!(read(&path, 5).unwrap(), b"12345");
+        assert_eq!(read(&path, 4).unwrap_err().kind(), ErrorKind::FileTooLarge);
+        let directory = read(dir.path(), 9).unwrap_err();
+        assert_eq!(directory.kind(), ErrorKind::InvalidInput);
+        let missing = replace(&dir.path().join("no/note"), b"x").unwrap_err();
+        assert_eq!(missing.kind(), ErrorKind::NotFound);
+    }
+}
