@@ -14,7 +14,8 @@ const MAX_SCREENSHOT_BYTES: usize = 64 << 20;
 
 impl Launcher {
     /// The domain as virt-handler may see it; none while it is being started. While a job runs, for which libvirt may keep
-    /// a read waiting, and when libvirt does not answer in time, it is the domain as it was reported last.
+    /// a read waiting, and when libvirt does not answer in time, it is the domain as it was reported last, with the
+    /// metadata as they are now.
     ///
     /// # Errors
     /// libvirt's, unless something was reported before.
@@ -25,7 +26,7 @@ impl Launcher {
             return Ok(None);
         }
         if snapshot.job_blocks_reads() {
-            return Ok(snapshot.document);
+            return Ok(self.vm.document_from_memory());
         }
         match self.observe().await {
             Ok(observed) => Ok(observed
@@ -33,7 +34,7 @@ impl Launcher {
                 .map(Arc::new)),
             Err(error) if snapshot.document.is_some() => {
                 tracing::warn!(reason = %error, "libvirt does not answer; the domain is shown as it was reported last");
-                Ok(snapshot.document)
+                Ok(self.vm.document_from_memory())
             }
             Err(error) => Err(error),
         }

@@ -68,6 +68,7 @@ impl Launcher {
             Ok(observed) => observed,
             Err(error) => {
                 tracing::warn!(reason = %os::logging::chain(&error), "Could not fetch the Domain.");
+                self.report_from_memory();
                 tokio::time::sleep(RETRY_DELAY).await;
                 return self.events.put_back(pending);
             }
@@ -95,6 +96,14 @@ impl Launcher {
             EventType::Modified
         };
         self.notifier.publish(&document, kind);
+    }
+
+    /// libvirt may be silent for as long as QEMU hangs, and virt-handler has to know when the grace period has begun.
+    // D-vm-16 (docs/differences.md).
+    fn report_from_memory(&self) {
+        if let Some(document) = self.vm.update_document() {
+            self.notifier.publish(&document, EventType::Modified);
+        }
     }
 
     /// libvirt does not know the domain. If it did, this is the final event.

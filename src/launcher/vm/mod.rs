@@ -273,6 +273,24 @@ impl Vm {
         })
     }
 
+    /// What virt-handler was sent last, with what has changed since without libvirt: metadata, and what the guest agent
+    /// says. For a read that libvirt does not answer.
+    pub fn document_from_memory(&self) -> Option<Arc<Domain>> {
+        self.with(|inner| inner.document_from_memory().map(Arc::new))
+    }
+
+    /// The same to be sent, if it is different from what was sent last.
+    pub fn update_document(&self) -> Option<Arc<Domain>> {
+        self.change(|inner| {
+            let document = inner.document_from_memory().map(Arc::new);
+            if inner.document == document {
+                return None;
+            }
+            inner.document.clone_from(&document);
+            document
+        })
+    }
+
     /// How many starts have begun: what was read before one says nothing about the domain that it makes.
     pub fn starts(&self) -> u64 {
         self.with(|inner| inner.starts)
@@ -390,6 +408,18 @@ impl Vm {
 }
 
 impl Inner {
+    /// See [`Vm::document_from_memory`].
+    fn document_from_memory(&self) -> Option<Domain> {
+        let mut document = Domain::clone(self.document.as_ref()?);
+        document.spec.metadata.kube_virt = self.metadata.get().clone();
+        document.status = DomainStatus {
+            status: document.status.status,
+            reason: document.status.reason,
+            ..self.guest.clone()
+        };
+        Some(document)
+    }
+
     /// The phase that an observation leads to, and whether that is an adoption.
     fn phase_of(&self, observed: &Observed) -> (Phase, bool) {
         let seen = Seen {

@@ -42,6 +42,28 @@ fn a_start_ends_as_absent_or_running_whatever_becomes_of_its_job() {
 }
 
 #[test]
+// D-vm-16 (docs/differences.md).
+fn metadata_are_shown_while_libvirt_is_silent_and_sent_once() {
+    let vm = running();
+    assert_eq!(vm.update_document(), None, "nothing has changed");
+    assert!(vm.change_metadata(Metadata::shutdown_requested));
+    let has_clock = |document: &Domain| {
+        let grace_period = &document.spec.metadata.kube_virt.grace_period;
+        let clock = grace_period
+            .as_ref()
+            .map(|it| it.deletion_timestamp.is_some());
+        clock.unwrap_or_default()
+    };
+    let document = vm.document_from_memory().unwrap();
+    assert!(has_clock(&document) && document.status.status == "Running");
+    assert!(vm.update_document().is_some_and(|sent| sent == document));
+    assert_eq!(vm.update_document(), None, "sent already");
+    assert!(vm.snapshot().document.is_some_and(|last| has_clock(&last)));
+    vm.gone();
+    assert_eq!(vm.document_from_memory(), None);
+}
+
+#[test]
 fn one_job_at_a_time() {
     let vm = running();
     let dump = vm.begin(JobKind::MemoryDump).unwrap();
