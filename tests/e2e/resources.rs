@@ -59,6 +59,14 @@ fn memory_is_plugged_in_and_given_back() {
         pod.launch(&vmi, &[]);
         pod.wait_until_ready().await;
         let mut guest = pod.boot(&vmi).await;
+        // Memory that the kernel may use for itself cannot always be taken away again.
+        let online = "/sys/devices/system/memory/auto_online_blocks";
+        guest
+            .run_until(
+                &format!("echo online_movable > {online}; cat {online}"),
+                |text| text.contains("online_movable"),
+            )
+            .await;
         let before = total_mebibytes(&mut guest, |_| true).await;
 
         let vmi = vmi.set("/status/memory", json!({"guestAtBoot": "256Mi"}));

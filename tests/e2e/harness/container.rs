@@ -31,17 +31,25 @@ pub fn set_reference(programs: Option<PathBuf>) {
 
 /// The directories that lie over the image's tree, the first one on top.
 fn layers(image: &Image) -> String {
+    // Once: other pods may run these programs.
+    static LAYER: OnceLock<PathBuf> = OnceLock::new();
     let ours = image.programs.display().to_string();
     let Some(reference) = REFERENCE.with_borrow(Clone::clone) else {
         return ours;
     };
+    let layer = LAYER.get_or_init(|| reference_layer(&reference));
+    format!("{}:{ours}", layer.display())
+}
+
+fn reference_layer(programs: &Path) -> PathBuf {
     let layer = Path::new(HOME).join("target/image-reference");
     let bin = layer.join("usr/bin");
     std::fs::create_dir_all(&bin).unwrap();
-    for program in std::fs::read_dir(&reference).unwrap().flatten() {
+    for program in std::fs::read_dir(programs).unwrap().flatten() {
         std::fs::copy(program.path(), bin.join(program.file_name())).unwrap();
     }
-    format!("{}:{ours}", layer.display())
+    let_bind_low_ports(&bin.join("virt-launcher-monitor")).unwrap();
+    layer
 }
 
 /// Makes tests of a module run a second time, in the container of a pod.
@@ -144,15 +152,16 @@ fn image() -> Result<&'static Image, &'static String> {
                     .arg(format!("DESTDIR={}", image.programs.display()))
                     .arg(format!("BINARIES={}", built.display())),
             )?;
-            let monitor = image.programs.join("usr/bin/virt-launcher-monitor");
-            succeeds(
-                Command::new("setcap")
-                    .arg("cap_net_bind_service=+ep")
-                    .arg(monitor),
-            )?;
+            let_bind_low_ports(&image.programs.join("usr/bin/virt-launcher-monitor"))?;
             Ok(image)
         })
         .as_ref()
+}
+
+/// As images have their monitor: the reference does not start without the capability.
+fn let_bind_low_ports(monitor: &Path) -> Result<(), String> {
+    let capability = "cap_net_bind_service=+ep";
+    succeeds(Command::new("setcap").arg(capability).arg(monitor))
 }
 
 fn succeeds(command: &mut Command) -> Result<(), String> {
@@ -238,6 +247,12 @@ impl Container {
         let image = image().unwrap();
         let mount_point = pod.join("container");
         std::fs::create_dir_all(&mount_point).unwrap();
+        if REFERENCE.with_borrow(Option::is_some) {
+            // It knows no other name, and Debian's libvirtd has this one.
+            let directory = pod.join("var/run/libvirt");
+            std::fs::create_dir_all(&directory).unwrap();
+            std::os::unix::fs::symlink("libvirt-sock", directory.join("virtqemud-sock")).unwrap();
+        }
         self.cgroup = Cgroup::with_limit(memory_limit(vmi));
         let mut command = Command::new(Path::new(HOME).join("tests/image/enter"));
         command
