@@ -31,6 +31,7 @@ HostDisk {
 }
 /// `persistentVolumeClaim`, in several places.
 PersistentVolumeClaimVolumeSource {
+    "hotpluggable" hotpluggable: bool,
 }
 /// `cloudInitNoCloud` of `Volume`.
 CloudInitNoCloudSource {
@@ -69,6 +70,7 @@ EmptyDiskSource {
 }
 /// `dataVolume` of `Volume`.
 DataVolumeSource {
+    "hotpluggable" hotpluggable: bool,
 }
 /// `configMap` of `Volume`.
 ConfigMapVolumeSource {
