@@ -29,6 +29,7 @@ mod golden_interface_plan;
 mod golden_plan;
 #[cfg(feature = "libvirt")]
 mod libvirt_accepts;
+mod premigration;
 mod round_trip;
 mod stats;
 
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
     tests.extend(golden_interface_plan::tests());
     tests.extend(golden_plan::tests());
     tests.extend(stats::tests());
+    tests.extend(premigration::tests());
     #[cfg(feature = "libvirt")]
     tests.extend(libvirt_accepts::tests());
     run(&Arguments::from_args(), tests).exit_code()

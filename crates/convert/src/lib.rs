@@ -42,6 +42,7 @@ mod passt;
 mod pci;
 mod pinning;
 pub mod plan;
+pub mod premigration;
 mod qemu_command;
 #[cfg(test)]
 mod refusals;

@@ -25,23 +25,27 @@ pub(super) fn is_numa_passthrough(cpu: &Cpu) -> bool {
 
 /// Pins vCPUs, IOThreads and the emulator of a VMI with dedicated CPUs.
 pub(super) fn pinning(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
+    let cpu = input.vmi.spec.domain.cpu.as_ref();
+    match cpu.filter(|cpu| cpu.dedicated_cpu_placement) {
+        Some(cpu) => pin(input, draft, cpu, enabled_topology(input, cpu)?),
+        None => Ok(()),
+    }
+}
+
+/// Pins the vCPUs of `guest`, which are those that are plugged in, with IOThreads and the emulator.
+pub(super) fn pin(
+    input: &Input<'_>,
+    draft: &mut Draft,
+    cpu: &Cpu,
+    guest: CpuTopology,
+) -> Result<(), ConvertError> {
     let vmi = input.vmi;
-    let Some(cpu) = vmi
-        .spec
-        .domain
-        .cpu
-        .as_ref()
-        .filter(|cpu| cpu.dedicated_cpu_placement)
-    else {
-        return Ok(());
-    };
     let Some(host) = &input.ctx.topology else {
         return Err(ConvertError::new(
             DEDICATED,
             "is true, but the topology of the node is not known",
         ));
     };
-    let guest = enabled_topology(input, cpu)?;
     let mut pool = CpuPool::new(
         host,
         &input.ctx.cpu_set,
