@@ -27,14 +27,25 @@ pub(super) fn collect_on(
     vmi: &Vmi,
     options: &VirtualMachineOptions,
 ) -> Result<Context, PodError> {
+    let mut ctx = collect_without_host_devices(machine, cfg, vmi, options)?;
+    host_devices::collect(&cfg.root, machine, vmi, &mut ctx)?;
+    sysfs::collect(machine, &mut ctx);
+    Ok(ctx)
+}
+
+/// All but the host devices, and what the node says about them.
+pub(super) fn collect_without_host_devices(
+    machine: &Machine,
+    cfg: &Config,
+    vmi: &Vmi,
+    options: &VirtualMachineOptions,
+) -> Result<Context, PodError> {
     let mut ctx = of_flags(machine, cfg, vmi)?;
     of_vmi(vmi, &mut ctx);
     of_options(vmi, options, &mut ctx);
     volumes::collect(cfg, vmi, &mut ctx)?;
     block_sizes::collect(cfg, machine, vmi, &mut ctx)?;
     ctx.efi_configuration = firmware::choose(cfg, vmi, &ctx.architecture)?;
-    host_devices::collect(&cfg.root, machine, vmi, &mut ctx)?;
-    sysfs::collect(machine, &mut ctx);
     Ok(ctx)
 }
 

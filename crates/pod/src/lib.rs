@@ -35,6 +35,7 @@ mod iommufd;
 mod iso;
 mod kernel_boot;
 mod machine;
+mod migration_target;
 pub mod network;
 mod overlay;
 mod prepare;
@@ -68,6 +69,9 @@ pub use growth::max_size;
 pub use host_devices::{ClaimError, HostDeviceError};
 pub use image::virtual_size;
 pub use iommufd::receive_iommufd;
+pub use migration_target::{
+    check_hotplugged_volumes, collect_migration_target, migration_socket_dir, track_migrated,
+};
 pub use prepare::{prepare, prepare_migration_target};
 pub use root::Root;
 pub use tpm::sync_tpm_state;

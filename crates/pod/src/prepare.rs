@@ -36,6 +36,7 @@ pub fn prepare(
 ///
 /// # Errors
 /// Those of [`prepare`], or the status does not say how large an image is.
+// D-mig-27 (docs/differences.md).
 pub fn prepare_migration_target(
     cfg: &Config,
     vmi: &Vmi,

@@ -57,6 +57,19 @@ pub fn track(cfg: &Config, vmi: &Vmi, disk: &Disk) -> Result<(), PodError> {
     make(cfg, &dir, name, disk).map_err(PodError::of(volume))
 }
 
+/// Makes the overlay of a converted disk that has one, whatever is in its place: the bitmaps are the source's to bring.
+///
+/// # Errors
+/// It cannot be made.
+pub(super) fn make_anew(cfg: &Config, disk: &Disk) -> Result<(), PodError> {
+    let Some(name) = overlay_name(disk) else {
+        return Ok(());
+    };
+    let dir = Dir::of_pod_made(&cfg.root, cbt_dir(cfg.run_as_nonroot))?;
+    let volume = disk.alias.as_ref().map_or(name, |alias| &alias.name);
+    make(cfg, &dir, name, disk).map_err(PodError::of(volume))
+}
+
 /// Removes the overlays of volumes that are gone from the VMI and from the running domain's disks: they would not know of
 /// changes that are made elsewhere. A disk that the guest has not released yet keeps its overlay, through which it writes.
 ///

@@ -93,6 +93,21 @@ pub enum VolumeError {
         /// Bytes of the image.
         needed: u64,
     },
+    /// On a migration target: virt-handler has not mounted all hotplugged volumes.
+    #[error(
+        "{} has {found} hotplugged volumes, {ready} of them ready; the VMI has {expected}",
+        dir.display()
+    )]
+    HotpluggedNotReady {
+        /// Where they are mounted.
+        dir: PathBuf,
+        /// How many are there.
+        found: usize,
+        /// How many of those can be opened.
+        ready: usize,
+        /// How many there should be.
+        expected: usize,
+    },
     /// On a migration target: the size of the source's image is not known.
     #[error(
         "failed to find the status of volume {volume}: status.volumeStatus must say how large the source's image is"

@@ -58,6 +58,10 @@ pub const STARTING_COMMAND_SOCKET: &str = "sockets/launcher-init-sock";
 pub const NOTIFY_SOCKET: &str = "domain-notify-pipe.sock";
 /// Socket from which the launcher gets an open `/dev/iommu`; the device plugin listens.
 pub const IOMMUFD_SOCKET: &str = "iommufd.sock";
+/// Sockets by which a migration leaves its source and reaches QEMU on its target.
+pub const MIGRATION_SOCKET_DIR: &str = "migrationproxy";
+/// Socket on which a migration target changes the domain that arrives; `libvirt-hook-client` connects.
+pub const MIGRATION_HOOK_SOCKET: &str = share!("/migration-hook-socket");
 /// Sockets of the virtiofsd containers: `<volume>.sock`.
 pub const VIRTIOFS_DIR: &str = share!("/virtiofs-containers");
 /// Socket of the persistent reservation helper.
@@ -142,6 +146,12 @@ pub const SYSTEM_QEMU_CONF: &str = "/etc/libvirt/qemu.conf";
 pub const SESSION_QEMU_CONF: &str = private!("/libvirt/qemu.conf");
 /// virtqemud's configuration in the image.
 pub const IMAGE_VIRTQEMUD_CONF: &str = "/etc/libvirt/virtqemud.conf";
+/// What libvirt runs when a domain starts, arrives or ends.
+pub const LIBVIRT_QEMU_HOOK: &str = "/etc/libvirt/hooks/qemu";
+/// The program that asks a migration target about the domain that arrives.
+pub const LIBVIRT_HOOK_CLIENT: &str = "/usr/bin/libvirt-hook-client";
+/// Marker: the guest's state has moved to another node. virt-handler looks for it.
+pub const MIGRATED_MARKER: &str = "/run/kubevirt-private/backend-storage-meta/migrated";
 /// virtlogd's configuration in the image.
 pub const VIRTLOGD_CONF: &str = "/etc/libvirt/virtlogd.conf";
 /// State of system libvirt.

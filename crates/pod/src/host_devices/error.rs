@@ -51,6 +51,17 @@ pub enum HostDeviceError {
         #[source]
         source: ClaimError,
     },
+    /// A VM with several vGPUs cannot migrate.
+    #[error("vGPU live migration currently only supports a single vGPU, found {count}")]
+    SeveralMigratingGpus {
+        /// The vGPUs that the pod was given.
+        count: usize,
+    },
+    /// A vGPU that migrates is changed by libvirt's hook.
+    #[error(
+        "vGPU live migration requires the LibvirtHooksServerAndClient feature gate, by which this pod has --libvirt-hook-server-and-client"
+    )]
+    NoMigrationHook,
     /// The network status of the pod lacks an SR-IOV interface.
     #[error(
         "interface {interface:?}: {file} does not have a PCI address for its network; has the SR-IOV plugin published device information?"

@@ -30,6 +30,35 @@ pub(super) fn collect(
     Ok(())
 }
 
+/// On which conditions a vGPU migrates.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MigratableGpu {
+    /// libvirt's hook puts the device into the domain that arrives (`--libvirt-hook-server-and-client`).
+    pub has_hook: bool,
+}
+
+/// Puts the vGPU of a domain that arrives into the context. GPUs of other kinds do not migrate.
+pub(super) fn collect_migratable_gpu(
+    root: &Root,
+    machine: &Machine,
+    vmi: &Vmi,
+    conditions: MigratableGpu,
+    ctx: &mut Context,
+) -> Result<(), PodError> {
+    let gpus = gpu::devices(root, machine, vmi)?;
+    if gpus.first().is_none_or(|gpu| gpu.r#type != "mdev") {
+        return Ok(());
+    }
+    if gpus.len() > 1 {
+        return Err(HostDeviceError::SeveralMigratingGpus { count: gpus.len() }.into());
+    }
+    if !conditions.has_hook {
+        return Err(HostDeviceError::NoMigrationHook.into());
+    }
+    ctx.gpu_host_devices = gpus;
+    Ok(())
+}
+
 /// A PCI device of the host.
 fn pci(alias: &str, address: &str) -> Result<HostDeviceSpec, PodError> {
     Ok(HostDeviceSpec {

@@ -1,0 +1,112 @@
+//! The pod as the target of a live migration: what is different from a start.
+
+use rustix::fs::OFlags;
+
+use super::directories::give_to_qemu;
+use super::host_devices::MigratableGpu;
+use super::machine::Machine;
+use super::safe_path::{Dir, optional};
+use super::{Config, PodError, VolumeError, collect, host_devices, tracking};
+use api::pod_paths::MIGRATION_SOCKET_DIR;
+use api::proto::cmd::v1::VirtualMachineOptions;
+use api::vmi::Vmi;
+use convert::Context;
+use domain::disks::Disk;
+
+/// Reads the pod, the machine and the options of the request for a domain that comes from another node. Its host devices
+/// stay behind, but for a single vGPU where the cluster lets that migrate. Blocks; changes nothing.
+///
+/// # Errors
+/// Those of [`collect_context`](super::collect_context); several vGPUs, or one that nothing could put into the domain.
+pub fn collect_migration_target(
+    cfg: &Config,
+    vmi: &Vmi,
+    options: &VirtualMachineOptions,
+) -> Result<Context, PodError> {
+    let machine = Machine::this();
+    let mut ctx = collect::collect_without_host_devices(&machine, cfg, vmi, options)?;
+    let cluster = options.cluster_config.unwrap_or_default();
+    if cluster.vgpu_live_migration_enabled {
+        let gpu = MigratableGpu {
+            has_hook: cfg.libvirt_hook_server_and_client,
+        };
+        host_devices::collect_migratable_gpu(&cfg.root, &machine, vmi, gpu, &mut ctx)?;
+    }
+    Ok(ctx)
+}
+
+/// Makes the overlay that tracks the changed blocks of the disk, where the source's is on another volume and does not
+/// come along. Everywhere else the source's overlay is there already.
+///
+/// # Errors
+/// It cannot be made.
+pub fn track_migrated(cfg: &Config, vmi: &Vmi, disk: &Disk) -> Result<(), PodError> {
+    let state = vmi.status.migration_state.as_ref();
+    let is_new = state.is_some_and(|state| {
+        let source = &state.source_persistent_state_pvc_name;
+        let target = &state.target_persistent_state_pvc_name;
+        !source.is_empty() && !target.is_empty() && source != target
+    });
+    if is_new {
+        tracking::make_anew(cfg, disk)
+    } else {
+        Ok(())
+    }
+}
+
+/// Makes the directory in which QEMU listens for the source's data, and gives it to QEMU's user.
+///
+/// # Errors
+/// It cannot be made.
+pub fn migration_socket_dir(cfg: &Config) -> Result<(), PodError> {
+    let path = format!(
+        "{}/{MIGRATION_SOCKET_DIR}",
+        cfg.share_dir.trim_end_matches('/')
+    );
+    Dir::make(&cfg.root, &path, 0o755)?;
+    let dir = Dir::of_pod(&cfg.root, &path)?;
+    give_to_qemu(&dir, dir.path())
+}
+
+/// Whether virt-handler has mounted all hotplugged volumes. A VM that moves to another cluster brings them with it from the
+/// beginning.
+///
+/// # Errors
+/// Some are missing, or cannot be opened; virt-handler tries again.
+pub fn check_hotplugged_volumes(cfg: &Config, vmi: &Vmi) -> Result<(), PodError> {
+    let claims = vmi.spec.volumes.iter().map(|volume| {
+        let claim = volume.persistent_volume_claim.as_ref();
+        let data_volume = volume.data_volume.as_ref();
+        claim.is_some_and(|claim| claim.hotpluggable)
+            || data_volume.is_some_and(|volume| volume.hotpluggable)
+    });
+    let expected = claims.filter(|hotpluggable| *hotpluggable).count();
+    if expected == 0 {
+        return Ok(());
+    }
+    let Some(dir) = optional(Dir::of_pod(&cfg.root, cfg.hotplug_dir()))? else {
+        return Ok(());
+    };
+    let names = dir.entries()?;
+    let is_ready = |name: &String| match optional(dir.find(name)) {
+        Ok(Some(found)) if found.is_block() => Ok(found.read().is_ok()),
+        // An empty file is what virt-handler makes to mount the real one on.
+        Ok(Some(found)) => Ok(found.stat().st_size > 0 && found.open(OFlags::RDWR).is_ok()),
+        Ok(None) => Ok(false),
+        Err(error) => Err(error),
+    };
+    let mut ready = 0;
+    for name in &names {
+        ready += usize::from(is_ready(name)?);
+    }
+    if names.len() == expected && ready == expected {
+        return Ok(());
+    }
+    Err(VolumeError::HotpluggedNotReady {
+        dir: dir.path().into(),
+        found: names.len(),
+        ready,
+        expected,
+    }
+    .into())
+}
