@@ -172,6 +172,26 @@ impl Metadata {
         migration.filter(|it| it.start_timestamp.is_some() && it.end_timestamp.is_none())
     }
 
+    /// The domain of this VMI comes here by the migration with this UID. Another attempt to prepare for it changes nothing.
+    pub fn migration_in_began(&mut self, vmi: &Vmi, uid: &str) {
+        let began = self.0.migration.take();
+        self.begin(vmi);
+        self.0.migration = began.filter(|began| began.uid == uid).or_else(|| {
+            Some(MigrationMetadata {
+                uid: uid.into(),
+                start_timestamp: Some(Time::now()),
+                mode: "PreCopy".into(),
+                ..MigrationMetadata::default()
+            })
+        });
+    }
+
+    /// The domain has come here, and the migration is over.
+    pub fn migration_in_ended(&mut self) {
+        let migration = self.0.migration.get_or_insert_default();
+        migration.end_timestamp.get_or_insert_with(Time::now);
+    }
+
     /// The guest has its access credentials, or why not.
     pub fn access_credentials_applied(&mut self, failure: Option<String>) {
         self.0.access_credential = Some(AccessCredentialMetadata {
@@ -304,6 +324,28 @@ mod tests {
         metadata.migration_abort_requested();
         assert_eq!(metadata, known);
         assert!(!metadata.is_migration_aborting() && metadata.has_migration_abort());
+    }
+
+    #[test]
+    fn a_migration_that_is_prepared_again_goes_on_and_ends_once() {
+        let migration = |metadata: &Metadata| metadata.get().migration.clone().unwrap_or_default();
+        let mut metadata = Metadata::new("u-1");
+        metadata.migration_in_began(&Vmi::default(), "m-1");
+        let began = migration(&metadata);
+        assert!(began.start_timestamp.is_some() && began.end_timestamp.is_none());
+        assert_eq!(
+            (began.uid.as_str(), began.mode.as_str()),
+            ("m-1", "PreCopy")
+        );
+        metadata.migration_in_began(&Vmi::default(), "m-1");
+        assert_eq!(migration(&metadata), began);
+        metadata.migration_in_ended();
+        let ended = migration(&metadata);
+        assert!(ended.end_timestamp.is_some());
+        metadata.migration_in_ended();
+        assert_eq!(migration(&metadata), ended);
+        metadata.migration_in_began(&Vmi::default(), "m-2");
+        assert_eq!(migration(&metadata).end_timestamp, None);
     }
 
     #[test]

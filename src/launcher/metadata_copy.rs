@@ -20,9 +20,9 @@ pub(super) async fn run(launcher: Arc<Launcher>) {
     while changes.changed().await.is_ok() {
         let metadata = launcher.vm.metadata().get().clone();
         let vm = launcher.vm.snapshot();
-        // libvirt changes no domain that is leaving; the end of the migration changes the metadata.
-        let is_leaving = vm.jobs.contains(&JobKind::MigrationOut);
-        if metadata == written || is_leaving || !vm.phase.is_visible() {
+        // libvirt changes no domain that is leaving or arriving; the end of either changes the metadata.
+        let is_migrating = vm.arriving || vm.jobs.contains(&JobKind::MigrationOut);
+        if metadata == written || is_migrating || !vm.phase.is_visible() {
             continue;
         }
         let xml = metadata.to_xml();

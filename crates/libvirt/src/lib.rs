@@ -20,6 +20,7 @@ mod event;
 mod event_loop;
 mod exit;
 mod guest_agent;
+mod incoming;
 mod log;
 mod memory;
 mod migration;
@@ -38,7 +39,7 @@ pub use guest_agent::GuestInfoKind;
 pub use log::{DivertError, OUTPUTS, divert_log};
 pub use memory::{keep_small, trim};
 pub use migration::{DiskCopy, JobStats, Migration};
-pub use state::{State, paused, shutoff};
+pub use state::{State, paused, running, shutoff};
 pub use stats::StatsGroups;
 pub use typed_params::ParamValue;
 

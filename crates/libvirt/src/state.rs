@@ -44,6 +44,12 @@ impl State {
     }
 }
 
+/// Why a domain runs (`virDomainRunningReason`).
+#[allow(missing_docs, reason = "named as in libvirt/libvirt-domain.h")]
+pub mod running {
+    pub const POSTCOPY: i32 = 10;
+}
+
 /// Why a domain is paused (`virDomainPausedReason`).
 #[allow(missing_docs, reason = "named as in libvirt/libvirt-domain.h")]
 pub mod paused {

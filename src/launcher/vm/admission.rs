@@ -10,6 +10,8 @@
 //! | Shutdown | nothing to do | at once | at once | at once | at once |
 //! | Kill | at once | at once | at once | at once | at once |
 //! | Delete | in turn | in turn | in turn | refused | in turn |
+//! | PrepareTarget | in turn | refused | nothing to do | nothing to do | refused |
+//! | Finalize | nothing to do | in turn | in turn | refused | nothing to do |
 //!
 //! "In turn" is one change of the domain after the other. Kill is never refused and never waits.
 
@@ -37,6 +39,10 @@ pub enum Request {
     Kill,
     /// Remove the definition.
     Delete,
+    /// Make the pod ready for the domain to arrive from another node.
+    PrepareTarget,
+    /// Do what is left to do in a guest that has arrived.
+    Finalize,
 }
 
 /// How an admitted request runs.
@@ -59,6 +65,9 @@ pub enum Refusal {
     /// The domain is on its way between two nodes.
     #[error("the domain is migrating; send it again when the migration has ended")]
     Migrating,
+    /// The pod's one domain has ended.
+    #[error("the domain has already run and ended in this pod; a migration needs a new pod")]
+    HasEnded,
     /// The pod ends.
     #[error("the virt-launcher pod is ending; no domain is started any more")]
     Ending,
@@ -76,12 +85,20 @@ pub fn admit(phase: Phase, request: Request) -> Result<Admission, Refusal> {
         R::Kill => Ok(Admission::AtOnce),
         R::Shutdown if no_domain => Ok(Admission::NothingToDo),
         R::Shutdown => Ok(Admission::AtOnce),
-        R::Sync | R::Delete | R::Reset | R::SoftReboot | R::Resize if migrating => {
+        R::PrepareTarget => match phase {
+            Phase::Absent => Ok(Admission::InTurn),
+            Phase::Starting => Err(Refusal::Job(JobKind::Start)),
+            Phase::Ended | Phase::Gone => Err(Refusal::HasEnded),
+            // What is prepared is in use: the domain is here, or arriving.
+            _ => Ok(Admission::NothingToDo),
+        },
+        R::Sync | R::Delete | R::Reset | R::SoftReboot | R::Resize | R::Finalize if migrating => {
             Err(Refusal::Migrating)
         }
+        R::Finalize if no_domain || phase == Phase::Ended => Ok(Admission::NothingToDo),
         R::Resize if no_domain || phase == Phase::Ended => Err(Refusal::NoDomain),
         R::Resize => Ok(Admission::InTurn),
-        R::Sync | R::Delete => Ok(Admission::InTurn),
+        R::Sync | R::Delete | R::Finalize => Ok(Admission::InTurn),
         R::Pause | R::Unpause | R::Reset | R::SoftReboot if no_domain => Err(Refusal::NoDomain),
         R::Pause | R::Unpause => Ok(Admission::InTurn),
         R::Reset | R::SoftReboot => Ok(Admission::AtOnce),
@@ -152,6 +169,29 @@ mod tests {
                     "{request:?}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_pod_is_prepared_for_one_domain_until_that_is_there() {
+        let prepare = |phase| admit(phase, Request::PrepareTarget);
+        assert_eq!(prepare(Phase::Absent), Ok(Admission::InTurn));
+        assert_eq!(prepare(Phase::Starting), Err(Refusal::Job(JobKind::Start)));
+        for phase in [Phase::MigratingIn, Phase::Running, Phase::MigratingOut] {
+            assert_eq!(prepare(phase), Ok(Admission::NothingToDo), "{phase:?}");
+        }
+        for phase in [Phase::Ended, Phase::Gone] {
+            assert_eq!(prepare(phase), Err(Refusal::HasEnded), "{phase:?}");
+        }
+    }
+
+    #[test]
+    fn a_migration_is_finalized_when_it_is_over_as_often_as_virt_handler_likes() {
+        let finalize = |phase| admit(phase, Request::Finalize);
+        assert_eq!(finalize(Phase::Running), Ok(Admission::InTurn));
+        assert_eq!(finalize(Phase::MigratingIn), Err(Refusal::Migrating));
+        for phase in [Phase::Absent, Phase::Ended, Phase::Gone] {
+            assert_eq!(finalize(phase), Ok(Admission::NothingToDo), "{phase:?}");
         }
     }
 

@@ -49,6 +49,8 @@ pub struct Snapshot {
     pub phase: Phase,
     /// A start of this launcher's has defined the domain. One that fails removes the definition.
     pub is_defined: bool,
+    /// The domain comes from another node, and is not known to be all here.
+    pub arriving: bool,
     /// The jobs that run, in the order in which they began.
     pub jobs: Vec<JobKind>,
     /// What virt-handler was sent last; none before the first document and after the last.
@@ -83,6 +85,8 @@ struct Inner {
     /// Starts that have begun.
     starts: u64,
     jobs: Vec<(JobKind, watch::Sender<bool>)>,
+    /// See [`Snapshot::arriving`].
+    arriving: bool,
     /// A pause was requested. The guest may still run for a moment.
     pause_requested: bool,
     /// A disk has failed since the vCPUs were let run.
@@ -101,6 +105,7 @@ impl Vm {
             generation: 0,
             phase: Phase::Absent,
             is_defined: false,
+            arriving: false,
             jobs: Vec::new(),
             document: None,
         };
@@ -113,6 +118,7 @@ impl Vm {
                 refuses_starts: false,
                 starts: 0,
                 jobs: Vec::new(),
+                arriving: false,
                 pause_requested: false,
                 disk_failed: false,
                 metadata: Metadata::new(uid),
@@ -228,6 +234,21 @@ impl Vm {
         self.with(|inner| inner.disk_failed = disk_failed);
     }
 
+    /// The pod is prepared for a domain from another node; `change` makes the metadata that it has here. `paused`: its user
+    /// has paused it.
+    pub fn expect_arrival(&self, paused: bool, change: impl FnOnce(&mut Metadata)) {
+        self.change(|inner| {
+            inner.arriving = true;
+            inner.pause_requested |= paused;
+            change(&mut inner.metadata);
+        });
+    }
+
+    /// The domain is all here, or will not come.
+    pub fn arrival_ended(&self) {
+        self.change(|inner| inner.arriving = false);
+    }
+
     /// The start has succeeded.
     pub fn started(&self, paused: bool, by_user: bool) {
         self.change(|inner| {
@@ -250,10 +271,16 @@ impl Vm {
     pub fn observe(&self, observed: Observed) -> Option<Arc<Domain>> {
         self.change(|inner| {
             let (phase, adopted) = inner.phase_of(&observed);
-            if adopted {
+            if adopted && !inner.arriving {
                 tracing::info!("Adopting the domain that is already there");
                 inner.metadata.adopt(&observed.spec.metadata.kube_virt);
                 inner.pause_requested = phase == Phase::Paused(PauseReason::User);
+                // Its pod was prepared under an earlier launcher.
+                inner.arriving = phase == Phase::MigratingIn;
+            }
+            // D-mig-22 (docs/differences.md).
+            if inner.arriving && phase == Phase::Paused(PauseReason::User) {
+                inner.pause_requested = true;
             }
             inner.phase = phase;
             let document = self.document(inner, observed).map(Arc::new);
@@ -399,6 +426,7 @@ impl Vm {
                 snapshot.generation += 1;
                 snapshot.phase = inner.phase;
                 snapshot.is_defined = inner.is_defined;
+                snapshot.arriving = inner.arriving;
                 snapshot.jobs = inner.jobs.iter().map(|(kind, _)| *kind).collect();
                 snapshot.document.clone_from(&inner.document);
             });
@@ -426,6 +454,7 @@ impl Inner {
             state: observed.state,
             reason: self.reason(observed),
             pause_requested: self.pause_requested,
+            arriving: self.arriving,
             migrating_out: self
                 .jobs
                 .iter()

@@ -15,7 +15,7 @@
 //! From each phase beyond `Starting` QEMU may end and the domain may vanish. None leads back to `Absent`: a launcher runs
 //! one VM once.
 
-use libvirt::{State, paused, shutoff};
+use libvirt::{State, paused, running, shutoff};
 
 /// Where the VM is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,6 +89,8 @@ pub struct Seen {
     pub pause_requested: bool,
     /// This launcher migrates the domain to another node.
     pub migrating_out: bool,
+    /// The domain comes from another node, and is not known to be all here.
+    pub arriving: bool,
 }
 
 impl Phase {
@@ -123,7 +125,10 @@ impl Phase {
         let Seen { state, reason, .. } = seen;
         match state {
             _ if seen.migrating_out && !state.is_down() => Self::MigratingOut,
+            // Until the post-copy is over, some of the guest's memory is on the source.
+            State::Running if seen.arriving && reason == running::POSTCOPY => Self::MigratingIn,
             State::Running | State::Blocked | State::PmSuspended => Self::Running,
+            State::Paused if seen.arriving => seen_paused_on_arrival(reason),
             State::Paused => self.seen_paused(seen),
             State::Shutdown => Self::Stopping,
             State::Crashed => Self::Ended,
@@ -158,6 +163,16 @@ impl Phase {
     }
 }
 
+/// A domain that arrives is paused until the source lets it go; one that is still paused then was paused there.
+fn seen_paused_on_arrival(reason: i32) -> Phase {
+    Phase::Paused(match reason {
+        paused::USER => PauseReason::User,
+        paused::IO_ERROR => PauseReason::IoError,
+        paused::POSTCOPY_FAILED => PauseReason::PostcopyFailed,
+        _ => return Phase::MigratingIn,
+    })
+}
+
 /// Whether a domain that is shut off with this reason has run before. (The others leave it open.)
 pub fn has_ended(reason: i32) -> bool {
     !matches!(reason, shutoff::UNKNOWN | shutoff::FAILED | shutoff::DAEMON)
@@ -174,6 +189,7 @@ mod tests {
             reason,
             pause_requested: false,
             migrating_out: false,
+            arriving: false,
         })
     }
 
@@ -249,6 +265,7 @@ mod tests {
             reason: paused::USER,
             pause_requested: true,
             migrating_out: false,
+            arriving: false,
         });
         assert_eq!(
             after(&[began, started, asked]),
@@ -263,6 +280,36 @@ mod tests {
         assert_eq!(after(&[arriving, seen(State::Running, 1)]), Phase::Running);
     }
 
+    fn arriving(state: State, reason: i32) -> Input {
+        Input::Seen(Seen {
+            state,
+            reason,
+            pause_requested: false,
+            migrating_out: false,
+            arriving: true,
+        })
+    }
+
+    #[test]
+    fn a_domain_has_arrived_when_its_source_has_let_it_go() {
+        for reason in [paused::MIGRATION, paused::STARTING_UP, paused::UNKNOWN] {
+            let waiting = arriving(State::Paused, reason);
+            assert_eq!(after(&[waiting]), Phase::MigratingIn, "{reason}");
+        }
+        let postcopy = arriving(State::Running, running::POSTCOPY);
+        let running = arriving(State::Running, 4);
+        assert_eq!(after(&[postcopy]), Phase::MigratingIn);
+        assert_eq!(after(&[postcopy, running]), Phase::Running);
+        for (reason, why) in [
+            (paused::USER, PauseReason::User),
+            (paused::IO_ERROR, PauseReason::IoError),
+            (paused::POSTCOPY_FAILED, PauseReason::PostcopyFailed),
+        ] {
+            let arrived = arriving(State::Paused, reason);
+            assert_eq!(after(&[postcopy, arrived]), Phase::Paused(why));
+        }
+    }
+
     fn any_input() -> impl Strategy<Value = Input> {
         let state = prop::sample::select(vec![
             State::NoState,
@@ -274,16 +321,17 @@ mod tests {
             State::Crashed,
             State::PmSuspended,
         ]);
-        let seen = (state, 0..15_i32, any::<bool>(), any::<bool>()).prop_map(
-            |(state, reason, pause_requested, migrating_out)| {
-                Input::Seen(Seen {
-                    state,
-                    reason,
-                    pause_requested,
-                    migrating_out,
-                })
-            },
-        );
+        let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+        let seen = (state, 0..15_i32, flags).prop_map(|(state, reason, flags)| {
+            let (pause_requested, migrating_out, arriving) = flags;
+            Input::Seen(Seen {
+                state,
+                reason,
+                pause_requested,
+                migrating_out,
+                arriving,
+            })
+        });
         prop_oneof![
             4 => seen,
             1 => Just(Input::StartBegan),
