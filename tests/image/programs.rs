@@ -6,16 +6,13 @@ use super::{
     assert_executable, assert_link, assert_owned, at, elf, metadata, output, resolve, text,
 };
 
-/// Programs that KubeVirt starts from the image and that `pod-tools` does not have yet. One that it has is to be removed
-/// here: a test says so.
-const MISSING_TOOLS: &[&str] = &["libvirt-hook-client"];
-
 #[test]
 fn programs_that_kubevirt_starts() {
     for path in [
         "/usr/bin/virt-launcher",
         "/usr/bin/virt-launcher-monitor",
         "/usr/bin/container-disk",
+        "/usr/bin/libvirt-hook-client",
         "/usr/bin/virt-freezer",
         "/usr/bin/virt-probe",
         "/usr/bin/virt-tail",
@@ -64,16 +61,6 @@ fn links_of_the_small_tools() {
         } else {
             assert_link(&path, "pod-tools");
         }
-    }
-    for name in MISSING_TOOLS {
-        assert!(
-            !listed.contains(name),
-            "pod-tools has {name} now: remove it from MISSING_TOOLS"
-        );
-        assert!(
-            !at(&format!("/usr/bin/{name}")).exists(),
-            "{name} is there: remove it from MISSING_TOOLS"
-        );
     }
 }
 

@@ -3,6 +3,7 @@
 
 pub mod container_disk;
 pub mod ctl;
+pub mod libvirt_hook_client;
 pub mod manual;
 pub mod monitor;
 pub mod sidecar_shim;
@@ -55,6 +56,12 @@ const TOOLS: &[Tool] = &[
         purpose: "run, inspect and drive a virtual machine",
         main: crate::ctl::main,
         manual: |tool| Manual::of_clap(ctl::command(), tool.purpose),
+    },
+    Tool {
+        name: "libvirt-hook-client",
+        purpose: "let the launcher change a domain that arrives by migration",
+        main: crate::libvirt_hook_client::main,
+        manual: |tool| tool.manual_of(libvirt_hook_client::USAGE),
     },
     Tool {
         name: "virt-launcher-monitor",
@@ -149,6 +156,12 @@ fn find_manual(name: &str) -> Option<Manual> {
 
 fn find(called: &OsStr) -> Option<&'static Tool> {
     let name = Path::new(called).file_name()?;
+    // libvirt runs its hook by the hook's own name.
+    let name = if name == libvirt_hook_client::HOOK {
+        OsStr::new("libvirt-hook-client")
+    } else {
+        name
+    };
     TOOLS.iter().find(|tool| tool.name == name)
 }
 
@@ -192,6 +205,10 @@ mod tests {
         assert_eq!(
             find(OsStr::new("/usr/bin/launcherctl")).map(|t| t.name),
             Some("launcherctl")
+        );
+        assert_eq!(
+            find(OsStr::new("/etc/libvirt/hooks/qemu")).map(|t| t.name),
+            Some("libvirt-hook-client")
         );
         assert!(find(OsStr::new("/usr/bin/pod-tools")).is_none());
         assert!(find(OsStr::new("")).is_none());

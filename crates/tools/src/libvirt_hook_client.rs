@@ -1,0 +1,205 @@
+//! `libvirt-hook-client`: what libvirt runs as its hook `qemu` in a pod. When a domain arrives by migration, the launcher
+//! changes it for this pod; when one has left, virt-handler finds a marker.
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+use api::pod_paths::{MIGRATED_MARKER, MIGRATION_HOOK_SOCKET};
+
+pub(crate) const USAGE: &str = "Usage: libvirt-hook-client DOMAIN OPERATION SUBOPERATION [EXTRA] [-h]
+
+libvirt's hook \"qemu\": \"migrate begin\" lets the launcher change the domain document that comes on standard input,
+\"release end migrated\" marks that the guest has left. Everything else succeeds and does nothing.";
+
+/// The hook's name, by which libvirt calls the program.
+pub(crate) const HOOK: &str = "qemu";
+/// For the launcher to accept the connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+/// For the launcher to answer.
+const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest document that is passed on: libvirt's RPC carries no longer string.
+const MAX_BYTES: u64 = 4 << 20;
+
+/// Why the hook fails, and the migration with it.
+#[derive(Debug, thiserror::Error)]
+enum HookError {
+    /// There is no launcher that waits for the domain.
+    #[error("failed to connect to migration hook socket {}", socket.display())]
+    Connect {
+        /// The socket.
+        socket: PathBuf,
+        /// The system's reason.
+        #[source]
+        source: io::Error,
+    },
+    /// The document or the answer does not get through.
+    #[error("failed to {what}")]
+    Exchange {
+        /// What failed.
+        what: &'static str,
+        /// The system's reason.
+        #[source]
+        source: io::Error,
+    },
+    /// The launcher does not answer.
+    #[error("operation timed out after {} s", .0.as_secs())]
+    TimedOut(Duration),
+    /// The launcher cannot use the document; its log has the reason.
+    #[error("hook processing failed on server")]
+    Refused,
+    /// The marker cannot be made.
+    #[error("failed to create marker file {}", path.display())]
+    Marker {
+        /// The marker.
+        path: PathBuf,
+        /// The system's reason.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl HookError {
+    fn exchange(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Exchange { what, source }
+    }
+}
+
+/// Runs the hook.
+#[must_use]
+pub fn main(arguments: Vec<OsString>) -> ExitCode {
+    let words: Vec<String> = arguments
+        .iter()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let result = match words.as_slice() {
+        ["-h" | "--help"] => {
+            println!("{USAGE}");
+            Ok(())
+        }
+        [_, "migrate", "begin", ..] => begin_migration(Path::new(MIGRATION_HOOK_SOCKET)),
+        [_, "release", "end", "migrated", ..] => mark_migrated(Path::new(MIGRATED_MARKER)),
+        _ => Ok(()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // libvirt logs it, and makes it the migration's error.
+            eprintln!("Hook failed: {}", os::logging::chain(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn begin_migration(socket: &Path) -> Result<(), HookError> {
+    let mut document = Vec::new();
+    io::stdin()
+        .take(MAX_BYTES)
+        .read_to_end(&mut document)
+        .map_err(HookError::exchange("read the domain document"))?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(HookError::exchange("begin the exchange"))?;
+    let answer = runtime.block_on(ask(socket, &document))?;
+    let mut stdout = io::stdout();
+    let written = stdout.write_all(&answer).and_then(|()| stdout.flush());
+    written.map_err(HookError::exchange("write the answer"))
+}
+
+/// The launcher's answer to the document.
+async fn ask(socket: &Path, document: &[u8]) -> Result<Vec<u8>, HookError> {
+    let connected = timeout(CONNECT_TIMEOUT, UnixStream::connect(socket)).await;
+    let connected = connected.map_err(|_| HookError::TimedOut(CONNECT_TIMEOUT))?;
+    let stream = connected.map_err(|source| HookError::Connect {
+        socket: socket.into(),
+        source,
+    })?;
+    let exchanged = timeout(EXCHANGE_TIMEOUT, exchange(stream, document)).await;
+    exchanged.unwrap_or(Err(HookError::TimedOut(EXCHANGE_TIMEOUT)))
+}
+
+/// The reference's server, too, answers when the document ends, and not when this half of the connection does.
+async fn exchange(mut stream: UnixStream, document: &[u8]) -> Result<Vec<u8>, HookError> {
+    let sent = stream.write_all(document).await;
+    sent.map_err(HookError::exchange("send data"))?;
+    let mut answer = Vec::new();
+    let mut limited = stream.take(MAX_BYTES);
+    let read = limited.read_to_end(&mut answer).await;
+    read.map_err(HookError::exchange("read response"))?;
+    if answer.is_empty() {
+        return Err(HookError::Refused);
+    }
+    Ok(answer)
+}
+
+fn mark_migrated(marker: &Path) -> Result<(), HookError> {
+    // For virt-handler, whatever the daemon's umask.
+    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    let made = std::fs::File::create(marker).and_then(|file| file.set_permissions(readable));
+    made.map_err(|source| HookError::Marker {
+        path: marker.into(),
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use tokio::net::UnixListener;
+
+    fn asked(serve: impl AsyncFnOnce(UnixStream)) -> Result<Vec<u8>, HookError> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("socket");
+        runtime.block_on(async {
+            let listener = UnixListener::bind(&socket).unwrap();
+            let server = async {
+                let (stream, _) = listener.accept().await.unwrap();
+                serve(stream).await;
+            };
+            tokio::join!(ask(&socket, b"<domain/>"), server).0
+        })
+    }
+
+    #[test]
+    fn the_answer_comes_though_this_half_does_not_end() {
+        let answer = asked(async |mut stream| {
+            let mut document = [0; 9];
+            stream.read_exact(&mut document).await.unwrap();
+            assert_eq!(&document, b"<domain/>");
+            stream.write_all(b"<domain a=''/>").await.unwrap();
+        });
+        assert_eq!(answer.unwrap(), b"<domain a=''/>");
+    }
+
+    #[test]
+    fn no_answer_is_a_failure() {
+        let answer = asked(async |mut stream| {
+            let mut document = [0; 9];
+            stream.read_exact(&mut document).await.unwrap();
+        });
+        assert!(matches!(answer, Err(HookError::Refused)));
+    }
+
+    #[test]
+    fn a_marker_is_made_and_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let marker = dir.path().join("migrated");
+        mark_migrated(&marker).unwrap();
+        mark_migrated(&marker).unwrap();
+        assert!(marker.exists());
+        assert!(mark_migrated(&dir.path().join("missing/migrated")).is_err());
+    }
+}
