@@ -82,6 +82,7 @@ impl Scene {
             namespace: "ns1".into(),
             uid: name.into(),
             qemu_log: None,
+            pod_name: String::new(),
             vm_stats_collector: false,
             timeline: Timeline::begin(),
         };

@@ -169,6 +169,23 @@ pub trait LauncherApi: Send + Sync + 'static {
         vmi_json: Bytes,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
+    /// Makes the pod ready for the domain to arrive from another node.
+    fn sync_migration_target(
+        self: &Arc<Self>,
+        vmi_json: Bytes,
+        options: VirtualMachineOptions,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send;
+
+    /// Does what is left to do in a guest that has arrived.
+    fn finalize_migration(
+        self: &Arc<Self>,
+        vmi_json: Bytes,
+        options: VirtualMachineOptions,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send;
+
+    /// The migration has failed; its target ends, if that is this pod.
+    fn signal_target_cleanup(&self, vmi_json: &[u8]) -> Result<(), Self::Error>;
+
     /// The node's SEV keys, as JSON.
     fn sev_info(self: &Arc<Self>) -> impl Future<Output = Result<String, Self::Error>> + Send;
 

@@ -242,8 +242,14 @@ impl<L: LauncherApi> Cmd for Service<L> {
             .migrate(vmi_json(request.vmi), request.options);
         answer(response(&begun.await))
     }
-    async fn sync_migration_target(&self, _: Request<v1::VmiRequest>) -> Answer<v1::Response> {
-        answer(unsupported("SyncMigrationTarget"))
+    async fn sync_migration_target(
+        &self,
+        request: Request<v1::VmiRequest>,
+    ) -> Answer<v1::Response> {
+        let request = request.into_inner();
+        let (vmi, options) = (vmi_json(request.vmi), request.options.unwrap_or_default());
+        let prepared = self.launcher.sync_migration_target(vmi, options).await;
+        answer(response(&prepared))
     }
     async fn cancel_virtual_machine_migration(
         &self,
@@ -252,14 +258,22 @@ impl<L: LauncherApi> Cmd for Service<L> {
         let vmi = vmi_json(request.into_inner().vmi);
         answer(response(&self.launcher.cancel_migration(vmi).await))
     }
-    async fn signal_target_pod_cleanup(&self, _: Request<v1::VmiRequest>) -> Answer<v1::Response> {
-        answer(unsupported("SignalTargetPodCleanup"))
+    async fn signal_target_pod_cleanup(
+        &self,
+        request: Request<v1::VmiRequest>,
+    ) -> Answer<v1::Response> {
+        let vmi = vmi_json(request.into_inner().vmi);
+        answer(response(&self.launcher.signal_target_cleanup(&vmi)))
     }
     async fn finalize_virtual_machine_migration(
         &self,
-        _: Request<v1::VmiRequest>,
+        request: Request<v1::VmiRequest>,
     ) -> Answer<v1::Response> {
-        answer(unsupported("FinalizeVirtualMachineMigration"))
+        let request = request.into_inner();
+        let (vmi, options) = (vmi_json(request.vmi), request.options.unwrap_or_default());
+        answer(response(
+            &self.launcher.finalize_migration(vmi, options).await,
+        ))
     }
     async fn hotplug_host_devices(&self, request: Request<v1::VmiRequest>) -> Answer<v1::Response> {
         let request = request.into_inner();

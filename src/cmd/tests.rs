@@ -117,6 +117,23 @@ impl LauncherApi for Stub {
     async fn sync_memory(self: &Arc<Self>, _: Bytes) -> Result<(), Failure> {
         self.asked("memory".into())
     }
+    async fn sync_migration_target(
+        self: &Arc<Self>,
+        _: Bytes,
+        _: VirtualMachineOptions,
+    ) -> Result<(), Failure> {
+        self.asked("migration target".into())
+    }
+    async fn finalize_migration(
+        self: &Arc<Self>,
+        _: Bytes,
+        options: VirtualMachineOptions,
+    ) -> Result<(), Failure> {
+        self.asked(format!("finalize {:?}", options.interface_migration.keys()))
+    }
+    fn signal_target_cleanup(&self, vmi_json: &[u8]) -> Result<(), Failure> {
+        self.asked(format!("cleanup {}", String::from_utf8_lossy(vmi_json)))
+    }
     async fn hand_over(self: &Arc<Self>, path: PathBuf) -> Result<(), Failure> {
         self.asked(format!("hand over to {}", path.display()))
     }
@@ -390,10 +407,6 @@ fn what_is_not_there_yet_never_succeeds() {
     with_server(|stub, channel| async move {
         let mut cmd = CmdClient::new(channel);
         let answers = [
-            cmd.sync_migration_target(request("{}"))
-                .await
-                .unwrap()
-                .into_inner(),
             cmd.backup_virtual_machine(v1::BackupRequest::default())
                 .await
                 .unwrap()

@@ -86,6 +86,12 @@ pub enum LauncherError {
     /// QEMU has no result.
     #[error("QEMU did not measure in time how fast the guest writes to its memory")]
     NoDirtyRate,
+    /// The domain that arrives cannot be changed for this pod.
+    #[error(transparent)]
+    HookServer(#[from] super::migration_target::HookServerError),
+    /// The source cannot reach this pod's QEMU.
+    #[error(transparent)]
+    Proxy(#[from] super::migration_target::ProxyError),
     /// A functional test of KubeVirt's wants the failure.
     #[error("{0}")]
     FunctionalTest(&'static str),

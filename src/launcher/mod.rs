@@ -33,6 +33,7 @@ mod metadata;
 mod metadata_copy;
 mod metrics;
 mod migration_source;
+mod migration_target;
 mod network_setup;
 mod observe;
 mod panic_log;
@@ -86,6 +87,7 @@ use libvirt_domain::LibvirtDomain;
 pub use metrics::LauncherMetrics;
 use metrics::Metrics;
 pub use migration_source::MigrationError;
+use migration_target::MigrationTarget;
 use pod_backend::PodBackend;
 use statistics::Statistics;
 use sync_queue::SyncQueue;
@@ -109,6 +111,8 @@ pub struct LauncherConfig {
     pub uid: String,
     /// QEMU's log of the domain, for what it says about a guest's panic.
     pub qemu_log: Option<PathBuf>,
+    /// `POD_NAME`, by which virt-handler means this pod; empty if it is not known.
+    pub pod_name: String,
     /// `--vm-stats-collector`: `GetVMStats` is on.
     pub vm_stats_collector: bool,
     /// The steps of the start so far.
@@ -130,6 +134,7 @@ pub struct Launcher {
     notifier: Notifier,
     statistics: Statistics,
     detach_requests: Mutex<DetachRequests>,
+    migration_target: MigrationTarget,
     /// The guest's DHCP servers live as long as the launcher.
     network: tokio::sync::Mutex<NetworkSetup>,
     hand_over_to: watch::Sender<HandOver>,
@@ -178,6 +183,7 @@ impl Launcher {
             notifier,
             statistics: Statistics::default(),
             detach_requests: Mutex::default(),
+            migration_target: MigrationTarget::default(),
             network: network_setup::of_pod(&config.pod.root).into(),
             hand_over_to: watch::Sender::new(HandOver::NotAllowed),
             network_is_set_up: AtomicBool::new(false),
@@ -190,6 +196,7 @@ impl Launcher {
         tokio::spawn(report::run(launcher.clone()));
         tokio::spawn(guest_agent::run(launcher.clone()));
         tokio::spawn(metadata_copy::run(launcher.clone()));
+        tokio::spawn(migration_target::follow_arrival(launcher.clone()));
         tokio::spawn(guest_agent::thaw_in_time(launcher.clone()));
         launcher
     }
@@ -408,6 +415,26 @@ impl LauncherApi for Launcher {
 
     async fn sync_memory(self: &Arc<Self>, vmi_json: Bytes) -> Result<(), LauncherError> {
         Launcher::sync_memory(self, vmi_json).await
+    }
+
+    async fn sync_migration_target(
+        self: &Arc<Self>,
+        vmi_json: Bytes,
+        options: VirtualMachineOptions,
+    ) -> Result<(), LauncherError> {
+        Launcher::sync_migration_target(self, vmi_json, options).await
+    }
+
+    async fn finalize_migration(
+        self: &Arc<Self>,
+        vmi_json: Bytes,
+        options: VirtualMachineOptions,
+    ) -> Result<(), LauncherError> {
+        Launcher::finalize_migration(self, vmi_json, options).await
+    }
+
+    fn signal_target_cleanup(&self, vmi_json: &[u8]) -> Result<(), LauncherError> {
+        Launcher::signal_target_cleanup(self, vmi_json)
     }
 
     async fn sev_info(self: &Arc<Self>) -> Result<String, LauncherError> {

@@ -39,6 +39,24 @@ pub(super) trait PodBackend: Send + Sync + 'static {
         cloud_init: Option<Value>,
     ) -> Result<(), LauncherError>;
 
+    /// The domain of a VMI that arrives from another node, and the context that it was converted in.
+    fn wanted_on_target(
+        &self,
+        vmi: &Vmi,
+        options: &VirtualMachineOptions,
+    ) -> Result<(DomainSpec, Context), LauncherError>;
+
+    /// Makes the files that a domain which arrives from another node opens.
+    fn prepare_target(
+        &self,
+        vmi: &Vmi,
+        context: &Context,
+        cloud_init: Option<Value>,
+    ) -> Result<(), LauncherError>;
+
+    /// Makes the place for the migration's sockets, and sees that volumes which come later are there.
+    fn open_for_migration(&self, vmi: &Vmi) -> Result<(), LauncherError>;
+
     /// Writes the cloud-init image once more, so that the guest finds the VMI's tagged devices there: at which addresses
     /// they are is known once the domain is defined.
     fn write_device_metadata(
@@ -141,6 +159,54 @@ impl PodBackend for Pod {
             context,
             cloud_init.as_ref(),
         )?)
+    }
+
+    fn wanted_on_target(
+        &self,
+        vmi: &Vmi,
+        options: &VirtualMachineOptions,
+    ) -> Result<(DomainSpec, Context), LauncherError> {
+        let context = pod::collect_migration_target(&self.config, vmi, options)?;
+        // Hotplugged disks come with the domain.
+        let converted = convert::domain(
+            vmi,
+            &Context {
+                hotplug_volumes: Default::default(),
+                ..context.clone()
+            },
+        )?;
+        Ok((converted, context))
+    }
+
+    fn prepare_target(
+        &self,
+        vmi: &Vmi,
+        context: &Context,
+        cloud_init: Option<Value>,
+    ) -> Result<(), LauncherError> {
+        let cloud_init = cloud_init
+            .map(|data| self.cloud_init_data(vmi, data))
+            .transpose()?;
+        if !context.apply_cbt.is_empty() {
+            for disk in &convert::domain(vmi, context)?.devices.disks {
+                pod::track_migrated(&self.config, vmi, disk)?;
+            }
+        }
+        let cloud_init = cloud_init.as_ref();
+        Ok(pod::prepare_migration_target(
+            &self.config,
+            vmi,
+            context,
+            cloud_init,
+        )?)
+    }
+
+    fn open_for_migration(&self, vmi: &Vmi) -> Result<(), LauncherError> {
+        pod::migration_socket_dir(&self.config)?;
+        if vmi.is_decentralized_migration() {
+            pod::check_hotplugged_volumes(&self.config, vmi)?;
+        }
+        Ok(())
     }
 
     fn write_device_metadata(

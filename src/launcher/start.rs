@@ -95,7 +95,7 @@ impl Launcher {
         let prepare = move || launcher.prepare(&vmi, domain, context, cloud_init);
         let prepared = blocking("preparing the pod", prepare);
         let (xml, ports) = self.timeline().measure(Step::Prepare, prepared).await?;
-        let hooks = self.run_hooks(request, xml);
+        let hooks = self.run_hooks(request, xml, HookPurpose::Start);
         let (xml, modified_by) = self.timeline().measure(Step::DefineHooks, hooks).await?;
         tracing::debug!(xml, "the domain to define");
         // must-gather looks for this text, which is the reference's.
@@ -142,10 +142,11 @@ impl Launcher {
     }
 
     /// Lets sidecars and plugins edit the domain; also returns which of them changed it.
-    async fn run_hooks(
+    pub(super) async fn run_hooks(
         &self,
         request: &SyncRequest,
         xml: String,
+        purpose: HookPurpose,
     ) -> Result<(String, Vec<String>), LauncherError> {
         let hooks = self
             .sidecars
@@ -159,7 +160,10 @@ impl Launcher {
         {
             let root = self.config.pod.root.dir().to_owned();
             let plugins = plugins(&request.options)?.rooted(root);
-            let context = InvocationContext::Boot;
+            let context = match purpose {
+                HookPurpose::Start => InvocationContext::Boot,
+                HookPurpose::MigrationTarget => InvocationContext::MigrationTarget,
+            };
             let applied = plugins
                 .apply(xml, &request.vmi_json, context, request.deadline)
                 .await?;
@@ -170,7 +174,10 @@ impl Launcher {
             Ok((applied.xml, modified_by.chain(plugins).collect()))
         }
         #[cfg(not(feature = "plugins"))]
-        Ok((xml, modified_by.collect()))
+        {
+            let (HookPurpose::Start | HookPurpose::MigrationTarget) = purpose;
+            Ok((xml, modified_by.collect()))
+        }
     }
 
     /// Blocks until the domain runs. A kill that comes meanwhile ends a QEMU that is there; before and after, it is here
@@ -230,6 +237,15 @@ impl Launcher {
         }
         Ok(())
     }
+}
+
+/// What sidecars and plugins get the domain for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HookPurpose {
+    /// It is defined and started.
+    Start,
+    /// It arrives from another node, with the definition that it has there.
+    MigrationTarget,
 }
 
 /// A domain on its way to libvirt.

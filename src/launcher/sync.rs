@@ -257,7 +257,7 @@ pub(super) fn read_spec(
 
 /// Plugins change the domain; a domain without their changes would be a false success.
 #[cfg(not(feature = "plugins"))]
-fn check_plugins(options: &VirtualMachineOptions) -> Result<(), LauncherError> {
+pub(super) fn check_plugins(options: &VirtualMachineOptions) -> Result<(), LauncherError> {
     match serde_json::from_slice::<Vec<serde_json::Value>>(&options.plugins_json) {
         Ok(plugins) if !plugins.is_empty() => Err(LauncherError::NoPlugins),
         _ => Ok(()),
@@ -266,6 +266,6 @@ fn check_plugins(options: &VirtualMachineOptions) -> Result<(), LauncherError> {
 
 /// Whether the list can be read; it is for the domain's definition.
 #[cfg(feature = "plugins")]
-fn check_plugins(options: &VirtualMachineOptions) -> Result<(), LauncherError> {
+pub(super) fn check_plugins(options: &VirtualMachineOptions) -> Result<(), LauncherError> {
     super::start::plugins(options).map(drop)
 }

@@ -83,6 +83,20 @@ impl pod_backend::PodBackend for FakePod {
         self.prepared.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
+    fn wanted_on_target(
+        &self,
+        vmi: &Vmi,
+        options: &VirtualMachineOptions,
+    ) -> Result<(DomainSpec, Context), LauncherError> {
+        self.wanted(vmi, options)
+    }
+    fn prepare_target(&self, _: &Vmi, _: &Context, _: Option<Value>) -> Result<(), LauncherError> {
+        self.prepared.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+    fn open_for_migration(&self, _: &Vmi) -> Result<(), LauncherError> {
+        Ok(())
+    }
     fn make_overlay(&self, _: &Vmi, _: &Disk) -> Result<(), LauncherError> {
         Ok(())
     }
@@ -142,6 +156,7 @@ impl TestLauncher {
             namespace: "ns1".into(),
             uid: "u-1".into(),
             qemu_log: None,
+            pod_name: "target".into(),
             vm_stats_collector: true,
             timeline: Timeline::begin(),
         };

@@ -15,6 +15,8 @@ pub struct Environment {
     pub virtiofsd_debug: bool,
     /// `SHARED_FILESYSTEM_PATHS`.
     pub shared_filesystems: Vec<String>,
+    /// `POD_NAME`: the pod's own name; empty if it is not set.
+    pub pod_name: String,
     /// `STANDALONE_VMI`: a VMI, as YAML or JSON, that is started without virt-handler.
     pub standalone_vmi: Option<String>,
 }
@@ -38,6 +40,7 @@ impl Environment {
                 .filter(|path| !path.is_empty())
                 .map(str::to_owned)
                 .collect(),
+            pod_name: text("POD_NAME").unwrap_or_default(),
             standalone_vmi: text("STANDALONE_VMI"),
         }
     }
@@ -75,7 +78,9 @@ mod tests {
             ("LIBVIRT_DEBUG_LOGS", "1"),
             ("VIRTIOFSD_DEBUG_LOGS", "1"),
             ("SHARED_FILESYSTEM_PATHS", "/a:/b"),
+            ("POD_NAME", "virt-launcher-vm-x7k2p"),
         ]);
+        assert_eq!(env.pod_name, "virt-launcher-vm-x7k2p");
         assert_eq!(env.verbosity_number(), Some(6));
         assert!(env.libvirt_debug && env.virtiofsd_debug);
         assert_eq!(env.shared_filesystems, ["/a", "/b"]);

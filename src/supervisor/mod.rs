@@ -8,6 +8,7 @@
 //! | `running` | from ready to the end of QEMU |
 //! | `backend`, `layout`, `libvirt_conf` | libvirt, as this launcher runs it: its daemons or the driver in this process |
 //! | `daemons`, `daemon_process`, `daemon_error` | virtqemud (or libvirtd) and virtlogd: started, adopted, restarted |
+//! | `libvirt_hook` | the hook by which a migration target changes the domain that arrives |
 //! | `libvirt_connection` | the connection to libvirt, and a new one when it is lost |
 //! | `qemu`, `qemu_log` | the QEMU process, and its log |
 //! | `orphans` | reaping processes that have lost their parents |
@@ -24,6 +25,7 @@ mod guest;
 mod layout;
 mod libvirt_conf;
 mod libvirt_connection;
+mod libvirt_hook;
 mod metrics;
 mod orphans;
 mod qemu;

@@ -45,6 +45,7 @@ impl Pod {
         let (started, mut received) = tokio::select! {
             started = self.start_domain(standalone, config.qemu_timeout) => (started, None),
             name = signals.next() => (Ok(()), Some(name)),
+            () = self.launcher.cleanup_requested() => (Err(StartError::MigrationGivenUp), None),
         };
         let domain = self.launcher.domain_name();
         let pid_file = self.backend.layout().pid_file(domain);
@@ -70,7 +71,13 @@ impl Pod {
                 None => signals.next().await,
             };
             let grace = config.grace_period.duration();
-            stop::follow(qemu.as_ref(), &guest, signal, grace).await;
+            tokio::select! {
+                () = stop::follow(qemu.as_ref(), &guest, signal, grace) => {}
+                () = self.launcher.cleanup_requested() => {
+                    tracing::info!("received early exit signal - stop waiting for {domain}");
+                    stop::leave(qemu.as_ref(), &guest).await;
+                }
+            }
         }
         if let Some(qemu) = qemu {
             tracing::info!("Process {domain} and pid {} is gone!", qemu.pid());
@@ -179,6 +186,7 @@ mod tests {
             generation: 1,
             phase,
             is_defined,
+            arriving: false,
             jobs: Vec::new(),
             document: None,
         }

@@ -21,7 +21,7 @@ use super::environment::Environment;
 use super::metrics::{self, MetricsSocket};
 use super::root_lock::RootLock;
 use super::start_error::StartError;
-use super::{libvirt_connection, orphans, qemu_log, standalone};
+use super::{libvirt_connection, libvirt_hook, orphans, qemu_log, standalone};
 use crate::launcher::{Launcher, LauncherConfig, Step, Timeline};
 use crate::notify::Notifier;
 use api::pod_paths::{
@@ -133,6 +133,7 @@ impl Pod {
             namespace: config.namespace.clone(),
             uid: config.uid.clone(),
             qemu_log: Some(backend.layout().qemu_log(&domain)),
+            pod_name: environment.pod_name.clone(),
             vm_stats_collector: config.vm_stats_collector,
             timeline: timeline.clone(),
         };
@@ -212,6 +213,7 @@ async fn start_libvirt(
     environment: &Environment,
     timeline: &Timeline,
 ) -> Result<(Arc<Backend>, Connection), StartError> {
+    libvirt_hook::install(config)?;
     let daemons = Backend::start(config, environment);
     let backend = Arc::new(timeline.measure(Step::Daemons, daemons).await?);
     let connection = timeline.measure(Step::Connect, backend.connect()).await?;

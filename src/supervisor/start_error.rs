@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use super::backend::BackendError;
+use super::libvirt_hook::LibvirtHookError;
 use super::root_lock::LockError;
 use super::standalone;
 use crate::launcher::LauncherError;
@@ -37,6 +38,9 @@ pub enum StartError {
     /// libvirt can't be reached.
     #[error("failed to connect to libvirt")]
     Backend(#[from] BackendError),
+    /// libvirt's hook can't be put in its place.
+    #[error("libvirt's hook for migrations can't be installed")]
+    Hook(#[from] LibvirtHookError),
     /// Sidecars are missing.
     #[error("hook sidecars are missing")]
     Sidecars(#[from] HookError),
@@ -58,6 +62,9 @@ pub enum StartError {
     /// The monitor can't be told which executable takes over.
     #[error("can't note which executable takes over")]
     Upgrade(#[source] io::Error),
+    /// virt-handler has given up the migration to this pod before its domain has come.
+    #[error("received early exit signal")]
+    MigrationGivenUp,
     /// No domain was started in time.
     #[error("timed out waiting for domain to be defined")]
     NoDomain,

@@ -131,6 +131,15 @@ pub async fn follow(
     }
 }
 
+/// Ends a guest whose migration to this pod has failed: it runs on the source, or nowhere.
+// D-mig-24 (docs/differences.md).
+pub async fn leave(qemu: Option<&Qemu>, guest: &impl Guest) {
+    force_off(qemu, guest).await;
+    if let Some(qemu) = qemu {
+        let _ = timeout(LIBVIRT_TIMEOUT, qemu.ended()).await;
+    }
+}
+
 /// virt-handler sends the ACPI request when it sees the mark. Where there is none (a VM on a laptop, `STANDALONE_VMI`)
 /// the guest would be cut off at the end of the grace period, so the launcher sends it.
 // D-sup-4 (docs/differences.md).

@@ -1,0 +1,151 @@
+//! What is left to do in the guest when its migration is over: it is told that its links are on another network, and what
+//! time it is.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use prost::bytes::Bytes;
+
+use crate::launcher::vm::{Admission, Request};
+use crate::launcher::{InterfaceFailure, Launcher, LauncherError, lock};
+use api::proto::cmd::v1::VirtualMachineOptions;
+use domain::alias::Alias;
+use domain::xml::tree::Element;
+use libvirt::{Domain, XmlKind};
+
+/// How an interface is refreshed: the guest sees its link go down and up, and asks for another lease.
+const LINK_REFRESH: &str = "link-refresh";
+/// Guests ignore a link that is down for a shorter time.
+const LINK_DOWN_TIME: Duration = Duration::from_millis(100);
+
+/// Interfaces that were refreshed after the migration to this pod. virt-handler finalizes it twice.
+pub(super) type RefreshedInterfaces = Mutex<BTreeSet<String>>;
+
+impl Launcher {
+    /// Refreshes the interfaces that the options name, once each, and sets the guest's clock.
+    ///
+    /// # Errors
+    /// libvirt's.
+    // D-mig-23 (docs/differences.md).
+    pub(in crate::launcher) async fn finalize_migration(
+        self: &Arc<Self>,
+        vmi_json: Bytes,
+        options: VirtualMachineOptions,
+    ) -> Result<(), LauncherError> {
+        self.our_vmi(&vmi_json)?;
+        let result = self.finalize(&options).await;
+        crate::launcher::log_outcome(
+            &result,
+            "migration finalized successfully",
+            "failed to finalize migration",
+        );
+        result
+    }
+
+    async fn finalize(
+        self: &Arc<Self>,
+        options: &VirtualMachineOptions,
+    ) -> Result<(), LauncherError> {
+        self.known().await?;
+        if self.vm.admit(Request::Finalize)? == Admission::NothingToDo {
+            return Ok(());
+        }
+        let migrations = options.interface_migration.iter();
+        let to_refresh: BTreeSet<String> = migrations
+            .filter(|(_, migration)| migration.method == LINK_REFRESH)
+            .map(|(name, _)| name.clone())
+            .collect();
+        if !to_refresh.is_empty() {
+            let launcher = self.clone();
+            self.in_turn("refreshing the guest's network links", move |domain| {
+                let domain = domain.ok_or(LauncherError::NoDomain)?;
+                let refreshed = &launcher.migration_target.refreshed_interfaces;
+                refresh(&domain, &to_refresh, refreshed)
+            })
+            .await?;
+        }
+        self.set_guest_clock();
+        Ok(())
+    }
+}
+
+fn refresh(
+    domain: &Domain,
+    wanted: &BTreeSet<String>,
+    refreshed: &RefreshedInterfaces,
+) -> Result<(), LauncherError> {
+    let live = Element::parse(&domain.xml(XmlKind::Live)?).map_err(LauncherError::Xml)?;
+    let devices = live
+        .child("devices")
+        .into_iter()
+        .flat_map(Element::children);
+    for interface in devices.filter(|device| device.name == "interface") {
+        let Some(name) = name(interface) else {
+            continue;
+        };
+        if !wanted.contains(&name) || lock(refreshed).contains(&name) {
+            continue;
+        }
+        set_link(
+            domain,
+            &name,
+            "set the link down",
+            &with_link_down(interface),
+        )?;
+        std::thread::sleep(LINK_DOWN_TIME);
+        set_link(domain, &name, "set the link up", interface)?;
+        lock(refreshed).insert(name);
+    }
+    Ok(())
+}
+
+fn set_link(
+    domain: &Domain,
+    name: &str,
+    verb: &'static str,
+    interface: &Element,
+) -> Result<(), LauncherError> {
+    let changed = domain.update_device(&interface.to_xml());
+    changed.map_err(|refusal| {
+        let name = name.to_owned();
+        let failure = InterfaceFailure {
+            name,
+            verb,
+            refusal,
+        };
+        LauncherError::Devices(vec![failure.into()])
+    })
+}
+
+/// The interface's name in the VMI.
+fn name(interface: &Element) -> Option<String> {
+    let alias = interface.child("alias")?.attribute("name")?;
+    let name = Alias::from_qualified(alias).name;
+    (!name.is_empty()).then(|| name.to_string())
+}
+
+fn with_link_down(interface: &Element) -> Element {
+    let mut down = interface.clone();
+    down.retain_children(|child| child.name != "link");
+    down.with_child(Element::new("link").with_attribute("state", "down"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn an_interface_is_down_whatever_its_link_was_and_else_as_it_is() {
+        let interface = Element::parse(
+            "<interface type='ethernet'><target dev='tap0'/><link state='up'/><alias name='ua-default'/></interface>",
+        )
+        .unwrap();
+        assert_eq!(name(&interface).unwrap(), "default");
+        let expected = Element::parse(
+            "<interface type='ethernet'><target dev='tap0'/><alias name='ua-default'/><link state='down'/></interface>",
+        );
+        assert_eq!(with_link_down(&interface), expected.unwrap());
+    }
+}

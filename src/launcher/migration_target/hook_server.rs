@@ -1,0 +1,269 @@
+//! The server that libvirt's hook asks about the domain that arrives.
+//!
+//! ```text
+//!   source's virtqemud ─► target's virtqemud ─► libvirt-hook-client ─► this socket ─► convert::premigration ─► back
+//! ```
+//!
+//! It answers one document and ends. A connection that brings none, or one that cannot be used, is closed without an
+//! answer, which makes that migration fail; the next one is asked for again.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::time::timeout;
+
+use crate::launcher::lock;
+use api::pod_paths::MIGRATION_HOOK_SOCKET;
+use api::vmi::Vmi;
+use convert::Context;
+use convert::premigration::{PreMigrationError, Rewrites, rewrite};
+use domain::xml::MAX_BYTES;
+
+/// For a client to bring the document and take the answer: as long as the client waits.
+const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How a domain document ends.
+const DOCUMENT_END: &[u8] = b"</domain>";
+
+/// Why a domain that arrives is not changed for this pod.
+#[derive(Debug, thiserror::Error)]
+pub enum HookServerError {
+    /// The socket cannot be made.
+    #[error("failed to listen on unix socket {}", path.display())]
+    Listen {
+        /// The socket.
+        path: PathBuf,
+        /// The system's reason.
+        #[source]
+        source: io::Error,
+    },
+    /// The connection has failed.
+    #[error("the exchange with libvirt's hook failed")]
+    Exchange(#[from] io::Error),
+    /// The client has ended before its document has, or the document is too long.
+    #[error("libvirt's hook brought {bytes} bytes that are not a domain document")]
+    Incomplete {
+        /// How much came.
+        bytes: usize,
+    },
+    /// The client does not go on.
+    #[error("libvirt's hook did not go on within {} s", EXCHANGE_TIMEOUT.as_secs())]
+    TimedOut,
+    /// The document cannot be used here.
+    #[error(transparent)]
+    Rewrite(#[from] PreMigrationError),
+}
+
+/// What the domain that arrives is made to fit.
+struct Target {
+    vmi: Arc<Vmi>,
+    context: Context,
+    rewrites: Rewrites,
+}
+
+/// The server, once there is something to serve.
+#[derive(Default)]
+pub(super) struct HookServer(Mutex<Option<Arc<Mutex<Target>>>>);
+
+impl HookServer {
+    /// Serves from now on, for the newest VMI and context. Call it on a runtime.
+    ///
+    /// # Errors
+    /// [`HookServerError::Listen`].
+    pub fn serve(
+        &self,
+        config: &pod::Config,
+        vmi: Arc<Vmi>,
+        context: Context,
+    ) -> Result<(), HookServerError> {
+        let target = Target {
+            vmi,
+            context,
+            rewrites: Rewrites {
+                upgrade_ordinal_interfaces: config.upgrade_ordinal_ifaces,
+                vgpu: config.vgpu_dedicated_hook,
+            },
+        };
+        let mut served = lock(&self.0);
+        if let Some(served) = &*served {
+            *lock(served) = target;
+            return Ok(());
+        }
+        let path = config.root.path(MIGRATION_HOOK_SOCKET);
+        let listener = listen(&path).map_err(|source| HookServerError::Listen {
+            path: path.clone(),
+            source,
+        })?;
+        let target = Arc::new(Mutex::new(target));
+        *served = Some(target.clone());
+        tracing::info!("Started premigration hook server on {}", path.display());
+        tokio::spawn(async move {
+            run(&listener, &target).await;
+            drop(std::fs::remove_file(&path));
+        });
+        Ok(())
+    }
+}
+
+/// Listens, also where an earlier launcher has.
+fn listen(path: &PathBuf) -> io::Result<UnixListener> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    UnixListener::bind(path)
+}
+
+// D-mig-25 (docs/differences.md).
+async fn run(listener: &UnixListener, target: &Mutex<Target>) {
+    while let Ok((stream, _)) = listener.accept().await {
+        let exchange = timeout(EXCHANGE_TIMEOUT, exchange(stream, target)).await;
+        match exchange.unwrap_or(Err(HookServerError::TimedOut)) {
+            Ok(()) => {
+                return tracing::info!("Hook Server successfully processed and returned XML");
+            }
+            Err(error) => {
+                tracing::error!(reason = %os::logging::chain(&error), "Hook processing failed");
+            }
+        }
+    }
+}
+
+async fn exchange(mut stream: UnixStream, target: &Mutex<Target>) -> Result<(), HookServerError> {
+    let xml = read_document(&mut stream).await?;
+    let answer = {
+        let target = lock(target);
+        rewrite(&xml, &target.vmi, &target.context, target.rewrites)?
+    };
+    stream.write_all(answer.as_bytes()).await?;
+    Ok(stream.shutdown().await?)
+}
+
+/// Reads to the end of the root element: the client waits for the answer without ending its own half.
+async fn read_document(
+    stream: &mut (impl AsyncReadExt + Unpin),
+) -> Result<String, HookServerError> {
+    let mut document = Vec::new();
+    loop {
+        let incomplete = HookServerError::Incomplete {
+            bytes: document.len(),
+        };
+        if stream.read_buf(&mut document).await? == 0 || document.len() > MAX_BYTES {
+            return Err(incomplete);
+        }
+        if document.trim_ascii_end().ends_with(DOCUMENT_END) {
+            return String::from_utf8(document).map_err(|_| incomplete);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const XML: &str = "<domain type='kvm'><name>ns1_vm1</name><devices><disk type='file'><source file='/pods/ns1/disk.img'/></disk></devices></domain>\n";
+
+    fn vmi(target_namespace: &str) -> Arc<Vmi> {
+        let state = format!(r#"{{"targetState":{{"domainNamespace":"{target_namespace}"}}}}"#);
+        let vmi = format!(
+            r#"{{"metadata":{{"namespace":"ns1","name":"vm1"}},"status":{{"migrationState":{state}}}}}"#
+        );
+        Arc::new(serde_json::from_str(&vmi).unwrap())
+    }
+
+    struct Bed {
+        dir: tempfile::TempDir,
+        server: HookServer,
+    }
+
+    impl Bed {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::create_dir_all(dir.path().join("var/run/kubevirt")).unwrap();
+            Self {
+                dir,
+                server: HookServer::default(),
+            }
+        }
+
+        fn serve(&self, target_namespace: &str) {
+            let config = pod::Config {
+                root: pod::Root::new(self.dir.path()),
+                ..pod::Config::default()
+            };
+            self.server
+                .serve(&config, vmi(target_namespace), Context::default())
+                .unwrap();
+        }
+
+        fn socket(&self) -> PathBuf {
+            self.dir
+                .path()
+                .join("var/run/kubevirt/migration-hook-socket")
+        }
+
+        /// What the client reads, which does not end its own half.
+        async fn ask(&self, chunks: &[&str]) -> String {
+            let mut stream = UnixStream::connect(self.socket()).await.unwrap();
+            for chunk in chunks {
+                stream.write_all(chunk.as_bytes()).await.unwrap();
+                tokio::task::yield_now().await;
+            }
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            answer
+        }
+    }
+
+    fn play(test: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(test);
+    }
+
+    #[test]
+    fn the_newest_target_answers_a_document_in_pieces_and_the_server_ends() {
+        play(async {
+            let bed = Bed::new();
+            bed.serve("ns2");
+            bed.serve("ns3");
+            let (first, second) = XML.split_at(40);
+            let answer = bed.ask(&[first, second]).await;
+            assert!(answer.contains(r#"file="/pods/ns3/disk.img""#), "{answer}");
+            while bed.socket().exists() {
+                tokio::task::yield_now().await;
+            }
+            // A preparation that is repeated now is not an error.
+            bed.serve("ns4");
+            assert!(!bed.socket().exists());
+        });
+    }
+
+    #[test]
+    fn a_document_that_cannot_be_used_gets_no_answer_and_the_next_one_does() {
+        play(async {
+            let bed = Bed::new();
+            bed.serve("ns2");
+            assert_eq!(bed.ask(&["<domain><a></domain>"]).await, "");
+            let stream = UnixStream::connect(bed.socket()).await.unwrap();
+            drop(stream);
+            assert!(bed.ask(&[XML]).await.contains("/pods/ns2/"));
+        });
+    }
+
+    #[test]
+    fn a_socket_of_an_earlier_launcher_is_replaced() {
+        play(async {
+            let bed = Bed::new();
+            drop(std::os::unix::net::UnixListener::bind(bed.socket()).unwrap());
+            bed.serve("ns2");
+            assert!(bed.ask(&[XML]).await.contains("/pods/ns2/"));
+        });
+    }
+}

@@ -1,0 +1,97 @@
+//! From a domain that arrives to the end of its migration, which virt-handler waits for.
+//!
+//! The guest runs a moment before libvirt's own part of the migration is over; until then libvirt changes nothing. So the
+//! job's end is polled for: libvirt has no event of it on the target.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::launcher::Launcher;
+use crate::launcher::metadata::Metadata;
+use crate::launcher::vm::{JobKind, PauseReason, Phase, Snapshot};
+
+/// Between two questions whether the job is over.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// How long it is asked at a time.
+const POLL_TIME: Duration = Duration::from_secs(3);
+/// Before it is asked again. After that the migration counts as over: virt-handler would wait for ever.
+const PAUSES: [Duration; 3] = [
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(3),
+];
+
+/// Follows the one domain that can come.
+// D-mig-21 (docs/differences.md).
+pub(in crate::launcher) async fn run(launcher: Arc<Launcher>) {
+    let mut state = launcher.state();
+    let comes = |vm: &Snapshot| vm.arriving && vm.phase.has_run();
+    if state.wait_for(comes).await.is_err() {
+        return;
+    }
+    // Without it, reads and other jobs would find out themselves that libvirt makes them wait.
+    let job = launcher.vm.begin(JobKind::MigrationIn);
+    if let Err(error) = &job {
+        tracing::warn!(reason = %error, "A domain arrives beside another job");
+    }
+    tracing::info!("The domain arrives from another node");
+    let is_decided = |vm: &Snapshot| vm.phase != Phase::MigratingIn;
+    let Ok(phase) = state.wait_for(is_decided).await.map(|vm| vm.phase) else {
+        return;
+    };
+    match phase {
+        Phase::Running | Phase::Paused(PauseReason::User | PauseReason::IoError) => {
+            launcher.job_ended().await;
+            launcher.vm.arrival_ended();
+            launcher.vm.change_metadata(Metadata::migration_in_ended);
+        }
+        _ => {
+            tracing::error!(?phase, "The domain has not arrived");
+            launcher.vm.arrival_ended();
+        }
+    }
+    drop(job);
+    launcher.refresh();
+}
+
+impl Launcher {
+    /// Waits until libvirt's incoming migration is over.
+    // D-mig-26 (docs/differences.md).
+    async fn job_ended(self: &Arc<Self>) {
+        for pause in PAUSES.map(Some).into_iter().chain([None]) {
+            let end = Instant::now() + POLL_TIME;
+            while Instant::now() < end {
+                if self.is_job_over().await {
+                    return tracing::info!("The incoming migration is over");
+                }
+                sleep(POLL_INTERVAL).await;
+            }
+            if let Some(pause) = pause {
+                tracing::info!("The incoming migration is still in progress");
+                sleep(pause).await;
+            }
+        }
+        tracing::warn!("The incoming migration is still in progress; it is reported as over");
+    }
+
+    async fn is_job_over(self: &Arc<Self>) -> bool {
+        let asked = self
+            .domain
+            .read("asking for the migration's job", |connection, name| {
+                let domain = connection.lookup(name)?;
+                Ok(match domain {
+                    Some(domain) => domain.is_migrating_in()?,
+                    None => false,
+                })
+            });
+        match asked.await {
+            Ok(migrating) => !migrating,
+            Err(error) => {
+                tracing::debug!(reason = %os::logging::chain(&error), "the migration's job is not known");
+                false
+            }
+        }
+    }
+}

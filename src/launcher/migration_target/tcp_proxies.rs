@@ -1,0 +1,195 @@
+//! Unix sockets that lead to the TCP ports of this pod's QEMU, for a source that reaches its target by TCP: one of an
+//! older KubeVirt. virt-handler connects to the sockets either way.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use tokio::net::{TcpStream, UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+
+use crate::launcher::lock;
+use api::pod_paths::MIGRATION_SOCKET_DIR;
+use api::vmi::Vmi;
+
+/// The port of the memory.
+const MEMORY_PORT: u16 = 49152;
+/// The port of the disks that are copied.
+const DISKS_PORT: u16 = 49153;
+/// Connections of a socket at a time: QEMU makes one for each thread of the migration.
+const MAX_CONNECTIONS: usize = 256;
+/// Says whether the pod has IPv6.
+const DISABLE_IPV6: &str = "/proc/sys/net/ipv6/conf/default/disable_ipv6";
+
+/// Why QEMU cannot be reached by TCP.
+#[derive(Debug, thiserror::Error)]
+pub enum ProxyError {
+    /// The socket cannot be made.
+    #[error("proxy listening failed, socket {}", path.display())]
+    Listen {
+        /// The socket.
+        path: PathBuf,
+        /// The system's reason.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// The sockets that are served.
+#[derive(Default)]
+pub(super) struct TcpProxies(Mutex<BTreeSet<PathBuf>>);
+
+impl TcpProxies {
+    /// Serves the sockets of the VMI's migration, for as long as the launcher lives. Those that are served already stay.
+    /// Call it on a runtime.
+    ///
+    /// # Errors
+    /// [`ProxyError::Listen`].
+    pub fn serve(&self, config: &pod::Config, vmi: &Vmi) -> Result<(), ProxyError> {
+        let dir = config.shared(MIGRATION_SOCKET_DIR);
+        let ports: &[u16] = if vmi.is_block_migration() {
+            &[MEMORY_PORT, DISKS_PORT]
+        } else {
+            &[MEMORY_PORT]
+        };
+        let loopback = loopback(Path::new(DISABLE_IPV6));
+        let mut served = lock(&self.0);
+        for port in ports {
+            let path = dir.join(format!("{}-{port}-source.sock", vmi.metadata.uid));
+            if served.contains(&path) {
+                continue;
+            }
+            // One of an earlier launcher.
+            drop(std::fs::remove_file(&path));
+            let listener = UnixListener::bind(&path).map_err(|source| ProxyError::Listen {
+                path: path.clone(),
+                source,
+            })?;
+            tracing::info!(
+                "Creating socketpath for unix migration/tcp {}",
+                path.display()
+            );
+            tokio::spawn(forward(listener, SocketAddr::new(loopback, *port)));
+            served.insert(path);
+        }
+        Ok(())
+    }
+}
+
+/// The loopback address that QEMU listens on.
+fn loopback(disable_ipv6: &Path) -> IpAddr {
+    match std::fs::read_to_string(disable_ipv6) {
+        Ok(disabled) if disabled.trim() == "0" => Ipv6Addr::LOCALHOST.into(),
+        _ => Ipv4Addr::LOCALHOST.into(),
+    }
+}
+
+async fn forward(listener: UnixListener, to: SocketAddr) {
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    // Never closed, so a permit is waited for, and does not fail.
+    while let Ok(permit) = permits.clone().acquire_owned().await {
+        let Ok((stream, _)) = listener.accept().await else {
+            return;
+        };
+        tokio::spawn(async move {
+            let _permit = permit;
+            if let Err(error) = copy(stream, to).await {
+                tracing::warn!(reason = %error, address = %to, "a connection of the migration has ended");
+            }
+        });
+    }
+}
+
+async fn copy(mut from: UnixStream, to: SocketAddr) -> io::Result<()> {
+    let mut qemu = TcpStream::connect(to).await?;
+    tokio::io::copy_bidirectional(&mut from, &mut qemu).await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    #[test]
+    fn what_goes_into_the_socket_comes_out_of_the_port_and_back() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("socket");
+            let qemu = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let listener = UnixListener::bind(&path).unwrap();
+            tokio::spawn(forward(listener, qemu.local_addr().unwrap()));
+            let mut source = UnixStream::connect(&path).await.unwrap();
+            source.write_all(b"memory").await.unwrap();
+            source.shutdown().await.unwrap();
+            let (mut stream, _) = qemu.accept().await.unwrap();
+            let mut memory = String::new();
+            stream.read_to_string(&mut memory).await.unwrap();
+            stream.write_all(b"taken").await.unwrap();
+            drop(stream);
+            let mut answer = String::new();
+            source.read_to_string(&mut answer).await.unwrap();
+            assert_eq!((memory.as_str(), answer.as_str()), ("memory", "taken"));
+        });
+    }
+
+    #[test]
+    fn sockets_are_made_once_and_those_of_an_earlier_launcher_replaced() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let dir = tempfile::tempdir().unwrap();
+            let sockets = dir.path().join("var/run/kubevirt/migrationproxy");
+            std::fs::create_dir_all(&sockets).unwrap();
+            std::fs::write(sockets.join("u-1-49152-source.sock"), "").unwrap();
+            let config = pod::Config {
+                root: pod::Root::new(dir.path()),
+                ..pod::Config::default()
+            };
+            let vmi = |method: &str| {
+                let vmi = format!(
+                    r#"{{"metadata":{{"uid":"u-1"}},"status":{{"migrationMethod":"{method}"}}}}"#
+                );
+                serde_json::from_str::<Vmi>(&vmi).unwrap()
+            };
+            let names = || {
+                let mut names: Vec<_> = std::fs::read_dir(&sockets)
+                    .unwrap()
+                    .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                    .collect();
+                names.sort();
+                names
+            };
+            let proxies = TcpProxies::default();
+            proxies.serve(&config, &vmi("LiveMigration")).unwrap();
+            assert_eq!(names(), ["u-1-49152-source.sock"]);
+            proxies.serve(&config, &vmi("BlockMigration")).unwrap();
+            proxies.serve(&config, &vmi("BlockMigration")).unwrap();
+            assert_eq!(names(), ["u-1-49152-source.sock", "u-1-49153-source.sock"]);
+        });
+    }
+
+    #[test]
+    fn a_pod_without_ipv6_has_the_older_address() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("disable_ipv6");
+        for (content, expected) in [("1\n", "127.0.0.1"), ("0\n", "::1")] {
+            std::fs::write(&file, content).unwrap();
+            assert_eq!(loopback(&file).to_string(), expected);
+        }
+        assert_eq!(
+            loopback(&dir.path().join("missing")).to_string(),
+            "127.0.0.1"
+        );
+    }
+}
