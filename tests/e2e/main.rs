@@ -29,6 +29,7 @@ mod lifecycle;
 mod many_disks;
 mod measure;
 mod metrics;
+mod migration;
 mod monitor;
 mod network;
 mod node_view;

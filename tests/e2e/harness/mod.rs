@@ -5,6 +5,7 @@ mod container;
 mod guest;
 mod handler;
 mod loop_device;
+mod migration;
 mod pod_network;
 mod processes;
 mod slow_qemu;
@@ -17,6 +18,9 @@ pub(crate) use container::{also_in_container, also_in_root_container};
 pub use guest::{Guest, guest_image};
 pub use handler::{Event, Handler};
 pub use loop_device::LoopDevice;
+pub use migration::{
+    MigrationProxies, migratable_pod, migration, share_image, source_pod, target_pod,
+};
 pub use pod_network::{
     ClusterNetwork, MASQUERADE_GATEWAY_V6, MASQUERADE_GUEST, MASQUERADE_GUEST_V6, MTU, PodNetwork,
     REMOTE_HOST, REMOTE_HOST_V6, in_container_with_network, write_name_resolution,
