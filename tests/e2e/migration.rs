@@ -19,9 +19,14 @@ fn migrate(test: impl Future<Output = ()>) {
 
 /// Migrates the VM to the pod that the VMI names, which is not prepared yet.
 async fn move_to(source: &mut Pod, target: &mut Pod, vmi: &Vmi) -> Event {
+    move_with(source, target, vmi, &[]).await
+}
+
+/// The same with more arguments for libvirt's client.
+async fn move_with(source: &mut Pod, target: &mut Pod, vmi: &Vmi, more: &[&str]) -> Event {
     target.sync_target_ok(vmi).await;
     let proxies = MigrationProxies::new(source, target, vmi);
-    let migrated = source.virsh_migrate(vmi, &[]).await;
+    let migrated = source.virsh_migrate(vmi, more).await;
     let message = String::from_utf8_lossy(&migrated.stderr);
     let log = target.log_tail();
     assert!(migrated.status.success(), "{message}\n{log}");
@@ -70,6 +75,34 @@ fn a_guest_moves_to_another_launcher_and_back() {
         assert_eq!(third.domain().await["Status"]["Status"], "Running");
         third.end(&back).await;
         assert_eq!(third.exit_code().await, 0);
+    });
+}
+
+#[test]
+fn an_image_that_only_the_source_has_is_copied_into_an_empty_one() {
+    migrate(async {
+        let vmi = Vmi::new("copied").volume(
+            json!({"name": "seed", "cloudInitNoCloud": {"userData": "#cloud-config\n"}}),
+            json!({"name": "seed", "disk": {"bus": "virtio"}}),
+        );
+        let (mut source, mut guest) = source_pod(&vmi, &[]).await;
+        guest.run("mark=kept").await;
+        let read = "echo 3 >/proc/sys/vm/drop_caches; md5sum </dev/vdb";
+        let content = guest.run(read).await;
+        let image = "/var/run/kubevirt-ephemeral-disks/cloud-init-data/default/copied/noCloud.iso";
+        let size = std::fs::metadata(source.path(image)).unwrap().len();
+        let vmi = vmi
+            .migrating_to("target")
+            .set("/status/migrationMethod", json!("BlockMigration"))
+            .set("/status/volumeStatus/1/size", json!(size));
+        let mut target = target_pod(&source, &vmi, "target", &[]).await;
+        target.sync_target_ok(&vmi).await;
+        let empty = std::fs::read(target.path(image)).unwrap();
+        assert!(empty.len() as u64 == size && empty.iter().all(|byte| *byte == 0));
+        let disks = &["--copy-storage-all", "--migrate-disks", "vdb"];
+        move_with(&mut source, &mut target, &vmi, disks).await;
+        let mut guest = shell_goes_on(&target, &vmi).await;
+        assert_eq!(guest.run(read).await, content);
     });
 }
 
