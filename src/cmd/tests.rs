@@ -406,12 +406,11 @@ fn no_domain_is_an_empty_text() {
 fn what_is_not_there_yet_never_succeeds() {
     with_server(|stub, channel| async move {
         let mut cmd = CmdClient::new(channel);
-        let answers = [
-            cmd.backup_virtual_machine(v1::BackupRequest::default())
-                .await
-                .unwrap()
-                .into_inner(),
-        ];
+        let answers = [cmd
+            .backup_virtual_machine(v1::BackupRequest::default())
+            .await
+            .unwrap()
+            .into_inner()];
         for answer in answers {
             assert!(
                 !answer.success

@@ -149,7 +149,7 @@ impl Pod {
 
     /// Migrates the VM by libvirt's own client, without the launcher: to the target that the proxies lead to.
     pub async fn virsh_migrate(&self, vmi: &Vmi, more: &[&str]) -> std::process::Output {
-        let uid = vmi.migration_uid();
+        let uid = vmi.uid();
         let socket = format!("{SOCKET_DIR}/{uid}-source.sock");
         let name = format!("default_{}", vmi.name());
         let (uri, target) = (
@@ -194,7 +194,7 @@ pub struct MigrationProxies {
 impl MigrationProxies {
     /// Makes the source's sockets and leads them to the target's.
     pub fn new(source: &Pod, target: &Pod, vmi: &Vmi) -> Self {
-        let uid = vmi.migration_uid();
+        let uid = vmi.uid();
         let of_qemu = |port| format!("{SOCKET_DIR}/{uid}-{port}-source.sock");
         let pairs = [
             (
