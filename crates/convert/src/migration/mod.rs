@@ -15,9 +15,8 @@ mod namespace;
 mod volumes;
 
 pub use data_size::data_size_gigabytes;
-pub use dedicated_cpus::pin_to_target_cpus;
 pub use document::{DocumentError, TargetRewrite, migration_xml};
-pub use namespace::move_to_namespace;
+pub(crate) use namespace::move_to_namespace;
 pub use volumes::disks_to_copy;
 
 use domain::alias::Alias;

@@ -12,7 +12,7 @@ use domain::xml::{XmlElement, to_string};
 
 /// Pins a guest with dedicated CPUs anew. Topology, `<vcpu>`, `<cputune>`, `<numatune>` and the features that depend on the
 /// pinning are this pod's; which vCPUs are plugged in is the guest's.
-pub(super) fn rewrite(
+pub(crate) fn rewrite(
     xml: &str,
     domain: &mut Element,
     vmi: &Vmi,

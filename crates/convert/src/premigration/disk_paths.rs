@@ -5,7 +5,7 @@ use api::vmi::Vmi;
 use domain::xml::tree::Element;
 
 /// Replaces the source's namespace by the target's in the paths of disks.
-pub(super) fn rewrite(domain: &mut Element, vmi: &Vmi) {
+pub(crate) fn rewrite(domain: &mut Element, vmi: &Vmi) {
     let state = vmi.status.migration_state.as_ref();
     let target = state
         .and_then(|state| state.target_state.as_ref())

@@ -7,8 +7,8 @@
 //!
 //! The document is edited as text, so that what the schema does not know stays as it is.
 
-mod cpus;
-mod disk_paths;
+pub(crate) mod cpus;
+pub(crate) mod disk_paths;
 mod taps;
 #[cfg(test)]
 mod tests;
