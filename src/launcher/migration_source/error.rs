@@ -49,11 +49,13 @@ pub enum MigrationError {
     },
 }
 
-/// What virt-handler gets to know of a failure: libvirt's own words, but for those that KubeVirt knows.
-pub(super) fn failure_reason(error: &super::super::LauncherError) -> String {
+/// What virt-handler gets to know of a failure: libvirt's own words, but for those that KubeVirt knows. After an abort,
+/// whose error libvirt returns depends on which side is done first.
+// D-mig-8 (docs/differences.md).
+pub(super) fn failure_reason(error: &super::super::LauncherError, is_aborted: bool) -> String {
     let reason = os::logging::chain(error);
     let words: Vec<&str> = reason.split_whitespace().collect();
-    if reason.contains(CANCELED) {
+    if is_aborted || reason.contains(CANCELED) {
         MigrationError::Aborted.to_string()
     } else if words.join(" ").contains(TOO_SMALL) {
         format!(
@@ -69,18 +71,24 @@ mod tests {
     use super::super::super::LauncherError;
     use super::*;
 
-    fn reason(message: &str) -> String {
-        failure_reason(&LauncherError::Libvirt(libvirt::Error {
+    fn error(message: &str) -> LauncherError {
+        LauncherError::Libvirt(libvirt::Error {
             code: 9,
             domain: 10,
             message: message.to_owned(),
-        }))
+        })
+    }
+
+    fn reason(message: &str) -> String {
+        failure_reason(&error(message), false)
     }
 
     #[test]
     fn what_kubevirt_knows_is_said_in_its_words() {
         let aborted = reason("operation aborted: migration out: canceled by client");
         assert_eq!(aborted, "Live migration has been aborted");
+        let lost = failure_reason(&error("internal error: client socket is closed"), true);
+        assert_eq!(lost, aborted);
         let volume = reason(
             "The sum of offset (0) and size (9) has to be smaller or equal to the  actual size of the containing file (1)",
         );

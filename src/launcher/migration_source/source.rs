@@ -71,7 +71,8 @@ impl Launcher {
         }
         // With the document that shows the end, other requests are admitted again.
         drop(job);
-        let failure = result.err().map(|error| failure_reason(&error));
+        let is_aborted = self.vm.metadata().has_migration_abort();
+        let failure = result.err().map(|error| failure_reason(&error, is_aborted));
         self.vm
             .change_metadata(|metadata| metadata.migration_out_ended(&uid, failure));
     }

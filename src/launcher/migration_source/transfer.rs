@@ -83,7 +83,7 @@ impl Transfer<'_> {
                 }
                 () = sleep_until(next_sample), if sampling.is_none() => {
                     sampling = Some(self.sample(false));
-                    next_sample = Instant::now() + SAMPLE_INTERVAL;
+                    next_sample = os::time::deadline(SAMPLE_INTERVAL);
                 }
             }
             if aborting.is_none() && self.launcher.vm.metadata().is_migration_aborting() {
@@ -110,7 +110,7 @@ impl Transfer<'_> {
         let stats = stats.ok();
         if let Some(stats) = stats.filter(|stats| stats.is_unbounded) {
             *lock(&self.launcher.statistics.migration) = Some(stats);
-            if seen.is_iteration || samples % SAMPLES_PER_LINE == 0 {
+            if seen.is_iteration || samples.is_multiple_of(SAMPLES_PER_LINE) {
                 tracing::info!("{}", progress::line(self.uid, &stats));
             }
         }
@@ -187,11 +187,15 @@ impl Transfer<'_> {
     // D-mig-5 (docs/differences.md).
     async fn has_left(&self) -> bool {
         let mut connections = self.launcher.domain.connections();
-        // Without a new connection in time nothing is known of the guest.
-        let Ok(Ok(())) = timeout(CHANGE_TIMEOUT, connections.changed()).await else {
-            return false;
-        };
-        let seen = self.launcher.observe().await;
+        let mut seen = self.launcher.observe().await;
+        // It may be the target's daemon as well, of which libvirt says the same.
+        if seen.as_ref().is_err_and(LauncherError::is_connection_lost) {
+            // Without a new connection in time nothing is known of the guest.
+            let Ok(Ok(())) = timeout(CHANGE_TIMEOUT, connections.changed()).await else {
+                return false;
+            };
+            seen = self.launcher.observe().await;
+        }
         matches!(seen, Ok(Some(seen)) if (seen.state, seen.reason) == (State::Shutoff, shutoff::MIGRATED))
     }
 }
