@@ -11,6 +11,8 @@
 //! transfer.
 
 mod detector;
+#[cfg(test)]
+mod recorded;
 mod stall_monitor;
 #[cfg(test)]
 mod tests;
