@@ -30,6 +30,7 @@ mod many_disks;
 mod measure;
 mod metrics;
 mod migration;
+mod migration_source;
 mod monitor;
 mod network;
 mod node_view;
