@@ -1,10 +1,8 @@
 //! After the launcher or a libvirt daemon was killed, the next one takes over, and the guest does not notice.
 
-use std::process::Command;
-
 use serde_json::json;
 
-use crate::harness::{Event, Guest, Pod, Vmi, also_in_container, run};
+use crate::harness::{Event, Guest, Pod, Vmi, also_in_container, run, signal};
 
 also_in_container!(a_daemon_that_dies_or_hangs_is_replaced);
 
@@ -92,18 +90,6 @@ fn a_guest_that_ended_without_a_launcher_is_reported() {
             assert_eq!(pod.exit_code().await, 0);
         }
     });
-}
-
-fn signal(name: &str, pids: &[u32]) {
-    for pid in pids {
-        assert!(
-            Command::new("kill")
-                .args(["-s", name, &pid.to_string()])
-                .status()
-                .unwrap()
-                .success()
-        );
-    }
 }
 
 #[test]

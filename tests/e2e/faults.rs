@@ -4,7 +4,6 @@
 use std::fs::{OpenOptions, Permissions};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
-use std::process::Command;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use serde_json::json;
@@ -12,7 +11,7 @@ use tokio::task::JoinHandle;
 
 use api::proto::cmd::v1::EmptyRequest;
 
-use crate::harness::{Event, Guest, Pod, Vmi, also_in_container, run};
+use crate::harness::{Event, Guest, Pod, Vmi, also_in_container, run, signal};
 
 also_in_container!(
     the_daemon_is_killed_at_each_step,
@@ -78,23 +77,20 @@ impl Held {
 
     /// Lets it go on, and waits for the answer.
     pub async fn release(self) {
+        self.go_on().await.unwrap();
+    }
+
+    /// Lets it go on; the sync, whose answer is to come.
+    pub fn go_on(self) -> JoinHandle<()> {
         std::fs::remove_file(self.fifo).unwrap();
         drop(self.writer);
-        self.sync.await.unwrap();
+        self.sync
     }
 }
 
 pub fn kill(pids: &[u32]) {
     assert!(!pids.is_empty());
-    for pid in pids {
-        assert!(
-            Command::new("kill")
-                .args(["-s", "KILL", &pid.to_string()])
-                .status()
-                .unwrap()
-                .success()
-        );
-    }
+    signal("KILL", pids);
 }
 
 async fn kill_launcher(pod: &mut Pod, vmi: &Vmi, held: Held) {

@@ -8,11 +8,11 @@ use crate::harness::{Pod, Vmi, also_in_container, run};
 also_in_container!(a_guest_whose_disk_is_full_waits_and_goes_on);
 
 /// A small file system.
-struct SmallFs(PathBuf);
+pub struct SmallFs(PathBuf);
 
 impl SmallFs {
     /// `None`, with a message, where none may be mounted.
-    fn at(path: PathBuf, mebibytes: u32) -> Option<Self> {
+    pub fn at(path: PathBuf, mebibytes: u32) -> Option<Self> {
         std::fs::create_dir_all(&path).unwrap();
         let size = format!("size={mebibytes}m");
         if Command::new("mount")
@@ -39,7 +39,7 @@ impl SmallFs {
         );
     }
 
-    fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.0
     }
 }

@@ -3,10 +3,11 @@
 use api::proto::cmd::v1::{EmptyRequest, ExecRequest, FreezeRequest, GuestPingRequest, Response};
 use serde_json::Value;
 
-use crate::harness::{Event, Pod, Vmi, also_in_container, run};
+use crate::harness::{Event, Guest, Pod, Vmi, also_in_container, run};
 
 also_in_container!(
     what_the_agent_knows_is_in_calls_and_events,
+    keys_are_written_to_the_file_where_the_agent_has_no_command_for_them,
     a_guest_is_frozen_and_thawed
 );
 
@@ -38,6 +39,14 @@ pub async fn guest_info_until(pod: &mut Pod, what: &str, wanted: impl Fn(&Value)
 /// Whether the domain has a connected agent.
 pub fn is_connected(domain: &Value) -> bool {
     domain.to_string().contains(r#""State":"connected""#)
+}
+
+/// Ends the guest's agent for good, once it has come.
+pub async fn end_agent(pod: &Pod, guest: &mut Guest) {
+    pod.domain_until("with an agent", is_connected).await;
+    guest.run("touch /run/no-agent; killall qemu-ga").await;
+    pod.domain_until("without an agent", |domain| !is_connected(domain))
+        .await;
 }
 
 async fn filesystems(pod: &Pod) -> Value {
@@ -572,6 +581,57 @@ fn keys_and_passwords_reach_the_guest_and_follow_their_secrets() {
             .event("of the failure", |event| {
                 let message = metadata(event)["Message"].to_string();
                 message.contains("password of the guest's user") && message.contains("stranger")
+            })
+            .await;
+        pod.end(&vmi).await;
+    });
+}
+
+/// QEMU's agents before 5.2 have none.
+#[test]
+fn keys_are_written_to_the_file_where_the_agent_has_no_command_for_them() {
+    run(async {
+        let mut pod = Pod::new();
+        let credentials = serde_json::json!([{"sshPublicKey": {
+            "source": {"secret": {"secretName": "keys"}},
+            "propagationMethod": {"qemuGuestAgent": {"users": ["guest"]}},
+        }}]);
+        let seed = serde_json::json!({"name": "seed", "cloudInitNoCloud": {"userData": "#cloud-config\n# guest.no-agent\n"}});
+        let vmi = Vmi::new("keysfile")
+            .with_image(&pod)
+            .volume(
+                seed,
+                serde_json::json!({"name": "seed", "disk": {"bus": "virtio"}}),
+            )
+            .set("/spec/accessCredentials", credentials);
+        write_secret(&pod, "keys", "one", "ssh-ed25519 AAAA first@test\n");
+        pod.handler.serve();
+        pod.launch(&vmi, &[]);
+        pod.wait_until_ready().await;
+        let mut guest = pod.boot(&vmi).await;
+        for command in [
+            r#"echo '#!/bin/sh' >/bin/getent; echo 'exec grep "^$2:" /etc/passwd' >>/bin/getent"#,
+            "chmod 755 /bin/getent",
+            "(qemu-ga -m virtio-serial -p /dev/virtio-ports/org.qemu.guest_agent.0 -t /run \
+             -b guest-ssh-add-authorized-keys </dev/null >/dev/null 2>&1 &)",
+        ] {
+            guest.run(command).await;
+        }
+        pod.handler
+            .event("with credentials", |event| {
+                event.domain["Spec"]["Metadata"]["KubeVirt"]["AccessCredential"]["Succeeded"]
+                    == true
+            })
+            .await;
+        let file = "/home/guest/.ssh/authorized_keys";
+        let keys = guest.run(&format!("cat {file}")).await;
+        assert_eq!(keys, "ssh-ed25519 AAAA first@test");
+        let owner = guest.run(&format!("stat -c '%a %u:%g' {file}")).await;
+        assert_eq!(owner, "600 1000:1000");
+        write_secret(&pod, "keys", "two", "ssh-ed25519 BBBB second@test");
+        guest
+            .run_until(&format!("cat {file}"), |keys| {
+                keys.contains("first@test") && keys.contains("second@test")
             })
             .await;
         pod.end(&vmi).await;

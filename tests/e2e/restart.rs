@@ -6,7 +6,7 @@ use serde_json::json;
 
 use api::proto::cmd::v1::GuestPingRequest;
 
-use crate::guest_agent::is_connected;
+use crate::guest_agent::end_agent;
 use crate::harness::{Event, Pod, Vmi, also_in_container, run};
 use crate::monitor::launcher;
 
@@ -123,9 +123,7 @@ fn a_launcher_that_is_killed_is_started_again_and_has_the_guest_as_it_was() {
 fn a_launcher_that_is_killed_loses_no_kubernetes_event() {
     run(async {
         let (mut pod, _, mut guest) = booted("events", &[]).await;
-        guest.run("touch /run/no-agent; killall qemu-ga").await;
-        pod.domain_until("without an agent", |domain| !is_connected(domain))
-            .await;
+        end_agent(&pod, &mut guest).await;
         pod.handler.leave();
         let request = GuestPingRequest {
             domain_name: String::new(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-use crate::harness::{Guest, Pod, SlowQemu, UP, Vmi, run};
+use crate::harness::{Event, Guest, Pod, SlowQemu, UP, Vmi, run, signal};
 
 /// A launcher whose QEMU waits at its start, and the sync that started it.
 struct Slow {
@@ -41,13 +41,6 @@ async fn boots(pod: &Pod, vmi: &Vmi) -> Guest {
     let mut guest = pod.guest(vmi).await;
     guest.until(UP).await;
     guest
-}
-
-fn signal(name: &str, pid: u32) {
-    let kill = std::process::Command::new("kill")
-        .args(["-s", name, &pid.to_string()])
-        .status();
-    assert!(kill.unwrap().success());
 }
 
 #[test]
@@ -99,7 +92,7 @@ fn sigterm_during_a_start_kills_a_qemu_that_hangs() {
     run(async {
         let mut slow = Slow::start("hung-term", &["--libvirt=auto"]).await;
         let _waiting = slow.qemu.waiting(&mut slow.pod).await;
-        signal("STOP", slow.pod.processes("/bin/sh")[0]);
+        signal("STOP", &slow.pod.processes("/bin/sh")[..1]);
         slow.pod.signal("TERM");
         assert_eq!(slow.pod.exit_code().await, 0, "{}", slow.pod.log_tail());
         assert_eq!(slow.pod.processes(""), [0; 0]);
@@ -130,9 +123,7 @@ fn a_daemon_that_dies_during_a_start_leaves_one_guest() {
     run(async {
         let mut slow = Slow::start("slow-daemon", &["--libvirt=auto"]).await;
         let waiting = slow.qemu.waiting(&mut slow.pod).await;
-        for pid in slow.pod.libvirt_daemons() {
-            signal("KILL", pid);
-        }
+        signal("KILL", &slow.pod.libvirt_daemons());
         slow.pod.log_has("Reconnected to libvirt").await;
         drop(waiting);
         slow.sync.await.unwrap();
@@ -140,6 +131,30 @@ fn a_daemon_that_dies_during_a_start_leaves_one_guest() {
         boots(&slow.pod, &slow.vmi).await;
         assert_eq!(slow.pod.guests().len(), 1);
         slow.pod.end(&slow.vmi).await;
+        assert_eq!(slow.pod.exit_code().await, 0);
+        assert_eq!(slow.pod.processes(""), [0; 0]);
+    });
+}
+
+/// As virt-handler does with a VMI that is deleted while it starts: the definition goes, and then QEMU.
+#[test]
+fn delete_during_a_start_leaves_nothing_behind() {
+    run(async {
+        let mut slow = Slow::start("slow-delete", &["--libvirt=auto"]).await;
+        let waiting = slow.qemu.waiting(&mut slow.pod).await;
+        let (mut cmd, request) = (slow.pod.cmd(), slow.pod.request(slow.vmi.value()));
+        let delete = tokio::spawn(async move { cmd.delete_virtual_machine(request).await });
+        // It waits for its turn; a call that does not is answered meanwhile.
+        assert!(slow.pod.domain().await.is_null());
+        assert!(!delete.is_finished());
+        drop(waiting);
+        slow.sync.await.unwrap();
+        let answer = delete.await.unwrap().unwrap().into_inner();
+        assert!(answer.success, "{}", answer.message);
+        // The guest runs without a definition, until it is killed.
+        boots(&slow.pod, &slow.vmi).await;
+        slow.pod.end(&slow.vmi).await;
+        slow.pod.handler.event("final", Event::is_final).await;
         assert_eq!(slow.pod.exit_code().await, 0);
         assert_eq!(slow.pod.processes(""), [0; 0]);
     });

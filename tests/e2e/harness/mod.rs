@@ -25,6 +25,7 @@ pub use pod_network::{
     ClusterNetwork, MASQUERADE_GATEWAY_V6, MASQUERADE_GUEST, MASQUERADE_GUEST_V6, MTU, PodNetwork,
     REMOTE_HOST, REMOTE_HOST_V6, in_container_with_network, write_name_resolution,
 };
+pub use processes::{Stopped, signal};
 pub use slow_qemu::SlowQemu;
 pub use usage::Usage;
 pub use vmi::{UP, Vmi};

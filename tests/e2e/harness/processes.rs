@@ -1,6 +1,39 @@
 //! The processes of a pod.
 
+use std::process::Command;
+
 use super::{Pod, Usage};
+
+/// Sends a signal to each of these processes.
+pub fn signal(name: &str, pids: &[u32]) {
+    for pid in pids {
+        let kill = Command::new("kill")
+            .args(["-s", name, &pid.to_string()])
+            .status();
+        assert!(kill.unwrap().success());
+    }
+}
+
+/// Processes that are stopped until this is dropped.
+pub struct Stopped(Vec<u32>);
+
+impl Stopped {
+    pub fn now(pids: Vec<u32>) -> Self {
+        assert!(!pids.is_empty());
+        signal("STOP", &pids);
+        Self(pids)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        for pid in &self.0 {
+            // It may have been killed.
+            let pid = pid.to_string();
+            let _ = Command::new("kill").args(["-s", "CONT", &pid]).status();
+        }
+    }
+}
 
 impl Pod {
     /// The QEMU processes that run a guest; others only tell libvirt what QEMU can do.

@@ -1,0 +1,76 @@
+//! The file system of the pod's directories below /var/run is full.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use crate::full_disk::SmallFs;
+use crate::harness::{Pod, Vmi, also_in_container, run};
+
+also_in_container!(a_start_without_space_names_the_file_and_the_next_sync_works);
+
+/// Takes all space that is left, until it is removed.
+fn fill(directory: &Path) -> PathBuf {
+    let path = directory.join("zeros");
+    let mut file = std::fs::File::create(&path).unwrap();
+    let error = std::io::copy(&mut std::io::repeat(0), &mut file).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+    path
+}
+
+#[test]
+fn a_start_without_space_names_the_file_and_the_next_sync_works() {
+    run(async {
+        let mut pod = Pod::new();
+        let var_run = pod.path("/var/run/x").parent().unwrap().to_owned();
+        let Some(fs) = SmallFs::at(var_run, 96) else {
+            return;
+        };
+        let seed = json!({"name": "seed", "cloudInitNoCloud": {"userData": "#cloud-config\n"}});
+        let vmi = Vmi::new("nospace")
+            .with_image(&pod)
+            .volume(seed, json!({"name": "seed", "disk": {"bus": "virtio"}}));
+        pod.handler.serve();
+        pod.launch(&vmi, &["--libvirt=auto"]);
+        pod.wait_until_ready().await;
+        pod.log_has("QEMU's capabilities are known").await;
+        let zeros = fill(fs.path());
+        let answer = pod.sync(&vmi).await;
+        assert!(
+            !answer.success
+                && answer
+                    .message
+                    .contains("/var/run/kubevirt-ephemeral-disks/")
+                && answer.message.contains("No space left on device"),
+            "{}",
+            answer.message
+        );
+        assert!(pod.domain().await.is_null());
+        std::fs::remove_file(zeros).unwrap();
+        let mut guest = pod.boot(&vmi).await;
+        assert_eq!(guest.run("seed user-data").await, "#cloud-config");
+        pod.end(&vmi).await;
+        assert_eq!(pod.exit_code().await, 0);
+    });
+}
+
+#[test]
+fn a_launcher_without_space_names_the_file() {
+    run(async {
+        let mut pod = Pod::new();
+        let var_run = pod.path("/var/run/x").parent().unwrap().to_owned();
+        let Some(fs) = SmallFs::at(var_run, 1) else {
+            return;
+        };
+        pod.handler.serve();
+        fill(fs.path());
+        pod.launch(&Vmi::new("nospace"), &["--libvirt=auto"]);
+        assert_eq!(pod.exit_code().await, 2);
+        let last = pod.log().last().cloned().unwrap_or_default();
+        assert!(
+            last.contains("/var/run/") && last.contains("No space left on device"),
+            "{}",
+            pod.log_tail()
+        );
+    });
+}
