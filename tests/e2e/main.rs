@@ -53,3 +53,4 @@ mod timeline;
 mod torture;
 mod tracking;
 mod volumes;
+mod wake_ups;
