@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use api::proto::cmd::v1::{
-    EmptyRequest, InjectLaunchSecretRequest, Response, VirtualMachineOptions, VmiRequest,
+    Cell, Cpu, EmptyRequest, InjectLaunchSecretRequest, Response, Topology, VirtualMachineOptions,
+    VmiRequest,
 };
 
 use crate::harness::{Guest, Pod, Vmi, also_in_container, run};
@@ -11,6 +12,7 @@ use crate::harness::{Guest, Pod, Vmi, also_in_container, run};
 also_in_container!(
     memory_is_plugged_in_and_given_back,
     the_guest_gets_more_cpus,
+    dedicated_cpus_are_pinned_anew,
 );
 
 async fn sync_memory(pod: &Pod, vmi: &Vmi) -> Response {
@@ -138,6 +140,76 @@ fn the_guest_gets_more_cpus() {
         let answer = pod.cmd().sync_virtual_machine_cp_us(request).await;
         assert!(!answer.unwrap().into_inner().success);
         assert_eq!(count("--active"), 3);
+    });
+}
+
+/// The CPUs that this process may use, which are those of a pod that it starts.
+fn host_cpus() -> Vec<u32> {
+    let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+    let all = 0..rustix::thread::CpuSet::MAX_CPU as u32;
+    all.filter(|cpu| allowed.is_set(*cpu as usize)).collect()
+}
+
+#[test]
+fn dedicated_cpus_are_pinned_anew() {
+    run(async {
+        let [first, second, ..] = host_cpus()[..] else {
+            println!("skipped: two CPUs are needed");
+            return;
+        };
+        let cpus = host_cpus().into_iter().map(|id| Cpu {
+            id,
+            siblings: vec![id],
+        });
+        let cell = Cell {
+            cpus: cpus.collect(),
+            ..Cell::default()
+        };
+        let options = VirtualMachineOptions {
+            topology: Some(Topology {
+                numa_cells: vec![cell],
+            }),
+            ..VirtualMachineOptions::default()
+        };
+        let mut pod = Pod::new();
+        let vmi = Vmi::new("pinned")
+            .with_image(&pod)
+            .set("/spec/domain/cpu/maxSockets", json!(2))
+            .set("/spec/domain/cpu/dedicatedCpuPlacement", json!(true));
+        pod.handler.serve();
+        pod.launch(&vmi, &["--libvirt=auto"]);
+        pod.wait_until_ready().await;
+        let request = |vmi: &Vmi| VmiRequest {
+            options: Some(options.clone()),
+            ..pod.request(vmi.value())
+        };
+        let answer = pod.cmd().sync_virtual_machine(request(&vmi)).await;
+        accepted(&answer.unwrap().into_inner());
+        // A line for each vCPU: its number and the host's CPUs.
+        let pins = || {
+            let text = pod.virsh(&["vcpupin", "default_pinned", "--live"]);
+            let lines = text.lines().skip(2).map(str::split_whitespace);
+            let pin = |mut words: std::str::SplitWhitespace<'_>| {
+                Some((words.next()?.to_owned(), words.next()?.to_owned()))
+            };
+            lines.filter_map(pin).collect::<Vec<_>>()
+        };
+        let pinned = |vcpu: u32, cpu: u32| (vcpu.to_string(), cpu.to_string());
+        assert_eq!(pins()[0], pinned(0, first));
+        // The pod had other CPUs before.
+        pod.virsh(&[
+            "vcpupin",
+            "default_pinned",
+            "0",
+            &second.to_string(),
+            "--live",
+        ]);
+        assert_eq!(pins()[0], pinned(0, second));
+        let more = vmi.clone().set("/spec/domain/cpu/sockets", json!(2));
+        let answer = pod.cmd().sync_virtual_machine_cp_us(request(&more)).await;
+        accepted(&answer.unwrap().into_inner());
+        assert_eq!(pins(), [pinned(0, first), pinned(1, second)]);
+        pod.end(&vmi).await;
     });
 }
 
