@@ -70,6 +70,10 @@ impl Launcher {
     }
 }
 
+#[allow(
+    clippy::disallowed_methods,
+    reason = "there is no event for a link that the guest has seen down, and this is a blocking thread"
+)]
 fn refresh(
     domain: &Domain,
     wanted: &BTreeSet<String>,

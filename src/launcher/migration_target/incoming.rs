@@ -61,7 +61,7 @@ impl Launcher {
     // D-mig-26 (docs/differences.md).
     async fn job_ended(self: &Arc<Self>) {
         for pause in PAUSES.map(Some).into_iter().chain([None]) {
-            let end = Instant::now() + POLL_TIME;
+            let end = os::time::deadline(POLL_TIME);
             while Instant::now() < end {
                 if self.is_job_over().await {
                     return tracing::info!("The incoming migration is over");
