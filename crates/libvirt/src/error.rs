@@ -39,6 +39,9 @@ pub mod code {
     pub const AGENT_UNRESPONSIVE: i32 = 86;
     pub const RESOURCE_BUSY: i32 = 87;
     pub const DEVICE_MISSING: i32 = 99;
+    pub const INVALID_DOMAIN_CHECKPOINT: i32 = 102;
+    pub const NO_DOMAIN_CHECKPOINT: i32 = 103;
+    pub const CHECKPOINT_INCONSISTENT: i32 = 109;
     pub const AGENT_COMMAND_TIMEOUT: i32 = 112;
     pub const AGENT_COMMAND_FAILED: i32 = 113;
 }

@@ -6,6 +6,8 @@ use std::sync::{Arc, Weak};
 use virt::sys;
 
 use super::c;
+use super::job::{self, JobOperation};
+use super::typed_params;
 
 /// Something that happened to a domain, or to the connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,8 +58,13 @@ pub enum Event {
         alias: String,
         open: bool,
     },
-    /// A migration, dump or backup is over.
-    JobCompleted { domain: String },
+    /// A migration, dump or backup is over. `success` and `message` (why not) are none where libvirt does not say.
+    JobCompleted {
+        domain: String,
+        operation: JobOperation,
+        success: Option<bool>,
+        message: Option<String>,
+    },
     /// A migration begins to look through the guest's memory once more.
     MigrationIteration { domain: String, iteration: i32 },
     /// A block job changed. `disk` is the target; `kind` and `status` are `virDomainBlockJobType` and
@@ -88,7 +95,7 @@ impl Event {
             | Self::MemoryDeviceSize { domain, .. }
             | Self::IoError { domain, .. }
             | Self::TrayChange { domain, .. }
-            | Self::JobCompleted { domain }
+            | Self::JobCompleted { domain, .. }
             | Self::MigrationIteration { domain, .. }
             | Self::BlockJob { domain, .. }
             | Self::RtcChange { domain, .. } => Some(domain),
@@ -447,16 +454,24 @@ unsafe extern "C" fn tray(
 unsafe extern "C" fn job_completed(
     _: sys::virConnectPtr,
     domain: sys::virDomainPtr,
-    _: sys::virTypedParameterPtr,
-    _: c_int,
+    params: sys::virTypedParameterPtr,
+    count: c_int,
     opaque: *mut c_void,
 ) {
+    let values = match usize::try_from(count) {
+        // SAFETY: libvirt lends a list of that many values for the call.
+        Ok(count) if !params.is_null() => unsafe { typed_params::read(params, count) },
+        _ => Vec::new(),
+    };
     // SAFETY: see above.
     unsafe {
         send(
             opaque,
             Event::JobCompleted {
                 domain: name(domain),
+                operation: JobOperation::of(&values),
+                success: job::success(&values),
+                message: job::error_message(&values).map(str::to_owned),
             },
         )
     }

@@ -12,6 +12,7 @@
 //! dropped, ignores the error of `virDomainGetState`, and knows no events.
 #![allow(unsafe_code, reason = "the C API; every block says why it is sound")]
 
+mod backup;
 mod c;
 mod connection;
 mod domain;
@@ -21,6 +22,7 @@ mod event_loop;
 mod exit;
 mod guest_agent;
 mod incoming;
+mod job;
 mod log;
 mod memory;
 mod migration;
@@ -36,6 +38,7 @@ pub use event::{AgentState, Event, IoAction, LifecycleEvent};
 pub use event_loop::start_event_loop;
 pub use exit::exit_at_once;
 pub use guest_agent::GuestInfoKind;
+pub use job::{JobOperation, JobState, JobType, WhichJob};
 pub use log::{DivertError, OUTPUTS, divert_log};
 pub use memory::{keep_small, trim};
 pub use migration::{DiskCopy, JobStats, Migration};

@@ -1,0 +1,183 @@
+//! Long work that libvirt does on a domain: migrations, backups, dumps.
+
+use std::ffi::c_int;
+
+use virt::sys;
+
+use super::c;
+use super::domain::Domain;
+use super::error::Error;
+use super::typed_params::{ParamValue, TypedParams};
+
+/// What a job is, or was (`virDomainJobOperation`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "named as in libvirt/libvirt-domain.h")]
+pub enum JobOperation {
+    Unknown,
+    Start,
+    Save,
+    Restore,
+    MigrationIn,
+    MigrationOut,
+    Snapshot,
+    SnapshotRevert,
+    Dump,
+    Backup,
+    SnapshotDelete,
+    /// One that a newer libvirt adds.
+    Other(i64),
+}
+
+impl JobOperation {
+    fn from_raw(raw: i64) -> Self {
+        match raw {
+            0 => Self::Unknown,
+            1 => Self::Start,
+            2 => Self::Save,
+            3 => Self::Restore,
+            4 => Self::MigrationIn,
+            5 => Self::MigrationOut,
+            6 => Self::Snapshot,
+            7 => Self::SnapshotRevert,
+            8 => Self::Dump,
+            9 => Self::Backup,
+            10 => Self::SnapshotDelete,
+            other => Self::Other(other),
+        }
+    }
+
+    /// The operation among a job's values.
+    pub(super) fn of(values: &[(String, ParamValue)]) -> Self {
+        match value(values, "operation") {
+            Some(ParamValue::Signed(raw)) => Self::from_raw(*raw),
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// Where a job is (`virDomainJobType`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JobType {
+    /// There is none.
+    None,
+    /// It runs, and its end can be estimated.
+    Bounded,
+    /// It runs.
+    Unbounded,
+    /// It has done its work.
+    Completed,
+    /// It has failed.
+    Failed,
+    /// It was cancelled.
+    Cancelled,
+    /// One that a newer libvirt adds.
+    Other(i32),
+}
+
+impl JobType {
+    fn from_raw(raw: c_int) -> Self {
+        match raw {
+            0 => Self::None,
+            1 => Self::Bounded,
+            2 => Self::Unbounded,
+            3 => Self::Completed,
+            4 => Self::Failed,
+            5 => Self::Cancelled,
+            other => Self::Other(other),
+        }
+    }
+}
+
+/// Which job [`Domain::job_state`] is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhichJob {
+    /// The one that runs.
+    Running,
+    /// The last one that has ended. libvirt says it once.
+    Completed,
+}
+
+/// What a job is, where it is, and what libvirt says of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobState {
+    /// Where it is.
+    pub job_type: JobType,
+    /// What it is; unknown if there is no job.
+    pub operation: JobOperation,
+    /// All values under libvirt's names, such as `disk_total`.
+    pub values: Vec<(String, ParamValue)>,
+}
+
+impl JobState {
+    /// The error message of a job that has failed.
+    #[must_use]
+    pub fn error_message(&self) -> Option<&str> {
+        error_message(&self.values)
+    }
+}
+
+/// A job's error message among its values.
+pub(super) fn error_message(values: &[(String, ParamValue)]) -> Option<&str> {
+    match value(values, "errmsg") {
+        Some(ParamValue::Text(text)) => Some(text),
+        _ => None,
+    }
+}
+
+/// Whether a job has succeeded, among its values.
+pub(super) fn success(values: &[(String, ParamValue)]) -> Option<bool> {
+    match value(values, "success") {
+        Some(ParamValue::Signed(success)) => Some(*success != 0),
+        _ => None,
+    }
+}
+
+fn value<'v>(values: &'v [(String, ParamValue)], name: &str) -> Option<&'v ParamValue> {
+    let named = values.iter().find(|(it, _)| it == name);
+    named.map(|(_, value)| value)
+}
+
+impl Domain {
+    /// A job that runs, or has ended. Without one, the type says so.
+    pub fn job_state(&self, which: WhichJob) -> Result<JobState, Error> {
+        let flags = match which {
+            WhichJob::Running => 0,
+            WhichJob::Completed => sys::VIR_DOMAIN_JOB_STATS_COMPLETED,
+        };
+        let mut job_type: c_int = 0;
+        let mut params = TypedParams::new();
+        let (list, len) = params.places();
+        // SAFETY: the domain and all three places are valid; the list that is put there is ours to free.
+        c::check(unsafe {
+            sys::virDomainGetJobStats(self.raw(), &raw mut job_type, list, len, flags)
+        })?;
+        let values = params.read();
+        Ok(JobState {
+            job_type: JobType::from_raw(job_type),
+            operation: JobOperation::of(&values),
+            values,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_jobs_values_are_read_by_name() {
+        let values = [
+            ("operation".to_owned(), ParamValue::Signed(9)),
+            ("success".to_owned(), ParamValue::Signed(0)),
+            (
+                "errmsg".to_owned(),
+                ParamValue::Text("No space left on device".to_owned()),
+            ),
+        ];
+        assert_eq!(JobOperation::of(&values), JobOperation::Backup);
+        assert_eq!(success(&values), Some(false));
+        assert_eq!(error_message(&values), Some("No space left on device"));
+        assert_eq!(JobOperation::of(&[]), JobOperation::Unknown);
+        assert_eq!((success(&[]), error_message(&[])), (None, None));
+    }
+}
