@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod action;
+pub mod backup;
 pub mod link_names;
 pub mod migration_options;
 pub mod pod_paths;

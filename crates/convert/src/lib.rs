@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod arch;
+pub mod backup;
 mod character;
 mod clock;
 pub mod context;

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod alias;
+pub mod backup;
 pub mod character;
 pub mod clock;
 pub mod controllers;

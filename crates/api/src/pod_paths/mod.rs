@@ -68,6 +68,8 @@ pub const VIRTIOFS_DIR: &str = share!("/virtiofs-containers");
 pub const RESERVATION_SOCKET: &str = share!("/daemons/pr/pr-helper.sock");
 /// Log of passt.
 pub const PASST_LOG: &str = share!("/passt.log");
+/// Socket of QEMU's NBD server, while a backup is pulled.
+pub const BACKUP_SOCKET: &str = share!("/sockets/backup-nbd-sock");
 /// Not in KubeVirt: how the hooks were called, for `launcherctl hooks`.
 pub const HOOKS_REPORT: &str = share!("/hooks.json");
 

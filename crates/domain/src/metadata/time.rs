@@ -18,6 +18,19 @@ impl Time {
     pub fn now() -> Self {
         Self(Timestamp::now())
     }
+
+    /// As a part of file names, in UTC: `2026-01-02_03-04-05`.
+    #[must_use]
+    pub fn to_file_name(self) -> String {
+        // A format that is right does not fail.
+        strtime::format("%Y-%m-%d_%H-%M-%S", self.0).unwrap_or_default()
+    }
+
+    /// Whole seconds since 1970.
+    #[must_use]
+    pub fn as_second(self) -> i64 {
+        self.0.as_second()
+    }
 }
 
 impl From<Timestamp> for Time {
@@ -76,6 +89,13 @@ mod tests {
             serde_json::to_string(&Go(&time)).unwrap(),
             "\"2026-01-02T03:04:05Z\""
         );
+    }
+
+    #[test]
+    fn times_are_parts_of_file_names() {
+        let time = Time::parse("2026-01-02T05:04:05.75+02:00").unwrap();
+        assert_eq!(time.to_file_name(), "2026-01-02_03-04-05");
+        assert_eq!(time.as_second(), 1_767_323_045);
     }
 
     #[test]
