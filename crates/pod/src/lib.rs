@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod access_credentials;
+mod backup_dir;
 mod block_sizes;
 mod cloud_init;
 mod collect;
@@ -54,6 +55,7 @@ mod volume_error;
 mod volumes;
 
 pub use access_credentials::{AccessCredentials, access_credential_dirs, access_credentials};
+pub use backup_dir::BackupDir;
 pub use cloud_init::CloudInitError;
 pub use cloud_init::{
     CloudInitData, ConfigDriveMetadata, DataSource, DeviceData, NoCloudMetadata, cloud_init,

@@ -106,6 +106,17 @@ impl Dir {
         Ok(Self { fd, path })
     }
 
+    /// A directory directly below, made (mode 0755) where it is missing.
+    pub fn sub_made(&self, name: &str) -> Result<Self, PodError> {
+        make_one(
+            self.fd.as_fd(),
+            OsStr::new(name),
+            0o755,
+            &self.path.join(name),
+        )?;
+        self.sub(name)
+    }
+
     /// A directory below, where links count as inside this one.
     pub fn sub_within(&self, tail: &str) -> Result<Self, PodError> {
         let path = self.path.join(tail.trim_start_matches('/'));
