@@ -149,6 +149,23 @@ pub trait LauncherApi: Send + Sync + 'static {
         vmi_json: Bytes,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
+    /// Begins a backup, ends it, or lets a server read it; `options` say what, as JSON.
+    fn backup(
+        self: &Arc<Self>,
+        vmi_json: Bytes,
+        options: Bytes,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send;
+
+    /// Makes a checkpoint (JSON) known to libvirt again.
+    fn redefine_checkpoint(
+        self: &Arc<Self>,
+        vmi_json: Bytes,
+        checkpoint: Bytes,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send;
+
+    /// Whether the error means that the checkpoint is of no use any more.
+    fn is_checkpoint_invalid(error: &Self::Error) -> bool;
+
     /// Gives the guest the CPUs that the VMI says.
     fn sync_cpus(
         self: &Arc<Self>,

@@ -66,19 +66,6 @@ fn answer<T>(message: T) -> Answer<T> {
     Ok(tonic::Response::new(message))
 }
 
-/// The text for a call that is not there yet.
-fn not_yet(call: &str) -> String {
-    format!("{call} is not supported yet by this launcher")
-}
-
-/// The same as the answer that it then is, or is part of.
-fn unsupported(call: &str) -> v1::Response {
-    v1::Response {
-        success: false,
-        message: not_yet(call),
-    }
-}
-
 #[tonic::async_trait]
 impl<L: LauncherApi> Cmd for Service<L> {
     async fn ping(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::Response> {
@@ -356,16 +343,25 @@ impl<L: LauncherApi> Cmd for Service<L> {
             data: picture.data.into(),
         })
     }
-    async fn backup_virtual_machine(&self, _: Request<v1::BackupRequest>) -> Answer<v1::Response> {
-        answer(unsupported("BackupVirtualMachine"))
+    async fn backup_virtual_machine(
+        &self,
+        request: Request<v1::BackupRequest>,
+    ) -> Answer<v1::Response> {
+        let request = request.into_inner();
+        let result = self.launcher.backup(vmi_json(request.vmi), request.options);
+        answer(response(&result.await))
     }
     async fn redefine_checkpoint(
         &self,
-        _: Request<v1::RedefineCheckpointRequest>,
+        request: Request<v1::RedefineCheckpointRequest>,
     ) -> Answer<v1::RedefineCheckpointResponse> {
+        let request = request.into_inner();
+        let vmi = vmi_json(request.vmi);
+        let redefined = self.launcher.redefine_checkpoint(vmi, request.checkpoint);
+        let redefined = redefined.await;
         answer(v1::RedefineCheckpointResponse {
-            response: Some(unsupported("RedefineCheckpoint")),
-            ..v1::RedefineCheckpointResponse::default()
+            response: Some(response(&redefined)),
+            checkpoint_invalid: redefined.as_ref().is_err_and(L::is_checkpoint_invalid),
         })
     }
     async fn get_vm_stats(

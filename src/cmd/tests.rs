@@ -100,6 +100,20 @@ impl LauncherApi for Stub {
     async fn cancel_migration(self: &Arc<Self>, _: Bytes) -> Result<(), Failure> {
         self.asked("cancel migration".into())
     }
+    async fn backup(self: &Arc<Self>, _: Bytes, options: Bytes) -> Result<(), Failure> {
+        self.asked(format!("backup {}", String::from_utf8_lossy(&options)))
+    }
+    async fn redefine_checkpoint(
+        self: &Arc<Self>,
+        _: Bytes,
+        checkpoint: Bytes,
+    ) -> Result<(), Failure> {
+        let checkpoint = String::from_utf8_lossy(&checkpoint);
+        self.asked(format!("checkpoint {checkpoint}"))
+    }
+    fn is_checkpoint_invalid(error: &Failure) -> bool {
+        matches!(error, Failure::Libvirt)
+    }
     async fn sync_cpus(
         self: &Arc<Self>,
         _: Bytes,
@@ -403,24 +417,36 @@ fn no_domain_is_an_empty_text() {
 }
 
 #[test]
-fn what_is_not_there_yet_never_succeeds() {
+fn a_backup_gets_its_options_and_a_checkpoint_may_be_invalid() {
     with_server(|stub, channel| async move {
         let mut cmd = CmdClient::new(channel);
-        let answers = [cmd
-            .backup_virtual_machine(v1::BackupRequest::default())
-            .await
-            .unwrap()
-            .into_inner()];
-        for answer in answers {
-            assert!(
-                !answer.success
-                    && answer
-                        .message
-                        .ends_with("is not supported yet by this launcher"),
-                "{answer:?}"
+        let backup = v1::BackupRequest {
+            options: "{}".into(),
+            ..v1::BackupRequest::default()
+        };
+        let answer = cmd.backup_virtual_machine(backup).await;
+        assert!(answer.unwrap().into_inner().success);
+        let request = v1::RedefineCheckpointRequest {
+            checkpoint: "c".into(),
+            ..v1::RedefineCheckpointRequest::default()
+        };
+        for (failure, success, invalid) in [
+            (None, true, false),
+            (Some(Failure::Vmi), false, false),
+            (Some(Failure::Libvirt), false, true),
+        ] {
+            *stub.failure.lock().unwrap() = failure;
+            let answer = cmd.redefine_checkpoint(request.clone()).await;
+            let answer = answer.unwrap().into_inner();
+            assert_eq!(
+                (answer.response.unwrap().success, answer.checkpoint_invalid),
+                (success, invalid)
             );
         }
-        assert!(stub.asked.lock().unwrap().is_empty());
+        assert_eq!(
+            stub.asked.lock().unwrap()[..2],
+            ["backup {}", "checkpoint c"]
+        );
     });
 }
 

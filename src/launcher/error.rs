@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::backup::BackupError;
 use super::guest_agent::AgentError;
 
 use convert::plan::InterfaceWhy;
@@ -98,6 +99,9 @@ pub enum LauncherError {
     /// Attestation is not possible.
     #[error(transparent)]
     Sev(#[from] SevError),
+    /// A backup or a checkpoint cannot be made.
+    #[error(transparent)]
+    Backup(#[from] BackupError),
     /// A kill came while the domain was being started.
     #[error("the virtual machine was killed while it was being started")]
     Killed,
@@ -146,6 +150,16 @@ pub enum LauncherError {
 }
 
 impl LauncherError {
+    /// A checkpoint is of no use any more: the next backup has to be a full one.
+    #[must_use]
+    pub fn is_checkpoint_invalid(&self) -> bool {
+        match self {
+            Self::Backup(error) => error.is_checkpoint_invalid(),
+            Self::Libvirt(error) => error.is_checkpoint_invalid(),
+            _ => false,
+        }
+    }
+
     /// libvirt's daemon has ended: the same may work on the next connection.
     pub(super) fn is_connection_lost(&self) -> bool {
         matches!(self, Self::Libvirt(error) if error.is_connection_lost())

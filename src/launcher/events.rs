@@ -131,6 +131,12 @@ impl EventInbox {
         self.arrived.notify_one();
     }
 
+    /// The present state is to be reported as that of a new domain.
+    pub fn refresh_as_added(&self) {
+        lock(&self.pending).added = true;
+        self.refresh();
+    }
+
     /// What was taken could not be reported.
     pub fn put_back(&self, earlier: PendingEvents) {
         lock(&self.pending).merge(earlier);

@@ -1,11 +1,15 @@
 //! What KubeVirt keeps with the domain. The truth is in memory, owned by [`Vm`](super::vm::Vm); the XML of the definition
 //! has a copy, for a launcher that comes later.
 
+mod backup;
+
 use api::vmi::Vmi;
 use domain::metadata::{
     AccessCredentialMetadata, GracePeriodMetadata, KubeVirtMetadata, MemoryDumpMetadata,
     MigrationMetadata, Time,
 };
+
+pub(super) use backup::Quiesced;
 
 /// Seconds that a guest gets to shut down when its VMI does not say.
 const DEFAULT_GRACE_PERIOD: i64 = 30;

@@ -14,6 +14,7 @@
 //! * libvirt's calls block, so each runs on a blocking thread, with a deadline below what virt-handler waits.
 //! * virt-handler sees no domain until its start has returned.
 
+mod backup;
 mod decide;
 mod dry_run;
 mod error;
@@ -76,6 +77,8 @@ use libvirt::{AgentState, Connection, Event, Screenshot};
 use os::failpoints;
 use pod::network::NetworkSetup;
 
+pub use backup::BackupError;
+use backup::BackupState;
 pub use error::{DeviceFailure, DiskFailure, InterfaceFailure, InvalidVmi, LauncherError};
 use events::EventInbox;
 pub use guest_agent::AgentError;
@@ -133,6 +136,7 @@ pub struct Launcher {
     sidecars: Sidecars,
     notifier: Notifier,
     statistics: Statistics,
+    backup: BackupState,
     detach_requests: Mutex<DetachRequests>,
     migration_target: MigrationTarget,
     /// The guest's DHCP servers live as long as the launcher.
@@ -182,6 +186,7 @@ impl Launcher {
             sidecars,
             notifier,
             statistics: Statistics::default(),
+            backup: BackupState::default(),
             detach_requests: Mutex::default(),
             migration_target: MigrationTarget::default(),
             network: network_setup::of_pod(&config.pod.root).into(),
@@ -198,6 +203,7 @@ impl Launcher {
         tokio::spawn(metadata_copy::run(launcher.clone()));
         tokio::spawn(migration_target::follow_arrival(launcher.clone()));
         tokio::spawn(guest_agent::thaw_in_time(launcher.clone()));
+        tokio::spawn(backup::run(launcher.clone()));
         launcher
     }
 
@@ -229,6 +235,7 @@ impl Launcher {
                 _ => self.vm.note_event(event),
             }
             self.guest_agent.note_event(event);
+            self.backup.note_event(event);
             self.events.note(event);
             // Most often nobody waits.
             let _ = self.libvirt_events.send(event.clone());
@@ -247,6 +254,7 @@ impl Launcher {
         tracing::info!("Reconnected to libvirt; sending the present state to virt-handler");
         self.notifier.send_again();
         self.refresh();
+        self.backup.reconnected();
     }
 
     /// Asks virt-handler, by the domain's metadata, to shut the guest down: the pod is being deleted.
@@ -395,6 +403,32 @@ impl LauncherApi for Launcher {
         let failed = "Failed to abort live migration";
         log_outcome(&result, "Live migration has been aborted", failed);
         result
+    }
+
+    async fn backup(
+        self: &Arc<Self>,
+        vmi_json: Bytes,
+        options: Bytes,
+    ) -> Result<(), LauncherError> {
+        Launcher::backup(self, vmi_json, options).await
+    }
+
+    async fn redefine_checkpoint(
+        self: &Arc<Self>,
+        vmi_json: Bytes,
+        checkpoint: Bytes,
+    ) -> Result<(), LauncherError> {
+        let result = Launcher::redefine_checkpoint(self, vmi_json, checkpoint).await;
+        log_outcome(
+            &result,
+            "Checkpoint redefined successfully",
+            "Failed to redefine checkpoint",
+        );
+        result
+    }
+
+    fn is_checkpoint_invalid(error: &LauncherError) -> bool {
+        error.is_checkpoint_invalid()
     }
 
     async fn sync_cpus(

@@ -1,6 +1,6 @@
 //! Bad input gets one clear answer and leaves nothing half-done: the next sync works.
 
-use api::proto::cmd::v1::{BackupRequest, VmiRequest};
+use api::proto::cmd::v1::VmiRequest;
 use prost::bytes::Bytes;
 use serde_json::json;
 
@@ -83,26 +83,6 @@ fn what_cannot_be_run_is_refused_and_the_next_sync_works() {
         }
         pod.sync_ok(&good).await;
         assert_eq!(pod.domain().await["Status"]["Status"], "Running");
-    });
-}
-
-#[test]
-fn a_call_that_is_not_served_yet_fails() {
-    run(async {
-        let vmi = Vmi::new("calls");
-        let pod = Pod::ready(&vmi, &[]).await;
-        let request = BackupRequest {
-            vmi: pod.request(vmi.value()).vmi,
-            ..BackupRequest::default()
-        };
-        let answer = pod.cmd().backup_virtual_machine(request).await;
-        let answer = answer.unwrap().into_inner();
-        let text = "not supported yet by this launcher";
-        assert!(
-            !answer.success && answer.message.contains(text),
-            "{}",
-            answer.message
-        );
     });
 }
 

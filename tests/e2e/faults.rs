@@ -40,21 +40,31 @@ pub async fn launch(pod: &mut Pod, vmi: &Vmi, libvirt: &str) {
     pod.wait_until_ready().await;
 }
 
-/// A launcher that waits at a point until this is dropped, and the sync that brought it there.
+/// A launcher that waits at a point until this is dropped, and the call that brought it there.
 pub struct Held {
     fifo: PathBuf,
     writer: std::fs::File,
-    sync: JoinHandle<()>,
+    call: JoinHandle<()>,
 }
 
 impl Held {
     pub async fn at(pod: &mut Pod, point: &str, vmi: &Vmi) -> Self {
+        let (mut cmd, request) = (pod.cmd(), pod.request(vmi.value()));
+        // The answer does not matter: it may be an error, or never come.
+        let sync = async move { drop(cmd.sync_virtual_machine(request).await) };
+        Self::during(pod, point, sync).await
+    }
+
+    /// The same by another call.
+    pub async fn during(
+        pod: &mut Pod,
+        point: &str,
+        call: impl Future<Output = ()> + Send + 'static,
+    ) -> Self {
         let fifo = pod.path(&format!("{FAULTS}/{point}"));
         mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         std::fs::set_permissions(&fifo, Permissions::from_mode(0o666)).unwrap();
-        let (mut cmd, request) = (pod.cmd(), pod.request(vmi.value()));
-        // The answer does not matter: it may be an error, or never come.
-        let sync = tokio::spawn(async move { drop(cmd.sync_virtual_machine(request).await) });
+        let call = tokio::spawn(call);
         let mut writer = None;
         let open = || {
             OpenOptions::new()
@@ -71,7 +81,7 @@ impl Held {
         Self {
             writer: writer.unwrap(),
             fifo,
-            sync,
+            call,
         }
     }
 
@@ -84,7 +94,7 @@ impl Held {
     pub fn go_on(self) -> JoinHandle<()> {
         std::fs::remove_file(self.fifo).unwrap();
         drop(self.writer);
-        self.sync
+        self.call
     }
 }
 

@@ -7,6 +7,8 @@ mod harness;
 
 mod adoption;
 mod agree;
+mod backup;
+mod backup_faults;
 mod bad_input;
 mod boot;
 mod busy_guest;

@@ -34,6 +34,12 @@ impl JobKind {
         Self::HostDeviceHotplug,
     ];
 
+    /// Whether libvirt may keep a read of the domain waiting for as long as it lasts. It may not for a backup
+    /// (`qemuDomainObjSetAsyncJobMask`).
+    pub fn blocks_reads(self) -> bool {
+        self != Self::Backup
+    }
+
     /// Whether the two may run at the same time. QEMU's driver runs one of migration, backup and dump at a time; it lets
     /// devices be attached while a backup runs, and not while it migrates or dumps (`qemuDomainObjSetAsyncJobMask`).
     pub fn may_run_beside(self, other: Self) -> bool {

@@ -60,7 +60,7 @@ pub struct Snapshot {
 impl Snapshot {
     /// Whether libvirt may keep a read waiting for as long as a job lasts.
     pub fn job_blocks_reads(&self) -> bool {
-        !self.jobs.is_empty()
+        self.jobs.iter().any(|job| job.blocks_reads())
     }
 }
 

@@ -558,10 +558,11 @@ impl Pod {
     /// The running domain as libvirt itself keeps it, with what no schema of ours knows.
     pub fn live_xml(&self, vmi: &Vmi) -> String {
         let name = format!("default_{}", vmi.name());
-        if self.container.is_some() {
-            return self.virsh(&["dumpxml", &name]);
+        let by_embedded = self.root().join(format!("run/qemu/{name}.xml"));
+        if self.container.is_none() && by_embedded.exists() {
+            return std::fs::read_to_string(by_embedded).unwrap();
         }
-        std::fs::read_to_string(self.root().join(format!("run/qemu/{name}.xml"))).unwrap()
+        self.virsh(&["dumpxml", &name])
     }
 }
 

@@ -1,0 +1,46 @@
+//! Checkpoints that libvirt has lost with an earlier domain of the VM: made known to it again.
+
+use std::sync::Arc;
+
+use prost::bytes::Bytes;
+
+use super::{BackupError, is_tracking_enabled};
+use crate::launcher::sync::read_spec;
+use crate::launcher::{Launcher, LauncherError};
+use api::backup::BackupCheckpoint;
+use convert::backup::{QUERY_BLOCK_NODES, RedefineError, redefinition};
+use libvirt::XmlKind;
+
+/// Far more than QEMU says of a thousand disks.
+const MAX_ANSWER_BYTES: usize = 16 << 20;
+
+impl Launcher {
+    /// Makes a checkpoint known to libvirt again, for the disks that still have its bitmap.
+    ///
+    /// # Errors
+    /// No disk has it, or it is of no use any more ([`LauncherError::is_checkpoint_invalid`]); libvirt's.
+    pub async fn redefine_checkpoint(
+        self: &Arc<Self>,
+        vmi_json: Bytes,
+        checkpoint: Bytes,
+    ) -> Result<(), LauncherError> {
+        let vmi = self.our_vmi(&vmi_json)?;
+        if !is_tracking_enabled(&vmi) {
+            return Err(BackupError::CheckpointNotTracked.into());
+        }
+        let checkpoint: BackupCheckpoint = serde_json::from_slice(&checkpoint)
+            .map_err(|error| BackupError::Redefine(RedefineError::Json(error)))?;
+        self.in_turn("redefining the checkpoint", move |domain| {
+            let domain = domain.ok_or(LauncherError::NoDomain)?;
+            let disks = read_spec(&domain, XmlKind::Live)?.devices.disks;
+            let block_nodes = domain.monitor_command(QUERY_BLOCK_NODES, MAX_ANSWER_BYTES)?;
+            let redefined =
+                redefinition(&disks, &checkpoint, &block_nodes).map_err(BackupError::Redefine)?;
+            domain.redefine_checkpoint(&redefined.to_xml())?;
+            let disks = redefined.disks.disks.len();
+            tracing::info!(checkpoint = redefined.name, disks, "Checkpoint redefined");
+            Ok(())
+        })
+        .await
+    }
+}

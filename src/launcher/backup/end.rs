@@ -1,0 +1,181 @@
+//! The end of a backup: by libvirt's event, or found out afterwards.
+
+use std::sync::Arc;
+
+use super::Stage;
+use super::outcome::{JobEnd, Outcome, outcome};
+use crate::launcher::vm::JobKind;
+use crate::launcher::{Launcher, LauncherError, lock};
+use convert::backup::{BackupId, Mode};
+use domain::metadata::BackupMetadata;
+use libvirt::{Connection, JobOperation, JobType, WhichJob};
+
+/// What libvirt says of backups.
+struct Seen {
+    /// One is in progress.
+    is_running: bool,
+    /// How the last one has ended, if libvirt still knows.
+    ended: Option<JobEnd>,
+    /// The VM has a QEMU process.
+    vm_runs: bool,
+}
+
+/// Follows backups for as long as the launcher lives.
+pub(in crate::launcher) async fn run(launcher: Arc<Launcher>) {
+    let mut state = launcher.state();
+    // The sender lives in the launcher, so this does not fail.
+    drop(state.wait_for(|vm| vm.generation > 0).await);
+    launcher.adopt_backup().await;
+    loop {
+        launcher.backup.news.notified().await;
+        launcher.check_backup().await;
+    }
+}
+
+impl Launcher {
+    /// What an earlier launcher has left is taken over. A backup of which it has left no name is of no use to anybody, and
+    /// would keep the next one from beginning.
+    async fn adopt_backup(self: &Arc<Self>) {
+        if !self.vm.snapshot().phase.is_visible() {
+            return;
+        }
+        if self.running_backup().is_some() {
+            return self.check_backup().await;
+        }
+        let abort = self.domain.request("looking for a backup", |domain| {
+            let Some(domain) = domain else { return Ok(()) };
+            if domain.is_active()?
+                && domain.job_state(WhichJob::Running)?.operation == JobOperation::Backup
+            {
+                tracing::warn!("Aborting a backup of which nothing is known");
+                domain.abort_job()?;
+            }
+            Ok(())
+        });
+        if let Err(error) = abort.await {
+            tracing::warn!(reason = %os::logging::chain(&error), "Could not find out whether a backup is in progress");
+        }
+    }
+
+    /// The backup that runs, as far as the metadata say.
+    fn running_backup(&self) -> Option<BackupMetadata> {
+        let metadata = self.vm.metadata();
+        let last = metadata.backup();
+        last.filter(|last| last.end_timestamp.is_none()).cloned()
+    }
+
+    /// Holds what is known of the backup against what libvirt says.
+    async fn check_backup(self: &Arc<Self>) {
+        let by_event = lock(&self.backup.ended).take();
+        let stage = self.backup.stage();
+        let Some(backup) = self.running_backup() else {
+            if by_event.is_some() {
+                tracing::warn!("A backup has ended of which nothing is known");
+            }
+            return;
+        };
+        if by_event.is_none() && stage == Some(Stage::Starting) {
+            return;
+        }
+        let seen = match self.domain.read("asking for the backup", seen).await {
+            Ok(seen) => seen,
+            Err(error) if by_event.is_none() => {
+                // Asked again when libvirt is back.
+                let reason = os::logging::chain(&error);
+                tracing::warn!(reason, "Could not find out how the backup is");
+                return;
+            }
+            // Also an event alone says how it has ended.
+            Err(_) => Seen {
+                is_running: false,
+                ended: None,
+                vm_runs: true,
+            },
+        };
+        if by_event.is_none() && seen.is_running {
+            return self.follow_backup(stage);
+        }
+        if by_event.is_none()
+            && seen.ended.is_none()
+            && stage == Some(Stage::Uncertain)
+            && let Some(id) = id_of(&backup)
+        {
+            tracing::info!(backup = backup.name, "The backup has not begun");
+            return self.forget_backup(&id);
+        }
+        let end = match seen.ended {
+            Some(end) => Some(end.or_message(by_event.as_ref())),
+            None => by_event,
+        };
+        let outcome = outcome(mode_of(&backup), end.as_ref(), seen.vm_runs);
+        self.end_backup(&backup, outcome);
+    }
+
+    /// The backup goes on.
+    fn follow_backup(self: &Arc<Self>, stage: Option<Stage>) {
+        if stage.is_some() {
+            return self.backup.set_stage(Stage::Begun);
+        }
+        match self.vm.begin(JobKind::Backup) {
+            Ok(job) => {
+                tracing::info!("Adopting the backup that is in progress");
+                self.backup.begin(job, Stage::Begun);
+            }
+            Err(refusal) => {
+                tracing::warn!(reason = %refusal, "The backup in progress is not followed");
+            }
+        }
+    }
+
+    fn end_backup(&self, backup: &BackupMetadata, outcome: Outcome) {
+        let name = &backup.name;
+        if outcome.failed {
+            tracing::error!(backup = name, reason = outcome.message, "Backup has failed");
+        } else {
+            tracing::info!(backup = name, "Backup has been completed successfully");
+        }
+        self.vm
+            .change_metadata(|metadata| metadata.backup_ended(backup, outcome));
+        // virt-handler hears of it as of a new domain.
+        self.events.refresh_as_added();
+        self.backup.end();
+    }
+}
+
+fn seen(connection: &Connection, name: &str) -> Result<Seen, LauncherError> {
+    let Some(domain) = connection.lookup(name)? else {
+        return Ok(Seen {
+            is_running: false,
+            ended: None,
+            vm_runs: false,
+        });
+    };
+    let vm_runs = domain.is_active()?;
+    let job = if vm_runs {
+        Some(domain.job_state(WhichJob::Running)?)
+    } else {
+        None
+    };
+    let is_running = job
+        .is_some_and(|job| job.operation == JobOperation::Backup && job.job_type != JobType::None);
+    Ok(Seen {
+        is_running,
+        ended: JobEnd::of_stats(&domain.job_state(WhichJob::Completed)?),
+        vm_runs,
+    })
+}
+
+fn id_of(backup: &BackupMetadata) -> Option<BackupId> {
+    Some(BackupId {
+        name: backup.name.clone(),
+        started: backup.start_timestamp?,
+    })
+}
+
+fn mode_of(backup: &BackupMetadata) -> Mode {
+    if backup.mode == Mode::Pull.as_str() {
+        Mode::Pull
+    } else {
+        Mode::Push
+    }
+}

@@ -1,0 +1,46 @@
+//! Why a backup, or a checkpoint, cannot be made.
+
+use convert::backup::{BackupPlanError, BackupRequestError, RedefineError};
+
+/// An error of a backup.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BackupError {
+    /// The VMI's status says that its disks do not track changed blocks.
+    #[error("Backup failed ChangedBlockTracking is not enabled")]
+    NotTracked,
+    /// The same, for a checkpoint.
+    #[error("Redefine checkpoint failed: ChangedBlockTracking is not enabled")]
+    CheckpointNotTracked,
+    /// The request cannot be used.
+    #[error(transparent)]
+    Request(#[from] BackupRequestError),
+    /// There is nothing to back up.
+    #[error(transparent)]
+    Plan(#[from] BackupPlanError),
+    /// A checkpoint cannot be made known again.
+    #[error(transparent)]
+    Redefine(#[from] RedefineError),
+    /// It was made already.
+    #[error("backup {0} has ended already; it is not made a second time")]
+    Ended(String),
+    /// Another one runs.
+    #[error("backup {0} is in progress; send it again when that has ended")]
+    OtherRuns(String),
+    /// There is none to end or to read.
+    #[error("backup {0} is not in progress")]
+    NotRunning(String),
+    /// libvirt does something else, or nothing.
+    #[error("libvirt has no backup of the domain that could be aborted")]
+    NoJob,
+    /// Not yet.
+    #[error("exporting a backup is not supported yet by this launcher")]
+    NoExport,
+}
+
+impl BackupError {
+    /// The next backup has to be a full one.
+    pub(in crate::launcher) fn is_checkpoint_invalid(&self) -> bool {
+        matches!(self, Self::Redefine(error) if error.is_checkpoint_invalid())
+    }
+}

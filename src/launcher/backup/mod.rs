@@ -1,0 +1,137 @@
+//! Backups of the disks whose changed blocks are tracked: by files that QEMU writes (push), or by a server on a socket from
+//! which a client reads (pull).
+//!
+//! ```text
+//!   Start ─► job ─► metadata ─► directory ─► freeze ─► virDomainBackupBegin ─► thaw
+//!                                                              │
+//!   Abort ─► virDomainAbortJob ─► event: the job has ended ◄───┘
+//!                                     │            ▲
+//!                                 metadata      looked for when this launcher, or libvirt, is back
+//! ```
+//!
+//! libvirt has the backup, and goes on with it whatever becomes of the launcher; the domain's metadata say which one it is.
+//! A backup whose end nobody has seen is never called complete.
+
+mod abort;
+mod checkpoint;
+mod end;
+mod error;
+mod outcome;
+mod start;
+
+use std::sync::{Arc, Mutex};
+
+use prost::bytes::Bytes;
+use tokio::sync::Notify;
+
+use super::vm::Job;
+use super::{Launcher, LauncherError, lock};
+use api::vmi::Vmi;
+use convert::backup::BackupRequest;
+use libvirt::{Event, JobOperation, LifecycleEvent};
+
+pub(super) use end::run;
+pub use error::BackupError;
+use outcome::JobEnd;
+pub(super) use outcome::Outcome;
+
+/// The backup that runs, as far as this launcher has to do with it. What is known of it is in the metadata.
+#[derive(Default)]
+pub(super) struct BackupState {
+    running: Mutex<Option<Running>>,
+    /// How a backup has ended; there is one at a time.
+    ended: Mutex<Option<JobEnd>>,
+    /// Something has happened that a backup may have ended with.
+    news: Notify,
+}
+
+/// A backup that runs.
+struct Running {
+    stage: Stage,
+    /// Ends with this.
+    _job: Job,
+}
+
+/// How far a backup is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// libvirt has not been asked yet, or has not answered.
+    Starting,
+    /// The connection to libvirt was lost before it has answered.
+    Uncertain,
+    /// libvirt has it.
+    Begun,
+}
+
+impl BackupState {
+    /// Takes what concerns backups from an event. Returns at once.
+    pub fn note_event(&self, event: &Event) {
+        match event {
+            Event::JobCompleted {
+                operation: JobOperation::Backup,
+                success,
+                message,
+                ..
+            } => *lock(&self.ended) = Some(JobEnd::of_event(*success, message.clone())),
+            Event::Lifecycle {
+                event: LifecycleEvent::Stopped,
+                ..
+            } => {}
+            _ => return,
+        }
+        self.news.notify_one();
+    }
+
+    /// libvirt is back on another connection: events may have been missed.
+    pub fn reconnected(&self) {
+        self.news.notify_one();
+    }
+
+    fn stage(&self) -> Option<Stage> {
+        lock(&self.running).as_ref().map(|running| running.stage)
+    }
+
+    fn set_stage(&self, stage: Stage) {
+        if let Some(running) = &mut *lock(&self.running) {
+            running.stage = stage;
+        }
+    }
+
+    fn begin(&self, job: Job, stage: Stage) {
+        *lock(&self.running) = Some(Running { stage, _job: job });
+    }
+
+    fn end(&self) {
+        // The job's end changes the VM's state, which is not to happen under this lock.
+        let ended = lock(&self.running).take();
+        drop(ended);
+    }
+}
+
+impl Launcher {
+    /// Begins a backup, ends it, or lets a server read it.
+    ///
+    /// # Errors
+    /// The request is refused, or libvirt's.
+    pub async fn backup(
+        self: &Arc<Self>,
+        vmi_json: Bytes,
+        options: Bytes,
+    ) -> Result<(), LauncherError> {
+        let vmi = self.our_vmi(&vmi_json)?;
+        if !is_tracking_enabled(&vmi) {
+            return Err(BackupError::NotTracked.into());
+        }
+        match BackupRequest::from_json(&options).map_err(BackupError::Request)? {
+            BackupRequest::Start(start) => self.start_backup(vmi, start).await,
+            BackupRequest::Abort(id) => self.abort_backup(&id).await,
+            BackupRequest::Export(_) => Err(BackupError::NoExport.into()),
+        }
+    }
+}
+
+/// Whether all disks that can be tracked are.
+fn is_tracking_enabled(vmi: &Vmi) -> bool {
+    let tracking = vmi.status.changed_block_tracking.as_ref();
+    tracking.is_some_and(|tracking| tracking.state == "Enabled")
+}

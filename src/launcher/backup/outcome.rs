@@ -1,0 +1,182 @@
+//! What the end of libvirt's job means for the backup. Pure.
+
+use convert::backup::Mode;
+use libvirt::{JobOperation, JobState, JobType};
+
+/// QEMU's word for a job that was cancelled. A backup that is pulled always ends so.
+const CANCELED: &str = "Operation canceled";
+
+/// How libvirt's job has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct JobEnd {
+    job_type: JobType,
+    message: Option<String>,
+}
+
+/// What virt-handler is to see.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(in crate::launcher) struct Outcome {
+    /// It is of no use.
+    pub failed: bool,
+    /// Why, or a remark.
+    pub message: String,
+}
+
+impl JobEnd {
+    /// What the event says: less than the statistics.
+    pub fn of_event(success: Option<bool>, message: Option<String>) -> Self {
+        let is_cancelled = message.as_deref().is_none_or(|it| it == CANCELED);
+        let job_type = match success {
+            Some(true) => JobType::Completed,
+            _ if is_cancelled => JobType::Cancelled,
+            _ => JobType::Failed,
+        };
+        Self { job_type, message }
+    }
+
+    /// What the statistics of the last job say, if that was a backup.
+    pub fn of_stats(stats: &JobState) -> Option<Self> {
+        (stats.operation == JobOperation::Backup).then(|| Self {
+            job_type: stats.job_type,
+            message: stats.error_message().map(str::to_owned),
+        })
+    }
+
+    /// With the other's message, if this has none.
+    pub fn or_message(self, other: Option<&Self>) -> Self {
+        let message = self
+            .message
+            .or_else(|| other.and_then(|other| other.message.clone()));
+        Self { message, ..self }
+    }
+}
+
+/// What a backup of this mode has become; `vm_runs` is whether the VM still does. Without `end` nobody has seen it.
+// D-backup-4, D-backup-5 (docs/differences.md).
+pub(super) fn outcome(mode: Mode, end: Option<&JobEnd>, vm_runs: bool) -> Outcome {
+    let Some(end) = end else {
+        return failed(
+            "it is not known how the backup ended: make another one",
+            None,
+        );
+    };
+    // The end of every pull.
+    let is_remark = |said: &&str| mode != Mode::Pull || *said != CANCELED;
+    let was_aborted = end.message.as_deref() == Some(CANCELED);
+    let said = end.message.as_deref().filter(is_remark);
+    match (end.job_type, mode) {
+        (JobType::Completed, _) => succeeded(said),
+        (JobType::Cancelled, Mode::Push) => failed("backup aborted", said),
+        (JobType::Cancelled, Mode::Pull) if vm_runs || was_aborted => succeeded(said),
+        (JobType::Cancelled, Mode::Pull) => failed(
+            "the virtual machine ended before the backup was finished",
+            said,
+        ),
+        (JobType::Failed, _) => Outcome {
+            failed: true,
+            message: said.unwrap_or("unknown failure reason").to_owned(),
+        },
+        (other, _) => failed(
+            &format!("unexpected end of the backup's job: {other:?}"),
+            said,
+        ),
+    }
+}
+
+fn succeeded(remark: Option<&str>) -> Outcome {
+    Outcome {
+        failed: false,
+        message: remark.unwrap_or_default().to_owned(),
+    }
+}
+
+fn failed(why: &str, said: Option<&str>) -> Outcome {
+    Outcome {
+        failed: true,
+        message: match said {
+            Some(said) => format!("{why}: {said}"),
+            None => why.to_owned(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(job_type: JobType, message: Option<&str>) -> JobEnd {
+        JobEnd {
+            job_type,
+            message: message.map(str::to_owned),
+        }
+    }
+
+    /// Failed, message.
+    fn after(mode: Mode, end: &JobEnd, vm_runs: bool) -> (bool, String) {
+        let outcome = outcome(mode, Some(end), vm_runs);
+        (outcome.failed, outcome.message)
+    }
+
+    #[test]
+    fn a_backup_that_was_written_to_the_end_is_complete() {
+        let end = end(JobType::Completed, None);
+        for mode in [Mode::Push, Mode::Pull] {
+            assert_eq!(after(mode, &end, true), (false, String::new()));
+        }
+    }
+
+    #[test]
+    fn a_cancelled_push_has_failed_and_a_cancelled_pull_was_read() {
+        let end = end(JobType::Cancelled, Some(CANCELED));
+        let (failed, message) = after(Mode::Push, &end, true);
+        assert!(failed);
+        assert_eq!(message, "backup aborted: Operation canceled");
+        assert_eq!(after(Mode::Pull, &end, true), (false, String::new()));
+        // libvirt calls it completed.
+        let completed = JobEnd {
+            job_type: JobType::Completed,
+            ..end.clone()
+        };
+        assert_eq!(after(Mode::Pull, &completed, true), (false, String::new()));
+        // The VM may end right after the abort.
+        assert_eq!(after(Mode::Pull, &end, false), (false, String::new()));
+    }
+
+    #[test]
+    fn a_backup_whose_vm_ends_has_failed() {
+        let end = end(JobType::Cancelled, None);
+        for mode in [Mode::Push, Mode::Pull] {
+            let (failed, message) = after(mode, &end, false);
+            assert!(failed && !message.is_empty(), "{mode:?} {message}");
+        }
+    }
+
+    #[test]
+    fn a_failure_has_a_reason_in_any_case() {
+        let full = end(JobType::Failed, Some("No space left on device"));
+        for mode in [Mode::Push, Mode::Pull] {
+            assert_eq!(
+                after(mode, &full, true),
+                (true, "No space left on device".to_owned())
+            );
+            for job_type in [JobType::Failed, JobType::None, JobType::Other(9)] {
+                let (failed, message) = after(mode, &end(job_type, None), true);
+                assert!(failed && !message.is_empty());
+            }
+            let unseen = outcome(mode, None, true);
+            assert!(unseen.failed && !unseen.message.is_empty());
+        }
+    }
+
+    #[test]
+    fn an_event_alone_tells_success_from_failure() {
+        let of = |success, message: Option<&str>| {
+            JobEnd::of_event(success, message.map(str::to_owned)).job_type
+        };
+        assert_eq!(of(Some(true), None), JobType::Completed);
+        assert_eq!(of(Some(false), None), JobType::Cancelled);
+        assert_eq!(of(Some(false), Some(CANCELED)), JobType::Cancelled);
+        assert_eq!(of(Some(false), Some("no space")), JobType::Failed);
+        assert_eq!(of(None, None), JobType::Cancelled);
+    }
+}

@@ -1,0 +1,221 @@
+//! The start of a backup.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{BackupError, Stage};
+use crate::launcher::libvirt_domain::{CHANGE_TIMEOUT, blocking, within};
+use crate::launcher::metadata::Quiesced;
+use crate::launcher::sync::read_spec;
+use crate::launcher::vm::JobKind;
+use crate::launcher::{Launcher, LauncherError};
+use api::pod_paths::BACKUP_SOCKET;
+use api::vmi::Vmi;
+use convert::backup::{BackupId, BackupPlan, Start, backup_plan};
+use domain::disks::Disk;
+use domain::metadata::BackupMetadata;
+use libvirt::XmlKind;
+use os::failpoints;
+use pod::BackupDir;
+
+/// For libvirt to begin, while the guest's file systems are frozen. Longer than it needs; then they are thawed, also by the
+/// next launcher.
+// D-backup-6 (docs/differences.md).
+const THAW_AFTER: Duration = Duration::from_secs(60);
+
+/// Whether a backup that is asked for is new.
+#[derive(Debug, PartialEq, Eq)]
+enum Known {
+    New,
+    Running,
+}
+
+impl Launcher {
+    /// Begins a backup. It goes on if that takes longer than the caller may wait; the same request again is then a success.
+    ///
+    /// # Errors
+    /// The phase, a job or another backup is in the way; the target is not there; libvirt's.
+    pub(super) async fn start_backup(
+        self: &Arc<Self>,
+        vmi: Vmi,
+        start: Start,
+    ) -> Result<(), LauncherError> {
+        let what = "starting the backup";
+        within(what, CHANGE_TIMEOUT, self.known()).await?;
+        // From here to the spawned task nothing waits, so no other start comes in between.
+        if known(self.vm.metadata().backup(), &start.id)? == Known::Running {
+            return Ok(());
+        }
+        let job = self.vm.begin(JobKind::Backup)?;
+        self.backup.begin(job, Stage::Starting);
+        self.vm
+            .change_metadata(|metadata| metadata.backup_began(&start));
+        let launcher = self.clone();
+        let started = tokio::spawn(async move {
+            let started = launcher.begin_backup(&vmi, &start).await;
+            launcher.backup_started(&start.id, &started);
+            started
+        });
+        let started = async { started.await.unwrap_or(Err(LauncherError::Worker { what })) };
+        within(what, CHANGE_TIMEOUT, started).await
+    }
+
+    /// libvirt has begun the backup, or not.
+    fn backup_started(&self, id: &BackupId, started: &Result<(), LauncherError>) {
+        let Err(error) = started else {
+            tracing::info!(backup = id.name, "VMI backup job initiated");
+            return self.backup.set_stage(Stage::Begun);
+        };
+        tracing::error!(backup = id.name, reason = %os::logging::chain(error), "Backup failed to start");
+        if error.is_connection_lost() {
+            // libvirt may have begun it all the same. Found out when it is back.
+            return self.backup.set_stage(Stage::Uncertain);
+        }
+        self.forget_backup(id);
+    }
+
+    /// The backup has not begun, and may be asked for again.
+    pub(super) fn forget_backup(&self, id: &BackupId) {
+        self.vm
+            .change_metadata(|metadata| metadata.forget_backup(id));
+        self.backup.end();
+    }
+
+    async fn begin_backup(self: &Arc<Self>, vmi: &Vmi, start: &Start) -> Result<(), LauncherError> {
+        let disks = self.live_disks().await?;
+        let (root, target) = (self.config.pod.root.clone(), start.target_path.clone());
+        let (vm, name) = (vmi.metadata.name.clone(), start.id.dated_name());
+        let made = blocking("making the backup's directory", move || {
+            Ok(BackupDir::make(&root, &target, &vm, &name)?)
+        });
+        let dir = made.await?;
+        let begun = self.begin_backup_in(&dir, &disks, vmi, start).await;
+        if let Err(error) = &begun
+            && !error.is_connection_lost()
+        {
+            let removed = blocking("removing the backup's directory", move || Ok(dir.remove()?));
+            if let Err(error) = removed.await {
+                tracing::warn!(reason = %os::logging::chain(&error), "The backup's directory stays");
+            }
+        }
+        begun
+    }
+
+    async fn begin_backup_in(
+        self: &Arc<Self>,
+        dir: &BackupDir,
+        disks: &[Disk],
+        vmi: &Vmi,
+        start: &Start,
+    ) -> Result<(), LauncherError> {
+        let socket = self.config.pod.root.path(BACKUP_SOCKET);
+        let plan = backup_plan(
+            disks,
+            start,
+            &dir.path().to_string_lossy(),
+            &socket.to_string_lossy(),
+        )
+        .map_err(BackupError::Plan)?;
+        self.vm
+            .change_metadata(|metadata| metadata.backup_planned(&start.id, &plan));
+        if start.skip_quiesce {
+            self.note_quiesced(&start.id, Quiesced::Skipped);
+            return self.begin_by_libvirt(plan).await;
+        }
+        let frozen_at = Instant::now();
+        let frozen = self.freeze(vmi, THAW_AFTER).await;
+        let quiesced = match &frozen {
+            Ok(()) => Quiesced::Succeeded,
+            Err(error) => {
+                tracing::warn!(reason = %os::logging::chain(error), "Failed freezing guest filesystem");
+                Quiesced::Failed(os::logging::chain(error))
+            }
+        };
+        self.note_quiesced(&start.id, quiesced);
+        failpoints::hit("backup.frozen");
+        let begun = self.begin_by_libvirt(plan).await;
+        if frozen.is_ok() {
+            if frozen_at.elapsed() >= THAW_AFTER {
+                let late = "the guest's file systems were thawed before the backup had begun";
+                self.note_quiesced(&start.id, Quiesced::Failed(late.to_owned()));
+            }
+            if let Err(error) = self.unfreeze().await {
+                // The thaw that the freeze has asked for is still made.
+                tracing::error!(reason = %os::logging::chain(&error), "Failed to unfreeze filesystem after the backup has begun");
+            }
+        }
+        begun
+    }
+
+    fn note_quiesced(&self, id: &BackupId, quiesced: Quiesced) {
+        self.vm
+            .change_metadata(|metadata| metadata.backup_quiesced(id, quiesced));
+    }
+
+    /// Takes as long as libvirt does.
+    async fn begin_by_libvirt(&self, plan: BackupPlan) -> Result<(), LauncherError> {
+        let (connection, name) = (self.domain.connection(), self.domain.name().clone());
+        let begin = move || {
+            let domain = connection.lookup(&name)?.ok_or(LauncherError::NoDomain)?;
+            let begun = domain.begin_backup(&plan.backup.to_xml(), &plan.checkpoint.to_xml());
+            failpoints::hit("backup.begun");
+            Ok(begun?)
+        };
+        blocking("starting the backup", begin).await
+    }
+
+    async fn live_disks(&self) -> Result<Vec<Disk>, LauncherError> {
+        let read = |connection: &libvirt::Connection, name: &str| {
+            let domain = connection.lookup(name)?.ok_or(LauncherError::NoDomain)?;
+            Ok(read_spec(&domain, XmlKind::Live)?.devices.disks)
+        };
+        self.domain.read("reading the domain's disks", read).await
+    }
+}
+
+/// Whether the backup is new, by the last one that there was.
+fn known(last: Option<&BackupMetadata>, id: &BackupId) -> Result<Known, BackupError> {
+    let Some(last) = last else {
+        return Ok(Known::New);
+    };
+    let is_same = last.name == id.name && last.start_timestamp == Some(id.started);
+    match (is_same, last.end_timestamp.is_some()) {
+        (true, false) => Ok(Known::Running),
+        (true, true) => Err(BackupError::Ended(id.name.clone())),
+        (false, false) => Err(BackupError::OtherRuns(last.name.clone())),
+        (false, true) => Ok(Known::New),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn id(name: &str, started: &str) -> BackupId {
+        BackupId {
+            name: name.into(),
+            started: started.parse().unwrap(),
+        }
+    }
+
+    #[test]
+    fn a_backup_is_made_once_and_one_at_a_time() {
+        let (one, two) = ("2026-01-02T03:04:05Z", "2026-01-02T03:04:06Z");
+        let mut last = BackupMetadata {
+            name: "b".into(),
+            start_timestamp: Some(one.parse().unwrap()),
+            ..BackupMetadata::default()
+        };
+        assert_eq!(known(None, &id("b", one)).unwrap(), Known::New);
+        assert_eq!(known(Some(&last), &id("b", one)).unwrap(), Known::Running);
+        for other in [id("b", two), id("c", one)] {
+            let refusal = known(Some(&last), &other).unwrap_err();
+            assert!(matches!(refusal, BackupError::OtherRuns(_)), "{refusal}");
+        }
+        last.end_timestamp = Some(two.parse().unwrap());
+        let refusal = known(Some(&last), &id("b", one)).unwrap_err();
+        assert!(matches!(refusal, BackupError::Ended(_)), "{refusal}");
+        assert_eq!(known(Some(&last), &id("b", two)).unwrap(), Known::New);
+    }
+}
