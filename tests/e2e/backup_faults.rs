@@ -63,12 +63,19 @@ fn a_push_that_is_aborted_has_failed() {
 #[test]
 fn a_push_into_a_full_volume_has_failed() {
     run(async {
-        let mut vm = Tracked::booted("nospace", &[]).await;
-        let small = vm.pod.path(&format!("{TARGET}/small/x"));
-        let Some(_small) = SmallFs::at(small.parent().unwrap().into(), 2) else {
-            return;
+        // Before the pod starts, which would not see it later.
+        let mut small = None;
+        let launch = async |pod: &mut crate::harness::Pod, vmi: &crate::harness::Vmi| {
+            let path = pod.path(&format!("{TARGET}/small/x"));
+            small = SmallFs::at(path.parent().unwrap().into(), 2);
+            crate::harness::give_to_qemu(path.parent().unwrap());
+            pod.launch(vmi, &[]);
+            pod.wait_until_ready().await;
         };
-        crate::harness::give_to_qemu(small.parent().unwrap());
+        let mut vm = Tracked::booted_with("nospace", SIZE, launch).await;
+        if small.is_none() {
+            return;
+        }
         let target = format!("{TARGET}/small");
         let push = with(start("Full", "Push", 1), "targetPath", target.as_str());
         let answer = vm.ask(&push).await;

@@ -1,12 +1,15 @@
 //! The end of a backup: by libvirt's event, or found out afterwards.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::Stage;
-use super::outcome::{JobEnd, Outcome, outcome};
+use tokio::time::timeout;
+
+use super::outcome::{JobEnd, Outcome, lost, outcome};
+use super::{BackupError, Stage};
 use crate::launcher::vm::JobKind;
 use crate::launcher::{Launcher, LauncherError, lock};
-use convert::backup::{BackupId, Mode};
+use convert::backup::{BackupId, Mode, QUERY_JOBS, has_backup_jobs};
 use domain::metadata::BackupMetadata;
 use libvirt::{Connection, JobOperation, JobType, WhichJob};
 
@@ -14,11 +17,18 @@ use libvirt::{Connection, JobOperation, JobType, WhichJob};
 struct Seen {
     /// One is in progress.
     is_running: bool,
+    /// QEMU has jobs for it.
+    has_jobs: bool,
     /// How the last one has ended, if libvirt still knows.
     ended: Option<JobEnd>,
     /// The VM has a QEMU process.
     vm_runs: bool,
 }
+
+/// How often a backup is looked at whose end libvirt may not report. There is no event of that.
+const WATCH_INTERVAL: Duration = Duration::from_secs(10);
+/// Longer than QEMU's list of jobs can be.
+const MAX_ANSWER_BYTES: usize = 1 << 20;
 
 /// Follows backups for as long as the launcher lives.
 pub(in crate::launcher) async fn run(launcher: Arc<Launcher>) {
@@ -27,7 +37,12 @@ pub(in crate::launcher) async fn run(launcher: Arc<Launcher>) {
     drop(state.wait_for(|vm| vm.generation > 0).await);
     launcher.adopt_backup().await;
     loop {
-        launcher.backup.news.notified().await;
+        let news = launcher.backup.news.notified();
+        if launcher.backup.must_be_watched() {
+            drop(timeout(WATCH_INTERVAL, news).await);
+        } else {
+            news.await;
+        }
         launcher.check_backup().await;
     }
 }
@@ -88,12 +103,17 @@ impl Launcher {
             // Also an event alone says how it has ended.
             Err(_) => Seen {
                 is_running: false,
+                has_jobs: false,
                 ended: None,
                 vm_runs: true,
             },
         };
         if by_event.is_none() && seen.is_running {
-            return self.follow_backup(stage);
+            self.follow_backup(stage);
+            if !seen.has_jobs {
+                self.end_lost_backup().await;
+            }
+            return;
         }
         if by_event.is_none()
             && seen.ended.is_none()
@@ -107,23 +127,39 @@ impl Launcher {
             Some(end) => Some(end.or_message(by_event.as_ref())),
             None => by_event,
         };
-        let outcome = outcome(mode_of(&backup), end.as_ref(), seen.vm_runs);
+        let outcome = match stage {
+            Some(Stage::Lost) => lost(),
+            _ => outcome(mode_of(&backup), end.as_ref(), seen.vm_runs),
+        };
         self.end_backup(&backup, outcome);
     }
 
     /// The backup goes on.
     fn follow_backup(self: &Arc<Self>, stage: Option<Stage>) {
         if stage.is_some() {
-            return self.backup.set_stage(Stage::Begun);
+            return self.backup.set_stage(Stage::Adopted);
         }
         match self.vm.begin(JobKind::Backup) {
             Ok(job) => {
                 tracing::info!("Adopting the backup that is in progress");
-                self.backup.begin(job, Stage::Begun);
+                self.backup.begin(job, Stage::Adopted);
             }
             Err(refusal) => {
                 tracing::warn!(reason = %refusal, "The backup in progress is not followed");
             }
+        }
+    }
+
+    /// libvirt waits for QEMU, which has ended the backup while libvirt was away. Its event ends it here, too.
+    async fn end_lost_backup(&self) {
+        self.backup.set_stage(Stage::Lost);
+        let abort = self.domain.request("ending the backup", |domain| {
+            let Some(domain) = domain else { return Ok(()) };
+            tracing::warn!("libvirt has lost track of the backup; ending it");
+            Ok(domain.abort_job()?)
+        });
+        if let Err(error) = abort.await {
+            tracing::warn!(reason = %os::logging::chain(&error), "The backup cannot be ended yet");
         }
     }
 
@@ -146,6 +182,7 @@ fn seen(connection: &Connection, name: &str) -> Result<Seen, LauncherError> {
     let Some(domain) = connection.lookup(name)? else {
         return Ok(Seen {
             is_running: false,
+            has_jobs: false,
             ended: None,
             vm_runs: false,
         });
@@ -158,8 +195,13 @@ fn seen(connection: &Connection, name: &str) -> Result<Seen, LauncherError> {
     };
     let is_running = job
         .is_some_and(|job| job.operation == JobOperation::Backup && job.job_type != JobType::None);
+    let has_jobs = is_running && {
+        let jobs = domain.monitor_command(QUERY_JOBS, MAX_ANSWER_BYTES)?;
+        has_backup_jobs(&jobs).map_err(BackupError::Jobs)?
+    };
     Ok(Seen {
         is_running,
+        has_jobs,
         ended: JobEnd::of_stats(&domain.job_state(WhichJob::Completed)?),
         vm_runs,
     })

@@ -30,6 +30,9 @@ pub enum BackupError {
     /// There is none to end or to read.
     #[error("backup {0} is not in progress")]
     NotRunning(String),
+    /// QEMU's answer cannot be used.
+    #[error("QEMU's list of jobs cannot be read")]
+    Jobs(#[source] serde_json::Error),
     /// libvirt does something else, or nothing.
     #[error("libvirt has no backup of the domain that could be aborted")]
     NoJob,

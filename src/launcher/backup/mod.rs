@@ -61,6 +61,10 @@ enum Stage {
     Uncertain,
     /// libvirt has it.
     Begun,
+    /// Since then libvirt or the launcher was restarted: libvirt may wait for what has ended meanwhile.
+    Adopted,
+    /// libvirt waits for what QEMU does not do any more; it is asked to end it.
+    Lost,
 }
 
 impl BackupState {
@@ -85,6 +89,11 @@ impl BackupState {
     /// libvirt is back on another connection: events may have been missed.
     pub fn reconnected(&self) {
         self.news.notify_one();
+    }
+
+    /// libvirt may not report the end.
+    fn must_be_watched(&self) -> bool {
+        matches!(self.stage(), Some(Stage::Adopted | Stage::Lost))
     }
 
     fn stage(&self) -> Option<Stage> {

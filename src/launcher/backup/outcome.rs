@@ -83,6 +83,14 @@ pub(super) fn outcome(mode: Mode, end: Option<&JobEnd>, vm_runs: bool) -> Outcom
     }
 }
 
+/// libvirt has waited for what QEMU did not do any more.
+pub(super) fn lost() -> Outcome {
+    failed(
+        "libvirt was restarted, and has lost track of the backup",
+        None,
+    )
+}
+
 fn succeeded(remark: Option<&str>) -> Outcome {
     Outcome {
         failed: false,

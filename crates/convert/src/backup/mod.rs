@@ -8,9 +8,11 @@
 //! ```
 
 mod bitmaps;
+mod jobs;
 mod plan;
 mod request;
 
 pub use bitmaps::{QUERY_BLOCK_NODES, RedefineError, redefinition};
+pub use jobs::{QUERY_JOBS, has_backup_jobs};
 pub use plan::{BackupPlan, BackupPlanError, backup_plan};
 pub use request::{BackupId, BackupRequest, BackupRequestError, Export, Mode, Start};
