@@ -28,6 +28,7 @@ pub use pod_network::{
 pub use processes::{Stopped, signal};
 pub use slow_qemu::SlowQemu;
 pub use usage::Usage;
+use vmi::PROMPT;
 pub use vmi::{UP, Vmi};
 
 use std::io::{BufRead, BufReader};
@@ -372,6 +373,8 @@ impl Pod {
         self.sync_ok(vmi).await;
         let mut guest = self.guest(vmi).await;
         guest.until(UP).await;
+        // The shell forgets what is typed before it is ready.
+        guest.until(PROMPT).await;
         guest
     }
 

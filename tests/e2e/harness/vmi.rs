@@ -10,6 +10,8 @@ use super::{Pod, guest_image};
 
 /// What the test guest prints when it is up, see docs/test-guest.md.
 pub const UP: &str = "virt-launcher test guest is up";
+/// What its shell then prints when it takes commands.
+pub const PROMPT: &str = "guest# ";
 
 /// A VMI as virt-handler would send it.
 #[derive(Debug, Clone)]
