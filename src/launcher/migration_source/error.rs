@@ -50,10 +50,11 @@ pub enum MigrationError {
 }
 
 /// What virt-handler gets to know of a failure: libvirt's own words, but for those that KubeVirt knows. After an abort,
-/// whose error libvirt returns depends on which side is done first.
+/// whose error libvirt returns depends on which side is done first. KubeVirt's metadata name the error as libvirt's Go
+/// library does, and not as its answers to calls.
 // D-mig-8 (docs/differences.md).
 pub(super) fn failure_reason(error: &super::super::LauncherError, is_aborted: bool) -> String {
-    let reason = os::logging::chain(error);
+    let reason = os::logging::chain(error).replacen("LibvirtError(", "virError(", 1);
     let words: Vec<&str> = reason.split_whitespace().collect();
     if is_aborted || reason.contains(CANCELED) {
         MigrationError::Aborted.to_string()
@@ -101,8 +102,7 @@ mod tests {
 
     #[test]
     fn other_failures_are_libvirts() {
-        let text =
-            "LibvirtError(Code=9, Domain=10, Message='internal error: client socket is closed')";
+        let text = "virError(Code=9, Domain=10, Message='internal error: client socket is closed')";
         assert_eq!(reason("internal error: client socket is closed"), text);
     }
 }
