@@ -4,5 +4,6 @@
 
 pub mod cmd;
 pub mod launcher;
+pub mod nbd;
 pub mod notify;
 pub mod supervisor;

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-const FILES: [&str; 12] = [
+const FILES: [&str; 13] = [
     "../../proto/cmd.proto",
     "../../proto/cmd_info.proto",
     "../../proto/notify.proto",
@@ -15,6 +15,7 @@ const FILES: [&str; 12] = [
     "../../proto/preview.proto",
     "../../proto/inspect.proto",
     "../../proto/upgrade.proto",
+    "../../proto/nbd.proto",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -8,6 +8,7 @@ mod harness;
 mod adoption;
 mod agree;
 mod backup;
+mod backup_export;
 mod backup_faults;
 mod bad_input;
 mod boot;

@@ -32,6 +32,11 @@ pub mod upgrade {
     }
 }
 
+/// `kubevirt.nbd`: the launcher serves the disks of a backup.
+pub mod nbd {
+    tonic::include_proto!("kubevirt.nbd");
+}
+
 /// `kubevirt.notify`: the launcher sends events to virt-handler.
 pub mod notify {
     pub mod v1 {

@@ -1,5 +1,7 @@
 //! Why a backup, or a checkpoint, cannot be made.
 
+use std::path::PathBuf;
+
 use convert::backup::{BackupPlanError, BackupRequestError, RedefineError};
 
 /// An error of a backup.
@@ -36,9 +38,9 @@ pub enum BackupError {
     /// libvirt does something else, or nothing.
     #[error("libvirt has no backup of the domain that could be aborted")]
     NoJob,
-    /// Not yet.
-    #[error("exporting a backup is not supported yet by this launcher")]
-    NoExport,
+    /// QEMU's NBD server is not there.
+    #[error("cannot initialize backup tunnel: {} cannot be used", .0.display())]
+    NotServed(PathBuf, #[source] std::io::Error),
 }
 
 impl BackupError {

@@ -16,6 +16,7 @@ mod abort;
 mod checkpoint;
 mod end;
 mod error;
+mod export;
 mod outcome;
 mod start;
 
@@ -32,6 +33,7 @@ use libvirt::{Event, JobOperation, LifecycleEvent};
 
 pub(super) use end::run;
 pub use error::BackupError;
+use export::ServedBackup;
 use outcome::JobEnd;
 pub(super) use outcome::Outcome;
 
@@ -41,6 +43,8 @@ pub(super) struct BackupState {
     running: Mutex<Option<Running>>,
     /// How a backup has ended; there is one at a time.
     ended: Mutex<Option<JobEnd>>,
+    /// Who reads it.
+    served: Mutex<Option<ServedBackup>>,
     /// Something has happened that a backup may have ended with.
     news: Notify,
 }
@@ -114,6 +118,7 @@ impl BackupState {
         // The job's end changes the VM's state, which is not to happen under this lock.
         let ended = lock(&self.running).take();
         drop(ended);
+        drop(lock(&self.served).take());
     }
 }
 
@@ -134,7 +139,7 @@ impl Launcher {
         match BackupRequest::from_json(&options).map_err(BackupError::Request)? {
             BackupRequest::Start(start) => self.start_backup(vmi, start).await,
             BackupRequest::Abort(id) => self.abort_backup(&id).await,
-            BackupRequest::Export(_) => Err(BackupError::NoExport.into()),
+            BackupRequest::Export(export) => Ok(self.export_backup(*export)?),
         }
     }
 }

@@ -1,0 +1,196 @@
+//! A server reads the backup: the launcher connects to it, and serves the disks over that connection, again and again until
+//! the backup has ended.
+//!
+//! ```text
+//!   QEMU's NBD server ◄── unix socket ── service ◄── gRPC ── CONNECT over TLS ──► the server that reads
+//! ```
+
+mod extents;
+mod service;
+mod tunnel;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime};
+
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Server;
+use tonic::transport::server::Connected;
+
+use super::BackupError;
+use crate::launcher::{Launcher, lock};
+use api::pod_paths::BACKUP_SOCKET;
+use api::proto::nbd::nbd_server::NbdServer;
+use convert::backup::{BackupId, Export};
+use service::Service;
+use tunnel::{Tunnel, TunnelError};
+
+/// Before the next connection, at first and at most.
+const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
+/// After a connection that has lasted so long the next one is made as after the first.
+const STABLE_AFTER: Duration = Duration::from_secs(30);
+/// For calls in progress, once the backup has ended.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+/// Calls at a time; each has less than a MiB of the disk in memory.
+const MAX_CALLS: u32 = 32;
+
+/// A backup that is served; its end is this one's drop.
+pub(super) struct ServedBackup {
+    id: BackupId,
+    _stop: watch::Sender<()>,
+}
+
+impl Launcher {
+    /// Lets a server read the backup.
+    ///
+    /// # Errors
+    /// The backup is not in progress, or QEMU does not serve it yet.
+    pub(super) fn export_backup(&self, export: Export) -> Result<(), BackupError> {
+        self.check_running(&export.id)?;
+        let socket = self.config.pod.root.path(BACKUP_SOCKET);
+        if let Err(error) = std::fs::metadata(&socket) {
+            return Err(BackupError::NotServed(socket, error));
+        }
+        let mut served = lock(&self.backup.served);
+        if served.as_ref().is_some_and(|served| served.id == export.id) {
+            return Ok(());
+        }
+        let (stop, stopped) = watch::channel(());
+        let next = ServedBackup {
+            id: export.id.clone(),
+            _stop: stop,
+        };
+        // The drop of another backup's ends it.
+        *served = Some(next);
+        tokio::spawn(run(export, socket, stopped));
+        Ok(())
+    }
+}
+
+/// Serves until the sender of `stop` is dropped.
+async fn run(export: Export, socket: PathBuf, mut stop: watch::Receiver<()>) {
+    let (server, mut delay) = (export.server_addr.as_str(), RETRY_DELAYS.0);
+    // Its sender sends nothing, so that a closed one is all that there is to wait for.
+    while stop.has_changed().is_ok() {
+        let began = Instant::now();
+        let connected = tokio::select! {
+            connected = tunnel::connect(&export) => connected,
+            _ = stop.changed() => return,
+        };
+        let served = match connected {
+            Ok(tunnel) => serve(tunnel, server, &socket, stop.clone()).await,
+            Err(error) => Err(error.into()),
+        };
+        if let Err(error) = served {
+            tracing::warn!(server, reason = %os::logging::chain(&error), "backup tunnel connection lost, retrying");
+        }
+        if began.elapsed() >= STABLE_AFTER {
+            delay = RETRY_DELAYS.0;
+        }
+        tokio::select! {
+            () = sleep(with_jitter(delay)) => {}
+            _ = stop.changed() => {}
+        }
+        delay = delay.saturating_mul(2).min(RETRY_DELAYS.1);
+    }
+}
+
+/// Why a backup is not served any more.
+#[derive(Debug, thiserror::Error)]
+enum ServeError {
+    #[error(transparent)]
+    Tunnel(#[from] TunnelError),
+    #[error("the gRPC server failed")]
+    Grpc(#[from] tonic::transport::Error),
+}
+
+/// Serves over one connection until that ends. Once the sender of `stop` is dropped, calls in progress have a limited time.
+async fn serve(
+    tunnel: Tunnel,
+    server: &str,
+    socket: &Path,
+    mut stop: watch::Receiver<()>,
+) -> Result<(), ServeError> {
+    tracing::info!(server, "backup tunnel: connected via CONNECT, serving NBD");
+    let _driver = tunnel.driver;
+    let (connections, incoming) = mpsc::channel(1);
+    let stream = Stream {
+        inner: tunnel.stream,
+        _open: connections.clone(),
+    };
+    // The channel is new and has a place.
+    let _ = connections.try_send(Ok::<_, io::Error>(stream));
+    drop(connections);
+    let service = NbdServer::new(Service {
+        socket: socket.to_owned(),
+    });
+    let mut stopped = stop.clone();
+    let served = Server::builder()
+        .max_concurrent_streams(MAX_CALLS)
+        .add_service(service)
+        .serve_with_incoming_shutdown(ReceiverStream::new(incoming), async move {
+            let _ = stopped.changed().await;
+        });
+    tokio::select! {
+        served = served => Ok(served?),
+        () = async {
+            let _ = stop.changed().await;
+            sleep(STOP_TIMEOUT).await;
+        } => Ok(()),
+    }
+}
+
+/// The only connection of a gRPC server, which ends with it.
+struct Stream {
+    inner: TokioIo<Upgraded>,
+    /// As long as there is one, the server waits for connections.
+    _open: mpsc::Sender<io::Result<Stream>>,
+}
+
+impl Connected for Stream {
+    type ConnectInfo = ();
+
+    fn connect_info(&self) {}
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(context)
+    }
+}
+
+/// Up to a tenth longer, so that launchers whose server was away do not come back at the same moment.
+fn with_jitter(delay: Duration) -> Duration {
+    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let thousandths = since_epoch.unwrap_or_default().subsec_millis();
+    delay.saturating_add(delay.saturating_mul(thousandths) / 10_000)
+}

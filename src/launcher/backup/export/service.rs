@@ -1,0 +1,151 @@
+//! `kubevirt.nbd.NBD`: a disk of the backup, by QEMU's NBD server.
+
+use std::path::PathBuf;
+
+use tokio::net::UnixStream;
+use tokio::sync::mpsc::{self, Sender};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+use super::extents::Extents;
+use crate::nbd::{BASE_ALLOCATION, Client, DIRTY_BITMAP, NbdError};
+use api::proto::nbd::nbd_server::Nbd;
+use api::proto::nbd::{DataChunk, MapRequest, MapResponse, ReadRequest};
+
+/// Data of one message.
+const CHUNK_BYTES: u32 = 256 << 10;
+/// Messages that are read ahead of the client.
+const MESSAGES_AHEAD: usize = 2;
+/// Most bytes of a disk that QEMU is asked about at once: the protocol's numbers have 32 bits.
+const MAX_STATUS_BYTES: u32 = 1 << 31;
+
+/// Why a disk cannot be shown.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ServiceError {
+    #[error(transparent)]
+    Nbd(#[from] NbdError),
+    #[error("server does not support requested context: {0}")]
+    NoContext(String),
+    #[error("offset {offset} is beyond export size {size}")]
+    BeyondEnd { offset: u64, size: u64 },
+    #[error("the NBD server says nothing of what is at offset {0}")]
+    NoProgress(u64),
+}
+
+/// The service.
+pub(super) struct Service {
+    /// Of QEMU's NBD server.
+    pub socket: PathBuf,
+}
+
+type Answers<T> = ReceiverStream<Result<T, Status>>;
+
+#[tonic::async_trait]
+impl Nbd for Service {
+    type MapStream = Answers<MapResponse>;
+    type ReadStream = Answers<DataChunk>;
+
+    async fn map(&self, request: Request<MapRequest>) -> Result<Response<Self::MapStream>, Status> {
+        let (socket, request) = (self.socket.clone(), request.into_inner());
+        Ok(answers(|answers| map(socket, request, answers)))
+    }
+
+    async fn read(
+        &self,
+        request: Request<ReadRequest>,
+    ) -> Result<Response<Self::ReadStream>, Status> {
+        let (socket, request) = (self.socket.clone(), request.into_inner());
+        Ok(answers(|answers| read(socket, request, answers)))
+    }
+}
+
+/// Lets `work` send answers, and then the error with which it ends. A send fails when nobody reads them any more.
+fn answers<T, W>(work: impl FnOnce(Sender<Result<T, Status>>) -> W) -> Response<Answers<T>>
+where
+    T: Send + 'static,
+    W: Future<Output = Result<(), ServiceError>> + Send + 'static,
+{
+    let (sender, receiver) = mpsc::channel(MESSAGES_AHEAD);
+    let work = work(sender.clone());
+    tokio::spawn(async move {
+        if let Err(error) = work.await {
+            let status = Status::unknown(os::logging::chain(&error));
+            let _ = sender.send(Err(status)).await;
+        }
+    });
+    Response::new(ReceiverStream::new(receiver))
+}
+
+async fn map(
+    socket: PathBuf,
+    request: MapRequest,
+    answers: Sender<Result<MapResponse, Status>>,
+) -> Result<(), ServiceError> {
+    let mut contexts = vec![BASE_ALLOCATION.to_owned()];
+    let incremental = !request.bitmap_name.is_empty();
+    if incremental {
+        contexts.push(format!("{DIRTY_BITMAP}{}", request.bitmap_name));
+    }
+    let mut client = Client::connect(&socket, &request.export_name, &contexts).await?;
+    for (at, context) in contexts.iter().enumerate() {
+        if !client.has_context(at) {
+            return Err(ServiceError::NoContext(context.clone()));
+        }
+    }
+    let end = end_of(&client, request.offset, request.length)?;
+    let (mut at, mut extents) = (request.offset, Extents::new(incremental));
+    while at < end {
+        let length = clamp(end.saturating_sub(at), MAX_STATUS_BYTES);
+        let status = client.block_status(at, length).await?;
+        let (next, messages) = extents.add(at, end, &status);
+        if next <= at {
+            return Err(ServiceError::NoProgress(at));
+        }
+        at = next;
+        for message in messages {
+            if answers.send(Ok(message)).await.is_err() {
+                return Ok(());
+            }
+        }
+    }
+    if let Some(message) = extents.finish() {
+        let _ = answers.send(Ok(message)).await;
+    }
+    Ok(())
+}
+
+async fn read(
+    socket: PathBuf,
+    request: ReadRequest,
+    answers: Sender<Result<DataChunk, Status>>,
+) -> Result<(), ServiceError> {
+    let mut client = Client::connect(&socket, &request.export_name, &[]).await?;
+    let end = end_of(&client, request.offset, request.length)?;
+    let mut at = request.offset;
+    while at < end {
+        let length = clamp(end.saturating_sub(at), CHUNK_BYTES);
+        let data = client.read(at, length).await?.into();
+        let chunk = DataChunk { offset: at, data };
+        if answers.send(Ok(chunk)).await.is_err() {
+            return Ok(());
+        }
+        at = at.saturating_add(length.into());
+    }
+    Ok(())
+}
+
+/// Where to stop. A length of 0, or beyond the disk, is up to its end.
+fn end_of(client: &Client<UnixStream>, offset: u64, length: u64) -> Result<u64, ServiceError> {
+    let size = client.size();
+    if offset >= size {
+        return Err(ServiceError::BeyondEnd { offset, size });
+    }
+    Ok(match offset.checked_add(length) {
+        Some(end) if length > 0 && end <= size => end,
+        _ => size,
+    })
+}
+
+fn clamp(length: u64, limit: u32) -> u32 {
+    u32::try_from(length).unwrap_or(limit).min(limit)
+}

@@ -1,0 +1,153 @@
+//! A connection to the server that reads the backup: TLS with certificates on both sides, and in it one HTTP/2 CONNECT,
+//! whose stream is the connection.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::client::conn::http2;
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::{Error as PemError, PemObject};
+use tokio_rustls::rustls::pki_types::{
+    CertificateDer, InvalidDnsNameError, PrivateKeyDer, ServerName,
+};
+use tokio_rustls::rustls::{ClientConfig, Error as TlsError, RootCertStore};
+
+use convert::backup::Export;
+
+/// For the connection and its TLS handshake.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// For the server to accept the CONNECT.
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
+/// A server that is silent is asked, and then has to answer.
+const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TunnelError {
+    #[error("{0} is not PEM that can be read")]
+    Pem(&'static str, #[source] PemError),
+    #[error("the certificates or the key cannot be used")]
+    Certificates(#[source] TlsError),
+    #[error("{0:?} is not the name of a server")]
+    ServerName(String, #[source] InvalidDnsNameError),
+    #[error("cannot connect to {0}")]
+    Connect(String, #[source] std::io::Error),
+    #[error("{server} has not answered within {} s", limit.as_secs())]
+    Silent { server: String, limit: Duration },
+    #[error("{0} does not accept HTTP/2")]
+    Http2(String, #[source] hyper::Error),
+    #[error("{0} is not the address of a server")]
+    Address(String, #[source] hyper::http::Error),
+    #[error("{0} refuses the tunnel ({1})")]
+    Refused(String, StatusCode),
+}
+
+/// The stream, and the task that drives the connection below it.
+pub(super) struct Tunnel {
+    pub stream: TokioIo<hyper::upgrade::Upgraded>,
+    pub driver: Driver,
+}
+
+/// Ends the connection when it is dropped.
+pub(super) struct Driver(JoinHandle<()>);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Connects to the server.
+pub(super) async fn connect(export: &Export) -> Result<Tunnel, TunnelError> {
+    let address = &export.server_addr;
+    let tls = TlsConnector::from(Arc::new(tls_config(export)?));
+    let name = ServerName::try_from(export.server_name.clone())
+        .map_err(|error| TunnelError::ServerName(export.server_name.clone(), error))?;
+    let connected = timeout(CONNECT_TIMEOUT, async {
+        let stream = TcpStream::connect(address.as_str()).await?;
+        tls.connect(name, stream).await
+    });
+    let stream = connected
+        .await
+        .map_err(|_| silent(address, CONNECT_TIMEOUT))?
+        .map_err(|error| TunnelError::Connect(address.clone(), error))?;
+    let accepted = timeout(ACCEPT_TIMEOUT, ask_for_tunnel(address, stream));
+    accepted
+        .await
+        .unwrap_or_else(|_| Err(silent(address, ACCEPT_TIMEOUT)))
+}
+
+fn silent(server: &str, limit: Duration) -> TunnelError {
+    TunnelError::Silent {
+        server: server.to_owned(),
+        limit,
+    }
+}
+
+async fn ask_for_tunnel(
+    address: &str,
+    stream: tokio_rustls::client::TlsStream<TcpStream>,
+) -> Result<Tunnel, TunnelError> {
+    let http2_error = |error| TunnelError::Http2(address.to_owned(), error);
+    let (mut sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .keep_alive_interval(KEEP_ALIVE.0)
+        .keep_alive_timeout(KEEP_ALIVE.1)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(http2_error)?;
+    let driver = Driver(tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(reason = %error, "The connection to the backup's reader has ended");
+        }
+    }));
+    let request = Request::builder()
+        .method(Method::CONNECT)
+        .uri(address)
+        .body(String::new())
+        .map_err(|error| TunnelError::Address(address.to_owned(), error))?;
+    let answer = sender.send_request(request).await.map_err(http2_error)?;
+    if answer.status() != StatusCode::OK {
+        return Err(TunnelError::Refused(address.to_owned(), answer.status()));
+    }
+    let stream = hyper::upgrade::on(answer).await.map_err(http2_error)?;
+    Ok(Tunnel {
+        stream: TokioIo::new(stream),
+        driver,
+    })
+}
+
+/// Made for each connection: a launcher without one has no memory for certificates.
+fn tls_config(export: &Export) -> Result<ClientConfig, TunnelError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates("caCert", &export.ca_cert)? {
+        roots.add(certificate).map_err(TunnelError::Certificates)?;
+    }
+    let key = PrivateKeyDer::from_pem_slice(export.key.as_bytes())
+        .map_err(|error| TunnelError::Pem("backupKey", error))?;
+    let ours = certificates("backupCert", &export.cert)?;
+    let provider = Arc::new(ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(TunnelError::Certificates)?
+        .with_root_certificates(roots)
+        .with_client_auth_cert(ours, key)
+        .map_err(TunnelError::Certificates)?;
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(config)
+}
+
+fn certificates(
+    what: &'static str,
+    pem: &str,
+) -> Result<Vec<CertificateDer<'static>>, TunnelError> {
+    CertificateDer::pem_slice_iter(pem.as_bytes())
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| TunnelError::Pem(what, error))
+}
