@@ -3,13 +3,14 @@
 use api::proto::cmd::v1::GuestPingRequest;
 use serde_json::Value;
 
-use crate::guest_agent::{guest_info, guest_info_until};
+use crate::guest_agent::{guest_info, guest_info_until, is_connected};
 use crate::harness::{Guest, Pod, Vmi, run};
 
-/// Answers libvirt's synchronisation; all else as the word in `/run/mode` says. One process reads and writes the port.
+/// Answers libvirt's synchronisation; all else as the word in `/run/mode` says. One process reads and writes the port,
+/// and reads again after an end of file: until libvirt connects there is nobody on the other side.
 const AGENT: &str = r#"
 exec 3<>/dev/virtio-ports/org.qemu.guest_agent.0
-while read -r line <&3; do
+while :; do while read -r line <&3; do
     mode=$(cat /run/mode)
     id=$(printf '%s' "$line" | sed -n 's/.*"id": *\([0-9]*\).*/\1/p')
     case $mode:$line in
@@ -23,7 +24,7 @@ while read -r line <&3; do
     good:*guest-ping*) printf '{"return": {}}\n' >&3 ;;
     *) printf '{"error": {"class": "CommandNotFound", "desc": "not here"}}\n' >&3 ;;
     esac
-done
+done; sleep 0.2; done
 "#;
 
 /// Puts the script in the place of the real agent.
@@ -107,6 +108,15 @@ fn an_agent_that_misbehaves_costs_no_more_than_its_own_answers() {
         let grown = pod.usage().resident_kib.saturating_sub(before);
         assert!(grown < 64 << 10, "the launcher has grown by {grown} KiB");
 
+        // The real one comes back, and is asked and answers as before.
+        pod.handler.forget();
+        guest.run("killall sh tr head; rm /run/no-agent").await;
+        pod.handler
+            .event("with an agent", |event| is_connected(&event.domain))
+            .await;
+        let real = known["guestAgentVersion"].as_str().unwrap();
+        version(&mut pod, real).await;
+        assert_eq!(ping(&pod).await, Ok(()));
         pod.end(&vmi).await;
     });
 }
