@@ -294,10 +294,7 @@ mod tests {
         metadata.migration_out_began("m-1");
         metadata.migration_mode("PostCopy");
         metadata.migration_out_ended("m-2", None);
-        assert_eq!(
-            metadata.migration().and_then(|it| it.end_timestamp.clone()),
-            None
-        );
+        assert_eq!(metadata.migration().and_then(|it| it.end_timestamp), None);
         metadata.migration_out_ended("m-1", Some("no network".to_owned()));
         let ended = metadata.migration().cloned().unwrap_or_default();
         assert!(ended.failed && ended.end_timestamp.is_some());
