@@ -29,7 +29,7 @@ pub struct Tracked {
     pub vmi: Vmi,
     pub guest: Guest,
     /// Name of the data disk in the guest.
-    disk: String,
+    pub disk: String,
 }
 
 impl Tracked {

@@ -163,7 +163,7 @@ impl Launcher {
         }
     }
 
-    fn end_backup(&self, backup: &BackupMetadata, outcome: Outcome) {
+    fn end_backup(self: &Arc<Self>, backup: &BackupMetadata, outcome: Outcome) {
         let name = &backup.name;
         if outcome.failed {
             tracing::error!(backup = name, reason = outcome.message, "Backup has failed");
@@ -175,6 +175,7 @@ impl Launcher {
         // virt-handler hears of it as of a new domain.
         self.events.refresh_as_added();
         self.backup.end();
+        self.resume_after_backup();
     }
 }
 

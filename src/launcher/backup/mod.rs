@@ -18,6 +18,7 @@ mod end;
 mod error;
 mod export;
 mod outcome;
+mod resume;
 mod start;
 
 use std::sync::{Arc, Mutex};
