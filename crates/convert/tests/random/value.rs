@@ -193,6 +193,7 @@ impl<'de> Deserializer<'de> for Value<'_> {
                 parent: self.field,
                 ..self
             },
+            all: fields,
             fields,
             chosen,
         })
@@ -206,6 +207,7 @@ impl<'de> Deserializer<'de> for Value<'_> {
 /// The members of an object, in their order.
 struct Members<'r> {
     value: Value<'r>,
+    all: &'static [&'static str],
     fields: &'static [&'static str],
     chosen: Option<&'static str>,
 }
@@ -221,6 +223,11 @@ impl<'de> MapAccess<'de> for Members<'_> {
             return Ok(None);
         };
         self.fields = rest;
+        // Another name of the same field, as in Go.
+        let name = field.replace('_', "");
+        if name != field && self.all.iter().any(|it| it.eq_ignore_ascii_case(&name)) {
+            return self.next_key_seed(seed);
+        }
         let excluded =
             crate::words::is_exclusive(field) && self.chosen.is_some_and(|chosen| chosen != field);
         if excluded && !self.value.random.wild() {
