@@ -156,7 +156,7 @@ pub trait LauncherApi: Send + Sync + 'static {
         options: Bytes,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
-    /// Makes a checkpoint (JSON) known to libvirt again.
+    /// Redefines a checkpoint (JSON).
     fn redefine_checkpoint(
         self: &Arc<Self>,
         vmi_json: Bytes,

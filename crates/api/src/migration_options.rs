@@ -43,7 +43,7 @@ StallDetectorOptions {
     "EwmaAlpha" ewma_alpha: f64,
     /// By what factor the expected downtime may exceed the allowed one.
     "PrecopyPossibleFactor" precopy_possible_factor: f64,
-    /// By what factor the patience with the best value shrinks each time.
+    /// Factor by which the time for a new best value shrinks each time that none came.
     "PatienceWindowDecayFactor" patience_window_decay_factor: f64,
     /// Act at a local minimum of the remaining data only.
     "SearchLocalMinima" search_local_minima: bool,

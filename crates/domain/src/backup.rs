@@ -62,7 +62,7 @@ BackupServer {
 DomainCheckpoint {
     leaf "name" "Name" name: String,
     child "disks" "CheckpointDisks" disks: CheckpointDisks,
-    /// Seconds since 1970, of a checkpoint that is made known again.
+    /// Seconds since 1970. Only for a checkpoint that is redefined.
     leaf? "creationTime" "CreationTime" creation_time: Option<i64>,
 }
 /// `<disks>`: the disks of the checkpoint.

@@ -22,7 +22,8 @@ impl Domain {
         })
     }
 
-    /// Makes a checkpoint known to libvirt again whose bitmaps are in the images; they are checked.
+    /// Redefines a checkpoint whose bitmaps are in the images (`VIR_DOMAIN_CHECKPOINT_CREATE_REDEFINE`). libvirt checks that
+    /// they are.
     pub fn redefine_checkpoint(&self, xml: &str) -> Result<(), Error> {
         let xml = c::text("the checkpoint's XML", xml)?;
         let flags = sys::VIR_DOMAIN_CHECKPOINT_CREATE_REDEFINE

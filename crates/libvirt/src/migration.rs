@@ -163,7 +163,7 @@ impl JobStats {
 }
 
 impl Domain {
-    /// Migrates the domain; returns when it is on the target, or here again. Takes as long as that takes.
+    /// Migrates the domain. Blocks until it runs on the target, or the migration has failed.
     pub fn migrate(&self, migration: &Migration) -> Result<(), Error> {
         let destination = c::text("the URI of the target", &migration.destination)?;
         let params = migration.params()?;

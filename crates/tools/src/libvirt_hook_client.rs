@@ -24,7 +24,7 @@ pub(crate) const HOOK: &str = "qemu";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// For the launcher to answer.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest document that is passed on: libvirt's RPC carries no longer string.
+/// Longest document that is passed on: the longest string of libvirt's RPC.
 const MAX_BYTES: u64 = 4 << 20;
 
 /// Why the hook fails, and the migration with it.

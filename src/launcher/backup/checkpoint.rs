@@ -1,4 +1,4 @@
-//! Checkpoints that libvirt has lost with an earlier domain of the VM: made known to it again.
+//! Checkpoints that libvirt has lost with an earlier domain of the VM are redefined.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use libvirt::XmlKind;
 const MAX_ANSWER_BYTES: usize = 16 << 20;
 
 impl Launcher {
-    /// Makes a checkpoint known to libvirt again, for the disks that still have its bitmap.
+    /// Redefines a checkpoint, for the disks that still have its bitmap.
     ///
     /// # Errors
     /// No disk has it, or it is of no use any more ([`LauncherError::is_checkpoint_invalid`]); libvirt's.

@@ -20,7 +20,7 @@ pub enum BackupError {
     /// There is nothing to back up.
     #[error(transparent)]
     Plan(#[from] BackupPlanError),
-    /// A checkpoint cannot be made known again.
+    /// A checkpoint cannot be redefined.
     #[error(transparent)]
     Redefine(#[from] RedefineError),
     /// It was made already.

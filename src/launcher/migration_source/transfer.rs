@@ -40,7 +40,7 @@ struct Seen {
 }
 
 impl Transfer<'_> {
-    /// Migrates, and returns when the guest is on the target, or here again.
+    /// Migrates. Returns when the guest runs on the target, or the migration has failed.
     pub async fn run(mut self, migration: Migration) -> Result<(), LauncherError> {
         failpoints::hit("migration.prepared");
         if self.launcher.vm.metadata().is_migration_aborting() {

@@ -10,7 +10,7 @@ use serde::Deserialize;
 pub const QUERY_BLOCK_NODES: &str =
     r#"{"execute":"query-named-block-nodes","arguments":{"flat":true}}"#;
 
-/// Why a checkpoint cannot be made known again.
+/// Why a checkpoint cannot be redefined.
 #[derive(Debug, thiserror::Error)]
 pub enum RedefineError {
     /// The checkpoint in the request cannot be decoded.
