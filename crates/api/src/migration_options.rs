@@ -1,6 +1,8 @@
 //! The options of `MigrateVirtualMachine`: JSON whose names are Go's, as virt-handler writes them from the cluster's
 //! configuration and migration policies.
 
+use std::collections::BTreeMap;
+
 use crate::api;
 use crate::vmi::Quantity;
 
@@ -29,6 +31,11 @@ MigrationOptions {
     "StallDetectorOptions" stall_detector_options: Option<StallDetectorOptions>,
     /// How the memory is compressed, such as `zstd`.
     "Compression" compression: Option<String>,
+    /// Root directory of a target's launcher on the same machine. Only `launcherctl` sets it: pods have the same paths.
+    "TargetRoot" target_root: Option<String>,
+    /// Host ports that are forwarded to the guest: the new one at such a target, by the old one. The source listens on its
+    /// own until it ends.
+    "TargetPorts" target_ports: BTreeMap<u16, u16>,
 }
 /// `StallDetectorOptions` of `MigrationOptions`.
 StallDetectorOptions {

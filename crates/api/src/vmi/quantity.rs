@@ -62,6 +62,16 @@ impl Quantity {
         self.amount().map(Amount::value)
     }
 
+    /// A thousand times its value, rounded up, as CPUs are compared.
+    ///
+    /// # Errors
+    /// When the text is not a quantity.
+    pub fn thousandths(&self) -> Result<i64, QuantityError> {
+        let amount = self.amount()?;
+        let scale = amount.scale.saturating_add(3);
+        Ok(Amount { scale, ..amount }.value())
+    }
+
     /// Its value if it is an integer that is stored exactly; `1.5Gi`, although whole, is not.
     ///
     /// # Errors

@@ -12,11 +12,13 @@ mod dedicated_cpus;
 mod document;
 mod moved_volumes;
 mod namespace;
+mod root;
 mod volumes;
 
 pub use data_size::data_size_gigabytes;
 pub use document::{DocumentError, TargetRewrite, migration_xml};
 pub(crate) use namespace::move_to_namespace;
+pub use root::move_to_root;
 pub use volumes::disks_to_copy;
 
 use domain::alias::Alias;

@@ -10,6 +10,7 @@
 //!  live, wanted, VMI ───────────────► interfaces() ──► attach, then detach, then update
 //!  live, wanted ────────────────────► host_devices() ─► attach
 //!  live, VMI ───────────────────────► memory(), cpus() ─► how much the guest has
+//!  VMI of the start, VMI ───────────► restart_fields() ─► what needs a restart
 //! ```
 //!
 //! Done in that order, a domain that allows each step is in a valid state after every one of them:
@@ -22,6 +23,7 @@ mod host_devices;
 mod interfaces;
 mod memory;
 mod resize;
+mod restart;
 mod why;
 
 use serde_json::{Value, json};
@@ -34,6 +36,7 @@ pub use host_devices::host_devices;
 pub use interfaces::{InterfaceChange, InterfacePlan, InterfaceWhy, interfaces, link_updates};
 pub use memory::{MemoryChange, memory};
 pub use resize::{DiskSize, resizes};
+pub use restart::{Needs, RestartField, restart_fields};
 pub use why::Why;
 
 /// A disk to act on.

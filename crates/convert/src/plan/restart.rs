@@ -1,0 +1,421 @@
+//! Fields of a VMI that reach the guest only by a restart, as KubeVirt's condition `RestartRequired` has them.
+//!
+//! | Difference from the VMI of the start | |
+//! |---|---|
+//! | hotpluggable volume, its disk, interface, network, link state | none: the plan has it |
+//! | volume or disk of another kind | restart |
+//! | field without which the converted domain would be another one | restart |
+//! | CPU sockets below `maxSockets`, memory below `maxGuest` | virt-handler's own call, with a migration |
+//! | anything else, such as a label | none |
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::Context;
+use api::vmi::Vmi;
+use domain::DomainSpec;
+
+/// A field that a sync does not bring into the running domain.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RestartField {
+    /// Its path; items of a list go by their names: `spec.volumes[data]`.
+    pub field: String,
+    /// Its value when the guest was started; none if it is new.
+    pub before: Option<Value>,
+    /// Its value in the wanted VMI; none if it is gone.
+    pub after: Option<Value>,
+    /// What brings it.
+    pub needs: Needs,
+}
+
+/// What brings a field into the running domain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Needs {
+    /// A restart of the guest.
+    Restart,
+    /// A call of virt-handler's, which it makes while it migrates the VM.
+    LiveMigration,
+}
+
+impl fmt::Display for RestartField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.needs {
+            Needs::Restart => f.write_str("needs a restart: ")?,
+            Needs::LiveMigration => f.write_str("needs a live migration in a cluster: ")?,
+        }
+        let field = &self.field;
+        match (&self.before, &self.after) {
+            (Some(before), Some(after)) if is_short(before) && is_short(after) => {
+                write!(f, "{field}: {before} becomes {after}")
+            }
+            (Some(_), Some(_)) => write!(f, "{field} changes"),
+            (Some(_), None) => write!(f, "{field} goes"),
+            (None, _) => write!(f, "{field} is new"),
+        }
+    }
+}
+
+/// Fits on a line.
+fn is_short(value: &Value) -> bool {
+    const MAX_SHOWN_BYTES: usize = 60;
+    value.to_string().len() <= MAX_SHOWN_BYTES
+}
+
+/// The fields of `wanted` that only a restart brings to a guest that was started with `started`, both as JSON.
+/// `context` is that of the wanted VMI.
+#[must_use]
+pub fn restart_fields(started: &Value, wanted: &Value, context: &Context) -> Vec<RestartField> {
+    let mut differences = Vec::new();
+    let spec = Path::root("spec");
+    compare(
+        &spec,
+        started.get("spec"),
+        wanted.get("spec"),
+        &mut differences,
+    );
+    let judge = Judge {
+        started,
+        wanted,
+        context,
+        domain: convert(wanted, context),
+    };
+    let needs = |difference: &Difference| judge.needs(difference);
+    let fields = differences.into_iter().filter_map(|difference| {
+        Some(RestartField {
+            needs: needs(&difference)?,
+            field: difference.path.to_string(),
+            before: difference.before,
+            after: difference.after,
+        })
+    });
+    fields.collect()
+}
+
+/// A step into a JSON value.
+#[derive(Debug, Clone, PartialEq)]
+enum Step {
+    Key(String),
+    /// The item of a list with this name.
+    Named(String),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Path(Vec<Step>);
+
+impl Path {
+    fn root(key: &str) -> Self {
+        Self(vec![Step::Key(key.to_owned())])
+    }
+
+    fn with(&self, step: Step) -> Self {
+        let mut steps = self.0.clone();
+        steps.push(step);
+        Self(steps)
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, step) in self.0.iter().enumerate() {
+            match step {
+                Step::Key(key) if index == 0 => f.write_str(key)?,
+                Step::Key(key) => write!(f, ".{key}")?,
+                Step::Named(name) => write!(f, "[{name}]")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Difference {
+    path: Path,
+    before: Option<Value>,
+    after: Option<Value>,
+}
+
+/// Collects the innermost differences. Lists whose items all have names are compared by name.
+fn compare(
+    path: &Path,
+    before: Option<&Value>,
+    after: Option<&Value>,
+    found: &mut Vec<Difference>,
+) {
+    match (before, after) {
+        (Some(before), Some(after)) if before == after => {}
+        (None, None) => {}
+        (Some(Value::Object(before)), Some(Value::Object(after))) => {
+            let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+            for key in keys {
+                let path = path.with(Step::Key(key.clone()));
+                compare(&path, before.get(key), after.get(key), found);
+            }
+        }
+        (Some(Value::Array(before)), Some(Value::Array(after)))
+            if are_named(before) && are_named(after) =>
+        {
+            let names: BTreeSet<&str> = before.iter().chain(after).map(name).collect();
+            for one in names {
+                let path = path.with(Step::Named(one.to_owned()));
+                compare(&path, named(before, one), named(after, one), found);
+            }
+        }
+        // A list that appears or goes is one whose items do.
+        (None, Some(Value::Array(items))) if are_named(items) && !items.is_empty() => {
+            compare(path, Some(&Value::Array(Vec::new())), after, found);
+        }
+        (Some(Value::Array(items)), None) if are_named(items) && !items.is_empty() => {
+            compare(path, before, Some(&Value::Array(Vec::new())), found);
+        }
+        (before, after) => found.push(Difference {
+            path: path.clone(),
+            before: before.cloned(),
+            after: after.cloned(),
+        }),
+    }
+}
+
+fn name(item: &Value) -> &str {
+    item.get("name").and_then(Value::as_str).unwrap_or_default()
+}
+
+fn named<'v>(items: &'v [Value], wanted: &str) -> Option<&'v Value> {
+    items.iter().find(|item| name(item) == wanted)
+}
+
+fn are_named(items: &[Value]) -> bool {
+    items.iter().all(|item| !name(item).is_empty())
+}
+
+struct Judge<'a> {
+    started: &'a Value,
+    wanted: &'a Value,
+    context: &'a Context,
+    /// The wanted domain; none if the VMI is refused.
+    domain: Option<DomainSpec>,
+}
+
+impl Judge<'_> {
+    fn needs(&self, difference: &Difference) -> Option<Needs> {
+        let keys: Vec<&str> = difference
+            .path
+            .0
+            .iter()
+            .map(|step| match step {
+                Step::Key(text) | Step::Named(text) => text.as_str(),
+            })
+            .collect();
+        match keys.as_slice() {
+            ["spec", "volumes", volume, ..] => {
+                (!self.is_hotpluggable(volume)).then_some(Needs::Restart)
+            }
+            ["spec", "domain", "devices", "disks", disk] => {
+                // A volume that comes or goes with its disk is named itself.
+                let volume_stays = [self.started, self.wanted]
+                    .iter()
+                    .all(|vmi| volume(vmi, disk).is_some());
+                (volume_stays && !self.is_hotpluggable(disk)).then_some(Needs::Restart)
+            }
+            ["spec", "domain", "devices", "disks", disk, ..] if self.is_hotpluggable(disk) => None,
+            ["spec", "networks", _]
+            | ["spec", "domain", "devices", "interfaces", _]
+            | ["spec", "domain", "devices", "interfaces", _, "state"] => None,
+            ["spec", "domain", "cpu", "sockets"] if self.has("/spec/domain/cpu/maxSockets") => {
+                Some(Needs::LiveMigration)
+            }
+            ["spec", "domain", "memory", "guest"] if self.has("/spec/domain/memory/maxGuest") => {
+                Some(Needs::LiveMigration)
+            }
+            _ => self.changes_domain(difference).then_some(Needs::Restart),
+        }
+    }
+
+    fn has(&self, pointer: &str) -> bool {
+        self.started
+            .pointer(pointer)
+            .is_some_and(|at| !at.is_null())
+    }
+
+    /// Whether the volume, where it is, is one that comes and goes while the guest runs.
+    fn is_hotpluggable(&self, name: &str) -> bool {
+        let mut volumes = [self.started, self.wanted]
+            .into_iter()
+            .filter_map(|vmi| volume(vmi, name))
+            .peekable();
+        volumes.peek().is_some()
+            && volumes.all(|volume| {
+                ["/persistentVolumeClaim", "/dataVolume"]
+                    .iter()
+                    .any(|kind| {
+                        let hotpluggable = volume.pointer(&format!("{kind}/hotpluggable"));
+                        hotpluggable.and_then(Value::as_bool) == Some(true)
+                    })
+            })
+    }
+
+    /// Whether the domain would be another one if the field were as at the start.
+    fn changes_domain(&self, difference: &Difference) -> bool {
+        let Some(domain) = &self.domain else {
+            return true;
+        };
+        let mut reverted = self.wanted.clone();
+        if !put(&mut reverted, &difference.path.0, difference.before.clone()) {
+            return true;
+        }
+        // What is refused without the difference depends on it.
+        convert(&reverted, self.context).is_none_or(|reverted| reverted != *domain)
+    }
+}
+
+fn volume<'v>(vmi: &'v Value, wanted: &str) -> Option<&'v Value> {
+    named(vmi.pointer("/spec/volumes")?.as_array()?, wanted)
+}
+
+fn convert(vmi: &Value, context: &Context) -> Option<DomainSpec> {
+    let vmi = Vmi::deserialize(vmi).ok()?;
+    crate::domain(&vmi, context).ok()
+}
+
+/// Sets or removes the value at a path; false if the path leads nowhere.
+fn put(value: &mut Value, path: &[Step], new: Option<Value>) -> bool {
+    match (path, value) {
+        ([Step::Key(key)], Value::Object(members)) => {
+            match new {
+                Some(new) => members.insert(key.clone(), new),
+                None => members.remove(key),
+            };
+            true
+        }
+        ([Step::Named(wanted)], Value::Array(items)) => {
+            items.retain(|item| name(item) != wanted);
+            items.extend(new);
+            true
+        }
+        ([Step::Key(key), rest @ ..], Value::Object(members)) => members
+            .get_mut(key)
+            .is_some_and(|inner| put(inner, rest, new)),
+        ([Step::Named(wanted), rest @ ..], Value::Array(items)) => items
+            .iter_mut()
+            .find(|item| name(item) == wanted)
+            .is_some_and(|item| put(item, rest, new)),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    fn vmi() -> Value {
+        json!({
+            "metadata": {"name": "vm", "namespace": "ns"},
+            "spec": {
+                "nodeSelector": {"a": "b"},
+                "domain": {
+                    "memory": {"guest": "256Mi"},
+                    "cpu": {"sockets": 1, "cores": 1, "threads": 1},
+                    "devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]},
+                },
+                "volumes": [{"name": "root", "persistentVolumeClaim": {"claimName": "root"}}],
+            },
+        })
+    }
+
+    fn fields(change: impl FnOnce(&mut Value)) -> Vec<String> {
+        let mut wanted = vmi();
+        change(&mut wanted);
+        let context = Context {
+            hypervisor_device_available: true,
+            ..Context::default()
+        };
+        let fields = restart_fields(&vmi(), &wanted, &context);
+        fields.iter().map(ToString::to_string).collect()
+    }
+
+    fn push(vmi: &mut Value, pointer: &str, item: Value) {
+        vmi.pointer_mut(pointer)
+            .unwrap()
+            .as_array_mut()
+            .unwrap()
+            .push(item);
+    }
+
+    #[test]
+    fn memory_needs_a_restart() {
+        let found = fields(|vmi| vmi["spec"]["domain"]["memory"]["guest"] = json!("1Gi"));
+        assert_eq!(
+            found,
+            [r#"needs a restart: spec.domain.memory.guest: "256Mi" becomes "1Gi""#]
+        );
+        let same = fields(|vmi| vmi["spec"]["domain"]["memory"]["guest"] = json!("262144Ki"));
+        assert!(same.is_empty(), "{same:?}");
+    }
+
+    #[test]
+    fn what_the_domain_does_not_show_needs_no_restart() {
+        let found = fields(|vmi| {
+            vmi["spec"]["nodeSelector"] = json!({"a": "c"});
+            vmi["metadata"]["labels"] = json!({"x": "y"});
+        });
+        assert!(found.is_empty(), "{found:?}");
+    }
+
+    #[test]
+    fn a_disk_that_is_no_hotplug_needs_a_restart_and_is_named_once() {
+        let with = |source: Value| {
+            fields(|vmi| {
+                push(
+                    vmi,
+                    "/spec/domain/devices/disks",
+                    json!({"name": "data", "disk": {"bus": "scsi"}}),
+                );
+                let mut volume = json!({"name": "data"});
+                volume["persistentVolumeClaim"] = source;
+                push(vmi, "/spec/volumes", volume);
+            })
+        };
+        assert_eq!(
+            with(json!({"claimName": "data"})),
+            ["needs a restart: spec.volumes[data] is new"]
+        );
+        let hotplugged = with(json!({"claimName": "data", "hotpluggable": true}));
+        assert!(hotplugged.is_empty(), "{hotplugged:?}");
+        let bus = fields(|vmi| {
+            vmi["spec"]["domain"]["devices"]["disks"][0]["disk"]["bus"] = json!("sata");
+        });
+        assert_eq!(
+            bus,
+            [
+                r#"needs a restart: spec.domain.devices.disks[root].disk.bus: "virtio" becomes "sata""#
+            ]
+        );
+    }
+
+    #[test]
+    fn what_can_be_plugged_by_a_migration_is_told_apart() {
+        let mut started = vmi();
+        started["spec"]["domain"]["cpu"]["maxSockets"] = json!(4);
+        let mut wanted = started.clone();
+        wanted["spec"]["domain"]["cpu"]["sockets"] = json!(2);
+        let found = restart_fields(&started, &wanted, &Context::default());
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].needs, Needs::LiveMigration);
+    }
+
+    #[test]
+    fn no_vmi_of_any_form_causes_a_panic() {
+        for (started, wanted) in [
+            (json!(null), json!({"spec": 1})),
+            (json!({"spec": {"volumes": [1]}}), json!({"spec": []})),
+            (json!({"spec": {}}), vmi()),
+        ] {
+            let _ = restart_fields(&started, &wanted, &Context::default());
+        }
+    }
+}
