@@ -21,7 +21,7 @@ pub struct Migration {
     pub name: String,
     /// The domain on the target, running and defined.
     pub xml: String,
-    /// Limit of the traffic in MiB a second; 0 is none.
+    /// Limit of the traffic in MiB a second, also after the switch to post-copy; 0 is none.
     pub bandwidth_mib: u64,
     /// QEMU uses this many connections at the same time.
     pub parallel_connections: Option<u32>,
@@ -77,7 +77,13 @@ impl Migration {
         params.add_text(sys::VIR_MIGRATE_PARAM_DEST_XML, &self.xml)?;
         params.add_text(sys::VIR_MIGRATE_PARAM_PERSIST_XML, &self.xml)?;
         if self.bandwidth_mib > 0 {
-            params.add_unsigned(sys::VIR_MIGRATE_PARAM_BANDWIDTH, self.bandwidth_mib)?;
+            // libvirt would not limit the post-copy phase by the first one.
+            for limit in [
+                sys::VIR_MIGRATE_PARAM_BANDWIDTH,
+                sys::VIR_MIGRATE_PARAM_BANDWIDTH_POSTCOPY,
+            ] {
+                params.add_unsigned(limit, self.bandwidth_mib)?;
+            }
         }
         if let Some(connections) = self.parallel_connections {
             let connections = c_int::try_from(connections).unwrap_or(c_int::MAX);
@@ -133,6 +139,8 @@ pub struct JobStats {
     /// As expected now; of a completed job, as it was.
     pub downtime_ms: Option<u64>,
     pub downtime_net_ms: Option<u64>,
+    /// Percent by which auto-converge slows the vCPUs down.
+    pub auto_converge_throttle: Option<u64>,
 }
 
 impl JobStats {
@@ -156,6 +164,7 @@ impl JobStats {
             "disk_bps" => &mut self.disk_bps,
             "downtime" => &mut self.downtime_ms,
             "downtime_net" => &mut self.downtime_net_ms,
+            "auto_converge_throttle" => &mut self.auto_converge_throttle,
             _ => return,
         };
         *field = Some(value);
@@ -178,11 +187,22 @@ impl Domain {
 
     /// How far the job that is in progress is.
     pub fn job_stats(&self) -> Result<JobStats, Error> {
+        self.read_job_stats(0)
+    }
+
+    /// What the last job that is over has done. libvirt keeps it for who asks later.
+    pub fn completed_job_stats(&self) -> Result<JobStats, Error> {
+        self.read_job_stats(
+            sys::VIR_DOMAIN_JOB_STATS_COMPLETED | sys::VIR_DOMAIN_JOB_STATS_KEEP_COMPLETED,
+        )
+    }
+
+    fn read_job_stats(&self, flags: c_uint) -> Result<JobStats, Error> {
         let mut params = TypedParams::new();
         let (list, len) = params.places();
         let mut kind = 0;
         // SAFETY: the domain and the three places are valid; what is put into the list is ours to free.
-        c::check(unsafe { sys::virDomainGetJobStats(self.raw(), &mut kind, list, len, 0) })?;
+        c::check(unsafe { sys::virDomainGetJobStats(self.raw(), &mut kind, list, len, flags) })?;
         let mut stats = JobStats {
             is_unbounded: u32::try_from(kind) == Ok(sys::VIR_DOMAIN_JOB_UNBOUNDED),
             ..JobStats::default()
@@ -281,6 +301,7 @@ mod tests {
                 .collect()
         };
         assert_eq!(values("bandwidth"), [ParamValue::Unsigned(64)]);
+        assert_eq!(values("bandwidth.postcopy"), [ParamValue::Unsigned(64)]);
         assert_eq!(values("parallel.connections"), [ParamValue::Signed(8)]);
         assert_eq!(values("compression"), texts(&["zstd"]));
         assert_eq!(values("disks_uri"), texts(&["unix:///d"]));

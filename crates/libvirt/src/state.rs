@@ -48,6 +48,7 @@ impl State {
 #[allow(missing_docs, reason = "named as in libvirt/libvirt-domain.h")]
 pub mod running {
     pub const POSTCOPY: i32 = 10;
+    pub const POSTCOPY_FAILED: i32 = 11;
 }
 
 /// Why a domain is paused (`virDomainPausedReason`).

@@ -9,7 +9,27 @@ use rustix::process::{Pid, Signal};
 /// ends just then, as the kernel's list of threads ends there.
 #[must_use]
 pub fn children() -> Vec<Pid> {
-    let tasks = fs::read_dir("/proc/self/task")
+    children_of("self")
+}
+
+/// The children of a process, their children, and so on, as they are now; parents come first.
+#[must_use]
+pub fn descendants(pid: Pid) -> Vec<Pid> {
+    let mut found = children_of(&pid.as_raw_nonzero().to_string());
+    let mut next = 0;
+    while let Some(pid) = found.get(next).copied() {
+        let children = children_of(&pid.as_raw_nonzero().to_string());
+        // One that has just ended may have left its number to another process.
+        let new = children.into_iter().filter(|child| !found.contains(child));
+        let new: Vec<Pid> = new.collect();
+        found.extend(new);
+        next += 1;
+    }
+    found
+}
+
+fn children_of(process: &str) -> Vec<Pid> {
+    let tasks = fs::read_dir(format!("/proc/{process}/task"))
         .into_iter()
         .flatten()
         .flatten();

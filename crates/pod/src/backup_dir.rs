@@ -20,13 +20,13 @@ pub struct BackupDir {
 
 impl BackupDir {
     /// Makes the directory `name` for a backup of the VM `vm` below `target`, a path of the pod which must be there. What an
-    /// earlier attempt has left in it is removed.
+    /// earlier attempt has left in it is removed. Below a root of the launcher's own, the target may be a link.
     ///
     /// # Errors
     /// The target is not there, or something in it is in the way.
     // D-backup-3 (docs/differences.md).
     pub fn make(root: &Root, target: &str, vm: &str, name: &str) -> Result<Self, PodError> {
-        let target = Dir::of_pod(root, target)?;
+        let target = Dir::of_pod_or_linked(root, target)?;
         let vm = target.sub_made(vm)?;
         give_to_qemu(vm.as_fd(), vm.path())?;
         let dir = Self {
@@ -100,6 +100,21 @@ mod tests {
         let error = BackupDir::make(&root, "/absent", "vm", "b").unwrap_err();
         assert!(error.is_not_found(), "{error}");
         assert!(!pod.path().join("absent").exists());
+    }
+
+    #[test]
+    fn a_target_outside_the_root_is_a_link() {
+        let (pod, root) = pod();
+        let outside = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(outside.path(), pod.path().join("link")).unwrap();
+        let dir = BackupDir::make(&root, "/link", "vm", "b").unwrap();
+        assert_eq!(dir.path(), outside.path().join("vm/b"));
+        assert!(dir.path().is_dir());
+        // In a pod it counts as a path of the pod.
+        let pod_link = pod.path().join("in-pod");
+        std::os::unix::fs::symlink("/nonexistent", &pod_link).unwrap();
+        let path = pod_link.to_string_lossy();
+        BackupDir::make(&Root::default(), &path, "vm", "b").unwrap_err();
     }
 
     #[test]

@@ -61,7 +61,23 @@ impl Dir {
         Ok(Self { fd, path })
     }
 
-    /// The same, made with its parents (mode 0755) where it is missing.
+    /// The same, but for a launcher with a root of its own (`launcherctl run`) the path may be a link to a directory outside:
+    /// its user has made it, who is the launcher's too.
+    pub fn of_pod_or_linked(root: &Root, path: &str) -> Result<Self, PodError> {
+        let is_pod = root.prefix().is_empty();
+        let target = match std::fs::read_link(root.path(path)) {
+            Ok(target) if !is_pod && target.is_absolute() => target,
+            _ => return Self::of_pod(root, path),
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(&target, flags, Mode::empty());
+        Ok(Self {
+            fd: opened.map_err(PodError::io("open", &target))?,
+            path: target,
+        })
+    }
+
+    /// A directory that the pod lays out, made with its parents (mode 0755) where it is missing.
     pub fn of_pod_made(root: &Root, path: &str) -> Result<Self, PodError> {
         match Self::of_pod(root, path) {
             Err(e) if e.is_not_found() => {

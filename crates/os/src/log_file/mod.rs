@@ -73,6 +73,15 @@ impl LogFile {
         }
     }
 
+    /// The same from the beginning of the log that was rotated last, if that can be read.
+    #[must_use]
+    pub fn with_rotated(path: &Path) -> Self {
+        Self {
+            open: opened(&rotated(path, 0)).ok().flatten(),
+            ..Self::new(path)
+        }
+    }
+
     /// Hands on whole lines that are new, from rotated logs too. One call reads [`MAX_LINE_BYTES`] at most, so that a
     /// flood does not keep its caller from all else.
     ///
@@ -192,7 +201,9 @@ impl LogFile {
     }
 }
 
-fn rotated(path: &Path, number: usize) -> PathBuf {
+/// The name of a rotated log: the lower the number, the newer.
+#[must_use]
+pub fn rotated(path: &Path, number: usize) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{number}"));
     name.into()

@@ -45,6 +45,14 @@ fn digit(character: u8) -> Result<u8, InvalidMac> {
         .ok_or(InvalidMac)
 }
 
+impl MacAddress {
+    /// Its octets.
+    #[must_use]
+    pub fn octets(self) -> [u8; 6] {
+        self.0
+    }
+}
+
 impl TryFrom<&[u8]> for MacAddress {
     type Error = InvalidMac;
 

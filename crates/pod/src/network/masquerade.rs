@@ -23,32 +23,44 @@ pub struct Masquerade4 {
     pub mask: Ipv4Addr,
 }
 
-/// Gateway, guest and netmask in the IPv4 network.
+/// Gateway, guest and netmask in the interface's IPv4 network.
 pub(crate) fn ipv4(interface: &Interface, network: &Network) -> Result<Masquerade4, NetworkError> {
     let field = "vmNetworkCIDR";
     let cidr = match &network.source {
         NetworkSource::Pod {
             vm_network_cidr, ..
-        } if !vm_network_cidr.is_empty() => vm_network_cidr,
-        _ => DEFAULT_IPV4,
+        } => vm_network_cidr.as_str(),
+        _ => "",
     };
-    let net: Ipv4Net = cidr
-        .parse()
-        .map_err(|source| invalid(interface, field, cidr, source))?;
-    let mut addresses = net.network().to_bits()..=net.broadcast().to_bits();
-    match (
-        addresses.next(),
-        addresses.next(),
-        addresses.next(),
-        addresses.next(),
-    ) {
-        (Some(_), Some(gateway), Some(guest), Some(_)) => Ok(Masquerade4 {
-            gateway: Ipv4Addr::from_bits(gateway),
-            guest: Ipv4Addr::from_bits(guest),
-            mask: net.netmask(),
-        }),
-        _ => Err(small(interface, field, cidr)),
+    match ipv4_in(cidr).map_err(|source| invalid(interface, field, cidr, source))? {
+        Some(addresses) => Ok(addresses),
+        None => Err(small(interface, field, cidr)),
     }
+}
+
+/// Gateway, guest and netmask in an IPv4 network, such as `10.0.2.0/24`, which is used where it is empty. None if it has
+/// less than four addresses.
+///
+/// # Errors
+/// It is not a network.
+pub fn ipv4_in(cidr: &str) -> Result<Option<Masquerade4>, ipnet::AddrParseError> {
+    let net: Ipv4Net = if cidr.is_empty() { DEFAULT_IPV4 } else { cidr }.parse()?;
+    let mut addresses = net.network().to_bits()..=net.broadcast().to_bits();
+    Ok(
+        match (
+            addresses.next(),
+            addresses.next(),
+            addresses.next(),
+            addresses.next(),
+        ) {
+            (Some(_), Some(gateway), Some(guest), Some(_)) => Some(Masquerade4 {
+                gateway: Ipv4Addr::from_bits(gateway),
+                guest: Ipv4Addr::from_bits(guest),
+                mask: net.netmask(),
+            }),
+            _ => None,
+        },
+    )
 }
 
 /// The guest's address in the IPv6 network.

@@ -2,9 +2,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod block;
+mod directories;
+mod generated;
 mod hostile;
 mod images;
 mod modes;
+mod repeated;
 mod tracking;
 
 use std::collections::BTreeMap;

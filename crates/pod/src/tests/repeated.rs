@@ -1,0 +1,148 @@
+//! A start that is repeated: after an interruption, or with a new launcher.
+
+use super::images::{CONTAINER_DISK, EMPTY_DISK, EPHEMERAL, MIB};
+use super::*;
+
+/// One of each kind that is made.
+fn everything(pod: &Pod) -> String {
+    let image = pod.write("var/run/kubevirt/container-disks/disk_0.img", &[]);
+    run(
+        "qemu-img",
+        &[
+            "create",
+            "-q",
+            "-f",
+            "qcow2",
+            image.to_str().unwrap(),
+            "32M",
+        ],
+    );
+    pod.write(
+        "var/run/kubevirt-private/vmi-disks/data/disk.img",
+        &[1; 4096],
+    );
+    pod.write("var/run/kubevirt-private/config-map/map/key", b"value");
+    let volumes = [
+        CONTAINER_DISK,
+        EPHEMERAL,
+        EMPTY_DISK,
+        r#"{"name":"ci","cloudInitNoCloud":{"userData":"x"}}"#,
+        r#"{"name":"map","configMap":{"name":"m"}}"#,
+        r#"{"name":"metrics","downwardMetrics":{}}"#,
+    ]
+    .join(",");
+    let disks = ["root", "data", "scratch", "ci", "map", "metrics"]
+        .map(|name| format!(r#"{{"name":"{name}"}}"#))
+        .join(",");
+    let metadata =
+        r#"{"name":"web","namespace":"shop","annotations":{"kubevirt.io/ignitiondata":"{}"}}"#;
+    format!(
+        r#"{{"metadata":{metadata},"spec":{{"domain":{{"devices":{{"disks":[{disks}]}}}},"volumes":[{volumes}]}}}}"#
+    )
+}
+
+#[test]
+// D-disk-14 (docs/differences.md).
+fn a_second_time_changes_nothing() {
+    let Some(pod) = Pod::with(&["qemu-img", "xorrisofs"]) else {
+        return;
+    };
+    let vmi = everything(&pod);
+    pod.prepare(&vmi).unwrap();
+    let first = pod.files();
+    assert!(
+        first
+            .keys()
+            .all(|path| !path.to_string_lossy().ends_with(".staging"))
+    );
+    // Another second, so that a new date would show.
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    pod.prepare(&vmi).unwrap();
+    let second = pod.files();
+    for (path, state) in &first {
+        assert!(
+            second.get(path) == Some(state),
+            "{} was changed",
+            path.display()
+        );
+    }
+    assert_eq!(first.len(), second.len());
+}
+
+#[test]
+fn what_an_interruption_has_left_is_repaired() {
+    let Some(pod) = Pod::with(&["qemu-img", "xorrisofs"]) else {
+        return;
+    };
+    let vmi = everything(&pod);
+    let ephemeral = "var/run/kubevirt-ephemeral-disks";
+    // Killed while writing beside; and a launcher that wrote in place was killed before the header.
+    let left = [
+        pod.write(
+            &format!("{ephemeral}/disk-data/root/disk.qcow2.staging"),
+            b"half",
+        ),
+        pod.write("var/run/libvirt/empty-disks/scratch.qcow2.staging", b"half"),
+        pod.write(
+            "var/run/kubevirt-private/config-map-disks/map.iso.staging",
+            b"half",
+        ),
+        pod.write(
+            &format!("{ephemeral}/cloud-init-data/shop/web/data/user-data"),
+            b"half",
+        ),
+        pod.write(
+            &format!("{ephemeral}/cloud-init-data/shop/web/noCloud.iso.staging"),
+            b"half",
+        ),
+    ];
+    pod.write("var/run/libvirt/empty-disks/scratch.qcow2", b"");
+    pod.write(
+        "var/run/kubevirt-private/downwardapi-disks/vhostmd0",
+        b"mvbd",
+    );
+    pod.prepare(&vmi).unwrap();
+    for path in left {
+        assert!(!path.exists(), "{} is still there", path.display());
+    }
+    assert_eq!(
+        info(&pod.path("var/run/libvirt/empty-disks/scratch.qcow2"))["virtual-size"],
+        9 * MIB
+    );
+    assert_eq!(
+        fs::metadata(pod.path("var/run/kubevirt-private/downwardapi-disks/vhostmd0"))
+            .unwrap()
+            .len(),
+        262_144
+    );
+}
+
+#[test]
+fn what_the_guest_has_written_survives_a_restart_of_the_launcher() {
+    let Some(pod) = Pod::with(&["qemu-img", "qemu-io", "xorrisofs"]) else {
+        return;
+    };
+    let vmi = everything(&pod);
+    pod.prepare(&vmi).unwrap();
+    let disks = [
+        "var/run/libvirt/empty-disks/scratch.qcow2",
+        "var/run/kubevirt-ephemeral-disks/disk-data/root/disk.qcow2",
+    ];
+    for disk in disks {
+        run(
+            "qemu-io",
+            &["-c", "write -P 42 0 64k", pod.path(disk).to_str().unwrap()],
+        );
+    }
+    pod.prepare(&vmi).unwrap();
+    for disk in disks {
+        assert!(
+            !run(
+                "qemu-io",
+                &["-c", "read -P 42 0 64k", pod.path(disk).to_str().unwrap()]
+            )
+            .contains("failed"),
+            "{disk}"
+        );
+    }
+}
