@@ -20,10 +20,19 @@ pub struct Process {
 }
 
 struct Running {
+    /// Dropped before the child, which is killed on its own then: what it has started would not be found any more.
+    group: Group,
     child: Child,
-    /// Everything that it has started is in its process group.
-    group: Option<Pid>,
     sidecar: Sidecar,
+}
+
+/// The program's process group. When dropped, everything in it is killed, so that nothing is left by a caller that gives up.
+struct Group(Option<Pid>);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        kill_group(self.0);
+    }
 }
 
 impl Process {
@@ -48,7 +57,7 @@ impl Process {
         self.remove_sockets();
         let mut child = self.command.spawn().map_err(Failure::Start)?;
         let id = child.id().and_then(|id| i32::try_from(id).ok());
-        let group = id.and_then(Pid::from_raw);
+        let group = Group(id.and_then(Pid::from_raw));
         let deadline = os::time::deadline(limit);
         let found = tokio::select! {
             found = discovery::collect(&self.socket_dir, 1, deadline) => found.map_err(Failure::from),
@@ -63,10 +72,7 @@ impl Process {
                 });
                 Ok(sidecar)
             }
-            failed => {
-                kill_group(group);
-                Err(failed.err().unwrap_or(Failure::NoSocket))
-            }
+            failed => Err(failed.err().unwrap_or(Failure::NoSocket)),
         }
     }
 
@@ -107,7 +113,7 @@ impl Process {
     /// [`Failure::StillRunning`].
     pub async fn terminate(&mut self, limit: Duration) -> Result<(), Failure> {
         // The leader of the group is the program itself. It may have ended already.
-        if let Some(pid) = self.running.as_ref().and_then(|running| running.group) {
+        if let Some(pid) = self.running.as_ref().and_then(|running| running.group.0) {
             let _ = kill_process(pid, Signal::TERM);
         }
         match self.ended(limit).await {
@@ -118,9 +124,12 @@ impl Process {
 
     /// Kills it with everything that it started.
     pub async fn kill(&mut self) {
-        if let Some(mut running) = self.running.take() {
-            kill_group(running.group);
-            let _ = running.child.wait().await;
+        if let Some(Running {
+            mut child, group, ..
+        }) = self.running.take()
+        {
+            drop(group);
+            let _ = child.wait().await;
         }
     }
 
@@ -133,9 +142,18 @@ impl Process {
     }
 }
 
+/// What the program has started may have process groups of its own, as a program that the shim calls has.
 fn kill_group(group: Option<Pid>) {
-    if let Some(group) = group {
-        let _ = kill_process_group(group, Signal::KILL);
+    if let Some(leader) = group {
+        // It must not start another one meanwhile.
+        let _ = kill_process_group(leader, Signal::STOP);
+        let started = os::procfs::descendants(leader);
+        let _ = kill_process_group(leader, Signal::KILL);
+        for pid in started {
+            // Its group may have members that are nobody's descendants any more.
+            let _ = kill_process_group(pid, Signal::KILL);
+            let _ = kill_process(pid, Signal::KILL);
+        }
     }
 }
 

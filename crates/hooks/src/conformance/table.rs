@@ -93,6 +93,19 @@ impl Check {
         }
     }
 
+    /// Whether it is the first call of its hook point, with what a launcher sends.
+    pub(super) fn has_valid_input(self) -> bool {
+        matches!(self, Self::OnDefineDomain | Self::PreCloudInitIso)
+    }
+
+    /// Whether a hook that always fails would pass it, so that it says nothing of such a one.
+    pub(super) fn needs_a_success(self) -> bool {
+        matches!(
+            self,
+            Self::InvalidDomain | Self::InvalidVmi | Self::CancelledCall | Self::InvalidCloudInit
+        )
+    }
+
     /// Whether its duration counts for [`Check::Time`].
     pub(super) fn is_timed(self) -> bool {
         matches!(
