@@ -12,8 +12,9 @@ use tonic::{Request, Response, Status};
 use super::LauncherApi;
 use api::proto::inspect::v1::inspect_server::Inspect;
 use api::proto::inspect::v1::{
-    DebugRequest, DebugResponse, DomainChange, MetricsRequest, MetricsResponse, TimelineRequest,
-    TimelineResponse, WatchDomainRequest,
+    DebugRequest, DebugResponse, DomainChange, LastSyncRequest, LastSyncResponse, MetricsRequest,
+    MetricsResponse, MigrationEvent, SetupRequest, SetupResponse, TimelineRequest,
+    TimelineResponse, WatchDomainRequest, WatchMigrationRequest, migration_event,
 };
 use domain::Domain;
 
@@ -27,6 +28,27 @@ pub(super) struct Service<L> {
 #[tonic::async_trait]
 impl<L: LauncherApi> Inspect for Service<L> {
     type WatchDomainStream = ReceiverStream<Result<DomainChange, Status>>;
+    type WatchMigrationStream = ReceiverStream<Result<MigrationEvent, Status>>;
+
+    async fn setup(&self, _: Request<SetupRequest>) -> Result<Response<SetupResponse>, Status> {
+        Ok(Response::new(self.launcher.setup()))
+    }
+
+    async fn watch_migration(
+        &self,
+        request: Request<WatchMigrationRequest>,
+    ) -> Result<Response<Self::WatchMigrationStream>, Status> {
+        if !self.launcher.has_migrated() {
+            let message = "no migration from here has begun since this launcher was started";
+            return Err(Status::not_found(message));
+        }
+        let launcher = self.launcher.clone();
+        let until_now = request.into_inner().until_now;
+        let stream = self.stream(|sender| async move {
+            send_migration(launcher, &sender, until_now).await;
+        });
+        Ok(Response::new(stream))
+    }
 
     async fn timeline(
         &self,
@@ -37,6 +59,13 @@ impl<L: LauncherApi> Inspect for Service<L> {
 
     async fn debug(&self, _: Request<DebugRequest>) -> Result<Response<DebugResponse>, Status> {
         Ok(Response::new(self.launcher.debug().await))
+    }
+
+    async fn last_sync(
+        &self,
+        _: Request<LastSyncRequest>,
+    ) -> Result<Response<LastSyncResponse>, Status> {
+        Ok(Response::new(self.launcher.last_sync()))
     }
 
     async fn metrics(
@@ -56,18 +85,52 @@ impl<L: LauncherApi> Inspect for Service<L> {
         &self,
         _: Request<WatchDomainRequest>,
     ) -> Result<Response<Self::WatchDomainStream>, Status> {
+        let launcher = self.launcher.clone();
+        let stream = self.stream(|sender| async move { send_changes(launcher, &sender).await });
+        Ok(Response::new(stream))
+    }
+}
+
+impl<L: LauncherApi> Service<L> {
+    /// What `send` sends, until it returns, the client goes, or the launcher ends: the server waits for its calls.
+    fn stream<T: Send + 'static, F: Future<Output = ()> + Send + 'static>(
+        &self,
+        send: impl FnOnce(mpsc::Sender<Result<T, Status>>) -> F,
+    ) -> ReceiverStream<Result<T, Status>> {
         // A client that does not read gets the newest state when it does.
-        let (sender, changes) = mpsc::channel(1);
-        let (launcher, mut stopping) = (self.launcher.clone(), self.stopping.clone());
+        let (sender, items) = mpsc::channel(1);
+        let mut stopping = self.stopping.clone();
+        let sending = send(sender.clone());
         tokio::spawn(async move {
             tokio::select! {
-                () = send_changes(launcher, &sender) => {}
+                biased;
+                () = sending => {}
                 () = sender.closed() => {}
-                // The server waits for its calls.
                 _ = stopping.wait_for(|stopping| *stopping) => {}
             }
         });
-        Ok(Response::new(ReceiverStream::new(changes)))
+        ReceiverStream::new(items)
+    }
+}
+
+async fn send_migration<L: LauncherApi>(
+    launcher: Arc<L>,
+    sender: &mpsc::Sender<Result<MigrationEvent, Status>>,
+    until_now: bool,
+) {
+    let mut last = 0;
+    loop {
+        let (number, events) = launcher.migration_events(last).await;
+        last = number;
+        for event in events {
+            let is_last = matches!(event.event, Some(migration_event::Event::Ended(_)));
+            if sender.send(Ok(event)).await.is_err() || is_last {
+                return;
+            }
+        }
+        if until_now {
+            return;
+        }
     }
 }
 

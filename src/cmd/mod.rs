@@ -29,7 +29,9 @@ use api::proto::cmd::info::cmd_info_server::CmdInfoServer;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::proto::cmd::v1::cmd_server::CmdServer;
 use api::proto::inspect::v1::inspect_server::InspectServer;
-use api::proto::inspect::v1::{DebugResponse, TimelineResponse};
+use api::proto::inspect::v1::{
+    DebugResponse, LastSyncResponse, MigrationEvent, SetupResponse, TimelineResponse,
+};
 use api::proto::preview::v1::preview_server::PreviewServer;
 use api::proto::upgrade::v1::upgrade_server::UpgradeServer;
 use domain::Domain;
@@ -251,6 +253,22 @@ pub trait LauncherApi: Send + Sync + 'static {
 
     /// The steps of the start, with their times.
     fn timeline(&self) -> TimelineResponse;
+
+    /// The VMI of the last sync, with its options; empty before the first.
+    fn last_sync(&self) -> LastSyncResponse;
+
+    /// Where the launcher has its files.
+    fn setup(&self) -> SetupResponse;
+
+    /// Whether a migration from here has begun.
+    fn has_migrated(&self) -> bool;
+
+    /// Waits for events of the last migration from here that come after this number (0 is before all), and returns the
+    /// number of the last one, and all of them.
+    fn migration_events(
+        self: &Arc<Self>,
+        after: u64,
+    ) -> impl Future<Output = (u64, Vec<MigrationEvent>)> + Send;
 
     /// What a bug report needs.
     fn debug(self: &Arc<Self>) -> impl Future<Output = DebugResponse> + Send;

@@ -17,7 +17,7 @@ use libvirt::XmlKind;
 
 impl Launcher {
     /// The plan of a sync of this VMI, for programs: what [`plan::to_json`] writes, and what would become of the domain
-    /// as its first step. Takes no lock: a change that is in progress is seen as far as it is.
+    /// as its first steps. Takes no lock: a change that is in progress is seen as far as it is.
     ///
     /// # Errors
     /// Those that the sync would have before it changes anything.
@@ -26,10 +26,14 @@ impl Launcher {
         vmi_json: prost::bytes::Bytes,
     ) -> Result<Value, LauncherError> {
         let vmi = Arc::new(self.our_vmi(&vmi_json)?);
-        within("the plan", CHANGE_TIMEOUT, self.plan_of(vmi)).await
+        within("the plan", CHANGE_TIMEOUT, self.plan_of(vmi, &vmi_json)).await
     }
 
-    async fn plan_of(self: &Arc<Self>, vmi: Arc<Vmi>) -> Result<Value, LauncherError> {
+    async fn plan_of(
+        self: &Arc<Self>,
+        vmi: Arc<Vmi>,
+        vmi_json: &[u8],
+    ) -> Result<Value, LauncherError> {
         let (step, domain) = self.next_step(&vmi).await?;
         let (launcher, of_disks) = (self.clone(), vmi.clone());
         let plan = move |domain: &libvirt::Domain| launcher.planned(domain, &of_disks);
@@ -40,22 +44,48 @@ impl Launcher {
                 let interfaces = with_taps(&vmi, &context, interfaces).await;
                 let resume = (step == Step::Resume).then_some((
                     "resume",
-                    "the guest is paused, and nobody has asked for that",
+                    "the guest is paused, and nobody has asked for that".to_owned(),
                 ));
-                Ok(with_domain(&disks, &interfaces, resume))
+                let grace_period = self.vm.metadata().changed_grace_period(&vmi);
+                let grace_period = grace_period.map(|(before, after)| {
+                    let why =
+                        format!("spec.terminationGracePeriodSeconds: {before} becomes {after}");
+                    ("update", why)
+                });
+                let steps = resume.into_iter().chain(grace_period);
+                let restart = self.restart_fields(vmi_json, &context);
+                let plan = with_domain(&disks, &interfaces, steps);
+                Ok(with_member(plan, "restart", restart))
             }
             (Step::Create | Step::Recreate, _) => Ok(with_domain(
                 &DiskPlan::default(),
                 &InterfacePlan::default(),
-                Some(("start", "the virtual machine has no running domain yet")),
+                [(
+                    "start",
+                    "the virtual machine has no running domain yet".to_owned(),
+                )],
             )),
             (Step::Nothing, _) => Ok(with_domain(
                 &DiskPlan::default(),
                 &InterfacePlan::default(),
-                None,
+                [],
             )),
             (Step::Lost | Step::Resume | Step::Apply, _) => Err(LauncherError::Lost),
         }
+    }
+
+    /// What the running domain gets only when it is started again. Empty while the VMI of its start is not known.
+    fn restart_fields(&self, vmi_json: &[u8], context: &Context) -> Value {
+        let started = self.started_vmi.get();
+        let parse = |json: &[u8]| serde_json::from_slice::<Value>(json).ok();
+        let fields = started
+            .and_then(|started| Some((parse(started)?, parse(vmi_json)?)))
+            .map(|(started, wanted)| plan::restart_fields(&started, &wanted, context))
+            .unwrap_or_default();
+        let with_text = fields
+            .iter()
+            .map(|field| with_member(json!(field), "why", field.to_string().into()));
+        with_text.collect()
     }
 
     /// What would change on the running domain, with the options of the last sync.
@@ -81,13 +111,25 @@ impl Launcher {
     }
 }
 
-/// The plan with a step for the domain itself before all others.
-fn with_domain(disks: &DiskPlan, interfaces: &InterfacePlan, step: Option<(&str, &str)>) -> Value {
+/// The object with a member more.
+fn with_member(mut object: Value, name: &str, member: Value) -> Value {
+    if let Some(members) = object.as_object_mut() {
+        members.insert(name.to_owned(), member);
+    }
+    object
+}
+
+/// The plan with steps for the domain itself before all others.
+fn with_domain(
+    disks: &DiskPlan,
+    interfaces: &InterfacePlan,
+    steps: impl IntoIterator<Item = (&'static str, String)>,
+) -> Value {
     let mut json = plan::to_json(disks, interfaces);
-    if let (Some((verb, why)), Some(steps)) =
-        (step, json.get_mut("steps").and_then(Value::as_array_mut))
-    {
-        steps.insert(0, json!({"verb": verb, "why": why}));
+    if let Some(all) = json.get_mut("steps").and_then(Value::as_array_mut) {
+        let steps = steps.into_iter();
+        let steps = steps.map(|(verb, why)| json!({"verb": verb, "why": why}));
+        all.splice(0..0, steps);
     }
     json
 }

@@ -2,15 +2,56 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::vm::JobKind;
+use super::vm::{JobKind, PauseReason, Phase, Snapshot};
 use super::{Launcher, LauncherError};
 use crate::launcher::libvirt_domain::blocking;
+use libvirt::{State, paused};
 
 /// What the name of each dump contains: KubeVirt's, by which earlier ones are found.
 const DUMP_NAME: &str = "memory.dump";
 
+/// Between two attempts to resume a guest: while QEMU still writes a dump, it does not. There is no event of its end.
+const RESUME_RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// For as long as the launcher lives, resumes a guest that stands still for a dump that nobody makes any more. libvirt stops a
+/// guest for its dump, and lets it go on afterwards; if libvirt is restarted in the middle, it tries that once, in vain.
+// D-vm-17 (docs/differences.md).
+pub(super) async fn resume_after_lost_dumps(launcher: Arc<Launcher>) {
+    let stands_still =
+        |vm: &Snapshot| vm.phase == Phase::Paused(PauseReason::Other) && vm.jobs.is_empty();
+    let mut state = launcher.state();
+    loop {
+        // The sender lives in the launcher, so neither wait fails.
+        drop(state.wait_for(stands_still).await);
+        match launcher.resume_dumped().await {
+            Ok(true) => tracing::info!("Resumed the guest, whose memory dump was lost"),
+            Ok(false) => drop(state.changed().await),
+            Err(error) => {
+                tracing::debug!(reason = %os::logging::chain(&error), "The guest stands still for a memory dump");
+                tokio::time::sleep(RESUME_RETRY_DELAY).await;
+            }
+        }
+    }
+}
+
 impl Launcher {
+    /// Resumes a guest that libvirt has stopped for a dump; whether it had.
+    async fn resume_dumped(&self) -> Result<bool, LauncherError> {
+        let resume = |domain: Option<libvirt::Domain>| {
+            let Some(domain) = domain else {
+                return Ok(false);
+            };
+            let is_stopped = domain.state()? == (State::Paused, paused::DUMP);
+            if is_stopped {
+                domain.resume()?;
+            }
+            Ok(is_stopped)
+        };
+        self.domain.request("resuming the guest", resume).await
+    }
+
     /// Begins a dump into `path` of the pod. Success says that it is begun, done already, or that another job is in its
     /// way: virt-handler asks again at each of its syncs, and an error would end the whole sync. What becomes of the dump
     /// is in the metadata.

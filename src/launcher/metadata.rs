@@ -13,6 +13,8 @@ pub(super) use backup::Quiesced;
 
 /// Seconds that a guest gets to shut down when its VMI does not say.
 const DEFAULT_GRACE_PERIOD: i64 = 30;
+/// Why a memory dump has failed that an earlier launcher had begun.
+const DUMP_LOST: &str = "the launcher was restarted during the memory dump";
 /// KubeVirt's words for the abort of a migration.
 const ABORTING: &str = "Aborting";
 const ABORTED: &str = "Succeeded";
@@ -44,6 +46,11 @@ impl Metadata {
             self.0.uid.clone()
         };
         self.0 = KubeVirtMetadata { uid, ..xml.clone() };
+        // D-vm-17 (docs/differences.md).
+        let dump = self.0.memory_dump.as_ref();
+        if dump.is_some_and(|dump| dump.end_timestamp.is_none()) {
+            self.memory_dump_ended(Some(DUMP_LOST.to_owned()));
+        }
     }
 
     /// A new domain of this VMI.
@@ -69,6 +76,13 @@ impl Metadata {
     /// The VMI's grace period may have changed.
     pub fn follow(&mut self, vmi: &Vmi) {
         self.grace().deletion_grace_period_seconds = grace_period(vmi);
+    }
+
+    /// The grace period in seconds before and after [`follow`](Self::follow), if that changes it.
+    pub fn changed_grace_period(&self, vmi: &Vmi) -> Option<(i64, i64)> {
+        let before = self.0.grace_period.as_ref()?.deletion_grace_period_seconds;
+        let after = grace_period(vmi);
+        (before != after).then_some((before, after))
     }
 
     /// The guest has been asked to shut down: from now on virt-handler counts the grace period.
@@ -258,7 +272,9 @@ mod tests {
         let known = metadata.clone();
         metadata.follow(&vmi);
         assert_eq!(metadata, known);
+        assert_eq!(metadata.changed_grace_period(&vmi), None);
         vmi.spec.termination_grace_period_seconds = Some(0);
+        assert_eq!(metadata.changed_grace_period(&vmi), Some((30, 0)));
         metadata.follow(&vmi);
         assert_eq!(grace(&metadata).deletion_grace_period_seconds, 0);
     }
@@ -284,6 +300,23 @@ mod tests {
                 .unwrap_or_default()
                 .failed
         );
+    }
+
+    #[test]
+    fn a_memory_dump_whose_launcher_has_ended_has_failed() {
+        let mut metadata = Metadata::new("u-1");
+        metadata.memory_dump_began("a.memory.dump");
+        let xml = metadata.get().clone();
+        let mut next = Metadata::new("u-1");
+        next.adopt(&xml);
+        let dump = next.get().memory_dump.clone().unwrap_or_default();
+        assert!(dump.completed && dump.failed && !dump.failure_reason.is_empty());
+        assert!(dump.end_timestamp.is_some());
+        // One that was over stays as it was.
+        metadata.memory_dump_ended(None);
+        let xml = metadata.get().clone();
+        next.adopt(&xml);
+        assert_eq!(next.get().memory_dump, xml.memory_dump);
     }
 
     #[test]

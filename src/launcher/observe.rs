@@ -18,7 +18,7 @@ impl Launcher {
     /// metadata as they are now.
     ///
     /// # Errors
-    /// libvirt's, unless something was reported before.
+    /// libvirt's, unless something was reported before, or the domain still arrives.
     // D-vm-1 (docs/differences.md).
     pub async fn domain(self: &Arc<Self>) -> Result<Option<Arc<Domain>>, LauncherError> {
         let snapshot = within("the first look at the domain", READ_TIMEOUT, self.known()).await?;
@@ -35,6 +35,11 @@ impl Launcher {
             Err(error) if snapshot.document.is_some() => {
                 tracing::warn!(reason = %error, "libvirt does not answer; the domain is shown as it was reported last");
                 Ok(self.vm.document_from_memory())
+            }
+            // D-mig-29 (docs/differences.md).
+            Err(error) if snapshot.arriving => {
+                tracing::info!(reason = %error, "libvirt does not answer while the domain arrives; nothing is shown of it yet");
+                Ok(None)
             }
             Err(error) => Err(error),
         }

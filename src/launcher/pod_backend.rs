@@ -106,7 +106,16 @@ impl Pod {
         }
     }
 
-    /// The cloud-init data as the sidecars have left it. Bytes that are not UTF-8 do not survive their JSON, and are restored.
+    /// The cloud-init data as the sidecars have left them, if the VMI has any.
+    fn optional_cloud_init_data(
+        &self,
+        vmi: &Vmi,
+        data: Option<Value>,
+    ) -> Result<Option<pod::CloudInitData>, LauncherError> {
+        data.map(|data| self.cloud_init_data(vmi, data)).transpose()
+    }
+
+    /// The same of a VMI that has them. Bytes that are not UTF-8 do not survive their JSON, and are restored.
     fn cloud_init_data(&self, vmi: &Vmi, data: Value) -> Result<pod::CloudInitData, LauncherError> {
         let mut data: pod::CloudInitData =
             serde_json::from_value(data).map_err(LauncherError::CloudInit)?;
@@ -150,9 +159,7 @@ impl PodBackend for Pod {
         context: &Context,
         cloud_init: Option<Value>,
     ) -> Result<(), LauncherError> {
-        let cloud_init = cloud_init
-            .map(|data| self.cloud_init_data(vmi, data))
-            .transpose()?;
+        let cloud_init = self.optional_cloud_init_data(vmi, cloud_init)?;
         Ok(pod::prepare(
             &self.config,
             vmi,
@@ -184,9 +191,7 @@ impl PodBackend for Pod {
         context: &Context,
         cloud_init: Option<Value>,
     ) -> Result<(), LauncherError> {
-        let cloud_init = cloud_init
-            .map(|data| self.cloud_init_data(vmi, data))
-            .transpose()?;
+        let cloud_init = self.optional_cloud_init_data(vmi, cloud_init)?;
         if !context.apply_cbt.is_empty() {
             for disk in &convert::domain(vmi, context)?.devices.disks {
                 pod::track_migrated(&self.config, vmi, disk)?;

@@ -32,7 +32,7 @@ impl Launcher {
         }
         match self.vm.admit(request(action)) {
             Ok(Admission::NothingToDo) => return Ok(()),
-            Ok(Admission::AtOnce | Admission::InTurn) => {}
+            Ok(Admission::AtOnce | Admission::InTurn | Admission::IfUnchanged) => {}
             Err(Refusal::NoDomain) => return Err(self.no_domain(action)),
             Err(refusal) => return Err(refusal.into()),
         }

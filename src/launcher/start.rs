@@ -54,6 +54,8 @@ impl Launcher {
         })
         .await?;
         tracing::info!("Domain started.");
+        // A domain is started once in a launcher's life.
+        self.started_vmi.get_or_init(|| request.vmi_json.clone());
         self.timeline().log();
         self.watch_console(&request.vmi.metadata.uid);
         // Not every driver sends an event of it.

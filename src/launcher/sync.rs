@@ -1,6 +1,7 @@
 //! A sync: makes the domain what the VMI says.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use prost::bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
@@ -8,15 +9,19 @@ use tokio::time::{Instant, timeout_at};
 use super::decide::{Facts, Step, VmiPhase, decide};
 use super::libvirt_domain::{CHANGE_TIMEOUT, blocking, within};
 use super::live_targets::with_live_targets;
+use super::pod_backend::PodBackend;
 use super::sync_queue::SyncRequest;
-use super::vm::Request;
+use super::vm::{Admission, Phase, Refusal, Request, is_left_of_start};
 use super::{DeviceFailure, DiskFailure, Launcher, LauncherError, hotplug_disks, resize};
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
 use convert::{Context, plan};
 use domain::DomainSpec;
-use libvirt::XmlKind;
+use libvirt::{State, XmlKind};
 use os::failpoints;
+
+/// Between two questions whether libvirt has ended what is left of a start.
+const LEFTOVER_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 impl Launcher {
     /// Makes the domain what the VMI says. A sync that comes while another one runs waits for it and then sees the
@@ -111,7 +116,10 @@ impl Launcher {
                 tracing::warn!(reason = %error, "libvirt's connection was lost in a sync; waiting for the next one");
                 // Without a new connection in time, the first error is the answer.
                 match timeout_at(request.deadline, connections.changed()).await {
-                    Ok(Ok(())) => self.sync_once(request).await,
+                    Ok(Ok(())) => {
+                        self.wait_for_failed_start(request).await?;
+                        self.sync_once(request).await
+                    }
                     _ => Err(error),
                 }
             }
@@ -119,21 +127,42 @@ impl Launcher {
         }
     }
 
-    /// What is to be done for the VMI, and with which domain.
-    pub(super) async fn next_step(
-        &self,
-        vmi: &Vmi,
-    ) -> Result<(Step, Option<libvirt::Domain>), LauncherError> {
+    /// Waits until libvirt has ended what is left of a start that its daemon has not survived. A sync would take that for
+    /// the guest. It may have ended before the new connection had events, so this asks again and again.
+    async fn wait_for_failed_start(&self, request: &SyncRequest) -> Result<(), LauncherError> {
+        if self.vm.snapshot().phase != Phase::Absent {
+            return Ok(());
+        }
+        let ended = async {
+            while let Some((_, (state, reason))) = self.look_up().await?
+                && is_left_of_start(state, reason)
+            {
+                tokio::time::sleep(LEFTOVER_RETRY_DELAY).await;
+            }
+            Ok(())
+        };
+        timeout_at(request.deadline, ended).await.unwrap_or(Ok(()))
+    }
+
+    /// The domain with its state, if libvirt has it.
+    async fn look_up(&self) -> Result<Option<(libvirt::Domain, (State, i32))>, LauncherError> {
         let (connection, name) = (self.domain.connection(), self.domain.name().clone());
-        let state = blocking("looking up the domain", move || {
+        blocking("looking up the domain", move || {
             let Some(domain) = connection.lookup(&name)? else {
                 return Ok(None);
             };
             let state = domain.state()?;
             Ok(Some((domain, state)))
         })
-        .await?;
-        let (domain, state) = state.unzip();
+        .await
+    }
+
+    /// What is to be done for the VMI, and with which domain.
+    pub(super) async fn next_step(
+        &self,
+        vmi: &Vmi,
+    ) -> Result<(Step, Option<libvirt::Domain>), LauncherError> {
+        let (domain, state) = self.look_up().await?.unzip();
         let facts = Facts {
             domain: state,
             has_run: self.vm.snapshot().phase.has_run(),
@@ -147,6 +176,10 @@ impl Launcher {
 
     async fn sync_once(self: &Arc<Self>, request: &SyncRequest) -> Result<(), LauncherError> {
         failpoints::hit("sync.begun");
+        // The phase may have changed since the request came.
+        if self.vm.admit(Request::Sync)? == Admission::IfUnchanged {
+            return self.check_unchanged(request).await;
+        }
         match self.next_step(&request.vmi).await? {
             (Step::Create, _) => self.start(request, None).await,
             (Step::Recreate, leftover) => self.start(request, leftover).await,
@@ -169,6 +202,29 @@ impl Launcher {
         }
     }
 
+    /// Succeeds if the domain, which leaves, is what the VMI says: virt-handler may send one that it has read before the
+    /// migration began, and would report a refusal as an event of the VMI.
+    // D-mig-28 (docs/differences.md).
+    async fn check_unchanged(&self, request: &SyncRequest) -> Result<(), LauncherError> {
+        let document = self.vm.snapshot().document.ok_or(Refusal::Migrating)?;
+        let (pod, vmi, options) = (
+            self.pod.clone(),
+            request.vmi.clone(),
+            request.options.clone(),
+        );
+        let is_unchanged = blocking("comparing the domain with its VMI", move || {
+            let live = &document.spec;
+            let (disks, wanted, _) = plan_disks(&*pod, &vmi, &options, live)?;
+            Ok(disks.is_empty() && plan::interfaces(live, &wanted, &vmi).is_empty())
+        });
+        if !is_unchanged.await? {
+            return Err(Refusal::Migrating.into());
+        }
+        self.vm
+            .change_metadata(|metadata| metadata.follow(&request.vmi));
+        Ok(())
+    }
+
     /// Makes the running domain what the VMI says.
     async fn apply(
         self: &Arc<Self>,
@@ -188,6 +244,7 @@ impl Launcher {
         failures.extend(interfaces.await?);
         self.vm
             .change_metadata(|metadata| metadata.follow(&request.vmi));
+        self.started_vmi.get_or_init(|| request.vmi_json.clone());
         if failures.is_empty() {
             Ok(())
         } else {
@@ -204,10 +261,7 @@ impl Launcher {
     ) -> Result<ChangedDisks, LauncherError> {
         let pod = &*self.pod;
         let mut live = read_spec(domain, XmlKind::Live)?;
-        let (wanted, context) = pod.wanted(&with_live_targets(vmi, &live), options)?;
-        let hotplug_dir = context.paths().hotplug_disk_dir;
-        let plan =
-            plan::disks(&live, &wanted, hotplug_dir).defer_unready(|disk| pod.is_ready(disk));
+        let (plan, wanted, context) = plan_disks(pod, vmi, options, &live)?;
         for plan::Change { disk, why } in &plan.deferred {
             let target = &disk.target.device;
             tracing::info!(target_device = %target, %why, "The disk stays as it is; the next sync tries again");
@@ -233,6 +287,19 @@ impl Launcher {
             context,
         })
     }
+}
+
+/// What is to be done with the disks of the `live` domain, the domain that the VMI wants, and its context.
+fn plan_disks(
+    pod: &dyn PodBackend,
+    vmi: &Vmi,
+    options: &VirtualMachineOptions,
+    live: &DomainSpec,
+) -> Result<(plan::DiskPlan, DomainSpec, Context), LauncherError> {
+    let (wanted, context) = pod.wanted(&with_live_targets(vmi, live), options)?;
+    let hotplug_dir = context.paths().hotplug_disk_dir;
+    let plan = plan::disks(live, &wanted, hotplug_dir).defer_unready(|disk| pod.is_ready(disk));
+    Ok((plan, wanted, context))
 }
 
 /// The domain once its disks are as the VMI says.

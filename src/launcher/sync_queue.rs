@@ -8,12 +8,14 @@
 
 use std::sync::{Arc, Mutex};
 
+use prost::Message;
 use prost::bytes::Bytes;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::{LauncherError, lock};
 use api::proto::cmd::v1::VirtualMachineOptions;
+use api::proto::inspect::v1::LastSyncResponse;
 use api::vmi::Vmi;
 
 /// A sync that was asked for.
@@ -69,6 +71,19 @@ impl SyncQueue {
     /// The options of the last sync; the default ones before the first.
     pub fn last_options(&self) -> Arc<VirtualMachineOptions> {
         lock(&self.0).options.clone()
+    }
+
+    /// The VMI as it was sent last, with the options of the last sync; empty before the first.
+    pub fn last_sync(&self) -> LastSyncResponse {
+        let slot = lock(&self.0);
+        LastSyncResponse {
+            vmi_json: slot
+                .last_vmi
+                .as_ref()
+                .map(|(json, _)| json.clone())
+                .unwrap_or_default(),
+            options: slot.options.encode_to_vec().into(),
+        }
     }
 
     /// The VMI as it was sent last.

@@ -12,6 +12,7 @@ use crate::launcher::{Launcher, LauncherError, lock};
 use convert::backup::{BackupId, Mode, QUERY_JOBS, has_backup_jobs};
 use domain::metadata::BackupMetadata;
 use libvirt::{Connection, JobOperation, JobType, WhichJob};
+use os::failpoints;
 
 /// What libvirt says of backups.
 struct Seen {
@@ -23,6 +24,9 @@ struct Seen {
     ended: Option<JobEnd>,
     /// The VM has a QEMU process.
     vm_runs: bool,
+    /// libvirt has closed the images of a backup that has ended. It reports the end first: a QEMU that is killed in
+    /// between has not written all of their metadata.
+    is_closed: bool,
 }
 
 /// How often a backup is looked at whose end libvirt may not report. There is no event of that.
@@ -82,6 +86,9 @@ impl Launcher {
     /// Holds what is known of the backup against what libvirt says.
     async fn check_backup(self: &Arc<Self>) {
         let by_event = lock(&self.backup.ended).take();
+        if by_event.is_some() {
+            failpoints::hit("backup.completing");
+        }
         let stage = self.backup.stage();
         let Some(backup) = self.running_backup() else {
             if by_event.is_some() {
@@ -106,6 +113,7 @@ impl Launcher {
                 has_jobs: false,
                 ended: None,
                 vm_runs: true,
+                is_closed: false,
             },
         };
         if by_event.is_none() && seen.is_running {
@@ -130,6 +138,11 @@ impl Launcher {
         let outcome = match stage {
             Some(Stage::Lost) => lost(),
             _ => outcome(mode_of(&backup), end.as_ref(), seen.vm_runs),
+        };
+        let outcome = if seen.is_closed || mode_of(&backup) == Mode::Pull {
+            outcome
+        } else {
+            outcome.not_closed()
         };
         self.end_backup(&backup, outcome);
     }
@@ -172,6 +185,7 @@ impl Launcher {
         }
         self.vm
             .change_metadata(|metadata| metadata.backup_ended(backup, outcome));
+        failpoints::hit("backup.ended");
         // virt-handler hears of it as of a new domain.
         self.events.refresh_as_added();
         self.backup.end();
@@ -186,6 +200,7 @@ fn seen(connection: &Connection, name: &str) -> Result<Seen, LauncherError> {
             has_jobs: false,
             ended: None,
             vm_runs: false,
+            is_closed: false,
         });
     };
     let vm_runs = domain.is_active()?;
@@ -196,15 +211,19 @@ fn seen(connection: &Connection, name: &str) -> Result<Seen, LauncherError> {
     };
     let is_running = job
         .is_some_and(|job| job.operation == JobOperation::Backup && job.job_type != JobType::None);
-    let has_jobs = is_running && {
-        let jobs = domain.monitor_command(QUERY_JOBS, MAX_ANSWER_BYTES)?;
-        has_backup_jobs(&jobs).map_err(BackupError::Jobs)?
+    // A command for QEMU waits until libvirt is through with the job's last event.
+    let jobs = vm_runs.then(|| domain.monitor_command(QUERY_JOBS, MAX_ANSWER_BYTES));
+    let is_closed = matches!(jobs, Some(Ok(_)));
+    let has_jobs = match jobs {
+        Some(jobs) if is_running => has_backup_jobs(&jobs?).map_err(BackupError::Jobs)?,
+        _ => false,
     };
     Ok(Seen {
         is_running,
         has_jobs,
         ended: JobEnd::of_stats(&domain.job_state(WhichJob::Completed)?),
         vm_runs,
+        is_closed,
     })
 }
 

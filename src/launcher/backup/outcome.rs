@@ -22,6 +22,20 @@ pub(in crate::launcher) struct Outcome {
     pub message: String,
 }
 
+impl Outcome {
+    /// That of a backup whose images nobody has seen closed.
+    // D-backup-9 (docs/differences.md).
+    pub fn not_closed(self) -> Self {
+        if self.failed {
+            return self;
+        }
+        failed(
+            "the virtual machine or libvirt ended before the backup's images were closed: make another one",
+            None,
+        )
+    }
+}
+
 impl JobEnd {
     /// What the event says: less than the statistics.
     pub fn of_event(success: Option<bool>, message: Option<String>) -> Self {
@@ -131,6 +145,15 @@ mod tests {
         for mode in [Mode::Push, Mode::Pull] {
             assert_eq!(after(mode, &end, true), (false, String::new()));
         }
+    }
+
+    #[test]
+    fn a_backup_whose_images_were_not_closed_has_failed() {
+        let complete = outcome(Mode::Push, Some(&end(JobType::Completed, None)), false);
+        assert!(!complete.failed);
+        assert!(complete.not_closed().failed);
+        let lost = lost();
+        assert_eq!(lost.clone().not_closed(), lost);
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub enum AgentError {
         pid: i64,
     },
     /// The command has not ended in time; it goes on in the guest.
-    #[error("\"{command}\" (process {pid} in the guest) has not ended within {} s; it goes on", after.as_secs())]
+    #[error("\"{command}\" (process {pid} in the guest) has not ended within {} s; it still runs", after.as_secs())]
     StillRuns {
         /// The command's path.
         command: String,

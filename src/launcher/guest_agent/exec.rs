@@ -16,6 +16,8 @@ use domain::guest_agent::limits;
 
 /// virt-handler waits 5 s longer than the command may take; the answer comes before that.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
+/// Between the first two questions whether a command has ended; each further one is asked after twice that time.
+const FIRST_INTERVAL: Duration = Duration::from_millis(10);
 /// As a shell has it: the exit status of a command that a signal has ended.
 const SIGNALLED: i64 = 128;
 
@@ -39,7 +41,7 @@ impl Launcher {
             return Err(AgentError::NoProcess { command, pid }.into());
         }
         let ask = json!({"execute": "guest-exec-status", "arguments": {"pid": pid}}).to_string();
-        let interval = timeout.checked_div(10).unwrap_or(timeout);
+        let mut intervals = intervals(timeout);
         loop {
             let status = self.ask_agent(ask.clone(), last_answer).await?;
             let status = answer::exec_status(&status)?;
@@ -55,7 +57,8 @@ impl Launcher {
                 }
                 .into());
             }
-            sleep_until(os::time::deadline(interval)).await;
+            let interval = intervals.next().unwrap_or(timeout);
+            sleep_until(os::time::deadline(interval).min(end)).await;
         }
     }
 
@@ -85,6 +88,15 @@ impl Launcher {
             theirs: name.to_owned(),
         })
     }
+}
+
+/// How long to wait between the questions whether a command has ended: short at first, as most commands end at once, at last
+/// a tenth of its time.
+// D-agent-12 (docs/differences.md).
+fn intervals(timeout: Duration) -> impl Iterator<Item = Duration> {
+    let longest = timeout.checked_div(10).unwrap_or(timeout);
+    let doubled = move |last: &Duration| Some(last.saturating_mul(2).min(longest));
+    std::iter::successors(Some(FIRST_INTERVAL.min(longest)), doubled)
 }
 
 // D-agent-7 (docs/differences.md).
@@ -124,6 +136,16 @@ mod tests {
             ended(r#"{"exited":true,"exitcode":0}"#).unwrap(),
             GuestOutput::default()
         );
+    }
+
+    #[test]
+    fn a_command_that_ends_at_once_is_noticed_soon() {
+        let milliseconds = intervals(Duration::from_secs(30)).map(|it| it.as_millis());
+        let milliseconds: Vec<u128> = milliseconds.take(11).collect();
+        let expected = [10, 20, 40, 80, 160, 320, 640, 1280, 2560, 3000, 3000];
+        assert_eq!(milliseconds, expected);
+        let shortest = intervals(Duration::from_secs(1)).nth(9);
+        assert_eq!(shortest, Some(Duration::from_millis(100)));
     }
 
     #[test]

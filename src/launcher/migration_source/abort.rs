@@ -8,6 +8,7 @@ use tokio::time::{sleep, timeout};
 
 use super::super::libvirt_domain::blocking;
 use super::super::{Launcher, LauncherError};
+use super::monitor::Action;
 use libvirt::Domain;
 
 /// How long libvirt has to take the abort; QEMU's monitor may be silent.
@@ -23,7 +24,10 @@ impl Launcher {
     /// It is another launcher's VMI.
     pub async fn cancel_migration(self: &Arc<Self>, vmi_json: Bytes) -> Result<(), LauncherError> {
         self.our_vmi(&vmi_json)?;
-        if !self.request_abort() {
+        if self.request_abort() {
+            let why = "CancelVirtualMachineMigration was called".to_owned();
+            self.migration_record.decision(Action::Abort, why, true);
+        } else {
             tracing::info!(
                 "cancel migration ignored: the VMI is not migrating, or is being aborted already"
             );

@@ -10,7 +10,7 @@ use super::MigrationError;
 use api::migration_options::MigrationOptions;
 use api::pod_paths::PodPaths;
 use api::vmi::{Quantity, Vmi};
-use convert::migration::{TargetRewrite, disks_to_copy, migration_xml};
+use convert::migration::{TargetRewrite, disks_to_copy, migration_xml, move_to_root};
 use domain::DomainSpec;
 use libvirt::{DiskCopy, Migration, State, XmlKind};
 
@@ -38,7 +38,8 @@ pub(super) fn migration(
         targets,
         uri: format!("unix://{}", socket(config, vmi, Some(DISKS_PORT))),
     });
-    let driver = if config.pod.run_as_nonroot {
+    let is_root = rustix::process::geteuid().is_root();
+    let driver = if config.pod.run_as_nonroot || !is_root {
         "session"
     } else {
         "system"
@@ -47,7 +48,7 @@ pub(super) fn migration(
         destination: format!("qemu+unix:///{driver}?socket={}", socket(config, vmi, None)),
         uri: format!("unix://{}", socket(config, vmi, Some(MEMORY_PORT))),
         name: name_on_target(vmi),
-        xml: xml(domain, config, vmi, &live)?,
+        xml: xml(domain, config, vmi, &live, options)?,
         bandwidth_mib: bandwidth(&options.bandwidth)?,
         parallel_connections: options.parallel_migration_threads,
         compression: compression(options.compression.as_deref()),
@@ -65,6 +66,7 @@ fn xml(
     config: &LauncherConfig,
     vmi: &Vmi,
     live: &DomainSpec,
+    options: &MigrationOptions,
 ) -> Result<String, LauncherError> {
     let rewrite = if config.pod.libvirt_hook_server_and_client {
         TargetRewrite::ByTargetHook
@@ -80,7 +82,15 @@ fn xml(
         ..PodPaths::default()
     };
     let xml = migration_xml(&migratable, vmi, &sizes, rewrite, &paths);
-    Ok(xml.map_err(MigrationError::from)?)
+    let xml = xml.map_err(MigrationError::from)?;
+    match &options.target_root {
+        // Pods have the same paths.
+        Some(target) if !prefix.is_empty() => {
+            Ok(move_to_root(&xml, &prefix, target, &options.target_ports)
+                .map_err(MigrationError::from)?)
+        }
+        _ => Ok(xml),
+    }
 }
 
 /// The sizes that the guest sees of disks whose volumes move to another claim, by target.

@@ -15,9 +15,11 @@ mod document;
 mod error;
 mod monitor;
 mod progress;
+mod record;
 mod source;
 mod sriov;
 mod transfer;
 
 pub use error::MigrationError;
 pub(super) use progress::job_info;
+pub(super) use record::MigrationRecord;

@@ -1,6 +1,7 @@
 //! `MigrateVirtualMachine`: begins the migration, and reports its end.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use prost::bytes::Bytes;
 use tokio::sync::broadcast::Receiver;
@@ -15,11 +16,15 @@ use super::error::failure_reason;
 use super::monitor::{Monitor, Rules};
 use super::transfer::Transfer;
 use api::migration_options::MigrationOptions;
+use api::proto::inspect::v1::MigrationBegan;
 use api::vmi::Vmi;
 use convert::migration::data_size_gigabytes;
 use domain::metadata::MigrationMetadata;
-use libvirt::{Domain, Event, Migration};
+use libvirt::{Domain, Event, JobStats, Migration};
+use os::failpoints;
 
+/// What libvirt has measured is asked for before the end is reported, and must not delay that.
+const COMPLETED_JOB_TIMEOUT: Duration = Duration::from_millis(50);
 /// The wish of a functional test of KubeVirt's: the migration fails.
 const FORCE_FAILURE: &str = "kubevirt.io/func-test-force-launcher-migration-failure";
 
@@ -44,6 +49,7 @@ impl Launcher {
             return Ok(());
         }
         let job = self.vm.begin(JobKind::MigrationOut)?;
+        self.migration_record.begin(began(&uid, &options));
         self.vm
             .change_metadata(|metadata| metadata.migration_out_began(&uid));
         tokio::spawn(self.clone().run_migration(job, vmi, options, uid));
@@ -63,6 +69,7 @@ impl Launcher {
         let what = "the migration";
         let result = work.await.unwrap_or(Err(LauncherError::Worker { what }));
         lock(&self.statistics.migration).take();
+        failpoints::hit("migration.transferred");
         match &result {
             Ok(()) => tracing::info!("Live migration succeeded."),
             Err(error) => {
@@ -73,8 +80,28 @@ impl Launcher {
         drop(job);
         let is_aborted = self.vm.metadata().has_migration_abort();
         let failure = result.err().map(|error| failure_reason(&error, is_aborted));
+        let completed = if failure.is_none() {
+            self.completed_job().await
+        } else {
+            None
+        };
         self.vm
-            .change_metadata(|metadata| metadata.migration_out_ended(&uid, failure));
+            .change_metadata(|metadata| metadata.migration_out_ended(&uid, failure.clone()));
+        self.migration_record.ended(failure, completed.as_ref());
+    }
+
+    /// What libvirt has measured of the migration that is over, if it says so in time.
+    async fn completed_job(&self) -> Option<JobStats> {
+        let what = "reading what the migration took";
+        let read = self.domain.read(what, |connection, name| {
+            let domain = connection.lookup(name)?.ok_or(LauncherError::NoDomain)?;
+            Ok(domain.completed_job_stats()?)
+        });
+        let read = within(what, COMPLETED_JOB_TIMEOUT, read).await;
+        let log = |error: &LauncherError| {
+            tracing::debug!(reason = %os::logging::chain(error), "{what} failed");
+        };
+        read.inspect_err(log).ok()
     }
 
     async fn migrate_to_end(
@@ -137,6 +164,16 @@ impl Launcher {
             Ok((domain, migration))
         })
         .await
+    }
+}
+
+/// What `launcherctl` shows of the request.
+fn began(uid: &str, options: &MigrationOptions) -> MigrationBegan {
+    MigrationBegan {
+        uid: uid.to_owned(),
+        max_downtime_ms: options.max_downtime_ms,
+        bandwidth_limit: options.bandwidth.bytes().unwrap_or(0),
+        ..MigrationBegan::default()
     }
 }
 

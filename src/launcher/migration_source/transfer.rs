@@ -59,6 +59,8 @@ impl Transfer<'_> {
     async fn transfer(&mut self, migration: Migration) -> Result<(), LauncherError> {
         let mut metadata = self.launcher.vm.metadata_changes();
         let domain = self.domain.clone();
+        let record = &self.launcher.migration_record;
+        record.step("transfer");
         let mut call = pin!(blocking("migrating the domain", move || {
             Ok(domain.migrate(&migration)?)
         }));
@@ -69,7 +71,10 @@ impl Transfer<'_> {
         loop {
             tokio::select! {
                 biased;
-                result = &mut call => return result,
+                result = &mut call => {
+                    record.step("returned");
+                    return result;
+                }
                 seen = finished(&mut sampling) => if let Some(seen) = seen {
                     samples += u32::from(!seen.is_iteration);
                     self.follow(seen, samples).await;
@@ -123,8 +128,17 @@ impl Transfer<'_> {
         };
         let mut decision = self.monitor.observe(&sample);
         self.report_mode();
+        // QEMU has not begun before it knows how much there is.
+        let known = sample.running().filter(|stats| stats.data_total > Some(0));
+        if let Some(stats) = known {
+            let record = &self.launcher.migration_record;
+            record.sample(stats, self.monitor.mode(), sample.is_paused_to_migrate);
+        }
         while let Some(decided) = decision {
             let succeeded = self.perform(decided).await;
+            let Decision { action, why } = decided;
+            let record = &self.launcher.migration_record;
+            record.decision(action, why.to_string(), succeeded);
             decision = self.monitor.performed(succeeded);
             self.report_mode();
         }

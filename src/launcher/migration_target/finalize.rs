@@ -16,8 +16,8 @@ use libvirt::{Domain, XmlKind};
 
 /// How an interface is refreshed: the guest sees its link go down and up, and asks for another lease.
 const LINK_REFRESH: &str = "link-refresh";
-/// Guests ignore a link that is down for a shorter time.
-const LINK_DOWN_TIME: Duration = Duration::from_millis(100);
+/// A guest on a busy node does not see a link that is down for a fifth of it.
+const LINK_DOWN_TIME: Duration = Duration::from_millis(500);
 
 /// Interfaces that were refreshed after the migration to this pod. virt-handler finalizes it twice.
 pub(super) type RefreshedInterfaces = Mutex<BTreeSet<String>>;

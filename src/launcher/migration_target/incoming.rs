@@ -37,23 +37,42 @@ pub(in crate::launcher) async fn run(launcher: Arc<Launcher>) {
         tracing::warn!(reason = %error, "A domain arrives beside another job");
     }
     tracing::info!("The domain arrives from another node");
-    let is_decided = |vm: &Snapshot| vm.phase != Phase::MigratingIn;
+    let is_decided = |vm: &Snapshot| arrival(vm.phase) != Arrival::InProgress;
     let Ok(phase) = state.wait_for(is_decided).await.map(|vm| vm.phase) else {
         return;
     };
-    match phase {
-        Phase::Running | Phase::Paused(PauseReason::User | PauseReason::IoError) => {
-            launcher.job_ended().await;
-            launcher.vm.arrival_ended();
-            launcher.vm.change_metadata(Metadata::migration_in_ended);
-        }
-        _ => {
-            tracing::error!(?phase, "The domain has not arrived");
-            launcher.vm.arrival_ended();
-        }
+    if arrival(phase) == Arrival::Complete {
+        launcher.job_ended().await;
+        launcher.vm.arrival_ended();
+        launcher.vm.change_metadata(Metadata::migration_in_ended);
+    } else {
+        tracing::error!(?phase, "The domain has not arrived");
+        launcher.vm.arrival_ended();
     }
     drop(job);
     launcher.refresh();
+}
+
+/// How far a domain that arrives is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::launcher) enum Arrival {
+    /// The source still has something of it.
+    InProgress,
+    /// All of it is here, and the source has let it go.
+    Complete,
+    /// It will not run here.
+    Failed,
+}
+
+/// How far the arrival is, once the domain has been seen here.
+pub(in crate::launcher) fn arrival(phase: Phase) -> Arrival {
+    match phase {
+        Phase::MigratingIn => Arrival::InProgress,
+        Phase::Running | Phase::Paused(PauseReason::User | PauseReason::IoError) => {
+            Arrival::Complete
+        }
+        _ => Arrival::Failed,
+    }
 }
 
 impl Launcher {

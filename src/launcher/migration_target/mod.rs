@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use super::libvirt_domain::{CHANGE_TIMEOUT, blocking, within};
 use super::start::HookPurpose;
 use super::sync_queue::SyncRequest;
-use super::vm::{Admission, Request};
+use super::vm::{Admission, Phase, Request};
 use super::{Launcher, LauncherError};
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
@@ -33,6 +33,8 @@ use finalize::RefreshedInterfaces;
 use hook_server::HookServer;
 pub use hook_server::HookServerError;
 pub(super) use incoming::run as follow_arrival;
+#[cfg(test)]
+pub(super) use incoming::{Arrival, arrival};
 pub use tcp_proxies::ProxyError;
 use tcp_proxies::TcpProxies;
 
@@ -117,6 +119,7 @@ impl Launcher {
         // D-mig-20 (docs/differences.md).
         if self.vm.admit(Request::PrepareTarget)? == Admission::NothingToDo {
             tracing::info!("The domain is already here, or arriving; nothing is prepared again");
+            self.adopt_arrival(&request.vmi);
             return Ok(());
         }
         let vmi = &request.vmi;
@@ -186,6 +189,16 @@ impl Launcher {
             Ok(domain.to_xml())
         };
         blocking("preparing the migration target", prepare).await
+    }
+
+    /// An earlier launcher was prepared for the domain that arrives: which migration brings it, the domain does not say.
+    // D-sup-16 (docs/differences.md).
+    fn adopt_arrival(&self, vmi: &Vmi) {
+        let vm = self.vm.snapshot();
+        let is_adopted = vm.arriving && self.vm.metadata().migration().is_none();
+        if vm.phase == Phase::MigratingIn && is_adopted {
+            self.expect_arrival(vmi);
+        }
     }
 
     fn expect_arrival(&self, vmi: &Vmi) {

@@ -1,22 +1,24 @@
 //! Which request is admitted in which phase and beside which job, and what a refused one hears. Pure: one table for
 //! requests, one for jobs.
 //!
-//! | Request | no domain | starting | runs, paused, stopping | arrives, leaves | ended |
-//! |---|---|---|---|---|---|
-//! | Sync | in turn | in turn (joins the start) | in turn | refused | in turn |
-//! | Pause, Unpause | refused | in turn | in turn | in turn | in turn |
-//! | Resize | refused | in turn | in turn | refused | refused |
-//! | Reset, SoftReboot | refused | at once | at once | refused | at once |
-//! | Shutdown | nothing to do | at once | at once | at once | at once |
-//! | Kill | at once | at once | at once | at once | at once |
-//! | Delete | in turn | in turn | in turn | refused | in turn |
-//! | PrepareTarget | in turn | refused | nothing to do | nothing to do | refused |
-//! | Finalize | nothing to do | in turn | in turn | refused | nothing to do |
+//! | Request | no domain | starting | runs, paused, stopping | arrives | leaves | ended |
+//! |---|---|---|---|---|---|---|
+//! | Sync | in turn | in turn (joins the start) | in turn | refused | if it changes nothing | in turn |
+//! | Pause | refused | in turn | in turn | refused | in turn | in turn |
+//! | Unpause | refused | in turn | in turn | refused | refused | in turn |
+//! | Resize | refused | in turn | in turn | refused | refused | refused |
+//! | Reset, SoftReboot | refused | at once | at once | refused | refused | at once |
+//! | Shutdown | nothing to do | at once | at once | at once | at once | at once |
+//! | Kill | at once | at once | at once | at once | at once | at once |
+//! | Delete | in turn | in turn | in turn | refused | refused | in turn |
+//! | PrepareTarget | in turn | refused | nothing to do | nothing to do | nothing to do | refused |
+//! | Finalize | nothing to do | in turn | in turn | refused | refused | nothing to do |
 //!
-//! "In turn" is one change of the domain after the other. Kill is never refused and never waits.
+//! "In turn" is one change of the domain after the other. Kill is never refused and never waits. A guest whose post-copy
+//! migration has failed can be killed, shut down and deleted, and nothing else.
 
 use super::job::JobKind;
-use super::phase::Phase;
+use super::phase::{PauseReason, Phase};
 
 /// What the launcher is asked to do with the domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +54,8 @@ pub enum Admission {
     AtOnce,
     /// After the changes that were admitted before it.
     InTurn,
+    /// In turn too, and it succeeds only if there is nothing to change.
+    IfUnchanged,
     /// Not at all: it is already as it should be.
     NothingToDo,
 }
@@ -65,6 +69,11 @@ pub enum Refusal {
     /// The domain is on its way between two nodes.
     #[error("the domain is migrating; send it again when the migration has ended")]
     Migrating,
+    /// A post-copy migration has failed: neither node has all of the guest's memory.
+    #[error(
+        "the guest cannot run any more: its post-copy migration has failed, and its memory is on two nodes"
+    )]
+    PostcopyFailed,
     /// The pod's one domain has ended.
     #[error("the domain has already run and ended in this pod; a migration needs a new pod")]
     HasEnded,
@@ -76,6 +85,8 @@ pub enum Refusal {
     Job(JobKind),
 }
 
+const POSTCOPY_FAILED: Phase = Phase::Paused(PauseReason::PostcopyFailed);
+
 /// Whether and how `request` runs.
 pub fn admit(phase: Phase, request: Request) -> Result<Admission, Refusal> {
     use Request as R;
@@ -83,6 +94,12 @@ pub fn admit(phase: Phase, request: Request) -> Result<Admission, Refusal> {
     let no_domain = matches!(phase, Phase::Absent | Phase::Gone);
     match request {
         R::Kill => Ok(Admission::AtOnce),
+        // D-mig-30 (docs/differences.md).
+        R::Sync | R::Pause | R::Unpause | R::Resize | R::Reset | R::SoftReboot | R::Finalize
+            if phase == POSTCOPY_FAILED =>
+        {
+            Err(Refusal::PostcopyFailed)
+        }
         R::Shutdown if no_domain => Ok(Admission::NothingToDo),
         R::Shutdown => Ok(Admission::AtOnce),
         R::PrepareTarget => match phase {
@@ -92,6 +109,10 @@ pub fn admit(phase: Phase, request: Request) -> Result<Admission, Refusal> {
             // What is prepared is in use: the domain is here, or arriving.
             _ => Ok(Admission::NothingToDo),
         },
+        R::Sync if phase == Phase::MigratingOut => Ok(Admission::IfUnchanged),
+        // D-mig-31 (docs/differences.md).
+        R::Pause if phase == Phase::MigratingIn => Err(Refusal::Migrating),
+        R::Unpause if migrating => Err(Refusal::Migrating),
         R::Sync | R::Delete | R::Reset | R::SoftReboot | R::Resize | R::Finalize if migrating => {
             Err(Refusal::Migrating)
         }
@@ -114,6 +135,7 @@ pub fn admit_job(phase: Phase, running: &[JobKind], job: JobKind) -> Result<(), 
         JobKind::Start | JobKind::MigrationIn => Ok(()),
         _ if !phase.is_visible() || phase == Phase::Ended => Err(Refusal::NoDomain),
         _ if matches!(phase, Phase::MigratingIn | Phase::MigratingOut) => Err(Refusal::Migrating),
+        _ if phase == POSTCOPY_FAILED => Err(Refusal::PostcopyFailed),
         _ => Ok(()),
     }
 }
@@ -162,13 +184,31 @@ mod tests {
     #[test]
     fn a_domain_between_two_nodes_is_not_changed() {
         for phase in [Phase::MigratingIn, Phase::MigratingOut] {
-            for request in [Request::Sync, Request::Delete, Request::Reset] {
+            for request in [Request::Delete, Request::Reset, Request::Unpause] {
                 assert_eq!(
                     admit(phase, request),
                     Err(Refusal::Migrating),
                     "{request:?}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_sync_of_a_domain_that_leaves_succeeds_if_it_changes_nothing() {
+        let sync = |phase| admit(phase, Request::Sync);
+        assert_eq!(sync(Phase::MigratingOut), Ok(Admission::IfUnchanged));
+        assert_eq!(sync(Phase::MigratingIn), Err(Refusal::Migrating));
+    }
+
+    #[test]
+    fn a_guest_whose_post_copy_has_failed_can_only_end() {
+        for request in [Request::Kill, Request::Shutdown, Request::Delete] {
+            assert!(admit(POSTCOPY_FAILED, request).is_ok(), "{request:?}");
+        }
+        for request in [Request::Sync, Request::Unpause, Request::Reset] {
+            let refused = admit(POSTCOPY_FAILED, request);
+            assert_eq!(refused, Err(Refusal::PostcopyFailed), "{request:?}");
         }
     }
 
@@ -232,6 +272,7 @@ mod tests {
                 (Phase::Ended, Err(Refusal::NoDomain)),
                 (Phase::Gone, Err(Refusal::NoDomain)),
                 (Phase::MigratingIn, Err(Refusal::Migrating)),
+                (POSTCOPY_FAILED, Err(Refusal::PostcopyFailed)),
             ] {
                 assert_eq!(admit_job(phase, &[], job), expected, "{job:?} in {phase:?}");
             }

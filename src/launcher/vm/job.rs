@@ -54,8 +54,8 @@ impl fmt::Display for JobKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Start => "its start",
-            Self::MigrationOut => "a migration to another node",
-            Self::MigrationIn => "a migration from another node",
+            Self::MigrationOut => "a migration to another launcher",
+            Self::MigrationIn => "a migration from another launcher",
             Self::Backup => "a backup",
             Self::MemoryDump => "a memory dump",
             Self::HostDeviceHotplug => "a host device hotplug",

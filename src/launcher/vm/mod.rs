@@ -147,7 +147,14 @@ impl Vm {
     /// # Errors
     /// Why not.
     pub fn admit(&self, request: Request) -> Result<Admission, Refusal> {
-        self.with(|inner| admission::admit(inner.phase, request))
+        self.with(|inner| {
+            // libvirt may have the domain that arrives a moment before it is seen here.
+            let is_expected = inner.arriving && !inner.phase.has_run();
+            if is_expected && request == Request::Sync {
+                return Err(Refusal::Migrating);
+            }
+            admission::admit(inner.phase, request)
+        })
     }
 
     /// Waits for the turn to change the domain. The turn ends when the guard is dropped.
@@ -460,6 +467,11 @@ impl Inner {
                 .iter()
                 .any(|(kind, _)| *kind == JobKind::MigrationOut),
         };
+        // A start of this launcher has failed.
+        let has_failed = self.phase == Phase::Absent && self.starts > 0;
+        if has_failed && is_left_of_start(observed.state, observed.reason) {
+            return (Phase::Absent, false);
+        }
         let phase = self.phase.after(Input::Seen(seen));
         (phase, self.phase == Phase::Absent && phase.has_run())
     }
@@ -475,6 +487,12 @@ impl Inner {
             observed.reason
         }
     }
+}
+
+/// Whether this is what is left of a start, where no start is in progress: libvirt ends a QEMU whose start its daemon has
+/// not survived.
+pub fn is_left_of_start(state: State, reason: i32) -> bool {
+    state == State::Shutdown || (state, reason) == (State::Paused, paused::STARTING_UP)
 }
 
 /// A job that runs. It ends when this is dropped.
@@ -515,5 +533,7 @@ impl Drop for Job {
     }
 }
 
+#[cfg(test)]
+mod migration_model;
 #[cfg(test)]
 mod tests;

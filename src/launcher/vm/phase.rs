@@ -125,8 +125,13 @@ impl Phase {
         let Seen { state, reason, .. } = seen;
         match state {
             _ if seen.migrating_out && !state.is_down() => Self::MigratingOut,
-            // Until the post-copy is over, some of the guest's memory is on the source.
-            State::Running if seen.arriving && reason == running::POSTCOPY => Self::MigratingIn,
+            // Until the post-copy is over, some of the guest's memory is on the source; if it fails, it stays there.
+            State::Running
+                if seen.arriving
+                    && matches!(reason, running::POSTCOPY | running::POSTCOPY_FAILED) =>
+            {
+                Self::MigratingIn
+            }
             State::Running | State::Blocked | State::PmSuspended => Self::Running,
             State::Paused if seen.arriving => seen_paused_on_arrival(reason),
             State::Paused => self.seen_paused(seen),
@@ -300,6 +305,8 @@ mod tests {
         let running = arriving(State::Running, 4);
         assert_eq!(after(&[postcopy]), Phase::MigratingIn);
         assert_eq!(after(&[postcopy, running]), Phase::Running);
+        let failed = arriving(State::Running, running::POSTCOPY_FAILED);
+        assert_eq!(after(&[postcopy, failed]), Phase::MigratingIn);
         for (reason, why) in [
             (paused::USER, PauseReason::User),
             (paused::IO_ERROR, PauseReason::IoError),

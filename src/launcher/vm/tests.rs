@@ -2,7 +2,7 @@
 //! The owner: what it publishes, and what a guard's end does.
 
 use super::*;
-use libvirt::State;
+use libvirt::{State, shutoff};
 
 fn vm() -> Arc<Vm> {
     Vm::new("ns1", "vm1", "u-1", Arc::default())
@@ -86,7 +86,8 @@ fn a_domain_that_this_launcher_migrates_is_leaving_until_the_job_ends() {
     let migration = vm.begin(JobKind::MigrationOut).unwrap();
     drop(vm.observe(seen(State::Running, 1)));
     assert_eq!(vm.snapshot().phase, Phase::MigratingOut);
-    assert_eq!(vm.admit(Request::Sync), Err(Refusal::Migrating));
+    assert_eq!(vm.admit(Request::Sync), Ok(Admission::IfUnchanged));
+    assert_eq!(vm.admit(Request::Delete), Err(Refusal::Migrating));
     assert_eq!(vm.admit(Request::Kill), Ok(Admission::AtOnce));
     drop(migration);
     drop(vm.observe(seen(State::Running, 1)));
@@ -160,4 +161,26 @@ fn a_job_that_is_asked_to_end_hears_it_even_if_it_was_not_waiting() {
         .build()
         .unwrap();
     runtime.block_on(dump.cancelled());
+}
+
+#[test]
+fn what_is_left_of_a_failed_start_is_not_taken_over() {
+    let started = vm();
+    drop(started.begin(JobKind::Start).unwrap());
+    for (state, reason) in [
+        (State::Paused, paused::STARTING_UP),
+        (State::Shutdown, 0),
+        (State::Shutoff, shutoff::DAEMON),
+    ] {
+        assert!(started.observe(seen(state, reason)).is_none());
+        assert_eq!(started.snapshot().phase, Phase::Absent);
+        // An earlier launcher may have started it, and then its end has to be reported.
+        let adopting = vm();
+        adopting.observe(seen(state, reason));
+        let is_absent = adopting.snapshot().phase == Phase::Absent;
+        assert_eq!(is_absent, state == State::Shutoff);
+    }
+    drop(started.begin(JobKind::Start).unwrap());
+    started.observe(seen(State::Running, 1));
+    assert_eq!(started.snapshot().phase, Phase::Running);
 }

@@ -116,7 +116,8 @@ impl Sample {
         i64::try_from(self.elapsed.as_secs()).unwrap_or(i64::MAX)
     }
 
-    fn running(&self) -> Option<&JobStats> {
+    /// What libvirt says of the job while it goes on.
+    pub fn running(&self) -> Option<&JobStats> {
         self.stats.as_ref().filter(|stats| stats.is_unbounded)
     }
 }
@@ -141,6 +142,18 @@ pub enum Action {
     Suspend,
     /// The migration is given up; the guest goes on here.
     Abort,
+}
+
+impl Action {
+    /// Its name for `launcherctl`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::StartPostCopy => "StartPostCopy",
+            Self::SetMaxDowntime(_) => "SetMaxDowntime",
+            Self::Suspend => "Suspend",
+            Self::Abort => "Abort",
+        }
+    }
 }
 
 /// Why an action is taken.

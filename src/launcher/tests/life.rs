@@ -1,0 +1,443 @@
+//! The domain from its start to its end: what is reported, refused and waited for.
+
+use super::*;
+
+#[test]
+fn a_domain_that_somebody_paused_stays_paused() {
+    play(|| async {
+        let mut test = TestLauncher::synced().await;
+        // Otherwise the pause may take the place of the first event.
+        test.expect("ADDED Running").await;
+        for _ in 0..2 {
+            test.act(Action::Pause).await.unwrap();
+        }
+        test.sync(&with_phase("Running")).await.unwrap();
+        assert_eq!(
+            test.domain().unwrap().state().unwrap(),
+            (State::Paused, paused::USER)
+        );
+        test.expect("MODIFIED Paused").await;
+        for _ in 0..2 {
+            test.act(Action::Unpause).await.unwrap();
+        }
+        assert_eq!(test.state(), State::Running);
+        test.expect("MODIFIED Running").await;
+        // Paused by nobody that we know.
+        test.domain().unwrap().suspend().unwrap();
+        test.sync(&with_phase("Running")).await.unwrap();
+        assert_eq!(test.state(), State::Running);
+    });
+}
+
+#[test]
+fn a_domain_that_ends_is_reported_to_the_end() {
+    play(|| async {
+        let mut test = TestLauncher::begin();
+        let mut state = test.launcher.state();
+        test.sync(&vmi()).await.unwrap();
+        state.wait_for(|vm| vm.phase.is_visible()).await.unwrap();
+        for _ in 0..2 {
+            test.act(Action::Kill).await.unwrap();
+        }
+        test.expect("MODIFIED Shutoff").await;
+        assert_eq!(test.document().await["Status"]["Reason"], "Destroyed");
+        test.sync(&vmi()).await.unwrap();
+        assert_eq!(
+            test.state(),
+            State::Shutoff,
+            "a domain that has ended is never started again"
+        );
+        // This driver does not know the flags of our delete.
+        test.domain()
+            .unwrap()
+            .undefine(libvirt::Undefine::Plain)
+            .unwrap();
+        test.expect("MODIFIED NoState gone").await;
+        state.wait_for(|vm| vm.phase == Phase::Gone).await.unwrap();
+        assert!(test.launcher.domain().await.unwrap().is_none());
+        assert!(
+            matches!(test.sync(&vmi()).await.unwrap_err(), LauncherError::Joined(error) if matches!(*error, LauncherError::Lost))
+        );
+        for action in [Action::Kill, Action::Shutdown, Action::Delete] {
+            test.act(action).await.unwrap();
+        }
+    });
+}
+
+#[test]
+// D-vm-4 (docs/differences.md).
+fn a_shutdown_starts_the_clock_of_the_grace_period_even_if_it_fails() {
+    play(|| async {
+        let mut test = TestLauncher::running().await;
+        // This driver knows no power button.
+        let error = test.act(Action::Shutdown).await.unwrap_err().to_string();
+        assert!(error.starts_with("LibvirtError(Code="), "{error}");
+        assert_eq!(test.handler.next().await, "MODIFIED Running");
+        let started = async || {
+            test.document().await["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"]["DeletionTimestamp"].clone()
+        };
+        let first = started().await;
+        assert!(
+            first.is_string(),
+            "virt-handler never kills a domain whose clock does not run"
+        );
+        test.act(Action::Shutdown).await.unwrap_err();
+        assert_eq!(started().await, first);
+    });
+}
+
+#[test]
+fn a_pod_that_must_end_says_so_in_the_metadata() {
+    play(|| async {
+        let mut test = TestLauncher::running().await;
+        test.launcher.mark_for_graceful_shutdown();
+        assert_eq!(test.handler.next().await, "MODIFIED Running");
+        assert_eq!(
+            test.document().await["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"]["MarkedForGracefulShutdown"],
+            true
+        );
+    });
+}
+
+#[test]
+fn the_grace_period_follows_the_vmi() {
+    play(|| async {
+        let test = TestLauncher::synced().await;
+        let mut vmi = with_phase("Running");
+        vmi["spec"]["terminationGracePeriodSeconds"] = json!(0);
+        test.sync(&vmi).await.unwrap();
+        let grace = test.document().await["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"].clone();
+        assert_eq!(grace["DeletionGracePeriodSeconds"], 0);
+    });
+}
+
+#[test]
+fn calls_without_a_domain_answer_as_the_reference() {
+    play(|| async {
+        let test = TestLauncher::begin();
+        for (action, text) in [
+            (Action::Pause, "Domain not found."),
+            (Action::Unpause, "Domain not found."),
+            (
+                Action::Reset,
+                "LibvirtError(Code=42, Domain=10, Message='Domain not found: no domain with matching name 'ns1_vm1'')",
+            ),
+            (
+                Action::SoftReboot,
+                "LibvirtError(Code=42, Domain=10, Message='Domain not found: no domain with matching name 'ns1_vm1'')",
+            ),
+        ] {
+            assert_eq!(test.act(action).await.unwrap_err().to_string(), text);
+        }
+        for action in [Action::Shutdown, Action::Kill, Action::Delete] {
+            test.act(action).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_guest_without_agent_and_acpi_cannot_be_asked_to_reboot() {
+    play(|| async {
+        let test = TestLauncher::synced().await;
+        let mut vmi = vmi();
+        vmi["spec"]["domain"] = json!({"features": {"acpi": {"enabled": false}}});
+        let error = test
+            .launcher
+            .act(Action::SoftReboot, Bytes::from(vmi.to_string()))
+            .await
+            .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "VMI neither have the agent connected nor the ACPI feature enabled"
+        );
+    });
+}
+
+#[test]
+fn vmis_that_are_not_started() {
+    play(|| async {
+        let test = TestLauncher::begin();
+        let mut deleting = vmi();
+        deleting["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
+        for vmi in [deleting, with_phase("Succeeded"), with_phase("Failed")] {
+            test.sync(&vmi).await.unwrap();
+            assert!(test.domain().is_none());
+        }
+        let error = test
+            .sync(&with_phase("Running"))
+            .await
+            .unwrap_err()
+            .to_string();
+        assert_eq!(
+            error,
+            "libvirt no longer has the domain of this VMI, which has already run; it is not started again in the same pod"
+        );
+    });
+}
+
+#[test]
+// D-start-5 (docs/differences.md).
+fn requests_that_are_no_vmi_of_ours() {
+    play(|| async {
+        let test = TestLauncher::begin();
+        for bad in [
+            "",
+            "{",
+            "[]",
+            "null",
+            "{}",
+            "{\"metadata\": 1}",
+            "{\"metadata\": {\"name\": \"vm1\"}}",
+        ] {
+            let error = test
+                .launcher
+                .sync(Bytes::from(bad), VirtualMachineOptions::default())
+                .await
+                .unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                "No valid vmi object present in command server request",
+                "{bad}"
+            );
+        }
+        let mut other = vmi();
+        other["metadata"]["name"] = json!("vm2");
+        let error = test.sync(&other).await.unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "this launcher owns the VMI ns1_vm1; the request is about ns1_vm2"
+        );
+        let options = VirtualMachineOptions {
+            plugins_json: Bytes::from_static(b"{"),
+            ..VirtualMachineOptions::default()
+        };
+        let error = test
+            .launcher
+            .sync(Bytes::from(vmi().to_string()), options)
+            .await
+            .unwrap_err()
+            .to_string();
+        assert_eq!(error, "the list of plugins cannot be read");
+        assert!(test.domain().is_none());
+    });
+}
+
+#[test]
+fn a_disk_that_fails_is_named_in_an_event() {
+    let io_error = |what| format!("IOerror: VM Paused due to {what}");
+    play(|| async {
+        let mut test = TestLauncher::running().await;
+        for (alias, reason) in [("ua-data", ""), ("ua-full", "enospc")] {
+            test.launcher.handle_event(&Event::IoError {
+                domain: "ns1_vm1".into(),
+                path: String::new(),
+                alias: alias.into(),
+                action: libvirt::IoAction::Pause,
+                reason: reason.into(),
+            });
+        }
+        test.expect_all(&[
+            &io_error("IO error at the volume: data"),
+            &io_error("not enough space on volume: full"),
+        ])
+        .await;
+    });
+}
+
+#[test]
+fn a_panic_is_counted_and_reported_once() {
+    play(|| async {
+        let mut test = TestLauncher::running().await;
+        let crashed = |detail| Event::Lifecycle {
+            domain: "ns1_vm1".into(),
+            event: libvirt::LifecycleEvent::Crashed,
+            detail,
+        };
+        // A crash kernel is loaded and the guest comes back, twice, before it is over.
+        for (detail, count) in [(1, 1), (1, 2), (0, 3)] {
+            test.launcher.handle_event(&crashed(detail));
+            test.expect_all(&[
+                "GuestPanicked: GuestPanicked (details unavailable)",
+                "MODIFIED Running",
+            ])
+            .await;
+            assert_eq!(test.document().await["Status"]["PanicCount"], count);
+        }
+        test.launcher.handle_event(&crashed(0));
+        test.act(Action::Pause).await.unwrap();
+        assert_eq!(test.handler.next().await, "MODIFIED Paused");
+        let status = test.document().await["Status"].clone();
+        assert_eq!(
+            (&status["PanicCount"], &status["GuestPanicInfo"]["Type"]),
+            (&json!(3), &json!("unknown"))
+        );
+    });
+}
+
+#[test]
+fn events_of_other_domains_are_not_ours() {
+    play(|| async {
+        let mut test = TestLauncher::synced().await;
+        for domain in ["ns1_vm2", "ns1_vm1"] {
+            let crashed = Event::Lifecycle {
+                domain: domain.into(),
+                event: libvirt::LifecycleEvent::Crashed,
+                detail: 1,
+            };
+            test.launcher.handle_event(&crashed);
+        }
+        test.expect("GuestPanicked: GuestPanicked (details unavailable)")
+            .await;
+        assert_eq!(test.document().await["Status"]["PanicCount"], 1);
+    });
+}
+
+#[test]
+fn the_present_state_is_sent_again_when_libvirt_is_back() {
+    play(|| async {
+        let mut test = TestLauncher::running().await;
+        test.launcher.reconnected(test.connection.clone());
+        assert_eq!(test.handler.next().await, "MODIFIED Running");
+    });
+}
+
+#[test]
+fn a_kill_does_not_wait_for_the_first_reading_of_the_domain() {
+    play(|| async {
+        let test = TestLauncher::begin();
+        // Before the launcher has read anything, as if all reads were hanging already.
+        let reads = test.launcher.domain.reads.clone();
+        let all = u32::try_from(libvirt_domain::MAX_READS).unwrap();
+        let _permits = reads.try_acquire_many_owned(all).unwrap();
+        test.act(Action::Kill).await.unwrap();
+        assert_eq!(test.launcher.state().borrow().generation, 0);
+    });
+}
+
+#[test]
+// D-vm-9 (docs/differences.md).
+fn the_last_state_is_shown_while_libvirt_does_not_answer() {
+    play(|| async {
+        let mut test = TestLauncher::begin();
+        // As if so many reads were hanging already.
+        let permits = test
+            .launcher
+            .domain
+            .reads
+            .clone()
+            .acquire_many_owned(u32::try_from(libvirt_domain::MAX_READS).unwrap())
+            .await
+            .unwrap();
+        assert!(matches!(
+            test.launcher.domain().await,
+            Err(LauncherError::Slow { .. })
+        ));
+        drop(permits);
+        test.sync(&vmi()).await.unwrap();
+        assert_eq!(test.handler.next().await, "ADDED Running");
+        let _permits = test
+            .launcher
+            .domain
+            .reads
+            .clone()
+            .acquire_many_owned(u32::try_from(libvirt_domain::MAX_READS).unwrap())
+            .await
+            .unwrap();
+        test.domain().unwrap().suspend().unwrap();
+        assert_eq!(test.document().await["Status"]["Status"], "Running");
+        // What is known without libvirt is shown and sent.
+        let vm = &test.launcher.vm;
+        assert!(vm.change_metadata(metadata::Metadata::shutdown_requested));
+        assert_eq!(test.handler.next().await, "MODIFIED Running");
+        let document = test.document().await;
+        let clock = &document["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"]["DeletionTimestamp"];
+        assert!(clock.is_string(), "{document:#}");
+    });
+}
+
+#[test]
+fn a_domain_that_arrives_is_not_there_while_libvirt_does_not_answer() {
+    play(|| async {
+        let test = TestLauncher::begin();
+        test.launcher.vm.expect_arrival(false, |_| {});
+        let reads = test.launcher.domain.reads.clone();
+        let limit = u32::try_from(libvirt_domain::MAX_READS).unwrap();
+        let _permits = reads.acquire_many_owned(limit).await.unwrap();
+        assert!(test.launcher.domain().await.unwrap().is_none());
+    });
+}
+
+#[test]
+fn a_change_waits_its_turn_and_a_kill_does_not() {
+    play(|| async {
+        let test = TestLauncher::synced().await;
+        let turn = test.launcher.vm.turn().await;
+        let mut pause = std::pin::pin!(test.act(Action::Pause));
+        assert!(
+            timeout(Duration::from_millis(50), &mut pause)
+                .await
+                .is_err()
+        );
+        test.act(Action::Kill).await.unwrap();
+        assert_eq!(test.state(), State::Shutoff);
+        drop(turn);
+        pause.await.unwrap();
+    });
+}
+
+#[test]
+// D-vm-6 (docs/differences.md).
+fn a_kill_during_a_start_leaves_no_domain() {
+    play(|| async {
+        let test = TestLauncher::begin();
+        let (open, gate) = channel();
+        *lock(&test.pod.gate) = Some(gate);
+        let launcher = test.launcher.clone();
+        let mut state = launcher.state();
+        let sync = tokio::spawn(async move {
+            let json = Bytes::from(vmi().to_string());
+            launcher.sync(json, VirtualMachineOptions::default()).await
+        });
+        state
+            .wait_for(|vm| vm.phase == Phase::Starting)
+            .await
+            .unwrap();
+        test.act(Action::Kill).await.unwrap();
+        let error = sync.await.unwrap().unwrap_err();
+        assert!(
+            matches!(error, LauncherError::Joined(error) if matches!(*error, LauncherError::Killed))
+        );
+        let _ = open.send(());
+        assert!(test.domain().is_none());
+        assert_eq!(test.launcher.state().borrow().phase, Phase::Absent);
+        test.sync(&vmi()).await.unwrap();
+        assert_eq!(test.state(), State::Running);
+    });
+}
+
+#[cfg(feature = "plugins")]
+#[test]
+fn a_plugin_that_fails_leaves_no_domain_and_one_that_works_changes_it() {
+    play(|| async {
+        let test = TestLauncher::begin();
+        let with = |expression: &str| {
+            let hooks = json!([{"cel": {"expression": expression}}]);
+            let plugins = json!([{"metadata": {"name": "p"}, "spec": {"domainHooks": hooks}}]);
+            VirtualMachineOptions {
+                plugins_json: Bytes::from(plugins.to_string()),
+                ..VirtualMachineOptions::default()
+            }
+        };
+        let sync = async |options| {
+            test.launcher
+                .sync(Bytes::from(vmi().to_string()), options)
+                .await
+        };
+        let error = sync(with("nonsense(")).await.unwrap_err().to_string();
+        assert!(error.starts_with("plugin p hook 0 failed"), "{error}");
+        assert!(test.domain().is_none());
+        sync(with("Domain{Title: \"by a plugin\"}")).await.unwrap();
+        let xml = test.domain().unwrap().xml(libvirt::XmlKind::Live).unwrap();
+        assert!(xml.contains("<title>by a plugin</title>"), "{xml}");
+    });
+}

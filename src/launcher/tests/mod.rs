@@ -1,0 +1,274 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+//! The domain manager on libvirt's test driver, with a pod and a virt-handler of the test's own.
+
+mod life;
+mod start;
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::*;
+use crate::cmd::LauncherApi;
+use crate::notify::tests::Handler;
+use api::Action;
+use api::proto::cmd::v1::VirtualMachineOptions;
+use api::vmi::Vmi;
+use convert::context::DiskModes;
+use convert::{Context, ConvertError};
+use domain::DomainSpec;
+use domain::disks::Disk;
+use libvirt::{Registration, State, paused, start_event_loop};
+
+/// Long enough for anything that happens at all.
+const SOON: Duration = Duration::from_secs(30);
+
+/// A pod in which everything is there; what the conversion answers is set by the test.
+#[derive(Default)]
+struct FakePod {
+    /// Given to libvirt in place of the right element.
+    os: Mutex<Option<&'static str>>,
+    refusal: Mutex<Option<&'static str>>,
+    /// What the conversion has seen.
+    context: Mutex<Context>,
+    conversions: AtomicUsize,
+    prepared: AtomicUsize,
+    /// A start waits for it before it prepares anything.
+    gate: Mutex<Option<Receiver<()>>>,
+    /// Domains whose device metadata was written, and whether that fails.
+    device_metadata: Mutex<Vec<String>>,
+    device_metadata_fails: AtomicBool,
+}
+
+impl pod_backend::PodBackend for FakePod {
+    fn wanted(
+        &self,
+        vmi: &Vmi,
+        _: &VirtualMachineOptions,
+    ) -> Result<(DomainSpec, Context), LauncherError> {
+        self.conversions.fetch_add(1, Ordering::Relaxed);
+        if let Some(reason) = *lock(&self.refusal) {
+            return Err(ConvertError::new("spec.domain", reason).into());
+        }
+        let os = lock(&self.os).unwrap_or("<os><type>hvm</type></os>");
+        let name = vmi.domain_name();
+        let xml = format!(
+            "<domain type='test'><name>{name}</name><memory unit='KiB'>8192</memory>{os}<features><acpi/></features></domain>"
+        );
+        let context = lock(&self.context).clone();
+        Ok((DomainSpec::from_xml(&xml).unwrap(), context))
+    }
+    fn iommufd(&self) -> Result<Option<Arc<OwnedFd>>, LauncherError> {
+        Ok(None)
+    }
+    fn cloud_init(&self, _: &Vmi) -> Result<Option<Value>, LauncherError> {
+        Ok(Some(json!({"UserData": "#cloud-config"})))
+    }
+    fn write_device_metadata(
+        &self,
+        _: &Vmi,
+        cloud_init: Value,
+        defined: &DomainSpec,
+    ) -> Result<(), LauncherError> {
+        if self.device_metadata_fails.load(Ordering::Relaxed) {
+            return Err(LauncherError::CloudInit(
+                serde_json::from_str::<u8>("no").unwrap_err(),
+            ));
+        }
+        lock(&self.device_metadata).push(format!("{} {cloud_init}", defined.name));
+        Ok(())
+    }
+    fn prepare(&self, _: &Vmi, _: &Context, _: Option<Value>) -> Result<(), LauncherError> {
+        if let Some(gate) = lock(&self.gate).take() {
+            gate.recv().unwrap();
+        }
+        self.prepared.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+    fn wanted_on_target(
+        &self,
+        vmi: &Vmi,
+        options: &VirtualMachineOptions,
+    ) -> Result<(DomainSpec, Context), LauncherError> {
+        self.wanted(vmi, options)
+    }
+    fn prepare_target(&self, _: &Vmi, _: &Context, _: Option<Value>) -> Result<(), LauncherError> {
+        self.prepared.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+    fn open_for_migration(&self, _: &Vmi) -> Result<(), LauncherError> {
+        Ok(())
+    }
+    fn make_overlay(&self, _: &Vmi, _: &Disk) -> Result<(), LauncherError> {
+        Ok(())
+    }
+    fn remove_unused_overlays(&self, _: &Vmi, _: &DomainSpec) -> Result<(), LauncherError> {
+        Ok(())
+    }
+    fn resolve_disk_modes(&self, _: &mut DomainSpec) -> Result<DiskModes, LauncherError> {
+        Ok(DiskModes::default())
+    }
+    fn is_ready(&self, _: &Disk) -> bool {
+        true
+    }
+    fn sync_tpm_state(&self) -> Result<(), LauncherError> {
+        Ok(())
+    }
+    fn access_credential_dirs(&self, _: &Vmi) -> Result<Vec<PathBuf>, LauncherError> {
+        Ok(Vec::new())
+    }
+    fn access_credentials(&self, _: &Vmi) -> Result<pod::AccessCredentials, LauncherError> {
+        Ok(pod::AccessCredentials::default())
+    }
+    fn max_size(&self, _: &Disk) -> Result<Option<u64>, LauncherError> {
+        Ok(None)
+    }
+}
+
+/// A launcher, all that it talks to, and what the test needs to look behind it.
+struct TestLauncher {
+    launcher: Arc<Launcher>,
+    pod: Arc<FakePod>,
+    connection: Connection,
+    handler: Handler,
+    _events: Registration,
+    _dir: tempfile::TempDir,
+}
+
+impl TestLauncher {
+    fn begin() -> Self {
+        Self::with(|_| {})
+    }
+
+    /// After the sync of [`vmi`].
+    async fn synced() -> Self {
+        let test = Self::begin();
+        test.sync(&vmi()).await.unwrap();
+        test
+    }
+
+    /// The same, after the event of its start.
+    async fn running() -> Self {
+        let mut test = Self::synced().await;
+        assert_eq!(test.handler.next().await, "ADDED Running");
+        test
+    }
+
+    /// `before` sees the connection before the launcher does.
+    fn with(before: impl FnOnce(&Connection)) -> Self {
+        start_event_loop().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("node.xml"), "<node/>").unwrap();
+        let connection =
+            Connection::open(&format!("test://{}/node.xml", dir.path().display())).unwrap();
+        before(&connection);
+        let socket = dir.path().join(api::pod_paths::NOTIFY_SOCKET);
+        let handler = Handler::polite(&socket);
+        let (notifier, task) = Notifier::new(socket, dir.path().join("k8s-events"), "u-1");
+        tokio::spawn(task);
+        let config = LauncherConfig {
+            pod: pod::Config::default(),
+            name: "vm1".into(),
+            namespace: "ns1".into(),
+            uid: "u-1".into(),
+            qemu_log: None,
+            pod_name: "target".into(),
+            vm_stats_collector: true,
+            timeline: Timeline::begin(),
+        };
+        let pod = Arc::new(FakePod::default());
+        let launcher = Launcher::with_pod(
+            config,
+            connection.clone(),
+            Sidecars::none(),
+            notifier,
+            pod.clone(),
+        );
+        let sink = launcher.clone();
+        let events = connection
+            .events(move |event| sink.handle_event(&event))
+            .unwrap();
+        launcher.refresh();
+        Self {
+            launcher,
+            pod,
+            connection,
+            handler,
+            _events: events,
+            _dir: dir,
+        }
+    }
+
+    async fn sync(&self, vmi: &Value) -> Result<(), LauncherError> {
+        self.launcher
+            .sync(
+                Bytes::from(vmi.to_string()),
+                VirtualMachineOptions::default(),
+            )
+            .await
+    }
+
+    async fn act(&self, action: Action) -> Result<(), LauncherError> {
+        self.launcher
+            .act(action, Bytes::from(vmi().to_string()))
+            .await
+    }
+
+    fn domain(&self) -> Option<libvirt::Domain> {
+        self.connection.lookup("ns1_vm1").unwrap()
+    }
+
+    fn state(&self) -> State {
+        self.domain().unwrap().state().unwrap().0
+    }
+
+    /// The document as virt-handler gets it.
+    async fn document(&self) -> Value {
+        let document = self
+            .launcher
+            .domain()
+            .await
+            .unwrap()
+            .expect("there is no domain");
+        serde_json::from_str(&document.to_json().unwrap()).unwrap()
+    }
+
+    /// Reads the events that virt-handler gets until it is this one.
+    async fn expect(&mut self, what: &str) {
+        while self.handler.next().await != what {}
+    }
+
+    /// The same for several, in any order: a state that waits already takes the place of a later one.
+    async fn expect_all(&mut self, what: &[&str]) {
+        let mut missing = what.to_vec();
+        while !missing.is_empty() {
+            let event = self.handler.next().await;
+            missing.retain(|text| *text != event);
+        }
+    }
+}
+
+/// Of an architecture without PCI ports, which the test driver does not know.
+fn vmi() -> Value {
+    json!({"metadata": {"name": "vm1", "namespace": "ns1", "uid": "u-1"},
+        "spec": {"architecture": "s390x", "terminationGracePeriodSeconds": 7}, "status": {"phase": "Scheduled"}})
+}
+
+fn with_phase(phase: &str) -> Value {
+    let mut vmi = vmi();
+    vmi["status"]["phase"] = json!(phase);
+    vmi
+}
+
+fn play<F: Future<Output = ()>>(test: impl FnOnce() -> F) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async { timeout(SOON, test()).await.expect("it takes too long") });
+    runtime.shutdown_background();
+}

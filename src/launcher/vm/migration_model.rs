@@ -1,0 +1,438 @@
+#![allow(clippy::unwrap_used, clippy::panic)]
+//! Both launchers of a migration, with faults at every step. libvirt and QEMU are a model here, as QEMU's driver does a
+//! peer-to-peer migration; what the launchers admit, decide and report is their own code.
+//!
+//! ```text
+//!   Idle ─► Prepared ─► Switched ─► Finished ─► Over        source: running │ running │ paused │ paused │ shut off
+//!              └─────► PostCopy ───────────────► Over       target:    –    │ waits   │ waits  │ runs   │ runs
+//! ```
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::launcher::decide::{Facts, Step, VmiPhase, decide};
+use crate::launcher::migration_target::{Arrival, arrival};
+use api::vmi::Vmi as VmiObject;
+use libvirt::{running, shutoff};
+
+const UID: &str = "m-1";
+/// `VIR_DOMAIN_RUNNING_MIGRATED`.
+const MIGRATED: i32 = 4;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Source,
+    Target,
+}
+use Side::{Source, Target};
+
+/// How far libvirt is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Progress {
+    Idle,
+    /// The target's QEMU waits; memory is copied.
+    Prepared,
+    /// The source's vCPUs stand still; all of the memory is on its way.
+    Switched,
+    /// The guest runs on the target, and its memory follows.
+    PostCopy,
+    /// The guest runs on the target; the source has not heard of it.
+    Finished,
+    /// However it ended.
+    Over,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Op {
+    Begin,
+    Advance,
+    StartPostCopy,
+    LoseNetwork,
+    KillDaemon(Side),
+    Observe(Side),
+    Call(Side, Request),
+}
+
+struct World {
+    source: Arc<Vm>,
+    target: Arc<Vm>,
+    job: Option<Job>,
+    progress: Progress,
+    /// State and reason as libvirt has them; none if it knows no domain.
+    domains: [Option<(State, i32)>; 2],
+    network: bool,
+    /// The guest was paused when its migration began.
+    leaves_paused: bool,
+    /// A post-copy has failed, or virt-handler has killed the guest: it need not run any more.
+    may_be_lost: bool,
+}
+
+impl World {
+    fn new() -> Self {
+        let vm = || Vm::new("ns1", "vm1", "u-1", Arc::default());
+        let mut world = Self {
+            source: vm(),
+            target: vm(),
+            job: None,
+            progress: Progress::Idle,
+            domains: [Some((State::Running, 1)), None],
+            network: true,
+            leaves_paused: false,
+            may_be_lost: false,
+        };
+        world.observe(Source);
+        let vmi: VmiObject = serde_json::from_value(json!({"metadata": {"uid": "u-1"}})).unwrap();
+        assert_eq!(
+            world.target.admit(Request::PrepareTarget),
+            Ok(Admission::InTurn)
+        );
+        world
+            .target
+            .expect_arrival(false, |metadata| metadata.migration_in_began(&vmi, UID));
+        world
+    }
+
+    fn vm(&self, side: Side) -> &Arc<Vm> {
+        match side {
+            Source => &self.source,
+            Target => &self.target,
+        }
+    }
+
+    fn domain(&mut self, side: Side) -> &mut Option<(State, i32)> {
+        &mut self.domains[side as usize]
+    }
+
+    fn state(&self, side: Side) -> Option<State> {
+        self.domains[side as usize].map(|(state, _)| state)
+    }
+
+    /// There is no QEMU.
+    fn is_down(&self, side: Side) -> bool {
+        self.state(side).is_none_or(State::is_down)
+    }
+
+    fn runs(&self, side: Side) -> bool {
+        self.state(side) == Some(State::Running)
+    }
+
+    fn apply(&mut self, op: Op) {
+        match op {
+            Op::Begin => self.begin(),
+            Op::Advance => self.advance(),
+            Op::StartPostCopy => {
+                if self.progress == Progress::Prepared && self.network && self.runs(Source) {
+                    *self.domain(Source) = Some((State::Paused, paused::POSTCOPY));
+                    *self.domain(Target) = Some((State::Running, running::POSTCOPY));
+                    self.progress = Progress::PostCopy;
+                }
+            }
+            Op::LoseNetwork => self.network = false,
+            Op::KillDaemon(side) => self.kill_daemon(side),
+            Op::Observe(side) => self.observe(side),
+            Op::Call(side, request) => self.call(side, request),
+        }
+    }
+
+    fn begin(&mut self) {
+        // virt-handler asks once more with a migration that has ended only by another UID.
+        if self.progress != Progress::Idle || self.source.metadata().migration().is_some() {
+            return;
+        }
+        if let Ok(job) = self.source.begin(JobKind::MigrationOut) {
+            self.source
+                .change_metadata(|metadata| metadata.migration_out_began(UID));
+            self.job = Some(job);
+        }
+    }
+
+    /// libvirt goes on with its migration by one step, or finds that it cannot.
+    fn advance(&mut self) {
+        if self.job.is_none() {
+            return;
+        }
+        match (self.progress, self.network) {
+            // The guest has ended on the way, or the target's QEMU that waits for it.
+            (Progress::Idle | Progress::Prepared | Progress::Switched, _)
+                if self.is_down(Source) =>
+            {
+                self.fails();
+            }
+            (Progress::Prepared | Progress::Switched, _) if self.is_down(Target) => self.fails(),
+            (Progress::Idle, true) => {
+                self.leaves_paused = !self.runs(Source);
+                *self.domain(Target) = Some((State::Paused, paused::MIGRATION));
+                self.progress = Progress::Prepared;
+            }
+            (Progress::Prepared, true) => {
+                *self.domain(Source) = Some((State::Paused, paused::MIGRATION));
+                self.progress = Progress::Switched;
+            }
+            (Progress::Switched, true) => {
+                *self.domain(Target) = Some(if self.leaves_paused {
+                    (State::Paused, paused::USER)
+                } else {
+                    (State::Running, MIGRATED)
+                });
+                self.progress = Progress::Finished;
+            }
+            (Progress::PostCopy, true) if self.runs(Target) => {
+                *self.domain(Target) = Some((State::Running, MIGRATED));
+                self.has_left();
+            }
+            (Progress::Finished, true) => self.has_left(),
+            (Progress::PostCopy, _) => self.post_copy_fails(),
+            _ => self.fails(),
+        }
+    }
+
+    fn has_left(&mut self) {
+        if !self.is_down(Source) {
+            *self.domain(Source) = Some((State::Shutoff, shutoff::MIGRATED));
+        }
+        self.ends(None);
+    }
+
+    fn fails(&mut self) {
+        // A target that was not let run ends with its connection; one that runs goes on.
+        if self.progress != Progress::Finished {
+            *self.domain(Target) = None;
+        }
+        let has_switched = matches!(self.progress, Progress::Switched | Progress::Finished);
+        if has_switched && !self.is_down(Source) {
+            // libvirt lets the guest run again. Where the target's QEMU has the disks, their locks keep it from that.
+            *self.domain(Source) = Some(match (self.is_down(Target), self.leaves_paused) {
+                (false, _) => (State::Paused, paused::UNKNOWN),
+                (true, true) => (State::Paused, paused::USER),
+                (true, false) => (State::Running, 1),
+            });
+        }
+        self.ends(Some("lost"));
+    }
+
+    fn post_copy_fails(&mut self) {
+        if !self.is_down(Source) {
+            *self.domain(Source) = Some((State::Paused, paused::POSTCOPY_FAILED));
+        }
+        if self.runs(Target) {
+            *self.domain(Target) = Some((State::Running, running::POSTCOPY_FAILED));
+        }
+        self.may_be_lost = true;
+        self.ends(Some("lost"));
+    }
+
+    /// What `run_migration` does.
+    fn ends(&mut self, failure: Option<&str>) {
+        self.progress = Progress::Over;
+        drop(self.job.take());
+        self.source.change_metadata(|metadata| {
+            metadata.migration_out_ended(UID, failure.map(str::to_owned));
+        });
+    }
+
+    fn kill_daemon(&mut self, side: Side) {
+        match (side, self.progress) {
+            (_, Progress::Idle | Progress::Over) => {}
+            (_, Progress::PostCopy) => self.post_copy_fails(),
+            // libvirt does not know whether the target runs, and leaves the guest as it is.
+            (Source, Progress::Switched | Progress::Finished) => {
+                if self.progress == Progress::Switched {
+                    *self.domain(Target) = None;
+                }
+                self.ends(Some("the daemon has ended"));
+            }
+            _ => self.fails(),
+        }
+    }
+
+    fn observe(&mut self, side: Side) {
+        let vm = self.vm(side).clone();
+        let Some((state, reason)) = self.domains[side as usize] else {
+            if vm.final_document().is_some() {
+                vm.gone();
+            }
+            return;
+        };
+        drop(vm.observe(Observed {
+            state,
+            reason,
+            spec: DomainSpec::default(),
+        }));
+        // What `follow_arrival` does once libvirt's job is over.
+        let snapshot = vm.snapshot();
+        let job_is_over = self.progress == Progress::Over || self.progress == Progress::Finished;
+        if side == Target && snapshot.arriving && snapshot.phase.has_run() {
+            match arrival(snapshot.phase) {
+                Arrival::InProgress => {}
+                Arrival::Complete if job_is_over => {
+                    vm.arrival_ended();
+                    vm.change_metadata(Metadata::migration_in_ended);
+                }
+                Arrival::Complete => panic!("arrived while {:?}", self.progress),
+                Arrival::Failed => vm.arrival_ended(),
+            }
+        }
+    }
+
+    /// A call of virt-handler's, with the effect that it has on libvirt's domain.
+    fn call(&mut self, side: Side, request: Request) {
+        let vm = self.vm(side).clone();
+        if !matches!(vm.admit(request), Ok(Admission::AtOnce | Admission::InTurn)) {
+            assert_ne!(request, Request::Kill, "a kill is never refused");
+            return;
+        }
+        let domain = self.domains[side as usize];
+        match (request, domain) {
+            (Request::Sync, _) => {
+                let facts = Facts {
+                    domain,
+                    has_run: vm.snapshot().phase.has_run(),
+                    paused_by_user: vm.is_pause_requested(),
+                    vmi: VmiPhase::Running,
+                };
+                match decide(facts) {
+                    Step::Resume => self.resume(side),
+                    Step::Create | Step::Recreate => panic!("a second guest on {side:?}"),
+                    Step::Apply | Step::Nothing | Step::Lost => {}
+                }
+            }
+            (Request::Pause, Some((State::Running, _))) if self.job.is_none() => {
+                vm.set_pause_requested(true);
+                *self.domain(side) = Some((State::Paused, paused::USER));
+            }
+            (Request::Unpause, Some((State::Paused, _))) => {
+                self.resume(side);
+                if self.runs(side) {
+                    vm.set_pause_requested(false);
+                }
+            }
+            (Request::Kill, Some((state, _))) if !state.is_down() => {
+                *self.domain(side) = Some((State::Shutoff, shutoff::DESTROYED));
+                self.may_be_lost = true;
+            }
+            _ => {}
+        }
+    }
+
+    /// libvirt is asked to let the guest run.
+    fn resume(&mut self, side: Side) {
+        let reason = self.domains[side as usize].map(|(_, reason)| reason);
+        assert!(
+            !matches!(reason, Some(paused::POSTCOPY | paused::POSTCOPY_FAILED)),
+            "the memory is on the other side too"
+        );
+        let waits = matches!(self.progress, Progress::Prepared | Progress::Switched);
+        assert!(side == Source || !waits, "the memory is not here yet");
+        // libvirt changes no domain that migrates; no second QEMU gets the disks' locks.
+        let other = match side {
+            Source => Target,
+            Target => Source,
+        };
+        let has_disks = !self.is_down(other) && self.progress >= Progress::Switched;
+        if self.job.is_none() && !(side == Source && has_disks) {
+            *self.domain(side) = Some((State::Running, 1));
+        }
+    }
+
+    fn check(&self, op: Op) {
+        let runs = [Source, Target].map(|side| self.runs(side));
+        assert_ne!(runs, [true, true], "both run after {op:?}");
+        let metadata = self.source.metadata();
+        let migration = metadata.migration();
+        let has_ended = migration.is_some_and(|it| it.end_timestamp.is_some());
+        assert_eq!(has_ended, migration.is_some() && self.job.is_none());
+        if self
+            .target
+            .metadata()
+            .migration()
+            .is_some_and(|it| it.end_timestamp.is_some())
+        {
+            let is_here = matches!(self.progress, Progress::Finished | Progress::Over);
+            assert!(is_here, "arrived while {:?}", self.progress);
+        }
+    }
+
+    /// The faults are over: libvirt comes to an end, virt-handler sees it, and calls once more.
+    fn calm_down(&mut self) {
+        while self.job.is_some() {
+            self.advance();
+        }
+        for _ in 0..2 {
+            for side in [Source, Target] {
+                self.observe(side);
+                self.call(side, Request::Sync);
+                self.observe(side);
+            }
+        }
+    }
+
+    /// The guest is where it should be, and both launchers know where that is.
+    fn check_end(&self) {
+        let has_memory = |side: Side| {
+            let reason = self.domains[side as usize].map(|(_, reason)| reason);
+            reason != Some(running::POSTCOPY_FAILED)
+        };
+        let runs = |side| self.runs(side) && has_memory(side);
+        // One that its user has paused may wait on both: which of them gets the disks' locks is for the user to say.
+        let waits =
+            |side| self.state(side) == Some(State::Paused) && self.vm(side).is_pause_requested();
+        let is_somewhere = [Source, Target]
+            .into_iter()
+            .any(|side| runs(side) || waits(side));
+        assert!(self.may_be_lost || is_somewhere, "{:?}", self.domains);
+        for side in [Source, Target] {
+            let phase = self.vm(side).snapshot().phase;
+            let is_reported = phase == Phase::Running;
+            assert_eq!(
+                is_reported,
+                runs(side),
+                "{side:?} is {phase:?}: {:?}",
+                self.domains
+            );
+        }
+        let has_left = self.state(Source) == Some(State::Shutoff) && !self.may_be_lost;
+        let metadata = self.source.metadata();
+        let failed = metadata.migration().is_some_and(|it| it.failed);
+        assert!(
+            !(has_left && failed),
+            "a migration that has succeeded is no failure"
+        );
+    }
+}
+
+fn any_op() -> impl Strategy<Value = Op> {
+    let side = || prop_oneof![Just(Source), Just(Target)];
+    let request = prop::sample::select(vec![
+        Request::Sync,
+        Request::Sync,
+        Request::Pause,
+        Request::Unpause,
+        Request::Unpause,
+        Request::Kill,
+    ]);
+    prop_oneof![
+        3 => Just(Op::Begin),
+        8 => Just(Op::Advance),
+        2 => Just(Op::StartPostCopy),
+        1 => Just(Op::LoseNetwork),
+        1 => side().prop_map(Op::KillDaemon),
+        6 => side().prop_map(Op::Observe),
+        4 => (side(), request).prop_map(|(side, request)| Op::Call(side, request)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn a_guest_runs_on_one_side_whatever_fails(ops in prop::collection::vec(any_op(), 0..40)) {
+        let mut world = World::new();
+        for op in ops {
+            world.apply(op);
+            world.check(op);
+        }
+        world.calm_down();
+        world.check_end();
+    }
+}
