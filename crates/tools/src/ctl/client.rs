@@ -3,19 +3,21 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use prost::Message;
 use prost::bytes::Bytes;
 use serde_json::Value;
 use tonic::transport::Channel;
 
 use super::domain_changes::DomainChanges;
+use super::refusal;
 use api::Action;
 use api::proto::cmd::info::{CmdInfoRequest, cmd_info_client::CmdInfoClient};
 use api::proto::cmd::v1::{
     EmptyRequest, Response, VirtualMachineOptions, Vmi, VmiRequest, cmd_client::CmdClient,
 };
 use api::proto::inspect::v1::{
-    DebugRequest, DebugResponse, MetricsRequest, TimelineRequest, TimelineResponse,
-    WatchDomainRequest, inspect_client::InspectClient,
+    DebugRequest, DebugResponse, LastSyncRequest, MetricsRequest, TimelineRequest,
+    TimelineResponse, WatchDomainRequest, inspect_client::InspectClient,
 };
 use api::proto::preview::v1::{PlanRequest, preview_client::PreviewClient};
 use api::proto::upgrade::v1::{HandOverRequest, HandOverResponse, upgrade_client::UpgradeClient};
@@ -32,15 +34,15 @@ const MAX_MESSAGE_BYTES: usize = 64 << 20;
 #[non_exhaustive]
 pub enum CallError {
     /// Nothing accepts connections on the socket.
-    #[error("no launcher accepts connections on {path}; is it still running?", path = path.display())]
+    #[error("no launcher answers on {path}: {why}", path = path.display(), why = refusal::no_connection(path, cause))]
     Connect {
         /// The cmd socket.
         path: PathBuf,
-        /// Why not.
-        source: os::grpc::ConnectError,
+        /// Why not. Not a source: its text is said in other words.
+        cause: os::grpc::ConnectError,
     },
     /// The call has no answer, or is not implemented.
-    #[error("{call}: {message}", message = status.message())]
+    #[error("{asked}: {why}", asked = refusal::asked(call), why = refusal::no_answer(status))]
     Status {
         /// Name of the call.
         call: &'static str,
@@ -48,7 +50,7 @@ pub enum CallError {
         status: Box<tonic::Status>,
     },
     /// The launcher answered with a failure.
-    #[error("{call}: {message}")]
+    #[error("{asked}: {why}", asked = refusal::asked(call), why = refusal::plain(message))]
     Refused {
         /// Name of the call.
         call: &'static str,
@@ -56,13 +58,30 @@ pub enum CallError {
         message: String,
     },
     /// The answer cannot be read.
-    #[error("{call}: the answer is not valid JSON")]
+    #[error("{asked}: the answer is not valid JSON", asked = refusal::asked(call))]
     Answer {
         /// Name of the call.
         call: &'static str,
         /// What is wrong with it.
         source: serde_json::Error,
     },
+}
+
+impl CallError {
+    /// Whether the launcher does not have what was asked for.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Status { status, .. } if status.code() == tonic::Code::NotFound)
+    }
+}
+
+/// What a launcher was sent with its last sync.
+#[derive(Debug, Clone)]
+pub struct LastSync {
+    /// The VMI.
+    pub vmi: Value,
+    /// The options beside it.
+    pub options: VirtualMachineOptions,
 }
 
 /// A connection to a launcher's cmd socket.
@@ -79,15 +98,19 @@ impl Client {
     pub async fn connect(socket: &Path) -> Result<Self, CallError> {
         let channel = os::grpc::connect(socket)
             .await
-            .map_err(|source| CallError::Connect {
+            .map_err(|cause| CallError::Connect {
                 path: socket.to_owned(),
-                source,
+                cause,
             })?;
         Ok(Self { channel })
     }
 
     pub(super) fn cmd(&self) -> CmdClient<Channel> {
         CmdClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
+    }
+
+    pub(super) fn inspect(&self) -> InspectClient<Channel> {
+        InspectClient::new(self.channel.clone())
     }
 
     fn preview(&self) -> PreviewClient<Channel> {
@@ -193,6 +216,31 @@ impl Client {
         )?;
         serde_json::from_slice(&answer.plan_json)
             .map_err(|source| CallError::Answer { call, source })
+    }
+
+    /// What the launcher was sent last; none if that was nothing yet, or the launcher does not have this call (the
+    /// reference's does not).
+    ///
+    /// # Errors
+    /// If the call fails, or the answer cannot be read.
+    pub async fn last_sync(&self) -> Result<Option<LastSync>, CallError> {
+        let call = "LastSync";
+        let answer = InspectClient::new(self.channel.clone())
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .last_sync(with_timeout(LastSyncRequest {}, READ_TIMEOUT))
+            .await;
+        let answer = match answer {
+            Err(status) if status.code() == tonic::Code::Unimplemented => return Ok(None),
+            answer => message(call, answer)?,
+        };
+        if answer.vmi_json.is_empty() {
+            return Ok(None);
+        }
+        let vmi = serde_json::from_slice(&answer.vmi_json)
+            .map_err(|source| CallError::Answer { call, source })?;
+        // Options of a newer launcher may have members that are not known here.
+        let options = VirtualMachineOptions::decode(answer.options).unwrap_or_default();
+        Ok(Some(LastSync { vmi, options }))
     }
 
     /// The steps of the start, with their times.

@@ -6,16 +6,21 @@ use std::process::ExitCode;
 use super::error::CtlError;
 use super::files::{FileError, display_name, read_text};
 use super::inputs::Inputs;
-use super::output::print_document;
+use super::output::{Format, print, print_document};
 use domain::{Domain, DomainSpec};
+use serde_json::json;
 
-/// `convert`: prints the domain XML of a VMI.
+/// `convert`: prints the domain XML of a VMI; as JSON, an object that holds it.
 ///
 /// # Errors
 /// If a file is not what it should be, or the VMI is refused.
-pub fn convert(args: &Inputs) -> Result<ExitCode, CtlError> {
+pub fn convert(args: &Inputs, format: Format) -> Result<ExitCode, CtlError> {
     let (_, vmi, context) = args.read()?;
-    print_document(&convert::domain(&vmi, &context)?.to_xml())?;
+    let xml = convert::domain(&vmi, &context)?.to_xml();
+    match format {
+        Format::Text => print_document(&xml)?,
+        Format::Json => print(format, &json!({"domainXml": xml}), String::new),
+    }
     Ok(ExitCode::SUCCESS)
 }
 

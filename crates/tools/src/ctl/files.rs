@@ -1,10 +1,13 @@
 //! Reading files, with errors that name them.
 
-use std::io::{self, Read};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 /// Standard input, where a file is expected.
-const STDIN: &str = "-";
+pub const STDIN: &str = "-";
+/// What errors call it.
+pub const STDIN_NAME: &str = "standard input";
 
 /// A file could not be read, written, found, ….
 #[derive(Debug, thiserror::Error)]
@@ -35,22 +38,52 @@ impl FileError {
 /// # Errors
 /// If it cannot be read.
 pub fn read_text(file: &Path) -> Result<String, FileError> {
-    if file != Path::new(STDIN) {
-        return std::fs::read_to_string(file).map_err(FileError::on("read", file));
-    }
-    let mut text = String::new();
-    io::stdin()
-        .read_to_string(&mut text)
-        .map_err(FileError::on("read", display_name(file)))?;
-    Ok(text)
+    let text = if file == Path::new(STDIN) {
+        io::read_to_string(io::stdin())
+    } else {
+        std::fs::read_to_string(file)
+    };
+    text.map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidData => io::Error::new(error.kind(), "it is not a text file"),
+        _ => error,
+    })
+    .map_err(FileError::on("read", display_name(file)))
+}
+
+/// The last bytes of a file, at most `limit`.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn read_tail(file: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let mut file = File::open(file)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(limit)))?;
+    let mut bytes = Vec::new();
+    file.take(limit).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// What errors call a file: `-` is `standard input`.
 #[must_use]
 pub fn display_name(file: &Path) -> String {
     if file == Path::new(STDIN) {
-        "standard input".into()
+        STDIN_NAME.into()
     } else {
         file.display().to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn an_image_is_not_read_as_text() {
+        let dir = tempfile::tempdir().unwrap();
+        let image = dir.path().join("guest.img");
+        std::fs::write(&image, b"QFI\xfb\0\0").unwrap();
+        let error = read_text(&image).unwrap_err();
+        assert_eq!(error.source.to_string(), "it is not a text file");
     }
 }

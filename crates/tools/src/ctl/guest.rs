@@ -1,27 +1,36 @@
 //! `guest …`, `freeze`, `unfreeze`: what the guest agent knows and does, as virtctl has it in a cluster.
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use super::client::Client;
 use super::error::{CtlError, TargetError};
+use super::guest_state::{GuestState, check_runs};
 use super::json::{list_at, text_at, text_or_dash};
-use super::output::{Format, print};
-use super::target::{Target, VmiTarget};
+use super::lifecycle::print_done;
+use super::output::{Format, counted, print};
+use super::target::{NamedVmiTarget, Target, VmiTarget, vm_name};
+use super::vms::VmArgs;
 use api::proto::cmd::v1::{ExecRequest, GuestPingRequest};
 
 /// What the guest is asked for.
 #[derive(Debug, Subcommand)]
 pub enum GuestVerb {
     /// Print what the guest agent knows: operating system, host name, agent
-    Info(Target),
+    Info(VmArgs),
     /// List the users who are logged in
-    Users(Target),
+    Users(VmArgs),
     /// List the mounted file systems
-    Filesystems(Target),
-    /// Run a command in the guest; its output and exit status are the command's
+    Filesystems(VmArgs),
+    /// Run a command in the guest; its standard output and exit status are the command's
+    ///
+    /// The call is KubeVirt's. It has no standard input, so what is piped to launcherctl does not reach the command; and it
+    /// gives back standard output only: put 2>&1 into a shell's command to see standard error too. Its output is text: a byte that is not UTF-8 comes back as U+FFFD, so let base64 print other files.
     Exec(ExecArgs),
     /// Check that the guest agent answers
     Ping(GuestPingArgs),
@@ -31,7 +40,7 @@ pub enum GuestVerb {
 #[derive(Debug, Args)]
 pub struct ExecArgs {
     #[command(flatten)]
-    target: Target,
+    vm: VmArgs,
     /// Seconds that the command may take
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(i32).range(1..))]
     timeout: i32,
@@ -40,11 +49,28 @@ pub struct ExecArgs {
     command: Vec<String>,
 }
 
+/// For `guest exec web ls -l`, clap proposes a `--` that would take the VM's name for the program.
+#[must_use]
+pub fn without_dashes(error: clap::Error, arguments: &[OsString]) -> clap::Error {
+    let is_exec = arguments.windows(2).any(|words| words == ["guest", "exec"]);
+    let has_dashes = arguments.iter().any(|word| word == "--");
+    let unexpected = error.get(ContextKind::InvalidArg);
+    let (ErrorKind::UnknownArgument, Some(unexpected), true, false) =
+        (error.kind(), unexpected, is_exec, has_dashes)
+    else {
+        return error;
+    };
+    let text = format!(
+        "unexpected argument '{unexpected}': the program and its arguments stand after --: launcherctl guest exec [--name NAME] -- PROGRAM ARGS\n"
+    );
+    clap::Error::raw(ErrorKind::UnknownArgument, text)
+}
+
 /// Arguments of `guest ping`.
 #[derive(Debug, Args)]
 pub struct GuestPingArgs {
     #[command(flatten)]
-    target: Target,
+    vm: VmArgs,
     /// Seconds to wait for the answer
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(i32).range(1..))]
     timeout: i32,
@@ -54,7 +80,7 @@ pub struct GuestPingArgs {
 #[derive(Debug, Args)]
 pub struct FreezeArgs {
     #[command(flatten)]
-    target: VmiTarget,
+    target: NamedVmiTarget,
     /// Seconds after which the guest is thawed if nobody does so before; 0 is never
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(i32).range(0..))]
     timeout: i32,
@@ -66,53 +92,75 @@ pub struct FreezeArgs {
 /// If there is no launcher, or the guest agent does not do it.
 pub async fn guest(verb: &GuestVerb, format: Format) -> Result<ExitCode, CtlError> {
     match verb {
-        GuestVerb::Info(target) => {
-            let info = target.connect().await?.guest_info().await?;
+        GuestVerb::Info(args) => {
+            let (_, info) = connect_to_agent(&args.target()).await?;
             print(format, &info, || summary(&info));
         }
-        GuestVerb::Users(target) => {
-            let users = target.connect().await?.users().await?;
-            print(format, &users, || lines(&users, user));
+        GuestVerb::Users(args) => {
+            let users = connect_to_agent(&args.target()).await?.0.users().await?;
+            print(format, &users, || {
+                lines(&users, user, "nobody is logged in")
+            });
         }
-        GuestVerb::Filesystems(target) => {
-            let all = target.connect().await?.filesystems().await?;
-            print(format, &all, || lines(&all, filesystem));
+        GuestVerb::Filesystems(args) => {
+            let all = connect_to_agent(&args.target())
+                .await?
+                .0
+                .filesystems()
+                .await?;
+            print(format, &all, || {
+                lines(&all, filesystem, "the guest agent reports no file system")
+            });
         }
         GuestVerb::Exec(args) => return exec(args, format).await,
         GuestVerb::Ping(args) => {
+            let client = args.vm.target().connect().await?;
             let ping = GuestPingRequest {
-                domain_name: String::new(),
+                domain_name: running_domain(&client).await?,
                 timeout_seconds: args.timeout,
             };
-            let client = args.target.connect().await?;
-            client.guest_ping(with_domain(&client, ping).await?).await?;
+            // For a paused guest, whose agent cannot answer, the launcher says yes: a probe must not kill it.
+            client.guest_ping(ping).await?;
             print(format, &json!({"success": true}), || "ok".into());
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The reference's launcher wants the domain's name.
-async fn domain_name(client: &super::client::Client) -> Result<String, CtlError> {
-    let domain = client.domain().await?.ok_or(TargetError::NoDomain)?;
-    Ok(text_at(&domain, "/Spec/Name").to_owned())
+/// A launcher with a guest whose agent has answered at least once, and what it has said of the guest.
+///
+/// # Errors
+/// If there is no guest, or the launcher has not heard of its agent: its lists would be empty.
+async fn connect_to_agent(target: &Target) -> Result<(Client, Value), CtlError> {
+    let client = target.connect().await?;
+    let domain = client.domain().await?;
+    // What the launcher knows of a paused guest it still knows.
+    if !GuestState::of(domain.as_ref()).has_process() {
+        check_runs(domain.as_ref())?;
+    }
+    let info = client.guest_info().await?;
+    if text_at(&info, "/guestAgentVersion").is_empty() {
+        return Err(TargetError::NoAgent.into());
+    }
+    Ok((client, info))
 }
 
-async fn with_domain(
-    client: &super::client::Client,
-    ping: GuestPingRequest,
-) -> Result<GuestPingRequest, CtlError> {
-    Ok(GuestPingRequest {
-        domain_name: domain_name(client).await?,
-        ..ping
-    })
+/// The domain's name, which the reference's launcher wants.
+///
+/// # Errors
+/// If its guest cannot answer.
+async fn running_domain(client: &Client) -> Result<String, CtlError> {
+    let domain = client.domain().await?;
+    check_runs(domain.as_ref())?;
+    let name = domain.as_ref().map(|domain| text_at(domain, "/Spec/Name"));
+    Ok(name.unwrap_or_default().to_owned())
 }
 
 async fn exec(args: &ExecArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let client = args.target.connect().await?;
+    let client = args.vm.target().connect().await?;
     let mut words = args.command.iter().cloned();
     let request = ExecRequest {
-        domain_name: domain_name(&client).await?,
+        domain_name: running_domain(&client).await?,
         command: words.next().unwrap_or_default(),
         args: words.collect(),
         timeout_seconds: args.timeout,
@@ -145,10 +193,21 @@ pub(crate) fn exit_code(code: i32) -> ExitCode {
 /// # Errors
 /// If there is no launcher, or the guest agent does not do it.
 pub async fn freeze(args: &FreezeArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let (client, vmi) = args.target.connect_by_identity().await?;
+    let target = args.target.target();
+    let (client, vmi) = target.connect_by_identity().await?;
     let vmi = vmi.ok_or(TargetError::NoDomain)?;
+    running_domain(&client).await?;
     client.freeze(&vmi, args.timeout).await?;
-    print(format, &json!({"success": true}), || "frozen".into());
+    let vm = vm_name(&vmi);
+    let until = match args.timeout {
+        0 => "until launcherctl unfreeze".to_owned(),
+        seconds => format!("for at most {seconds} s"),
+    };
+    print_done(
+        format,
+        &vmi,
+        &format!("froze the file systems of {vm}, {until}"),
+    );
     Ok(ExitCode::SUCCESS)
 }
 
@@ -158,8 +217,11 @@ pub async fn freeze(args: &FreezeArgs, format: Format) -> Result<ExitCode, CtlEr
 /// If there is no launcher, or the guest agent does not do it.
 pub async fn unfreeze(target: &VmiTarget, format: Format) -> Result<ExitCode, CtlError> {
     let (client, vmi) = target.connect_by_identity().await?;
-    client.unfreeze(&vmi.ok_or(TargetError::NoDomain)?).await?;
-    print(format, &json!({"success": true}), || "thawed".into());
+    let vmi = vmi.ok_or(TargetError::NoDomain)?;
+    running_domain(&client).await?;
+    client.unfreeze(&vmi).await?;
+    let vm = vm_name(&vmi);
+    print_done(format, &vmi, &format!("thawed the file systems of {vm}"));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -174,16 +236,20 @@ fn summary(info: &Value) -> String {
         format!("time zone    {}", part("/timezone")),
         format!("file systems {}", part("/fsFreezeStatus")),
         format!(
-            "agent        {}, {} commands",
+            "agent        {}, {}",
             part("/guestAgentVersion"),
-            enabled.count()
+            counted(enabled.count(), "command")
         ),
     ]
     .join("\n")
 }
 
-fn lines(list: &Value, line: fn(&Value) -> String) -> String {
-    let items = list.as_array().map(Vec::as_slice).unwrap_or_default();
+/// A line for each item, or that there is none.
+fn lines(list: &Value, line: fn(&Value) -> String, none: &str) -> String {
+    let items = list_at(list, "");
+    if items.is_empty() {
+        return none.to_owned();
+    }
     items.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 

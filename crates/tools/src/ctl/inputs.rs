@@ -8,11 +8,13 @@ use serde_json::Value;
 
 use super::error::CtlError;
 use super::files::{display_name, read_text};
-use super::manifest::{self, host_architecture};
+use super::manifest::{self, Origin, host_architecture};
 use super::options::Options;
+use super::target::warn_of_unknown_fields;
 use api::vmi::Vmi;
+use api::vmi::cpu::Cpu;
 use convert::Context;
-use convert::context::DiskInfo;
+use convert::context::{CellCpu, DiskInfo, NumaCell, Topology};
 
 /// What a conversion starts from, as files.
 #[derive(Debug, Args)]
@@ -42,8 +44,22 @@ impl Inputs {
     /// # Errors
     /// If a file cannot be read, or is not such a document.
     pub fn read(&self) -> Result<(Value, Vmi, Context), CtlError> {
+        self.read_text(&read_text(self.vmi())?)
+    }
+
+    /// As [`Self::read`], also where in the file each field of the VMI is.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or is not such a document.
+    pub fn read_with_origin(&self) -> Result<(Value, Context, Origin), CtlError> {
         let text = read_text(self.vmi())?;
-        let (value, vmi) = manifest::read_offline(&text, self.context.is_some())
+        let (value, _, context) = self.read_text(&text)?;
+        Ok((value, context, Origin::of(&text)))
+    }
+
+    fn read_text(&self, text: &str) -> Result<(Value, Vmi, Context), CtlError> {
+        warn_of_unknown_fields(self.vmi(), text);
+        let (value, vmi) = manifest::read_offline(text, self.context.is_some())
             .map_err(CtlError::manifest(self.vmi()))?;
         let context = read_context(&vmi, self.context.as_deref(), self.options.as_deref())?;
         Ok((value, vmi, context))
@@ -60,6 +76,15 @@ struct VmiFile {
     /// The same as VMI
     #[arg(long = "vmi", value_name = "FILE")]
     named: Option<PathBuf>,
+}
+
+/// What a conversion sees of a pod in which everything is as the VMI expects it, with the taps of virt-handler.
+pub fn context_of_pod(vmi: &Vmi) -> Context {
+    let mut ctx = assumed_context(vmi);
+    pod::of_options(vmi, &Options::default().into_message(), &mut ctx);
+    attach_interfaces(vmi, &mut ctx);
+    assume_cpus(vmi, &mut ctx);
+    ctx
 }
 
 /// Reads context and options; without a context, one is derived from the VMI.
@@ -82,6 +107,7 @@ fn read_context(
     }
     if context.is_none() {
         attach_interfaces(vmi, &mut ctx);
+        assume_cpus(vmi, &mut ctx);
     }
     Ok(ctx)
 }
@@ -162,6 +188,46 @@ fn assumed_context(vmi: &Vmi) -> Context {
     ctx
 }
 
+/// A VMI with dedicated CPUs is on a node that has them, unless the options say what it has.
+fn assume_cpus(vmi: &Vmi, ctx: &mut Context) {
+    if let Some(cpu) = &vmi.spec.domain.cpu
+        && cpu.dedicated_cpu_placement
+        && ctx.topology.is_none()
+    {
+        let cpus = sufficient_cpus(cpu);
+        ctx.cpu_set = cpus.iter().map(|cpu| cpu.id).collect();
+        ctx.topology = Some(Topology {
+            numa_cells: vec![NumaCell {
+                cpus,
+                ..NumaCell::default()
+            }],
+        });
+    }
+}
+
+/// CPUs for a VMI that wants dedicated ones: its own, as cores with as many threads, and some for QEMU's other threads.
+fn sufficient_cpus(cpu: &Cpu) -> Vec<CellCpu> {
+    /// Of the emulator and of I/O threads.
+    const HELPER_CPUS: u32 = 16;
+    /// As many as libvirt takes for a guest; a VMI that asks for more is refused anyway.
+    const MAX_CPUS: u32 = 4096;
+    let parts = [cpu.sockets, cpu.cores, cpu.threads].map(|count| count.max(1));
+    let threads = cpu.threads.clamp(1, 16);
+    let wanted = parts.into_iter().fold(1, u32::saturating_mul);
+    let count = wanted.saturating_add(HELPER_CPUS).min(MAX_CPUS);
+    let core_of = |id: u32| {
+        id.checked_div(threads)
+            .unwrap_or_default()
+            .saturating_mul(threads)
+    };
+    (0..count)
+        .map(|id| CellCpu {
+            id,
+            siblings: (core_of(id)..core_of(id).saturating_add(threads)).collect(),
+        })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -197,5 +263,17 @@ spec:
         ];
         let missing: Vec<_> = parts.iter().filter(|part| !xml.contains(**part)).collect();
         assert!(missing.is_empty(), "{missing:?} {xml}");
+    }
+
+    #[test]
+    fn dedicated_cpus_are_there() {
+        for cpu in [
+            "{cores: 4, dedicatedCpuPlacement: true, isolateEmulatorThread: true}",
+            "{sockets: 2, cores: 3, threads: 2, dedicatedCpuPlacement: true}",
+        ] {
+            let text = VM.replace("devices: {}", &format!("cpu: {cpu}\n        devices: {{}}"));
+            let (_, vmi) = manifest::read_offline(&text, false).unwrap();
+            convert::domain(&vmi, &context_of_pod(&vmi)).unwrap();
+        }
     }
 }

@@ -29,6 +29,12 @@ pub fn list_at<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
         .map_or(&[], Vec::as_slice)
 }
 
+/// Whether there is a `true` at a JSON pointer.
+#[must_use]
+pub fn is_true_at(value: &Value, pointer: &str) -> bool {
+    value.pointer(pointer).and_then(Value::as_bool) == Some(true)
+}
+
 /// Whether there is an object at a JSON pointer.
 #[must_use]
 pub fn is_object_at(value: &Value, pointer: &str) -> bool {

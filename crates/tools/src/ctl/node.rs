@@ -19,6 +19,8 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::client::Client;
 use super::error::CtlError;
 use super::events::MAX_QUEUED;
+use super::files::FileError;
+use super::guest_state::status_text;
 use super::json::text_or_dash;
 use super::json_diff::{Difference, differences};
 use super::output::{Format, print};
@@ -82,10 +84,9 @@ impl News {
         let state = match self {
             Self::Domain(None) | Self::Changed(None, _) => "no domain".to_owned(),
             Self::Domain(Some(domain)) | Self::Changed(Some(domain), _) => format!(
-                "{}  {} ({})",
+                "{}  {}",
                 text_or_dash(domain, "/Spec/Name"),
-                text_or_dash(domain, "/Status/Status"),
-                text_or_dash(domain, "/Status/Reason")
+                status_text(domain)
             ),
             _ => String::new(),
         };
@@ -107,13 +108,21 @@ impl News {
 /// Watches all launchers below `directory` until a signal, or until so many events were printed.
 ///
 /// # Errors
-/// If the signals cannot be listened for.
+/// If the directory cannot be read, or the signals cannot be listened for.
 pub async fn watch(
     directory: &Path,
     resync: Duration,
     count: Option<usize>,
     format: Format,
 ) -> Result<ExitCode, CtlError> {
+    // Later, what is gone or is not ours to read has no launchers.
+    std::fs::read_dir(directory).map_err(FileError::on("read", directory))?;
+    if sockets_below(directory).is_empty() {
+        eprintln!(
+            "there is no launcher's socket below {} yet; Ctrl-C ends waiting for one",
+            directory.display()
+        );
+    }
     let mut stop = EndSignals::listen().map_err(CtlError::Runtime)?;
     let (sender, mut news) = mpsc::channel(MAX_QUEUED);
     let mut launchers = Launchers::default();
@@ -246,6 +255,7 @@ fn sockets_below(directory: &Path) -> BTreeSet<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::os::unix::net::UnixListener;
 
@@ -263,6 +273,19 @@ mod tests {
         std::os::unix::fs::symlink(dir.path(), deep.join("loop")).unwrap();
         assert_eq!(sockets_below(dir.path()), BTreeSet::from([socket]));
         assert!(sockets_below(&dir.path().join("missing")).is_empty());
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let missing = dir.path().join("missing");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let watched = watch(&missing, Duration::from_secs(1), Some(0), Format::Text);
+        let error = runtime.block_on(watched).unwrap_err().to_string();
+        assert!(error.contains(&*missing.to_string_lossy()), "{error}");
     }
 
     #[test]

@@ -1,11 +1,19 @@
 //! What a verb prints: text for people, JSON for programs.
 
-use std::io::{ErrorKind, Write};
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::pin::pin;
+use std::time::Duration;
 
 use clap::ValueEnum;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::files::FileError;
+use super::refusal;
+
+/// What takes longer than this says what it waits for.
+const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 
 /// The form of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -26,14 +34,139 @@ pub fn print(format: Format, json: &Value, text: impl FnOnce() -> String) {
     let _ = writeln!(std::io::stdout(), "{shown}");
 }
 
+/// How many there are, with the noun in its number: `1 vCPU`, `2 vCPUs`.
+#[must_use]
+pub fn counted<N: Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {
+    let ending = if count == N::from(1) { "" } else { "s" };
+    format!("{count} {noun}{ending}")
+}
+
 /// Prints a document as it is. A pipe that its reader has closed (`| head`) is not an error.
 ///
 /// # Errors
 /// If standard output cannot be written.
 pub fn print_document(text: &str) -> Result<(), FileError> {
+    print_bytes(text.as_bytes())
+}
+
+/// As [`print_document`]: a file whose name is `-`.
+///
+/// # Errors
+/// If standard output cannot be written.
+pub fn print_bytes(bytes: &[u8]) -> Result<(), FileError> {
     let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         written => written.map_err(FileError::on("write", "standard output")),
+    }
+}
+
+/// Prints why a verb has failed, on standard error: lines for people, or the object of `launcherctl --help`.
+pub fn print_error(format: Format, error: &str, details: &[String]) {
+    match format {
+        Format::Json => eprintln!("{}", error_json(error, details)),
+        Format::Text => {
+            eprintln!("launcherctl: {error}");
+            for detail in details {
+                eprintln!("  {detail}");
+            }
+        }
+    }
+}
+
+fn error_json(error: &str, details: &[String]) -> Value {
+    let (error, hint) = refusal::split_remedy(error);
+    json!({"error": error, "hint": hint, "details": details})
+}
+
+/// Whether a command line asks for JSON, also where it cannot be understood otherwise.
+#[must_use]
+pub fn wants_json(arguments: &[OsString]) -> bool {
+    let words = arguments.iter().map(|word| word.to_string_lossy());
+    let words: Vec<_> = words.take_while(|word| word != "--").collect();
+    let is_short = |word: &str| matches!(word, "-ojson" | "-o=json" | "--output=json");
+    words.iter().any(|word| is_short(word))
+        || words
+            .windows(2)
+            .any(|pair| matches!(pair, [name, value] if (name == "-o" || name == "--output") && value == "json"))
+}
+
+/// Waits, and says for what if that takes longer than a second and a person watches: on standard error, if that is a
+/// terminal.
+pub async fn with_progress<T>(waits_for: &str, work: impl Future<Output = T>) -> T {
+    let say = |text: &str| {
+        if std::io::stderr().is_terminal() {
+            eprintln!("{text}");
+        }
+    };
+    wait_for(waits_for, work, say).await
+}
+
+async fn wait_for<T>(
+    waits_for: &str,
+    work: impl Future<Output = T>,
+    mut say: impl FnMut(&str),
+) -> T {
+    let mut work = pin!(work);
+    tokio::select! {
+        done = &mut work => return done,
+        () = tokio::time::sleep(PROGRESS_DELAY) => {}
+    }
+    say(&format!("waiting for {waits_for}…"));
+    work.await
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn an_error_as_json_has_its_remedy_apart() {
+        let refused = refusal::plain("qemu: cannot set up guest memory 'pc.ram'");
+        let json = error_json(&refused, &["the launcher's log: /l".to_owned()]);
+        assert_eq!(json["error"], "qemu: cannot set up guest memory 'pc.ram'");
+        assert!(json["hint"].as_str().unwrap().contains("too little free"));
+        assert_eq!(json["details"], json!(["the launcher's log: /l"]));
+        assert_eq!(error_json("no", &[])["hint"], Value::Null);
+    }
+
+    #[test]
+    fn json_is_asked_for_in_each_form_of_the_option() {
+        let asks = |line: &str| {
+            let words: Vec<_> = line.split(' ').map(OsString::from).collect();
+            wants_json(&words)
+        };
+        for line in [
+            "-o json puase",
+            "ping -ojson",
+            "--output json",
+            "x --output=json",
+        ] {
+            assert!(asks(line), "{line}");
+        }
+        for line in ["ping", "-o text ping", "guest exec -- jq -o json"] {
+            assert!(!asks(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn only_what_takes_long_is_said() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        let mut said = Vec::new();
+        runtime.block_on(async {
+            wait_for("nothing", async {}, |text| said.push(text.to_owned())).await;
+            let (sender, receiver) = tokio::sync::oneshot::channel();
+            let mut sender = Some(sender);
+            let say = |text: &str| {
+                said.push(text.to_owned());
+                sender.take().unwrap().send(()).unwrap();
+            };
+            wait_for("the guest", receiver, say).await.unwrap();
+        });
+        assert_eq!(said, ["waiting for the guest…"]);
     }
 }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 use super::error::CtlError;
+use super::guest_state::status_text;
 use super::json::{list_at, text_at, text_or_dash};
 use super::output::{Format, print, print_document};
 use super::target::Target;
@@ -53,12 +54,16 @@ pub async fn qemu_version(target: &Target, format: Format) -> Result<ExitCode, C
     Ok(ExitCode::SUCCESS)
 }
 
-/// `metrics`: OpenMetrics text, which is for programs already.
+/// `metrics`: OpenMetrics text; as JSON, an object with it.
 ///
 /// # Errors
 /// If the launcher does not answer.
-pub async fn metrics(target: &Target) -> Result<ExitCode, CtlError> {
-    print_document(&target.connect().await?.metrics().await?)?;
+pub async fn metrics(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
+    let metrics = target.connect().await?.metrics().await?;
+    match format {
+        Format::Text => print_document(&metrics)?,
+        Format::Json => print(format, &json!({"metrics": metrics}), String::new),
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -66,12 +71,7 @@ pub async fn metrics(target: &Target) -> Result<ExitCode, CtlError> {
 fn summary(domain: &Value) -> String {
     let part = |pointer| text_or_dash(domain, pointer);
     let mut lines = vec![
-        format!(
-            "{}  {} ({})",
-            part("/Spec/Name"),
-            part("/Status/Status"),
-            part("/Status/Reason")
-        ),
+        format!("{}  {}", part("/Spec/Name"), status_text(domain)),
         format!(
             "  uuid {}  machine {}  type {}",
             part("/Spec/UUID"),

@@ -3,12 +3,14 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use super::files::FileError;
+use super::similar::similar;
 use api::pod_paths::{COMMAND_SOCKET, PodPaths};
 use pod::Root;
 
@@ -23,11 +25,16 @@ pub enum RegistryError {
     #[error(transparent)]
     File(#[from] FileError),
     /// No VM has this name.
-    #[error("no VM named {0} was started here with launcherctl run")]
-    UnknownName(String),
+    #[error("no VM named {name} was started here with launcherctl run; {running}")]
+    UnknownName {
+        /// The name.
+        name: String,
+        /// Which VMs are running.
+        running: String,
+    },
     /// The name is taken by a VM that runs.
     #[error(
-        "a VM named {name} is running, in {root}; end it first (launcherctl shutdown --name {name}) or give this one another name",
+        "a VM named {name} is running, in {root}; end it first (launcherctl stop {name}) or give this one another name: names are unique on this machine, across namespaces",
         root = root.display()
     )]
     NameTaken {
@@ -35,6 +42,16 @@ pub enum RegistryError {
         name: String,
         /// Root of the VM that has it.
         root: PathBuf,
+    },
+    /// The name is taken by a VM whose guest has lost its launcher.
+    #[error(
+        "{name} has lost its launcher, and its guest still runs (QEMU is process {pid}); launcherctl stop {name} forces it off"
+    )]
+    GuestRuns {
+        /// The name.
+        name: String,
+        /// Its QEMU.
+        pid: i32,
     },
     /// The path of the registry is another user's directory.
     #[error("{path} is not a directory of this user; remove it or set XDG_RUNTIME_DIR", path = .0.display())]
@@ -86,10 +103,25 @@ impl VmDir {
         self.path(&PodPaths::default().shared(COMMAND_SOCKET))
     }
 
-    /// Whether something accepts connections on the cmd socket.
+    /// Whether something accepts connections on the cmd socket. Its path may be too long for an address.
     #[must_use]
     pub fn is_running(&self) -> bool {
-        std::os::unix::net::UnixStream::connect(self.cmd_socket()).is_ok()
+        let socket = self.cmd_socket();
+        let (Some(parent), Some(name)) = (socket.parent(), socket.file_name()) else {
+            return false;
+        };
+        let Ok(directory) = fs::File::open(parent) else {
+            return false;
+        };
+        let short = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string());
+        std::os::unix::net::UnixStream::connect(short.join(name)).is_ok()
+    }
+
+    /// Removes the root if it is a link to the VM's directory; the directory stays.
+    pub fn remove_link(&self) {
+        if fs::symlink_metadata(&self.root).is_ok_and(|it| it.is_symlink()) {
+            let _ = fs::remove_file(&self.root);
+        }
     }
 
     /// Stores the VMI for later calls.
@@ -102,7 +134,18 @@ impl VmDir {
         fs::rename(&new, &file).map_err(FileError::on("write", &file))
     }
 
-    /// The VMI that was sent last.
+    /// Removes the stored VMI of a VM that has ended.
+    pub fn remove_vmi(&self) {
+        let _ = fs::remove_file(self.root.join(VMI_FILE));
+    }
+
+    /// Whether the launcher was started by `run`, which stores the VMI here.
+    #[must_use]
+    pub fn is_of_run(&self) -> bool {
+        self.root.join(VMI_FILE).exists()
+    }
+
+    /// The VMI that `run`, or a verb after it, has sent last.
     ///
     /// # Errors
     /// If there is none.
@@ -132,8 +175,26 @@ pub fn add(name: &str, vm: &VmDir) -> Result<(), RegistryError> {
     Ok(())
 }
 
-/// Removes the VM from the registry; its directory stays.
+/// Lets the name follow a VM that has moved to another directory. Nothing is done if the name is not that of the VM in
+/// `from`.
+///
+/// # Errors
+/// If the registry cannot be written.
+pub fn follow(name: &str, from: &VmDir, vm: &VmDir) -> Result<(), RegistryError> {
+    let registry = directory()?;
+    let (link, new) = (registry.join(name), registry.join(format!(".{name}.new")));
+    if fs::read_link(&link).ok().as_deref() != Some(from.root()) {
+        return Ok(());
+    }
+    let _ = fs::remove_file(&new);
+    std::os::unix::fs::symlink(vm.root(), &new).map_err(FileError::on("make", &new))?;
+    fs::rename(&new, &link).map_err(FileError::on("make", &link))?;
+    Ok(())
+}
+
+/// Removes the VM from the registry, and the link to its directory if it has one; the directory stays.
 pub fn remove(name: &str, vm: &VmDir) {
+    vm.remove_link();
     if let Ok(registry) = directory()
         && fs::read_link(registry.join(name)).is_ok_and(|root| root == vm.root())
     {
@@ -148,7 +209,40 @@ pub fn remove(name: &str, vm: &VmDir) {
 pub fn find(name: &str) -> Result<VmDir, RegistryError> {
     fs::read_link(directory()?.join(name))
         .map(VmDir::at)
-        .map_err(|_| RegistryError::UnknownName(name.to_owned()))
+        .map_err(|_| RegistryError::UnknownName {
+            name: name.to_owned(),
+            running: named_running(name),
+        })
+}
+
+/// The VM in this directory, with its name, whichever path leads there.
+///
+/// # Errors
+/// If the registry cannot be read.
+pub fn find_in(root: &Path) -> Result<Option<(String, VmDir)>, RegistryError> {
+    // Not by canonical paths: that of /proc/PID/root is another root.
+    let inode = |path: &Path| fs::metadata(path).ok().map(|it| (it.dev(), it.ino()));
+    let wanted = inode(root);
+    let mut vms = all()?.into_iter();
+    Ok(vms.find(|(_, vm)| wanted.is_some() && inode(vm.root()) == wanted))
+}
+
+/// Which names there are, for one who has given another. What was meant may also have failed.
+fn named_running(wanted: &str) -> String {
+    let names = |vms: Result<Vec<(String, VmDir)>, _>| -> Vec<String> {
+        let vms = vms.unwrap_or_default();
+        vms.into_iter().map(|(name, _)| name).collect()
+    };
+    let (running, all) = (names(running()), names(all()));
+    let running = if running.is_empty() {
+        "none is running".to_owned()
+    } else {
+        format!("running: {}", running.join(", "))
+    };
+    match similar(wanted, all.iter().map(String::as_str)) {
+        Some(meant) => format!("{running}; did you mean {meant}?"),
+        None => running,
+    }
 }
 
 /// The VMs whose launcher answers, with their names.
@@ -156,13 +250,23 @@ pub fn find(name: &str) -> Result<VmDir, RegistryError> {
 /// # Errors
 /// If the registry cannot be read.
 pub fn running() -> Result<Vec<(String, VmDir)>, RegistryError> {
+    let mut vms = all()?;
+    vms.retain(|(_, vm)| vm.is_running());
+    Ok(vms)
+}
+
+/// All VMs, with their names; those too whose launcher has ended without their supervisor.
+///
+/// # Errors
+/// If the registry cannot be read.
+pub fn all() -> Result<Vec<(String, VmDir)>, RegistryError> {
     let registry = directory()?;
     let entries = fs::read_dir(&registry).map_err(FileError::on("read", &registry))?;
     let vms = entries.flatten().filter_map(|entry| {
         let root = fs::read_link(entry.path()).ok()?;
         Some((entry.file_name().into_string().ok()?, VmDir::at(root)))
     });
-    Ok(vms.filter(|(_, vm)| vm.is_running()).collect())
+    Ok(vms.collect())
 }
 
 /// The user's directory of links; refused if it belongs to another user.

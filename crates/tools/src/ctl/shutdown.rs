@@ -5,26 +5,37 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::client::{CallError, Client};
-use super::domain_changes::is_down;
+use super::domain_changes::{DomainChanges, is_down};
 use super::error::{CtlError, TargetError};
+use super::guest_state::{check_runs, is_starting};
 use super::lifecycle::act;
-use super::output::{Format, print};
-use super::target::VmiTarget;
+use super::output::{Format, print, with_progress};
+use super::run::control::ControlClient;
+use super::target::{NamedVmiTarget, vm_name};
 use api::Action;
 
 /// How long a guest has whose VMI does not say: KubeVirt's default.
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
-/// Between two requests: some guests only hear the second one, and ACPI follows when the agent has not ended the guest.
-const REQUEST_INTERVAL: Duration = Duration::from_secs(5);
+/// Between two requests: a guest that boots does not hear the first one, some only hear the second, and ACPI follows when
+/// the agent has not ended the guest.
+pub const REQUEST_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How long a start that is under way may still take, where no other limit is given: a launcher gives the hooks 20 s, and
+/// QEMU may be slow.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a VM of `run` may take to go once its guest is down, so that it is not listed any more.
+const SUPERVISOR_TIMEOUT: Duration = Duration::from_secs(10);
+/// Between two questions whether a start has ended: one that fails causes no event.
+const START_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Arguments of `shutdown`.
 #[derive(Debug, Args)]
 pub struct ShutdownArgs {
     #[command(flatten)]
-    target: VmiTarget,
+    target: NamedVmiTarget,
     /// Wait until the guest is down. Succeeds at once where no guest runs, as a preStop handler has to
     #[arg(long)]
     wait: bool,
@@ -39,37 +50,64 @@ pub struct ShutdownArgs {
 /// If the launcher refuses, or the guest is not down in time.
 pub async fn shutdown(args: &ShutdownArgs, format: Format) -> Result<ExitCode, CtlError> {
     if !args.wait {
-        return act(Action::Shutdown, &args.target, format).await;
+        return act(Action::Shutdown, &args.target.target(), format).await;
     }
-    let text = match args.target.connect_by_identity().await {
+    let target = args.target.target();
+    let launcher = target.target.resolve().ok();
+    let text = match target.connect_by_identity().await {
         Ok((client, Some(vmi))) => {
-            shut_down(&client, &vmi, args.timeout.map(Duration::from_secs)).await?;
-            "the guest is down"
+            let down = async {
+                shut_down(&client, &vmi, args.timeout.map(Duration::from_secs)).await?;
+                if let Some(dir) = launcher.and_then(|launcher| launcher.dir) {
+                    ControlClient::wait_for_end(&dir, SUPERVISOR_TIMEOUT).await;
+                }
+                Ok::<(), CtlError>(())
+            };
+            with_progress("the guest to shut down", down).await?;
+            format!("the guest of {} is down", vm_name(&vmi))
         }
-        Ok((_, None)) => "no guest runs",
+        Ok((_, None)) => "no guest runs".to_owned(),
         // It has ended, or does not serve yet: SIGTERM, which follows, ends what it has begun.
         Err(
-            CtlError::Call(CallError::Connect { .. }) | CtlError::Target(TargetError::NoneRunning),
-        ) => "no launcher runs",
+            CtlError::Call(CallError::Connect { .. })
+            | CtlError::Target(
+                TargetError::NoneRunning
+                | TargetError::Failed { .. }
+                | TargetError::Changing(_)
+                | TargetError::LauncherGone(_),
+            ),
+        ) => "no launcher runs".to_owned(),
         Err(error) => return Err(error),
     };
     print(format, &json!({"success": true, "message": text}), || {
-        text.to_owned()
+        text.clone()
     });
     Ok(ExitCode::SUCCESS)
 }
 
-/// Asks until the guest is down.
-async fn shut_down(client: &Client, vmi: &Value, limit: Option<Duration>) -> Result<(), CtlError> {
-    let mut changes = client.domain_changes().await?;
-    let Some(first) = changes
-        .next()
-        .await?
-        .filter(|domain| !is_down(domain.as_ref()))
-    else {
+/// Asks until the guest is down; one that is starting, once it has started.
+///
+/// # Errors
+/// If it is not down after `limit`; without one, after its grace period.
+pub async fn shut_down(
+    client: &Client,
+    vmi: &Value,
+    limit: Option<Duration>,
+) -> Result<(), CtlError> {
+    let began = Instant::now();
+    let start_limit = limit.unwrap_or(START_TIMEOUT);
+    let started = timeout_at(os::time::deadline(start_limit), started_guest(client));
+    let still_starting = |_| CtlError::StillStarting {
+        vm: vm_name(vmi),
+        timeout: start_limit,
+    };
+    let Some((mut changes, domain)) = started.await.map_err(still_starting)?? else {
         return Ok(());
     };
-    let limit = limit.unwrap_or_else(|| grace_period(first.as_ref()));
+    check_runs(Some(&domain))?;
+    // A limit is for the start and the shutdown together.
+    let left = limit.map(|limit| limit.saturating_sub(began.elapsed()));
+    let left = left.unwrap_or_else(|| grace_period(Some(&domain)));
     let (mut request_at, mut failure) = (Instant::now(), None);
     let asked = async {
         loop {
@@ -85,12 +123,25 @@ async fn shut_down(client: &Client, vmi: &Value, limit: Option<Duration>) -> Res
             }
         }
     };
-    match timeout(limit, asked).await {
+    match timeout(left, asked).await {
         Ok(result) => result,
         Err(_) => Err(CtlError::NotDown {
-            timeout: limit,
+            timeout: limit.unwrap_or(left),
             source: failure,
         }),
+    }
+}
+
+/// The domain of a guest that runs, and its changes; of one that is starting, once it has started. None if there is none.
+async fn started_guest(client: &Client) -> Result<Option<(DomainChanges, Value)>, CtlError> {
+    loop {
+        let mut changes = client.domain_changes().await?;
+        match changes.next().await? {
+            Some(Some(domain)) if is_down(Some(&domain)) => return Ok(None),
+            Some(Some(domain)) => return Ok(Some((changes, domain))),
+            Some(None) if is_starting(client).await => sleep(START_POLL_INTERVAL).await,
+            _ => return Ok(None),
+        }
     }
 }
 

@@ -9,18 +9,21 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::error::CtlError;
-use super::json::{list_at, text_at};
-use super::output::{Format, print};
-use super::target::Target;
+use super::json::{list_at, text_at, text_or_dash};
+use super::output::{Format, counted, print};
+use super::vms::VmArgs;
 
 /// The launcher gives out the same statistics for this long, so that rates need a longer interval.
 const MIN_SECONDS: u64 = 4;
+
+/// Of a device that libvirt does not name.
+const NO_NAME: &str = "-";
 
 /// The arguments of `stats`.
 #[derive(Debug, Args)]
 pub struct StatsArgs {
     #[command(flatten)]
-    target: Target,
+    target: VmArgs,
     /// Print them again and again, until Ctrl-C
     #[arg(long)]
     watch: bool,
@@ -41,13 +44,14 @@ struct Sample {
 /// # Errors
 /// If the launcher does not answer, or there is no running guest.
 pub async fn stats(args: &StatsArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let launcher = args.target.connect().await?;
+    let launcher = args.target.target().connect().await?;
     let sample = async || -> Result<Sample, CtlError> {
         let stats = launcher.domain_stats().await?;
         let taken = Instant::now();
         Ok(Sample { stats, taken })
     };
     let mut before = sample().await?;
+    let domain = launcher.domain().await?.unwrap_or_default();
     if format == Format::Json {
         print(format, &before.stats, String::new);
         if !args.watch {
@@ -57,7 +61,7 @@ pub async fn stats(args: &StatsArgs, format: Format) -> Result<ExitCode, CtlErro
     loop {
         sleep(Duration::from_secs(args.interval)).await;
         let now = sample().await?;
-        print(format, &now.stats, || text(&before, &now));
+        print(format, &now.stats, || text(&before, &now, &domain));
         if !args.watch {
             return Ok(ExitCode::SUCCESS);
         }
@@ -65,16 +69,15 @@ pub async fn stats(args: &StatsArgs, format: Format) -> Result<ExitCode, CtlErro
     }
 }
 
-/// What has happened between two samples.
-fn text(before: &Sample, now: &Sample) -> String {
+/// What has happened between two samples of this domain.
+fn text(before: &Sample, now: &Sample, domain: &Value) -> String {
     let seconds = now.taken.duration_since(before.taken).as_secs_f64();
     let mut text = text_at(&now.stats, "/Name").to_owned();
     let cpu = rate(&before.stats, &now.stats, "/Cpu/Time", seconds) / 1e7;
     let vcpus = list_at(&now.stats, "/Vcpu").iter();
-    let online = vcpus
-        .filter(|vcpu| value(vcpu, "/State") != Some(0))
-        .count();
-    let _ = write!(text, "\n  cpu     {cpu:.1} % of one CPU, {online} vCPUs");
+    let online = vcpus.filter(|vcpu| value(vcpu, "/State") != Some(0));
+    let online = counted(online.count(), "vCPU");
+    let _ = write!(text, "\n  cpu     {cpu:.1} % of one CPU, {online}");
     let _ = write!(text, "\n  memory  {}", memory(&now.stats));
     for disk in devices(&before.stats, &now.stats, "/Block") {
         let rate = |pointer| rate(disk.before, disk.now, pointer, seconds);
@@ -88,12 +91,24 @@ fn text(before: &Sample, now: &Sample) -> String {
             rate("/WrReqs"),
         );
     }
-    for interface in devices(&before.stats, &now.stats, "/Net") {
+    let interfaces = list_at(domain, "/Spec/Devices/Interfaces");
+    for (index, interface) in devices(&before.stats, &now.stats, "/Net").enumerate() {
+        let name = match (interface.name, interfaces.get(index)) {
+            // libvirt lists them in the domain's order; one without a device on the host has no name there.
+            (NO_NAME, Some(interface)) => text_or_dash(interface, "/Alias/Name"),
+            (name, _) => name,
+        };
+        if value(interface.now, "/RxBytes").is_none() {
+            let _ = write!(
+                text,
+                "\n  nic     {name:<16} not counted: libvirt does not see the traffic of passt"
+            );
+            continue;
+        }
         let rate = |pointer| rate(interface.before, interface.now, pointer, seconds);
         let _ = write!(
             text,
-            "\n  nic     {:<16} rx   {:>12} {:>7.0} pkt/s  tx    {:>12} {:>7.0} pkt/s",
-            interface.name,
+            "\n  nic     {name:<16} rx   {:>12} {:>7.0} pkt/s  tx    {:>12} {:>7.0} pkt/s",
             bytes_per_second(rate("/RxBytes")),
             rate("/RxPkts"),
             bytes_per_second(rate("/TxBytes")),
@@ -126,22 +141,18 @@ struct Device<'a> {
     now: &'a Value,
 }
 
-fn devices<'a>(before: &'a Value, now: &'a Value, list: &str) -> Vec<Device<'a>> {
-    let same = |device: &'a Value| {
-        let mut earlier = list_at(before, list).iter();
-        let before = earlier.find(|it| it["Name"] == device["Name"])?;
+fn devices<'a>(before: &'a Value, now: &'a Value, list: &str) -> impl Iterator<Item = Device<'a>> {
+    let earlier = list_at(before, list);
+    list_at(now, list).iter().filter_map(move |device| {
+        let before = earlier.iter().find(|it| it["Name"] == device["Name"])?;
         let name = [text_at(device, "/Alias"), text_at(device, "/Name")];
-        let name = name
-            .into_iter()
-            .find(|name| !name.is_empty())
-            .unwrap_or("-");
+        let name = name.into_iter().find(|name| !name.is_empty());
         Some(Device {
-            name,
+            name: name.unwrap_or(NO_NAME),
             before,
             now: device,
         })
-    };
-    list_at(now, list).iter().filter_map(same).collect()
+    })
 }
 
 /// A value, if its flag says that there is one.
@@ -161,7 +172,8 @@ fn bytes_per_second(rate: f64) -> String {
     format!("{}/s", bytes(rate))
 }
 
-fn bytes(mut amount: f64) -> String {
+/// An amount of bytes for people.
+pub fn bytes(mut amount: f64) -> String {
     let mut units = ["B", "KiB", "MiB", "GiB"].into_iter();
     let mut unit = units.next().unwrap_or_default();
     for larger in units {
@@ -195,10 +207,14 @@ mod tests {
             }),
             taken: taken + Duration::from_secs(after),
         };
-        let text = text(&sample(0, 0, 0), &sample(1_000_000_000, 8 << 20, 4));
+        let text = text(
+            &sample(0, 0, 0),
+            &sample(1_000_000_000, 8 << 20, 4),
+            &Value::Null,
+        );
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines[0], "default_demo");
-        assert_eq!(lines[1], "  cpu     25.0 % of one CPU, 1 vCPUs");
+        assert_eq!(lines[1], "  cpu     25.0 % of one CPU, 1 vCPU");
         assert_eq!(lines[2], "  memory  256.0 MiB in all");
         assert!(
             lines[3].contains("rootdisk") && lines[3].contains("2.0 MiB/s     512 op/s"),
@@ -207,6 +223,23 @@ mod tests {
         assert!(
             lines[4].contains("default") && lines[4].contains("0.0 B/s"),
             "{text}"
+        );
+    }
+
+    #[test]
+    fn an_interface_without_a_device_on_the_host_has_its_name_of_the_vmi() {
+        // As libvirt reports one of passt.
+        let net = json!({"Name": "", "Alias": "", "RxBytes": 0, "RxBytesSet": false});
+        let sample = || Sample {
+            stats: json!({"Name": "default_demo", "Net": [net]}),
+            taken: Instant::now(),
+        };
+        let domain = json!({"Spec": {"Devices": {"Interfaces": [{"Alias": {"Name": "blue"}}]}}});
+        let text = text(&sample(), &sample(), &domain);
+        let line = text.lines().last().unwrap_or_default();
+        assert!(
+            line.starts_with("  nic     blue ") && line.contains("not counted"),
+            "{line}"
         );
     }
 

@@ -1,5 +1,6 @@
 //! Which running launcher a verb is about, and which VMI.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -7,33 +8,78 @@ use serde_json::{Value, json};
 
 use super::client::Client;
 use super::error::{CtlError, TargetError};
-use super::files::read_text;
-use super::json::copy_at;
-use super::manifest::Manifest;
+use super::files::{FileError, display_name, read_text};
+use super::json::{copy_at, text_at};
+use super::manifest::{self, Manifest, ManifestError};
 use super::registry::{self, VmDir};
+use super::run::failure::Failure;
+use super::run::remains::is_supervised;
+use api::pod_paths::PodPaths;
 
 /// Which running launcher to call.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Target {
-    /// The VM's name, as given by `launcherctl run` (needed if several are running)
-    #[arg(short, long)]
+    /// Only a VM of this namespace; names are unique on a machine
+    #[arg(short = 'n', long, help_heading = "Global options")]
+    pub namespace: Option<String>,
+    /// The VM's name, as launcherctl list shows it; needed if several run
+    #[arg(long, help_heading = "Global options")]
     pub name: Option<String>,
-    /// Root directory of the launcher (its --root)
-    #[arg(long, conflicts_with = "name")]
+    /// In place of the name: the launcher's root directory, as given to run --root
+    #[arg(long, conflicts_with = "name", help_heading = "Global options")]
     pub root: Option<PathBuf>,
-    /// Its cmd socket
-    #[arg(long, conflicts_with_all = ["name", "root"])]
+    /// In place of the name: the launcher's cmd socket
+    #[arg(long, conflicts_with_all = ["name", "root"], help_heading = "Global options")]
     pub socket: Option<PathBuf>,
 }
 
-/// A launcher, and which VMI to send instead of the last one.
+/// The same options before the verb. clap hands them on to the verb by their names.
 #[derive(Debug, Args)]
+pub struct GlobalTarget {
+    /// Only a VM of this namespace; names are unique on a machine
+    #[arg(short = 'n', long, global = true, help_heading = "Global options")]
+    namespace: Option<String>,
+    /// The VM's name, as launcherctl list shows it; needed if several run
+    #[arg(long, global = true, help_heading = "Global options")]
+    name: Option<String>,
+    /// In place of the name: the launcher's root directory, as given to run --root
+    #[arg(long, global = true, help_heading = "Global options")]
+    root: Option<PathBuf>,
+    /// In place of the name: the launcher's cmd socket
+    #[arg(long, global = true, help_heading = "Global options")]
+    socket: Option<PathBuf>,
+}
+
+/// A launcher, and which VMI to send instead of the last one.
+#[derive(Debug, Clone, Args)]
 pub struct VmiTarget {
     #[command(flatten)]
     pub target: Target,
-    /// VMI or VM manifest, YAML or JSON, in place of the one that was started
+    /// VMI or VM manifest to send, YAML or JSON, in place of the VMI that was sent last
     #[arg(long)]
     pub vmi: Option<PathBuf>,
+}
+
+/// As [`VmiTarget`], with the VM's name also as an argument.
+#[derive(Debug, Args)]
+pub struct NamedVmiTarget {
+    /// The VM's name; may be left out if there is only one
+    #[arg(value_name = "VM", conflicts_with_all = ["name", "root", "socket"])]
+    vm: Option<String>,
+    #[command(flatten)]
+    target: VmiTarget,
+}
+
+impl NamedVmiTarget {
+    /// As the other verbs have it.
+    #[must_use]
+    pub fn target(&self) -> VmiTarget {
+        let mut target = self.target.clone();
+        if self.vm.is_some() {
+            target.target.name.clone_from(&self.vm);
+        }
+        target
+    }
 }
 
 /// A launcher to call.
@@ -43,28 +89,74 @@ pub struct Launcher {
     pub dir: Option<VmDir>,
     /// Its cmd socket.
     pub socket: PathBuf,
+    /// Volumes in which the VMI of a file differs from the one that is sent, as only a restart of the guest brings them;
+    /// each as a plan has it.
+    pub restart: Vec<Value>,
 }
 
 impl Target {
+    /// Whether it names a launcher, in whichever way.
+    #[must_use]
+    pub fn is_given(&self) -> bool {
+        self.name.is_some() || self.root.is_some() || self.socket.is_some()
+    }
+
     /// Finds the launcher.
     ///
     /// # Errors
     /// If there is none, or more than one.
     pub fn resolve(&self) -> Result<Launcher, CtlError> {
+        self.resolve_by(|namespace| {
+            let (name, vm) = the_only_one(namespace)?;
+            match why_not_running(&name, &vm) {
+                Some(why) if !vm.is_running() => Err(why.into()),
+                _ => Ok(vm),
+            }
+        })
+    }
+
+    /// As [`Self::resolve`]; without a name also the only VM there is, if it does not run.
+    ///
+    /// # Errors
+    /// If there is none, or more than one.
+    pub fn resolve_any(&self) -> Result<Launcher, CtlError> {
+        self.resolve_by(|namespace| Ok(the_only_one(namespace)?.1))
+    }
+
+    fn resolve_by(
+        &self,
+        without_name: impl FnOnce(Option<&str>) -> Result<VmDir, CtlError>,
+    ) -> Result<Launcher, CtlError> {
+        // The parser sees only those that stand on the same side of the verb.
+        let ways = [
+            self.name.is_some(),
+            self.root.is_some(),
+            self.socket.is_some(),
+        ];
+        if ways.iter().filter(|given| **given).count() > 1 {
+            return Err(TargetError::SeveralWays.into());
+        }
         if let Some(socket) = &self.socket {
             return Ok(Launcher {
                 dir: None,
                 socket: socket.clone(),
+                restart: Vec::new(),
             });
         }
         let dir = match (&self.root, &self.name) {
-            (Some(root), _) => VmDir::at(root.clone()),
+            (Some(root), _) => vm_in(root)?,
             (None, Some(name)) => registry::find(name)?,
-            (None, None) => the_only_one()?,
+            (None, None) => without_name(self.namespace.as_deref())?,
         };
+        if let Some(namespace) = &self.namespace
+            && !is_in(&dir, namespace)
+        {
+            return Err(TargetError::OtherNamespace(namespace.clone()).into());
+        }
         Ok(Launcher {
             socket: dir.cmd_socket(),
             dir: Some(dir),
+            restart: Vec::new(),
         })
     }
 
@@ -73,11 +165,47 @@ impl Target {
     /// # Errors
     /// If there is none, or it does not answer.
     pub async fn connect(&self) -> Result<Client, CtlError> {
-        Ok(Client::connect(&self.resolve()?.socket).await?)
+        self.resolve()?.connect().await
     }
 }
 
 impl Launcher {
+    /// Connects to it.
+    ///
+    /// # Errors
+    /// If it does not answer; of a VM of `run`, why.
+    pub async fn connect(&self) -> Result<Client, CtlError> {
+        Client::connect(&self.socket).await.map_err(|error| {
+            let why = self.dir.as_ref().and_then(|dir| {
+                let vmi = dir.load_vmi().unwrap_or_default();
+                why_not_running(text_at(&vmi, "/metadata/name"), dir)
+            });
+            why.map_or_else(|| error.into(), CtlError::from)
+        })
+    }
+
+    /// The VMI that was sent last: stored by `run`, else asked of the launcher, as in a pod. None if neither has one.
+    ///
+    /// # Errors
+    /// If it cannot be read, or the launcher does not answer.
+    pub async fn last_vmi(&self, client: &Client) -> Result<Option<Value>, CtlError> {
+        match &self.dir {
+            Some(dir) if dir.is_of_run() => Ok(Some(dir.load_vmi()?)),
+            _ => Ok(client.last_sync().await?.map(|sync| sync.vmi)),
+        }
+    }
+
+    /// Keeps a VMI that was sent, where `run` has kept the one before.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn store_vmi(&self, vmi: &Value) -> Result<(), CtlError> {
+        match &self.dir {
+            Some(dir) if dir.is_of_run() => Ok(dir.store_vmi(vmi)?),
+            _ => Ok(()),
+        }
+    }
+
     /// Its directory.
     ///
     /// # Errors
@@ -88,8 +216,8 @@ impl Launcher {
 }
 
 impl VmiTarget {
-    /// As [`Self::connect`]; where the VMI is not known, as in a pod, one that only says whose it is. None if there is no
-    /// domain either.
+    /// As [`Self::connect`]; where the VMI is not known, as in a pod whose launcher has been replaced, one that only says
+    /// whose it is. None if there is no domain either.
     ///
     /// # Errors
     /// If there is no launcher, or the file is of another VM.
@@ -110,18 +238,26 @@ impl VmiTarget {
     /// # Errors
     /// If there is no launcher or no VMI, or the file is of another VM.
     pub async fn connect(&self) -> Result<(Launcher, Client, Value), CtlError> {
-        let launcher = self.target.resolve()?;
-        let vmi = match (&self.vmi, &launcher.dir) {
-            (Some(file), dir) => {
-                let sent = dir.as_ref().and_then(|dir| dir.load_vmi().ok());
-                read_update(file, sent.as_ref())?
+        let update = self.vmi.as_deref().map(read_manifest).transpose()?;
+        let mut launcher = self.target.resolve()?;
+        let client = launcher.connect().await?;
+        let sent = launcher.last_vmi(&client).await;
+        let vmi = match (update, &self.vmi) {
+            (Some(update), Some(file)) => {
+                update_of(update, &mut launcher, sent.ok().flatten().as_ref())
+                    .map_err(CtlError::manifest(file))?
             }
-            (None, Some(dir)) => dir.load_vmi()?,
-            (None, None) => return Err(TargetError::NeedsVmi.into()),
+            _ => sent?.ok_or(TargetError::NeedsVmi)?,
         };
-        let client = Client::connect(&launcher.socket).await?;
         Ok((launcher, client, vmi))
     }
+}
+
+/// Whose a VMI is: `namespace/name`.
+#[must_use]
+pub fn vm_name(vmi: &Value) -> String {
+    let part = |name| text_at(vmi, name);
+    format!("{}/{}", part("/metadata/namespace"), part("/metadata/name"))
 }
 
 /// A VMI that only says whose it is: that is enough for all but a sync.
@@ -135,32 +271,161 @@ fn identity(domain: &Value) -> Value {
 /// # Errors
 /// If the file cannot be read or has no VM.
 pub fn read_manifest(file: &Path) -> Result<Manifest, CtlError> {
-    Manifest::parse(&read_text(file)?).map_err(CtlError::manifest(file))
+    read_manifest_in(file, None)
+}
+
+/// As [`read_manifest`]; in `namespace`, where the manifest has none.
+///
+/// # Errors
+/// As [`read_manifest`], or if it has another namespace.
+pub fn read_manifest_in(file: &Path, namespace: Option<&str>) -> Result<Manifest, CtlError> {
+    let text = read_text(file).map_err(|error| not_a_file(file, error))?;
+    warn_of_unknown_fields(file, &text);
+    Manifest::parse_in(&text, namespace).map_err(CtlError::manifest(file))
+}
+
+/// The name of a VM where a file is expected.
+fn not_a_file(file: &Path, error: FileError) -> CtlError {
+    let is_missing = error.source.kind() == std::io::ErrorKind::NotFound;
+    match file.to_str() {
+        Some(name) if is_missing && registry::find(name).is_ok() => {
+            TargetError::NameForFile(name.to_owned()).into()
+        }
+        _ => error.into(),
+    }
+}
+
+/// Says on standard error which fields of a manifest are dropped.
+pub fn warn_of_unknown_fields(file: &Path, text: &str) {
+    for field in manifest::unknown_fields(text) {
+        eprintln!("warning: {}:{field}", display_name(file));
+    }
 }
 
 /// The VMI of a manifest; as a later version of the one that was sent, if there is one.
-fn read_update(file: &Path, sent: Option<&Value>) -> Result<Value, CtlError> {
-    let manifest = read_manifest(file)?;
+fn update_of(
+    manifest: Manifest,
+    launcher: &mut Launcher,
+    sent: Option<&Value>,
+) -> Result<Value, ManifestError> {
     let Some(sent) = sent else {
         return Ok(manifest.into_value());
     };
-    let mut update = manifest
-        .into_update_of(sent)
-        .map_err(CtlError::manifest(file))?;
-    update.strip_network();
+    let mut update = manifest.into_update_of(sent)?;
+    // In a pod virt-handler does both.
+    if let Some(dir) = launcher.dir.as_ref().filter(|dir| dir.is_of_run()) {
+        update.network_as_in(sent);
+        for (names, why) in [
+            (
+                update.keep_volumes(sent),
+                ": the guest keeps the one of its start as long as it runs",
+            ),
+            (update.leave_out_new_volumes(sent), " is new"),
+        ] {
+            let restart = names.iter().map(|name| restart_of_volume(name, why));
+            launcher.restart.extend(restart);
+        }
+        let image = |name: &str| dir.path(&PodPaths::default().hotplug_image(name));
+        for name in update.leave_out_volumes(sent, |name| image(name).exists()) {
+            eprintln!(
+                "the volume {name} has no image here, so it is left out; launcherctl addvolume {name} --file FILE plugs it in"
+            );
+        }
+    }
     Ok(update.into_value())
 }
 
-fn the_only_one() -> Result<VmDir, CtlError> {
-    let mut running = registry::running()?;
-    match (running.pop(), running.len()) {
-        (Some((_, vm)), 0) => Ok(vm),
-        (Some(last), _) => {
-            let names = running.into_iter().chain([last]).map(|(name, _)| name);
-            Err(TargetError::Several(names.collect()).into())
-        }
-        (None, _) => in_pod().ok_or_else(|| TargetError::NoneRunning.into()),
+/// As a plan has it.
+fn restart_of_volume(name: &str, why: &str) -> Value {
+    let field = format!("spec.volumes[{name}]");
+    let why = format!("needs a restart: {field}{why}");
+    json!({"field": field, "needs": "restart", "why": why})
+}
+
+/// Why the launcher of a VM of `run` does not answer; none of another launcher, as in a pod.
+fn why_not_running(name: &str, dir: &VmDir) -> Option<TargetError> {
+    if let Some(Failure { name, reason, .. }) = Failure::load(dir) {
+        return Some(TargetError::Failed { name, reason });
     }
+    if !dir.is_of_run() {
+        return None;
+    }
+    let name = name.to_owned();
+    Some(if is_supervised(dir) {
+        TargetError::Changing(name)
+    } else {
+        TargetError::LauncherGone(name)
+    })
+}
+
+/// The VM of `--root`: as the registry has it, whose path may be a shorter one; else by the absolute path.
+fn vm_in(root: &Path) -> Result<VmDir, TargetError> {
+    check_is_directory(root)?;
+    // A pod may have no registry.
+    if let Ok(Some((_, vm))) = registry::find_in(root) {
+        return Ok(vm);
+    }
+    // Not the canonical path: that of /proc/PID/root is another root.
+    let absolute = std::path::absolute(root);
+    Ok(VmDir::at(absolute.unwrap_or_else(|_| root.to_owned())))
+}
+
+/// A root that this user may not read is not refused here.
+pub(super) fn check_is_directory(root: &Path) -> Result<(), TargetError> {
+    let is_missing = match std::fs::metadata(root) {
+        Ok(metadata) => !metadata.is_dir(),
+        Err(error) => matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
+    };
+    if is_missing {
+        return Err(TargetError::NoDirectory(root.to_owned()));
+    }
+    Ok(())
+}
+
+/// Whether the VM is in this namespace; true where the VMI is not stored here, as in a pod.
+pub(super) fn is_in(dir: &VmDir, namespace: &str) -> bool {
+    if let Some(failure) = Failure::load(dir) {
+        return failure.namespace == namespace;
+    }
+    match dir.load_vmi() {
+        Ok(vmi) => text_at(&vmi, "/metadata/namespace") == namespace,
+        Err(_) => true,
+    }
+}
+
+/// The only VM that runs, else the only one that there is, with its name.
+fn the_only_one(namespace: Option<&str>) -> Result<(String, VmDir), CtlError> {
+    let pod = || in_pod().map(|dir| (String::new(), dir));
+    let mut all = match (registry::all(), pod()) {
+        (Ok(all), _) => all,
+        // A pod may have no directory that can be written.
+        (Err(_), Some(pod)) => return Ok(pod),
+        (Err(error), None) => return Err(error.into()),
+    };
+    all.retain(|(_, vm)| namespace.is_none_or(|namespace| is_in(vm, namespace)));
+    let (running, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, vm)| vm.is_running());
+    let runs = !running.is_empty();
+    let mut found = if runs { running } else { others };
+    if let (false, Some(pod)) = (runs, pod()) {
+        return Ok(pod);
+    }
+    let Some(last) = found.pop() else {
+        let namespace = namespace.map(str::to_owned);
+        return Err(namespace
+            .map_or(TargetError::NoneRunning, TargetError::NoneInNamespace)
+            .into());
+    };
+    if found.is_empty() {
+        return Ok(last);
+    }
+    let names = found.into_iter().chain([last]).map(|(name, _)| name);
+    let names = names.collect();
+    Err(if runs {
+        TargetError::Several(names)
+    } else {
+        TargetError::NoneOfSeveral(names)
+    }
+    .into())
 }
 
 /// In a pod the root is `/`.

@@ -61,12 +61,11 @@ pub async fn upgrade(args: &UpgradeArgs, format: Format) -> Result<ExitCode, Ctl
             path: executable.clone(),
             source,
         })?;
-    let socket = args.target.resolve()?.socket;
+    let launcher = args.target.resolve()?;
+    let client = launcher.connect().await?;
+    let socket = launcher.socket;
     let before = serving_process(&socket).await;
-    Client::connect(&socket)
-        .await?
-        .hand_over(&executable)
-        .await?;
+    client.hand_over(&executable).await?;
     let deadline = os::time::deadline(UPGRADE_TIMEOUT);
     while Instant::now() < deadline {
         let now = serving_process(&socket).await;

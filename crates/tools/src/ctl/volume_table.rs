@@ -1,16 +1,50 @@
-//! The table of `launcherctl volumes`: the VM's volumes, and where the guest has them.
+//! The table of `launcherctl volumes`: the VM's volumes and empty CD-ROM drives, by the names that libvirt has for them.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use serde_json::{Value, json};
 
+use super::drives;
 use super::json::{list_at, text_at, text_or_dash};
 use pod::Root;
 
+/// Where a disk in Domain JSON names its files.
+const IMAGE_FILES: [&str; 3] = [
+    "/Source/File",
+    "/Source/DataStore/Source/File",
+    "/BackingStore/Source/File",
+];
+
 /// The disk of a volume in Domain JSON.
-#[must_use]
-pub fn find_disk<'a>(domain: &'a Value, name: &str) -> Option<&'a Value> {
+fn find_disk<'a>(domain: &'a Value, name: &str) -> Option<&'a Value> {
     list_at(domain, "/Spec/Devices/Disks")
         .iter()
         .find(|disk| text_at(disk, "/Alias/Name") == name)
+}
+
+/// As [`find_disk`], unless it is a CD-ROM drive without a medium.
+#[must_use]
+pub fn find_attached<'a>(domain: &'a Value, name: &str) -> Option<&'a Value> {
+    find_disk(domain, name).filter(|disk| !drives::is_empty(disk))
+}
+
+/// The disk that reads or writes this very file, under whatever name.
+#[must_use]
+pub fn find_disk_of_file<'a>(domain: &'a Value, file: &Path) -> Option<&'a Value> {
+    let identity = |path: &Path| {
+        let metadata = std::fs::metadata(path).ok()?;
+        Some((metadata.dev(), metadata.ino()))
+    };
+    let wanted = identity(file)?;
+    let has_it = |disk: &&Value| {
+        IMAGE_FILES.iter().any(|pointer| {
+            let file = text_at(disk, pointer);
+            !file.is_empty() && identity(Path::new(file)) == Some(wanted)
+        })
+    };
+    let disks = list_at(domain, "/Spec/Devices/Disks");
+    disks.iter().find(has_it)
 }
 
 /// A volume as JSON.
@@ -19,8 +53,16 @@ pub fn row(root: &Root, domain: &Value, name: &str) -> Value {
     let Some(disk) = find_disk(domain, name) else {
         return json!({"name": name, "state": "not attached"});
     };
-    let source = [text_at(disk, "/Source/File"), text_at(disk, "/Source/Dev")].concat();
-    let size = pod::virtual_size(root, &source, text_at(disk, "/Driver/Type")).ok();
+    if drives::is_empty(disk) {
+        return json!({"name": name, "target": text_at(disk, "/Target/Device"), "serial": text_at(disk, "/Serial"), "state": "empty drive"});
+    }
+    // A disk whose changes are tracked has its data below its overlay.
+    let (source, format) = match disk.pointer("/Source/DataStore/Source") {
+        Some(data) if data.is_object() => (data, "/Source/DataStore/Format/Type"),
+        _ => (disk.get("Source").unwrap_or(&Value::Null), "/Driver/Type"),
+    };
+    let source = [text_at(source, "/File"), text_at(source, "/Dev")].concat();
+    let size = pod::virtual_size(root, &source, text_at(disk, format)).ok();
     json!({"name": name, "target": text_at(disk, "/Target/Device"), "source": source, "size": size, "serial": text_at(disk, "/Serial"), "state": "attached"})
 }
 
@@ -51,7 +93,8 @@ pub fn table(rows: &[Value]) -> String {
 }
 
 /// A size in the largest unit of which it has at least one, with a decimal unless it is whole.
-fn human_size(bytes: u64) -> String {
+#[must_use]
+pub fn human_size(bytes: u64) -> String {
     let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
     let Some((unit, shift)) = units.into_iter().find(|(_, shift)| bytes >> shift > 0) else {
         return format!("{bytes} B");
@@ -96,6 +139,39 @@ mod tests {
     }
 
     #[test]
+    fn a_file_is_found_under_another_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("data.img"), dir.path().join("link.img"));
+        std::fs::write(&file, "x").unwrap();
+        std::fs::hard_link(&file, &link).unwrap();
+        let domain = |disk: Value| json!({"Spec": {"Devices": {"Disks": [disk]}}});
+        let plain = json!({"Source": {"File": link}});
+        let tracked =
+            json!({"Source": {"File": "/nonexistent", "DataStore": {"Source": {"File": link}}}});
+        let backed =
+            json!({"Source": {"File": "/nonexistent"}, "BackingStore": {"Source": {"File": link}}});
+        for disk in [plain, tracked, backed] {
+            assert!(find_disk_of_file(&domain(disk), &file).is_some());
+        }
+        let other = domain(json!({"Source": {"File": dir.path()}}));
+        assert!(find_disk_of_file(&other, &file).is_none());
+        assert!(find_disk_of_file(&other, &dir.path().join("missing")).is_none());
+    }
+
+    #[test]
+    fn a_disk_with_tracked_changes_has_the_size_and_file_of_its_data() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("disk.img");
+        std::fs::write(&data, [0; 1024]).unwrap();
+        let disk = json!({"Alias": {"Name": "a"}, "Driver": {"Type": "qcow2"}, "Source": {"File": "/overlay.qcow2",
+            "DataStore": {"Format": {"Type": "raw"}, "Source": {"File": data}}}});
+        let domain = json!({"Spec": {"Devices": {"Disks": [disk]}}});
+        let row = row(&Root::new(dir.path()), &domain, "a");
+        assert_eq!(row["size"], 1024);
+        assert_eq!(row["source"], json!(data));
+    }
+
+    #[test]
     fn sizes_are_short() {
         let short = [0, 1023, 1024, 1536, 64 << 20, (64 << 20) + 1, 1 << 40].map(human_size);
         assert_eq!(
@@ -104,6 +180,18 @@ mod tests {
                 "0 B", "1023 B", "1 KiB", "1.5 KiB", "64 MiB", "64 MiB", "1 TiB"
             ]
         );
+    }
+
+    #[test]
+    fn an_empty_drive_is_a_row_and_not_attached() {
+        let drive = json!({"Alias": {"Name": "cd"}, "Device": "cdrom", "Target": {"Device": "sdb"}, "Source": {"File": ""}});
+        let domain = json!({"Spec": {"Devices": {"Disks": [drive]}}});
+        let row = row(&Root::default(), &domain, "cd");
+        assert_eq!(
+            (&row["target"], &row["state"]),
+            (&json!("sdb"), &json!("empty drive"))
+        );
+        assert!(find_attached(&domain, "cd").is_none());
     }
 
     #[test]

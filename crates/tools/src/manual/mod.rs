@@ -79,7 +79,7 @@ impl Manual {
         command.build();
         let verbs = command
             .get_subcommands()
-            .filter(|verb| verb.get_name() != "help");
+            .filter(|verb| verb.get_name() != "help" && !verb.is_hide_set());
         let verbs = verbs.map(verb).collect();
         Self {
             name: command.get_name().to_owned(),

@@ -21,6 +21,7 @@ use tokio::sync::Notify;
 
 use api::pod_paths::HOOKS_DIR;
 use hooks::Version;
+use os::process::adopt_orphans;
 use os::signals::EndSignals;
 
 pub(crate) const USAGE: &str =
@@ -124,6 +125,8 @@ fn run(version: Version, dir: &Path) -> Result<(), ShimError> {
 }
 
 async fn serve(version: Version, dir: &Path) -> Result<(), ShimError> {
+    // As process 1 of a container has them: whoever kills the shim finds them. Without it, they go to another process.
+    let _ = adopt_orphans();
     let shutdown = Arc::new(Notify::new());
     // Before there is a socket that a signal would leave behind.
     let stop = stopped(Arc::clone(&shutdown)).map_err(ShimError::Signals)?;

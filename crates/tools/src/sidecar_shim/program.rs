@@ -9,14 +9,17 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use os::lines;
+use os::process::Process;
 use rustix::fs::{Access, access};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, ChildStdout, Command};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// Most bytes that are read from standard output.
 const MAX_OUTPUT_BYTES: usize = 8 << 20;
+/// After the program's end: for the next bytes of its answer from a process that it has left running.
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(3);
 /// For what is left in standard error's pipe when the program has ended.
 const STDERR_TIMEOUT: Duration = Duration::from_millis(200);
 /// How much of standard error's end goes into the error.
@@ -54,6 +57,14 @@ pub enum ProgramError {
     /// It printed too much.
     #[error("{name} printed more than {MAX_OUTPUT_BYTES} bytes")]
     TooMuch {
+        /// The program.
+        name: &'static str,
+    },
+    /// It ended, and what it left running keeps its output open.
+    #[error(
+        "{name} has ended and printed nothing; a process that it started and left running keeps its standard output open: start that one with >/dev/null"
+    )]
+    NoAnswer {
         /// The program.
         name: &'static str,
     },
@@ -118,15 +129,25 @@ pub async fn run(name: &'static str, arguments: [&str; 4]) -> Result<Vec<u8>, Pr
 }
 
 /// What the program printed, and how it ended.
+// D-hook-14 (docs/differences.md).
 async fn ended(
     name: &'static str,
     child: &mut Child,
     stdout: Option<ChildStdout>,
 ) -> Result<(Vec<u8>, ExitStatus), ProgramError> {
     let unreadable = |source| ProgramError::Output { name, source };
-    let printed = read(stdout).await.map_err(unreadable)?;
+    let process = pid_of(child).and_then(|pid| Process::open(pid).ok());
+    let (printed, is_open) = read(stdout, process.as_ref()).await.map_err(unreadable)?;
     if printed.len() > MAX_OUTPUT_BYTES {
         return Err(ProgramError::TooMuch { name });
+    }
+    if is_open && printed.is_empty() {
+        return Err(ProgramError::NoAnswer { name });
+    }
+    if is_open {
+        tracing::warn!(
+            "{name} has ended, but a process that it left running keeps its standard output open; what was printed so far is the answer"
+        );
     }
     Ok((printed, child.wait().await.map_err(unreadable)?))
 }
@@ -160,10 +181,12 @@ fn start(path: &Path, arguments: &[&str]) -> Result<Group, ProgramError> {
         path: path.to_path_buf(),
         reason: refused(&error, arguments),
     })?;
-    let leader = child
-        .id()
-        .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+    let leader = pid_of(&child);
     Ok(Group { child, leader })
+}
+
+fn pid_of(child: &Child) -> Option<Pid> {
+    Pid::from_raw(i32::try_from(child.id()?).ok()?)
 }
 
 fn refused(error: &io::Error, arguments: &[&str]) -> String {
@@ -186,15 +209,31 @@ fn refused(error: &io::Error, arguments: &[&str]) -> String {
     }
 }
 
-async fn read(output: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
+/// What the program prints; true if its output was still open a while after its end.
+async fn read(
+    output: Option<impl AsyncRead + Unpin>,
+    process: Option<&Process>,
+) -> io::Result<(Vec<u8>, bool)> {
     let mut printed = Vec::new();
-    if let Some(output) = output {
-        output
-            .take(MAX_OUTPUT_BYTES as u64 + 1)
-            .read_to_end(&mut printed)
-            .await?;
+    let Some(output) = output else {
+        return Ok((printed, false));
+    };
+    let mut output = output.take(MAX_OUTPUT_BYTES as u64 + 1);
+    loop {
+        let silent_after_end = async {
+            match process {
+                Some(process) => process.ended().await,
+                None => std::future::pending().await,
+            }
+            sleep(OUTPUT_TIMEOUT).await;
+        };
+        tokio::select! {
+            read = output.read_buf(&mut printed) => if read? == 0 {
+                return Ok((printed, false));
+            },
+            () = silent_after_end => return Ok((printed, true)),
+        }
     }
-    Ok(printed)
 }
 
 /// Logs standard error line by line, and keeps its end in `last`.

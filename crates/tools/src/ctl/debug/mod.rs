@@ -2,8 +2,6 @@
 
 mod redact;
 
-use std::fs::File;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -15,12 +13,16 @@ use serde_json::{Value, json};
 
 use super::client::{CallError, Client};
 use super::error::CtlError;
-use super::files::FileError;
-use super::json::text_or_dash;
-use super::output::{Format, print};
-use super::target::Target;
+use super::files::{FileError, read_tail};
+use super::json::{text_at, text_or_dash};
+use super::output::{Format, print, print_bytes};
+use super::registry::VmDir;
+use super::run::SUPERVISOR_LOG;
+use super::run::console_log::console_log_file;
+use super::run::failure::Failure;
 use super::timeline::{document, picture};
-use api::pod_paths::HOOKS_REPORT;
+use super::vms::{VmArgs, status};
+use api::pod_paths::{HOOKS_REPORT, PodPaths};
 
 /// Most of a log that is read, from its end.
 const MAX_LOG_BYTES: u64 = 16 << 20;
@@ -31,8 +33,8 @@ const RUN_LOG: &str = "launcher.log";
 #[derive(Debug, Args)]
 pub struct DebugArgs {
     #[command(flatten)]
-    target: Target,
-    /// Where to write the archive; without it, launcher-debug-TIME.tar.gz here
+    vm: VmArgs,
+    /// Where to write the archive, `-` for standard output; without it, launcher-debug-TIME.tar.gz here
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// The launcher's log, such as `kubectl logs` prints it; that of a launcher that `run` has started is found
@@ -43,12 +45,18 @@ pub struct DebugArgs {
 /// `debug`.
 ///
 /// # Errors
-/// If the launcher does not answer at all, or the archive cannot be written.
+/// If the launcher does not answer at all, and nothing is left of a VM of `run`; or the archive cannot be written.
 pub async fn debug(args: &DebugArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let launcher = args.target.resolve()?;
-    let client = Client::connect(&launcher.socket).await?;
+    let launcher = args.vm.target().resolve_any()?;
     let mut report = Report::default();
-    report.ask(&client).await;
+    match (launcher.connect().await, &launcher.dir) {
+        (Ok(client), _) => report.ask(&client).await,
+        (Err(error), Some(dir)) if Failure::load(dir).is_some() || dir.is_of_run() => {
+            report.problems.push(os::logging::chain(&error));
+            report.add_what_is_left(dir).await;
+        }
+        (Err(error), _) => return Err(error),
+    }
     if let Some(dir) = &launcher.dir {
         report.add_json_file("hooks.json", &dir.path(HOOKS_REPORT));
     }
@@ -56,8 +64,8 @@ pub async fn debug(args: &DebugArgs, format: Format) -> Result<ExitCode, CtlErro
     let log = log.or_else(|| Some(launcher.dir?.root().join(RUN_LOG)).filter(|log| log.exists()));
     match log {
         Some(log) => {
-            let text = tail(&log).map_err(FileError::on("read", &log))?;
-            report.add("launcher.log", redact::log(&text));
+            let text = read_tail(&log, MAX_LOG_BYTES).map_err(FileError::on("read", &log))?;
+            report.add("launcher.log", redact::log(&String::from_utf8_lossy(&text)));
         }
         None => report
             .problems
@@ -65,7 +73,15 @@ pub async fn debug(args: &DebugArgs, format: Format) -> Result<ExitCode, CtlErro
     }
     let out = args.out.clone().unwrap_or_else(default_name);
     let problems = report.problems.clone();
-    report.write(&out).map_err(FileError::on("write", &out))?;
+    let archive = report.archive().map_err(FileError::on("write", &out))?;
+    if out == Path::new("-") {
+        print_bytes(&archive)?;
+        for problem in &problems {
+            eprintln!("missing: {problem}");
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    std::fs::write(&out, archive).map_err(FileError::on("write", &out))?;
     let answer = json!({"archive": out, "problems": problems});
     print(format, &answer, || {
         let mut lines = vec![format!(
@@ -144,6 +160,39 @@ impl Report {
         }
     }
 
+    /// Of a VM of `run` whose launcher does not answer: its state and what is on disk besides the launcher's log.
+    async fn add_what_is_left(&mut self, dir: &VmDir) {
+        let (name, uid) = match Failure::load(dir) {
+            Some(failure) => (failure.name, failure.uid),
+            None => {
+                let vmi = dir.load_vmi().unwrap_or_default();
+                let of_vmi = |field| text_at(&vmi, field).to_owned();
+                (of_vmi("/metadata/name"), of_vmi("/metadata/uid"))
+            }
+        };
+        let versions = json!({"launcherctl": os::version::get(), "kernel": kernel()});
+        self.add_json("versions.json", versions);
+        self.add_json("status.json", status::collect(&name, dir).await);
+        let log = |file: &Path| {
+            let text = read_tail(file, MAX_LOG_BYTES)?;
+            Ok::<_, std::io::Error>(redact::log(&String::from_utf8_lossy(&text)))
+        };
+        // Of a failed VM it is kept elsewhere.
+        let console = dir.path(&PodPaths::default().serial_log(&uid));
+        match log(&console_log_file(dir)).or_else(|_| log(&console)) {
+            Ok(text) => self.add("console.log", text),
+            Err(error) => self
+                .problems
+                .push(format!("no log of a serial console: {error}")),
+        }
+        if let Ok(text) = log(&dir.path(SUPERVISOR_LOG)) {
+            self.add("supervisor.log", text);
+        }
+        let lost =
+            "domain, domain XML, timeline, metrics, context: only a launcher that answers has them";
+        self.problems.push(lost.to_owned());
+    }
+
     /// The answer, or a problem more.
     fn found<T>(&mut self, answer: Result<T, CallError>) -> Option<T> {
         answer
@@ -151,15 +200,17 @@ impl Report {
             .ok()
     }
 
-    fn write(mut self, out: &Path) -> std::io::Result<()> {
+    /// As a compressed tar archive.
+    fn archive(mut self) -> std::io::Result<Vec<u8>> {
         let problems = self.problems.join("\n");
         self.add("problems.txt", redact::text(&problems));
-        let file = File::create(out)?;
-        let mut archive = tar::Builder::new(GzEncoder::new(file, Compression::default()));
+        let now = u64::try_from(Timestamp::now().as_second()).unwrap_or_default();
+        let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::default()));
         for (name, text) in &self.files {
             let mut header = tar::Header::new_gnu();
             header.set_size(text.len() as u64);
             header.set_mode(0o644);
+            header.set_mtime(now);
             header.set_cksum();
             archive.append_data(
                 &mut header,
@@ -167,7 +218,7 @@ impl Report {
                 text.as_bytes(),
             )?;
         }
-        archive.into_inner()?.finish()?.flush()
+        archive.into_inner()?.finish()
     }
 }
 
@@ -188,17 +239,6 @@ fn without_cloud_init(mut report: Value) -> Value {
     report
 }
 
-/// The end of a log.
-fn tail(log: &Path) -> std::io::Result<String> {
-    use std::io::{Read, Seek, SeekFrom};
-    let mut file = File::open(log)?;
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(MAX_LOG_BYTES)))?;
-    let mut text = Vec::new();
-    file.take(MAX_LOG_BYTES).read_to_end(&mut text)?;
-    Ok(String::from_utf8_lossy(&text).into_owned())
-}
-
 fn kernel() -> String {
     let name = rustix::system::uname();
     [name.release(), name.version(), name.machine()]
@@ -209,4 +249,30 @@ fn kernel() -> String {
 fn default_name() -> PathBuf {
     let now = Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
     PathBuf::from(format!("launcher-debug-{now}.tar.gz"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::io::Read;
+
+    use super::*;
+
+    #[test]
+    fn the_files_of_an_archive_have_the_time_at_which_it_was_made() {
+        let before = u64::try_from(Timestamp::now().as_second()).unwrap();
+        let mut report = Report::default();
+        report.add("state.txt", "Running\n".to_owned());
+        let archive = report.archive().unwrap();
+        let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(&*archive));
+        let mut names = Vec::new();
+        for entry in archive.entries().unwrap() {
+            let mut entry = entry.unwrap();
+            assert!(entry.header().mtime().unwrap() >= before);
+            names.push(entry.path().unwrap().display().to_string());
+            entry.read_to_string(&mut String::new()).unwrap();
+        }
+        let expected = ["launcher-debug/state.txt", "launcher-debug/problems.txt"];
+        assert_eq!(names, expected);
+    }
 }

@@ -5,18 +5,26 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::error::ManifestError;
+use super::rules::too_little_memory;
 use crate::ctl::json::{copy_at, is_object_at, list_at, set, set_default, text_at};
 use api::vmi::Quantity;
+
+/// Of a VMI that was never sent.
+pub const DEFAULT_PHASE: &str = "Scheduled";
+
+/// Of a guest.
+const ARCHITECTURES: [&str; 3] = ["amd64", "arm64", "s390x"];
 
 /// Sets what admission would set, without overriding what is there.
 ///
 /// # Errors
-/// If the VMI has no valid name, or says nothing about its memory.
+/// If the VMI has no valid name, an architecture that KubeVirt does not have, or says nothing about its memory.
 pub fn of_admission(vmi: &mut Value) -> Result<(), ManifestError> {
     check_name(text_at(vmi, "/metadata/name"))?;
     set_default(vmi, "/metadata/namespace", || json!("default"));
     set_default(vmi, "/spec/architecture", || json!(host_architecture()));
     let architecture = text_at(vmi, "/spec/architecture").to_owned();
+    check_architecture(&architecture)?;
     set_default(vmi, "/spec/domain/machine/type", || {
         json!(machine(&architecture))
     });
@@ -37,6 +45,24 @@ pub fn of_admission(vmi: &mut Value) -> Result<(), ManifestError> {
     Ok(())
 }
 
+/// The namespace that the user wants.
+///
+/// # Errors
+/// If the VMI has another one.
+pub fn namespace(vmi: &mut Value, wanted: &str) -> Result<(), ManifestError> {
+    match text_at(vmi, "/metadata/namespace") {
+        "" => {
+            set(vmi, "/metadata/namespace", json!(wanted));
+            Ok(())
+        }
+        found if found == wanted => Ok(()),
+        found => Err(ManifestError::OtherNamespace {
+            found: found.to_owned(),
+            wanted: wanted.to_owned(),
+        }),
+    }
+}
+
 /// Kubernetes' rule for names, which also keeps a name from leading to another directory.
 fn check_name(name: &str) -> Result<(), ManifestError> {
     let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
@@ -52,6 +78,23 @@ fn check_name(name: &str) -> Result<(), ManifestError> {
         }
         _ => Err(ManifestError::InvalidName(name.to_owned())),
     }
+}
+
+/// Admission refuses all others; the conversion would take them for amd64.
+fn check_architecture(name: &str) -> Result<(), ManifestError> {
+    let meant = match name {
+        "" => return Ok(()),
+        _ if ARCHITECTURES.contains(&name) => return Ok(()),
+        "x86_64" | "x86-64" | "x86" => Some("amd64"),
+        "aarch64" | "arm" => Some("arm64"),
+        "s390" => Some("s390x"),
+        _ => None,
+    };
+    let remedy = match meant {
+        Some(meant) => format!("did you mean {meant}?"),
+        None => format!("expected {}", ARCHITECTURES.join(", ")),
+    };
+    Err(ManifestError::Architecture(name.to_owned(), remedy))
 }
 
 /// Without a topology, the requested CPUs become sockets.
@@ -77,16 +120,30 @@ fn default_cpu(vmi: &mut Value) {
 
 /// Guest memory and request follow from each other.
 fn default_memory(vmi: &mut Value) -> Result<(), ManifestError> {
-    let memory = [
-        "/memory/guest",
-        "/resources/requests/memory",
-        "/resources/limits/memory",
-        "/memory/hugepages/pageSize",
+    let (field, memory) = [
+        "memory.guest",
+        "resources.requests.memory",
+        "resources.limits.memory",
+        "memory.hugepages.pageSize",
     ]
     .iter()
-    .map(|field| copy_at(vmi, &format!("/spec/domain{field}")))
-    .find(|memory| !memory.is_null())
+    .map(|field| {
+        let pointer = format!("/spec/domain/{}", field.replace('.', "/"));
+        (field, copy_at(vmi, &pointer))
+    })
+    .find(|(_, memory)| !memory.is_null())
     .ok_or(ManifestError::NoMemory)?;
+    // Or the conversion would refuse a field that the user has not written.
+    if let Ok(quantity) = Quantity::deserialize(&memory) {
+        quantity.bytes().map_err(|source| ManifestError::Memory {
+            path: format!("spec.domain.{field}"),
+            source,
+        })?;
+    }
+    if let Some(message) = too_little_memory(&memory) {
+        let path = format!("spec.domain.{field}");
+        return Err(ManifestError::TooLittleMemory { path, message });
+    }
     set_default(vmi, "/spec/domain/memory/guest", || memory.clone());
     set_default(vmi, "/spec/domain/resources/requests/memory", || memory);
     Ok(())
@@ -130,6 +187,11 @@ fn default_disks(vmi: &mut Value, architecture: &str) {
 /// What only a cluster gives: a VMI that names no network is on the pod network, and its launcher is not root.
 pub fn of_cluster(vmi: &mut Value) {
     set_default(vmi, "/status/runtimeUser", || json!(107));
+    default_interface(vmi);
+}
+
+/// A VMI that names no network is on the pod network, by a bridge.
+pub fn default_interface(vmi: &mut Value) {
     let is_wanted = copy_at(vmi, "/spec/domain/devices/autoattachPodInterface") != false;
     if is_wanted
         && list_at(vmi, "/spec/networks").is_empty()
@@ -142,14 +204,19 @@ pub fn of_cluster(vmi: &mut Value) {
     }
 }
 
+/// Of a permanent volume.
+pub fn default_volume_status(name: &Value) -> Value {
+    json!({"name": name, "target": ""})
+}
+
 /// virt-handler sends a status in which every permanent volume is named.
 fn default_status(vmi: &mut Value) {
-    set_default(vmi, "/status/phase", || json!("Scheduled"));
+    set_default(vmi, "/status/phase", || json!(DEFAULT_PHASE));
     let mut known = list_at(vmi, "/status/volumeStatus").to_vec();
     for volume in list_at(vmi, "/spec/volumes") {
         let name = copy_at(volume, "/name");
         if !known.iter().any(|status| status.get("name") == Some(&name)) {
-            known.push(json!({"name": name, "target": ""}));
+            known.push(default_volume_status(&name));
         }
     }
     set(vmi, "/status/volumeStatus", known.into());
@@ -184,7 +251,8 @@ pub fn host_architecture() -> &'static str {
     }
 }
 
-fn random_uuid() -> String {
+/// A UUID as Kubernetes makes them.
+pub fn random_uuid() -> String {
     // The kernel's own generator; only a /proc that is not mounted makes it unreadable.
     std::fs::read_to_string("/proc/sys/kernel/random/uuid").map_or_else(
         |_| "00000000-0000-4000-8000-000000000001".into(),
@@ -201,6 +269,19 @@ mod tests {
         let mut vmi = json!({"metadata": {"name": "a"}, "spec": spec});
         of_admission(&mut vmi).unwrap();
         vmi
+    }
+
+    #[test]
+    fn the_namespace_of_the_command_line_is_for_a_manifest_without_one() {
+        let mut vmi = json!({"metadata": {"name": "a"}});
+        namespace(&mut vmi, "tests").unwrap();
+        assert_eq!(vmi["metadata"]["namespace"], "tests");
+        namespace(&mut vmi, "tests").unwrap();
+        let error = namespace(&mut vmi, "other").unwrap_err().to_string();
+        assert!(
+            error.contains("\"tests\", but -n says \"other\""),
+            "{error}"
+        );
     }
 
     #[test]
@@ -222,6 +303,21 @@ mod tests {
     fn memory_comes_from_the_request_if_the_guest_names_none() {
         let vmi = with_defaults(json!({"domain": {"resources": {"requests": {"memory": "1Gi"}}}}));
         assert_eq!(vmi["spec"]["domain"]["memory"]["guest"], "1Gi");
+    }
+
+    #[test]
+    fn memory_that_is_not_a_size_is_named_as_the_user_wrote_it() {
+        for (domain, field) in [
+            (json!({"memory": {"guest": "1Gx"}}), "memory.guest"),
+            (
+                json!({"resources": {"limits": {"memory": "-1"}}}),
+                "resources.limits.memory",
+            ),
+        ] {
+            let mut vmi = json!({"metadata": {"name": "a"}, "spec": {"domain": domain}});
+            let error = of_admission(&mut vmi).unwrap_err();
+            assert_eq!(error.field(), format!("spec.domain.{field}"));
+        }
     }
 
     #[test]

@@ -3,21 +3,62 @@
 use serde_json::{Value, json};
 
 use super::error::ManifestError;
-use crate::ctl::json::{copy_at, set, text_at};
+use super::yaml_error::YamlError;
+use crate::ctl::json::{copy_at, is_object_at, list_at, set, text_at};
 
 /// The kind of a VMI.
 pub const VMI: &str = "VirtualMachineInstance";
 const VM: &str = "VirtualMachine";
+/// The kinds of which a VM can be made.
+pub const KINDS: [&str; 2] = [VMI, VM];
 
-/// The documents of a text: one as JSON, any number as YAML; the items of a List count as documents.
+/// What becomes of a field that is there twice in an object of a YAML text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repeated {
+    /// The text is refused.
+    Refuse,
+    /// The last one counts: for a text that has been refused, to find what else is wrong with it.
+    Last,
+}
+
+impl Repeated {
+    /// For the YAML parser.
+    #[must_use]
+    pub fn options(self) -> serde_saphyr::Options {
+        match self {
+            Self::Refuse => serde_saphyr::Options::default(),
+            Self::Last => serde_saphyr::options! {
+                duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
+            },
+        }
+    }
+}
+
+/// The documents of a text, as JSON or YAML; the items of a List count as documents.
 ///
 /// # Errors
 /// If it is neither.
 pub fn read(text: &str) -> Result<Vec<Value>, ManifestError> {
+    read_with(text, Repeated::Refuse)
+}
+
+/// As [`read`], with a choice about fields that are there twice.
+///
+/// # Errors
+/// Those of [`read`].
+pub fn read_with(text: &str, repeated: Repeated) -> Result<Vec<Value>, ManifestError> {
+    let yaml = || -> Result<Vec<Value>, ManifestError> {
+        serde_saphyr::from_multiple_with_options(text, repeated.options())
+            .map_err(|error| ManifestError::Yaml(YamlError::new(error, text)))
+    };
     let documents: Vec<Value> = if text.trim_start().starts_with('{') {
-        vec![serde_json::from_str(text).map_err(ManifestError::Json)?]
+        match serde_json::from_str(text) {
+            Ok(document) => vec![document],
+            // JSON documents with --- between them are YAML.
+            Err(error) => yaml().map_err(|_| ManifestError::Json(error))?,
+        }
     } else {
-        serde_saphyr::from_multiple(text).map_err(ManifestError::Yaml)?
+        yaml()?
     };
     Ok(documents
         .into_iter()
@@ -38,6 +79,9 @@ fn items(document: Value) -> Vec<Value> {
 /// # Errors
 /// If there is none, or more than one.
 pub fn the_vmi(documents: Vec<Value>) -> Result<Value, ManifestError> {
+    if documents.is_empty() {
+        return Err(ManifestError::Empty);
+    }
     let kinds: Vec<String> = documents
         .iter()
         .map(|document| text_at(document, "/kind"))
@@ -46,7 +90,7 @@ pub fn the_vmi(documents: Vec<Value>) -> Result<Value, ManifestError> {
         .collect();
     let mut vms: Vec<Value> = documents
         .into_iter()
-        .filter(|document| [VMI, VM].contains(&text_at(document, "/kind")))
+        .filter(|document| KINDS.contains(&text_at(document, "/kind")))
         .collect();
     match (vms.pop(), vms.len()) {
         (Some(vm), 0) => into_vmi(vm),
@@ -56,10 +100,31 @@ pub fn the_vmi(documents: Vec<Value>) -> Result<Value, ManifestError> {
     }
 }
 
+/// What comes with the VM: the other documents, and the DataVolumes that a VM has templates of.
+pub fn others(documents: &[Value]) -> Vec<Value> {
+    let is_vm = |document: &&Value| KINDS.contains(&text_at(document, "/kind"));
+    let templates = documents.iter().filter(is_vm).flat_map(|vm| {
+        let templates = list_at(vm, "/spec/dataVolumeTemplates").iter();
+        templates.map(|template| {
+            let mut data_volume = template.clone();
+            set(&mut data_volume, "/kind", json!("DataVolume"));
+            data_volume
+        })
+    });
+    let others = documents.iter().filter(|document| !is_vm(document));
+    others.cloned().chain(templates).collect()
+}
+
 /// A VM's template becomes the VMI that a cluster would make of it.
-fn into_vmi(value: Value) -> Result<Value, ManifestError> {
+///
+/// # Errors
+/// If it has none, or needs an instance type of the cluster.
+pub fn into_vmi(value: Value) -> Result<Value, ManifestError> {
     if text_at(&value, "/kind") == VMI {
         return Ok(value);
+    }
+    if is_object_at(&value, "/spec/instancetype") {
+        return Err(ManifestError::Instancetype);
     }
     let template = value
         .pointer("/spec/template")
@@ -96,6 +161,11 @@ mod tests {
         let map = "kind: ConfigMap\nmetadata: {name: script}\n";
         assert_eq!(name(vm).unwrap(), "web");
         assert_eq!(name(&format!("---\n{map}---\n{vm}---\n")).unwrap(), "web");
+        let json = r#"{"kind": "VirtualMachineInstance", "metadata": {"name": "j"}}"#;
+        assert_eq!(
+            name(&format!("{json}\n---\n{{\"kind\": \"Secret\"}}\n")).unwrap(),
+            "j"
+        );
         let list = r#"{"kind": "List", "items": [{"kind": "Secret"}, {"kind": "VirtualMachineInstance", "metadata": {"name": "db"}}]}"#;
         assert_eq!(name(list).unwrap(), "db");
         assert!(
@@ -104,7 +174,10 @@ mod tests {
                 .contains("2 virtual machines")
         );
         assert!(name(map).unwrap_err().starts_with("kind: \"ConfigMap\": "));
-        assert!(name("").unwrap_err().starts_with("kind: missing"));
+        for empty in ["", "---\n", "# later\n"] {
+            let error = name(empty).unwrap_err();
+            assert!(error.starts_with("the file is empty"), "{error}");
+        }
         assert!(name("text").unwrap_err().starts_with("kind: missing"));
     }
 }

@@ -1,5 +1,10 @@
 //! Why a manifest cannot be used.
 
+use api::vmi::QuantityError;
+
+use super::type_error::TypeError;
+use super::yaml_error::YamlError;
+
 /// What is wrong with a manifest, and where.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -9,7 +14,10 @@ pub enum ManifestError {
     Json(#[source] serde_json::Error),
     /// It is not YAML.
     #[error("invalid YAML")]
-    Yaml(#[source] serde_saphyr::Error),
+    Yaml(#[source] YamlError),
+    /// It has no document.
+    #[error("the file is empty; a VirtualMachineInstance or a VirtualMachine is expected")]
+    Empty,
     /// None of the documents has a kind.
     #[error("kind: missing; a VirtualMachineInstance or a VirtualMachine is expected")]
     NoKind,
@@ -22,6 +30,11 @@ pub enum ManifestError {
     /// A VM without a VMI in it.
     #[error("spec.template: missing; a VirtualMachine needs one")]
     NoTemplate,
+    /// The VM takes CPU and memory from an instance type.
+    #[error(
+        "spec.instancetype: only a cluster has instance types; virtctl expand -f FILE prints the VM with what its instance type gives it"
+    )]
+    Instancetype,
     /// The VMI has no name.
     #[error("metadata.name: missing")]
     NoName,
@@ -30,6 +43,9 @@ pub enum ManifestError {
         "metadata.name: {0:?} is not valid: at most 63 characters of a to z, 0 to 9, '-' and '.', with a letter or digit first and last"
     )]
     InvalidName(String),
+    /// The guest's architecture is not one of KubeVirt's.
+    #[error("spec.architecture: {0:?} is not supported; {1}")]
+    Architecture(String, String),
     /// Nothing says how much memory the guest gets.
     #[error("spec.domain.memory.guest: missing; e.g. 512Mi")]
     NoMemory,
@@ -39,7 +55,33 @@ pub enum ManifestError {
         /// Path of the field.
         path: String,
         /// What was expected.
-        source: serde_json::Error,
+        source: TypeError,
+    },
+    /// The guest's memory, from which admission derives its request, is not a size.
+    #[error("{path}")]
+    Memory {
+        /// Path of the field.
+        path: String,
+        /// What is wrong with it.
+        source: QuantityError,
+    },
+    /// The guest's memory is a size that was not meant.
+    #[error("{path}: {message}")]
+    TooLittleMemory {
+        /// Path of the field.
+        path: String,
+        /// What it is, and what was probably meant.
+        message: String,
+    },
+    /// The manifest has a namespace, and `--namespace` is another one.
+    #[error(
+        "metadata.namespace: {found:?}, but -n says {wanted:?}; leave out -n, or change the manifest"
+    )]
+    OtherNamespace {
+        /// As in the manifest.
+        found: String,
+        /// As in the option.
+        wanted: String,
     },
     /// The VMI is of another VM than the one that runs.
     #[error("metadata.{field}: {wanted:?}, but the VM that runs has {running:?}")]
@@ -51,4 +93,42 @@ pub enum ManifestError {
         /// As sent before.
         running: String,
     },
+}
+
+impl ManifestError {
+    /// Path of the field that is wrong; empty for what is about the whole manifest.
+    #[must_use]
+    pub fn field(&self) -> &str {
+        match self {
+            Self::Json(_) | Self::Yaml(_) | Self::Empty | Self::SeveralVms(_) => "",
+            Self::NoKind | Self::OtherKinds(_) => "kind",
+            Self::NoTemplate => "spec.template",
+            Self::Instancetype => "spec.instancetype",
+            Self::OtherNamespace { .. } => "metadata.namespace",
+            Self::NoName | Self::InvalidName(_) => "metadata.name",
+            Self::Architecture(..) => "spec.architecture",
+            Self::NoMemory => "spec.domain.memory.guest",
+            Self::Field { path, .. }
+            | Self::Memory { path, .. }
+            | Self::TooLittleMemory { path, .. } => path,
+            Self::OtherVm { field, .. } => field,
+        }
+    }
+
+    /// Whether `check` may find more: not in an empty file, and not of another VM or an option.
+    #[must_use]
+    pub fn may_be_one_of_several(&self) -> bool {
+        !matches!(
+            self,
+            Self::Empty | Self::OtherNamespace { .. } | Self::OtherVm { .. }
+        )
+    }
+
+    /// What is wrong with that field, without its path.
+    #[must_use]
+    pub fn message(&self) -> String {
+        let text = os::logging::chain(self);
+        let field = format!("{}: ", self.field());
+        text.strip_prefix(&field).unwrap_or(&text).to_owned()
+    }
 }

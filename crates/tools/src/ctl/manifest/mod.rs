@@ -7,19 +7,38 @@
 mod defaults;
 mod documents;
 mod error;
+mod fields;
+mod kind;
+mod lines;
+mod network;
+mod origin;
+mod problems;
+mod refusals;
+mod rules;
+mod type_error;
+mod update;
+mod vm;
+mod yaml_error;
 
 use serde_json::{Value, json};
 
 use api::vmi::Vmi;
-pub use defaults::host_architecture;
+pub use defaults::{host_architecture, random_uuid};
 pub use error::ManifestError;
+pub use network::{Card, Tap};
+pub use origin::{FieldOrigin, Origin};
+pub use problems::{Problem, Severity, problems};
 
-use super::json::{copy_at, list_at, set, text_at};
+use super::inputs::context_of_pod;
+use super::json::{copy_at, is_object_at, list_at, set, text_at};
+pub use type_error::TypeError;
 
 /// A VMI as JSON, complete enough for a launcher.
 #[derive(Debug, Clone)]
 pub struct Manifest {
     vmi: Value,
+    /// The documents beside it.
+    others: Vec<Value>,
 }
 
 impl Manifest {
@@ -28,15 +47,28 @@ impl Manifest {
     /// # Errors
     /// What is wrong with it.
     pub fn parse(text: &str) -> Result<Self, ManifestError> {
-        let mut vmi = documents::the_vmi(documents::read(text)?)?;
+        Self::parse_in(text, None)
+    }
+
+    /// As [`Self::parse`]; in `namespace`, where the manifest has none.
+    ///
+    /// # Errors
+    /// What is wrong with it, or that it has another namespace.
+    pub fn parse_in(text: &str, namespace: Option<&str>) -> Result<Self, ManifestError> {
+        let documents = documents::read(text)?;
+        let others = documents::others(&documents);
+        let mut vmi = documents::the_vmi(documents)?;
         typed(&vmi)?;
+        if let Some(namespace) = namespace {
+            defaults::namespace(&mut vmi, namespace)?;
+        }
         defaults::of_admission(&mut vmi)?;
         defaults::uid(&mut vmi);
         typed(&vmi)?;
-        Ok(Self { vmi })
+        Ok(Self { vmi, others })
     }
 
-    /// Makes it a later version of a VMI that has been sent.
+    /// Makes it a later version of a VMI that has been sent: what its file does not say of the status is as it was sent.
     ///
     /// # Errors
     /// If it is another VM.
@@ -52,27 +84,55 @@ impl Manifest {
                 });
             }
         }
-        for pointer in ["/metadata/uid", "/status/phase"] {
-            let value = copy_at(sent, pointer);
-            set(&mut self.vmi, pointer, value);
-        }
+        set(
+            &mut self.vmi,
+            "/metadata/uid",
+            copy_at(sent, "/metadata/uid"),
+        );
+        update::status_of(&mut self.vmi, sent);
         Ok(self)
     }
 
-    /// Removes the network interfaces, which need a cluster; true if there were any.
-    pub fn strip_network(&mut self) -> bool {
-        let had_interfaces = !list_at(&self.vmi, "/spec/domain/devices/interfaces").is_empty();
-        let devices = "/spec/domain/devices";
-        set(
-            &mut self.vmi,
-            &format!("{devices}/autoattachPodInterface"),
-            json!(false),
-        );
-        if had_interfaces {
-            set(&mut self.vmi, &format!("{devices}/interfaces"), json!([]));
-            set(&mut self.vmi, "/spec/networks", json!([]));
-        }
-        had_interfaces
+    /// What [`update::keep_volumes`] does.
+    pub fn keep_volumes(&mut self, sent: &Value) -> Vec<String> {
+        update::keep_volumes(&mut self.vmi, sent)
+    }
+
+    /// What [`update::leave_out_new_volumes`] does.
+    pub fn leave_out_new_volumes(&mut self, sent: &Value) -> Vec<String> {
+        update::leave_out_new_volumes(&mut self.vmi, sent)
+    }
+
+    /// What [`update::leave_out_volumes`] does.
+    pub fn leave_out_volumes(
+        &mut self,
+        sent: &Value,
+        is_there: impl Fn(&str) -> bool,
+    ) -> Vec<String> {
+        update::leave_out_volumes(&mut self.vmi, sent, is_there)
+    }
+
+    /// Converts the VMI as a launcher will, so that a refusal comes before anything is started.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub fn check_conversion(&self) -> Result<(), convert::ConvertError> {
+        // It has been parsed before.
+        let Ok(vmi) = typed(&self.vmi) else {
+            return Ok(());
+        };
+        convert::domain(&vmi, &context_of_pod(&vmi)).map(drop)
+    }
+
+    /// Lets the launcher track the changed blocks of all volumes that it can; true if there are any.
+    pub fn track_changes(&mut self) -> bool {
+        let state = "/status/changedBlockTracking/state";
+        set(&mut self.vmi, state, json!("Initializing"));
+        let is_tracked = |(_, volume): (&str, &Value)| {
+            let kinds = ["/persistentVolumeClaim", "/dataVolume", "/hostDisk"];
+            kinds.iter().any(|kind| is_object_at(volume, kind))
+        };
+        self.volumes().any(is_tracked)
     }
 
     /// The VMI.
@@ -87,6 +147,12 @@ impl Manifest {
         self.vmi
     }
 
+    /// The documents beside the VM in its file, such as Secrets, and its templates of DataVolumes.
+    #[must_use]
+    pub fn others(&self) -> &[Value] {
+        &self.others
+    }
+
     /// A text inside the VMI, empty if there is none.
     #[must_use]
     pub fn text(&self, pointer: &str) -> &str {
@@ -99,6 +165,17 @@ impl Manifest {
             .iter()
             .map(|volume| (text_at(volume, "/name"), volume))
     }
+}
+
+/// A line for each field of a manifest that does not exist: a cluster drops it without a word, and so do we. A text that
+/// cannot be read has none.
+#[must_use]
+pub fn unknown_fields(text: &str) -> Vec<String> {
+    let documents = lines::Node::read(text).unwrap_or_default();
+    let unknown = documents.iter().flat_map(fields::unknown_fields);
+    unknown
+        .map(|field| format!("{}: {}: {}", field.line, field.path, field.message()))
+        .collect()
 }
 
 /// The VMI for a verb that starts nothing, as JSON and typed. A VM gets the defaults of admission, and a VMI too unless
@@ -126,10 +203,21 @@ pub fn read_offline(text: &str, is_complete: bool) -> Result<(Value, Vmi), Manif
 
 /// The VMI as the conversion reads it. Called before the defaults too, so that errors name what the file has.
 fn typed(value: &Value) -> Result<Vmi, ManifestError> {
-    serde_path_to_error::deserialize(value).map_err(|error| ManifestError::Field {
-        path: error.path().to_string(),
-        source: error.into_inner(),
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let path = error.path().to_string();
+        let found = path_pointer(&path).and_then(|pointer| value.pointer(&pointer));
+        ManifestError::Field {
+            source: TypeError::new(error.inner(), found.unwrap_or(&Value::Null)),
+            path,
+        }
     })
+}
+
+/// The JSON pointer of a path such as `spec.volumes[0].name`; none of the path of the whole.
+fn path_pointer(path: &str) -> Option<String> {
+    let parts = path.split(['.', '[', ']']).filter(|part| !part.is_empty());
+    let pointer: String = parts.flat_map(|part| ["/", part]).collect();
+    (!pointer.is_empty()).then_some(pointer)
 }
 
 #[cfg(test)]
@@ -242,6 +330,7 @@ spec:
                     *hostile.pointer_mut(&pointer).unwrap() = value;
                     let text = hostile.to_string();
                     if let Ok(mut manifest) = Manifest::parse(&text) {
+                        manifest.use_plugin_network();
                         manifest.strip_network();
                     }
                     let _ = read_offline(&text, false);
@@ -250,6 +339,14 @@ spec:
             }
         }
         assert!(tried > 400, "{tried}");
+    }
+
+    #[test]
+    fn a_thousandth_of_memory_is_refused_with_what_was_meant() {
+        let small = VM.replace("256Mi", "256m");
+        let expected = "spec.domain.memory.guest: 256m is 0.256 bytes (m is a thousandth); did you mean 256M or 256Mi?";
+        assert_eq!(refusal(&small), expected);
+        assert_eq!(offline_refusal(&small, false), expected);
     }
 
     #[test]
@@ -295,20 +392,5 @@ spec:
         let no_memory = "kind: VirtualMachineInstance\nmetadata: {name: a}";
         assert!(refusal(no_memory).starts_with("spec.domain.memory.guest"));
         assert!(refusal("{\"kind\": ").starts_with("invalid JSON: "));
-    }
-
-    #[test]
-    fn network_interfaces_need_a_cluster() {
-        let with = VM.replace(
-            "devices:",
-            "devices:\n          interfaces: [{name: default, masquerade: {}}]",
-        );
-        let mut with = Manifest::parse(&with).unwrap();
-        assert!(with.strip_network());
-        assert_eq!(
-            with.value()["spec"]["domain"]["devices"]["interfaces"],
-            json!([])
-        );
-        assert!(!Manifest::parse(VM).unwrap().strip_network());
     }
 }

@@ -1,43 +1,110 @@
-//! The guest's serial console on the terminal.
+//! A terminal as the guest's serial console.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
 
+use rustix::process::getpgrp;
 use rustix::termios::{self, OptionalActions, Termios};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::ctl::files::FileError;
 
-/// Ctrl-], as in telnet and virsh.
+/// Ctrl-], as in telnet, virsh and virtctl.
 const ESCAPE_KEY: u8 = 0x1d;
+/// SIGCONT on Linux; tokio has no name for it.
+const SIGCONT: i32 = 18;
 
-/// The terminal in raw mode; dropping it restores the former mode.
+/// Whether standard input and output are a terminal.
+#[must_use]
+pub fn is_terminal() -> bool {
+    io::stdin().is_terminal() && io::stdout().is_terminal()
+}
+
+/// The terminal, which is in raw mode while this program is the terminal's foreground job. A background job (`run … &`)
+/// that changed the terminal's mode or read from it would be stopped by SIGTTOU or SIGTTIN.
 #[derive(Debug)]
-pub struct RawTerminal {
+pub struct Terminal {
+    raw: Option<RawMode>,
+    continued: Signal,
+}
+
+impl Terminal {
+    /// Enters raw mode, now or once the job is brought to the foreground; none if there is no terminal.
+    ///
+    /// # Errors
+    /// If SIGCONT cannot be handled.
+    pub fn enter() -> io::Result<Option<Self>> {
+        if !is_terminal() {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            raw: RawMode::enter(),
+            continued: signal(SignalKind::from_raw(SIGCONT))?,
+        }))
+    }
+
+    /// Whether what the user types is for this program.
+    #[must_use]
+    pub fn is_raw(&self) -> bool {
+        self.raw.is_some()
+    }
+
+    /// Waits for the job to be continued, as `fg` does, and enters raw mode again if it is in the foreground then.
+    async fn continued(&mut self) {
+        self.continued.recv().await;
+        match &self.raw {
+            Some(mode) if is_in_foreground() => drop(mode.apply()),
+            Some(_) => {}
+            None => self.raw = RawMode::enter(),
+        }
+    }
+}
+
+/// Waits for the job to be continued, for ever without a terminal.
+pub async fn continued(terminal: &mut Option<Terminal>) {
+    match terminal {
+        Some(terminal) => terminal.continued().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Dropping it restores the former mode.
+#[derive(Debug)]
+struct RawMode {
     former: Termios,
 }
 
-impl RawTerminal {
-    /// Switches standard input to raw mode if it is a terminal.
-    #[must_use]
-    pub fn enter() -> Option<Self> {
-        if !io::stdin().is_terminal() {
+impl RawMode {
+    fn enter() -> Option<Self> {
+        if !is_in_foreground() {
             return None;
         }
         let former = termios::tcgetattr(io::stdin()).ok()?;
-        let mut raw = former.clone();
+        let mode = Self { former };
+        mode.apply().ok()?;
+        Some(mode)
+    }
+
+    fn apply(&self) -> rustix::io::Result<()> {
+        let mut raw = self.former.clone();
         raw.make_raw();
-        termios::tcsetattr(io::stdin(), OptionalActions::Now, &raw).ok()?;
-        Some(Self { former })
+        termios::tcsetattr(io::stdin(), OptionalActions::Now, &raw)
     }
 }
 
-impl Drop for RawTerminal {
+impl Drop for RawMode {
     fn drop(&mut self) {
-        let _ = termios::tcsetattr(io::stdin(), OptionalActions::Now, &self.former);
+        if is_in_foreground() {
+            let _ = termios::tcsetattr(io::stdin(), OptionalActions::Now, &self.former);
+        }
     }
+}
+
+fn is_in_foreground() -> bool {
+    termios::tcgetpgrp(io::stdin()).is_ok_and(|group| group == getpgrp())
 }
 
 /// Something that happened on the console.
@@ -86,28 +153,28 @@ pub struct Console {
 }
 
 impl Console {
-    /// Connects to the console's socket; `interactive` passes standard input on to the guest.
+    /// Connects to the console's socket.
     ///
     /// # Errors
     /// If the socket does not accept.
-    pub async fn connect(
-        socket: &Path,
-        interactive: bool,
-        output: ConsoleOutput,
-    ) -> Result<Self, FileError> {
+    pub async fn connect(socket: &Path, output: ConsoleOutput) -> Result<Self, FileError> {
         let stream = UnixStream::connect(socket)
             .await
             .map_err(FileError::on("connect to the console at", socket))?;
         let (guest, to_guest) = stream.into_split();
-        let input = interactive.then(tokio::io::stdin);
         Ok(Self {
             guest: Some(guest),
             to_guest,
-            input,
+            input: None,
             output,
             from_guest_buffer: vec![0; 4096],
             input_buffer: [0; 256],
         })
+    }
+
+    /// From now on passes standard input on to the guest.
+    pub fn read_input(&mut self) {
+        self.input.get_or_insert_with(tokio::io::stdin);
     }
 
     /// Passes bytes on until the next event. Safe to drop and call again.

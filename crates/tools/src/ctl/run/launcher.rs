@@ -1,7 +1,7 @@
 //! The launcher of a VM of `run`, from its first call to its exit.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -9,17 +9,19 @@ use tokio::process::Child;
 use tokio::sync::mpsc::Receiver;
 use tokio::time::timeout;
 
+use super::control::{Phase, StopRequests};
 use super::progress::Progress;
+use super::symptoms::{self, Symptom};
 use crate::ctl::client::Client;
 use crate::ctl::error::{CtlError, RunError};
-use crate::ctl::events::LauncherEvent;
+use crate::ctl::events::{LauncherEvent, has_arrived};
 use crate::ctl::json::text_at;
 use crate::ctl::relay::Relay;
+use crate::ctl::shutdown::REQUEST_INTERVAL;
 use api::Action;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use os::inotify;
 use os::logging::chain;
-use os::signals::EndSignals;
 
 /// KubeVirt's default for `terminationGracePeriodSeconds`.
 const DEFAULT_GRACE_SECONDS: u64 = 30;
@@ -29,7 +31,7 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(60);
 const ABORT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Between two attempts to kill the guest of a launcher whose start is aborted.
 const KILL_RETRY_DELAY: Duration = Duration::from_millis(200);
-/// Between two attempts to ask the guest to shut down.
+/// Before the guest is asked again to shut down, when the launcher could not ask it.
 const SHUTDOWN_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// How long the guest may take to shut down.
@@ -51,6 +53,16 @@ pub struct LauncherProcess<'a> {
     events: Receiver<LauncherEvent>,
     relay: Relay,
     is_down: bool,
+    /// QEMU has ended without a shutdown, or the guest's kernel has panicked.
+    has_crashed: bool,
+    /// That was a panic.
+    has_panicked: bool,
+    /// The domain runs without KVM.
+    is_emulated: bool,
+    /// When the domain was started.
+    running_since: Option<Instant>,
+    /// What the last event says is wrong with the guest, and whether that was taken.
+    symptom: Option<(Symptom, bool)>,
 }
 
 impl<'a> LauncherProcess<'a> {
@@ -69,6 +81,58 @@ impl<'a> LauncherProcess<'a> {
             events,
             relay,
             is_down: false,
+            has_crashed: false,
+            has_panicked: false,
+            is_emulated: false,
+            running_since: None,
+            symptom: None,
+        }
+    }
+
+    /// The VMI.
+    #[must_use]
+    pub fn vmi(&self) -> &'a Value {
+        self.vmi
+    }
+
+    /// Its process, while it runs.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// The VM's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        text_at(self.vmi, "/metadata/name")
+    }
+
+    /// Whether the guest runs without KVM.
+    #[must_use]
+    pub fn is_emulated(&self) -> bool {
+        self.is_emulated
+    }
+
+    /// What is wrong with the guest, once for each cause.
+    pub fn take_symptom(&mut self) -> Option<Symptom> {
+        match &mut self.symptom {
+            Some((symptom, taken)) if !*taken => {
+                *taken = true;
+                Some(symptom.clone())
+            }
+            _ => None,
+        }
+    }
+
+    /// How the guest has ended, where that is a failure.
+    ///
+    /// # Errors
+    /// If it has crashed, or its QEMU has.
+    pub fn check_end(&self) -> Result<(), RunError> {
+        match (self.has_crashed, self.has_panicked) {
+            (false, _) => Ok(()),
+            (true, false) => Err(RunError::Crashed),
+            (true, true) => Err(RunError::Panicked),
         }
     }
 
@@ -102,14 +166,13 @@ impl<'a> LauncherProcess<'a> {
     ///
     /// # Errors
     /// If the launcher refuses it, or ends.
-    pub async fn sync(&mut self) -> Result<(), CtlError> {
-        let refused = match self
-            .client()?
-            .sync(self.vmi, VirtualMachineOptions::default())
-            .await
-        {
+    pub async fn sync(&mut self, options: VirtualMachineOptions) -> Result<(), CtlError> {
+        let refused = match self.client()?.sync(self.vmi, options).await {
             Err(error) => error.into(),
-            Ok(()) => return Ok(()),
+            Ok(()) => {
+                self.running_since = Some(Instant::now());
+                return Ok(());
+            }
         };
         // A launcher that dies takes the connection with it, which is seen first.
         match timeout(KILL_RETRY_DELAY, self.child.wait()).await {
@@ -128,7 +191,14 @@ impl<'a> LauncherProcess<'a> {
                 if let Some(event) = event {
                     progress.event(&event);
                     self.relay.send(&event);
+                    self.note_symptom(&event);
+                    if event.has_left() && !self.is_down {
+                        progress.note("the VM has migrated to another launcher");
+                    }
                     self.is_down |= event.is_final() || matches!(event.state(), Some("Shutoff" | "Crashed"));
+                    self.has_crashed |= event.is_crash();
+                    self.has_panicked |= event.is_panic();
+                    self.is_emulated |= event.is_emulated();
                 }
                 Ok(self.is_down)
             }
@@ -139,15 +209,67 @@ impl<'a> LauncherProcess<'a> {
         }
     }
 
-    /// Asks the guest to shut down, kills it after the grace period or at a second signal, and waits for the launcher to
-    /// exit.
+    /// Waits for the guest to come by a migration. False if the launcher has ended without it, as it does when the migration
+    /// has failed.
+    ///
+    /// # Errors
+    /// If the launcher has crashed.
+    pub async fn wait_for_guest(&mut self, progress: &Progress) -> Result<bool, CtlError> {
+        loop {
+            tokio::select! {
+                event = self.events.recv() => if let Some(event) = event {
+                    progress.event(&event);
+                    self.relay.send(&event);
+                    if event.has_arrived() {
+                        return Ok(true);
+                    }
+                },
+                status = self.child.wait() => {
+                    let status = status.map_err(CtlError::Runtime)?;
+                    return if status.success() { Ok(false) } else { Err(RunError::EndedOnItsOwn(status).into()) };
+                }
+            }
+        }
+    }
+
+    /// Whether the launcher has a guest that has come by a migration.
+    pub async fn has_guest(&self) -> bool {
+        let Ok(client) = self.client() else {
+            return false;
+        };
+        let domain = client.domain().await.ok().flatten();
+        domain.as_ref().is_some_and(has_arrived)
+    }
+
+    fn note_symptom(&mut self, event: &LauncherEvent) {
+        let Some(since) = self.running_since else {
+            return;
+        };
+        let found = symptoms::of_event(event, self.name(), since.elapsed());
+        let is_same = matches!((&self.symptom, &found), (Some((old, _)), Some(new)) if old == new);
+        if !is_same {
+            self.symptom = found.map(|symptom| (symptom, false));
+        }
+    }
+
+    /// Forces the guest off and waits for the launcher to exit.
+    ///
+    /// # Errors
+    /// If the launcher does not answer or does not exit.
+    pub async fn force_off(&mut self, progress: &Progress) -> Result<(), CtlError> {
+        self.act(Action::Kill).await?;
+        self.wait_for_exit(progress).await
+    }
+
+    /// Asks the guest to shut down until it is down, as one that boots does not hear it; kills it after the grace period or when it is to be forced off, and waits for the
+    /// launcher to exit.
     ///
     /// # Errors
     /// If the launcher does not answer or does not exit.
     pub async fn end(
         &mut self,
         progress: &Progress,
-        stop: &mut EndSignals,
+        stop: &mut StopRequests,
     ) -> Result<(), CtlError> {
         if self.child.try_wait().map_err(CtlError::Runtime)?.is_some() {
             return Ok(());
@@ -159,14 +281,14 @@ impl<'a> LauncherProcess<'a> {
                     Ok(ended) => { ended?; None }
                     Err(_) => Some(format!("the guest has not shut down within {} s", grace.as_secs())),
                 },
-                _ = stop.next() => Some("the guest is ended at once".to_owned()),
+                () = stop.forced() => Some("the guest is forced off".to_owned()),
             };
             if let Some(why) = kill_reason {
                 progress.note(&why);
                 self.act(Action::Kill).await?;
             }
         }
-        progress.phase("guest is down");
+        progress.phase(Phase::GuestDown);
         self.wait_for_exit(progress).await
     }
 
@@ -192,21 +314,32 @@ impl<'a> LauncherProcess<'a> {
     }
 
     async fn shut_down_guest(&mut self, progress: &Progress) -> Result<(), CtlError> {
-        let mut reported = false;
-        while let Err(error) = self.act(Action::Shutdown).await {
-            if !std::mem::replace(&mut reported, true) {
-                progress.note(&format!(
-                    "the guest cannot be asked to shut down: {}",
-                    chain(&error)
-                ));
-            }
-            if let Ok(down) = timeout(SHUTDOWN_RETRY_DELAY, self.next_event(progress)).await
-                && down?
-            {
-                return Ok(());
+        let (mut was_asked, mut was_refused) = (false, false);
+        loop {
+            let delay = match self.act(Action::Shutdown).await {
+                Ok(()) => {
+                    if !std::mem::replace(&mut was_asked, true) {
+                        progress.phase(Phase::ShutdownRequested);
+                    }
+                    REQUEST_INTERVAL
+                }
+                Err(error) => {
+                    if !was_asked && !std::mem::replace(&mut was_refused, true) {
+                        progress.note(&format!(
+                            "the guest cannot be asked to shut down: {}",
+                            chain(&error)
+                        ));
+                    }
+                    SHUTDOWN_RETRY_DELAY
+                }
+            };
+            if let Ok(ended) = timeout(delay, self.guest_down(progress)).await {
+                return ended;
             }
         }
-        progress.phase("guest is asked to shut down");
+    }
+
+    async fn guest_down(&mut self, progress: &Progress) -> Result<(), CtlError> {
         while !self.next_event(progress).await? {}
         Ok(())
     }
@@ -218,7 +351,7 @@ impl<'a> LauncherProcess<'a> {
         match timeout(EXIT_TIMEOUT, self.child.wait()).await {
             Ok(status) => {
                 let status = status.map_err(CtlError::Runtime)?;
-                progress.phase("launcher has ended");
+                progress.phase(Phase::LauncherEnded);
                 if status.success() {
                     Ok(())
                 } else {

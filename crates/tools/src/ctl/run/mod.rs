@@ -1,52 +1,74 @@
-//! `run`: a VM on this machine. It starts a `virt-launcher` with its own root and the embedded
-//! libvirt, and does virt-handler's part over the same sockets as in a cluster.
+//! `run`: a VM on this machine.
 //!
 //! ```text
-//!  manifest ─► place images ─► start launcher ─► ready ─► sync ─► console
-//!                                      │ a signal, a failure       │ Ctrl-], a signal, --until
-//!                                      ▼                           ▼
-//!                                     kill ─► guest is down ◄─ shutdown (kill after the grace period, or a second signal)
-//!                                                   ▼
-//!                                                delete ─► exit
+//!  manifest ─► place images ─► start the supervisor ─► its updates, the console ─► the VM has ended
+//!                                                       │ Ctrl-], --detach
+//!                                                       ▼
+//!                                              the VM runs on; console · list · logs · status · stop
 //! ```
+//!
+//! The VM belongs to its supervisor ([`supervise`]), another process. It stops the VM when `run` ends without having left
+//! it on purpose, even by kill -9.
 
-mod console;
+pub mod attach;
+pub mod config_data;
+pub mod console;
+pub mod console_hub;
+pub mod console_log;
+pub mod control;
+pub mod data_volumes;
+pub mod failure;
+pub mod image_content;
 pub mod images;
+mod incoming;
 mod launcher;
+mod launcher_start;
+pub mod network;
 mod orphan_qemu;
 mod progress;
+pub mod remains;
+pub mod screen;
+pub mod sidecars;
+pub mod supervise;
+mod symptoms;
+pub mod until;
 mod vm_dir;
 
-use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::Value;
+use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
-use tokio::sync::mpsc;
+use tokio::time::timeout;
 
-use super::client::CallError;
-use super::error::{CtlError, RunError};
-use super::events::MAX_QUEUED;
+use super::error::{CtlError, TargetError};
 use super::files::FileError;
-use super::json::text_at;
 use super::manifest::Manifest;
-use super::notify_server::{self, notify_socket};
 use super::output::Format;
 use super::registry::{self, VmDir};
-use super::relay::{RELAY_SOCKET, Relay};
-use super::target::read_manifest;
-use api::pod_paths::PodPaths;
-use console::{Console, ConsoleEvent, RawTerminal};
-use launcher::LauncherProcess;
+use super::target::read_manifest_in;
+use attach::{AttachOptions, Attachment, Outcome, SupervisorError};
+use config_data::ConfigDataArgs;
+use console::is_terminal;
+use control::{ControlClient, Phase};
+pub use incoming::{Incoming, receive};
+pub use launcher::grace;
+use network::{Network, NetworkArgs};
 use orphan_qemu::OrphanQemu;
 use os::signals::EndSignals;
-use progress::Progress;
+use remains::Earlier;
+use screen::Screen;
+use sidecars::SidecarArgs;
 
-/// Where Debian and Fedora have the UEFI images.
-const OVMF_PATH: &str = "/usr/share/OVMF";
+/// An empty file in the directory of a VM that goes with the VM.
+const TEMPORARY: &str = "/temporary";
+/// What the supervisor has written to its standard error, below the VM's directory.
+pub const SUPERVISOR_LOG: &str = "/supervisor.log";
+/// How long the supervisor may take to exit after its last update.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
@@ -59,302 +81,262 @@ pub struct RunArgs {
     /// Keep the VM's files in DIR instead of a directory that goes with the VM
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// The guest is up when TEXT appears on its console; without a terminal, shut it down then
-    #[arg(long, value_name = "TEXT")]
-    until: Option<String>,
-    /// Fail if TEXT has not appeared after this many seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
-    timeout: u64,
-    /// Emulate the processor even where /dev/kvm exists
+    /// The VM's namespace, where its manifest has none
+    #[arg(short = 'n', long, help_heading = "Global options")]
+    namespace: Option<String>,
+    #[arg(long, hide = true)]
+    name: Option<String>,
+    #[arg(long, hide = true)]
+    socket: Option<PathBuf>,
+    /// Return once the VM runs (with --until: once the guest is up), and leave it running
+    #[arg(short, long)]
+    detach: bool,
+    /// Track which blocks of claims, data volumes and host disks change, so that launcherctl backup can back them up. Each
+    /// run begins anew: its first backup is a full one
     #[arg(long)]
-    emulate: bool,
-    /// The launcher to start, if not the one beside this program
-    #[arg(long, value_name = "FILE")]
-    launcher: Option<PathBuf>,
+    track_changes: bool,
+    #[command(flatten)]
+    config_data: ConfigDataArgs,
+    #[command(flatten)]
+    network: NetworkArgs,
+    #[command(flatten)]
+    start: StartArgs,
     /// Show the launcher's log on standard error
     #[arg(short, long)]
     verbose: bool,
 }
 
-/// Runs the VM until it ends.
+/// How a VM is started.
+#[derive(Debug, Args)]
+pub struct StartArgs {
+    /// The guest is up when TEXT appears on its console; without a terminal or --detach, shut it down then
+    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    until: Option<String>,
+    /// Stop the VM and fail if TEXT has not appeared after this many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    timeout: u64,
+    /// Emulate the processor even where /dev/kvm exists
+    #[arg(long)]
+    emulate: bool,
+    #[command(flatten)]
+    sidecars: SidecarArgs,
+    /// The launcher to start, if not the one beside this program
+    #[arg(long, value_name = "FILE")]
+    launcher: Option<PathBuf>,
+}
+
+impl StartArgs {
+    /// The same for another command line.
+    fn to_arguments(&self) -> Vec<OsString> {
+        let mut arguments = vec![format!("--timeout={}", self.timeout).into()];
+        if let Some(text) = &self.until {
+            arguments.push(format!("--until={text}").into());
+        }
+        if self.emulate {
+            arguments.push("--emulate".into());
+        }
+        arguments.extend(self.sidecars.to_arguments().map(Into::into));
+        if let Some(launcher) = &self.launcher {
+            arguments.extend(["--launcher".into(), launcher.clone().into_os_string()]);
+        }
+        arguments
+    }
+}
+
+/// Runs the VM until it ends, or until the terminal leaves it.
 ///
 /// # Errors
 /// If it cannot be started, or the launcher ends on its own.
 pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let mut manifest = read_manifest(&args.manifest)?;
-    let progress = Progress::new(format);
-    if manifest.strip_network() {
-        progress.note(
-            "its network interfaces are left out: tap devices are made by virt-handler, in a cluster",
-        );
+    if args.name.is_some() || args.socket.is_some() {
+        return Err(TargetError::NotOfRun.into());
     }
-    // From here on, what is started must not outlive this program.
-    let mut stop = EndSignals::listen().map_err(CtlError::Runtime)?;
+    let mut manifest = read_manifest_in(&args.manifest, args.namespace.as_deref())?;
+    let screen = Screen::new(format);
+    let (network, notes) = Network::of(&mut manifest, &args.network)?;
+    notes.iter().for_each(|note| screen.note(note));
+    if args.track_changes && !manifest.track_changes() {
+        screen.note("it has no claim, data volume or host disk, so there are no changes to track");
+    }
+    sidecars::programs(manifest.value(), &args.start.sidecars)?;
+    manifest
+        .check_conversion()
+        .map_err(CtlError::refused(&args.manifest))?;
+    // From here on, what is started must not outlive this program by accident.
+    let mut signals = EndSignals::listen().map_err(CtlError::Runtime)?;
     let orphan_qemu = OrphanQemu::adopt();
     let name = manifest.text("/metadata/name").to_owned();
+    let earlier = Earlier::find(&name)?;
     let dir = vm_dir::create(&name, args.root.as_deref())?;
-    let result = run_in(args, &manifest, &dir, &progress, &mut stop).await;
-    if orphan_qemu.terminate().await && result.is_err() {
-        progress.note("the QEMU of the launcher that ended is ended too");
+    let arguments = match prepare(args, &manifest, network.as_ref(), &dir, &screen) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            discard(args, &name, &dir);
+            if let Some(earlier) = earlier {
+                earlier.restore(&dir);
+            }
+            return Err(error);
+        }
+    };
+    if let Some(earlier) = earlier {
+        earlier.remove(&dir).await;
     }
-    registry::remove(&name, &dir);
-    let log = log_file(&dir);
-    let result = result.map_err(|error| with_log(error, &log));
-    if args.root.is_none() {
-        vm_dir::remove(&dir, result.is_err().then_some(log.as_path()));
+    // A directory of --root may have that of a VM of another name.
+    failure::clear(&dir);
+    let result = match start_supervisor(&dir, &arguments) {
+        Ok((supervisor, control)) => {
+            let attachment = Attachment::new(&name, &dir, control, &screen);
+            let outcome = attachment.attend(attach_options(args), &mut signals).await;
+            has_ended(supervisor, outcome).await
+        }
+        Err(error) => Err(error),
+    };
+    match &result {
+        // The supervisor has removed what there was.
+        Ok(_) | Err(CtlError::Supervisor(SupervisorError::Failed { .. })) => {}
+        // Its guest is not forced off because of that.
+        Err(CtlError::Supervisor(SupervisorError::Lost(_))) if dir.is_running() => {}
+        Err(_) => {
+            orphan_qemu.terminate().await;
+            forget(&name, &dir);
+        }
     }
     result
 }
 
-async fn run_in(
+fn attach_options(args: &RunArgs) -> AttachOptions {
+    let phase = if args.start.until.is_some() {
+        Phase::GuestUp
+    } else {
+        Phase::DomainRunning
+    };
+    AttachOptions {
+        console: !args.detach,
+        detach_at: args.detach.then_some(phase),
+        log: args.verbose,
+    }
+}
+
+/// Places the files of the volumes. One that is missing does not hide the others.
+fn place_volumes(
     args: &RunArgs,
     manifest: &Manifest,
     dir: &VmDir,
-    progress: &Progress,
-    stop: &mut EndSignals,
-) -> Result<ExitCode, CtlError> {
-    images::place(manifest, dir, &args.disks)?;
-    dir.store_vmi(manifest.value())?;
-    let domain = [
-        manifest.text("/metadata/namespace"),
-        manifest.text("/metadata/name"),
-    ]
-    .join("_");
-    vm_dir::remove_stale_domain(dir, &domain);
-    let (sender, events) = mpsc::channel(MAX_QUEUED);
-    notify_server::serve(&dir.path(&notify_socket()), sender)?;
-    let relay = Relay::serve(&dir.path(RELAY_SOCKET))?;
-    let child = start_launcher(args, manifest, dir)?;
-    let mut launcher = LauncherProcess::new(manifest.value(), child, events, relay);
-    let started = tokio::select! {
-        started = start(&mut launcher, dir, progress) => started.map(|()| true),
-        _ = stop.next() => Ok(false),
-    };
-    if !matches!(started, Ok(true)) {
-        progress.note("the VM is not started");
-        launcher.abort().await;
-        return started.map(|_| ExitCode::FAILURE);
-    }
-    let outcome = attend(args, &mut launcher, dir, progress, stop).await;
-    let ended = launcher.end(progress, stop).await;
-    let code = outcome?;
-    ended?;
-    Ok(code)
+    screen: &Screen,
+) -> Result<(), CtlError> {
+    let data = config_data::place(manifest, &args.config_data, dir);
+    let placed = data_volumes::place(manifest, dir, &args.disks);
+    placed.notes.iter().for_each(|note| screen.note(note));
+    let images = images::place(manifest, dir, &placed.disks);
+    let mut errors: Vec<CtlError> = Vec::new();
+    errors.extend(data.err().into_iter().flatten().map(CtlError::from));
+    errors.extend(placed.errors.into_iter().map(CtlError::from));
+    errors.extend(images.err().into_iter().flatten().map(CtlError::from));
+    CtlError::of_several(errors).map_or(Ok(()), Err)
 }
 
-async fn start(
-    launcher: &mut LauncherProcess<'_>,
+/// Places the VM's files. Returns the arguments of its supervisor.
+fn prepare(
+    args: &RunArgs,
+    manifest: &Manifest,
+    network: Option<&Network>,
     dir: &VmDir,
-    progress: &Progress,
-) -> Result<(), CtlError> {
-    launcher.connect(&dir.cmd_socket()).await?;
-    progress.phase("launcher is ready");
-    launcher.sync().await?;
-    progress.phase("domain is running");
+    screen: &Screen,
+) -> Result<Vec<OsString>, CtlError> {
+    if args.root.is_none() {
+        mark_temporary(dir)?;
+    } else {
+        // Those of a VM before, which was killed.
+        vm_dir::remove_secrets(dir);
+    }
+    place_volumes(args, manifest, dir, screen)?;
+    dir.store_vmi(manifest.value())?;
+    match network {
+        Some(network) => network.store(dir)?,
+        // A directory of --root may have that of a VM before.
+        None => Network::remove(dir),
+    }
+    let mut arguments = args.start.to_arguments();
+    if !args.detach && !is_terminal() {
+        arguments.push("--stop-when-up".into());
+    }
+    Ok(arguments)
+}
+
+/// Marks the directory as one that goes with the VM.
+fn mark_temporary(dir: &VmDir) -> Result<(), FileError> {
+    let marker = dir.path(TEMPORARY);
+    std::fs::File::create(&marker).map_err(FileError::on("make", marker))?;
     Ok(())
 }
 
-/// Shows the console until the VM ends or is to be shut down.
-async fn attend(
-    args: &RunArgs,
-    launcher: &mut LauncherProcess<'_>,
+/// Starts the process that has the VM of this directory; whoever has the connection owns the VM.
+fn start_supervisor(
     dir: &VmDir,
-    progress: &Progress,
-    stop: &mut EndSignals,
-) -> Result<ExitCode, CtlError> {
-    let interactive = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    let socket = dir.path(&PodPaths::default().serial_socket(launcher.uid()));
-    let mut console = if socket.exists() {
-        Some(Console::connect(&socket, interactive, progress.console()).await?)
-    } else {
-        None
-    };
-    if interactive {
-        progress.note(match console {
-            Some(_) => "the guest's console follows; Ctrl-] shuts the guest down, Ctrl-C after that ends it at once",
-            None => "the VM has no serial console; Ctrl-C shuts the guest down, a second one ends it at once",
-        });
-    }
-    let _raw = console
-        .as_ref()
-        .and_then(|_| interactive.then(RawTerminal::enter).flatten());
-    let mut until = Until::new(args.until.as_deref());
-    let deadline = tokio::time::sleep(Duration::from_secs(args.timeout));
-    tokio::pin!(deadline);
-    loop {
-        tokio::select! {
-            event = next_console_event(&mut console) => match event {
-                ConsoleEvent::Output(bytes) => {
-                    progress.guest_wrote(&bytes);
-                    if until.seen_in(&bytes) {
-                        progress.phase("guest is up");
-                        if !interactive { return Ok(ExitCode::SUCCESS); }
-                    }
-                }
-                ConsoleEvent::Escape => return Ok(ExitCode::SUCCESS),
-                ConsoleEvent::InputEnded | ConsoleEvent::Closed => {}
-            },
-            is_down = launcher.next_event(progress) => if is_down? {
-                return if until.is_waiting() { Err(RunError::EndedBeforeUp.into()) } else { Ok(ExitCode::SUCCESS) };
-            },
-            _ = stop.next() => return Ok(ExitCode::SUCCESS),
-            () = &mut deadline, if until.is_waiting() => {
-                return Err(RunError::NotUp {
-                    text: args.until.clone().unwrap_or_default(),
-                    timeout: Duration::from_secs(args.timeout),
-                }
-                .into());
-            }
-        }
-    }
-}
-
-async fn next_console_event(console: &mut Option<Console>) -> ConsoleEvent {
-    match console {
-        Some(console) => console.next().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Starts the launcher as a pod does, below the VM's root.
-fn start_launcher(args: &RunArgs, manifest: &Manifest, dir: &VmDir) -> Result<Child, CtlError> {
-    let program = args.launcher.clone().map_or_else(installed_launcher, Ok)?;
-    let log = log_file(dir);
-    let stderr = if args.verbose {
-        Stdio::inherit()
-    } else {
-        Stdio::from(std::fs::File::create(&log).map_err(FileError::on("make", &log))?)
-    };
-    let grace = launcher::grace(manifest.value()).as_secs();
+    arguments: &[OsString],
+) -> Result<(Child, ControlClient), CtlError> {
+    let (ours, theirs) = UnixStream::pair().map_err(CtlError::Runtime)?;
+    let theirs = theirs.into_std().map_err(CtlError::Runtime)?;
+    let program = std::env::current_exe().map_err(CtlError::Runtime)?;
+    let log = dir.path(SUPERVISOR_LOG);
+    let stderr = std::fs::File::create(&log).map_err(FileError::on("make", &log))?;
     let mut command = Command::new(&program);
     command
-        .args([
-            "--name",
-            manifest.text("/metadata/name"),
-            "--namespace",
-            manifest.text("/metadata/namespace"),
-        ])
-        .args([
-            "--uid",
-            manifest.text("/metadata/uid"),
-            "--libvirt",
-            "embed",
-            "--allow-emulation",
-        ])
-        .args([
-            "--ovmf-path",
-            OVMF_PATH,
-            "--grace-period-seconds",
-            &grace.saturating_add(15).to_string(),
-        ])
-        .arg("--root")
+        .args(["launcherctl", "supervise"])
+        .args(arguments)
+        .arg("--")
         .arg(dir.root())
-        // libvirt stores some of its state in the user's directories, which may be missing, another user's or read-only.
-        .env("XDG_RUNTIME_DIR", dir.path("/run"))
-        .env("XDG_CACHE_HOME", dir.path("/cache"))
-        .stdin(Stdio::null())
+        .stdin(std::os::fd::OwnedFd::from(theirs))
         .stdout(Stdio::null())
-        .stderr(stderr)
-        // Ctrl-C on the terminal is for this program, which then shuts the guest down.
-        .process_group(0)
-        .kill_on_drop(true);
-    if args.emulate {
-        command.arg("--force-emulation");
-    }
-    Ok(command.spawn().map_err(FileError::on("start", program))?)
+        .stderr(stderr);
+    let child = command.spawn().map_err(FileError::on("start", program))?;
+    Ok((child, ControlClient::new(ours)))
 }
 
-/// The launcher installed beside this program, else the one on the search path.
-fn installed_launcher() -> Result<PathBuf, CtlError> {
-    let me = std::env::current_exe().map_err(CtlError::Runtime)?;
-    let beside = me.with_file_name("virt-launcher");
-    Ok(if beside.exists() {
-        beside
+/// Waits for the supervisor's exit, unless the VM runs on.
+async fn has_ended(
+    mut supervisor: Child,
+    outcome: Result<Outcome, CtlError>,
+) -> Result<ExitCode, CtlError> {
+    if !matches!(outcome, Ok(Outcome::Detached)) {
+        let _ = timeout(EXIT_TIMEOUT, supervisor.wait()).await;
+    }
+    Ok(match outcome? {
+        Outcome::Ended(code) => code,
+        Outcome::Detached => ExitCode::SUCCESS,
+    })
+}
+
+/// Whether the directory goes with the VM.
+#[must_use]
+pub fn is_temporary(dir: &VmDir) -> bool {
+    dir.path(TEMPORARY).exists()
+}
+
+/// Removes the files of a VM that is not started, and its name; what a VM before it has left in a directory of `--root` stays.
+fn discard(args: &RunArgs, name: &str, dir: &VmDir) {
+    if args.root.is_none() {
+        vm_dir::remove(dir, &[]);
     } else {
-        "virt-launcher".into()
-    })
+        vm_dir::remove_secrets(dir);
+    }
+    registry::remove(name, dir);
 }
 
-fn log_file(dir: &VmDir) -> PathBuf {
+/// Removes a VM that has ended: its directory if that goes with it, else the copies of secrets in it, and then its name.
+pub fn forget(name: &str, dir: &VmDir) {
+    if is_temporary(dir) {
+        vm_dir::remove(dir, &[]);
+    } else {
+        vm_dir::remove_sockets(dir);
+        vm_dir::remove_secrets(dir);
+        failure::remove_reason(dir);
+    }
+    registry::remove(name, dir);
+}
+
+/// The launcher's log.
+#[must_use]
+pub fn log_file(dir: &VmDir) -> PathBuf {
     dir.root().join("launcher.log")
-}
-
-/// The error, with where the launcher's log is and its last error, unless that says the same.
-fn with_log(error: CtlError, log: &Path) -> CtlError {
-    let Ok(text) = std::fs::read_to_string(log) else {
-        return error;
-    };
-    let last_error = last_error(&text).filter(|last| match &error {
-        CtlError::Call(CallError::Refused { message, .. }) => !last.ends_with(message),
-        _ => true,
-    });
-    CtlError::WithLog {
-        source: Box::new(error),
-        log: log.to_owned(),
-        last_error,
-    }
-}
-
-fn last_error(text: &str) -> Option<String> {
-    let lines = text
-        .lines()
-        .rev()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let mut errors = lines.filter(|line| matches!(line["level"].as_str(), Some("error" | "fatal")));
-    let line = errors.next()?;
-    Some(match (text_at(&line, "/msg"), text_at(&line, "/reason")) {
-        (message, "") => message.to_owned(),
-        (message, reason) => format!("{message}: {reason}"),
-    })
-}
-
-/// Searches a stream that arrives in pieces for a text.
-struct Until {
-    text: Option<Vec<u8>>,
-    tail: Vec<u8>,
-}
-
-impl Until {
-    fn new(text: Option<&str>) -> Self {
-        Self {
-            text: text.map(|text| text.as_bytes().to_vec()),
-            tail: Vec::new(),
-        }
-    }
-
-    fn is_waiting(&self) -> bool {
-        self.text.is_some()
-    }
-
-    /// True once, for the piece that completes the text.
-    fn seen_in(&mut self, piece: &[u8]) -> bool {
-        let Some(text) = &self.text else { return false };
-        self.tail.extend_from_slice(piece);
-        if self
-            .tail
-            .windows(text.len().max(1))
-            .any(|window| window == text)
-        {
-            self.text = None;
-            return true;
-        }
-        let keep = self.tail.len().saturating_sub(text.len());
-        self.tail.drain(..keep);
-        false
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_text_that_arrives_in_pieces_is_seen_once() {
-        let mut until = Until::new(Some("guest is up"));
-        assert!(!until.seen_in(b"\r\nguest i"));
-        assert!(until.is_waiting());
-        assert!(until.seen_in(b"s up\r\n"));
-        assert!(!until.seen_in(b"guest is up"));
-        assert!(!until.is_waiting());
-    }
 }

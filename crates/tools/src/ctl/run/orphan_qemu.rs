@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use os::process::adopt_orphans;
-use os::procfs::children;
+use os::procfs::{arguments, children};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// 5 s after SIGTERM, on which QEMU ends at once, it is killed.
@@ -33,9 +33,10 @@ impl OrphanQemu {
         }
     }
 
-    /// Ends them; true if there were any. Call it when the launcher has ended.
+    /// Ends them; true if one was a QEMU with a guest. Call it when the launcher has ended.
     pub async fn terminate(&self) -> bool {
-        let found = self.signal_all(Signal::TERM);
+        let found = self.orphans().into_iter().any(has_guest);
+        self.signal_all(Signal::TERM);
         let mut polls = 0;
         while !self.orphans().is_empty() && polls < MAX_POLLS {
             if polls >= POLLS_BEFORE_KILL {
@@ -57,11 +58,44 @@ impl OrphanQemu {
             .collect()
     }
 
-    fn signal_all(&self, signal: Signal) -> bool {
-        let orphans = self.orphans();
-        for pid in &orphans {
-            let _ = kill_process(*pid, signal);
+    fn signal_all(&self, signal: Signal) {
+        for pid in self.orphans() {
+            let _ = kill_process(pid, signal);
         }
-        !orphans.is_empty()
+    }
+}
+
+/// libvirt names the guest in QEMU's arguments; a QEMU that is only asked for its capabilities, or another helper of the
+/// launcher's, has none.
+fn has_guest(pid: Pid) -> bool {
+    let arguments = arguments(pid).unwrap_or_default();
+    arguments
+        .iter()
+        .any(|argument| argument.starts_with("guest="))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_helper_is_not_taken_for_a_guest() {
+        let has_guest = |argument: &str| {
+            let mut child = std::process::Command::new("tail")
+                .args(["-f", "/dev/null", argument])
+                .stderr(std::process::Stdio::null())
+                .spawn()
+                .unwrap();
+            let pid = Pid::from_child(&child);
+            // Until it is tail: before, it is a copy of this process.
+            while arguments(pid).is_ok_and(|words| words.first().is_none_or(|it| it != "tail")) {}
+            let found = has_guest(pid);
+            child.kill().unwrap();
+            child.wait().unwrap();
+            found
+        };
+        assert!(has_guest("guest=default_web,debug-threads=on"));
+        assert!(!has_guest("other"));
     }
 }

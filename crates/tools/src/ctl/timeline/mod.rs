@@ -10,16 +10,18 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::error::CtlError;
+use super::events::has_arrived;
 use super::files::FileError;
+use super::json::set;
 use super::output::{Format, print};
-use super::target::Target;
+use super::vms::VmArgs;
 use api::proto::inspect::v1::{Step, TimelineResponse};
 
 /// Arguments of `timeline`.
 #[derive(Debug, Args)]
 pub struct TimelineArgs {
     #[command(flatten)]
-    target: Target,
+    vm: VmArgs,
     /// Draw the timeline into this file too
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -30,12 +32,29 @@ pub struct TimelineArgs {
 /// # Errors
 /// If the launcher does not answer, or the picture cannot be written.
 pub async fn timeline(args: &TimelineArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let timeline = args.target.connect().await?.timeline().await?;
+    let client = args.vm.target().connect().await?;
+    let timeline = client.timeline().await?;
+    let note = missing_start(&timeline, client.domain().await?.as_ref());
     if let Some(file) = &args.svg {
         std::fs::write(file, picture::draw(&timeline)).map_err(FileError::on("write", file))?;
     }
-    print(format, &document(&timeline), || table(&timeline));
+    let mut document = document(&timeline);
+    set(&mut document, "/note", json!(note));
+    print(format, &document, || {
+        let table = table(&timeline);
+        note.map_or(table.clone(), |note| format!("{table}\n{note}"))
+    });
     Ok(ExitCode::SUCCESS)
+}
+
+/// Why the steps of the guest's start are missing, of a guest that this launcher has not started.
+fn missing_start(timeline: &TimelineResponse, domain: Option<&Value>) -> Option<&'static str> {
+    let domain = domain.filter(|_| timeline.attempts == 0)?;
+    Some(if has_arrived(domain) {
+        "the guest was started by another launcher, and came here by a migration: the steps of its start ended with that launcher. launcherctl migration shows how it came"
+    } else {
+        "this launcher took over from the one that started the guest (an upgrade, say): the steps of its start ended with that one"
+    })
 }
 
 /// For programs: times in microseconds after the launcher's beginning.
@@ -130,6 +149,23 @@ the launcher began at 2023-11-14T22:13:20.123456Z
       3046.0        ...  domain  start
 the domain's steps are those of attempt 2";
         assert_eq!(table(&example()), expected);
+    }
+
+    #[test]
+    fn a_guest_that_another_launcher_has_started_has_no_steps_here() {
+        let note = |attempts, domain| {
+            let timeline = TimelineResponse {
+                attempts,
+                ..example()
+            };
+            missing_start(&timeline, domain)
+        };
+        let arrived = json!({"Status": {"Status": "Running"},
+            "Spec": {"Metadata": {"KubeVirt": {"Migration": {"EndTimestamp": "2026-01-01T00:00:00Z"}}}}});
+        assert!(note(0, Some(&arrived)).is_some_and(|note| note.contains("by a migration")));
+        let adopted = json!({"Status": {"Status": "Running"}});
+        assert!(note(0, Some(&adopted)).is_some_and(|note| note.contains("upgrade")));
+        assert_eq!((note(1, Some(&arrived)), note(0, None)), (None, None));
     }
 
     #[test]

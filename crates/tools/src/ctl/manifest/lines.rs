@@ -1,0 +1,223 @@
+//! A manifest with the line of each of its parts, for messages about it.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::Spanned;
+
+use super::documents::Repeated;
+use super::error::ManifestError;
+use super::yaml_error::YamlError;
+
+/// A part of a document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    /// Its line, from 1; for the value of a field, the line of the field's name.
+    pub line: u64,
+    /// What it holds.
+    pub content: Content,
+}
+
+/// What a part of a document holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// A scalar; empty for null.
+    Scalar(String),
+    /// A list.
+    List(Vec<Node>),
+    /// An object, in the order of the document.
+    Object(Vec<(String, Node)>),
+}
+
+impl Node {
+    /// The documents of a text. JSON is read as the YAML that it is.
+    ///
+    /// # Errors
+    /// If it is not YAML.
+    pub fn read(text: &str) -> Result<Vec<Self>, ManifestError> {
+        Self::read_with(text, Repeated::Refuse)
+    }
+
+    /// As [`Self::read`], with a choice about fields that are there twice.
+    ///
+    /// # Errors
+    /// If it is not YAML.
+    pub fn read_with(text: &str, repeated: Repeated) -> Result<Vec<Self>, ManifestError> {
+        let documents: Vec<Self> =
+            serde_saphyr::from_multiple_with_options(text, repeated.options())
+                .map_err(|error| ManifestError::Yaml(YamlError::new(error, text)))?;
+        let documents = documents.into_iter().flat_map(Self::items);
+        Ok(documents.filter(|document| !document.is_null()).collect())
+    }
+
+    fn is_null(&self) -> bool {
+        matches!(&self.content, Content::Scalar(text) if text.is_empty())
+    }
+
+    /// The items of a `List`.
+    fn items(self) -> Vec<Self> {
+        if !self.text("kind").ends_with("List") {
+            return vec![self];
+        }
+        match self.get("items").map(|items| &items.content) {
+            Some(Content::List(items)) => items.clone(),
+            _ => vec![self],
+        }
+    }
+
+    /// A field of an object.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Self> {
+        let Content::Object(fields) = &self.content else {
+            return None;
+        };
+        // If it is there twice, the last one counts.
+        let mut found = fields.iter().rev().filter(|(field, _)| field == name);
+        found.next().map(|(_, node)| node)
+    }
+
+    /// The text of a field; empty if there is none.
+    #[must_use]
+    pub fn text(&self, name: &str) -> &str {
+        match self.get(name).map(|node| &node.content) {
+            Some(Content::Scalar(text)) => text,
+            _ => "",
+        }
+    }
+
+    /// The part at a path, such as `spec.domain.devices.disks[0].name`.
+    #[must_use]
+    pub fn find(&self, path: &str) -> Option<&Self> {
+        let mut parts = path.split(['.', '[', ']']).filter(|part| !part.is_empty());
+        parts.try_fold(self, |here, part| here.inner(part))
+    }
+
+    /// A field of an object, or an item of a list.
+    fn inner(&self, part: &str) -> Option<&Self> {
+        match &self.content {
+            Content::List(items) => items.get(part.parse::<usize>().ok()?),
+            _ => self.get(part),
+        }
+    }
+
+    /// The line of the innermost part of a path, such as `spec.domain.devices.disks[0].name`, that is there.
+    #[must_use]
+    pub fn line_of(&self, path: &str) -> u64 {
+        let mut here = self;
+        for part in path.split(['.', '[', ']']).filter(|part| !part.is_empty()) {
+            let Some(inner) = here.inner(part) else { break };
+            here = inner;
+        }
+        here.line
+    }
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let spanned = Spanned::<Content>::deserialize(deserializer)?;
+        Ok(Self {
+            line: spanned.referenced.line(),
+            content: spanned.value,
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Content {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ContentVisitor)
+    }
+}
+
+struct ContentVisitor;
+
+impl ContentVisitor {
+    fn scalar(value: impl fmt::Display) -> Content {
+        Content::Scalar(value.to_string())
+    }
+}
+
+impl<'de> Visitor<'de> for ContentVisitor {
+    type Value = Content;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a document")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Content, E> {
+        Ok(Self::scalar(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Content, E> {
+        Ok(Self::scalar(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Content, E> {
+        Ok(Self::scalar(value))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Content, E> {
+        Ok(Self::scalar(value))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Content, E> {
+        Ok(Self::scalar(value))
+    }
+
+    fn visit_unit<E>(self) -> Result<Content, E> {
+        Ok(Self::scalar(""))
+    }
+
+    fn visit_none<E>(self) -> Result<Content, E> {
+        Ok(Self::scalar(""))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Content, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(Content::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Content, A::Error> {
+        let mut object = Vec::new();
+        while let Some(key) = fields.next_key::<Spanned<String>>()? {
+            let mut node: Node = fields.next_value()?;
+            node.line = match key.referenced.line() {
+                0 => node.line,
+                line => line,
+            };
+            object.push((key.value, node));
+        }
+        Ok(Content::Object(object))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn each_part_has_the_line_of_its_name() {
+        let text = "kind: A\n---\nkind: VirtualMachine\nspec:\n  disks:\n  - name: root\n    disk:\n      bus: virtio\n  - {name: data}\n";
+        let documents = Node::read(text).unwrap();
+        assert_eq!(documents[1].text("kind"), "VirtualMachine");
+        let line = |path| documents[1].line_of(path);
+        assert_eq!(line("spec"), 4);
+        assert_eq!(line("spec.disks[0].disk"), 7);
+        assert_eq!(line("spec.disks[0].disk.bus"), 8);
+        assert_eq!(line("spec.disks[1].name"), 9);
+        // What is missing is missing there.
+        assert_eq!(line("spec.disks[1].disk.bus"), 9);
+        assert_eq!(line("spec.domain.memory"), 4);
+    }
+
+    #[test]
+    fn json_has_lines_too() {
+        let text = "{\n  \"kind\": \"List\",\n  \"items\": [\n    {\"kind\": \"B\",\n     \"spec\": null}\n  ]\n}\n";
+        let documents = Node::read(text).unwrap();
+        assert_eq!(documents.len(), 1);
+        assert_eq!(documents[0].line_of("spec"), 5);
+    }
+}

@@ -1,0 +1,272 @@
+//! The VMI's network interfaces on a machine without a cluster: as a network binding plugin has them, which adds its own
+//! devices to the domain. The plugin is `run` (its module `network`).
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::Manifest;
+use crate::ctl::json::{copy_at, is_object_at, list_at, set, text_at};
+
+const INTERFACES: &str = "/spec/domain/devices/interfaces";
+/// Of the interface with a tap device.
+const MAC: &str = "/spec/domain/devices/interfaces/0/macAddress";
+/// What KubeVirt's own bindings are called in an interface.
+const BINDINGS: [&str; 3] = ["bridge", "masquerade", "passtBinding"];
+/// The binding plugin's name.
+const PLUGIN: &str = "launcherctl";
+
+/// An interface of the VMI that a pod has a tap device for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tap {
+    /// Its name.
+    pub interface: String,
+    /// The guest's hardware address.
+    pub mac: String,
+    /// With masquerade: the guest's network, which may be empty for KubeVirt's own. None with bridge.
+    pub cidr: Option<String>,
+}
+
+/// A network card that the VMI wants.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Card {
+    /// The interface's name in the VMI.
+    pub name: String,
+    /// `virtio`, `e1000e`, …
+    pub model: String,
+    /// Its hardware address.
+    pub mac: String,
+    /// Its place in the boot order.
+    pub boot_order: Option<u64>,
+}
+
+impl Manifest {
+    /// Adds the interface that a cluster adds to a VMI without any, and makes plugins' interfaces of those with a binding
+    /// of KubeVirt's own. Returns their cards, and the names of interfaces that need a cluster and are left out.
+    pub fn use_plugin_network(&mut self) -> (Vec<Card>, Vec<String>) {
+        super::defaults::default_interface(&mut self.vmi);
+        let (mut kept, mut cards, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
+        for interface in list_at(&self.vmi, INTERFACES) {
+            let name = text_at(interface, "/name").to_owned();
+            if text_at(interface, "/state") == "absent" {
+                continue;
+            }
+            match as_plugins(interface) {
+                Some((interface, card)) => {
+                    kept.push(interface);
+                    cards.push(card);
+                }
+                None => left_out.push(name),
+            }
+        }
+        let is_kept = |network: &&Value| {
+            cards
+                .iter()
+                .any(|card| card.name == text_at(network, "/name"))
+        };
+        let networks: Vec<Value> = list_at(&self.vmi, "/spec/networks")
+            .iter()
+            .filter(is_kept)
+            .cloned()
+            .collect();
+        set(&mut self.vmi, INTERFACES, kept.into());
+        set(&mut self.vmi, "/spec/networks", networks.into());
+        (cards, left_out)
+    }
+
+    /// Keeps the first interface of the pod's network with a binding that a pod has a tap device for, also one that a
+    /// cluster adds; gives it a MAC address. Returns it, and the names of the others, which are left out.
+    pub fn use_tap_network(&mut self) -> (Option<Tap>, Vec<String>) {
+        super::defaults::default_interface(&mut self.vmi);
+        let networks = list_at(&self.vmi, "/spec/networks").to_vec();
+        let pod = networks
+            .iter()
+            .find(|network| is_object_at(network, "/pod"));
+        let interfaces = list_at(&self.vmi, INTERFACES).to_vec();
+        let is_tapped = |interface: &&Value| {
+            pod.is_some_and(|pod| text_at(pod, "/name") == text_at(interface, "/name"))
+                && (is_object_at(interface, "/masquerade") || is_object_at(interface, "/bridge"))
+        };
+        let mut tapped = interfaces.iter().find(is_tapped).cloned();
+        let tap = tapped.as_mut().map(|interface| {
+            if text_at(interface, "/macAddress").is_empty() {
+                set(interface, "/macAddress", json!(random_mac()));
+            }
+            Tap {
+                interface: text_at(interface, "/name").to_owned(),
+                mac: text_at(interface, "/macAddress").replace('-', ":"),
+                cidr: is_object_at(interface, "/masquerade")
+                    .then(|| text_at(pod.unwrap_or(&Value::Null), "/pod/vmNetworkCIDR").to_owned()),
+            }
+        });
+        let is_kept = |name: &str| tap.as_ref().is_some_and(|tap| tap.interface == name);
+        let names = interfaces.iter().map(|one| text_at(one, "/name"));
+        let left_out = names
+            .filter(|name| !is_kept(name))
+            .map(str::to_owned)
+            .collect();
+        let kept = pod.filter(|pod| is_kept(text_at(pod, "/name")));
+        set(&mut self.vmi, INTERFACES, tapped.into_iter().collect());
+        set(
+            &mut self.vmi,
+            "/spec/networks",
+            kept.into_iter().cloned().collect(),
+        );
+        (tap, left_out)
+    }
+
+    /// Removes the network interfaces.
+    pub fn strip_network(&mut self) {
+        let attach = "/spec/domain/devices/autoattachPodInterface";
+        set(&mut self.vmi, attach, json!(false));
+        if !list_at(&self.vmi, INTERFACES).is_empty() {
+            set(&mut self.vmi, INTERFACES, json!([]));
+            set(&mut self.vmi, "/spec/networks", json!([]));
+        }
+    }
+
+    /// As the VMI that was `sent` before has it.
+    pub fn network_as_in(&mut self, sent: &Value) {
+        let interfaces = list_at(sent, INTERFACES);
+        let is_plugins = |interface: &Value| is_object_at(interface, "/binding");
+        if interfaces.is_empty() {
+            self.strip_network();
+        } else if interfaces.iter().any(is_plugins) {
+            self.use_plugin_network();
+        } else {
+            self.use_tap_network();
+            // It is the guest's as long as that runs.
+            if let Some(mac) = self.vmi.pointer_mut(MAC) {
+                *mac = copy_at(sent, MAC);
+            }
+        }
+    }
+}
+
+/// None for SR-IOV and for plugins of a cluster.
+fn as_plugins(interface: &Value) -> Option<(Value, Card)> {
+    let pointer = |field: &str| format!("/{field}");
+    BINDINGS
+        .iter()
+        .find(|binding| is_object_at(interface, &pointer(binding)))?;
+    let mut plugins = interface.clone();
+    if let Some(fields) = plugins.as_object_mut() {
+        fields.retain(|field, _| !BINDINGS.contains(&field.as_str()));
+    }
+    set(&mut plugins, "/binding/name", json!(PLUGIN));
+    let model = match text_at(interface, "/model") {
+        "" => "virtio",
+        model => model,
+    };
+    let mac = match text_at(interface, "/macAddress") {
+        "" => random_mac(),
+        // The API takes both.
+        mac => mac.replace('-', ":"),
+    };
+    let card = Card {
+        name: text_at(interface, "/name").to_owned(),
+        model: model.to_owned(),
+        mac,
+        boot_order: copy_at(interface, "/bootOrder").as_u64(),
+    };
+    Some((plugins, card))
+}
+
+/// In QEMU's range.
+fn random_mac() -> String {
+    let uuid = super::defaults::random_uuid();
+    let mut digits = uuid.chars().filter(char::is_ascii_hexdigit);
+    let mut octet = || digits.by_ref().take(2).collect::<String>();
+    format!("52:54:00:{}:{}:{}", octet(), octet(), octet())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn manifest(spec: &str) -> Manifest {
+        Manifest::parse(&format!(
+            "kind: VirtualMachineInstance\nmetadata: {{name: a}}\nspec:\n  domain: {{memory: {{guest: 64Mi}}, devices: {{{spec}}}}}\n  networks: [{{name: default, pod: {{}}}}, {{name: fast, multus: {{networkName: x}}}}]\n"
+        ))
+        .unwrap()
+    }
+
+    #[test]
+    fn interfaces_become_the_plugins() {
+        let mut manifest = manifest(
+            "interfaces: [{name: default, masquerade: {}, macAddress: 02-00-00-00-00-01, model: e1000e, bootOrder: 2}, {name: fast, sriov: {}}]",
+        );
+        let (cards, left_out) = manifest.use_plugin_network();
+        let card = Card {
+            name: "default".into(),
+            model: "e1000e".into(),
+            mac: "02:00:00:00:00:01".into(),
+            boot_order: Some(2),
+        };
+        assert_eq!((cards, left_out), (vec![card], vec!["fast".to_owned()]));
+        let vmi = manifest.value();
+        let interfaces = list_at(vmi, INTERFACES);
+        assert_eq!(interfaces.len(), 1);
+        assert_eq!(interfaces[0]["binding"]["name"], PLUGIN);
+        assert!(interfaces[0].get("masquerade").is_none());
+        assert_eq!(list_at(vmi, "/spec/networks").len(), 1);
+    }
+
+    #[test]
+    fn only_the_pod_networks_interface_has_a_tap_and_it_keeps_its_mac_address() {
+        let spec = "interfaces: [{name: fast, bridge: {}}, {name: default, masquerade: {}}]";
+        let mut sent = manifest(spec);
+        let (tap, left_out) = sent.use_tap_network();
+        let tap = tap.unwrap();
+        assert_eq!(
+            (&*tap.interface, tap.cidr.as_deref()),
+            ("default", Some(""))
+        );
+        assert_eq!(left_out, ["fast"]);
+        assert_eq!(list_at(sent.value(), "/spec/networks").len(), 1);
+        assert_eq!(text_at(sent.value(), MAC), tap.mac);
+        let mut update = manifest(spec);
+        update.network_as_in(sent.value());
+        assert_eq!(update.value()["spec"], sent.value()["spec"]);
+        let mut bridge =
+            manifest("interfaces: [{name: default, bridge: {}, macAddress: 02-00-00-00-00-01}]");
+        let tap = bridge.use_tap_network().0.unwrap();
+        assert_eq!((&*tap.mac, tap.cidr), ("02:00:00:00:00:01", None));
+        let mut none = manifest("interfaces: [{name: default, sriov: {}}]");
+        assert_eq!(none.use_tap_network(), (None, vec!["default".to_owned()]));
+    }
+
+    #[test]
+    fn a_vmi_without_interfaces_is_on_the_network_unless_it_says_otherwise() {
+        let vmi = |devices| {
+            Manifest::parse(&format!(
+                "kind: VirtualMachineInstance\nmetadata: {{name: a}}\nspec: {{domain: {{memory: {{guest: 64Mi}}, devices: {{{devices}}}}}}}\n"
+            ))
+            .unwrap()
+        };
+        let (cards, _) = vmi("").use_plugin_network();
+        assert_eq!(cards[0].name, "default");
+        assert!(cards[0].mac.starts_with("52:54:00:") && cards[0].mac.len() == 17);
+        assert_eq!(
+            vmi("autoattachPodInterface: false").use_plugin_network().0,
+            []
+        );
+    }
+
+    #[test]
+    fn an_update_has_a_network_if_the_vm_has_one() {
+        let spec = "interfaces: [{name: default, bridge: {}}]";
+        let mut sent = manifest(spec);
+        sent.use_plugin_network();
+        let mut update = manifest(spec);
+        update.network_as_in(sent.value());
+        assert_eq!(
+            update.value()["spec"]["domain"],
+            sent.value()["spec"]["domain"]
+        );
+        sent.strip_network();
+        update.network_as_in(sent.value());
+        assert_eq!(update.value()["spec"]["networks"], json!([]));
+        assert_eq!(copy_at(update.value(), INTERFACES), json!([]));
+    }
+}

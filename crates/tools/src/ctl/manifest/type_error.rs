@@ -1,0 +1,104 @@
+//! A field whose value has the wrong type, in words of YAML instead of Rust's.
+
+use serde_json::Value;
+
+/// What a field should hold, and what it holds.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct TypeError(String);
+
+/// What the deserializer expects, and the word for it here. What begins with it counts too.
+const EXPECTED: [(&str, &str); 9] = [
+    ("a boolean", "true or false"),
+    ("a string", "text"),
+    ("a sequence", "a list, with a \"-\" before each item"),
+    ("a map", "an object with fields"),
+    ("struct ", "an object with fields"),
+    ("u", "a whole number, 0 or more"),
+    ("i64", "a whole number"),
+    ("i32", "a whole number"),
+    ("f64", "a number"),
+];
+
+impl TypeError {
+    /// Of the error of a deserializer and the field's value.
+    #[must_use]
+    pub fn new(error: &serde_json::Error, value: &Value) -> Self {
+        let text = error.to_string();
+        let is_of_type = text.starts_with("invalid ");
+        let expected = text.rsplit_once(", expected ");
+        let Some((_, expected)) = expected.filter(|_| is_of_type) else {
+            return Self(text);
+        };
+        let known = EXPECTED
+            .iter()
+            .find(|(word, _)| expected.starts_with(word) && !expected.starts_with("unit"));
+        let expected = known.map_or(expected, |(_, word)| word);
+        Self(format!(
+            "expected {expected}, found {}",
+            found(value, expected)
+        ))
+    }
+}
+
+fn found(value: &Value, expected: &str) -> String {
+    match value {
+        Value::Null => "nothing".to_owned(),
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "an object with fields".to_owned(),
+        Value::String(text) if expected != "text" && is_plain(text) => {
+            format!("the text {text:?}; write {text} without quotes")
+        }
+        Value::String(text) => format!("the text {text:?}"),
+        // YAML takes 1.10 and true for other types than text.
+        scalar if expected == "text" => format!("{scalar}; write \"{scalar}\" with quotes"),
+        scalar => scalar.to_string(),
+    }
+}
+
+/// Whether it would not be text without its quotes.
+fn is_plain(text: &str) -> bool {
+    ["true", "false"].contains(&text) || text.parse::<i64>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde::de::DeserializeOwned;
+    use serde_json::json;
+
+    fn message<T: DeserializeOwned + std::fmt::Debug>(value: Value) -> String {
+        let error = serde_json::from_value::<T>(value.clone()).unwrap_err();
+        TypeError::new(&error, &value).to_string()
+    }
+
+    #[test]
+    fn types_have_words_that_people_know() {
+        assert_eq!(
+            message::<bool>(json!("no")),
+            "expected true or false, found the text \"no\""
+        );
+        assert_eq!(
+            message::<i64>(json!("30")),
+            "expected a whole number, found the text \"30\"; write 30 without quotes"
+        );
+        assert_eq!(
+            message::<u32>(json!(-1)),
+            "expected a whole number, 0 or more, found -1"
+        );
+        assert_eq!(
+            message::<String>(json!(1.1)),
+            "expected text, found 1.1; write \"1.1\" with quotes"
+        );
+        assert_eq!(
+            message::<Vec<u8>>(json!({})),
+            "expected a list, with a \"-\" before each item, found an object with fields"
+        );
+        let of_struct = message::<api::vmi::Vmi>(json!("vm"));
+        assert_eq!(
+            of_struct,
+            "expected an object with fields, found the text \"vm\""
+        );
+    }
+}

@@ -1,0 +1,136 @@
+//! A file that is there once it is complete.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use super::files::FileError;
+
+/// A file that is written under another name beside its own, gets its own when it is complete, and is removed otherwise.
+#[derive(Debug)]
+pub struct NewFile {
+    file: File,
+    temporary: PathBuf,
+    path: PathBuf,
+}
+
+impl NewFile {
+    /// Begins a file, which only its owner may read. A file of this name stays until the new one is complete.
+    ///
+    /// # Errors
+    /// If it cannot be made, or there is something else of this name, such as a directory or /dev/null.
+    pub fn create(path: &Path) -> Result<Self, FileError> {
+        // The file that a link leads to is replaced, not the link.
+        let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        if std::fs::metadata(path).is_ok_and(|it| !it.is_file()) {
+            let reason = "it is there already, and is not a regular file";
+            return Err(FileError::on("replace", path)(io::Error::other(reason)));
+        }
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let temporary = path.with_file_name(format!(".{name}.{}.partial", std::process::id()));
+        let made = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&temporary);
+        Ok(Self {
+            file: made.map_err(FileError::on("make", path))?,
+            temporary,
+            path: path.to_owned(),
+        })
+    }
+
+    /// Appends to it.
+    ///
+    /// # Errors
+    /// If it cannot be written, such as on a full file system.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), FileError> {
+        let written = self.file.write_all(bytes);
+        written.map_err(FileError::on("write", &self.path))
+    }
+
+    /// Gives it its name, once it is stored.
+    ///
+    /// # Errors
+    /// If it cannot be stored.
+    pub fn complete(self) -> Result<(), FileError> {
+        let stored = self.file.sync_all();
+        stored.map_err(FileError::on("write", &self.path))?;
+        let renamed = std::fs::rename(&self.temporary, &self.path);
+        renamed.map_err(FileError::on("write", &self.path))
+    }
+}
+
+/// Refuses to overwrite a file. `-` is standard output, and something else that is there, such as a pipe, may be written to.
+///
+/// # Errors
+/// If there is a regular file, and `force` is not given.
+pub fn check_overwrite(path: &Path, force: bool) -> Result<(), FileError> {
+    if !force && path != Path::new("-") && std::fs::metadata(path).is_ok_and(|it| it.is_file()) {
+        let reason = "it is there already; choose another name, or overwrite it with --force";
+        return Err(FileError::on("write", path)(io::Error::other(reason)));
+    }
+    Ok(())
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        // It has its name by now if it is complete.
+        let _ = std::fs::remove_file(&self.temporary);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn only_a_regular_file_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        for other in [dir.path(), Path::new("/dev/null")] {
+            let error = NewFile::create(other).unwrap_err();
+            assert_eq!(error.action, "replace", "{error}");
+        }
+        let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+        std::fs::write(&file, "old").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let mut new = NewFile::create(&link).unwrap();
+        new.write(b"new").unwrap();
+        new.complete().unwrap();
+        assert_eq!(std::fs::read(&file).unwrap(), b"new");
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+        let missing = NewFile::create(Path::new("/nonexistent/dump")).unwrap_err();
+        assert_eq!(missing.path, Path::new("/nonexistent/dump"));
+    }
+
+    #[test]
+    fn only_with_force_a_file_is_overwritten() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        assert!(check_overwrite(&path, false).is_ok());
+        std::fs::write(&path, "old").unwrap();
+        let error = check_overwrite(&path, false).unwrap_err();
+        assert_eq!((error.action, &*error.path), ("write", &*path));
+        assert!(check_overwrite(&path, true).is_ok());
+        assert!(check_overwrite(Path::new("/dev/null"), false).is_ok());
+    }
+
+    #[test]
+    fn a_file_is_replaced_when_the_new_one_is_complete() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, "old").unwrap();
+        let mut new = NewFile::create(&path).unwrap();
+        new.write(b"ne").unwrap();
+        drop(new);
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+        let mut new = NewFile::create(&path).unwrap();
+        new.write(b"new").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+        new.complete().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+}

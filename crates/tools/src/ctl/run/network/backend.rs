@@ -1,0 +1,113 @@
+//! What carries the guest's packets.
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use super::NetworkError;
+use super::tap::PodNetwork;
+
+/// What the user wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Wanted {
+    /// passt where it is installed, else (or as root) QEMU's user network
+    Auto,
+    /// passt: a process beside QEMU; IPv4 and IPv6
+    Passt,
+    /// QEMU's own user network: slower, and needs nothing
+    User,
+    /// As a pod has it: a network namespace, a tap device and NAT; needs root
+    Tap,
+    /// No network
+    None,
+}
+
+/// What is used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Backend {
+    /// passt.
+    Passt,
+    /// QEMU's user network.
+    User,
+    /// A tap device in a network namespace.
+    Tap(PodNetwork),
+}
+
+impl Wanted {
+    /// The choice between those that need no root, and why it is not the better one.
+    pub(super) fn backend(self) -> Result<(Backend, Option<&'static str>), NetworkError> {
+        let is_installed = find_passt().is_some();
+        let is_root = rustix::process::geteuid().is_root();
+        match self {
+            Self::Passt if is_root => Err(NetworkError::PasstAsRoot),
+            Self::Passt if !is_installed => Err(NetworkError::NoPasst),
+            Self::Passt => Ok((Backend::Passt, None)),
+            Self::User | Self::Tap | Self::None => Ok((Backend::User, None)),
+            // passt changes to the user nobody then, who must not write to the VM's directory.
+            Self::Auto if is_root => Ok((Backend::User, None)),
+            Self::Auto if !is_installed => Ok((
+                Backend::User,
+                Some("the guest has QEMU's user network, as passt is not installed"),
+            )),
+            // passt takes the guest's addresses from the interface with the default route.
+            Self::Auto if !has_default_route() => Ok((
+                Backend::User,
+                Some(
+                    "the guest has QEMU's user network: passt needs a default route, and this machine has none",
+                ),
+            )),
+            Self::Auto => Ok((Backend::Passt, None)),
+        }
+    }
+}
+
+fn find_passt() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|directory| directory.join("passt"))
+        .find(|program| program.is_file())
+}
+
+fn has_default_route() -> bool {
+    let read = |file| std::fs::read_to_string(file).unwrap_or_default();
+    is_default_in(&read("/proc/net/route"), &read("/proc/net/ipv6_route"))
+}
+
+/// Whether a table of the kernel has a route to everything, by an interface other than lo.
+fn is_default_in(ipv4: &str, ipv6: &str) -> bool {
+    let ipv4 = ipv4.lines().skip(1).any(|line| {
+        let mut columns = line.split_whitespace().skip(1);
+        columns.next() == Some("00000000")
+    });
+    let ipv6 = ipv6.lines().any(|line| {
+        let columns: Vec<&str> = line.split_whitespace().collect();
+        matches!(columns.as_slice(), [to, "00", .., device] if to.bytes().all(|digit| digit == b'0') && *device != "lo")
+    });
+    ipv4 || ipv6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_default_route_is_found_in_the_kernels_tables() {
+        let header = "Iface\tDestination\tGateway \tFlags\n";
+        let default = format!("{header}eth0\t00000000\t010200C0\t0003\n");
+        assert!(is_default_in(&default, ""));
+        assert!(!is_default_in(
+            &format!("{header}eth0\t000200C0\t00000000\t0001\n"),
+            ""
+        ));
+        let route = |to: &str, device| {
+            format!(
+                "{to} 00 00000000000000000000000000000000 00 fe800000000000000000000000000001 00000400 1 0 3 {device}\n"
+            )
+        };
+        let any = "0".repeat(32);
+        assert!(is_default_in(header, &route(&any, "eth0")));
+        assert!(!is_default_in(header, &route(&any, "lo")));
+    }
+}

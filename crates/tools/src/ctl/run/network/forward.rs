@@ -1,0 +1,224 @@
+//! Ports of this machine that lead to the guest.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::NetworkError;
+
+/// A transport protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+impl Protocol {
+    /// As libvirt and QEMU write it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+        }
+    }
+}
+
+/// A port of this machine, and the guest's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forward {
+    /// Of this machine.
+    pub address: IpAddr,
+    /// Of this machine.
+    pub host: u16,
+    /// Of the guest.
+    pub guest: u16,
+    /// Of both.
+    pub protocol: Protocol,
+}
+
+/// `--publish` is not as it should be.
+#[derive(Debug, thiserror::Error)]
+#[error("expected [ADDRESS:]HOST:GUEST[/tcp|/udp], e.g. 8080:80")]
+pub struct InvalidForward;
+
+impl FromStr for Forward {
+    type Err = InvalidForward;
+
+    fn from_str(text: &str) -> Result<Self, InvalidForward> {
+        let (ports, protocol) = match text.split_once('/') {
+            None | Some((_, "tcp")) => (text.trim_end_matches("/tcp"), Protocol::Tcp),
+            Some((ports, "udp")) => (ports, Protocol::Udp),
+            Some(_) => return Err(InvalidForward),
+        };
+        let (front, guest) = ports.rsplit_once(':').ok_or(InvalidForward)?;
+        let (address, host) = match front.rsplit_once(':') {
+            // IPv6 addresses in brackets, as everywhere with a port.
+            Some((address, host)) => {
+                let address = address.trim_start_matches('[').trim_end_matches(']');
+                (address.parse().map_err(|_| InvalidForward)?, host)
+            }
+            None => (Ipv4Addr::LOCALHOST.into(), front),
+        };
+        let port = |text: &str| match text.parse() {
+            Ok(0) | Err(_) => Err(InvalidForward),
+            Ok(port) => Ok(port),
+        };
+        Ok(Self {
+            address,
+            host: port(host)?,
+            guest: port(guest)?,
+            protocol,
+        })
+    }
+}
+
+impl fmt::Display for Forward {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} is the guest's {} port {}",
+            self.listen_address(),
+            self.protocol.name(),
+            self.guest
+        )
+    }
+}
+
+/// Checks that the ports are free, and adds a free one for SSH unless there is one.
+pub(super) fn with_ssh(mut forwards: Vec<Forward>, ssh: u16) -> Result<Vec<Forward>, NetworkError> {
+    for (index, forward) in forwards.iter().enumerate() {
+        let mut earlier = forwards.iter().take(index);
+        if earlier.any(|other| other.has_port_of(forward)) {
+            return Err(NetworkError::PortTwice(forward.listen_address()));
+        }
+        forward.check().map_err(|source| NetworkError::Port {
+            forward: forward.clone(),
+            source,
+        })?;
+    }
+    let is_ssh = |it: &Forward| it.guest == ssh && it.protocol == Protocol::Tcp;
+    if !forwards.iter().any(is_ssh) {
+        let mut own = Forward {
+            address: Ipv4Addr::LOCALHOST.into(),
+            host: 0,
+            guest: ssh,
+            protocol: Protocol::Tcp,
+        };
+        if let Ok(host) = own.other_port() {
+            own.host = host;
+            forwards.push(own);
+        }
+    }
+    Ok(forwards)
+}
+
+impl Forward {
+    /// Where this machine listens.
+    #[must_use]
+    pub fn listen_address(&self) -> SocketAddr {
+        SocketAddr::new(self.address, self.host)
+    }
+
+    /// Whether both listen on the same port of this machine.
+    fn has_port_of(&self, other: &Self) -> bool {
+        let shares_address = self.address == other.address
+            || self.address.is_unspecified()
+            || other.address.is_unspecified();
+        (self.protocol, self.host) == (other.protocol, other.host) && shares_address
+    }
+
+    /// Whether this machine has the port free now.
+    fn check(&self) -> io::Result<()> {
+        self.bind(self.host).map(drop)
+    }
+
+    /// A free port at the same address.
+    pub(super) fn other_port(&self) -> io::Result<u16> {
+        self.bind(0)
+    }
+
+    /// Listens on a port for a moment; 0 is any that is free. The port.
+    fn bind(&self, port: u16) -> io::Result<u16> {
+        let address = (self.address, port);
+        let bound = match self.protocol {
+            Protocol::Tcp => TcpListener::bind(address)?.local_addr()?,
+            Protocol::Udp => UdpSocket::bind(address)?.local_addr()?,
+        };
+        Ok(bound.port())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn ports_are_of_this_machines_loopback_unless_they_say_otherwise() {
+        let shown = |text: &str| text.parse::<Forward>().unwrap().to_string();
+        assert_eq!(
+            shown("8080:80"),
+            "127.0.0.1:8080 is the guest's tcp port 80"
+        );
+        assert_eq!(
+            shown("0.0.0.0:53:53/udp"),
+            "0.0.0.0:53 is the guest's udp port 53"
+        );
+        assert_eq!(
+            shown("[::1]:80:81/tcp"),
+            "[::1]:80 is the guest's tcp port 81"
+        );
+        for wrong in [
+            "80",
+            "a:b",
+            "80:",
+            "0:80",
+            "80:80/sctp",
+            "x:80:80",
+            "70000:1",
+        ] {
+            assert!(wrong.parse::<Forward>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_port_that_is_in_use_is_refused_by_name() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let forward: Forward = format!("{port}:80").parse().unwrap();
+        let error = with_ssh(vec![forward], 22).unwrap_err().to_string();
+        let expected = format!("cannot listen on 127.0.0.1:{port}; choose another port");
+        assert!(error.starts_with(&expected), "{error}");
+    }
+
+    #[test]
+    fn a_port_of_this_machine_is_published_once() {
+        let any: Forward = "1:22".parse().unwrap();
+        let port = any.other_port().unwrap();
+        for second in [format!("{port}:81"), format!("0.0.0.0:{port}:81")] {
+            let forwards = [format!("{port}:80"), second];
+            let forwards = forwards.map(|text| text.parse().unwrap()).to_vec();
+            let error = with_ssh(forwards, 22).unwrap_err().to_string();
+            assert!(error.contains(&format!(":{port} twice")), "{error}");
+        }
+        let udp = [format!("{port}:80"), format!("{port}:80/udp")];
+        let udp = udp.map(|text| text.parse::<Forward>().unwrap());
+        assert!(!udp[0].has_port_of(&udp[1]));
+    }
+
+    #[test]
+    fn ssh_is_forwarded_once() {
+        let any: Forward = "1:22".parse().unwrap();
+        let own: Forward = format!("{}:22", any.other_port().unwrap()).parse().unwrap();
+        assert_eq!(with_ssh(vec![own.clone()], 22).unwrap(), [own]);
+        let added = with_ssh(Vec::new(), 22).unwrap();
+        assert!(matches!(&added[..], [one] if one.guest == 22 && one.host > 0));
+    }
+}

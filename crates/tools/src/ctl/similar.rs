@@ -1,0 +1,66 @@
+//! Which name was probably meant by one that is not there.
+
+/// Letters that may be wrong, missing or too many.
+const MAX_DISTANCE: usize = 2;
+
+/// The name most like `wanted`, if it is like it. Case, `-` and `_` do not count.
+#[must_use]
+pub fn similar<'n>(wanted: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+    let plain = |name: &str| name.replace(['_', '-'], "").to_lowercase();
+    let wanted = plain(wanted);
+    let distances = names.into_iter().map(|name| {
+        let distance = strsim::damerau_levenshtein(&plain(name), &wanted);
+        (distance, name)
+    });
+    let (distance, name) = distances.min()?;
+    // Of a short name, not half of it.
+    (distance <= MAX_DISTANCE.min(wanted.chars().count() / 3)).then_some(name)
+}
+
+/// Names for an error: all of them, after the one that was probably meant.
+#[must_use]
+pub fn known_names<'n>(wanted: &str, names: impl IntoIterator<Item = &'n str>) -> String {
+    let names: Vec<&str> = names.into_iter().collect();
+    let all = if names.is_empty() {
+        "none".to_owned()
+    } else {
+        names.join(", ")
+    };
+    match similar(wanted, names) {
+        Some(meant) => format!("{all}; did you mean {meant}?"),
+        None => all,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_a_typing_error_is_found() {
+        let names = ["rootdisk", "data", "cloud-init"];
+        for (wanted, meant) in [
+            ("rootdsik", Some("rootdisk")),
+            ("rotdisk", Some("rootdisk")),
+            ("dta", Some("data")),
+            ("cloudinit", Some("cloud-init")),
+            ("DATA", Some("data")),
+            ("disk", None),
+            ("da", None),
+            ("", None),
+        ] {
+            assert_eq!(similar(wanted, names), meant, "{wanted}");
+        }
+        assert_eq!(similar("data", []), None);
+    }
+
+    #[test]
+    fn an_error_names_what_is_there() {
+        assert_eq!(
+            known_names("dat", ["root", "data"]),
+            "root, data; did you mean data?"
+        );
+        assert_eq!(known_names("other", ["root", "data"]), "root, data");
+        assert_eq!(known_names("other", []), "none");
+    }
+}

@@ -1,0 +1,86 @@
+//! What several programs have in common.
+
+use super::container_disk::Disk;
+use super::virt_tail::{Tail, append};
+use super::*;
+
+#[test]
+fn they_do_not_wake_up_while_nothing_happens() {
+    let disk = Disk::start();
+    // Away from what other tests do in the directory of temporary files.
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path().join("quiet");
+    std::fs::create_dir(&dir).unwrap();
+    append(&dir.join("log"), "up\n");
+    let mut tail = Tail::of(&dir.join("log"));
+    assert_eq!(tail.line(), "up\n");
+    let waiting = Tail::of(&dir.join("missing/log"));
+    let all = [&disk.running, &tail.running, &waiting.running];
+    // They may still be starting.
+    until("a time without wake-ups", || {
+        let before = all.map(Running::wake_ups);
+        std::thread::sleep(Duration::from_secs(3));
+        (all.map(Running::wake_ups) == before).then_some(())
+    });
+}
+
+#[test]
+fn every_program_says_version_and_build() {
+    let list = Command::new(POD_TOOLS).arg("--list").output().unwrap();
+    let list = String::from_utf8(list.stdout).unwrap();
+    let mut programs: Vec<(&str, Command)> = list
+        .lines()
+        // Its --version is that of the hook protocol.
+        .filter(|name| *name != "sidecar-shim")
+        .map(|name| (name, tool(name)))
+        .collect();
+    programs.push(("pod-tools", Command::new(POD_TOOLS)));
+    #[cfg(feature = "libvirt")]
+    programs.push((
+        "virt-launcher",
+        Command::new(env!("CARGO_BIN_EXE_virt-launcher")),
+    ));
+    assert!(programs.len() >= 5);
+    for (name, mut program) in programs {
+        let output = program.arg("--version").output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let expected = format!("{name} {} (", env!("CARGO_PKG_VERSION"));
+        assert!(
+            output.status.success() && text.starts_with(&expected),
+            "{text}"
+        );
+        assert!(
+            text.contains("(commit ") || text.contains("(debug build)"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn launcherctl_refuses_devices_of_the_wrong_type_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("vmi.yaml");
+    for (devices, field) in [
+        ("{disks: [foo]}", "spec.domain.devices.disks[0]"),
+        ("none", "spec.domain.devices"),
+    ] {
+        let vmi = format!(
+            "kind: VirtualMachineInstance\nmetadata: {{name: a}}\nspec:\n  domain: {{memory: {{guest: 64Mi}}, devices: {devices}}}\n  volumes: [{{name: root, emptyDisk: {{capacity: 1Mi}}}}]\n"
+        );
+        std::fs::write(&file, vmi).unwrap();
+        for verb in [
+            &["convert"][..],
+            &["explain"],
+            &["plan", "--socket", "/nonexistent"],
+            &["run"],
+        ] {
+            let output = tool("launcherctl").args(verb).arg(&file).output().unwrap();
+            let error = error_of(&output);
+            assert_eq!(output.status.code(), Some(1), "{verb:?}: {error}");
+            assert!(
+                error.contains(&format!("vmi.yaml: {field}: ")),
+                "{verb:?}: {error}"
+            );
+        }
+    }
+}
