@@ -153,6 +153,10 @@ async fn a_sidecar_that_always_fails_is_found() {
             .iter()
             .all(|(_, reason)| reason.contains("no license"))
     );
+    for check in [Check::InvalidDomain, Check::CancelledCall, Check::Time] {
+        let outcome = outcome(&table, check);
+        assert!(matches!(outcome, Outcome::Skipped(_)), "{outcome:?}");
+    }
     assert!(!table.passed());
 }
 

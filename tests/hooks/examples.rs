@@ -432,7 +432,10 @@ fn hooks_try_shows_what_each_example_changes() {
         ),
         (
             "watchdog-rust",
-            vec![r#"  + devices/watchdog: "model=i6300esb action=reset""#],
+            vec![
+                r#"  + devices/watchdog: "model=i6300esb action=reset""#,
+                "  PreCloudInitIso was not called: the VMI has no cloud-init volume",
+            ],
         ),
     ] {
         if name.ends_with("python") && is_missing("python3") {
@@ -448,7 +451,9 @@ fn hooks_try_shows_what_each_example_changes() {
                 .map(|entry| entry.path())
         };
         let end = Instant::now() + Duration::from_secs(60);
-        while socket().is_none() {
+        // The socket is there a moment before connections to it are accepted.
+        let is_served = |socket| std::os::unix::net::UnixStream::connect(socket).is_ok();
+        while !socket().is_some_and(is_served) {
             assert!(Instant::now() < end, "{name} has no socket");
             std::thread::sleep(Duration::from_millis(10));
         }
