@@ -178,7 +178,7 @@ impl Tracked {
     }
 
     /// Ends the VM, and starts it again in the same pod's directories.
-    async fn restart(&mut self, end: impl AsyncFnOnce(&mut Self)) {
+    pub async fn restart(&mut self, end: impl AsyncFnOnce(&mut Self)) {
         end(self).await;
         self.pod
             .handler

@@ -1,23 +1,23 @@
-//! Backups that are cut short: aborted, without space, or by the death of QEMU, of the launcher or of libvirt's daemon. None
-//! is called complete, and the next one works.
+//! Backups that are cut short while they run: aborted, without space, or by the death of QEMU, of the launcher or of libvirt's
+//! daemon. None is called complete, and the next one works. Their begin and end are in `backup_kills`.
 
 use serde_json::{Value, json};
 
 use crate::backup::{SIZE, TARGET, Tracked, abort, content, metadata, start, with};
-use crate::faults::{self, Held, kill};
+use crate::faults::kill;
 use crate::full_disk::SmallFs;
-use crate::harness::{also_in_container, run};
-use api::proto::cmd::v1::BackupRequest;
+use crate::harness::{Slowed, also_in_container, run};
 
 also_in_container!(
     a_push_that_is_aborted_has_failed,
     a_push_into_a_full_volume_has_failed,
+    a_pull_whose_scratch_files_are_full_is_whole_and_lets_the_guest_go_on_when_it_ends,
     a_backup_whose_qemu_is_killed_has_failed,
     a_backup_goes_on_while_libvirts_daemon_is_replaced,
 );
 
 /// The next backup is whole.
-async fn next_works(vm: &mut Tracked, second: u32) {
+pub async fn next_works(vm: &mut Tracked, second: u32) {
     vm.write("next", 7).await;
     let next = start("Next", "Push", second);
     let then = vm.data();
@@ -37,7 +37,6 @@ async fn failed(vm: &mut Tracked, name: &str) -> String {
 #[test]
 fn a_push_that_is_aborted_has_failed() {
     run(async {
-        // Large enough that it is not over when the abort comes.
         let large = 768 << 20;
         let launch = async |pod: &mut crate::harness::Pod, vmi: &crate::harness::Vmi| {
             let image = pod.path("/var/run/kubevirt-private/vmi-disks/Data-1/disk.img");
@@ -51,8 +50,11 @@ fn a_push_that_is_aborted_has_failed() {
         };
         let mut vm = Tracked::booted_with("aborted", large, launch).await;
         let push = with(start("Aborted", "Push", 1), "skipQuiesce", true);
+        // However fast the machine is, the copy is not over when the abort comes.
+        let slowed = Slowed::now(&vm.pod.guests());
         vm.ask_ok(&push).await;
         vm.ask_ok(&abort(&push)).await;
+        drop(slowed);
         let message = failed(&mut vm, "Aborted").await;
         assert!(message.contains("backup aborted"), "{message}");
         assert!(!vm.file(&push, "Data-1").exists());
@@ -60,32 +62,46 @@ fn a_push_that_is_aborted_has_failed() {
     });
 }
 
+/// A guest with a target of 2 MiB, and that target's path; `None` where none can be mounted.
+async fn booted_with_small_target(name: &str) -> Option<(Tracked, SmallFs, String)> {
+    // Before the pod starts, which would not see it later.
+    let mut small = None;
+    let launch = async |pod: &mut crate::harness::Pod, vmi: &crate::harness::Vmi| {
+        let path = pod.path(&format!("{TARGET}/small/x"));
+        small = SmallFs::at(path.parent().unwrap().into(), 2);
+        crate::harness::give_to_qemu(path.parent().unwrap());
+        pod.launch(vmi, &[]);
+        pod.wait_until_ready().await;
+    };
+    let vm = Tracked::booted_with(name, SIZE, launch).await;
+    Some((vm, small?, format!("{TARGET}/small")))
+}
+
+/// The guest writes all over the data disk, in the background.
+async fn write_all_over(vm: &mut Tracked) {
+    let disk = &vm.disk;
+    let writes = format!(
+        "for i in $(seq 100); do dd if=/dev/zero of=/dev/{disk} bs=64k seek=$i count=1 conv=fsync,notrunc; done"
+    );
+    let background = format!("( ({writes}) >/dev/null 2>&1 &)");
+    vm.guest.run(&background).await;
+}
+
+async fn runs_again(vm: &Tracked) {
+    let is_running = |domain: &Value| domain["Status"]["Status"] == "Running";
+    vm.pod.domain_until("running", is_running).await;
+}
+
 #[test]
+// D-backup-8 (docs/differences.md).
 fn a_push_into_a_full_volume_has_failed() {
     run(async {
-        // Before the pod starts, which would not see it later.
-        let mut small = None;
-        let launch = async |pod: &mut crate::harness::Pod, vmi: &crate::harness::Vmi| {
-            let path = pod.path(&format!("{TARGET}/small/x"));
-            small = SmallFs::at(path.parent().unwrap().into(), 2);
-            crate::harness::give_to_qemu(path.parent().unwrap());
-            pod.launch(vmi, &[]);
-            pod.wait_until_ready().await;
-        };
-        let mut vm = Tracked::booted_with("nospace", SIZE, launch).await;
-        if small.is_none() {
+        let Some((mut vm, _small, target)) = booted_with_small_target("nospace").await else {
             return;
-        }
-        let target = format!("{TARGET}/small");
+        };
         // QEMU pauses a guest whose writes cannot be copied to the target first.
-        let writes = format!(
-            "for i in $(seq 100); do dd if=/dev/zero of=/dev/{} bs=64k seek=$i count=1 conv=fsync,notrunc; done",
-            vm.disk
-        );
-        vm.guest
-            .run(&format!("( ({writes}) >/dev/null 2>&1 &)"))
-            .await;
-        let push = with(start("Full", "Push", 1), "targetPath", target.as_str());
+        write_all_over(&mut vm).await;
+        let push = with(start("Full", "Push", 1), "targetPath", target);
         let answer = vm.ask(&push).await;
         // Where it cannot even begin, that is the answer.
         if answer.success {
@@ -94,12 +110,39 @@ fn a_push_into_a_full_volume_has_failed() {
         } else {
             assert!(answer.message.contains("No space left"), "{answer:?}");
         }
-        // D-backup-8 (docs/differences.md).
-        vm.pod
-            .domain_until("running", |domain| domain["Status"]["Status"] == "Running")
-            .await;
+        runs_again(&vm).await;
         next_works(&mut vm, 2).await;
     });
+}
+
+#[test]
+// D-backup-8 (docs/differences.md).
+fn a_pull_whose_scratch_files_are_full_is_whole_and_lets_the_guest_go_on_when_it_ends() {
+    run(async {
+        let Some((mut vm, _small, target)) = booted_with_small_target("noscratch").await else {
+            return;
+        };
+        vm.write("first", 1).await;
+        let then = vm.data();
+        let pull = with(start("Pulled", "Pull", 1), "targetPath", target);
+        let pull = with(pull, "skipQuiesce", true);
+        vm.ask_ok(&pull).await;
+        write_all_over(&mut vm).await;
+        let is_paused = |domain: &Value| domain["Status"]["Reason"] == "IOError";
+        vm.pod.domain_until("paused", is_paused).await;
+        // What QEMU could not save was not overwritten either.
+        assert!(content(&export(&vm)) == then);
+        vm.ask_ok(&abort(&pull)).await;
+        assert_eq!(vm.ended("Pulled").await["Failed"], json!(false));
+        runs_again(&vm).await;
+        next_works(&mut vm, 2).await;
+    });
+}
+
+/// Where the data disk is read during a pull.
+fn export(vm: &Tracked) -> String {
+    let socket = vm.pod.path("/var/run/kubevirt/sockets/backup-nbd-sock");
+    format!("nbd+unix:///Data-1?socket={}", socket.display())
 }
 
 #[test]
@@ -125,9 +168,7 @@ async fn goes_on(vm: &mut Tracked, pull: &Value, then: &[u8]) {
         backup["Name"] == name && backup["Completed"] != true
     };
     vm.pod.domain_until("being backed up", is_running).await;
-    let socket = vm.pod.path("/var/run/kubevirt/sockets/backup-nbd-sock");
-    let export = format!("nbd+unix:///Data-1?socket={}", socket.display());
-    assert!(content(&export) == then);
+    assert!(content(&export(vm)) == then);
     vm.ask_ok(pull).await;
     vm.ask_ok(&abort(pull)).await;
     assert_eq!(vm.ended(name).await["Failed"], json!(false));
@@ -166,45 +207,6 @@ fn a_launcher_that_is_killed_leaves_its_backup_to_the_next_one() {
             vm.pod.wait_until_ready().await;
             goes_on(&mut vm, &pull, &then).await;
             next_works(&mut vm, 2).await;
-        }
-    });
-}
-
-#[test]
-// D-backup-6 (docs/differences.md).
-fn a_launcher_that_is_killed_at_each_step_of_a_start_makes_the_next_backup() {
-    run(async {
-        let launch = async |pod: &mut crate::harness::Pod, vmi: &crate::harness::Vmi| {
-            faults::launch(pod, vmi, "--libvirt=embed").await;
-        };
-        let mut vm = Tracked::booted_with("steps", SIZE, launch).await;
-        for (step, point) in (1..).zip(["backup.frozen", "backup.begun"]) {
-            println!("{point}");
-            let options = start("Held", "Push", step);
-            let request = BackupRequest {
-                vmi: vm.pod.request(vm.vmi.value()).vmi,
-                options: options.to_string().into(),
-            };
-            let mut cmd = vm.pod.cmd();
-            let call = async move { drop(cmd.backup_virtual_machine(request).await) };
-            let held = Held::during(&mut vm.pod, point, call).await;
-            vm.pod.kill_launcher().await;
-            held.release().await;
-            vm.pod.handler.forget();
-            faults::launch(&mut vm.pod, &vm.vmi, "--libvirt=embed").await;
-            // Whatever it is, it is not in progress for ever, and not complete unless it is whole.
-            let is_over = |domain: &Value| {
-                let backup = metadata(domain);
-                !domain.is_null() && (backup.is_null() || backup["Completed"] == true)
-            };
-            let domain = vm.pod.domain_until("not being backed up", is_over).await;
-            let backup = metadata(&domain);
-            if backup["Completed"] == true && backup["Failed"] != true {
-                let file = vm.file(&options, "Data-1");
-                assert!(content(file.to_str().unwrap()) == vm.data());
-            }
-            next_works(&mut vm, 10 + step).await;
-            vm.guest.run("echo thawed >/data/thawed; sync").await;
         }
     });
 }

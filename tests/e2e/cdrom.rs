@@ -1,11 +1,12 @@
 //! Media are inserted into a running guest's CD-ROM drive, swapped and ejected.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Guest, LoopDevice, Pod, Vmi, also_in_container, run};
+use crate::harness::{Guest, LoopDevice, Pod, UP, Vmi, also_in_container, guest_image, run};
+use crate::launcherctl::{Running, done, launcherctl, refused};
 
 also_in_container!(a_medium_that_the_guest_has_mounted_stays_until_it_unmounts);
 
@@ -157,5 +158,74 @@ fn a_medium_that_the_guest_has_mounted_stays_until_it_unmounts() {
         guest.run("umount /mnt").await;
         pod.sync_ok(&empty).await;
         finds_no_medium(&mut guest).await;
+    });
+}
+
+#[test]
+fn launcherctl_puts_media_into_a_drive_and_ejects_them() {
+    run(async {
+        let home = tempfile::Builder::new()
+            .prefix("vt")
+            .tempdir_in("/tmp")
+            .unwrap();
+        let home = home.path();
+        let path = |name: &str| home.join(name).display().to_string();
+        let vmi = with_drive(&Vmi::new("discs"));
+        std::fs::write(path("vmi.json"), vmi.value().to_string()).unwrap();
+        std::fs::copy(guest_image(), path("guest.img")).unwrap();
+        iso(Path::new(&path("first.iso")), "first");
+        iso(Path::new(&path("second.iso")), "second");
+        let disk = format!("rootdisk={}", path("guest.img"));
+        let mut command = launcherctl(home);
+        command
+            .args(["run", "--emulate", "--disk", &disk, "--root", &path("vm")])
+            .arg(path("vmi.json"));
+        let _running = Running(
+            command
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap(),
+        );
+        let console = format!("vm/var/run/kubevirt-private/{}/virt-serial0", vmi.uid());
+        let mut guest = Guest::connect(&home.join(console)).await;
+        guest.until(UP).await;
+        let is_listed = async |state: &str| {
+            let rows: Value =
+                serde_json::from_str(&done(home, &["volumes", "-o", "json"]).await).unwrap();
+            let rows = rows.as_array().unwrap().clone();
+            let found: Vec<&Value> = rows.iter().filter(|row| row["name"] == "drive").collect();
+            assert_eq!(found.len(), 1, "{rows:?}");
+            assert_eq!(found[0]["state"], state, "{rows:?}");
+        };
+
+        is_listed("empty drive").await;
+        let error = refused(home, &["removevolume", "drive"]).await;
+        assert!(error.contains("is empty; launcherctl addvolume"), "{error}");
+        let with_serial = ["addvolume", "drive", "--serial", "S", "--file"];
+        let first = path("first.iso");
+        let error = refused(home, &[&with_serial[..], &[first.as_str()]].concat()).await;
+        assert!(error.contains("leave out --bus"), "{error}");
+        // The VMI wants a medium that is not there yet: the drive stays.
+        std::fs::write(path("full.json"), with_medium(&vmi).value().to_string()).unwrap();
+        done(home, &["sync", &path("full.json")]).await;
+        is_listed("empty drive").await;
+
+        for (image, content) in [("first.iso", "first"), ("second.iso", "second")] {
+            let inserted = done(home, &["addvolume", "drive", "--file", &path(image)]).await;
+            assert!(
+                inserted.starts_with("drive is in its CD-ROM drive ("),
+                "{inserted}"
+            );
+            reads(&mut guest, content).await;
+            is_listed("attached").await;
+            let error = refused(home, &["addvolume", "drive", "--file", &path(image)]).await;
+            assert!(error.contains("launcherctl removevolume drive"), "{error}");
+            let ejected = done(home, &["removevolume", "drive"]).await;
+            assert_eq!(ejected, "drive is ejected; its CD-ROM drive stays, empty");
+            finds_no_medium(&mut guest).await;
+            is_listed("empty drive").await;
+        }
+        assert_eq!(done(home, &["plan"]).await, "nothing to do");
     });
 }

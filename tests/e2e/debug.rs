@@ -53,6 +53,15 @@ fn a_bug_report_has_everything_but_secrets() {
             "{output:?}"
         );
 
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
+        command.args(["launcherctl", "debug", "--out", "-", "--root"]);
+        command.arg(pod.root());
+        let output = tokio::task::spawn_blocking(move || command.output().unwrap())
+            .await
+            .unwrap();
+        let gzip = [0x1f, 0x8b];
+        assert!(output.stdout.starts_with(&gzip), "{output:?}");
+
         let unpack = |arguments: &[&str]| {
             let output = Command::new("tar").args(arguments).arg(&archive).output();
             let output = output.unwrap();

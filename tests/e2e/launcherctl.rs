@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::harness::{Guest, Vmi, guest_image, run};
 
 /// `launcherctl` with a registry of its own.
-fn launcherctl(home: &Path) -> Command {
+pub fn launcherctl(home: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
     command
         .arg("launcherctl")
@@ -20,7 +20,7 @@ fn launcherctl(home: &Path) -> Command {
 }
 
 /// Runs a verb on the only VM there is.
-async fn verb(home: &Path, arguments: &[&str]) -> Output {
+pub(crate) async fn verb(home: &Path, arguments: &[&str]) -> Output {
     let mut command = launcherctl(home);
     command.args(arguments);
     tokio::task::spawn_blocking(move || command.output().unwrap())
@@ -28,7 +28,7 @@ async fn verb(home: &Path, arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-async fn done(home: &Path, arguments: &[&str]) -> String {
+pub async fn done(home: &Path, arguments: &[&str]) -> String {
     let output = verb(home, arguments).await;
     assert!(
         output.status.success(),
@@ -41,7 +41,7 @@ async fn done(home: &Path, arguments: &[&str]) -> String {
         .to_owned()
 }
 
-async fn refused(home: &Path, arguments: &[&str]) -> String {
+pub async fn refused(home: &Path, arguments: &[&str]) -> String {
     let output = verb(home, arguments).await;
     assert!(
         !output.status.success(),
@@ -52,7 +52,7 @@ async fn refused(home: &Path, arguments: &[&str]) -> String {
 }
 
 /// Ended with the test, by the signal that ends the VM too.
-struct Running(Child);
+pub struct Running(pub Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -103,7 +103,7 @@ fn a_disk_is_plugged_and_unplugged_while_the_guest_runs() {
 
         // `run` serves the notify socket and passes the events on.
         let mut watch = launcherctl(home)
-            .args(["watch", "--count", "2"])
+            .args(["watch", "laptop", "--count", "2"])
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -113,6 +113,25 @@ fn a_disk_is_plugged_and_unplugged_while_the_guest_runs() {
         }
         let events = String::from_utf8(watch.wait_with_output().unwrap().stdout).unwrap();
         assert!(events.contains("default_laptop  Paused (User)"), "{events}");
+        // What needs a guest that runs says what to do first.
+        done(home, &["pause"]).await;
+        for verb in [
+            ["guest", "ping"].as_slice(),
+            &["guest", "exec", "--", "/bin/true"],
+            &["freeze"],
+            &["soft-reboot"],
+            &["shutdown"],
+            &["shutdown", "--wait"],
+            &["ssh", "laptop"],
+        ] {
+            let error = refused(home, verb).await;
+            let wanted = "is paused: launcherctl unpause first";
+            assert!(error.contains(wanted), "{verb:?}: {error}");
+        }
+        let error = refused(home, &["shutdown", "-o", "json"]).await;
+        let error: Value = serde_json::from_str(&error).unwrap();
+        assert!(error["error"].as_str().unwrap().contains("unpause"));
+        done(home, &["unpause"]).await;
         let notify = root.join("var/run/kubevirt/domain-notify-pipe.sock");
         assert!(
             refused(home, &["watch", "--listen", notify.to_str().unwrap()])
@@ -135,10 +154,20 @@ fn a_disk_is_plugged_and_unplugged_while_the_guest_runs() {
                 .await
                 .contains("/nonexistent")
         );
+        let page = home.join("page.html");
+        std::fs::write(&page, "<!DOCTYPE html>").unwrap();
+        assert!(
+            refused(
+                home,
+                &["addvolume", "data", "--file", page.to_str().unwrap()]
+            )
+            .await
+            .contains("a web page")
+        );
         assert!(
             refused(home, &["removevolume", "data"])
                 .await
-                .contains("no hotplugged volume")
+                .contains("no volume")
         );
         assert!(
             done(home, &["addvolume", "data", "--file", file, "--dry-run"])
@@ -162,6 +191,11 @@ fn a_disk_is_plugged_and_unplugged_while_the_guest_runs() {
             refused(home, &["addvolume", "data", "--file", file])
                 .await
                 .contains("already")
+        );
+        assert!(
+            refused(home, &["addvolume", "again", "--file", file])
+                .await
+                .contains("as volume data (sda)")
         );
         let table = done(home, &["volumes"]).await;
         let row = table
@@ -244,13 +278,13 @@ fn a_disk_is_plugged_and_unplugged_while_the_guest_runs() {
 }
 
 /// A VM with a directory of its own, of which only the beginning of its start is waited for.
-struct Laptop {
+pub(crate) struct Laptop {
     home: tempfile::TempDir,
     vmi: Vmi,
 }
 
 impl Laptop {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let home = tempfile::Builder::new()
             .prefix("vt")
             .tempdir_in("/tmp")
@@ -261,7 +295,7 @@ impl Laptop {
         Self { home, vmi }
     }
 
-    fn path(&self, path: &str) -> PathBuf {
+    pub(crate) fn path(&self, path: &str) -> PathBuf {
         self.home.path().join(path)
     }
 
@@ -295,7 +329,12 @@ impl Laptop {
 
     /// Processes that have something to do with the VM's directory.
     fn processes(&self) -> Vec<(u32, String)> {
-        let root = self.path("vm").display().to_string();
+        self.processes_of("vm")
+    }
+
+    /// Processes that have something to do with a path of the laptop.
+    pub(crate) fn processes_of(&self, path: &str) -> Vec<(u32, String)> {
+        let root = self.path(path).display().to_string();
         let process = |entry: std::fs::DirEntry| {
             let pid = entry.file_name().to_str()?.parse().ok()?;
             let words = std::fs::read(entry.path().join("cmdline")).ok()?;
@@ -310,7 +349,7 @@ impl Laptop {
     }
 }
 
-fn signal(pid: u32, name: &str) {
+pub fn signal(pid: u32, name: &str) {
     assert!(
         Command::new("kill")
             .args(["-s", name, &pid.to_string()])
@@ -320,7 +359,7 @@ fn signal(pid: u32, name: &str) {
     );
 }
 
-async fn end_of(child: Child) -> Output {
+pub async fn end_of(child: Child) -> Output {
     tokio::task::spawn_blocking(move || child.wait_with_output().unwrap())
         .await
         .unwrap()
@@ -353,6 +392,26 @@ fn a_run_leaves_no_process_behind() {
         );
         assert_eq!(laptop.processes(), []);
 
+        // Its QEMU is killed.
+        let child = laptop.run();
+        let console = format!(
+            "vm/var/run/kubevirt-private/{}/virt-serial0",
+            laptop.vmi.uid()
+        );
+        let mut guest = Guest::connect(&laptop.path(&console)).await;
+        guest.until(crate::harness::UP).await;
+        let all = laptop.processes();
+        let is_qemu = |it: &&(u32, String)| it.1.contains("guest=");
+        signal(all.iter().find(is_qemu).unwrap().0, "KILL");
+        let output = end_of(child).await;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(
+            said.contains("the guest has crashed: its QEMU was killed"),
+            "{said}"
+        );
+        assert_eq!(laptop.processes(), []);
+
         // The terminal is closed while the guest cannot be asked to shut down; then a second signal comes.
         let mut child = laptop.run_until_the_guest_is_there().await;
         done(laptop.home.path(), &["pause"]).await;
@@ -366,7 +425,7 @@ fn a_run_leaves_no_process_behind() {
 }
 
 /// The user `nobody`.
-const NOBODY: u32 = 65534;
+pub(crate) const NOBODY: u32 = 65534;
 
 #[test]
 fn an_ordinary_user_runs_a_vm() {

@@ -1,8 +1,10 @@
 //! Many disks at once, and one disk many times.
 
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
-use crate::harness::{Pod, Vmi, also_in_container, run};
+use crate::harness::{Pod, TEST_TIMEOUT, Usage, Vmi, also_in_container, run};
 
 also_in_container!(seventy_five_disks_are_plugged_by_one_sync_and_unplugged_by_one);
 
@@ -28,6 +30,25 @@ fn block_nodes(pod: &Pod) -> usize {
         serde_json::from_str(&pod.virsh(&["qemu-monitor-command", "default_cycles", command]))
             .unwrap();
     answer["return"].as_array().unwrap().len()
+}
+
+/// Waits until launcher and QEMU have no more descriptors, threads and memory than before. A leak would not go away; what is
+/// used by the work that is just being ended does.
+async fn uses_no_more_than(pod: &Pod, before: Usage) {
+    let end = Instant::now() + TEST_TIMEOUT;
+    loop {
+        let now = pod.usage();
+        let few_descriptors = now.descriptors <= before.descriptors + 2
+            && now.qemu_descriptors <= before.qemu_descriptors + 2;
+        // Of the bounded pool there may be any number: twelve, and those that are always there.
+        let few_threads = now.threads <= 16;
+        let little_memory = now.resident_kib <= before.resident_kib + 8 * 1024;
+        if few_descriptors && few_threads && little_memory {
+            return;
+        }
+        assert!(Instant::now() < end, "a leak: {before:?}, then {now:?}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
 }
 
 fn targets(domain: &Value) -> Vec<&str> {
@@ -99,20 +120,30 @@ fn one_disk_is_plugged_and_unplugged_two_hundred_times_without_a_leak() {
         guest.run("while :; do cat /dev/sd? >/dev/null 2>&1 && echo r >>/run/reads; usleep 10000; done & true").await;
         let mut before = None;
         for cycle in 0..CYCLES {
-            pod.sync_ok(&with).await;
+            let checked = cycle % 20 == 0;
+            if checked {
+                // Linux handles the events of virtio-scsi in parallel. A guest that is many of them behind may take the
+                // last removal for one after the last plug, and lose the disk.
+                guest
+                    .run_until("ls /dev/sd?; rm -f /run/reads", |disks| {
+                        !disks.contains("/dev/sda")
+                    })
+                    .await;
+            }
+            sync_through(&pod, &with).await;
             assert_eq!(
                 targets(&pod.domain().await),
                 ["vda", "sda"],
                 "cycle {cycle}"
             );
-            if cycle % 20 == 0 {
+            if checked {
                 guest
                     .run_until("wc -l </run/reads; rm -f /run/reads", |reads| {
                         reads.trim().parse::<u32>().is_ok_and(|reads| reads > 0)
                     })
                     .await;
             }
-            pod.sync_ok(&vmi).await;
+            sync_through(&pod, &vmi).await;
             // On a busy machine a guest may take longer than libvirt waits for it.
             pod.domain_until("without the disk", |domain| targets(domain) == ["vda"])
                 .await;
@@ -121,23 +152,9 @@ fn one_disk_is_plugged_and_unplugged_two_hundred_times_without_a_leak() {
                 before = Some((pod.usage(), block_nodes(&pod)));
             }
         }
-        let ((before, nodes), after) = (before.unwrap(), pod.usage());
+        let (before, nodes) = before.unwrap();
+        uses_no_more_than(&pod, before).await;
         assert_eq!(block_nodes(&pod), nodes);
-        println!("{before:?}\n{after:?}");
-        assert!(
-            after.descriptors <= before.descriptors + 2,
-            "descriptors: {before:?}, {after:?}"
-        );
-        // Of the bounded pool there may be any number: twelve, and those that are always there.
-        assert!(after.threads <= 16, "threads: {before:?}, {after:?}");
-        assert!(
-            after.qemu_descriptors <= before.qemu_descriptors + 2,
-            "QEMU's descriptors: {before:?}, {after:?}"
-        );
-        assert!(
-            after.resident_kib <= before.resident_kib + 8 * 1024,
-            "memory: {before:?}, {after:?}"
-        );
         guest
             .run_until("disks", |disks| !disks.contains("DATA"))
             .await;

@@ -56,6 +56,15 @@ fn a_plan_says_what_the_sync_then_does() {
         pod.boot(&vmi).await;
         assert_eq!(plan(&pod, &vmi).await, "nothing to do");
 
+        let patient = vmi
+            .clone()
+            .set("/spec/terminationGracePeriodSeconds", json!(90));
+        let changes = plan(&pod, &patient).await;
+        assert!(
+            changes.ends_with("spec.terminationGracePeriodSeconds: 5 becomes 90"),
+            "{changes}"
+        );
+
         let with = vmi.clone().hotplugged("data", "DATA", "scsi");
         let waits = plan(&pod, &with).await;
         assert!(

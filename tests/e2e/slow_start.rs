@@ -1,5 +1,6 @@
 //! Starts in which QEMU takes long, and what may come between.
 
+use std::process::Command;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
@@ -157,5 +158,40 @@ fn delete_during_a_start_leaves_nothing_behind() {
         slow.pod.handler.event("final", Event::is_final).await;
         assert_eq!(slow.pod.exit_code().await, 0);
         assert_eq!(slow.pod.processes(""), [0; 0]);
+    });
+}
+
+#[test]
+fn launcherctl_knows_of_a_start_that_is_under_way() {
+    run(async {
+        let mut slow = Slow::start("slow-shutdown", &["--libvirt=auto"]).await;
+        let waiting = slow.qemu.waiting(&mut slow.pod).await;
+        let launcherctl = |arguments: &[&str]| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
+            command.arg("launcherctl").args(arguments).arg("--root");
+            command.arg(slow.pod.root());
+            tokio::task::spawn_blocking(move || command.output().unwrap())
+        };
+        let status = launcherctl(&["status"]).await.unwrap();
+        let text = String::from_utf8(status.stdout).unwrap();
+        assert!(text.contains("slow-shutdown: starting"), "{text}");
+        let refused = launcherctl(&["shutdown"]).await.unwrap();
+        let error = String::from_utf8(refused.stderr).unwrap();
+        assert!(!refused.status.success() && error.contains("is still starting"));
+        let late = ["shutdown", "--wait", "--timeout", "1"];
+        let late = launcherctl(&late).await.unwrap();
+        let error = String::from_utf8(late.stderr).unwrap();
+        assert!(!late.status.success() && error.contains("still starting after 1 s"));
+
+        let shutdown = launcherctl(&["shutdown", "--wait", "--timeout", "300"]);
+        // The start must not have ended before it is asked.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(!shutdown.is_finished());
+        drop(waiting);
+        slow.sync.await.unwrap();
+        let down = shutdown.await.unwrap();
+        let error = String::from_utf8_lossy(&down.stderr);
+        assert!(down.status.success(), "{error}");
+        assert_eq!(slow.pod.exit_code().await, 0);
     });
 }

@@ -132,6 +132,7 @@ fn image() -> Result<&'static Image, &'static String> {
             succeeds(Command::new("unshare").args([
                 "--mount", "--pid", "--net", "--uts", "--ipc", "--fork", "true",
             ]))?;
+            let _lock = lock(&target.join("image-tree.lock")).map_err(|error| error.to_string())?;
             succeeds(
                 Command::new(Path::new(HOME).join("scripts/image-tree"))
                     .arg(&image.tree)
@@ -156,6 +157,13 @@ fn image() -> Result<&'static Image, &'static String> {
             Ok(image)
         })
         .as_ref()
+}
+
+/// Waits until no other test process makes the same directories.
+fn lock(path: &Path) -> std::io::Result<std::fs::File> {
+    let file = std::fs::File::create(path)?;
+    file.lock()?;
+    Ok(file)
 }
 
 /// As images have their monitor: the reference does not start without the capability.

@@ -1,12 +1,14 @@
 //! The test guest: its image, and its serial console with what it prints and a root shell.
 
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
+use tokio::sync::Notify;
 
 use super::TEST_TIMEOUT;
 
@@ -28,65 +30,139 @@ pub fn guest_image() -> &'static Path {
     })
 }
 
-/// A connection to the console.
+/// What the guest's counter prints before each number.
+const TICK: &str = "tick ";
+const LINE_END: &str = "\r\n";
+
+/// A connection to the console. A thread reads all the time: QEMU's end holds little, and a guest's console would stop.
 pub struct Guest {
     stream: UnixStream,
-    seen: String,
+    console: Arc<Console>,
+}
+
+#[derive(Default)]
+struct Console {
+    printed: Mutex<Printed>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct Printed {
+    /// What no test has taken yet.
+    text: String,
+    ticks: Vec<u64>,
+    is_closed: bool,
+}
+
+impl Printed {
+    /// Takes complete lines of the counter out of the text, so that tests read what they have asked for alone.
+    fn take_ticks(&mut self) {
+        let mut from = 0;
+        while let Some(at) = self.text[from..].find(TICK).map(|at| from + at) {
+            let number = at + TICK.len();
+            let Some(end) = self.text[number..].find(LINE_END).map(|end| number + end) else {
+                return;
+            };
+            match self.text[number..end].parse() {
+                Ok(tick) => {
+                    self.ticks.push(tick);
+                    self.text.replace_range(at..end + LINE_END.len(), "");
+                    from = at;
+                }
+                // The command that begins to count.
+                Err(_) => from = number,
+            }
+        }
+    }
+}
+
+impl Console {
+    fn read(&self, mut stream: UnixStream) {
+        let mut buffer = [0; 4096];
+        loop {
+            let length = stream.read(&mut buffer).unwrap_or(0);
+            let mut printed = self.printed.lock().unwrap();
+            printed.is_closed = length == 0;
+            let text = String::from_utf8_lossy(&buffer[..length]);
+            printed.text.push_str(&text);
+            printed.take_ticks();
+            drop(printed);
+            self.changed.notify_waiters();
+            if length == 0 {
+                return;
+            }
+        }
+    }
 }
 
 impl Guest {
     pub async fn connect(socket: &Path) -> Self {
+        let connected = Self::try_connect(socket).await;
+        connected.unwrap_or_else(|error| panic!("no console at {}: {error}", socket.display()))
+    }
+
+    /// The last error, if the guest has no console within the time of a test.
+    pub async fn try_connect(socket: &Path) -> std::io::Result<Self> {
         let end = Instant::now() + TEST_TIMEOUT;
         loop {
-            match UnixStream::connect(socket).await {
-                Ok(stream) => {
-                    return Self {
-                        stream,
-                        seen: String::new(),
-                    };
-                }
-                Err(error) => assert!(
-                    Instant::now() < end,
-                    "no console at {}: {error}",
-                    socket.display()
-                ),
+            match UnixStream::connect(socket) {
+                Ok(stream) => return Ok(Self::new(stream)),
+                Err(error) if Instant::now() > end => return Err(error),
+                Err(_) => tokio::time::sleep(std::time::Duration::from_millis(50)).await,
             }
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    }
+
+    fn new(stream: UnixStream) -> Self {
+        let console = Arc::<Console>::default();
+        let (reader, reads) = (console.clone(), stream.try_clone().unwrap());
+        std::thread::spawn(move || reader.read(reads));
+        Self { stream, console }
+    }
+
+    /// Waits until `wanted` returns something of what the guest has printed.
+    async fn printed<T>(&self, what: &str, mut wanted: impl FnMut(&mut Printed) -> Option<T>) -> T {
+        let search = async {
+            loop {
+                let changed = self.console.changed.notified();
+                {
+                    let mut printed = self.console.printed.lock().unwrap();
+                    if let Some(found) = wanted(&mut printed) {
+                        return found;
+                    }
+                    if printed.is_closed {
+                        let text = printed.text.clone();
+                        drop(printed);
+                        panic!("the console is closed before {what:?}; it said:\n{text}");
+                    }
+                }
+                changed.await;
+            }
+        };
+        match tokio::time::timeout(TEST_TIMEOUT, search).await {
+            Ok(found) => found,
+            Err(_) => {
+                let text = self.console.printed.lock().unwrap().text.clone();
+                panic!("{what:?} does not appear on the console; it said:\n{text}")
+            }
         }
     }
 
     /// Reads until `text` appears; what came before it is returned.
     pub async fn until(&mut self, text: &str) -> String {
-        let read = async {
-            let mut buffer = [0; 4096];
-            while !self.seen.contains(text) {
-                let length = self.stream.read(&mut buffer).await.unwrap();
-                assert!(
-                    length > 0,
-                    "the console is closed before {text:?}; it said:\n{}",
-                    self.seen
-                );
-                self.seen
-                    .push_str(&String::from_utf8_lossy(&buffer[..length]));
-            }
+        let take = |printed: &mut Printed| {
+            let at = printed.text.find(text)?;
+            let before = printed.text[..at].to_owned();
+            printed.text.drain(..at + text.len());
+            Some(before)
         };
-        let in_time = tokio::time::timeout(TEST_TIMEOUT, read).await.is_ok();
-        assert!(
-            in_time,
-            "{text:?} does not appear on the console; it said:\n{}",
-            self.seen
-        );
-        let at = self.seen.find(text).unwrap();
-        let before = self.seen[..at].to_owned();
-        self.seen.drain(..at + text.len());
-        before
+        self.printed(text, take).await
     }
 
     /// Types a line.
     pub async fn send(&mut self, line: &str) {
         self.stream
             .write_all(format!("{line}\n").as_bytes())
-            .await
             .unwrap();
     }
 
@@ -113,5 +189,30 @@ impl Guest {
             );
             tokio::time::sleep(std::time::Duration::from_millis(200)).await;
         }
+    }
+
+    /// Lets the guest count aloud on its console, until it ends.
+    pub async fn start_ticks(&mut self) {
+        let count = format!("n=0; while sleep 0.2; do n=$((n+1)); echo {TICK}$n; done");
+        self.run(&format!("({count}) & :")).await;
+    }
+
+    /// The numbers that it has printed here so far.
+    pub fn ticks(&self) -> Vec<u64> {
+        self.console.printed.lock().unwrap().ticks.clone()
+    }
+
+    /// Waits until the guest has counted on: it runs here.
+    pub async fn ticks_on(&self) {
+        let before = self.ticks().len();
+        let has_more = |printed: &mut Printed| (printed.ticks.len() >= before + 2).then_some(());
+        self.printed("two ticks more", has_more).await;
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // Ends the reader too, and lets the next one connect.
+        let _ = self.stream.shutdown(Shutdown::Both);
     }
 }

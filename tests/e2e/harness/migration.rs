@@ -1,24 +1,18 @@
-//! Two pods between which a VM migrates, and what two virt-handlers do for it: sockets of the source that lead to those
-//! of the target, the VMI's migration state, and the image of the disk that both pods have.
+//! Two pods between which a VM migrates: the VMI's migration state, and the image of the disk that both pods have.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::JoinHandle;
 
 use serde_json::{Value, json};
-use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::watch;
 
-use super::{Event, Guest, Pod, Vmi, give_to_qemu, run};
+use super::{Event, Guest, Pod, Vmi};
 use api::proto::cmd::v1::{InterfaceBindingMigration, Response, VirtualMachineOptions, VmiRequest};
 
 /// Where virt-handler puts its sockets on the source, and QEMU its own on the target.
-const SOCKET_DIR: &str = "/var/run/kubevirt/migrationproxy";
+pub(super) const SOCKET_DIR: &str = "/var/run/kubevirt/migrationproxy";
 /// The disk that both pods have.
 const IMAGE: &str = "/var/run/kubevirt-private/vmi-disks/rootdisk/disk.img";
 /// Directories that libvirt takes for a file system that both nodes have.
-const SHARED: &str = "/var/run/kubevirt-private/vmi-disks";
+const SHARED: &str = "/var/run/kubevirt-private/vmi-disks:/var/run/kubevirt-private/libvirt/qemu/cbt:/var/run/kubevirt/hotplug-disks";
 
 /// A pod that can be the source or the target of a migration: libvirt with its daemon, and disks that other nodes have.
 ///
@@ -28,6 +22,10 @@ pub fn migratable_pod(pod_name: &str) -> Pod {
     assert!(pod.is_container(), "pods that migrate are containers");
     pod.set_env("POD_NAME", pod_name);
     pod.set_env("SHARED_FILESYSTEM_PATHS", SHARED);
+    // libvirt resolves their links when it starts.
+    for dir in SHARED.split(':') {
+        pod.path(&format!("{dir}/x"));
+    }
     pod.handler.serve();
     pod
 }
@@ -130,6 +128,14 @@ impl Pod {
         assert!(answer.success, "cleanup: {}", answer.message);
     }
 
+    /// virt-handler gives the migration to this pod up, and the pod ends, if it has not already. With its first process go
+    /// all the others.
+    pub async fn give_up_arrival(mut self, vmi: &Vmi) {
+        let request = self.request(vmi.value());
+        drop(self.cmd().signal_target_pod_cleanup(request).await);
+        self.exit().await;
+    }
+
     /// Waits for what the target's virt-handler waits for: the migration's end, with a guest that runs or that its user
     /// has paused.
     pub async fn arrival(&mut self) -> Event {
@@ -157,7 +163,6 @@ impl Pod {
             format!("qemu+unix:///session?socket={socket}"),
         );
         let memory = format!("unix://{SOCKET_DIR}/{uid}-49152-source.sock");
-        let disks = format!("unix://{SOCKET_DIR}/{uid}-49153-source.sock");
         let mut arguments = vec![
             "virsh",
             "-c",
@@ -168,9 +173,6 @@ impl Pod {
             "--persistent",
         ];
         arguments.extend([&name, &target, "--migrateuri", &memory]);
-        if more.contains(&"--copy-storage-all") {
-            arguments.extend(["--disks-uri", &disks]);
-        }
         arguments.extend(more);
         let mut command = self.exec_command(&arguments);
         let run = tokio::task::spawn_blocking(move || command.output());
@@ -181,110 +183,4 @@ impl Pod {
 /// The metadata of the migration in a domain document.
 pub fn migration(domain: &Value) -> &Value {
     &domain["Spec"]["Metadata"]["KubeVirt"]["Migration"]
-}
-
-/// The sockets by which the source reaches the target, as the proxies of the two virt-handlers make them. They work on a
-/// thread of their own until they are dropped.
-pub struct MigrationProxies {
-    cut: watch::Sender<bool>,
-    copied: Arc<AtomicU64>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl MigrationProxies {
-    /// Makes the source's sockets and leads them to the target's.
-    pub fn new(source: &Pod, target: &Pod, vmi: &Vmi) -> Self {
-        let uid = vmi.uid();
-        let of_qemu = |port| format!("{SOCKET_DIR}/{uid}-{port}-source.sock");
-        let pairs = [
-            (
-                source.path(&format!("{SOCKET_DIR}/{uid}-source.sock")),
-                target.path("/var/run/libvirt/virtqemud-sock"),
-            ),
-            (source.path(&of_qemu(49152)), target.path(&of_qemu(49152))),
-            (source.path(&of_qemu(49153)), target.path(&of_qemu(49153))),
-        ];
-        give_to_qemu(&source.path(SOCKET_DIR));
-        let (cut, cut_off) = watch::channel(false);
-        let copied = Arc::<AtomicU64>::default();
-        let counter = copied.clone();
-        let (bound, is_bound) = std::sync::mpsc::channel();
-        let thread = std::thread::spawn(move || {
-            run(async move {
-                for (listen, connect) in pairs {
-                    let _ = std::fs::remove_file(&listen);
-                    let listener = UnixListener::bind(&listen).unwrap();
-                    give_to_qemu(&listen);
-                    tokio::spawn(forward(listener, connect, counter.clone()));
-                }
-                bound.send(()).unwrap();
-                let mut cut_off = cut_off;
-                // Ends too when the sender is dropped. With the runtime go all connections.
-                let _ = cut_off.wait_for(|cut| *cut).await;
-            });
-        });
-        is_bound.recv().unwrap();
-        Self {
-            cut,
-            copied,
-            thread: Some(thread),
-        }
-    }
-
-    /// Closes all connections and lets no more through: the network is gone.
-    pub fn cut(&self) {
-        self.cut.send_replace(true);
-    }
-
-    /// How many bytes have gone through so far, both ways.
-    pub fn copied(&self) -> u64 {
-        self.copied.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for MigrationProxies {
-    fn drop(&mut self) {
-        self.cut();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-async fn forward(listener: UnixListener, to: PathBuf, copied: Arc<AtomicU64>) {
-    while let Ok((stream, _)) = listener.accept().await {
-        tokio::spawn(connect(stream, to.clone(), copied.clone()));
-    }
-}
-
-async fn connect(near: UnixStream, to: PathBuf, copied: Arc<AtomicU64>) {
-    let Ok(far) = open(&to).await else { return };
-    let (mut near_in, mut near_out) = near.into_split();
-    let (mut far_in, mut far_out) = far.into_split();
-    tokio::join!(
-        copy(&mut near_in, &mut far_out, &copied),
-        copy(&mut far_in, &mut near_out, &copied)
-    );
-}
-
-async fn open(path: &Path) -> std::io::Result<UnixStream> {
-    os::grpc::connect_stream(path).await
-}
-
-/// Copies until one side ends, and then ends the other.
-async fn copy(
-    from: &mut (impl tokio::io::AsyncRead + Unpin),
-    to: &mut (impl tokio::io::AsyncWrite + Unpin),
-    copied: &AtomicU64,
-) {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
-    let mut buffer = vec![0; 64 << 10];
-    while let Ok(length @ 1..) = from.read(&mut buffer).await {
-        if to.write_all(&buffer[..length]).await.is_err() {
-            return;
-        }
-        copied.fetch_add(length as u64, Ordering::Relaxed);
-    }
-    let _ = to.shutdown().await;
 }

@@ -1,13 +1,18 @@
 //! A pod for one test: its directories, the launcher in it, and virt-handler's end of the sockets.
 
+mod calls;
 mod cgroup;
 mod container;
 mod guest;
 mod handler;
 mod loop_device;
+mod migrating_vm;
 mod migration;
+mod migration_proxies;
+mod migration_source;
 mod pod_network;
 mod processes;
+mod running_sides;
 mod slow_qemu;
 mod usage;
 mod vmi;
@@ -18,14 +23,20 @@ pub(crate) use container::{also_in_container, also_in_root_container};
 pub use guest::{Guest, guest_image};
 pub use handler::{Event, Handler};
 pub use loop_device::LoopDevice;
-pub use migration::{
-    MigrationProxies, migratable_pod, migration, share_image, source_pod, target_pod,
+pub use migrating_vm::MigratingVm;
+pub use migration::{migratable_pod, migration, share_image, source_pod, target_pod};
+pub use migration_proxies::{MigrationProxies, Moment, Network};
+pub use migration_source::{
+    SLOW, aborted, begin, cancel, failed, has_left, has_moved, migrate, migrate_call,
+    migration_request, pair,
 };
 pub use pod_network::{
     ClusterNetwork, MASQUERADE_GATEWAY_V6, MASQUERADE_GUEST, MASQUERADE_GUEST_V6, MTU, PodNetwork,
-    REMOTE_HOST, REMOTE_HOST_V6, in_container_with_network, write_name_resolution,
+    REMOTE_HOST, REMOTE_HOST_V6, in_container_with_network, missing_for_pod_networks,
+    write_name_resolution,
 };
-pub use processes::{Stopped, signal};
+pub use processes::{Slowed, Stopped, signal};
+pub use running_sides::{RunningSides, counts_on};
 pub use slow_qemu::SlowQemu;
 pub use usage::Usage;
 use vmi::PROMPT;
@@ -39,9 +50,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use api::proto::cmd::v1::cmd_client::CmdClient;
-use api::proto::cmd::v1::{EmptyRequest, Response, VirtualMachineOptions, VmiRequest};
-use prost::bytes::Bytes;
-use serde_json::Value;
 use tonic::transport::Channel;
 
 /// Emulated guests are slow, and two of them share two cores.
@@ -260,114 +268,6 @@ impl Pod {
         self.cmd = Some(CmdClient::new(channel).max_decoding_message_size(64 << 20));
     }
 
-    /// The client of the cmd service.
-    pub fn cmd(&self) -> CmdClient<Channel> {
-        self.cmd.clone().expect("the launcher is ready")
-    }
-
-    /// Sends the VMI.
-    pub async fn sync(&self, vmi: &Vmi) -> Response {
-        // Other pods have no network of their own.
-        let attachments = self.container.as_ref().map(|_| vmi.interface_attachments());
-        let options = VirtualMachineOptions {
-            interface_domain_attachment: attachments.unwrap_or_default(),
-            ..VirtualMachineOptions::default()
-        };
-        let request = VmiRequest {
-            options: Some(options),
-            ..self.request(vmi.value())
-        };
-        self.cmd()
-            .sync_virtual_machine(request)
-            .await
-            .unwrap()
-            .into_inner()
-    }
-
-    pub fn request(&self, vmi: &Value) -> VmiRequest {
-        let vmi_json = Bytes::from(vmi.to_string());
-        VmiRequest {
-            vmi: Some(api::proto::cmd::v1::Vmi { vmi_json }),
-            options: None,
-        }
-    }
-
-    /// Sends the VMI and expects success.
-    pub async fn sync_ok(&self, vmi: &Vmi) {
-        let answer = self.sync(vmi).await;
-        assert!(
-            answer.success,
-            "sync: {}\n{}",
-            answer.message,
-            self.log_tail()
-        );
-    }
-
-    /// Kills the VM and forgets it, which ends the pod.
-    pub async fn end(&self, vmi: &Vmi) {
-        let answer = self
-            .cmd()
-            .kill_virtual_machine(self.request(vmi.value()))
-            .await
-            .unwrap()
-            .into_inner();
-        assert!(
-            answer.success,
-            "kill: {}\n{}",
-            answer.message,
-            self.log_tail()
-        );
-        let answer = self
-            .cmd()
-            .delete_virtual_machine(self.request(vmi.value()))
-            .await
-            .unwrap()
-            .into_inner();
-        assert!(
-            answer.success,
-            "delete: {}\n{}",
-            answer.message,
-            self.log_tail()
-        );
-    }
-
-    /// The Domain JSON, null if there is none.
-    pub async fn domain(&self) -> Value {
-        let answer = self
-            .cmd()
-            .get_domain(EmptyRequest {})
-            .await
-            .unwrap()
-            .into_inner();
-        assert!(
-            answer.response.as_ref().is_some_and(|r| r.success),
-            "{answer:?}"
-        );
-        if answer.domain.is_empty() {
-            Value::Null
-        } else {
-            serde_json::from_str(&answer.domain).unwrap()
-        }
-    }
-
-    /// Asks for the domain until it is as wanted: for a change that need not be an event.
-    pub async fn domain_until(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let end = Instant::now() + TEST_TIMEOUT;
-        loop {
-            let domain = self.domain().await;
-            if wanted(&domain) {
-                return domain;
-            }
-            assert!(
-                Instant::now() < end,
-                "the domain is not {what}, but {:#}\n{}",
-                domain["Status"],
-                self.log_tail()
-            );
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    }
-
     /// Starts the VM and waits until its guest is up.
     pub async fn boot(&mut self, vmi: &Vmi) -> Guest {
         self.sync_ok(vmi).await;
@@ -381,7 +281,8 @@ impl Pod {
     /// A connection to the guest's serial console.
     pub async fn guest(&self, vmi: &Vmi) -> Guest {
         let console = format!("/var/run/kubevirt-private/{}/virt-serial0", vmi.uid());
-        Guest::connect(&self.inside(&console)).await
+        let guest = Guest::try_connect(&self.inside(&console)).await;
+        guest.unwrap_or_else(|error| panic!("no console: {error}\n{}", self.log_tail()))
     }
 
     /// Waits for a condition that has no event of its own.

@@ -43,14 +43,14 @@ const RESOLV_CONF: &str = "search default.svc.cluster.local svc.cluster.local cl
 
 /// Runs a test whose pods are containers that have a network. Where that is not possible, that is said.
 pub fn in_container_with_network(user: User, test: impl FnOnce()) {
-    match missing() {
+    match missing_for_pod_networks() {
         Some(missing) => skip_container(&missing),
         None => in_container(user, test),
     }
 }
 
-/// What the machine lacks.
-fn missing() -> Option<String> {
+/// What the machine lacks for the network of a pod.
+pub fn missing_for_pod_networks() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("only root can make network namespaces".to_owned());
     }
@@ -120,6 +120,12 @@ impl ClusterNetwork {
             ip link set cni0 up"
         ));
         network
+    }
+
+    /// The arguments by which a program is run outside of all pods.
+    pub fn enter(&self) -> Vec<String> {
+        let target = format!("--target={}", self.0.id());
+        ["nsenter", "--net", &target].map(str::to_owned).into()
     }
 
     /// Runs a shell script outside of all pods; what it prints.

@@ -1,6 +1,11 @@
 //! The processes of a pod.
 
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Pod, Usage};
 
@@ -32,6 +37,49 @@ impl Drop for Stopped {
             let pid = pid.to_string();
             let _ = Command::new("kill").args(["-s", "CONT", &pid]).status();
         }
+    }
+}
+
+/// Processes that run for a small part of the time, until this is dropped.
+pub struct Slowed {
+    end: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Slowed {
+    pub fn now(pids: &[u32]) -> Self {
+        assert!(!pids.is_empty());
+        let pids: Vec<_> = pids
+            .iter()
+            .map(|pid| Pid::from_raw(i32::try_from(*pid).unwrap()).unwrap())
+            .collect();
+        let signal = move |signal| {
+            for pid in &pids {
+                // It may have ended.
+                let _ = kill_process(*pid, signal);
+            }
+        };
+        let end = Arc::new(AtomicBool::new(false));
+        let ends = end.clone();
+        let thread = std::thread::spawn(move || {
+            while !ends.load(Ordering::Relaxed) {
+                signal(Signal::STOP);
+                std::thread::sleep(Duration::from_millis(50));
+                signal(Signal::CONT);
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+        Self {
+            end,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Slowed {
+    fn drop(&mut self) {
+        self.end.store(true, Ordering::Relaxed);
+        self.thread.take().map(std::thread::JoinHandle::join);
     }
 }
 

@@ -2,7 +2,9 @@
 
 mod bench;
 mod chart;
+mod migration;
 mod process;
+mod scrape;
 mod soak;
 
 use std::path::PathBuf;

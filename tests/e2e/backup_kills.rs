@@ -1,0 +1,148 @@
+//! Launcher, libvirt's daemon and QEMU are killed in each phase of a backup: before libvirt begins, when it has begun, while
+//! QEMU copies, when libvirt reports the end, and before virt-handler is sent that. Whatever is reported then, a backup that
+//! is called complete is whole, none is in progress for ever, and the next one works.
+
+use serde_json::{Value, json};
+
+use crate::backup::{SIZE, Tracked, content, metadata, start, with};
+use crate::backup_faults::next_works;
+use crate::faults::{self, Held, kill, kill_daemon};
+use crate::harness::{Pod, Slowed, Vmi, also_in_container, run};
+use api::proto::cmd::v1::BackupRequest;
+
+also_in_container!(
+    a_daemon_that_is_killed_in_each_phase_of_a_backup_leaves_none_that_is_half,
+    qemu_that_is_killed_in_each_phase_of_a_backup_leaves_none_that_is_half,
+);
+
+/// Where the launcher is held: the first two while the call that starts the backup waits.
+const PHASES: [&str; 4] = [
+    "backup.frozen",
+    "backup.begun",
+    "backup.completing",
+    "backup.ended",
+];
+
+async fn booted(name: &str, size: u64, libvirt: &str) -> Tracked {
+    let launch = async |pod: &mut Pod, vmi: &Vmi| {
+        let image = pod.path("/var/run/kubevirt-private/vmi-disks/Data-1/disk.img");
+        let mut image = std::fs::OpenOptions::new().write(true).open(image).unwrap();
+        for _ in 0..size >> 20 {
+            std::io::Write::write_all(&mut image, &vec![0xa5_u8; 1 << 20]).unwrap();
+        }
+        faults::launch(pod, vmi, libvirt).await;
+    };
+    Tracked::booted_with(name, size, launch).await
+}
+
+/// Starts a backup and holds the launcher in a phase of it.
+async fn held(vm: &mut Tracked, options: &Value, phase: &str) -> Held {
+    println!("{phase}");
+    let request = BackupRequest {
+        vmi: vm.pod.request(vm.vmi.value()).vmi,
+        options: options.to_string().into(),
+    };
+    let mut cmd = vm.pod.cmd();
+    // The answer does not matter: it may be an error, or never come.
+    let call = async move { drop(cmd.backup_virtual_machine(request).await) };
+    Held::during(&mut vm.pod, phase, call).await
+}
+
+/// Waits until no backup is in progress; one that is complete has what the disk had.
+async fn is_over_and_not_half(vm: &Tracked, options: &Value, then: &[u8]) {
+    let is_over = |domain: &Value| {
+        let backup = metadata(domain);
+        !domain.is_null() && (backup.is_null() || backup["Completed"] == true)
+    };
+    let domain = vm.pod.domain_until("not being backed up", is_over).await;
+    let backup = metadata(&domain);
+    println!("  {} {}", backup["Failed"], backup["BackupMsg"]);
+    if backup["Name"] == options["backupName"] && backup["Failed"] != true {
+        let file = vm.file(options, "Data-1");
+        assert!(content(file.to_str().unwrap()) == then, "{backup}");
+    }
+}
+
+#[test]
+// D-backup-5, D-backup-6 (docs/differences.md).
+fn a_launcher_that_is_killed_in_each_phase_of_a_backup_leaves_none_that_is_half() {
+    run(async {
+        let mut vm = booted("launcher", SIZE, "--libvirt=embed").await;
+        for (second, phase) in (1..).zip(PHASES) {
+            let (options, then) = (start("Held", "Push", second), vm.data());
+            let held = held(&mut vm, &options, phase).await;
+            vm.pod.kill_launcher().await;
+            held.release().await;
+            vm.pod.handler.forget();
+            faults::launch(&mut vm.pod, &vm.vmi, "--libvirt=embed").await;
+            is_over_and_not_half(&vm, &options, &then).await;
+            next_works(&mut vm, 10 + second).await;
+            vm.guest.run("echo thawed >/data/thawed; sync").await;
+        }
+    });
+}
+
+#[test]
+// D-backup-6 (docs/differences.md).
+fn a_daemon_that_is_killed_in_each_phase_of_a_backup_leaves_none_that_is_half() {
+    run(async {
+        let mut vm = booted("daemon", SIZE, "--libvirt=auto").await;
+        for (second, phase) in (1..).zip(PHASES) {
+            let (options, then) = (start("Held", "Push", second), vm.data());
+            let held = held(&mut vm, &options, phase).await;
+            kill_daemon(&mut vm.pod, held).await;
+            is_over_and_not_half(&vm, &options, &then).await;
+            next_works(&mut vm, 10 + second).await;
+            vm.guest.run("echo thawed >/data/thawed; sync").await;
+        }
+    });
+}
+
+#[test]
+// D-backup-4 (docs/differences.md).
+fn qemu_that_is_killed_in_each_phase_of_a_backup_leaves_none_that_is_half() {
+    run(async {
+        let mut vm = booted("qemu", SIZE, "--libvirt=auto").await;
+        for (second, phase) in (1..).zip(PHASES) {
+            let (options, then) = (start("Held", "Push", second), vm.data());
+            let held = held(&mut vm, &options, phase).await;
+            kill(&vm.pod.guests());
+            held.release().await;
+            is_over_and_not_half(&vm, &options, &then).await;
+            start_again(&mut vm).await;
+            next_works(&mut vm, 10 + second).await;
+        }
+    });
+}
+
+#[test]
+// D-backup-4 (docs/differences.md).
+fn qemu_that_is_killed_while_it_copies_leaves_a_backup_that_has_failed() {
+    run(async {
+        let mut vm = booted("copying", 768 << 20, "--libvirt=embed").await;
+        let push = with(start("Cut", "Push", 1), "skipQuiesce", true);
+        let file = vm.file(&push, "Data-1");
+        // However fast the machine is, the copy is not over when it is seen.
+        let slowed = Slowed::now(&vm.pod.guests());
+        vm.ask_ok(&push).await;
+        let is_written = || file.metadata().is_ok_and(|it| it.len() > 1 << 20);
+        vm.pod.until("QEMU writes", is_written).await;
+        kill(&vm.pod.guests());
+        drop(slowed);
+        let ended = vm.ended("Cut").await;
+        assert_eq!(ended["Failed"], json!(true), "{ended}");
+        assert_ne!(ended["BackupMsg"], "", "{ended}");
+    });
+}
+
+/// Starts the VM again whose QEMU was killed.
+async fn start_again(vm: &mut Tracked) {
+    vm.restart(async |vm| {
+        let has_ended = |event: &crate::harness::Event| event.status() == "Shutoff";
+        vm.pod.handler.event("its end", has_ended).await;
+        let request = vm.pod.request(vm.vmi.value());
+        let answer = vm.pod.cmd().delete_virtual_machine(request).await;
+        assert!(answer.unwrap().into_inner().success);
+    })
+    .await;
+}

@@ -1,0 +1,86 @@
+//! The log of the console of a VM of `launcherctl run`: each line as the guest has written it, also where QEMU's own log has
+//! bytes twice, and also after the guest has crashed.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::harness::{Guest, TEST_TIMEOUT, UP, run};
+use crate::launcherctl::{done, signal};
+use crate::local_vms::{directory, laptop, rows, start_detached, supervisor};
+
+/// Lines that the guest writes.
+const LINES: usize = 2000;
+/// More than a unix socket holds of writes of one byte.
+const MORE_THAN_A_SOCKET_HOLDS: u64 = 250;
+
+#[test]
+fn each_line_of_the_console_is_logged_once() {
+    run(async {
+        let (laptop, home, _stop) = laptop();
+        start_detached(&laptop).await;
+        let root = directory(&laptop).await;
+        let vmi = std::fs::read(root.join("vmi.json")).unwrap();
+        let vmi: Value = serde_json::from_slice(&vmi).unwrap();
+        let uid = vmi["metadata"]["uid"].as_str().unwrap();
+        let qemu_log = root.join(format!("var/run/kubevirt-private/{uid}/virt-serial0-log"));
+        let mut guest = Guest::connect(&root.join("console.sock")).await;
+        guest.until(UP).await;
+        // The supervisor does not read while the guest writes: QEMU's socket is full.
+        let length = || qemu_log.metadata().unwrap().len();
+        guest
+            .send(&format!(
+                "echo be''gin; sleep 3; n=0; while [ $n -lt {LINES} ]; do n=$((n+1)); echo line $n of the guest; done; echo e''nd"
+            ))
+            .await;
+        guest.until("begin").await;
+        signal(supervisor(&laptop), "STOP");
+        let before = length();
+        let end = Instant::now() + TEST_TIMEOUT;
+        while length() < before + MORE_THAN_A_SOCKET_HOLDS {
+            assert!(Instant::now() < end, "QEMU logs nothing");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        signal(supervisor(&laptop), "CONT");
+        guest.until("end").await;
+
+        let expected: String = (1..=LINES)
+            .map(|number| format!("line {number} of the guest\r\n"))
+            .collect();
+        let log = std::fs::read_to_string(&qemu_log).unwrap();
+        assert!(!log.contains(&expected), "QEMU's log is right");
+        let log = done(&home, &["logs", "laptop", "--console"]).await;
+        assert!(log.contains(&expected), "{log}");
+        // It has what the guest wrote before the console was served too.
+        assert_eq!(log.matches(UP).count(), 1, "{log}");
+    });
+}
+
+#[test]
+fn a_panic_is_told_from_a_killed_qemu() {
+    run(async {
+        let (laptop, home, _stop) = laptop();
+        let vmi = std::fs::read(laptop.path("vmi.json")).unwrap();
+        let mut vmi: Value = serde_json::from_slice(&vmi).unwrap();
+        vmi["spec"]["domain"]["devices"]["panicDevices"] = json!([{"model": "isa"}]);
+        std::fs::write(laptop.path("vmi.json"), vmi.to_string()).unwrap();
+        start_detached(&laptop).await;
+        let root = directory(&laptop).await;
+        let mut guest = Guest::connect(&root.join("console.sock")).await;
+        guest.until(UP).await;
+        guest.send("echo c >/proc/sysrq-trigger").await;
+        while rows(&laptop).await[0]["state"] != "Failed" {}
+        let status = done(&home, &["status", "laptop"]).await;
+        assert!(status.contains("its kernel has panicked"), "{status}");
+        let log = done(&home, &["logs", "--console"]).await;
+        assert!(
+            log.contains("Kernel panic - not syncing: sysrq triggered crash"),
+            "{log}"
+        );
+        assert_eq!(
+            done(&home, &["stop"]).await,
+            "laptop: had failed; its logs are removed"
+        );
+    });
+}

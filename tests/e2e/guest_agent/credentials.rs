@@ -1,0 +1,127 @@
+//! Keys and passwords of the VMI's Secrets.
+
+use super::*;
+
+also_in_container!(keys_are_written_to_the_file_where_the_agent_has_no_command_for_them);
+
+/// Replaces a file of a secret as the kubelet does: beside it, then renamed.
+fn write_secret(pod: &Pod, secret: &str, file: &str, text: &str) {
+    let dir = format!("/var/run/kubevirt-private/secret/{secret}-access-cred");
+    let new = pod.path(&format!("{dir}/..new"));
+    std::fs::write(&new, text).unwrap();
+    std::fs::rename(new, pod.path(&format!("{dir}/{file}"))).unwrap();
+}
+
+#[test]
+fn keys_and_passwords_reach_the_guest_and_follow_their_secrets() {
+    run(async {
+        let mut pod = Pod::new();
+        let secret = |name: &str| serde_json::json!({"secret": {"secretName": name}});
+        let credentials = serde_json::json!([
+            {"sshPublicKey": {"source": secret("keys"), "propagationMethod": {"qemuGuestAgent": {"users": ["root"]}}}},
+            {"userPassword": {"source": secret("passwords"), "propagationMethod": {"qemuGuestAgent": {}}}},
+        ]);
+        let vmi = Vmi::new("keys")
+            .with_image(&pod)
+            .set("/spec/accessCredentials", credentials);
+        write_secret(&pod, "keys", "one", "ssh-ed25519 AAAA first@test\n");
+        write_secret(&pod, "passwords", "root", "not-this-one\n");
+        pod.handler.serve();
+        pod.launch(&vmi, &[]);
+        pod.wait_until_ready().await;
+        let mut guest = pod.boot(&vmi).await;
+        let metadata = |event: &Event| {
+            event.domain["Spec"]["Metadata"]["KubeVirt"]["AccessCredential"].clone()
+        };
+        let offline = pod
+            .handler
+            .event("without an agent", |event| {
+                metadata(event)["Message"] == "Guest agent is offline"
+            })
+            .await;
+        assert_eq!(metadata(&offline)["Succeeded"], false);
+        pod.handler
+            .event("with credentials", |event| {
+                metadata(event)["Succeeded"] == true
+            })
+            .await;
+        let keys = guest.run("cat /root/.ssh/authorized_keys").await;
+        assert_eq!(keys, "ssh-ed25519 AAAA first@test");
+        let before = guest.run("grep ^root: /etc/shadow").await;
+        assert!(before.starts_with("root:$"), "{before}");
+
+        write_secret(&pod, "keys", "two", "ssh-ed25519 BBBB second@test");
+        guest
+            .run_until("cat /root/.ssh/authorized_keys", |keys| {
+                keys.contains("first@test") && keys.contains("second@test")
+            })
+            .await;
+        write_secret(&pod, "passwords", "root", "another-one");
+        guest
+            .run_until("grep ^root: /etc/shadow", |line| {
+                line.starts_with("root:$") && line != before
+            })
+            .await;
+
+        // A user whom the guest does not have is named, and does not keep the others from theirs.
+        write_secret(&pod, "passwords", "stranger", "x");
+        pod.handler
+            .event("of the failure", |event| {
+                let message = metadata(event)["Message"].to_string();
+                message.contains("password of the guest's user") && message.contains("stranger")
+            })
+            .await;
+        pod.end(&vmi).await;
+    });
+}
+
+/// QEMU's agents before 5.2 have none.
+#[test]
+fn keys_are_written_to_the_file_where_the_agent_has_no_command_for_them() {
+    run(async {
+        let mut pod = Pod::new();
+        let credentials = serde_json::json!([{"sshPublicKey": {
+            "source": {"secret": {"secretName": "keys"}},
+            "propagationMethod": {"qemuGuestAgent": {"users": ["guest"]}},
+        }}]);
+        let seed = serde_json::json!({"name": "seed", "cloudInitNoCloud": {"userData": "#cloud-config\n# guest.no-agent\n"}});
+        let vmi = Vmi::new("keysfile")
+            .with_image(&pod)
+            .volume(
+                seed,
+                serde_json::json!({"name": "seed", "disk": {"bus": "virtio"}}),
+            )
+            .set("/spec/accessCredentials", credentials);
+        write_secret(&pod, "keys", "one", "ssh-ed25519 AAAA first@test\n");
+        pod.handler.serve();
+        pod.launch(&vmi, &[]);
+        pod.wait_until_ready().await;
+        let mut guest = pod.boot(&vmi).await;
+        for command in [
+            r#"echo '#!/bin/sh' >/bin/getent; echo 'exec grep "^$2:" /etc/passwd' >>/bin/getent"#,
+            "chmod 755 /bin/getent",
+            "(qemu-ga -m virtio-serial -p /dev/virtio-ports/org.qemu.guest_agent.0 -t /run \
+             -b guest-ssh-add-authorized-keys </dev/null >/dev/null 2>&1 &)",
+        ] {
+            guest.run(command).await;
+        }
+        pod.handler
+            .event("with credentials", |event| {
+                event.domain["Spec"]["Metadata"]["KubeVirt"]["AccessCredential"]["Succeeded"]
+                    == true
+            })
+            .await;
+        let file = "/home/guest/.ssh/authorized_keys";
+        let keys = guest.run(&format!("cat {file}")).await;
+        assert_eq!(keys, "ssh-ed25519 AAAA first@test");
+        let owner = guest.run(&format!("stat -c '%a %u:%g' {file}")).await;
+        assert_eq!(owner, "600 1000:1000");
+        write_secret(&pod, "keys", "two", "ssh-ed25519 BBBB second@test");
+        guest
+            .run_until(&format!("cat {file}"), |keys| {
+                keys.contains("first@test") && keys.contains("second@test")
+            })
+            .await;
+        pod.end(&vmi).await;
+    });
+}

@@ -1,0 +1,174 @@
+//! What the test guest's own agent, QEMU's, knows.
+
+mod commands;
+mod credentials;
+
+use api::proto::cmd::v1::EmptyRequest;
+use serde_json::Value;
+
+use crate::harness::{Event, Guest, Pod, Vmi, also_in_container, run};
+
+also_in_container!(what_the_agent_knows_is_in_calls_and_events);
+
+/// What `GetGuestInfo` answers.
+pub async fn guest_info(pod: &Pod) -> Value {
+    let answer = pod.cmd().get_guest_info(EmptyRequest {}).await.unwrap();
+    let answer = answer.into_inner();
+    assert!(answer.response.unwrap().success);
+    serde_json::from_str(&answer.guest_info_response).unwrap()
+}
+
+/// Asks for the guest's information until `wanted` holds of it.
+pub async fn guest_info_until(pod: &mut Pod, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    let end = std::time::Instant::now() + crate::harness::TEST_TIMEOUT;
+    loop {
+        let info = guest_info(pod).await;
+        if wanted(&info) {
+            return info;
+        }
+        assert!(
+            std::time::Instant::now() < end,
+            "the guest's information is not {what}, but {info:#}\n{}",
+            pod.log_tail()
+        );
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+}
+
+/// Whether the domain has a connected agent.
+pub fn is_connected(domain: &Value) -> bool {
+    domain.to_string().contains(r#""State":"connected""#)
+}
+
+/// Ends the guest's agent for good, once it has come.
+pub async fn end_agent(pod: &Pod, guest: &mut Guest) {
+    pod.domain_until("with an agent", is_connected).await;
+    guest.run("touch /run/no-agent; killall qemu-ga").await;
+    pod.domain_until("without an agent", |domain| !is_connected(domain))
+        .await;
+}
+
+async fn filesystems(pod: &Pod) -> Value {
+    let answer = pod.cmd().get_filesystems(EmptyRequest {}).await.unwrap();
+    let answer = answer.into_inner();
+    assert!(answer.response.unwrap().success);
+    serde_json::from_str(&answer.guest_filesystems_response).unwrap()
+}
+
+async fn users(pod: &Pod) -> Value {
+    let answer = pod.cmd().get_users(EmptyRequest {}).await.unwrap();
+    let answer = answer.into_inner();
+    assert!(answer.response.unwrap().success);
+    serde_json::from_str(&answer.guest_user_list_response).unwrap()
+}
+
+/// A document with the guest's operating system and freeze status.
+fn is_known(event: &Event) -> bool {
+    let status = &event.domain["Status"];
+    status["OSInfo"]["Name"] != "" && status["FSFreezeStatus"]["Status"] == "thawed"
+}
+
+#[test]
+fn what_the_agent_knows_is_in_calls_and_events() {
+    run(async {
+        let (mut pod, vmi, _guest) = Pod::booted("asked", &[]).await;
+        let event = pod
+            .handler
+            .event("with what the agent knows", is_known)
+            .await;
+        assert_eq!(event.kind, "MODIFIED");
+        let kernel = event.domain["Status"]["OSInfo"]["KernelRelease"].clone();
+        assert!(kernel.as_str().unwrap().contains("cloud-amd64"), "{kernel}");
+        let domain = pod.domain().await;
+        assert_eq!(domain["Status"], event.domain["Status"]);
+
+        let info = guest_info_until(&mut pod, "complete", |info| {
+            info["guestAgentVersion"].is_string() && info["fsInfo"]["disks"][0].is_object()
+        })
+        .await;
+        let commands = info["supportedCommands"].as_array().unwrap();
+        let is_enabled = |name: &str| {
+            commands
+                .iter()
+                .any(|command| command["name"] == name && command["enabled"] == true)
+        };
+        // Those that virt-handler wants of every agent.
+        for name in [
+            "guest-ping",
+            "guest-get-time",
+            "guest-info",
+            "guest-shutdown",
+            "guest-network-get-interfaces",
+            "guest-get-fsinfo",
+            "guest-get-host-name",
+            "guest-get-users",
+            "guest-get-timezone",
+            "guest-get-osinfo",
+        ] {
+            assert!(is_enabled(name), "{name} is missing in {info:#}");
+        }
+        assert_eq!(info["os"]["kernelRelease"], kernel);
+        assert_eq!(info["timezone"], "UTC, 0");
+        assert_eq!(info["fsFreezeStatus"], "thawed");
+        assert!(info["hostname"].is_string(), "{info:#}");
+
+        let all = filesystems(&pod).await;
+        let all = all.as_array().unwrap();
+        let data = all.iter().find(|one| one["mountPoint"] == "/data").unwrap();
+        assert_eq!(data["fileSystemType"], "ext4");
+        assert_eq!(data["disk"][0]["busType"], "virtio");
+        assert!(data["totalBytes"].as_i64().unwrap() > 1 << 20, "{data:#}");
+        assert_eq!(users(&pod).await, serde_json::json!([]));
+        pod.end(&vmi).await;
+    });
+}
+
+#[test]
+fn an_adopted_guest_is_asked_again_and_a_paused_one_is_not() {
+    run(async {
+        let (mut pod, vmi, _guest) = Pod::booted("adopted", &["--libvirt=auto"]).await;
+        pod.handler
+            .event("with what the agent knows", is_known)
+            .await;
+
+        let request = pod.request(vmi.value());
+        let answer = pod.cmd().pause_virtual_machine(request).await;
+        assert!(answer.unwrap().into_inner().success);
+        pod.log_has("Stopped polling the guest agent").await;
+        let kept = guest_info(&pod).await;
+        assert!(kept["os"]["kernelRelease"].is_string(), "{kept:#}");
+        let request = pod.request(vmi.value());
+        let answer = pod.cmd().unpause_virtual_machine(request).await;
+        assert!(answer.unwrap().into_inner().success);
+        pod.log_count("Starting to poll the guest agent", 2).await;
+
+        pod.kill_launcher().await;
+        pod.handler.forget();
+        pod.launch(&vmi, &["--libvirt=auto"]);
+        pod.wait_until_ready().await;
+        pod.handler.event("of the adopted guest", is_known).await;
+        guest_info_until(&mut pod, "complete", |info| {
+            info["guestAgentVersion"].is_string()
+        })
+        .await;
+        pod.end(&vmi).await;
+    });
+}
+
+#[test]
+fn without_an_agent_reads_are_empty_and_succeed() {
+    run(async {
+        let mut pod = Pod::new();
+        let vmi = Vmi::new("silent").with_image(&pod);
+        pod.handler.serve();
+        pod.launch(&vmi, &[]);
+        pod.wait_until_ready().await;
+        // Before there is a domain.
+        let nothing = serde_json::json!({"os": {}, "fsInfo": {"disks": []}});
+        assert_eq!(guest_info(&pod).await, nothing);
+        let mut guest = pod.boot(&vmi).await;
+        guest.run("touch /run/no-agent; killall qemu-ga").await;
+        assert_eq!(users(&pod).await, serde_json::json!([]));
+        pod.end(&vmi).await;
+    });
+}

@@ -1,0 +1,121 @@
+//! What virt-handler calls: the sync, the end, the domain.
+
+use std::time::{Duration, Instant};
+
+use api::proto::cmd::v1::cmd_client::CmdClient;
+use api::proto::cmd::v1::{EmptyRequest, Response, VirtualMachineOptions, VmiRequest};
+use prost::bytes::Bytes;
+use serde_json::Value;
+use tonic::transport::Channel;
+
+use super::{Pod, TEST_TIMEOUT, Vmi};
+
+impl Pod {
+    /// The client of the cmd service.
+    pub fn cmd(&self) -> CmdClient<Channel> {
+        self.cmd.clone().expect("the launcher is ready")
+    }
+
+    /// Sends the VMI.
+    pub async fn sync(&self, vmi: &Vmi) -> Response {
+        // Other pods have no network of their own.
+        let attachments = self.container.as_ref().map(|_| vmi.interface_attachments());
+        let options = VirtualMachineOptions {
+            interface_domain_attachment: attachments.unwrap_or_default(),
+            ..VirtualMachineOptions::default()
+        };
+        let request = VmiRequest {
+            options: Some(options),
+            ..self.request(vmi.value())
+        };
+        self.cmd()
+            .sync_virtual_machine(request)
+            .await
+            .unwrap()
+            .into_inner()
+    }
+
+    pub fn request(&self, vmi: &Value) -> VmiRequest {
+        let vmi_json = Bytes::from(vmi.to_string());
+        VmiRequest {
+            vmi: Some(api::proto::cmd::v1::Vmi { vmi_json }),
+            options: None,
+        }
+    }
+
+    /// Sends the VMI and expects success.
+    pub async fn sync_ok(&self, vmi: &Vmi) {
+        let answer = self.sync(vmi).await;
+        assert!(
+            answer.success,
+            "sync: {}\n{}",
+            answer.message,
+            self.log_tail()
+        );
+    }
+
+    /// Kills the VM and forgets it, which ends the pod.
+    pub async fn end(&self, vmi: &Vmi) {
+        let answer = self
+            .cmd()
+            .kill_virtual_machine(self.request(vmi.value()))
+            .await
+            .unwrap()
+            .into_inner();
+        assert!(
+            answer.success,
+            "kill: {}\n{}",
+            answer.message,
+            self.log_tail()
+        );
+        let answer = self
+            .cmd()
+            .delete_virtual_machine(self.request(vmi.value()))
+            .await
+            .unwrap()
+            .into_inner();
+        assert!(
+            answer.success,
+            "delete: {}\n{}",
+            answer.message,
+            self.log_tail()
+        );
+    }
+
+    /// The Domain JSON, null if there is none.
+    pub async fn domain(&self) -> Value {
+        let answer = self
+            .cmd()
+            .get_domain(EmptyRequest {})
+            .await
+            .unwrap()
+            .into_inner();
+        assert!(
+            answer.response.as_ref().is_some_and(|r| r.success),
+            "{answer:?}"
+        );
+        if answer.domain.is_empty() {
+            Value::Null
+        } else {
+            serde_json::from_str(&answer.domain).unwrap()
+        }
+    }
+
+    /// Asks for the domain until it is as wanted: for a change that need not be an event.
+    pub async fn domain_until(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let end = Instant::now() + TEST_TIMEOUT;
+        loop {
+            let domain = self.domain().await;
+            if wanted(&domain) {
+                return domain;
+            }
+            assert!(
+                Instant::now() < end,
+                "the domain is not {what}, but {:#}\n{}",
+                domain["Status"],
+                self.log_tail()
+            );
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! `launcherctl run` beyond a start and an end: sidecars, long directories, and a guest that does not run.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::harness::{Guest, UP, Vmi, guest_image, run};
+
+/// A VM with a directory and a registry of its own.
+struct LocalVm {
+    home: tempfile::TempDir,
+    vmi: Vmi,
+}
+
+impl LocalVm {
+    fn new(vmi: Vmi) -> Self {
+        let home = tempfile::Builder::new()
+            .prefix("vt")
+            .tempdir_in("/tmp")
+            .unwrap();
+        std::fs::copy(guest_image(), home.path().join("guest.img")).unwrap();
+        std::fs::write(home.path().join("vmi.json"), vmi.value().to_string()).unwrap();
+        Self { home, vmi }
+    }
+
+    /// A directory whose path is longer than sockets allow.
+    fn root(&self) -> PathBuf {
+        self.home.path().join("a-directory-".repeat(8))
+    }
+
+    fn launcherctl(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
+        command
+            .arg("launcherctl")
+            .args(arguments)
+            .env("XDG_RUNTIME_DIR", self.home.path())
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, more: &[&str]) -> Child {
+        let disk = format!("rootdisk={}", self.home.path().join("guest.img").display());
+        self.launcherctl(&["run", "--disk", &disk, "--root"])
+            .arg(self.root())
+            .args(more)
+            .arg(self.home.path().join("vmi.json"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    }
+
+    async fn done(&self, arguments: &[&str]) -> String {
+        let mut command = self.launcherctl(arguments);
+        let output = tokio::task::spawn_blocking(move || command.output().unwrap())
+            .await
+            .unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {error}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The guest's console, by a short path to the long directory.
+    async fn guest(&self) -> Guest {
+        let link = self.home.path().join("l");
+        let _ = std::os::unix::fs::symlink(self.root(), &link);
+        let private = "var/run/kubevirt-private";
+        Guest::connect(&link.join(format!("{private}/{}/virt-serial0", self.vmi.uid()))).await
+    }
+}
+
+/// Ends the VM with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = Command::new("kill")
+            .args(["-s", "TERM", &self.0.id().to_string()])
+            .status();
+        let _ = self.0.wait();
+    }
+}
+
+fn example(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("examples/sidecars")
+        .join(path);
+    path.display().to_string()
+}
+
+#[test]
+fn a_sidecar_changes_the_domain_of_run() {
+    run(async {
+        let image = r#"[{"args": ["--version", "v1alpha3"], "image": "example/smbios"}]"#;
+        let vm = LocalVm::new(Vmi::new("sided").set(
+            "/metadata/annotations",
+            json!({
+                "hooks.kubevirt.io/hookSidecars": image,
+                "smbios.vm.kubevirt.io/baseBoardManufacturer": "R. Edward",
+            }),
+        ));
+        let mut refused = vm.run(&["--emulate"]);
+        let mut said = String::new();
+        let mut stderr = refused.stderr.take().unwrap();
+        stderr.read_to_string(&mut said).unwrap();
+        assert!(!refused.wait().unwrap().success());
+        assert!(
+            said.contains("1 hook sidecars (example/smbios)") && said.contains("--sidecar"),
+            "{said}"
+        );
+        assert!(
+            !vm.root().join("launcher.log").exists(),
+            "nothing is started"
+        );
+
+        let sidecar = example("smbios-shell");
+        let _running = Running(vm.run(&["--emulate", "--sidecar", &sidecar]));
+        vm.guest().await.until(UP).await;
+        let domain: Value =
+            serde_json::from_str(&vm.done(&["domain", "-o", "json"]).await).unwrap();
+        let sysinfo = domain["Spec"]["SysInfo"].to_string();
+        assert!(sysinfo.contains("R. Edward"), "{sysinfo}");
+        let hooks = vm.done(&["hooks"]).await;
+        assert!(
+            hooks.contains("onDefineDomain") || hooks.contains("OnDefineDomain"),
+            "{hooks}"
+        );
+        // Also by the directory's own path, which is too long for the address of a socket.
+        let root = vm.root().display().to_string();
+        assert_eq!(vm.done(&["ping", "--root", &root]).await, "ok\n");
+    });
+}
+
+#[test]
+fn a_guest_that_is_paused_is_explained() {
+    run(async {
+        let vm = LocalVm::new(Vmi::new("stopped"));
+        let mut running = Running(vm.run(&["--emulate"]));
+        vm.guest().await.until(UP).await;
+        let stderr = running.0.stderr.take().unwrap();
+        vm.done(&["pause"]).await;
+        let note = tokio::task::spawn_blocking(move || {
+            let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
+            lines.find(|line| line.contains("the guest is paused"))
+        });
+        let note = note.await.unwrap().unwrap();
+        assert!(note.contains("launcherctl unpause"), "{note}");
+        vm.done(&["unpause"]).await;
+    });
+}
+
+#[test]
+fn a_stop_before_the_expected_text_is_a_failure_and_secrets_go() {
+    run(async {
+        let vm = LocalVm::new(Vmi::new("early"));
+        let mut refused = vm.run(&["-n", "tests"]);
+        let mut said = String::new();
+        let mut stderr = refused.stderr.take().unwrap();
+        stderr.read_to_string(&mut said).unwrap();
+        assert!(
+            said.contains("\"default\", but -n says \"tests\""),
+            "{said}"
+        );
+        assert!(!refused.wait().unwrap().success());
+
+        let mut child = vm.run(&["--emulate", "--until", "never printed"]);
+        vm.guest().await.until(UP).await;
+        let secrets = vm.root().join("var/run/kubevirt-private/secret/s");
+        std::fs::create_dir_all(&secrets).unwrap();
+        let _ = Command::new("kill")
+            .args(["-s", "INT", &child.id().to_string()])
+            .status();
+        // Another terminal that waits for the end has not failed.
+        let stop = vm.launcherctl(&["stop"]).output().unwrap();
+        let other = String::from_utf8_lossy(&stop.stderr);
+        assert!(!other.contains("--until"), "{other}");
+        let mut said = String::new();
+        let mut stderr = child.stderr.take().unwrap();
+        stderr.read_to_string(&mut said).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(1), "{said}");
+        assert!(
+            said.contains("before the text of --until appeared"),
+            "{said}"
+        );
+        assert!(said.contains("Ctrl-C once more forces it off"), "{said}");
+        let vmi = vm.root().join("vmi.json");
+        assert!(vm.root().exists() && !secrets.exists() && !vmi.exists());
+    });
+}
+
+/// Its disk has nothing to boot from.
+#[test]
+fn a_console_that_stays_empty_and_a_timeout_are_explained() {
+    run(async {
+        let vm = LocalVm::new(Vmi::new("blank"));
+        let image = std::fs::File::create(vm.home.path().join("guest.img")).unwrap();
+        image.set_len(1 << 20).unwrap();
+        let child = vm.run(&["--emulate", "--until", "login:", "--timeout", "25"]);
+        let output = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap())
+            .await
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{said}");
+        for part in [
+            "nothing has appeared on the serial console for 20 s. Without KVM a start takes minutes",
+            "launcherctl screenshot --name blank",
+            "\"login:\" has not appeared within 25 s; the guest is asked to shut down, and forced off after 5 s",
+        ] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+    });
+}
+
+/// Where KVM is missing, is forbidden, or fails, emulation takes its place.
+#[test]
+fn a_guest_boots_with_or_without_kvm() {
+    run(async {
+        let vm = LocalVm::new(
+            // A model that KVM may lack is another error.
+            Vmi::new("anywhere").set("/spec/domain/cpu/model", json!("host-model")),
+        );
+        let child = vm.run(&["--until", UP]);
+        let output = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap())
+            .await
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        println!("{said}");
+    });
+}
