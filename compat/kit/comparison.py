@@ -33,14 +33,18 @@ NOT_COMPARED = {
 
 
 # What is known of the guest agent some time after the agent has connected; the scenario guest_information is about it.
-LATER_IN_STATUS = re.compile(r"guestOSInfo|AgentVersionNotSupported")
+# Of two active pods, which have one name here, the node is chance; migrations compare both.
+CHANCE_IN_STATUS = re.compile(r"guestOSInfo|AgentVersionNotSupported|activePods\.<uid>")
 # That a process or its connection has ended is seen by chance, in one place or another. Phases and exit status say it too.
 LOST_CONNECTION = re.compile(
     r"[Cc]onnection re(set|fused)|\bEOF\b|[Bb]roken pipe|closed network connection|Error while dialing|console\.go"
     r"|Could not get owner Pid|failed opening path root|failed to find pod UID|Failed to connect socket"
-    r"|unresponsive|client socket is closed|launcher-sock: no such file"
+    r"|unresponsive|client socket is closed|client connection is closing|cmd client socket|DomainstatsScraper, got 0|launcher-sock: no such file"
 )
 CHANCE = "lost connections"
+# virt-handler's proxies for a migration: in the status, and in the event that says so.
+PROXY_PORTS = "targetDirectMigrationNodePorts"
+PORTS = re.compile(r"on ports: [\d,]+")
 
 
 @dataclass
@@ -127,15 +131,18 @@ def numbered(found):
 
 def statuses(reference, other):
     for name in STATUS_FIELDS:
-        for path, x, y in fields(reference.get(name), other.get(name)):
-            if not LATER_IN_STATUS.search(path):
+        for path, x, y in fields(*(without_ports(record.get(name)) for record in (reference, other))):
+            if not CHANCE_IN_STATUS.search(path):
                 yield Difference("status", f"{name}{path}", x, y)
 
 
 def events(reference, other):
     """An event is its type, reason and message; how often it came depends on time."""
     first, second = (
-        [(kind, reason, plain(text)) for kind, reason, text, *_ in record.get("events", [])]
+        [
+            (kind, reason, PORTS.sub("on ports: <ports>", plain(text)))
+            for kind, reason, text, *_ in record.get("events", [])
+        ]
         for record in (reference, other)
     )
     for event in first:
@@ -182,13 +189,25 @@ def exit_status(reference, other):
 
 
 def migrations(reference, other):
-    for name in ("migration_phases", "migration_state"):
-        first, second = reference.get(name, []), other.get(name, [])
-        if name == "migration_phases":
-            first, second = ([without_seconds(phases) for phases in found] for found in (first, second))
-        else:
-            first, second = without_seconds(first), without_seconds(second)
-        yield from sequence(name.replace("_", " "), first, second)
+    phases = [
+        [without_seconds(each) for each in record.get("migration_phases", [])]
+        for record in (reference, other)
+    ]
+    yield from sequence("migration phases", *phases)
+    first, second = (histories(record.get("migration_state", [])) for record in (reference, other))
+    for field in sorted(set(first) | set(second)):
+        if first.get(field) != second.get(field):
+            yield Difference("migration state", field, first.get(field), second.get(field))
+
+
+def histories(changes):
+    """Field -> its values, one after the other. Which fields come in one version of the VMI is chance."""
+    out = {}
+    for _, changed in changes:
+        for field, text in changed.items():
+            value = without_ports({field.rpartition(".")[2]: json.loads(text)})
+            out.setdefault(field, []).extend(value.values())
+    return out
 
 
 def others(reference, other):
@@ -207,6 +226,18 @@ def sequence(where, first, second):
 
 def without_seconds(found):
     return [value for _, value in found]
+
+
+def without_ports(value):
+    """The ports of virt-handler's proxies are the kernel's choice: of port -> purpose the purposes remain."""
+    if isinstance(value, list):
+        return [without_ports(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: sorted(item.values()) if key == PROXY_PORTS and isinstance(item, dict) else without_ports(item)
+        for key, item in value.items()
+    }
 
 
 def same(a, b):

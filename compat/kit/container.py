@@ -7,6 +7,9 @@ import subprocess
 import time
 from shlex import join, quote
 
+from kit import mounts
+from kit.wait import until
+
 CGROUP = "/sys/fs/cgroup/compat"
 CONTAINERS = "/run/containers"
 INIT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "container-init")
@@ -60,9 +63,10 @@ def privileged_identity():
 class Container:
     """Starts at once.
 
-    mounts   (folder or file on the node, path in the container, "ro" or "")
+    volumes  (folder or file on the node, path in the container, "ro" or "")
     devices  (path in the container, major, minor)
     network  a named network namespace; without one it gets its own
+    cpus     its CPU set, such as "0-1"; without one it has all CPUs
     """
 
     def __init__(
@@ -72,7 +76,7 @@ class Container:
         command,
         *,
         cgroup=None,
-        mounts=(),
+        volumes=(),
         devices=(),
         environment=None,
         identity=None,
@@ -80,8 +84,9 @@ class Container:
         hostname="pod",
         network=None,
         folder="/",
+        cpus=None,
     ):
-        self.log = log
+        self.log, self.shown_cpuset = log, False
         self.folder = f"{CONTAINERS}/{name}"
         shutil.rmtree(self.folder, ignore_errors=True)
         os.makedirs(self.folder)
@@ -89,7 +94,7 @@ class Container:
         os.makedirs(self.cgroup, exist_ok=True)
         environment = {"PATH": PATH, "HOME": "/home/qemu", "HOSTNAME": hostname, **(environment or {})}
         with open(self.folder + "/mounts", "w") as f:
-            f.writelines([*mount_lines(mounts), *device_lines(devices)])
+            f.writelines([*mount_lines(volumes), *device_lines(devices)])
         with open(self.folder + "/program", "w") as f:
             variables = [f"{key}={value}" for key, value in environment.items()]
             f.write(
@@ -99,8 +104,10 @@ class Container:
             )
         enter = ["nsenter", f"--net=/run/netns/{network}"] if network else []
         own = [] if network else ["--net"]
+        pinned = ["taskset", "--cpu-list", cpus] if cpus else []
         script = f"echo $$ > {quote(self.cgroup)}/cgroup.procs; exec " + join(
             [
+                *pinned,
                 *enter,
                 "unshare",
                 "--mount",
@@ -125,8 +132,23 @@ class Container:
             stdout=open(log, "ab") if log else None,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env={**os.environ, "CONTAINER_LAYERS": ":".join(image.layers), "CONTAINER_HOSTNAME": hostname},
+            env={
+                **os.environ,
+                "CONTAINER_LAYERS": ":".join(image.layers),
+                "CONTAINER_HOSTNAME": hostname,
+                "CONTAINER_CPUS": cpus or "",
+            },
         )
+        if cpus:
+            until("the container's first process", lambda: self.first_process() or self.exit_code(), 10)
+            self.show_cpuset(cpus)
+
+    def show_cpuset(self, cpus):
+        """What virt-handler reads of the pod's cgroup, also where the kernel's cgroup v2 has no cpuset controller."""
+        mounts.mount_tmpfs(self.cgroup, "mode=755")
+        with open(self.cgroup + "/cpuset.cpus.effective", "w") as f:
+            f.write(cpus + "\n")
+        self.shown_cpuset = True
 
     # ---- its processes
 
@@ -177,6 +199,9 @@ class Container:
 
     def remove(self):
         self.kill()
+        if self.shown_cpuset:
+            self.shown_cpuset = False
+            mounts.unmount(self.cgroup)
         for _ in range(CGROUP_REMOVAL_ATTEMPTS):
             try:
                 os.rmdir(self.cgroup)
@@ -200,8 +225,8 @@ class Container:
         return {"exit": done.returncode, "output": (done.stdout + done.stderr).strip()}
 
 
-def mount_lines(mounts):
-    for source, target, options in mounts:
+def mount_lines(volumes):
+    for source, target, options in volumes:
         inside = quote("root" + target)
         if os.path.isdir(source):
             yield f"mkdir -p {inside}\n"

@@ -7,6 +7,7 @@ import uuid
 from kit import mounts
 from kit.container import Container, non_root_identity, root_identity
 from kit.image import USER
+from kit.sidecar import Sidecar
 
 PODS = "/var/lib/kubelet/pods"
 # emptyDir volume -> where the launcher has it
@@ -49,6 +50,8 @@ class LauncherPod:
     userfaultfd   the pod has /dev/userfaultfd, for post-copy. Real nodes have sysctl vm.unprivileged_userfaultfd=1,
                   which belongs to the machine and not to a namespace
     ovmf          --ovmf-path in place of the launcher's
+    cpuset        the pod's CPUs, such as "0-1", for a VMI with dedicated CPUs
+    hooks         the text of each hook sidecar's program onDefineDomain, see kit.sidecar
     """
 
     def __init__(
@@ -67,6 +70,8 @@ class LauncherPod:
         shared=None,
         userfaultfd=False,
         ovmf=None,
+        cpuset=None,
+        hooks=(),
     ):
         self.uid = uid or str(uuid.uuid4())
         self.vmi, self.image, self.log, self.disk = vmi, image, log, disk
@@ -77,6 +82,7 @@ class LauncherPod:
         self.network, self.root, self.shared, self.userfaultfd = network, root, shared, userfaultfd
         self.tmpfs_claims, self.secrets, self.state = tmpfs_claims or {}, secrets or {}, state
         self.ovmf = ovmf or image.launcher.ovmf
+        self.cpuset, self.hooks, self.sidecars = cpuset, hooks, []
 
     def start(self):
         volumes = [(self.volume("empty-dir", name), path, "") for name, path in EMPTY_DIRS.items()]
@@ -90,12 +96,14 @@ class LauncherPod:
         ]
         if not self.image.modular_libvirt:  # libvirtd makes a socket by its own name
             os.symlink("libvirt-sock", self.volume("empty-dir", "libvirt-runtime") + "/virtqemud-sock")
+        sockets = self.volume("empty-dir", "hook-sidecar-sockets")
+        self.sidecars = [Sidecar(self, sockets, index, text) for index, text in enumerate(self.hooks)]
         self.container = Container(
             self.name,
             self.image,
             self.command(),
             cgroup=self.uid,
-            mounts=volumes,
+            volumes=volumes,
             devices=self.devices(),
             environment=self.environment(),
             identity=root_identity() if self.root else non_root_identity(),
@@ -103,6 +111,7 @@ class LauncherPod:
             hostname=self.hostname,
             network=self.network,
             folder="/var/run/kubevirt-ephemeral-disks",
+            cpus=self.cpuset,
         )
         return self
 
@@ -140,10 +149,15 @@ class LauncherPod:
             return [(self.keys("secret", name, keys), f"/var/run/kubevirt-private/secret/{name}", "ro")]
         return []
 
-    def claim(self, claim):
+    def claim_folder(self, claim):
+        """Where the kubelet mounts the claim; the same folder on all nodes, where the claim is shared."""
         folder = self.volume("local-volume", claim)
         if self.shared and os.path.isdir(f"{self.shared}/{claim}"):
             mounts.bind(f"{self.shared}/{claim}", folder)
+        return folder
+
+    def claim(self, claim):
+        folder = self.claim_folder(claim)
         if claim in self.tmpfs_claims:
             mounts.mount_tmpfs(folder, f"mode=2777,gid={USER},size={self.tmpfs_claims[claim]}")
             with open(folder + "/disk.img", "wb") as f:
@@ -188,7 +202,7 @@ class LauncherPod:
             "nvram": f"{private}/libvirt/qemu/nvram",
             "cbt": f"{private}/libvirt/qemu/cbt",
         }
-        claim = self.volume("local-volume", f"persistent-state-for-{self.vmi_name}")
+        claim = self.claim_folder(f"persistent-state-for-{self.vmi_name}")
         out = [
             (self.volume("empty-dir", "private-libvirt"), f"{private}/libvirt", ""),
             (self.volume("empty-dir", "private-libvirt-qemu"), f"{private}/libvirt/qemu", ""),
@@ -229,7 +243,7 @@ class LauncherPod:
             "--grace-period-seconds",
             str(grace),
             "--hook-sidecars",
-            "0",
+            str(len(self.hooks)),
             "--ovmf-path",
             self.ovmf,
             "--disk-memory-limit",
@@ -271,10 +285,14 @@ class LauncherPod:
         return self.container.exit_code()
 
     def signal(self, number):
-        self.container.signal(number)
+        """To each container's first process, as the kubelet does."""
+        for container in (self.container, *self.sidecars):
+            container.signal(number)
 
     def kill(self):
         self.container.kill()
+        for sidecar in self.sidecars:
+            sidecar.kill()
 
     def tree(self):
         """(command name, state) of every process."""
@@ -286,6 +304,29 @@ class LauncherPod:
     def path(self, path):
         """A path inside the container, as the node sees it."""
         return f"/proc/{self.container.first_process()}/root{path}"
+
+    def has_hotplugged(self, volume):
+        """Whether virt-handler has mounted that volume among the hotplugged ones."""
+        with open(self.path("/proc/1/mountinfo")) as f:
+            return any(line.split()[4].startswith(f"/run/kubevirt/hotplug-disks/{volume}") for line in f)
+
+    def vcpu_affinities(self):
+        """The CPUs that each of QEMU's threads for virtual CPUs may run on."""
+        (qemu,) = self.pids("qemu")
+        out = {}
+        for thread in os.listdir(f"/proc/{qemu}/task"):
+            with open(f"/proc/{qemu}/task/{thread}/status") as f:
+                fields = dict(line.split(":", 1) for line in f)
+            if fields["Name"].strip().startswith("CPU "):
+                out[fields["Name"].split("/")[0].strip()] = fields["Cpus_allowed_list"].strip()
+        return out
+
+    def hook_calls(self):
+        """The calls that each hook sidecar's program has noted."""
+        return [sidecar.calls() for sidecar in self.sidecars]
+
+    def sidecar_exit_codes(self):
+        return [sidecar.exit_code() for sidecar in self.sidecars]
 
     def save_core_files(self, folder):
         """Copies the core files of what has crashed in the container, and returns their new paths."""
@@ -299,6 +340,8 @@ class LauncherPod:
     def remove_volumes(self):
         """What the kubelet does with a terminated pod; returns mounts that virt-handler has left in its volumes."""
         self.container.remove()
+        for sidecar in self.sidecars:
+            sidecar.remove()
         expected = {
             f"volumes/kubernetes.io~local-volume/{claim}"
             for claim in [*self.tmpfs_claims, *(os.listdir(self.shared) if self.shared else [])]

@@ -36,7 +36,10 @@ CONFIGURATION = {
 
 
 class Migration:
-    """Of one VM to another node, begun at once. `configuration`: what differs from CONFIGURATION."""
+    """Of one VM to another node, begun at once. `configuration`: what differs from CONFIGURATION.
+
+    A VM with hotplugged volumes gets an attachment pod on the target, and `attachment_pod` is that.
+    """
 
     def __init__(self, vm, target, **configuration):
         self.vm, self.target = vm, target
@@ -62,6 +65,7 @@ class Migration:
         self.start_pod()
         self.set_phase("Scheduling")
         until("the target's pod", lambda: self.pod.ready() or self.pod.poll() is not None, 20)
+        self.attachment_pod = vm.start_attachment_pod(target) if vm.start_attachment_pod else None
         self.set_phase("Scheduled")
         vm.edit(lambda vmi: self.hand_over(vmi, source_pod))
         threading.Thread(target=self.loop, daemon=True).start()
@@ -70,7 +74,7 @@ class Migration:
         """As soon as the pod has a node, the VMI names it among its active pods."""
         vm = self.vm
         log = f"{vm.session.folder}/launcher-{vm.name}-target{len(vm.records)}.log"
-        self.pod = RemotePod(self.target, vm.latest, log, **vm.options)
+        self.pod = RemotePod(self.target, vm.latest, log, **{**vm.options, **vm.target_options})
         self.record = vm.session.controller.add(vm.vmi, self.pod)
         vm.records.append(self.record)
         vm.edit(
@@ -86,6 +90,13 @@ class Migration:
             "targetPod": self.pod.name,
             "migrationConfiguration": self.configuration,
         }
+        claim = self.vm.state_claim
+        if claim:
+            vmi["status"]["migrationState"].update(
+                sourcePersistentStatePVCName=claim, targetPersistentStatePVCName=claim
+            )
+        if self.attachment_pod:
+            vmi["status"]["migrationState"]["targetAttachmentPodUID"] = self.attachment_pod.uid
         vmi["metadata"]["labels"][TARGET_LABEL] = self.target.name
 
     def set_phase(self, new):
@@ -127,9 +138,20 @@ class Migration:
             self.set_phase("Running")
         elif self.phase == "Running" and state.get("completed"):
             self.vm.edit(restore_image_version)
+            if self.attachment_pod:
+                self.vm.edit(self.name_attachment_pod)
             self.finish("Succeeded")
         elif self.phase == "Running" and self.cancelled() and not state.get("abortRequested"):
             self.vm.edit(lambda obj: obj["status"]["migrationState"].update(abortRequested=True))
+
+    def name_attachment_pod(self, vmi):
+        """The VMI's pod is now the target's, and so are its hotplugged volumes' attachment pods."""
+        for volume in vmi["status"]["volumeStatus"]:
+            if "hotplugVolume" in volume:
+                volume["hotplugVolume"] = {
+                    "attachPodName": self.attachment_pod.name,
+                    "attachPodUID": self.attachment_pod.uid,
+                }
 
     def finish(self, new):
         self.set_phase(new)

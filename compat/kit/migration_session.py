@@ -5,6 +5,7 @@ python3 -m kit.migration_session DESCRIPTION DESCRIPTION [SCENARIO...]      insi
 
 import json
 import os
+import re
 import shutil
 import sys
 import threading
@@ -27,14 +28,25 @@ from kit.wait import until
 
 NAMES = ("node01", "node02")
 FOLLOWED_CONDITIONS = ("LiveMigratable", "Paused", "AgentConnected")
+TICKS = re.compile(r"tick-\d+\.\n?")
 CLAIMS = settings.SHARED + "/claims"
+# A binding plugin whose CNI plugin makes a tap. The guest's link goes down and up at the target.
+NETWORK = {"binding": {"tap": {"domainAttachmentType": "tap", "migration": {"method": "link-refresh"}}}}
 
 
 class MigratingVM(VM):
-    """Starts on the first node. With a claim its disk is the same file on both nodes (ReadWriteMany)."""
+    """Starts on the first node. With a claim its disk is the same file on both nodes (ReadWriteMany), and so is its
+    state, if it has any. `target_options`: what differs for the target's pod.
 
-    def __init__(self, session, name, grace=30, change=None, claim=True, **options):
+    start_attachment_pod  makes the attachment pod for the volumes that are hotplugged now: node -> pod
+    """
+
+    def __init__(self, session, name, grace=30, change=None, claim=True, target_options=None, **options):
         self.options, self.home = options, session.nodes[0]
+        self.target_options, self.start_attachment_pod = target_options or {}, None
+        self.state_claim = f"persistent-state-for-{name}" if options.get("state") else None
+        if self.state_claim:
+            shared_folder(self.state_claim)
 
         def prepare(vmi):
             vmi["spec"]["evictionStrategy"] = "LiveMigrate"
@@ -51,6 +63,10 @@ class MigratingVM(VM):
     def start_pod(self, options):
         (uid,) = self.vmi["status"]["activePods"]
         return RemotePod(self.home, self.vmi, self.log, uid=uid, **options)
+
+    def shell(self, command, timeout=15):
+        """Without what the ticker of the scenarios prints meanwhile."""
+        return TICKS.sub("", super().shell(command, timeout)).strip()
 
     def follow(self, node):
         """The console and the REST calls go to that node from now on."""
@@ -72,7 +88,9 @@ class MigratingVM(VM):
                         record.pod.kill()
                 self.is_gone(20)
         self.recorder.stopped = True
-        shutil.rmtree(f"{CLAIMS}/{self.name}", ignore_errors=True)
+        for claim in (self.name, self.state_claim):
+            if claim:
+                shutil.rmtree(f"{CLAIMS}/{claim}", ignore_errors=True)
 
     def is_gone(self, timeout):
         try:
@@ -81,11 +99,17 @@ class MigratingVM(VM):
             return False
 
 
-def shared_disk(vmi, claim):
+def shared_folder(claim):
+    """The folder of a claim that both nodes see."""
     folder = f"{CLAIMS}/{claim}"
     os.makedirs(folder)
     os.chown(folder, 0, 107)
     os.chmod(folder, 0o2777)
+    return folder
+
+
+def shared_disk(vmi, claim):
+    folder = shared_folder(claim)
     shutil.copyfile(settings.GUEST, folder + "/disk.img")
     vmi["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"] = claim
     vmi["status"]["volumeStatus"][0]["persistentVolumeClaimInfo"].update(
@@ -187,7 +211,9 @@ class MigrationSession(Runner):
         self.vms = []
         certificates.make(settings.CERTIFICATES)
         self.api = ApiServer(self.folder + "/apiserver-two-nodes.log")
-        objects.create_cluster(settings.HANDLER_VERBOSITY, nodes=NAMES, migrations=CONFIGURATION)
+        objects.create_cluster(
+            settings.HANDLER_VERBOSITY, nodes=NAMES, migrations=CONFIGURATION, network=NETWORK
+        )
         self.nodes = [
             RemoteNode(index, name, path, self.folder)
             for index, (name, path) in enumerate(zip(NAMES, descriptions, strict=True))

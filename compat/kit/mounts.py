@@ -18,6 +18,10 @@ def unmount_below(folder):
     return [os.path.relpath(point, folder) for point in found]
 
 
+def unmount(folder):
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
 def mount_tmpfs(folder, options):
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "claim", folder], check=True)
 

@@ -12,16 +12,18 @@ import sys
 import traceback
 
 from kit import certificates, launcher, settings
+from kit.attachment_pod import AttachmentPod
 from kit.container import CGROUP
 from kit.image import Image
 from kit.launcher_pod import LauncherPod
+from kit.pod_network import PodNetwork, ping_from_node
 from kit.virt_handler import VirtHandler, label_node
 
 
 class Node:
     def __init__(self, description):
         self.launcher = launcher.read(description)
-        self.pods = {}
+        self.pods, self.attachment_pods, self.networks = {}, {}, {}
 
     def prepare(self, folder):
         """The image, virt-handler's certificates, and its init container."""
@@ -53,6 +55,30 @@ class Node:
     def pod(self, uid, method, arguments):
         """A method of a pod."""
         return getattr(self.pods[uid], method)(*arguments)
+
+    def start_attachment_pod(self, volume, log, size, shared):
+        pod = AttachmentPod(self.image, volume, log, size=size, shared=shared)
+        self.attachment_pods[pod.uid] = pod
+        return pod.name, pod.uid
+
+    def remove_attachment_pod(self, uid):
+        self.attachment_pods.pop(uid).remove()
+
+    def make_network(self, name, options):
+        """A pod's network namespace; returns the pod's address."""
+        self.networks[name] = PodNetwork(name, **options)
+        return self.networks[name].address
+
+    def network(self, name, method, arguments):
+        """A method of a pod's network."""
+        return getattr(self.networks[name], method)(*arguments)
+
+    def remove_network(self, name):
+        self.networks.pop(name).__exit__()
+
+    @staticmethod
+    def ping(address):
+        return ping_from_node(address)
 
     def list_folder(self, uid, path):
         """The names in a folder of a pod; None if there is no such folder."""

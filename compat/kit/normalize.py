@@ -15,7 +15,7 @@ UNRELATED = ("device plugin", "multipath", "node-labeller", "TLS handshake", "th
 
 def plain(text):
     text = UUID.sub("<uid>", TIME.sub("<time>", str(text)))
-    text = re.sub(r"/proc/\d+", "/proc/<pid>", text)
+    text = re.sub(r"\bproc/\d+", "proc/<pid>", text)
     text = re.sub(r"/proc/self/fd/\d+", "/proc/self/fd/<n>", text)
     text = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:<port>", text)
     text = re.sub(r"\b(hp-volume|virt-launcher-[a-z0-9-]+)-[0-9a-f]{5}\b", r"\1-<id>", text)

@@ -19,7 +19,7 @@ ONE_NODE = (
     "virt_handler_restart",
     "stress",
 )
-TWO_NODES = ("migration", "migration_failures")
+TWO_NODES = ("migration", "migration_devices", "migration_storage", "migration_failures", "growth")
 
 
 @dataclass

@@ -74,14 +74,14 @@ class RemoteNode:
             )
         return os.path.exists(self.socket)
 
-    def call(self, name, **arguments):
+    def call(self, function, /, **arguments):
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(CALL_TIMEOUT)
             connection.connect(self.socket)
-            connection.sendall(json.dumps({"call": name, "arguments": arguments}).encode() + b"\n")
+            connection.sendall(json.dumps({"call": function, "arguments": arguments}).encode() + b"\n")
             answer = json.loads(connection.makefile().readline())
         if "error" in answer:
-            raise RuntimeError(f"{self.name}: {name}: {answer['error']}\n{answer['trace']}")
+            raise RuntimeError(f"{self.name}: {function}: {answer['error']}\n{answer['trace']}")
         return answer["ok"]
 
     def prepare(self):
@@ -116,6 +116,18 @@ class RemotePod:
     def remove_volumes(self):
         return self.pod("remove_volumes")
 
+    def has_hotplugged(self, volume):
+        return self.pod("has_hotplugged", volume)
+
+    def vcpu_affinities(self):
+        return self.pod("vcpu_affinities")
+
+    def hook_calls(self):
+        return self.pod("hook_calls")
+
+    def sidecar_exit_codes(self):
+        return self.pod("sidecar_exit_codes")
+
     def save_core_files(self, folder):
         return self.pod("save_core_files", folder)
 
@@ -124,3 +136,36 @@ class RemotePod:
         return "launcher-sock" in (
             self.node.call("list_folder", uid=self.uid, path="/var/run/kubevirt/sockets") or []
         )
+
+
+class RemoteAttachmentPod:
+    """kit.attachment_pod.AttachmentPod on one of the nodes; its claim is a folder that all nodes see."""
+
+    def __init__(self, node, volume, claim_folder, log, size=64 << 20):
+        self.node, self.volume, self.claim_folder = node, volume, claim_folder
+        self.name, self.uid = node.call(
+            "start_attachment_pod", volume=volume, log=log, size=size, shared=claim_folder
+        )
+
+    def remove(self):
+        self.node.call("remove_attachment_pod", uid=self.uid)
+
+
+class RemoteNetwork:
+    """kit.pod_network.PodNetwork on one of the nodes, for the pod of this name's network namespace there."""
+
+    def __init__(self, node, name, **options):
+        self.node, self.name = node, name
+        self.address = node.call("make_network", name=name, options=options)
+
+    def call(self, method, *arguments):
+        return self.node.call("network", name=self.name, method=method, arguments=arguments)
+
+    def ping_from_node(self, address):
+        return self.node.call("ping", address=address)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.node.call("remove_network", name=self.name)

@@ -22,6 +22,33 @@ class Variant:
     def failed(self, scenario):
         return self.records.get(scenario, {}).get("failed", [])
 
+    def migrations(self, scenario):
+        """Each migration's end, mode and seconds, how long the guest's console was silent, and the pods' exit statuses."""
+        record = self.records.get(scenario)
+        if not record or "skipped" in record:
+            return self.summary(scenario)
+        modes = [
+            s["result"].get("mode")
+            for s in record["steps"]
+            if s["ok"] and s["step"].endswith("the VMI is at")
+        ]
+        parts = []
+        for index, phases in enumerate(record.get("migration_phases", [])):
+            seconds, phase = phases[-1]
+            mode = modes[index] if index < len(modes) and phase == "Succeeded" else None
+            parts.append(f"{phase}{f' ({mode})' if mode else ''} after {seconds:.1f} s")
+        silent = [
+            s["result"]["seconds between"]
+            for s in record["steps"]
+            if s["step"] == "ticker goes on" and s["ok"]
+        ]
+        if silent:
+            parts.append("silent " + " and ".join(f"{seconds:.1f} s" for seconds in silent))
+        parts.append("pods " + ", ".join(str(pod["exit"]) for pod in record.get("pods", [])))
+        if record["failed"]:
+            parts.append("FAILED: " + ", ".join(record["failed"]))
+        return "; ".join(parts)
+
     def summary(self, scenario):
         """What one cell of the table says: how many steps went well, and the times that users feel."""
         record = self.records.get(scenario)
@@ -46,6 +73,10 @@ class Reference:
     def summary(self, scenario):
         """Of the first run that has it."""
         return next((run.summary(scenario) for run in self.runs if scenario in run.records), "not run")
+
+    def migrations(self, scenario):
+        """Of the first run that has it."""
+        return next((run.migrations(scenario) for run in self.runs if scenario in run.records), "not run")
 
     def failed(self, scenario):
         """Steps that have failed in every run."""
@@ -123,6 +154,23 @@ def markdown(reference, variants, names):
     yield ""
     for variant in variants:
         yield total(reference, variant, names)
+
+
+def migrations(reference, variants, names):
+    """A table of the migrations alone, with their ends and times."""
+    columns = [
+        "Scenario",
+        reference.name,
+        *(v.name for v in variants),
+        *(f"{v.name}: verdict" for v in variants),
+    ]
+    yield row(columns)
+    yield row(["---"] * len(columns))
+    known = registry.load()
+    for name in names:
+        if name in known and known[name].nodes == 2:
+            cells = [each.migrations(name) for each in [reference, *variants]]
+            yield row([f"`{name}`", *cells, *(verdict(reference, v, name) for v in variants)])
 
 
 def row(cells):

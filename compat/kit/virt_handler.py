@@ -131,7 +131,7 @@ def label_node(image, log):
         "labeller",
         image,
         ["/bin/bash", "/usr/bin/node-labeller.sh"],
-        mounts=[(out, out, "")],
+        volumes=[(out, out, "")],
         environment={"HYPERVISOR_DEVICE": "none", "PREFERRED_VIRTTYPE": "kvm"},
         log=log,
     )

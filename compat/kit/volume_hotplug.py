@@ -5,7 +5,18 @@ import time
 from kit.wait import until
 
 
-def attach(vm, name, pod, source, phase, disk=None, mode="Filesystem", status=None, timeout=30):
+def attach(
+    vm,
+    name,
+    pod,
+    source,
+    phase,
+    disk=None,
+    mode="Filesystem",
+    access="ReadWriteOnce",
+    status=None,
+    timeout=30,
+):
     """Adds a volume, and its disk if there is one; waits until virt-handler has brought its status to `phase`.
 
     `source`: the volume's source, as in the API; `status`: further fields of its status.
@@ -28,7 +39,7 @@ def attach(vm, name, pod, source, phase, disk=None, mode="Filesystem", status=No
                 "hotplugVolume": {"attachPodName": pod.name, "attachPodUID": pod.uid},
                 "persistentVolumeClaimInfo": {
                     "claimName": name,
-                    "accessModes": ["ReadWriteOnce"],
+                    "accessModes": [access],
                     "volumeMode": mode,
                     "capacity": {"storage": "64Mi"},
                 },
@@ -81,17 +92,11 @@ def detach(vm, name, pod, timeout=40):
         vm.wait(
             "UnMountedFromPod", lambda vmi: find(vmi, name).get("phase") == "UnMountedFromPod", timeout, mark
         )
-    until("the volume is unmounted in the pod", lambda: not mounted(vm, name), timeout)
+    until("the volume is unmounted in the pod", lambda: not vm.pod.has_hotplugged(name), timeout)
     out = {"phases": phases(vm, name), "seconds": round(time.time() - start, 1)}
     vm.edit(forget)
     pod.remove()
     return out
-
-
-def mounted(vm, name):
-    """Whether the launcher's pod has a mount of that volume among its hotplugged ones."""
-    with open(vm.pod.path("/proc/1/mountinfo")) as f:
-        return any(line.split()[4].startswith(f"/run/kubevirt/hotplug-disks/{name}") for line in f)
 
 
 def find(vmi, name):

@@ -5,7 +5,7 @@ import os
 import subprocess
 import time
 
-from kit import kube
+from kit import export_server, kube
 from kit.attachment_pod import AttachmentPod
 from kit.normalize import plain
 from kit.registry import scenario
@@ -14,6 +14,8 @@ from kit.vm import VM
 from kit.volume_hotplug import attach, detach
 
 VOLUME = "backup-target"
+# How much of a full backup is compared.
+BEGIN = 64 << 20
 
 
 def tracked(vmi):
@@ -68,6 +70,75 @@ def backup_pull(session, result):
     return vm
 
 
+@scenario(
+    "backups in pull mode, in full and of what has changed, are read by KubeVirt's virt-exportserver",
+    "the launcher's tunnel; the data is what QEMU serves, and the map has what the guest has written",
+    lacks=export_server.lacks,
+)
+def backup_export(session, result):
+    vm = VM(session, "backup-export", change=tracked, state=("cbt",))
+    boot(result, vm)
+    result.step("changedBlockTracking Enabled", tracking_enabled, vm)
+    pod = AttachmentPod(session.image, VOLUME, session.folder + "/attachment-pod.log", size=0)
+    result.step("attach the target", attach_target, vm, pod)
+    first = export(session, result, vm, "full")
+    result.step("guest writes", vm.shell, "echo changed >/data/changed && sync && echo ok")
+    export(session, result, vm, "increment", incremental=first.get("checkpointName"))
+    finish(vm)
+    result.step("detach the target", detach, vm, VOLUME, pod)
+    end_by_deletion(result, vm)
+    return vm
+
+
+def export(session, result, vm, name, incremental=None):
+    """backupStatus of a backup that the server has read."""
+    result.step(f"start {name}", start, vm, name, "Pull", incremental, required=True)
+    checkpoint = started_checkpoint(vm, name)
+    bitmap = checkpoint if incremental else ""
+    with export_server.ExportServer(vm.pod, session.folder, "rootdisk", bitmap) as server:
+        result.step("export", put, vm, name, "Export", "Pull", started(vm), **server.options())
+        result.step("tunnel", server.connected, required=True)
+        extents = result.step("map", server.map, measured=True) or []
+        disk = served(session, vm)
+        size = os.stat(disk).st_size
+        result.step("the map has the whole disk", lambda: sum(it[1] for it in extents) == size)
+        parts = [(0, BEGIN)]
+        if incremental:
+            parts = [(it[0], it[1]) for it in extents if "dirty" in it[2]]
+            changed = sum(length for _, length in parts)
+            result.step("a part of it has changed", lambda: 0 < changed < size / 4)
+        same = [server.data(*part) == part_of(disk, *part) for part in parts]
+        result.step("the data is what QEMU serves", lambda: all(same) and bool(same))
+        os.unlink(disk)
+        result.step("abort", lambda: put(vm, name, "Abort", None, started(vm)))
+        result.step("completed", completed, vm, name)
+    return vm.status["changedBlockTracking"]["backupStatus"]
+
+
+def started_checkpoint(vm, name):
+    """As the launcher makes it of the backup's name and time, which is that of the bitmap too."""
+
+    def is_written(vmi):
+        return vmi["status"]["changedBlockTracking"].get("backupStatus", {}).get("backupName") == name
+
+    vm.wait("backupStatus", is_written, 30, 0)
+    return f"{name}-" + started(vm).rstrip("Z").replace("T", "_").replace(":", "-")
+
+
+def served(session, vm):
+    """A file with the disk, as QEMU serves it during the backup."""
+    export = "nbd+unix:///rootdisk?socket=" + vm.pod.path("/run/kubevirt/sockets/backup-nbd-sock")
+    file = f"{session.folder}/served.img"
+    subprocess.run(["qemu-img", "convert", "-f", "raw", "-O", "raw", export, file], check=True)
+    return file
+
+
+def part_of(file, offset, length):
+    with open(file, "rb") as f:
+        f.seek(offset)
+        return f.read(length)
+
+
 def tracking_enabled(vm):
     vm.wait(
         "Enabled", lambda vmi: vmi["status"].get("changedBlockTracking", {}).get("state") == "Enabled", 30, 0
@@ -79,7 +150,7 @@ def attach_target(vm, pod):
     return attach(vm, VOLUME, pod, {"claimName": VOLUME, "type": "Backup"}, "MountedToPod")
 
 
-def put(vm, name, command, mode, start_time, incremental=None):
+def put(vm, name, command, mode, start_time, incremental=None, **more):
     options = {
         "backupName": name,
         "cmd": command,
@@ -87,6 +158,7 @@ def put(vm, name, command, mode, start_time, incremental=None):
         "backupStartTime": start_time,
         "incremental": incremental,
         "targetPath": f"/var/run/kubevirt/hotplug-disks/{VOLUME}" if command == "Start" else None,
+        **more,
     }
     return vm.put("backup", {key: value for key, value in options.items() if value})
 

@@ -18,10 +18,10 @@ TICKER = "MARK=kept; (i=0; while :; do i=$((i+1)); echo tick-$i.; usleep 100000;
 TICK = re.compile(rb"tick-(\d+)\.")
 
 
-def boot(result, vm):
+def boot(result, vm, timeout=60):
     result.step("phase Running", vm.running, required=True)
-    result.step("guest up on the console", vm.guest_up)
-    result.step("AgentConnected", vm.agent_connected)
+    result.step("guest up on the console", vm.guest_up, timeout)
+    result.step("AgentConnected", vm.agent_connected, timeout)
     result.step(
         "LiveMigratable",
         lambda: vm.has_condition("LiveMigratable", 20, 0) and without_times(vm.condition("LiveMigratable")),
@@ -101,6 +101,23 @@ def place(vm):
 def record_ended(record, timeout=40):
     until("the pod's end", lambda: record.ended, timeout)
     return record.exit_code
+
+
+def migrate(session, result, vm):
+    """To the second node, where the guest goes on; the source's pod ends. Returns the migration."""
+    source, reader = vm.record, TickReader(vm)
+    migration = result.migrate(vm, session.nodes[1])
+    result.step("migration has ended", migration.ended)
+    result.step("the VMI is at", place, vm)
+    guest_went_on(vm, result, reader, session.nodes[1])
+    result.step("source pod ended", record_ended, source)
+    vm.pod, vm.record = migration.pod, migration.record
+    return migration
+
+
+def status_at_the_target(result, vm):
+    result.step("AgentConnected on the target", vm.has_condition, "AgentConnected", 40)
+    result.record("running_status", status(vm.latest))
 
 
 @scenario(

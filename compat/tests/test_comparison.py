@@ -1,5 +1,6 @@
 """What counts as a difference between two records."""
 
+import json
 import os
 import sys
 import unittest
@@ -76,6 +77,39 @@ class Comparison(unittest.TestCase):
                 ("status", "status.conditions[Paused].reason"),
             ],
         )
+
+    def test_ports_of_migration_proxies_do_not_count(self):
+        def with_ports(first, second, purpose=49152):
+            ports = {first: purpose, second: 0}
+            event = [
+                "Normal",
+                "PreparingTarget",
+                f"listening at node, on ports: {first},{second}",
+                1,
+                "virt-handler",
+            ]
+            return record(
+                status={"migrationState": {"targetDirectMigrationNodePorts": ports}},
+                events=[event],
+                migration_state=[[1.0, {"migrationState.targetDirectMigrationNodePorts": json.dumps(ports)}]],
+            )
+
+        one = with_ports("40001", "40002")
+        self.assertEqual(compare(one, with_ports("32002", "32001")), [])
+        self.assertEqual(
+            [(d.where, d.what) for d in compare(one, with_ports("32002", "32001", 49153))],
+            [
+                ("status", "status.migrationState.targetDirectMigrationNodePorts"),
+                ("migration state", "migrationState.targetDirectMigrationNodePorts"),
+            ],
+        )
+
+    def test_migration_state_by_field(self):
+        both = record(migration_state=[[1.0, {"a": "1", "b": "2"}]])
+        apart = record(migration_state=[[1.0, {"a": "1"}], [2.0, {"b": "2"}]])
+        self.assertEqual(compare(both, apart), [])
+        other = record(migration_state=[[1.0, {"a": "1"}], [2.0, {"b": "3"}]])
+        self.assertEqual([(d.what, d.reference, d.other) for d in compare(both, other)], [("b", [2], [3])])
 
     def test_events_by_reason_and_message(self):
         self.assertEqual(found(events=[["Normal", "Started", "started", 7, "virt-handler"]]), [])
