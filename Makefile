@@ -18,7 +18,7 @@ export PATH := $(CURDIR)/target/lint/bin:$(PATH):$(or $(CARGO_HOME),$(HOME)/.car
 # Each target is a few heavy jobs in a given order.
 .NOTPARALLEL:
 .DEFAULT_GOAL := build
-.PHONY: help setup build run test torture test-image guest lint bench soak microbench compat programs install image image-tree clean
+.PHONY: help setup build run test torture test-image guest lint bench bench-migration scrape soak microbench picture compat programs install image image-tree clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -66,6 +66,12 @@ bench: setup build guest ## what a pod costs (RUNS=5, PODS=20, DISKS=100, SIDECA
 	$(CARGO) build --locked --examples
 	RUNS=$(RUNS) PODS=$(PODS) DISKS=$(DISKS) SIDECARS=$(SIDECARS) REFERENCE=$(REFERENCE) $(RELEASED) measure::bench::bench
 
+bench-migration: setup build guest ## a live migration by the launcher and by virsh, in turns (RUNS=5)
+	RUNS=$(RUNS) $(RELEASED) measure::migration::bench
+
+scrape: setup build guest ## latency of GetDomainStats, idle and during a backup (CALLS=1000, SCRAPES=20; REFERENCE=DIR: its launcher too)
+	CALLS=$(CALLS) SCRAPES=$(SCRAPES) REFERENCE=$(REFERENCE) $(RELEASED) measure::scrape::scrape
+
 soak: setup build guest ## a pod under load (MINUTES=5): what it takes up must be flat at the end
 	MINUTES=$(MINUTES) $(RELEASED) measure::soak::soak
 
@@ -73,6 +79,9 @@ microbench: setup guest ## the conversion alone, sidecars' part of a start, an i
 	$(CARGO) bench --locked
 	@scripts/measure-sidecars
 	@scripts/measure-idle
+
+picture: setup build guest ## the picture of a start in README.md, from a run here (KVM=1 uses /dev/kvm)
+	scripts/picture $(if $(KVM),,--emulate)
 
 # HANDLER_BIN names the folder with virt-handler and virt-chroot; without it, or on a machine that lacks something else,
 # this says what is missing.
