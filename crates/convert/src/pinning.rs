@@ -124,7 +124,7 @@ fn vcpus(
         } else {
             ConvertError::new(
                 DEDICATED,
-                format!("the VM needs {} vCPU(s), and the pod has {available} CPU(s); {cores} core(s) cannot be placed", guest.vcpus()),
+                format!("the VM needs {} vCPUs, and the pod has {available} CPUs; {cores} core(s) cannot be placed", guest.vcpus()),
             )
         }
     })?;
