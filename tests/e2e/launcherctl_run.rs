@@ -107,7 +107,7 @@ fn a_sidecar_changes_the_domain_of_run() {
         stderr.read_to_string(&mut said).unwrap();
         assert!(!refused.wait().unwrap().success());
         assert!(
-            said.contains("1 hook sidecars (example/smbios)") && said.contains("--sidecar"),
+            said.contains("1 hook sidecar (example/smbios)") && said.contains("--sidecar"),
             "{said}"
         );
         assert!(
