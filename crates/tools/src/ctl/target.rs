@@ -14,7 +14,6 @@ use super::manifest::{self, Manifest, ManifestError};
 use super::registry::{self, VmDir};
 use super::run::failure::Failure;
 use super::run::remains::is_supervised;
-use api::pod_paths::PodPaths;
 
 /// Which running launcher to call.
 #[derive(Debug, Clone, Default, Args)]
@@ -313,7 +312,7 @@ fn update_of(
     };
     let mut update = manifest.into_update_of(sent)?;
     // In a pod virt-handler does both.
-    if let Some(dir) = launcher.dir.as_ref().filter(|dir| dir.is_of_run()) {
+    if launcher.dir.as_ref().is_some_and(VmDir::is_of_run) {
         update.network_as_in(sent);
         for (names, why) in [
             (
@@ -325,10 +324,9 @@ fn update_of(
             let restart = names.iter().map(|name| restart_of_volume(name, why));
             launcher.restart.extend(restart);
         }
-        let image = |name: &str| dir.path(&PodPaths::default().hotplug_image(name));
-        for name in update.leave_out_volumes(sent, |name| image(name).exists()) {
+        for name in update.leave_out_volumes(sent) {
             eprintln!(
-                "the volume {name} has no image here, so it is left out; launcherctl addvolume {name} --file FILE plugs it in"
+                "the volume {name} is new and has no image here, so it is left out; launcherctl addvolume {name} --file FILE plugs it in"
             );
         }
     }

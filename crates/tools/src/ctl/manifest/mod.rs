@@ -104,12 +104,8 @@ impl Manifest {
     }
 
     /// What [`update::leave_out_volumes`] does.
-    pub fn leave_out_volumes(
-        &mut self,
-        sent: &Value,
-        is_there: impl Fn(&str) -> bool,
-    ) -> Vec<String> {
-        update::leave_out_volumes(&mut self.vmi, sent, is_there)
+    pub fn leave_out_volumes(&mut self, sent: &Value) -> Vec<String> {
+        update::leave_out_volumes(&mut self.vmi, sent)
     }
 
     /// Converts the VMI as a launcher will, so that a refusal comes before anything is started.

@@ -9,15 +9,17 @@ use crate::ctl::json::{
 };
 
 const DISKS: &str = "/spec/domain/devices/disks";
+const VOLUMES: &str = "/spec/volumes";
+const STATUS: &str = "/status/volumeStatus";
 
 /// Takes from `sent` what [`of_admission`](super::defaults::of_admission) has only guessed of the status, and what the VMI does not have of it.
 pub fn status_of(vmi: &mut Value, sent: &Value) {
     if text_at(vmi, "/status/phase") == DEFAULT_PHASE {
         set(vmi, "/status/phase", copy_at(sent, "/status/phase"));
     }
-    let volumes = list_at(vmi, "/status/volumeStatus").iter().map(|status| {
+    let volumes = list_at(vmi, STATUS).iter().map(|status| {
         let name = text_at(status, "/name");
-        let mut known = list_at(sent, "/status/volumeStatus").iter();
+        let mut known = list_at(sent, STATUS).iter();
         known
             .find(|known| {
                 *status == default_volume_status(&json!(name)) && text_at(known, "/name") == name
@@ -26,27 +28,23 @@ pub fn status_of(vmi: &mut Value, sent: &Value) {
             .clone()
     });
     let volumes: Vec<Value> = volumes.collect();
-    set(vmi, "/status/volumeStatus", volumes.into());
+    set(vmi, STATUS, volumes.into());
     let members = sent.pointer("/status").and_then(Value::as_object);
     for (name, value) in members.into_iter().flatten() {
         set_default(vmi, &format!("/status/{name}"), || value.clone());
     }
 }
 
-/// Takes those volumes out that may be plugged in, that `sent_vmi` does not have, and whose image is not there: a cluster plugs
-/// them in once they are. Their names.
-pub fn leave_out_volumes(
-    vmi: &mut Value,
-    sent_vmi: &Value,
-    is_there: impl Fn(&str) -> bool,
-) -> Vec<String> {
-    let sent = list_at(sent_vmi, "/spec/volumes");
+/// Takes those volumes out that may be plugged in, and that `sent_vmi` does not have: a cluster plugs them in once their images
+/// are there. An image of the name that is in the VM's directory is that of a volume that was unplugged. Their names.
+pub fn leave_out_volumes(vmi: &mut Value, sent_vmi: &Value) -> Vec<String> {
+    let sent = list_at(sent_vmi, VOLUMES);
     let is_sent = |name: &str| sent.iter().any(|volume| text_at(volume, "/name") == name);
-    let volumes = list_at(vmi, "/spec/volumes").iter();
+    let volumes = list_at(vmi, VOLUMES).iter();
     let names: Vec<String> = volumes
         .filter(|volume| may_be_plugged_in(volume))
         .map(|volume| text_at(volume, "/name"))
-        .filter(|name| !is_sent(name) && !is_there(name))
+        .filter(|name| !is_sent(name))
         .map(str::to_owned)
         .collect();
     let disks = list_at(vmi, DISKS).to_vec();
@@ -64,9 +62,9 @@ pub fn leave_out_volumes(
 /// Takes those volumes out that only a start gives the guest, and that `sent` does not have: a cluster adds them to the VMI
 /// of the next start. Their names.
 pub fn leave_out_new_volumes(vmi: &mut Value, sent: &Value) -> Vec<String> {
-    let sent = list_at(sent, "/spec/volumes");
+    let sent = list_at(sent, VOLUMES);
     let is_sent = |name: &str| sent.iter().any(|volume| text_at(volume, "/name") == name);
-    let volumes = list_at(vmi, "/spec/volumes").iter();
+    let volumes = list_at(vmi, VOLUMES).iter();
     let names: Vec<String> = volumes
         .filter(|volume| !may_be_plugged_in(volume))
         .map(|volume| text_at(volume, "/name"))
@@ -80,22 +78,15 @@ pub fn leave_out_new_volumes(vmi: &mut Value, sent: &Value) -> Vec<String> {
 /// Takes the volumes out with all that has their names.
 fn leave_out(vmi: &mut Value, names: &[String]) {
     for name in names {
-        for list in [
-            "/spec/volumes",
-            DISKS,
-            "/spec/domain/devices/filesystems",
-            "/status/volumeStatus",
-        ] {
+        for list in [VOLUMES, DISKS, "/spec/domain/devices/filesystems", STATUS] {
             remove_named(vmi, list, name);
         }
     }
 }
 
 /// Puts those volumes of `sent` back that the guest keeps as long as it runs, and that are missing or of another kind. Their
-/// names.
+/// names. All keep the order of `sent`, by which the guest's disks are named.
 pub fn keep_volumes(vmi: &mut Value, sent: &Value) -> Vec<String> {
-    const VOLUMES: &str = "/spec/volumes";
-    const STATUS: &str = "/status/volumeStatus";
     let wanted = list_at(vmi, VOLUMES).to_vec();
     let is_wanted = |sent: &Value| {
         let is_same = |volume: &Value| {
@@ -110,9 +101,7 @@ pub fn keep_volumes(vmi: &mut Value, sent: &Value) -> Vec<String> {
         if is_wanted(volume) || may_be_plugged_in(volume) {
             continue;
         }
-        remove_named(vmi, VOLUMES, name);
-        push(vmi, VOLUMES, volume.clone());
-        for list in [DISKS, STATUS] {
+        for list in [VOLUMES, DISKS, STATUS] {
             let mut items = list_at(sent, list).iter();
             if let Some(item) = items.find(|item| text_at(item, "/name") == name) {
                 remove_named(vmi, list, name);
@@ -121,7 +110,27 @@ pub fn keep_volumes(vmi: &mut Value, sent: &Value) -> Vec<String> {
         }
         names.push(name.to_owned());
     }
+    for list in [VOLUMES, DISKS, STATUS] {
+        order_as_sent(vmi, sent, list);
+    }
     names
+}
+
+/// Gives the items of a list that `sent` has the order there; new ones follow.
+fn order_as_sent(vmi: &mut Value, sent: &Value, list: &str) {
+    let sent = list_at(sent, list);
+    let mut items = list_at(vmi, list).to_vec();
+    if items.is_empty() {
+        return;
+    }
+    let position = |item: &Value| {
+        let name = text_at(item, "/name");
+        let mut sent = sent.iter();
+        sent.position(|sent| text_at(sent, "/name") == name)
+            .unwrap_or(usize::MAX)
+    };
+    items.sort_by_key(position);
+    set(vmi, list, items.into());
 }
 
 /// What a volume comes from, such as `containerDisk`.
@@ -146,22 +155,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_volume_that_is_not_there_yet_is_left_out_of_an_update() {
+    fn a_new_volume_that_may_be_plugged_in_is_left_out_of_an_update() {
         let claim = |name: &str, hotpluggable| json!({"name": name, "persistentVolumeClaim": {"claimName": name, "hotpluggable": hotpluggable}});
         let sent = json!({"spec": {"volumes": [claim("old", true)]}});
-        let volumes = [
-            ("old", true),
-            ("here", true),
-            ("later", true),
-            ("root", false),
-        ];
+        let volumes = [("old", true), ("later", true), ("root", false)];
         let mut update = json!({"spec": {
             "volumes": volumes.map(|(name, hotpluggable)| claim(name, hotpluggable)),
             "domain": {"devices": {"disks": [{"name": "later"}, {"name": "root"}]}},
         }});
-        let left_out = leave_out_volumes(&mut update, &sent, |name| name == "here");
+        let left_out = leave_out_volumes(&mut update, &sent);
         assert_eq!(left_out, ["later"]);
-        assert_eq!(list_at(&update, "/spec/volumes").len(), 3);
+        assert_eq!(list_at(&update, "/spec/volumes").len(), 2);
         assert_eq!(
             update["spec"]["domain"]["devices"]["disks"],
             json!([{"name": "root"}])
@@ -176,7 +180,7 @@ mod tests {
         let claim =
             |name: &str| json!({"name": name, "persistentVolumeClaim": {"hotpluggable": true}});
         let mut update = json!({"spec": {"volumes": [claim("cd"), claim("late")], "domain": {"devices": {"disks": disks}}}});
-        let left_out = leave_out_volumes(&mut update, &sent, |_| false);
+        let left_out = leave_out_volumes(&mut update, &sent);
         assert_eq!(left_out, ["cd", "late"]);
         assert!(list_at(&update, "/spec/volumes").is_empty());
         assert_eq!(update["spec"]["domain"], sent["spec"]["domain"]);
@@ -227,6 +231,17 @@ mod tests {
         assert_eq!(keep_volumes(&mut update, &sent), ["token"]);
         let volumes = list_at(&update, "/spec/volumes");
         assert_eq!(volumes, &list_at(&sent, "/spec/volumes")[..2]);
+    }
+
+    #[test]
+    fn disks_keep_the_order_in_which_the_guest_has_them() {
+        let named =
+            |names: &[&str]| -> Value { names.iter().map(|it| json!({"name": it})).collect() };
+        let vmi = |names: &[&str]| json!({"spec": {"volumes": named(names), "domain": {"devices": {"disks": named(names)}}}});
+        let sent = vmi(&["root", "seed", "data"]);
+        let mut update = vmi(&["new", "data", "root", "other"]);
+        assert_eq!(keep_volumes(&mut update, &sent), ["seed"]);
+        assert_eq!(update, vmi(&["root", "seed", "data", "new", "other"]));
     }
 
     #[test]
