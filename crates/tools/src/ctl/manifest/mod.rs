@@ -117,6 +117,9 @@ impl Manifest {
         let Ok(vmi) = typed(&self.vmi) else {
             return Ok(());
         };
+        if let Some(message) = rules::unsupported_machine(&self.vmi) {
+            return Err(convert::ConvertError::new(rules::MACHINE, message));
+        }
         convert::domain(&vmi, &context_of_pod(&vmi)).map(drop)
     }
 
@@ -335,6 +338,24 @@ spec:
             }
         }
         assert!(tried > 400, "{tried}");
+    }
+
+    #[test]
+    fn an_unknown_machine_is_refused_before_anything_is_started() {
+        let vm = |machine: &str| {
+            let text = VM.replace(
+                "memory:",
+                &format!("machine: {{type: {machine}}}\n        memory:"),
+            );
+            assert_ne!(text, VM);
+            Manifest::parse(&text).unwrap()
+        };
+        let error = vm("q36").check_conversion().unwrap_err().to_string();
+        assert!(
+            error.contains("spec.domain.machine.type") && error.contains("expected q35"),
+            "{error}"
+        );
+        vm("pc-q35-9.2").check_conversion().unwrap();
     }
 
     #[test]

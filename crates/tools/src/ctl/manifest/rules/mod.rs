@@ -58,6 +58,21 @@ pub fn violations(vmi: &Value) -> Vec<Violation> {
     found.0
 }
 
+/// The type of the machine that QEMU is.
+pub const MACHINE: &str = "spec.domain.machine.type";
+
+/// Why no machine of the VMI's type can be started, which the conversion does not look at.
+#[must_use]
+pub fn unsupported_machine(vmi: &Value) -> Option<String> {
+    let machine = text_at(vmi, "/spec/domain/machine/type");
+    let is_known = ["q35", "pc-q35", "virt", "s390-ccw-virtio"]
+        .iter()
+        .any(|known| machine.starts_with(known));
+    (!machine.is_empty() && !is_known).then(|| {
+        format!("{machine:?} is not supported; expected q35 (amd64), virt (arm64) or s390-ccw-virtio (s390x), or a version of it, such as pc-q35-9.2")
+    })
+}
+
 struct Found(Vec<Violation>);
 
 impl Found {
@@ -69,15 +84,8 @@ impl Found {
     }
 
     fn domain(&mut self, vmi: &Value) {
-        let machine = text_at(vmi, "/spec/domain/machine/type");
-        let is_known = ["q35", "pc-q35", "virt", "s390-ccw-virtio"]
-            .iter()
-            .any(|known| machine.starts_with(known));
-        if !machine.is_empty() && !is_known {
-            self.add(
-                "spec.domain.machine.type",
-                format!("{machine:?} is not supported; expected q35 (amd64), virt (arm64) or s390-ccw-virtio (s390x), or a version of it, such as pc-q35-9.2"),
-            );
+        if let Some(message) = unsupported_machine(vmi) {
+            self.add(MACHINE, message);
         }
         let bootloader = "/spec/domain/firmware/bootloader";
         let has = |kind: &str| is_object_at(vmi, &format!("{bootloader}/{kind}"));
