@@ -15,6 +15,7 @@ use super::symptoms::{self, Symptom};
 use crate::ctl::client::Client;
 use crate::ctl::error::{CtlError, RunError};
 use crate::ctl::events::{LauncherEvent, has_arrived};
+use crate::ctl::guest_state::GuestState;
 use crate::ctl::json::text_at;
 use crate::ctl::relay::Relay;
 use crate::ctl::shutdown::REQUEST_INTERVAL;
@@ -276,6 +277,7 @@ impl<'a> LauncherProcess<'a> {
         }
         if !self.is_down {
             let grace = grace(self.vmi);
+            self.note_pause(grace, progress).await;
             let kill_reason = tokio::select! {
                 ended = timeout(grace, self.shut_down_guest(progress)) => match ended {
                     Ok(ended) => { ended?; None }
@@ -310,6 +312,19 @@ impl<'a> LauncherProcess<'a> {
         };
         if timeout(ABORT_TIMEOUT, ended).await.is_err() {
             let _ = self.child.kill().await;
+        }
+    }
+
+    /// A paused guest hears of a shutdown once it is resumed.
+    async fn note_pause(&self, grace: Duration, progress: &Progress) {
+        let Ok(client) = self.client() else { return };
+        let domain = client.domain().await.ok().flatten();
+        if GuestState::of(domain.as_ref()) == GuestState::Paused {
+            let name = self.name();
+            progress.note(&format!(
+                "the guest is paused, and shuts down only once it is resumed: launcherctl unpause {name}; launcherctl stop {name} --force ends it now, and it is forced off after {} s",
+                grace.as_secs()
+            ));
         }
     }
 

@@ -45,7 +45,11 @@ pub struct StopArgs {
 /// # Errors
 /// If there is no such VM, or it does not end.
 pub async fn stop(args: &StopArgs, format: Format) -> Result<ExitCode, CtlError> {
-    for (name, dir) in chosen(args)? {
+    let vms = chosen(args)?;
+    if vms.is_empty() && format == Format::Text {
+        println!("there is no VM to stop");
+    }
+    for (name, dir) in vms {
         let text = stop_one(&name, &dir, args.force, format).await?;
         print(format, &json!({"name": name, "message": text}), || {
             format!("{name}: {text}")
