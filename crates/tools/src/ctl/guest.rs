@@ -177,6 +177,11 @@ async fn exec(args: &ExecArgs, format: Format) -> Result<ExitCode, CtlError> {
             let mut out = std::io::stdout().lock();
             // A reader that has gone needs no more.
             drop(out.write_all(stdout.as_bytes()).and_then(|()| out.flush()));
+            if code != 0 && stdout.is_empty() {
+                eprintln!(
+                    "exit status {code}; standard error is not given back: sh -c 'CMD 2>&1' shows it"
+                );
+            }
         }
     }
     Ok(exit_code(code))

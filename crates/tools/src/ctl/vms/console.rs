@@ -24,7 +24,8 @@ use os::signals::EndSignals;
 pub struct ConsoleArgs {
     #[command(flatten)]
     vm: VmArgs,
-    /// Leave when the guest writes TEXT. What it has written before is not shown, and does not count
+    /// Leave when the guest writes TEXT. What it has written before is not shown, and does not count. Without it, the end of
+    /// what is piped in is the console's end, before the guest has answered
     #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     until: Option<String>,
     /// With --until: fail if TEXT has not appeared after this many seconds
