@@ -123,9 +123,12 @@ pub async fn collect(name: &str, dir: &VmDir) -> Value {
     status
 }
 
-/// `--root` may be relative, which says nothing to a reader in another directory.
+/// `--root` may be relative, which says nothing to a reader in another directory, or too long for sockets: then the VM is
+/// known by a link.
 fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+    path.canonicalize()
+        .or_else(|_| std::path::absolute(path))
+        .unwrap_or_else(|_| path.to_owned())
 }
 
 /// Stored by `run`, else asked of the launcher, as in a pod. Null if neither has one.
