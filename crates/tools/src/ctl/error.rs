@@ -304,7 +304,7 @@ pub enum TargetError {
     NoneOfSeveral(Vec<String>),
     /// A VM's name stands where a manifest is expected.
     #[error(
-        "there is no file {0}, but a VM of this name: the argument is a manifest's file; --name {0} chooses the VM"
+        "there is no file {0}, but a VM of this name: the argument is a manifest's file; a verb for a running VM takes --name {0}"
     )]
     NameForFile(String),
     /// `watch --resync` without a directory.
@@ -478,10 +478,17 @@ pub enum VolumeError {
     },
     /// The guest has not released the disk.
     #[error(
-        "the guest has not released {name} within {} s; is it still in use there?",
-        timeout.as_secs()
+        "the guest has not released {name} within {} s: {}",
+        timeout.as_secs(),
+        if *is_medium {
+            "it has mounted the medium, or locked the CD-ROM drive; unmount it there (umount, eject), then try again"
+        } else {
+            "it still uses the disk; unmount it there, then try again"
+        }
     )]
     NotReleased {
+        /// The medium of a CD-ROM drive.
+        is_medium: bool,
         /// The volume.
         name: String,
         /// How long it was waited for.

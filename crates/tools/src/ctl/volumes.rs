@@ -166,7 +166,7 @@ async fn attach(vm: &Vm, vmi: &Value, name: &str) -> Result<Option<Value>, CtlEr
     }
     // It may have been released just now.
     if let Some(leaving) = leaving(&domain, vmi) {
-        let release = until_released(client, &leaving);
+        let release = until_released(client, &leaving, is_drive(vmi, &leaving));
         with_progress(&format!("the guest to release {leaving}"), release).await?;
     }
     client.sync(vmi, vm.options.clone()).await?;
@@ -245,7 +245,7 @@ pub async fn remove(args: &RemoveArgs, format: Format) -> Result<ExitCode, CtlEr
     check_runs(client.domain().await?.as_ref())?;
     client.sync(&vmi, vm.options.clone()).await?;
     // Stored once the guest has released it: until then the same command can be tried again.
-    let release = until_released(client, &args.name);
+    let release = until_released(client, &args.name, is_medium);
     with_progress("the guest to release the disk", release).await?;
     vm.store(&vmi)?;
     // Only the hard link is removed; the user's own file stays. In a pod, what virt-handler has mounted is its own.
@@ -399,6 +399,7 @@ fn check_hotplugged(name: &str, vmi: &Value, domain: Option<&Value>) -> Result<(
         None if is_drive(vmi, name) => Err(VolumeError::DriveEmpty(name.to_owned())),
         None => {
             let names = volumes.iter().map(|volume| text_at(volume, "/name"));
+            let names = names.chain(empty_drives(vmi));
             Err(VolumeError::Unknown {
                 name: name.to_owned(),
                 known: known_names(name, names),
@@ -423,7 +424,7 @@ fn check_not_attached(name: &str, file: &Path, domain: Option<&Value>) -> Result
 }
 
 /// Polls, as only virt-handler gets events from the launcher.
-async fn until_released(client: &Client, name: &str) -> Result<(), CtlError> {
+async fn until_released(client: &Client, name: &str, is_medium: bool) -> Result<(), CtlError> {
     let released = async {
         while client
             .domain()
@@ -437,6 +438,7 @@ async fn until_released(client: &Client, name: &str) -> Result<(), CtlError> {
     tokio::time::timeout(DETACH_TIMEOUT, released)
         .await
         .map_err(|_| VolumeError::NotReleased {
+            is_medium,
             name: name.to_owned(),
             timeout: DETACH_TIMEOUT,
         })?
