@@ -651,11 +651,14 @@ fn the_name_of_a_vm_is_not_taken_for_a_file() {
     let names = registry.path().join("launcherctl");
     std::fs::create_dir(&names).unwrap();
     std::os::unix::fs::symlink(vm.path(), names.join("demo")).unwrap();
-    for verb in ["plan", "sync"] {
+    for verb in ["plan", "sync", "convert", "explain"] {
         let mut command = launcherctl_command(&[verb, "demo"]);
         let output = command.env("XDG_RUNTIME_DIR", registry.path()).output();
         let error = stderr(&output.unwrap());
-        assert!(error.contains("--name demo chooses the VM"), "{error}");
+        assert!(
+            error.contains("a VM of this name: the argument is a manifest's file"),
+            "{error}"
+        );
     }
 }
 
@@ -709,7 +712,7 @@ fn stop_ends_no_vm_but_the_one_that_is_named() {
     assert!(other.1.contains("not in namespace"), "{other:?}");
     assert_eq!(
         in_home(home, &["-n", "other", "stop", "--all"]),
-        (0, String::new())
+        (0, "there is no VM to stop\n".to_owned())
     );
     assert!(
         in_home(home, &["status", "web"])

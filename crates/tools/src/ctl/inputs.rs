@@ -10,7 +10,7 @@ use super::error::CtlError;
 use super::files::{display_name, read_text};
 use super::manifest::{self, Origin, host_architecture};
 use super::options::Options;
-use super::target::warn_of_unknown_fields;
+use super::target::{read_manifest_text, warn_of_unknown_fields};
 use api::vmi::Vmi;
 use api::vmi::cpu::Cpu;
 use convert::Context;
@@ -44,7 +44,7 @@ impl Inputs {
     /// # Errors
     /// If a file cannot be read, or is not such a document.
     pub fn read(&self) -> Result<(Value, Vmi, Context), CtlError> {
-        self.read_text(&read_text(self.vmi())?)
+        self.read_text(&read_manifest_text(self.vmi())?)
     }
 
     /// As [`Self::read`], also where in the file each field of the VMI is.
@@ -52,7 +52,7 @@ impl Inputs {
     /// # Errors
     /// If a file cannot be read, or is not such a document.
     pub fn read_with_origin(&self) -> Result<(Value, Context, Origin), CtlError> {
-        let text = read_text(self.vmi())?;
+        let text = read_manifest_text(self.vmi())?;
         let (value, _, context) = self.read_text(&text)?;
         Ok((value, context, Origin::of(&text)))
     }

@@ -278,9 +278,17 @@ pub fn read_manifest(file: &Path) -> Result<Manifest, CtlError> {
 /// # Errors
 /// As [`read_manifest`], or if it has another namespace.
 pub fn read_manifest_in(file: &Path, namespace: Option<&str>) -> Result<Manifest, CtlError> {
-    let text = read_text(file).map_err(|error| not_a_file(file, error))?;
+    let text = read_manifest_text(file)?;
     warn_of_unknown_fields(file, &text);
     Manifest::parse_in(&text, namespace).map_err(CtlError::manifest(file))
+}
+
+/// The text of a manifest; `-` is standard input.
+///
+/// # Errors
+/// If the file cannot be read; of a VM's name in its place, that it is one.
+pub fn read_manifest_text(file: &Path) -> Result<String, CtlError> {
+    read_text(file).map_err(|error| not_a_file(file, error))
 }
 
 /// The name of a VM where a file is expected.
