@@ -25,6 +25,12 @@ impl DetachRequests {
         self.0.remove(alias);
     }
 
+    /// A device of this alias is attached, so the one that the guest was asked to release has gone. libvirt's event that
+    /// says so may come later, and the new device must not be taken for the old one until then.
+    fn attached(&mut self, alias: &str) {
+        self.removed(alias);
+    }
+
     /// The guest does not release the device: the next sync asks again.
     pub fn refused(&mut self, alias: &str) {
         if let Some(request) = self.0.get_mut(alias) {
@@ -56,16 +62,25 @@ impl DetachRequests {
 }
 
 /// Attaches a device. After an interrupted unplug the definition may still have it, and libvirt refuses to attach it a
-/// second time: then it is removed from the definition first.
+/// second time: then it is removed from the definition first. `alias` is as libvirt's events have it.
 // D-disk-1 (docs/differences.md).
-pub(super) fn attach(domain: &libvirt::Domain, xml: &str) -> Result<(), libvirt::Error> {
-    match domain.attach_device(xml) {
+pub(super) fn attach(
+    domain: &libvirt::Domain,
+    alias: &str,
+    xml: &str,
+    requests: &Mutex<DetachRequests>,
+) -> Result<(), libvirt::Error> {
+    let attached = match domain.attach_device(xml) {
         Err(refused) => match domain.detach_device_config(xml) {
             Ok(()) => domain.attach_device(xml),
             Err(_) => Err(refused),
         },
         done => done,
+    };
+    if attached.is_ok() {
+        lock(requests).attached(alias);
     }
+    attached
 }
 
 /// Asks the guest to release a device, unless it was asked a short time ago. `alias` is as libvirt's events have it.
@@ -136,5 +151,15 @@ mod tests {
         assert_eq!(requests.again("ua-data", now), None);
         requests.refused("ua-other");
         assert_eq!(requests.again("ua-other", now), None);
+    }
+
+    #[test]
+    fn a_guest_that_got_the_device_back_is_asked_at_once() {
+        let mut requests = DetachRequests::default();
+        let now = Instant::now();
+        requests.asked("ua-data".into(), now);
+        // The event of its removal has not come yet.
+        requests.attached("ua-data");
+        assert_eq!(requests.again("ua-data", now), None);
     }
 }

@@ -43,7 +43,7 @@ pub(super) fn apply(
             .and_then(|()| with_modes(pod, &disk))
             .and_then(|disk| {
                 failpoints::hit("plug.prepared");
-                Ok(attach(domain, &disk.to_xml())?)
+                Ok(attach(domain, &alias(&disk), &disk.to_xml(), requests)?)
             });
         failpoints::hit("plug.attached");
         failures.extend(

@@ -95,10 +95,15 @@ fn apply(
     plan: &InterfacePlan,
     requests: &Mutex<DetachRequests>,
 ) -> Vec<DeviceFailure> {
-    let attached =
-        (plan.attach.iter()).filter_map(|change| run("attach", change, |xml| attach(domain, xml)));
+    let alias = |change: &InterfaceChange| Alias::user(change.why.name()).qualified();
+    let attached = plan.attach.iter().filter_map(|change| {
+        let alias = alias(change);
+        run("attach", change, |xml| {
+            attach(domain, &alias, xml, requests)
+        })
+    });
     let detached = plan.detach.iter().filter_map(|change| {
-        let alias = Alias::user(change.why.name()).qualified();
+        let alias = alias(change);
         run("detach", change, |xml| detach(domain, alias, xml, requests))
     });
     let updated = (plan.update.iter())

@@ -94,6 +94,11 @@ fn a_sync_needs_no_virtlogd() {
     run(async {
         let (mut pod, vmi, mut guest) = Pod::booted("nologplug", &["--libvirt=auto"]).await;
         pod.hotplug_image("data", 1 << 20);
+        // The first command to the agent taints the domain, which libvirt writes into the log while it holds the domain.
+        pod.domain_until("known by its agent", |domain| {
+            domain["Status"]["OSInfo"]["Id"] == "test-guest"
+        })
+        .await;
         let Some(stopped) = log_daemon(&pod) else {
             return;
         };
