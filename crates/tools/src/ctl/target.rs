@@ -13,6 +13,7 @@ use super::json::{copy_at, text_at};
 use super::manifest::{self, Manifest, ManifestError};
 use super::registry::{self, VmDir};
 use super::run::failure::Failure;
+use super::run::network::notes_of_links;
 use super::run::remains::is_supervised;
 
 /// Which running launcher to call.
@@ -322,6 +323,7 @@ fn update_of(
     // In a pod virt-handler does both.
     if launcher.dir.as_ref().is_some_and(VmDir::is_of_run) {
         update.network_as_in(sent);
+        notes_of_links(&update).for_each(|note| eprintln!("{note}"));
         for (names, why) in [
             (
                 update.keep_volumes(sent),

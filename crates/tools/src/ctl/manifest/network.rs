@@ -114,6 +114,18 @@ impl Manifest {
         (tap, left_out)
     }
 
+    /// The names of the interfaces of the plugin whose link is to be down: it has no way to do that.
+    #[must_use]
+    pub fn links_down(&self) -> Vec<String> {
+        let interfaces = list_at(&self.vmi, INTERFACES).iter();
+        interfaces
+            .filter(|one| {
+                text_at(one, "/binding/name") == PLUGIN && text_at(one, "/state") == "down"
+            })
+            .map(|one| text_at(one, "/name").to_owned())
+            .collect()
+    }
+
     /// Removes the network interfaces.
     pub fn strip_network(&mut self) {
         let attach = "/spec/domain/devices/autoattachPodInterface";
@@ -210,6 +222,18 @@ mod tests {
         assert_eq!(interfaces[0]["binding"]["name"], PLUGIN);
         assert!(interfaces[0].get("masquerade").is_none());
         assert_eq!(list_at(vmi, "/spec/networks").len(), 1);
+    }
+
+    #[test]
+    fn a_link_that_is_to_be_down_is_named_unless_it_has_a_tap() {
+        let spec =
+            "interfaces: [{name: default, masquerade: {}, state: down}, {name: fast, bridge: {}}]";
+        let mut plugins = manifest(spec);
+        plugins.use_plugin_network();
+        assert_eq!(plugins.links_down(), ["default"]);
+        let mut tapped = manifest(spec);
+        tapped.use_tap_network();
+        assert!(tapped.links_down().is_empty());
     }
 
     #[test]

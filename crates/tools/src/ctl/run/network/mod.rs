@@ -51,6 +51,16 @@ fn note_of_left_out(names: &[String]) -> Option<String> {
     })
 }
 
+/// What the interfaces of passt's and of QEMU's own network cannot be.
+pub fn notes_of_links(manifest: &Manifest) -> impl Iterator<Item = String> {
+    let note = |name: String| {
+        format!(
+            "the link of interface {name} stays up: its state, down, needs a tap device (--network tap, for root)"
+        )
+    };
+    manifest.links_down().into_iter().map(note)
+}
+
 /// Why a guest cannot have its network.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -164,6 +174,7 @@ impl Network {
         }
         let (cards, left_out) = manifest.use_plugin_network();
         notes.extend(note_of_left_out(&left_out));
+        notes.extend(notes_of_links(manifest));
         if cards.is_empty() {
             return if args.publish.is_empty() {
                 Ok((None, notes))
