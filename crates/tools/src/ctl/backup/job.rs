@@ -90,7 +90,7 @@ impl Job {
                         return Err(BackupError::Left(self.directory.clone()).into());
                     }
                     is_cancelled = true;
-                    eprintln!("cancelling the backup; its files are removed, the guest runs on; Ctrl-C again does not wait for that");
+                    eprintln!("cancelling the backup, whose files are then removed, unless it is complete before; the guest runs on. Ctrl-C again does not wait");
                     if let Some(ended) = self.abort().await? {
                         return outcome(ended, is_cancelled);
                     }

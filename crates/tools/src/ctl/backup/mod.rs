@@ -109,6 +109,12 @@ pub async fn backup(args: &BackupArgs, format: Format) -> Result<ExitCode, CtlEr
     }
     let target = Target::open(&vm_dir, &args.dir)?;
     let records = Records::read(&target.dir, text_at(&vmi, "/metadata/name"));
+    for directory in records.incomplete() {
+        eprintln!(
+            "{} is not a complete backup (it has no backup.json), as if launcherctl was killed meanwhile; remove it",
+            directory.display()
+        );
+    }
     let parent = match &args.incremental {
         Some(checkpoint) => Some(records.parent(checkpoint, &volumes)?),
         None => None,

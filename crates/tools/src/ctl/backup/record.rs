@@ -19,6 +19,8 @@ use os::command::{self, Limits};
 /// The unit of `st_blocks`.
 const BYTES_PER_BLOCK: u64 = 512;
 const RECORD_FILE: &str = "backup.json";
+/// What the directories of backups begin with.
+const NAME_PREFIX: &str = "backup-";
 /// For `qemu-img rebase`, which writes a header.
 const REBASE_LIMITS: Limits = Limits {
     memory: 0,
@@ -156,6 +158,25 @@ impl Records {
         Self { directory, records }
     }
 
+    /// The directories of backups that are not complete, such as of a `backup` that was killed.
+    #[must_use]
+    pub fn incomplete(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(&self.directory)
+            .into_iter()
+            .flatten()
+            .flatten();
+        let is_backup = |entry: &fs::DirEntry| {
+            let name = entry.file_name();
+            name.to_str()
+                .is_some_and(|name| name.starts_with(NAME_PREFIX))
+                && entry.file_type().is_ok_and(|kind| kind.is_dir())
+                && !entry.path().join(RECORD_FILE).exists()
+        };
+        let mut found: Vec<_> = entries.filter(is_backup).map(|it| it.path()).collect();
+        found.sort_unstable();
+        found
+    }
+
     /// Where the backup of this name is.
     #[must_use]
     pub fn directory(&self, dated_name: &str) -> PathBuf {
@@ -247,6 +268,7 @@ pub(super) mod tests {
         fs::create_dir(&moved).unwrap();
         record(12, &["data"]).store(&moved).unwrap();
         let records = Records::read(dir.path(), "vm");
+        assert_eq!(records.incomplete(), [dir.path().join("vm/backup-11")]);
         let parent = |name| records.parent(name, &volumes).unwrap().checkpoint.clone();
         assert_eq!(parent(""), "backup-10");
         assert_eq!(parent("backup-2"), "backup-2");
