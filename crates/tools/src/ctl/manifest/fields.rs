@@ -5,6 +5,9 @@ use std::sync::LazyLock;
 
 use super::lines::{Content, Node};
 
+/// Letters of a name of which only the end is missing.
+const MIN_BEGINNING: usize = 5;
+
 /// A field that does not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownField {
@@ -138,13 +141,31 @@ fn beside_or_above<'m>(
 
 /// The field that was probably meant.
 fn similar(name: &str, fields: &Fields) -> Option<&'static str> {
-    crate::ctl::similar::similar(name, fields.keys().copied())
+    crate::ctl::similar::similar(name, fields.keys().copied()).or_else(|| beginning(name, fields))
+}
+
+/// The only field that begins with all of `name`, as terminationGracePeriodSeconds with terminationGracePeriod.
+fn beginning(name: &str, fields: &Fields) -> Option<&'static str> {
+    let mut longer = fields.keys().copied().filter(|it| it.starts_with(name));
+    let first = longer.next().filter(|_| name.len() >= MIN_BEGINNING)?;
+    longer.next().is_none().then_some(first)
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn a_field_without_its_end_is_found() {
+        let fields = TYPES.get("VirtualMachineInstanceSpec").unwrap();
+        let meant = |name| similar(name, fields);
+        assert_eq!(
+            meant("terminationGracePeriod"),
+            Some("terminationGracePeriodSeconds")
+        );
+        assert_eq!(meant("term"), None);
+    }
 
     #[test]
     fn each_type_that_is_named_has_a_line() {
