@@ -433,6 +433,11 @@ pub enum VolumeError {
         "the CD-ROM drive {0} is empty; launcherctl addvolume {0} --file FILE puts a medium into it"
     )]
     DriveEmpty(String),
+    /// A medium for a VM whose changes are tracked.
+    #[error(
+        "no medium can be put into the CD-ROM drive {0} while the guest runs: the VM was started with --track-changes, and libvirt tracks the changes of qcow2 disks only; name the medium in the VMI before the start, or start the VM without --track-changes"
+    )]
+    TrackedDrive(String),
     /// An option for a disk, where a medium is put into a drive.
     #[error(
         "{0} is a CD-ROM drive of the VMI, which says its bus, cache and serial: leave out --bus, --cache and --serial"

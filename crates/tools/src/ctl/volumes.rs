@@ -93,7 +93,7 @@ pub async fn add(args: &AddArgs, format: Format) -> Result<ExitCode, CtlError> {
     check_free(&args.name, &vmi)?;
     let is_medium = is_drive(&vmi, &args.name);
     let disk = if is_medium {
-        check_medium(args)?;
+        check_medium(args, &vmi)?;
         Value::Null
     } else {
         let disk = disk(args);
@@ -374,8 +374,11 @@ fn check_free(name: &str, vmi: &Value) -> Result<(), VolumeError> {
     })
 }
 
-/// A medium has no options of its own.
-fn check_medium(args: &AddArgs) -> Result<(), VolumeError> {
+/// A medium has no options of its own. libvirt takes none whose changes are tracked, as it tracks those of qcow2 only.
+fn check_medium(args: &AddArgs, vmi: &Value) -> Result<(), VolumeError> {
+    if !text_at(vmi, "/status/changedBlockTracking/state").is_empty() {
+        return Err(VolumeError::TrackedDrive(args.name.clone()));
+    }
     if args.bus.is_none() && args.serial.is_none() && args.cache.is_none() {
         return Ok(());
     }

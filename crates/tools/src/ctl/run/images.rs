@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::data_volumes;
 use super::image_content::{Accepts, ContentError, check_content};
+use crate::ctl::drives::is_drive;
 use crate::ctl::files::FileError;
 use crate::ctl::json::{is_object_at, text_at};
 use crate::ctl::manifest::Manifest;
@@ -45,6 +46,16 @@ pub enum ImageError {
     /// `--disk` is not NAME=FILE.
     #[error("--disk {0}: expected NAME=FILE")]
     Argument(String),
+    /// `--disk` names a CD-ROM drive of the VMI that has no volume.
+    #[error(
+        "--disk {argument}: {name} is an empty CD-ROM drive; launcherctl addvolume {name} --file FILE puts a medium into it while the guest runs"
+    )]
+    EmptyDrive {
+        /// The option's argument.
+        argument: String,
+        /// The drive's name.
+        name: String,
+    },
     /// `--disk` names no volume of the VMI.
     #[error("--disk {argument}: the VMI has no volume {name:?}; it has {names}")]
     NoVolume {
@@ -178,6 +189,12 @@ fn parse_disk<'a>(manifest: &Manifest, disk: &'a str) -> Result<(&'a str, PathBu
         .ok_or_else(|| ImageError::Argument(disk.to_owned()))?;
     if manifest.volumes().any(|(volume, _)| volume == name) {
         return Ok((name, PathBuf::from(file)));
+    }
+    if is_drive(manifest.value(), name) {
+        return Err(ImageError::EmptyDrive {
+            argument: disk.to_owned(),
+            name: name.to_owned(),
+        });
     }
     let names = manifest.volumes().map(|(volume, _)| volume);
     Err(ImageError::NoVolume {
