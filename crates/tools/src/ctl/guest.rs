@@ -3,10 +3,12 @@
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::client::Client;
 use super::error::{CtlError, TargetError};
@@ -17,6 +19,9 @@ use super::output::{Format, counted, print};
 use super::target::{NamedVmiTarget, Target, VmiTarget, vm_name};
 use super::vms::VmArgs;
 use api::proto::cmd::v1::{ExecRequest, GuestPingRequest};
+
+/// Between two questions whether the agent answers; its first answer causes no event of the call.
+const PING_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What the guest is asked for.
 #[derive(Debug, Subcommand)]
@@ -74,6 +79,9 @@ pub struct GuestPingArgs {
     /// Seconds to wait for the answer
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(i32).range(1..))]
     timeout: i32,
+    /// Wait for so many seconds until the agent answers, which starts after the guest is up
+    #[arg(long, value_name = "SECONDS")]
+    wait: Option<u64>,
 }
 
 /// Arguments of `freeze`.
@@ -115,12 +123,13 @@ pub async fn guest(verb: &GuestVerb, format: Format) -> Result<ExitCode, CtlErro
         GuestVerb::Exec(args) => return exec(args, format).await,
         GuestVerb::Ping(args) => {
             let client = args.vm.target().connect().await?;
-            let ping = GuestPingRequest {
-                domain_name: running_domain(&client).await?,
-                timeout_seconds: args.timeout,
-            };
-            // For a paused guest, whose agent cannot answer, the launcher says yes: a probe must not kill it.
-            client.guest_ping(ping).await?;
+            let end = os::time::deadline(Duration::from_secs(args.wait.unwrap_or(0)));
+            while let Err(error) = ping(&client, args.timeout).await {
+                if Instant::now() >= end {
+                    return Err(error);
+                }
+                tokio::time::sleep(PING_INTERVAL).await;
+            }
             print(format, &json!({"success": true}), || "ok".into());
         }
     }
@@ -154,6 +163,15 @@ async fn running_domain(client: &Client) -> Result<String, CtlError> {
     check_runs(domain.as_ref())?;
     let name = domain.as_ref().map(|domain| text_at(domain, "/Spec/Name"));
     Ok(name.unwrap_or_default().to_owned())
+}
+
+/// Whether the agent answers. For a paused guest, whose agent cannot, the launcher says yes: a probe must not kill it.
+async fn ping(client: &Client, timeout_seconds: i32) -> Result<(), CtlError> {
+    let ping = GuestPingRequest {
+        domain_name: running_domain(client).await?,
+        timeout_seconds,
+    };
+    Ok(client.guest_ping(ping).await?)
 }
 
 async fn exec(args: &ExecArgs, format: Format) -> Result<ExitCode, CtlError> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tokio::net::UnixStream;
+use tokio::time::Instant;
 
 use super::{RunningVm, VmArgs};
 use crate::ctl::error::{CtlError, RunError, TargetError};
@@ -19,13 +20,18 @@ use crate::ctl::run::until::Until;
 use api::pod_paths::PodPaths;
 use os::signals::EndSignals;
 
+/// A guest that has not written for so long after the end of the input has answered.
+const SILENCE: Duration = Duration::from_secs(1);
+/// After so long, the console of a guest that goes on writing is left.
+const MAX_ANSWER: Duration = Duration::from_secs(10);
+
 /// Arguments of `console`.
 #[derive(Debug, Args)]
 pub struct ConsoleArgs {
     #[command(flatten)]
     vm: VmArgs,
-    /// Leave when the guest writes TEXT. What it has written before is not shown, and does not count. Without it, the end of
-    /// what is piped in is the console's end, before the guest has answered
+    /// Leave when the guest writes TEXT. What it has written before is not shown, and does not count. Without it,
+    /// the console is left a second after the guest's last answer to what is piped in
     #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     until: Option<String>,
     /// With --until: fail if TEXT has not appeared after this many seconds
@@ -51,7 +57,7 @@ enum End {
 }
 
 /// `console`: until Ctrl-], a signal, the guest's end, or the text of `--until`. Without a terminal, standard input is
-/// typed into the guest, and without `--until` its end is the end, as with virtctl.
+/// typed into the guest, and without `--until` the console is left after its end, once the guest writes no more.
 ///
 /// # Errors
 /// If there is no such VM, it has no console, or the text of `--until` does not appear.
@@ -71,18 +77,30 @@ pub async fn console(args: &ConsoleArgs) -> Result<ExitCode, CtlError> {
     let mut until = Until::new(args.until.as_deref());
     let deadline = tokio::time::sleep(Duration::from_secs(args.timeout));
     tokio::pin!(deadline);
+    // Once the input has ended: when the guest is taken to have answered.
+    let answered = tokio::time::sleep(Duration::MAX);
+    tokio::pin!(answered);
+    // At the latest then.
+    let mut latest: Option<Instant> = None;
     let end = loop {
         tokio::select! {
             event = console.next() => match event {
                 ConsoleEvent::Output(bytes) => {
                     screen.guest_wrote(&bytes);
+                    if let Some(latest) = latest {
+                        answered.as_mut().reset(os::time::deadline(SILENCE).min(latest));
+                    }
                     if until.seen_in(&bytes) { break End::Done; }
                 }
                 ConsoleEvent::Escape => break End::Left,
                 ConsoleEvent::Closed => break End::Closed,
                 ConsoleEvent::InputEnded if until.is_waiting() => {}
-                ConsoleEvent::InputEnded => break End::Done,
+                ConsoleEvent::InputEnded => {
+                    latest = Some(os::time::deadline(MAX_ANSWER));
+                    answered.as_mut().reset(os::time::deadline(SILENCE));
+                }
             },
+            () = &mut answered => break End::Done,
             () = continued(&mut terminal) => console.read_input(),
             _ = signals.next() => break End::Left,
             () = &mut deadline, if until.is_waiting() => break End::TimedOut,
