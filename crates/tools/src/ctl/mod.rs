@@ -40,6 +40,7 @@ mod new_file;
 mod node;
 mod notify_server;
 mod options;
+mod other_tools;
 mod output;
 mod plan;
 mod query;
@@ -100,8 +101,8 @@ enum Verb {
     Status(vms::VmArgs),
     /// Connect to a VM's serial console; Ctrl-] leaves
     ///
-    /// Without a terminal, standard input is typed into the guest, and the verb ends with it; with --until, when TEXT
-    /// appears. logs --console prints the console without typing anything.
+    /// Without a terminal, standard input is typed into the guest, and the verb ends after it, once the guest has written
+    /// nothing for a second (at most 10 seconds later); with --until, when TEXT appears. logs --console prints the console without typing anything.
     Console(vms::console::ConsoleArgs),
     /// Log in to a guest, or run a command there, by its SSH server
     Ssh(vms::ssh::SshArgs),
@@ -131,6 +132,9 @@ enum Verb {
     /// Check that the launcher and its libvirt answer
     Ping(vms::VmArgs),
     /// Send the VMI again, or a changed one
+    ///
+    /// The guest then has what the file says, as far as it can while it runs: a disk that addvolume has attached is detached, if
+    /// the file does not have it. plan shows what would change.
     Sync(lifecycle::SyncArgs),
     /// Print the domain as virt-handler sees it
     Domain(vms::VmArgs),
@@ -213,7 +217,9 @@ fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
     let matches = command
         .try_get_matches_from_mut(arguments.clone())
         .map_err(|error| guest::without_dashes(error, &arguments))
-        .map_err(|error| hooks::without_action(error, &arguments))?;
+        .map_err(|error| hooks::without_action(error, &arguments))
+        .map_err(other_tools::with_own_verb)
+        .map_err(other_tools::with_name_option)?;
     global_options::refuse_ignored(&Cli::command(), &matches)?;
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
