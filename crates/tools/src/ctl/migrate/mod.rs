@@ -217,7 +217,9 @@ fn check_plot(file: Option<&Path>) -> Result<(), FileError> {
 fn write_plot(file: Option<&Path>, record: &Record) -> Result<(), CtlError> {
     match file {
         Some(file) => {
-            Ok(std::fs::write(file, plot::draw(record)).map_err(FileError::on("write", file))?)
+            std::fs::write(file, plot::draw(record)).map_err(FileError::on("write", file))?;
+            eprintln!("the picture is in {}", file.display());
+            Ok(())
         }
         None => Ok(()),
     }

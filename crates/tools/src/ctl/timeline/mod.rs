@@ -37,6 +37,7 @@ pub async fn timeline(args: &TimelineArgs, format: Format) -> Result<ExitCode, C
     let note = missing_start(&timeline, client.domain().await?.as_ref());
     if let Some(file) = &args.svg {
         std::fs::write(file, picture::draw(&timeline)).map_err(FileError::on("write", file))?;
+        eprintln!("the picture is in {}", file.display());
     }
     let mut document = document(&timeline);
     set(&mut document, "/note", json!(note));
