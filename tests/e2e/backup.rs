@@ -130,9 +130,13 @@ impl Tracked {
 
     /// What virt-handler is sent of a backup that has ended: as an ADDED event.
     pub async fn ended(&mut self, name: &str) -> Value {
+        self.ended_as(|backup| backup["Name"] == name).await
+    }
+
+    async fn ended_as(&mut self, is_it: impl Fn(&Value) -> bool) -> Value {
         let has_ended = |event: &crate::harness::Event| {
             let backup = metadata(&event.domain);
-            backup["Name"] == name && backup["Completed"] == true && event.kind == "ADDED"
+            is_it(backup) && backup["Completed"] == true && event.kind == "ADDED"
         };
         let event = self.pod.handler.event("backup ended", has_ended).await;
         metadata(&event.domain).clone()
@@ -141,7 +145,12 @@ impl Tracked {
     /// Makes a backup to the end, which must succeed; its metadata.
     pub async fn back_up(&mut self, options: &Value) -> Value {
         self.ask_ok(options).await;
-        let ended = self.ended(options["backupName"].as_str().unwrap()).await;
+        // Of an earlier one of the same name there may be more events, as when libvirt's daemon is back.
+        let is_this = |backup: &Value| {
+            backup["Name"] == options["backupName"]
+                && backup["StartTimestamp"] == options["backupStartTime"]
+        };
+        let ended = self.ended_as(is_this).await;
         assert_eq!(
             ended["Failed"],
             json!(false),
