@@ -433,6 +433,16 @@ pub enum VolumeError {
         "the CD-ROM drive {0} is empty; launcherctl addvolume {0} --file FILE puts a medium into it"
     )]
     DriveEmpty(String),
+    /// The guest agent reports that a file system of the volume is mounted.
+    #[error(
+        "the guest has {name} mounted at {directory}: unmount it there (umount {directory}), or what is not written yet is lost; --force detaches it all the same"
+    )]
+    Mounted {
+        /// The volume.
+        name: String,
+        /// Where in the guest.
+        directory: String,
+    },
     /// A medium for a VM whose changes are tracked.
     #[error(
         "no medium can be put into the CD-ROM drive {0} while the guest runs: the VM was started with --track-changes, and libvirt tracks the changes of qcow2 disks only; name the medium in the VMI before the start, or start the VM without --track-changes"

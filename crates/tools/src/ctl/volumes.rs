@@ -60,6 +60,10 @@ pub struct RemoveArgs {
     /// Name of the volume
     #[arg(id = "volume", value_name = "NAME")]
     name: String,
+    /// Also if a file system of the volume is mounted in the guest, which loses what is not written yet. Whether it is, only a
+    /// guest agent can say, and only of a volume with a serial
+    #[arg(short, long)]
+    force: bool,
     /// Only print what would be sent
     #[arg(long)]
     dry_run: bool,
@@ -242,7 +246,11 @@ pub async fn remove(args: &RemoveArgs, format: Format) -> Result<ExitCode, CtlEr
         print(format, &json, || format!("would {verb} {}", args.name));
         return Ok(ExitCode::SUCCESS);
     }
-    check_runs(client.domain().await?.as_ref())?;
+    let domain = client.domain().await?;
+    check_runs(domain.as_ref())?;
+    if !is_medium && !args.force {
+        check_not_mounted(client, &args.name, domain.as_ref()).await?;
+    }
     client.sync(&vmi, vm.options.clone()).await?;
     // Stored once the guest has released it: until then the same command can be tried again.
     let release = until_released(client, &args.name, is_medium);
@@ -426,6 +434,38 @@ fn check_not_attached(name: &str, file: &Path, domain: Option<&Value>) -> Result
     }
 }
 
+/// A guest gives back a disk that it has mounted, and loses what it has not written yet.
+async fn check_not_mounted(
+    client: &Client,
+    name: &str,
+    domain: Option<&Value>,
+) -> Result<(), CtlError> {
+    let disk = domain.and_then(|domain| find_attached(domain, name));
+    let serial = disk
+        .map(|disk| text_at(disk, "/Serial"))
+        .unwrap_or_default();
+    // Without an agent, nobody knows.
+    let filesystems = client.filesystems().await.unwrap_or_default();
+    match mounted_at(&filesystems, serial) {
+        Some(directory) => Err(VolumeError::Mounted {
+            name: name.to_owned(),
+            directory: directory.to_owned(),
+        }
+        .into()),
+        None => Ok(()),
+    }
+}
+
+/// Where the guest has mounted a file system of the disk with this serial.
+fn mounted_at<'a>(filesystems: &'a Value, serial: &str) -> Option<&'a str> {
+    let is_on_disk = |filesystem: &&Value| {
+        let mut disks = list_at(filesystem, "/disk").iter();
+        !serial.is_empty() && disks.any(|disk| text_at(disk, "/serial") == serial)
+    };
+    let mut all = list_at(filesystems, "").iter();
+    all.find(is_on_disk).map(|it| text_at(it, "/mountPoint"))
+}
+
 /// Polls, as only virt-handler gets events from the launcher.
 async fn until_released(client: &Client, name: &str, is_medium: bool) -> Result<(), CtlError> {
     let released = async {
@@ -467,6 +507,22 @@ mod tests {
         // The guest has not released it yet.
         let domain = json!({"Spec": {"Devices": {"Disks": [{"Alias": {"Name": "late"}}]}}});
         assert!(check_hotplugged("late", &vmi, Some(&domain)).is_ok());
+    }
+
+    #[test]
+    fn a_mounted_disk_is_known_by_its_serial() {
+        let filesystems = json!([
+            {"mountPoint": "/", "disk": [{"busType": "virtio"}]},
+            {"mountPoint": "/mnt", "disk": [{"busType": "scsi", "serial": "X1"}]},
+        ]);
+        assert_eq!(mounted_at(&filesystems, "X1"), Some("/mnt"));
+        for (filesystems, serial) in [
+            (&filesystems, ""),
+            (&filesystems, "X2"),
+            (&Value::Null, "X1"),
+        ] {
+            assert_eq!(mounted_at(filesystems, serial), None);
+        }
     }
 
     #[test]
