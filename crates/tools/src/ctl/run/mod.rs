@@ -248,6 +248,7 @@ fn prepare(
     } else {
         // Those of a VM before, which was killed.
         vm_dir::remove_secrets(dir);
+        vm_dir::remove_overlays(dir);
     }
     place_volumes(args, manifest, dir, screen)?;
     dir.store_vmi(manifest.value())?;
@@ -330,6 +331,7 @@ pub fn forget(name: &str, dir: &VmDir) {
     } else {
         vm_dir::remove_sockets(dir);
         vm_dir::remove_secrets(dir);
+        vm_dir::remove_overlays(dir);
         failure::remove_reason(dir);
     }
     registry::remove(name, dir);
