@@ -41,6 +41,7 @@ pub async fn sync(args: &SyncArgs, format: Format) -> Result<ExitCode, CtlError>
     let synced = client.sync(&vmi, options.unwrap_or_default());
     with_progress("the launcher to sync the VM", synced).await?;
     launcher.store_vmi(&vmi)?;
+    launcher.store_restart()?;
     let after = client.plan(&vmi).await.unwrap_or_default();
     let steps = list_at(&planned, "/steps");
     let restart = [&launcher.restart, list_at(&after, "/restart")].concat();

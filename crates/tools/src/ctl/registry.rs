@@ -16,6 +16,8 @@ use pod::Root;
 
 /// The VMI as it was sent last.
 const VMI_FILE: &str = "vmi.json";
+/// What of it waits for a new start.
+const RESTART_FILE: &str = "restart.json";
 
 /// Why a VM cannot be found in the registry, or not be added to it.
 #[derive(Debug, thiserror::Error)]
@@ -134,9 +136,31 @@ impl VmDir {
         fs::rename(&new, &file).map_err(FileError::on("write", &file))
     }
 
-    /// Removes the stored VMI of a VM that has ended.
+    /// Stores which fields of the VMI that was sent last wait for a new start, each as a plan has it: the stored VMI does not
+    /// have them.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn store_restart(&self, fields: &[Value]) -> Result<(), FileError> {
+        let file = self.root.join(RESTART_FILE);
+        if fields.is_empty() {
+            let _ = fs::remove_file(&file);
+            return Ok(());
+        }
+        fs::write(&file, Value::from(fields).to_string()).map_err(FileError::on("write", &file))
+    }
+
+    /// What was stored by [`Self::store_restart`]; nothing if nothing was.
+    #[must_use]
+    pub fn load_restart(&self) -> Vec<Value> {
+        let text = fs::read(self.root.join(RESTART_FILE)).unwrap_or_default();
+        serde_json::from_slice(&text).unwrap_or_default()
+    }
+
+    /// Removes the stored VMI of a VM that has ended, and what waited for its next start.
     pub fn remove_vmi(&self) {
         let _ = fs::remove_file(self.root.join(VMI_FILE));
+        let _ = fs::remove_file(self.root.join(RESTART_FILE));
     }
 
     /// Whether the launcher was started by `run`, which stores the VMI here.

@@ -206,6 +206,17 @@ impl Launcher {
         }
     }
 
+    /// Keeps which fields of the VMI that was sent wait for a new start, for a later plan.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn store_restart(&self) -> Result<(), CtlError> {
+        match &self.dir {
+            Some(dir) if dir.is_of_run() => Ok(dir.store_restart(&self.restart)?),
+            _ => Ok(()),
+        }
+    }
+
     /// Its directory.
     ///
     /// # Errors
@@ -247,7 +258,11 @@ impl VmiTarget {
                 update_of(update, &mut launcher, sent.ok().flatten().as_ref())
                     .map_err(CtlError::manifest(file))?
             }
-            _ => sent?.ok_or(TargetError::NeedsVmi)?,
+            _ => {
+                let dir = launcher.dir.as_ref();
+                launcher.restart = dir.map(VmDir::load_restart).unwrap_or_default();
+                sent?.ok_or(TargetError::NeedsVmi)?
+            }
         };
         Ok((launcher, client, vmi))
     }
