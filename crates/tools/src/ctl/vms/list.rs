@@ -26,7 +26,11 @@ pub struct ListArgs {
 pub async fn list(args: &ListArgs, format: Format) -> Result<ExitCode, CtlError> {
     let mut rows = Vec::new();
     for (name, dir) in registry::all()? {
-        rows.push(status::collect(&name, &dir).await);
+        let row = status::collect(&name, &dir).await;
+        // It may have ended meanwhile.
+        if text_at(&row, "/state") != status::LOST || registry::find(&name).is_ok() {
+            rows.push(row);
+        }
     }
     if let Some(namespace) = &args.namespace {
         rows.retain(|row| text_at(row, "/namespace") == namespace);

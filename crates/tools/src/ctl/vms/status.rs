@@ -8,6 +8,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -37,6 +38,8 @@ const MAX_LOG_LINES: usize = 10;
 
 /// The state of a VM whose launcher or guest is being started.
 const STARTING: &str = "starting";
+/// How long a supervisor may take to remove what is left of its VM, when it does not answer any more.
+const REMOVAL_TIME: Duration = Duration::from_millis(300);
 /// The state of a VM that is to end, or whose guest has ended: until its supervisor has removed what there was.
 const STOPPING: &str = "stopping";
 
@@ -77,6 +80,16 @@ async fn check_has_vm(dir: &VmDir) -> Result<(), CtlError> {
 
 /// What is known of the VM in `dir`, as JSON; what does not answer is left out.
 pub async fn collect(name: &str, dir: &VmDir) -> Value {
+    let status = collect_now(name, dir).await;
+    if text_at(&status, "/state") != LOST {
+        return status;
+    }
+    // A supervisor that has just ended in order leaves nothing to answer, until it has removed the VM.
+    tokio::time::sleep(REMOVAL_TIME).await;
+    collect_now(name, dir).await
+}
+
+async fn collect_now(name: &str, dir: &VmDir) -> Value {
     if let Some(failure) = Failure::load(dir) {
         return json!({
             "name": name,
