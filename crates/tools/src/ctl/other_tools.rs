@@ -27,6 +27,9 @@ const VERBS: [(&str, &str); 15] = [
     ("dump", "memory-dump FILE saves the guest's memory"),
 ];
 
+/// Verbs that are about no running VM.
+const OF_FILES: [&str; 5] = ["run", "check", "convert", "explain", "domain-json"];
+
 /// For a verb of another tool, clap proposes one that is spelt like it, and may do something else.
 #[must_use]
 pub fn with_own_verb(error: clap::Error) -> clap::Error {
@@ -52,15 +55,18 @@ pub fn with_name_option(error: clap::Error) -> clap::Error {
     else {
         return error;
     };
-    if word.starts_with('-') {
-        return error;
-    }
     let usage = match error.get(ContextKind::Usage) {
-        Some(ContextValue::StyledStr(usage)) => format!("\n\n{usage}"),
+        Some(ContextValue::StyledStr(usage)) => usage.to_string(),
         _ => String::new(),
     };
+    let is_of_a_vm = !OF_FILES
+        .iter()
+        .any(|verb| usage.contains(&format!("launcherctl {verb} ")));
+    if word.starts_with('-') || !is_of_a_vm {
+        return error;
+    }
     let text = format!(
-        "unexpected argument '{word}'; if one of the words is a VM's name: here --name VM chooses the VM{usage}\n"
+        "unexpected argument '{word}'; if one of the words is a VM's name: here --name VM chooses the VM\n\n{usage}\n"
     );
     clap::Error::raw(ErrorKind::UnknownArgument, text)
 }
@@ -101,7 +107,9 @@ mod tests {
                 "{text}"
             );
         }
-        let option = refusal("list --nmae web");
-        assert!(!option.contains("--name VM"), "{option}");
+        for other in ["list --nmae web", "run web.yaml --disk root root.img"] {
+            let text = refusal(other);
+            assert!(!text.contains("--name VM") && !text.is_empty(), "{text}");
+        }
     }
 }

@@ -16,7 +16,7 @@ pub const NO_AGENT: &str =
     "wait until the guest has booted; in a guest that is up, install and start qemu-guest-agent";
 
 /// A cause that is met often: a part of the text, and the remedy.
-const REMEDIES: [(&str, &str); 17] = [
+const REMEDIES: [(&str, &str); 18] = [
     (
         "failed to set MSR",
         "KVM does not work here (a machine without virtualization, or one inside another): run with --emulate",
@@ -26,6 +26,10 @@ const REMEDIES: [(&str, &str); 17] = [
         "the guest has not started yet, or has ended: launcherctl status and launcherctl logs say more",
     ),
     ("QEMU guest agent is not connected", NO_AGENT),
+    (
+        "Failed to execute child process",
+        "the guest has no such program, or it may not be run: give its path in the guest",
+    ),
     (
         "Guest agent is not responding",
         "the agent in the guest is busy or hangs: try again; restart qemu-guest-agent in the guest",

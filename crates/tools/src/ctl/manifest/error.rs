@@ -120,7 +120,7 @@ impl ManifestError {
     pub fn may_be_one_of_several(&self) -> bool {
         !matches!(
             self,
-            Self::Empty | Self::OtherNamespace { .. } | Self::OtherVm { .. }
+            Self::Empty | Self::SeveralVms(_) | Self::OtherNamespace { .. } | Self::OtherVm { .. }
         )
     }
 

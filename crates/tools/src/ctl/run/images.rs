@@ -46,6 +46,9 @@ pub enum ImageError {
     /// `--disk` is not NAME=FILE.
     #[error("--disk {0}: expected NAME=FILE")]
     Argument(String),
+    /// `--disk` names a volume twice.
+    #[error("--disk gives the volume {0} two images; choose one")]
+    Twice(String),
     /// `--disk` names a CD-ROM drive of the VMI that has no volume.
     #[error(
         "--disk {argument}: {name} is an empty CD-ROM drive; launcherctl addvolume {name} --file FILE puts a medium into it while the guest runs"
@@ -176,6 +179,9 @@ fn parse_disks<'a>(
     let (mut given, mut errors) = (Vec::new(), Vec::new());
     for disk in disks {
         match parse_disk(manifest, disk) {
+            Ok((name, _)) if given.iter().any(|(other, _)| *other == name) => {
+                errors.push(ImageError::Twice(name.to_owned()));
+            }
             Ok(disk) => given.push(disk),
             Err(error) => errors.push(error),
         }

@@ -45,7 +45,7 @@ pub struct Forward {
 
 /// `--publish` is not as it should be.
 #[derive(Debug, thiserror::Error)]
-#[error("expected [ADDRESS:]HOST:GUEST[/tcp|/udp], e.g. 8080:80")]
+#[error("expected [ADDRESS:]HOST:GUEST[/tcp|/udp], e.g. 8080:80, with ports from 1 to 65535")]
 pub struct InvalidForward;
 
 impl FromStr for Forward {
