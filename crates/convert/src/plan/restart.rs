@@ -45,7 +45,9 @@ impl fmt::Display for RestartField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.needs {
             Needs::Restart => f.write_str("needs a restart: ")?,
-            Needs::LiveMigration => f.write_str("needs a live migration in a cluster: ")?,
+            Needs::LiveMigration => {
+                f.write_str("needs a live migration in a cluster, or a new start: ")?
+            }
         }
         let field = &self.field;
         match (&self.before, &self.after) {
