@@ -403,6 +403,7 @@ fn a_launcher_names_the_sidecars_that_are_missing() {
         let scripts = tempfile::tempdir().unwrap();
         let _there = Sidecar::shim(&pod, 0, "v1alpha3", scripts.path());
         let hangs = Sidecar::shim(&pod, 1, "v1alpha3", scripts.path());
+        socket(&mut pod, 0).await;
         socket(&mut pod, 1).await;
         hangs.signal(Signal::STOP);
         pod.launch(
