@@ -78,7 +78,12 @@ fn directory(pod: &Pod, number: usize) -> PathBuf {
 pub async fn socket(pod: &mut Pod, number: usize) -> PathBuf {
     let dir = directory(pod, number);
     let first = || std::fs::read_dir(&dir).unwrap().flatten().next();
-    pod.until("the sidecar serves", || first().is_some()).await;
+    // A socket is there a moment before it accepts.
+    let accepts = |path: &Path| std::os::unix::net::UnixStream::connect(path).is_ok();
+    pod.until("the sidecar serves", || {
+        first().is_some_and(|socket| accepts(&socket.path()))
+    })
+    .await;
     first().unwrap().path()
 }
 
