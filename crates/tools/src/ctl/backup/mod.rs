@@ -109,12 +109,7 @@ pub async fn backup(args: &BackupArgs, format: Format) -> Result<ExitCode, CtlEr
     }
     let target = Target::open(&vm_dir, &args.dir)?;
     let records = Records::read(&target.dir, text_at(&vmi, "/metadata/name"));
-    for directory in records.incomplete() {
-        eprintln!(
-            "{} is not a complete backup (it has no backup.json), as if launcherctl was killed meanwhile; remove it",
-            directory.display()
-        );
-    }
+    warn_of_incomplete(&records);
     let parent = match &args.incremental {
         Some(checkpoint) => Some(records.parent(checkpoint, &volumes)?),
         None => None,
@@ -160,6 +155,16 @@ pub async fn backup(args: &BackupArgs, format: Format) -> Result<ExitCode, CtlEr
         || report::text(&record, &directory, &left_out),
     );
     Ok(ExitCode::SUCCESS)
+}
+
+/// By its name, such a directory may be the last backup.
+fn warn_of_incomplete(records: &Records) {
+    for directory in records.incomplete() {
+        eprintln!(
+            "{} is not a complete backup (it has no backup.json), as if launcherctl was killed meanwhile; remove it",
+            directory.display()
+        );
+    }
 }
 
 /// When the backup that is in progress was begun, if there is one.

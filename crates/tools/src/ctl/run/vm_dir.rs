@@ -153,7 +153,7 @@ pub fn remove(dir: &VmDir, kept: &[PathBuf]) {
 
 /// Removes what the guest has written to its container disks, which goes with the VM as in a cluster.
 pub fn remove_overlays(dir: &VmDir) {
-    let _ = fs::remove_dir_all(dir.path(&PodPaths::default().overlay_dir));
+    let _ = fs::remove_dir_all(dir.path(PodPaths::default().overlay_dir));
 }
 
 /// Removes the sockets of a VM that has ended, and the directory of its UID, which has those of its guest. They are below a
