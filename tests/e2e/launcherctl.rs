@@ -74,7 +74,9 @@ fn a_disk_is_plugged_and_unplugged_while_the_guest_runs() {
         let (root, data) = (home.join("vm"), home.join("data.img"));
         let (image, manifest) = (home.join("guest.img"), home.join("vmi.json"));
         std::fs::copy(guest_image(), &image).unwrap();
-        let vmi = Vmi::new("laptop");
+        let container_disk =
+            serde_json::json!([{"name": "rootdisk", "containerDisk": {"image": "any/name"}}]);
+        let vmi = Vmi::new("laptop").set("/spec/volumes", container_disk);
         std::fs::write(&manifest, vmi.value().to_string()).unwrap();
         let mut command = launcherctl(home);
         command
@@ -268,7 +270,13 @@ fn a_disk_is_plugged_and_unplugged_while_the_guest_runs() {
             (&other["target"], &other["state"]),
             (&"sdb".into(), &"attached".into())
         );
+        let overlays = root.join("var/run/kubevirt-ephemeral-disks/disk-data");
+        assert!(overlays.join("rootdisk").exists());
         drop(running);
+        assert!(
+            !overlays.exists(),
+            "a container disk's content goes with the VM"
+        );
         assert!(
             refused(home, &["ping", "--name", "laptop"])
                 .await

@@ -20,7 +20,7 @@ use super::target::{NamedVmiTarget, Target, VmiTarget, vm_name};
 use super::vms::VmArgs;
 use api::proto::cmd::v1::{ExecRequest, GuestPingRequest};
 
-/// Between two questions whether the agent answers; its first answer causes no event of the call.
+/// Between two questions whether the agent answers: the cmd socket has no event for that.
 const PING_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What the guest is asked for.
