@@ -122,7 +122,8 @@ impl World {
             Op::Begin => self.begin(),
             Op::Advance => self.advance(),
             Op::StartPostCopy => {
-                if self.progress == Progress::Prepared && self.network && self.runs(Source) {
+                let is_possible = self.network && self.runs(Source) && !self.is_down(Target);
+                if self.progress == Progress::Prepared && is_possible {
                     *self.domain(Source) = Some((State::Paused, paused::POSTCOPY));
                     *self.domain(Target) = Some((State::Running, running::POSTCOPY));
                     self.progress = Progress::PostCopy;
