@@ -97,6 +97,43 @@ pub(crate) fn supervisor(laptop: &Laptop) -> u32 {
 }
 
 #[test]
+fn of_several_runs_at_once_one_gets_the_name() {
+    run(async {
+        let (laptop, home, _stop) = laptop();
+        let start = || {
+            launcherctl(&home)
+                .args(run_arguments(&laptop))
+                .arg("--detach")
+                .env("TMPDIR", &home)
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap()
+        };
+        let runs: Vec<_> = (0..4).map(|_| start()).collect();
+        let ended = tokio::task::spawn_blocking(|| {
+            let ended = runs.into_iter().map(|run| run.wait_with_output().unwrap());
+            ended.collect::<Vec<_>>()
+        });
+        let (started, refused): (Vec<_>, Vec<_>) = ended
+            .await
+            .unwrap()
+            .into_iter()
+            .partition(|run| run.status.success());
+        let texts: Vec<_> = refused
+            .iter()
+            .map(|run| String::from_utf8_lossy(&run.stderr))
+            .collect();
+        assert_eq!(started.len(), 1, "{texts:?}");
+        for text in texts {
+            assert!(text.contains("a VM named laptop is running"), "{text}");
+        }
+        assert_eq!(rows(&laptop).await.len(), 1);
+        done(&home, &["stop", "laptop", "--force"]).await;
+        assert_eq!(processes(&laptop), Vec::<u32>::new());
+    });
+}
+
+#[test]
 fn a_detached_vm_is_found_by_its_name() {
     run(async {
         let (laptop, home, _stop) = laptop();

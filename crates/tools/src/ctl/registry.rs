@@ -10,9 +10,11 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::files::FileError;
+use super::run::remains::is_supervised;
 use super::similar::similar;
 use api::pod_paths::{COMMAND_SOCKET, PodPaths};
 use pod::Root;
+use rustix::fs::{FlockOperation, flock};
 
 /// The VMI as it was sent last.
 const VMI_FILE: &str = "vmi.json";
@@ -180,23 +182,51 @@ impl VmDir {
     }
 }
 
+/// Held by the `run` that starts a VM in a directory, until the VM has a supervisor or is given up: flock(2) on the directory.
+/// Before, nothing there answers, and another `run` would take it for a lost VM.
+#[derive(Debug)]
+pub struct StartLock(#[expect(dead_code, reason = "closing it unlocks")] fs::File);
+
+impl StartLock {
+    /// Locks the directory; none if another `run` starts a VM there.
+    ///
+    /// # Errors
+    /// If the directory cannot be opened.
+    pub fn take(vm: &VmDir) -> Result<Option<Self>, FileError> {
+        let directory = fs::File::open(vm.root()).map_err(FileError::on("open", vm.root()))?;
+        let locked = flock(&directory, FlockOperation::NonBlockingLockExclusive);
+        Ok(locked.is_ok().then_some(Self(directory)))
+    }
+}
+
 /// Adds the VM under its name.
 ///
 /// # Errors
-/// If a VM of that name is running.
+/// If a VM of that name is running, or being started in another directory.
 pub fn add(name: &str, vm: &VmDir) -> Result<(), RegistryError> {
-    let link = directory()?.join(name);
-    if let Ok(old) = fs::read_link(&link) {
-        if VmDir::at(old.clone()).is_running() {
+    let directory = directory()?;
+    let registry = fs::File::open(&directory).map_err(FileError::on("open", &directory))?;
+    // For a moment: another process may look at the same name.
+    flock(&registry, FlockOperation::LockExclusive)
+        .map_err(|error| FileError::on("lock", &directory)(error.into()))?;
+    let link = directory.join(name);
+    if let Ok(old) = fs::read_link(&link).map(VmDir::at) {
+        if old.is_running() || is_supervised(&old) || is_being_started(&old, vm) {
             return Err(RegistryError::NameTaken {
                 name: name.to_owned(),
-                root: old,
+                root: old.root().to_owned(),
             });
         }
         fs::remove_file(&link).map_err(FileError::on("remove", &link))?;
     }
     std::os::unix::fs::symlink(vm.root(), &link).map_err(FileError::on("make", &link))?;
     Ok(())
+}
+
+/// Whether another `run` starts a VM in `old`. In `vm` it is this one.
+fn is_being_started(old: &VmDir, vm: &VmDir) -> bool {
+    let path = |dir: &VmDir| dir.root().canonicalize().ok();
+    path(old) != path(vm) && matches!(StartLock::take(old), Ok(None))
 }
 
 /// Lets the name follow a VM that has moved to another directory. Nothing is done if the name is not that of the VM in

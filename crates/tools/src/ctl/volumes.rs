@@ -60,8 +60,8 @@ pub struct RemoveArgs {
     /// Name of the volume
     #[arg(id = "volume", value_name = "NAME")]
     name: String,
-    /// Also if a file system of the volume is mounted in the guest, which loses what is not written yet. Whether it is, only a
-    /// guest agent can say, and only of a volume with a serial
+    /// Also if the guest agent reports a mounted file system on a disk with the volume's serial, which loses what is not written
+    /// yet. It does not report all: unmount the volume before
     #[arg(short, long)]
     force: bool,
     /// Only print what would be sent

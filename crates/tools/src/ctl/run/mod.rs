@@ -167,7 +167,8 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     let orphan_qemu = OrphanQemu::adopt();
     let name = manifest.text("/metadata/name").to_owned();
     let earlier = Earlier::find(&name)?;
-    let dir = vm_dir::create(&name, args.root.as_deref())?;
+    // By the end of this function the VM has a supervisor, or there is none.
+    let (dir, _starting) = vm_dir::create(&name, args.root.as_deref())?;
     let arguments = match prepare(args, &manifest, network.as_ref(), &dir, &screen) {
         Ok(arguments) => arguments,
         Err(error) => {

@@ -14,7 +14,7 @@ use crate::ctl::error::{CtlError, RunError};
 use crate::ctl::files::FileError;
 use crate::ctl::json::text_at;
 use crate::ctl::notify_server::notify_socket;
-use crate::ctl::registry::{self, VmDir};
+use crate::ctl::registry::{self, RegistryError, StartLock, VmDir};
 use crate::ctl::relay::RELAY_SOCKET;
 use api::pod_paths::{
     CONFIG_MAP_DIR, CONFIG_MAP_IMAGE_DIR, MIGRATION_SOCKET_DIR, PodPaths, SECRET_DIR,
@@ -30,23 +30,35 @@ const MAX_ATTEMPTS: u32 = 1000;
 
 /// Makes a root for the VM `name`, in `root` or in a new directory of a short name, and enters it in the registry. Where
 /// the path of `root` is too long for the sockets below it, a link with a short path stands for it, which
-/// [`registry::remove`] removes.
+/// [`registry::remove`] removes. The lock is to be kept until the VM has a supervisor.
 ///
 /// # Errors
-/// If the directory cannot be made, or a VM of that name is running.
-pub fn create(name: &str, root: Option<&Path>) -> Result<VmDir, CtlError> {
+/// If the directory cannot be made, or a VM of that name, or in that directory, is running or being started.
+pub fn create(name: &str, root: Option<&Path>) -> Result<(VmDir, StartLock), CtlError> {
     if let Some(root) = root {
         fs::create_dir_all(root).map_err(FileError::on("make", root))?;
         let root = root.canonicalize().map_err(FileError::on("find", root))?;
+        let lock = lock_for_start(name, &VmDir::at(root.clone()))?;
         remove_stale_socket(&VmDir::at(root.clone()))?;
         let dir = with_short_path(root.clone(), &std::env::temp_dir())
             .or_else(|_| with_short_path(root, Path::new("/tmp")))?;
         registry::add(name, &dir).inspect_err(|_| dir.remove_link())?;
-        return Ok(dir);
+        return Ok((dir, lock));
     }
     let dir = create_temporary()?;
+    let lock = lock_for_start(name, &dir)?;
     registry::add(name, &dir).inspect_err(|_| remove(&dir, &[]))?;
-    Ok(dir)
+    Ok((dir, lock))
+}
+
+fn lock_for_start(name: &str, dir: &VmDir) -> Result<StartLock, CtlError> {
+    StartLock::take(dir)?.ok_or_else(|| {
+        RegistryError::NameTaken {
+            name: name.to_owned(),
+            root: dir.root().to_owned(),
+        }
+        .into()
+    })
 }
 
 /// The directory by its own path, or by a link in `base` where that is too long. A path that is too long for a migration
