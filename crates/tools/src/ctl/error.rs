@@ -435,7 +435,7 @@ pub enum VolumeError {
     DriveEmpty(String),
     /// The guest agent reports that a file system of the volume is mounted.
     #[error(
-        "the guest has {name} mounted at {directory}: unmount it there (umount {directory}), or what is not written yet is lost; --force detaches it all the same"
+        "by the guest agent's last report, which is up to five minutes old, {name} is mounted at {directory}: unmount it there (umount {directory}), or what is not written yet is lost; --force detaches it all the same"
     )]
     Mounted {
         /// The volume.
