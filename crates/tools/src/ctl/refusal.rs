@@ -9,7 +9,7 @@ use super::run::network::sidecar::NAME as NETWORK_SIDECAR;
 use os::grpc::ConnectError;
 
 /// Between an error and what to do about it, for people.
-const REMEDY_MARK: &str = "\n  what to do: ";
+pub const REMEDY_MARK: &str = "\n  what to do: ";
 
 /// What to do about a guest without an agent.
 pub const NO_AGENT: &str =

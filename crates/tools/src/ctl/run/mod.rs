@@ -158,7 +158,10 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     if args.track_changes && !manifest.track_changes() {
         screen.note("it has no claim, data volume or host disk, so there are no changes to track");
     }
-    sidecars::programs(manifest.value(), &args.start.sidecars)?;
+    let sidecars = sidecars::programs(manifest.value(), &args.start.sidecars)?;
+    if !sidecars.is_empty() && !sidecars::are_wanted(manifest.value()) {
+        screen.note("the VMI asks for no hook sidecar, so that a cluster runs none; here it has those of --sidecar");
+    }
     manifest
         .check_conversion()
         .map_err(CtlError::refused(&args.manifest))?;

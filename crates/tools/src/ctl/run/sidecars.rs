@@ -103,6 +103,12 @@ pub fn programs(vmi: &Value, args: &SidecarArgs) -> Result<Vec<SidecarProgram>, 
     sidecars.map(program).collect()
 }
 
+/// Whether the VMI asks for sidecars.
+#[must_use]
+pub fn are_wanted(vmi: &Value) -> bool {
+    wanted(vmi).is_ok_and(|wanted| !wanted.is_empty())
+}
+
 fn wanted(vmi: &Value) -> Result<Vec<Value>, SidecarsError> {
     let annotations = vmi.pointer("/metadata/annotations");
     let annotation = annotations.and_then(|all| all.get(ANNOTATION)?.as_str());

@@ -9,7 +9,11 @@ use super::status;
 use crate::ctl::error::CtlError;
 use crate::ctl::json::{is_true_at, text_at, text_or_dash};
 use crate::ctl::output::{Format, print};
+use crate::ctl::refusal::REMEDY_MARK;
 use crate::ctl::registry;
+
+/// Characters of a reason that are shown.
+const MAX_REASON: usize = 160;
 
 /// Arguments of `list`.
 #[derive(Debug, Args)]
@@ -87,7 +91,7 @@ fn remark(row: &Value) -> Option<String> {
         }),
         status::FAILED => Some(format!(
             "{name} has failed: {}; launcherctl status {name} says more, launcherctl stop {name} removes it from this list.",
-            text_or_dash(row, "/reason")
+            short(text_or_dash(row, "/reason"))
         )),
         _ if is_true_at(row, "/startedByHand") => Some(format!(
             "{name} is in a launcher that was started by hand, without a supervisor; launcherctl stop {name} shuts it down."
@@ -97,6 +101,21 @@ fn remark(row: &Value) -> Option<String> {
         )),
         _ => None,
     }
+}
+
+/// The beginning of a long reason, such as one with QEMU's words, and what to do about it.
+fn short(reason: &str) -> String {
+    let (what, remedy) = reason.split_once(REMEDY_MARK).unwrap_or((reason, ""));
+    let line = what.lines().next().unwrap_or_default();
+    let mut short: String = line.chars().take(MAX_REASON).collect();
+    if short.len() < what.len() {
+        short.push('…');
+    }
+    if !remedy.is_empty() {
+        short.push_str("; what to do: ");
+        short.push_str(remedy);
+    }
+    short
 }
 
 #[cfg(test)]
@@ -127,6 +146,11 @@ mod tests {
             (
                 json!({"name": "db", "state": status::FAILED, "reason": "QEMU has failed"}),
                 "db has failed: QEMU has failed; launcherctl status db",
+            ),
+            (
+                json!({"name": "db", "state": status::FAILED,
+                    "reason": format!("QEMU: {}\n{}\n  what to do: end the other VM", "x".repeat(300), "y")}),
+                "x…; what to do: end the other VM; launcherctl status db",
             ),
             (
                 json!({"name": "db", "state": "Running", "supervised": false}),
