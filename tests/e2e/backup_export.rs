@@ -40,8 +40,23 @@ fn certificates(pem: &str) -> Vec<CertificateDer<'static>> {
         .collect()
 }
 
+/// As virt-controller gives it, without a port: that of HTTPS is meant. One that may not take that has another.
+async fn listener() -> (TcpListener, String) {
+    let [a, b] = (std::process::id() as u16).to_be_bytes();
+    for c in 1..=254 {
+        let address = format!("127.{a}.{b}.{c}");
+        if let Ok(listener) = TcpListener::bind((address.as_str(), 443)).await {
+            return (listener, address);
+        }
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    (listener, address)
+}
+
 /// A server that takes CONNECT of clients with a certificate.
 struct Server {
+    /// Its host, and its port where that is not the usual one.
     address: String,
     tunnels: mpsc::Receiver<Upgraded>,
     task: tokio::task::JoinHandle<()>,
@@ -69,8 +84,7 @@ impl Server {
             .unwrap();
         config.alpn_protocols = vec![b"h2".to_vec()];
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap().to_string();
+        let (listener, address) = listener().await;
         let (sender, tunnels) = mpsc::channel(4);
         let task = tokio::spawn(async move {
             loop {

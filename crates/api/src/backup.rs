@@ -29,7 +29,7 @@ pub struct BackupOptions {
     /// The guest's file systems are not frozen.
     #[serde(deserialize_with = "null_is_default")]
     pub skip_quiesce: bool,
-    /// `host:port` of the server that reads the backup.
+    /// The server that reads the backup: `host`, whose port is then 443, or `host:port`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub export_server_addr: Option<String>,
     /// The name in that server's certificate.

@@ -69,7 +69,7 @@ pub struct Start {
 pub struct Export {
     /// Which backup.
     pub id: BackupId,
-    /// `host:port`.
+    /// `host`, whose port is then 443, or `host:port`.
     pub server_addr: String,
     /// The name in the server's certificate.
     pub server_name: String,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::client::conn::http2;
+use hyper::http::uri::Authority;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpStream;
@@ -20,6 +21,8 @@ use tokio_rustls::rustls::{ClientConfig, Error as TlsError, RootCertStore};
 
 use convert::backup::Export;
 
+/// Where the server's address has none: virt-controller sends only the name of a Service (`pkg/storage/cbt/pull_mode.go`).
+const HTTPS_PORT: u16 = 443;
 /// For the connection and its TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// For the server to accept the CONNECT.
@@ -70,7 +73,7 @@ pub(super) async fn connect(export: &Export) -> Result<Tunnel, TunnelError> {
     let name = ServerName::try_from(export.server_name.clone())
         .map_err(|error| TunnelError::ServerName(export.server_name.clone(), error))?;
     let connected = timeout(CONNECT_TIMEOUT, async {
-        let stream = TcpStream::connect(address.as_str()).await?;
+        let stream = TcpStream::connect(with_port(address)).await?;
         tls.connect(name, stream).await
     });
     let stream = connected
@@ -81,6 +84,16 @@ pub(super) async fn connect(export: &Export) -> Result<Tunnel, TunnelError> {
     accepted
         .await
         .unwrap_or_else(|_| Err(silent(address, ACCEPT_TIMEOUT)))
+}
+
+/// `host:port`.
+fn with_port(address: &str) -> String {
+    match address.parse::<Authority>() {
+        Ok(authority) if authority.port().is_none() => {
+            format!("{}:{HTTPS_PORT}", authority.host())
+        }
+        _ => address.to_owned(),
+    }
 }
 
 fn silent(server: &str, limit: Duration) -> TunnelError {
@@ -150,4 +163,26 @@ fn certificates(
     CertificateDer::pem_slice_iter(pem.as_bytes())
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| TunnelError::Pem(what, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_without_a_port_has_that_of_https() {
+        for (address, expected) in [
+            (
+                "virt-export-web.default.svc",
+                "virt-export-web.default.svc:443",
+            ),
+            ("web.default.svc:", "web.default.svc:443"),
+            ("web.default.svc:8443", "web.default.svc:8443"),
+            ("10.0.0.1", "10.0.0.1:443"),
+            ("[fd00::1]", "[fd00::1]:443"),
+            ("[fd00::1]:8443", "[fd00::1]:8443"),
+        ] {
+            assert_eq!(with_port(address), expected);
+        }
+    }
 }
