@@ -366,7 +366,7 @@ async fn a_program_that_hangs_is_killed_with_its_children() {
         .on_define_domain(
             DOMAIN.into(),
             &vmi(&[]),
-            Instant::now() + Duration::from_secs(2),
+            Instant::now() + Duration::from_secs(5),
         )
         .await
         .unwrap_err();
