@@ -140,6 +140,12 @@ impl Metadata {
     pub fn migration_out_ended(&mut self, uid: &str, failure: Option<String>) {
         let migration = self.migration_in_progress().filter(|it| it.uid == uid);
         if let Some(migration) = migration {
+            // libvirt may have accepted an abort that came too late, or may not have been asked any more.
+            // D-mig-3 (docs/differences.md).
+            if matches!(migration.abort_status.as_str(), ABORTING | ABORTED) {
+                let status = if failure.is_some() { ABORTED } else { ABORT_FAILED };
+                migration.abort_status = status.into();
+            }
             migration.end_timestamp = Some(Time::now());
             migration.failed = failure.is_some();
             migration.failure_reason = failure.unwrap_or_default();
@@ -358,6 +364,26 @@ mod tests {
         metadata.migration_abort_requested();
         assert_eq!(metadata, known);
         assert!(!metadata.is_migration_aborting() && metadata.has_migration_abort());
+    }
+
+    #[test]
+    fn the_end_of_a_migration_is_the_end_of_its_abort() {
+        let ended = |taken: Option<bool>, failure: Option<&str>| {
+            let mut metadata = Metadata::new("u-1");
+            metadata.migration_out_began("m-1");
+            metadata.migration_abort_requested();
+            if let Some(succeeded) = taken {
+                metadata.migration_abort_ended(succeeded);
+            }
+            metadata.migration_out_ended("m-1", failure.map(str::to_owned));
+            metadata.migration().cloned().unwrap_or_default().abort_status
+        };
+        // Nobody has asked libvirt, as it was not to migrate yet.
+        assert_eq!(ended(None, Some("aborted")), ABORTED);
+        assert_eq!(ended(Some(true), Some("aborted")), ABORTED);
+        assert_eq!(ended(Some(true), None), ABORT_FAILED);
+        assert_eq!(ended(None, None), ABORT_FAILED);
+        assert_eq!(ended(Some(false), Some("no network")), ABORT_FAILED);
     }
 
     #[test]

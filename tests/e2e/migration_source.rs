@@ -1,12 +1,14 @@
 //! Live migration as the source's launcher does it: MigrateVirtualMachine, what virt-handler sees meanwhile, cancellation,
 //! and everything that can go wrong on the way. Wherever a migration ends, the guest runs on exactly one side.
 
+use std::time::Duration;
+
 use api::proto::cmd::v1::{EmptyRequest, FreezeRequest};
 use serde_json::{Value, json};
 
 use crate::harness::{
-    Event, Guest, MigrationProxies, Pod, SLOW, Vmi, aborted, begin, cancel, failed, has_moved,
-    migrate, migrate_call, migration, pair, source_pod, target_pod,
+    Event, Guest, MigrationProxies, Pod, SLOW, Stopped, Vmi, aborted, begin, cancel, failed,
+    has_moved, migrate, migrate_call, migration, pair, source_pod, target_pod,
 };
 
 /// A failed migration leaves the guest here, and another one takes it away.
@@ -135,6 +137,25 @@ fn a_migration_can_be_cancelled_as_soon_as_it_has_begun() {
         aborted(&mut source, &vmi).await;
         drop((proxies, target));
         stays_and_moves_later(source, guest, vmi).await;
+    });
+}
+
+#[test]
+fn a_migration_that_waits_for_another_change_can_be_cancelled() {
+    migrate(async {
+        let vmi = Vmi::new("waiting");
+        let (mut source, _guest) = source_pod(&vmi, &[]).await;
+        let vmi = vmi.migrating_to("nowhere");
+        let qemu = Stopped::now(source.guests());
+        let (mut cmd, request) = (source.cmd(), source.request(vmi.value()));
+        let held = tokio::spawn(async move { drop(cmd.pause_virtual_machine(request).await) });
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        begin(&source, &vmi, json!({})).await;
+        cancel(&source, &vmi).await;
+        aborted(&mut source, &vmi).await;
+        assert!(!held.is_finished(), "nothing was in its way");
+        drop(qemu);
+        held.await.unwrap();
     });
 }
 

@@ -78,6 +78,7 @@ impl Migration {
         params.add_text(sys::VIR_MIGRATE_PARAM_PERSIST_XML, &self.xml)?;
         if self.bandwidth_mib > 0 {
             // libvirt would not limit the post-copy phase by the first one.
+            // D-mig-9 (docs/differences.md).
             for limit in [
                 sys::VIR_MIGRATE_PARAM_BANDWIDTH,
                 sys::VIR_MIGRATE_PARAM_BANDWIDTH_POSTCOPY,

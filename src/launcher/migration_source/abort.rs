@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 use super::super::libvirt_domain::blocking;
 use super::super::{Launcher, LauncherError};
 use super::monitor::Action;
-use libvirt::Domain;
+use libvirt::{Domain, JobOperation, JobType, WhichJob};
 
 /// How long libvirt has to take the abort; QEMU's monitor may be silent.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -35,6 +35,14 @@ impl Launcher {
         Ok(())
     }
 
+    /// Waits until the migration in progress is to be aborted.
+    pub(super) async fn abort_requested(&self) {
+        let mut changes = self.vm.metadata_changes();
+        let is_requested = |(): &()| self.vm.metadata().is_migration_aborting();
+        // The sender lives as long as the launcher, so this waits, and does not fail.
+        let _ = changes.wait_for(is_requested).await;
+    }
+
     /// Marks the migration as to be aborted, which its job then does. False if there is none.
     pub(super) fn request_abort(&self) -> bool {
         self.vm
@@ -49,7 +57,8 @@ pub(super) async fn abort(domain: Domain) -> bool {
         loop {
             let domain = domain.clone();
             let aborted = blocking("aborting the migration", move || {
-                if !domain.job_stats()?.is_unbounded {
+                let job = domain.job_state(WhichJob::Running)?;
+                if (job.operation, job.job_type) != (JobOperation::MigrationOut, JobType::Unbounded) {
                     return Ok(false);
                 }
                 domain.abort_job()?;

@@ -2,7 +2,7 @@
 
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
-use tokio::time::{Duration, timeout};
+use tokio::time::{Duration, timeout_at};
 
 use super::super::libvirt_domain::blocking;
 use super::super::sync::read_spec;
@@ -13,7 +13,7 @@ use libvirt::{Domain, Event, XmlKind};
 
 /// What the names of these devices begin with.
 const SRIOV: &str = "sriov-";
-/// How long the guest has for each device.
+/// How long the guest has for the next of its devices.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Launcher {
@@ -35,21 +35,11 @@ impl Launcher {
             }
             Ok(asked)
         });
-        let mut waiting = asked.await?;
+        let waiting = asked.await?;
         if !waiting.is_empty() {
             tracing::info!(devices = ?waiting, "Waiting for the guest to release its SR-IOV devices");
         }
-        while !waiting.is_empty() {
-            match timeout(RELEASE_TIMEOUT, events.recv()).await {
-                Ok(Ok(Event::DeviceRemoved { alias, .. })) => waiting.retain(|it| *it != alias),
-                Ok(Err(RecvError::Lagged(_))) => waiting = self.attached(domain, waiting).await?,
-                Ok(Ok(_)) => {}
-                Ok(Err(RecvError::Closed)) | Err(_) => {
-                    return Err(not_released(waiting).into());
-                }
-            }
-        }
-        Ok(())
+        released(waiting, events, |devices| self.attached(domain, devices)).await
     }
 
     /// Those of the devices that the domain still has.
@@ -75,6 +65,29 @@ impl Launcher {
     }
 }
 
+/// Waits until the guest has released the devices. `attached`: those of them that the domain still has.
+async fn released<F: Future<Output = Result<Vec<String>, LauncherError>>>(
+    mut waiting: Vec<String>,
+    events: &mut Receiver<Event>,
+    attached: impl Fn(Vec<String>) -> F,
+) -> Result<(), LauncherError> {
+    let mut end = os::time::deadline(RELEASE_TIMEOUT);
+    while !waiting.is_empty() {
+        let before = waiting.len();
+        match timeout_at(end, events.recv()).await {
+            Ok(Ok(Event::DeviceRemoved { alias, .. })) => waiting.retain(|it| *it != alias),
+            Ok(Err(RecvError::Lagged(_))) => waiting = attached(waiting).await?,
+            // A guest may cause others for ever, as by setting its clock.
+            Ok(Ok(_)) => {}
+            Ok(Err(RecvError::Closed)) | Err(_) => return Err(not_released(waiting).into()),
+        }
+        if waiting.len() < before {
+            end = os::time::deadline(RELEASE_TIMEOUT);
+        }
+    }
+    Ok(())
+}
+
 fn is_sriov(device: &HostDevice) -> bool {
     let alias = device.alias.as_ref();
     alias.is_some_and(|alias| alias.name.starts_with(SRIOV))
@@ -84,5 +97,47 @@ fn not_released(devices: Vec<String>) -> MigrationError {
     MigrationError::NotReleased {
         seconds: RELEASE_TIMEOUT.as_secs(),
         devices,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use tokio::sync::broadcast;
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn other_events_give_the_guest_no_more_time() {
+        let (sender, mut events) = broadcast::channel(8);
+        let causes = tokio::spawn(async move {
+            for second in 0.. {
+                sleep(Duration::from_secs(1)).await;
+                let event = match second {
+                    10 => Event::DeviceRemoved {
+                        domain: "vm".into(),
+                        alias: "sriov-one".into(),
+                    },
+                    _ => Event::Reboot {
+                        domain: "vm".into(),
+                    },
+                };
+                let _ = sender.send(event);
+            }
+        });
+        let began = Instant::now();
+        let waiting = vec!["sriov-one".to_owned(), "sriov-two".to_owned()];
+        let error = released(waiting, &mut events, async |_| Ok(Vec::new()))
+            .await
+            .unwrap_err();
+        causes.abort();
+        let error = error.to_string();
+        assert!(
+            error.contains("sriov-two") && !error.contains("sriov-one"),
+            "{error}"
+        );
+        // From the first device on, so long for the second one.
+        assert_eq!(began.elapsed().as_secs(), 11 + 30);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::broadcast::Receiver;
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::super::libvirt_domain::{CHANGE_TIMEOUT, blocking};
@@ -44,16 +44,12 @@ impl Transfer<'_> {
     pub async fn run(mut self, migration: Migration) -> Result<(), LauncherError> {
         failpoints::hit("migration.prepared");
         if self.launcher.vm.metadata().is_migration_aborting() {
-            self.set_abort_status(true);
             return Err(MigrationError::Aborted.into());
         }
-        let result = self.transfer(migration).await;
-        let result = match result {
+        match self.transfer(migration).await {
             Err(error) if error.is_connection_lost() && self.has_left().await => Ok(()),
             result => result,
-        };
-        self.end_abort(&result);
-        result
+        }
     }
 
     async fn transfer(&mut self, migration: Migration) -> Result<(), LauncherError> {
@@ -65,7 +61,8 @@ impl Transfer<'_> {
             Ok(domain.migrate(&migration)?)
         }));
         let mut sampling: Option<JoinHandle<Seen>> = None;
-        let mut aborting: Option<JoinHandle<bool>> = None;
+        // Ends with this: another job that libvirt begins afterwards is not meant.
+        let mut aborting: JoinSet<bool> = JoinSet::new();
         let mut next_sample = self.began;
         let mut samples = 0;
         loop {
@@ -79,7 +76,7 @@ impl Transfer<'_> {
                     samples += u32::from(!seen.is_iteration);
                     self.follow(seen, samples).await;
                 },
-                aborted = finished(&mut aborting) => self.set_abort_status(aborted == Some(true)),
+                Some(aborted) = aborting.join_next() => self.set_abort_status(matches!(aborted, Ok(true))),
                 _ = metadata.changed() => {}
                 event = self.events.recv(), if sampling.is_none() && self.monitor.wants_iterations() => {
                     if matches!(event, Ok(Event::MigrationIteration { .. })) {
@@ -91,8 +88,8 @@ impl Transfer<'_> {
                     next_sample = os::time::deadline(SAMPLE_INTERVAL);
                 }
             }
-            if aborting.is_none() && self.launcher.vm.metadata().is_migration_aborting() {
-                aborting = Some(tokio::spawn(abort(self.domain.clone())));
+            if aborting.is_empty() && self.launcher.vm.metadata().is_migration_aborting() {
+                aborting.spawn(abort(self.domain.clone()));
             }
         }
     }
@@ -187,14 +184,6 @@ impl Transfer<'_> {
         self.launcher
             .vm
             .change_metadata(|metadata| metadata.migration_abort_ended(succeeded));
-    }
-
-    /// The abort's result as the migration's end shows it: libvirt may have accepted an abort that came too late.
-    // D-mig-3 (docs/differences.md).
-    fn end_abort(&self, result: &Result<(), LauncherError>) {
-        if self.launcher.vm.metadata().has_migration_abort() {
-            self.set_abort_status(result.is_err());
-        }
     }
 
     /// libvirt's daemon has ended in the middle of the migration: whether the guest had left before that.
