@@ -1,6 +1,8 @@
 //! Backups that are cut short while they run: aborted, without space, or by the death of QEMU, of the launcher or of libvirt's
 //! daemon. None is called complete, and the next one works. Their begin and end are in `backup_kills`.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::backup::{SIZE, TARGET, Tracked, abort, content, metadata, start, with};
@@ -10,11 +12,15 @@ use crate::harness::{Slowed, also_in_container, run};
 
 also_in_container!(
     a_push_that_is_aborted_has_failed,
+    a_push_whose_images_are_closed_slowly_is_complete,
     a_push_into_a_full_volume_has_failed,
     a_pull_whose_scratch_files_are_full_is_whole_and_lets_the_guest_go_on_when_it_ends,
     a_backup_whose_qemu_is_killed_has_failed,
     a_backup_goes_on_while_libvirts_daemon_is_replaced,
 );
+
+/// Bytes of a disk that is copied for a while.
+const LARGE: u64 = 768 << 20;
 
 /// The next backup is whole.
 pub async fn next_works(vm: &mut Tracked, second: u32) {
@@ -34,21 +40,25 @@ async fn failed(vm: &mut Tracked, name: &str) -> String {
     message
 }
 
+/// A guest with a disk that is copied for a while.
+async fn booted_with_large_disk(name: &str) -> Tracked {
+    let launch = async |pod: &mut crate::harness::Pod, vmi: &crate::harness::Vmi| {
+        let image = pod.path("/var/run/kubevirt-private/vmi-disks/Data-1/disk.img");
+        let mut image = std::fs::OpenOptions::new().write(true).open(image).unwrap();
+        let part = vec![0xa5_u8; 1 << 20];
+        for _ in 0..LARGE >> 20 {
+            std::io::Write::write_all(&mut image, &part).unwrap();
+        }
+        pod.launch(vmi, &[]);
+        pod.wait_until_ready().await;
+    };
+    Tracked::booted_with(name, LARGE, launch).await
+}
+
 #[test]
 fn a_push_that_is_aborted_has_failed() {
     run(async {
-        let large = 768 << 20;
-        let launch = async |pod: &mut crate::harness::Pod, vmi: &crate::harness::Vmi| {
-            let image = pod.path("/var/run/kubevirt-private/vmi-disks/Data-1/disk.img");
-            let mut image = std::fs::OpenOptions::new().write(true).open(image).unwrap();
-            let part = vec![0xa5_u8; 1 << 20];
-            for _ in 0..large >> 20 {
-                std::io::Write::write_all(&mut image, &part).unwrap();
-            }
-            pod.launch(vmi, &[]);
-            pod.wait_until_ready().await;
-        };
-        let mut vm = Tracked::booted_with("aborted", large, launch).await;
+        let mut vm = booted_with_large_disk("aborted").await;
         let push = with(start("Aborted", "Push", 1), "skipQuiesce", true);
         // However fast the machine is, the copy is not over when the abort comes.
         let slowed = Slowed::now(&vm.pod.guests());
@@ -58,6 +68,28 @@ fn a_push_that_is_aborted_has_failed() {
         let message = failed(&mut vm, "Aborted").await;
         assert!(message.contains("backup aborted"), "{message}");
         assert!(!vm.file(&push, "Data-1").exists());
+        next_works(&mut vm, 2).await;
+    });
+}
+
+#[test]
+fn a_push_whose_images_are_closed_slowly_is_complete() {
+    run(async {
+        let mut vm = booted_with_large_disk("closed-slowly").await;
+        let push = with(start("Slow", "Push", 1), "skipQuiesce", true);
+        let slowed = Slowed::now(&vm.pod.guests());
+        vm.ask_ok(&push).await;
+        let file = vm.file(&push, "Data-1");
+        while file.metadata().unwrap().len() < LARGE {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        // Each of libvirt's last commands then takes longer than a read of the domain may.
+        slowed.stop_for(Duration::from_secs(5));
+        vm.pod.log_has("Could not find out how the backup is").await;
+        drop(slowed);
+        let ended = vm.ended("Slow").await;
+        assert_eq!(ended["Failed"], json!(false), "{ended}");
+        assert!(content(file.to_str().unwrap()) == vm.data());
         next_works(&mut vm, 2).await;
     });
 }

@@ -48,6 +48,31 @@ async fn held(vm: &mut Tracked, options: &Value, phase: &str) -> Held {
     Held::during(&mut vm.pod, phase, call).await
 }
 
+/// virt-controller's retry of the same request, and whether its answer is a success.
+fn asked_again(vm: &Tracked, options: &Value) -> tokio::task::JoinHandle<bool> {
+    let request = BackupRequest {
+        vmi: vm.pod.request(vm.vmi.value()).vmi,
+        options: options.to_string().into(),
+    };
+    let mut cmd = vm.pod.cmd();
+    tokio::spawn(async move {
+        let answer = cmd.backup_virtual_machine(request).await;
+        println!("  asked again: {answer:?}");
+        answer.is_ok_and(|answer| answer.into_inner().success)
+    })
+}
+
+/// Waits for the backup's end, for which virt-controller waits after a success.
+async fn is_reported(vm: &Tracked, options: &Value) {
+    let is_reported = |domain: &Value| {
+        let backup = metadata(domain);
+        let [name, start] = ["Name", "StartTimestamp"].map(|field| &backup[field]);
+        [name, start] == [&options["backupName"], &options["backupStartTime"]]
+            && backup["Completed"] == true
+    };
+    vm.pod.domain_until("reported", is_reported).await;
+}
+
 /// Waits until no backup is in progress; one that is complete has what the disk had.
 async fn is_over_and_not_half(vm: &Tracked, options: &Value, then: &[u8]) {
     let is_over = |domain: &Value| {
@@ -90,7 +115,11 @@ fn a_daemon_that_is_killed_in_each_phase_of_a_backup_leaves_none_that_is_half() 
         for (second, phase) in (1..).zip(PHASES) {
             let (options, then) = (start("Held", "Push", second), vm.data());
             let held = held(&mut vm, &options, phase).await;
+            let again = asked_again(&vm, &options);
             kill_daemon(&mut vm.pod, held).await;
+            if again.await.unwrap() {
+                is_reported(&vm, &options).await;
+            }
             is_over_and_not_half(&vm, &options, &then).await;
             next_works(&mut vm, 10 + second).await;
             vm.guest.run("echo thawed >/data/thawed; sync").await;

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use super::outcome::{JobEnd, Outcome, lost, outcome};
 use super::{BackupError, Stage};
 use crate::launcher::vm::JobKind;
-use crate::launcher::{Launcher, LauncherError, lock};
+use crate::launcher::{Launcher, LauncherError};
 use convert::backup::{BackupId, Mode, QUERY_JOBS, has_backup_jobs};
 use domain::metadata::BackupMetadata;
 use libvirt::{Connection, JobOperation, JobType, WhichJob};
@@ -29,7 +29,8 @@ struct Seen {
     is_closed: bool,
 }
 
-/// How often a backup is looked at whose end libvirt may not report. There is no event of that.
+/// How often a backup is looked at whose end libvirt may not report, or of which libvirt could not say how it is. There is no
+/// event of that.
 const WATCH_INTERVAL: Duration = Duration::from_secs(10);
 /// Longer than QEMU's list of jobs can be.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
@@ -85,7 +86,7 @@ impl Launcher {
 
     /// Holds what is known of the backup against what libvirt says.
     async fn check_backup(self: &Arc<Self>) {
-        let by_event = lock(&self.backup.ended).take();
+        let by_event = self.backup.take_end();
         if by_event.is_some() {
             failpoints::hit("backup.completing");
         }
@@ -101,11 +102,10 @@ impl Launcher {
         }
         let seen = match self.domain.read("asking for the backup", seen).await {
             Ok(seen) => seen,
-            Err(error) if by_event.is_none() => {
-                // Asked again when libvirt is back.
+            Err(error) if by_event.is_none() || is_busy(&error) => {
                 let reason = os::logging::chain(&error);
                 tracing::warn!(reason, "Could not find out how the backup is");
-                return;
+                return self.backup.ask_again(by_event);
             }
             // Also an event alone says how it has ended.
             Err(_) => Seen {
@@ -193,6 +193,15 @@ impl Launcher {
     }
 }
 
+/// libvirt is not through with the backup: it holds the domain until QEMU has written what is left, and closed the images.
+fn is_busy(error: &LauncherError) -> bool {
+    match error {
+        LauncherError::Slow { .. } => true,
+        LauncherError::Libvirt(error) => error.is_busy(),
+        _ => false,
+    }
+}
+
 fn seen(connection: &Connection, name: &str) -> Result<Seen, LauncherError> {
     let Some(domain) = connection.lookup(name)? else {
         return Ok(Seen {
@@ -204,6 +213,13 @@ fn seen(connection: &Connection, name: &str) -> Result<Seen, LauncherError> {
         });
     };
     let vm_runs = domain.is_active()?;
+    // A command for QEMU waits until libvirt is through with the job's last event. QEMU's jobs are asked for first, as
+    // they are gone before libvirt's is.
+    let jobs = match vm_runs.then(|| domain.monitor_command(QUERY_JOBS, MAX_ANSWER_BYTES)) {
+        Some(Err(error)) if error.is_busy() => return Err(error.into()),
+        jobs => jobs,
+    };
+    let is_closed = matches!(jobs, Some(Ok(_)));
     let job = if vm_runs {
         Some(domain.job_state(WhichJob::Running)?)
     } else {
@@ -211,9 +227,6 @@ fn seen(connection: &Connection, name: &str) -> Result<Seen, LauncherError> {
     };
     let is_running = job
         .is_some_and(|job| job.operation == JobOperation::Backup && job.job_type != JobType::None);
-    // A command for QEMU waits until libvirt is through with the job's last event.
-    let jobs = vm_runs.then(|| domain.monitor_command(QUERY_JOBS, MAX_ANSWER_BYTES));
-    let is_closed = matches!(jobs, Some(Ok(_)));
     let has_jobs = match jobs {
         Some(jobs) if is_running => has_backup_jobs(&jobs?).map_err(BackupError::Jobs)?,
         _ => false,

@@ -21,6 +21,7 @@ mod outcome;
 mod resume;
 mod start;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use prost::bytes::Bytes;
@@ -48,6 +49,10 @@ pub(super) struct BackupState {
     served: Mutex<Option<ServedBackup>>,
     /// Something has happened that a backup may have ended with.
     news: Notify,
+    /// libvirt could not say how the backup is, and is asked again.
+    ask_again: AtomicBool,
+    /// It is known whether a backup has begun.
+    decided: Notify,
 }
 
 /// A backup that runs.
@@ -96,9 +101,41 @@ impl BackupState {
         self.news.notify_one();
     }
 
-    /// libvirt may not report the end.
+    /// libvirt may not report the end, or could not say how the backup is.
     fn must_be_watched(&self) -> bool {
-        matches!(self.stage(), Some(Stage::Adopted | Stage::Lost))
+        matches!(
+            self.stage(),
+            Some(Stage::Uncertain | Stage::Adopted | Stage::Lost)
+        ) || self.ask_again.load(Ordering::Relaxed)
+    }
+
+    /// How a backup has ended, if there was an event of that.
+    fn take_end(&self) -> Option<JobEnd> {
+        self.ask_again.store(false, Ordering::Relaxed);
+        lock(&self.ended).take()
+    }
+
+    /// libvirt could not say how the backup is, whose end there may have been an event of.
+    fn ask_again(&self, end: Option<JobEnd>) {
+        self.ask_again.store(true, Ordering::Relaxed);
+        let mut ended = lock(&self.ended);
+        *ended = ended.take().or(end);
+    }
+
+    /// Whether it is not known yet if the backup has begun.
+    fn is_undecided(&self) -> bool {
+        matches!(self.stage(), Some(Stage::Starting | Stage::Uncertain))
+    }
+
+    /// Waits until it is known whether the backup has begun.
+    async fn decided(&self) {
+        loop {
+            let decided = self.decided.notified();
+            if !self.is_undecided() {
+                return;
+            }
+            decided.await;
+        }
     }
 
     fn stage(&self) -> Option<Stage> {
@@ -109,6 +146,7 @@ impl BackupState {
         if let Some(running) = &mut *lock(&self.running) {
             running.stage = stage;
         }
+        self.decided.notify_waiters();
     }
 
     fn begin(&self, job: Job, stage: Stage) {
@@ -119,6 +157,7 @@ impl BackupState {
         // The job's end changes the VM's state, which is not to happen under this lock.
         let ended = lock(&self.running).take();
         drop(ended);
+        self.decided.notify_waiters();
         drop(lock(&self.served).take());
     }
 }

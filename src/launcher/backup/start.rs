@@ -23,6 +23,8 @@ use pod::BackupDir;
 // D-backup-6 (docs/differences.md).
 const THAW_AFTER: Duration = Duration::from_secs(60);
 
+const WHAT: &str = "starting the backup";
+
 /// Whether a backup that is asked for is new.
 #[derive(Debug, PartialEq, Eq)]
 enum Known {
@@ -31,7 +33,8 @@ enum Known {
 }
 
 impl Launcher {
-    /// Begins a backup. It goes on if that takes longer than the caller may wait; the same request again is then a success.
+    /// Begins a backup. It goes on if that takes longer than the caller may wait; the same request again waits for it, and is a
+    /// success if it has begun.
     ///
     /// # Errors
     /// The phase, a job or another backup is in the way; the target is not there; libvirt's.
@@ -40,11 +43,20 @@ impl Launcher {
         vmi: Vmi,
         start: Start,
     ) -> Result<(), LauncherError> {
-        let what = "starting the backup";
-        within(what, CHANGE_TIMEOUT, self.known()).await?;
-        // From here to the spawned task nothing waits, so no other start comes in between.
-        if known(self.vm.metadata().backup(), &start.id)? == Known::Running {
-            return Ok(());
+        within(WHAT, CHANGE_TIMEOUT, self.start_or_join(vmi, start)).await
+    }
+
+    async fn start_or_join(self: &Arc<Self>, vmi: Vmi, start: Start) -> Result<(), LauncherError> {
+        loop {
+            self.known().await?;
+            // From here to the spawned task nothing waits, so no other start comes in between.
+            match known(self.vm.metadata().backup(), &start.id)? {
+                Known::New => break,
+                Known::Running if !self.backup.is_undecided() => return Ok(()),
+                // virt-controller takes a success for a backup whose end will be reported.
+                // D-backup-10 (docs/differences.md).
+                Known::Running => self.backup.decided().await,
+            }
         }
         let job = self.vm.begin(JobKind::Backup)?;
         self.backup.begin(job, Stage::Starting);
@@ -56,8 +68,8 @@ impl Launcher {
             launcher.backup_started(&start.id, &started);
             started
         });
-        let started = async { started.await.unwrap_or(Err(LauncherError::Worker { what })) };
-        within(what, CHANGE_TIMEOUT, started).await
+        let worker = LauncherError::Worker { what: WHAT };
+        started.await.unwrap_or(Err(worker))
     }
 
     /// libvirt has begun the backup, or not.
@@ -68,8 +80,9 @@ impl Launcher {
         };
         tracing::error!(backup = id.name, reason = %os::logging::chain(error), "Backup failed to start");
         if error.is_connection_lost() {
-            // libvirt may have begun it all the same. Found out when it is back.
-            return self.backup.set_stage(Stage::Uncertain);
+            // libvirt may have begun it all the same. Found out when it is back, as it may be already.
+            self.backup.set_stage(Stage::Uncertain);
+            return self.backup.news.notify_one();
         }
         self.forget_backup(id);
     }
@@ -161,7 +174,7 @@ impl Launcher {
             failpoints::hit("backup.begun");
             Ok(begun?)
         };
-        blocking("starting the backup", begin).await
+        blocking(WHAT, begin).await
     }
 
     async fn live_disks(&self) -> Result<Vec<Disk>, LauncherError> {

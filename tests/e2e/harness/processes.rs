@@ -2,7 +2,7 @@
 
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -43,6 +43,7 @@ impl Drop for Stopped {
 /// Processes that run for a small part of the time, until this is dropped.
 pub struct Slowed {
     end: Arc<AtomicBool>,
+    stop_millis: Arc<AtomicU64>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -60,19 +61,27 @@ impl Slowed {
             }
         };
         let end = Arc::new(AtomicBool::new(false));
-        let ends = end.clone();
+        let stop_millis = Arc::new(AtomicU64::new(50));
+        let (ends, millis) = (end.clone(), stop_millis.clone());
         let thread = std::thread::spawn(move || {
             while !ends.load(Ordering::Relaxed) {
                 signal(Signal::STOP);
-                std::thread::sleep(Duration::from_millis(50));
+                std::thread::sleep(Duration::from_millis(millis.load(Ordering::Relaxed)));
                 signal(Signal::CONT);
                 std::thread::sleep(Duration::from_millis(2));
             }
         });
         Self {
             end,
+            stop_millis,
             thread: Some(thread),
         }
+    }
+
+    /// From now on they are stopped for so long each time.
+    pub fn stop_for(&self, time: Duration) {
+        let millis = u64::try_from(time.as_millis()).unwrap();
+        self.stop_millis.store(millis, Ordering::Relaxed);
     }
 }
 
