@@ -10,7 +10,7 @@ from kit import settings
 from kit.wait import until
 
 PROGRAM = "virt-exportserver"
-PORT = 18443
+PORT = 443
 TOKEN = "compat"
 # Of the certificates that are there: the server's name, and whose tunnels the server takes.
 NAME = "virt-handler"
@@ -80,7 +80,8 @@ class ExportServer:
     def options():
         """What virt-controller adds to a backup's options, so that the launcher connects to this server."""
         return {
-            "exportServerAddr": f"127.0.0.1:{PORT}",
+            # Without a port, as virt-controller gives it.
+            "exportServerAddr": "127.0.0.1",
             "exportServerName": NAME,
             "caCert": certificate("ca.crt"),
             "backupCert": certificate("client.crt"),
