@@ -126,6 +126,14 @@ impl Metadata {
         self.0.migration.as_ref()
     }
 
+    /// The UID of the migration in progress, if there is one.
+    pub fn unfinished_migration(&self) -> Option<String> {
+        let migration = self.migration()?;
+        let is_unfinished =
+            migration.start_timestamp.is_some() && migration.end_timestamp.is_none();
+        is_unfinished.then(|| migration.uid.clone())
+    }
+
     /// The migration with this UID leaves from here.
     pub fn migration_out_began(&mut self, uid: &str) {
         self.0.migration = Some(MigrationMetadata {
@@ -143,7 +151,11 @@ impl Metadata {
             // libvirt may have accepted an abort that came too late, or may not have been asked any more.
             // D-mig-3 (docs/differences.md).
             if matches!(migration.abort_status.as_str(), ABORTING | ABORTED) {
-                let status = if failure.is_some() { ABORTED } else { ABORT_FAILED };
+                let status = if failure.is_some() {
+                    ABORTED
+                } else {
+                    ABORT_FAILED
+                };
                 migration.abort_status = status.into();
             }
             migration.end_timestamp = Some(Time::now());
@@ -376,7 +388,11 @@ mod tests {
                 metadata.migration_abort_ended(succeeded);
             }
             metadata.migration_out_ended("m-1", failure.map(str::to_owned));
-            metadata.migration().cloned().unwrap_or_default().abort_status
+            metadata
+                .migration()
+                .cloned()
+                .unwrap_or_default()
+                .abort_status
         };
         // Nobody has asked libvirt, as it was not to migrate yet.
         assert_eq!(ended(None, Some("aborted")), ABORTED);

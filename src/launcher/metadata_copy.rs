@@ -3,13 +3,29 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{JobKind, Launcher};
+use super::{JobKind, Launcher, LauncherError};
 use domain::metadata::KubeVirtMetadata;
 
 /// After a copy that has failed: the daemon may be on its way back.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// The prefix that libvirt gives the element.
 const PREFIX: &str = "kubevirt";
+
+/// Writes one copy.
+///
+/// # Errors
+/// libvirt's.
+pub(super) async fn write(
+    launcher: &Launcher,
+    metadata: &KubeVirtMetadata,
+) -> Result<(), LauncherError> {
+    let xml = metadata.to_xml();
+    let write = move |domain: Option<libvirt::Domain>| {
+        let Some(domain) = domain else { return Ok(()) };
+        Ok(domain.set_metadata(&xml, PREFIX, KubeVirtMetadata::NAMESPACE)?)
+    };
+    launcher.domain.write_metadata(write).await
+}
 
 /// Writes for as long as the launcher lives, one copy at a time, however many changes come meanwhile.
 // D-sup-16 (docs/differences.md).
@@ -25,12 +41,7 @@ pub(super) async fn run(launcher: Arc<Launcher>) {
         if metadata == written || is_migrating || !vm.phase.is_visible() {
             continue;
         }
-        let xml = metadata.to_xml();
-        let copied = launcher.domain.write_metadata(move |domain| {
-            let Some(domain) = domain else { return Ok(()) };
-            Ok(domain.set_metadata(&xml, PREFIX, KubeVirtMetadata::NAMESPACE)?)
-        });
-        match copied.await {
+        match write(&launcher, &metadata).await {
             Ok(()) => written = metadata,
             Err(error) => {
                 tracing::debug!(reason = %os::logging::chain(&error), "the domain's XML has not the newest metadata");

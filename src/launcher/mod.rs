@@ -203,6 +203,7 @@ impl Launcher {
         tokio::spawn(migration_target::follow_arrival(launcher.clone()));
         tokio::spawn(guest_agent::thaw_in_time(launcher.clone()));
         tokio::spawn(backup::run(launcher.clone()));
+        tokio::spawn(migration_source::follow_adopted(launcher.clone()));
         tokio::spawn(memory_dump::resume_after_lost_dumps(launcher.clone()));
         launcher
     }

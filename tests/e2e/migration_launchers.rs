@@ -1,12 +1,12 @@
 //! Launchers that are killed in the middle of a migration: with their pod, as everywhere, or alone where the monitor
 //! starts the next one.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::faults::{Held, kill, launch};
 use crate::harness::{
-    MigrationProxies, RunningSides, SLOW, Vmi, begin, counts_on, has_left, migratable_pod, migrate,
-    migration, migration_request, source_pod, target_pod,
+    MigrationProxies, RunningSides, SLOW, Vmi, aborted, begin, cancel, counts_on, failed, has_left,
+    has_moved, migratable_pod, migrate, migration, migration_request, source_pod, target_pod,
 };
 use crate::monitor::launcher;
 
@@ -100,5 +100,47 @@ fn a_launcher_that_is_started_again_on_either_side_sees_the_migration_end() {
         let again = last.guest(&second).await;
         counts_on(&moved, &again).await;
         sides.end();
+    });
+}
+
+#[test]
+// D-sup-16 (docs/differences.md).
+fn a_launcher_that_is_started_again_cancels_the_migration_and_reports_its_failure() {
+    migrate(async {
+        let vmi = Vmi::new("reported");
+        let (mut source, mut guest) = source_pod(&vmi, &["--restart-launcher"]).await;
+        guest.run("mark=kept").await;
+        for end in ["cancelled", "target-killed"] {
+            println!("{end}");
+            let vmi = vmi.clone().migrating_to(end);
+            let target = target_pod(&source, &vmi, end, &[]).await;
+            target.sync_target_ok(&vmi).await;
+            let proxies = MigrationProxies::new(&source, &target, &vmi);
+            begin(&source, &vmi, json!({"Bandwidth": SLOW})).await;
+            proxies.until_copied(2 << 20).await;
+            kill(&[launcher(&source)]);
+            source.wait_until_ready().await;
+            source.handler.forget();
+            let has_begun = |domain: &Value| {
+                let migration = migration(domain);
+                migration["UID"] == vmi.migration_uid() && migration["EndTimestamp"].is_null()
+            };
+            source.domain_until("still migrates", has_begun).await;
+            if end == "cancelled" {
+                cancel(&source, &vmi).await;
+                aborted(&mut source, &vmi).await;
+            } else {
+                target.signal("KILL");
+                failed(&mut source, &vmi).await;
+            }
+            drop((proxies, target));
+            assert_eq!(guest.run("echo $mark").await, "kept");
+        }
+        let vmi = vmi.migrating_to("last");
+        let mut target = target_pod(&source, &vmi, "last", &[]).await;
+        target.sync_target_ok(&vmi).await;
+        let _proxies = MigrationProxies::new(&source, &target, &vmi);
+        begin(&source, &vmi, json!({})).await;
+        has_moved(&mut source, &mut target, &vmi).await;
     });
 }

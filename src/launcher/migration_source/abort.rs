@@ -58,7 +58,8 @@ pub(super) async fn abort(domain: Domain) -> bool {
             let domain = domain.clone();
             let aborted = blocking("aborting the migration", move || {
                 let job = domain.job_state(WhichJob::Running)?;
-                if (job.operation, job.job_type) != (JobOperation::MigrationOut, JobType::Unbounded) {
+                if (job.operation, job.job_type) != (JobOperation::MigrationOut, JobType::Unbounded)
+                {
                     return Ok(false);
                 }
                 domain.abort_job()?;

@@ -33,6 +33,9 @@ pub enum MigrationError {
     /// It was cancelled before libvirt had begun.
     #[error("Live migration has been aborted")]
     Aborted,
+    /// libvirt has reported its end to an earlier launcher.
+    #[error("the migration ended while the launcher was restarted, and the guest has not left")]
+    LauncherRestarted,
     /// A functional test of KubeVirt's wants the failure.
     #[error("Failed migration to satisfy functional test condition")]
     FunctionalTest,

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::super::libvirt_domain::{CHANGE_TIMEOUT, blocking, within};
 use super::super::vm::{Job, JobKind};
-use super::super::{Launcher, LauncherError, lock};
+use super::super::{Launcher, LauncherError, lock, metadata_copy};
 use super::MigrationError;
 use super::document::{self, size_of_files};
 use super::error::failure_reason;
@@ -159,6 +159,10 @@ impl Launcher {
             .domain
             .change(what, |domain| domain.ok_or(LauncherError::NoDomain));
         let domain = found.await?;
+        // libvirt takes no copy any more once the domain leaves. By this one a later launcher knows of the migration.
+        if let Err(error) = metadata_copy::write(self, self.vm.metadata().get()).await {
+            tracing::debug!(reason = %os::logging::chain(&error), "the domain's XML does not say that it migrates");
+        }
         self.detach_sriov(&domain, events).await?;
         let (config, vmi, options) = (self.config.clone(), vmi.clone(), options.clone());
         blocking(what, move || {

@@ -1,0 +1,99 @@
+//! A migration that an earlier launcher has begun: libvirt goes on with it, and this launcher reports its end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::super::vm::JobKind;
+use super::super::{Launcher, LauncherError};
+use super::MigrationError;
+use super::abort::abort;
+use super::error::failure_reason;
+use libvirt::{Connection, JobOperation, State, WhichJob, paused, shutoff};
+
+/// Between two looks at the migration, whose end libvirt reports to its own client alone, and that was the earlier launcher.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What libvirt says of the migration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    Running,
+    /// The guest runs on the target.
+    HasLeft,
+    /// The guest is still here, or nowhere.
+    Failed,
+}
+
+/// Follows the migration that an earlier launcher has left, if there is one, to its end.
+// D-sup-16 (docs/differences.md).
+pub(in super::super) async fn follow_adopted(launcher: Arc<Launcher>) {
+    let mut state = launcher.state();
+    // The sender lives in the launcher, so this does not fail.
+    drop(state.wait_for(|vm| vm.generation > 0).await);
+    let Some(uid) = launcher.vm.metadata().unfinished_migration() else {
+        return;
+    };
+    tracing::info!(
+        uid,
+        "Following the migration that an earlier launcher has begun"
+    );
+    // Refused where the guest has gone already.
+    let job = launcher.vm.begin(JobKind::MigrationOut).ok();
+    let result = launcher.follow_migration().await;
+    drop(job);
+    let is_aborted = launcher.vm.metadata().has_migration_abort();
+    let failure = result.err().map(|error| failure_reason(&error, is_aborted));
+    tracing::info!(uid, reason = failure, "The adopted migration has ended");
+    launcher
+        .vm
+        .change_metadata(|metadata| metadata.migration_out_ended(&uid, failure));
+}
+
+impl Launcher {
+    async fn follow_migration(&self) -> Result<(), LauncherError> {
+        let mut changes = self.vm.metadata_changes();
+        // Ends with this: another job that libvirt begins afterwards is not meant.
+        let mut aborting: JoinSet<bool> = JoinSet::new();
+        loop {
+            match self.domain.read("asking for the migration", seen).await {
+                Ok(Seen::Running) => {}
+                Ok(Seen::HasLeft) => return Ok(()),
+                Ok(Seen::Failed) => return Err(MigrationError::LauncherRestarted.into()),
+                // Asked again: libvirt may be on its way back.
+                Err(error) => {
+                    tracing::debug!(reason = %os::logging::chain(&error), "Could not find out how the migration is");
+                }
+            }
+            if let Some(aborted) = aborting.try_join_next() {
+                let succeeded = matches!(aborted, Ok(true));
+                self.vm
+                    .change_metadata(|metadata| metadata.migration_abort_ended(succeeded));
+            }
+            if aborting.is_empty()
+                && self.vm.metadata().is_migration_aborting()
+                && let Ok(Some(domain)) = self.domain.request("finding the domain", Ok).await
+            {
+                aborting.spawn(abort(domain));
+            }
+            let _ = timeout(WATCH_INTERVAL, changes.changed()).await;
+        }
+    }
+}
+
+fn seen(connection: &Connection, name: &str) -> Result<Seen, LauncherError> {
+    let Some(domain) = connection.lookup(name)? else {
+        return Ok(Seen::Failed);
+    };
+    // The state is asked for last: it is the migration's result once the job is over.
+    let is_running = domain.is_active()?
+        && domain.job_state(WhichJob::Running)?.operation == JobOperation::MigrationOut;
+    Ok(match domain.state()? {
+        (State::Shutoff, shutoff::MIGRATED) => Seen::HasLeft,
+        // libvirt keeps the job of a post-copy that has failed.
+        (State::Paused, paused::POSTCOPY_FAILED) => Seen::Failed,
+        _ if is_running => Seen::Running,
+        _ => Seen::Failed,
+    })
+}
