@@ -228,7 +228,17 @@ fn the_guest_reads_images_and_writes_disks_and_no_backing_image_changes() {
 fn a_no_cloud_seed_reaches_the_guest() {
     run(async {
         let mut pod = Pod::new();
-        let seed = json!({"cloudInitNoCloud": {"userData": "#cloud-config\n# made for the test\n", "networkData": "version: 2\n"}});
+        let secrets =
+            json!({"secretRef": {"name": "user"}, "networkDataSecretRef": {"name": "net"}});
+        let seed = json!({"cloudInitNoCloud": secrets});
+        // Both keys of each secret are mounts; for the one that is not there the kubelet makes a directory.
+        let key = |name: &str| pod.path(&format!("/var/run/kubevirt-private/secret/seed/{name}"));
+        for missing in ["userdata", "networkdata"] {
+            std::fs::create_dir(key(missing)).unwrap();
+        }
+        let user_data = "#cloud-config\n# made for the test\n";
+        std::fs::write(key("userData"), user_data).unwrap();
+        std::fs::write(key("networkData"), "version: 2\n").unwrap();
         let vmi = Vmi::new("seed").with_image(&pod).volume(
             with(seed, "seed"),
             json!({"name": "seed", "cdrom": {"bus": "sata"}}),

@@ -232,10 +232,12 @@ fn secret_data(
     let place = format!("{}/{volume}", pod_paths::SECRET_DIR);
     let dir = optional(Dir::of_pod(&cfg.root, &place))?;
     for key in given.keys {
-        if let Some(dir) = &dir
-            && let Some(file) = optional(dir.find_within(key))?
-        {
-            return read_all(&file).map(Data);
+        let Some(dir) = &dir else { break };
+        match optional(dir.find_within(key)) {
+            Ok(Some(file)) => return read_all(&file).map(Data),
+            // Both keys are mounts of the pod: of the one that the secret lacks, the kubelet makes an empty directory.
+            Ok(None) | Err(PodError::Hostile { .. }) => {}
+            Err(error) => return Err(error),
         }
     }
     let missing = std::io::Error::new(
@@ -364,6 +366,11 @@ mod tests {
             fs::write(path, text).unwrap();
         }
 
+        fn make_dir(&self, path: &str) {
+            let secrets = self.0.path().join("var/run/kubevirt-private/secret");
+            fs::create_dir_all(secrets.join(path)).unwrap();
+        }
+
         fn read(&self, spec: &str) -> Result<Option<CloudInitData>, String> {
             let metadata = r#"{"name":"web.example","namespace":"shop","annotations":{"kubevirt.io/instancetype-name":"small"}}"#;
             let vmi = serde_json::from_str(&format!(r#"{{"metadata":{metadata},"spec":{spec}}}"#))
@@ -436,6 +443,47 @@ mod tests {
             .unwrap()
             .unwrap();
         assert_eq!(data.user_data, "from the secret".into());
+    }
+
+    /// The pod's template mounts both keys of a secret, and the kubelet makes a directory for the one that is not there.
+    #[test]
+    fn a_key_that_the_secret_lacks_is_a_directory_in_a_pod() {
+        let secrets = |inline: &str| {
+            no_cloud(&format!(
+                r#"{{"secretRef":{{"name":"s"}},"networkDataSecretRef":{{"name":"n"}}{inline}}}"#
+            ))
+        };
+        let data = |pod: &Pod, inline: &str| {
+            let data = pod.read(&secrets(inline)).unwrap().unwrap();
+            (
+                data.user_data.text().into_owned(),
+                data.network_data.text().into_owned(),
+            )
+        };
+        let pod = Pod::new();
+        for directory in ["userdata", "networkData"] {
+            pod.make_dir(&format!("ci/{directory}"));
+        }
+        pod.write("ci/userData", "user");
+        pod.write("ci/networkdata", "net");
+        assert_eq!(data(&pod, ""), ("user".into(), "net".into()));
+        // Without the one or the other at all.
+        let pod = Pod::new();
+        for directory in ["userdata", "userData", "networkdata"] {
+            pod.make_dir(&format!("ci/{directory}"));
+        }
+        pod.write("ci/networkData", "net");
+        assert_eq!(data(&pod, ""), (String::new(), "net".into()));
+        assert_eq!(
+            data(&pod, r#","userData":"plain""#),
+            ("plain".into(), "net".into())
+        );
+        let pod = Pod::new();
+        for directory in ["userdata", "userData", "networkdata", "networkData"] {
+            pod.make_dir(&format!("ci/{directory}"));
+        }
+        let error = pod.read(&secrets("")).unwrap_err();
+        assert!(error.contains("has neither the key"), "{error}");
     }
 
     #[test]
