@@ -48,10 +48,11 @@ async fn set_time(launcher: Arc<Launcher>) {
     tracing::warn!(%reason, "the guest's clock is not set");
 }
 
-/// Whether a later attempt would fail as well: there is no agent, or it cannot do it.
+/// Whether a later attempt would fail as well: there is no agent, or it does not have the command. What the command itself
+/// says, such as that the hardware clock is in use, may pass.
 fn is_final(error: &LauncherError) -> bool {
     match error {
-        LauncherError::Libvirt(error) => error.is_agent_refusal(),
+        LauncherError::Libvirt(error) => error.is_unsupported_by_agent(),
         LauncherError::NoDomain => true,
         _ => false,
     }

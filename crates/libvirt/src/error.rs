@@ -122,6 +122,14 @@ impl Error {
         )
     }
 
+    /// The guest agent, or libvirt, does not have the command.
+    pub fn is_unsupported_by_agent(&self) -> bool {
+        matches!(
+            self.code,
+            code::OPERATION_UNSUPPORTED | code::ARGUMENT_UNSUPPORTED
+        )
+    }
+
     /// Another job holds the domain.
     pub fn is_busy(&self) -> bool {
         matches!(self.code, code::OPERATION_TIMEOUT | code::RESOURCE_BUSY)

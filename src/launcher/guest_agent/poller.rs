@@ -51,7 +51,8 @@ pub(in crate::launcher) async fn run(launcher: Arc<Launcher>) {
 
 fn can_be_asked(vm: &Snapshot) -> bool {
     let document = vm.document.as_ref();
-    vm.phase == Phase::Running && document.is_some_and(|document| is_connected(&document.spec))
+    let runs = matches!(vm.phase, Phase::Running | Phase::MigratingOut);
+    runs && document.is_some_and(|document| is_connected(&document.spec))
 }
 
 /// Polls, from the beginning again with each agent that connects.
@@ -181,7 +182,7 @@ fn is_silence(error: &LauncherError) -> bool {
 }
 
 /// libvirt keeps it with the domain, over the ends of agent and daemon.
-async fn set_response_timeout(launcher: &Arc<Launcher>) {
+pub(super) async fn set_response_timeout(launcher: &Arc<Launcher>) {
     let set = launcher
         .domain
         .agent_call("setting the agent's timeout", POLL_TIMEOUT, |domain| {

@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::AgentError;
 use super::poll;
+use super::poller::set_response_timeout;
 use crate::launcher::libvirt_domain::blocking;
 use crate::launcher::vm::Phase;
 use crate::launcher::{Launcher, LauncherError};
@@ -75,7 +76,8 @@ async fn follow(launcher: Arc<Launcher>, vmi: Vmi) {
             resync
         };
         tokio::select! {
-            () = watch.changed() => {
+            // One that polls returns without a change; then the next resync finds it.
+            () = watch.changed(), if !watch.polls() => {
                 tracing::info!("Reloading access credentials because secret changed");
                 sleep(CHANGE_DELAY).await;
             }
@@ -87,6 +89,8 @@ async fn follow(launcher: Arc<Launcher>, vmi: Vmi) {
 
 /// As far as it gets; the first failure.
 async fn apply(launcher: &Arc<Launcher>, vmi: &Vmi) -> Result<(), LauncherError> {
+    // The event of the agent's connection comes here no later than to the poller.
+    set_response_timeout(launcher).await;
     let ping = launcher
         .domain
         .agent_call("pinging the guest agent", CALL_TIMEOUT, |domain| {
