@@ -162,7 +162,13 @@ impl LauncherError {
 
     /// libvirt's daemon has ended: the same may work on the next connection.
     pub(super) fn is_connection_lost(&self) -> bool {
-        matches!(self, Self::Libvirt(error) if error.is_connection_lost())
+        match self {
+            Self::Libvirt(error) => error.is_connection_lost(),
+            Self::Devices(failures) => failures.iter().any(|failure| {
+                matches!(failure, DeviceFailure::Interface(it) if it.refusal.is_connection_lost())
+            }),
+            _ => false,
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use prost::bytes::Bytes;
 
+use super::libvirt_domain::{CHANGE_TIMEOUT, blocking, within};
 use super::sync::read_spec;
 use super::vm::JobKind;
 use super::{Launcher, LauncherError};
@@ -23,6 +24,8 @@ impl Launcher {
         options: VirtualMachineOptions,
     ) -> Result<(), LauncherError> {
         let vmi = self.our_vmi(&vmi_json)?;
+        let what = "attaching host devices";
+        within(what, CHANGE_TIMEOUT, self.known()).await?;
         let job = self.vm.begin(JobKind::HostDeviceHotplug)?;
         let launcher = self.clone();
         tokio::spawn(async move {
@@ -42,8 +45,11 @@ impl Launcher {
                 }
                 Ok(())
             };
-            let what = "attaching host devices";
-            if let Err(error) = launcher.in_turn(what, attach).await {
+            // However long that takes: nobody waits for an answer.
+            let _turn = launcher.vm.turn().await;
+            let (connection, name) = (launcher.domain.connection(), launcher.domain.name().clone());
+            let attached = blocking(what, move || attach(connection.lookup(&name)?)).await;
+            if let Err(error) = attached {
                 tracing::error!(reason = %os::logging::chain(&error), "Host devices cannot be attached");
             }
             drop(job);

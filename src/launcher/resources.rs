@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use prost::bytes::Bytes;
 
+use super::libvirt_domain::{CHANGE_TIMEOUT, within};
 use super::sync::read_spec;
 use super::vm::Request;
 use super::{Launcher, LauncherError};
@@ -26,9 +27,11 @@ impl Launcher {
         options: VirtualMachineOptions,
     ) -> Result<(), LauncherError> {
         let vmi = self.our_vmi(&vmi_json)?;
+        let what = "changing the guest's CPUs";
+        within(what, CHANGE_TIMEOUT, self.known()).await?;
         self.vm.admit(Request::Resize)?;
         let pod = self.pod.clone();
-        self.in_turn("changing the guest's CPUs", move |domain| {
+        self.in_turn(what, move |domain| {
             let domain = domain.ok_or(LauncherError::NoDomain)?;
             let (wanted, context) = pod.wanted(&vmi, &options)?;
             set_cpus(&domain, &plan::cpus(&vmi, &context, &wanted)?)
@@ -45,11 +48,13 @@ impl Launcher {
     /// libvirt's; the VMI does not say what is needed for that.
     pub async fn sync_memory(self: &Arc<Self>, vmi_json: Bytes) -> Result<(), LauncherError> {
         let vmi = self.our_vmi(&vmi_json)?;
+        let what = "changing the guest's memory";
+        within(what, CHANGE_TIMEOUT, self.known()).await?;
         self.vm.admit(Request::Resize)?;
         if vmi.metadata.annotations.contains_key(FAIL_MEMORY_HOTPLUG) {
             return Err(LauncherError::FunctionalTest(FAIL_MEMORY_HOTPLUG));
         }
-        self.in_turn("changing the guest's memory", move |domain| {
+        self.in_turn(what, move |domain| {
             set_memory(&domain.ok_or(LauncherError::NoDomain)?, &vmi)
         })
         .await?;

@@ -56,6 +56,8 @@ impl Launcher {
         self.guest_agent.note_vmi(&vmi);
         self.follow_access_credentials(&vmi);
         check_plugins(&options)?;
+        // A guest that was paused under an earlier launcher is known as that only then.
+        self.known().await?;
         self.vm.admit(Request::Sync)?;
         let (outcome, run) = self.syncs.push(SyncRequest {
             vmi,
