@@ -110,15 +110,29 @@ fn a_launcher_that_is_started_again_cancels_the_migration_and_reports_its_failur
         let vmi = Vmi::new("reported");
         let (mut source, mut guest) = source_pod(&vmi, &["--restart-launcher"]).await;
         guest.run("mark=kept").await;
-        for end in ["cancelled", "target-killed"] {
+        // The third death in a minute would be the pod's end.
+        for end in ["cancelled-while-paused", "target-killed"] {
             println!("{end}");
             let vmi = vmi.clone().migrating_to(end);
             let target = target_pod(&source, &vmi, end, &[]).await;
             target.sync_target_ok(&vmi).await;
             let proxies = MigrationProxies::new(&source, &target, &vmi);
-            begin(&source, &vmi, json!({"Bandwidth": SLOW})).await;
-            proxies.until_copied(2 << 20).await;
-            kill(&[launcher(&source)]);
+            // One that may pause its guest does so after a short time.
+            let may_pause = json!({
+                "Bandwidth": SLOW, "CompletionTimeoutPerGiB": 3, "AllowWorkloadDisruption": true,
+            });
+            if end == "cancelled-while-paused" {
+                begin(&source, &vmi, may_pause).await;
+                let is_paused = |it: &Value| it["Status"]["Reason"] == "Migration";
+                source.domain_until("paused to migrate", is_paused).await;
+            } else {
+                begin(&source, &vmi, json!({"Bandwidth": SLOW})).await;
+                proxies.until_copied(2 << 20).await;
+            }
+            let killed = launcher(&source);
+            kill(&[killed]);
+            let has_ended = || !std::path::Path::new(&format!("/proc/{killed}")).exists();
+            source.until("the launcher has ended", has_ended).await;
             source.wait_until_ready().await;
             source.handler.forget();
             let has_begun = |domain: &Value| {
@@ -126,7 +140,7 @@ fn a_launcher_that_is_started_again_cancels_the_migration_and_reports_its_failur
                 migration["UID"] == vmi.migration_uid() && migration["EndTimestamp"].is_null()
             };
             source.domain_until("still migrates", has_begun).await;
-            if end == "cancelled" {
+            if end != "target-killed" {
                 cancel(&source, &vmi).await;
                 aborted(&mut source, &vmi).await;
             } else {

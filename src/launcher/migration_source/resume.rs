@@ -6,11 +6,11 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::super::vm::JobKind;
 use super::super::{Launcher, LauncherError};
 use super::MigrationError;
 use super::abort::abort;
 use super::error::failure_reason;
+use super::monitor::Mode;
 use libvirt::{Connection, JobOperation, State, WhichJob, paused, shutoff};
 
 /// Between two looks at the migration, whose end libvirt reports to its own client alone, and that was the earlier launcher.
@@ -19,11 +19,12 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 /// What libvirt says of the migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Seen {
-    Running,
+    /// In this mode, as far as the state shows it.
+    Running(Mode),
     /// The guest runs on the target.
     HasLeft,
-    /// The guest is still here, or nowhere.
-    Failed,
+    /// The guest is still here, or nowhere. `is_post_copy`: not all of it.
+    Failed { is_post_copy: bool },
 }
 
 /// Follows the migration that an earlier launcher has left, if there is one, to its end.
@@ -32,15 +33,13 @@ pub(in super::super) async fn follow_adopted(launcher: Arc<Launcher>) {
     let mut state = launcher.state();
     // The sender lives in the launcher, so this does not fail.
     drop(state.wait_for(|vm| vm.generation > 0).await);
-    let Some(uid) = launcher.vm.metadata().unfinished_migration() else {
+    let Some((uid, job)) = launcher.vm.begin_adopted_migration() else {
         return;
     };
     tracing::info!(
         uid,
         "Following the migration that an earlier launcher has begun"
     );
-    // Refused where the guest has gone already.
-    let job = launcher.vm.begin(JobKind::MigrationOut).ok();
     let result = launcher.follow_migration().await;
     drop(job);
     let is_aborted = launcher.vm.metadata().has_migration_abort();
@@ -56,11 +55,23 @@ impl Launcher {
         let mut changes = self.vm.metadata_changes();
         // Ends with this: another job that libvirt begins afterwards is not meant.
         let mut aborting: JoinSet<bool> = JoinSet::new();
+        let mut last = Mode::PreCopy;
         loop {
             match self.domain.read("asking for the migration", seen).await {
-                Ok(Seen::Running) => {}
+                Ok(Seen::Running(mode)) => {
+                    // A guest is paused for a moment at the end of each migration.
+                    if mode == Mode::PostCopy || mode == last {
+                        self.report_mode(mode);
+                    }
+                    last = mode;
+                }
                 Ok(Seen::HasLeft) => return Ok(()),
-                Ok(Seen::Failed) => return Err(MigrationError::LauncherRestarted.into()),
+                Ok(Seen::Failed { is_post_copy }) => {
+                    if is_post_copy {
+                        self.report_mode(Mode::PostCopy);
+                    }
+                    return Err(MigrationError::LauncherRestarted.into());
+                }
                 // Asked again: libvirt may be on its way back.
                 Err(error) => {
                     tracing::debug!(reason = %os::logging::chain(&error), "Could not find out how the migration is");
@@ -80,11 +91,18 @@ impl Launcher {
             let _ = timeout(WATCH_INTERVAL, changes.changed()).await;
         }
     }
+
+    fn report_mode(&self, mode: Mode) {
+        self.vm
+            .change_metadata(|metadata| metadata.migration_mode(mode.as_str()));
+    }
 }
 
 fn seen(connection: &Connection, name: &str) -> Result<Seen, LauncherError> {
     let Some(domain) = connection.lookup(name)? else {
-        return Ok(Seen::Failed);
+        return Ok(Seen::Failed {
+            is_post_copy: false,
+        });
     };
     // The state is asked for last: it is the migration's result once the job is over.
     let is_running = domain.is_active()?
@@ -92,8 +110,12 @@ fn seen(connection: &Connection, name: &str) -> Result<Seen, LauncherError> {
     Ok(match domain.state()? {
         (State::Shutoff, shutoff::MIGRATED) => Seen::HasLeft,
         // libvirt keeps the job of a post-copy that has failed.
-        (State::Paused, paused::POSTCOPY_FAILED) => Seen::Failed,
-        _ if is_running => Seen::Running,
-        _ => Seen::Failed,
+        (State::Paused, paused::POSTCOPY_FAILED) => Seen::Failed { is_post_copy: true },
+        (State::Paused, paused::POSTCOPY) if is_running => Seen::Running(Mode::PostCopy),
+        (State::Paused, paused::MIGRATION) if is_running => Seen::Running(Mode::Paused),
+        _ if is_running => Seen::Running(Mode::PreCopy),
+        _ => Seen::Failed {
+            is_post_copy: false,
+        },
     })
 }

@@ -87,6 +87,8 @@ struct Inner {
     jobs: Vec<(JobKind, watch::Sender<bool>)>,
     /// See [`Snapshot::arriving`].
     arriving: bool,
+    /// The UID of a migration to another node that an earlier launcher has begun, until somebody follows it.
+    adopted_migration: Option<String>,
     /// A pause was requested. The guest may still run for a moment.
     pause_requested: bool,
     /// A disk has failed since the vCPUs were let run.
@@ -119,6 +121,7 @@ impl Vm {
                 starts: 0,
                 jobs: Vec::new(),
                 arriving: false,
+                adopted_migration: None,
                 pause_requested: false,
                 disk_failed: false,
                 metadata: Metadata::new(uid),
@@ -189,6 +192,23 @@ impl Vm {
             vm: self.clone(),
             cancelled,
         })
+    }
+
+    /// The UID of the migration that an earlier launcher has begun, if there is one, and its job. Once.
+    pub fn begin_adopted_migration(self: &Arc<Self>) -> Option<(String, Job)> {
+        let kind = JobKind::MigrationOut;
+        let (cancel, cancelled) = watch::channel(false);
+        let uid = self.change(|inner| {
+            let uid = inner.adopted_migration.take()?;
+            inner.jobs.push((kind, cancel));
+            Some(uid)
+        })?;
+        let job = Job {
+            kind,
+            vm: self.clone(),
+            cancelled,
+        };
+        Some((uid, job))
     }
 
     /// Asks a job to end. False if it does not run.
@@ -282,9 +302,12 @@ impl Vm {
                 tracing::info!("Adopting the domain that is already there");
                 inner.metadata.adopt(&observed.spec.metadata.kube_virt);
                 inner.pause_requested = phase == Phase::Paused(PauseReason::User);
+                // Only the source's XML has one: the target's document is without it.
+                inner.adopted_migration = inner.metadata.unfinished_migration();
                 // Its pod was prepared under an earlier launcher.
-                inner.arriving = phase == Phase::MigratingIn;
+                inner.arriving = phase == Phase::MigratingIn && inner.adopted_migration.is_none();
             }
+            let phase = phase.of_leaving(inner.adopted_migration.is_some());
             // D-mig-22 (docs/differences.md).
             if inner.arriving && phase == Phase::Paused(PauseReason::User) {
                 inner.pause_requested = true;
@@ -315,6 +338,10 @@ impl Vm {
 
     /// The same to be sent, if it is different from what was sent last.
     pub fn update_document(&self) -> Option<Arc<Domain>> {
+        if self.snapshot().generation == 0 {
+            // Nothing is known, which a change of the state would hide.
+            return None;
+        }
         self.change(|inner| {
             let document = inner.document_from_memory().map(Arc::new);
             if inner.document == document {
@@ -465,7 +492,8 @@ impl Inner {
             migrating_out: self
                 .jobs
                 .iter()
-                .any(|(kind, _)| *kind == JobKind::MigrationOut),
+                .any(|(kind, _)| *kind == JobKind::MigrationOut)
+                || self.adopted_migration.is_some(),
         };
         // A start of this launcher has failed.
         let has_failed = self.phase == Phase::Absent && self.starts > 0;

@@ -157,6 +157,14 @@ impl Phase {
         })
     }
 
+    /// The same of a domain of which it has turned out that an earlier launcher migrates it to another node.
+    pub fn of_leaving(self, is_leaving: bool) -> Self {
+        match self {
+            Self::Running | Self::Paused(_) | Self::MigratingIn if is_leaving => Self::MigratingOut,
+            phase => phase,
+        }
+    }
+
     /// Whether a domain has run, here or under an earlier launcher.
     pub fn has_run(self) -> bool {
         !matches!(self, Self::Absent | Self::Starting)

@@ -2,6 +2,7 @@
 //! The owner: what it publishes, and what a guard's end does.
 
 use super::*;
+use api::vmi::Vmi;
 use libvirt::{State, shutoff};
 
 fn vm() -> Arc<Vm> {
@@ -183,4 +184,52 @@ fn what_is_left_of_a_failed_start_is_not_taken_over() {
     drop(started.begin(JobKind::Start).unwrap());
     started.observe(seen(State::Running, 1));
     assert_eq!(started.snapshot().phase, Phase::Running);
+}
+
+#[test]
+fn a_domain_whose_migration_an_earlier_launcher_has_begun_is_leaving() {
+    for (state, reason) in [
+        (State::Running, 1),
+        (State::Paused, paused::MIGRATION),
+        (State::Paused, paused::USER),
+    ] {
+        let mut earlier = Metadata::new("u-1");
+        earlier.migration_out_began("m-1");
+        let mut observed = seen(state, reason);
+        observed.spec.metadata.kube_virt = earlier.get().clone();
+        let vm = vm();
+        drop(vm.observe(observed));
+        assert_eq!(vm.snapshot().phase, Phase::MigratingOut);
+        assert!(!vm.snapshot().arriving);
+        let (uid, job) = vm.begin_adopted_migration().unwrap();
+        assert_eq!(uid, "m-1");
+        assert_eq!(vm.snapshot().jobs, [JobKind::MigrationOut]);
+        assert!(vm.begin_adopted_migration().is_none());
+        drop(vm.observe(seen(state, reason)));
+        assert_eq!(vm.snapshot().phase, Phase::MigratingOut);
+        drop(job);
+        drop(vm.observe(seen(State::Running, 1)));
+        assert_eq!(vm.snapshot().phase, Phase::Running);
+    }
+}
+
+#[test]
+fn a_migration_of_this_launcher_is_not_adopted() {
+    let source = running();
+    source.change_metadata(|metadata| metadata.migration_out_began("m-1"));
+    assert!(source.begin_adopted_migration().is_none());
+    let target = vm();
+    target.expect_arrival(false, |metadata| {
+        metadata.migration_in_began(&Vmi::default(), "m-1");
+    });
+    drop(target.observe(seen(State::Paused, paused::MIGRATION)));
+    assert!(target.begin_adopted_migration().is_none());
+    assert!(target.snapshot().arriving);
+}
+
+#[test]
+fn nothing_is_known_before_libvirt_was_asked() {
+    let vm = vm();
+    assert!(vm.update_document().is_none());
+    assert_eq!(vm.snapshot().generation, 0);
 }
