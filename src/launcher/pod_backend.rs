@@ -96,6 +96,8 @@ pub(super) struct Pod {
     config: pod::Config,
     /// The device plugin gives it once; a start that is repeated needs it again.
     iommufd: Mutex<Option<Arc<OwnedFd>>>,
+    /// Those that the pod was made with; no other can be plugged in.
+    container_disks: Mutex<pod::ContainerDisks>,
 }
 
 impl Pod {
@@ -103,6 +105,14 @@ impl Pod {
         Self {
             config,
             iommufd: Mutex::default(),
+            container_disks: Mutex::default(),
+        }
+    }
+
+    fn remember_container_disks(&self, context: &Context) {
+        let mut known = lock(&self.container_disks);
+        for (name, info) in &context.disks_info {
+            known.entry(name.clone()).or_insert_with(|| info.clone());
         }
     }
 
@@ -134,7 +144,9 @@ impl PodBackend for Pod {
         vmi: &Vmi,
         options: &VirtualMachineOptions,
     ) -> Result<(DomainSpec, Context), LauncherError> {
-        let context = pod::collect_context(&self.config, vmi, options)?;
+        let known = lock(&self.container_disks).clone();
+        let context = pod::collect_context(&self.config, vmi, options, &known)?;
+        self.remember_container_disks(&context);
         Ok((convert::domain(vmi, &context)?, context))
     }
 
@@ -174,6 +186,7 @@ impl PodBackend for Pod {
         options: &VirtualMachineOptions,
     ) -> Result<(DomainSpec, Context), LauncherError> {
         let context = pod::collect_migration_target(&self.config, vmi, options)?;
+        self.remember_container_disks(&context);
         // Hotplugged disks come with the domain.
         let converted = convert::domain(
             vmi,

@@ -1,6 +1,7 @@
 //! The context of a conversion: all that it needs of the pod, the machine and the request besides the VMI.
 
 use super::machine::Machine;
+use super::volumes::ContainerDisks;
 use super::{Config, PodError, block_sizes, firmware, host_devices, sysfs, volumes};
 use api::proto::cmd::v1::{self as wire, VirtualMachineOptions};
 use api::vmi::Vmi;
@@ -8,7 +9,8 @@ use convert::context::{
     CellCpu, CellDistance, CellMemory, CellPages, Context, NumaCell, Smbios, Topology,
 };
 
-/// Reads the pod, the machine and the options of the request. Blocks; changes nothing.
+/// Reads the pod, the machine and the options of the request. `known`: the images of container disks that were found before.
+/// Blocks; changes nothing.
 ///
 /// # Errors
 /// A container disk's image, firmware or a device that the VMI asks for is not there or is not
@@ -17,8 +19,9 @@ pub fn collect_context(
     cfg: &Config,
     vmi: &Vmi,
     options: &VirtualMachineOptions,
+    known: &ContainerDisks,
 ) -> Result<Context, PodError> {
-    collect_on(&Machine::this(), cfg, vmi, options)
+    collect_on(&Machine::this(), cfg, vmi, options, known)
 }
 
 pub(super) fn collect_on(
@@ -26,8 +29,9 @@ pub(super) fn collect_on(
     cfg: &Config,
     vmi: &Vmi,
     options: &VirtualMachineOptions,
+    known: &ContainerDisks,
 ) -> Result<Context, PodError> {
-    let mut ctx = collect_without_host_devices(machine, cfg, vmi, options)?;
+    let mut ctx = collect_without_host_devices(machine, cfg, vmi, options, known)?;
     host_devices::collect(&cfg.root, machine, vmi, &mut ctx)?;
     sysfs::collect(machine, &mut ctx);
     Ok(ctx)
@@ -39,11 +43,12 @@ pub(super) fn collect_without_host_devices(
     cfg: &Config,
     vmi: &Vmi,
     options: &VirtualMachineOptions,
+    known: &ContainerDisks,
 ) -> Result<Context, PodError> {
     let mut ctx = of_flags(machine, cfg, vmi)?;
     of_vmi(vmi, &mut ctx);
     of_options(vmi, options, &mut ctx);
-    volumes::collect(cfg, vmi, &mut ctx)?;
+    volumes::collect(cfg, vmi, known, &mut ctx)?;
     block_sizes::collect(cfg, machine, vmi, &mut ctx)?;
     ctx.efi_configuration = firmware::choose(cfg, vmi, &ctx.architecture)?;
     Ok(ctx)
@@ -237,14 +242,14 @@ mod tests {
         }
 
         fn collect(&self, vmi: &str) -> Result<Context, String> {
+            self.collect_with(vmi, &ContainerDisks::default())
+        }
+
+        fn collect_with(&self, vmi: &str, known: &ContainerDisks) -> Result<Context, String> {
             let vmi = serde_json::from_str(vmi).unwrap();
-            collect_on(
-                &self.machine,
-                &self.cfg,
-                &vmi,
-                &VirtualMachineOptions::default(),
-            )
-            .map_err(|error| os::logging::chain(&error))
+            let options = VirtualMachineOptions::default();
+            collect_on(&self.machine, &self.cfg, &vmi, &options, known)
+                .map_err(|error| os::logging::chain(&error))
         }
     }
 
@@ -286,6 +291,18 @@ mod tests {
         pod.write("var/run/kubevirt/container-disks/disk_0.img", &[0; 4096]);
         let info = &pod.collect(&volumes(CONTAINER_DISK)).unwrap().disks_info["root"];
         assert_eq!((info.format.as_str(), info.virtual_size), ("raw", 4096));
+    }
+
+    #[test]
+    fn a_container_disk_is_the_same_when_a_volume_before_it_is_unplugged() {
+        let pod = Pod::new();
+        pod.write("var/run/kubevirt/container-disks/disk_1.img", &[0; 4096]);
+        let before = volumes(&format!("{CLAIM},{CONTAINER_DISK}"));
+        let known = pod.collect(&before).unwrap().disks_info;
+        let after = pod.collect_with(&volumes(CONTAINER_DISK), &known).unwrap();
+        assert_eq!(after.disks_info, known);
+        assert_eq!(known["root"].virtual_size, 4096);
+        assert!(pod.collect(&volumes(CONTAINER_DISK)).is_err());
     }
 
     #[test]
@@ -452,6 +469,7 @@ mod tests {
                 &pod.cfg,
                 &serde_json::from_str(vmi).unwrap(),
                 &options,
+                &ContainerDisks::default(),
             )
             .unwrap()
             .serial_console_log

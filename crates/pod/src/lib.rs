@@ -62,6 +62,7 @@ pub use cloud_init::{
     device_metadata, write_cloud_init, write_empty_cloud_init,
 };
 pub use collect::{collect_context, of_options, of_vmi};
+pub use volumes::ContainerDisks;
 pub use directories::directories;
 pub use disk_modes::{disk_modes, disk_ready};
 pub use error::PodError;

@@ -6,6 +6,7 @@ use super::directories::give_to_qemu;
 use super::host_devices::MigratableGpu;
 use super::machine::Machine;
 use super::safe_path::{Dir, optional};
+use super::volumes::ContainerDisks;
 use super::{Config, PodError, VolumeError, collect, host_devices, tracking};
 use api::pod_paths::MIGRATION_SOCKET_DIR;
 use api::proto::cmd::v1::VirtualMachineOptions;
@@ -24,7 +25,8 @@ pub fn collect_migration_target(
     options: &VirtualMachineOptions,
 ) -> Result<Context, PodError> {
     let machine = Machine::this();
-    let mut ctx = collect::collect_without_host_devices(&machine, cfg, vmi, options)?;
+    let known = ContainerDisks::default();
+    let mut ctx = collect::collect_without_host_devices(&machine, cfg, vmi, options, &known)?;
     let cluster = options.cluster_config.unwrap_or_default();
     if cluster.vgpu_live_migration_enabled {
         let gpu = MigratableGpu {

@@ -9,8 +9,17 @@ use api::vmi::Vmi;
 use api::vmi::volumes::Volume;
 use convert::context::{Context, DiskInfo};
 
+/// What is known of the images of container disks, by the volumes' names. The pod has them by the volumes' indices when it was
+/// made, and those change when a volume before them is unplugged: an image that was found once is not looked for again.
+pub type ContainerDisks = BTreeMap<String, DiskInfo>;
+
 /// Fills in what the context says about volumes.
-pub(super) fn collect(cfg: &Config, vmi: &Vmi, ctx: &mut Context) -> Result<(), PodError> {
+pub(super) fn collect(
+    cfg: &Config,
+    vmi: &Vmi,
+    known: &ContainerDisks,
+    ctx: &mut Context,
+) -> Result<(), PodError> {
     for status in &vmi.status.volume_status {
         let map = if status.hotplug_volume.is_some() {
             &mut ctx.hotplug_volumes
@@ -29,8 +38,12 @@ pub(super) fn collect(cfg: &Config, vmi: &Vmi, ctx: &mut Context) -> Result<(), 
             ctx.is_block_dv
                 .insert(volume.name.clone(), is_block(cfg, volume, is_hotplug));
         } else if let Some(source) = &volume.container_disk {
-            let info =
-                container_disk_info(cfg, index, source).map_err(PodError::of(&volume.name))?;
+            let info = match known.get(&volume.name) {
+                Some(info) => info.clone(),
+                None => {
+                    container_disk_info(cfg, index, source).map_err(PodError::of(&volume.name))?
+                }
+            };
             ctx.disks_info.insert(volume.name.clone(), info);
         }
     }

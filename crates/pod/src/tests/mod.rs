@@ -67,7 +67,11 @@ impl Pod {
             root: "/".into(),
             environment: BTreeMap::new(),
         };
-        super::collect::collect_on(&machine, &self.cfg, vmi, &VirtualMachineOptions::default())
+        let (options, known) = (
+            VirtualMachineOptions::default(),
+            super::ContainerDisks::default(),
+        );
+        super::collect::collect_on(&machine, &self.cfg, vmi, &options, &known)
             .map_err(|error| os::logging::chain(&error))
     }
 
