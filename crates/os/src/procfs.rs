@@ -146,9 +146,16 @@ mod tests {
             .spawn()
             .unwrap();
         let pid = Pid::from_child(&child);
-        // Other tests' threads end all the time, and an exec is not over when its caller goes on.
-        let seen = (0..1000).any(|_| children().contains(&pid));
-        let named = (0..1000).any(|_| command_line(pid) == "/bin/sleep 600");
+        // Other tests' threads end all the time, and an exec is not over when its caller goes on: on a busy machine that
+        // may take a while.
+        let comes_true = |is_true: &dyn Fn() -> bool| {
+            (0..30_000).any(|_| {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                is_true()
+            })
+        };
+        let seen = comes_true(&|| children().contains(&pid));
+        let named = comes_true(&|| command_line(pid) == "/bin/sleep 600");
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(seen && named);
