@@ -62,7 +62,6 @@ pub use cloud_init::{
     device_metadata, write_cloud_init, write_empty_cloud_init,
 };
 pub use collect::{collect_context, of_options, of_vmi};
-pub use volumes::ContainerDisks;
 pub use directories::directories;
 pub use disk_modes::{disk_modes, disk_ready};
 pub use error::PodError;
@@ -80,3 +79,4 @@ pub use root::Root;
 pub use tpm::sync_tpm_state;
 pub use tracking::{track, untrack_unplugged};
 pub use volume_error::VolumeError;
+pub use volumes::ContainerDisks;
