@@ -57,7 +57,9 @@ async fn end_event(source: &mut Pod, vmi: &Vmi) -> Event {
     let uid = vmi.migration_uid().to_owned();
     let has_ended = move |event: &Event| {
         let migration = migration(&event.domain);
-        migration["UID"] == uid && !migration["EndTimestamp"].is_null()
+        // libvirt's state may have been read in the moment in which QEMU ends; the next document has the last one.
+        let is_ending = event.status() == "ShuttingDown";
+        migration["UID"] == uid && !migration["EndTimestamp"].is_null() && !is_ending
     };
     source
         .handler
