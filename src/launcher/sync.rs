@@ -56,7 +56,7 @@ impl Launcher {
         self.guest_agent.note_vmi(&vmi);
         self.follow_access_credentials(&vmi);
         check_plugins(&options)?;
-        // A guest that was paused under an earlier launcher is known as that only then.
+        // Only the first read of the domain says whether its user has paused it under an earlier launcher.
         self.known().await?;
         self.vm.admit(Request::Sync)?;
         let (outcome, run) = self.syncs.push(SyncRequest {

@@ -105,7 +105,7 @@ impl Launcher {
             Err(error) if by_event.is_none() || is_busy(&error) => {
                 let reason = os::logging::chain(&error);
                 tracing::warn!(reason, "Could not find out how the backup is");
-                return self.backup.ask_again(by_event);
+                return self.backup.recheck_later(by_event);
             }
             // Also an event alone says how it has ended.
             Err(_) => Seen {

@@ -49,8 +49,8 @@ pub(super) struct BackupState {
     served: Mutex<Option<ServedBackup>>,
     /// Something has happened that a backup may have ended with.
     news: Notify,
-    /// libvirt could not say how the backup is, and is asked again.
-    ask_again: AtomicBool,
+    /// libvirt could not say how the backup is: the next check is due without an event.
+    recheck: AtomicBool,
     /// It is known whether a backup has begun.
     decided: Notify,
 }
@@ -106,18 +106,18 @@ impl BackupState {
         matches!(
             self.stage(),
             Some(Stage::Uncertain | Stage::Adopted | Stage::Lost)
-        ) || self.ask_again.load(Ordering::Relaxed)
+        ) || self.recheck.load(Ordering::Relaxed)
     }
 
     /// How a backup has ended, if there was an event of that.
     fn take_end(&self) -> Option<JobEnd> {
-        self.ask_again.store(false, Ordering::Relaxed);
+        self.recheck.store(false, Ordering::Relaxed);
         lock(&self.ended).take()
     }
 
     /// libvirt could not say how the backup is, whose end there may have been an event of.
-    fn ask_again(&self, end: Option<JobEnd>) {
-        self.ask_again.store(true, Ordering::Relaxed);
+    fn recheck_later(&self, end: Option<JobEnd>) {
+        self.recheck.store(true, Ordering::Relaxed);
         let mut ended = lock(&self.ended);
         *ended = ended.take().or(end);
     }

@@ -339,7 +339,7 @@ impl Vm {
     /// The same to be sent, if it is different from what was sent last.
     pub fn update_document(&self) -> Option<Arc<Domain>> {
         if self.snapshot().generation == 0 {
-            // Nothing is known, which a change of the state would hide.
+            // A new generation would say that the domain has been read.
             return None;
         }
         self.change(|inner| {

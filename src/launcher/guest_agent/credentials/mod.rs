@@ -89,7 +89,7 @@ async fn follow(launcher: Arc<Launcher>, vmi: Vmi) {
 
 /// As far as it gets; the first failure.
 async fn apply(launcher: &Arc<Launcher>, vmi: &Vmi) -> Result<(), LauncherError> {
-    // The event of the agent's connection comes here no later than to the poller.
+    // This may run before the poller has set it, and the calls below would then wait without a limit.
     set_response_timeout(launcher).await;
     let ping = launcher
         .domain
