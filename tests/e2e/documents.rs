@@ -150,11 +150,6 @@ fn in_a_pod() {
 }
 
 #[test]
-fn standalone_vmi() {
-    check(None, "docs/standalone-vmi.md");
-}
-
-#[test]
 fn troubleshooting() {
     check(Some("docs/run.md"), "docs/troubleshooting.md");
 }
