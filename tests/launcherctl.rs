@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -560,7 +561,7 @@ fn errors_are_json_where_that_is_asked_for() {
     );
     assert!(refused["hint"].is_null() && refused["details"].is_array());
     // A socket whose launcher was killed.
-    drop(std::os::unix::net::UnixListener::bind(socket).unwrap());
+    drop(UnixListener::bind(socket).unwrap());
     let refused = error_as_json(&["ping", "--socket", socket, "-ojson"], 1);
     assert!(refused["error"].as_str().unwrap().contains("was killed"));
     let misspelt = error_as_json(&["--output=json", "puase"], 2);
@@ -628,6 +629,41 @@ fn the_only_vm_needs_no_name_though_it_has_failed() {
             && several.contains("--name chooses one"),
         "{several}"
     );
+}
+
+#[test]
+fn the_socket_of_a_killed_launcher_is_a_pods_only_in_a_pod() {
+    let dir = tempfile::tempdir().unwrap();
+    let (home, run) = (dir.path().join("home"), dir.path().join("run"));
+    let sockets = run.join("kubevirt/sockets");
+    std::fs::create_dir_all(&sockets).unwrap();
+    // Nobody serves it any more.
+    drop(UnixListener::bind(sockets.join("launcher-sock")).unwrap());
+    add_failed(&home, "web");
+    let status = |namespaces: &[&str], script: &str| {
+        let output = Command::new("unshare")
+            .args(["--user", "--map-root-user", "--mount"])
+            .args(namespaces)
+            .args(["bash", "-c", script, env!("CARGO_BIN_EXE_pod-tools")])
+            .arg(&run)
+            .env("XDG_RUNTIME_DIR", &home)
+            .output()
+            .unwrap();
+        stdout(&output) + &stderr(&output)
+    };
+    let script = r#"mount --bind "$1" /var/run && "$0" launcherctl status"#;
+    let outside = status(&[], script);
+    if outside.contains("unshare: ") || outside.contains("mount: ") {
+        eprintln!("skipped: no user namespaces here: {outside}");
+        return;
+    }
+    assert!(outside.starts_with("web: Failed: no disk\n"), "{outside}");
+    // Process 1 is named as the monitor is.
+    let inside = status(
+        &["--pid", "--fork", "--mount-proc"],
+        &format!("exec -a /usr/bin/virt-launcher-monitor bash -c '{script}; exit' \"$0\" \"$1\""),
+    );
+    assert!(inside.contains("was killed"), "{inside}");
 }
 
 #[test]

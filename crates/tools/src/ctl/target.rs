@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use rustix::process::Pid;
 use serde_json::{Value, json};
 
 use super::client::Client;
@@ -451,8 +452,11 @@ fn the_only_one(namespace: Option<&str>) -> Result<(String, VmDir), CtlError> {
     .into())
 }
 
-/// In a pod the root is `/`.
+/// The pod's launcher, whose root is `/`. In a pod, process 1 is the monitor, or a launcher without one. Files cannot tell:
+/// a killed launcher leaves its socket in any `/var/run`.
 fn in_pod() -> Option<VmDir> {
-    let dir = VmDir::at("/".into());
-    dir.cmd_socket().exists().then_some(dir)
+    let first = os::procfs::arguments(Pid::INIT).ok()?;
+    let program = Path::new(first.first()?).file_name()?;
+    let is_pod = program == "virt-launcher-monitor" || program == "virt-launcher";
+    is_pod.then(|| VmDir::at("/".into()))
 }
