@@ -102,8 +102,10 @@ programs:
 		install -C -D -t $(PROGRAMS) target/release/virt-launcher target/$$host/release/pod-tools
 
 # pod-tools itself says which names it answers to, so that no link leads nowhere. The monitor is a copy, as the image
-# gives it a capability: with one that a container may not have, container-disk could not be started.
+# gives it a capability: with one that a container may not have, container-disk could not be started. DYNAMIC=yes is for a
+# tree that no other image takes container-disk from, such as that of the tests.
 install: $(if $(BINARIES),,programs) ## executables, links, man pages and completions, below DESTDIR and PREFIX (BINARIES=DIR: those of DIR; MANUALS=no)
+	$(if $(DYNAMIC),,@scripts/check-static $(PROGRAMS)/pod-tools)
 	install -C -D -t $(BINDIR) $(PROGRAMS)/virt-launcher $(PROGRAMS)/pod-tools
 	@names=$$($(PROGRAMS)/pod-tools --list) && for name in $$names; do \
 		[ $$name = virt-launcher-monitor ] || ln -sfn pod-tools $(BINDIR)/$$name || exit; \

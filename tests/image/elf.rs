@@ -8,12 +8,14 @@ pub fn is_elf(file: &[u8]) -> bool {
     file.starts_with(MAGIC)
 }
 
-/// Whether a program header names a dynamic loader.
-pub fn has_interpreter(file: &[u8]) -> bool {
+/// Where the program header begins that names a dynamic loader.
+pub fn interpreter(file: &[u8]) -> Option<usize> {
     let number = |at: usize, length: usize| {
         let bytes = file[at..at + length].iter().rev();
         bytes.fold(0_usize, |number, byte| number << 8 | usize::from(*byte))
     };
     let (headers, size, count) = (number(32, 8), number(54, 2), number(56, 2));
-    (0..count).any(|index| number(headers + index * size, 4) == PT_INTERP as usize)
+    (0..count)
+        .map(|index| headers + index * size)
+        .find(|at| number(*at, 4) == PT_INTERP as usize)
 }

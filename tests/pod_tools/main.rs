@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod container_disk;
+#[path = "../image/elf.rs"]
+mod elf;
 mod monitor;
 mod programs;
 mod virt_tail;

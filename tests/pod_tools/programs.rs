@@ -56,6 +56,55 @@ fn every_program_says_version_and_build() {
     }
 }
 
+/// Runs a command of the repository; whether it succeeded, and its standard error.
+fn in_repository(program: &str, arguments: &[&str]) -> (bool, String) {
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .current_dir(env!("CARGO_MANIFEST_DIR"));
+    let output = command.output().unwrap();
+    (output.status.success(), error_of(&output))
+}
+
+#[test]
+fn only_a_static_pod_tools_is_installed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let (programs, image) = (path("programs"), path("image"));
+    std::fs::create_dir(&programs).unwrap();
+    let copy = format!("{programs}/pod-tools");
+    std::fs::copy(POD_TOOLS, &copy).unwrap();
+    // Tests are built with the defaults of cargo: dynamically.
+    let (installed, error) = in_repository(
+        "make",
+        &[
+            "install",
+            "MANUALS=no",
+            &format!("BINARIES={programs}"),
+            &format!("DESTDIR={image}"),
+        ],
+    );
+    assert!(!installed && !Path::new(&image).exists(), "{error}");
+    assert!(
+        error.contains(&format!("{copy} needs a dynamic loader"))
+            && error.contains("make programs"),
+        "{error}"
+    );
+    // The same program, without the header that names the loader.
+    let mut program = std::fs::read(&copy).unwrap();
+    assert!(elf::is_elf(&program));
+    let loader = elf::interpreter(&program).unwrap();
+    program[loader] = 0;
+    std::fs::write(&copy, &program).unwrap();
+    assert_eq!(
+        in_repository("scripts/check-static", &[&copy]),
+        (true, String::new())
+    );
+    std::fs::write(&copy, "#!/bin/sh\n").unwrap();
+    let (_, error) = in_repository("scripts/check-static", &[&copy]);
+    assert!(error.contains("is not a 64-bit ELF executable"), "{error}");
+}
+
 #[test]
 fn launcherctl_refuses_devices_of_the_wrong_type_by_name() {
     let dir = tempfile::tempdir().unwrap();

@@ -149,6 +149,7 @@ fn image() -> Result<&'static Image, &'static String> {
                         "install",
                         "PREFIX=/usr",
                         "MANUALS=no",
+                        "DYNAMIC=yes",
                     ])
                     .arg(format!("DESTDIR={}", image.programs.display()))
                     .arg(format!("BINARIES={}", built.display())),
