@@ -7,6 +7,7 @@ import json
 import re
 from dataclasses import dataclass
 
+from kit import conditions
 from kit.normalize import plain, unrelated
 
 SHOWN_CHARACTERS = 400
@@ -28,12 +29,13 @@ NOT_COMPARED = {
     "pods",
     "migration_state",
     "migration_phases",
+    conditions.KEY,
     *STATUS_FIELDS,
 }
 
 
-# What is known of the guest agent some time after the agent has connected; the scenario guest_information is about it.
-# Of two active pods, which have one name here, the node is chance; migrations compare both.
+# What is known of the guest agent some time after the agent has connected; the scenario guest_information is about it, and
+# the timeline of conditions. Of two active pods, which have one name here, the node is chance; migrations compare both.
 CHANCE_IN_STATUS = re.compile(r"guestOSInfo|AgentVersionNotSupported|activePods\.<uid>")
 # That a process or its connection has ended is seen by chance, in one place or another. Phases and exit status say it too.
 LOST_CONNECTION = re.compile(
@@ -73,8 +75,15 @@ def compare(reference, other):
     ]
 
 
+def from_all(runs, other):
+    """The differences from every one of several runs of the reference. A run without a timeline of conditions does not say
+    which ones a user sees."""
+    found = common([compare(run, other) for run in runs])
+    timed = [list(seen_conditions(run, other)) for run in runs if conditions.KEY in run]
+    return found + (common(timed) if timed else [])
+
+
 def common(runs):
-    """The differences from every one of several runs of the reference."""
     first, *others = runs
     return [each for each in first if all(each.key() in {other.key() for other in run} for run in others)]
 
@@ -134,6 +143,11 @@ def statuses(reference, other):
         for path, x, y in fields(*(without_ports(record.get(name)) for record in (reference, other))):
             if not CHANCE_IN_STATUS.search(path):
                 yield Difference("status", f"{name}{path}", x, y)
+
+
+def seen_conditions(reference, other):
+    for condition, a, b in conditions.changes(reference, other):
+        yield Difference("conditions over time", condition, f"for {a:.1f} s", f"for {b:.1f} s")
 
 
 def events(reference, other):

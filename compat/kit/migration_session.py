@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 
-from kit import certificates, kube, launcher, objects, registry, settings
+from kit import certificates, conditions, kube, launcher, objects, registry, settings
 from kit.apiserver_process import ApiServer
 from kit.controller import Controller
 from kit.kube import condition
@@ -146,6 +146,7 @@ class MigrationResult(Result):
                 for event in vm.recorder.events()
             ]
             self.data["phases"] = vm.recorder.phases()
+            self.data[conditions.KEY] = vm.recorder.condition_timeline()
             self.data["migration_state"] = state_changes(vm)
             self.data["migration_phases"] = [migration.phases for migration in self.migrations]
             self.data["pods"] = [

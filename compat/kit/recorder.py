@@ -5,7 +5,7 @@ import threading
 import time
 import urllib.request
 
-from kit import kube
+from kit import conditions, kube
 from kit.settings import API_SERVER
 
 
@@ -70,6 +70,10 @@ class Recorder:
             if not out or out[-1][1] != text:
                 out.append([seconds, text])
         return out
+
+    def condition_timeline(self):
+        """Until now."""
+        return conditions.timeline(list(self.versions), round(time.time() - self.start, 2))
 
     def events(self):
         """The Kubernetes events about it, in order."""

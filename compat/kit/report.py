@@ -3,7 +3,7 @@
 import json
 import os
 
-from kit import comparison, registry
+from kit import comparison, conditions, registry
 
 SHOWN_FAILURES = 3
 
@@ -107,7 +107,16 @@ def differences(reference, variant, name):
     runs = [run.records[name] for run in reference.runs if name in run.records]
     if not runs or record is None or any("skipped" in each for each in [record, *runs]):
         return None
-    return comparison.common([comparison.compare(run, record) for run in runs])
+    return comparison.from_all(runs, record)
+
+
+def without_timeline(reference, variant, name):
+    """Who has no timeline of conditions for it, so that those a user sees were not compared."""
+    if differences(reference, variant, name) is None:
+        return []
+    runs = [run.records[name] for run in reference.runs if name in run.records]
+    sides = ((reference.name, runs), (variant.name, [variant.records[name]]))
+    return [side for side, records in sides if not any(conditions.KEY in record for record in records)]
 
 
 def verdict(reference, variant, name):
@@ -134,6 +143,8 @@ def text(reference, variants, names):
                 yield f"    {each.where}: {each.what}".rstrip(": ")
                 yield f"      {reference.name}: {comparison.shown(each.reference)}"
                 yield f"      {variant.name}: {comparison.shown(each.other)}"
+            if lacking := without_timeline(reference, variant, name):
+                yield f"    conditions over time: not compared, no timeline of {' and '.join(lacking)}"
         yield ""
     for variant in variants:
         yield total(reference, variant, names)
@@ -180,8 +191,10 @@ def row(cells):
 def total(reference, variant, names):
     verdicts = [verdict(reference, variant, name) for name in names]
     kinds = [each.partition(":")[0] for each in verdicts]
+    untimed = sum(bool(without_timeline(reference, variant, name)) for name in names)
     return (
         f"{variant.name}: of {len(names)} scenarios {kinds.count('equal')} equal {reference.name}'s, "
         f"{kinds.count('differs')} differ, {kinds.count('fails')} fail where {reference.name} does not, "
         f"{kinds.count('not compared')} were not compared."
+        + (f" In {untimed} the conditions over time were not compared." if untimed else "")
     )

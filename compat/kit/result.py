@@ -4,6 +4,7 @@ import json
 import time
 import traceback
 
+from kit import conditions
 from kit.normalize import distinct, plain, status
 from kit.virt_handler import json_lines
 
@@ -71,6 +72,7 @@ class Result:
                 for event in vm.recorder.events()
             ]
             self.data["phases"] = vm.recorder.phases()
+            self.data[conditions.KEY] = vm.recorder.condition_timeline()
             self.data["pod_notes"] = vm.record.notes
             self.data["exit"] = vm.record.exit_code
             self.data["launcher_log"] = distinct(json_lines(vm.log))

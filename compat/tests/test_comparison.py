@@ -7,7 +7,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from kit.comparison import common, compare, verdict  # noqa: E402
+from kit.comparison import common, compare, from_all, verdict  # noqa: E402
 
 
 def record(**changes):
@@ -134,6 +134,27 @@ class Comparison(unittest.TestCase):
     def test_what_comes_some_time_after_the_agent_does_not_count(self):
         status = {"conditions": record()["status"]["conditions"], "guestOSInfo": {"name": "x"}}
         self.assertEqual(found(status=status), [])
+
+    def test_conditions_that_a_user_sees_on_one_side_only_count(self):
+        unsupported = ["AgentVersionNotSupported", "True", "version ''"]
+        short, long = (record(condition_timeline=[[3.0, end, *unsupported]]) for end in (4.6, 9.0))
+        self.assertEqual(from_all([short], short), [])
+        self.assertEqual(from_all([long], record(condition_timeline=[[1.0, 3.5, *unsupported]])), [])
+        found = from_all([short], long)
+        self.assertEqual(
+            [(d.where, d.what, d.reference, d.other) for d in found],
+            [("conditions over time", "AgentVersionNotSupported True version ''", "for 1.6 s", "for 6.0 s")],
+        )
+        self.assertEqual(verdict(found), "differs: conditions over time (1)")
+        self.assertEqual([d.other for d in from_all([long], record(condition_timeline=[]))], ["for 0.0 s"])
+        self.assertEqual(from_all([short, long], long), [], "a run of the reference shows it too")
+
+    def test_runs_without_a_timeline_do_not_say_what_a_user_sees(self):
+        seen = record(condition_timeline=[[0.0, 60.0, "AccessCredentialsSynchronized", "False", ""]])
+        empty = record(condition_timeline=[])
+        self.assertEqual(from_all([record()], seen), [])
+        self.assertEqual(from_all([seen], record()), [])
+        self.assertEqual([d.other for d in from_all([record(), empty], seen)], ["for 60.0 s"])
 
     def test_logs_of_two_nodes(self):
         one, other = (
