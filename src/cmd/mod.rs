@@ -7,6 +7,7 @@ mod info;
 mod inspect;
 mod preview;
 mod service;
+mod stable_text;
 #[cfg(test)]
 mod tests;
 mod upgrade;

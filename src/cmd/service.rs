@@ -6,6 +6,7 @@ use std::time::Duration;
 use prost::bytes::Bytes;
 use tonic::{Request, Status};
 
+use super::stable_text::stable_text;
 use super::vm_stats;
 use super::{Action, GuestCommand, LauncherApi};
 use api::proto::cmd::v1;
@@ -52,7 +53,7 @@ pub(super) fn response<T, E: std::error::Error>(result: &Result<T, E>) -> v1::Re
         Ok(_) => success(),
         Err(error) => v1::Response {
             success: false,
-            message: chain(error),
+            message: stable_text(&chain(error)),
         },
     }
 }

@@ -18,6 +18,14 @@ fn fill(directory: &Path) -> PathBuf {
     path
 }
 
+/// Fills the file system again but for some bytes.
+fn free(zeros: &Path, bytes: u64) {
+    fill(zeros.parent().unwrap());
+    let file = std::fs::OpenOptions::new().write(true).open(zeros).unwrap();
+    let length = file.metadata().unwrap().len();
+    file.set_len(length - bytes).unwrap();
+}
+
 #[test]
 fn a_start_without_space_names_the_file_and_the_next_sync_works() {
     run(async {
@@ -46,6 +54,17 @@ fn a_start_without_space_names_the_file_and_the_next_sync_works() {
             answer.message
         );
         assert!(pod.domain().await.is_null());
+        // Space for overlays, and not for cloud-init's image. How much makes no difference to the error, which becomes an event.
+        let mut refusals = Vec::new();
+        for kibibytes in [500, 540] {
+            free(&zeros, kibibytes << 10);
+            refusals.push(pod.sync(&vmi).await.message);
+        }
+        assert!(
+            refusals[0].contains("noCloud.iso") && refusals[0].contains("No space left on device"),
+            "{refusals:?}"
+        );
+        assert_eq!(refusals[0], refusals[1]);
         std::fs::remove_file(zeros).unwrap();
         let mut guest = pod.boot(&vmi).await;
         assert_eq!(guest.run("seed user-data").await, "#cloud-config");

@@ -32,17 +32,13 @@ pub async fn until_deadline<T>(
     deadline: Instant,
     call: impl Future<Output = Result<T, CallError>>,
 ) -> Result<T, CallError> {
-    let start = Instant::now();
+    let after = deadline.saturating_duration_since(Instant::now());
     match timeout_at(deadline, call).await {
         Ok(Err(CallError::Failed { code, .. })) if is_timeout(code, deadline) => {
-            Err(CallError::TimedOut {
-                after: start.elapsed(),
-            })
+            Err(CallError::TimedOut { after })
         }
         Ok(result) => result,
-        Err(_) => Err(CallError::TimedOut {
-            after: start.elapsed(),
-        }),
+        Err(_) => Err(CallError::TimedOut { after }),
     }
 }
 

@@ -9,7 +9,7 @@ use tonic::{Code, Status};
 use super::answer::AnswerError;
 use super::cloud_init::CloudInitError;
 use super::sidecar::{HookPoint, Version};
-use super::timeout::display_duration;
+use super::timeout::display_limit;
 use domain::xml::ReadError;
 
 /// The hook sidecars are not there, or one of them failed.
@@ -94,9 +94,9 @@ pub enum CallError {
     #[error("cannot be reached: {0}; has its container ended?")]
     Unreachable(io::Error),
     /// No answer in time.
-    #[error("no answer within {}", display_duration(*after))]
+    #[error("no answer within {}", display_limit(*after))]
     TimedOut {
-        /// How long the call waited.
+        /// The time that the call had.
         after: Duration,
     },
     /// The connection ended before the answer arrived.

@@ -28,6 +28,18 @@ fn hook_call_timeout(left: Duration) -> Duration {
         .min(HOOK_CALL_TIMEOUT)
 }
 
+/// A time limit for people, rounded up: `300 ms`, `20 s`. What is left of a request's time differs a little between two
+/// attempts, whose errors should be one event.
+// D-vm-18 (docs/differences.md).
+pub fn display_limit(time: Duration) -> String {
+    let milliseconds = time.as_millis().div_ceil(100).saturating_mul(100);
+    if milliseconds < 1000 {
+        format!("{milliseconds} ms")
+    } else {
+        format!("{} s", milliseconds.div_ceil(1000))
+    }
+}
+
 /// A duration for people: `250 ms`, `20.0 s`.
 pub fn display_duration(time: Duration) -> String {
     if time < Duration::from_secs(1) {
@@ -40,6 +52,14 @@ pub fn display_duration(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_reads_the_same_where_a_little_time_is_gone() {
+        let text = |milliseconds| display_limit(Duration::from_millis(milliseconds));
+        assert_eq!([text(19_500), text(19_020)], ["20 s", "20 s"]);
+        assert_eq!([text(1000), text(999), text(950)], ["1 s", "1 s", "1 s"]);
+        assert_eq!(text(210), "300 ms");
+    }
 
     #[test]
     fn a_hook_call_ends_before_its_request_and_within_the_limit() {

@@ -130,7 +130,11 @@ pub fn run<S: AsRef<OsStr>>(
         End::TooMuchOutput => Err(CommandError::TooMuchOutput { program }),
         End::Exit { status, stdout, .. } if status.success() => Ok(stdout),
         End::Exit { status, stderr, .. } => {
-            let stderr = reason_of_failure(&String::from_utf8_lossy(&stderr));
+            let said = String::from_utf8_lossy(&stderr);
+            let stderr = reason_of_failure(&said);
+            if stderr != said.trim() {
+                tracing::warn!(program, %status, stderr = said.trim(), "A helper program has failed");
+            }
             Err(match status.code() {
                 Some(NOT_FOUND) => CommandError::NotFound {
                     program,

@@ -75,10 +75,11 @@ fn make(dir: &Dir, name: &str, disk: &HostDisk) -> Result<(), PodError> {
     let available = fs.f_bavail.saturating_mul(fs.f_frsize);
     // File systems keep some of a claim's capacity for themselves.
     if size / 100 * (100 - TOLERATED_PERCENT) > available {
+        // Not in the error, whose text is the same as long as nothing is freed.
+        tracing::warn!(path = %disk.path, available, "No space for a host disk");
         return Err(VolumeError::NoSpace {
             dir: dir.path().into(),
             path: disk.path.to_string(),
-            available,
             needed: size,
         }
         .into());

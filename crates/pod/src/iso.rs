@@ -7,13 +7,16 @@ use std::time::{Duration, SystemTime};
 use super::PodError;
 use super::safe_path::Dir;
 use super::staged::Staged;
-use os::command::{Limits, run};
+use os::command::{CommandError, Limits, run};
+use rustix::io::Errno;
 
 const LIMITS: Limits = Limits {
     memory: 0,
     cpu: 60,
     wall: Duration::from_secs(60),
 };
+/// In what xorriso says if the file system is too full.
+const NO_SPACE: &str = "exceeds free space on media";
 const FIRST_SECTOR: u64 = 16 * 2048;
 /// Creation date in the volume descriptor: `YYYYMMDDhhmmsscc` and a time zone.
 const CREATION: usize = 813;
@@ -64,8 +67,20 @@ pub(super) fn make(dir: &Dir, name: &str, label: &str, tree: &Tree<'_>) -> Resul
         &[("SOURCE_DATE_EPOCH", &date)],
         None,
         LIMITS,
-    )?;
+    )
+    .map_err(|error| failure(error, &path))?;
     staged.commit_if_changed(0o600)
+}
+
+/// Of a full file system xorriso says how many sectors are free, which changes with each attempt.
+// D-vm-18 (docs/differences.md).
+fn failure(error: CommandError, path: &Path) -> PodError {
+    match error {
+        CommandError::Failed { stderr, .. } if stderr.contains(NO_SPACE) => {
+            PodError::io("write", path)(Errno::NOSPC)
+        }
+        error => error.into(),
+    }
 }
 
 /// `=` and `\` mean something in a graft point.

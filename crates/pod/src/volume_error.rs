@@ -80,7 +80,7 @@ pub enum VolumeError {
     },
     /// A host disk does not fit into its file system.
     #[error(
-        "hostDisk.capacity: {} has {available} bytes left, but {path:?} needs {needed}; free some space or ask for less",
+        "hostDisk.capacity: {} does not have the {needed} bytes that {path:?} needs; free some space or ask for less",
         dir.display()
     )]
     NoSpace {
@@ -88,8 +88,6 @@ pub enum VolumeError {
         dir: PathBuf,
         /// The path in the VMI.
         path: String,
-        /// Free bytes.
-        available: u64,
         /// Bytes of the image.
         needed: u64,
     },

@@ -146,7 +146,7 @@ async fn the_error_names_ready_and_other_sockets_with_reasons() {
         "1 of 5",
         r#"ready: "fake" (hook-sidecar-0/good.sock)"#,
         "hook-sidecar-1/dead.sock (cannot be reached: Connection refused",
-        "hook-sidecar-2/slow.sock (no answer within 1.0 s)",
+        "hook-sidecar-2/slow.sock (no answer within 1 s)",
         "hook-sidecar-3 (no socket in it)",
         "hook-sidecar-4 (not a socket)",
     ] {

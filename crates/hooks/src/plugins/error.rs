@@ -10,7 +10,7 @@ use super::cel::ExpressionError;
 use super::config::TimeoutError;
 use crate::answer::AnswerError;
 use crate::error::CallError;
-use crate::timeout::display_duration;
+use crate::timeout::display_limit;
 
 /// Why the plugins could not be applied.
 #[derive(Debug, thiserror::Error)]
@@ -94,7 +94,7 @@ pub enum SidecarError {
         source: io::Error,
     },
     /// The socket did not appear in time.
-    #[error("sidecar socket {socket} not ready after {}", display_duration(*after))]
+    #[error("sidecar socket {socket} not ready after {}", display_limit(*after))]
     NotReady {
         /// The path in the hook.
         socket: String,

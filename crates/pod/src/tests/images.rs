@@ -183,7 +183,7 @@ fn a_host_disk_is_made_where_the_vmi_says_so() {
     assert!(
         pod.prepare(&disk("DiskOrCreate", "1Ei"))
             .unwrap_err()
-            .contains("bytes left, but")
+            .contains("does not have the 1152921504606846976 bytes that")
     );
     pod.prepare(&disk("DiskOrCreate", "2.5Mi")).unwrap();
     assert_eq!(fs::metadata(&image).unwrap().len(), 2 * MIB);

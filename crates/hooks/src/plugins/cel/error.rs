@@ -7,7 +7,7 @@ use std::time::Duration;
 use cel::{ExecutionError, Value};
 use domain::xml::ReadError;
 
-use crate::timeout::display_duration;
+use crate::timeout::display_limit;
 
 /// Why an expression has no result.
 #[derive(Debug, thiserror::Error)]
@@ -23,7 +23,7 @@ pub enum ExpressionError {
     #[error("evaluating expression: operation cancelled: actual cost limit exceeded")]
     CostLimit,
     /// It takes too long.
-    #[error("the expression has no result after {}", display_duration(*after))]
+    #[error("the expression has no result after {}", display_limit(*after))]
     TimedOut {
         /// How long it was waited for.
         after: Duration,
