@@ -103,8 +103,8 @@ pub trait LauncherApi: Send + Sync + 'static {
     /// QEMU's version.
     fn qemu_version(self: &Arc<Self>) -> impl Future<Output = Result<String, Self::Error>> + Send;
 
-    /// What the guest agent has said, from memory.
-    fn guest_info(self: &Arc<Self>) -> GuestAgentInfo;
+    /// What the guest agent has said, from memory. A new agent gets a moment to say it.
+    fn guest_info(self: &Arc<Self>) -> impl Future<Output = GuestAgentInfo> + Send;
 
     /// Runs a command in the guest.
     fn exec(

@@ -147,14 +147,14 @@ impl<L: LauncherApi> Cmd for Service<L> {
 
     // All from memory, and all succeed: virt-handler abandons every status update of a VMI whose GetGuestInfo fails.
     async fn get_guest_info(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::GuestInfoResponse> {
-        let json = self.launcher.guest_info().to_json();
+        let json = self.launcher.guest_info().await.to_json();
         answer(v1::GuestInfoResponse {
             response: Some(response(&json)),
             guest_info_response: json.unwrap_or_default(),
         })
     }
     async fn get_users(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::GuestUserListResponse> {
-        let json = serde_json::to_string(&self.launcher.guest_info().users);
+        let json = serde_json::to_string(&self.launcher.guest_info().await.users);
         answer(v1::GuestUserListResponse {
             response: Some(response(&json)),
             guest_user_list_response: json.unwrap_or_default(),
@@ -164,7 +164,7 @@ impl<L: LauncherApi> Cmd for Service<L> {
         &self,
         _: Request<v1::EmptyRequest>,
     ) -> Answer<v1::GuestFilesystemsResponse> {
-        let json = serde_json::to_string(&self.launcher.guest_info().filesystems);
+        let json = serde_json::to_string(&self.launcher.guest_info().await.filesystems);
         answer(v1::GuestFilesystemsResponse {
             response: Some(response(&json)),
             guest_filesystems_response: json.unwrap_or_default(),

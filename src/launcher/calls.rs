@@ -54,8 +54,8 @@ impl LauncherApi for Launcher {
         Launcher::qemu_version(self).await
     }
 
-    fn guest_info(self: &Arc<Self>) -> GuestAgentInfo {
-        Launcher::guest_info(self)
+    async fn guest_info(self: &Arc<Self>) -> GuestAgentInfo {
+        Launcher::guest_info(self).await
     }
 
     async fn exec(self: &Arc<Self>, command: GuestCommand) -> Result<GuestOutput, LauncherError> {

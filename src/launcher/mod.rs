@@ -89,7 +89,7 @@ use statistics::Statistics;
 use sync_queue::SyncQueue;
 pub use timeline::{Step, Timeline};
 use vm::Vm;
-pub use vm::{JobKind, PauseReason, Phase, Refusal, Snapshot};
+pub use vm::{Agent, JobKind, PauseReason, Phase, Refusal, Snapshot};
 
 /// Events of libvirt's that one who waits for them may leave unread; then it misses the oldest.
 const MAX_UNREAD_EVENTS: usize = 64;
@@ -199,6 +199,7 @@ impl Launcher {
         });
         tokio::spawn(report::run(launcher.clone()));
         tokio::spawn(guest_agent::run(launcher.clone()));
+        tokio::spawn(guest_agent::show_in_time(launcher.vm.clone()));
         tokio::spawn(metadata_copy::run(launcher.clone()));
         tokio::spawn(migration_target::follow_arrival(launcher.clone()));
         tokio::spawn(guest_agent::thaw_in_time(launcher.clone()));

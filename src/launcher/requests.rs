@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::guest_agent::is_connected;
 use super::libvirt_domain::{AgentCall, CHANGE_TIMEOUT, within};
 use super::metadata::Metadata;
-use super::vm::{Admission, JobKind, Refusal, Request};
+use super::vm::{Admission, JobKind, Refusal, Request, is_connected};
 use super::{Launcher, LauncherError};
 use api::Action;
 use api::vmi::Vmi;

@@ -177,6 +177,7 @@ async fn define(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::launcher::Agent;
     use std::cell::Cell;
     use std::future::{pending, poll_fn};
     use std::task::Poll;
@@ -187,6 +188,7 @@ mod tests {
             phase,
             is_defined,
             arriving: false,
+            agent: Agent::Away,
             jobs: Vec::new(),
             document: None,
         }

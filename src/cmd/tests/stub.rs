@@ -58,7 +58,7 @@ impl LauncherApi for Stub {
         self.asked("domain".into())?;
         Ok(self.domain.lock().unwrap().clone().map(Arc::new))
     }
-    fn guest_info(self: &Arc<Self>) -> GuestAgentInfo {
+    async fn guest_info(self: &Arc<Self>) -> GuestAgentInfo {
         GuestAgentInfo::default()
     }
     async fn exec(self: &Arc<Self>, command: GuestCommand) -> Result<GuestOutput, Failure> {

@@ -28,21 +28,19 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::vm::Agent;
 use super::{Launcher, lock};
 use api::vmi::Vmi;
-use domain::DomainSpec;
 use domain::guest_agent::{AgentInfo, Filesystem, GuestAgentInfo, Load, Timezone, User};
 use libvirt::{AgentState, Event};
 
 pub use error::AgentError;
 pub(super) use poll::command as raw_answer;
-pub(super) use poller::run;
+pub(super) use poller::{run, show_in_time};
 use reads::Reads;
 use thaw_timer::ThawTimer;
 pub(super) use thaw_timer::run as thaw_in_time;
 
-/// The guest agent's channel.
-const CHANNEL: &str = "org.qemu.guest_agent.0";
 /// libvirt waits no longer for an answer of the agent. Of the calls that it bounds, none asks the agent for work that
 /// takes time; a freeze has a limit of its own.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -115,15 +113,16 @@ impl GuestAgent {
         }
     }
 
-    fn learn(&self, change: impl FnOnce(&mut Known)) {
-        change(&mut lock(&self.known));
+    fn learn<T>(&self, change: impl FnOnce(&mut Known) -> T) -> T {
+        change(&mut lock(&self.known))
     }
 }
 
 impl Launcher {
-    /// What is known of the guest, from memory.
-    pub fn guest_info(&self) -> GuestAgentInfo {
+    /// What is known of the guest, from memory. An agent that is new gets a moment for its first answers.
+    pub async fn guest_info(&self) -> GuestAgentInfo {
         self.guest_agent.reads.note();
+        poller::first_answers(&self.vm).await;
         let guest = self.vm.guest();
         let known = lock(&self.guest_agent.known);
         GuestAgentInfo {
@@ -149,15 +148,6 @@ impl Launcher {
 
     /// Whether the guest agent was connected when the domain was seen last.
     pub(super) fn has_agent(&self) -> bool {
-        let document = self.vm.snapshot().document;
-        document.is_some_and(|document| is_connected(&document.spec))
+        self.vm.snapshot().agent != Agent::Away
     }
-}
-
-/// Whether a guest agent is connected to the domain.
-pub(super) fn is_connected(domain: &DomainSpec) -> bool {
-    domain.devices.channels.iter().any(|channel| {
-        let target = channel.target.as_ref();
-        target.is_some_and(|target| target.name == CHANNEL && target.state == "connected")
-    })
 }

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::Known;
+use crate::launcher::vm::Agent;
 use crate::launcher::{Launcher, LauncherError};
 use domain::guest_agent::params::{GuestInfoParams, Value};
-use domain::guest_agent::{answer, limits};
+use domain::guest_agent::{AgentInfo, answer, limits};
 use domain::object::DomainStatus;
 use libvirt::GuestInfoKind as Kind;
 use libvirt::{Domain, ParamValue};
@@ -17,8 +18,22 @@ impl Launcher {
     /// Asks for the agent's version and commands.
     pub(super) fn poll_agent(&self, domain: &Domain) -> Result<(), LauncherError> {
         let agent = answer::agent_info(&command(domain, "guest-info")?)?;
-        self.guest_agent.learn(|known| known.agent = agent);
+        self.learn_agent(agent);
         Ok(())
+    }
+
+    /// virt-handler asks for the agent's version and commands when it gets a document. They are in
+    /// none, so it gets the same document again when they have changed.
+    pub(in crate::launcher) fn learn_agent(&self, agent: AgentInfo) {
+        let known = |known: &mut Known| std::mem::replace(&mut known.agent, agent.clone());
+        if self.guest_agent.learn(known) == agent {
+            return;
+        }
+        self.notifier.send_again();
+        // The first document that shows a new agent follows anyway.
+        if self.vm.snapshot().agent != Agent::New {
+            self.refresh();
+        }
     }
 
     /// Asks for the mounted file systems.

@@ -13,17 +13,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
+use super::RESPONSE_TIMEOUT;
 use super::schedule::{Poll, Schedule};
-use super::{RESPONSE_TIMEOUT, is_connected};
-use crate::launcher::vm::{Phase, Snapshot};
+use crate::launcher::vm::{Agent, Phase, Snapshot, Vm};
 use crate::launcher::{Launcher, LauncherError};
 use domain::guest_agent::FreezeStatus;
 use libvirt::{Domain, GuestInfoKind};
 
 /// One question takes no longer: several calls of libvirt's may be behind it.
 const POLL_TIMEOUT: Duration = Duration::from_secs(60);
+/// A new agent that has not given its first answers in this time is shown without them.
+const FIRST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(2);
 /// What [`Poll::System`] asks for.
 const SYSTEM: [GuestInfoKind; 5] = [
     GuestInfoKind::Interfaces,
@@ -50,9 +52,28 @@ pub(in crate::launcher) async fn run(launcher: Arc<Launcher>) {
 }
 
 fn can_be_asked(vm: &Snapshot) -> bool {
-    let document = vm.document.as_ref();
     let runs = matches!(vm.phase, Phase::Running | Phase::MigratingOut);
-    runs && document.is_some_and(|document| is_connected(&document.spec))
+    runs && vm.agent != Agent::Away
+}
+
+/// Shows new agents that do not answer in time, or are not asked.
+pub(in crate::launcher) async fn show_in_time(vm: Arc<Vm>) {
+    let mut state = vm.subscribe();
+    loop {
+        // The sender lives in the VM, so neither fails.
+        drop(state.wait_for(|vm| vm.agent == Agent::New).await);
+        let known = state.wait_for(|vm| vm.agent != Agent::New);
+        if timeout(FIRST_ANSWERS_TIMEOUT, known).await.is_err() {
+            vm.agent_is_known();
+        }
+    }
+}
+
+/// Waits for the first answers of a new agent, as long as they may come.
+pub(super) async fn first_answers(vm: &Vm) {
+    let mut state = vm.subscribe();
+    let answered = state.wait_for(|vm| vm.agent != Agent::New || !can_be_asked(vm));
+    drop(timeout(FIRST_ANSWERS_TIMEOUT, answered).await);
 }
 
 /// Polls, from the beginning again with each agent that connects.
@@ -93,7 +114,12 @@ impl Session<'_> {
         let freeze_status = self.launcher.vm.guest().fs_freeze_status;
         let read = self.launcher.guest_agent.reads.are_recent();
         let due = self.schedule.take_due(Instant::now(), freeze_status, read);
-        if let Err(error) = self.ask_for(&due).await {
+        let mut asked = self.ask_first(&due).await;
+        self.launcher.vm.agent_is_known();
+        if asked.is_ok() {
+            asked = self.ask_filesystems(&due).await;
+        }
+        if let Err(error) = asked {
             tracing::info!(reason = %os::logging::chain(&error), "The guest agent does not answer");
             self.schedule.silent(Instant::now(), &due);
         } else {
@@ -101,8 +127,13 @@ impl Session<'_> {
         }
     }
 
-    /// Fails if the agent is silent, and on nothing else: what it refuses is not vital.
-    async fn ask_for(&mut self, due: &[Poll]) -> Result<(), LauncherError> {
+    /// All that virt-handler waits for: the version first, which a frozen agent says too. Fails if the
+    /// agent is silent, and on nothing else: what it refuses is not vital.
+    async fn ask_first(&mut self, due: &[Poll]) -> Result<(), LauncherError> {
+        if due.contains(&Poll::Agent) {
+            self.call(|launcher, domain| launcher.poll_agent(domain))
+                .await?;
+        }
         if due.contains(&Poll::FreezeStatus) {
             self.ask_freeze_status().await?;
         }
@@ -125,17 +156,17 @@ impl Session<'_> {
             if !unknown.is_empty() {
                 // Somebody else may have frozen the guest.
                 self.ask_freeze_status().await?;
-                if self.is_frozen() {
-                    return Ok(());
+                if !self.is_frozen() {
+                    self.unknown.extend(unknown);
                 }
-                self.unknown.extend(unknown);
             }
         }
-        if due.contains(&Poll::Agent) {
-            self.call(|launcher, domain| launcher.poll_agent(domain))
-                .await?;
-        }
-        if due.contains(&Poll::Filesystems) {
+        Ok(())
+    }
+
+    /// These may take long, with network file systems. Fails as [`Self::ask_first`] does.
+    async fn ask_filesystems(&self, due: &[Poll]) -> Result<(), LauncherError> {
+        if due.contains(&Poll::Filesystems) && !self.is_frozen() {
             self.call(|launcher, domain| launcher.poll_filesystems(domain))
                 .await?;
         }
@@ -190,5 +221,78 @@ pub(super) async fn set_response_timeout(launcher: &Arc<Launcher>) {
         });
     if let Err(error) = set.await {
         tracing::warn!(reason = %os::logging::chain(&error), "libvirt may wait for the guest agent without a limit");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::launcher::vm::Observed;
+    use domain::DomainSpec;
+    use libvirt::State;
+
+    fn show(vm: &Vm, state: State, channel: &str) {
+        let xml = format!(
+            "<domain type='kvm'><devices><channel type='unix'>\
+             <target type='virtio' name='org.qemu.guest_agent.0' state='{channel}'/>\
+             </channel></devices></domain>"
+        );
+        let spec = DomainSpec::from_xml(&xml).unwrap();
+        let observed = Observed {
+            state,
+            reason: 1,
+            spec,
+        };
+        drop(vm.observe(observed));
+    }
+
+    fn vm() -> Arc<Vm> {
+        Vm::new("ns1", "vm1", "u-1", Arc::default())
+    }
+
+    #[tokio::test(start_paused = true)]
+    // D-agent-13 (docs/differences.md).
+    async fn an_agent_that_does_not_answer_is_shown_in_time() {
+        let vm = vm();
+        tokio::spawn(show_in_time(vm.clone()));
+        for state in [State::Running, State::Paused] {
+            show(&vm, state, "disconnected");
+            show(&vm, state, "connected");
+            let begin = Instant::now();
+            let mut changes = vm.subscribe();
+            changes
+                .wait_for(|vm| vm.agent == Agent::Known)
+                .await
+                .unwrap();
+            assert_eq!(begin.elapsed(), FIRST_ANSWERS_TIMEOUT, "{state:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_waits_for_the_first_answers_of_an_agent_that_is_asked() {
+        let vm = vm();
+        let waited = async || {
+            let begin = Instant::now();
+            first_answers(&vm).await;
+            begin.elapsed()
+        };
+        assert_eq!(waited().await, Duration::ZERO, "there is no domain");
+        show(&vm, State::Running, "disconnected");
+        assert_eq!(waited().await, Duration::ZERO, "nor an agent");
+        show(&vm, State::Running, "connected");
+        let answer = async {
+            tokio::time::sleep(Duration::from_millis(30)).await;
+            vm.agent_is_known();
+        };
+        let (waiting, ()) = tokio::join!(waited(), answer);
+        assert_eq!(waiting, Duration::from_millis(30));
+        assert_eq!(waited().await, Duration::ZERO, "it has answered");
+
+        show(&vm, State::Running, "disconnected");
+        show(&vm, State::Running, "connected");
+        assert_eq!(waited().await, FIRST_ANSWERS_TIMEOUT, "it is silent");
+        show(&vm, State::Paused, "connected");
+        assert_eq!(waited().await, Duration::ZERO, "it is not asked");
     }
 }

@@ -84,7 +84,6 @@ impl Schedule {
     /// All are due now.
     pub fn begin(config: &Config, now: Instant) -> Self {
         let entries = [
-            // First what virt-handler waits for.
             (Poll::System, config.qemu_agent_sys_interval),
             (Poll::Agent, config.qemu_agent_version_interval),
             (Poll::FreezeStatus, config.qemu_fsfreeze_status_interval),

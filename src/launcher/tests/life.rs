@@ -1,6 +1,7 @@
 //! The domain from its start to its end: what is reported, refused and waited for.
 
 use super::*;
+use domain::guest_agent::AgentInfo;
 
 #[test]
 fn a_domain_that_somebody_paused_stays_paused() {
@@ -439,5 +440,28 @@ fn a_plugin_that_fails_leaves_no_domain_and_one_that_works_changes_it() {
         sync(with("Domain{Title: \"by a plugin\"}")).await.unwrap();
         let xml = test.domain().unwrap().xml(libvirt::XmlKind::Live).unwrap();
         assert!(xml.contains("<title>by a plugin</title>"), "{xml}");
+    });
+}
+
+#[test]
+fn virt_handler_is_woken_when_the_agents_version_changes() {
+    play(|| async {
+        let mut test = TestLauncher::running().await;
+        let info = |version: &str| AgentInfo {
+            version: version.into(),
+            commands: Vec::new(),
+        };
+        for version in ["9.2.0", "10.0.2"] {
+            test.launcher.learn_agent(info(version));
+            // It is in no document, but virt-handler asks for it when it gets one.
+            assert_eq!(test.handler.next().await, "MODIFIED Running");
+            let known = test.launcher.guest_info().await.agent.version;
+            assert_eq!(known, version);
+        }
+        test.launcher.learn_agent(info("10.0.2"));
+        test.launcher.refresh();
+        test.act(Action::Pause).await.unwrap();
+        let next = test.handler.next().await;
+        assert_eq!(next, "MODIFIED Paused", "the same again is no news");
     });
 }

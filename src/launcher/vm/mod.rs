@@ -9,6 +9,7 @@
 //! Nothing here blocks or talks to libvirt. [`phase`] says what follows from what, [`admission`] what is allowed when.
 
 mod admission;
+mod agent;
 mod job;
 mod phase;
 
@@ -24,6 +25,7 @@ use domain::{Domain, DomainSpec};
 use libvirt::{Event, IoAction, LifecycleEvent, State, paused};
 
 pub use admission::{Admission, Refusal, Request};
+pub use agent::{Agent, is_connected};
 pub use job::JobKind;
 pub(super) use phase::has_ended;
 use phase::{Input, Seen};
@@ -51,6 +53,8 @@ pub struct Snapshot {
     pub is_defined: bool,
     /// The domain comes from another node, and is not known to be all here.
     pub arriving: bool,
+    /// The guest agent, when the domain was seen last.
+    pub agent: Agent,
     /// The jobs that run, in the order in which they began.
     pub jobs: Vec<JobKind>,
     /// What virt-handler was sent last; none before the first document and after the last.
@@ -95,6 +99,7 @@ struct Inner {
     disk_failed: bool,
     /// What KubeVirt keeps with the domain.
     metadata: Metadata,
+    agent: Agent,
     /// What is known of the guest besides libvirt's state; state and reason are empty here.
     guest: DomainStatus,
     document: Option<Arc<Domain>>,
@@ -108,6 +113,7 @@ impl Vm {
             phase: Phase::Absent,
             is_defined: false,
             arriving: false,
+            agent: Agent::Away,
             jobs: Vec::new(),
             document: None,
         };
@@ -125,6 +131,7 @@ impl Vm {
                 pause_requested: false,
                 disk_failed: false,
                 metadata: Metadata::new(uid),
+                agent: Agent::Away,
                 guest: DomainStatus::default(),
                 document: None,
             }),
@@ -313,6 +320,9 @@ impl Vm {
                 inner.pause_requested = true;
             }
             inner.phase = phase;
+            if phase.is_visible() {
+                inner.agent = inner.agent.after(&observed.spec);
+            }
             let document = self.document(inner, observed).map(Arc::new);
             if document.is_some() {
                 inner.document.clone_from(&document);
@@ -367,6 +377,7 @@ impl Vm {
     pub fn gone(&self) {
         self.change(|inner| {
             inner.phase = inner.phase.after(Input::NotFound);
+            inner.agent = Agent::Away;
             inner.document = None;
         });
     }
@@ -401,13 +412,26 @@ impl Vm {
     }
 
     /// Changes what is known of the guest; virt-handler is sent a document if it is then different.
+    /// What a new agent says waits for [`Self::agent_is_known`].
     pub fn report_guest(&self, change: impl FnOnce(&mut DomainStatus)) {
         let changed = self.with(|inner| {
             let before = inner.guest.clone();
             change(&mut inner.guest);
-            inner.guest != before
+            inner.guest != before && inner.agent != Agent::New
         });
         if changed {
+            self.events.refresh();
+        }
+    }
+
+    /// A new agent has given its first answers, or will not: virt-handler is sent a document with both.
+    pub fn agent_is_known(&self) {
+        if self.published.borrow().agent == Agent::New {
+            self.change(|inner| {
+                if inner.agent == Agent::New {
+                    inner.agent = Agent::Known;
+                }
+            });
             self.events.refresh();
         }
     }
@@ -429,8 +453,12 @@ impl Vm {
         let (status, reason) = status_words::words(observed.state, reason);
         let mut document = self.blank(inner);
         let metadata = std::mem::take(&mut document.spec.metadata);
+        let hides_agent = inner.hides_agent(&observed.spec);
         document.spec = observed.spec;
         document.spec.metadata = metadata;
+        if hides_agent {
+            agent::hide(&mut document.spec);
+        }
         document.status.status = status.into();
         document.status.reason = reason.into();
         document.fill_required_fields();
@@ -461,6 +489,7 @@ impl Vm {
                 snapshot.phase = inner.phase;
                 snapshot.is_defined = inner.is_defined;
                 snapshot.arriving = inner.arriving;
+                snapshot.agent = inner.agent;
                 snapshot.jobs = inner.jobs.iter().map(|(kind, _)| *kind).collect();
                 snapshot.document.clone_from(&inner.document);
             });
@@ -470,6 +499,15 @@ impl Vm {
 }
 
 impl Inner {
+    /// Whether virt-handler is not to see the agent yet. One that it has seen, under this launcher or
+    /// before it, stays.
+    // D-agent-13 (docs/differences.md).
+    fn hides_agent(&self, seen: &DomainSpec) -> bool {
+        let last = self.document.as_ref();
+        let was_hidden = last.is_some_and(|last| !is_connected(&last.spec));
+        was_hidden && self.agent.after(seen) == Agent::New
+    }
+
     /// See [`Vm::document_from_memory`].
     fn document_from_memory(&self) -> Option<Domain> {
         let mut document = Domain::clone(self.document.as_ref()?);

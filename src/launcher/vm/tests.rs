@@ -5,11 +5,11 @@ use super::*;
 use api::vmi::Vmi;
 use libvirt::{State, shutoff};
 
-fn vm() -> Arc<Vm> {
+pub fn vm() -> Arc<Vm> {
     Vm::new("ns1", "vm1", "u-1", Arc::default())
 }
 
-fn seen(state: State, reason: i32) -> Observed {
+pub fn seen(state: State, reason: i32) -> Observed {
     Observed {
         state,
         reason,

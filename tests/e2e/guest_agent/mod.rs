@@ -123,6 +123,33 @@ fn what_the_agent_knows_is_in_calls_and_events() {
     });
 }
 
+/// virt-handler takes the operating system from the document that shows the agent, and asks for the
+/// version as soon as it has that document.
+#[test]
+// D-agent-13 (docs/differences.md).
+fn an_agent_is_shown_with_its_first_answers() {
+    run(async {
+        let mut pod = Pod::new();
+        let vmi = Vmi::new("shown").with_image(&pod);
+        pod.handler.serve();
+        pod.launch(&vmi, &[]);
+        pod.wait_until_ready().await;
+        let (mut reader, mut cmd) = (pod.handler.reader(), pod.cmd());
+        let virt_handler = async {
+            let shown = |event: &Event| is_connected(&event.domain);
+            let event = reader.event("with an agent", shown).await;
+            let info = cmd.get_guest_info(EmptyRequest {}).await.unwrap();
+            let info = info.into_inner().guest_info_response;
+            (event, serde_json::from_str::<Value>(&info).unwrap())
+        };
+        let (_guest, (event, info)) = tokio::join!(pod.boot(&vmi), virt_handler);
+        assert!(info["guestAgentVersion"].is_string(), "{info:#}");
+        let os = &event.domain["Status"]["OSInfo"];
+        assert_ne!(os["Name"], "", "{os:#}");
+        pod.end(&vmi).await;
+    });
+}
+
 #[test]
 fn an_adopted_guest_is_asked_again_and_a_paused_one_is_not() {
     run(async {
@@ -146,11 +173,14 @@ fn an_adopted_guest_is_asked_again_and_a_paused_one_is_not() {
         pod.handler.forget();
         pod.launch(&vmi, &["--libvirt=auto"]);
         pod.wait_until_ready().await;
-        pod.handler.event("of the adopted guest", is_known).await;
-        guest_info_until(&mut pod, "complete", |info| {
-            info["guestAgentVersion"].is_string()
-        })
-        .await;
+        // The agent stays shown all the time.
+        let first = pod.handler.event("of the adopted guest", |_| true).await;
+        let info = guest_info(&pod).await;
+        assert!(is_connected(&first.domain), "{:#}", first.domain);
+        assert!(info["guestAgentVersion"].is_string(), "{info:#}");
+        pod.handler
+            .event("with what the agent knows", is_known)
+            .await;
         pod.end(&vmi).await;
     });
 }

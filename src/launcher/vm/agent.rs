@@ -1,0 +1,141 @@
+//! The guest agent's channel, and when virt-handler sees that it is connected.
+//!
+//! ```text
+//!   away ──connects──► new ──its first answers, or no time left for them──► known
+//!    ▲                  │                                                     │
+//!    └──── disconnects ─┴─────────────────────────────────────────────────────┘
+//! ```
+//!
+//! virt-handler asks for the agent's version as soon as it sees the channel connected, and takes an
+//! agent without one for an agent that is not supported. So a new agent stays hidden until its first
+//! answers are there, and both go out in one document.
+
+use domain::DomainSpec;
+use domain::character::ChannelTarget;
+
+/// The channel's name.
+const CHANNEL: &str = "org.qemu.guest_agent.0";
+/// libvirt's words for its state.
+const CONNECTED: &str = "connected";
+const DISCONNECTED: &str = "disconnected";
+
+/// Whether a guest agent is connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Agent {
+    /// No agent.
+    Away,
+    /// Connected; the first answers are still expected.
+    New,
+    /// Connected; it has answered, or has not answered in time.
+    Known,
+}
+
+impl Agent {
+    /// What follows when libvirt shows the domain.
+    pub(super) fn after(self, domain: &DomainSpec) -> Self {
+        match (self, is_connected(domain)) {
+            (_, false) => Self::Away,
+            (Self::Away, true) => Self::New,
+            (same, true) => same,
+        }
+    }
+}
+
+/// Whether a guest agent is connected to the domain.
+pub fn is_connected(domain: &DomainSpec) -> bool {
+    let mut targets = domain
+        .devices
+        .channels
+        .iter()
+        .filter_map(|channel| channel.target.as_ref());
+    targets.any(is_connected_agent)
+}
+
+/// Shows the agent's channel as not connected.
+pub(super) fn hide(domain: &mut DomainSpec) {
+    let targets = domain
+        .devices
+        .channels
+        .iter_mut()
+        .filter_map(|channel| channel.target.as_mut());
+    for target in targets.filter(|target| is_connected_agent(target)) {
+        target.state = DISCONNECTED.into();
+    }
+}
+
+fn is_connected_agent(target: &ChannelTarget) -> bool {
+    target.name == CHANNEL && target.state == CONNECTED
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::tests::{seen, vm};
+    use super::super::{Observed, Vm};
+    use super::*;
+    use libvirt::State;
+
+    /// What libvirt shows: the agent's channel, and another one that is connected.
+    fn with_channel(state: &str) -> Observed {
+        let xml = format!(
+            "<domain type='kvm'><devices>\
+             <channel type='unix'><target type='virtio' name='other' state='connected'/></channel>\
+             <channel type='unix'><target type='virtio' name='{CHANNEL}' state='{state}'/></channel>\
+             </devices></domain>"
+        );
+        let mut observed = seen(State::Running, 1);
+        observed.spec = DomainSpec::from_xml(&xml).unwrap();
+        observed
+    }
+
+    /// Whether the document shows an agent.
+    fn shows(vm: &Vm, state: &str) -> bool {
+        is_connected(&vm.observe(with_channel(state)).unwrap().spec)
+    }
+
+    #[test]
+    // D-agent-13 (docs/differences.md).
+    fn a_new_agent_is_shown_when_it_is_known() {
+        let vm = vm();
+        assert!(!shows(&vm, DISCONNECTED));
+        // A read that comes before the event.
+        let read = vm.describe(with_channel(CONNECTED)).unwrap();
+        assert!(!is_connected(&read.spec));
+        assert!(!shows(&vm, CONNECTED));
+        assert_eq!(vm.snapshot().agent, Agent::New, "it is there to be asked");
+        vm.agent_is_known();
+        assert!(shows(&vm, CONNECTED));
+        assert_eq!(vm.snapshot().agent, Agent::Known);
+        assert!(!shows(&vm, DISCONNECTED));
+        assert!(!shows(&vm, CONNECTED), "the guest has rebooted");
+        vm.gone();
+        assert_eq!(vm.snapshot().agent, Agent::Away);
+    }
+
+    #[test]
+    fn an_agent_that_virt_handler_knows_stays_shown() {
+        let adopting = vm();
+        assert!(
+            shows(&adopting, CONNECTED),
+            "the first document of this launcher"
+        );
+        assert!(shows(&adopting, CONNECTED));
+        assert_eq!(adopting.snapshot().agent, Agent::New);
+    }
+
+    #[test]
+    fn what_a_new_agent_says_goes_out_with_it() {
+        let vm = vm();
+        shows(&vm, DISCONNECTED);
+        shows(&vm, CONNECTED);
+        drop(vm.events.take());
+        vm.report_guest(|guest| guest.os_info.name = "Debian".into());
+        assert_eq!(vm.events.take(), <_>::default(), "it waits");
+        vm.agent_is_known();
+        assert_ne!(vm.events.take(), <_>::default());
+        vm.agent_is_known();
+        assert_eq!(vm.events.take(), <_>::default(), "once");
+        vm.report_guest(|guest| guest.os_info.name = "Fedora".into());
+        assert_ne!(vm.events.take(), <_>::default());
+    }
+}
