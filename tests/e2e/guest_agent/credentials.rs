@@ -33,13 +33,6 @@ fn keys_and_passwords_reach_the_guest_and_follow_their_secrets() {
         let metadata = |event: &Event| {
             event.domain["Spec"]["Metadata"]["KubeVirt"]["AccessCredential"].clone()
         };
-        let offline = pod
-            .handler
-            .event("without an agent", |event| {
-                metadata(event)["Message"] == "Guest agent is offline"
-            })
-            .await;
-        assert_eq!(metadata(&offline)["Succeeded"], false);
         pod.handler
             .event("with credentials", |event| {
                 metadata(event)["Succeeded"] == true
@@ -97,6 +90,13 @@ fn keys_are_written_to_the_file_where_the_agent_has_no_command_for_them() {
         pod.launch(&vmi, &[]);
         pod.wait_until_ready().await;
         let mut guest = pod.boot(&vmi).await;
+        let result = |event: &Event| {
+            event.domain["Spec"]["Metadata"]["KubeVirt"]["AccessCredential"].clone()
+        };
+        let offline = |event: &Event| !result(event).is_null();
+        let offline = result(&pod.handler.event("without an agent", offline).await);
+        assert_eq!(offline["Succeeded"], false);
+        assert_eq!(offline["Message"], "Guest agent is offline");
         for command in [
             r#"echo '#!/bin/sh' >/bin/getent; echo 'exec grep "^$2:" /etc/passwd' >>/bin/getent"#,
             "chmod 755 /bin/getent",
@@ -107,8 +107,7 @@ fn keys_are_written_to_the_file_where_the_agent_has_no_command_for_them() {
         }
         pod.handler
             .event("with credentials", |event| {
-                event.domain["Spec"]["Metadata"]["KubeVirt"]["AccessCredential"]["Succeeded"]
-                    == true
+                result(event)["Succeeded"] == true
             })
             .await;
         let file = "/home/guest/.ssh/authorized_keys";

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   guest runs ─► apply ─► result in the metadata ─► wait: a secret changes · an agent connects · 5 minutes
-//!                   ▲                                        · 15 s after a failure, while there is an agent
+//!                   ▲      (no failure in the first 15 s)    · 15 s after a failure, while there is an agent
 //!                   └────────────────────────────────────────┘
 //! ```
 
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 
 use super::AgentError;
 use super::poll;
@@ -28,6 +28,9 @@ use pod::AccessCredentials;
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// For the rest of a change: the kubelet replaces the files of a secret one after the other.
 const CHANGE_DELAY: Duration = Duration::from_secs(2);
+/// A failure counts from this time after the guest's start on: its agent, and a user that cloud-init
+/// makes, come later than the guest. KubeVirt's first look comes after this time.
+const QUIET_TIME: Duration = Duration::from_secs(15);
 /// Before a failure is tried again, while there is an agent.
 const RETRY_DELAY: Duration = Duration::from_secs(15);
 /// Credentials that the guest itself has changed are restored after this time.
@@ -62,19 +65,20 @@ async fn follow(launcher: Arc<Launcher>, vmi: Vmi) {
     }
     let mut state = launcher.state();
     let mut connects = launcher.guest_agent.connects.subscribe();
+    let mut quiet_until = None;
     loop {
         // The sender lives in the launcher, so this does not fail.
         drop(state.wait_for(|vm| vm.phase == Phase::Running).await);
+        let quiet_until = *quiet_until.get_or_insert_with(|| os::time::deadline(QUIET_TIME));
         connects.mark_unchanged();
         let applied = apply(&launcher, &vmi).await;
-        let failed = applied.is_err();
-        report(&launcher, applied);
-        let resync = os::time::deadline(RESYNC_INTERVAL);
-        let retry = if failed && launcher.has_agent() {
-            os::time::deadline(RETRY_DELAY)
-        } else {
-            resync
+        let next = match &applied {
+            Ok(()) => Next::RESYNC,
+            Err(_) => Next::after_failure(Instant::now(), quiet_until, launcher.has_agent()),
         };
+        if next.is_reported {
+            report(&launcher, applied);
+        }
         tokio::select! {
             // One that polls returns without a change; then the next resync finds it.
             () = watch.changed(), if !watch.polls() => {
@@ -82,7 +86,41 @@ async fn follow(launcher: Arc<Launcher>, vmi: Vmi) {
                 sleep(CHANGE_DELAY).await;
             }
             _ = connects.changed() => {}
-            () = sleep_until(retry.min(resync)) => {}
+            () = sleep(next.delay) => {}
+        }
+    }
+}
+
+/// What follows an attempt.
+#[derive(Debug, PartialEq, Eq)]
+struct Next {
+    /// virt-handler learns of its result.
+    is_reported: bool,
+    /// The next attempt comes then, if nothing changes before.
+    delay: Duration,
+}
+
+impl Next {
+    const RESYNC: Self = Self {
+        is_reported: true,
+        delay: RESYNC_INTERVAL,
+    };
+
+    fn after_failure(now: Instant, quiet_until: Instant, has_agent: bool) -> Self {
+        let left = quiet_until.saturating_duration_since(now);
+        if !left.is_zero() {
+            return Self {
+                is_reported: false,
+                delay: left,
+            };
+        }
+        Self {
+            is_reported: true,
+            delay: if has_agent {
+                RETRY_DELAY
+            } else {
+                RESYNC_INTERVAL
+            },
         }
     }
 }
@@ -172,4 +210,29 @@ fn report(launcher: &Launcher, applied: Result<(), LauncherError>) {
 /// The end of one call to the agent.
 fn call_end() -> Instant {
     os::time::deadline(CALL_TIMEOUT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    // D-agent-10 (docs/differences.md).
+    fn failures_count_from_a_while_after_the_start_on() {
+        let quiet_until = os::time::deadline(QUIET_TIME);
+        let before = |delay| quiet_until.checked_sub(delay).unwrap_or(quiet_until);
+        for has_agent in [false, true] {
+            let quiet = Next::after_failure(before(Duration::from_secs(9)), quiet_until, has_agent);
+            assert!(!quiet.is_reported, "KubeVirt has not looked yet");
+            assert_eq!(quiet.delay, Duration::from_secs(9), "then it counts");
+        }
+        let counts = |has_agent| Next::after_failure(quiet_until, quiet_until, has_agent);
+        assert!(counts(false).is_reported && counts(true).is_reported);
+        assert_eq!(counts(true).delay, RETRY_DELAY);
+        assert_eq!(
+            counts(false).delay,
+            RESYNC_INTERVAL,
+            "an agent that connects ends it"
+        );
+    }
 }
