@@ -1,12 +1,15 @@
 //! The end of a freeze that nobody ends: kept in a file, so that the next launcher of this pod knows of it.
 //!
-//! The deadline is a wall-clock time, in seconds since 1970: no other clock is the same for both launchers.
+//! The deadline is a time of the machine's monotonic clock, which is the same for both launchers: they
+//! run on one machine, and the guest does not outlive its boot. A wall clock that is set back would
+//! keep the guest frozen.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -17,13 +20,16 @@ use crate::launcher::{Launcher, LauncherError};
 /// Before a thaw that failed is tried again, at first and at most: the agent may be away, or busy.
 const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
 
-/// A number of seconds is shorter.
+/// Begins the file's line; seconds since the machine's boot follow.
+const CLOCK: &str = "monotonic ";
+/// Enough for any number of seconds.
 const MAX_FILE_BYTES: u64 = 64;
 
 /// When the guest's file systems are to be thawed, if they are.
 pub(super) struct ThawTimer {
     path: PathBuf,
-    deadline: watch::Sender<Option<SystemTime>>,
+    /// As [`now`] counts.
+    deadline: watch::Sender<Option<Duration>>,
 }
 
 impl ThawTimer {
@@ -32,11 +38,7 @@ impl ThawTimer {
         let deadline = match os::small_file::read(&path, MAX_FILE_BYTES) {
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             // A file that cannot be read means that there was a freeze; its end is now.
-            read => Some(
-                read.ok()
-                    .and_then(|line| parse(&line))
-                    .unwrap_or(UNIX_EPOCH),
-            ),
+            read => Some(read.ok().and_then(|line| parse(&line)).unwrap_or_default()),
         };
         Self {
             path,
@@ -46,8 +48,7 @@ impl ThawTimer {
 
     /// The thaw is to be made after this time, or not at all.
     pub fn set(&self, after: Option<Duration>) -> Result<(), AgentError> {
-        let now = SystemTime::now();
-        let deadline = after.map(|after| now.checked_add(after).unwrap_or(now));
+        let deadline = after.map(|after| now().saturating_add(after));
         let written = match deadline {
             Some(deadline) => self.write(deadline),
             None => os::small_file::remove(&self.path),
@@ -59,27 +60,29 @@ impl ThawTimer {
         })
     }
 
-    fn write(&self, deadline: SystemTime) -> std::io::Result<()> {
-        let since_epoch = deadline.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let line = format!("{}\n", since_epoch.as_secs());
+    fn write(&self, deadline: Duration) -> std::io::Result<()> {
+        let line = format!("{CLOCK}{}\n", deadline.as_secs());
         os::small_file::replace(&self.path, line.as_bytes())
     }
 
     /// How long the thaw has to wait; none if there is none to make.
     fn remaining(&self) -> Option<Duration> {
         let deadline = (*self.deadline.borrow())?;
-        Some(
-            deadline
-                .duration_since(SystemTime::now())
-                .unwrap_or_default(),
-        )
+        Some(deadline.saturating_sub(now()))
     }
 }
 
 /// A line of the file.
-fn parse(line: &[u8]) -> Option<SystemTime> {
-    let seconds = str::from_utf8(line).ok()?.trim().parse().ok()?;
-    UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+fn parse(line: &[u8]) -> Option<Duration> {
+    let seconds = str::from_utf8(line).ok()?.strip_prefix(CLOCK)?;
+    seconds.trim().parse().ok().map(Duration::from_secs)
+}
+
+/// The time since the machine's boot. No change of the wall clock moves it.
+fn now() -> Duration {
+    let now = clock_gettime(ClockId::Monotonic);
+    // The kernel never says less than zero.
+    now.try_into().unwrap_or_default()
 }
 
 /// Thaws in time, for as long as the launcher lives.
@@ -153,12 +156,13 @@ mod tests {
     fn a_deadline_that_cannot_be_read_is_now() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("thaw-deadline");
-        std::fs::write(&path, "soon").unwrap();
-        assert_eq!(
-            ThawTimer::load(path.clone()).remaining(),
-            Some(Duration::ZERO)
-        );
-        std::fs::write(&path, u64::MAX.to_string()).unwrap();
+        // The last one is a wall-clock time.
+        for text in ["soon", "monotonic", "monotonic -1", "", "99999999999"] {
+            std::fs::write(&path, text).unwrap();
+            let remaining = ThawTimer::load(path.clone()).remaining();
+            assert_eq!(remaining, Some(Duration::ZERO), "{text:?}");
+        }
+        std::fs::write(&path, format!("{CLOCK}{}", u64::MAX)).unwrap();
         assert!(ThawTimer::load(path).remaining().is_some());
     }
 
