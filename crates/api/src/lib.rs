@@ -4,6 +4,7 @@
 
 mod action;
 pub mod backup;
+pub mod json;
 pub mod link_names;
 pub mod migration_options;
 pub mod pod_paths;

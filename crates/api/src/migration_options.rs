@@ -65,7 +65,7 @@ impl MigrationOptions {
     /// # Errors
     /// When it is not JSON, or has values of the wrong type.
     pub fn from_json(json: &[u8]) -> Result<Self, serde_json::Error> {
-        serde_json::from_slice(json)
+        crate::json::from_slice(json)
     }
 }
 

@@ -12,6 +12,7 @@ pub mod logging;
 pub mod poll;
 pub mod process;
 pub mod procfs;
+pub mod serving_thread;
 pub mod signals;
 pub mod small_file;
 pub mod time;

@@ -136,7 +136,7 @@ impl BackupRequest {
             return Err(BackupRequestError::Absent);
         }
         let options: Option<BackupOptions> =
-            serde_json::from_slice(json).map_err(BackupRequestError::Json)?;
+            api::json::from_slice(json).map_err(BackupRequestError::Json)?;
         let options = options.ok_or(BackupRequestError::Absent)?;
         let is_pull = Mode::of(&options.mode) == Some(Mode::Pull);
         match options.cmd.as_str() {

@@ -16,8 +16,8 @@ pub(super) fn pin_to_target_cpus(domain: &mut Element, vmi: &Vmi) -> Result<(), 
     }
     let state = vmi.status.migration_state.as_ref();
     let state = state.ok_or(DocumentError::NoTargetCpus)?;
-    let topology: Topology =
-        serde_json::from_str(&state.target_node_topology).map_err(DocumentError::Topology)?;
+    let topology = state.target_node_topology.as_bytes();
+    let topology: Topology = api::json::from_slice(topology).map_err(DocumentError::Topology)?;
     let context = Context {
         architecture: vmi.spec.architecture.clone(),
         cpu_set: state.target_cpu_set.clone(),

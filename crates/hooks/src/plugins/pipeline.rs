@@ -41,7 +41,7 @@ impl Pipeline {
         if list.is_empty() {
             return Ok(Self::default());
         }
-        let list: Option<Vec<Plugin>> = serde_json::from_slice(list).map_err(PluginError::List)?;
+        let list: Option<Vec<Plugin>> = api::json::from_slice(list).map_err(PluginError::List)?;
         let mut plugins = list.unwrap_or_default();
         plugins.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
         Ok(Self {
