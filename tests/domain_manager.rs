@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use api::Action;
-use api::proto::cmd::v1::VirtualMachineOptions;
 use domain::DomainSpec;
 use hooks::Sidecars;
 use libvirt::{
@@ -16,8 +15,10 @@ use libvirt::{
 };
 use prost::bytes::Bytes;
 use serde_json::{Value, json};
-use virt_launcher::cmd::LauncherApi;
-use virt_launcher::launcher::{Launcher, LauncherConfig, LauncherError, Phase, Timeline};
+use virt_launcher::cmd::sync_request;
+use virt_launcher::launcher::{
+    Launcher, LauncherConfig, LauncherError, Phase, SyncRequest, Timeline,
+};
 use virt_launcher::notify::Notifier;
 
 /// Long enough for anything that happens at all, on a busy machine without hardware virtualization.
@@ -105,20 +106,18 @@ impl Scene {
             "status": {"phase": "Scheduled"}})
     }
 
+    async fn request(&self, vmi: &Value) -> SyncRequest {
+        let json = Bytes::from(vmi.to_string());
+        sync_request(&self.launcher, json).await.unwrap()
+    }
+
     async fn sync(&self, vmi: &Value) -> Result<(), LauncherError> {
-        self.launcher
-            .sync(
-                Bytes::from(vmi.to_string()),
-                VirtualMachineOptions::default(),
-            )
-            .await
+        self.launcher.sync(self.request(vmi).await).await
     }
 
     async fn act(&self, action: Action) {
-        self.launcher
-            .act(action, Bytes::from(self.vmi().to_string()))
-            .await
-            .unwrap();
+        let vmi = self.request(&self.vmi()).await.vmi;
+        self.launcher.act(action, &vmi).await.unwrap();
     }
 
     fn domain(&self) -> Option<libvirt::Domain> {

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use super::LauncherApi;
+use crate::launcher::Launcher;
 use api::proto::inspect::v1::inspect_server::Inspect;
 use api::proto::inspect::v1::{
     DebugRequest, DebugResponse, DomainChange, LastSyncRequest, LastSyncResponse, MetricsRequest,
@@ -18,15 +18,15 @@ use api::proto::inspect::v1::{
 };
 use domain::Domain;
 
-pub(super) struct Service<L> {
-    pub launcher: Arc<L>,
+pub(super) struct Service {
+    pub launcher: Arc<Launcher>,
     pub metrics: Arc<Registry>,
     /// True once the launcher ends.
     pub stopping: watch::Receiver<bool>,
 }
 
 #[tonic::async_trait]
-impl<L: LauncherApi> Inspect for Service<L> {
+impl Inspect for Service {
     type WatchDomainStream = ReceiverStream<Result<DomainChange, Status>>;
     type WatchMigrationStream = ReceiverStream<Result<MigrationEvent, Status>>;
 
@@ -54,7 +54,7 @@ impl<L: LauncherApi> Inspect for Service<L> {
         &self,
         _: Request<TimelineRequest>,
     ) -> Result<Response<TimelineResponse>, Status> {
-        Ok(Response::new(self.launcher.timeline()))
+        Ok(Response::new(self.launcher.timeline().to_message()))
     }
 
     async fn debug(&self, _: Request<DebugRequest>) -> Result<Response<DebugResponse>, Status> {
@@ -91,7 +91,7 @@ impl<L: LauncherApi> Inspect for Service<L> {
     }
 }
 
-impl<L: LauncherApi> Service<L> {
+impl Service {
     /// What `send` sends, until it returns, the client goes, or the launcher ends: the server waits for its calls.
     fn stream<T: Send + 'static, F: Future<Output = ()> + Send + 'static>(
         &self,
@@ -113,8 +113,8 @@ impl<L: LauncherApi> Service<L> {
     }
 }
 
-async fn send_migration<L: LauncherApi>(
-    launcher: Arc<L>,
+async fn send_migration(
+    launcher: Arc<Launcher>,
     sender: &mpsc::Sender<Result<MigrationEvent, Status>>,
     until_now: bool,
 ) {
@@ -134,8 +134,8 @@ async fn send_migration<L: LauncherApi>(
     }
 }
 
-async fn send_changes<L: LauncherApi>(
-    launcher: Arc<L>,
+async fn send_changes(
+    launcher: Arc<Launcher>,
     sender: &mpsc::Sender<Result<DomainChange, Status>>,
 ) {
     let mut generation = 0;
@@ -155,5 +155,5 @@ async fn send_changes<L: LauncherApi>(
 }
 
 #[cfg(test)]
-#[path = "inspect_tests.rs"]
+#[path = "tests/inspect.rs"]
 mod tests;

@@ -5,19 +5,34 @@ use std::sync::Arc;
 use prost::bytes::Bytes;
 use tonic::{Request, Response, Status};
 
-use super::LauncherApi;
+use super::door::{CallError, Door};
+use crate::launcher::Launcher;
+use api::proto::cmd::v1;
 use api::proto::preview::v1::preview_server::Preview;
 use api::proto::preview::v1::{PlanRequest, PlanResponse};
 use os::logging::chain;
 
-pub(super) struct Service<L> {
-    pub launcher: Arc<L>,
+pub(super) struct Service {
+    pub launcher: Arc<Launcher>,
+    pub door: Arc<Door>,
 }
 
 #[tonic::async_trait]
-impl<L: LauncherApi> Preview for Service<L> {
+impl Preview for Service {
     async fn plan(&self, request: Request<PlanRequest>) -> Result<Response<PlanResponse>, Status> {
-        let answer = match self.launcher.dry_run(request.into_inner().vmi_json).await {
+        let vmi = v1::Vmi {
+            vmi_json: request.into_inner().vmi_json,
+        };
+        let request = v1::VmiRequest {
+            vmi: Some(vmi),
+            options: None,
+        };
+        let plan: Result<_, CallError> = async {
+            let request = self.door.sync_request(request).await?;
+            Ok(self.launcher.dry_run(request).await?)
+        }
+        .await;
+        let answer = match plan {
             Ok(plan) => PlanResponse {
                 success: true,
                 message: String::new(),

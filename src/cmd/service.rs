@@ -3,40 +3,41 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use prost::bytes::Bytes;
 use tonic::{Request, Status};
 
+use super::door::{CallError, Door};
 use super::stable_text::stable_text;
 use super::vm_stats;
-use super::{Action, GuestCommand, LauncherApi};
+use crate::launcher::{GuestCommand, LaunchSecret, Launcher, LauncherError, MigrationError};
+use api::Action;
+use api::backup::BackupCheckpoint;
+use api::migration_options::MigrationOptions;
 use api::proto::cmd::v1;
 use api::proto::cmd::v1::cmd_server::Cmd;
+use convert::backup::BackupRequest;
+use os::failpoints;
 use os::logging::chain;
 
 /// What every method returns.
 type Answer<T> = Result<tonic::Response<T>, Status>;
 
-pub(super) struct Service<L> {
-    launcher: Arc<L>,
+pub(super) struct Service {
+    pub launcher: Arc<Launcher>,
+    pub door: Arc<Door>,
 }
 
-impl<L: LauncherApi> Service<L> {
-    pub fn new(launcher: Arc<L>) -> Self {
-        Self { launcher }
-    }
-
+impl Service {
     async fn act(&self, action: Action, request: Request<v1::VmiRequest>) -> Answer<v1::Response> {
-        let vmi = vmi_json(request.into_inner().vmi);
-        answer(response(&self.launcher.act(action, vmi).await))
+        answer_of(async {
+            let vmi = self.door.vmi(request.into_inner().vmi).await?;
+            let (done, failed) = log_texts(action);
+            logged(self.launcher.act(action, &vmi).await, done, failed)
+        })
+        .await
     }
 }
 
-/// The VMI's JSON; empty when there is none, which then is an error of decoding.
-fn vmi_json(vmi: Option<v1::Vmi>) -> Bytes {
-    vmi.unwrap_or_default().vmi_json
-}
-
-/// What is negative is nothing.
+/// Negative values count as zero.
 fn seconds(seconds: i32) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
 }
@@ -67,19 +68,49 @@ fn answer<T>(message: T) -> Answer<T> {
     Ok(tonic::Response::new(message))
 }
 
+/// The answer of a call that returns no more than its success.
+async fn answer_of(call: impl Future<Output = Result<(), CallError>>) -> Answer<v1::Response> {
+    answer(response(&call.await))
+}
+
+/// Logs what became of a call.
+fn logged(result: Result<(), LauncherError>, done: &str, failed: &str) -> Result<(), CallError> {
+    match &result {
+        Ok(()) => tracing::info!("{done}"),
+        Err(error) => tracing::error!(reason = %chain(error), "{failed}"),
+    }
+    Ok(result?)
+}
+
+/// The reference's log lines for what was done, and what failed.
+fn log_texts(action: Action) -> (&'static str, &'static str) {
+    match action {
+        Action::Pause => ("Paused vmi", "Failed to pause vmi"),
+        Action::Unpause => ("Unpaused vmi", "Failed to unpause vmi"),
+        Action::Reset => ("Reset vmi", "Failed to reset vmi"),
+        Action::SoftReboot => ("Soft rebooted vmi", "Failed to soft reboot vmi"),
+        Action::Shutdown => ("Signaled vmi shutdown", "Failed to signal shutdown for vmi"),
+        Action::Kill => ("Signaled vmi kill", "Failed to kill vmi"),
+        Action::Delete => ("Signaled vmi deletion", "Failed to signal deletion for vmi"),
+    }
+}
+
 #[tonic::async_trait]
-impl<L: LauncherApi> Cmd for Service<L> {
+impl Cmd for Service {
     async fn ping(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::Response> {
         answer(success())
     }
 
     async fn sync_virtual_machine(&self, request: Request<v1::VmiRequest>) -> Answer<v1::Response> {
-        let request = request.into_inner();
-        let (vmi, options) = (vmi_json(request.vmi), request.options.unwrap_or_default());
-        answer(response(&self.launcher.sync(vmi, options).await))
+        answer_of(async {
+            let request = self.door.sync_request(request.into_inner()).await?;
+            Ok(self.launcher.sync(request).await?)
+        })
+        .await
     }
 
     async fn get_domain(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::DomainResponse> {
+        failpoints::hit("call.begun");
         let result = self.launcher.domain().await;
         let mut answered = v1::DomainResponse {
             response: Some(response(&result)),
@@ -210,64 +241,102 @@ impl<L: LauncherApi> Cmd for Service<L> {
     ) -> Answer<v1::Response> {
         let request = request.into_inner();
         let thaw_after = seconds(request.unfreeze_timeout_seconds);
-        let vmi = vmi_json(request.vmi);
-        answer(response(&self.launcher.freeze(vmi, thaw_after).await))
+        answer_of(async {
+            let vmi = self.door.vmi(request.vmi).await?;
+            let frozen = self.launcher.freeze(&vmi, thaw_after).await;
+            logged(frozen, "Freezed vmi", "Failed to freeze vmi")
+        })
+        .await
     }
     async fn unfreeze_virtual_machine(
         &self,
         request: Request<v1::VmiRequest>,
     ) -> Answer<v1::Response> {
-        let vmi = vmi_json(request.into_inner().vmi);
-        answer(response(&self.launcher.unfreeze(vmi).await))
+        answer_of(async {
+            self.door.vmi(request.into_inner().vmi).await?;
+            let thawed = self.launcher.unfreeze().await;
+            logged(thawed, "Unfreezed vmi", "Failed to unfreeze vmi")
+        })
+        .await
     }
     async fn migrate_virtual_machine(
         &self,
         request: Request<v1::MigrationRequest>,
     ) -> Answer<v1::Response> {
         let request = request.into_inner();
-        let begun = self
-            .launcher
-            .migrate(vmi_json(request.vmi), request.options);
-        answer(response(&begun.await))
+        answer_of(async {
+            let vmi = self.door.vmi(request.vmi).await?;
+            let options = self
+                .door
+                .decode(request.options, MigrationOptions::from_json);
+            let begun = match options.await? {
+                Ok(options) => self.launcher.migrate(vmi, options).await,
+                Err(error) => Err(MigrationError::Options(error).into()),
+            };
+            logged(begun, "Signaled vmi migration", "Failed to migrate vmi")
+        })
+        .await
     }
     async fn sync_migration_target(
         &self,
         request: Request<v1::VmiRequest>,
     ) -> Answer<v1::Response> {
-        let request = request.into_inner();
-        let (vmi, options) = (vmi_json(request.vmi), request.options.unwrap_or_default());
-        let prepared = self.launcher.sync_migration_target(vmi, options).await;
-        answer(response(&prepared))
+        answer_of(async {
+            let request = self.door.sync_request(request.into_inner()).await?;
+            let prepared = self.launcher.sync_migration_target(request).await;
+            let failed = "Failed to prepare migration target pod";
+            logged(prepared, "Prepared migration target pod", failed)
+        })
+        .await
     }
     async fn cancel_virtual_machine_migration(
         &self,
         request: Request<v1::VmiRequest>,
     ) -> Answer<v1::Response> {
-        let vmi = vmi_json(request.into_inner().vmi);
-        answer(response(&self.launcher.cancel_migration(vmi).await))
+        answer_of(async {
+            self.door.vmi(request.into_inner().vmi).await?;
+            self.launcher.cancel_migration();
+            tracing::info!("Live migration has been aborted");
+            Ok(())
+        })
+        .await
     }
     async fn signal_target_pod_cleanup(
         &self,
         request: Request<v1::VmiRequest>,
     ) -> Answer<v1::Response> {
-        let vmi = vmi_json(request.into_inner().vmi);
-        answer(response(&self.launcher.signal_target_cleanup(&vmi)))
+        answer_of(async {
+            let vmi = self.door.vmi(request.into_inner().vmi).await?;
+            self.launcher.signal_target_cleanup(&vmi);
+            Ok(())
+        })
+        .await
     }
     async fn finalize_virtual_machine_migration(
         &self,
         request: Request<v1::VmiRequest>,
     ) -> Answer<v1::Response> {
         let request = request.into_inner();
-        let (vmi, options) = (vmi_json(request.vmi), request.options.unwrap_or_default());
-        answer(response(
-            &self.launcher.finalize_migration(vmi, options).await,
-        ))
+        answer_of(async {
+            self.door.vmi(request.vmi).await?;
+            let options = request.options.unwrap_or_default();
+            let finalized = self.launcher.finalize_migration(&options).await;
+            let (done, failed) = (
+                "migration finalized successfully",
+                "failed to finalize migration",
+            );
+            logged(finalized, done, failed)
+        })
+        .await
     }
     async fn hotplug_host_devices(&self, request: Request<v1::VmiRequest>) -> Answer<v1::Response> {
         let request = request.into_inner();
-        let (vmi, options) = (vmi_json(request.vmi), request.options.unwrap_or_default());
-        let begun = self.launcher.hotplug_host_devices(vmi, options).await;
-        answer(response(&begun))
+        answer_of(async {
+            let vmi = self.door.vmi(request.vmi).await?;
+            let options = request.options.unwrap_or_default();
+            Ok(self.launcher.hotplug_host_devices(vmi, options).await?)
+        })
+        .await
     }
     async fn get_domain_stats(
         &self,
@@ -280,25 +349,34 @@ impl<L: LauncherApi> Cmd for Service<L> {
         request: Request<v1::MemoryDumpRequest>,
     ) -> Answer<v1::Response> {
         let request = request.into_inner();
-        let result = self
-            .launcher
-            .dump_memory(vmi_json(request.vmi), &request.dump_path);
-        answer(response(&result.await))
+        answer_of(async {
+            self.door.vmi(request.vmi).await?;
+            self.launcher.dump_memory(&request.dump_path);
+            Ok(())
+        })
+        .await
     }
     async fn sync_virtual_machine_cp_us(
         &self,
         request: Request<v1::VmiRequest>,
     ) -> Answer<v1::Response> {
         let request = request.into_inner();
-        let (vmi, options) = (vmi_json(request.vmi), request.options.unwrap_or_default());
-        answer(response(&self.launcher.sync_cpus(vmi, options).await))
+        answer_of(async {
+            let vmi = self.door.vmi(request.vmi).await?;
+            let options = request.options.unwrap_or_default();
+            Ok(self.launcher.sync_cpus(vmi, options).await?)
+        })
+        .await
     }
     async fn sync_virtual_machine_memory(
         &self,
         request: Request<v1::VmiRequest>,
     ) -> Answer<v1::Response> {
-        let vmi = vmi_json(request.into_inner().vmi);
-        answer(response(&self.launcher.sync_memory(vmi).await))
+        answer_of(async {
+            let vmi = self.door.vmi(request.into_inner().vmi).await?;
+            Ok(self.launcher.sync_memory(vmi).await?)
+        })
+        .await
     }
     async fn get_sev_info(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::SevInfoResponse> {
         let info = self.launcher.sev_info().await;
@@ -311,8 +389,11 @@ impl<L: LauncherApi> Cmd for Service<L> {
         &self,
         request: Request<v1::VmiRequest>,
     ) -> Answer<v1::LaunchMeasurementResponse> {
-        let vmi = vmi_json(request.into_inner().vmi);
-        let measured = self.launcher.launch_measurement(vmi).await;
+        let measured: Result<_, CallError> = async {
+            self.door.vmi(request.into_inner().vmi).await?;
+            Ok(self.launcher.launch_measurement().await?)
+        }
+        .await;
         answer(v1::LaunchMeasurementResponse {
             response: Some(response(&measured)),
             launch_measurement: measured.unwrap_or_default().into(),
@@ -323,9 +404,13 @@ impl<L: LauncherApi> Cmd for Service<L> {
         request: Request<v1::InjectLaunchSecretRequest>,
     ) -> Answer<v1::Response> {
         let request = request.into_inner();
-        let vmi = vmi_json(request.vmi);
-        let injected = self.launcher.inject_launch_secret(vmi, request.options);
-        answer(response(&injected.await))
+        answer_of(async {
+            self.door.vmi(request.vmi).await?;
+            let secret = self.door.decode(request.options, LaunchSecret::from_json);
+            let secret = secret.await?.map_err(LauncherError::from)?;
+            Ok(self.launcher.inject_launch_secret(secret).await?)
+        })
+        .await
     }
     async fn get_domain_dirty_rate_stats(
         &self,
@@ -349,20 +434,33 @@ impl<L: LauncherApi> Cmd for Service<L> {
         request: Request<v1::BackupRequest>,
     ) -> Answer<v1::Response> {
         let request = request.into_inner();
-        let result = self.launcher.backup(vmi_json(request.vmi), request.options);
-        answer(response(&result.await))
+        answer_of(async {
+            let vmi = self.door.vmi(request.vmi).await?;
+            let backup = self.door.decode(request.options, BackupRequest::from_json);
+            Ok(self.launcher.backup(vmi, backup.await?).await?)
+        })
+        .await
     }
     async fn redefine_checkpoint(
         &self,
         request: Request<v1::RedefineCheckpointRequest>,
     ) -> Answer<v1::RedefineCheckpointResponse> {
         let request = request.into_inner();
-        let vmi = vmi_json(request.vmi);
-        let redefined = self.launcher.redefine_checkpoint(vmi, request.checkpoint);
-        let redefined = redefined.await;
+        let redefined = async {
+            let vmi = self.door.vmi(request.vmi).await?;
+            let checkpoint = self.door.decode(request.checkpoint, read_checkpoint);
+            let redefined = self.launcher.redefine_checkpoint(&vmi, checkpoint.await?);
+            logged(
+                redefined.await,
+                "Checkpoint redefined successfully",
+                "Failed to redefine checkpoint",
+            )
+        }
+        .await;
+        let is_invalid = |error: &CallError| matches!(error, CallError::Launcher(error) if error.is_checkpoint_invalid());
         answer(v1::RedefineCheckpointResponse {
             response: Some(response(&redefined)),
-            checkpoint_invalid: redefined.as_ref().is_err_and(L::is_checkpoint_invalid),
+            checkpoint_invalid: redefined.as_ref().is_err_and(is_invalid),
         })
     }
     async fn get_vm_stats(
@@ -372,4 +470,8 @@ impl<L: LauncherApi> Cmd for Service<L> {
         let request = request.into_inner();
         answer(vm_stats::vm_stats(&self.launcher, &request).await?)
     }
+}
+
+fn read_checkpoint(json: &[u8]) -> Result<BackupCheckpoint, serde_json::Error> {
+    api::json::from_slice(json)
 }

@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
 
-use super::LauncherApi;
+use crate::launcher::Launcher;
 use api::proto::upgrade::v1::upgrade_server::Upgrade;
 use api::proto::upgrade::v1::{HandOverRequest, HandOverResponse};
 use os::logging::chain;
 
-pub(super) struct Service<L> {
-    pub launcher: Arc<L>,
+pub(super) struct Service {
+    pub launcher: Arc<Launcher>,
 }
 
 #[tonic::async_trait]
-impl<L: LauncherApi> Upgrade for Service<L> {
+impl Upgrade for Service {
     async fn hand_over(
         &self,
         request: Request<HandOverRequest>,

@@ -1,13 +1,12 @@
 //! `GetVMStats`: in one answer those statistics that the request names.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 
-use super::LauncherApi;
 use super::service::{response, success};
+use crate::launcher::{AgentCommand, Launcher};
 use api::proto::cmd::v1;
 use os::logging::chain;
 
@@ -15,56 +14,8 @@ use os::logging::chain;
 // D-stats-2 (docs/differences.md).
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(4500);
 
-/// The commands of the guest agent that a request may name: the command, and its field in the request and in the answer.
-macro_rules! agent_commands {
-    ($($(#[$doc:meta])* $variant:ident $name:literal $field:ident,)*) => {
-        /// A command of the guest agent whose answer virt-handler may ask for.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum AgentCommand {
-            $(#[doc = concat!("`", $name, "`")] $variant,)*
-        }
-
-        impl AgentCommand {
-            /// The agent's name of the command.
-            #[must_use]
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $name,)*
-                }
-            }
-
-            fn all_of(request: &v1::VmStatsRequest) -> Vec<Self> {
-                let named = [$((Self::$variant, request.$field.is_some()),)*];
-                named.into_iter().filter(|(_, named)| *named).map(|(it, _)| it).collect()
-            }
-
-            fn field(self, answer: &mut v1::VmStatsResponse) -> &mut Option<v1::Response> {
-                match self {
-                    $(Self::$variant => &mut answer.$field,)*
-                }
-            }
-        }
-    };
-}
-agent_commands! {
-    Load "guest-get-load" guest_get_load,
-    CpuStats "guest-get-cpustats" guest_get_cpu_stats,
-    DiskStats "guest-get-diskstats" guest_get_disk_stats,
-    Time "guest-get-time" guest_get_time,
-    Vcpus "guest-get-vcpus" guest_get_vcpus,
-    MemoryBlockInfo "guest-get-memory-block-info" guest_get_memory_block_info,
-    Users "guest-get-users" guest_get_users,
-    OsInfo "guest-get-osinfo" guest_get_os_info,
-    Disks "guest-get-disks" guest_get_disks,
-    HostName "guest-get-host-name" guest_get_host_name,
-    Timezone "guest-get-timezone" guest_get_timezone,
-    Route "guest-network-get-route" guest_network_get_route,
-    Interfaces "guest-network-get-interfaces" guest_network_get_interfaces,
-    MemoryBlocks "guest-get-memory-blocks" guest_get_memory_blocks,
-}
-
 /// The answer to `GetDomainStats`.
-pub(super) async fn domain_stats<L: LauncherApi>(launcher: &Arc<L>) -> v1::DomainStatsResponse {
+pub(super) async fn domain_stats(launcher: &Launcher) -> v1::DomainStatsResponse {
     let stats = launcher.domain_stats().await;
     v1::DomainStatsResponse {
         response: Some(response(&stats)),
@@ -73,7 +24,7 @@ pub(super) async fn domain_stats<L: LauncherApi>(launcher: &Arc<L>) -> v1::Domai
 }
 
 /// The answer to `GetDomainDirtyRateStats`.
-pub(super) async fn dirty_rate<L: LauncherApi>(launcher: &Arc<L>) -> v1::DirtyRateStatsResponse {
+pub(super) async fn dirty_rate(launcher: &Launcher) -> v1::DirtyRateStatsResponse {
     let rate = launcher.dirty_rate().await;
     v1::DirtyRateStatsResponse {
         response: Some(response(&rate)),
@@ -82,8 +33,8 @@ pub(super) async fn dirty_rate<L: LauncherApi>(launcher: &Arc<L>) -> v1::DirtyRa
 }
 
 /// The answer to `GetVMStats`.
-pub(super) async fn vm_stats<L: LauncherApi>(
-    launcher: &Arc<L>,
+pub(super) async fn vm_stats(
+    launcher: &Launcher,
     request: &v1::VmStatsRequest,
 ) -> Result<v1::VmStatsResponse, Status> {
     if !launcher.collects_vm_stats() {
@@ -137,8 +88,8 @@ async fn wanted<T>(wanted: bool, part: impl Future<Output = T>) -> Option<T> {
 }
 
 /// One after the other: the agent does one thing at a time.
-async fn agent_answers<L: LauncherApi>(
-    launcher: &Arc<L>,
+async fn agent_answers(
+    launcher: &Launcher,
     commands: &[AgentCommand],
     deadline: Instant,
 ) -> Vec<(AgentCommand, v1::Response)> {

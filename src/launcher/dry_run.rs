@@ -9,7 +9,7 @@ use super::libvirt_domain::{CHANGE_TIMEOUT, blocking, within};
 use super::live_targets::with_live_targets;
 use super::network_setup::with_taps;
 use super::sync::read_spec;
-use super::{Launcher, LauncherError, resize};
+use super::{Launcher, LauncherError, SyncRequest, resize};
 use api::vmi::Vmi;
 use convert::Context;
 use convert::plan::{self, DiskPlan, InterfacePlan};
@@ -21,26 +21,23 @@ impl Launcher {
     ///
     /// # Errors
     /// Those that the sync would have before it changes anything.
-    pub async fn dry_run(
-        self: &Arc<Self>,
-        vmi_json: prost::bytes::Bytes,
-    ) -> Result<Value, LauncherError> {
-        let vmi = Arc::new(self.our_vmi(&vmi_json)?);
-        within("the plan", CHANGE_TIMEOUT, self.plan_of(vmi, &vmi_json)).await
+    pub async fn dry_run(self: &Arc<Self>, request: SyncRequest) -> Result<Value, LauncherError> {
+        within("the plan", CHANGE_TIMEOUT, self.plan_of(request)).await
     }
 
-    async fn plan_of(
-        self: &Arc<Self>,
-        vmi: Arc<Vmi>,
-        vmi_json: &[u8],
-    ) -> Result<Value, LauncherError> {
+    async fn plan_of(self: &Arc<Self>, request: SyncRequest) -> Result<Value, LauncherError> {
+        let vmi = request.vmi.clone();
         let (step, domain) = self.next_step(&vmi).await?;
-        let (launcher, of_disks) = (self.clone(), vmi.clone());
-        let plan = move |domain: &libvirt::Domain| launcher.planned(domain, &of_disks);
+        let launcher = self.clone();
+        let plan = move |domain: &libvirt::Domain| {
+            let (disks, interfaces, context) = launcher.planned(domain, &request.vmi)?;
+            let restart = launcher.restart_fields(&request.vmi_json, &context);
+            Ok((disks, interfaces, context, restart))
+        };
         match (step, domain) {
             (Step::Resume | Step::Apply, Some(domain)) => {
                 let planned = blocking("planning", move || plan(&domain)).await?;
-                let (disks, interfaces, context) = planned;
+                let (disks, interfaces, context, restart) = planned;
                 let interfaces = with_taps(&vmi, &context, interfaces).await;
                 let resume = (step == Step::Resume).then_some((
                     "resume",
@@ -53,7 +50,6 @@ impl Launcher {
                     ("update", why)
                 });
                 let steps = resume.into_iter().chain(grace_period);
-                let restart = self.restart_fields(vmi_json, &context);
                 let plan = with_domain(&disks, &interfaces, steps);
                 Ok(with_member(plan, "restart", restart))
             }
@@ -77,7 +73,7 @@ impl Launcher {
     /// What the running domain gets only when it is started again. Empty while the VMI of its start is not known.
     fn restart_fields(&self, vmi_json: &[u8], context: &Context) -> Value {
         let started = self.started_vmi.get();
-        let parse = |json: &[u8]| serde_json::from_slice::<Value>(json).ok();
+        let parse = |json: &[u8]| api::json::from_slice::<Value>(json).ok();
         let fields = started
             .and_then(|started| Some((parse(started)?, parse(vmi_json)?)))
             .map(|(started, wanted)| plan::restart_fields(&started, &wanted, context))

@@ -20,18 +20,6 @@ use super::sev::SevError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LauncherError {
-    /// The request carries no VMI that can be decoded.
-    #[error("No valid vmi object present in command server request")]
-    InvalidVmi,
-    /// The VMI is not the one that this launcher was started for.
-    #[error("this launcher owns the VMI {ours}; the request is about {theirs}")]
-    // D-start-5 (docs/differences.md).
-    ForeignVmi {
-        /// `<namespace>_<name>` from the flags.
-        ours: String,
-        /// The same, from the request.
-        theirs: String,
-    },
     /// The pod is not as the VMI needs it.
     #[error(transparent)]
     Pod(#[from] PodError),
@@ -170,17 +158,6 @@ impl LauncherError {
             _ => false,
         }
     }
-}
-
-/// What is wrong with the VMI.
-#[derive(Debug, thiserror::Error)]
-pub enum InvalidVmi {
-    /// It is not JSON, or has values of the wrong type.
-    #[error("{0}")]
-    Json(serde_json::Error),
-    /// A part of its identity is missing.
-    #[error("metadata.{0} is empty")]
-    NoIdentity(&'static str),
 }
 
 /// A device of the running domain that could not be changed.

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use prost::bytes::Bytes;
-
 use super::libvirt_domain::{CHANGE_TIMEOUT, blocking, within};
 use super::sync::read_spec;
 use super::vm::JobKind;
 use super::{Launcher, LauncherError};
 use api::proto::cmd::v1::VirtualMachineOptions;
+use api::vmi::Vmi;
 use convert::plan;
 use libvirt::XmlKind;
 
@@ -20,10 +19,9 @@ impl Launcher {
     /// Another job runs, or there is no domain.
     pub async fn hotplug_host_devices(
         self: &Arc<Self>,
-        vmi_json: Bytes,
+        vmi: Arc<Vmi>,
         options: VirtualMachineOptions,
     ) -> Result<(), LauncherError> {
-        let vmi = self.our_vmi(&vmi_json)?;
         let what = "attaching host devices";
         within(what, CHANGE_TIMEOUT, self.known()).await?;
         let job = self.vm.begin(JobKind::HostDeviceHotplug)?;

@@ -18,7 +18,7 @@ use libvirt::{Connection, Domain};
 /// Answers to reads come within this; virt-handler waits 5 s.
 pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(4);
 /// Answers to changes come within this; virt-handler waits 20 s.
-pub(super) const CHANGE_TIMEOUT: Duration = Duration::from_secs(19);
+pub(crate) const CHANGE_TIMEOUT: Duration = Duration::from_secs(19);
 /// Reads that may hang at the same time; further ones wait, and then answer from memory.
 pub(super) const MAX_READS: usize = 2;
 /// Requests that run at once, such as Reset, that may hang at the same time; further ones wait.

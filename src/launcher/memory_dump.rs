@@ -55,7 +55,7 @@ impl Launcher {
     /// Begins a dump into `path` of the pod. Success says that it is begun, done already, or that another job is in its
     /// way: virt-handler asks again at each of its syncs, and an error would end the whole sync. What becomes of the dump
     /// is in the metadata.
-    pub(super) fn dump_memory(self: &Arc<Self>, path: &str) {
+    pub fn dump_memory(self: &Arc<Self>, path: &str) {
         let Some(name) = Path::new(path)
             .file_name()
             .map(|name| name.to_string_lossy().into_owned())

@@ -15,7 +15,6 @@
 //! * virt-handler sees no domain until its start has returned.
 
 mod backup;
-mod calls;
 mod decide;
 mod dry_run;
 mod error;
@@ -28,6 +27,7 @@ mod hotplug;
 mod hotplug_disks;
 mod hotplug_host_devices;
 mod hotplug_interfaces;
+mod inspect;
 mod libvirt_domain;
 mod live_targets;
 mod memory_dump;
@@ -51,7 +51,7 @@ mod status_words;
 mod sync;
 mod sync_queue;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod timeline;
 mod vm;
 
@@ -64,20 +64,20 @@ use tokio::sync::{broadcast, watch};
 
 use crate::notify::Notifier;
 use api::pod_paths::THAW_DEADLINE;
-use api::vmi::Vmi;
 use hooks::Sidecars;
 use libvirt::{AgentState, Connection, Event};
 use pod::network::NetworkSetup;
 
 pub use backup::BackupError;
 use backup::BackupState;
-pub use error::{DeviceFailure, DiskFailure, InterfaceFailure, InvalidVmi, LauncherError};
+pub use error::{DeviceFailure, DiskFailure, InterfaceFailure, LauncherError};
 use events::EventInbox;
-pub use guest_agent::AgentError;
 use guest_agent::GuestAgent;
+pub use guest_agent::{AgentError, GuestCommand, GuestOutput};
 use hand_over::HandOver;
 pub use hand_over::HandOverError;
 use hotplug::DetachRequests;
+pub(crate) use libvirt_domain::CHANGE_TIMEOUT;
 use libvirt_domain::LibvirtDomain;
 pub use metrics::LauncherMetrics;
 use metrics::Metrics;
@@ -85,8 +85,11 @@ pub use migration_source::MigrationError;
 use migration_source::MigrationRecord;
 use migration_target::MigrationTarget;
 use pod_backend::PodBackend;
+pub use sev::{LaunchSecret, SevError};
+pub use statistics::AgentCommand;
 use statistics::Statistics;
 use sync_queue::SyncQueue;
+pub use sync_queue::SyncRequest;
 pub use timeline::{Step, Timeline};
 use vm::Vm;
 pub use vm::{Agent, JobKind, PauseReason, Phase, Refusal, Snapshot};
@@ -283,7 +286,8 @@ impl Launcher {
     }
 
     /// The steps of the start.
-    fn timeline(&self) -> &Timeline {
+    #[must_use]
+    pub fn timeline(&self) -> &Timeline {
         &self.config.timeline
     }
 
@@ -292,43 +296,6 @@ impl Launcher {
     pub fn notifier(&self) -> &Notifier {
         &self.notifier
     }
-
-    /// The VMI of a request, which must be ours.
-    fn our_vmi(&self, json: &[u8]) -> Result<Vmi, LauncherError> {
-        let vmi = read_vmi(json).map_err(|invalid| {
-            // virt-handler matches on the answer's text; the reason goes to the log.
-            tracing::error!(reason = %invalid, "No valid VMI in the request");
-            LauncherError::InvalidVmi
-        })?;
-        let theirs = vmi.domain_name();
-        if theirs != *self.domain.name() {
-            return Err(LauncherError::ForeignVmi {
-                ours: self.domain.name().clone(),
-                theirs,
-            });
-        }
-        Ok(vmi)
-    }
-}
-
-fn log_outcome(result: &Result<(), LauncherError>, done: &str, failed: &str) {
-    match result {
-        Ok(()) => tracing::info!("{done}"),
-        Err(error) => tracing::error!(reason = %os::logging::chain(error), "{failed}"),
-    }
-}
-
-fn read_vmi(json: &[u8]) -> Result<Vmi, InvalidVmi> {
-    let vmi: Vmi = serde_json::from_slice(json).map_err(InvalidVmi::Json)?;
-    for (name, value) in [
-        ("name", &vmi.metadata.name),
-        ("namespace", &vmi.metadata.namespace),
-    ] {
-        if value.is_empty() {
-            return Err(InvalidVmi::NoIdentity(name));
-        }
-    }
-    Ok(vmi)
 }
 
 /// Locks, also after a panic: nothing that is done under our locks can leave a value half-changed.

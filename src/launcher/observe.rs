@@ -85,7 +85,7 @@ impl Launcher {
     }
 
     /// What a bug report needs. libvirt leaves passwords out of the XML unless it is asked for them.
-    pub(super) async fn debug(self: &Arc<Self>) -> DebugResponse {
+    pub async fn debug(self: &Arc<Self>) -> DebugResponse {
         let snapshot = self.vm.snapshot();
         let xml = self.domain.read("reading the domain", |connection, name| {
             Ok(match connection.lookup(name)? {

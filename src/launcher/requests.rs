@@ -19,11 +19,10 @@ const AGENT_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
 
 impl Launcher {
     /// Does what is asked, if it is admitted now.
-    pub(super) async fn run_action(
-        self: &Arc<Self>,
-        action: Action,
-        vmi: &Vmi,
-    ) -> Result<(), LauncherError> {
+    ///
+    /// # Errors
+    /// It is not admitted, or libvirt's.
+    pub async fn act(self: &Arc<Self>, action: Action, vmi: &Vmi) -> Result<(), LauncherError> {
         // Kill is admitted in every phase, so it need not wait until libvirt has shown one.
         if action != Action::Kill {
             let what = "reading the domain for the first time";

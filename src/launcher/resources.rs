@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use prost::bytes::Bytes;
-
 use super::libvirt_domain::{CHANGE_TIMEOUT, within};
 use super::sync::read_spec;
 use super::vm::Request;
@@ -23,10 +21,9 @@ impl Launcher {
     /// libvirt's; the VMI cannot be converted.
     pub async fn sync_cpus(
         self: &Arc<Self>,
-        vmi_json: Bytes,
+        vmi: Arc<Vmi>,
         options: VirtualMachineOptions,
     ) -> Result<(), LauncherError> {
-        let vmi = self.our_vmi(&vmi_json)?;
         let what = "changing the guest's CPUs";
         within(what, CHANGE_TIMEOUT, self.known()).await?;
         self.vm.admit(Request::Resize)?;
@@ -46,8 +43,7 @@ impl Launcher {
     ///
     /// # Errors
     /// libvirt's; the VMI does not say what is needed for that.
-    pub async fn sync_memory(self: &Arc<Self>, vmi_json: Bytes) -> Result<(), LauncherError> {
-        let vmi = self.our_vmi(&vmi_json)?;
+    pub async fn sync_memory(self: &Arc<Self>, vmi: Arc<Vmi>) -> Result<(), LauncherError> {
         let what = "changing the guest's memory";
         within(what, CHANGE_TIMEOUT, self.known()).await?;
         self.vm.admit(Request::Resize)?;

@@ -67,9 +67,26 @@ struct Measurement {
 /// The secret of the guest's owner, in Base64, encrypted for this guest.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Secret {
+pub struct LaunchSecret {
     header: String,
     secret: String,
+}
+
+impl LaunchSecret {
+    /// Reads the options of `InjectLaunchSecret`.
+    ///
+    /// # Errors
+    /// They are not JSON, or the header or the secret is missing.
+    pub fn from_json(options: &[u8]) -> Result<Self, SevError> {
+        let secret: Self = api::json::from_slice(options).map_err(|_| SevError::InvalidOptions)?;
+        if secret.header.is_empty() {
+            return Err(SevError::Missing("Header"));
+        }
+        if secret.secret.is_empty() {
+            return Err(SevError::Missing("Secret"));
+        }
+        Ok(secret)
+    }
 }
 
 #[allow(
@@ -98,8 +115,7 @@ impl Launcher {
     ///
     /// # Errors
     /// libvirt's, such as of a guest without SEV; the firmware cannot be read.
-    pub async fn launch_measurement(&self, vmi_json: &[u8]) -> Result<String, LauncherError> {
-        self.our_vmi(vmi_json)?;
+    pub async fn launch_measurement(&self) -> Result<String, LauncherError> {
         let read = |connection: &libvirt::Connection, name: &str| {
             let domain = connection.lookup(name)?.ok_or(LauncherError::NoDomain)?;
             let params = domain.launch_security_info()?;
@@ -122,14 +138,8 @@ impl Launcher {
     /// Gives the guest its secret, before it runs for the first time.
     ///
     /// # Errors
-    /// The options have none; libvirt's.
-    pub async fn inject_launch_secret(
-        &self,
-        vmi_json: &[u8],
-        options: &[u8],
-    ) -> Result<(), LauncherError> {
-        self.our_vmi(vmi_json)?;
-        let secret = secret(options)?;
+    /// libvirt's.
+    pub async fn inject_launch_secret(&self, secret: LaunchSecret) -> Result<(), LauncherError> {
         self.domain
             .request("injecting the launch secret", move |domain| {
                 let domain = domain.ok_or(LauncherError::NoDomain)?;
@@ -142,17 +152,6 @@ impl Launcher {
 fn json(value: &impl Serialize) -> String {
     // Only maps with keys that are not text and failing writers make this fail; there are neither.
     serde_json::to_string(value).unwrap_or_default()
-}
-
-fn secret(options: &[u8]) -> Result<Secret, SevError> {
-    let secret: Secret = serde_json::from_slice(options).map_err(|_| SevError::InvalidOptions)?;
-    if secret.header.is_empty() {
-        return Err(SevError::Missing("Header"));
-    }
-    if secret.secret.is_empty() {
-        return Err(SevError::Missing("Secret"));
-    }
-    Ok(secret)
 }
 
 fn text(params: &[(String, ParamValue)], name: &str) -> String {
@@ -268,14 +267,18 @@ mod tests {
 
     #[test]
     fn a_secret_has_both_parts() {
-        let refused = |options: &str| secret(options.as_bytes()).unwrap_err().to_string();
+        let refused = |options: &str| {
+            LaunchSecret::from_json(options.as_bytes())
+                .unwrap_err()
+                .to_string()
+        };
         assert_eq!(
             refused("no JSON"),
             "No valid secret options present in command server request"
         );
         assert_eq!(refused(r#"{"secret": "a"}"#), "Header is required");
         assert_eq!(refused(r#"{"header": "a"}"#), "Secret is required");
-        let whole = secret(br#"{"header": "a", "secret": "b"}"#).unwrap();
+        let whole = LaunchSecret::from_json(br#"{"header": "a", "secret": "b"}"#).unwrap();
         assert_eq!((whole.header.as_str(), whole.secret.as_str()), ("a", "b"));
     }
 }

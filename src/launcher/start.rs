@@ -20,13 +20,11 @@ use super::sync_queue::SyncRequest;
 use super::timeline::Step;
 use super::vm::{Job, JobKind};
 use super::{Launcher, LauncherError, lock};
-#[cfg(feature = "plugins")]
-use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
 use convert::{Context, HotplugPorts};
 use domain::DomainSpec;
 #[cfg(feature = "plugins")]
-use hooks::plugins::{InvocationContext, Pipeline};
+use hooks::plugins::InvocationContext;
 use libvirt::{Connection, Undefine, XmlKind};
 
 impl Launcher {
@@ -161,7 +159,7 @@ impl Launcher {
         #[cfg(feature = "plugins")]
         {
             let root = self.config.pod.root.dir().to_owned();
-            let plugins = plugins(&request.options)?.rooted(root);
+            let plugins = request.plugins.clone().rooted(root);
             let context = match purpose {
                 HookPurpose::Start => InvocationContext::Boot,
                 HookPurpose::MigrationTarget => InvocationContext::MigrationTarget,
@@ -281,12 +279,6 @@ fn attribute_to_hooks(error: LauncherError, modified_by: &[String]) -> LauncherE
         },
         error => error,
     }
-}
-
-/// The plugins of a request; empty if the request has none.
-#[cfg(feature = "plugins")]
-pub(super) fn plugins(options: &VirtualMachineOptions) -> Result<Pipeline, LauncherError> {
-    Ok(Pipeline::from_json(&options.plugins_json)?)
 }
 
 /// Defines the domain, with free ports.

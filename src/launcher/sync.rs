@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use prost::bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
 
 use super::decide::{Facts, Step, VmiPhase, decide};
@@ -30,41 +29,21 @@ impl Launcher {
     /// # Errors
     /// The first thing that failed; [`LauncherError::Slow`] when it takes longer than virt-handler waits, and then it
     /// goes on and the next call joins it.
-    pub async fn sync(
-        self: &Arc<Self>,
-        vmi_json: Bytes,
-        options: VirtualMachineOptions,
-    ) -> Result<(), LauncherError> {
-        within(
-            "the sync",
-            CHANGE_TIMEOUT,
-            self.sync_to_end(vmi_json, options),
-        )
-        .await
+    pub async fn sync(self: &Arc<Self>, request: SyncRequest) -> Result<(), LauncherError> {
+        within("the sync", CHANGE_TIMEOUT, self.sync_to_end(request)).await
     }
 
     /// The same without a limit: for a caller who waits for a start that takes long.
     ///
     /// # Errors
     /// The first thing that failed.
-    pub async fn sync_to_end(
-        self: &Arc<Self>,
-        vmi_json: Bytes,
-        options: VirtualMachineOptions,
-    ) -> Result<(), LauncherError> {
-        let vmi = self.syncs.vmi(&vmi_json, || self.our_vmi(&vmi_json))?;
-        self.guest_agent.note_vmi(&vmi);
-        self.follow_access_credentials(&vmi);
-        check_plugins(&options)?;
+    pub async fn sync_to_end(self: &Arc<Self>, request: SyncRequest) -> Result<(), LauncherError> {
+        self.guest_agent.note_vmi(&request.vmi);
+        self.follow_access_credentials(&request.vmi);
         // Only the first read of the domain says whether its user has paused it under an earlier launcher.
         self.known().await?;
         self.vm.admit(Request::Sync)?;
-        let (outcome, run) = self.syncs.push(SyncRequest {
-            vmi,
-            vmi_json,
-            options: Arc::new(options),
-            deadline: os::time::deadline(CHANGE_TIMEOUT),
-        });
+        let (outcome, run) = self.syncs.push(request);
         if run {
             tokio::spawn(self.clone().run_syncs());
         }
@@ -322,19 +301,4 @@ pub(super) fn read_spec(
     kind: XmlKind,
 ) -> Result<DomainSpec, LauncherError> {
     DomainSpec::from_xml(&domain.xml(kind)?).map_err(LauncherError::Xml)
-}
-
-/// Plugins change the domain; a domain without their changes would be a false success.
-#[cfg(not(feature = "plugins"))]
-pub(super) fn check_plugins(options: &VirtualMachineOptions) -> Result<(), LauncherError> {
-    match serde_json::from_slice::<Vec<serde_json::Value>>(&options.plugins_json) {
-        Ok(plugins) if !plugins.is_empty() => Err(LauncherError::NoPlugins),
-        _ => Ok(()),
-    }
-}
-
-/// Whether the list can be read; it is for the domain's definition.
-#[cfg(feature = "plugins")]
-pub(super) fn check_plugins(options: &VirtualMachineOptions) -> Result<(), LauncherError> {
-    super::start::plugins(options).map(drop)
 }

@@ -17,14 +17,22 @@ use super::{LauncherError, lock};
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::proto::inspect::v1::LastSyncResponse;
 use api::vmi::Vmi;
+#[cfg(feature = "plugins")]
+use hooks::plugins::Pipeline;
 
-/// A sync that was asked for.
-pub(super) struct SyncRequest {
+/// A VMI that a call brought, decoded, with all that comes with it: what the domain is to be.
+#[derive(Debug, Clone)]
+pub struct SyncRequest {
+    /// The VMI, which is the one of this launcher.
     pub vmi: Arc<Vmi>,
     /// The VMI as it came, which is what sidecars get.
     pub vmi_json: Bytes,
+    /// What virt-handler knows of the node and the cluster.
     pub options: Arc<VirtualMachineOptions>,
-    /// When virt-handler stops waiting; what sidecars get of it is their share.
+    /// The plugins of the options.
+    #[cfg(feature = "plugins")]
+    pub plugins: Pipeline,
+    /// When virt-handler stops waiting; sidecars get a share of what is left.
     pub deadline: Instant,
 }
 
@@ -40,8 +48,8 @@ struct Slot {
     running: bool,
     next: Option<SyncRequest>,
     waiting: Vec<oneshot::Sender<Outcome>>,
-    /// The last VMI that was read: most syncs bring the same bytes again.
-    last_vmi: Option<(Bytes, Arc<Vmi>)>,
+    /// The VMI of the last sync, as it came.
+    vmi_json: Bytes,
     /// The options of the last sync.
     options: Arc<VirtualMachineOptions>,
 }
@@ -52,6 +60,7 @@ impl SyncQueue {
     pub fn push(&self, request: SyncRequest) -> (oneshot::Receiver<Outcome>, bool) {
         let (answer, outcome) = oneshot::channel();
         let mut slot = lock(&self.0);
+        slot.vmi_json = request.vmi_json.clone();
         slot.options = request.options.clone();
         slot.next = Some(request);
         slot.waiting.push(answer);
@@ -73,42 +82,13 @@ impl SyncQueue {
         lock(&self.0).options.clone()
     }
 
-    /// The VMI as it was sent last, with the options of the last sync; empty before the first.
+    /// The VMI and the options of the last sync, as they were sent; empty before the first.
     pub fn last_sync(&self) -> LastSyncResponse {
         let slot = lock(&self.0);
         LastSyncResponse {
-            vmi_json: slot
-                .last_vmi
-                .as_ref()
-                .map(|(json, _)| json.clone())
-                .unwrap_or_default(),
+            vmi_json: slot.vmi_json.clone(),
             options: slot.options.encode_to_vec().into(),
         }
-    }
-
-    /// The VMI as it was sent last.
-    #[cfg(test)]
-    pub fn last_vmi(&self) -> Option<(Bytes, Arc<Vmi>)> {
-        lock(&self.0).last_vmi.clone()
-    }
-
-    /// Reads a VMI with `read`, unless it is the last one again.
-    ///
-    /// # Errors
-    /// Those of `read`.
-    pub fn vmi(
-        &self,
-        json: &Bytes,
-        read: impl FnOnce() -> Result<Vmi, LauncherError>,
-    ) -> Result<Arc<Vmi>, LauncherError> {
-        if let Some((bytes, vmi)) = &lock(&self.0).last_vmi
-            && bytes == json
-        {
-            return Ok(vmi.clone());
-        }
-        let vmi = Arc::new(read()?);
-        lock(&self.0).last_vmi = Some((json.clone(), vmi.clone()));
-        Ok(vmi)
     }
 }
 
@@ -124,6 +104,8 @@ mod tests {
             vmi: Arc::new(vmi),
             vmi_json: Bytes::new(),
             options: Arc::default(),
+            #[cfg(feature = "plugins")]
+            plugins: Pipeline::default(),
             deadline: Instant::now(),
         }
     }
@@ -142,22 +124,5 @@ mod tests {
         assert!(queue.pop().is_none());
         let (_fourth, run) = queue.push(request("d"));
         assert!(run, "it does not run any more");
-    }
-
-    #[test]
-    fn the_same_bytes_are_read_once() {
-        let queue = SyncQueue::default();
-        let json = Bytes::from_static(b"{}");
-        let first = queue.vmi(&json, || Ok(Vmi::default())).unwrap();
-        let again = queue.vmi(&json, || Err(LauncherError::InvalidVmi)).unwrap();
-        assert!(Arc::ptr_eq(&first, &again));
-        let other = queue.vmi(&Bytes::from_static(b"[]"), || {
-            Err(LauncherError::InvalidVmi)
-        });
-        assert!(other.is_err());
-        assert!(
-            Arc::ptr_eq(&queue.last_vmi().unwrap().1, &first),
-            "a bad one is forgotten"
-        );
     }
 }

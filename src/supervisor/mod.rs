@@ -101,6 +101,7 @@ fn run_to_end(config: Config) -> u8 {
 /// One thread for all that only waits, and a few for what blocks: memory is counted in every pod.
 fn runtime() -> io::Result<Runtime> {
     libvirt::keep_small();
+    os::serving_thread::mark();
     Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(MAX_BLOCKING_THREADS)

@@ -17,6 +17,7 @@ use super::standalone;
 use super::start::Pod;
 use super::start_error::StartError;
 use super::stop;
+use crate::cmd::{CallError, sync_request};
 use crate::launcher::{Phase, Snapshot};
 use api::pod_paths::NOTIFY_SOCKET;
 use os::signals::EndSignals;
@@ -94,10 +95,12 @@ impl Pod {
     ) -> Result<(), StartError> {
         if let Some(vmi) = standalone {
             tracing::info!("Standalone mode: syncing VMI");
-            self.launcher
-                .sync_to_end(vmi.json, Default::default())
-                .await
-                .map_err(StartError::StandaloneSync)?;
+            let synced: Result<(), CallError> = async {
+                let request = sync_request(&self.launcher, vmi.json).await?;
+                Ok(self.launcher.sync_to_end(request).await?)
+            }
+            .await;
+            synced.map_err(StartError::StandaloneSync)?;
         }
         let begin_timer = || sleep_until(os::time::deadline(limit));
         wait_until_started(self.launcher.state(), begin_timer).await

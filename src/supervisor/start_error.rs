@@ -7,7 +7,7 @@ use super::backend::BackendError;
 use super::libvirt_hook::LibvirtHookError;
 use super::root_lock::LockError;
 use super::standalone;
-use crate::launcher::LauncherError;
+use crate::cmd::CallError;
 use hooks::HookError;
 use pod::PodError;
 
@@ -58,7 +58,7 @@ pub enum StartError {
     Standalone(#[from] standalone::StandaloneError),
     /// The VMI of `STANDALONE_VMI` can't be started.
     #[error("Failed to sync VMI, quitting")]
-    StandaloneSync(#[source] LauncherError),
+    StandaloneSync(#[source] CallError),
     /// The monitor can't be told which executable takes over.
     #[error("can't note which executable takes over")]
     Upgrade(#[source] io::Error),

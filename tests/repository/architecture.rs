@@ -103,7 +103,7 @@ fn the_layout_has_every_directory() {
     assert_eq!(found, documented, "left: the directories, right: the table");
 }
 
-/// A name such as `LauncherApi`.
+/// A name such as `DomainSpec`.
 fn is_type(word: &str) -> bool {
     let capitals = word.chars().filter(char::is_ascii_uppercase).count();
     let is_name = word.chars().all(|c| c.is_ascii_alphanumeric());

@@ -1,37 +1,46 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-//! The service over a real socket, with a launcher of the test's own behind it.
+//! The services over a real socket, with a launcher on libvirt's test driver.
 
 mod calls;
 mod guest;
-mod stub;
-
-use std::path::PathBuf;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::oneshot;
 use tonic::transport::Channel;
 
 use super::*;
+use crate::launcher::tests::{TestLauncher, play, vmi};
 use api::proto::cmd::info::CmdInfoRequest;
 use api::proto::cmd::info::cmd_info_client::CmdInfoClient;
-use api::proto::cmd::v1;
 use api::proto::cmd::v1::cmd_client::CmdClient;
-use api::proto::inspect::v1::{LastSyncResponse, Step};
 use api::proto::preview::v1::PlanRequest;
 use api::proto::preview::v1::preview_client::PreviewClient;
-use stub::Failure;
-pub(super) use stub::with_server;
 
-fn request(json: &'static str) -> v1::VmiRequest {
-    let options = VirtualMachineOptions {
-        mem_balloon_stats_period: 10,
-        ..VirtualMachineOptions::default()
-    };
+/// A request for the VMI of [`TestLauncher`].
+fn request() -> v1::VmiRequest {
     v1::VmiRequest {
         vmi: Some(v1::Vmi {
-            vmi_json: Bytes::from_static(json.as_bytes()),
+            vmi_json: Bytes::from(vmi().to_string()),
         }),
-        options: Some(options),
+        options: None,
     }
+}
+
+/// Serves a launcher for as long as `test` runs.
+pub(super) fn with_server<F: Future<Output = ()>>(
+    test: impl FnOnce(Arc<TestLauncher>, Channel) -> F,
+) {
+    play(|| async {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("launcher-sock");
+        let scene = Arc::new(TestLauncher::begin());
+        let listener = UnixListener::bind(&socket).unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let launcher = scene.launcher.clone();
+        let server = tokio::spawn(serve(listener, launcher, Arc::default(), async {
+            stopped.await.unwrap();
+        }));
+        test(scene, os::grpc::connect(&socket).await.unwrap()).await;
+        stop.send(()).unwrap();
+        server.await.unwrap().unwrap();
+    });
 }

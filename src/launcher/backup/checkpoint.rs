@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use prost::bytes::Bytes;
-
 use super::{BackupError, is_tracking_enabled};
 use crate::launcher::sync::read_spec;
 use crate::launcher::{Launcher, LauncherError};
 use api::backup::BackupCheckpoint;
+use api::vmi::Vmi;
 use convert::backup::{QUERY_BLOCK_NODES, RedefineError, redefinition};
 use libvirt::XmlKind;
 
@@ -21,15 +20,14 @@ impl Launcher {
     /// No disk has it, or it is of no use any more ([`LauncherError::is_checkpoint_invalid`]); libvirt's.
     pub async fn redefine_checkpoint(
         self: &Arc<Self>,
-        vmi_json: Bytes,
-        checkpoint: Bytes,
+        vmi: &Vmi,
+        checkpoint: Result<BackupCheckpoint, serde_json::Error>,
     ) -> Result<(), LauncherError> {
-        let vmi = self.our_vmi(&vmi_json)?;
-        if !is_tracking_enabled(&vmi) {
+        if !is_tracking_enabled(vmi) {
             return Err(BackupError::CheckpointNotTracked.into());
         }
-        let checkpoint: BackupCheckpoint = serde_json::from_slice(&checkpoint)
-            .map_err(|error| BackupError::Redefine(RedefineError::Json(error)))?;
+        let checkpoint =
+            checkpoint.map_err(|error| BackupError::Redefine(RedefineError::Json(error)))?;
         self.in_turn("redefining the checkpoint", move |domain| {
             let domain = domain.ok_or(LauncherError::NoDomain)?;
             let disks = read_spec(&domain, XmlKind::Live)?.devices.disks;

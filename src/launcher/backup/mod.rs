@@ -24,13 +24,12 @@ mod start;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use prost::bytes::Bytes;
 use tokio::sync::Notify;
 
 use super::vm::Job;
 use super::{Launcher, LauncherError, lock};
 use api::vmi::Vmi;
-use convert::backup::BackupRequest;
+use convert::backup::{BackupRequest, BackupRequestError};
 use libvirt::{Event, JobOperation, LifecycleEvent};
 
 pub(super) use end::run;
@@ -163,20 +162,20 @@ impl BackupState {
 }
 
 impl Launcher {
-    /// Begins a backup, ends it, or lets a server read it.
+    /// Begins a backup, ends it, or lets a server read it. A VMI without changed block tracking is refused whatever the
+    /// request says.
     ///
     /// # Errors
     /// The request is refused, or libvirt's.
     pub async fn backup(
         self: &Arc<Self>,
-        vmi_json: Bytes,
-        options: Bytes,
+        vmi: Arc<Vmi>,
+        request: Result<BackupRequest, BackupRequestError>,
     ) -> Result<(), LauncherError> {
-        let vmi = self.our_vmi(&vmi_json)?;
         if !is_tracking_enabled(&vmi) {
             return Err(BackupError::NotTracked.into());
         }
-        match BackupRequest::from_json(&options).map_err(BackupError::Request)? {
+        match request.map_err(BackupError::Request)? {
             BackupRequest::Start(start) => self.start_backup(vmi, start).await,
             BackupRequest::Abort(id) => self.abort_backup(&id).await,
             BackupRequest::Export(export) => Ok(self.export_backup(*export)?),

@@ -41,13 +41,17 @@ impl Launcher {
     /// The phase, a job or another backup is in the way; the target is not there; libvirt's.
     pub(super) async fn start_backup(
         self: &Arc<Self>,
-        vmi: Vmi,
+        vmi: Arc<Vmi>,
         start: Start,
     ) -> Result<(), LauncherError> {
         within(WHAT, CHANGE_TIMEOUT, self.start_or_join(vmi, start)).await
     }
 
-    async fn start_or_join(self: &Arc<Self>, vmi: Vmi, start: Start) -> Result<(), LauncherError> {
+    async fn start_or_join(
+        self: &Arc<Self>,
+        vmi: Arc<Vmi>,
+        start: Start,
+    ) -> Result<(), LauncherError> {
         loop {
             self.known().await?;
             // From here to the spawned task nothing waits, so no other start comes in between.
@@ -95,7 +99,11 @@ impl Launcher {
         self.backup.end();
     }
 
-    async fn begin_backup(self: &Arc<Self>, vmi: &Vmi, start: &Start) -> Result<(), LauncherError> {
+    async fn begin_backup(
+        self: &Arc<Self>,
+        vmi: &Arc<Vmi>,
+        start: &Start,
+    ) -> Result<(), LauncherError> {
         let disks = self.live_disks().await?;
         let (root, target) = (self.config.pod.root.clone(), start.target_path.clone());
         let (vm, name) = (vmi.metadata.name.clone(), start.id.dated_name());
@@ -119,7 +127,7 @@ impl Launcher {
         self: &Arc<Self>,
         dir: &BackupDir,
         disks: &[Disk],
-        vmi: &Vmi,
+        vmi: &Arc<Vmi>,
         start: &Start,
     ) -> Result<(), LauncherError> {
         let socket = self.config.pod.root.path(BACKUP_SOCKET);

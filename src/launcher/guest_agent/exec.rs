@@ -9,7 +9,6 @@ use tokio::time::{Instant, sleep_until};
 
 use super::AgentError;
 use super::poll::COMMAND_TIMEOUT;
-use crate::cmd::{GuestCommand, GuestOutput};
 use crate::launcher::{Launcher, LauncherError};
 use domain::guest_agent::answer::{self, ExecStatus};
 use domain::guest_agent::limits;
@@ -20,6 +19,28 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
 const FIRST_INTERVAL: Duration = Duration::from_millis(10);
 /// As a shell has it: the exit status of a command that a signal has ended.
 const SIGNALLED: i64 = 128;
+
+/// A command for the guest.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GuestCommand {
+    /// Name of the domain; empty for the only one.
+    pub domain: String,
+    /// The program.
+    pub path: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// How long it may take.
+    pub timeout: Duration,
+}
+
+/// How a command in the guest ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GuestOutput {
+    /// Its exit status.
+    pub exit_code: i32,
+    /// What it printed.
+    pub stdout: String,
+}
 
 impl Launcher {
     /// Runs a command in the guest and waits until it has ended.

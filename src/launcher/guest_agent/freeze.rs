@@ -33,7 +33,7 @@ impl Launcher {
     // D-agent-8 (docs/differences.md).
     pub async fn freeze(
         self: &Arc<Self>,
-        vmi: &Vmi,
+        vmi: &Arc<Vmi>,
         thaw_after: Duration,
     ) -> Result<(), LauncherError> {
         let phase = self.vm.snapshot().phase;

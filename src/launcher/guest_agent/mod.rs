@@ -35,6 +35,7 @@ use domain::guest_agent::{AgentInfo, Filesystem, GuestAgentInfo, Load, Timezone,
 use libvirt::{AgentState, Event};
 
 pub use error::AgentError;
+pub use exec::{GuestCommand, GuestOutput};
 pub(super) use poll::command as raw_answer;
 pub(super) use poller::{run, show_in_time};
 use reads::Reads;

@@ -1,13 +1,11 @@
 //! `CancelVirtualMachineMigration`.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use prost::bytes::Bytes;
 use tokio::time::{sleep, timeout};
 
+use super::super::Launcher;
 use super::super::libvirt_domain::blocking;
-use super::super::{Launcher, LauncherError};
 use super::monitor::Action;
 use libvirt::{Domain, JobOperation, JobType, WhichJob};
 
@@ -19,11 +17,7 @@ const JOB_RETRY_DELAY: Duration = Duration::from_millis(50);
 impl Launcher {
     /// Asks for the end of the migration that is in progress. Success says no more than that: what becomes of it is in the
     /// metadata. Without a migration, and while one is being aborted, nothing is to be done.
-    ///
-    /// # Errors
-    /// It is another launcher's VMI.
-    pub async fn cancel_migration(self: &Arc<Self>, vmi_json: Bytes) -> Result<(), LauncherError> {
-        self.our_vmi(&vmi_json)?;
+    pub fn cancel_migration(&self) {
         if self.request_abort() {
             let why = "CancelVirtualMachineMigration was called".to_owned();
             self.migration_record.decision(Action::Abort, why, true);
@@ -32,7 +26,6 @@ impl Launcher {
                 "cancel migration ignored: the VMI is not migrating, or is being aborted already"
             );
         }
-        Ok(())
     }
 
     /// Waits until the migration in progress is to be aborted.

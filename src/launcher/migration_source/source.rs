@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use prost::bytes::Bytes;
 use tokio::sync::broadcast::Receiver;
 use tokio::time::Instant;
 
@@ -36,11 +35,9 @@ impl Launcher {
     // D-mig-4 (docs/differences.md).
     pub async fn migrate(
         self: &Arc<Self>,
-        vmi_json: Bytes,
-        options: Bytes,
+        vmi: Arc<Vmi>,
+        options: MigrationOptions,
     ) -> Result<(), LauncherError> {
-        let vmi = self.our_vmi(&vmi_json)?;
-        let options = MigrationOptions::from_json(&options).map_err(MigrationError::Options)?;
         let uid = migration_uid(&vmi)?.to_owned();
         let what = "reading the domain for the first time";
         within(what, CHANGE_TIMEOUT, self.known()).await?;
@@ -59,7 +56,7 @@ impl Launcher {
     async fn run_migration(
         self: Arc<Self>,
         job: Job,
-        vmi: Vmi,
+        vmi: Arc<Vmi>,
         options: MigrationOptions,
         uid: String,
     ) {

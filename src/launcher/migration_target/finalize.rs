@@ -5,8 +5,6 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use prost::bytes::Bytes;
-
 use crate::launcher::vm::{Admission, Request};
 use crate::launcher::{InterfaceFailure, Launcher, LauncherError, lock};
 use api::proto::cmd::v1::VirtualMachineOptions;
@@ -28,22 +26,7 @@ impl Launcher {
     /// # Errors
     /// libvirt's.
     // D-mig-23 (docs/differences.md).
-    pub(in crate::launcher) async fn finalize_migration(
-        self: &Arc<Self>,
-        vmi_json: Bytes,
-        options: VirtualMachineOptions,
-    ) -> Result<(), LauncherError> {
-        self.our_vmi(&vmi_json)?;
-        let result = self.finalize(&options).await;
-        crate::launcher::log_outcome(
-            &result,
-            "migration finalized successfully",
-            "failed to finalize migration",
-        );
-        result
-    }
-
-    async fn finalize(
+    pub async fn finalize_migration(
         self: &Arc<Self>,
         options: &VirtualMachineOptions,
     ) -> Result<(), LauncherError> {

@@ -16,7 +16,6 @@ mod tcp_proxies;
 
 use std::sync::Arc;
 
-use prost::bytes::Bytes;
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -25,7 +24,6 @@ use super::start::HookPurpose;
 use super::sync_queue::SyncRequest;
 use super::vm::{Admission, Phase, Request};
 use super::{Launcher, LauncherError};
-use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
 use convert::Context;
 use domain::DomainSpec;
@@ -64,46 +62,29 @@ impl Launcher {
     /// # Errors
     /// The first thing that failed; [`LauncherError::Slow`] when it takes longer than virt-handler waits: it goes on, and the
     /// next call does the same once more.
-    pub(super) async fn sync_migration_target(
+    pub async fn sync_migration_target(
         self: &Arc<Self>,
-        vmi_json: Bytes,
-        options: VirtualMachineOptions,
+        request: SyncRequest,
     ) -> Result<(), LauncherError> {
-        let vmi = Arc::new(self.our_vmi(&vmi_json)?);
-        super::sync::check_plugins(&options)?;
-        let request = SyncRequest {
-            vmi,
-            vmi_json,
-            options: Arc::new(options),
-            deadline: os::time::deadline(CHANGE_TIMEOUT),
-        };
         let what = "preparing the migration target";
         let launcher = self.clone();
         let prepared = tokio::spawn(async move { launcher.prepare_target(&request).await });
-        let result = within(what, CHANGE_TIMEOUT, async {
+        within(what, CHANGE_TIMEOUT, async {
             prepared
                 .await
                 .unwrap_or(Err(LauncherError::Worker { what }))
         })
-        .await;
-        super::log_outcome(
-            &result,
-            "Prepared migration target pod",
-            "Failed to prepare migration target pod",
-        );
-        result
+        .await
     }
 
     /// Whether virt-handler means this pod: the migration to it has failed.
-    pub(super) fn signal_target_cleanup(&self, vmi_json: &[u8]) -> Result<(), LauncherError> {
-        let vmi = self.our_vmi(vmi_json)?;
+    pub fn signal_target_cleanup(&self, vmi: &Vmi) {
         let state = vmi.status.migration_state.as_ref();
         let pod = &self.config.pod_name;
         if !pod.is_empty() && state.is_some_and(|state| state.target_pod == *pod) {
             tracing::info!("Signaled target pod {pod} to cleanup");
             self.migration_target.cleanup_requested.send_replace(true);
         }
-        Ok(())
     }
 
     /// Waits until virt-handler has given up the migration to this pod.

@@ -6,8 +6,7 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::recent;
-use crate::cmd::AgentCommand;
+use super::{AgentCommand, recent};
 use crate::launcher::guest_agent::raw_answer;
 use crate::launcher::libvirt_domain::READ_TIMEOUT;
 use crate::launcher::{Launcher, LauncherError};

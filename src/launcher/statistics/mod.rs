@@ -3,6 +3,7 @@
 //! A scrape never waits for a job: libvirt leaves out what it would have to ask QEMU for while another call holds the
 //! domain. Such a call mostly takes a few milliseconds, so an answer with gaps is asked for again a few times.
 
+mod agent_command;
 mod agent_data;
 
 use std::collections::HashMap;
@@ -18,6 +19,7 @@ use domain::DomainSpec;
 use domain::stats::{DirtyRate, DomainStats, Load, Parameters, Value};
 use libvirt::{Connection, Domain, JobStats, ParamValue, StatsGroups};
 
+pub use agent_command::AgentCommand;
 pub(super) use agent_data::AgentData;
 
 /// Statistics are given out again until they are this old, as in KubeVirt.

@@ -144,7 +144,7 @@ fn a_guest_without_agent_and_acpi_cannot_be_asked_to_reboot() {
         vmi["spec"]["domain"] = json!({"features": {"acpi": {"enabled": false}}});
         let error = test
             .launcher
-            .act(Action::SoftReboot, Bytes::from(vmi.to_string()))
+            .act(Action::SoftReboot, &request(&vmi).vmi)
             .await
             .unwrap_err();
         assert_eq!(
@@ -173,53 +173,6 @@ fn vmis_that_are_not_started() {
             error,
             "libvirt no longer has the domain of this VMI, which has already run; it is not started again in the same pod"
         );
-    });
-}
-
-#[test]
-// D-start-5 (docs/differences.md).
-fn requests_that_are_no_vmi_of_ours() {
-    play(|| async {
-        let test = TestLauncher::begin();
-        for bad in [
-            "",
-            "{",
-            "[]",
-            "null",
-            "{}",
-            "{\"metadata\": 1}",
-            "{\"metadata\": {\"name\": \"vm1\"}}",
-        ] {
-            let error = test
-                .launcher
-                .sync(Bytes::from(bad), VirtualMachineOptions::default())
-                .await
-                .unwrap_err();
-            assert_eq!(
-                error.to_string(),
-                "No valid vmi object present in command server request",
-                "{bad}"
-            );
-        }
-        let mut other = vmi();
-        other["metadata"]["name"] = json!("vm2");
-        let error = test.sync(&other).await.unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "this launcher owns the VMI ns1_vm1; the request is about ns1_vm2"
-        );
-        let options = VirtualMachineOptions {
-            plugins_json: Bytes::from_static(b"{"),
-            ..VirtualMachineOptions::default()
-        };
-        let error = test
-            .launcher
-            .sync(Bytes::from(vmi().to_string()), options)
-            .await
-            .unwrap_err()
-            .to_string();
-        assert_eq!(error, "the list of plugins cannot be read");
-        assert!(test.domain().is_none());
     });
 }
 
@@ -395,10 +348,7 @@ fn a_kill_during_a_start_leaves_no_domain() {
         *lock(&test.pod.gate) = Some(gate);
         let launcher = test.launcher.clone();
         let mut state = launcher.state();
-        let sync = tokio::spawn(async move {
-            let json = Bytes::from(vmi().to_string());
-            launcher.sync(json, VirtualMachineOptions::default()).await
-        });
+        let sync = tokio::spawn(async move { launcher.sync(request(&vmi())).await });
         state
             .wait_for(|vm| vm.phase == Phase::Starting)
             .await
@@ -424,16 +374,13 @@ fn a_plugin_that_fails_leaves_no_domain_and_one_that_works_changes_it() {
         let with = |expression: &str| {
             let hooks = json!([{"cel": {"expression": expression}}]);
             let plugins = json!([{"metadata": {"name": "p"}, "spec": {"domainHooks": hooks}}]);
-            VirtualMachineOptions {
-                plugins_json: Bytes::from(plugins.to_string()),
-                ..VirtualMachineOptions::default()
+            let plugins = plugins.to_string();
+            SyncRequest {
+                plugins: hooks::plugins::Pipeline::from_json(plugins.as_bytes()).unwrap(),
+                ..request(&vmi())
             }
         };
-        let sync = async |options| {
-            test.launcher
-                .sync(Bytes::from(vmi().to_string()), options)
-                .await
-        };
+        let sync = async |request| test.launcher.sync(request).await;
         let error = sync(with("nonsense(")).await.unwrap_err().to_string();
         assert!(error.starts_with("plugin p hook 0 failed"), "{error}");
         assert!(test.domain().is_none());

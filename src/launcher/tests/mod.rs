@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::*;
-use crate::cmd::LauncherApi;
 use crate::notify::tests::Handler;
 use api::Action;
 use api::proto::cmd::v1::VirtualMachineOptions;
@@ -130,8 +129,8 @@ impl pod_backend::PodBackend for FakePod {
 }
 
 /// A launcher, all that it talks to, and what the test needs to look behind it.
-struct TestLauncher {
-    launcher: Arc<Launcher>,
+pub(crate) struct TestLauncher {
+    pub launcher: Arc<Launcher>,
     pod: Arc<FakePod>,
     connection: Connection,
     handler: Handler,
@@ -140,7 +139,7 @@ struct TestLauncher {
 }
 
 impl TestLauncher {
-    fn begin() -> Self {
+    pub fn begin() -> Self {
         Self::with(|_| {})
     }
 
@@ -203,26 +202,20 @@ impl TestLauncher {
         }
     }
 
-    async fn sync(&self, vmi: &Value) -> Result<(), LauncherError> {
-        self.launcher
-            .sync(
-                Bytes::from(vmi.to_string()),
-                VirtualMachineOptions::default(),
-            )
-            .await
+    pub async fn sync(&self, vmi: &Value) -> Result<(), LauncherError> {
+        self.launcher.sync(request(vmi)).await
     }
 
     async fn act(&self, action: Action) -> Result<(), LauncherError> {
-        self.launcher
-            .act(action, Bytes::from(vmi().to_string()))
-            .await
+        let vmi = request(&vmi()).vmi;
+        self.launcher.act(action, &vmi).await
     }
 
-    fn domain(&self) -> Option<libvirt::Domain> {
+    pub fn domain(&self) -> Option<libvirt::Domain> {
         self.connection.lookup("ns1_vm1").unwrap()
     }
 
-    fn state(&self) -> State {
+    pub fn state(&self) -> State {
         self.domain().unwrap().state().unwrap().0
     }
 
@@ -252,8 +245,20 @@ impl TestLauncher {
     }
 }
 
+/// A request for the domain of this VMI, without options.
+fn request(vmi: &Value) -> SyncRequest {
+    SyncRequest {
+        vmi: Arc::new(serde_json::from_value(vmi.clone()).unwrap()),
+        vmi_json: Bytes::from(vmi.to_string()),
+        options: Arc::default(),
+        #[cfg(feature = "plugins")]
+        plugins: hooks::plugins::Pipeline::default(),
+        deadline: os::time::deadline(SOON),
+    }
+}
+
 /// Of an architecture without PCI ports, which the test driver does not know.
-fn vmi() -> Value {
+pub(crate) fn vmi() -> Value {
     json!({"metadata": {"name": "vm1", "namespace": "ns1", "uid": "u-1"},
         "spec": {"architecture": "s390x", "terminationGracePeriodSeconds": 7}, "status": {"phase": "Scheduled"}})
 }
@@ -264,7 +269,7 @@ fn with_phase(phase: &str) -> Value {
     vmi
 }
 
-fn play<F: Future<Output = ()>>(test: impl FnOnce() -> F) {
+pub(crate) fn play<F: Future<Output = ()>>(test: impl FnOnce() -> F) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

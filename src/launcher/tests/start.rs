@@ -122,7 +122,7 @@ fn a_plan_changes_nothing() {
         let test = TestLauncher::begin();
         let steps = async |vmi: Value| {
             test.launcher
-                .dry_run(Bytes::from(vmi.to_string()))
+                .dry_run(request(&vmi))
                 .await
                 .map(|mut plan| plan["steps"].take())
         };
@@ -175,10 +175,7 @@ fn a_domain_that_is_being_started_is_not_shown() {
         *lock(&test.pod.gate) = Some(gate);
         let launcher = test.launcher.clone();
         let mut state = launcher.state();
-        let sync = tokio::spawn(async move {
-            let json = Bytes::from(vmi().to_string());
-            launcher.sync(json, VirtualMachineOptions::default()).await
-        });
+        let sync = tokio::spawn(async move { launcher.sync(request(&vmi())).await });
         state
             .wait_for(|vm| vm.phase == Phase::Starting)
             .await

@@ -9,7 +9,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
 use super::{AgentError, call_end};
-use crate::cmd::GuestCommand;
+use crate::launcher::guest_agent::GuestCommand;
 use crate::launcher::{Launcher, LauncherError};
 use domain::guest_agent::answer;
 
