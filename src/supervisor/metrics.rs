@@ -15,14 +15,18 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::backend::Backend;
 use super::start_error::StartError;
 use crate::launcher::{Launcher, LauncherMetrics};
+use os::accept::Acceptor;
 
-/// For a scraper to send its request and read the answer; others wait meanwhile.
+/// For a scraper to send its request and read the answer.
 const SCRAPE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Scrapers that are answered at the same time; others wait until one is done.
+const MAX_SCRAPERS: usize = 16;
 /// Largest head of an HTTP request that is read.
 const MAX_REQUEST_BYTES: u64 = 16 * 1024;
 
@@ -91,7 +95,7 @@ impl Collector for ProcessMetrics {
 
 /// The socket; its file goes when this is dropped.
 pub struct MetricsSocket {
-    listener: UnixListener,
+    connections: Acceptor<UnixListener>,
     path: PathBuf,
 }
 
@@ -107,21 +111,22 @@ impl MetricsSocket {
             path: path.clone(),
             source,
         })?;
-        Ok(Self { listener, path })
+        let connections = Acceptor::new(listener, "the metrics socket");
+        Ok(Self { connections, path })
     }
 
-    /// Answers one scraper after the other, for ever.
-    pub async fn serve(self, registry: Arc<Registry>) {
+    /// Answers scrapers for ever.
+    pub async fn serve(mut self, registry: Arc<Registry>) {
+        let mut scrapers = JoinSet::new();
         loop {
-            match self.listener.accept().await {
-                Ok((stream, _)) => {
-                    // A scraper that is slow or gone is not ours to report.
-                    let _ = timeout(SCRAPE_TIMEOUT, answer(stream, &registry)).await;
+            tokio::select! {
+                stream = self.connections.accept(), if scrapers.len() < MAX_SCRAPERS => {
+                    let registry = registry.clone();
+                    let answered = async move { answer(stream, &registry).await };
+                    scrapers.spawn(timeout(SCRAPE_TIMEOUT, answered));
                 }
-                Err(error) => {
-                    tracing::warn!(reason = %error, "no connection to the socket of the metrics");
-                    tokio::time::sleep(SCRAPE_TIMEOUT).await;
-                }
+                // The launcher does not report a scraper that is slow or gone.
+                Some(_) = scrapers.join_next() => {}
             }
         }
     }
@@ -174,15 +179,31 @@ mod tests {
         let answer = runtime.block_on(async {
             let socket = MetricsSocket::listen(path.clone()).unwrap();
             let server = tokio::spawn(socket.serve(Arc::new(registry)));
-            // One that says nothing does not keep others out for ever; one that goes at once harms nobody.
             drop(UnixStream::connect(&path).await.unwrap());
+            let mut silent = Vec::new();
+            for _ in 1..MAX_SCRAPERS {
+                silent.push(UnixStream::connect(&path).await.unwrap());
+            }
             let mut stream = UnixStream::connect(&path).await.unwrap();
             stream
                 .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
                 .await
                 .unwrap();
             let mut answer = String::new();
-            stream.read_to_string(&mut answer).await.unwrap();
+            tokio::select! {
+                read = stream.read_to_string(&mut answer) => drop(read.unwrap()),
+                _ = silent[0].read_u8() => panic!("the answer waits for the end of a silent scraper"),
+            }
+            // One more waits for a place among those that are answered.
+            silent.push(UnixStream::connect(&path).await.unwrap());
+            let mut late = UnixStream::connect(&path).await.unwrap();
+            late.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").await.unwrap();
+            let mut answer_to_late = String::new();
+            late.read_to_string(&mut answer_to_late).await.unwrap();
+            assert!(answer_to_late.starts_with("HTTP/1.1 200 OK\r\n"), "{answer_to_late}");
+            for mut silent in silent.drain(..MAX_SCRAPERS - 1) {
+                assert!(silent.read_u8().await.is_err());
+            }
             server.abort();
             let _ = server.await;
             answer

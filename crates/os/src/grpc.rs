@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{UnixListener, UnixStream};
-use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::server::Router;
 use tonic::transport::{Channel, Endpoint, Error};
+
+use crate::accept::Acceptor;
 
 /// Limit of an answer's headers and trailers, which carry the text of an error. hyper's default is 16 KiB.
 const MAX_HEADER_BYTES: u32 = 1 << 20;
@@ -83,8 +84,9 @@ pub async fn serve(
     listener: UnixListener,
     stop: impl Future<Output = ()> + Send,
 ) -> Result<(), Error> {
+    let connections = Acceptor::new(listener, "the gRPC socket");
     services
-        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop)
+        .serve_with_incoming_shutdown(connections, stop)
         .await
 }
 

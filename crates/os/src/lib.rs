@@ -2,6 +2,7 @@
 //! small files, time, the log.
 #![forbid(unsafe_code)]
 
+pub mod accept;
 pub mod command;
 pub mod failpoints;
 pub mod grpc;

@@ -13,6 +13,7 @@ use tokio::sync::Semaphore;
 use crate::launcher::lock;
 use api::pod_paths::MIGRATION_SOCKET_DIR;
 use api::vmi::Vmi;
+use os::accept::Acceptor;
 
 /// The port of the memory.
 const MEMORY_PORT: u16 = 49152;
@@ -87,12 +88,11 @@ fn loopback(disable_ipv6: &Path) -> IpAddr {
 }
 
 async fn forward(listener: UnixListener, to: SocketAddr) {
+    let mut connections = Acceptor::new(listener, "a migration's TCP proxy");
     let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     // Never closed, so a permit is waited for, and does not fail.
     while let Ok(permit) = permits.clone().acquire_owned().await {
-        let Ok((stream, _)) = listener.accept().await else {
-            return;
-        };
+        let stream = connections.accept().await;
         tokio::spawn(async move {
             let _permit = permit;
             if let Err(error) = copy(stream, to).await {

@@ -8,6 +8,7 @@ use tokio::sync::{broadcast, mpsc};
 
 use super::events::LauncherEvent;
 use super::files::FileError;
+use os::accept::Acceptor;
 
 /// The relay's socket, below the launcher's root.
 pub const RELAY_SOCKET: &str = "/watch.sock";
@@ -29,8 +30,9 @@ impl Relay {
         let (sender, _) = broadcast::channel(MAX_QUEUED);
         let events = sender.clone();
         tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(write_events(stream, events.subscribe()));
+            let mut readers = Acceptor::new(listener, "the relay of events");
+            loop {
+                tokio::spawn(write_events(readers.accept().await, events.subscribe()));
             }
         });
         Ok(Self(sender))

@@ -18,6 +18,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::MigrateError;
 use crate::ctl::registry::VmDir;
 use api::pod_paths::{MIGRATION_SOCKET_DIR, PodPaths, VIRTQEMUD_SOCKET};
+use os::accept::Acceptor;
 
 /// Ports by which KubeVirt tells the connections of QEMU apart: memory and disks.
 const PORTS: [u16; 2] = [49152, 49153];
@@ -143,11 +144,11 @@ fn check_length(path: &Path) -> Result<(), MigrateError> {
 
 /// Passes connections on; with this task all of them end.
 async fn forward(listener: UnixListener, to: PathBuf) {
+    let mut acceptor = Acceptor::new(listener, "a migration's proxy");
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
-            accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => {
-                let Ok((stream, _)) = accepted else { return };
+            stream = acceptor.accept(), if connections.len() < MAX_CONNECTIONS => {
                 connections.spawn(connect(stream, to.clone()));
             }
             Some(_) = connections.join_next() => {}

@@ -19,6 +19,7 @@ use tokio::sync::{broadcast, mpsc};
 use super::console_log::{ConsoleLog, QemuLog, start_of_stream};
 use crate::ctl::files::FileError;
 use crate::ctl::registry::VmDir;
+use os::accept::Acceptor;
 
 /// The console's socket, below the VM's root: a client begins with what the guest has written before.
 pub const CONSOLE_SOCKET: &str = "/console.sock";
@@ -84,7 +85,8 @@ impl Hub {
         qemu_log: QemuLog,
         listeners: [UnixListener; 2],
     ) {
-        let [with_history, new_output] = listeners;
+        let [mut with_history, mut new_output] =
+            listeners.map(|listener| Acceptor::new(listener, "the console's sockets"));
         let mut before_first_output = Some(qemu_log);
         let mut buffer = vec![0; 4096];
         loop {
@@ -96,12 +98,10 @@ impl Hub {
                         None => self.publish(bytes),
                     },
                 },
-                client = with_history.accept() => if let Ok((stream, _)) = client {
+                stream = with_history.accept() => {
                     self.add(stream, self.history.iter().copied().collect());
-                },
-                client = new_output.accept() => if let Ok((stream, _)) = client {
-                    self.add(stream, Vec::new());
-                },
+                }
+                stream = new_output.accept() => self.add(stream, Vec::new()),
             }
         }
         for socket in &self.sockets {

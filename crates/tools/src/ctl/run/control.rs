@@ -20,6 +20,7 @@ use tokio::time::{Duration, timeout};
 
 use crate::ctl::files::FileError;
 use crate::ctl::registry::VmDir;
+use os::accept::Acceptor;
 use os::signals::EndSignals;
 
 /// The supervisor's socket, below the VM's root.
@@ -268,7 +269,9 @@ impl Control {
         let (subscriptions, later) = (updates.downgrade(), alive.downgrade());
         serve(owner, updates.subscribe(), true, alive, stop.clone());
         tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
+            let mut connections = Acceptor::new(listener, "the supervisor's socket");
+            loop {
+                let stream = connections.accept().await;
                 let (Some(updates), Some(alive)) = (subscriptions.upgrade(), later.upgrade())
                 else {
                     return;

@@ -14,6 +14,7 @@ use crate::ctl::error::{CtlError, TargetError};
 use crate::ctl::files::FileError;
 use crate::ctl::output::{Format, print};
 use api::pod_paths::PodPaths;
+use os::accept::Acceptor;
 use os::signals::EndSignals;
 
 /// Arguments of `vnc`.
@@ -75,7 +76,9 @@ pub async fn vnc(args: &VncArgs, format: Format) -> Result<ExitCode, CtlError> {
 }
 
 async fn forward(listener: TcpListener, socket: &Path) {
-    while let Ok((mut client, _)) = listener.accept().await {
+    let mut viewers = Acceptor::new(listener, "the VNC port");
+    loop {
+        let mut client = viewers.accept().await;
         let Ok(mut qemu) = UnixStream::connect(socket).await else {
             // The guest has ended.
             return;

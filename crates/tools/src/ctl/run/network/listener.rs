@@ -11,13 +11,12 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::{Forward, NetworkError};
+use os::accept::Acceptor;
 
 /// Connections of one port at a time; more wait.
 const MAX_CONNECTIONS: usize = 256;
 /// How long the guest may take to accept one.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-/// After an error of accept, which may be one of too many open files.
-const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Ports that are forwarded until this is dropped.
 #[derive(Debug, Default)]
@@ -43,15 +42,13 @@ impl Listeners {
 }
 
 async fn serve(listener: TcpListener, guest: SocketAddr) {
+    let mut acceptor = Acceptor::new(listener, "a forwarded port");
     let free = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut connections = JoinSet::new();
     while let Ok(permit) = free.clone().acquire_owned().await {
         // Those that have ended are not kept.
         while connections.try_join_next().is_some() {}
-        let Ok((mut client, _)) = listener.accept().await else {
-            tokio::time::sleep(RETRY_DELAY).await;
-            continue;
-        };
+        let mut client = acceptor.accept().await;
         connections.spawn(async move {
             let _permit = permit;
             if let Ok(Ok(mut stream)) = timeout(CONNECT_TIMEOUT, TcpStream::connect(guest)).await {
