@@ -26,14 +26,6 @@ const KILL_RETRY_DELAY: Duration = Duration::from_millis(10);
 /// The monitor's process name.
 const MONITOR: &str = "virt-launcher-monitor";
 
-/// Listens for the ends of children: to be called before any is started.
-///
-/// # Errors
-/// If the handler can't be installed.
-pub fn child_ends() -> io::Result<unix::Signal> {
-    signal(SignalKind::child())
-}
-
 /// Who reaps orphans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reaper {
@@ -59,22 +51,32 @@ impl Reaper {
     }
 }
 
-/// Reaps orphans for ever, if that is this process's business.
+/// Reaps orphans from now on, if that is this process's business.
+///
+/// # Errors
+/// If the handler for the end of a child cannot be installed.
 // D-sup-7 (docs/differences.md).
-pub async fn reap(ends: unix::Signal) {
+pub fn reap() -> io::Result<()> {
+    let ends = signal(SignalKind::child())?;
+    if adopt() {
+        tokio::spawn(reap_all(ends));
+    }
+    Ok(())
+}
+
+/// Whether orphans are this process's business; then they come to it from now on.
+fn adopt() -> bool {
     let parent = getppid();
     let parent_arguments = parent.and_then(|parent| arguments(parent).ok());
     match Reaper::of(getpid(), parent, &parent_arguments.unwrap_or_default()) {
-        Reaper::Parent => return,
-        Reaper::Init => {}
-        Reaper::Subreaper => {
-            if let Err(error) = adopt_orphans() {
-                tracing::warn!(reason = %error, "orphaned processes are not reaped");
-                return;
-            }
-        }
+        Reaper::Parent => false,
+        Reaper::Init => true,
+        Reaper::Subreaper => adopt_orphans()
+            .inspect_err(
+                |error| tracing::warn!(reason = %error, "orphaned processes are not reaped"),
+            )
+            .is_ok(),
     }
-    reap_all(ends).await;
 }
 
 async fn reap_all(mut ends: unix::Signal) {
@@ -110,19 +112,27 @@ fn reap_ended(own_session: i32) {
 
 /// Kills what is left of the processes that this one and libvirt have started, at the end of the pod: the guest has ended,
 /// and others have nothing to save. A QEMU that tells libvirt what it can do would wait for ever when libvirt is gone.
+///
+/// To be called when nothing of the launcher starts programs any more.
 pub async fn kill_children() {
-    // That some are left cannot be mended any more.
-    let _ = timeout(KILL_TIMEOUT, kill_all(children)).await;
+    if timeout(KILL_TIMEOUT, kill_all(children, libvirt::forbid_forks))
+        .await
+        .is_err()
+    {
+        tracing::warn!("Processes that libvirt has started do not end");
+    }
 }
 
-/// Kills processes until there are none in two lists in a row: libvirt may be just starting one, and one that is not QEMU
-/// yet is still to become it.
-async fn kill_all(list: impl Fn() -> Vec<Pid>) {
+/// Kills processes until there are none and none can come: `forbid` keeps this process from starting more once it returns
+/// true, and two lists in a row are empty, as one that is about to become QEMU is in neither while it changes parents.
+async fn kill_all(list: impl Fn() -> Vec<Pid>, forbid: impl Fn() -> bool) {
     let is_alive = |pid: &Pid| Stat::of(*pid).is_some_and(|stat| !stat.is_zombie);
-    let mut empty_lists = 0;
+    let (mut is_forbidden, mut empty_lists) = (false, 0);
     while empty_lists < 2 {
+        is_forbidden = is_forbidden || forbid();
         let alive: Vec<Pid> = list().into_iter().filter(is_alive).collect();
-        empty_lists = if alive.is_empty() { empty_lists + 1 } else { 0 };
+        let is_empty = is_forbidden && alive.is_empty();
+        empty_lists = if is_empty { empty_lists + 1 } else { 0 };
         for pid in alive {
             tracing::debug!(
                 "killing process {}: {}",
@@ -241,15 +251,22 @@ mod tests {
             .collect();
         let all: Vec<Pid> = sleeps.iter().map(Pid::from_child).collect();
         let lists = std::cell::Cell::new(0);
+        let attempts = std::cell::Cell::new(0);
+        // Nothing can be forked from the tenth attempt on; until then empty lists do not count.
+        let forbid = || {
+            attempts.set(attempts.get() + 1);
+            attempts.get() >= 10
+        };
         let list = || {
             lists.set(lists.get() + 1);
-            all.iter().copied().take(lists.get()).collect()
+            let late = usize::checked_sub(lists.get(), 8);
+            all.iter().copied().take(late.unwrap_or(0)).collect()
         };
         tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .unwrap()
-            .block_on(kill_all(list));
+            .block_on(kill_all(list, forbid));
         for mut sleep in sleeps {
             let status = sleep.wait().unwrap();
             assert_eq!(status.signal(), Some(9));

@@ -52,9 +52,7 @@ pub async fn live(mut config: Config, environment: Environment) -> Result<Outcom
         vmi.complete(&mut config);
     }
     let mut signals = EndSignals::listen().map_err(StartError::Signals)?;
-    tokio::spawn(orphans::reap(
-        orphans::child_ends().map_err(StartError::Signals)?,
-    ));
+    orphans::reap().map_err(StartError::Signals)?;
     std::fs::create_dir_all(config.root.dir()).map_err(|source| StartError::Root {
         path: config.root.dir().into(),
         source,

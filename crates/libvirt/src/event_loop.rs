@@ -20,6 +20,10 @@ pub fn start_event_loop() -> Result<(), Error> {
 }
 
 fn start() -> Result<(), Error> {
+    super::control_forks().map_err(|error| {
+        let message = format!("the children of libvirt's driver cannot be controlled: {error}");
+        Error::own(code::SYSTEM_ERROR, message)
+    })?;
     // SAFETY: each registers with libvirt once and before any connection; `quiet` is a function, so it lives for ever.
     unsafe {
         c::check(sys::virInitialize())?;
