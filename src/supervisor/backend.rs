@@ -14,6 +14,7 @@ use super::layout::{Layout, Mode};
 use super::libvirt_conf::{QemuConf, daemon_conf, log_filters};
 use api::pod_paths;
 use libvirt::{self, Connection};
+use os::small_file;
 use pod::Config;
 use pod::flags::LibvirtMode;
 
@@ -30,6 +31,8 @@ const RESTART_DELAY: Duration = Duration::from_secs(1);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Between two keepalive messages to a connected daemon. There is no event for a daemon that hangs.
 const KEEPALIVE_SECONDS: u16 = 15;
+/// Largest configuration file that is read; the one that libvirt installs, with all its comments, has 40 kB.
+const MAX_CONF_BYTES: u64 = 1 << 20;
 /// How many of them it may leave without an answer.
 const KEEPALIVE_COUNT: u32 = 2;
 
@@ -127,8 +130,7 @@ impl Backend {
         if let Some(filters) = &filters {
             tracing::info!("Enabling libvirt log filters: {filters}");
         }
-        let base =
-            std::fs::read_to_string(self.layout.root().path(pod_paths::IMAGE_VIRTQEMUD_CONF)).ok();
+        let base = read_conf(&self.layout.root().path(pod_paths::IMAGE_VIRTQEMUD_CONF));
         write(
             &self.layout.daemon_conf(),
             &daemon_conf(base.as_deref(), filters.as_deref()),
@@ -327,9 +329,7 @@ fn write_qemu_conf(layout: &Layout, environment: &Environment) -> Result<(), Bac
     let in_place = layout.mode() == Mode::System && layout.root().dir() == Path::new("/");
     let base = match layout.mode() {
         Mode::Embed => None,
-        Mode::System | Mode::Session => {
-            std::fs::read_to_string(layout.root().path(pod_paths::SYSTEM_QEMU_CONF)).ok()
-        }
+        Mode::System | Mode::Session => read_conf(&layout.root().path(pod_paths::SYSTEM_QEMU_CONF)),
     };
     let own = match layout.mode() {
         Mode::System if in_place => Vec::new(),
@@ -374,6 +374,18 @@ fn outside_an_image(stdio_handler: &str, as_root: bool) -> Vec<(&'static str, St
         .collect()
 }
 
+/// A configuration file of the image or the machine, if there is one that can be read.
+fn read_conf(path: &Path) -> Option<String> {
+    match small_file::read_text(path, MAX_CONF_BYTES) {
+        Ok(text) => Some(text),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => {
+            tracing::warn!(reason = %error, "{} is not used", path.display());
+            None
+        }
+    }
+}
+
 /// Writes a file whole or not at all, and only if that changes it.
 // D-start-4 (docs/differences.md).
 fn write(path: &Path, text: &str) -> Result<(), BackendError> {
@@ -381,16 +393,13 @@ fn write(path: &Path, text: &str) -> Result<(), BackendError> {
         path: path.into(),
         source,
     };
-    if std::fs::read_to_string(path).is_ok_and(|there| there == text) {
+    if small_file::read(path, MAX_CONF_BYTES).is_ok_and(|there| there == text.as_bytes()) {
         return Ok(());
     }
     if let Some(dir) = path.parent() {
         std::fs::create_dir_all(dir).map_err(fail)?;
     }
-    let beside = path.with_extension("conf.new");
-    std::fs::write(&beside, text)
-        .and_then(|()| std::fs::rename(&beside, path))
-        .map_err(fail)
+    small_file::replace(path, text.as_bytes()).map_err(fail)
 }
 
 #[cfg(test)]
@@ -398,6 +407,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use pod::Root;
+    use rustix::fs::{CWD, Mode as FileMode, mkfifoat};
 
     fn only(there: &'static str) -> impl Fn(&Path) -> bool {
         move |path| path == Path::new(there)
@@ -440,7 +450,7 @@ mod tests {
         write_qemu_conf(&layout, &Environment::default()).unwrap();
         let text = std::fs::read_to_string(dir.path().join("etc/qemu.conf")).unwrap();
         assert!(text.contains("stdio_handler = \"file\"\n"), "{text}");
-        assert!(!dir.path().join("etc/qemu.conf.new").exists());
+        assert!(!dir.path().join("etc/qemu.new").exists());
     }
 
     #[test]
@@ -477,6 +487,22 @@ mod tests {
                 && text.contains("virtiofsd_debug = 1\n")
         );
         assert_eq!(text.matches("stdio_handler").count(), 1);
+    }
+
+    #[test]
+    fn a_fifo_in_the_place_of_a_conf_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        for conf in ["etc/qemu.conf", "etc/qemu.new", "etc/libvirt/qemu.conf"] {
+            let fifo = dir.path().join(conf);
+            std::fs::create_dir_all(fifo.parent().unwrap()).unwrap();
+            mkfifoat(CWD, fifo, FileMode::from_raw_mode(0o600)).unwrap();
+        }
+        for mode in [Mode::Embed, Mode::Session] {
+            let layout = Layout::new(Root::new(dir.path()), mode);
+            write_qemu_conf(&layout, &Environment::default()).unwrap();
+            let text = std::fs::read_to_string(layout.qemu_conf()).unwrap();
+            assert!(text.contains("stdio_handler = "), "{text}");
+        }
     }
 
     #[test]

@@ -6,6 +6,10 @@ use std::path::Path;
 use rustix::process::{Pid, Signal};
 
 use os::process::Process;
+use os::small_file;
+
+/// Largest pid file that is read.
+const MAX_PID_BYTES: u64 = 32;
 
 /// A QEMU process that runs, or did.
 #[derive(Debug)]
@@ -17,7 +21,8 @@ impl Qemu {
     /// # Errors
     /// If the file can't be read, or the process is not there or another one.
     pub fn find(pid_file: &Path, domain: &str) -> io::Result<Self> {
-        let text = std::fs::read_to_string(pid_file)?;
+        let text = small_file::read(pid_file, MAX_PID_BYTES)?;
+        let text = String::from_utf8_lossy(&text);
         let pid = text
             .trim()
             .parse()

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
+use os::small_file::{self, Links};
+
 /// Why this launcher may not use its root.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
@@ -22,8 +24,8 @@ pub enum LockError {
         /// The other launcher's process, if it is known.
         pid: Option<u32>,
     },
-    /// The lock file can't be used.
-    #[error("can't lock {}", path.display())]
+    /// The lock file cannot be used.
+    #[error("cannot lock {}: remove it, or use another --root", path.display())]
     Io {
         /// The lock file.
         path: PathBuf,
@@ -49,13 +51,9 @@ impl RootLock {
             path: path.into(),
             source,
         };
-        let mut file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(fail)?;
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false);
+        let mut file = small_file::open(path, &mut options, Links::Refuse).map_err(fail)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
@@ -85,6 +83,8 @@ fn read_pid(file: &mut File) -> Option<u32> {
 mod tests {
     use super::*;
 
+    use rustix::fs::{CWD, Mode, mkfifoat};
+
     #[test]
     fn a_second_launcher_is_refused_until_the_first_has_ended() {
         let dir = tempfile::tempdir().unwrap();
@@ -102,7 +102,24 @@ mod tests {
         let error = RootLock::acquire(Path::new("/nonexistent/lock")).unwrap_err();
         assert_eq!(
             os::logging::chain(&error),
-            "can't lock /nonexistent/lock: No such file or directory (os error 2)"
+            "cannot lock /nonexistent/lock: remove it, or use another --root: No such file or directory (os error 2)"
         );
+    }
+
+    #[test]
+    fn what_is_in_the_lock_files_place_is_neither_waited_for_nor_written_through() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, other) = (dir.path().join("lock"), dir.path().join("other"));
+        std::fs::write(&other, "theirs").unwrap();
+        std::os::unix::fs::symlink(&other, &path).unwrap();
+        assert!(matches!(
+            RootLock::acquire(&path),
+            Err(LockError::Io { .. })
+        ));
+        assert_eq!(std::fs::read_to_string(&other).unwrap(), "theirs");
+        std::fs::remove_file(&path).unwrap();
+        mkfifoat(CWD, &path, Mode::from_raw_mode(0o600)).unwrap();
+        let error = os::logging::chain(&RootLock::acquire(&path).unwrap_err());
+        assert!(error.ends_with("it is not a regular file"), "{error}");
     }
 }

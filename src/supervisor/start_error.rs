@@ -32,8 +32,8 @@ pub enum StartError {
     /// A directory of the pod can't be made.
     #[error("the pod's directories can't be made")]
     Directories(#[from] PodError),
-    /// Another launcher uses the root.
-    #[error("another launcher uses this --root")]
+    /// Another launcher uses the root, or its lock file cannot be used.
+    #[error("this --root cannot be used")]
     Locked(#[from] LockError),
     /// libvirt can't be reached.
     #[error("failed to connect to libvirt")]

@@ -1,5 +1,5 @@
-//! Small files in which a process leaves something for the next one: replaced as a whole, read up to a limit, and never
-//! through a symbolic link, as others may write to their directory.
+//! Small files in directories to which others may write, such as those in which a process leaves something for the next one:
+//! replaced as a whole, read up to a limit, and never waited for.
 
 use std::fs::{File, OpenOptions, remove_file, rename};
 use std::io::{self, ErrorKind, Read, Write};
@@ -42,21 +42,53 @@ pub fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The content of a regular file.
+/// What a symbolic link at a path means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Links {
+    /// The file that it names: for files that belong to the machine or the image.
+    Follow,
+    /// An error: for files of the launcher's own.
+    Refuse,
+}
+
+/// Opens a regular file with `options`, without waiting for the other side of a FIFO in its place.
+///
+/// # Errors
+/// If it is not there, or is something else.
+pub fn open(path: &Path, options: &mut OpenOptions, links: Links) -> io::Result<File> {
+    let flags = match links {
+        Links::Follow => OFlags::NONBLOCK,
+        Links::Refuse => OFlags::NONBLOCK | OFlags::NOFOLLOW,
+    };
+    let file = options
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)?;
+    if !file.metadata()?.is_file() {
+        let error = "it is not a regular file";
+        return Err(io::Error::new(ErrorKind::InvalidInput, error));
+    }
+    Ok(file)
+}
+
+/// The content of a regular file; a symbolic link is refused.
 ///
 /// # Errors
 /// If it is not there, is something else, or has more than `max` bytes.
 pub fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
-    // A FIFO in its place must not keep us.
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let mut options = OpenOptions::new();
-    let file = options
-        .read(true)
-        .custom_flags(flags.bits().cast_signed())
-        .open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(ErrorKind::InvalidInput.into());
-    }
+    read_with(path, max, Links::Refuse)
+}
+
+/// The text of a regular file, which a symbolic link may name; bytes that are not UTF-8 are replaced.
+///
+/// # Errors
+/// As those of [`read`].
+pub fn read_text(path: &Path, max: u64) -> io::Result<String> {
+    let content = read_with(path, max, Links::Follow)?;
+    Ok(String::from_utf8_lossy(&content).into_owned())
+}
+
+fn read_with(path: &Path, max: u64, links: Links) -> io::Result<Vec<u8>> {
+    let file = open(path, OpenOptions::new().read(true), links)?;
     let mut content = Vec::new();
     // One byte more shows that there is more.
     let length = file.take(max.saturating_add(1)).read_to_end(&mut content)?;
@@ -71,6 +103,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use std::os::unix::fs::symlink;
+
+    use rustix::fs::{CWD, Mode, mkfifoat};
 
     #[test]
     fn a_file_is_replaced_as_a_whole_and_removed() {
@@ -95,6 +129,7 @@ mod tests {
         symlink(&other, &path).unwrap();
         symlink(&other, dir.path().join("note.new")).unwrap();
         assert!(read(&path, 9).is_err());
+        assert_eq!(read_text(&path, 9).unwrap(), "theirs");
         replace(&path, b"ours").unwrap();
         assert_eq!(read(&path, 9).unwrap(), b"ours");
         assert_eq!(std::fs::read(&other).unwrap(), b"theirs");
@@ -109,6 +144,9 @@ mod tests {
         assert_eq!(read(&path, 4).unwrap_err().kind(), ErrorKind::FileTooLarge);
         let directory = read(dir.path(), 9).unwrap_err();
         assert_eq!(directory.kind(), ErrorKind::InvalidInput);
+        mkfifoat(CWD, dir.path().join("fifo"), Mode::from_raw_mode(0o600)).unwrap();
+        let fifo = read(&dir.path().join("fifo"), 9).unwrap_err();
+        assert_eq!(fifo.to_string(), "it is not a regular file");
         let missing = replace(&dir.path().join("no/note"), b"x").unwrap_err();
         assert_eq!(missing.kind(), ErrorKind::NotFound);
     }

@@ -15,6 +15,7 @@ use rustix::process::{Signal, getppid, kill_process};
 
 use super::Root;
 use api::pod_paths::LAUNCHER_UPGRADE;
+use os::small_file;
 
 /// Connections that may wait for a launcher: listen(2).
 const MAX_WAITING: i32 = 128;
@@ -56,13 +57,16 @@ pub fn inherited(starting: &Path) -> Option<UnixListener> {
 /// Exit status of a launcher that has handed over: the monitor starts the executable of [`take_upgrade`].
 pub const HANDED_OVER: u8 = 80;
 
+/// Longest path of an executable: PATH_MAX.
+const MAX_EXECUTABLE_BYTES: u64 = 4096;
+
 /// Notes which executable takes over.
 ///
 /// # Errors
 /// If that can't be written.
 pub fn request_upgrade(root: &Root, executable: &Path) -> io::Result<()> {
     let file = root.path(LAUNCHER_UPGRADE);
-    std::fs::write(&file, executable.as_os_str().as_bytes())
+    small_file::replace(&file, executable.as_os_str().as_bytes())
 }
 
 /// Which executable takes over, once.
@@ -71,7 +75,7 @@ pub fn request_upgrade(root: &Root, executable: &Path) -> io::Result<()> {
 /// If none was noted.
 pub fn take_upgrade(root: &Root) -> io::Result<PathBuf> {
     let file = root.path(LAUNCHER_UPGRADE);
-    let path = std::fs::read(&file)?;
+    let path = small_file::read(&file, MAX_EXECUTABLE_BYTES)?;
     std::fs::remove_file(&file)?;
     Ok(PathBuf::from(OsString::from_vec(path)))
 }

@@ -2,10 +2,10 @@
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
+use crate::small_file::{self, Links};
 
 /// Longer lines are handed on in parts; the bytes are the same.
 pub const MAX_LINE_BYTES: usize = 64 * 1024;
@@ -214,18 +214,8 @@ pub fn rotated(path: &Path, number: usize) -> PathBuf {
 /// # Errors
 /// If it cannot be opened, or is not a regular file: a FIFO would be waited for.
 pub fn open_regular(path: &Path) -> io::Result<Option<File>> {
-    let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
-    let opened = OpenOptions::new()
-        .read(true)
-        .custom_flags(nonblocking)
-        .open(path);
-    let Some(file) = unless_missing(opened)? else {
-        return Ok(None);
-    };
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
-    Ok(Some(file))
+    let mut options = OpenOptions::new();
+    unless_missing(small_file::open(path, options.read(true), Links::Follow))
 }
 
 fn opened(path: &Path) -> io::Result<Option<Open>> {

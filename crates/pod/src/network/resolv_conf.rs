@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use crate::network::error::NetworkError;
+use os::small_file::{self, Links};
 
 /// Longest file that is read; Kubernetes allows 2 KiB of search domains.
 const MAX_BYTES: u64 = 1 << 20;
@@ -38,7 +39,8 @@ impl ResolvConf {
             source,
         };
         let mut text = Vec::new();
-        std::fs::File::open(path)
+        let mut options = std::fs::OpenOptions::new();
+        small_file::open(path, options.read(true), Links::Follow)
             .map_err(failed)?
             .take(MAX_BYTES)
             .read_to_end(&mut text)
