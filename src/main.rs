@@ -9,8 +9,9 @@ use pod::flags::{Parsed, usage};
 use virt_launcher::supervisor::{FAILED, run};
 
 fn main() -> ExitCode {
-    os::version::set(env!("VIRT_LAUNCHER_VERSION"));
+    // First of all: a signal that comes before this ends the process by itself.
     os::signals::reset_inherited();
+    os::version::set(env!("VIRT_LAUNCHER_VERSION"));
     match Config::parse(std::env::args_os().skip(1)) {
         Ok(Parsed::Run(config)) => {
             logging::init("virt-launcher");

@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    os::version::set(env!("VIRT_LAUNCHER_VERSION"));
     os::signals::reset_inherited();
+    os::version::set(env!("VIRT_LAUNCHER_VERSION"));
     tools::main(std::env::args_os().collect())
 }

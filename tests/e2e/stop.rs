@@ -103,6 +103,67 @@ fn signals_that_the_parent_has_blocked_or_ignores_are_heard() {
     });
 }
 
+/// The first process of the pod is this program.
+fn runs(pod: &Pod, program: &str) -> bool {
+    let comm = std::fs::read_to_string(format!("/proc/{}/comm", pod.first_process()));
+    comm.is_ok_and(|comm| comm.trim_end() == program)
+}
+
+/// Whoever starts the launcher may block the signals that end it, as the monitor does; then none is lost and none kills.
+#[test]
+// D-start-3 (docs/differences.md).
+fn a_signal_right_after_the_start_ends_the_launcher_in_order() {
+    run(async {
+        for (program, delay) in (0..12).map(|number| {
+            let programs = ["virt-launcher", "pod-tools"];
+            (
+                programs[number % 2],
+                Duration::from_millis(15) * (number / 2) as u32,
+            )
+        }) {
+            let mut pod = Pod::new();
+            let mut command = Command::new("/usr/bin/env");
+            command.arg("--block-signal=TERM");
+            match program {
+                "virt-launcher" => pod.launch_by(&mut command, &Vmi::new("early"), &[]),
+                _ => pod.launch_monitored_by(&mut command, &Vmi::new("early"), &[]),
+            }
+            while !runs(&pod, program) {
+                tokio::task::yield_now().await;
+            }
+            tokio::time::sleep(delay).await;
+            pod.signal("TERM");
+            assert_eq!(pod.exit_code().await, 0, "{program} after {delay:?}");
+        }
+    });
+}
+
+/// A QEMU runs that tells libvirt below this root what it can do.
+fn probes(root: &str) -> bool {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    processes
+        .filter_map(|process| std::fs::read(process.path().join("cmdline")).ok())
+        .map(|line| String::from_utf8_lossy(&line).into_owned())
+        .any(|line| line.contains("-machine\0none") && line.contains(root))
+}
+
+/// libvirt starts QEMU several times, to learn what it can do, as soon as the launcher serves.
+#[test]
+fn an_end_while_libvirt_probes_qemu_leaves_no_process() {
+    run(async {
+        for step in 0..12 {
+            let mut pod = Pod::new();
+            pod.launch(&Vmi::new("probed"), &[]);
+            let root = pod.root().display().to_string();
+            pod.until("libvirt probes QEMU", || probes(&root)).await;
+            tokio::time::sleep(Duration::from_millis(25) * step).await;
+            pod.signal("TERM");
+            assert_eq!(pod.exit_code().await, 0);
+            assert_eq!(pod.processes(""), [0; 0], "in step {step}");
+        }
+    });
+}
+
 /// As where a container is entered from outside, or a build runs in a PID namespace: getsid(2) says 0 then.
 #[test]
 fn the_session_may_have_begun_outside_the_pid_namespace() {

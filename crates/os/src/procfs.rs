@@ -2,7 +2,7 @@
 
 use std::{fs, io};
 
-use rustix::process::{Pid, Signal};
+use rustix::process::Pid;
 
 /// The processes whose parent this one is, those started by it and orphans that came to it: proc_pid_task_children(5) of
 /// all threads. Orphans are the main thread's, which is listed first; of the others some may be missing when a thread
@@ -57,25 +57,6 @@ pub fn arguments(pid: Pid) -> io::Result<Vec<String>> {
 #[must_use]
 pub fn command_line(pid: Pid) -> String {
     arguments(pid).unwrap_or_default().join(" ")
-}
-
-/// Whether a process has a handler for a signal, so that the signal does not simply end it (`SigCgt` of
-/// proc_pid_status(5)).
-#[must_use]
-pub fn has_handler(pid: Pid, signal: Signal) -> bool {
-    let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero()));
-    handled(&status.unwrap_or_default(), signal.as_raw())
-}
-
-fn handled(status: &str, signal: i32) -> bool {
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    // Bit 0 is signal 1.
-    let bit = u32::try_from(signal)
-        .ok()
-        .and_then(|signal| signal.checked_sub(1));
-    let bit = bit.and_then(|bit| 1_u64.checked_shl(bit));
-    mask.zip(bit).is_some_and(|(mask, bit)| mask & bit != 0)
 }
 
 /// What a process takes up.
@@ -167,15 +148,6 @@ mod tests {
     fn a_process_takes_something_up() {
         let usage = Usage::of_this_process();
         assert!(usage.resident_bytes > 4096 && usage.descriptors > 0 && usage.threads > 0);
-    }
-
-    #[test]
-    fn a_handler_is_a_bit_of_the_mask() {
-        let status = "SigIgn:\t0000000000004000\nSigCgt:\t0000000000004002\n";
-        assert!(handled(status, 15) && handled(status, 2));
-        assert!(!handled(status, 1) && !handled(status, 0) && !handled(status, 65));
-        assert!(!handled("", 15));
-        assert!(!has_handler(rustix::process::getpid(), Signal::USR2));
     }
 
     #[test]

@@ -14,13 +14,23 @@ use tokio::signal::unix::{self, SignalKind};
 
 use crate::poll::poll_for;
 
+/// Signals that ask a program to end.
+const END: [Signal; 4] = [
+    Signal::SIGTERM,
+    Signal::SIGINT,
+    Signal::SIGHUP,
+    Signal::SIGQUIT,
+];
+
 /// Undoes what a parent can leave behind execve(2): lets every signal through again, and ends that SIGCHLD is ignored.
-/// To be called first, while the process has one thread: threads inherit the mask, children the mask and what is ignored.
+/// Signals that ask the program to end wait until it handles them ([`EndSignals::listen`], [`SignalQueue::block`]) or calls
+/// [`release_end_signals`]. To be called first, while the process has one thread: threads inherit the mask, children the
+/// mask and what is ignored.
 ///
 /// With SIGTERM blocked the pod can only be killed. With SIGCHLD blocked or ignored the end of a child is not
 /// reported, and its status is lost: the monitor would wait for the launcher for ever, and libvirt for QEMU.
 pub fn reset_inherited() {
-    if let Err(error) = SigSet::all().thread_unblock() {
+    if let Err(error) = SigSet::from_iter(END).thread_set_mask() {
         eprintln!("signals that the parent has blocked stay blocked: {error}");
     }
     // A handler, which execve(2) resets to the default; what it notes does not matter.
@@ -30,18 +40,25 @@ pub fn reset_inherited() {
     }
 }
 
+/// Lets the signals through that ask a program to end, for one that they may end at any time.
+pub fn release_end_signals() {
+    if let Err(error) = SigSet::from_iter(END).thread_unblock() {
+        eprintln!("signals that ask this program to end are not received: {error}");
+    }
+}
+
 /// Signals that are queued instead of ending the process.
 #[derive(Debug)]
 pub struct SignalQueue(SignalFd);
 
 impl SignalQueue {
-    /// Blocks `signals` and queues them from now on. To be called first, while the process has one thread.
+    /// Blocks `signals`, and no others, and queues them from now on. To be called first, while the process has one thread.
     ///
     /// # Errors
     /// If the kernel has no descriptor left.
     pub fn block(signals: &[Signal]) -> io::Result<Self> {
         let mask: SigSet = signals.iter().copied().collect();
-        mask.thread_block()?;
+        mask.thread_set_mask()?;
         Ok(Self(SignalFd::with_flags(
             &mask,
             SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC,
@@ -92,12 +109,14 @@ impl EndSignals {
     pub fn listen() -> io::Result<Self> {
         let on = |name, kind| unix::signal(kind).map(|signal| (name, signal));
         // Named as Go names them, and so KubeVirt's logs.
-        Ok(Self([
+        let signals = [
             on("terminated", SignalKind::terminate())?,
             on("interrupt", SignalKind::interrupt())?,
             on("hangup", SignalKind::hangup())?,
             on("quit", SignalKind::quit())?,
-        ]))
+        ];
+        release_end_signals();
+        Ok(Self(signals))
     }
 
     /// Waits for the next one, and returns its name.

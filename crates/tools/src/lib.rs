@@ -27,6 +27,10 @@ struct Tool {
 
 impl Tool {
     fn run(&self, arguments: Vec<OsString>) -> ExitCode {
+        // The monitor queues them itself, and must lose none.
+        if self.name != "virt-launcher-monitor" {
+            os::signals::release_end_signals();
+        }
         // sidecar-shim's --version is that of the hook protocol.
         if self.name != "sidecar-shim" && matches!(&arguments[..], [only] if only == "--version") {
             return print_version(self.name);

@@ -19,7 +19,6 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use rustix::process::{Pid, kill_process};
 
-use super::forwarding::Forwarding;
 use super::options::Options;
 use super::{MonitorError, reap};
 use os::signals::SignalQueue;
@@ -156,11 +155,14 @@ impl<'a> Launcher<'a> {
             let now = Instant::now();
             now.checked_add(SERVE_TIMEOUT).unwrap_or(now)
         });
-        let (mut term, mut is_sent) = (None::<Forwarding>, false);
+        let mut is_asked = false;
         loop {
             let must_serve = serve_by.filter(|_| !takes_signals);
-            let wake_up = term.as_ref().map(Forwarding::next_attempt).or(must_serve);
-            match self.signals.next(wake_up).map_err(MonitorError::Signals)? {
+            match self
+                .signals
+                .next(must_serve)
+                .map_err(MonitorError::Signals)?
+            {
                 Some(Signal::SIGCHLD) => {
                     let ended = reap();
                     if let Some((_, status)) = ended.iter().find(|(pid, _)| *pid == child) {
@@ -176,12 +178,9 @@ impl<'a> Launcher<'a> {
                 }
                 None => {}
             }
-            if takes_signals && self.end_requested && term.is_none() && !is_sent {
-                term = Some(Forwarding::begin());
-            }
-            if term.as_ref().is_some_and(|term| term.attempt(child)) {
-                is_sent = true;
-                term = None;
+            if takes_signals && self.end_requested && !is_asked {
+                ask_to_end(child);
+                is_asked = true;
             }
         }
     }
@@ -200,6 +199,14 @@ impl<'a> Launcher<'a> {
             .stdin(input)
             .spawn()
             .map_err(start)
+    }
+}
+
+/// Sends SIGTERM. The launcher has inherited that it is blocked, so that it waits until the launcher handles it.
+fn ask_to_end(launcher: Pid) {
+    tracing::info!("signalling virt-launcher to shut down");
+    if let Err(error) = kill_process(launcher, rustix::process::Signal::TERM) {
+        tracing::error!(reason = %error, "can't signal virt-launcher to shut down");
     }
 }
 

@@ -6,7 +6,6 @@
 //! virt-handler looks for QEMU among this process's children. No async runtime: its memory is part of each pod's.
 
 mod error;
-mod forwarding;
 mod istio;
 mod launcher;
 mod logs;
