@@ -413,12 +413,27 @@ fn a_launcher_names_the_sidecars_that_are_missing() {
         hangs.signal(Signal::STOP);
         pod.launch(
             &Vmi::new("alone"),
-            &["--hook-sidecars", "3", "--qemu-timeout", "5s"],
+            &["--hook-sidecars", "4", "--qemu-timeout", "7s"],
         );
+        std::fs::create_dir(pod.path("/var/run/kubevirt-hooks/hook-sidecar-2")).unwrap();
+        // One that has died leaves an empty directory, or none.
+        let says = "Still waiting for hook sidecars";
+        pod.log_has(says).await;
+        let log = pod.log();
+        let waiting = log.iter().find(|line| line.contains(says)).unwrap();
+        for part in [
+            "warning",
+            r#""count":1"#,
+            r#""expected":4"#,
+            "hook-sidecar-1/shim-",
+            "hook-sidecar-2 (no socket in it)",
+        ] {
+            assert!(waiting.contains(part), "{part:?} is not in: {waiting}");
+        }
         assert_ne!(pod.exit_code().await, 0);
         let log = pod.log().join("\n");
         for part in [
-            "1 of 3 hook sidecars",
+            "1 of 4 hook sidecars",
             r#"ready: \"shim\" (hook-sidecar-0/shim-"#,
             "hook-sidecar-1/shim-",
             "no answer within",

@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::client;
-use super::error::{CallError, HookError, UnusableReason};
+use super::error::{CallError, HookError, UnusableReason, list};
 use super::sidecar::{HookPoint, Sidecar, Version, natural_order};
 use api::proto::hooks::info::{HookPoint as Subscription, InfoResult};
 use os::inotify::DirWatch;
@@ -36,6 +36,9 @@ const PROBE_RETRY_DELAY: (Duration, Duration) =
 const INFO_TIMEOUT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 /// The directory is read again at least this often: not every file system reports changes by inotify.
 const RESCAN_INTERVAL: Duration = Duration::from_secs(1);
+/// When the log first says which sidecars are missing, and how often after that.
+const FIRST_REPORT: Duration = Duration::from_secs(5);
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// Limit of the entries that are read of a directory. A sidecar has one socket.
 const MAX_ENTRIES: usize = 256;
 /// Limit of a sidecar's name, in characters.
@@ -52,6 +55,8 @@ pub async fn collect(
     deadline: Instant,
 ) -> Result<Vec<Sidecar>, HookError> {
     let mut discovery = Discovery::new(dir);
+    let began = Instant::now();
+    let mut report_at = os::time::deadline(FIRST_REPORT);
     while discovery.ready_count() < count {
         discovery.scan()?;
         tokio::select! {
@@ -59,6 +64,10 @@ pub async fn collect(
             Some(probe) = discovery.probes.join_next() => discovery.probe_ended(probe)?,
             () = changed(&discovery.watch) => {}
             () = sleep_until(deadline) => return Err(discovery.not_ready(count)),
+            () = sleep_until(report_at) => {
+                discovery.report(count, began.elapsed());
+                report_at = os::time::deadline(REPORT_INTERVAL);
+            }
         }
     }
     Ok(discovery.into_sidecars())
@@ -249,7 +258,33 @@ impl<'a> Discovery<'a> {
         ready.collect::<BTreeSet<_>>().len()
     }
 
+    /// Says which sidecars are missing: one that has died before it answered would be looked for in vain until the deadline.
+    fn report(&self, expected: usize, waited: Duration) {
+        let (seconds, count) = (waited.as_secs(), self.ready_count());
+        let (ready, not_ready) = self.by_readiness();
+        let (ready, not_ready) = (list(&ready), list(&not_ready));
+        tracing::warn!(
+            seconds,
+            expected,
+            count,
+            ready,
+            not_ready,
+            "Still waiting for hook sidecars"
+        );
+    }
+
     fn not_ready(&self, expected: usize) -> HookError {
+        let (ready, not_ready) = self.by_readiness();
+        HookError::NotReady {
+            expected,
+            count: self.ready_count(),
+            ready,
+            not_ready,
+        }
+    }
+
+    /// The names of the sidecars that are ready, and all other files with the reason why they are not, each in natural order.
+    fn by_readiness(&self) -> (Vec<String>, Vec<String>) {
         let mut ready = Vec::new();
         let mut not_ready: Vec<String> = self.others.iter().cloned().collect();
         for (socket, state) in &self.sockets {
@@ -270,12 +305,7 @@ impl<'a> Discovery<'a> {
         }
         ready.sort_by(|a, b| natural_order(a, b));
         not_ready.sort_by(|a, b| natural_order(a, b));
-        HookError::NotReady {
-            expected,
-            count: self.ready_count(),
-            ready,
-            not_ready,
-        }
+        (ready, not_ready)
     }
 
     fn into_sidecars(self) -> Vec<Sidecar> {

@@ -175,7 +175,8 @@ fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
         .unwrap_or_default()
 }
 
-fn list(names: &[String]) -> String {
+/// The names in a row, as many as a text may have.
+pub(super) fn list(names: &[String]) -> String {
     match names.get(..MAX_LISTED) {
         Some(listed) if names.len() > MAX_LISTED => format!(
             "{}, and {} more",
