@@ -77,6 +77,13 @@ pub(super) fn inspect(found: &Found) -> Result<DiskInfo, PodError> {
     })
 }
 
+/// Whether it begins as a qcow2 image does, whatever follows.
+pub(super) fn is_qcow2(found: &Found) -> Result<bool, PodError> {
+    let mut head = [0; QCOW2.len()];
+    let head = read_up_to(&found.read()?, &mut head).map_err(PodError::io("read", found.path()))?;
+    Ok(head == QCOW2)
+}
+
 /// How large the guest sees a file or device that the domain has in that format, in bytes. A running QEMU may have
 /// been given another size since it opened the file.
 ///
@@ -151,6 +158,8 @@ enum Qcow2Error {
         "it keeps its data in another file (data_file); an image must have all of its data itself"
     )]
     ExternalData,
+    #[error("it is encrypted, and the guest has no key for it; decrypt it (qemu-img convert)")]
+    Encrypted,
 }
 
 fn qcow2(file: &File, head: &[u8]) -> Result<DiskInfo, Qcow2Error> {
@@ -171,6 +180,9 @@ fn qcow2(file: &File, head: &[u8]) -> Result<DiskInfo, Qcow2Error> {
     }
     if version == 3 && field(u64_at(72))? & EXTERNAL_DATA != 0 {
         return Err(Qcow2Error::ExternalData);
+    }
+    if field(u32_at(32).map(u64::from))? != 0 {
+        return Err(Qcow2Error::Encrypted);
     }
     let (cluster_bits, virtual_size) = (field(u32_at(20).map(u64::from))?, field(u64_at(24))?);
     if !(9..=21).contains(&cluster_bits) {

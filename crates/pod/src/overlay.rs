@@ -8,6 +8,7 @@ use super::staged::Staged;
 use super::{Config, PodError, VolumeError, container_disk, image, qemu_img, volumes};
 use api::pod_paths;
 use api::vmi::volumes::{ContainerDiskSource, EmptyDiskSource};
+use convert::context::DiskInfo;
 
 const MIB: u64 = 1 << 20;
 
@@ -22,6 +23,7 @@ pub(super) fn container_disk(
     let found = container_disk::image(cfg, index, source)?;
     let info = image::inspect(&found)?;
     image::must_stand_alone(found.path(), &info)?;
+    qemu_img::check(cfg, &found, &info)?;
     let name = pod_paths::container_disk(index);
     if cfg.image_volume {
         let dir = Dir::of_pod_made(&cfg.root, cfg.container_disk_dir())?;
@@ -30,7 +32,6 @@ pub(super) fn container_disk(
     let Some(missing) = Missing::overlay(cfg, volume)? else {
         return Ok(());
     };
-    qemu_img::check(cfg, &found, &info)?;
     let backing = cfg.root.path(&cfg.container_disk_dir).join(name);
     missing.make(|path| qemu_img::create_overlay(path, &backing, &info.format, info.virtual_size))
 }
@@ -58,9 +59,12 @@ pub(super) fn empty(cfg: &Config, volume: &str, source: &EmptyDiskSource) -> Res
         let capacity = source.capacity.0.to_string();
         return Err(VolumeError::TooSmall { field, capacity }.into());
     }
-    let Some(missing) = Missing::empty_disk(cfg, volume)? else {
-        return Ok(());
-    };
+    let dir = Dir::of_pod_made(&cfg.root, pod_paths::EMPTY_DISK_DIR)?;
+    let name = format!("{volume}.qcow2");
+    if let Some((kept, info)) = kept(cfg, &dir, &name)? {
+        return image::must_stand_alone(kept.path(), &info);
+    }
+    let missing = Missing { dir, name };
     missing.make(|path| qemu_img::create(path, size))
 }
 
@@ -74,19 +78,9 @@ impl Missing {
     /// `None`: the overlay is there and stays.
     fn overlay(cfg: &Config, volume: &str) -> Result<Option<Self>, PodError> {
         let dir = Dir::of_pod_made(&cfg.root, &format!("{}/{volume}", cfg.overlay_dir()))?;
-        Self::unless_whole(dir, pod_paths::OVERLAY_IMAGE.to_owned())
-    }
-
-    fn empty_disk(cfg: &Config, volume: &str) -> Result<Option<Self>, PodError> {
-        let dir = Dir::of_pod_made(&cfg.root, pod_paths::EMPTY_DISK_DIR)?;
-        Self::unless_whole(dir, format!("{volume}.qcow2"))
-    }
-
-    /// What was cut short before it had a header (by something that did not rename) has no data
-    /// either; it is made again.
-    fn unless_whole(dir: Dir, name: String) -> Result<Option<Self>, PodError> {
-        let is_whole = optional(dir.find(&name))?.is_some_and(|found| is_qcow2(&found));
-        Ok((!is_whole).then_some(Self { dir, name }))
+        let name = pod_paths::OVERLAY_IMAGE.to_owned();
+        let is_kept = kept(cfg, &dir, &name)?.is_some();
+        Ok((!is_kept).then_some(Self { dir, name }))
     }
 
     fn make(self, how: impl FnOnce(&Path) -> Result<(), PodError>) -> Result<(), PodError> {
@@ -97,6 +91,18 @@ impl Missing {
     }
 }
 
-fn is_qcow2(found: &Found) -> bool {
-    image::inspect(found).is_ok_and(|info| info.format == "qcow2")
+/// The image of an earlier start, which stays. It is checked as one from elsewhere is: others may have written to it.
+///
+/// What was cut short before it had a header (by something that did not rename) has no data either; it is made again.
+// D-disk-11 (docs/differences.md).
+fn kept(cfg: &Config, dir: &Dir, name: &str) -> Result<Option<(Found, DiskInfo)>, PodError> {
+    let Some(found) = optional(dir.find(name))? else {
+        return Ok(None);
+    };
+    if !image::is_qcow2(&found)? {
+        return Ok(None);
+    }
+    let info = image::inspect(&found)?;
+    qemu_img::check(cfg, &found, &info)?;
+    Ok(Some((found, info)))
 }

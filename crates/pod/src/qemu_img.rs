@@ -28,31 +28,57 @@ struct Info {
     virtual_size: u64,
 }
 
-/// Lets `qemu-img` check an image whose header has been inspected already, under the limits that a
-/// hostile image needs. It gets the open file, never a name: a name could mean another file by
-/// now, or a protocol (`json:`, `nbd:`); and it gets the format, so that it does not probe.
+/// Lets `qemu-img` check an image whose header has been inspected already.
 ///
 /// # Errors
 /// QEMU cannot read the image, or reads it in another way than we did.
 pub(super) fn check(cfg: &Config, found: &Found, inspected: &DiskInfo) -> Result<(), PodError> {
+    let info = info(cfg, found, &inspected.format)?;
+    let same = info.format == inspected.format
+        && info.virtual_size == inspected.virtual_size
+        && info.backing_file == inspected.backing_file;
+    if !same {
+        let reason = format!(
+            "QEMU reads it as {} with {} bytes, but it has {} bytes as {}; it was changed while being inspected, or has a crafted header",
+            info.format, info.virtual_size, inspected.virtual_size, inspected.format
+        );
+        return Err(refused(found, reason));
+    }
+    Ok(())
+}
+
+/// The same of a qcow2 overlay whose data are in another file, which [`super::image::inspect`] refuses.
+///
+/// # Errors
+/// QEMU cannot read the overlay, or it has a backing file.
+pub(super) fn check_tracking(cfg: &Config, found: &Found) -> Result<(), PodError> {
+    let info = info(cfg, found, "qcow2")?;
+    if !info.backing_file.is_empty() {
+        let reason = format!(
+            "it has the backing file {:?}, and an overlay that tracks changes has none",
+            info.backing_file
+        );
+        return Err(refused(found, reason));
+    }
+    Ok(())
+}
+
+fn refused(found: &Found, reason: String) -> PodError {
+    PodError::InvalidFile {
+        path: found.path().into(),
+        reason,
+    }
+}
+
+/// What QEMU reads in an image, under the limits that a hostile one needs. `qemu-img` gets the open file, never a name: a
+/// name could mean another file by now, or a protocol (`json:`, `nbd:`); and it gets the format, so that it does not probe.
+fn info(cfg: &Config, found: &Found, format: &str) -> Result<Info, PodError> {
     let limits = Limits {
         memory: cfg.disk_memory_limit,
         cpu: 10,
         wall: Duration::from_secs(30),
     };
-    let arguments = [
-        "info",
-        "-U",
-        "--output",
-        "json",
-        "-f",
-        &inspected.format,
-        "/dev/stdin",
-    ];
-    let refuse = |reason: String| PodError::InvalidFile {
-        path: found.path().into(),
-        reason,
-    };
+    let arguments = ["info", "-U", "--output", "json", "-f", format, "/dev/stdin"];
     let output = run(QEMU_IMG, arguments, &[], Some(found.read()?), limits).map_err(|error| {
         let why = match error {
             CommandError::Failed { stderr, .. } if !stderr.is_empty() => {
@@ -62,23 +88,13 @@ pub(super) fn check(cfg: &Config, found: &Found, inspected: &DiskInfo) -> Result
             CommandError::Start { .. } | CommandError::Wait { .. } => return error.into(),
             other => other.to_string(),
         };
-        refuse(format!(
-            "QEMU cannot use it as {}: {why}; copy or build the image again",
-            inspected.format
-        ))
+        refused(
+            found,
+            format!("QEMU cannot use it as {format}: {why}; copy or build the image again"),
+        )
     })?;
-    let info: Info = serde_json::from_slice(&output)
-        .map_err(|e| refuse(format!("qemu-img info gave no answer: {e}")))?;
-    let same = info.format == inspected.format
-        && info.virtual_size == inspected.virtual_size
-        && info.backing_file == inspected.backing_file;
-    if !same {
-        return Err(refuse(format!(
-            "QEMU reads it as {} with {} bytes, but it has {} bytes as {}; it was changed while being inspected, or has a crafted header",
-            info.format, info.virtual_size, inspected.virtual_size, inspected.format
-        )));
-    }
-    Ok(())
+    serde_json::from_slice(&output)
+        .map_err(|e| refused(found, format!("qemu-img info gave no answer: {e}")))
 }
 
 /// Makes a qcow2 overlay at `path` over `backing`, which is not opened: its size is given.

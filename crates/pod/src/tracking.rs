@@ -34,16 +34,17 @@ fn state(vmi: &Vmi) -> &str {
 /// the disk that is plugged in.
 ///
 /// # Errors
-/// It cannot be made; or it should be there already, since the bitmaps of a new one would not know what has changed.
+/// It cannot be made; QEMU cannot use the one that is there; or it should be there, since the bitmaps of a new one would
+/// not know what has changed.
 pub fn track(cfg: &Config, vmi: &Vmi, disk: &Disk) -> Result<(), PodError> {
     let Some(name) = overlay_name(disk) else {
         return Ok(());
     };
     let dir = Dir::of_pod_made(&cfg.root, cbt_dir(cfg.run_as_nonroot))?;
-    if optional(dir.find(name))?.is_some() {
-        return Ok(());
-    }
     let volume = disk.alias.as_ref().map_or(name, |alias| &alias.name);
+    if let Some(found) = optional(dir.find(name))? {
+        return qemu_img::check_tracking(cfg, &found).map_err(PodError::of(volume));
+    }
     if !begins(vmi, volume) {
         let reason = format!(
             "the overlay {}, which tracks the changed blocks of volume {volume:?}, is missing; is the VM's state volume mounted in this pod?",

@@ -117,6 +117,75 @@ fn what_an_interruption_has_left_is_repaired() {
     );
 }
 
+/// What an image may be changed to: the bytes at an offset of the qcow2 header.
+const HOSTILE: [(&str, usize, &[u8]); 5] = [
+    // l1_size: 16 GiB of table.
+    ("a huge L1 table", 36, &[0x7f, 0xff, 0xff, 0xff]),
+    // nb_snapshots: one more than QEMU takes.
+    ("snapshots", 60, &[0, 1, 0, 1]),
+    ("AES", 32, &[0, 0, 0, 1]),
+    ("LUKS without its header", 32, &[0, 0, 0, 2]),
+    ("an oversized header", 100, &[0x7f, 0xff, 0xff, 0xf8]),
+];
+
+#[test]
+// D-disk-11 (docs/differences.md).
+fn what_is_kept_is_checked_again_and_stays() {
+    let Some(pod) = Pod::with(&["qemu-img", "xorrisofs"]) else {
+        return;
+    };
+    let vmi = everything(&pod);
+    pod.prepare(&vmi).unwrap();
+    for path in [
+        "var/run/kubevirt/container-disks/disk_0.img",
+        "var/run/kubevirt-ephemeral-disks/disk-data/root/disk.qcow2",
+        "var/run/kubevirt-ephemeral-disks/disk-data/data/disk.qcow2",
+        "var/run/libvirt/empty-disks/scratch.qcow2",
+    ] {
+        let file = pod.path(path);
+        let good = fs::read(&file).unwrap();
+        for (what, at, bytes) in HOSTILE {
+            let mut bad = good.clone();
+            bad[at..at + bytes.len()].copy_from_slice(bytes);
+            fs::write(&file, &bad).unwrap();
+            let error = pod.prepare(&vmi).expect_err(&format!("{path}: {what}"));
+            assert!(
+                error.contains(&file.display().to_string()),
+                "{what}: {error}"
+            );
+            assert!(fs::read(&file).unwrap() == bad, "{path}: {what}");
+        }
+        fs::write(&file, &good).unwrap();
+        pod.prepare(&vmi).unwrap();
+    }
+}
+
+#[test]
+fn an_empty_disk_that_has_got_a_backing_file_is_refused() {
+    let Some(pod) = Pod::with(&["qemu-img", "xorrisofs"]) else {
+        return;
+    };
+    let vmi = everything(&pod);
+    pod.prepare(&vmi).unwrap();
+    let disk = pod.path("var/run/libvirt/empty-disks/scratch.qcow2");
+    run(
+        "qemu-img",
+        &[
+            "rebase",
+            "-u",
+            "-f",
+            "qcow2",
+            "-b",
+            "/etc/shadow",
+            "-F",
+            "raw",
+            disk.to_str().unwrap(),
+        ],
+    );
+    let error = pod.prepare(&vmi).unwrap_err();
+    assert!(error.contains("has the backing file"), "{error}");
+}
+
 #[test]
 fn what_the_guest_has_written_survives_a_restart_of_the_launcher() {
     let Some(pod) = Pod::with(&["qemu-img", "qemu-io", "xorrisofs"]) else {

@@ -86,6 +86,45 @@ fn one_that_is_there_keeps_its_bitmaps() {
 }
 
 #[test]
+// D-disk-11 (docs/differences.md).
+fn one_that_is_there_is_checked() {
+    let Some(pod) = Pod::with(&["qemu-img"]) else {
+        return;
+    };
+    pod.write(DATA, &[1; 4096]);
+    track(&pod.cfg, &vmi("Initializing", ""), &disk(&pod)).unwrap();
+    let overlay = pod.path(OVERLAY);
+    let good = fs::read(&overlay).unwrap();
+    let refusal = || {
+        let error = track(&pod.cfg, &vmi("Enabled", ""), &disk(&pod)).unwrap_err();
+        os::logging::chain(&error)
+    };
+    // l1_size: 16 GiB of table.
+    let mut bad = good.clone();
+    bad[36..40].copy_from_slice(&[0x7f, 0xff, 0xff, 0xff]);
+    fs::write(&overlay, &bad).unwrap();
+    let error = refusal();
+    assert!(
+        error.contains("data.qcow2: QEMU cannot use it as qcow2"),
+        "{error}"
+    );
+    assert!(fs::read(&overlay).unwrap() == bad, "it stays");
+    let backing = [
+        "-b",
+        "/etc/shadow",
+        "-F",
+        "raw",
+        overlay.to_str().unwrap(),
+        "4k",
+    ];
+    run(
+        "qemu-img",
+        &[&["create", "-q", "-u", "-f", "qcow2"], &backing[..]].concat(),
+    );
+    assert!(refusal().contains("has the backing file"));
+}
+
+#[test]
 // D-disk-23 (docs/differences.md).
 fn an_overlay_goes_with_its_volume_once_the_guest_has_released_it() {
     let pod = Pod::with(&[]).unwrap();
