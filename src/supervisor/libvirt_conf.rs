@@ -48,10 +48,13 @@ impl QemuConf {
 /// silent guest agent, and Kill would have to wait.
 const MAX_CLIENT_REQUESTS: &str = "20";
 
-/// The daemon does not ask its clients whether they are there, by default every 5 s: they are in the same pod, and the
-/// launcher asks the daemon.
+/// The daemon asks a client that has been silent for so many seconds whether it is there. The launcher asks the daemon
+/// earlier, and so is not asked. A migration target's daemon has the source's as a client, and through virt-handler's
+/// proxies it does not hear that the source has died.
 // D-sup-15 (docs/differences.md).
-const KEEPALIVE_INTERVAL: &str = "-1";
+const KEEPALIVE_INTERVAL: &str = "16";
+/// How often it asks; after as many seconds more it closes the connection, and ends a domain that was to arrive over it.
+const KEEPALIVE_COUNT: &str = "1";
 
 /// The daemon's own file: `base` (the image's, or nothing), the log filters, and what a file of ours needs.
 pub fn daemon_conf(base: Option<&str>, log_filters: Option<&str>) -> String {
@@ -63,6 +66,7 @@ pub fn daemon_conf(base: Option<&str>, log_filters: Option<&str>) -> String {
     }
     add(&mut text, "max_client_requests", MAX_CLIENT_REQUESTS);
     add(&mut text, "keepalive_interval", KEEPALIVE_INTERVAL);
+    add(&mut text, "keepalive_count", KEEPALIVE_COUNT);
     if let Some(filters) = log_filters {
         text.push_str(&format!("log_filters = {}\n", quoted(filters)));
     }
@@ -194,14 +198,13 @@ mod tests {
     }
 
     #[test]
-    fn daemon_logs_to_stderr() {
-        assert_eq!(
-            daemon_conf(Some("listen_tls=0\nlog_outputs=\"1:stderr\"\n"), None),
-            "listen_tls=0\nlog_outputs=\"1:stderr\"\nmax_client_requests = 20\nkeepalive_interval = -1\n"
-        );
+    fn daemon_logs_to_stderr_and_gets_our_limits() {
+        let ours = "max_client_requests = 20\nkeepalive_interval = 16\nkeepalive_count = 1\n";
+        let base = "listen_tls=0\nlog_outputs=\"1:stderr\"\n";
+        assert_eq!(daemon_conf(Some(base), None), format!("{base}{ours}"));
         assert_eq!(
             daemon_conf(None, None),
-            "log_outputs = \"1:stderr\"\nauth_unix_rw = \"none\"\nmax_client_requests = 20\nkeepalive_interval = -1\n"
+            format!("log_outputs = \"1:stderr\"\nauth_unix_rw = \"none\"\n{ours}")
         );
         assert!(daemon_conf(None, Some("1:qemu")).ends_with("log_filters = \"1:qemu\"\n"));
     }

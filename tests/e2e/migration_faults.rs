@@ -94,6 +94,26 @@ fn a_daemon_that_is_killed_on_either_side_leaves_the_guest_where_it_was() {
     });
 }
 
+/// The target's connections stay open, so that libvirt's keep-alive is all that tells it.
+#[test]
+// D-sup-15 (docs/differences.md).
+fn a_target_whose_source_has_been_killed_ends_its_qemu() {
+    migrate(async {
+        let mut vm = MigratingVm::booted("orphan").await;
+        let (mut target, vmi) = vm.target().await;
+        let proxies = MigrationProxies::new(&vm.pod, &target, &vmi);
+        begin(&vm.pod, &vmi, json!({"Bandwidth": SLOW})).await;
+        proxies.until_copied(2 << 20).await;
+        assert_eq!(target.guests().len(), 1);
+        proxies.hang();
+        vm.pod.signal("KILL");
+        vm.pod.exit().await;
+        // Nobody signals the target: it ends by itself, because its QEMU and libvirt's job have.
+        assert_eq!(target.exit_code().await, 0);
+        assert_eq!(target.processes(""), [0; 0], "{}", target.log_tail());
+    });
+}
+
 #[test]
 fn a_target_that_cannot_take_the_guest_leaves_it_where_it_was() {
     migrate(async {

@@ -122,6 +122,12 @@ impl MigrationProxies {
         }
     }
 
+    /// Lets nothing more through and closes no connection, as virt-handler's proxies keep the target's connections open
+    /// after the source has died.
+    pub fn hang(&self) {
+        self.link.network.send_replace(Network::Hangs);
+    }
+
     /// Closes all connections and lets no more through: the network is gone.
     pub fn cut(&self) {
         self.link.network.send_replace(Network::Lost);
