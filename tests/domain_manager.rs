@@ -83,6 +83,7 @@ impl Scene {
             namespace: "ns1".into(),
             uid: name.into(),
             qemu_log: None,
+            qemu_pid_file: std::path::PathBuf::new(),
             pod_name: String::new(),
             vm_stats_collector: false,
             timeline: Timeline::begin(),

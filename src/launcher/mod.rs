@@ -28,6 +28,7 @@ mod hotplug_disks;
 mod hotplug_host_devices;
 mod hotplug_interfaces;
 mod inspect;
+mod kill;
 mod libvirt_domain;
 mod live_targets;
 mod memory_dump;
@@ -40,6 +41,7 @@ mod network_setup;
 mod observe;
 mod panic_log;
 mod pod_backend;
+mod qemu;
 mod report;
 mod requests;
 mod resize;
@@ -87,6 +89,9 @@ use migration_target::MigrationTarget;
 use pod_backend::PodBackend;
 pub use sev::{LaunchSecret, SevError};
 pub use statistics::AgentCommand;
+pub use qemu::Qemu;
+#[cfg(test)]
+pub(crate) use qemu::tests::process as process_like_qemu;
 use statistics::Statistics;
 use sync_queue::SyncQueue;
 pub use sync_queue::SyncRequest;
@@ -110,6 +115,8 @@ pub struct LauncherConfig {
     pub uid: String,
     /// QEMU's log of the domain, for what it says about a guest's panic.
     pub qemu_log: Option<PathBuf>,
+    /// Where libvirt writes the number of the domain's QEMU process.
+    pub qemu_pid_file: PathBuf,
     /// `POD_NAME`, by which virt-handler means this pod; empty if it is not known.
     pub pod_name: String,
     /// `--vm-stats-collector`: `GetVMStats` is on.

@@ -1,11 +1,12 @@
-//! Pause, unpause, reset, reboot, shut down, kill, delete. All may be repeated.
+//! Pause, unpause, reset, reboot, shut down, delete; [`super::kill`] has the kill. All may be repeated.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::kill::KILL_PATIENCE;
 use super::libvirt_domain::{AgentCall, CHANGE_TIMEOUT, within};
 use super::metadata::Metadata;
-use super::vm::{Admission, JobKind, Refusal, Request, is_connected};
+use super::vm::{Admission, Refusal, Request, is_connected};
 use super::{Launcher, LauncherError};
 use api::Action;
 use api::vmi::Vmi;
@@ -40,7 +41,7 @@ impl Launcher {
             Action::Reset => self.reset().await,
             Action::SoftReboot => self.soft_reboot(vmi).await,
             Action::Shutdown => self.shutdown().await,
-            Action::Kill => self.kill().await,
+            Action::Kill => self.kill(KILL_PATIENCE).await,
             Action::Delete => self.delete().await,
         }
     }
@@ -155,33 +156,6 @@ impl Launcher {
                     }
                     Err(asked) if asked < AGENT_SHUTDOWN_TIMEOUT => Ok(()),
                     _ => Ok(domain.shutdown(button)?),
-                }
-            })
-            .await
-    }
-
-    /// Forces the guest off (destroy); QEMU has time to flush its caches. Waits for no other change: a start that hangs is
-    /// killed too.
-    /// No domain is not a failure.
-    ///
-    /// # Errors
-    /// libvirt's.
-    // D-vm-6 (docs/differences.md).
-    pub async fn kill(self: &Arc<Self>) -> Result<(), LauncherError> {
-        self.vm.cancel(JobKind::Start);
-        let starting = !self.vm.snapshot().phase.has_run();
-        self.domain
-            .change("killing the domain", move |domain| {
-                let Some(domain) = domain else { return Ok(()) };
-                let result = domain.state().and_then(|(state, _)| match state {
-                    // D-vm-7 (docs/differences.md).
-                    State::NoState | State::Shutoff if !starting => Ok(()),
-                    _ => domain.destroy(true),
-                });
-                match result {
-                    // It is gone, or down, already.
-                    Err(error) if error.is_no_domain() || error.is_operation_invalid() => Ok(()),
-                    result => Ok(result?),
                 }
             })
             .await

@@ -9,6 +9,8 @@ use crate::launcher::{Launcher, LauncherError, Phase, Snapshot};
 
 /// For the queue of notifications to empty; the end of the pod has a shorter limit of its own.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(60);
+/// For QEMU to end by SIGTERM at the end of the grace period, 15 s before the kubelet kills the pod.
+const KILL_PATIENCE: Duration = Duration::from_secs(8);
 /// For the sidecars to answer their Shutdown call.
 const SIDECAR_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -34,7 +36,7 @@ impl Guest for LauncherGuest {
     }
 
     async fn kill(&self) -> Result<(), LauncherError> {
-        self.launcher.kill().await
+        self.launcher.kill(KILL_PATIENCE).await
     }
 
     async fn delete(&self) -> Result<(), LauncherError> {

@@ -10,7 +10,7 @@
 //! | `daemons`, `daemon_process`, `daemon_error` | virtqemud (or libvirtd) and virtlogd: started, adopted, restarted |
 //! | `libvirt_hook` | the hook by which a migration target changes the domain that arrives |
 //! | `libvirt_connection` | the connection to libvirt, and a new one when it is lost |
-//! | `qemu`, `qemu_log` | the QEMU process, and its log |
+//! | `qemu_log` | the QEMU process's log |
 //! | `orphans` | reaping processes that have lost their parents |
 //! | `stop`, `guest` | the end |
 //! | `standalone` | a VMI from the environment |
@@ -28,7 +28,6 @@ mod libvirt_connection;
 mod libvirt_hook;
 mod metrics;
 mod orphans;
-mod qemu;
 mod qemu_log;
 mod root_lock;
 mod running;

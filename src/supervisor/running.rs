@@ -5,20 +5,18 @@
 //!             a signal until here, or a failure, ends the start ──────────► the pod ends
 //! ```
 
-use std::path::Path;
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{sleep_until, timeout};
 
 use super::guest::LauncherGuest;
-use super::qemu::Qemu;
 use super::standalone;
 use super::start::Pod;
 use super::start_error::StartError;
 use super::stop;
 use crate::cmd::{CallError, sync_request};
-use crate::launcher::{Phase, Snapshot};
+use crate::launcher::{Phase, Qemu, Snapshot};
 use api::pod_paths::NOTIFY_SOCKET;
 use os::signals::EndSignals;
 use pod::Config;
@@ -49,8 +47,7 @@ impl Pod {
             () = self.launcher.cleanup_requested() => (Err(StartError::MigrationGivenUp), None),
         };
         let domain = self.launcher.domain_name();
-        let pid_file = self.backend.layout().pid_file(domain);
-        let find_qemu = || Qemu::find(&pid_file, domain).ok();
+        let find_qemu = || self.launcher.find_qemu().ok();
         let has_started = started.is_ok() && received.is_none();
         if !has_started && !stop::end_start(&guest, find_qemu, START_END_TIMEOUT).await {
             if let Some(name) = received {
@@ -59,7 +56,7 @@ impl Pod {
             return started;
         }
         let qemu = tokio::select! {
-            found = self.wait_for_qemu(&pid_file), if received.is_none() => found,
+            found = self.wait_for_qemu(), if received.is_none() => found,
             name = signals.next(), if received.is_none() => {
                 received = Some(name);
                 find_qemu()
@@ -107,14 +104,14 @@ impl Pod {
     }
 
     /// Waits for the process of a domain that has started; nothing if it is over already.
-    async fn wait_for_qemu(&self, pid_file: &Path) -> Option<Qemu> {
+    async fn wait_for_qemu(&self) -> Option<Qemu> {
         let domain = self.launcher.domain_name();
         let mut state = self.launcher.state();
         loop {
             if state.borrow_and_update().phase == Phase::Gone {
                 return None;
             }
-            match Qemu::find(pid_file, domain) {
+            match self.launcher.find_qemu() {
                 Ok(qemu) => {
                     tracing::info!("Found PID for {domain}: {}", qemu.pid());
                     return Some(qemu);

@@ -131,6 +131,7 @@ impl Pod {
             namespace: config.namespace.clone(),
             uid: config.uid.clone(),
             qemu_log: Some(backend.layout().qemu_log(&domain)),
+            qemu_pid_file: backend.layout().pid_file(&domain),
             pod_name: environment.pod_name.clone(),
             vm_stats_collector: config.vm_stats_collector,
             timeline: timeline.clone(),

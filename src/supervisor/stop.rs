@@ -16,10 +16,13 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::qemu::Qemu;
+use crate::launcher::Qemu;
 
 /// For libvirt to shut the guest down or force it off; then QEMU is signalled.
 const LIBVIRT_TIMEOUT: Duration = Duration::from_secs(10);
+/// For QEMU to end by SIGTERM where libvirt has failed; then it is killed. The kubelet kills the pod 15 s after the end of
+/// the grace period.
+const TERMINATE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Between two attempts to force the guest off.
 const FORCE_OFF_INTERVAL: Duration = Duration::from_secs(5);
 /// For the final notification to be sent.
@@ -88,9 +91,7 @@ pub async fn end_start(
         {
             // The guest has not run, so there is nothing to save.
             tracing::warn!("Killing PID {}, which libvirt has not ended", qemu.pid());
-            if let Err(error) = qemu.kill() {
-                tracing::error!(reason = %error, "Unable to kill PID {}", qemu.pid());
-            }
+            log_unsent(qemu.kill(), &qemu);
             let _ = timeout(limit, qemu.ended()).await;
         }
     }
@@ -170,7 +171,15 @@ async fn force_off(qemu: Option<&Qemu>, guest: &impl Guest) {
     }
     let Some(qemu) = qemu else { return };
     tracing::warn!("Falling back to SIGTERM");
-    if let Err(error) = qemu.terminate() {
+    log_unsent(qemu.terminate(), qemu);
+    if timeout(TERMINATE_TIMEOUT, qemu.ended()).await.is_err() {
+        tracing::warn!("Falling back to SIGKILL");
+        log_unsent(qemu.kill(), qemu);
+    }
+}
+
+fn log_unsent(signalled: std::io::Result<()>, qemu: &Qemu) {
+    if let Err(error) = signalled {
         tracing::error!(reason = %error, "Unable to kill PID {}", qemu.pid());
     }
 }

@@ -1,12 +1,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use std::cell::RefCell;
-use std::process::{Child, Command};
+use std::path::PathBuf;
+use std::process::Child;
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::*;
+use crate::launcher::process_like_qemu;
 
-/// A guest that writes down what is done to it; its QEMU is a `sleep`.
+/// A guest that writes down what is done to it; its QEMU is a shell that waits.
 struct Fake {
     calls: RefCell<Vec<&'static str>>,
     handler: bool,
@@ -14,6 +16,8 @@ struct Fake {
     ends_at: Option<&'static str>,
     pid: i32,
     libvirt_works: bool,
+    /// QEMU is stopped when libvirt is asked to kill it.
+    hangs: bool,
     starts: bool,
 }
 
@@ -38,6 +42,9 @@ impl Guest for Fake {
     }
     async fn kill(&self) -> Result<(), Self::Error> {
         self.call("kill");
+        if self.hangs {
+            kill_process(Pid::from_raw(self.pid).unwrap(), Signal::STOP).unwrap();
+        }
         if self.libvirt_works {
             Ok(())
         } else {
@@ -88,24 +95,22 @@ fn run(fake: Fake, signal: bool) -> Vec<&'static str> {
     calls
 }
 
-/// Its QEMU: a directory with the pid file, and the process.
-fn process(fake: Fake) -> (tempfile::TempDir, Child, Fake) {
+/// Its QEMU: the directory of the pid file, that file, and the process.
+fn process(fake: Fake) -> (tempfile::TempDir, PathBuf, Child, Fake) {
     let dir = tempfile::tempdir().unwrap();
-    let child = Command::new("/bin/sleep").arg("600").spawn().unwrap();
-    std::fs::write(dir.path().join("pid"), child.id().to_string()).unwrap();
+    let (child, file) = process_like_qemu(dir.path());
     let pid = i32::try_from(child.id()).unwrap();
-    (dir, child, Fake { pid, ..fake })
+    (dir, file, child, Fake { pid, ..fake })
 }
 
 fn run_with(fake: Fake, signal: bool, with_pid_file: bool) -> Vec<&'static str> {
-    let (dir, mut child, fake) = process(fake);
-    let file = dir.path().join("pid");
+    let (_dir, file, mut child, fake) = process(fake);
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap()
         .block_on(async {
-            let qemu = Qemu::find(&file, "").unwrap();
+            let qemu = Qemu::find(&file, "ns_vm").unwrap();
             if !signal {
                 child.kill().unwrap();
             }
@@ -137,6 +142,7 @@ fn fake() -> Fake {
         ends_at: None,
         pid: 0,
         libvirt_works: true,
+        hangs: false,
         starts: false,
     }
 }
@@ -177,13 +183,13 @@ fn a_guest_that_ignores_the_request_is_forced_off() {
 
 /// What ends a start, and whether that has ended QEMU.
 fn end(fake: Fake) -> (Vec<&'static str>, bool) {
-    let (dir, mut child, fake) = process(fake);
+    let (_dir, file, mut child, fake) = process(fake);
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap()
         .block_on(async {
-            let find_qemu = || Qemu::find(&dir.path().join("pid"), "").ok();
+            let find_qemu = || Qemu::find(&file, "ns_vm").ok();
             assert!(!end_start(&fake, find_qemu, Duration::from_millis(100)).await);
         });
     let ended = child.try_wait().unwrap().is_some();
@@ -219,13 +225,16 @@ fn a_start_in_progress_is_killed() {
 
 #[test]
 fn qemu_is_signalled_when_libvirt_fails() {
-    // SIGTERM ends `sleep`, as it ends QEMU.
-    let fake = Fake {
-        libvirt_works: false,
-        ..fake()
-    };
-    assert_eq!(
-        run_with(fake, true, true),
-        ["mark", "kill", "sidecars", "last event"]
-    );
+    // SIGTERM ends the shell, as it ends QEMU, but none that is stopped.
+    for hangs in [false, true] {
+        let fake = Fake {
+            libvirt_works: false,
+            hangs,
+            ..fake()
+        };
+        assert_eq!(
+            run_with(fake, true, true),
+            ["mark", "kill", "sidecars", "last event"]
+        );
+    }
 }

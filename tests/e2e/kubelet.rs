@@ -10,7 +10,9 @@ use serde_json::json;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tonic::transport::Channel;
 
-use crate::harness::{Event, Handler, Pod, TEST_TIMEOUT, User, Vmi, in_container, run};
+use crate::harness::{
+    Event, Handler, Pod, Stopped as HungProcesses, TEST_TIMEOUT, User, Vmi, in_container, run,
+};
 
 /// After preStop has used up the grace period, the kubelet leaves this much for SIGTERM.
 const LEAST_GRACE: Duration = Duration::from_secs(2);
@@ -256,6 +258,27 @@ fn a_guest_that_does_not_shut_down_is_killed_at_the_end_of_the_grace_period() {
             assert_eq!(stopped.pre_stop, Some(outcome));
             nothing_is_left(&pod);
         }
+    });
+}
+
+/// virt-handler's Kill is lost here, so that all of the time is the launcher's own.
+#[test]
+// D-vm-18 (docs/differences.md).
+fn a_guest_whose_qemu_hangs_is_killed_before_the_kubelet_kills_the_pod() {
+    in_pod(async || {
+        let (mut pod, vmi, _guest) = Pod::booted("hung", &[]).await;
+        let qemu = HungProcesses::now(pod.guests());
+        // The launcher has 15 s more than the guest, and the kubelet waits 15 s more than that.
+        let grace = &vmi.value()["spec"]["terminationGracePeriodSeconds"];
+        let grace = Duration::from_secs(grace.as_u64().unwrap() + 30);
+        let stopped = stop_with_virt_handler(&mut pod, &vmi, None, grace).await;
+        drop(qemu);
+        assert!(!stopped.killed, "{}", pod.log_tail());
+        let is_off = |event: &Event| event.status() == "Shutoff";
+        assert_eq!(pod.handler.event("off", is_off).await.reason(), "Destroyed");
+        pod.handler.event("final", Event::is_final).await;
+        assert_eq!(pod.exit_code().await, 0);
+        nothing_is_left(&pod);
     });
 }
 

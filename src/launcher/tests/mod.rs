@@ -175,6 +175,7 @@ impl TestLauncher {
             namespace: "ns1".into(),
             uid: "u-1".into(),
             qemu_log: None,
+            qemu_pid_file: std::path::PathBuf::new(),
             pod_name: "target".into(),
             vm_stats_collector: true,
             timeline: Timeline::begin(),

@@ -16,10 +16,11 @@ const MAX_PID_BYTES: u64 = 32;
 pub struct Qemu(Process);
 
 impl Qemu {
-    /// The one whose number is in `pid_file`, which libvirt writes, and which runs `domain`.
+    /// The one whose number is in `pid_file`, which libvirt writes, and which has `domain` as its guest's name. Call it on a
+    /// runtime.
     ///
     /// # Errors
-    /// If the file can't be read, or the process is not there or another one.
+    /// If the file cannot be read, or the process is not there or another one.
     pub fn find(pid_file: &Path, domain: &str) -> io::Result<Self> {
         let text = small_file::read(pid_file, MAX_PID_BYTES)?;
         let text = String::from_utf8_lossy(&text);
@@ -32,7 +33,13 @@ impl Qemu {
         let pid =
             pid.ok_or_else(|| io::Error::other(format!("{text:?} is not a process number")))?;
         let process = Process::open(pid)?;
-        if !process.arguments()?.join(" ").contains(domain) {
+        // libvirt's `-name guest=NAME,debug-threads=on`; a name has no comma.
+        let guest = format!("guest={domain},");
+        let arguments = process.arguments()?;
+        if !arguments
+            .iter()
+            .any(|argument| argument.starts_with(&guest))
+        {
             return Err(io::Error::other(format!(
                 "process {} does not run {domain}",
                 process.pid()
@@ -70,10 +77,12 @@ impl Qemu {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use std::process::{Child, Command};
+    use std::io::Read;
+    use std::path::PathBuf;
+    use std::process::{Child, Command, Stdio};
 
     fn block_on<T>(work: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread()
@@ -83,12 +92,17 @@ mod tests {
             .block_on(work)
     }
 
-    /// A process with `ns_vm` on its command line, and its pid file.
-    fn process(dir: &Path) -> (Child, std::path::PathBuf) {
-        let child = Command::new("/bin/sh")
-            .args(["-c", "exec sleep 600 # guest=ns_vm"])
+    /// A process with libvirt's arguments for `ns_vm`, which ends with its input, and its pid file.
+    pub(crate) fn process(dir: &Path) -> (Child, PathBuf) {
+        let mut child = Command::new("/bin/sh")
+            .args(["-c", "echo; read _", "qemu", "-name"])
+            .arg("guest=ns_vm,debug-threads=on")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
             .spawn()
             .unwrap();
+        // A moment after execve(2) it has no command line yet.
+        child.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
         let file = dir.join("ns_vm.pid");
         std::fs::write(&file, format!("{}\n", child.id())).unwrap();
         (child, file)
@@ -99,9 +113,8 @@ mod tests {
     fn end_of_the_process_is_seen() {
         let dir = tempfile::tempdir().unwrap();
         block_on(async {
-            // The shell keeps its command line until it becomes `sleep`: ask for what both have.
             let (mut child, file) = process(dir.path());
-            let qemu = Qemu::find(&file, "").unwrap();
+            let qemu = Qemu::find(&file, "ns_vm").unwrap();
             assert_eq!(u32::try_from(qemu.pid()).unwrap(), child.id());
             qemu.terminate().unwrap();
             qemu.ended().await;
@@ -115,15 +128,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         block_on(async {
             let (mut child, file) = process(dir.path());
-            assert!(
-                Qemu::find(&file, "ns_other")
-                    .unwrap_err()
-                    .to_string()
-                    .contains("does not run ns_other")
-            );
+            for other in ["ns_other", "ns_v", "s_vm", ""] {
+                let error = Qemu::find(&file, other).unwrap_err().to_string();
+                assert!(error.ends_with(&format!("does not run {other}")), "{error}");
+            }
             child.kill().unwrap();
             child.wait().unwrap();
-            assert!(Qemu::find(&file, "").is_err(), "it is gone");
+            assert!(Qemu::find(&file, "ns_vm").is_err(), "it is gone");
         });
     }
 

@@ -1,0 +1,92 @@
+//! The guest is forced off.
+//!
+//! ```text
+//!   destroy ─► libvirt ─► SIGTERM ──(QEMU writes its caches)──► ended ─► Shutoff, Destroyed
+//!                            └── still there after `patience` ─► SIGKILL ──┘
+//! ```
+
+use std::future::pending;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+use super::vm::JobKind;
+use super::{Launcher, LauncherError, Qemu};
+use libvirt::{Domain, State};
+
+/// For QEMU to end by SIGTERM when virt-handler asks for a kill. libvirt gives up after 15 s, and takes an end that comes
+/// later for a crash; virt-handler waits 20 s.
+pub(super) const KILL_PATIENCE: Duration = Duration::from_secs(13);
+
+impl Launcher {
+    /// Forces the guest off. QEMU has `patience` to write its caches, and is killed then. Waits for no other change: a start
+    /// that hangs is killed too. No domain is not a failure.
+    ///
+    /// # Errors
+    /// libvirt's; [`LauncherError::Slow`] when it takes too long.
+    // D-vm-6, D-vm-18 (docs/differences.md).
+    pub async fn kill(self: &Arc<Self>, patience: Duration) -> Result<(), LauncherError> {
+        self.vm.cancel(JobKind::Start);
+        let starting = !self.vm.snapshot().phase.has_run();
+        let (begins, has_begun) = oneshot::channel();
+        let destroy = move |domain| destroy(domain, starting, begins);
+        let mut destroyed = pin!(self.domain.change("killing the domain", destroy));
+        let is_too_long = async {
+            // A libvirt that hangs has not sent SIGTERM.
+            if has_begun.await.is_err() {
+                pending::<()>().await;
+            }
+            sleep(patience).await;
+        };
+        tokio::select! {
+            result = &mut destroyed => return result,
+            () = is_too_long => self.kill_qemu(),
+        }
+        destroyed.await
+    }
+
+    /// The domain's QEMU process. Call it on a runtime.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn find_qemu(&self) -> io::Result<Qemu> {
+        Qemu::find(&self.config.qemu_pid_file, self.domain_name())
+    }
+
+    fn kill_qemu(&self) {
+        let killed = self.find_qemu().and_then(|qemu| {
+            tracing::warn!("QEMU does not end; killing PID {}", qemu.pid());
+            qemu.kill()
+        });
+        if let Err(error) = killed {
+            tracing::warn!(reason = %error, "Unable to kill QEMU");
+        }
+    }
+}
+
+/// Tells `begins` when libvirt is about to end QEMU, and so answers.
+fn destroy(
+    domain: Option<Domain>,
+    starting: bool,
+    begins: oneshot::Sender<()>,
+) -> Result<(), LauncherError> {
+    let Some(domain) = domain else { return Ok(()) };
+    let result = domain.state().and_then(|(state, _)| match state {
+        // D-vm-7 (docs/differences.md).
+        State::NoState | State::Shutoff if !starting => Ok(()),
+        _ => {
+            // The caller may have given up.
+            let _ = begins.send(());
+            domain.destroy(true)
+        }
+    });
+    match result {
+        // It is gone, or down, already.
+        Err(error) if error.is_no_domain() || error.is_operation_invalid() => Ok(()),
+        result => Ok(result?),
+    }
+}
