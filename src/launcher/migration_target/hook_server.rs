@@ -5,7 +5,7 @@
 //! ```
 //!
 //! It answers one document and ends. A connection that brings none, or one that cannot be used, is closed without an
-//! answer, which makes that migration fail; the next one is asked for again.
+//! answer, which makes that migration fail; the next one is asked for again. A silent connection keeps no other waiting.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::timeout;
 
 use crate::launcher::lock;
@@ -25,8 +26,12 @@ use domain::xml::MAX_BYTES;
 
 /// For a client to bring the document and take the answer: as long as the client waits.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Connections at a time; further ones wait. Each may have a document of [`MAX_BYTES`] in memory.
+const MAX_EXCHANGES: usize = 8;
 /// How a domain document ends.
 const DOCUMENT_END: &[u8] = b"</domain>";
+/// White space after that, at most.
+const MAX_WHITE_SPACE: usize = 64;
 
 /// Why a domain that arrives is not changed for this pod.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +60,9 @@ pub enum HookServerError {
     /// The document cannot be used here.
     #[error(transparent)]
     Rewrite(#[from] PreMigrationError),
+    /// The thread that changes the document has panicked.
+    #[error("internal error in changing the domain that arrives, see the launcher's log")]
+    Panicked,
 }
 
 /// What the domain that arrives is made to fit.
@@ -117,27 +125,43 @@ fn listen(path: &PathBuf) -> io::Result<UnixListener> {
     UnixListener::bind(path)
 }
 
+/// Serves until one exchange has succeeded; the others end with it.
 // D-mig-25 (docs/differences.md).
-async fn run(listener: &UnixListener, target: &Mutex<Target>) {
-    while let Ok((stream, _)) = listener.accept().await {
-        let exchange = timeout(EXCHANGE_TIMEOUT, exchange(stream, target)).await;
-        match exchange.unwrap_or(Err(HookServerError::TimedOut)) {
-            Ok(()) => {
-                return tracing::info!("Hook Server successfully processed and returned XML");
+async fn run(listener: &UnixListener, target: &Arc<Mutex<Target>>) {
+    let mut exchanges = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept(), if exchanges.len() < MAX_EXCHANGES => {
+                let Ok((stream, _)) = accepted else { return };
+                exchanges.spawn(timeout(EXCHANGE_TIMEOUT, exchange(stream, target.clone())));
             }
-            Err(error) => {
-                tracing::error!(reason = %os::logging::chain(&error), "Hook processing failed");
-            }
+            Some(ended) = exchanges.join_next() => match ended {
+                Ok(Ok(Ok(()))) => {
+                    return tracing::info!("Hook Server successfully processed and returned XML");
+                }
+                Ok(Ok(Err(error))) => log_failure(&error),
+                Ok(Err(_)) => log_failure(&HookServerError::TimedOut),
+                Err(_) => log_failure(&HookServerError::Panicked),
+            },
         }
     }
 }
 
-async fn exchange(mut stream: UnixStream, target: &Mutex<Target>) -> Result<(), HookServerError> {
+fn log_failure(error: &HookServerError) {
+    tracing::error!(reason = %os::logging::chain(error), "Hook processing failed");
+}
+
+async fn exchange(
+    mut stream: UnixStream,
+    target: Arc<Mutex<Target>>,
+) -> Result<(), HookServerError> {
     let xml = read_document(&mut stream).await?;
-    let answer = {
-        let target = lock(target);
-        rewrite(&xml, &target.vmi, &target.context, target.rewrites)?
+    let change = move || {
+        let target = lock(&target);
+        rewrite(&xml, &target.vmi, &target.context, target.rewrites)
     };
+    let answer = spawn_blocking(change).await;
+    let answer = answer.map_err(|_| HookServerError::Panicked)??;
     stream.write_all(answer.as_bytes()).await?;
     Ok(stream.shutdown().await?)
 }
@@ -154,15 +178,23 @@ async fn read_document(
         if stream.read_buf(&mut document).await? == 0 || document.len() > MAX_BYTES {
             return Err(incomplete);
         }
-        if document.trim_ascii_end().ends_with(DOCUMENT_END) {
+        if is_whole(&document) {
             return String::from_utf8(document).map_err(|_| incomplete);
         }
     }
 }
 
+/// Looks at the end alone, as it is asked after each read.
+fn is_whole(document: &[u8]) -> bool {
+    let looked_at = DOCUMENT_END.len().saturating_add(MAX_WHITE_SPACE);
+    let end = document.len().saturating_sub(looked_at);
+    let end = document.get(end..).unwrap_or_default();
+    end.trim_ascii_end().ends_with(DOCUMENT_END)
+}
+
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
     use super::*;
 
     const XML: &str = "<domain type='kvm'><name>ns1_vm1</name><devices><disk type='file'><source file='/pods/ns1/disk.img'/></disk></devices></domain>\n";
@@ -253,6 +285,46 @@ mod tests {
             assert_eq!(bed.ask(&["<domain><a></domain>"]).await, "");
             let stream = UnixStream::connect(bed.socket()).await.unwrap();
             drop(stream);
+            assert!(bed.ask(&[XML]).await.contains("/pods/ns2/"));
+        });
+    }
+
+    #[test]
+    fn connections_that_bring_nothing_keep_no_document_waiting() {
+        play(async {
+            let bed = Bed::new();
+            bed.serve("ns2");
+            let mut held = Vec::new();
+            for sent in ["", "<domain>", XML.trim_end().trim_end_matches('>')] {
+                let mut stream = UnixStream::connect(bed.socket()).await.unwrap();
+                stream.write_all(sent.as_bytes()).await.unwrap();
+                held.push(stream);
+            }
+            let mut byte = [0];
+            let answer = tokio::select! {
+                biased;
+                answer = bed.ask(&[XML]) => answer,
+                _ = held[0].read(&mut byte) => panic!("the silent connection was waited for"),
+            };
+            assert!(answer.contains("/pods/ns2/"), "{answer}");
+            for mut stream in held {
+                assert_eq!(stream.read(&mut [0]).await.unwrap_or_default(), 0);
+            }
+        });
+    }
+
+    #[test]
+    fn a_document_that_does_not_end_is_read_up_to_the_limit() {
+        play(async {
+            let bed = Bed::new();
+            bed.serve("ns2");
+            for piece in ["<domain>", " ", "\u{0}", "</domain><"] {
+                let endless = piece.repeat(MAX_BYTES / piece.len() + 64);
+                let mut stream = UnixStream::connect(bed.socket()).await.unwrap();
+                // The server closes the connection before all of it is sent.
+                drop(stream.write_all(endless.as_bytes()).await);
+                assert_eq!(stream.read(&mut [0]).await.unwrap_or_default(), 0);
+            }
             assert!(bed.ask(&[XML]).await.contains("/pods/ns2/"));
         });
     }
