@@ -87,11 +87,11 @@ pub use migration_source::MigrationError;
 use migration_source::MigrationRecord;
 use migration_target::MigrationTarget;
 use pod_backend::PodBackend;
-pub use sev::{LaunchSecret, SevError};
-pub use statistics::AgentCommand;
 pub use qemu::Qemu;
 #[cfg(test)]
 pub(crate) use qemu::tests::process as process_like_qemu;
+pub use sev::{LaunchSecret, SevError};
+pub use statistics::AgentCommand;
 use statistics::Statistics;
 use sync_queue::SyncQueue;
 pub use sync_queue::SyncRequest;
