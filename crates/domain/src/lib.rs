@@ -12,6 +12,7 @@ pub mod cpu;
 pub mod devices;
 pub mod disks;
 pub mod display;
+mod excerpt;
 pub mod features;
 pub mod firmware;
 pub mod guest_agent;
@@ -28,6 +29,7 @@ pub mod sysinfo;
 pub mod vocabulary;
 pub mod xml;
 
+pub use excerpt::excerpt;
 pub use object::Domain;
 pub use pci_address::{PciAddress, PciAddressError};
 pub use spec::DomainSpec;

@@ -30,7 +30,7 @@ impl FromStr for PciAddress {
 
     /// Takes four, two, two and one hexadecimal digits.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        parse(text).ok_or_else(|| PciAddressError(crate::xml::excerpt(text)))
+        parse(text).ok_or_else(|| PciAddressError(crate::xml::quoted(text)))
     }
 }
 

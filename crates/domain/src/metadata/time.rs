@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use jiff::fmt::strtime;
 use serde::Serializer;
 
-use crate::xml::{Json, Value, ValueError, excerpt};
+use crate::xml::{Json, Value, ValueError, quoted};
 
 /// A point in time: in XML with all its digits, in JSON to the second, always UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -55,9 +55,8 @@ impl Value for Time {
         let _ = write!(out, "{}", self.0);
     }
     fn parse(text: &str) -> Result<Self, ValueError> {
-        text.parse().map_err(|_| ValueError::Time {
-            text: excerpt(text),
-        })
+        text.parse()
+            .map_err(|_| ValueError::Time { text: quoted(text) })
     }
     fn is_absent(&self) -> bool {
         false

@@ -1,6 +1,12 @@
 //! Why a document cannot be read.
 
-use super::{MAX_ATTRIBUTES, MAX_BYTES, MAX_DEPTH, MAX_ELEMENTS};
+use super::{MAX_ALL_ATTRIBUTES, MAX_ATTRIBUTES, MAX_BYTES, MAX_DEPTH, MAX_ELEMENTS};
+use crate::excerpt;
+
+/// Longest text of a document in an error, in characters.
+const MAX_QUOTED_CHARS: usize = 60;
+/// Longest reason of the parser, which quotes tags in full.
+const MAX_REASON_CHARS: usize = 200;
 
 /// Why a document could not be read. Lines are counted from 1.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -59,9 +65,15 @@ pub enum ReadError {
         /// Line of the document.
         line: usize,
     },
-    /// An element of a [tree](super::tree) has more than [`MAX_ATTRIBUTES`] attributes.
+    /// An element has more than [`MAX_ATTRIBUTES`] attributes.
     #[error("line {line}: more than {MAX_ATTRIBUTES} attributes in one element")]
     TooManyAttributes {
+        /// Line of the document.
+        line: usize,
+    },
+    /// The elements of a [tree](super::tree) have more than [`MAX_ALL_ATTRIBUTES`] attributes.
+    #[error("line {line}: more than {MAX_ALL_ATTRIBUTES} attributes in all")]
+    TooManyAttributesInAll {
         /// Line of the document.
         line: usize,
     },
@@ -96,6 +108,14 @@ pub enum ValueError {
 }
 
 impl ReadError {
+    /// The parser's `reason`, cut where it gets long.
+    pub(super) fn malformed(line: usize, reason: impl std::fmt::Display) -> Self {
+        Self::Malformed {
+            line,
+            reason: excerpt(&reason.to_string(), MAX_REASON_CHARS),
+        }
+    }
+
     /// The same error seen from the element `name` around it.
     pub(super) fn inside(mut self, name: &str) -> Self {
         if let Self::Value { path, .. } = &mut self {
@@ -107,11 +127,6 @@ impl ReadError {
 }
 
 /// A piece of the document for an error text, cut where it gets long.
-pub(crate) fn excerpt(text: &str) -> String {
-    const LIMIT: usize = 60;
-    let end = text.char_indices().nth(LIMIT).map(|(end, _)| end);
-    match end.and_then(|end| text.get(..end)) {
-        Some(start) => format!("{start}…"),
-        None => text.to_owned(),
-    }
+pub(crate) fn quoted(text: &str) -> String {
+    excerpt(text, MAX_QUOTED_CHARS)
 }

@@ -23,7 +23,7 @@ mod value;
 mod write;
 
 pub use element::{Children, Namespace, XmlElement};
-pub(crate) use error::excerpt;
+pub(crate) use error::quoted;
 pub use error::{ReadError, ValueError};
 pub use json::{Go, Json, XmlName};
 pub use read::{In, Tag, from_str};
@@ -35,8 +35,10 @@ pub use write::{Out, to_string};
 pub const MAX_BYTES: usize = 4 << 20;
 /// Deepest nesting that is read; libxml2, and so libvirt, draws the line there too.
 pub const MAX_DEPTH: usize = 256;
-/// Most attributes of one element that are read into a [`tree`]; libvirt's largest has about twenty.
+/// Most attributes of one element that are read; libvirt's largest has about twenty.
 pub const MAX_ATTRIBUTES: usize = 128;
+/// Most attributes of all elements that are read into a [`tree`]: two for each element.
+pub const MAX_ALL_ATTRIBUTES: usize = 2 * MAX_ELEMENTS;
 /// Most elements that are read. A small element in the text can be a large structure in memory; a
 /// domain with a thousand vCPUs, each pinned, has about five thousand.
 pub const MAX_ELEMENTS: usize = 1 << 16;

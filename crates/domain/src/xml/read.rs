@@ -6,10 +6,10 @@ use quick_xml::events::{BytesRef, BytesStart, Event};
 use quick_xml::{Reader, XmlVersion};
 
 use super::element::{Children, Namespace, XmlElement};
-use super::error::{ReadError, ValueError, excerpt};
+use super::error::{ReadError, ValueError, quoted};
 use super::source::{self, is_xml, not_xml};
 use super::value::Value;
-use super::{MAX_DEPTH, MAX_ELEMENTS};
+use super::{MAX_ATTRIBUTES, MAX_DEPTH, MAX_ELEMENTS};
 
 /// Reads a document whose root element is `root`. What stands around the root element does not count.
 ///
@@ -29,7 +29,7 @@ pub fn from_str<T: XmlElement + Default>(root: &'static str, text: &str) -> Resu
     if tag.local() != root {
         return Err(ReadError::Root {
             expected: root,
-            found: excerpt(tag.local()),
+            found: quoted(tag.local()),
         });
     }
     let mut document = T::default();
@@ -118,10 +118,7 @@ impl<'a> In<'a> {
     }
 
     fn malformed(&self, reason: impl std::fmt::Display) -> ReadError {
-        ReadError::Malformed {
-            line: self.line(self.position()),
-            reason: reason.to_string(),
-        }
+        ReadError::malformed(self.line(self.position()), reason)
     }
 
     fn value(&self, tag: &Tag<'_>, path: String, reason: ValueError) -> ReadError {
@@ -135,10 +132,7 @@ impl<'a> In<'a> {
     fn next(&mut self) -> Result<Event<'a>, ReadError> {
         self.reader.read_event().map_err(|e| {
             let at = usize::try_from(self.reader.error_position()).unwrap_or(usize::MAX);
-            ReadError::Malformed {
-                line: self.line(at),
-                reason: e.to_string(),
-            }
+            ReadError::malformed(self.line(at), e)
         })
     }
 
@@ -191,7 +185,8 @@ impl<'a> In<'a> {
     }
 
     fn bind(&mut self, start: &BytesStart<'_>) -> Result<(), ReadError> {
-        for attribute in start.attributes() {
+        for (index, attribute) in start.attributes().enumerate() {
+            self.check_count(index)?;
             let attribute = attribute.map_err(|e| self.malformed(e))?;
             let prefix = match attribute.key.into_inner() {
                 "xmlns" => "",
@@ -211,6 +206,17 @@ impl<'a> In<'a> {
         Ok(())
     }
 
+    /// Refuses an attribute that is one too many in its element; `index` is counted from 0.
+    fn check_count(&self, index: usize) -> Result<(), ReadError> {
+        if index < MAX_ATTRIBUTES {
+            Ok(())
+        } else {
+            Err(ReadError::TooManyAttributes {
+                line: self.line(self.position()),
+            })
+        }
+    }
+
     /// Reads the element whose start tag is `tag`, up to and with its end tag.
     pub(super) fn element<T: XmlElement>(
         &mut self,
@@ -223,7 +229,9 @@ impl<'a> In<'a> {
     }
 
     fn attributes<T: XmlElement>(&self, into: &mut T, tag: &Tag<'_>) -> Result<(), ReadError> {
-        for attribute in tag.start.attributes() {
+        for (index, attribute) in tag.start.attributes().enumerate() {
+            // The parser compares each name with those before it.
+            self.check_count(index)?;
             let attribute = attribute.map_err(|e| self.malformed(e))?;
             let name = attribute.key.into_inner();
             let value = attribute
@@ -339,7 +347,7 @@ impl<'a> In<'a> {
             {
                 Some(c) if is_xml(c) => Ok(c),
                 Some(c) => Err(self.malformed(not_xml(c))),
-                None => Err(self.malformed(format!("unknown entity &{};", excerpt(name)))),
+                None => Err(self.malformed(format!("unknown entity &{};", quoted(name)))),
             },
         }
     }

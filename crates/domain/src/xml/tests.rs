@@ -392,3 +392,43 @@ fn large_documents_are_refused() {
         ReadError::TooMany { line: 1 }
     );
 }
+
+#[test]
+fn many_attributes_are_refused_before_their_names_are_compared() {
+    let attributes: String = (0..=MAX_ATTRIBUTES).map(|n| format!(" a{n}=''")).collect();
+    for (start, end) in [
+        ("<domain", "/>"),
+        ("<domain><name", "/></domain>"),
+        ("<domain xmlns='u'", "/>"),
+    ] {
+        assert_eq!(
+            refused(&format!("{start}{attributes}{end}")),
+            ReadError::TooManyAttributes { line: 1 }
+        );
+    }
+}
+
+#[test]
+fn an_error_quotes_only_the_start_of_a_long_name() {
+    let long = "n".repeat(25_000);
+    for text in [
+        format!("<{long}/>"),
+        format!("<domain><{long}></x></domain>"),
+        format!("<domain>&{long};</domain>"),
+        format!("<domain><memory>{long}</memory></domain>"),
+    ] {
+        let error = error(&text);
+        assert!(error.contains("nnn") && error.len() < 400, "{error}");
+    }
+    let tree = |text: &str| super::tree::Element::parse(text).unwrap_err().to_string();
+    for text in [
+        format!("<{long}>"),
+        format!("<a&{long}/>"),
+        format!("<a><{long}></x></a>"),
+        format!("{long}<a/>"),
+        format!("<a>&{long};</a>"),
+    ] {
+        let error = tree(&text);
+        assert!(error.contains("nnn") && error.len() < 400, "{error}");
+    }
+}

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use serde::Serialize;
 use serde::ser::Serializer;
 
-use super::error::{ValueError, excerpt};
+use super::error::{ValueError, quoted};
 use super::json::Json;
 use super::write::escape;
 
@@ -50,7 +50,7 @@ macro_rules! number {
                 }
                 let digits = text.trim();
                 let parsed = if Self::MIN == 0 && digits.starts_with('+') { None } else { digits.parse().ok() };
-                parsed.ok_or_else(|| ValueError::Number { text: excerpt(text), min: Self::MIN.into(), max: Self::MAX.into() })
+                parsed.ok_or_else(|| ValueError::Number { text: quoted(text), min: Self::MIN.into(), max: Self::MAX.into() })
             }
             fn is_absent(&self) -> bool {
                 *self == 0
@@ -74,9 +74,7 @@ impl Value for bool {
             "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
             "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
             "" if text.is_empty() => Ok(false),
-            _ => Err(ValueError::Bool {
-                text: excerpt(text),
-            }),
+            _ => Err(ValueError::Bool { text: quoted(text) }),
         }
     }
     fn is_absent(&self) -> bool {

@@ -169,16 +169,20 @@ impl Element {
     }
 }
 
+/// Deepest indentation. Deeper elements are rare, and many of them would be mostly tabs.
+// D-hook-16 (docs/differences.md).
+const MAX_INDENT: usize = 32;
+
 fn new_line(depth: usize, out: &mut String) {
     out.push('\n');
-    out.extend(std::iter::repeat_n('\t', depth));
+    out.extend(std::iter::repeat_n('\t', depth.min(MAX_INDENT)));
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::xml::{MAX_ATTRIBUTES, MAX_BYTES, MAX_DEPTH, MAX_ELEMENTS};
+    use crate::xml::{MAX_ALL_ATTRIBUTES, MAX_ATTRIBUTES, MAX_BYTES, MAX_DEPTH, MAX_ELEMENTS};
 
     #[test]
     fn attributes_text_entities_and_cdata_are_read() {
@@ -270,7 +274,29 @@ mod tests {
         assert!(refusal(&format!("<a>{}</a>", " ".repeat(MAX_BYTES))).contains("bytes"));
         assert!(refusal(&format!("<a>{}</a>", "<b/>".repeat(MAX_ELEMENTS))).contains("elements"));
         let attributes: String = (0..=MAX_ATTRIBUTES).map(|n| format!(" a{n}=''")).collect();
-        assert!(refusal(&format!("<a{attributes}/>")).contains("attributes"));
+        assert!(refusal(&format!("<a{attributes}/>")).contains("attributes in one element"));
+        let full: String = (0..MAX_ATTRIBUTES).map(|n| format!(" a{n}=''")).collect();
+        let elements = format!("<b{full}/>").repeat(MAX_ALL_ATTRIBUTES / MAX_ATTRIBUTES);
+        assert!(Element::parse(&format!("<a>{elements}</a>")).is_ok());
+        assert!(refusal(&format!("<a>{elements}<b c=''/></a>")).contains("attributes in all"));
+    }
+
+    #[test]
+    // D-hook-16 (docs/differences.md).
+    fn deep_elements_are_not_mostly_indentation() {
+        let deep = format!(
+            "{}{}{}",
+            "<a>".repeat(200),
+            "<b/>".repeat(1_000),
+            "</a>".repeat(200)
+        );
+        let text = Element::parse(&deep).unwrap().to_xml();
+        assert!(
+            text.len() < 12 * deep.len(),
+            "{} of {}",
+            text.len(),
+            deep.len()
+        );
     }
 
     #[test]

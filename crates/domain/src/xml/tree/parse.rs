@@ -4,7 +4,9 @@ use quick_xml::events::{BytesStart, Event};
 use quick_xml::{Reader, XmlVersion};
 
 use super::super::source;
-use super::super::{MAX_ATTRIBUTES, MAX_DEPTH, MAX_ELEMENTS, ReadError};
+use super::super::{
+    MAX_ALL_ATTRIBUTES, MAX_ATTRIBUTES, MAX_DEPTH, MAX_ELEMENTS, ReadError, quoted,
+};
 use super::{Element, Node};
 
 /// Reads a whole document.
@@ -14,6 +16,7 @@ pub(super) fn document(text: &str) -> Result<Element, ReadError> {
         reader: Reader::from_str(text),
         source: text,
         elements: 0,
+        attributes: 0,
     };
     parser.document()
 }
@@ -22,6 +25,7 @@ struct Parser<'a> {
     reader: Reader<&'a [u8]>,
     source: &'a str,
     elements: usize,
+    attributes: usize,
 }
 
 impl Parser<'_> {
@@ -32,29 +36,18 @@ impl Parser<'_> {
     }
 
     fn malformed(&self, reason: impl std::fmt::Display) -> ReadError {
-        ReadError::Malformed {
-            line: self.line(),
-            reason: reason.to_string(),
-        }
+        ReadError::malformed(self.line(), reason)
     }
 
     /// Most often what a script has printed beside the document: its own words are shown, and their line.
     fn stray(&self, text: &str) -> ReadError {
         let text = text.trim_start();
         let lines = text.bytes().filter(|&byte| byte == b'\n').count();
-        let first: String = text
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .chars()
-            .take(40)
-            .collect();
+        let first = quoted(text.lines().next().unwrap_or_default());
         // Line ends of other kinds are not counted on the way there.
         let line = self.line().saturating_sub(lines).max(1);
-        ReadError::Malformed {
-            line,
-            reason: format!("there is text outside of the root element: {first:?}"),
-        }
+        let reason = format_args!("there is text outside of the root element: {first:?}");
+        ReadError::malformed(line, reason)
     }
 
     fn document(mut self) -> Result<Element, ReadError> {
@@ -93,7 +86,7 @@ impl Parser<'_> {
                 Event::Eof => {
                     return Err(self.malformed(format_args!(
                         "<{}> is not closed",
-                        open.last().map_or("", |e| &e.name)
+                        quoted(open.last().map_or("", |e| &e.name))
                     )));
                 }
                 Event::Comment(_) | Event::Decl(_) | Event::PI(_) => continue,
@@ -126,6 +119,10 @@ impl Parser<'_> {
             if element.attributes.len() == MAX_ATTRIBUTES {
                 return Err(ReadError::TooManyAttributes { line: self.line() });
             }
+            self.attributes += 1;
+            if self.attributes > MAX_ALL_ATTRIBUTES {
+                return Err(ReadError::TooManyAttributesInAll { line: self.line() });
+            }
             let value = attribute
                 .normalized_value(XmlVersion::Implicit1_0)
                 .map_err(|error| self.malformed(error))?
@@ -150,7 +147,7 @@ impl Parser<'_> {
         if is_name(name) {
             Ok(name.to_owned())
         } else {
-            Err(self.malformed(format_args!("{name:?} is not a name")))
+            Err(self.malformed(format_args!("{:?} is not a name", quoted(name))))
         }
     }
 
