@@ -3,7 +3,7 @@
 #![no_main]
 
 use hooks::answer::check;
-use hooks::diff::{diff, summary};
+use hooks::diff::{MAX_CHANGES, diff, summary};
 use domain::xml::tree::Element;
 use libfuzzer_sys::fuzz_target;
 
@@ -26,7 +26,9 @@ fuzz_target!(|data: &[u8]| {
         text(&answer.tree, "name").unwrap_or_default(),
         text(&given, "name").unwrap_or_default()
     );
-    let _ = summary(&diff(&given, &answer.tree));
+    let changes = diff(&given, &answer.tree);
+    assert!(changes.list.len() <= MAX_CHANGES);
+    assert!(summary(&changes).len() < 64 << 10, "the log line is bounded");
     let again = Element::parse(&answer.tree.to_xml()).expect("what we write can be read");
     assert!(
         diff(&answer.tree, &again).is_empty(),

@@ -97,10 +97,11 @@ impl Launcher {
         let (xml, ports) = self.timeline().measure(Step::Prepare, prepared).await?;
         let hooks = self.run_hooks(request, xml, HookPurpose::Start);
         let (xml, modified_by) = self.timeline().measure(Step::DefineHooks, hooks).await?;
-        tracing::debug!(xml, "the domain to define");
-        // must-gather looks for this text, which is the reference's.
-        let dump = BASE64_STANDARD.encode(&xml);
-        tracing::info!("Domain XML generated. Base64 dump {dump}");
+        let log = move || {
+            log_definition(&xml);
+            Ok(xml)
+        };
+        let xml = blocking("logging the domain", log).await?;
         Ok(Definition {
             xml,
             ports,
@@ -239,6 +240,31 @@ impl Launcher {
     }
 }
 
+/// Longest domain in the log, in bytes. A domain with a thousand vCPUs has half as many.
+const MAX_LOGGED_BYTES: usize = 1 << 20;
+
+/// Logs the domain as sidecars and plugins have left it.
+// D-hook-15 (docs/differences.md).
+fn log_definition(xml: &str) {
+    if let Some(message) = definition_message(xml) {
+        tracing::debug!(xml, "the domain to define");
+        tracing::info!("{message}");
+    } else {
+        let bytes = xml.len();
+        tracing::warn!(bytes, "Domain XML generated. It is too long for the log");
+    }
+}
+
+/// The line that must-gather looks for, in the reference's words; none for a domain that is too long.
+fn definition_message(xml: &str) -> Option<String> {
+    (xml.len() <= MAX_LOGGED_BYTES).then(|| {
+        format!(
+            "Domain XML generated. Base64 dump {}",
+            BASE64_STANDARD.encode(xml)
+        )
+    })
+}
+
 /// What sidecars and plugins get the domain for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HookPurpose {
@@ -320,4 +346,21 @@ fn starts_paused(vmi: &Vmi) -> bool {
 
 fn is_paused_by_user(vmi: &Vmi) -> bool {
     vmi.spec.start_strategy.as_deref() == Some("Paused")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    // D-hook-15 (docs/differences.md).
+    fn a_domain_that_is_too_long_is_not_logged() {
+        let message = definition_message("<domain/>");
+        assert_eq!(
+            message.as_deref(),
+            Some("Domain XML generated. Base64 dump PGRvbWFpbi8+")
+        );
+        assert!(definition_message(&"x".repeat(MAX_LOGGED_BYTES)).is_some());
+        assert_eq!(definition_message(&"x".repeat(MAX_LOGGED_BYTES + 1)), None);
+    }
 }

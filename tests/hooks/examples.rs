@@ -124,7 +124,7 @@ async fn defined_twice(sidecars: &Sidecars, domain: &str, vmi: &Bytes) -> String
         .last
         .clone()
         .unwrap();
-    assert_eq!(last.changes, [], "not idempotent: {twice}");
+    assert_eq!(last.changes.list, [], "not idempotent: {twice}");
     twice.replace(['\n', '\t'], "")
 }
 

@@ -1,6 +1,7 @@
 //! Checks the domain XML that a sidecar or plugin answers: a `<domain>` document within the limits
 //! of [`domain::xml::tree`], and still of the same domain.
 
+use domain::excerpt;
 use domain::xml::ReadError;
 use domain::xml::tree::Element;
 
@@ -67,7 +68,7 @@ pub fn check(before: &Element, answer: &[u8]) -> Result<Answer, AnswerError> {
     let text = text(answer)?;
     let tree = Element::parse(text)?;
     if tree.name != "domain" {
-        return Err(AnswerError::Root(tree.name));
+        return Err(AnswerError::Root(quoted(&tree.name)));
     }
     same_domain(before, &tree)?;
     Ok(Answer {
@@ -89,7 +90,7 @@ fn text(answer: &[u8]) -> Result<&str, AnswerError> {
     }
     match declared_encoding(text) {
         Some(other) if !is_readable_as_utf8(other, text) => {
-            Err(AnswerError::Encoding(other.to_owned()))
+            Err(AnswerError::Encoding(quoted(other)))
         }
         _ => Ok(text),
     }
@@ -121,25 +122,32 @@ fn is_readable_as_utf8(encoding: &str, text: &str) -> bool {
 /// # Errors
 /// [`AnswerError::Renamed`], [`AnswerError::OtherUuid`].
 // D-hook-8 (docs/differences.md).
-pub fn same_domain(before: &Element, after: &Element) -> Result<(), AnswerError> {
+fn same_domain(before: &Element, after: &Element) -> Result<(), AnswerError> {
     let text_of =
         |tree: &Element, name: &str| tree.child(name).map(Element::text).unwrap_or_default();
     let (old, new) = (text_of(before, "name"), text_of(after, "name"));
     if old != new {
         return Err(AnswerError::Renamed {
-            before: old,
-            after: new,
+            before: quoted(&old),
+            after: quoted(&new),
         });
     }
     let (old, new) = (text_of(before, "uuid"), text_of(after, "uuid"));
     // Without a UUID libvirt generates one, so a sidecar may set it.
     if !old.is_empty() && canonical_uuid(&old) != canonical_uuid(&new) {
         return Err(AnswerError::OtherUuid {
-            before: old,
-            after: new,
+            before: quoted(&old),
+            after: quoted(&new),
         });
     }
     Ok(())
+}
+
+/// A text of the answer in an error.
+fn quoted(text: &str) -> String {
+    /// A domain's name is a namespace, `_` and a name, with a limit of 63 characters each.
+    const MAX_CHARS: usize = 128;
+    excerpt(text, MAX_CHARS)
 }
 
 /// libvirt accepts a UUID in either case, and with or without its hyphens.

@@ -8,7 +8,12 @@
 use prost::bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use super::diff::Change;
+use super::diff::{Change, Changes};
+use domain::excerpt;
+
+/// Limit of the values in a field of an answer. The text of users is one value; the largest part
+/// with many is the metadata of devices, with about ten for each.
+pub const MAX_VALUES: usize = 1 << 16;
 
 /// The data in both forms, as JSON.
 #[derive(Debug, Clone, Default)]
@@ -34,6 +39,12 @@ pub enum CloudInitError {
     /// A field of the answer is JSON, but not an object.
     #[error("{field} is not a JSON object")]
     NotAnObject {
+        /// Which field.
+        field: &'static str,
+    },
+    /// A field of the answer has more values than [`MAX_VALUES`].
+    #[error("{field} has more than {MAX_VALUES} values")]
+    TooManyValues {
         /// Which field.
         field: &'static str,
     },
@@ -68,14 +79,14 @@ pub fn encode(data: &Value) -> CloudInitForms {
 /// What is wrong with the answer.
 pub fn decode(before: &Value, answer: &CloudInitForms) -> Result<Value, CloudInitError> {
     let data = parse("cloudInitData", &answer.cloud_init_data);
-    if let Ok(Some(data)) = &data
-        && is_complete(data)
-    {
-        return Ok(data.clone());
-    }
+    let unused = match data {
+        Ok(Some(data)) if is_complete(&data) => return Ok(data),
+        Ok(_) => CloudInitError::Incomplete,
+        Err(error) => error,
+    };
     let no_cloud = parse("cloudInitNoCloudSource", &answer.cloud_init_no_cloud_source)?;
     let Some(no_cloud) = no_cloud else {
-        return Err(data.err().unwrap_or(CloudInitError::Incomplete));
+        return Err(unused);
     };
     let (user_data, network_data) = (
         text_of(&no_cloud, "userData"),
@@ -92,7 +103,7 @@ pub fn decode(before: &Value, answer: &CloudInitForms) -> Result<Value, CloudIni
 }
 
 /// Which fields changed, and their sizes. The content belongs to the user and is often secret: it is not logged.
-pub fn changes(before: &Value, after: &Value) -> Vec<Change> {
+pub fn changes(before: &Value, after: &Value) -> Changes {
     let empty = Map::new();
     let before = before.as_object().unwrap_or(&empty);
     let after = after.as_object().unwrap_or(&empty);
@@ -101,7 +112,7 @@ pub fn changes(before: &Value, after: &Value) -> Vec<Change> {
         other => format!("{} bytes", other.to_string().len()),
     };
     let added_or_changed = after.iter().filter_map(|(name, value)| {
-        let path = name.clone();
+        let path = shown(name);
         match before.get(name) {
             None => Some(Change::Added {
                 path,
@@ -116,9 +127,19 @@ pub fn changes(before: &Value, after: &Value) -> Vec<Change> {
         }
     });
     let removed = before.keys().filter(|name| !after.contains_key(*name));
-    added_or_changed
-        .chain(removed.map(|name| Change::Removed { path: name.clone() }))
-        .collect()
+    let removed = removed.map(|name| Change::Removed { path: shown(name) });
+    let mut changes = Changes::default();
+    // It breaks where there are more changes than are kept.
+    let _ = added_or_changed
+        .chain(removed)
+        .try_for_each(|change| changes.push(change));
+    changes
+}
+
+/// The name of a field. The launcher's own are short.
+fn shown(name: &str) -> String {
+    const MAX_CHARS: usize = 80;
+    excerpt(name, MAX_CHARS)
 }
 
 /// A JSON object, or `None` for an empty field.
@@ -126,11 +147,36 @@ fn parse(field: &'static str, json: &[u8]) -> Result<Option<Value>, CloudInitErr
     if json.iter().all(u8::is_ascii_whitespace) {
         return Ok(None);
     }
+    if has_more_values(json, MAX_VALUES) {
+        return Err(CloudInitError::TooManyValues { field });
+    }
     match serde_json::from_slice(json) {
         Ok(data @ Value::Object(_)) => Ok(Some(data)),
         Ok(_) => Err(CloudInitError::NotAnObject { field }),
         Err(source) => Err(CloudInitError::Json { field, source }),
     }
+}
+
+/// Whether there are more values in a JSON text than `limit`. A value of two bytes, `0,`, takes
+/// many times as much in memory, so that they are counted before they are read: each but the first
+/// follows a comma, a colon or an opening bracket outside of a text.
+fn has_more_values(json: &[u8], limit: usize) -> bool {
+    let (mut in_text, mut is_escaped) = (false, false);
+    let starts_value = |byte: &u8| {
+        let was_escaped = std::mem::take(&mut is_escaped);
+        match byte {
+            b'"' if !was_escaped => in_text = !in_text,
+            b'\\' if in_text => is_escaped = !was_escaped,
+            b',' | b':' | b'[' | b'{' => return !in_text,
+            _ => {}
+        }
+        false
+    };
+    json.iter()
+        .copied()
+        .filter(starts_value)
+        .nth(limit)
+        .is_some()
 }
 
 /// Whether a cloud-init image can be made of it.
@@ -201,6 +247,33 @@ mod tests {
                 )
             );
         }
+    }
+
+    #[test]
+    fn values_are_counted_before_they_are_read() {
+        let with = |data: &str| {
+            answer(
+                &format!(r##"{{"UserData":"#new","NoCloudMetaData":{data}}}"##),
+                "",
+            )
+        };
+        assert!(with(&format!("[{}0]", "0,".repeat(60_000))).is_ok());
+        let error = with(&format!("[{}0]", "0,".repeat(MAX_VALUES))).unwrap_err();
+        assert!(
+            error.to_string().ends_with("more than 65536 values"),
+            "{error}"
+        );
+        // In a text they are no values, whatever is escaped in it.
+        let text = r#"[{,:\"[{,:\\"#.repeat(MAX_VALUES / 4);
+        assert!(with(&format!("\"{text}\"")).is_ok());
+    }
+
+    #[test]
+    fn the_changes_of_many_fields_are_bounded() {
+        let fields = (0..1_000).map(|n| (format!("{n:01000}"), json!(n)));
+        let changes = changes(&before(), &Value::Object(fields.collect()));
+        assert!(changes.more);
+        assert!(serde_json::to_string(&changes).unwrap().len() < 50_000);
     }
 
     #[test]

@@ -26,6 +26,7 @@ use super::client;
 use super::error::{CallError, HookError, UnusableReason, list};
 use super::sidecar::{HookPoint, Sidecar, Version, natural_order};
 use api::proto::hooks::info::{HookPoint as Subscription, InfoResult};
+use domain::excerpt;
 use os::inotify::DirWatch;
 use tonic::Code;
 
@@ -43,6 +44,10 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 const MAX_ENTRIES: usize = 256;
 /// Limit of a sidecar's name, in characters.
 const MAX_NAME_CHARS: usize = 128;
+/// Limit of the hook points that are read of a sidecar's subscriptions. There are three.
+const MAX_SUBSCRIPTIONS: usize = 32;
+/// Limit of the versions in the error about a sidecar without a common one.
+const MAX_VERSIONS: usize = 32;
 
 /// Waits until `count` sidecars below `dir` are ready.
 ///
@@ -338,13 +343,18 @@ pub fn from_info(socket: PathBuf, id: String, info: InfoResult) -> Result<Sideca
     let name: String = if info.name.is_empty() {
         id.clone()
     } else {
-        info.name.chars().take(MAX_NAME_CHARS).collect()
+        excerpt(&info.name, MAX_NAME_CHARS)
     };
     let Some(version) = Version::newest_common(&info.versions) else {
         return Err(HookError::Unusable {
             sidecar: format!("{name:?} ({id})"),
             reason: UnusableReason::Versions {
-                offered: info.versions,
+                offered: info
+                    .versions
+                    .iter()
+                    .take(MAX_VERSIONS)
+                    .map(|version| format!("{:?}", excerpt(version, MAX_NAME_CHARS)))
+                    .collect(),
             },
         });
     };
@@ -365,10 +375,10 @@ fn subscriptions(
     subscriptions: &[Subscription],
 ) -> Vec<(HookPoint, i32)> {
     let mut points: Vec<(HookPoint, i32)> = Vec::new();
-    for Subscription { name, priority } in subscriptions {
+    for Subscription { name, priority } in subscriptions.iter().take(MAX_SUBSCRIPTIONS) {
         let Some(point) = HookPoint::from_name(name).filter(|point| point.since() <= version)
         else {
-            tracing::warn!(sidecar, %version, point = name, "a hook sidecar subscribes to a hook point that its protocol version does not have");
+            tracing::warn!(sidecar, %version, point = excerpt(name, MAX_NAME_CHARS), "a hook sidecar subscribes to a hook point that its protocol version does not have");
             continue;
         };
         match points.iter_mut().find(|(known, _)| *known == point) {
@@ -377,4 +387,30 @@ fn subscriptions(
         }
     }
     points
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_of_an_answer_of_info_is_bounded() {
+        let subscription = |name: String| Subscription { name, priority: 1 };
+        let long = "n".repeat(10_000);
+        let mut info = InfoResult {
+            name: long.clone(),
+            versions: vec!["v1alpha3".to_owned()],
+            hook_points: vec![subscription(long.clone()); 100],
+        };
+        info.hook_points
+            .push(subscription("OnDefineDomain".to_owned()));
+        let of = |info| from_info(PathBuf::new(), "id".to_owned(), info);
+        let sidecar = of(info.clone()).unwrap();
+        assert_eq!(sidecar.name.chars().count(), MAX_NAME_CHARS + 1);
+        assert_eq!(sidecar.points, [], "those after the first 32 do not count");
+
+        info.versions = vec![long; 100];
+        let error = chain(&of(info).unwrap_err());
+        assert!(error.len() < 6_000, "{} bytes", error.len());
+    }
 }

@@ -11,7 +11,7 @@ use tokio::process::Command;
 use tokio::time::Instant;
 
 use super::conformance::program::Process;
-use super::diff::{Change, diff};
+use super::diff::{Changes, diff};
 use super::error::{HookError, UnusableReason};
 use super::sidecar::{HookPoint, Sidecar};
 use super::{client, cloud_init, discovery, sidecars::Sidecars};
@@ -31,7 +31,7 @@ pub struct DryRunInput {
 #[derive(Debug, Clone, PartialEq)]
 pub struct CloudInitDryRun {
     /// The fields that it changes, with their sizes: the content may be secret.
-    pub changes: Vec<Change>,
+    pub changes: Changes,
     /// The data that it returns.
     pub data: Value,
 }
@@ -44,9 +44,9 @@ pub struct DryRun {
     /// The hook points that it subscribes to.
     pub points: Vec<HookPoint>,
     /// What it changes. Nothing if it does not subscribe to `OnDefineDomain`.
-    pub changes: Vec<Change>,
+    pub changes: Changes,
     /// What it changes in its own result; see [`Self::is_idempotent`].
-    pub second_changes: Vec<Change>,
+    pub second_changes: Changes,
     /// The domain XML that it returns.
     pub xml: String,
     /// What it does to the cloud-init data, if `PreCloudInitIso` was called.

@@ -10,6 +10,8 @@ use super::answer::AnswerError;
 use super::cloud_init::CloudInitError;
 use super::sidecar::{HookPoint, Version};
 use super::timeout::display_limit;
+use super::work::WorkError;
+use domain::excerpt;
 use domain::xml::ReadError;
 
 /// The hook sidecars are not there, or one of them failed.
@@ -63,6 +65,9 @@ pub enum HookError {
     /// The domain XML for the first sidecar cannot be read. That is not a sidecar's fault.
     #[error("the domain XML for the hook sidecars cannot be read")]
     Input(#[source] ReadError),
+    /// Reading the domain XML for the first sidecar did not end. That is not a sidecar's fault.
+    #[error("the data for the hook sidecars could not be prepared")]
+    Work(#[from] WorkError),
 }
 
 /// Why a sidecar can never work with this launcher.
@@ -70,7 +75,7 @@ pub enum HookError {
 #[non_exhaustive]
 pub enum UnusableReason {
     /// No common protocol version.
-    #[error("it offers the versions {offered:?}; this launcher supports {:?}", Version::ALL.map(Version::name))]
+    #[error("it offers the versions {}; this launcher supports {:?}", list(offered), Version::ALL.map(Version::name))]
     Versions {
         /// What the sidecar offers.
         offered: Vec<String>,
@@ -119,6 +124,9 @@ pub enum CallError {
     /// The answer is not domain XML, or describes another domain.
     #[error(transparent)]
     Answer(#[from] AnswerError),
+    /// Checking the answer did not end.
+    #[error("the answer could not be checked")]
+    Work(#[from] WorkError),
     /// The answer is not cloud-init data.
     #[error("the answer is not cloud-init data")]
     CloudInit(#[from] CloudInitError),
@@ -142,7 +150,7 @@ impl CallError {
             _ if has_source && !is_client_timeout(&status) => Self::Broken(Box::new(status)),
             code => Self::Failed {
                 code,
-                message: cut(status.message()),
+                message: excerpt(status.message(), MAX_MESSAGE_CHARS),
             },
         }
     }
@@ -150,14 +158,6 @@ impl CallError {
 
 fn is_client_timeout(status: &Status) -> bool {
     causes(status).any(|cause| cause.is::<tonic::TimeoutExpired>())
-}
-
-fn cut(message: &str) -> String {
-    let mut text: String = message.chars().take(MAX_MESSAGE_CHARS).collect();
-    if text.len() < message.len() {
-        text.push('…');
-    }
-    text
 }
 
 /// An error and its sources, outermost first.

@@ -9,7 +9,8 @@
 //!  domain XML ──► hook sidecars by priority ──► plugins by name ──► libvirt
 //! ```
 //!
-//! Neither is trusted: every call is limited in time and size, and every answer is checked ([`answer`]). Answers travel
+//! Neither is trusted: every call is limited in time and size, and every answer is checked ([`answer`]), beside the threads
+//! that serve (`work`). Answers travel
 //! as text, so elements that this launcher does not know reach libvirt unchanged. What each hook changed is logged,
 //! and shown by `launcherctl hooks` ([`Report`]).
 //!
@@ -30,11 +31,13 @@ mod report;
 mod sidecar;
 mod sidecars;
 mod timeout;
+mod work;
 
 pub use answer::AnswerError;
 pub use cloud_init::CloudInitError;
-pub use diff::Change;
+pub use diff::{Change, Changes};
 pub use error::{CallError, HookError, UnusableReason};
 pub use report::{CallReport, HookPointReport, Report, SidecarReport};
 pub use sidecar::{HookPoint, Sidecar, Version};
 pub use sidecars::Sidecars;
+pub use work::WorkError;

@@ -2,17 +2,14 @@
 //! changed. The launcher writes it as JSON to [`HOOKS_REPORT`](api::pod_paths::HOOKS_REPORT).
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::Path;
 use std::time::Duration;
+use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
 
-use super::diff::Change;
+use super::diff::Changes;
 use super::sidecar::{HookPoint, Sidecar, Version, calling_order};
-
-/// Limit of the changes that are kept for a call.
-const MAX_CHANGES: usize = 200;
 
 /// All sidecars, in natural order of their sockets.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -58,23 +55,19 @@ pub struct HookPointReport {
 pub struct CallReport {
     /// How long it took.
     pub microseconds: u64,
-    /// What it changed; only the first 200 changes.
-    pub changes: Vec<Change>,
-    /// How many changes there were.
-    pub changed: usize,
+    /// What it changed.
+    #[serde(flatten)]
+    pub changes: Changes,
     /// Why it failed, if it did.
     pub error: Option<String>,
 }
 
 impl CallReport {
     /// A call that took `time` and made these changes.
-    pub fn succeeded(time: Duration, mut changes: Vec<Change>) -> Self {
-        let changed = changes.len();
-        changes.truncate(MAX_CHANGES);
+    pub fn succeeded(time: Duration, changes: Changes) -> Self {
         Self {
             microseconds: microseconds(time),
             changes,
-            changed,
             error: None,
         }
     }
@@ -83,8 +76,7 @@ impl CallReport {
     pub fn failed(time: Duration, error: String) -> Self {
         Self {
             microseconds: microseconds(time),
-            changes: Vec::new(),
-            changed: 0,
+            changes: Changes::default(),
             error: Some(error),
         }
     }
@@ -150,9 +142,9 @@ impl Report {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub async fn save(&self, path: &Path) -> io::Result<()> {
+    pub fn save(&self, path: &Path) -> io::Result<()> {
         let new = path.with_extension("new");
-        tokio::fs::write(&new, serde_json::to_vec(self)?).await?;
-        tokio::fs::rename(&new, path).await
+        fs::write(&new, serde_json::to_vec(self)?)?;
+        fs::rename(&new, path)
     }
 }

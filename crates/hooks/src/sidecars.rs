@@ -13,16 +13,17 @@ use std::time::Duration;
 use os::logging::chain;
 use prost::bytes::Bytes;
 use serde_json::Value;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::Instant;
 
 use super::answer::{self, Answer};
-use super::diff::{self, Change};
+use super::diff::{self, Changes};
 use super::error::{CallError, HookError};
 use super::report::{CallLog, CallReport, Report};
 use super::sidecar::{HookPoint, Sidecar, calling_order};
 use super::timeout::hook_call_deadline;
-use super::{client, cloud_init, discovery};
+use super::{client, cloud_init, discovery, work};
+use domain::xml::ReadError;
 use domain::xml::tree::Element;
 
 /// The sidecars of this pod.
@@ -88,11 +89,17 @@ impl Sidecars {
     }
 
     async fn save_report(&self) {
-        if let Some(file) = self.report_file.as_ref().filter(|_| !self.is_empty())
-            && let Err(error) = self.report().save(file).await
-        {
-            tracing::warn!(file = %file.display(), reason = %error, "the report on hook sidecars cannot be written");
-        }
+        let Some(file) = self.report_file.clone().filter(|_| !self.is_empty()) else {
+            return;
+        };
+        let report = self.report();
+        let save = move || {
+            if let Err(error) = report.save(&file) {
+                tracing::warn!(file = %file.display(), reason = %error, "the report on hook sidecars cannot be written");
+            }
+        };
+        // A panic is in the log.
+        let _ = spawn_blocking(save).await;
     }
 
     /// Whether the pod has no sidecars.
@@ -133,12 +140,12 @@ impl Sidecars {
         {
             return Ok(last.result.clone());
         }
-        let tree = Element::parse(&xml).map_err(HookError::Input)?;
-        // Scripts match on the text, so it has the format in which KubeVirt's launcher writes it.
-        let mut domain = Answer {
-            text: tree.to_xml(),
-            tree,
-        };
+        let (xml, domain) = work::until(deadline, move || {
+            let domain = as_kubevirt_writes_it(&xml);
+            (xml, domain)
+        })
+        .await?;
+        let mut domain = domain.map_err(HookError::Input)?;
         for sidecar in sidecars {
             domain = self
                 .define(sidecar, domain, vmi_json.clone(), deadline)
@@ -164,19 +171,26 @@ impl Sidecars {
     ) -> Result<Answer, HookError> {
         let start = Instant::now();
         let call = async {
-            let xml = Bytes::from(before.text);
+            let Answer { text, tree: before } = before;
+            let xml = Bytes::from(text);
             let answer =
                 client::on_define_domain(sidecar, xml, vmi, hook_call_deadline(deadline)).await?;
-            let after = answer::check(&before.tree, &answer)?;
-            let changes = diff::diff(&before.tree, &after.tree);
-            Ok((after, changes))
+            let name = sidecar.to_string();
+            let check = move || {
+                let after = answer::check(&before, &answer)?;
+                let changes = diff::diff(&before, &after.tree);
+                tracing::debug!(
+                    sidecar = name,
+                    xml = after.text,
+                    "the domain as the hook sidecar returned it"
+                );
+                Ok((after, changes))
+            };
+            work::until(hook_call_deadline(deadline), check).await?
         };
         let result = call.await;
-        let after = self
-            .record(sidecar, HookPoint::OnDefineDomain, start.elapsed(), result)
-            .await?;
-        tracing::debug!(%sidecar, xml = after.text, "the domain as the hook sidecar returned it");
-        Ok(after)
+        self.record(sidecar, HookPoint::OnDefineDomain, start.elapsed(), result)
+            .await
     }
 
     /// Calls `PreCloudInitIso` of the sidecars one after the other, with cloud-init data in the names of KubeVirt's Go
@@ -194,15 +208,17 @@ impl Sidecars {
         for sidecar in self.at(HookPoint::PreCloudInitIso) {
             let start = Instant::now();
             let call = async {
-                let answer = client::pre_cloud_init_iso(
-                    sidecar,
-                    cloud_init::encode(&data),
-                    vmi_json.clone(),
-                    hook_call_deadline(deadline),
-                );
-                let new = cloud_init::decode(&data, &answer.await?)?;
-                let changes = cloud_init::changes(&data, &new);
-                Ok((new, changes))
+                let encode = move || (cloud_init::encode(&data), data);
+                let (forms, data) = work::until(deadline, encode).await?;
+                let deadline = hook_call_deadline(deadline);
+                let answer =
+                    client::pre_cloud_init_iso(sidecar, forms, vmi_json.clone(), deadline).await?;
+                let check = move || {
+                    let new = cloud_init::decode(&data, &answer)?;
+                    let changes = cloud_init::changes(&data, &new);
+                    Ok((new, changes))
+                };
+                work::until(deadline, check).await?
             };
             let result = call.await;
             data = self
@@ -235,7 +251,7 @@ impl Sidecars {
             let Ok((sidecar, time, result)) = call else {
                 continue;
             };
-            let result = result.map(|()| ((), Vec::new()));
+            let result = result.map(|()| ((), Changes::default()));
             let recorded = self
                 .record(&sidecar, HookPoint::Shutdown, time, result)
                 .await;
@@ -250,7 +266,7 @@ impl Sidecars {
         let log = self.call_log();
         let has_changed = |sidecar: &&Sidecar| {
             let last = log.last(sidecar, HookPoint::OnDefineDomain);
-            last.is_some_and(|call| call.changed > 0)
+            last.is_some_and(|call| !call.changes.is_empty())
         };
         self.at(HookPoint::OnDefineDomain)
             .into_iter()
@@ -276,13 +292,13 @@ impl Sidecars {
         sidecar: &Sidecar,
         point: HookPoint,
         time: Duration,
-        result: Result<(T, Vec<Change>), CallError>,
+        result: Result<(T, Changes), CallError>,
     ) -> Result<T, HookError> {
         let milliseconds = time.as_millis();
         let (call, result) = match result {
             Ok((value, changes)) => {
                 let changed = diff::summary(&changes);
-                tracing::info!(%sidecar, %point, milliseconds, changes = changes.len(), changed, "a hook sidecar has run");
+                tracing::info!(%sidecar, %point, milliseconds, changes = changes.list.len(), changed, "a hook sidecar has run");
                 (CallReport::succeeded(time, changes), Ok(value))
             }
             Err(reason) => {
@@ -300,4 +316,14 @@ impl Sidecars {
         self.save_report().await;
         result
     }
+}
+
+/// The domain for the first sidecar. Scripts match on the text, so it has the format in which
+/// KubeVirt's launcher writes it.
+fn as_kubevirt_writes_it(xml: &str) -> Result<Answer, ReadError> {
+    let tree = Element::parse(xml)?;
+    Ok(Answer {
+        text: tree.to_xml(),
+        tree,
+    })
 }

@@ -249,7 +249,7 @@ async fn the_report_shows_what_each_sidecar_changed() {
             .unwrap()
     };
     assert_eq!(
-        point(0).last.as_ref().unwrap().changes[0].to_string(),
+        point(0).last.as_ref().unwrap().changes.list[0].to_string(),
         r#"+ title: "v1alpha3:x""#
     );
     assert!(
@@ -366,13 +366,18 @@ async fn a_dry_run_needs_no_launcher() {
     assert_eq!(
         tried
             .changes
+            .list
             .iter()
             .map(ToString::to_string)
             .collect::<Vec<_>>(),
         [r#"+ title: "v1alpha3:x""#]
     );
     assert!(!tried.is_idempotent());
-    assert_eq!(tried.second_changes.len(), 1, "appending is not idempotent");
+    assert_eq!(
+        tried.second_changes.list.len(),
+        1,
+        "appending is not idempotent"
+    );
     let error = dry_run(&pod.dir().join("none"), input(), later())
         .await
         .unwrap_err();

@@ -1,214 +1,164 @@
 //! What a hook changed, by path: `~ os/bootmenu@enable: "no" → "yes"`.
 //!
-//! Elements are paired by what identifies them, such as the target device of a disk, so that a removed disk does not make
-//! all disks after it look changed.
+//! Elements are paired by what identifies them, such as the target device of a disk, so that a
+//! removed disk does not make all disks after it look changed.
+//!
+//! The documents are a sidecar's: comparing takes time and memory in proportion to their size,
+//! copies nothing of them, and ends with the changes that are kept ([`MAX_CHANGES`]).
 
-mod namespaces;
+mod changes;
+mod path;
+mod scope;
 
-use std::collections::BTreeMap;
-use std::fmt;
-
-use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::ops::ControlFlow;
 
 use domain::xml::tree::Element;
 
-/// Limit of a value that is shown, in characters.
-const MAX_VALUE_CHARS: usize = 80;
-/// Limit of the changes in a log line.
-const MAX_LOGGED_CHANGES: usize = 20;
+use changes::truncated;
+pub use changes::{Change, Changes, MAX_CHANGES, summary};
+use path::{Label, Numbering, Path, Sibling};
+use scope::{Namespaces, Scoped};
 
-/// One difference between two documents. The path starts below the root element. Among several elements of one name, what
-/// identifies it is in brackets: `devices/disk[vda]/driver@cache`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Change {
-    /// A new element or attribute.
-    Added {
-        /// Path of the element or attribute.
-        path: String,
-        /// Its content.
-        value: String,
-    },
-    /// A removed element or attribute.
-    Removed {
-        /// Path of the element or attribute.
-        path: String,
-    },
-    /// An attribute or text with another value.
-    Changed {
-        /// Path of the element or attribute.
-        path: String,
-        /// The old value.
-        before: String,
-        /// The new value.
-        after: String,
-    },
-}
-
-impl fmt::Display for Change {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Added { path, value } if value.is_empty() => write!(f, "+ {path}"),
-            Self::Added { path, value } => write!(f, "+ {path}: {value:?}"),
-            Self::Removed { path } => write!(f, "- {path}"),
-            Self::Changed {
-                path,
-                before,
-                after,
-            } => write!(f, "~ {path}: {before:?} → {after:?}"),
-        }
-    }
-}
-
-/// All differences, in document order. Prefixes of namespaces, white space and comments make no difference.
+/// The differences, in document order. Prefixes of namespaces, white space and comments make no
+/// difference.
 #[must_use]
-pub fn diff(before: &Element, after: &Element) -> Vec<Change> {
-    let mut changes = Vec::new();
-    compare(
-        &namespaces::normalized(before),
-        &namespaces::normalized(after),
-        "",
-        &mut changes,
-    );
-    changes
+pub fn diff(before: &Element, after: &Element) -> Changes {
+    let mut comparison = Comparison::default();
+    let before = Scoped::root(before, &mut comparison.namespaces);
+    let after = Scoped::root(after, &mut comparison.namespaces);
+    // It breaks where there are more changes than are kept.
+    let _ = comparison.compare(&before, &after, Path::Root);
+    comparison.changes
 }
 
-/// The first changes on one line, and how many more there are.
-#[must_use]
-pub fn summary(changes: &[Change]) -> String {
-    let shown = changes.iter().take(MAX_LOGGED_CHANGES);
-    let mut line = shown
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join("; ");
-    let more = changes.len().saturating_sub(MAX_LOGGED_CHANGES);
-    if more > 0 {
-        line.push_str(&format!("; and {more} more"));
-    }
-    line
+#[derive(Debug, Default)]
+struct Comparison<'t> {
+    namespaces: Namespaces<'t>,
+    changes: Changes,
 }
 
-fn compare(before: &Element, after: &Element, path: &str, changes: &mut Vec<Change>) {
-    if before == after {
-        return;
-    }
-    compare_attributes(before, after, path, changes);
-    let (old, new) = (before.text(), after.text());
-    if old != new {
-        changes.push(Change::Changed {
-            path: path.to_owned(),
-            before: truncated(&old),
-            after: truncated(&new),
-        });
-    }
-    compare_children(before, after, path, changes);
-}
-
-fn compare_attributes(before: &Element, after: &Element, path: &str, changes: &mut Vec<Change>) {
-    for (name, value) in &after.attributes {
-        let path = || format!("{path}@{name}");
-        match before.attribute(name) {
-            None => changes.push(Change::Added {
-                path: path(),
-                value: shown(name, value),
-            }),
-            Some(old) if old != value => changes.push(Change::Changed {
-                path: path(),
-                before: shown(name, old),
-                after: shown(name, value),
-            }),
-            Some(_) => {}
+impl<'t> Comparison<'t> {
+    fn compare(
+        &mut self,
+        before: &Scoped<'t>,
+        after: &Scoped<'t>,
+        path: Path<'_, 't>,
+    ) -> ControlFlow<()> {
+        self.compare_attributes(before, after, path)?;
+        let (old, new) = (before.element.text(), after.element.text());
+        if old != new {
+            self.changes.push(Change::Changed {
+                path: path.to_string(),
+                before: truncated(&old),
+                after: truncated(&new),
+            })?;
         }
+        drop((old, new));
+        self.compare_children(before, after, path)
     }
-    let removed = before
-        .attributes
-        .iter()
-        .filter(|(name, _)| after.attribute(name).is_none());
-    changes.extend(removed.map(|(name, _)| Change::Removed {
-        path: format!("{path}@{name}"),
-    }));
-}
 
-fn compare_children(before: &Element, after: &Element, path: &str, changes: &mut Vec<Change>) {
-    let child_path = |label: &str| match path {
-        "" => label.to_owned(),
-        _ => format!("{path}/{label}"),
-    };
-    let old = labelled(before);
-    let mut unpaired: BTreeMap<&str, &Element> = old
-        .iter()
-        .map(|(label, child)| (label.as_str(), *child))
-        .collect();
-    for (label, child) in &labelled(after) {
-        match unpaired.remove(label.as_str()) {
-            Some(other) => compare(other, child, &child_path(label), changes),
-            None => changes.push(Change::Added {
-                path: child_path(label),
-                value: content(child),
-            }),
+    fn compare_attributes(
+        &mut self,
+        before: &Scoped<'t>,
+        after: &Scoped<'t>,
+        path: Path<'_, 't>,
+    ) -> ControlFlow<()> {
+        for (name, value) in after.attributes() {
+            let change = match before.element.attribute(name) {
+                Some(old) if old == value => continue,
+                Some(old) => changed(name, old, value, path),
+                None => added(name, value, path),
+            };
+            self.changes.push(change)?;
         }
-    }
-    let removed = old
-        .iter()
-        .filter(|(label, _)| unpaired.contains_key(label.as_str()));
-    changes.extend(removed.map(|(label, _)| Change::Removed {
-        path: child_path(label),
-    }));
-}
-
-/// The children, each with a label of its own: `name` or `name[identity]`, and `#2`, `#3` where a label repeats.
-fn labelled(parent: &Element) -> Vec<(String, &Element)> {
-    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    let mut label = |child: &Element| {
-        let label = match identity(child) {
-            Some(identity) => format!("{}[{identity}]", child.name),
-            None => child.name.clone(),
+        // Compared by their numbers: the texts may be long, and in every element.
+        let change = match (before.new_namespace, after.new_namespace) {
+            (Some(old), Some(new)) if old != new => Some(changed(XMLNS, old.uri, new.uri, path)),
+            (None, Some(new)) => Some(added(XMLNS, new.uri, path)),
+            _ => None,
         };
-        let count = counts.entry(label.clone()).or_default();
-        *count = count.saturating_add(1);
-        match *count {
-            1 => label,
-            n => format!("{label}#{n}"),
+        if let Some(change) = change {
+            self.changes.push(change)?;
         }
-    };
-    parent
-        .children()
-        .map(|child| (label(child), child))
-        .collect()
+        for (name, _) in before.attributes() {
+            if after.element.attribute(name).is_none() {
+                self.removed(path.attribute(name))?;
+            }
+        }
+        if before.new_namespace.is_some() && after.new_namespace.is_none() {
+            self.removed(path.attribute(XMLNS))?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn compare_children(
+        &mut self,
+        before: &Scoped<'t>,
+        after: &Scoped<'t>,
+        path: Path<'_, 't>,
+    ) -> ControlFlow<()> {
+        let mut numbering = Numbering::default();
+        let old = numbering.siblings(before, &mut self.namespaces);
+        let new = numbering.siblings(after, &mut self.namespaces);
+        drop(numbering);
+        let mut unpaired: HashMap<_, _> = old.iter().map(|it| (it.key, it.element)).collect();
+        for Sibling { key, element } in new {
+            let child = after.child(element, &mut self.namespaces);
+            let path = path.child(Label::new(&child, key.1));
+            match unpaired.remove(&key) {
+                Some(other) => {
+                    let other = before.child(other, &mut self.namespaces);
+                    self.compare(&other, &child, path)?;
+                }
+                None => self.changes.push(Change::Added {
+                    path: path.to_string(),
+                    value: content(&child),
+                })?,
+            }
+        }
+        for Sibling { key, element } in old {
+            if unpaired.contains_key(&key) {
+                let child = before.child(element, &mut self.namespaces);
+                self.removed(path.child(Label::new(&child, key.1)).to_string())?;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn removed(&mut self, path: String) -> ControlFlow<()> {
+        self.changes.push(Change::Removed { path })
+    }
 }
 
-/// What identifies an element among others of its name.
-fn identity(element: &Element) -> Option<String> {
-    let of_child =
-        |child: &str, attribute: &str| element.child(child).and_then(|c| c.attribute(attribute));
-    let alias = || of_child("alias", "name");
-    let identity = match element.name.as_str() {
-        "disk" | "filesystem" => of_child("target", "dev").or_else(|| of_child("target", "dir")),
-        "interface" => of_child("mac", "address"),
-        "channel" => of_child("target", "name"),
-        "controller" => {
-            let kind = element.attribute("type")?;
-            return Some(match element.attribute("index") {
-                Some(index) => format!("{kind},{index}"),
-                None => kind.to_owned(),
-            });
-        }
-        "hostdev" | "input" | "serial" | "console" | "tpm" | "watchdog" | "rng" | "sound"
-        | "memory" | "shmem" | "redirdev" | "vsock" => alias(),
-        _ => element
-            .attribute("name")
-            .or_else(|| element.attribute("id")),
-    };
-    identity.or_else(alias).map(truncated)
+/// The attribute that a namespace is shown as.
+const XMLNS: &str = "xmlns";
+
+fn added(name: &str, value: &str, path: Path<'_, '_>) -> Change {
+    Change::Added {
+        path: path.attribute(name),
+        value: shown(name, value),
+    }
+}
+
+fn changed(name: &str, before: &str, after: &str, path: Path<'_, '_>) -> Change {
+    Change::Changed {
+        path: path.attribute(name),
+        before: shown(name, before),
+        after: shown(name, after),
+    }
 }
 
 /// The attributes and the text of a new element.
-fn content(element: &Element) -> String {
+fn content(element: &Scoped<'_>) -> String {
+    let namespace = element
+        .new_namespace
+        .map(|namespace| (XMLNS, namespace.uri));
     let attributes = element
-        .attributes
-        .iter()
-        .map(|(name, value)| format!("{name}={}", shown(name, value)));
-    let text = Some(element.text()).filter(|text| !text.is_empty());
+        .attributes()
+        .chain(namespace)
+        .map(|(name, value)| format!("{}={}", truncated(name), shown(name, value)));
+    let text = Some(element.element.text()).filter(|text| !text.is_empty());
     truncated(&attributes.chain(text).collect::<Vec<_>>().join(" "))
 }
 
@@ -218,14 +168,6 @@ fn shown(name: &str, value: &str) -> String {
         "passwd" => "(secret)".to_owned(),
         _ => truncated(value),
     }
-}
-
-fn truncated(value: &str) -> String {
-    let mut text: String = value.chars().take(MAX_VALUE_CHARS).collect();
-    if text.len() < value.len() {
-        text.push('…');
-    }
-    text
 }
 
 #[cfg(test)]
@@ -238,6 +180,7 @@ mod tests {
             &Element::parse(before).unwrap(),
             &Element::parse(after).unwrap(),
         )
+        .list
         .iter()
         .map(ToString::to_string)
         .collect()
@@ -322,24 +265,37 @@ mod tests {
             &format!("<d><g passwd='new'/><t>{}</t></d>", "é".repeat(100)),
         );
         assert_eq!(changes[0], r#"~ g@passwd: "(secret)" → "(secret)""#);
-        assert_eq!(
-            changes[1].chars().filter(|&c| c == 'é').count(),
-            MAX_VALUE_CHARS
-        );
+        assert_eq!(changes[1].chars().filter(|&c| c == 'é').count(), 80);
     }
 
     #[test]
-    fn a_summary_says_how_many_more_changes_there_are() {
-        let changes: Vec<Change> = (0..MAX_LOGGED_CHANGES + 3)
-            .map(|n| Change::Removed {
-                path: n.to_string(),
-            })
-            .collect();
-        let line = summary(&changes);
-        assert!(
-            line.starts_with("- 0; - 1; ") && line.ends_with("- 19; and 3 more"),
-            "{line}"
+    fn comparing_stops_after_the_changes_that_are_kept() {
+        let after = format!("<d>{}</d>", "<a/>".repeat(2 * MAX_CHANGES));
+        let changes = diff(
+            &Element::parse("<d/>").unwrap(),
+            &Element::parse(&after).unwrap(),
         );
-        assert_eq!(summary(&changes[..2]), "- 0; - 1");
+        assert!(changes.more);
+        assert_eq!(changes.list.len(), MAX_CHANGES);
+    }
+
+    #[test]
+    fn long_names_and_paths_are_cut() {
+        let long = "n".repeat(1_000);
+        let deep =
+            |inside: &str| format!("{0}{inside}{1}", "<abcd>".repeat(99), "</abcd>".repeat(99));
+        for (before, after) in [
+            (deep(""), deep(&format!("<{long}/>"))),
+            (deep(""), deep("<e/>")),
+            (deep("<e/>"), deep(&format!("<e {long}='1'/>"))),
+            (
+                deep("<e/>"),
+                deep(&format!("<x><e/><y {long}='{long}'/></x>")),
+            ),
+        ] {
+            let lines = lines(&before, &after);
+            assert!(lines.iter().all(|line| line.len() < 500), "{lines:?}");
+            assert!(lines[0].starts_with("+ …/abcd/abcd"), "{lines:?}");
+        }
     }
 }

@@ -11,6 +11,7 @@ use super::config::TimeoutError;
 use crate::answer::AnswerError;
 use crate::error::CallError;
 use crate::timeout::display_limit;
+use crate::work::WorkError;
 
 /// Why the plugins could not be applied.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +26,9 @@ pub enum PluginError {
     /// The domain XML for the first plugin cannot be read. That is not a plugin's fault.
     #[error("the domain XML for the plugins cannot be read")]
     Domain(#[source] ReadError),
+    /// Reading or writing the domain did not end. That is not a plugin's fault.
+    #[error("the domain could not be prepared for the plugins")]
+    Work(#[from] WorkError),
     /// A condition failed. The failure strategy does not matter.
     #[error("plugin {plugin}{} condition evaluation failed", hook.map(|n| format!(" hook {n}")).unwrap_or_default())]
     Condition {
@@ -62,6 +66,9 @@ pub enum PluginHookError {
     /// The domain that came back.
     #[error(transparent)]
     Answer(#[from] AnswerError),
+    /// Checking that domain did not end.
+    #[error(transparent)]
+    Work(#[from] WorkError),
     /// Its timeout.
     #[error(transparent)]
     Timeout(#[from] TimeoutError),

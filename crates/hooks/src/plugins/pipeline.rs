@@ -13,8 +13,10 @@ use super::config::{DomainHook, Plugin};
 use super::context::InvocationContext;
 use super::error::{PluginError, PluginHookError};
 use super::sidecar::Call;
+use crate::answer::AnswerError;
+use crate::diff::Changes;
 use crate::timeout::hook_call_deadline;
-use crate::{answer, diff};
+use crate::{answer, diff, work};
 
 /// The plugins, in the order in which they apply.
 #[derive(Debug, Clone, Default)]
@@ -80,10 +82,10 @@ impl Pipeline {
                 modified_by: Vec::new(),
             });
         }
-        let vmi: Arc<Value> = Arc::new(serde_json::from_slice(vmi_json).map_err(PluginError::Vmi)?);
-        let domain = Arc::new(Element::parse(&xml).map_err(PluginError::Domain)?);
+        let vmi = vmi_json.clone();
+        let input = work::until(deadline, move || read(&xml, &vmi)).await??;
         let mut run = Run {
-            input: Input { domain, vmi },
+            input,
             vmi_json,
             context,
             deadline,
@@ -93,8 +95,10 @@ impl Pipeline {
         for plugin in &self.plugins {
             run.apply_plugin(plugin).await?;
         }
+        let domain = run.input.domain;
+        let xml = work::until(deadline, move || domain.to_xml()).await?;
         Ok(Applied {
-            xml: run.input.domain.to_xml(),
+            xml,
             modified_by: run.modified_by,
         })
     }
@@ -129,7 +133,7 @@ impl Run<'_> {
             }
             let start = Instant::now();
             match self.call(name, hook).await {
-                Ok(domain) => self.record(name, number, start, domain),
+                Ok((domain, changes)) => self.record(name, number, start, domain, &changes),
                 Err(error) if hook.ignores_failure(plugin) => {
                     let reason = os::logging::chain(&error);
                     tracing::warn!(
@@ -170,48 +174,76 @@ impl Run<'_> {
         })
     }
 
-    /// The domain as the hook wants it.
-    async fn call(&self, plugin: &str, hook: &DomainHook) -> Result<Element, PluginHookError> {
-        let domain = &self.input.domain;
+    /// The domain as the hook wants it, and what it changes.
+    async fn call(&self, plugin: &str, hook: &DomainHook) -> Result<Checked, PluginHookError> {
+        let before = Arc::clone(&self.input.domain);
         let deadline = hook_call_deadline(self.deadline);
         if let Some(cel) = &hook.cel {
             let expression = cel.expression.clone();
             let mutated = self.input.mutation(expression, deadline).await?;
-            answer::same_domain(domain, &mutated)?;
-            return Ok(mutated);
+            // It is checked as a sidecar's answer is.
+            let check = move || check(&before, mutated.to_xml().as_bytes());
+            return Ok(work::until(deadline, check).await??);
         }
         let Some(sidecar) = &hook.sidecar else {
-            return Ok(Element::clone(domain));
+            return Ok((before, Changes::default()));
         };
+        let timeout = hook.timeout()?;
+        let write = move || (Bytes::from(before.to_xml()), before);
+        let (domain_xml, before) = work::until(deadline, write).await?;
         let call = Call {
             root: self.root,
             plugin,
             socket: &sidecar.socket_path,
-            timeout: hook.timeout()?,
-            domain_xml: Bytes::from(domain.to_xml()),
+            timeout,
+            domain_xml,
             vmi: self.vmi_json.clone(),
             context: self.context,
             deadline,
         };
         let answer = call.mutate_domain().await?;
-        Ok(answer::check(domain, &answer)?.tree)
+        Ok(work::until(deadline, move || check(&before, &answer)).await??)
     }
 
     /// Logs what a hook changed, and passes its domain on to the next one.
-    fn record(&mut self, plugin: &str, hook: usize, start: Instant, domain: Element) {
-        let changes = diff::diff(&self.input.domain, &domain);
+    fn record(
+        &mut self,
+        plugin: &str,
+        hook: usize,
+        start: Instant,
+        domain: Arc<Element>,
+        changes: &Changes,
+    ) {
         tracing::info!(
             plugin,
             hook,
             milliseconds = os::time::milliseconds(start.elapsed()),
-            changes = changes.len(),
-            changed = diff::summary(&changes),
+            changes = changes.list.len(),
+            changed = diff::summary(changes),
             "a plugin's hook has run"
         );
         let is_listed = self.modified_by.last().is_some_and(|last| last == plugin);
         if !changes.is_empty() && !is_listed {
             self.modified_by.push(plugin.to_owned());
         }
-        self.input.domain = Arc::new(domain);
+        self.input.domain = domain;
     }
+}
+
+/// A domain that may be passed on, and what was changed in it.
+type Checked = (Arc<Element>, Changes);
+
+fn read(xml: &str, vmi_json: &[u8]) -> Result<Input, PluginError> {
+    let vmi: Value = serde_json::from_slice(vmi_json).map_err(PluginError::Vmi)?;
+    let domain = Element::parse(xml).map_err(PluginError::Domain)?;
+    Ok(Input {
+        domain: Arc::new(domain),
+        vmi: Arc::new(vmi),
+    })
+}
+
+fn check(before: &Element, answer: &[u8]) -> Result<Checked, AnswerError> {
+    let domain = answer::check(before, answer)?.tree;
+    let changes = diff::diff(before, &domain);
+    Ok((Arc::new(domain), changes))
 }

@@ -15,14 +15,22 @@ use cel::common::types::{CelBytes, CelList, CelMap, CelString, CelStruct, DYN_TY
 use cel::common::value::{CowVal, Val};
 use cel::{Env, ExecutionError, IdedExpr};
 
+use domain::xml::tree::{Element, Node};
+use serde_json::Value;
+
 use super::error::ExpressionError;
+use super::json_data::JsonData;
+use super::object::Object;
+use super::xml_data::XmlData;
 
 /// The counting function. Expressions cannot call it: `@` is not allowed in names.
 const COUNT: &str = "@count";
 /// Limit of an evaluation's cost; the same as in KubeVirt. The costs differ a little: a step of a loop and a value cost 1,
-/// every ten bytes 1 more, every item of a list or map 10.
+/// every ten bytes 1 more, every item of a list or map 10, every struct 40. A part of the domain or of the VMI costs as
+/// much as the structs in it: an expression that keeps one has a copy.
 pub const COST_LIMIT: u64 = 10_000_000;
 const COST_OF_ITEM: u64 = 10;
+const COST_OF_STRUCT: u64 = 40;
 const BYTES_PER_COST: u64 = 10;
 
 #[derive(Debug, Clone, Copy)]
@@ -101,13 +109,49 @@ fn cost(value: &dyn Val) -> u64 {
             .sum()
     } else if let Some(literal) = value.downcast_ref::<CelStruct<'_>>() {
         let fields = literal.field_values().into_values();
-        fields
+        let fields: u64 = fields
             .map(|field| COST_OF_ITEM + cost(field.as_ref()))
-            .sum()
+            .sum();
+        COST_OF_STRUCT + fields
+    } else if let Some(part) = value.downcast_ref::<Object<XmlData>>() {
+        cost_of_element(&part.data.element)
+    } else if let Some(part) = value.downcast_ref::<Object<JsonData>>() {
+        cost_of_json(&part.data.0)
     } else {
         0
     };
     1 + content
+}
+
+fn cost_of_element(element: &Element) -> u64 {
+    let bytes = |text: &str| text.len() as u64 / BYTES_PER_COST;
+    let attributes = element.attributes.iter();
+    let attributes: u64 = attributes
+        .map(|(name, value)| COST_OF_ITEM + bytes(name) + bytes(value))
+        .sum();
+    let nodes = element.nodes.iter().map(|node| match node {
+        Node::Element(child) => cost_of_element(child),
+        Node::Text(text) => COST_OF_ITEM + bytes(text),
+    });
+    COST_OF_STRUCT + bytes(&element.name) + attributes + nodes.sum::<u64>()
+}
+
+fn cost_of_json(value: &Value) -> u64 {
+    let bytes = |text: &str| text.len() as u64 / BYTES_PER_COST;
+    match value {
+        Value::Array(items) => items
+            .iter()
+            .map(|item| COST_OF_ITEM + cost_of_json(item))
+            .sum(),
+        Value::Object(members) => {
+            let members = members
+                .iter()
+                .map(|(name, member)| COST_OF_ITEM + bytes(name) + cost_of_json(member));
+            COST_OF_STRUCT + members.sum::<u64>()
+        }
+        Value::String(text) => 1 + bytes(text),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 1,
+    }
 }
 
 /// Passes every part of the expression that can repeat or grow through the counting function.

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::ctl::error::CtlError;
 use crate::ctl::files::FileError;
-use crate::ctl::output::{Format, counted, print};
+use crate::ctl::output::{Format, print};
 use crate::ctl::run::network::sidecar::NAME as NETWORK_SIDECAR;
 use crate::ctl::similar::similar;
 use crate::ctl::target::Target;
@@ -130,7 +130,7 @@ fn table(report: &Report, is_of_run: bool) -> String {
                 point
                     .last
                     .iter()
-                    .flat_map(|run| &run.changes)
+                    .flat_map(|run| &run.changes.list)
                     .map(|change| format!("     {change}")),
             );
         }
@@ -142,10 +142,7 @@ fn last_call(point: &HookPointReport) -> String {
     let Some(run) = &point.last else {
         return "not called yet".into();
     };
-    let outcome = run
-        .error
-        .clone()
-        .unwrap_or_else(|| counted(run.changed, "change"));
+    let outcome = run.error.clone().unwrap_or_else(|| run.changes.count());
     format!(
         "called {}×, last in {:.1} ms: {outcome}",
         point.calls,

@@ -17,7 +17,7 @@ use crate::ctl::output::{Format, print};
 use crate::ctl::sidecar_program::SidecarProgram;
 use api::vmi::Vmi;
 use hooks::dry_run::{DryRun, DryRunInput, dry_run, dry_run_program};
-use hooks::{Change, HookPoint};
+use hooks::{Changes, HookPoint};
 
 /// virt-handler gives a whole sync this long.
 const HOOK_TIMEOUT: Duration = Duration::from_secs(20);
@@ -73,10 +73,10 @@ pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
         serde_json::from_value::<pod::CloudInitData>(data.clone())
             .map_err(CtlError::CloudInitData)?;
     }
-    let cloud_init_changes = tried.cloud_init.as_ref().map(|tried| &tried.changes);
+    let cloud_init_changes = tried.cloud_init.as_ref().map(|tried| &tried.changes.list);
     print(
         format,
-        &json!({"sidecar": tried.sidecar, "points": tried.points, "changes": tried.changes, "again": tried.second_changes, "xml": tried.xml,
+        &json!({"sidecar": tried.sidecar, "points": tried.points, "changes": tried.changes.list, "again": tried.second_changes.list, "xml": tried.xml,
             "cloudInitChanges": cloud_init_changes, "cloudInit": new}),
         || summary(&tried, why_not_called),
     );
@@ -127,9 +127,11 @@ fn is_socket(path: &Path) -> bool {
 
 /// `why_not_called`: of `PreCloudInitIso`.
 fn summary(tried: &DryRun, why_not_called: &str) -> String {
-    let list = |prefix: &str, changes: &[Change]| -> Vec<String> {
-        let changes = changes.iter();
-        changes
+    let list = |prefix: &str, changes: &Changes| -> Vec<String> {
+        let more = changes.more.then(|| "and more".to_owned());
+        let shown = changes.list.iter().map(ToString::to_string);
+        shown
+            .chain(more)
             .map(|change| format!("  {prefix}{change}"))
             .collect()
     };

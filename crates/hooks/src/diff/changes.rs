@@ -1,0 +1,156 @@
+//! The changes that a comparison found, as the log and the report have them.
+
+use std::fmt;
+use std::ops::ControlFlow;
+
+use domain::excerpt;
+use serde::{Deserialize, Serialize};
+
+/// Limit of the changes that are found; comparing stops there.
+pub const MAX_CHANGES: usize = 200;
+/// Limit of the changes in a log line.
+const MAX_LOGGED_CHANGES: usize = 20;
+/// Limit of a value and of an element's or attribute's name that is shown, in characters.
+const MAX_VALUE_CHARS: usize = 80;
+
+/// One difference between two documents. The path starts below the root element. Among several
+/// elements of one name, what identifies it is in brackets: `devices/disk[vda]/driver@cache`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Change {
+    /// A new element or attribute.
+    Added {
+        /// Path of the element or attribute.
+        path: String,
+        /// Its content.
+        value: String,
+    },
+    /// A removed element or attribute.
+    Removed {
+        /// Path of the element or attribute.
+        path: String,
+    },
+    /// An attribute or text with another value.
+    Changed {
+        /// Path of the element or attribute.
+        path: String,
+        /// The old value.
+        before: String,
+        /// The new value.
+        after: String,
+    },
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Added { path, value } if value.is_empty() => write!(f, "+ {path}"),
+            Self::Added { path, value } => write!(f, "+ {path}: {value:?}"),
+            Self::Removed { path } => write!(f, "- {path}"),
+            Self::Changed {
+                path,
+                before,
+                after,
+            } => write!(f, "~ {path}: {before:?} → {after:?}"),
+        }
+    }
+}
+
+/// The first differences between two documents, in document order: at most [`MAX_CHANGES`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Changes {
+    /// The differences.
+    #[serde(rename = "changes")]
+    pub list: Vec<Change>,
+    /// Whether there are more than these.
+    #[serde(default)]
+    pub more: bool,
+}
+
+impl Changes {
+    /// Adds a change; breaks where it is one too many.
+    pub(crate) fn push(&mut self, change: Change) -> ControlFlow<()> {
+        self.more = self.list.len() >= MAX_CHANGES;
+        if self.more {
+            return ControlFlow::Break(());
+        }
+        self.list.push(change);
+        ControlFlow::Continue(())
+    }
+
+    /// Whether the documents are the same.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// How many changes there are: `1 change`, `more than 200 changes`.
+    #[must_use]
+    pub fn count(&self) -> String {
+        match self.list.len() {
+            1 => "1 change".to_owned(),
+            many if self.more => format!("more than {many} changes"),
+            many => format!("{many} changes"),
+        }
+    }
+}
+
+/// The first changes on one line, and how many more there are.
+#[must_use]
+pub fn summary(changes: &Changes) -> String {
+    let shown = changes.list.iter().take(MAX_LOGGED_CHANGES);
+    let mut line = shown
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join("; ");
+    match changes.list.len().saturating_sub(MAX_LOGGED_CHANGES) {
+        0 => {}
+        rest if changes.more => line.push_str(&format!("; and more than {rest} more")),
+        rest => line.push_str(&format!("; and {rest} more")),
+    }
+    line
+}
+
+/// A name or a value as it is shown.
+pub(super) fn truncated(value: &str) -> String {
+    excerpt(value, MAX_VALUE_CHARS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn changes(count: usize) -> Changes {
+        let mut changes = Changes::default();
+        for n in 0..count {
+            let _ = changes.push(Change::Removed {
+                path: n.to_string(),
+            });
+        }
+        changes
+    }
+
+    #[test]
+    fn a_summary_says_how_many_more_changes_there_are() {
+        let line = summary(&changes(MAX_LOGGED_CHANGES + 3));
+        assert!(
+            line.starts_with("- 0; - 1; ") && line.ends_with("- 19; and 3 more"),
+            "{line}"
+        );
+        assert_eq!(summary(&changes(2)), "- 0; - 1");
+        let line = summary(&changes(MAX_CHANGES + 3));
+        assert!(line.ends_with("- 19; and more than 180 more"), "{line}");
+    }
+
+    #[test]
+    fn changes_are_counted_up_to_the_limit() {
+        let counts = [0, 1, MAX_CHANGES, MAX_CHANGES + 1].map(|count| changes(count).count());
+        let expected = [
+            "0 changes",
+            "1 change",
+            "200 changes",
+            "more than 200 changes",
+        ];
+        assert_eq!(counts, expected);
+    }
+}

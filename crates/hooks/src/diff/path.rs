@@ -1,0 +1,161 @@
+//! Where an element is: what it is called among its siblings, and those around it.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use domain::xml::tree::Element;
+
+use super::changes::truncated;
+use super::scope::{Name, Namespaces, Scoped};
+
+/// Limit of a path, in characters. Of a longer one the end is shown.
+const MAX_PATH_CHARS: usize = 240;
+
+/// What an element is called among its siblings: `name`, `name[identity]`, and `#2`, `#3` where
+/// that repeats.
+#[derive(Debug, Clone, Copy)]
+pub struct Label<'t> {
+    name: Name<'t>,
+    identity: Option<Identity<'t>>,
+    number: usize,
+}
+
+impl<'t> Label<'t> {
+    /// The label of the `number`th of those with its name and identity.
+    pub fn new(element: &Scoped<'t>, number: usize) -> Self {
+        Self {
+            name: element.name,
+            identity: Identity::of(element.name, element.element),
+            number,
+        }
+    }
+}
+
+/// What identifies an element among others of its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Identity<'t> {
+    value: &'t str,
+    /// Of controllers, which have a number for each type.
+    index: Option<&'t str>,
+}
+
+impl<'t> Identity<'t> {
+    fn of(name: Name<'t>, element: &'t Element) -> Option<Self> {
+        let of_child = |child: &str, attribute: &str| element.child(child)?.attribute(attribute);
+        let alias = || of_child("alias", "name");
+        let value = match name.local {
+            "disk" | "filesystem" => {
+                of_child("target", "dev").or_else(|| of_child("target", "dir"))
+            }
+            "interface" => of_child("mac", "address"),
+            "channel" => of_child("target", "name"),
+            "controller" => {
+                return Some(Self {
+                    value: element.attribute("type")?,
+                    index: element.attribute("index"),
+                });
+            }
+            "hostdev" | "input" | "serial" | "console" | "tpm" | "watchdog" | "rng" | "sound"
+            | "memory" | "shmem" | "redirdev" | "vsock" => None,
+            _ => element
+                .attribute("name")
+                .or_else(|| element.attribute("id")),
+        };
+        let value = value.or_else(alias)?;
+        Some(Self { value, index: None })
+    }
+}
+
+impl fmt::Display for Label<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.name)?;
+        match &self.identity {
+            Some(Identity {
+                value,
+                index: Some(index),
+            }) => write!(f, "[{},{}]", truncated(value), truncated(index))?,
+            Some(Identity { value, index: None }) => write!(f, "[{}]", truncated(value))?,
+            None => {}
+        }
+        match self.number {
+            1 => Ok(()),
+            number => write!(f, "#{number}"),
+        }
+    }
+}
+
+/// An element among those around it: small, as there may be many.
+#[derive(Debug, Clone, Copy)]
+pub struct Sibling<'t> {
+    /// What pairs it with one of the other document: a number for its name and identity, and how
+    /// many with the same there are up to it.
+    pub key: (usize, usize),
+    pub element: &'t Element,
+}
+
+/// Gives a number to each name and identity of siblings; both documents have the same.
+#[derive(Debug, Default)]
+pub struct Numbering<'t>(HashMap<(Name<'t>, Option<Identity<'t>>), usize>);
+
+impl<'t> Numbering<'t> {
+    /// The elements inside `parent`.
+    pub fn siblings(
+        &mut self,
+        parent: &Scoped<'t>,
+        known: &mut Namespaces<'t>,
+    ) -> Vec<Sibling<'t>> {
+        let mut counts: HashMap<usize, usize> = HashMap::new();
+        let sibling = |element: &'t Element| {
+            let name = parent.child(element, known).name;
+            let next = self.0.len();
+            let number = *self
+                .0
+                .entry((name, Identity::of(name, element)))
+                .or_insert(next);
+            let count = counts.entry(number).or_default();
+            *count = count.saturating_add(1);
+            Sibling {
+                key: (number, *count),
+                element,
+            }
+        };
+        parent.element.children().map(sibling).collect()
+    }
+}
+
+/// The labels from the root to an element, which is text only where it is shown.
+#[derive(Debug, Clone, Copy)]
+pub enum Path<'p, 't> {
+    Root,
+    Below(&'p Path<'p, 't>, Label<'t>),
+}
+
+impl<'t> Path<'_, 't> {
+    /// The path of an attribute.
+    pub fn attribute(&self, name: &str) -> String {
+        format!("{self}@{}", truncated(name))
+    }
+
+    pub fn child(&self, label: Label<'t>) -> Path<'_, 't> {
+        Path::Below(self, label)
+    }
+}
+
+impl fmt::Display for Path<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut innermost_first = Vec::new();
+        let (mut path, mut chars) = (self, 0_usize);
+        while let Path::Below(outer, label) = path {
+            let label = label.to_string();
+            chars = chars.saturating_add(label.chars().count());
+            if chars > MAX_PATH_CHARS && !innermost_first.is_empty() {
+                innermost_first.push("…".to_owned());
+                break;
+            }
+            innermost_first.push(label);
+            path = outer;
+        }
+        innermost_first.reverse();
+        f.write_str(&innermost_first.join("/"))
+    }
+}

@@ -1,0 +1,165 @@
+//! One spelling for XML namespaces, so that documents can be compared: libraries that write XML
+//! make up prefixes, such as `ns0`, declare them elsewhere, and drop those that are not used.
+//!
+//! ```text
+//!  <ns0:commandline>, ns0 declared as libvirt's QEMU namespace    ──►  qemu:commandline
+//!  <ns1:kubevirt>, ns1 declared as http://kubevirt.io             ──►  kubevirt@xmlns
+//! ```
+//!
+//! Nothing is copied: a namespace is a number, and its text stays in the document.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::rc::Rc;
+
+use domain::xml::tree::Element;
+
+use super::changes::truncated;
+
+/// Namespaces of libvirt. Behind it is the prefix that everybody uses, such as `qemu/1.0`.
+const LIBVIRT: &str = "http://libvirt.org/schemas/domain/";
+
+/// Limit of the prefixes that are known in one place; a domain has two. Elements with other
+/// prefixes are compared as they are written.
+const MAX_PREFIXES: usize = 32;
+
+/// A namespace of the documents that are compared. The same number is the same text.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Namespace<'t> {
+    number: usize,
+    pub uri: &'t str,
+}
+
+impl PartialEq for Namespace<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+/// The namespaces that the documents have declared so far. None is number 0.
+#[derive(Debug, Default)]
+pub struct Namespaces<'t>(HashMap<&'t str, usize>);
+
+impl<'t> Namespaces<'t> {
+    fn named(&mut self, uri: &'t str) -> Namespace<'t> {
+        if uri.is_empty() {
+            return Namespace::default();
+        }
+        let next = self.0.len().saturating_add(1);
+        let number = *self.0.entry(uri).or_insert(next);
+        Namespace { number, uri }
+    }
+}
+
+/// An element's name in the spelling that all documents share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Name<'t> {
+    prefix: Option<&'t str>,
+    pub local: &'t str,
+}
+
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(prefix) = self.prefix {
+            write!(f, "{}:", truncated(prefix))?;
+        }
+        f.write_str(&truncated(self.local))
+    }
+}
+
+/// The prefixes that are declared in one place, innermost last.
+type Prefixes<'t> = Rc<[(&'t str, Namespace<'t>)]>;
+
+/// An element, and the namespace that it is in.
+#[derive(Debug, Clone)]
+pub struct Scoped<'t> {
+    pub element: &'t Element,
+    pub name: Name<'t>,
+    /// Its namespace, where the element around it has another one, and its name does not say it.
+    pub new_namespace: Option<Namespace<'t>>,
+    namespace: Namespace<'t>,
+    prefixes: Prefixes<'t>,
+}
+
+impl<'t> Scoped<'t> {
+    /// The root element of a document.
+    pub fn root(element: &'t Element, known: &mut Namespaces<'t>) -> Self {
+        Self::new(element, Rc::default(), Namespace::default(), known)
+    }
+
+    /// `outer` is the namespace of the element around it.
+    fn new(
+        element: &'t Element,
+        outer_prefixes: Prefixes<'t>,
+        outer: Namespace<'t>,
+        known: &mut Namespaces<'t>,
+    ) -> Self {
+        let prefixes = with_declared(element, outer_prefixes, known);
+        let (prefix, local) = match element.name.split_once(':') {
+            Some((prefix, local)) => (Some(prefix), local),
+            None => (None, element.name.as_str()),
+        };
+        let mut innermost_first = prefixes.iter().rev();
+        let namespace = innermost_first
+            .find(|(declared, _)| *declared == prefix.unwrap_or_default())
+            .map_or_else(Namespace::default, |(_, namespace)| *namespace);
+        let libvirt = libvirt_prefix(namespace.uri);
+        Self {
+            element,
+            name: Name {
+                prefix: match libvirt {
+                    None if namespace.uri.is_empty() => prefix,
+                    libvirt => libvirt,
+                },
+                local,
+            },
+            new_namespace: Some(namespace).filter(|of| *of != outer && libvirt.is_none()),
+            namespace,
+            prefixes,
+        }
+    }
+
+    /// An element inside this one.
+    pub fn child(&self, child: &'t Element, known: &mut Namespaces<'t>) -> Self {
+        Self::new(child, Rc::clone(&self.prefixes), self.namespace, known)
+    }
+
+    /// The attributes, without those that declare a namespace.
+    pub fn attributes(&self) -> impl Iterator<Item = (&'t str, &'t str)> + use<'t> {
+        let all = self.element.attributes.iter();
+        all.map(|(name, value)| (name.as_str(), value.as_str()))
+            .filter(|(name, _)| declared_prefix(name).is_none())
+    }
+}
+
+/// The prefixes inside the element.
+fn with_declared<'t>(
+    element: &'t Element,
+    outer: Prefixes<'t>,
+    known: &mut Namespaces<'t>,
+) -> Prefixes<'t> {
+    let mut own = element
+        .attributes
+        .iter()
+        .filter_map(|(name, uri)| Some((declared_prefix(name)?, uri.as_str())))
+        .take(MAX_PREFIXES.saturating_sub(outer.len()))
+        .map(|(prefix, uri)| (prefix, known.named(uri)))
+        .peekable();
+    if own.peek().is_none() {
+        return outer;
+    }
+    outer.iter().copied().chain(own).collect()
+}
+
+/// `qemu` for the namespace of libvirt's QEMU elements, and so on.
+fn libvirt_prefix(namespace: &str) -> Option<&str> {
+    namespace.strip_prefix(LIBVIRT)?.split('/').next()
+}
+
+/// The prefix that an attribute declares: `qemu` for `xmlns:qemu`, the empty one for `xmlns`.
+fn declared_prefix(attribute: &str) -> Option<&str> {
+    match attribute.strip_prefix("xmlns")? {
+        "" => Some(""),
+        prefix => prefix.strip_prefix(':'),
+    }
+}

@@ -1,0 +1,59 @@
+//! Work that grows with what a sidecar answers: it is done beside the threads that serve, and
+//! waited for until the deadline of its call.
+
+use std::time::Duration;
+
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, timeout_at};
+
+use super::timeout::display_duration;
+
+/// Why work did not end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorkError {
+    /// It takes longer than there is time. It goes on, and its result is dropped.
+    #[error("the work was not finished within {}", display_duration(*after))]
+    TimedOut {
+        /// How long it was waited for.
+        after: Duration,
+    },
+    /// It panicked.
+    #[error("internal error, see the launcher's log")]
+    Internal,
+}
+
+/// The result of `work`, which is done on a thread for blocking work.
+///
+/// # Errors
+/// [`WorkError`].
+pub async fn until<T: Send + 'static>(
+    deadline: Instant,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, WorkError> {
+    let start = Instant::now();
+    match timeout_at(deadline, spawn_blocking(work)).await {
+        Ok(result) => result.map_err(|_| WorkError::Internal),
+        Err(_) => Err(WorkError::TimedOut {
+            after: start.elapsed(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn work_is_done_on_another_thread_and_waited_for_until_the_deadline() {
+        let here = std::thread::current().id();
+        let later = os::time::deadline(Duration::from_secs(60));
+        let there = until(later, || std::thread::current().id()).await;
+        assert_ne!(there.unwrap(), here);
+
+        let (release, released) = std::sync::mpsc::sync_channel::<()>(0);
+        let blocked = until(Instant::now(), move || released.recv());
+        assert!(matches!(blocked.await, Err(WorkError::TimedOut { .. })));
+        drop(release);
+    }
+}

@@ -1,0 +1,229 @@
+//! The answers within the limits that cost most, each made to hit one step of the work.
+
+/// Elements in a document, a little less than are accepted.
+const ELEMENTS: usize = 60_000;
+/// About the size of the documents, in bytes.
+const SIZE: usize = 1 << 20;
+
+/// A document with `inside` it, of the domain that all of them describe.
+fn domain(attributes: &str, inside: &str) -> String {
+    format!("<domain{attributes}><name>ns_vm</name>{inside}</domain>")
+}
+
+fn repeated(count: usize, part: impl Fn(usize) -> String) -> String {
+    (0..count).map(part).collect()
+}
+
+/// What each answer is about, what the sidecar was given, and what it answers.
+pub fn answers() -> Vec<(&'static str, String, String)> {
+    let plain = domain("", "");
+    let long = |length: usize| "n".repeat(length);
+    let children = |name: &str| format!("<{name}/>").repeat(ELEMENTS);
+    let nested = |inside: &str| format!("{}{inside}{}", "<a>".repeat(240), "</a>".repeat(240));
+    let disks = |dev: &dyn Fn(usize) -> usize| {
+        repeated(ELEMENTS / 2, |n| {
+            format!("<disk><target dev='v{}'/></disk>", dev(n))
+        })
+    };
+    let in_namespace = |uri: &str, inside: &str| {
+        let uri = format!(" xmlns:p='{}{uri}'", long(SIZE / 2));
+        domain(&uri, &children("p:a").replacen("<p:a/>", inside, 1))
+    };
+    vec![
+        ("small elements", plain.clone(), domain("", &children("a"))),
+        (
+            "many children of a long namespace",
+            in_namespace("", ""),
+            in_namespace("", "<p:b/>"),
+        ),
+        (
+            "another long namespace",
+            in_namespace("1", ""),
+            in_namespace("2", ""),
+        ),
+        (
+            "many namespaces",
+            plain.clone(),
+            domain(
+                "",
+                &repeated(10_000, |n| {
+                    format!("<a xmlns='u{n}'><p:b xmlns:p='v{n}'/></a>")
+                }),
+            ),
+        ),
+        (
+            "namespaces in each other",
+            domain("", &nested("")),
+            domain(
+                "",
+                &repeated(240, |n| {
+                    format!("<a xmlns:p{n}='u{n}' xmlns='w{n}'><p{n}:b/>")
+                }),
+            )
+            .replace("</domain>", &format!("{}</domain>", "</a>".repeat(240))),
+        ),
+        (
+            "changes below a long name",
+            domain("", &format!("<{0}></{0}>", long(SIZE / 4))),
+            domain(
+                "",
+                &format!("<{0}>{1}</{0}>", long(SIZE / 4), children("b")),
+            ),
+        ),
+        (
+            "a child with a long name, removed",
+            domain("", &format!("<{}/>{}", long(SIZE), children("b"))),
+            plain.clone(),
+        ),
+        (
+            "children that match only late",
+            domain("", &disks(&|n| n)),
+            domain("", &disks(&|n| ELEMENTS - n)),
+        ),
+        (
+            "children without an identity",
+            domain("", &children("a")),
+            domain("", &format!("<b/>{}<b/>", children("a"))),
+        ),
+        (
+            "deep nesting, changed at its end",
+            domain("", &nested(&children("b"))),
+            domain("", &nested(&format!("{}<c/>", children("b")))),
+        ),
+        (
+            "every level with children of its own",
+            domain(
+                "",
+                &format!(
+                    "{}{}",
+                    format!("{}<a>", "<b/>".repeat(200)).repeat(240),
+                    "</a>".repeat(240)
+                ),
+            ),
+            domain(
+                "",
+                &format!(
+                    "{}<c/>{}",
+                    format!("{}<a>", "<b/>".repeat(200)).repeat(240),
+                    "</a>".repeat(240)
+                ),
+            ),
+        ),
+        (
+            "many attributes",
+            domain(
+                "",
+                &repeated(1_000, |_| {
+                    format!("<a{}/>", repeated(128, |n| format!(" a{n}=''")))
+                }),
+            ),
+            domain(
+                "",
+                &repeated(1_000, |_| {
+                    format!("<a{}/>", repeated(128, |n| format!(" b{n}='1'")))
+                }),
+            ),
+        ),
+        (
+            "more attributes than are accepted",
+            plain.clone(),
+            domain(
+                "",
+                &format!("<a{}/>", repeated(10_000, |n| format!(" a{n}=''"))),
+            ),
+        ),
+        (
+            "one text",
+            domain("", &format!("<t>{}</t>", long(SIZE))),
+            domain("", &format!("<t>{}</t>", "m".repeat(SIZE))),
+        ),
+        (
+            "references to entities",
+            plain.clone(),
+            domain("", &format!("<t a='{0}'>{0}</t>", "&lt;".repeat(SIZE / 8))),
+        ),
+        (
+            "text between elements",
+            plain.clone(),
+            domain("", &"x<a/>".repeat(ELEMENTS)),
+        ),
+        (
+            "a long value everywhere",
+            domain(
+                "",
+                &repeated(300, |n| format!("<a id='{n}' v='{}'/>", long(3_000))),
+            ),
+            domain(
+                "",
+                &repeated(300, |n| format!("<a id='{n}' v='x{}'/>", long(3_000))),
+            ),
+        ),
+        (
+            "another name",
+            domain("", ""),
+            domain("", "").replace("ns_vm", &long(SIZE)),
+        ),
+        (
+            "an end tag that does not match",
+            plain.clone(),
+            domain("", &format!("<{}></b>", long(SIZE))),
+        ),
+        (
+            "an invalid name",
+            plain.clone(),
+            domain("", &format!("<a&{}/>", long(SIZE))),
+        ),
+        (
+            "an unknown entity",
+            plain,
+            domain("", &format!("&{};", long(SIZE))),
+        ),
+    ]
+}
+
+/// A domain with so many disks, as plugins get it.
+pub fn domain_of_disks(count: usize) -> String {
+    let disk = |n| format!("<disk type='file'><source file='/{n}'/><target dev='v{n}'/></disk>");
+    domain(
+        " type='kvm'",
+        &format!("<devices>{}</devices>", repeated(count, disk)),
+    )
+}
+
+/// Expressions that keep much, or make much: what each is about, and its text.
+pub fn expressions() -> Vec<(&'static str, String)> {
+    let list = |count: usize| format!("[{}]", vec!["1"; count].join(","));
+    let domain = |title: String| format!("Domain{{Title: string({title})}}");
+    let disks = |disks: String| format!("Domain{{Devices: DomainDeviceList{{Disks: {disks}}}}}");
+    let doubled = (0..40).fold("'0123456789'".to_owned(), |text, _| {
+        format!("[{text}].map(x, x + x)[0]")
+    });
+    vec![
+        (
+            "parts of the domain, again and again",
+            domain(format!("{}.map(x, domainSpec.Devices).size()", list(2_000))),
+        ),
+        (
+            "lists of parts",
+            domain(format!(
+                "{}.map(x, domainSpec.Devices.Disks).size()",
+                list(2_000)
+            )),
+        ),
+        (
+            "structs in loops",
+            domain(format!(
+                "{0}.map(x, {0}.map(y, DomainDisk{{}})).size()",
+                list(2_000)
+            )),
+        ),
+        (
+            "disks in a loop",
+            disks(format!(
+                "{}.map(x, DomainDisk{{Device: 'disk'}})",
+                list(10_000)
+            )),
+        ),
+        ("a text that is doubled", domain(doubled)),
+    ]
+}
