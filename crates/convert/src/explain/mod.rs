@@ -33,6 +33,15 @@ pub enum ExplainError {
     /// The JSON is not a VMI.
     #[error("not a VMI")]
     Vmi(#[source] serde_json::Error),
+    /// Each field takes conversions of the whole VMI, so that many take the square of their number.
+    #[error(
+        "the VMI has {fields} fields and items of lists; at most {MAX_FIELDS} can be explained: \
+         take out those that are not of interest"
+    )]
+    TooManyFields {
+        /// How many there are.
+        fields: usize,
+    },
     /// The domain is larger than a document may be.
     #[error("the domain cannot be explained")]
     Document(#[from] ReadError),
@@ -40,6 +49,9 @@ pub enum ExplainError {
     #[error(transparent)]
     Refused(#[from] ConvertError),
 }
+
+/// Most fields and items of lists of a VMI that is explained. A VMI with a hundred disks has a thousand.
+pub const MAX_FIELDS: usize = 2_000;
 
 /// Where everything in a domain comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -78,6 +90,10 @@ pub struct Needed {
 /// # Errors
 /// When there is no domain to explain.
 pub fn explain(vmi: &Value, ctx: &Context) -> Result<Explanation, ExplainError> {
+    let fields = probe::fields(vmi);
+    if fields > MAX_FIELDS {
+        return Err(ExplainError::TooManyFields { fields });
+    }
     let parsed = Vmi::deserialize(vmi).map_err(ExplainError::Vmi)?;
     let (domain, steps) = steps(&parsed, ctx)?;
     let facts = Facts::of(&domain)?;
@@ -244,6 +260,24 @@ mod tests {
             origin(&explained(json!({}), &emulated), "/domain/@type"),
             "hypervisor <- context.hypervisorDeviceAvailable"
         );
+    }
+
+    #[test]
+    fn a_vmi_with_too_many_fields_is_refused_before_it_is_probed() {
+        let spec = |disks: usize| {
+            let disks: Vec<_> = (0..disks)
+                .map(|n| json!({"name": format!("d{n}"), "disk": {"bus": "virtio"}}))
+                .collect();
+            json!({"spec": {"domain": {"devices": {"disks": disks}}}})
+        };
+        assert!(matches!(
+            explain(&spec(500), &on_kvm()),
+            Err(ExplainError::TooManyFields { fields: 2_004 })
+        ));
+        assert!(matches!(
+            explain(&spec(1), &on_kvm()),
+            Err(ExplainError::Refused(_))
+        ));
     }
 
     #[test]

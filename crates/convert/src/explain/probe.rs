@@ -9,6 +9,9 @@ use super::facts::Facts;
 use crate::Context;
 use api::vmi::Vmi;
 
+/// The parts of a VMI that are probed.
+const PARTS: [&str; 3] = ["metadata", "spec", "status"];
+
 /// What a probe found out.
 #[derive(Debug)]
 pub enum Finding<'a> {
@@ -28,6 +31,19 @@ pub enum Finding<'a> {
     },
 }
 
+/// How many fields and items of lists are probed.
+pub fn fields(vmi: &Value) -> usize {
+    fn inside(value: &Value) -> usize {
+        match value {
+            Value::Object(members) => members.values().map(|member| 1 + inside(member)).sum(),
+            Value::Array(items) => items.iter().map(|item| 1 + inside(item)).sum(),
+            _ => 0,
+        }
+    }
+    let parts = PARTS.iter().filter_map(|part| vmi.get(part));
+    parts.map(|part| 1 + inside(part)).sum()
+}
+
 /// Probes all fields of a VMI. A fact is attributed to the innermost fields that it depends on.
 pub fn vmi(vmi: &Value, ctx: &Context, facts: &Facts, note: &mut dyn FnMut(Finding<'_>)) {
     let mut probe = Probe {
@@ -36,7 +52,7 @@ pub fn vmi(vmi: &Value, ctx: &Context, facts: &Facts, note: &mut dyn FnMut(Findi
         facts,
         note,
     };
-    for part in ["metadata", "spec", "status"] {
+    for part in PARTS {
         if vmi.get(part).is_some() {
             probe.field(&mut vec![Segment::Key(part.to_owned())]);
         }

@@ -4,7 +4,10 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use super::lines::{Content, Node};
+use super::problems::MAX_PROBLEMS;
 
+/// Limit of the fields that are found. One more than is shown, to know whether there is one.
+const MAX_FOUND: usize = MAX_PROBLEMS + 1;
 /// Letters of a name of which only the end is missing.
 const MIN_BEGINNING: usize = 5;
 
@@ -78,6 +81,9 @@ fn check(
     above: &[(&str, &Fields)],
     found: &mut Vec<UnknownField>,
 ) {
+    if found.len() >= MAX_FOUND {
+        return;
+    }
     match &node.content {
         Content::Scalar(_) => {}
         Content::List(items) => {
@@ -95,6 +101,7 @@ fn check(
                 match fields.get(name.as_str()) {
                     Some(Some(below)) => check(below, member, &field, &here, found),
                     Some(None) => {}
+                    None if found.len() >= MAX_FOUND => return,
                     None => {
                         let beside = members.iter().map(|(name, _)| name.as_str());
                         found.push(UnknownField {

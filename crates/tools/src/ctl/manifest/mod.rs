@@ -27,7 +27,7 @@ pub use defaults::{host_architecture, random_uuid};
 pub use error::ManifestError;
 pub use network::{Card, Tap};
 pub use origin::{FieldOrigin, Origin};
-pub use problems::{Problem, Severity, problems};
+pub use problems::{MAX_PROBLEMS, Problem, Severity, problems};
 
 use super::inputs::context_of_pod;
 use super::json::{copy_at, is_object_at, list_at, set, text_at};
@@ -166,15 +166,23 @@ impl Manifest {
     }
 }
 
-/// A line for each field of a manifest that does not exist: a cluster drops it without a word, and so do we. A text that
-/// cannot be read has none.
+/// A line for each field of a manifest that does not exist: a cluster drops it without a word, and so do we. Of many, the
+/// first are named. A text that cannot be read has none.
 #[must_use]
 pub fn unknown_fields(text: &str) -> Vec<String> {
     let documents = lines::Node::read(text).unwrap_or_default();
     let unknown = documents.iter().flat_map(fields::unknown_fields);
-    unknown
+    let mut lines: Vec<String> = unknown
+        .take(MAX_PROBLEMS + 1)
         .map(|field| format!("{}: {}: {}", field.line, field.path, field.message()))
-        .collect()
+        .collect();
+    if lines.len() > MAX_PROBLEMS {
+        lines.truncate(MAX_PROBLEMS);
+        lines.push(format!(
+            " there are more than {MAX_PROBLEMS} unknown fields"
+        ));
+    }
+    lines
 }
 
 /// The VMI for a verb that starts nothing, as JSON and typed. A VM gets the defaults of admission, and a VMI too unless

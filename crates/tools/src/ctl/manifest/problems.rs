@@ -23,6 +23,10 @@ use crate::ctl::json::{copy_at, set, text_at};
 use crate::ctl::run::config_data;
 use os::logging::chain;
 
+/// Limit of the problems that are shown. One more is searched for, to know whether there is one.
+pub const MAX_PROBLEMS: usize = 100;
+/// Bytes of a VMI that are converted again and again to find all its refusals.
+const MAX_CONVERTED_BYTES: usize = 8 << 20;
 /// Fields of the wrong type that are searched for in a document.
 const MAX_WRONG_TYPES: usize = 100;
 /// Where a VirtualMachine has its VMI.
@@ -67,7 +71,7 @@ impl Problem {
     }
 }
 
-/// The problems of all VMs and VMIs of a text, by line.
+/// The problems of all VMs and VMIs of a text, by line: at most [`MAX_PROBLEMS`], and a note where there are more.
 #[must_use]
 pub fn problems(text: &str) -> Vec<Problem> {
     let mut found = Vec::new();
@@ -101,11 +105,15 @@ pub fn problems(text: &str) -> Vec<Problem> {
         ));
     }
     for (meant, node, value) in vms {
+        if found.len() > MAX_PROBLEMS {
+            break;
+        }
         found.extend(of_document(meant, node, value.clone()));
     }
     for (node, value) in &documents {
         let wrong = config_data::document_problems(value).into_iter();
-        found.extend(wrong.map(|(field, message)| Problem {
+        let room = (MAX_PROBLEMS + 1).saturating_sub(found.len());
+        found.extend(wrong.take(room).map(|(field, message)| Problem {
             severity: Severity::Error,
             line: node.line_of(&field),
             field,
@@ -113,6 +121,15 @@ pub fn problems(text: &str) -> Vec<Problem> {
         }));
     }
     found.sort_by_key(|problem| problem.line);
+    if found.len() > MAX_PROBLEMS {
+        found.truncate(MAX_PROBLEMS);
+        found.push(Problem {
+            severity: Severity::Note,
+            line: found.last().map_or(1, |problem| problem.line),
+            field: String::new(),
+            message: format!("there are more than {MAX_PROBLEMS} problems; mend these first"),
+        });
+    }
     found
 }
 
@@ -147,8 +164,16 @@ struct Found<'a> {
 }
 
 impl Found<'_> {
-    /// Adds a problem of a field of the document.
+    /// Whether there are more problems than are shown.
+    fn is_full(&self) -> bool {
+        self.problems.len() > MAX_PROBLEMS
+    }
+
+    /// Adds a problem of a field of the document, unless there are too many.
     fn add_at(&mut self, field: &str, message: String) {
+        if self.is_full() {
+            return;
+        }
         self.problems.push(Problem {
             severity: Severity::Error,
             line: self.node.line_of(field),
@@ -159,7 +184,7 @@ impl Found<'_> {
 
     /// Adds a problem of a field of the VMI.
     fn add(&mut self, path: &str, message: String) {
-        if self.fields.iter().any(|field| field == path) {
+        if self.is_full() || self.fields.iter().any(|field| field == path) {
             return;
         }
         self.fields.push(path.to_owned());
@@ -220,6 +245,9 @@ fn of_document(meant: MeantKind, node: &Node, mut value: Value) -> Vec<Problem> 
             }
         }
     }
+    if found.is_full() {
+        return found.problems;
+    }
     set(&mut value, "/kind", json!(meant.kind));
     match documents::into_vmi(value) {
         Ok(vmi) => of_vmi(vmi, &mut found),
@@ -269,7 +297,11 @@ fn of_vmi(mut vmi: Value, found: &mut Found<'_>) {
         }
     }
     defaults::of_cluster(&mut vmi);
-    for (field, reason) in refusals(vmi) {
+    if found.is_full() {
+        return;
+    }
+    let bytes = vmi.to_string().len().max(1);
+    for (field, reason) in refusals(vmi, MAX_CONVERTED_BYTES / bytes) {
         found.add_unless_related(&field, reason);
     }
 }
@@ -326,6 +358,38 @@ spec:
             found.iter().any(|line| line.starts_with("8: ")),
             "{found:#?}"
         );
+    }
+
+    #[test]
+    fn many_problems_are_counted_and_the_first_are_shown() {
+        let vmi = |name: &str, inside: String| {
+            format!(
+                "kind: VirtualMachineInstance\nmetadata: {{name: {name}}}\nspec:\n  domain:\n    memory: {{guest: 1Gi}}\n    devices: {{}}\n{inside}"
+            )
+        };
+        let unknown = |count| {
+            (0..count)
+                .map(|n| format!("    unknown{n}: 1\n"))
+                .collect::<String>()
+        };
+        let volumes = |count| {
+            let volumes = (0..count).map(|n| format!("  - {{name: A{n}, emptyDisk: {{}}}}\n"));
+            format!("  volumes:\n{}", volumes.collect::<String>())
+        };
+        assert_eq!(found(&vmi("a", unknown(MAX_PROBLEMS))).len(), MAX_PROBLEMS);
+        for text in [
+            vmi("a", unknown(MAX_PROBLEMS + 1)),
+            vmi("a", volumes(3_000)),
+            [vmi("a", unknown(60)), vmi("b", unknown(60))].join("---\n"),
+        ] {
+            let found = found(&text);
+            assert_eq!(found.len(), MAX_PROBLEMS + 1, "{found:#?}");
+            let last = found.last().map(String::as_str).unwrap_or_default();
+            assert!(
+                last.ends_with("there are more than 100 problems; mend these first"),
+                "{last}"
+            );
+        }
     }
 
     #[test]

@@ -19,12 +19,13 @@ const PARTNERS: [(&str, &str); 5] = [
     ("spec.domain.devices.interfaces", "spec.networks"),
 ];
 
-/// The fields that the conversion refuses, with the reasons, in the order in which it finds them.
+/// The fields that the conversion refuses, with the reasons, in the order in which it finds them; those that it finds in
+/// `attempts`, as a conversion of a large VMI takes long.
 #[must_use]
-pub fn refusals(mut vmi: Value) -> Vec<(String, String)> {
+pub fn refusals(mut vmi: Value, attempts: usize) -> Vec<(String, String)> {
     let mut found: Vec<(String, String)> = Vec::new();
     let mut removed = Removed::default();
-    for _ in 0..MAX_ATTEMPTS {
+    for _ in 0..attempts.clamp(1, MAX_ATTEMPTS) {
         let Ok(parsed) = typed(&vmi) else { break };
         let Err(refusal) = convert::domain(&parsed, &context_of_pod(&parsed)) else {
             break;
@@ -177,7 +178,10 @@ mod tests {
                 "volumes": [volume("a"), volume("b"), volume("d"), volume("e")],
             },
         });
-        let mut fields: Vec<String> = refusals(vmi).into_iter().map(|(field, _)| field).collect();
+        let mut fields: Vec<String> = refusals(vmi, MAX_ATTEMPTS)
+            .into_iter()
+            .map(|(field, _)| field)
+            .collect();
         fields.sort();
         let disks = "spec.domain.devices.disks";
         assert_eq!(

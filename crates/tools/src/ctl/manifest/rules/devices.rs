@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::{DISKS, Found, INTERFACES, is_label, is_mac, pointer};
+use super::{DISKS, Found, INTERFACES, by_name, is_label, is_mac, pointer};
 use crate::ctl::json::{copy_at, is_object_at, is_true_at, list_at, text_at};
 
 /// Of an interface.
@@ -65,12 +65,10 @@ impl Found {
 
     /// Each disk has its volume. Only a CD-ROM drive may be empty.
     pub(super) fn volumes_of_disks(&mut self, vmi: &Value) {
-        let volumes = list_at(vmi, "/spec/volumes");
+        let volumes = by_name(list_at(vmi, "/spec/volumes"));
         for (index, disk) in list_at(vmi, DISKS).iter().enumerate() {
             let name = text_at(disk, "/name");
-            let is_there = volumes
-                .iter()
-                .any(|volume| text_at(volume, "/name") == name);
+            let is_there = volumes.contains_key(name);
             let is_drive = is_object_at(disk, "/cdrom") && !is_object_at(disk, "/disk");
             if !name.is_empty() && !is_there && !is_drive {
                 self.add(
@@ -140,13 +138,10 @@ impl Found {
         &mut self,
         path: &str,
         interface: &Value,
-        networks: &[Value],
+        networks: &BTreeMap<&str, &Value>,
     ) {
         let name = text_at(interface, "/name");
-        let network = networks
-            .iter()
-            .find(|network| text_at(network, "/name") == name);
-        match network {
+        match networks.get(name) {
             None if !name.is_empty() => self.add(
                 format!("{path}.name"),
                 format!("no network in spec.networks has the name {name:?}"),
@@ -195,12 +190,11 @@ impl Found {
     /// Each network has a source and an interface, and one at most is the pod's.
     pub(super) fn networks(&mut self, vmi: &Value) {
         let networks = list_at(vmi, "/spec/networks");
+        let interfaces = by_name(list_at(vmi, INTERFACES));
         for (index, network) in networks.iter().enumerate() {
             let path = format!("spec.networks[{index}]");
             let name = text_at(network, "/name");
-            let is_used = list_at(vmi, INTERFACES)
-                .iter()
-                .any(|interface| text_at(interface, "/name") == name);
+            let is_used = interfaces.contains_key(name);
             if !name.is_empty() && !is_used {
                 self.add(
                     format!("{path}.name"),

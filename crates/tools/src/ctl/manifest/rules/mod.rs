@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::problems::MAX_PROBLEMS;
 use crate::ctl::json::{copy_at, is_object_at, list_at, text_at};
 pub use cluster::of_text_map;
 use memory::quantity;
@@ -49,10 +50,11 @@ pub fn violations(vmi: &Value) -> Vec<Violation> {
     }
     found.volumes_of_disks(vmi);
     found.boot_orders(vmi);
+    let networks = by_name(list_at(vmi, "/spec/networks"));
     for (index, interface) in list_at(vmi, INTERFACES).iter().enumerate() {
         let path = format!("spec.domain.devices.interfaces[{index}]");
         found.interface(&path, interface);
-        found.network_of_interface(&path, interface, list_at(vmi, "/spec/networks"));
+        found.network_of_interface(&path, interface, &networks);
     }
     found.networks(vmi);
     found.0
@@ -76,7 +78,11 @@ pub fn unsupported_machine(vmi: &Value) -> Option<String> {
 struct Found(Vec<Violation>);
 
 impl Found {
+    /// Adds a rule that is broken, unless there are more already than are shown.
     fn add(&mut self, field: impl Into<String>, message: impl Into<String>) {
+        if self.0.len() > MAX_PROBLEMS {
+            return;
+        }
         self.0.push(Violation {
             field: field.into(),
             message: message.into(),
@@ -161,6 +167,14 @@ impl Found {
             }
         }
     }
+}
+
+/// The items of a list by their names; of several with one name the first.
+fn by_name(list: &[Value]) -> BTreeMap<&str, &Value> {
+    list.iter()
+        .rev()
+        .map(|item| (text_at(item, "/name"), item))
+        .collect()
 }
 
 /// A path as a JSON pointer.
