@@ -37,6 +37,7 @@ mod start_error;
 mod stop;
 
 use std::io;
+use std::time::Duration;
 
 use tokio::net::unix::pipe;
 use tokio::runtime::{Builder, Runtime};
@@ -97,13 +98,16 @@ fn run_to_end(config: Config) -> u8 {
     }
 }
 
-/// One thread for all that only waits, and a few for what blocks: memory is counted in every pod.
+/// One thread for all that only waits, and a few for what blocks: memory is counted in every pod. Those stay: in a pod
+/// whose limit of processes is reached, no other could be started, and calls, Kill among them, would wait for one for ever.
+// D-sup-19 (docs/differences.md).
 fn runtime() -> io::Result<Runtime> {
     libvirt::keep_small();
     os::serving_thread::mark();
     Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(MAX_BLOCKING_THREADS)
+        .thread_keep_alive(Duration::MAX)
         .thread_stack_size(THREAD_STACK)
         .build()
 }

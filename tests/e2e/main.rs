@@ -54,6 +54,7 @@ mod network;
 mod no_inotify;
 mod node_view;
 #[cfg(feature = "plugins")]
+mod pids_limit;
 mod plugins;
 mod preview;
 mod resources;

@@ -1,4 +1,4 @@
-//! A control group with a memory limit, where the machine lets us have one.
+//! A control group with a limit, where the machine lets us have one.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,45 +7,46 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub struct Cgroup(PathBuf);
 
 impl Cgroup {
-    /// `None`, with a message, where there are none for us.
+    /// With a limit of memory; `None`, with a message, where there are none for us.
     pub fn with_limit(bytes: u64) -> Option<Self> {
-        let made = Self::unified(bytes).or_else(|| Self::memory_controller(bytes));
+        let cgroup = Self::make("memory")?;
+        let files = ["memory.max", "memory.limit_in_bytes"];
+        let limited = files
+            .iter()
+            .any(|file| cgroup.set(file, &bytes.to_string()));
+        limited.then_some(cgroup)
+    }
+
+    /// One whose processes and threads can be counted and limited.
+    pub fn of_pids() -> Option<Self> {
+        Self::make("pids")
+    }
+
+    fn make(controller: &str) -> Option<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(1);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("virt-launcher-test-{}-{number}", std::process::id());
+        let parents = [unified(controller), of_version_1(controller)];
+        let made = parents.into_iter().flatten().find_map(|parent| {
+            let path = parent.join(&name);
+            std::fs::create_dir(&path).ok().map(|()| Self(path))
+        });
         if made.is_none() {
-            println!("without the pod's memory limit: no cgroup can be made here");
+            println!("skipped: no cgroup with a limit of {controller} can be made here");
         }
         made
     }
 
-    /// Of version 2.
-    fn unified(bytes: u64) -> Option<Self> {
-        let root = Path::new("/sys/fs/cgroup");
-        let controllers = std::fs::read_to_string(root.join("cgroup.subtree_control")).ok()?;
-        let memory = controllers.split_whitespace().any(|name| name == "memory");
-        memory.then(|| Self::make(root, "memory.max", bytes))?
+    /// Writes one of its files.
+    pub fn set(&self, file: &str, value: &str) -> bool {
+        let file = self.0.join(file);
+        file.exists() && std::fs::write(file, value).is_ok()
     }
 
-    /// Of version 1, below our own, so that our limits hold too.
-    fn memory_controller(bytes: u64) -> Option<Self> {
-        let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-        let own = own
-            .lines()
-            .find_map(|line| line.split_once(":memory:"))
-            .map(|(_, path)| path.trim_start_matches('/').to_owned())?;
-        let parent = Path::new("/sys/fs/cgroup/memory").join(own);
-        Self::make(&parent, "memory.limit_in_bytes", bytes)
-    }
-
-    fn make(parent: &Path, limit: &str, bytes: u64) -> Option<Self> {
-        static COUNT: AtomicU32 = AtomicU32::new(1);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = parent.join(format!(
-            "virt-launcher-test-{}-{number}",
-            std::process::id()
-        ));
-        std::fs::create_dir(&path).ok()?;
-        let cgroup = Self(path);
-        std::fs::write(cgroup.0.join(limit), bytes.to_string()).ok()?;
-        Some(cgroup)
+    /// The content of one of its files.
+    pub fn get(&self, file: &str) -> String {
+        let content = std::fs::read_to_string(self.0.join(file)).unwrap();
+        content.trim().to_owned()
     }
 
     pub fn path(&self) -> &Path {
@@ -63,4 +64,23 @@ impl Drop for Cgroup {
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
     }
+}
+
+/// Where groups of version 2 with this controller are made.
+fn unified(controller: &str) -> Option<PathBuf> {
+    let root = Path::new("/sys/fs/cgroup");
+    let controllers = std::fs::read_to_string(root.join("cgroup.subtree_control")).ok()?;
+    let has_it = controllers
+        .split_whitespace()
+        .any(|name| name == controller);
+    has_it.then(|| root.to_owned())
+}
+
+/// The same of version 1: below our own, so that our limits hold too.
+fn of_version_1(controller: &str) -> Option<PathBuf> {
+    let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let mark = format!(":{controller}:");
+    let own = own.lines().find_map(|line| line.split_once(&mark))?.1;
+    let root = Path::new("/sys/fs/cgroup").join(controller);
+    Some(root.join(own.trim_start_matches('/')))
 }

@@ -17,7 +17,7 @@ mod slow_qemu;
 mod usage;
 mod vmi;
 
-use cgroup::Cgroup;
+pub use cgroup::Cgroup;
 pub use container::{Container, User, in_container, set_reference, skip_container};
 pub(crate) use container::{also_in_container, also_in_root_container};
 pub use guest::{Guest, guest_image};
