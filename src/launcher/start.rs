@@ -7,6 +7,7 @@
 //! ```
 //! A job of its own: whatever fails on the way, no domain stays behind, and the next sync begins anew.
 
+use std::borrow::Cow;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -23,6 +24,7 @@ use super::{Launcher, LauncherError, lock};
 use api::vmi::Vmi;
 use convert::{Context, HotplugPorts};
 use domain::DomainSpec;
+use domain::xml::secrets::without_secrets;
 #[cfg(feature = "plugins")]
 use hooks::plugins::InvocationContext;
 use libvirt::{Connection, Undefine, XmlKind};
@@ -244,25 +246,22 @@ impl Launcher {
 const MAX_LOGGED_BYTES: usize = 1 << 20;
 
 /// Logs the domain as sidecars and plugins have left it.
-// D-hook-15 (docs/differences.md).
 fn log_definition(xml: &str) {
-    if let Some(message) = definition_message(xml) {
-        tracing::debug!(xml, "the domain to define");
-        tracing::info!("{message}");
-    } else {
+    let Some(shown) = loggable(xml) else {
         let bytes = xml.len();
         tracing::warn!(bytes, "Domain XML generated. It is too long for the log");
-    }
+        return;
+    };
+    tracing::debug!(xml = %shown, "the domain to define");
+    // must-gather looks for this text, which is the reference's.
+    let dump = BASE64_STANDARD.encode(shown.as_bytes());
+    tracing::info!("Domain XML generated. Base64 dump {dump}");
 }
 
-/// The line that must-gather looks for, in the reference's words; none for a domain that is too long.
-fn definition_message(xml: &str) -> Option<String> {
-    (xml.len() <= MAX_LOGGED_BYTES).then(|| {
-        format!(
-            "Domain XML generated. Base64 dump {}",
-            BASE64_STANDARD.encode(xml)
-        )
-    })
+/// The domain without its secrets; `None` if it is too long.
+// D-hook-15 and D-log-4 (docs/differences.md).
+fn loggable(xml: &str) -> Option<Cow<'_, str>> {
+    (xml.len() <= MAX_LOGGED_BYTES).then(|| without_secrets(xml))
 }
 
 /// What sidecars and plugins get the domain for.
@@ -355,12 +354,8 @@ mod tests {
     #[test]
     // D-hook-15 (docs/differences.md).
     fn a_domain_that_is_too_long_is_not_logged() {
-        let message = definition_message("<domain/>");
-        assert_eq!(
-            message.as_deref(),
-            Some("Domain XML generated. Base64 dump PGRvbWFpbi8+")
-        );
-        assert!(definition_message(&"x".repeat(MAX_LOGGED_BYTES)).is_some());
-        assert_eq!(definition_message(&"x".repeat(MAX_LOGGED_BYTES + 1)), None);
+        assert_eq!(loggable("<domain/>").as_deref(), Some("<domain/>"));
+        assert!(loggable(&"x".repeat(MAX_LOGGED_BYTES)).is_some());
+        assert_eq!(loggable(&"x".repeat(MAX_LOGGED_BYTES + 1)), None);
     }
 }

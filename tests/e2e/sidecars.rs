@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Instant;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -322,7 +324,7 @@ fn a_sidecar_that_breaks_the_domain_is_named_and_the_next_sync_works() {
         let _first = Sidecar::shim(&pod, 0, "v1alpha2", scripts.path());
         let first = socket(&mut pod, 0).await;
         pod.handler.serve();
-        pod.launch(&vmi, &["--hook-sidecars", "1"]);
+        pod.launch(&vmi, &["--hook-sidecars", "1", "-v", "4"]);
         pod.wait_until_ready().await;
         // $4 is the domain; see docs/sidecars.md.
         let cases = [
@@ -392,14 +394,32 @@ fn a_sidecar_that_breaks_the_domain_is_named_and_the_next_sync_works() {
         ] {
             assert!(xml.contains(part), "{part:?} is not in: {xml}");
         }
+        has_no_secret(&pod.log());
     });
 }
 
-/// Adds what the launcher has no types for.
+/// The password that a sidecar has set is neither in the log nor in its dump of the domain, which shows that there is one.
+// D-log-4 (docs/differences.md).
+fn has_no_secret(log: &[String]) {
+    let dumps = log
+        .iter()
+        .filter_map(|line| Some(line.split_once("Base64 dump ")?.1.split('"').next()?));
+    let dump = BASE64_STANDARD.decode(dumps.last().unwrap()).unwrap();
+    let dump = String::from_utf8(dump).unwrap();
+    assert!(dump.contains(r#"passwd="(secret)""#), "{dump}");
+    for text in log.iter().chain([&dump]) {
+        assert!(!text.contains(PASSWORD), "{text}");
+    }
+}
+
+/// In what [`ADDED`] adds.
+const PASSWORD: &str = "hunter2";
+/// Adds what the launcher has no types for, and secrets.
 const ADDED: &str = r#"printf '%s' "$4" | sed '
 s|<metadata>|<metadata><app:mark xmlns:app="https://example.org/app">kept</app:mark>|
+s|<graphics |<graphics passwd="hunter2" |
 s|</name>|</name><description>\&lt;kept\&gt;</description>|
-s|</domain>|<qemu:commandline><qemu:env name="KEPT" value="1"/></qemu:commandline></domain>|'"#;
+s|</domain>|<qemu:commandline><qemu:arg value="-object"/><qemu:arg value="secret,id=s,data=hunter2"/><qemu:env name="KEPT" value="1"/></qemu:commandline></domain>|'"#;
 
 #[test]
 fn a_launcher_names_the_sidecars_that_are_missing() {

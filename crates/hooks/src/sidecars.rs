@@ -24,6 +24,7 @@ use super::sidecar::{HookPoint, Sidecar, calling_order};
 use super::timeout::hook_call_deadline;
 use super::{client, cloud_init, discovery, work};
 use domain::xml::ReadError;
+use domain::xml::secrets::without_secrets;
 use domain::xml::tree::Element;
 
 /// The sidecars of this pod.
@@ -181,7 +182,7 @@ impl Sidecars {
                 let changes = diff::diff(&before, &after.tree);
                 tracing::debug!(
                     sidecar = name,
-                    xml = after.text,
+                    xml = %without_secrets(&after.text),
                     "the domain as the hook sidecar returned it"
                 );
                 Ok((after, changes))

@@ -17,6 +17,7 @@ mod error;
 mod json;
 mod read;
 mod schema;
+pub mod secrets;
 mod source;
 pub mod tree;
 mod value;

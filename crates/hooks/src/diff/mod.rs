@@ -13,6 +13,7 @@ mod scope;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
+use domain::xml::secrets::{self, HIDDEN};
 use domain::xml::tree::Element;
 
 use changes::truncated;
@@ -46,6 +47,16 @@ impl<'t> Comparison<'t> {
         path: Path<'_, 't>,
     ) -> ControlFlow<()> {
         self.compare_attributes(before, after, path)?;
+        if secrets::is_secret_element(&after.element.name) {
+            return match before.element.nodes == after.element.nodes {
+                true => ControlFlow::Continue(()),
+                false => self.changes.push(Change::Changed {
+                    path: path.to_string(),
+                    before: HIDDEN.to_owned(),
+                    after: HIDDEN.to_owned(),
+                }),
+            };
+        }
         let (old, new) = (before.element.text(), after.element.text());
         if old != new {
             self.changes.push(Change::Changed {
@@ -158,16 +169,17 @@ fn content(element: &Scoped<'_>) -> String {
         .attributes()
         .chain(namespace)
         .map(|(name, value)| format!("{}={}", truncated(name), shown(name, value)));
-    let text = Some(element.element.text()).filter(|text| !text.is_empty());
+    let text = match secrets::is_secret_element(&element.element.name) {
+        true => HIDDEN.to_owned(),
+        false => element.element.text(),
+    };
+    let text = Some(text).filter(|text| !text.is_empty());
     truncated(&attributes.chain(text).collect::<Vec<_>>().join(" "))
 }
 
 /// An attribute's value as it may be logged.
 fn shown(name: &str, value: &str) -> String {
-    match name {
-        "passwd" => "(secret)".to_owned(),
-        _ => truncated(value),
-    }
+    truncated(&secrets::shown(name, value))
 }
 
 #[cfg(test)]
@@ -266,6 +278,15 @@ mod tests {
         );
         assert_eq!(changes[0], r#"~ g@passwd: "(secret)" → "(secret)""#);
         assert_eq!(changes[1].chars().filter(|&c| c == 'é').count(), 80);
+        let strings = |text: &str| format!("<d><oemStrings><entry>{text}</entry></oemStrings></d>");
+        assert_eq!(
+            lines(&strings("old"), &strings("new")),
+            [r#"~ oemStrings: "(secret)" → "(secret)""#]
+        );
+        assert_eq!(
+            lines("<d/>", &strings("new")),
+            [r#"+ oemStrings: "(secret)""#]
+        );
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Takes secrets out of what goes into a bug report. It rather takes out too much.
 
+use domain::xml::secrets::without_secrets;
 use serde_json::Value;
 
 /// What stands in a secret's place.
@@ -26,8 +27,6 @@ const SECRET_NAMES: [&str; 14] = [
 const SECRET_BEGINNINGS: [&str; 2] = ["AAAA", "eyJ"];
 /// Shorter words are not keys.
 const MIN_KEY_LENGTH: usize = 20;
-/// Elements of domain XML whose content may be a secret: SEV's session, cookies of network disks, strings for the guest.
-const SECRET_ELEMENTS: [&str; 4] = ["dhCert", "session", "cookies", "oemStrings"];
 
 /// Whether the value of this name is a secret.
 fn is_secret_name(name: &str) -> bool {
@@ -64,11 +63,7 @@ pub fn json(value: Value) -> Value {
 /// Domain XML without its secrets.
 #[must_use]
 pub fn xml(document: &str) -> String {
-    let mut document = document.to_owned();
-    for element in SECRET_ELEMENTS {
-        document = blank_element(&document, element);
-    }
-    text(&document)
+    text(&without_secrets(document))
 }
 
 /// A log without its secrets, line by line. Lines of the launcher are JSON objects.
@@ -156,22 +151,6 @@ fn without_pem(text: &str) -> String {
     clean
 }
 
-/// Empties all elements of this name.
-fn blank_element(document: &str, name: &str) -> String {
-    let (open, close) = (format!("<{name}>"), format!("</{name}>"));
-    let mut clean = String::with_capacity(document.len());
-    let mut rest = document;
-    while let Some((before, inside)) = rest.split_once(&open) {
-        clean.push_str(before);
-        clean.push_str(&open);
-        clean.push_str(REMOVED);
-        clean.push_str(&close);
-        rest = inside.split_once(&close).map_or("", |(_, after)| after);
-    }
-    clean.push_str(rest);
-    clean
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -226,7 +205,7 @@ mod tests {
             </sysinfo><launchSecurity><session>hunter2</session></launchSecurity></domain>";
         let clean = xml(document);
         has_no_secret(&clean);
-        assert!(clean.starts_with("<domain><name>vm</name>") && clean.ends_with("</domain>"));
+        assert!(clean.contains("<name>vm</name>") && clean.ends_with("</domain>"));
     }
 
     #[test]
