@@ -27,4 +27,4 @@ pub const STATE_ZERO: u32 = 2;
 pub const STATE_DIRTY: u32 = 1;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

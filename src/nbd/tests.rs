@@ -35,7 +35,7 @@ fn chunk(flags: u16, kind: u16, data: &[u8]) -> Vec<u8> {
 }
 
 /// What a server with an export of 1 MiB and one context sends until requests can be made.
-fn greeting() -> Vec<u8> {
+pub(crate) fn greeting() -> Vec<u8> {
     let mut sent = b"NBDMAGICIHAVEOPT\x00\x03".to_vec();
     sent.extend(option_reply(8, 1, &[]));
     sent.extend(option_reply(10, 4, b"\x00\x00\x00\x07base:allocation"));
@@ -46,6 +46,17 @@ fn greeting() -> Vec<u8> {
     sent.extend(option_reply(7, 3, &info));
     sent.extend(option_reply(7, 1, &[]));
     sent
+}
+
+/// The answer to the request at the end of what a client has sent, if there is one: all of it in one part.
+pub(crate) fn answer_to(received: &[u8], kind: u16, data: &[u8]) -> Option<Vec<u8>> {
+    let (_, request) = received.split_last_chunk::<28>()?;
+    if !request.starts_with(&[0x25, 0x60, 0x95, 0x13]) {
+        return None;
+    }
+    let mut answer = chunk(1, kind, data);
+    answer[8..16].copy_from_slice(&request[8..16]);
+    Some(answer)
 }
 
 /// A client of a server that sends this, whatever it is asked.

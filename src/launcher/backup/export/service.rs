@@ -59,7 +59,7 @@ impl Nbd for Service {
     }
 }
 
-/// Lets `work` send answers, and then the error with which it ends. A send fails when nobody reads them any more.
+/// Lets `work` send answers, and then the error with which it ends. Nobody may read them any more: `work` ends then.
 fn answers<T, W>(work: impl FnOnce(Sender<Result<T, Status>>) -> W) -> Response<Answers<T>>
 where
     T: Send + 'static,
@@ -94,7 +94,8 @@ async fn map(
     }
     let end = end_of(&client, request.offset, request.length)?;
     let (mut at, mut extents) = (request.offset, Extents::new(incremental));
-    while at < end {
+    // Parts that are the same are one extent: the server can go on for ever without anything to send.
+    while at < end && !answers.is_closed() {
         let length = clamp(end.saturating_sub(at), MAX_STATUS_BYTES);
         let status = client.block_status(at, length).await?;
         let (next, messages) = extents.add(at, end, &status);
@@ -148,4 +149,58 @@ fn end_of(client: &Client<UnixStream>, offset: u64, length: u64) -> Result<u64, 
 
 fn clamp(length: u64, limit: u32) -> u32 {
     u32::try_from(length).unwrap_or(limit).min(limit)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::nbd::tests::{answer_to, greeting};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::UnixListener;
+    use tokio::sync::watch;
+
+    /// A server that says of the first byte alone what it is, whatever it is asked. Counts the questions.
+    async fn say_little(listener: UnixListener, asked: watch::Sender<u32>) {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.write_all(&greeting()).await.unwrap();
+        let mut received = Vec::new();
+        while stream.read_buf(&mut received).await.is_ok_and(|it| it > 0) {
+            let extent = [0, 0, 0, 7, 0, 0, 0, 1, 0, 0, 0, 0];
+            let Some(answer) = answer_to(&received, 5, &extent) else {
+                continue;
+            };
+            received.clear();
+            asked.send_modify(|count| *count += 1);
+            // The client may have gone.
+            drop(stream.write_all(&answer).await);
+        }
+    }
+
+    #[test]
+    fn a_map_of_endlessly_many_equal_parts_ends_with_its_reader() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        runtime.unwrap().block_on(async {
+            let dir = tempfile::tempdir().unwrap();
+            let socket = dir.path().join("nbd");
+            let (count, mut asked) = watch::channel(0);
+            tokio::spawn(say_little(UnixListener::bind(&socket).unwrap(), count));
+            let request = MapRequest {
+                export_name: "data".to_owned(),
+                ..MapRequest::default()
+            };
+            let (answers, reader) = mpsc::channel(MESSAGES_AHEAD);
+            let leave = async {
+                asked.wait_for(|count| *count == 100).await.unwrap();
+                drop(reader);
+            };
+            let (mapped, ()) = tokio::join!(map(socket, request, answers), leave);
+            mapped.unwrap();
+            // The disk has 2^20 bytes.
+            let asked = *asked.borrow();
+            assert!(asked < 1000, "{asked}");
+        });
+    }
 }
