@@ -1,13 +1,20 @@
 //! Faults of a live migration: of the network in each phase, of libvirt's daemons, of the launchers and their hooks. The
 //! guest runs on exactly one side at any time, and on one at the end.
 
+use std::future::pending;
+use std::path::Path;
+
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::task::JoinSet;
 
 use crate::faults::kill;
 use crate::harness::{
-    MigratingVm, MigrationProxies, Moment, Network, Pod, RunningSides, SLOW, begin, counts_on,
-    failed, migrate,
+    MigratingVm, MigrationProxies, Moment, Network, Pod, RunningSides, SLOW, SOCKET_DIR, begin,
+    counts_on, failed, has_left, migrate,
 };
+use crate::monitor::launcher;
 
 #[test]
 fn a_network_that_is_lost_in_any_phase_leaves_the_guest_where_it_was() {
@@ -130,6 +137,108 @@ fn a_target_that_cannot_take_the_guest_leaves_it_where_it_was() {
             let reason = vm.stays(target, &vmi, sides).await;
             let name = missing.rsplit('/').next().unwrap();
             assert!(reason.contains(name), "{reason}");
+        }
+        vm.moves().await;
+    });
+}
+
+/// Of the launcher, in kB: a few documents of the longest length.
+const MAX_MORE_MEMORY: u64 = 64 << 10;
+
+/// The most memory that the launcher has had, in kB.
+fn most_memory(pod: &Pod) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", launcher(pod))).unwrap();
+    let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    most.unwrap()
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .unwrap()
+}
+
+/// What a stranger sends who has come as far as the target's sockets.
+#[derive(Debug, Clone, Copy)]
+enum Stranger {
+    Silent,
+    Garbage,
+    /// Until the other side closes the connection, or takes no more.
+    Endless,
+    /// It ends its own half at once, and goes on to read.
+    HalfOpen,
+}
+
+impl Stranger {
+    const ALL: [Self; 4] = [Self::Silent, Self::Garbage, Self::Endless, Self::HalfOpen];
+
+    /// Connects, and stays among the strangers until they are dropped.
+    async fn comes(self, socket: &Path, strangers: &mut JoinSet<()>) {
+        let stream = UnixStream::connect(socket).await.unwrap();
+        strangers.spawn(self.stays(stream));
+    }
+
+    async fn stays(self, mut stream: UnixStream) {
+        match self {
+            Self::Silent => {}
+            Self::Garbage => drop(stream.write_all(b"\x7f\xff\xff\xff<domain>").await),
+            Self::Endless => while stream.write_all(&[b'<'; 64 << 10]).await.is_ok() {},
+            Self::HalfOpen => drop(stream.shutdown().await),
+        }
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest).await;
+        pending().await
+    }
+}
+
+#[test]
+fn strangers_at_the_targets_sockets_do_not_keep_the_guest_away() {
+    migrate(async {
+        let mut vm = MigratingVm::booted("strangers").await;
+        let (mut target, vmi) = vm.target().await;
+        let before = most_memory(&target);
+        let mut strangers = JoinSet::new();
+        for socket in [
+            "/var/run/kubevirt/migration-hook-socket",
+            "/var/run/libvirt/virtqemud-sock",
+            "/var/run/kubevirt/sockets/launcher-sock",
+        ] {
+            let socket = target.path(socket);
+            for stranger in Stranger::ALL {
+                stranger.comes(&socket, &mut strangers).await;
+            }
+        }
+        let _proxies = MigrationProxies::new(&vm.pod, &target, &vmi);
+        let sides = RunningSides::of(&vm.pod, &target, &vmi);
+        begin(&vm.pod, &vmi, json!({})).await;
+        has_left(&mut vm.pod, &vmi).await;
+        target.arrival().await;
+        let moved = target.guest(&vmi).await;
+        counts_on(&vm.guest, &moved).await;
+        sides.end();
+        let more = most_memory(&target) - before;
+        println!("{more} kB more");
+        assert!(more < MAX_MORE_MEMORY, "{more} kB");
+    });
+}
+
+/// The target's QEMU takes the first connection for the source's.
+#[test]
+fn a_stranger_at_the_targets_qemu_leaves_the_guest_where_it_was() {
+    migrate(async {
+        let mut vm = MigratingVm::booted("intruder").await;
+        for stranger in Stranger::ALL {
+            println!("{stranger:?}");
+            let (target, vmi) = vm.target().await;
+            let (when, how) = (Moment::Prepared, Network::Hangs);
+            let proxies = MigrationProxies::failing(&vm.pod, &target, &vmi, when, how);
+            let sides = RunningSides::of(&vm.pod, &target, &vmi);
+            begin(&vm.pod, &vmi, json!({})).await;
+            proxies.have_failed().await;
+            let socket = format!("{SOCKET_DIR}/{}-49152-source.sock", vmi.uid());
+            let socket = target.path(&socket);
+            let mut strangers = JoinSet::new();
+            stranger.comes(&socket, &mut strangers).await;
+            proxies.recover();
+            println!("{}", vm.stays(target, &vmi, sides).await);
         }
         vm.moves().await;
     });

@@ -8,7 +8,7 @@ use super::{Event, Guest, Pod, Vmi};
 use api::proto::cmd::v1::{InterfaceBindingMigration, Response, VirtualMachineOptions, VmiRequest};
 
 /// Where virt-handler puts its sockets on the source, and QEMU its own on the target.
-pub(super) const SOCKET_DIR: &str = "/var/run/kubevirt/migrationproxy";
+pub const SOCKET_DIR: &str = "/var/run/kubevirt/migrationproxy";
 /// The disk that both pods have.
 const IMAGE: &str = "/var/run/kubevirt-private/vmi-disks/rootdisk/disk.img";
 /// Directories that libvirt takes for a file system that both nodes have.

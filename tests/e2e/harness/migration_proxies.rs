@@ -128,6 +128,11 @@ impl MigrationProxies {
         self.link.network.send_replace(Network::Hangs);
     }
 
+    /// The network works again, with the connections that it has.
+    pub fn recover(&self) {
+        self.link.network.send_replace(Network::Up);
+    }
+
     /// Closes all connections and lets no more through: the network is gone.
     pub fn cut(&self) {
         self.link.network.send_replace(Network::Lost);

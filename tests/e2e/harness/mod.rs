@@ -24,7 +24,7 @@ pub use guest::{Guest, guest_image};
 pub use handler::{Event, Handler};
 pub use loop_device::LoopDevice;
 pub use migrating_vm::MigratingVm;
-pub use migration::{migratable_pod, migration, share_image, source_pod, target_pod};
+pub use migration::{SOCKET_DIR, migratable_pod, migration, share_image, source_pod, target_pod};
 pub use migration_proxies::{MigrationProxies, Moment, Network};
 pub use migration_source::{
     SLOW, aborted, begin, cancel, failed, has_left, has_moved, migrate, migrate_call,
