@@ -5,7 +5,7 @@ import shutil
 import uuid
 
 from kit import mounts
-from kit.container import Container, non_root_identity, root_identity
+from kit.container import Container, name_and_state, non_root_identity, root_identity
 from kit.image import USER
 from kit.sidecar import Sidecar
 
@@ -300,6 +300,12 @@ class LauncherPod:
 
     def pids(self, start):
         return self.container.find(start)
+
+    @staticmethod
+    def lives(pid):
+        """Whether the process of that pid, as the node sees it, has not ended. The tree may lack one for a moment."""
+        found = name_and_state(pid)
+        return found is not None and found[1] != "Z"
 
     def path(self, path):
         """A path inside the container, as the node sees it."""

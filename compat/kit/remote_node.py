@@ -113,6 +113,12 @@ class RemotePod:
     def tree(self):
         return self.pod("tree")
 
+    def pids(self, start):
+        return self.pod("pids", start)
+
+    def lives(self, pid):
+        return self.pod("lives", pid)
+
     def remove_volumes(self):
         return self.pod("remove_volumes")
 

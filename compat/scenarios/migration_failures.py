@@ -8,9 +8,12 @@ from kit.migration_session import MigratingVM
 from kit.normalize import plain
 from kit.registry import scenario
 from kit.steps import end_by_deletion
+from kit.wait import until
 from scenarios.migration import TickReader, boot, guest_went_on, place, record_ended
 
 SLOW = "1Mi"  # bandwidth that leaves time to interfere
+# libvirt notices a dead peer after 30 s (keepalive_interval 5, keepalive_count 5).
+ORPHAN_TIMEOUT = 60  # seconds
 
 
 def succeeds_again(session, result, vm, reader):
@@ -85,9 +88,15 @@ def target_killed(session, result):
     return vm
 
 
+def seconds_to_end(pod, pid, since):
+    until(f"the end of process {pid}", lambda: not pod.lives(pid), ORPHAN_TIMEOUT)
+    return round(time.time() - since, 1)
+
+
 @scenario(
     "SIGKILL to the source's pod in the middle",
-    "virt-handler leaves such a VMI alone as long as it counts as migrating; it can be deleted",
+    "the target's QEMU, which holds half a guest, ends; virt-handler leaves such a VMI alone as long as it counts as "
+    "migrating; it can be deleted",
     nodes=2,
 )
 def source_killed(session, result):
@@ -96,8 +105,11 @@ def source_killed(session, result):
     migration = result.migrate(vm, session.nodes[1], bandwidthPerMigration=SLOW)
     result.step("migration runs", migration.runs)
     time.sleep(3)
+    (qemu,) = until("the target's QEMU", lambda: migration.pod.pids("qemu-"), 10)
+    killed = time.time()
     vm.pod.kill()
     result.step("source pod ended", record_ended, vm.record)
+    result.step("seconds until the target's QEMU is gone", seconds_to_end, migration.pod, qemu, killed)
 
     def later():
         try:
