@@ -68,6 +68,15 @@ class Image:
         for path in ("/var/lib/libvirt/qemu", "/var/lib/libvirt/qemu/nvram"):
             make_folder(self.top + path, 0o751)
 
+    def path(self, path):
+        """A program of the image, as the node sees it; links are followed."""
+        for layer in self.layers:
+            if os.path.islink(layer + path):
+                return self.path(os.path.join(os.path.dirname(path), os.readlink(layer + path)))
+            if os.path.exists(layer + path):
+                return layer + path
+        raise FileNotFoundError(f"{path} in the image of {self.launcher.name}")
+
     def set_owners(self):
         """What copying has lost: mode and owner of libvirt's hooks, and the monitor's file capability."""
         hooks = self.top + "/etc/libvirt/hooks"

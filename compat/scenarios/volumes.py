@@ -2,15 +2,19 @@
 
 import os
 import re
+import shutil
+import socket
 import subprocess
 import time
 
 from kit.attachment_pod import AttachmentPod
+from kit.image import USER
 from kit.normalize import status
 from kit.registry import scenario
 from kit.steps import boot, end_by_deletion
 from kit.vm import VM
 from kit.volume_hotplug import attach, detach
+from kit.wait import until
 
 
 @scenario(
@@ -131,6 +135,47 @@ def without_date(value):
     if isinstance(value, dict):
         return {key: without_date(item) for key, item in value.items()}
     return re.sub(r"\d{8}-\d{6}", "<date>", value) if isinstance(value, str) else value
+
+
+@scenario(
+    "container-disk is copied into an image that has nothing but a disk, not even a libc",
+    "it serves its socket, and ends with status 0 on SIGTERM",
+)
+def container_disk_program(session, result):
+    root = "/run/foreign-root"
+    shutil.rmtree(root, ignore_errors=True)
+    os.makedirs(f"{root}/disk")
+    os.makedirs(f"{root}/data", mode=0o777)
+    os.chmod(f"{root}/data", 0o777)
+    shutil.copy2(session.image.path("/usr/bin/container-disk"), f"{root}/container-disk")
+    program = start_container_disk(root)
+    result.step("socket", until, "its socket", lambda: is_served(f"{root}/data/disk_0.sock"), 10)
+    result.step("status on SIGTERM", end_on_sigterm, program)
+
+
+def start_container_disk(root):
+    """As the kubelet starts the container of an image with a disk, after KubeVirt's init container has copied the program."""
+    return subprocess.Popen(
+        ["chroot", f"--userspec={USER}:{USER}", root, "/container-disk", "--copy-path", "/data/disk_0"]
+    )
+
+
+def is_served(path):
+    """Whether somebody accepts connections on the socket."""
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(path)
+    except OSError:
+        return False
+    return True
+
+
+def end_on_sigterm(program):
+    program.terminate()
+    try:
+        return program.wait(10)
+    finally:
+        program.kill()
 
 
 @scenario(
