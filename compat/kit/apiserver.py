@@ -134,6 +134,8 @@ class Request(BaseHTTPRequestHandler):
             found = discovery(parts)
         if found is not None:
             return self.reply(200, found)
+        if parts[0] == "interfere":
+            return self.interfere()
         if parts[0] == "api":
             group, version, rest = "", parts[1], parts[2:]
         elif parts[0] == "apis" and len(parts) >= 3:
@@ -155,6 +157,13 @@ class Request(BaseHTTPRequestHandler):
         if self.command == "GET":
             return self.read(key, api_version, namespace, name, query)
         return self.write(key, api_version, namespace, name)
+
+    def interfere(self):
+        """The kit's own: see Store.interfere. {"group", "resource", "namespace", "name", "phase"}"""
+        body = self.body()
+        with store.changed:
+            store.interfere((body["group"], body["resource"]), body["namespace"], body["name"], body["phase"])
+        return self.reply(200, {})
 
     def read(self, key, api_version, namespace, name, query):
         if name:

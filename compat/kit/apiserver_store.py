@@ -165,6 +165,7 @@ class Store:
         self.objects = {}
         self.history = []  # (version, key, type, old object, new object)
         self.version = 1000
+        self.conflicts = {}  # (key, namespace, name) -> the phase whose next writer comes too late
 
     def commit(self, key, event, old, new):
         self.version += 1
@@ -204,7 +205,21 @@ class Store:
         self.commit(key, "ADDED", None, obj)
         return obj
 
+    def interfere(self, key, namespace, name, phase):
+        """Another client changes the object just before the next update that brings it into that phase."""
+        self.conflicts[key, namespace, name] = phase
+
+    def change_by_another(self, key, namespace, name, obj):
+        phase = (obj.get("status") or {}).get("phase")
+        if phase is None or self.conflicts.get((key, namespace, name)) != phase:
+            return
+        del self.conflicts[key, namespace, name]
+        new = copy.deepcopy(self.get(key, namespace, name))
+        new["metadata"].setdefault("annotations", {})["compat/changed-before"] = phase
+        self.replace(key, namespace, name, new)
+
     def update(self, key, namespace, name, obj):
+        self.change_by_another(key, namespace, name, obj)
         old = self.get(key, namespace, name)
         meta = obj.get("metadata") or {}
         if meta.get("resourceVersion") and meta["resourceVersion"] != old["metadata"]["resourceVersion"]:

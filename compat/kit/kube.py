@@ -64,6 +64,12 @@ def edit(path, change):
     return None
 
 
+def interfere(namespace, name, phase):
+    """Has the VMI changed just before virt-handler's next update that brings it into that phase, which is a conflict."""
+    where = {"group": "kubevirt.io", "resource": "virtualmachineinstances"}
+    call("POST", "/interfere", {**where, "namespace": namespace, "name": name, "phase": phase})
+
+
 def vmi_path(namespace, name=""):
     return f"{KUBEVIRT}/namespaces/{namespace}/virtualmachineinstances/{name}".rstrip("/")
 

@@ -43,9 +43,8 @@ class VM:
 
     def start_pod(self, options):
         (uid,) = self.vmi["status"]["activePods"]
-        return LauncherPod(
-            self.vmi, self.session.image, self.log, disk=settings.GUEST, uid=uid, **options
-        ).start()
+        options = {"disk": settings.GUEST, **options}
+        return LauncherPod(self.vmi, self.session.image, self.log, uid=uid, **options).start()
 
     @property
     def latest(self):

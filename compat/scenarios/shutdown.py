@@ -2,6 +2,7 @@
 
 import time
 
+from kit import kube, tiny_guest
 from kit.registry import scenario
 from kit.steps import boot, end_after_final_phase, end_by_deletion
 from kit.vm import VM
@@ -86,4 +87,25 @@ def pod_deleted(session, result):
     session.controller.terminate(vm.record)
     result.step("final phase", vm.final_phase)
     end_after_final_phase(result, vm)
+    return vm
+
+
+def tiny_vm(session, name):
+    """A VM with the tiny guest, which is up."""
+    vm = VM(session, name, disk=tiny_guest.write("/run/tiny-guest.img"))
+    vm.running()
+    if not vm.console().expect(tiny_guest.UP, 60):
+        raise TimeoutError(f"{tiny_guest.UP!r} did not come")
+    return vm
+
+
+@scenario(
+    "the VMI is changed by another in the moment in which virt-handler writes that it has succeeded",
+    "virt-handler writes it again: Succeeded",
+)
+def conflict_at_the_end(session, result):
+    vm = tiny_vm(session, "conflict-at-the-end")
+    kube.interfere(vm.namespace, vm.name, "Succeeded")
+    vm.delete()
+    result.step("gone", vm.gone)
     return vm

@@ -1,5 +1,6 @@
 """The API server's objects behave as Kubernetes' do."""
 
+import copy
 import os
 import sys
 import unittest
@@ -112,6 +113,27 @@ class Objects(unittest.TestCase):
         with self.assertRaises(ApiFailure) as caught:
             self.store.get(KEY, "default", "vm")
         self.assertEqual(caught.exception.code, 404)
+
+
+class Interference(unittest.TestCase):
+    def test_the_update_into_that_phase_conflicts_once(self):
+        store = Store()
+        self.enterContext(store.changed)
+        obj = {"metadata": {"name": "vm"}, "status": {"phase": "Running"}}
+        store.create(KEY, "kubevirt.io/v1", "default", obj)
+        store.interfere(KEY, "default", "vm", "Succeeded")
+
+        def update(phase):
+            new = copy.deepcopy(store.get(KEY, "default", "vm"))
+            new["status"]["phase"] = phase
+            return store.update(KEY, "default", "vm", new)["status"]["phase"]
+
+        self.assertEqual(update("Running"), "Running")
+        with self.assertRaises(ApiFailure) as caught:
+            update("Succeeded")
+        self.assertEqual(caught.exception.code, 409)
+        self.assertEqual(store.history[-1][2], "MODIFIED", "whoever watches sees the change")
+        self.assertEqual(update("Succeeded"), "Succeeded")
 
 
 if __name__ == "__main__":

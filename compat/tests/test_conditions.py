@@ -68,7 +68,9 @@ class Report(unittest.TestCase):
                 lines = "\n".join(report.text(sides[0], [sides[1]], ["start"]))
                 self.assertIn("1 equal reference's", lines)
                 self.assertEqual(f"not compared, no timeline of {lacking}" in lines, lacking is not None)
-                self.assertEqual("In 1 the conditions over time were not compared" in lines, lacking is not None)
+                self.assertEqual(
+                    "In 1 the conditions over time were not compared" in lines, lacking is not None
+                )
 
 
 if __name__ == "__main__":
