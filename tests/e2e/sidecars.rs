@@ -401,10 +401,10 @@ fn a_sidecar_that_breaks_the_domain_is_named_and_the_next_sync_works() {
 /// The password that a sidecar has set is neither in the log nor in its dump of the domain, which shows that there is one.
 // D-log-4 (docs/differences.md).
 fn has_no_secret(log: &[String]) {
-    let dumps = log
+    let mut dumps = log
         .iter()
         .filter_map(|line| Some(line.split_once("Base64 dump ")?.1.split('"').next()?));
-    let dump = BASE64_STANDARD.decode(dumps.last().unwrap()).unwrap();
+    let dump = BASE64_STANDARD.decode(dumps.next_back().unwrap()).unwrap();
     let dump = String::from_utf8(dump).unwrap();
     assert!(dump.contains(r#"passwd="(secret)""#), "{dump}");
     for text in log.iter().chain([&dump]) {
