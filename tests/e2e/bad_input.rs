@@ -1,9 +1,10 @@
 //! Bad input gets one clear answer and leaves nothing half-done: the next sync works.
 
-use api::proto::cmd::v1::VmiRequest;
+use api::proto::cmd::v1::{EmptyRequest, VmiRequest};
 use prost::bytes::Bytes;
 use serde_json::json;
 
+use crate::faults::{self, Held};
 use crate::harness::{Pod, Vmi, also_in_container, run};
 
 also_in_container!(what_cannot_be_run_is_refused_and_the_next_sync_works);
@@ -83,6 +84,31 @@ fn what_cannot_be_run_is_refused_and_the_next_sync_works() {
         }
         pod.sync_ok(&good).await;
         assert_eq!(pod.domain().await["Status"]["Status"], "Running");
+    });
+}
+
+#[test]
+fn other_calls_are_answered_while_a_large_vmi_is_decoded() {
+    run(async {
+        let vmi = Vmi::new("large");
+        let mut pod = Pod::new();
+        pod.handler.serve();
+        faults::launch(&mut pod, &vmi, "--libvirt=embed").await;
+        let text = "x".repeat(1 << 20);
+        let large = vmi
+            .clone()
+            .set("/metadata/annotations", json!({"large": text}));
+        let (mut cmd, request) = (pod.cmd(), pod.request(large.value()));
+        let kill = async move {
+            let answer = cmd.kill_virtual_machine(request).await.unwrap();
+            assert!(answer.into_inner().success);
+        };
+        let held = Held::during(&mut pod, "request.decoding", kill).await;
+        let ping = pod.cmd().ping(EmptyRequest {}).await.unwrap();
+        assert!(ping.into_inner().success);
+        assert!(pod.domain().await.is_null());
+        pod.end(&vmi).await;
+        held.release().await;
     });
 }
 

@@ -61,7 +61,7 @@ async fn a_list_without_end_is_named() {
     let json = format!(
         r#"{{"metadata":{{"name":"vm1","namespace":"ns1"}},"spec":{{"volumes":[{volumes}]}}}}"#
     );
-    let reason = read_vmi(json.as_bytes()).unwrap_err();
+    let reason = read_vmi(json.as_bytes()).map(drop).unwrap_err();
     assert_eq!(
         reason.to_string(),
         "spec.volumes has more than 8192 entries"
@@ -107,7 +107,9 @@ async fn large_inputs_are_decoded_one_at_a_time_also_when_the_caller_gives_up() 
     let (release, released) = sync_channel::<()>(1);
     let large = || Bytes::from(vec![b' '; SMALL_INPUT_BYTES + 1]);
     let door = door();
-    let blocked = door.decode(large(), move |_| released.recv());
+    let blocked = door.decode(large(), move |_| {
+        released.recv_timeout(Duration::from_secs(60))
+    });
     assert!(
         tokio::time::timeout(Duration::from_millis(10), blocked)
             .await
