@@ -28,7 +28,7 @@ impl Launcher {
     ///
     /// # Errors
     /// libvirt's; [`LauncherError::Slow`] when it takes too long.
-    // D-vm-6, D-vm-18 (docs/differences.md).
+    // D-vm-6, D-vm-19 (docs/differences.md).
     pub async fn kill(self: &Arc<Self>, patience: Duration) -> Result<(), LauncherError> {
         self.vm.cancel(JobKind::Start);
         let starting = !self.vm.snapshot().phase.has_run();

@@ -263,7 +263,7 @@ fn a_guest_that_does_not_shut_down_is_killed_at_the_end_of_the_grace_period() {
 
 /// virt-handler's Kill is lost here, so that all of the time is the launcher's own.
 #[test]
-// D-vm-18 (docs/differences.md).
+// D-vm-19 (docs/differences.md).
 fn a_guest_whose_qemu_hangs_is_killed_before_the_kubelet_kills_the_pod() {
     in_pod(async || {
         let (mut pod, vmi, _guest) = Pod::booted("hung", &[]).await;

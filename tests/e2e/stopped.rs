@@ -183,7 +183,7 @@ fn a_disk_is_attached_when_qemu_goes_on() {
 }
 
 #[test]
-// D-vm-18 (docs/differences.md).
+// D-vm-19 (docs/differences.md).
 fn a_guest_whose_qemu_hangs_is_killed() {
     run(async {
         let Attaching {
