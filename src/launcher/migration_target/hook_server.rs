@@ -23,6 +23,7 @@ use api::vmi::Vmi;
 use convert::Context;
 use convert::premigration::{PreMigrationError, Rewrites, rewrite};
 use domain::xml::MAX_BYTES;
+use os::accept::Acceptor;
 
 /// For a client to bring the document and take the answer: as long as the client waits.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -109,7 +110,7 @@ impl HookServer {
         *served = Some(target.clone());
         tracing::info!("Started premigration hook server on {}", path.display());
         tokio::spawn(async move {
-            run(&listener, &target).await;
+            run(listener, &target).await;
             drop(std::fs::remove_file(&path));
         });
         Ok(())
@@ -127,12 +128,12 @@ fn listen(path: &PathBuf) -> io::Result<UnixListener> {
 
 /// Serves until one exchange has succeeded; the others end with it.
 // D-mig-25 (docs/differences.md).
-async fn run(listener: &UnixListener, target: &Arc<Mutex<Target>>) {
+async fn run(listener: UnixListener, target: &Arc<Mutex<Target>>) {
+    let mut connections = Acceptor::new(listener, "the migration hook socket");
     let mut exchanges = JoinSet::new();
     loop {
         tokio::select! {
-            accepted = listener.accept(), if exchanges.len() < MAX_EXCHANGES => {
-                let Ok((stream, _)) = accepted else { return };
+            stream = connections.accept(), if exchanges.len() < MAX_EXCHANGES => {
                 exchanges.spawn(timeout(EXCHANGE_TIMEOUT, exchange(stream, target.clone())));
             }
             Some(ended) = exchanges.join_next() => match ended {
