@@ -10,13 +10,14 @@
 //! | `daemons`, `daemon_process`, `daemon_error` | virtqemud (or libvirtd) and virtlogd: started, adopted, restarted |
 //! | `libvirt_hook` | the hook by which a migration target changes the domain that arrives |
 //! | `libvirt_connection` | the connection to libvirt, and a new one when it is lost |
-//! | `qemu_log` | the QEMU process's log |
+//! | `qemu_log`, `console_log` | the QEMU process's log, and the limit of its console's log |
 //! | `orphans` | reaping processes that have lost their parents |
 //! | `stop`, `guest` | the end |
 //! | `standalone` | a VMI from the environment |
 
 mod backend;
 mod command_socket;
+mod console_log;
 mod daemon_error;
 mod daemon_process;
 mod daemons;

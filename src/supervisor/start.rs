@@ -18,14 +18,15 @@ use tokio::time::timeout;
 use super::backend::Backend;
 use super::command_socket::CommandSocket;
 use super::environment::Environment;
+use super::layout::Mode;
 use super::metrics::{self, MetricsSocket};
 use super::root_lock::RootLock;
 use super::start_error::StartError;
-use super::{libvirt_connection, libvirt_hook, orphans, qemu_log, standalone};
+use super::{console_log, libvirt_connection, libvirt_hook, orphans, qemu_log, standalone};
 use crate::launcher::{Launcher, LauncherConfig, Step, Timeline};
 use crate::notify::Notifier;
 use api::pod_paths::{
-    COMMAND_SOCKET, HOOKS_DIR, HOOKS_REPORT, K8S_EVENTS, LAUNCHER_LOCK, NOTIFY_SOCKET,
+    COMMAND_SOCKET, HOOKS_DIR, HOOKS_REPORT, K8S_EVENTS, LAUNCHER_LOCK, NOTIFY_SOCKET, PodPaths,
     STARTING_COMMAND_SOCKET,
 };
 use hooks::Sidecars;
@@ -142,6 +143,10 @@ impl Pod {
             tokio::spawn(qemu_log::follow(backend.layout().qemu_log(&domain))),
             tokio::spawn(qemu_log::seabios(backend.layout().seabios_pipe())),
         ];
+        if backend.layout().mode() == Mode::Embed {
+            let log = PodPaths::default().serial_log(&config.uid);
+            helpers.push(tokio::spawn(console_log::limit(config.root.path(log))));
+        }
         helpers.push(
             libvirt_connection::maintain(backend.clone(), connection.clone(), launcher.clone())
                 .await?,

@@ -1,12 +1,13 @@
 //! The log of the console of a VM of `launcherctl run`: each line as the guest has written it, also where QEMU's own log has
 //! bytes twice, and also after the guest has crashed.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::harness::{Guest, TEST_TIMEOUT, UP, run};
-use crate::launcherctl::{done, signal};
+use crate::launcherctl::{done, launcherctl, signal};
 use crate::local_vms::{directory, laptop, rows, start_detached, supervisor};
 
 /// Lines that the guest writes.
@@ -82,5 +83,60 @@ fn a_panic_is_told_from_a_killed_qemu() {
             done(&home, &["stop"]).await,
             "laptop: had failed; its logs are removed"
         );
+    });
+}
+
+/// A guest that writes to its serial port without end, in the first sector of its disk.
+fn endless_writer() -> Vec<u8> {
+    let mut disk = vec![0; 1 << 20];
+    // mov dx, 0x3f8; mov al, 'x'; again: out dx, al; jmp again
+    disk[..8].copy_from_slice(&[0xba, 0xf8, 0x03, 0xb0, b'x', 0xee, 0xeb, 0xfd]);
+    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+    disk
+}
+
+#[test]
+fn a_guest_that_writes_without_end_does_not_fill_the_disk() {
+    const LIMIT: u64 = 4 << 20;
+    run(async {
+        let (laptop, home, _stop) = laptop();
+        std::fs::write(laptop.path("guest.img"), endless_writer()).unwrap();
+        let disk = format!("rootdisk={}", laptop.path("guest.img").display());
+        let mut command = launcherctl(&home);
+        command
+            .args(["run", "--emulate", "--detach", "--disk", &disk])
+            .arg(laptop.path("vmi.json"))
+            .env("TMPDIR", &home);
+        let output = tokio::task::spawn_blocking(move || command.output().unwrap());
+        let output = output.await.unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let root = directory(&laptop).await;
+        let uid = done(&home, &["status", "-o", "json"]).await;
+        let uid: Value = serde_json::from_str(&uid).unwrap();
+        let uid = uid["uid"].as_str().unwrap();
+        let qemu_log = root.join(format!("var/run/kubevirt-private/{uid}/virt-serial0-log"));
+        let length = |file: &Path| file.metadata().map_or(0, |it| it.len());
+        let (mut longest, mut emptied) = (0, 0);
+        let mut before = length(&qemu_log);
+        let end = Instant::now() + 2 * TEST_TIMEOUT;
+        while emptied < 2 {
+            assert!(
+                Instant::now() < end,
+                "{longest} bytes, emptied {emptied} times"
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let now = length(&qemu_log);
+            emptied += usize::from(now < before);
+            longest = longest.max(now);
+            before = now;
+            assert!(
+                longest < LIMIT,
+                "QEMU's log of the console has {longest} bytes"
+            );
+        }
+        let ours = [root.join("console.log"), root.join("console.log.0")];
+        assert!(length(&ours[1]) > 0, "more than a log has was read");
+        assert!(ours.iter().all(|log| length(log) < LIMIT));
+        done(&home, &["stop", "--force"]).await;
     });
 }
