@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::backup::BackupError;
 use super::guest_agent::AgentError;
 
+use api::STILL_IN_PROGRESS;
 use convert::plan::InterfaceWhy;
 use convert::{ConvertError, HotplugPortsError};
 use domain::guest_agent::answer::AnswerError;
@@ -112,14 +113,17 @@ pub enum LauncherError {
     Refused(#[from] super::vm::Refusal),
     /// Another change is in progress for too long.
     #[error(
-        "{what}: another change of the domain is still in progress; nothing was done, send it again"
+        "{what}: another change of the domain {STILL_IN_PROGRESS}; nothing was done, send it again"
     )]
     Busy {
         /// What was asked for.
         what: &'static str,
     },
     /// It goes on, but the caller has waited long enough.
-    #[error("{what} is still in progress after {} s; it continues in the background, send it again to wait for it", after.as_secs())]
+    #[error(
+        "{what} {STILL_IN_PROGRESS} after {} s; it continues in the background, send it again to wait for it",
+        after.as_secs()
+    )]
     Slow {
         /// What goes on.
         what: &'static str,

@@ -1,6 +1,7 @@
 //! `launcherctl run` beyond a start and an end: sidecars, long directories, and a guest that does not run.
 
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -40,12 +41,18 @@ impl LocalVm {
         command
     }
 
-    fn run(&self, more: &[&str]) -> Child {
+    fn run_command(&self, more: &[&str]) -> Command {
         let disk = format!("rootdisk={}", self.home.path().join("guest.img").display());
-        self.launcherctl(&["run", "--disk", &disk, "--root"])
+        let mut command = self.launcherctl(&["run", "--disk", &disk, "--root"]);
+        command
             .arg(self.root())
             .args(more)
-            .arg(self.home.path().join("vmi.json"))
+            .arg(self.home.path().join("vmi.json"));
+        command
+    }
+
+    fn run(&self, more: &[&str]) -> Child {
+        self.run_command(more)
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -88,6 +95,34 @@ fn example(path: &str) -> String {
         .join("examples/sidecars")
         .join(path);
     path.display().to_string()
+}
+
+#[test]
+fn a_start_of_which_the_launcher_says_that_it_goes_on_is_waited_for() {
+    run(async {
+        let vm = LocalVm::new(Vmi::new("slow"));
+        // Longer than the launcher lets a sync wait.
+        let script = "#!/bin/sh\ncase \"$*\" in *guest=*) sleep 21 ;; esac\n\
+                      exec /usr/bin/qemu-system-x86_64 \"$@\"\n";
+        let bin = vm.home.path().join("bin");
+        std::fs::create_dir(&bin).unwrap();
+        write_program(&bin.join("qemu-system-x86_64"), script);
+        let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+        let mut command = vm.run_command(&["--emulate"]);
+        command.env("PATH", path).stdout(Stdio::null());
+        let mut running = Running(command.stderr(Stdio::piped()).spawn().unwrap());
+        let mut stderr = BufReader::new(running.0.stderr.take().unwrap());
+        let mut said = String::new();
+        while !said.contains("domain is running") {
+            assert!(stderr.read_line(&mut said).unwrap() > 0, "{said}");
+        }
+        vm.done(&["stop", "--force"]).await;
+    });
+}
+
+fn write_program(file: &Path, text: &str) {
+    std::fs::write(file, text).unwrap();
+    std::fs::set_permissions(file, PermissionsExt::from_mode(0o700)).unwrap();
 }
 
 #[test]

@@ -12,3 +12,6 @@ pub mod proto;
 pub mod vmi;
 
 pub use action::Action;
+
+/// In the launcher's answer to a call that goes on in the background: a client may send it again.
+pub const STILL_IN_PROGRESS: &str = "is still in progress";

@@ -10,7 +10,6 @@ use tonic::transport::Channel;
 
 use super::domain_changes::DomainChanges;
 use super::refusal;
-use api::Action;
 use api::proto::cmd::info::{CmdInfoRequest, cmd_info_client::CmdInfoClient};
 use api::proto::cmd::v1::{
     EmptyRequest, Response, VirtualMachineOptions, Vmi, VmiRequest, cmd_client::CmdClient,
@@ -21,6 +20,7 @@ use api::proto::inspect::v1::{
 };
 use api::proto::preview::v1::{PlanRequest, preview_client::PreviewClient};
 use api::proto::upgrade::v1::{HandOverRequest, HandOverResponse, upgrade_client::UpgradeClient};
+use api::{Action, STILL_IN_PROGRESS};
 
 /// How long virt-handler waits for a call that only reads.
 pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(5);
@@ -72,6 +72,20 @@ impl CallError {
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Status { status, .. } if status.code() == tonic::Code::NotFound)
+    }
+
+    /// Whether what was asked for may go on, and can be asked for again.
+    #[must_use]
+    pub fn is_in_progress(&self) -> bool {
+        match self {
+            Self::Refused { message, .. } => message.contains(STILL_IN_PROGRESS),
+            // This program's own limit.
+            Self::Status { status, .. } => matches!(
+                status.code(),
+                tonic::Code::DeadlineExceeded | tonic::Code::Cancelled
+            ),
+            _ => false,
+        }
     }
 }
 

@@ -569,6 +569,9 @@ pub enum RunError {
     /// The console was closed before the text of `--until` appeared on it.
     #[error("the guest's console was closed before {0:?} appeared on it")]
     ConsoleClosed(String),
+    /// The launcher is still starting the guest.
+    #[error("the guest has not started within {} s; --timeout gives it more", .0.as_secs())]
+    NotStarted(Duration),
     /// The text of `--until` did not appear.
     #[error("{text:?} has not appeared on the console after {} s", timeout.as_secs())]
     NotUp {

@@ -163,22 +163,32 @@ impl<'a> LauncherProcess<'a> {
         Ok(())
     }
 
-    /// Sends the VMI.
+    /// Sends the VMI; again within `limit` where the launcher is still starting the guest when it answers.
     ///
     /// # Errors
-    /// If the launcher refuses it, or ends.
-    pub async fn sync(&mut self, options: VirtualMachineOptions) -> Result<(), CtlError> {
-        let refused = match self.client()?.sync(self.vmi, options).await {
-            Err(error) => error.into(),
-            Ok(()) => {
+    /// If the launcher refuses it, or ends, or does not start the guest in time.
+    pub async fn sync(
+        &mut self,
+        options: VirtualMachineOptions,
+        limit: Duration,
+    ) -> Result<(), CtlError> {
+        let begun = Instant::now();
+        loop {
+            let Err(refused) = self.client()?.sync(self.vmi, options.clone()).await else {
                 self.running_since = Some(Instant::now());
                 return Ok(());
+            };
+            // A launcher that dies takes the connection with it, which is seen first.
+            if let Ok(status) = timeout(KILL_RETRY_DELAY, self.child.wait()).await {
+                let status = status.map_err(CtlError::Runtime)?;
+                return Err(RunError::EndedOnItsOwn(status).into());
             }
-        };
-        // A launcher that dies takes the connection with it, which is seen first.
-        match timeout(KILL_RETRY_DELAY, self.child.wait()).await {
-            Ok(status) => Err(RunError::EndedOnItsOwn(status.map_err(CtlError::Runtime)?).into()),
-            Err(_) => Err(refused),
+            if !refused.is_in_progress() {
+                return Err(refused.into());
+            }
+            if begun.elapsed() >= limit {
+                return Err(RunError::NotStarted(limit).into());
+            }
         }
     }
 

@@ -112,7 +112,7 @@ pub struct StartArgs {
     /// The guest is up when TEXT appears on its console; without a terminal or --detach, shut it down then
     #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     until: Option<String>,
-    /// Stop the VM and fail if TEXT has not appeared after this many seconds
+    /// Stop the VM and fail if it has not started after this many seconds, or TEXT has not appeared as many seconds later
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     timeout: u64,
     /// Emulate the processor even where /dev/kvm exists
@@ -126,6 +126,11 @@ pub struct StartArgs {
 }
 
 impl StartArgs {
+    /// `--timeout`.
+    fn limit(&self) -> Duration {
+        Duration::from_secs(self.timeout)
+    }
+
     /// The same for another command line.
     fn to_arguments(&self) -> Vec<OsString> {
         let mut arguments = vec![format!("--timeout={}", self.timeout).into()];

@@ -246,7 +246,7 @@ async fn run_vm(
     let child = start_launcher(&options, vmi, dir)?;
     let mut launcher = LauncherProcess::new(vmi, child, events, relay);
     let started = tokio::select! {
-        started = start(&mut launcher, tap, dir, progress) => started.map(Some),
+        started = start(&mut launcher, tap, args.start.limit(), dir, progress) => started.map(Some),
         () = stop.requested() => Ok(None),
     };
     let _tap = match started {
@@ -259,7 +259,7 @@ async fn run_vm(
     };
     let expected = Expected {
         text: args.start.until.as_deref(),
-        timeout: Duration::from_secs(args.start.timeout),
+        timeout: args.start.limit(),
         boots: true,
         stop_when_up: args.stop_when_up,
     };
@@ -280,13 +280,14 @@ async fn run_vm(
 async fn start(
     launcher: &mut LauncherProcess<'_>,
     tap: Option<Network>,
+    limit: Duration,
     dir: &VmDir,
     progress: &Progress,
 ) -> Result<Option<NetworkGuard>, CtlError> {
     launcher.connect(&dir.cmd_socket()).await?;
     progress.phase(Phase::LauncherReady);
     let (guard, options) = set_up_tap(launcher, tap, dir, progress).await?;
-    launcher.sync(options).await?;
+    launcher.sync(options, limit).await?;
     progress.phase(Phase::DomainRunning);
     Ok(guard)
 }
