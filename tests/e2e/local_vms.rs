@@ -485,6 +485,51 @@ fn a_second_stop_waits_and_only_force_forces() {
     });
 }
 
+/// The process of this VM whose command line has this.
+fn process_of(laptop: &Laptop, program: &str) -> u32 {
+    let all = laptop.processes_of("");
+    let mut found = all.iter().filter(|(_, line)| line.contains(program));
+    found
+        .next()
+        .unwrap_or_else(|| panic!("{program}: {all:?}"))
+        .0
+}
+
+#[test]
+fn force_ends_a_vm_whose_supervisor_hangs() {
+    run(async {
+        let (laptop, home, _stop) = laptop();
+        start_detached(&laptop).await;
+        let root = directory(&laptop).await;
+        let stopped = supervisor(&laptop);
+        signal(stopped, "STOP");
+        let error = refused(&home, &["stop", "laptop"]).await;
+        assert!(error.contains("stop laptop --force kills it"), "{error}");
+        let said = done(&home, &["stop", "laptop", "--force"]).await;
+        assert_eq!(
+            said,
+            "laptop: was lost; what was left of it is ended and removed"
+        );
+        assert_eq!(processes(&laptop), Vec::<u32>::new());
+        assert!(!root.exists() && !Path::new(&format!("/proc/{stopped}/exe")).exists());
+        assert!(rows(&laptop).await.is_empty());
+    });
+}
+
+#[test]
+fn force_ends_a_vm_whose_launcher_hangs() {
+    run(async {
+        let (laptop, home, _stop) = laptop();
+        start_detached(&laptop).await;
+        let root = directory(&laptop).await;
+        signal(process_of(&laptop, "virt-launcher --name"), "STOP");
+        let said = done(&home, &["stop", "laptop", "--force"]).await;
+        assert_eq!(said, "laptop: has ended");
+        assert_eq!(processes(&laptop), Vec::<u32>::new());
+        assert!(!root.exists() && rows(&laptop).await.is_empty());
+    });
+}
+
 #[test]
 fn a_terminal_whose_supervisor_is_killed_says_so_and_leaves_the_guest() {
     run(async {

@@ -30,6 +30,21 @@ pub enum SupervisorError {
         "the process that supervises {0} was killed or has crashed; launcherctl list shows whether its guest runs, launcherctl stop {0} shuts it down and removes what is left"
     )]
     Lost(String),
+    /// The supervisor is stopped, or hangs.
+    #[error(
+        "the process that supervises {0} does not answer; launcherctl stop {0} --force kills it, its launcher and its guest"
+    )]
+    Hangs(String),
+    /// Its QEMU does not end, even when it is killed.
+    #[error(
+        "the guest of {name} does not end when its QEMU, process {pid}, is killed: it may wait for a disk or a device that hangs; launcherctl stop {name} tries again"
+    )]
+    GuestStays {
+        /// The VM.
+        name: String,
+        /// Its QEMU.
+        pid: i32,
+    },
 }
 
 /// How the terminal left the VM.

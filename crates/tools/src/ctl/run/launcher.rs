@@ -28,6 +28,8 @@ use os::logging::chain;
 const DEFAULT_GRACE_SECONDS: u64 = 30;
 /// How long the launcher may take to exit after its domain is gone.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long the launcher may take to force its guest off and to exit: a Kill has 20 s.
+const FORCE_TIMEOUT: Duration = Duration::from_secs(25);
 /// How long the launcher may take to exit when its start is aborted.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Between two attempts to kill the guest of a launcher whose start is aborted.
@@ -263,20 +265,33 @@ impl<'a> LauncherProcess<'a> {
         }
     }
 
-    /// Forces the guest off and waits for the launcher to exit.
+    /// Forces the guest off and waits for the launcher to exit. One that does not do that in time is killed: its QEMU is
+    /// an orphan then, which the supervisor ends.
     ///
     /// # Errors
-    /// If the launcher does not answer or does not exit.
+    /// If the launcher ends with a failure.
     pub async fn force_off(&mut self, progress: &Progress) -> Result<(), CtlError> {
-        self.act(Action::Kill).await?;
-        self.wait_for_exit(progress).await
+        let forced = async {
+            self.act(Action::Kill).await?;
+            progress.phase(Phase::GuestDown);
+            self.wait_for_exit(progress).await
+        };
+        let why = match timeout(FORCE_TIMEOUT, forced).await {
+            Ok(Err(CtlError::Call(error))) => chain(&error),
+            Ok(ended) => return ended,
+            Err(_) => format!("it has not ended {} s later", FORCE_TIMEOUT.as_secs()),
+        };
+        progress.note(&format!(
+            "the launcher does not end the guest, so both are killed: {why}"
+        ));
+        self.child.kill().await.map_err(CtlError::Runtime)
     }
 
-    /// Asks the guest to shut down until it is down, as one that boots does not hear it; kills it after the grace period or when it is to be forced off, and waits for the
-    /// launcher to exit.
+    /// Asks the guest to shut down until it is down, as one that boots does not hear it; forces it off after the grace
+    /// period or when that is asked for, and waits for the launcher to exit.
     ///
     /// # Errors
-    /// If the launcher does not answer or does not exit.
+    /// If the launcher does not exit, or ends with a failure.
     pub async fn end(
         &mut self,
         progress: &Progress,
@@ -297,7 +312,7 @@ impl<'a> LauncherProcess<'a> {
             };
             if let Some(why) = kill_reason {
                 progress.note(&why);
-                self.act(Action::Kill).await?;
+                return self.force_off(progress).await;
             }
         }
         progress.phase(Phase::GuestDown);

@@ -2,10 +2,13 @@
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
+use rustix::process::{Pid, Signal};
 use serde_json::json;
 use tokio::net::UnixStream;
+use tokio::time::timeout;
 
 use crate::ctl::client::Client;
 use crate::ctl::error::{CtlError, TargetError};
@@ -20,6 +23,12 @@ use crate::ctl::shutdown::shut_down;
 use crate::ctl::target::{Target, check_is_directory, is_in};
 use api::Action;
 use os::logging::chain;
+use os::process::Process;
+
+/// How long a supervisor may take to say how far its VM is, and to end when it is killed.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a supervisor may take to end a VM at once: longer than its launcher and its QEMU have together.
+const FORCE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What has become of a VM that had a supervisor.
 const ENDED: &str = "has ended";
@@ -47,7 +56,7 @@ pub struct StopArgs {
 pub async fn stop(args: &StopArgs, format: Format) -> Result<ExitCode, CtlError> {
     let vms = chosen(args)?;
     if vms.is_empty() && format == Format::Text {
-        println!("there is no VM to stop");
+        print(format, &json!(null), || "there is no VM to stop".to_owned());
     }
     for (name, dir) in vms {
         let text = stop_one(&name, &dir, args.force, format).await?;
@@ -141,32 +150,76 @@ async fn stop_one(
         if has_ended() {
             return Ok(ENDED.to_owned());
         }
-        return Ok(stop_unsupervised(name, dir, force, &screen).await);
+        return stop_unsupervised(name, dir, force, &screen).await;
     };
+    let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
     let mut control = ControlClient::new(stream);
+    let answers = timeout(ANSWER_TIMEOUT, control.next()).await.is_ok();
+    if !answers && !force {
+        return Err(SupervisorError::Hangs(name.to_owned()).into());
+    }
     if force {
         control.force().await;
     } else {
         control.stop().await;
     }
-    loop {
-        match control.next().await {
-            Some(Update::Ended { .. }) => return Ok(ENDED.to_owned()),
-            Some(Update::Failed { message, details }) => {
-                return Err(SupervisorError::Failed { message, details }.into());
-            }
-            Some(update) => screen.show(&update),
-            None if has_ended() => return Ok(ENDED.to_owned()),
-            None => return Err(SupervisorError::Lost(name.to_owned()).into()),
+    let limit = match (answers, force) {
+        (false, _) => Duration::ZERO,
+        (true, true) => FORCE_TIMEOUT,
+        // The VMI's grace period.
+        (true, false) => Duration::MAX,
+    };
+    match timeout(limit, last_update(&mut control, &screen)).await {
+        Ok(Some(Update::Failed { message, details })) => {
+            Err(SupervisorError::Failed { message, details }.into())
+        }
+        Ok(None) if !has_ended() => Err(SupervisorError::Lost(name.to_owned()).into()),
+        Ok(_) => Ok(ENDED.to_owned()),
+        Err(_) => {
+            screen.note("its supervisor does not answer, and is killed");
+            kill(pid).await;
+            stop_unsupervised(name, dir, true, &screen).await
         }
     }
 }
 
-/// Ends a VM whose supervisor was killed, or that never had one, by its launcher if that still answers, and removes what is left. What happened.
-async fn stop_unsupervised(name: &str, dir: &VmDir, force: bool, screen: &Screen) -> String {
+/// Shows what the supervisor reports until its last update; none if it has ended without one.
+async fn last_update(control: &mut ControlClient, screen: &Screen) -> Option<Update> {
+    loop {
+        match control.next().await? {
+            last @ (Update::Ended { .. } | Update::Failed { .. }) => return Some(last),
+            update => screen.show(&update),
+        }
+    }
+}
+
+/// Kills the supervisor. What it has started, it does not end then.
+async fn kill(pid: Option<i32>) {
+    let supervisor = pid.and_then(Pid::from_raw).map(Process::open);
+    if let Some(Ok(supervisor)) = supervisor {
+        let _ = supervisor.signal(Signal::KILL);
+        let _ = timeout(ANSWER_TIMEOUT, supervisor.ended()).await;
+    }
+}
+
+/// Ends a VM whose supervisor was killed, or that never had one, by its launcher if that still answers, and removes what is
+/// left. What happened.
+async fn stop_unsupervised(
+    name: &str,
+    dir: &VmDir,
+    force: bool,
+    screen: &Screen,
+) -> Result<String, CtlError> {
     let has_failed = Failure::load(dir).is_some();
     let was_shut_down = !force && shut_down_by_launcher(dir, screen).await;
     let found = remains::terminate(dir.root()).await;
+    if let Some(pid) = remains::guest(dir.root()) {
+        return Err(SupervisorError::GuestStays {
+            name: name.to_owned(),
+            pid,
+        }
+        .into());
+    }
     let log = (!is_temporary(dir)).then(|| log_file(dir));
     remains::remove(name, dir);
     let what = if was_shut_down {
@@ -174,14 +227,14 @@ async fn stop_unsupervised(name: &str, dir: &VmDir, force: bool, screen: &Screen
     } else if found {
         "was lost; what was left of it is ended and removed"
     } else if has_failed {
-        return match log.filter(|log| log.exists()) {
+        return Ok(match log.filter(|log| log.exists()) {
             Some(log) => format!("had failed; its log stays: {}", log.display()),
             None => "had failed; its logs are removed".to_owned(),
-        };
+        });
     } else {
         "was lost; its files are removed"
     };
-    what.to_owned()
+    Ok(what.to_owned())
 }
 
 /// Asks the guest to shut down, and waits for the grace period; false if it is not down then.
