@@ -126,6 +126,52 @@ fn write_program(file: &Path, text: &str) {
 }
 
 #[test]
+fn what_is_below_a_root_is_for_its_user_only() {
+    run(async {
+        let vm = LocalVm::new(Vmi::new("private"));
+        // As an earlier run with another umask has left it.
+        std::fs::create_dir_all(vm.root().join("var")).unwrap();
+        std::fs::write(vm.root().join("launcher.log"), "").unwrap();
+        for name in ["", "var", "launcher.log"] {
+            let mode = PermissionsExt::from_mode(0o775);
+            std::fs::set_permissions(vm.root().join(name), mode).unwrap();
+        }
+        let mut command = vm.run_command(&["--emulate"]);
+        let words: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", "umask 0002; exec \"$@\"", "sh"])
+            .arg(command.get_program())
+            .args(words)
+            .env("XDG_RUNTIME_DIR", vm.home.path());
+        command = shell;
+        let _running = Running(
+            command
+                .stderr(Stdio::null())
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap(),
+        );
+        vm.guest().await.until(UP).await;
+        let open: Vec<_> = std::fs::read_dir(vm.root())
+            .unwrap()
+            .map(|entry| entry.unwrap())
+            .filter(|entry| entry.metadata().unwrap().permissions().mode() & 0o077 != 0)
+            .map(|entry| entry.file_name())
+            .collect();
+        assert!(open.is_empty(), "others may use {open:?}");
+        let sockets = [
+            "control.sock",
+            "console.sock",
+            "vmi.json",
+            "launcher.log",
+            "var",
+        ];
+        assert!(sockets.iter().all(|name| vm.root().join(name).exists()));
+    });
+}
+
+#[test]
 fn a_sidecar_changes_the_domain_of_run() {
     run(async {
         let image = r#"[{"args": ["--version", "v1alpha3"], "image": "example/smbios"}]"#;

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Standard input, where a file is expected.
@@ -31,6 +32,16 @@ impl FileError {
             source,
         }
     }
+}
+
+/// Makes a file that only this user may read, in the place of one that is there.
+///
+/// # Errors
+/// If it cannot be made.
+pub fn create_private(file: &Path) -> io::Result<File> {
+    let _ = std::fs::remove_file(file);
+    let mut options = File::options();
+    options.write(true).create_new(true).mode(0o600).open(file)
 }
 
 /// Reads a file as UTF-8 text; `-` is standard input.

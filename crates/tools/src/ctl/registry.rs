@@ -2,14 +2,14 @@
 //! the VM's name.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::files::FileError;
+use super::files::{FileError, create_private};
 use super::run::remains::is_supervised;
 use super::similar::similar;
 use api::pod_paths::{COMMAND_SOCKET, PodPaths};
@@ -134,7 +134,7 @@ impl VmDir {
     /// If it cannot be written.
     pub fn store_vmi(&self, vmi: &Value) -> Result<(), FileError> {
         let (file, new) = (self.root.join(VMI_FILE), self.root.join("vmi.json.new"));
-        fs::write(&new, vmi.to_string()).map_err(FileError::on("write", &new))?;
+        write_private(&new, vmi)?;
         fs::rename(&new, &file).map_err(FileError::on("write", &file))
     }
 
@@ -149,7 +149,7 @@ impl VmDir {
             let _ = fs::remove_file(&file);
             return Ok(());
         }
-        fs::write(&file, Value::from(fields).to_string()).map_err(FileError::on("write", &file))
+        write_private(&file, &Value::from(fields))
     }
 
     /// What was stored by [`Self::store_restart`]; nothing if nothing was.
@@ -180,6 +180,13 @@ impl VmDir {
         let text = fs::read_to_string(&file).map_err(FileError::on("read", &file))?;
         serde_json::from_str(&text).map_err(|source| RegistryError::Vmi { file, source })
     }
+}
+
+/// The VMI may have passwords for cloud-init.
+fn write_private(file: &Path, value: &Value) -> Result<(), FileError> {
+    let written =
+        create_private(file).and_then(|mut it| it.write_all(value.to_string().as_bytes()));
+    written.map_err(FileError::on("write", file))
 }
 
 /// Held by the `run` that starts a VM in a directory, until the VM has a supervisor or is given up: flock(2) on the directory.

@@ -10,7 +10,7 @@ use tokio::process::{Child, Command};
 use super::{launcher, log_file, network};
 use crate::ctl::client::CallError;
 use crate::ctl::error::{CtlError, RunError};
-use crate::ctl::files::FileError;
+use crate::ctl::files::{FileError, create_private};
 use crate::ctl::json::text_at;
 use crate::ctl::registry::VmDir;
 
@@ -45,7 +45,7 @@ pub(super) fn start_launcher(
     let program = options.program.map(Path::to_owned);
     let program = program.map_or_else(installed_launcher, Ok)?;
     let log = log_file(dir);
-    let stderr = std::fs::File::create(&log).map_err(FileError::on("make", &log))?;
+    let stderr = create_private(&log).map_err(FileError::on("make", &log))?;
     let grace = launcher::grace(vmi).as_secs();
     let mut command = if options.own_network {
         network::tap::command(&program)

@@ -45,7 +45,7 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use super::error::{CtlError, TargetError};
-use super::files::FileError;
+use super::files::{FileError, create_private};
 use super::manifest::Manifest;
 use super::output::Format;
 use super::registry::{self, VmDir};
@@ -289,7 +289,7 @@ fn start_supervisor(
     let theirs = theirs.into_std().map_err(CtlError::Runtime)?;
     let program = std::env::current_exe().map_err(CtlError::Runtime)?;
     let log = dir.path(SUPERVISOR_LOG);
-    let stderr = std::fs::File::create(&log).map_err(FileError::on("make", &log))?;
+    let stderr = create_private(&log).map_err(FileError::on("make", &log))?;
     let mut command = Command::new(&program);
     command
         .args(["launcherctl", "supervise"])

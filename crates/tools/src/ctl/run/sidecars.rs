@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::process::Child;
 use tokio::time::timeout;
 
-use crate::ctl::files::FileError;
+use crate::ctl::files::{FileError, create_private};
 use crate::ctl::json::text_at;
 use crate::ctl::output::counted;
 use crate::ctl::registry::VmDir;
@@ -152,7 +152,7 @@ impl Sidecars {
                 fs::create_dir_all(path).map_err(FileError::on("make", path))?;
             }
             let log = dir.path(&format!("/sidecar-{number}.log"));
-            let log = fs::File::create(&log).map_err(FileError::on("make", log))?;
+            let log = create_private(&log).map_err(FileError::on("make", log))?;
             let child = program
                 .command(&sockets, &links)?
                 .stdin(Stdio::null())

@@ -3,8 +3,10 @@
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::Mode;
 
 use super::console_hub::{CONSOLE_SOCKET, NEW_OUTPUT_SOCKET};
 use super::control::CONTROL_SOCKET;
@@ -21,6 +23,8 @@ use api::pod_paths::{
     SECRET_IMAGE_DIR, SYSPREP_DIR, SYSPREP_IMAGE_DIR, cbt_dir,
 };
 
+/// What a launcher makes below its root: the pod's directories and those of libvirt.
+const DIRECTORIES: [&str; 6] = ["cache", "etc", "lib", "log", "run", "var"];
 /// A UID as Kubernetes makes them: the sockets below it are those with the longest paths.
 const ANY_UID: &str = "00000000-0000-0000-0000-000000000000";
 /// `sizeof(sun_path)` without its final 0.
@@ -35,8 +39,12 @@ const MAX_ATTEMPTS: u32 = 1000;
 /// # Errors
 /// If the directory cannot be made, or a VM of that name, or in that directory, is running or being started.
 pub fn create(name: &str, root: Option<&Path>) -> Result<(VmDir, StartLock), CtlError> {
+    make_private();
     if let Some(root) = root {
         fs::create_dir_all(root).map_err(FileError::on("make", root))?;
+        for directory in DIRECTORIES {
+            keep_private(&root.join(directory))?;
+        }
         let root = root.canonicalize().map_err(FileError::on("find", root))?;
         let lock = lock_for_start(name, &VmDir::at(root.clone()))?;
         remove_stale_socket(&VmDir::at(root.clone()))?;
@@ -49,6 +57,23 @@ pub fn create(name: &str, root: Option<&Path>) -> Result<(VmDir, StartLock), Ctl
     let lock = lock_for_start(name, &dir)?;
     registry::add(name, &dir).inspect_err(|_| remove(&dir, &[]))?;
     Ok((dir, lock))
+}
+
+/// What this process and those that it starts make from here on is for this user only, whatever the umask was.
+fn make_private() {
+    rustix::process::umask(Mode::RWXG | Mode::RWXO);
+}
+
+/// Makes the directory for this user only, also if it is there already, with what an earlier run has left.
+fn keep_private(directory: &Path) -> Result<(), FileError> {
+    let private = 0o700;
+    match fs::DirBuilder::new().mode(private).create(directory) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            fs::set_permissions(directory, fs::Permissions::from_mode(private))
+        }
+        made => made,
+    }
+    .map_err(FileError::on("make", directory))
 }
 
 fn lock_for_start(name: &str, dir: &VmDir) -> Result<StartLock, CtlError> {
@@ -87,6 +112,7 @@ fn with_short_path(root: PathBuf, base: &Path) -> Result<VmDir, CtlError> {
 /// # Errors
 /// If it cannot be made.
 pub fn create_temporary() -> Result<VmDir, CtlError> {
+    make_private();
     make_directory(&std::env::temp_dir())
 }
 
