@@ -857,3 +857,37 @@ spec:
         );
     }
 }
+
+#[test]
+fn a_copy_of_pod_tools_runs_a_vm_and_says_where_a_launcher_is_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let copy = dir.path().join("bin/launcherctl");
+    std::fs::create_dir(dir.path().join("bin")).unwrap();
+    std::fs::copy(env!("CARGO_BIN_EXE_pod-tools"), &copy).unwrap();
+    let image = dir.path().join("disk.img");
+    std::fs::write(&image, vec![0; 1 << 20]).unwrap();
+    let run = |more: &[&str]| {
+        let output = Command::new(&copy)
+            .args(["run", &in_repository("examples/vmi.yaml"), "--disk"])
+            .arg(format!("rootdisk={}", image.display()))
+            .args(more)
+            .env("XDG_RUNTIME_DIR", dir.path())
+            .env("TMPDIR", dir.path())
+            .env("PATH", "/nonexistent")
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        stderr(&output)
+    };
+    let said = run(&[]);
+    let missing = format!(
+        "there is no {}",
+        copy.with_file_name("virt-launcher").display()
+    );
+    assert!(
+        said.contains(&missing) && said.contains("--launcher FILE"),
+        "{said}"
+    );
+    let said = run(&["--launcher", "/bin/false"]);
+    assert!(said.contains("exit status: 1"), "{said}");
+}

@@ -12,8 +12,10 @@ pub mod virt_probe;
 pub mod virt_tail;
 
 use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use manual::Manual;
 
@@ -156,6 +158,16 @@ fn find_manual(name: &str) -> Option<Manual> {
         return Some(Manual::of_help(name, purpose, pod::flags::usage()));
     }
     find(OsStr::new(name)).map(|tool| (tool.manual)(tool))
+}
+
+/// This program as another of its tools, whatever the name of its file is.
+///
+/// # Errors
+/// If its file is not known.
+pub(crate) fn tool(name: &str) -> io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg0(name);
+    Ok(command)
 }
 
 fn find(called: &OsStr) -> Option<&'static Tool> {

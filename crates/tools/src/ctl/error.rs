@@ -560,6 +560,12 @@ pub enum RunError {
     /// The launcher ended with a failure after its guest.
     #[error("the launcher ended with {0}")]
     LauncherFailed(ExitStatus),
+    /// There is no launcher to start.
+    #[error(
+        "there is no {}, and no virt-launcher on the search path; install it there, or say --launcher FILE",
+        .0.display()
+    )]
+    NoLauncher(PathBuf),
     /// The launcher did not end after its guest.
     #[error("the launcher has not ended {} s after its domain", .0.as_secs())]
     StillRunning(Duration),

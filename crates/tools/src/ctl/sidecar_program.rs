@@ -146,15 +146,10 @@ impl SidecarProgram {
                 links.to_owned()
             }
         };
-        let me = std::env::current_exe().map_err(FileError::on("find", "this program"))?;
-        let mut command = Command::new(me);
+        let found = crate::tool("sidecar-shim").map_err(FileError::on("find", "this program"));
+        let mut command = Command::from(found?);
         command
-            .args([
-                "sidecar-shim",
-                "--version",
-                self.version.name(),
-                "--socket-dir",
-            ])
+            .args(["--version", self.version.name(), "--socket-dir"])
             .arg(socket_dir)
             .env("PATH", search_path(&programs));
         Ok(command)
@@ -179,7 +174,8 @@ fn hook_programs(dir: &Path) -> Result<PathBuf, SidecarProgramError> {
         .ok_or_else(|| SidecarProgramError::NoHookProgram(dir.to_owned()))
 }
 
-fn is_executable(file: &Path) -> bool {
+/// Whether this user may run the file.
+pub fn is_executable(file: &Path) -> bool {
     file.is_file() && access(file, Access::EXEC_OK).is_ok()
 }
 

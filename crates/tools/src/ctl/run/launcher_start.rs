@@ -13,7 +13,10 @@ use crate::ctl::error::{CtlError, RunError};
 use crate::ctl::files::{FileError, create_private};
 use crate::ctl::json::text_at;
 use crate::ctl::registry::VmDir;
+use crate::ctl::sidecar_program::is_executable;
 
+/// The launcher's name.
+const LAUNCHER: &str = "virt-launcher";
 /// Where Debian and Fedora have the UEFI images.
 const OVMF_PATH: &str = "/usr/share/OVMF";
 
@@ -83,12 +86,13 @@ pub(super) fn start_launcher(
 /// The launcher installed beside this program, else the one on the search path.
 fn installed_launcher() -> Result<PathBuf, CtlError> {
     let me = std::env::current_exe().map_err(CtlError::Runtime)?;
-    let beside = me.with_file_name("virt-launcher");
-    Ok(if beside.exists() {
-        beside
-    } else {
-        "virt-launcher".into()
-    })
+    let beside = me.with_file_name(LAUNCHER);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let on_path = std::env::split_paths(&path).map(|directory| directory.join(LAUNCHER));
+    let found = std::iter::once(beside.clone())
+        .chain(on_path)
+        .find(|file| is_executable(file));
+    Ok(found.ok_or(RunError::NoLauncher(beside))?)
 }
 
 /// The error, with where the launcher's log is and its last error, unless that says the same.

@@ -287,18 +287,18 @@ fn start_supervisor(
 ) -> Result<(Child, ControlClient), CtlError> {
     let (ours, theirs) = UnixStream::pair().map_err(CtlError::Runtime)?;
     let theirs = theirs.into_std().map_err(CtlError::Runtime)?;
-    let program = std::env::current_exe().map_err(CtlError::Runtime)?;
     let log = dir.path(SUPERVISOR_LOG);
     let stderr = create_private(&log).map_err(FileError::on("make", &log))?;
-    let mut command = Command::new(&program);
+    let mut command = Command::from(crate::tool("launcherctl").map_err(CtlError::Runtime)?);
     command
-        .args(["launcherctl", "supervise"])
+        .arg("supervise")
         .args(arguments)
         .arg("--")
         .arg(dir.root())
         .stdin(std::os::fd::OwnedFd::from(theirs))
         .stdout(Stdio::null())
         .stderr(stderr);
+    let program = command.as_std().get_program().to_owned();
     let child = command.spawn().map_err(FileError::on("start", program))?;
     Ok((child, ControlClient::new(ours)))
 }
