@@ -50,7 +50,7 @@ pub fn check(args: &CheckArgs, format: Format) -> Result<ExitCode, CtlError> {
 }
 
 /// A line for each problem, as compilers have them, so that editors find the place.
-fn text(found: &[(String, Vec<Problem>)]) -> String {
+fn text(found: &[(String, Vec<Problem>)]) -> Vec<String> {
     let lines = found.iter().flat_map(|(file, problems)| {
         let problem = move |problem: &Problem| {
             let Problem {
@@ -71,5 +71,5 @@ fn text(found: &[(String, Vec<Problem>)]) -> String {
         let sound = problems.is_empty().then(|| format!("{file}: ok"));
         problems.iter().map(problem).chain(sound)
     });
-    lines.collect::<Vec<_>>().join("\n")
+    lines.collect()
 }

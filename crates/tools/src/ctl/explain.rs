@@ -163,22 +163,25 @@ fn described(source: &str, origin: &Origin) -> String {
     }
 }
 
-fn text(entries: &[Entry], needed: &[Needed], origin: &Origin) -> String {
-    let mut lines: Vec<String> = entries.iter().map(|entry| line(entry, origin)).collect();
+fn text(entries: &[Entry], needed: &[Needed], origin: &Origin) -> Vec<String> {
+    let mut lines: Vec<String> = entries
+        .iter()
+        .flat_map(|entry| lines_of(entry, origin))
+        .collect();
     if !needed.is_empty() {
-        lines.push("\nwithout these the VMI would be refused:".into());
-        lines.extend(needed.iter().map(|needed| {
-            format!(
-                "{}\n    {}",
+        lines.push(String::new());
+        lines.push("without these the VMI would be refused:".into());
+        lines.extend(needed.iter().flat_map(|needed| {
+            [
                 described(&needed.field, origin),
-                needed.refusal
-            )
+                format!("    {}", needed.refusal),
+            ]
         }));
     }
-    lines.join("\n")
+    lines
 }
 
-fn line(entry: &Entry, origin: &Origin) -> String {
+fn lines_of(entry: &Entry, origin: &Origin) -> [String; 3] {
     let rule = STEPS
         .iter()
         .find(|step| step.name == entry.step)
@@ -189,10 +192,11 @@ fn line(entry: &Entry, origin: &Origin) -> String {
         let sources = entry.sources.iter().map(|source| described(source, origin));
         sources.collect::<Vec<_>>().join(", ")
     };
-    format!(
-        "{} = {:?}\n    from {from}\n    by   {}: {rule}",
-        entry.path, entry.value, entry.step
-    )
+    [
+        format!("{} = {:?}", entry.path, entry.value),
+        format!("    from {from}"),
+        format!("    by   {}: {rule}", entry.step),
+    ]
 }
 
 #[cfg(test)]

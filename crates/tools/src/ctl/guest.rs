@@ -15,7 +15,7 @@ use super::error::{CtlError, TargetError};
 use super::guest_state::{GuestState, check_runs};
 use super::json::{list_at, text_at, text_or_dash};
 use super::lifecycle::print_done;
-use super::output::{Format, counted, print};
+use super::output::{Format, counted, print, say};
 use super::target::{NamedVmiTarget, Target, VmiTarget, vm_name};
 use super::vms::VmArgs;
 use api::proto::cmd::v1::{ExecRequest, GuestPingRequest};
@@ -130,7 +130,7 @@ pub async fn guest(verb: &GuestVerb, format: Format) -> Result<ExitCode, CtlErro
                 }
                 tokio::time::sleep(PING_INTERVAL).await;
             }
-            print(format, &json!({"success": true}), || "ok".into());
+            print(format, &json!({"success": true}), || "ok".to_owned());
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -196,9 +196,9 @@ async fn exec(args: &ExecArgs, format: Format) -> Result<ExitCode, CtlError> {
             // A reader that has gone needs no more.
             drop(out.write_all(stdout.as_bytes()).and_then(|()| out.flush()));
             if code != 0 && stdout.is_empty() {
-                eprintln!(
+                say(&format!(
                     "exit status {code}; standard error is not given back: sh -c 'CMD 2>&1' shows it"
-                );
+                ));
             }
         }
     }
@@ -248,7 +248,7 @@ pub async fn unfreeze(target: &VmiTarget, format: Format) -> Result<ExitCode, Ct
     Ok(ExitCode::SUCCESS)
 }
 
-fn summary(info: &Value) -> String {
+fn summary(info: &Value) -> Vec<String> {
     let part = |pointer| text_or_dash(info, pointer);
     let commands = list_at(info, "/supportedCommands");
     let enabled = commands.iter().filter(|one| one.get("enabled").is_some());
@@ -264,16 +264,16 @@ fn summary(info: &Value) -> String {
             counted(enabled.count(), "command")
         ),
     ]
-    .join("\n")
+    .into()
 }
 
 /// A line for each item, or that there is none.
-fn lines(list: &Value, line: fn(&Value) -> String, none: &str) -> String {
+fn lines(list: &Value, line: fn(&Value) -> String, none: &str) -> Vec<String> {
     let items = list_at(list, "");
     if items.is_empty() {
-        return none.to_owned();
+        return vec![none.to_owned()];
     }
-    items.iter().map(line).collect::<Vec<_>>().join("\n")
+    items.iter().map(line).collect()
 }
 
 fn user(user: &Value) -> String {

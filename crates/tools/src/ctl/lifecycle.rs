@@ -52,17 +52,13 @@ pub async fn sync(args: &SyncArgs, format: Format) -> Result<ExitCode, CtlError>
 }
 
 /// What a sync did to the running guest, and what it could not.
-fn synced_lines(vm: &str, steps: &[Value], restart: &[Value]) -> String {
+fn synced_lines(vm: &str, steps: &[Value], restart: &[Value]) -> Vec<String> {
     let steps = steps.iter().map(|step| format!("  {}", step_line(step)));
     let restart = restart
         .iter()
         .map(|field| text_at(field, "/why").to_owned());
-    let lines: Vec<String> = steps.chain(restart).collect();
-    [format!("synced {vm}")]
-        .into_iter()
-        .chain(lines)
-        .collect::<Vec<_>>()
-        .join("\n")
+    let first = [format!("synced {vm}")].into_iter();
+    first.chain(steps).chain(restart).collect()
 }
 
 /// `pause`, `unpause`, `reset`, `soft-reboot`, `shutdown`, `kill`, `delete`.
@@ -173,13 +169,16 @@ mod tests {
         let restart = [json!({"why": "needs a restart: spec.domain.cpu.cores"})];
         let lines = synced_lines("default/web", &steps, &restart);
         let lines: Vec<Vec<&str>> = lines
-            .lines()
+            .iter()
             .map(|line| line.split_whitespace().collect())
             .collect();
         assert_eq!(lines[0], ["synced", "default/web"]);
         assert_eq!(lines[1][..3], ["detach", "sda", "data"]);
         assert_eq!(lines[2][..3], ["needs", "a", "restart:"]);
-        assert_eq!(synced_lines("default/web", &[], &[]), "synced default/web");
+        assert_eq!(
+            synced_lines("default/web", &[], &[]),
+            ["synced default/web"]
+        );
     }
 
     #[test]

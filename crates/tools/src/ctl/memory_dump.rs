@@ -28,7 +28,7 @@ use super::error::CtlError;
 use super::files::FileError;
 use super::json::{copy_at, is_true_at, text_at};
 use super::new_file::{NewFile, check_overwrite};
-use super::output::{Format, print};
+use super::output::{Format, print, say};
 use super::refusal;
 use super::size_progress::SizeProgress;
 use super::target::VmiTarget;
@@ -275,7 +275,7 @@ impl Output {
 fn report(file: &Path, bytes: u64, format: Format) {
     let text = format!("{}: {}", file.display(), human_size(bytes));
     if file == Path::new("-") {
-        eprintln!("memory dump: {}", human_size(bytes));
+        say(&format!("memory dump: {}", human_size(bytes)));
         return;
     }
     let json = json!({"file": file.display().to_string(), "bytes": bytes});

@@ -10,6 +10,9 @@
 //!
 //! Each verb is a line of [`Verb`], with its help and its arguments, and a line of [`perform`], with its function.
 
+// `output` and `run::screen` print: they make the text of others harmless.
+#![warn(clippy::print_stderr, clippy::print_stdout)]
+
 mod backup;
 mod check;
 pub(crate) mod client;
@@ -57,6 +60,7 @@ mod stats;
 mod target;
 mod timeline;
 mod upgrade;
+mod visible;
 mod vm_link;
 mod vms;
 mod volume_table;

@@ -23,7 +23,7 @@ use super::files::FileError;
 use super::guest_state::status_text;
 use super::json::text_or_dash;
 use super::json_diff::{Difference, differences};
-use super::output::{Format, print};
+use super::output::{Format, print, say};
 use api::pod_paths::COMMAND_SOCKET;
 use os::signals::EndSignals;
 
@@ -80,7 +80,7 @@ impl News {
         json!({"event": self.name(), "socket": socket, "domain": self.domain(), "changes": self.differences()})
     }
 
-    fn to_text(&self, socket: &Path) -> String {
+    fn to_text(&self, socket: &Path) -> Vec<String> {
         let state = match self {
             Self::Domain(None) | Self::Changed(None, _) => "no domain".to_owned(),
             Self::Domain(Some(domain)) | Self::Changed(Some(domain), _) => format!(
@@ -101,7 +101,7 @@ impl News {
         if more > 0 {
             lines.push(format!("         and {more} more"));
         }
-        lines.join("\n")
+        lines
     }
 }
 
@@ -118,10 +118,10 @@ pub async fn watch(
     // Later, what is gone or is not ours to read has no launchers.
     std::fs::read_dir(directory).map_err(FileError::on("read", directory))?;
     if sockets_below(directory).is_empty() {
-        eprintln!(
+        say(&format!(
             "there is no launcher's socket below {} yet; Ctrl-C ends waiting for one",
             directory.display()
-        );
+        ));
     }
     let mut stop = EndSignals::listen().map_err(CtlError::Runtime)?;
     let (sender, mut news) = mpsc::channel(MAX_QUEUED);
@@ -295,7 +295,9 @@ mod tests {
             json!({"Spec": {"Name": "a_b"}, "Status": {"Status": "Paused", "Reason": "User"}}),
         );
         let changed = differences(&before, &after);
-        let text = News::Changed(Some(after), changed).to_text(Path::new("/s"));
+        let text = News::Changed(Some(after), changed)
+            .to_text(Path::new("/s"))
+            .join("\n");
         let expected = "CHANGED  /s  a_b  Paused (User)\n         /Status/Reason: \"User\" is new\n         \
             /Status/Status: \"Running\" becomes \"Paused\"";
         assert_eq!(text, expected);

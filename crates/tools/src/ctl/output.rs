@@ -1,4 +1,5 @@
-//! What a verb prints: text for people, JSON for programs.
+//! What a verb prints: text for people, JSON for programs. All text passes through here, or through
+//! [`super::run::screen`] and [`super::migrate`]'s output while they wait; [`visible`] makes it harmless.
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -10,7 +11,7 @@ use clap::ValueEnum;
 use serde_json::{Value, json};
 
 use super::files::FileError;
-use super::refusal;
+use super::{refusal, visible};
 
 /// What takes longer than this says what it waits for.
 const PROGRESS_DELAY: Duration = Duration::from_secs(1);
@@ -24,14 +25,45 @@ pub enum Format {
     Json,
 }
 
+/// Text for people: a line, or several. A line end inside of one is somebody else's.
+pub trait IntoLines {
+    /// Each without its end.
+    fn into_lines(self) -> Vec<String>;
+}
+
+impl IntoLines for String {
+    fn into_lines(self) -> Vec<String> {
+        vec![self]
+    }
+}
+
+impl IntoLines for Vec<String> {
+    fn into_lines(self) -> Vec<String> {
+        self
+    }
+}
+
 /// Prints the JSON or the text, whichever is wanted, and ends the line.
-pub fn print(format: Format, json: &Value, text: impl FnOnce() -> String) {
+pub fn print<T: IntoLines>(format: Format, json: &Value, text: impl FnOnce() -> T) {
     let shown = match format {
         Format::Json => json.to_string(),
-        Format::Text => text(),
+        Format::Text => joined(&text().into_lines()),
     };
     // A reader such as head(1) may have closed the pipe.
     let _ = writeln!(std::io::stdout(), "{shown}");
+}
+
+/// The lines as one text that a terminal may get.
+#[must_use]
+pub fn joined(lines: &[String]) -> String {
+    let lines: Vec<String> = lines.iter().map(|line| visible::line(line)).collect();
+    lines.join("\n")
+}
+
+/// Says something to people, on standard error.
+pub fn say(text: &str) {
+    // Whoever reads it may have gone.
+    let _ = writeln!(std::io::stderr(), "{}", visible::line(text));
 }
 
 /// How many there are, with the noun in its number: `1 vCPU`, `2 vCPUs`.
@@ -41,15 +73,18 @@ pub fn counted<N: Display + PartialEq + From<u8>>(count: N, noun: &str) -> Strin
     format!("{count} {noun}{ending}")
 }
 
-/// Prints a document as it is. A pipe that its reader has closed (`| head`) is not an error.
+/// Prints a document: as it is, unless it goes to a terminal.
 ///
 /// # Errors
 /// If standard output cannot be written.
 pub fn print_document(text: &str) -> Result<(), FileError> {
+    if std::io::stdout().is_terminal() {
+        return print_bytes(visible::document(text).as_bytes());
+    }
     print_bytes(text.as_bytes())
 }
 
-/// As [`print_document`]: a file whose name is `-`.
+/// Prints it as it is. A pipe that its reader has closed (`| head`) is not an error.
 ///
 /// # Errors
 /// If standard output cannot be written.
@@ -64,14 +99,22 @@ pub fn print_bytes(bytes: &[u8]) -> Result<(), FileError> {
 /// Prints why a verb has failed, on standard error: lines for people, or the object of `launcherctl --help`.
 pub fn print_error(format: Format, error: &str, details: &[String]) {
     match format {
-        Format::Json => eprintln!("{}", error_json(error, details)),
-        Format::Text => {
-            eprintln!("launcherctl: {error}");
-            for detail in details {
-                eprintln!("  {detail}");
-            }
+        Format::Json => {
+            let _ = writeln!(std::io::stderr(), "{}", error_json(error, details));
         }
+        Format::Text => error_lines(error, details)
+            .iter()
+            .for_each(|line| say(line)),
     }
+}
+
+/// Only the first line begins at the margin: a message of others cannot look like another error.
+fn error_lines(error: &str, details: &[String]) -> Vec<String> {
+    let more = details.iter().flat_map(|detail| detail.lines());
+    let mut lines = error.lines().chain(more);
+    let first = format!("launcherctl: {}", lines.next().unwrap_or_default());
+    let indented = lines.map(|line| format!("  {}", line.trim_start()));
+    [first].into_iter().chain(indented).collect()
 }
 
 fn error_json(error: &str, details: &[String]) -> Value {
@@ -96,7 +139,7 @@ pub fn wants_json(arguments: &[OsString]) -> bool {
 pub async fn with_progress<T>(waits_for: &str, work: impl Future<Output = T>) -> T {
     let say = |text: &str| {
         if std::io::stderr().is_terminal() {
-            eprintln!("{text}");
+            self::say(text);
         }
     };
     wait_for(waits_for, work, say).await
@@ -129,6 +172,21 @@ mod tests {
         assert!(json["hint"].as_str().unwrap().contains("too little free"));
         assert_eq!(json["details"], json!(["the launcher's log: /l"]));
         assert_eq!(error_json("no", &[])["hint"], Value::Null);
+    }
+
+    #[test]
+    fn a_message_of_others_does_not_look_like_another_line() {
+        let lines = ["a\nlauncherctl: b\u{1b}[2J".to_owned(), "c".to_owned()];
+        assert_eq!(joined(&lines), "a\\nlauncherctl: b\\u{1b}[2J\nc");
+        let error = "refused: no\nweb: has ended\n  what to do: this";
+        let details = ["the launcher's log: /l".to_owned()];
+        let expected = [
+            "launcherctl: refused: no",
+            "  web: has ended",
+            "  what to do: this",
+            "  the launcher's log: /l",
+        ];
+        assert_eq!(error_lines(error, &details), expected);
     }
 
     #[test]

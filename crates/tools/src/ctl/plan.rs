@@ -69,12 +69,11 @@ pub async fn plan(args: &PlanArgs, format: Format) -> Result<ExitCode, CtlError>
         }
     };
     print(format, &plan, || match table(&plan) {
-        nothing if nothing == NOTHING && args.live.is_some() => {
-            format!(
-                "{nothing}: memory, CPUs, disks and the links of interfaces are compared, and nothing else"
-            )
-        }
-        table => table,
+        lines if lines.is_empty() && args.live.is_some() => vec![format!(
+            "{NOTHING}: memory, CPUs, disks and the links of interfaces are compared, and nothing else"
+        )],
+        lines if lines.is_empty() => vec![NOTHING.to_owned()],
+        lines => lines,
     });
     Ok(ExitCode::SUCCESS)
 }
@@ -217,18 +216,13 @@ pub fn step_line(step: &Value) -> String {
 }
 
 /// A line for each step, for each device that cannot be changed now, and for each field that needs a restart.
-fn table(plan: &Value) -> String {
+fn table(plan: &Value) -> Vec<String> {
     let lists = ["steps", "kept"]
         .into_iter()
         .filter_map(|list| plan[list].as_array());
     let restart = list_at(plan, "/restart").iter();
     let restart = restart.map(|field| text_at(field, "/why").to_owned());
-    let lines: Vec<String> = lists.flatten().map(step_line).chain(restart).collect();
-    if lines.is_empty() {
-        NOTHING.to_owned()
-    } else {
-        lines.join("\n")
-    }
+    lists.flatten().map(step_line).chain(restart).collect()
 }
 
 #[cfg(test)]
@@ -262,8 +256,10 @@ mod tests {
         let plan = json!({"steps": [], "kept": [], "restart": found});
         assert_eq!(
             table(&plan),
-            "needs a restart: memory: 262144 KiB becomes 1048576 KiB\n\
-             needs a restart: disk vda goes, and is not a hotplugged one"
+            [
+                "needs a restart: memory: 262144 KiB becomes 1048576 KiB",
+                "needs a restart: disk vda goes, and is not a hotplugged one"
+            ]
         );
         assert_eq!(restart_elements(&live, &live), json!([]));
     }

@@ -28,7 +28,7 @@ pub async fn info(target: &Target, format: Format) -> Result<ExitCode, CtlError>
 /// If they do not.
 pub async fn ping(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     target.connect().await?.ping().await?;
-    print(format, &json!({"success": true}), || "ok".into());
+    print(format, &json!({"success": true}), || "ok".to_owned());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -39,7 +39,9 @@ pub async fn ping(target: &Target, format: Format) -> Result<ExitCode, CtlError>
 pub async fn domain(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     let domain = target.connect().await?.domain().await?;
     print(format, domain.as_ref().unwrap_or(&Value::Null), || {
-        domain.as_ref().map_or_else(|| "no domain".into(), summary)
+        domain
+            .as_ref()
+            .map_or_else(|| vec!["no domain".into()], summary)
     });
     Ok(ExitCode::SUCCESS)
 }
@@ -68,7 +70,7 @@ pub async fn metrics(target: &Target, format: Format) -> Result<ExitCode, CtlErr
 }
 
 /// The most important parts of a domain, on a few lines.
-fn summary(domain: &Value) -> String {
+fn summary(domain: &Value) -> Vec<String> {
     let part = |pointer| text_or_dash(domain, pointer);
     let mut lines = vec![
         format!("{}  {}", part("/Spec/Name"), status_text(domain)),
@@ -89,5 +91,5 @@ fn summary(domain: &Value) -> String {
             text_at(disk, "/Source/Dev")
         )
     }));
-    lines.join("\n")
+    lines
 }

@@ -70,26 +70,25 @@ pub async fn stats(args: &StatsArgs, format: Format) -> Result<ExitCode, CtlErro
 }
 
 /// What has happened between two samples of this domain.
-fn text(before: &Sample, now: &Sample, domain: &Value) -> String {
+fn text(before: &Sample, now: &Sample, domain: &Value) -> Vec<String> {
     let seconds = now.taken.duration_since(before.taken).as_secs_f64();
-    let mut text = text_at(&now.stats, "/Name").to_owned();
+    let mut lines = vec![text_at(&now.stats, "/Name").to_owned()];
     let cpu = rate(&before.stats, &now.stats, "/Cpu/Time", seconds) / 1e7;
     let vcpus = list_at(&now.stats, "/Vcpu").iter();
     let online = vcpus.filter(|vcpu| value(vcpu, "/State") != Some(0));
     let online = counted(online.count(), "vCPU");
-    let _ = write!(text, "\n  cpu     {cpu:.1} % of one CPU, {online}");
-    let _ = write!(text, "\n  memory  {}", memory(&now.stats));
+    lines.push(format!("  cpu     {cpu:.1} % of one CPU, {online}"));
+    lines.push(format!("  memory  {}", memory(&now.stats)));
     for disk in devices(&before.stats, &now.stats, "/Block") {
         let rate = |pointer| rate(disk.before, disk.now, pointer, seconds);
-        let _ = write!(
-            text,
-            "\n  disk    {:<16} read {:>12} {:>7.0} op/s   write {:>12} {:>7.0} op/s",
+        lines.push(format!(
+            "  disk    {:<16} read {:>12} {:>7.0} op/s   write {:>12} {:>7.0} op/s",
             disk.name,
             bytes_per_second(rate("/RdBytes")),
             rate("/RdReqs"),
             bytes_per_second(rate("/WrBytes")),
             rate("/WrReqs"),
-        );
+        ));
     }
     let interfaces = list_at(domain, "/Spec/Devices/Interfaces");
     for (index, interface) in devices(&before.stats, &now.stats, "/Net").enumerate() {
@@ -99,23 +98,21 @@ fn text(before: &Sample, now: &Sample, domain: &Value) -> String {
             (name, _) => name,
         };
         if value(interface.now, "/RxBytes").is_none() {
-            let _ = write!(
-                text,
-                "\n  nic     {name:<16} not counted: libvirt does not see the traffic of passt"
-            );
+            lines.push(format!(
+                "  nic     {name:<16} not counted: libvirt does not see the traffic of passt"
+            ));
             continue;
         }
         let rate = |pointer| rate(interface.before, interface.now, pointer, seconds);
-        let _ = write!(
-            text,
-            "\n  nic     {name:<16} rx   {:>12} {:>7.0} pkt/s  tx    {:>12} {:>7.0} pkt/s",
+        lines.push(format!(
+            "  nic     {name:<16} rx   {:>12} {:>7.0} pkt/s  tx    {:>12} {:>7.0} pkt/s",
             bytes_per_second(rate("/RxBytes")),
             rate("/RxPkts"),
             bytes_per_second(rate("/TxBytes")),
             rate("/TxPkts"),
-        );
+        ));
     }
-    text
+    lines
 }
 
 /// What the guest has, and what of it is in use, as far as the guest's balloon driver says.
@@ -207,22 +204,21 @@ mod tests {
             }),
             taken: taken + Duration::from_secs(after),
         };
-        let text = text(
+        let lines = text(
             &sample(0, 0, 0),
             &sample(1_000_000_000, 8 << 20, 4),
             &Value::Null,
         );
-        let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines[0], "default_demo");
         assert_eq!(lines[1], "  cpu     25.0 % of one CPU, 1 vCPU");
         assert_eq!(lines[2], "  memory  256.0 MiB in all");
         assert!(
             lines[3].contains("rootdisk") && lines[3].contains("2.0 MiB/s     512 op/s"),
-            "{text}"
+            "{lines:?}"
         );
         assert!(
             lines[4].contains("default") && lines[4].contains("0.0 B/s"),
-            "{text}"
+            "{lines:?}"
         );
     }
 
@@ -235,8 +231,8 @@ mod tests {
             taken: Instant::now(),
         };
         let domain = json!({"Spec": {"Devices": {"Interfaces": [{"Alias": {"Name": "blue"}}]}}});
-        let text = text(&sample(), &sample(), &domain);
-        let line = text.lines().last().unwrap_or_default();
+        let lines = text(&sample(), &sample(), &domain);
+        let line = lines.last().unwrap();
         assert!(
             line.starts_with("  nic     blue ") && line.contains("not counted"),
             "{line}"

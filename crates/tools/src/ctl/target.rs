@@ -12,6 +12,7 @@ use super::error::{CtlError, TargetError};
 use super::files::{FileError, display_name, read_text};
 use super::json::{copy_at, text_at};
 use super::manifest::{self, Manifest, ManifestError};
+use super::output::say;
 use super::registry::{self, VmDir};
 use super::run::failure::Failure;
 use super::run::network::notes_of_links;
@@ -322,7 +323,7 @@ fn not_a_file(file: &Path, error: FileError) -> CtlError {
 /// Says on standard error which fields of a manifest are dropped.
 pub fn warn_of_unknown_fields(file: &Path, text: &str) {
     for field in manifest::unknown_fields(text) {
-        eprintln!("warning: {}:{field}", display_name(file));
+        say(&format!("warning: {}:{field}", display_name(file)));
     }
 }
 
@@ -339,7 +340,7 @@ fn update_of(
     // In a pod virt-handler does both.
     if launcher.dir.as_ref().is_some_and(VmDir::is_of_run) {
         update.network_as_in(sent);
-        notes_of_links(&update).for_each(|note| eprintln!("{note}"));
+        notes_of_links(&update).for_each(|note| say(&note));
         for (names, why) in [
             (
                 update.keep_volumes(sent),
@@ -351,9 +352,9 @@ fn update_of(
             launcher.restart.extend(restart);
         }
         for name in update.leave_out_volumes(sent) {
-            eprintln!(
+            say(&format!(
                 "the volume {name} is new and has no image here, so it is left out; launcherctl addvolume {name} --file FILE plugs it in"
-            );
+            ));
         }
     }
     Ok(update.into_value())

@@ -68,7 +68,7 @@ pub fn row(root: &Root, domain: &Value, name: &str) -> Value {
 
 /// The rows as text, below a headline.
 #[must_use]
-pub fn table(rows: &[Value]) -> String {
+pub fn table(rows: &[Value]) -> Vec<String> {
     let line = |name: &str, target: &str, size: &str, serial: &str, state: &str, source: &str| {
         format!("{name:<20} {target:<7} {size:>13} {serial:<20} {state:<13} {source}")
             .trim_end()
@@ -89,7 +89,7 @@ pub fn table(rows: &[Value]) -> String {
             text_or_dash(row, "/source"),
         ));
     }
-    lines.join("\n")
+    lines
 }
 
 /// A size in the largest unit of which it has at least one, with a decimal unless it is whole.
@@ -130,7 +130,7 @@ mod tests {
             )
         };
         assert_eq!(row_as("qcow2")["size"], 3_u64 << 29);
-        assert!(table(&[row_as("qcow2")]).contains(" 1.5 GiB "));
+        assert!(table(&[row_as("qcow2")]).join("").contains(" 1.5 GiB "));
         assert_eq!(
             row_as("raw")["size"],
             512,
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(row("a")["target"], "sda");
         assert_eq!(row("a")["size"], Value::Null);
         assert_eq!(row("b"), json!({"name": "b", "state": "not attached"}));
-        let text = table(&[row("a"), row("b")]);
+        let text = table(&[row("a"), row("b")]).join("\n");
         assert_eq!(text.lines().count(), 3);
         assert!(
             text.lines()

@@ -16,7 +16,7 @@ use super::files::FileError;
 use super::guest_state::{GuestState, check_runs};
 use super::json::{is_true_at, list_at, push, remove_named, set, text_at};
 use super::notify_server::notify_socket;
-use super::output::{Format, print, with_progress};
+use super::output::{Format, print, say, with_progress};
 use super::registry::VmDir;
 use super::run::image_content::{Accepts, check_content};
 use super::run::images::{ImageError, give_image, hard_link_image};
@@ -152,8 +152,8 @@ pub async fn add(args: &AddArgs, format: Format) -> Result<ExitCode, CtlError> {
         },
     );
     if vm.has_virt_handler() {
-        eprintln!(
-            "virt-handler's next sync detaches it again, as its VMI does not have it; virtctl addvolume keeps it"
+        say(
+            "virt-handler's next sync detaches it again, as its VMI does not have it; virtctl addvolume keeps it",
         );
     }
     Ok(ExitCode::SUCCESS)

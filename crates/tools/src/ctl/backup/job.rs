@@ -12,7 +12,7 @@ use crate::ctl::client::{CallError, Client};
 use crate::ctl::domain_changes::DomainChanges;
 use crate::ctl::error::CtlError;
 use crate::ctl::json::{copy_at, is_true_at, text_at};
-use crate::ctl::output::Format;
+use crate::ctl::output::{Format, print_error, say};
 use crate::ctl::size_progress::SizeProgress;
 use api::backup::BackupOptions;
 use os::signals::EndSignals;
@@ -90,7 +90,7 @@ impl Job {
                         return Err(BackupError::Left(self.directory.clone()).into());
                     }
                     is_cancelled = true;
-                    eprintln!("cancelling the backup, whose files are then removed, unless it is complete before; the guest runs on. Ctrl-C again does not wait");
+                    say("cancelling the backup, whose files are then removed, unless it is complete before; the guest runs on. Ctrl-C again does not wait");
                     if let Some(ended) = self.abort().await? {
                         return outcome(ended, is_cancelled);
                     }
@@ -115,7 +115,7 @@ impl Job {
             Some(report) if is_true_at(&report, "/Completed") => Ok(Some(report)),
             // It ends by itself.
             Some(_) => {
-                eprintln!("launcherctl: {}", os::logging::chain(&error));
+                print_error(Format::Text, &os::logging::chain(&error), &[]);
                 Ok(None)
             }
             None => Err(error.into()),

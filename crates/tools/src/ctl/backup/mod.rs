@@ -28,7 +28,7 @@ use super::domain_changes::is_down;
 use super::error::CtlError;
 use super::files::FileError;
 use super::json::{list_at, set, text_at};
-use super::output::{Format, print};
+use super::output::{Format, print, say};
 use super::registry::VmDir;
 use super::target::VmiTarget;
 use super::vm_link::VmLink;
@@ -103,8 +103,8 @@ pub async fn backup(args: &BackupArgs, format: Format) -> Result<ExitCode, CtlEr
     }
     let is_frozen = is_frozen(&domain);
     if is_frozen && !args.skip_quiesce {
-        eprintln!(
-            "the guest's file systems are frozen already, and stay so; launcherctl unfreeze thaws them"
+        say(
+            "the guest's file systems are frozen already, and stay so; launcherctl unfreeze thaws them",
         );
     }
     let target = Target::open(&vm_dir, &args.dir)?;
@@ -160,10 +160,10 @@ pub async fn backup(args: &BackupArgs, format: Format) -> Result<ExitCode, CtlEr
 /// By its name, such a directory may be the last backup.
 fn warn_of_incomplete(records: &Records) {
     for directory in records.incomplete() {
-        eprintln!(
+        say(&format!(
             "{} is not a complete backup (it has no backup.json), as if launcherctl was killed meanwhile; remove it",
             directory.display()
-        );
+        ));
     }
 }
 

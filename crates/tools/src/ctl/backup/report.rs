@@ -1,6 +1,5 @@
 //! What is printed of a backup, and how it is restored.
 
-use std::fmt::Write;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -10,38 +9,32 @@ use super::record::{Record, RecordFile};
 use crate::ctl::volume_table::human_size;
 
 /// For people.
-pub fn text(record: &Record, directory: &Path, left_out: &[LeftOut]) -> String {
-    let mut text = match &record.parent {
-        Some(parent) => format!("{}\nwhat has changed since {parent}:", directory.display()),
-        None => directory.display().to_string(),
-    };
-    for file in &record.files {
-        let _ = write!(
-            text,
-            "\n  {:<7} {:<20} {:>12}  {}",
+pub fn text(record: &Record, directory: &Path, left_out: &[LeftOut]) -> Vec<String> {
+    let mut lines = vec![directory.display().to_string()];
+    let parent = record.parent.iter();
+    lines.extend(parent.map(|parent| format!("what has changed since {parent}:")));
+    lines.extend(record.files.iter().map(|file| {
+        format!(
+            "  {:<7} {:<20} {:>12}  {}",
             file.target,
             file.volume,
             human_size(file.bytes),
             file.file
-        );
-    }
+        )
+    }));
     if !left_out.is_empty() {
-        text.push_str("\nnot in the backup:");
+        lines.push("not in the backup:".to_owned());
     }
-    for disk in left_out {
-        let _ = write!(
-            text,
-            "\n  {:<7} {:<20} {}",
-            disk.target, disk.volume, disk.reason
-        );
-    }
-    let _ = write!(text, "\ncheckpoint: {}", record.checkpoint);
-    let _ = write!(text, "\nfile systems: {}", frozen(record));
-    text.push_str("\nto restore a disk:");
-    for file in &record.files {
-        let _ = write!(text, "\n  {}", restore(directory, file));
-    }
-    text
+    let left_out = left_out.iter();
+    lines.extend(
+        left_out.map(|disk| format!("  {:<7} {:<20} {}", disk.target, disk.volume, disk.reason)),
+    );
+    lines.push(format!("checkpoint: {}", record.checkpoint));
+    lines.push(format!("file systems: {}", frozen(record)));
+    lines.push("to restore a disk:".to_owned());
+    let files = record.files.iter();
+    lines.extend(files.map(|file| format!("  {}", restore(directory, file))));
+    lines
 }
 
 /// For programs.

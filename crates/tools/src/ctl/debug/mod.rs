@@ -15,7 +15,7 @@ use super::client::{CallError, Client};
 use super::error::CtlError;
 use super::files::{FileError, read_tail};
 use super::json::{text_at, text_or_dash};
-use super::output::{Format, print, print_bytes};
+use super::output::{Format, print, print_bytes, say};
 use super::registry::VmDir;
 use super::run::SUPERVISOR_LOG;
 use super::run::console_log::console_log_file;
@@ -77,7 +77,7 @@ pub async fn debug(args: &DebugArgs, format: Format) -> Result<ExitCode, CtlErro
     if out == Path::new("-") {
         print_bytes(&archive)?;
         for problem in &problems {
-            eprintln!("missing: {problem}");
+            say(&format!("missing: {problem}"));
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -93,7 +93,7 @@ pub async fn debug(args: &DebugArgs, format: Format) -> Result<ExitCode, CtlErro
                 .iter()
                 .map(|problem| format!("  missing: {problem}")),
         );
-        lines.join("\n")
+        lines
     });
     Ok(ExitCode::SUCCESS)
 }

@@ -136,7 +136,7 @@ fn name(result: &CheckResult) -> String {
     }
 }
 
-fn text(conformance: &Conformance) -> String {
+fn text(conformance: &Conformance) -> Vec<String> {
     let line = |result: &CheckResult| {
         let (word, why) = match &result.outcome {
             Outcome::Passed => ("ok", String::new()),
@@ -161,7 +161,7 @@ fn text(conformance: &Conformance) -> String {
     let mut lines: Vec<String> = sidecar.into_iter().collect();
     lines.extend(conformance.results.iter().map(line));
     lines.push(summary);
-    lines.join("\n")
+    lines
 }
 
 fn counted(conformance: &Conformance, counts: impl Fn(&Outcome) -> bool) -> usize {
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn results_are_read_by_people_and_by_continuous_integration() {
-        let text = text(&conformance());
+        let text = text(&conformance()).join("\n");
         assert!(text.contains("FAILED   info"), "{text}");
         assert!(text.ends_with("1 check failed"), "{text}");
         let xml = junit(&conformance());

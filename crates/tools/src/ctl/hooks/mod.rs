@@ -101,9 +101,9 @@ async fn until_signal<T>(work: impl Future<Output = T>) -> Result<T, CtlError> {
 }
 
 /// `is_of_run`: with the sidecar by which `run` puts its network interfaces into the domain.
-fn table(report: &Report, is_of_run: bool) -> String {
+fn table(report: &Report, is_of_run: bool) -> Vec<String> {
     if report.sidecars.is_empty() {
-        return "no sidecars".into();
+        return vec!["no sidecars".into()];
     }
     let mut lines = Vec::new();
     for sidecar in &report.sidecars {
@@ -135,7 +135,7 @@ fn table(report: &Report, is_of_run: bool) -> String {
             );
         }
     }
-    lines.join("\n")
+    lines
 }
 
 fn last_call(point: &HookPointReport) -> String {
@@ -161,10 +161,13 @@ mod tests {
         let report = json!({"sidecars": [sidecar("watchdog"), sidecar(NETWORK_SIDECAR)]});
         let report: Report = serde_json::from_value(report).unwrap();
         let lines = table(&report, true);
-        let lines: Vec<&str> = lines.lines().collect();
         assert_eq!(lines[0], "watchdog  v1alpha3  a.sock");
         assert!(lines[1].contains("launcherctl's own"), "{}", lines[1]);
         // In a pod it would be somebody else's.
-        assert!(!table(&report, false).contains("launcherctl's own"));
+        assert!(
+            !table(&report, false)
+                .join("\n")
+                .contains("launcherctl's own")
+        );
     }
 }

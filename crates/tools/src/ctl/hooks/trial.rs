@@ -126,7 +126,7 @@ fn is_socket(path: &Path) -> bool {
 }
 
 /// `why_not_called`: of `PreCloudInitIso`.
-fn summary(tried: &DryRun, why_not_called: &str) -> String {
+fn summary(tried: &DryRun, why_not_called: &str) -> Vec<String> {
     let list = |prefix: &str, changes: &Changes| -> Vec<String> {
         let more = changes.more.then(|| "and more".to_owned());
         let shown = changes.list.iter().map(ToString::to_string);
@@ -163,5 +163,5 @@ fn summary(tried: &DryRun, why_not_called: &str) -> String {
         lines.push("it is not idempotent; given its own result it changes".to_owned());
         lines.extend(list("", &tried.second_changes));
     }
-    lines.join("\n")
+    lines
 }

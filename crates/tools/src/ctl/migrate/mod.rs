@@ -32,7 +32,7 @@ use serde_json::{Value, json};
 use super::error::CtlError;
 use super::files::FileError;
 use super::json::{list_at, text_at};
-use super::output::{Format, print};
+use super::output::{Format, print, say};
 use super::run::console::is_terminal;
 use super::run::{Incoming, receive};
 use super::similar::known_names;
@@ -218,7 +218,7 @@ fn write_plot(file: Option<&Path>, record: &Record) -> Result<(), CtlError> {
     match file {
         Some(file) => {
             std::fs::write(file, plot::draw(record)).map_err(FileError::on("write", file))?;
-            eprintln!("the picture is in {}", file.display());
+            say(&format!("the picture is in {}", file.display()));
             Ok(())
         }
         None => Ok(()),

@@ -7,7 +7,8 @@ use std::io::{IsTerminal, Write};
 use serde_json::{Value, json};
 
 use super::record::{decision, line, to_json};
-use crate::ctl::output::Format;
+use crate::ctl::output::{Format, say};
+use crate::ctl::visible;
 use api::proto::inspect::v1::MigrationEvent;
 use api::proto::inspect::v1::migration_event::Event;
 
@@ -75,7 +76,7 @@ impl Output {
 
     fn whole_line(&self, text: &str) {
         self.end_line();
-        let _ = writeln!(std::io::stderr(), "{text}");
+        say(text);
     }
 
     fn changing_line(&self, text: &str) {
@@ -85,6 +86,7 @@ impl Output {
             _ => 80,
         };
         // One that wraps could not be written over.
+        let text = visible::line(text);
         let shown: String = text.chars().take(width.saturating_sub(1)).collect();
         let _ = write!(std::io::stderr(), "\r\x1b[K{shown}");
         self.in_line.set(true);

@@ -14,6 +14,7 @@ use crate::ctl::drives::is_drive;
 use crate::ctl::files::FileError;
 use crate::ctl::json::{is_object_at, text_at};
 use crate::ctl::manifest::Manifest;
+use crate::ctl::output::say;
 use crate::ctl::registry::VmDir;
 use crate::ctl::similar::known_names;
 use api::pod_paths::PodPaths;
@@ -328,12 +329,12 @@ fn copy(image: &Path, copy: &Path) -> Result<(), ImageError> {
         });
     }
     if needed >= LARGE_COPY_BYTES {
-        eprintln!(
+        say(&format!(
             "copying {} ({} MiB) to {}: a hard link is not possible there",
             image.display(),
             needed.div_ceil(MIB),
             directory.display()
-        );
+        ));
     }
     fs::copy(image, copy).map(drop).map_err(|error| {
         let _ = fs::remove_file(copy);
@@ -435,7 +436,7 @@ mod tests {
         let (image, copy) = (here.path().join("image"), there.path().join("a/copy"));
         fs::write(&image, [1; 1024]).unwrap();
         if image.metadata().unwrap().dev() == there.path().metadata().unwrap().dev() {
-            return eprintln!("skipped: /dev/shm is on the file system of the temporary directory");
+            return say("skipped: /dev/shm is on the file system of the temporary directory");
         }
         hard_link_image(&image, &copy, true).unwrap();
         assert_eq!(fs::read(&copy).unwrap(), [1; 1024]);

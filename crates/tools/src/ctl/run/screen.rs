@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::console::ConsoleOutput;
 use super::control::{Phase, Update};
 use crate::ctl::output::Format;
+use crate::ctl::visible;
 
 /// Prints updates between what the guest writes.
 #[derive(Debug)]
@@ -72,7 +73,10 @@ impl Screen {
     pub fn note(&self, text: &str) {
         match self.format {
             Format::Json => put(&json!({"note": text})),
-            Format::Text => self.line(&format!("            {text}")),
+            Format::Text => {
+                let lines = text.lines().map(str::trim_start);
+                lines.for_each(|line| self.line(&format!("            {line}")));
+            }
         }
     }
 
@@ -100,6 +104,7 @@ impl Screen {
         let end = if self.terminal { "\r\n" } else { "\n" };
         let before = if self.in_guest_line.take() { end } else { "" };
         // That it cannot be written any more must not end the VM.
+        let text = visible::line(text);
         let _ = write!(std::io::stderr(), "{before}{text}{end}");
     }
 }

@@ -13,7 +13,7 @@ use super::error::CtlError;
 use super::events::has_arrived;
 use super::files::FileError;
 use super::json::set;
-use super::output::{Format, print};
+use super::output::{Format, print, say};
 use super::vms::VmArgs;
 use api::proto::inspect::v1::{Step, TimelineResponse};
 
@@ -37,13 +37,13 @@ pub async fn timeline(args: &TimelineArgs, format: Format) -> Result<ExitCode, C
     let note = missing_start(&timeline, client.domain().await?.as_ref());
     if let Some(file) = &args.svg {
         std::fs::write(file, picture::draw(&timeline)).map_err(FileError::on("write", file))?;
-        eprintln!("the picture is in {}", file.display());
+        say(&format!("the picture is in {}", file.display()));
     }
     let mut document = document(&timeline);
     set(&mut document, "/note", json!(note));
     print(format, &document, || {
-        let table = table(&timeline);
-        note.map_or(table.clone(), |note| format!("{table}\n{note}"))
+        let note = note.map(str::to_owned);
+        table(&timeline).into_iter().chain(note).collect::<Vec<_>>()
     });
     Ok(ExitCode::SUCCESS)
 }
@@ -68,7 +68,7 @@ pub fn document(timeline: &TimelineResponse) -> Value {
 
 /// For people: times in milliseconds.
 #[must_use]
-pub fn table(timeline: &TimelineResponse) -> String {
+pub fn table(timeline: &TimelineResponse) -> Vec<String> {
     let mut lines = vec![
         format!("the launcher began at {}", began(timeline)),
         format!(
@@ -91,7 +91,7 @@ pub fn table(timeline: &TimelineResponse) -> String {
             timeline.attempts
         ));
     }
-    lines.join("\n")
+    lines
 }
 
 /// How long a step took, in milliseconds: nothing for a moment, and dots while it goes on.
@@ -149,7 +149,7 @@ the launcher began at 2023-11-14T22:13:20.123456Z
         46.0             pod     ready
       3046.0        ...  domain  start
 the domain's steps are those of attempt 2";
-        assert_eq!(table(&example()), expected);
+        assert_eq!(table(&example()).join("\n"), expected);
     }
 
     #[test]

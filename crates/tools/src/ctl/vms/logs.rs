@@ -11,7 +11,7 @@ use super::{RunningVm, VmArgs};
 use crate::ctl::error::{CtlError, TargetError};
 use crate::ctl::json::text_at;
 use crate::ctl::log_follower::LogFollower;
-use crate::ctl::output::{Format, print_document};
+use crate::ctl::output::{Format, joined, print_bytes, print_document};
 use crate::ctl::registry::VmDir;
 use crate::ctl::run::console_log::console_log_file;
 use crate::ctl::run::control::{CONTROL_SOCKET, ControlClient};
@@ -59,10 +59,10 @@ pub async fn logs(args: &LogsArgs, format: Format) -> Result<ExitCode, CtlError>
         LogFollower::open(&path)?
     };
     let show = |text: String| match (format, args.console) {
-        (Format::Text, false) => print_document(&readable(&text)),
-        (Format::Json, true) => print_document(&console_json(&text)),
-        // The launcher's log has a JSON object in each line.
-        (Format::Text, true) | (Format::Json, false) => print_document(&text),
+        (Format::Text, false) => print_document(&ended(&readable(&text))),
+        (Format::Json, true) => print_bytes(console_json(&text).as_bytes()),
+        // The launcher's log has a JSON object in each line; the guest's console is as the guest wants it.
+        (Format::Text, true) | (Format::Json, false) => print_bytes(text.as_bytes()),
     };
     show(log.read_new())?;
     if !args.follow {
@@ -112,13 +112,18 @@ fn console_json(text: &str) -> String {
 }
 
 /// The lines of a JSON log for people: time, level, message, and the error's reason.
-pub fn readable(text: &str) -> String {
-    text.lines()
-        .map(|line| {
-            serde_json::from_str(line).map_or_else(|_| line.to_owned(), |json| entry(&json))
-        })
-        .map(|line| line + "\n")
-        .collect()
+pub fn readable(text: &str) -> Vec<String> {
+    let entry =
+        |line| serde_json::from_str(line).map_or_else(|_| str::to_owned(line), |it| entry(&it));
+    text.lines().map(entry).collect()
+}
+
+/// The lines with their ends.
+fn ended(lines: &[String]) -> String {
+    match lines {
+        [] => String::new(),
+        lines => joined(lines) + "\n",
+    }
 }
 
 fn entry(line: &Value) -> String {
@@ -149,7 +154,7 @@ mod tests {
         );
         assert_eq!(
             readable(log),
-            "10:00:00.000001Z error   no disk: EIO\nplain\n"
+            ["10:00:00.000001Z error   no disk: EIO", "plain"]
         );
     }
 }

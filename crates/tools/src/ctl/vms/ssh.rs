@@ -11,6 +11,7 @@ use tokio::process::{Child, Command};
 use crate::ctl::error::{CtlError, TargetError};
 use crate::ctl::files::FileError;
 use crate::ctl::guest_state::check_runs;
+use crate::ctl::output::say;
 use crate::ctl::run::network::Network;
 use crate::ctl::target::Target;
 use os::signals::EndSignals;
@@ -80,9 +81,9 @@ pub async fn ssh(args: &SshArgs) -> Result<ExitCode, CtlError> {
     let ssh = ssh.spawn().map_err(FileError::on("start", "ssh"))?;
     let status = wait(ssh, &mut signals).await.map_err(CtlError::Runtime)?;
     if status.code() == Some(SSH_FAILED) {
-        eprintln!(
+        say(&format!(
             "launcherctl: if ssh could not connect: the guest may still boot, or has no SSH server; launcherctl console {name} shows it. If it was refused: give the user with USER@{name}, the key with -i FILE"
-        );
+        ));
     }
     Ok(exit_code(status))
 }

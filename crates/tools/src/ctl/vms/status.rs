@@ -262,19 +262,23 @@ fn log_end(dir: &VmDir) -> Vec<String> {
     let log = std::fs::read_to_string(log_file(dir)).unwrap_or_default();
     let mut lines: Vec<&str> = log.lines().rev().take(MAX_LOG_LINES).collect();
     lines.reverse();
-    let text = readable(&lines.join("\n"));
-    text.lines().map(str::to_owned).collect()
+    readable(&lines.join("\n"))
 }
 
-fn failed_page(status: &Value, log: &[String]) -> String {
+fn failed_page(status: &Value, log: &[String]) -> Vec<String> {
     let part = |pointer| text_or_dash(status, pointer);
     let name = part("/name");
-    let mut lines = vec![
-        format!("{name}: {FAILED}: {}", part("/reason")),
+    let mut reason = part("/reason").lines();
+    let mut lines = vec![format!(
+        "{name}: {FAILED}: {}",
+        reason.next().unwrap_or_default()
+    )];
+    lines.extend(reason.map(|more| format!("  {}", more.trim_start())));
+    lines.extend([
         format!("  namespace  {}", part("/namespace")),
         format!("  uid        {}", part("/uid")),
         format!("  log        {}, which ends with", part("/log")),
-    ];
+    ]);
     lines.extend(log.iter().map(|line| format!("    {line}")));
     let console = if text_at(status, "/consoleLog").is_empty() {
         String::new()
@@ -284,10 +288,10 @@ fn failed_page(status: &Value, log: &[String]) -> String {
     lines.push(format!(
         "launcherctl logs {name} prints the whole log, {console}launcherctl stop {name} removes it from launcherctl list"
     ));
-    lines.join("\n")
+    lines
 }
 
-fn page(status: &Value, log: &[String]) -> String {
+fn page(status: &Value, log: &[String]) -> Vec<String> {
     let part = |pointer| text_or_dash(status, pointer);
     let name = part("/name");
     if part("/state") == FAILED {
@@ -346,25 +350,39 @@ fn page(status: &Value, log: &[String]) -> String {
             "its supervisor was killed; launcherctl stop {name} shuts it down"
         ));
     }
-    lines.join("\n")
+    lines
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::ctl::output::joined;
     use crate::ctl::run::control::{Control, Phase, Update};
 
     #[test]
     fn the_number_of_cpus_is_singular_or_plural() {
-        let page = |cpus| page(&json!({"state": "Running", "cpus": cpus}), &[]);
+        let page = |cpus| page(&json!({"state": "Running", "cpus": cpus}), &[]).join("\n");
         assert!(page(1).contains(" 1 CPU, "), "{}", page(1));
         assert!(page(2).contains(" 2 CPUs, "), "{}", page(2));
     }
 
     #[test]
+    fn what_a_guest_calls_itself_is_one_line_without_commands() {
+        let system = "\u{1b}]0;x\u{7}Linux\nweb: Failed: \u{202e}no";
+        let status = json!({"name": "web", "state": "Running", "guestOs": system});
+        let shown = joined(&page(&status, &[]));
+        assert!(
+            shown.contains(r"  system     \u{1b}]0;x\u{7}Linux\nweb: Failed: \u{202e}no"),
+            "{shown}"
+        );
+    }
+
+    #[test]
     fn a_lost_vm_says_whether_its_guest_still_runs() {
-        let page = |pid: Value| page(&json!({"name": "web", "state": LOST, "guestPid": pid}), &[]);
+        let page = |pid: Value| {
+            page(&json!({"name": "web", "state": LOST, "guestPid": pid}), &[]).join("\n")
+        };
         let runs = page(json!(7));
         assert!(runs.contains("still runs (QEMU is process 7)"), "{runs}");
         let ended = page(Value::Null);
@@ -373,7 +391,7 @@ mod tests {
 
     #[test]
     fn the_page_of_a_running_vm_has_the_process_of_its_qemu() {
-        let page = page(&json!({"state": "Running", "guestPid": 7}), &[]);
+        let page = page(&json!({"state": "Running", "guestPid": 7}), &[]).join("\n");
         assert!(page.contains("\n  qemu       process 7\n"), "{page}");
     }
 
@@ -435,7 +453,7 @@ mod tests {
         assert!(is_started_by_hand(&vm));
         let status =
             json!({"name": "web", "state": "Running", "supervised": false, "startedByHand": true});
-        let text = page(&status, &[]);
+        let text = page(&status, &[]).join("\n");
         assert!(
             text.contains("started by hand") && !text.contains("killed"),
             "{text}"
@@ -470,7 +488,7 @@ mod tests {
     #[test]
     fn a_failed_vm_has_its_reason_and_the_end_of_its_log() {
         let status = json!({"name": "web", "state": FAILED, "reason": "the guest has crashed", "log": "/tmp/l"});
-        let page = page(&status, &["error   no disk".to_owned()]);
+        let page = page(&status, &["error   no disk".to_owned()]).join("\n");
         assert!(
             page.starts_with("web: Failed: the guest has crashed\n"),
             "{page}"

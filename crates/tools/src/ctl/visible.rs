@@ -1,0 +1,58 @@
+//! Text of others (a guest, its agent, a sidecar, another launcher) as a terminal may get it: nothing in it moves the
+//! cursor, begins a line, or changes the order of what is shown.
+
+/// One line: of the control characters, it keeps tabs only.
+#[must_use]
+pub fn line(text: &str) -> String {
+    escape(text, |c| c == '\t')
+}
+
+/// A document, whose line ends are its own.
+#[must_use]
+pub fn document(text: &str) -> String {
+    escape(text, |c| matches!(c, '\t' | '\n'))
+}
+
+/// As Rust writes such characters in a literal: `\u{1b}`, `\n`.
+fn escape(text: &str, is_kept: impl Fn(char) -> bool) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_kept(c) || !(c.is_control() || changes_order(c)) {
+            shown.push(c);
+        } else if c.is_ascii() {
+            shown.extend(c.escape_default());
+        } else {
+            shown.extend(c.escape_unicode());
+        }
+    }
+    shown
+}
+
+/// Unicode's bidirectional controls, and its separators of lines and paragraphs.
+fn changes_order(c: char) -> bool {
+    matches!(
+        c,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_in_a_line_reaches_the_terminal_as_a_command() {
+        let hostile = "a\u{1b}]0;t\u{7}\r\nb\u{9b}2J\u{7f}\u{202e}c\u{2066}\u{2028}d";
+        let shown = line(hostile);
+        assert_eq!(
+            shown,
+            r"a\u{1b}]0;t\u{7}\r\nb\u{9b}2J\u{7f}\u{202e}c\u{2066}\u{2028}d"
+        );
+        assert_eq!(line("Größe\t1 → 2 日本"), "Größe\t1 → 2 日本");
+    }
+
+    #[test]
+    fn a_document_keeps_its_lines() {
+        assert_eq!(document("<a/>\n\t<b/>\r\n"), "<a/>\n\t<b/>\\r\n");
+    }
+}
