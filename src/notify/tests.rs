@@ -172,6 +172,11 @@ impl Handler {
             .expect("virt-handler received nothing")
             .unwrap()
     }
+
+    /// Forgets what was received so far.
+    pub(crate) fn forget(&mut self) {
+        while self.received.try_recv().is_ok() {}
+    }
 }
 
 fn domain(status: &str) -> Domain {

@@ -403,7 +403,7 @@ fn a_sidecar_that_breaks_the_domain_is_named_and_the_next_sync_works() {
 fn has_no_secret(log: &[String]) {
     let mut dumps = log
         .iter()
-        .filter_map(|line| Some(line.split_once("Base64 dump ")?.1.split('"').next()?));
+        .filter_map(|line| line.split_once("Base64 dump ")?.1.split('"').next());
     let dump = BASE64_STANDARD.decode(dumps.next_back().unwrap()).unwrap();
     let dump = String::from_utf8(dump).unwrap();
     assert!(dump.contains(r#"passwd="(secret)""#), "{dump}");

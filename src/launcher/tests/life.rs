@@ -405,6 +405,14 @@ fn virt_handler_is_woken_when_the_agents_version_changes() {
             let known = test.launcher.guest_info().await.agent.version;
             assert_eq!(known, version);
         }
+        // A document that was on its way when a version came may follow it.
+        assert!(
+            test.launcher
+                .notifier()
+                .flush(os::time::deadline(SOON))
+                .await
+        );
+        test.handler.forget();
         test.launcher.learn_agent(info("10.0.2"));
         test.launcher.refresh();
         test.act(Action::Pause).await.unwrap();
