@@ -1,4 +1,4 @@
-//! Requests come in as bytes, and go on as types: each VMI is decoded and checked here, and nowhere else.
+//! Decodes and checks the VMI of each request. The rest of the launcher gets types.
 //!
 //! ```text
 //!   VMI ──► the bytes of the last one? ──yes──────────────────────────► Arc<Vmi>
@@ -34,7 +34,7 @@ pub enum CallError {
     ForeignVmi {
         /// `<namespace>_<name>` from the flags.
         ours: String,
-        /// The same, from the request.
+        /// `<namespace>_<name>` from the request.
         theirs: String,
     },
     /// The launcher could not do it.
@@ -121,7 +121,8 @@ impl Door {
         })
     }
 
-    /// Decodes input with `read`, on a thread of its own if it is large. That goes on if the caller gives up.
+    /// Decodes input with `read`, on a blocking thread if it is large. That thread goes on, and keeps
+    /// its turn, if the caller gives up.
     ///
     /// # Errors
     /// [`LauncherError::Worker`] when `read` panics.

@@ -1,4 +1,4 @@
-//! The guest is forced off.
+//! Forces the guest off, with SIGKILL to QEMU before libvirt gives up.
 //!
 //! ```text
 //!   destroy ─► libvirt ─► SIGTERM ──(QEMU writes its caches)──► ended ─► Shutoff, Destroyed
@@ -18,8 +18,8 @@ use super::vm::JobKind;
 use super::{Launcher, LauncherError, Qemu};
 use libvirt::{Domain, State};
 
-/// For QEMU to end by SIGTERM when virt-handler asks for a kill. libvirt gives up after 15 s, and takes an end that comes
-/// later for a crash; virt-handler waits 20 s.
+/// How long a kill by virt-handler waits for QEMU to end by SIGTERM. libvirt gives up after 15 s and
+/// takes a later end for a crash; virt-handler waits 20 s.
 pub(super) const KILL_PATIENCE: Duration = Duration::from_secs(13);
 
 impl Launcher {

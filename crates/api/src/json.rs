@@ -1,17 +1,18 @@
 //! JSON that others have written, read at a bounded cost.
 //!
-//! A few bytes of JSON can become a large value: `{}` in a list of volumes takes a hundred times its size. So the entries
-//! are counted before anything is built from them: a list or an object, and the document as a whole, have at most so many
-//! that no API object and no list of plugins comes near, and a document that has more costs one look at its bytes.
+//! A few bytes of JSON can become a large value: `{}` in a list of volumes takes a hundred times its
+//! size. So this module counts the entries before serde builds anything. The limits are far above any
+//! API object and any list of plugins; a document beyond them costs one scan of its bytes.
 
 use serde::Deserialize;
 use serde::de::Error as _;
 
-/// Entries of one list or object. The longest legal list is that of a node's CPUs, of which Linux has at most 8,192.
+/// Most entries of one list or object. A list of a node's CPUs is the longest legal one: Linux
+/// supports at most 8,192.
 pub const MAX_ENTRIES: usize = 8_192;
-/// Values of a whole document. An API object, 1.5 MiB at most, has some thousand.
+/// Most values of a document. An API object has some thousands.
 pub const MAX_VALUES: usize = 65_536;
-/// Levels of nesting: the same limit as that of `serde_json`.
+/// Deepest nesting, as in `serde_json`.
 pub const MAX_DEPTH: usize = 128;
 
 /// Parts of a path that an error names: the innermost ones.
@@ -50,7 +51,7 @@ struct Open<'a> {
 }
 
 // D-conv-8 (docs/differences.md).
-/// Counts the values of a document. What is not JSON is left to the decoder.
+/// Counts the values of a document. The decoder, and not this, reports invalid JSON.
 fn check(json: &[u8]) -> Result<(), Excess> {
     let mut open: Vec<Open> = Vec::new();
     let mut values: usize = 1;

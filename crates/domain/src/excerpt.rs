@@ -1,6 +1,6 @@
 //! Text of others in errors and logs.
 
-/// The start of a text, at most `max_chars` characters; what is left out is an ellipsis.
+/// Returns the first `max_chars` characters of a text, with an ellipsis if there are more.
 #[must_use]
 pub fn excerpt(text: &str, max_chars: usize) -> String {
     let end = text.char_indices().nth(max_chars).map(|(end, _)| end);

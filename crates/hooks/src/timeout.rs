@@ -28,8 +28,8 @@ fn hook_call_timeout(left: Duration) -> Duration {
         .min(HOOK_CALL_TIMEOUT)
 }
 
-/// A time limit for people, rounded up: `300 ms`, `20 s`. What is left of a request's time differs a little between two
-/// attempts, whose errors should be one event.
+/// Prints a time limit, rounded up: `300 ms`, `20 s`. The time left differs a little between two
+/// attempts; rounding makes their errors the same text, and so one Kubernetes event.
 // D-vm-18 (docs/differences.md).
 pub fn display_limit(time: Duration) -> String {
     let milliseconds = time.as_millis().div_ceil(100).saturating_mul(100);

@@ -1,7 +1,7 @@
-//! The thread that serves: every call waits while it works, so input that others write is decoded elsewhere.
+//! The thread that serves gRPC calls must not decode large input: all calls wait while it works.
 //!
-//! Debug builds check this. [`mark`] names the thread on which the runtime runs; [`assert_may_decode`] stands at the entry
-//! of each decoder, and panics where that thread is given more than [`SMALL_INPUT_BYTES`].
+//! Debug builds check this: [`mark`] marks the runtime's thread, and [`assert_may_decode`], which each
+//! decoder calls first, panics if that thread gets more than [`SMALL_INPUT_BYTES`].
 
 use std::cell::Cell;
 
@@ -12,7 +12,7 @@ thread_local! {
     static IS_SERVING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From now on the calling thread is the one that serves.
+/// Marks the calling thread as the one that serves.
 pub fn mark() {
     IS_SERVING.set(true);
 }

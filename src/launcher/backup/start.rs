@@ -23,7 +23,7 @@ use pod::BackupDir;
 // D-backup-6 (docs/differences.md).
 const THAW_AFTER: Duration = Duration::from_secs(60);
 
-/// What errors name.
+/// Names the step in errors.
 const WHAT: &str = "starting the backup";
 
 /// Whether a backup that is asked for is new.

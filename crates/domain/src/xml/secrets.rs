@@ -11,7 +11,7 @@ pub const HIDDEN: &str = "(secret)";
 /// Elements with nothing but secrets inside: SEV's certificate and session, cookies of network disks, and strings for the
 /// guest, which systemd reads credentials from.
 const ELEMENTS: [&str; 4] = ["dhCert", "session", "cookies", "oemStrings"];
-/// Attributes whose values are secrets: `passwd` is that of VNC and SPICE.
+/// Attributes whose values are secrets. VNC and SPICE have `passwd`.
 const ATTRIBUTES: [&str; 2] = ["passwd", "password"];
 
 /// Whether all that is inside elements of this name is secret.
