@@ -32,8 +32,7 @@ pub use migration_source::{
 };
 pub use pod_network::{
     ClusterNetwork, MASQUERADE_GATEWAY_V6, MASQUERADE_GUEST, MASQUERADE_GUEST_V6, MTU, PodNetwork,
-    REMOTE_HOST, REMOTE_HOST_V6, in_container_with_network, missing_for_pod_networks,
-    write_name_resolution,
+    REMOTE_HOST, REMOTE_HOST_V6, in_container_with_network, write_name_resolution,
 };
 pub use processes::{Slowed, Stopped, signal};
 pub use running_sides::{RunningSides, counts_on};

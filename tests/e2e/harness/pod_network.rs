@@ -50,7 +50,7 @@ pub fn in_container_with_network(user: User, test: impl FnOnce()) {
 }
 
 /// What the machine lacks for the network of a pod.
-pub fn missing_for_pod_networks() -> Option<String> {
+fn missing_for_pod_networks() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("only root can make network namespaces".to_owned());
     }
@@ -120,12 +120,6 @@ impl ClusterNetwork {
             ip link set cni0 up"
         ));
         network
-    }
-
-    /// The arguments by which a program is run outside of all pods.
-    pub fn enter(&self) -> Vec<String> {
-        let target = format!("--target={}", self.0.id());
-        ["nsenter", "--net", &target].map(str::to_owned).into()
     }
 
     /// Runs a shell script outside of all pods; what it prints.

@@ -43,7 +43,7 @@ pub(crate) fn ipv4(interface: &Interface, network: &Network) -> Result<Masquerad
 ///
 /// # Errors
 /// It is not a network.
-pub fn ipv4_in(cidr: &str) -> Result<Option<Masquerade4>, ipnet::AddrParseError> {
+fn ipv4_in(cidr: &str) -> Result<Option<Masquerade4>, ipnet::AddrParseError> {
     let net: Ipv4Net = if cidr.is_empty() { DEFAULT_IPV4 } else { cidr }.parse()?;
     let mut addresses = net.network().to_bits()..=net.broadcast().to_bits();
     Ok(

@@ -40,7 +40,6 @@ pub use config::{PodDns, ServerConfig};
 pub use error::NetworkError;
 pub use links::{Link, PodLinks};
 pub use mac::MacAddress;
-pub use masquerade::{Masquerade4, ipv4_in as masquerade_ipv4_in};
 pub use plan::TapInterface;
 pub use reply::{Answer, Ignored};
 pub use request::{Binding, DhcpOptions, Interface, Network, NetworkRequest, NetworkSource, Scope};

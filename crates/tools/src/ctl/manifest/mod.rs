@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use api::vmi::Vmi;
 pub use defaults::{host_architecture, random_uuid};
 pub use error::ManifestError;
-pub use network::{Card, Tap};
+pub use network::Card;
 pub use origin::{FieldOrigin, Origin};
 pub use problems::{MAX_PROBLEMS, Problem, Severity, problems};
 

@@ -8,23 +8,10 @@ use super::Manifest;
 use crate::ctl::json::{copy_at, is_object_at, list_at, set, text_at};
 
 const INTERFACES: &str = "/spec/domain/devices/interfaces";
-/// Of the interface with a tap device.
-const MAC: &str = "/spec/domain/devices/interfaces/0/macAddress";
 /// What KubeVirt's own bindings are called in an interface.
 const BINDINGS: [&str; 3] = ["bridge", "masquerade", "passtBinding"];
 /// The binding plugin's name.
 const PLUGIN: &str = "launcherctl";
-
-/// An interface of the VMI that a pod has a tap device for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tap {
-    /// Its name.
-    pub interface: String,
-    /// The guest's hardware address.
-    pub mac: String,
-    /// With masquerade: the guest's network, which may be empty for KubeVirt's own. None with bridge.
-    pub cidr: Option<String>,
-}
 
 /// A network card that the VMI wants.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,47 +60,6 @@ impl Manifest {
         (cards, left_out)
     }
 
-    /// Keeps the first interface of the pod's network with a binding that a pod has a tap device for, also one that a
-    /// cluster adds; gives it a MAC address. Returns it, and the names of the others, which are left out.
-    pub fn use_tap_network(&mut self) -> (Option<Tap>, Vec<String>) {
-        super::defaults::default_interface(&mut self.vmi);
-        let networks = list_at(&self.vmi, "/spec/networks").to_vec();
-        let pod = networks
-            .iter()
-            .find(|network| is_object_at(network, "/pod"));
-        let interfaces = list_at(&self.vmi, INTERFACES).to_vec();
-        let is_tapped = |interface: &&Value| {
-            pod.is_some_and(|pod| text_at(pod, "/name") == text_at(interface, "/name"))
-                && (is_object_at(interface, "/masquerade") || is_object_at(interface, "/bridge"))
-        };
-        let mut tapped = interfaces.iter().find(is_tapped).cloned();
-        let tap = tapped.as_mut().map(|interface| {
-            if text_at(interface, "/macAddress").is_empty() {
-                set(interface, "/macAddress", json!(random_mac()));
-            }
-            Tap {
-                interface: text_at(interface, "/name").to_owned(),
-                mac: text_at(interface, "/macAddress").replace('-', ":"),
-                cidr: is_object_at(interface, "/masquerade")
-                    .then(|| text_at(pod.unwrap_or(&Value::Null), "/pod/vmNetworkCIDR").to_owned()),
-            }
-        });
-        let is_kept = |name: &str| tap.as_ref().is_some_and(|tap| tap.interface == name);
-        let names = interfaces.iter().map(|one| text_at(one, "/name"));
-        let left_out = names
-            .filter(|name| !is_kept(name))
-            .map(str::to_owned)
-            .collect();
-        let kept = pod.filter(|pod| is_kept(text_at(pod, "/name")));
-        set(&mut self.vmi, INTERFACES, tapped.into_iter().collect());
-        set(
-            &mut self.vmi,
-            "/spec/networks",
-            kept.into_iter().cloned().collect(),
-        );
-        (tap, left_out)
-    }
-
     /// The names of the interfaces of the plugin whose link is to be down: it has no way to do that.
     #[must_use]
     pub fn links_down(&self) -> Vec<String> {
@@ -144,12 +90,6 @@ impl Manifest {
             self.strip_network();
         } else if interfaces.iter().any(is_plugins) {
             self.use_plugin_network();
-        } else {
-            self.use_tap_network();
-            // It is the guest's as long as that runs.
-            if let Some(mac) = self.vmi.pointer_mut(MAC) {
-                *mac = copy_at(sent, MAC);
-            }
         }
     }
 }
@@ -225,39 +165,12 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_is_to_be_down_is_named_unless_it_has_a_tap() {
+    fn a_link_that_is_to_be_down_is_named() {
         let spec =
             "interfaces: [{name: default, masquerade: {}, state: down}, {name: fast, bridge: {}}]";
         let mut plugins = manifest(spec);
         plugins.use_plugin_network();
         assert_eq!(plugins.links_down(), ["default"]);
-        let mut tapped = manifest(spec);
-        tapped.use_tap_network();
-        assert!(tapped.links_down().is_empty());
-    }
-
-    #[test]
-    fn only_the_pod_networks_interface_has_a_tap_and_it_keeps_its_mac_address() {
-        let spec = "interfaces: [{name: fast, bridge: {}}, {name: default, masquerade: {}}]";
-        let mut sent = manifest(spec);
-        let (tap, left_out) = sent.use_tap_network();
-        let tap = tap.unwrap();
-        assert_eq!(
-            (&*tap.interface, tap.cidr.as_deref()),
-            ("default", Some(""))
-        );
-        assert_eq!(left_out, ["fast"]);
-        assert_eq!(list_at(sent.value(), "/spec/networks").len(), 1);
-        assert_eq!(text_at(sent.value(), MAC), tap.mac);
-        let mut update = manifest(spec);
-        update.network_as_in(sent.value());
-        assert_eq!(update.value()["spec"], sent.value()["spec"]);
-        let mut bridge =
-            manifest("interfaces: [{name: default, bridge: {}, macAddress: 02-00-00-00-00-01}]");
-        let tap = bridge.use_tap_network().0.unwrap();
-        assert_eq!((&*tap.mac, tap.cidr), ("02:00:00:00:00:01", None));
-        let mut none = manifest("interfaces: [{name: default, sriov: {}}]");
-        assert_eq!(none.use_tap_network(), (None, vec!["default".to_owned()]));
     }
 
     #[test]

@@ -73,11 +73,6 @@ pub enum MigrateError {
         /// Where the target has them.
         target_root: String,
     },
-    /// The guest has a tap device, the target's launcher has none for it.
-    #[error(
-        "the guest has a tap device (run --network tap), which only a launcher that migrate itself starts has too: migrate without --to"
-    )]
-    NoTap,
     /// libvirt or QEMU could not use a socket.
     #[error(
         "{path}: a path of {length} bytes, but sockets have at most {limit}; to be migrated, the VM needs a directory whose path is {excess} bytes shorter (run's --root or TMPDIR)",

@@ -154,14 +154,6 @@ impl<'a> Migration<'a> {
         let Some(mut network) = Network::load(&self.source.dir)? else {
             return Ok(BTreeMap::new());
         };
-        if network.pod().is_some() {
-            // Its launcher has made a tap device, and opened other ports.
-            let target = Network::load(&self.target.dir)?;
-            return match target.as_ref().and_then(Network::pod) {
-                Some(_) => Ok(BTreeMap::new()),
-                None => Err(MigrateError::NoTap.into()),
-            };
-        }
         let ports = network.use_other_ports()?;
         network.store(&self.target.dir)?;
         Ok(ports)

@@ -23,11 +23,10 @@ use super::attach::{AttachOptions, Attachment, SupervisorError};
 use super::control::{ControlClient, Phase, StopRequests, Update};
 use super::launcher::LauncherProcess;
 use super::launcher_start::{LauncherOptions, start_launcher};
-use super::network::{Network, NetworkGuard};
 use super::orphan_qemu::OrphanQemu;
 use super::progress::Progress;
 use super::screen::Screen;
-use super::supervise::{End, Expected, attend, set_up_tap, tap_network};
+use super::supervise::{End, Expected, attend};
 use super::{StartArgs, config_data, images, vm_dir};
 use crate::ctl::error::CtlError;
 use crate::ctl::events::MAX_QUEUED;
@@ -146,11 +145,6 @@ fn prepare(
     link_overlays(incoming.source, dir)?;
     config_data::copy(incoming.source, dir)?;
     dir.store_vmi(manifest.value())?;
-    // A guest with a tap device gets another one, in the namespace of the new launcher.
-    if let Some(mut network) = tap_network(incoming.source)? {
-        network.use_other_ports()?;
-        network.store(dir)?;
-    }
     super::start_supervisor(dir, &incoming.to_arguments())
 }
 
@@ -205,7 +199,6 @@ pub(super) async fn wait_and_run(
     let (sender, events) = mpsc::channel(MAX_QUEUED);
     notify_server::serve(&dir.path(&notify_socket()), sender)?;
     let relay = Relay::serve(&dir.path(RELAY_SOCKET))?;
-    let tap = tap_network(dir)?;
     let pod_name = format!("launcherctl-{}", std::process::id());
     let options = LauncherOptions {
         program: args.launcher.as_deref(),
@@ -213,13 +206,11 @@ pub(super) async fn wait_and_run(
         sidecars: 0,
         libvirt: "auto",
         pod_name: Some(&pod_name),
-        own_network: tap.is_some(),
     };
     let child = start_launcher(&options, vmi, dir)?;
     let mut launcher = LauncherProcess::new(vmi, child, events, relay);
-    let mut guard = None;
     let came = tokio::select! {
-        came = wait_for_guest(&mut launcher, tap, &mut guard, dir, progress) => came,
+        came = wait_for_guest(&mut launcher, dir, progress) => came,
         // The guest may have come just now, and ends in order then.
         () = stop.requested() => {
             if launcher.has_guest().await {
@@ -241,16 +232,13 @@ pub(super) async fn wait_and_run(
     Ok(outcome)
 }
 
-/// Whether the guest has come. `guard` holds what its tap device needs, also when this is given up.
+/// Whether the guest has come.
 async fn wait_for_guest(
     launcher: &mut LauncherProcess<'_>,
-    tap: Option<Network>,
-    guard: &mut Option<NetworkGuard>,
     dir: &VmDir,
     progress: &Progress,
 ) -> Result<bool, CtlError> {
     launcher.connect(&dir.cmd_socket()).await?;
-    *guard = set_up_tap(launcher, tap, dir, progress).await?.0;
     progress.phase(Phase::TargetReady);
     let came = launcher.wait_for_guest(progress).await?;
     if came {

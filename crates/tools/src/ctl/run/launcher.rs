@@ -98,12 +98,6 @@ impl<'a> LauncherProcess<'a> {
         self.vmi
     }
 
-    /// Its process, while it runs.
-    #[must_use]
-    pub fn pid(&self) -> Option<u32> {
-        self.child.id()
-    }
-
     /// The VM's name.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -169,14 +163,11 @@ impl<'a> LauncherProcess<'a> {
     ///
     /// # Errors
     /// If the launcher refuses it, or ends, or does not start the guest in time.
-    pub async fn sync(
-        &mut self,
-        options: VirtualMachineOptions,
-        limit: Duration,
-    ) -> Result<(), CtlError> {
+    pub async fn sync(&mut self, limit: Duration) -> Result<(), CtlError> {
+        let options = VirtualMachineOptions::default;
         let begun = Instant::now();
         loop {
-            let Err(refused) = self.client()?.sync(self.vmi, options.clone()).await else {
+            let Err(refused) = self.client()?.sync(self.vmi, options()).await else {
                 self.running_since = Some(Instant::now());
                 return Ok(());
             };

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use serde_json::Value;
 use tokio::process::{Child, Command};
 
-use super::{launcher, log_file, network};
+use super::{launcher, log_file};
 use crate::ctl::client::CallError;
 use crate::ctl::error::{CtlError, RunError};
 use crate::ctl::files::{FileError, create_private};
@@ -32,8 +32,6 @@ pub(super) struct LauncherOptions<'a> {
     pub libvirt: &'static str,
     /// By which it is known as the target of a migration.
     pub pod_name: Option<&'a str>,
-    /// In a network namespace of its own.
-    pub own_network: bool,
 }
 
 /// Starts the launcher as a pod does, below the VM's root.
@@ -50,11 +48,7 @@ pub(super) fn start_launcher(
     let log = log_file(dir);
     let stderr = create_private(&log).map_err(FileError::on("make", &log))?;
     let grace = launcher::grace(vmi).as_secs();
-    let mut command = if options.own_network {
-        network::tap::command(&program)
-    } else {
-        Command::new(&program)
-    };
+    let mut command = Command::new(&program);
     command
         .args(["--name", text_at(vmi, "/metadata/name")])
         .args(["--namespace", text_at(vmi, "/metadata/namespace")])

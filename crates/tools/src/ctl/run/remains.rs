@@ -1,5 +1,5 @@
-//! What is left of a VM whose supervisor was killed: its launcher, QEMU and what else names its directory; its files, its
-//! name and its rules on this machine.
+//! What is left of a VM whose supervisor was killed: its launcher, QEMU and what else names its directory; its files and
+//! its name.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,7 +9,6 @@ use tokio::time::timeout;
 
 use super::control::CONTROL_SOCKET;
 use super::failure::Failure;
-use super::network::Network;
 use super::{TEMPORARY, forget, log_file, vm_dir};
 use crate::ctl::registry::{self, RegistryError, VmDir};
 use os::process::Process;
@@ -49,22 +48,12 @@ pub fn guest(root: &Path) -> Option<i32> {
     find(root).iter().find(|it| has_guest(it)).map(Process::pid)
 }
 
-/// Removes a VM whose processes have ended: what `run` removes, and the rules that its supervisor has made.
-pub fn remove(name: &str, dir: &VmDir) {
-    if let Ok(Some(network)) = Network::load(dir) {
-        network.remove_stale_rules();
-    }
-    forget(name, dir);
-}
-
 /// What a failed or lost VM has left under its name. It stays until the next VM of that name is about to start, so that a
 /// start that is refused loses none of it.
 #[derive(Debug)]
 pub struct Earlier {
     name: String,
     dir: VmDir,
-    /// The next VM may have its own in the same directory.
-    network: Option<Network>,
 }
 
 impl Earlier {
@@ -86,7 +75,6 @@ impl Earlier {
         }
         Ok(Some(Self {
             name: name.to_owned(),
-            network: Network::load(&dir).ok().flatten(),
             dir,
         }))
     }
@@ -94,9 +82,6 @@ impl Earlier {
     /// Ends its processes and removes its files, as the VM in `next` is about to start. The files in `next` stay.
     pub async fn remove(self, next: &VmDir) {
         terminate(self.dir.root()).await;
-        if let Some(network) = &self.network {
-            network.remove_stale_rules();
-        }
         if is_same_directory(&self.dir, next) {
             let _ = std::fs::remove_file(next.path(TEMPORARY));
             vm_dir::remove_sockets(next);

@@ -27,8 +27,7 @@ use super::control::{CONTROL_SOCKET, Control, Phase, StopRequests, Update};
 use super::incoming;
 use super::launcher::{self, LauncherProcess};
 use super::launcher_start::{LauncherOptions, start_launcher, with_log};
-use super::network::tap::PodNetwork;
-use super::network::{self, Network, NetworkGuard};
+use super::network::{self, Network};
 use super::orphan_qemu::OrphanQemu;
 use super::progress::Progress;
 use super::sidecars::{self, Sidecars};
@@ -44,7 +43,6 @@ use crate::ctl::registry::VmDir;
 use crate::ctl::relay::{RELAY_SOCKET, Relay};
 use crate::ctl::sidecar_program::SidecarProgram;
 use api::pod_paths::PodPaths;
-use api::proto::cmd::v1::VirtualMachineOptions;
 use os::logging::chain;
 use os::signals::EndSignals;
 
@@ -166,11 +164,11 @@ struct Start<'a> {
 /// Serves the sidecar for the VM's network; false if it needs none.
 fn serve_network(dir: &VmDir) -> Result<bool, CtlError> {
     match Network::load(dir)? {
-        Some(network) if network.pod().is_none() => {
+        Some(network) => {
             network::sidecar::serve(network, dir)?;
             Ok(true)
         }
-        _ => Ok(false),
+        None => Ok(false),
     }
 }
 
@@ -231,7 +229,6 @@ async fn run_vm(
     notify_server::serve(&dir.path(&notify_socket()), sender)?;
     let relay = Relay::serve(&dir.path(RELAY_SOCKET))?;
     let sidecars = Sidecars::start(start_with.sidecars, dir)?;
-    let tap = tap_network(dir)?;
     let options = LauncherOptions {
         program: args.start.launcher.as_deref(),
         emulate: start_with.emulate,
@@ -241,22 +238,18 @@ async fn run_vm(
             .saturating_add(start_with.network.into()),
         libvirt: "embed",
         pod_name: None,
-        own_network: tap.is_some(),
     };
     let child = start_launcher(&options, vmi, dir)?;
     let mut launcher = LauncherProcess::new(vmi, child, events, relay);
     let started = tokio::select! {
-        started = start(&mut launcher, tap, args.start.limit(), dir, progress) => started.map(Some),
+        started = start(&mut launcher, args.start.limit(), dir, progress) => started.map(Some),
         () = stop.requested() => Ok(None),
     };
-    let _tap = match started {
-        Ok(Some(tap)) => tap,
-        not_started => {
-            launcher.abort().await;
-            sidecars.stop().await;
-            return not_started.map(|_| End::StoppedBeforeStart);
-        }
-    };
+    if !matches!(started, Ok(Some(()))) {
+        launcher.abort().await;
+        sidecars.stop().await;
+        return started.map(|_| End::StoppedBeforeStart);
+    }
     let expected = Expected {
         text: args.start.until.as_deref(),
         timeout: args.start.limit(),
@@ -276,44 +269,18 @@ async fn run_vm(
     Ok(outcome)
 }
 
-/// Starts the guest. Returns what its tap device needs as long as it runs.
+/// Starts the guest.
 async fn start(
     launcher: &mut LauncherProcess<'_>,
-    tap: Option<Network>,
     limit: Duration,
     dir: &VmDir,
     progress: &Progress,
-) -> Result<Option<NetworkGuard>, CtlError> {
+) -> Result<(), CtlError> {
     launcher.connect(&dir.cmd_socket()).await?;
     progress.phase(Phase::LauncherReady);
-    let (guard, options) = set_up_tap(launcher, tap, dir, progress).await?;
-    launcher.sync(options, limit).await?;
+    launcher.sync(limit).await?;
     progress.phase(Phase::DomainRunning);
-    Ok(guard)
-}
-
-/// The VM's network, if its guest gets a tap device.
-pub(super) fn tap_network(dir: &VmDir) -> Result<Option<Network>, CtlError> {
-    Ok(Network::load(dir)?.filter(|network| network.pod().is_some()))
-}
-
-/// Makes the guest's tap device in the namespace of its launcher. Returns what has to be kept as long as the guest runs,
-/// and the options of a sync.
-pub(super) async fn set_up_tap(
-    launcher: &LauncherProcess<'_>,
-    tap: Option<Network>,
-    dir: &VmDir,
-    progress: &Progress,
-) -> Result<(Option<NetworkGuard>, VirtualMachineOptions), CtlError> {
-    let (Some(mut network), Some(pid)) = (tap, launcher.pid()) else {
-        return Ok((None, VirtualMachineOptions::default()));
-    };
-    let guard = network.set_up(pid, dir).await?;
-    let options = network.pod().map(PodNetwork::sync_options);
-    if let Some(address) = network.pod().and_then(PodNetwork::address) {
-        progress.note(&format!("{address} is the guest's address on this machine"));
-    }
-    Ok((guard, options.unwrap_or_default()))
+    Ok(())
 }
 
 /// What the guest is to write on its console.

@@ -25,7 +25,6 @@ use crate::ctl::run::console_log::console_log_file;
 use crate::ctl::run::control::{CONTROL_SOCKET, ControlClient, Current};
 use crate::ctl::run::failure::Failure;
 use crate::ctl::run::log_file;
-use crate::ctl::run::network::tap::PodNetwork;
 use crate::ctl::run::network::{Forward, Network};
 use crate::ctl::run::remains::{self, is_supervised};
 
@@ -118,7 +117,6 @@ async fn collect_now(name: &str, dir: &VmDir) -> Value {
         "guestOs": copy_at(&domain, "/Status/OSInfo/PrettyName"),
         "addresses": addresses(&domain),
         "ports": network.as_ref().map(|network| network.forwards().to_vec()),
-        "podAddress": network.as_ref().and_then(Network::pod).and_then(PodNetwork::address),
         "root": absolute(dir.root()),
         // In a pod it is the container's own.
         "log": Some(log_file(dir)).filter(|log| log.exists()).map(|log| absolute(&log)),
@@ -316,10 +314,6 @@ fn page(status: &Value, log: &[String]) -> Vec<String> {
         .iter()
         .filter_map(Value::as_str);
     lines.extend(addresses.map(|address| format!("  address    {address}")));
-    let pod = text_at(status, "/podAddress");
-    if !pod.is_empty() {
-        lines.push(format!("  address    {pod}, from this machine"));
-    }
     let ports = list_at(status, "/ports").iter();
     let ports = ports.filter_map(|port| Forward::deserialize(port).ok());
     lines.extend(ports.map(|port| format!("  port       {port}")));

@@ -18,7 +18,7 @@ use crate::ctl::run::attach::SupervisorError;
 use crate::ctl::run::control::{CONTROL_SOCKET, ControlClient, Update};
 use crate::ctl::run::failure::Failure;
 use crate::ctl::run::screen::Screen;
-use crate::ctl::run::{grace, is_temporary, log_file, remains};
+use crate::ctl::run::{forget, grace, is_temporary, log_file, remains};
 use crate::ctl::shutdown::shut_down;
 use crate::ctl::target::{Target, check_is_directory, is_in};
 use api::Action;
@@ -221,7 +221,7 @@ async fn stop_unsupervised(
         .into());
     }
     let log = (!is_temporary(dir)).then(|| log_file(dir));
-    remains::remove(name, dir);
+    forget(name, dir);
     let what = if was_shut_down {
         "has ended; it had no supervisor"
     } else if found {

@@ -6,37 +6,32 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::NetworkError;
-use super::tap::PodNetwork;
 
 /// What the user wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Wanted {
-    /// passt where it is installed, else (or as root) QEMU's user network
+    /// passt where it is installed, else (and as root) QEMU's user network
     Auto,
     /// passt: a process beside QEMU; IPv4 and IPv6
     Passt,
     /// QEMU's own user network: slower, and needs nothing
     User,
-    /// As a pod has it: a network namespace, a tap device and NAT; needs root
-    Tap,
     /// No network
     None,
 }
 
 /// What is used.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Backend {
     /// passt.
     Passt,
     /// QEMU's user network.
     User,
-    /// A tap device in a network namespace.
-    Tap(PodNetwork),
 }
 
 impl Wanted {
-    /// The choice between those that need no root, and why it is not the better one.
+    /// The backend to use, and why it is not the better one.
     pub(super) fn backend(self) -> Result<(Backend, Option<&'static str>), NetworkError> {
         let is_installed = find_passt().is_some();
         let is_root = rustix::process::geteuid().is_root();
@@ -44,7 +39,7 @@ impl Wanted {
             Self::Passt if is_root => Err(NetworkError::PasstAsRoot),
             Self::Passt if !is_installed => Err(NetworkError::NoPasst),
             Self::Passt => Ok((Backend::Passt, None)),
-            Self::User | Self::Tap | Self::None => Ok((Backend::User, None)),
+            Self::User | Self::None => Ok((Backend::User, None)),
             // passt changes to the user nobody then, who must not write to the VM's directory.
             Self::Auto if is_root => Ok((Backend::User, None)),
             Self::Auto if !is_installed => Ok((

@@ -1,17 +1,14 @@
-//! A network for the guest: without root passt, or QEMU's own user network where passt is missing; a tap device for root.
+//! A network for the guest, without root: passt, or QEMU's own user network where passt is missing.
 //!
 //! ```text
 //!  the VMI's interfaces ─► cards ─┐
 //!  -p HOST:GUEST ─► forwards ─────┼─► Network, stored in the VM's directory
-//!  --network ─► backend ──────────┘     ├─► the supervisor's hook sidecar adds the cards to the domain
-//!                                       └─► or it makes a tap device in the launcher's network namespace
+//!  --network ─► backend ──────────┘     └─► the supervisor's hook sidecar adds the cards to the domain
 //! ```
 
 mod backend;
 mod forward;
-mod listener;
 pub mod sidecar;
-pub mod tap;
 mod xml;
 
 use std::collections::BTreeMap;
@@ -26,21 +23,11 @@ use crate::ctl::registry::VmDir;
 use backend::Backend;
 pub use backend::Wanted;
 pub use forward::{Forward, Protocol};
-use listener::Listeners;
-use os::command::CommandError;
-use tap::{HostRules, PodNetwork};
 
 /// Where the network is stored, below the VM's root.
 const NETWORK_FILE: &str = "/network.json";
 /// The guest's SSH server.
 const SSH_PORT: u16 = 22;
-
-/// What a guest's tap device needs on this machine, until it is dropped.
-#[derive(Debug)]
-pub struct NetworkGuard {
-    _rules: HostRules,
-    _listeners: Listeners,
-}
 
 fn note_of_left_out(names: &[String]) -> Option<String> {
     (!names.is_empty()).then(|| {
@@ -55,7 +42,7 @@ fn note_of_left_out(names: &[String]) -> Option<String> {
 pub fn notes_of_links(manifest: &Manifest) -> impl Iterator<Item = String> {
     let note = |name: String| {
         format!(
-            "the link of interface {name} stays up: its state, down, needs a tap device (--network tap, for root)"
+            "the link of interface {name} stays up: its state, down, needs a tap device, which only a cluster's guests have"
         )
     };
     manifest.links_down().into_iter().map(note)
@@ -93,38 +80,6 @@ pub enum NetworkError {
     /// `--network passt` of root.
     #[error("passt does not run as root; start the VM as another user, or with --network user")]
     PasstAsRoot,
-    /// `--network tap` of another user.
-    #[error("--network tap needs root; --network passt and user do not")]
-    TapNeedsRoot,
-    /// A program that `--network tap` runs is missing.
-    #[error("--network tap needs the program {program} (Debian's package {package})")]
-    NoProgram {
-        /// Its name.
-        program: &'static str,
-        /// What has it.
-        package: &'static str,
-    },
-    /// `--network tap` without the pod's network.
-    #[error("--network tap needs an interface of the pod's network with masquerade or bridge")]
-    NoTap,
-    /// UDP to a guest with an address of its own.
-    #[error("--network tap forwards no UDP ports; use the guest's own address")]
-    Udp,
-    /// The VMI's network behind NAT.
-    #[error("vmNetworkCIDR {0:?} is not an IPv4 network of four addresses or more")]
-    Cidr(String),
-    /// The VMI's hardware address.
-    #[error("macAddress {0:?} is not a MAC address")]
-    Mac(String),
-    /// This program ends meanwhile.
-    #[error("the guest's network was not completed, as launcherctl ends")]
-    Ended,
-    /// 256 VMs have taps.
-    #[error("all of the links lctl0 to lctl255 are in use")]
-    NoLinkLeft,
-    /// A program has failed.
-    #[error("the guest's tap device and its network namespace cannot be made")]
-    Program(#[source] CommandError),
     /// The stored network cannot be read.
     #[error("{file}: not valid JSON", file = file.display())]
     Stored {
@@ -169,9 +124,6 @@ impl Network {
         if args.network == Wanted::None {
             manifest.strip_network();
         }
-        if args.network == Wanted::Tap {
-            return Self::with_tap(manifest, args);
-        }
         let (cards, left_out) = manifest.use_plugin_network();
         notes.extend(note_of_left_out(&left_out));
         notes.extend(notes_of_links(manifest));
@@ -191,72 +143,6 @@ impl Network {
             forwards,
         };
         Ok((Some(network), notes))
-    }
-
-    /// A tap device for the interface of the pod's network.
-    fn with_tap(
-        manifest: &mut Manifest,
-        args: &NetworkArgs,
-    ) -> Result<(Option<Self>, Vec<String>), NetworkError> {
-        PodNetwork::check()?;
-        let (tap, left_out) = manifest.use_tap_network();
-        let pod = PodNetwork::of(tap.ok_or(NetworkError::NoTap)?)?;
-        let is_udp = |forward: &Forward| forward.protocol == Protocol::Udp;
-        if args.publish.iter().any(is_udp) {
-            return Err(NetworkError::Udp);
-        }
-        let forwards = forward::with_ssh(args.publish.clone(), SSH_PORT)?;
-        let notes = note_of_left_out(&left_out).into_iter().collect();
-        let network = Self {
-            backend: Backend::Tap(pod),
-            cards: Vec::new(),
-            forwards,
-        };
-        Ok((Some(network), notes))
-    }
-
-    /// The network namespace of its launcher, if it has one.
-    #[must_use]
-    pub fn pod(&self) -> Option<&PodNetwork> {
-        match &self.backend {
-            Backend::Tap(pod) => Some(pod),
-            Backend::Passt | Backend::User => None,
-        }
-    }
-
-    /// Makes the network in the namespace of its launcher, and opens the ports. It lasts as long as what is returned. None
-    /// without a namespace.
-    ///
-    /// # Errors
-    /// If a program fails, or a port is in use.
-    pub async fn set_up(
-        &mut self,
-        launcher: u32,
-        dir: &VmDir,
-    ) -> Result<Option<NetworkGuard>, NetworkError> {
-        let Backend::Tap(pod) = &mut self.backend else {
-            return Ok(None);
-        };
-        let (network, of) = (pod.clone(), VmDir::at(dir.root().to_owned()));
-        let set_up = tokio::task::spawn_blocking(move || network.set_up(launcher, &of));
-        let (network, rules) = set_up.await.map_err(|_| NetworkError::Ended)??;
-        *pod = network;
-        let listeners = match pod.address() {
-            Some(address) => Listeners::open(&self.forwards, address).await?,
-            None => Listeners::default(),
-        };
-        self.store(dir)?;
-        Ok(Some(NetworkGuard {
-            _rules: rules,
-            _listeners: listeners,
-        }))
-    }
-
-    /// Removes what a supervisor that was killed has left on this machine.
-    pub fn remove_stale_rules(&self) {
-        if let Some(pod) = self.pod() {
-            pod.remove_stale_rules();
-        }
     }
 
     /// Stores it for the supervisor, `ssh` and `status`.

@@ -44,8 +44,6 @@ pub(super) fn add_cards(network: &Network, domain: &str, log: &Path) -> Option<S
             );
             insert(domain, END_OF_DOMAIN, &element)
         }
-        // The launcher adds it, as in a pod.
-        Backend::Tap(_) => Some(domain.to_owned()),
     }
 }
 
