@@ -11,7 +11,8 @@ use api::Action;
 use domain::DomainSpec;
 use hooks::Sidecars;
 use libvirt::{
-    Connection, Registration, State, Undefine, XmlKind, paused, shutoff, start_event_loop,
+    Connection, DomainState, PausedReason, Registration, ShutoffReason, Undefine, XmlKind,
+    start_event_loop,
 };
 use prost::bytes::Bytes;
 use serde_json::{Value, json};
@@ -128,7 +129,7 @@ impl Scene {
             .unwrap()
     }
 
-    fn state(&self) -> (State, i32) {
+    fn state(&self) -> DomainState {
         self.domain().unwrap().state().unwrap()
     }
 
@@ -202,7 +203,7 @@ fn a_guest_lives_from_sync_to_delete() {
 
         scene.act(Action::Pause).await;
         scene.sync(&scene.vmi()).await.unwrap();
-        assert_eq!(scene.state(), (State::Paused, paused::USER));
+        assert_eq!(scene.state(), DomainState::Paused(PausedReason::User));
         scene.act(Action::Unpause).await;
         scene.act(Action::Reset).await;
         scene.act(Action::SoftReboot).await;
@@ -216,11 +217,13 @@ fn a_guest_lives_from_sync_to_delete() {
         );
 
         scene.act(Action::Kill).await;
-        assert_eq!(scene.state(), (State::Shutoff, shutoff::DESTROYED));
-        scene.sync(&scene.vmi()).await.unwrap();
         assert_eq!(
-            scene.state().0,
-            State::Shutoff,
+            scene.state(),
+            DomainState::Shutoff(ShutoffReason::Destroyed)
+        );
+        scene.sync(&scene.vmi()).await.unwrap();
+        assert!(
+            matches!(scene.state(), DomainState::Shutoff(_)),
             "a domain that has ended is never started again"
         );
         scene.act(Action::Kill).await;
@@ -272,11 +275,11 @@ fn a_guest_may_want_to_start_paused() {
         vmi["spec"]["startStrategy"] = json!("Paused");
         for _ in 0..2 {
             scene.sync(&vmi).await.unwrap();
-            assert_eq!(scene.state().0, State::Paused);
+            assert!(scene.state().is_paused());
         }
         assert_eq!(scene.document().await["Status"]["Reason"], "User");
         scene.act(Action::Unpause).await;
-        assert_eq!(scene.state().0, State::Running);
+        assert!(scene.state().is_running());
     });
 }
 
@@ -297,7 +300,7 @@ fn what_qemu_says_reaches_the_answer_and_the_next_sync_works() {
         assert!(scene.domain().is_none(), "a failed start leaves no domain");
         assert!(scene.launcher.domain().await.unwrap().is_none());
         scene.sync(&scene.vmi()).await.unwrap();
-        assert_eq!(scene.state().0, State::Running);
+        assert!(scene.state().is_running());
     });
 }
 
@@ -312,8 +315,8 @@ fn a_definition_that_was_never_started_is_made_anew() {
         );
         scene.sync(&scene.vmi()).await.unwrap();
         assert_eq!(
-            (scene.state().0, scene.definition().memory.value),
-            (State::Running, 65536)
+            (scene.state().is_running(), scene.definition().memory.value),
+            (true, 65536)
         );
     });
 }

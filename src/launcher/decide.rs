@@ -13,13 +13,13 @@
 
 use super::vm::has_ended;
 use api::vmi::Vmi;
-use libvirt::State;
+use libvirt::DomainState;
 
 /// What there is when a sync begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Facts {
-    /// State and reason of the domain, if libvirt has one.
-    pub domain: Option<(State, i32)>,
+    /// The domain's state, if libvirt has a domain.
+    pub domain: Option<DomainState>,
     /// This launcher has seen the domain with a QEMU process.
     pub has_run: bool,
     /// It was paused by a request.
@@ -79,21 +79,26 @@ pub(super) fn decide(facts: Facts) -> Step {
             _ if may_start => Step::Create,
             _ => Step::Lost,
         },
-        Some((State::Running | State::Blocked | State::PmSuspended, _)) => Step::Apply,
-        Some((State::Paused, _)) if facts.paused_by_user => Step::Apply,
-        Some((State::Paused, _)) => Step::Resume,
-        Some((State::Shutoff, reason)) if may_start && !has_ended(reason) => Step::Recreate,
-        // Going down, down, or crashed: virt-handler reads how it ended, and deletes the domain.
-        Some((State::Shutdown | State::Shutoff | State::Crashed | State::NoState, _)) => {
-            Step::Nothing
+        Some(DomainState::Running(_) | DomainState::Blocked | DomainState::PmSuspended) => {
+            Step::Apply
         }
+        Some(DomainState::Paused(_)) if facts.paused_by_user => Step::Apply,
+        Some(DomainState::Paused(_)) => Step::Resume,
+        Some(DomainState::Shutoff(reason)) if may_start && !has_ended(reason) => Step::Recreate,
+        // Going down, down, or crashed: virt-handler reads how it ended, and deletes the domain.
+        Some(
+            DomainState::Shutdown(_)
+            | DomainState::Shutoff(_)
+            | DomainState::Crashed(_)
+            | DomainState::NoState,
+        ) => Step::Nothing,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use libvirt::{paused, shutoff};
+    use libvirt::{PausedReason, RunningReason, ShutoffReason};
 
     const FRESH: Facts = Facts {
         domain: None,
@@ -128,11 +133,15 @@ mod tests {
 
     #[test]
     fn a_running_domain_is_changed_in_place() {
-        for state in [State::Running, State::Blocked, State::PmSuspended] {
+        for state in [
+            DomainState::Running(RunningReason::Booted),
+            DomainState::Blocked,
+            DomainState::PmSuspended,
+        ] {
             for vmi in [VmiPhase::Early, VmiPhase::Running, VmiPhase::Deleting] {
                 assert_eq!(
                     decide(Facts {
-                        domain: Some((state, 1)),
+                        domain: Some(state),
                         has_run: true,
                         vmi,
                         ..FRESH
@@ -146,25 +155,25 @@ mod tests {
     #[test]
     fn a_paused_domain_is_resumed_unless_somebody_paused_it() {
         for reason in [
-            paused::UNKNOWN,
-            paused::USER,
-            paused::IO_ERROR,
-            paused::STARTING_UP,
+            PausedReason::Unknown,
+            PausedReason::User,
+            PausedReason::IoError,
+            PausedReason::StartingUp,
         ] {
             let facts = Facts {
-                domain: Some((State::Paused, reason)),
+                domain: Some(DomainState::Paused(reason)),
                 has_run: true,
                 vmi: VmiPhase::Running,
                 ..FRESH
             };
-            assert_eq!(decide(facts), Step::Resume, "{reason}");
+            assert_eq!(decide(facts), Step::Resume, "{reason:?}");
             assert_eq!(
                 decide(Facts {
                     paused_by_user: true,
                     ..facts
                 }),
                 Step::Apply,
-                "{reason}"
+                "{reason:?}"
             );
         }
     }
@@ -172,12 +181,8 @@ mod tests {
     #[test]
     // D-vm-3 (docs/differences.md).
     fn a_domain_that_has_ended_is_never_started_again() {
-        for state in [
-            State::Shutdown,
-            State::Shutoff,
-            State::Crashed,
-            State::NoState,
-        ] {
+        let (no_state, shutdown, shutoff, crashed) = (0, 4, 5, 6);
+        for state in [shutdown, shutoff, crashed, no_state] {
             for reason in 0..9 {
                 for vmi in [
                     VmiPhase::Early,
@@ -186,7 +191,7 @@ mod tests {
                     VmiPhase::Deleting,
                 ] {
                     let facts = Facts {
-                        domain: Some((state, reason)),
+                        domain: Some(DomainState::from_raw(state, reason)),
                         has_run: true,
                         vmi,
                         ..FRESH
@@ -199,17 +204,21 @@ mod tests {
 
     #[test]
     fn a_definition_that_was_never_started_is_made_anew() {
-        for reason in [shutoff::UNKNOWN, shutoff::FAILED, shutoff::DAEMON] {
+        for reason in [
+            ShutoffReason::Unknown,
+            ShutoffReason::Failed,
+            ShutoffReason::Daemon,
+        ] {
             assert_eq!(
                 decide(Facts {
-                    domain: Some((State::Shutoff, reason)),
+                    domain: Some(DomainState::Shutoff(reason)),
                     ..FRESH
                 }),
                 Step::Recreate
             );
             assert_eq!(
                 decide(Facts {
-                    domain: Some((State::Shutoff, reason)),
+                    domain: Some(DomainState::Shutoff(reason)),
                     vmi: VmiPhase::Deleting,
                     ..FRESH
                 }),
@@ -217,14 +226,14 @@ mod tests {
             );
         }
         for reason in [
-            shutoff::SHUTDOWN,
-            shutoff::DESTROYED,
-            shutoff::CRASHED,
-            shutoff::MIGRATED,
+            ShutoffReason::Shutdown,
+            ShutoffReason::Destroyed,
+            ShutoffReason::Crashed,
+            ShutoffReason::Migrated,
         ] {
             assert_eq!(
                 decide(Facts {
-                    domain: Some((State::Shutoff, reason)),
+                    domain: Some(DomainState::Shutoff(reason)),
                     ..FRESH
                 }),
                 Step::Nothing

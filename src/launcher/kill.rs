@@ -16,7 +16,7 @@ use tokio::time::sleep;
 
 use super::vm::JobKind;
 use super::{Launcher, LauncherError, Qemu};
-use libvirt::{Domain, State};
+use libvirt::{Domain, DomainState};
 
 /// How long a kill by virt-handler waits for QEMU to end by SIGTERM. libvirt gives up after 15 s and
 /// takes a later end for a crash; virt-handler waits 20 s.
@@ -75,9 +75,9 @@ fn destroy(
     begins: oneshot::Sender<()>,
 ) -> Result<(), LauncherError> {
     let Some(domain) = domain else { return Ok(()) };
-    let result = domain.state().and_then(|(state, _)| match state {
+    let result = domain.state().and_then(|state| match state {
         // D-vm-7 (docs/differences.md).
-        State::NoState | State::Shutoff if !starting => Ok(()),
+        DomainState::NoState | DomainState::Shutoff(_) if !starting => Ok(()),
         _ => {
             // The caller may have given up.
             let _ = begins.send(());

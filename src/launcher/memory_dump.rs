@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::vm::{JobKind, PauseReason, Phase, Snapshot};
 use super::{Launcher, LauncherError};
 use crate::launcher::libvirt_domain::blocking;
-use libvirt::{State, paused};
+use libvirt::{DomainState, PausedReason};
 
 /// What the name of each dump contains: KubeVirt's, by which earlier ones are found.
 const DUMP_NAME: &str = "memory.dump";
@@ -43,7 +43,7 @@ impl Launcher {
             let Some(domain) = domain else {
                 return Ok(false);
             };
-            let is_stopped = domain.state()? == (State::Paused, paused::DUMP);
+            let is_stopped = domain.state()? == DomainState::Paused(PausedReason::Dump);
             if is_stopped {
                 domain.resume()?;
             }

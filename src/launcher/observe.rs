@@ -7,7 +7,7 @@ use super::vm::{Observed, Phase};
 use super::{Launcher, LauncherError, Snapshot, lock};
 use api::proto::inspect::v1::DebugResponse;
 use domain::{Domain, DomainSpec};
-use libvirt::{Connection, Screenshot, State, XmlKind};
+use libvirt::{Connection, DomainState, Screenshot, XmlKind};
 
 /// Largest picture that is passed on: an uncompressed one of 4096 by 4096 points.
 const MAX_SCREENSHOT_BYTES: usize = 64 << 20;
@@ -89,7 +89,7 @@ impl Launcher {
         let snapshot = self.vm.snapshot();
         let xml = self.domain.read("reading the domain", |connection, name| {
             Ok(match connection.lookup(name)? {
-                Some(domain) => xml(&domain, domain.state()?.0)?,
+                Some(domain) => xml(&domain, domain.state()?)?,
                 None => String::new(),
             })
         });
@@ -119,10 +119,10 @@ fn observe(connection: &Connection, name: &str) -> Result<Option<Observed>, Laun
         let Some(domain) = connection.lookup(name)? else {
             return Ok(None);
         };
-        let (state, reason) = domain.state()?;
-        Ok(Some((state, reason, xml(&domain, state)?)))
+        let state = domain.state()?;
+        Ok(Some((state, xml(&domain, state)?)))
     };
-    let (state, reason, xml) = match observed() {
+    let (state, xml) = match observed() {
         Ok(Some(observed)) => observed,
         Ok(None) => return Ok(None),
         // It went between two calls.
@@ -130,15 +130,11 @@ fn observe(connection: &Connection, name: &str) -> Result<Option<Observed>, Laun
         Err(error) => return Err(error.into()),
     };
     let spec = DomainSpec::from_xml(&xml).map_err(LauncherError::Xml)?;
-    Ok(Some(Observed {
-        state,
-        reason,
-        spec,
-    }))
+    Ok(Some(Observed { state, spec }))
 }
 
 /// The live XML. While a domain migrates libvirt may refuse it.
-fn xml(domain: &libvirt::Domain, state: State) -> Result<String, libvirt::Error> {
+fn xml(domain: &libvirt::Domain, state: DomainState) -> Result<String, libvirt::Error> {
     match domain.xml(XmlKind::Live) {
         Err(error) if error.is_operation_invalid() => domain.xml(if state.is_down() {
             XmlKind::Inactive

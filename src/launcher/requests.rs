@@ -11,7 +11,7 @@ use super::{Launcher, LauncherError};
 use api::Action;
 use api::vmi::Vmi;
 use domain::{Domain, DomainSpec};
-use libvirt::{Reboot, Shutdown, State, Undefine, XmlKind, code};
+use libvirt::{DomainState, Reboot, Shutdown, Undefine, XmlKind, code};
 
 /// `VIR_FROM_QEMU`, the part of libvirt that does not find a domain.
 const FROM_QEMU: i32 = 10;
@@ -51,7 +51,7 @@ impl Launcher {
         let vm = self.vm.clone();
         self.in_turn("pausing the domain", move |domain| {
             let domain = domain.ok_or(LauncherError::NoDomain)?;
-            if domain.state()?.0 == State::Running {
+            if domain.state()?.is_running() {
                 domain.suspend()?;
                 vm.set_pause_requested(true);
             }
@@ -66,7 +66,7 @@ impl Launcher {
         let resumed = self
             .in_turn("resuming the domain", move |domain| {
                 let domain = domain.ok_or(LauncherError::NoDomain)?;
-                let paused = domain.state()?.0 == State::Paused;
+                let paused = domain.state()?.is_paused();
                 if paused {
                     domain.resume()?;
                     vm.set_pause_requested(false);
@@ -142,7 +142,10 @@ impl Launcher {
         self.domain
             .request("shutting the guest down", move |domain| {
                 let Some(domain) = domain else { return Ok(()) };
-                if !matches!(domain.state()?.0, State::Running | State::Paused) {
+                if !matches!(
+                    domain.state()?,
+                    DomainState::Running(_) | DomainState::Paused(_)
+                ) {
                     return Ok(());
                 }
                 // Also when the request fails: virt-handler kills the domain only once this clock has run out.
@@ -219,7 +222,10 @@ fn shut_down_by_agent(domain: &libvirt::Domain, button: Shutdown, call: AgentCal
     let asked = domain.shutdown(Shutdown::Agent);
     drop(call);
     let Err(error) = asked else { return };
-    if !matches!(domain.state(), Ok((State::Running | State::Paused, _))) {
+    if !matches!(
+        domain.state(),
+        Ok(DomainState::Running(_) | DomainState::Paused(_))
+    ) {
         return;
     }
     tracing::info!(reason = %error, "The guest agent does not shut the guest down; trying ACPI");

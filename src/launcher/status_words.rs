@@ -1,55 +1,55 @@
 //! libvirt's states and reasons in KubeVirt's words (docs/contract.md §7).
 
-use libvirt::{State, paused, shutoff};
+use libvirt::{CrashedReason, DomainState, PausedReason, ShutdownReason, ShutoffReason};
 
 /// `Status.Status` and `Status.Reason` once libvirt does not know the domain (any more).
 pub(super) const NONE: (&str, &str) = ("NoState", "NonExistent");
 
 /// `Status.Status` and `Status.Reason` of a domain.
-pub(super) fn words(state: State, reason: i32) -> (&'static str, &'static str) {
+pub(super) fn words(state: DomainState) -> (&'static str, &'static str) {
     match state {
-        State::NoState => ("NoState", "Unknown"),
-        State::Running => ("Running", "Unknown"),
-        State::Blocked => ("Blocked", "Unknown"),
-        State::Paused => ("Paused", while_paused(reason)),
-        // virDomainShutdownReason: asked for by the user, or not known.
-        State::Shutdown => ("ShuttingDown", if reason == 1 { "User" } else { "Unknown" }),
-        State::Shutoff => ("Shutoff", while_off(reason)),
-        // virDomainCrashedReason.
-        State::Crashed => ("Crashed", if reason == 1 { "Panicked" } else { "Unknown" }),
-        State::PmSuspended => ("PMSuspended", "Unknown"),
+        DomainState::NoState => ("NoState", "Unknown"),
+        DomainState::Running(_) => ("Running", "Unknown"),
+        DomainState::Blocked => ("Blocked", "Unknown"),
+        DomainState::Paused(reason) => ("Paused", while_paused(reason)),
+        DomainState::Shutdown(ShutdownReason::User) => ("ShuttingDown", "User"),
+        DomainState::Shutdown(_) => ("ShuttingDown", "Unknown"),
+        DomainState::Shutoff(reason) => ("Shutoff", while_off(reason)),
+        DomainState::Crashed(CrashedReason::Panicked) => ("Crashed", "Panicked"),
+        DomainState::Crashed(_) => ("Crashed", "Unknown"),
+        DomainState::PmSuspended => ("PMSuspended", "Unknown"),
     }
 }
 
-fn while_paused(reason: i32) -> &'static str {
+fn while_paused(reason: PausedReason) -> &'static str {
     match reason {
-        paused::USER => "User",
-        paused::MIGRATION => "Migration",
-        paused::SAVE => "Save",
-        paused::DUMP => "Dump",
-        paused::IO_ERROR => "IOError",
-        paused::WATCHDOG => "Watchdog",
-        paused::FROM_SNAPSHOT => "FromSnapshot",
-        paused::SHUTTING_DOWN => "ShuttingDown",
-        paused::SNAPSHOT => "Snapshot",
-        paused::CRASHED => "Crashed",
-        paused::STARTING_UP => "StartingUp",
-        paused::POSTCOPY => "Postcopy",
-        paused::POSTCOPY_FAILED => "PostcopyFailed",
-        _ => "Unknown",
+        PausedReason::User => "User",
+        PausedReason::Migration => "Migration",
+        PausedReason::Save => "Save",
+        PausedReason::Dump => "Dump",
+        PausedReason::IoError => "IOError",
+        PausedReason::Watchdog => "Watchdog",
+        PausedReason::FromSnapshot => "FromSnapshot",
+        PausedReason::ShuttingDown => "ShuttingDown",
+        PausedReason::Snapshot => "Snapshot",
+        PausedReason::Crashed => "Crashed",
+        PausedReason::StartingUp => "StartingUp",
+        PausedReason::Postcopy => "Postcopy",
+        PausedReason::PostcopyFailed => "PostcopyFailed",
+        PausedReason::Unknown | PausedReason::ApiError | PausedReason::Other(_) => "Unknown",
     }
 }
 
-fn while_off(reason: i32) -> &'static str {
+fn while_off(reason: ShutoffReason) -> &'static str {
     match reason {
-        shutoff::SHUTDOWN => "Shutdown",
-        shutoff::DESTROYED => "Destroyed",
-        shutoff::CRASHED => "Crashed",
-        shutoff::MIGRATED => "Migrated",
-        shutoff::SAVED => "Saved",
-        shutoff::FAILED => "Failed",
-        shutoff::FROM_SNAPSHOT => "FromSnapshot",
-        _ => "Unknown",
+        ShutoffReason::Shutdown => "Shutdown",
+        ShutoffReason::Destroyed => "Destroyed",
+        ShutoffReason::Crashed => "Crashed",
+        ShutoffReason::Migrated => "Migrated",
+        ShutoffReason::Saved => "Saved",
+        ShutoffReason::Failed => "Failed",
+        ShutoffReason::FromSnapshot => "FromSnapshot",
+        ShutoffReason::Unknown | ShutoffReason::Daemon | ShutoffReason::Other(_) => "Unknown",
     }
 }
 
@@ -57,26 +57,12 @@ fn while_off(reason: i32) -> &'static str {
 mod tests {
     use super::*;
 
-    /// Every state with every reason that libvirt documents, and one more.
+    /// Each state, by libvirt's number, with each reason that libvirt documents and one more.
     #[test]
     fn every_state_and_reason_has_its_word() {
-        let off = [
-            "Unknown",
-            "Shutdown",
-            "Destroyed",
-            "Crashed",
-            "Migrated",
-            "Saved",
-            "Failed",
-            "FromSnapshot",
-            "Unknown",
-            "Unknown",
-        ];
-        for (reason, word) in (0..).zip(off) {
-            assert_eq!(words(State::Shutoff, reason), ("Shutoff", word));
-        }
+        let unknown = "Unknown";
         let paused = [
-            "Unknown",
+            unknown,
             "User",
             "Migration",
             "Save",
@@ -90,26 +76,37 @@ mod tests {
             "StartingUp",
             "Postcopy",
             "PostcopyFailed",
-            "Unknown",
-            "Unknown",
+            unknown,
+            unknown,
         ];
-        for (reason, word) in (0..).zip(paused) {
-            assert_eq!(words(State::Paused, reason), ("Paused", word));
-        }
-        for (reason, word) in [(0, "Unknown"), (1, "User"), (2, "Unknown")] {
-            assert_eq!(words(State::Shutdown, reason), ("ShuttingDown", word));
-        }
-        for (reason, word) in [(0, "Unknown"), (1, "Panicked"), (2, "Unknown")] {
-            assert_eq!(words(State::Crashed, reason), ("Crashed", word));
-        }
-        for reason in 0..12 {
-            assert_eq!(words(State::Running, reason), ("Running", "Unknown"));
-            assert_eq!(words(State::Blocked, reason), ("Blocked", "Unknown"));
-            assert_eq!(
-                words(State::PmSuspended, reason),
-                ("PMSuspended", "Unknown")
-            );
-            assert_eq!(words(State::NoState, reason), ("NoState", "Unknown"));
+        let off = [
+            unknown,
+            "Shutdown",
+            "Destroyed",
+            "Crashed",
+            "Migrated",
+            "Saved",
+            "Failed",
+            "FromSnapshot",
+            unknown,
+            unknown,
+        ];
+        let tables: [(&str, &[&str]); 9] = [
+            ("NoState", &[unknown; 2]),
+            ("Running", &[unknown; 13]),
+            ("Blocked", &[unknown; 2]),
+            ("Paused", &paused),
+            ("ShuttingDown", &[unknown, "User", unknown]),
+            ("Shutoff", &off),
+            ("Crashed", &[unknown, "Panicked", unknown]),
+            ("PMSuspended", &[unknown; 2]),
+            ("NoState", &[unknown; 2]),
+        ];
+        for (state, (status, reasons)) in (0..).zip(tables) {
+            for (reason, word) in (0..).zip(reasons) {
+                let seen = DomainState::from_raw(state, reason);
+                assert_eq!(words(seen), (status, *word), "{seen:?}");
+            }
         }
     }
 }

@@ -16,7 +16,7 @@ use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
 use convert::{Context, plan};
 use domain::DomainSpec;
-use libvirt::{State, XmlKind};
+use libvirt::{DomainState, XmlKind};
 use os::failpoints;
 
 /// Between two questions whether libvirt has ended what is left of a start.
@@ -115,8 +115,8 @@ impl Launcher {
             return Ok(());
         }
         let ended = async {
-            while let Some((_, (state, reason))) = self.look_up().await?
-                && is_left_of_start(state, reason)
+            while let Some((_, state)) = self.look_up().await?
+                && is_left_of_start(state)
             {
                 tokio::time::sleep(LEFTOVER_RETRY_DELAY).await;
             }
@@ -126,7 +126,7 @@ impl Launcher {
     }
 
     /// The domain with its state, if libvirt has it.
-    async fn look_up(&self) -> Result<Option<(libvirt::Domain, (State, i32))>, LauncherError> {
+    async fn look_up(&self) -> Result<Option<(libvirt::Domain, DomainState)>, LauncherError> {
         let (connection, name) = (self.domain.connection(), self.domain.name().clone());
         blocking("looking up the domain", move || {
             let Some(domain) = connection.lookup(&name)? else {

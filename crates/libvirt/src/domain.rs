@@ -7,7 +7,7 @@ use virt::sys;
 
 use super::c;
 use super::error::{Error, code};
-use super::state::State;
+use super::state::DomainState;
 use super::stream::Stream;
 use super::typed_params::{ParamValue, TypedParams};
 
@@ -180,12 +180,11 @@ impl Domain {
         unsafe { c::take(sys::virDomainGetXMLDesc(self.raw, flags)) }
     }
 
-    /// The state, and libvirt's number for its reason ([`super::paused`], [`super::shutoff`], …).
-    pub fn state(&self) -> Result<(State, i32), Error> {
+    pub fn state(&self) -> Result<DomainState, Error> {
         let (mut state, mut reason): (c_int, c_int) = (0, 0);
         // SAFETY: both places are valid for the call.
         c::check(unsafe { sys::virDomainGetState(self.raw, &mut state, &mut reason, 0) })?;
-        Ok((State::from_raw(state), reason))
+        Ok(DomainState::from_raw(state, reason))
     }
 
     /// Starts it, its vCPUs stopped if `paused`.

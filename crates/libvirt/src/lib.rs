@@ -14,6 +14,7 @@
 
 mod backup;
 mod c;
+mod c_enum;
 mod connection;
 mod domain;
 mod error;
@@ -44,7 +45,9 @@ pub use job::{JobOperation, JobState, JobType, WhichJob};
 pub use log::{DivertError, OUTPUTS, divert_log};
 pub use memory::{keep_small, trim};
 pub use migration::{DiskCopy, JobStats, Migration};
-pub use state::{State, paused, running, shutoff};
+pub use state::{
+    CrashedReason, DomainState, PausedReason, RunningReason, ShutdownReason, ShutoffReason,
+};
 pub use stats::StatsGroups;
 pub use typed_params::ParamValue;
 

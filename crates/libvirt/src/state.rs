@@ -1,86 +1,122 @@
-//! A domain's state, as `virDomainGetState` has it.
+//! A domain's state with its reason, as `virDomainGetState` returns both.
 
-/// `virDomainState`.
+use super::c_enum::c_enum;
+
+/// `virDomainState` with the reason that belongs to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
-    /// None is known (also any state that a newer libvirt adds).
+pub enum DomainState {
+    /// libvirt does not know, or the state is a newer libvirt's.
     NoState,
-    /// vCPUs run.
-    Running,
+    Running(RunningReason),
     /// Waits for a resource.
     Blocked,
-    /// Paused; the reason is one of [`paused`].
-    Paused,
-    /// The guest is shutting down.
-    Shutdown,
-    /// Not running; the reason is one of [`shutoff`].
-    Shutoff,
-    /// Crashed.
-    Crashed,
-    /// Suspended by the guest's power management.
+    Paused(PausedReason),
+    /// The guest shuts down.
+    Shutdown(ShutdownReason),
+    Shutoff(ShutoffReason),
+    Crashed(CrashedReason),
+    /// The guest's power management has suspended it.
     PmSuspended,
 }
 
-impl State {
-    pub(super) fn from_raw(raw: i32) -> Self {
-        match raw {
-            1 => Self::Running,
+impl DomainState {
+    /// From the two numbers that `virDomainGetState` returns.
+    pub fn from_raw(state: i32, reason: i32) -> Self {
+        match state {
+            1 => Self::Running(RunningReason::from_raw(reason)),
             2 => Self::Blocked,
-            3 => Self::Paused,
-            4 => Self::Shutdown,
-            5 => Self::Shutoff,
-            6 => Self::Crashed,
+            3 => Self::Paused(PausedReason::from_raw(reason)),
+            4 => Self::Shutdown(ShutdownReason::from_raw(reason)),
+            5 => Self::Shutoff(ShutoffReason::from_raw(reason)),
+            6 => Self::Crashed(CrashedReason::from_raw(reason)),
             7 => Self::PmSuspended,
             _ => Self::NoState,
         }
+    }
+
+    pub fn is_running(self) -> bool {
+        matches!(self, Self::Running(_))
+    }
+
+    pub fn is_paused(self) -> bool {
+        matches!(self, Self::Paused(_))
     }
 
     /// There is no QEMU process (any more).
     pub fn is_down(self) -> bool {
         matches!(
             self,
-            Self::NoState | Self::Shutdown | Self::Shutoff | Self::Crashed
+            Self::NoState | Self::Shutdown(_) | Self::Shutoff(_) | Self::Crashed(_)
         )
     }
 }
 
-/// Why a domain runs (`virDomainRunningReason`).
-#[allow(missing_docs, reason = "named as in libvirt/libvirt-domain.h")]
-pub mod running {
-    pub const POSTCOPY: i32 = 10;
-    pub const POSTCOPY_FAILED: i32 = 11;
+c_enum! {
+    /// `virDomainRunningReason`.
+    pub enum RunningReason: i32 {
+        Unknown = 0,
+        Booted = 1,
+        Migrated = 2,
+        Restored = 3,
+        FromSnapshot = 4,
+        Unpaused = 5,
+        MigrationCanceled = 6,
+        SaveCanceled = 7,
+        Wakeup = 8,
+        Crashed = 9,
+        Postcopy = 10,
+        PostcopyFailed = 11,
+    }
 }
 
-/// Why a domain is paused (`virDomainPausedReason`).
-#[allow(missing_docs, reason = "named as in libvirt/libvirt-domain.h")]
-pub mod paused {
-    pub const UNKNOWN: i32 = 0;
-    pub const USER: i32 = 1;
-    pub const MIGRATION: i32 = 2;
-    pub const SAVE: i32 = 3;
-    pub const DUMP: i32 = 4;
-    pub const IO_ERROR: i32 = 5;
-    pub const WATCHDOG: i32 = 6;
-    pub const FROM_SNAPSHOT: i32 = 7;
-    pub const SHUTTING_DOWN: i32 = 8;
-    pub const SNAPSHOT: i32 = 9;
-    pub const CRASHED: i32 = 10;
-    pub const STARTING_UP: i32 = 11;
-    pub const POSTCOPY: i32 = 12;
-    pub const POSTCOPY_FAILED: i32 = 13;
-    pub const API_ERROR: i32 = 14;
+c_enum! {
+    /// `virDomainPausedReason`.
+    pub enum PausedReason: i32 {
+        Unknown = 0,
+        User = 1,
+        Migration = 2,
+        Save = 3,
+        Dump = 4,
+        IoError = 5,
+        Watchdog = 6,
+        FromSnapshot = 7,
+        ShuttingDown = 8,
+        Snapshot = 9,
+        Crashed = 10,
+        StartingUp = 11,
+        Postcopy = 12,
+        PostcopyFailed = 13,
+        ApiError = 14,
+    }
 }
 
-/// Why a domain is shut off (`virDomainShutoffReason`).
-#[allow(missing_docs, reason = "named as in libvirt/libvirt-domain.h")]
-pub mod shutoff {
-    pub const UNKNOWN: i32 = 0;
-    pub const SHUTDOWN: i32 = 1;
-    pub const DESTROYED: i32 = 2;
-    pub const CRASHED: i32 = 3;
-    pub const MIGRATED: i32 = 4;
-    pub const SAVED: i32 = 5;
-    pub const FAILED: i32 = 6;
-    pub const FROM_SNAPSHOT: i32 = 7;
-    pub const DAEMON: i32 = 8;
+c_enum! {
+    /// `virDomainShutdownReason`.
+    pub enum ShutdownReason: i32 {
+        Unknown = 0,
+        User = 1,
+    }
+}
+
+c_enum! {
+    /// `virDomainShutoffReason`.
+    pub enum ShutoffReason: i32 {
+        Unknown = 0,
+        Shutdown = 1,
+        Destroyed = 2,
+        Crashed = 3,
+        Migrated = 4,
+        Saved = 5,
+        Failed = 6,
+        FromSnapshot = 7,
+        Daemon = 8,
+    }
+}
+
+c_enum! {
+    /// `virDomainCrashedReason`.
+    pub enum CrashedReason: i32 {
+        Unknown = 0,
+        Panicked = 1,
+    }
 }

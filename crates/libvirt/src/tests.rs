@@ -62,18 +62,21 @@ fn absent_domain_is_none() {
 fn state_follows_the_calls() {
     let connection = connect();
     let domain = domain(&connection);
-    assert_eq!(domain.state().unwrap().0, State::Running);
+    assert!(domain.state().unwrap().is_running());
     domain.suspend().unwrap();
-    assert_eq!(domain.state().unwrap(), (State::Paused, paused::USER));
+    assert_eq!(
+        domain.state().unwrap(),
+        DomainState::Paused(PausedReason::User)
+    );
     domain.resume().unwrap();
     domain.destroy(false).unwrap();
     assert_eq!(
         domain.state().unwrap(),
-        (State::Shutoff, shutoff::DESTROYED)
+        DomainState::Shutoff(ShutoffReason::Destroyed)
     );
-    assert!(domain.state().unwrap().0.is_down());
+    assert!(domain.state().unwrap().is_down());
     domain.start(false).unwrap();
-    assert_eq!(domain.state().unwrap().0, State::Running);
+    assert!(domain.state().unwrap().is_running());
 }
 
 #[test]
@@ -187,7 +190,10 @@ fn qemu_embedded_in_this_process_starts_a_guest() {
         .unwrap();
     let _end = Stop(domain.clone());
     domain.start(true).unwrap();
-    assert_eq!(domain.state().unwrap(), (State::Paused, paused::USER));
+    assert_eq!(
+        domain.state().unwrap(),
+        DomainState::Paused(PausedReason::User)
+    );
     domain.resume().unwrap();
     assert!(domain.start(false).unwrap_err().is_operation_invalid());
     let refused = domain

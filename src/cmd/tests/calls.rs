@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::*;
 use api::proto::cmd::v1::VirtualMachineOptions;
-use libvirt::State;
+use libvirt::DomainState;
 
 #[test]
 fn version_1_is_spoken() {
@@ -29,16 +29,16 @@ fn calls_reach_the_domain() {
         assert_eq!(ping, success);
         let answer = cmd.sync_virtual_machine(request()).await;
         assert_eq!(answer.unwrap().into_inner(), success);
-        assert_eq!(scene.state(), State::Running);
+        assert!(scene.state().is_running());
         let answer = cmd.pause_virtual_machine(request()).await;
         assert_eq!(answer.unwrap().into_inner(), success);
-        assert_eq!(scene.state(), State::Paused);
+        assert!(scene.state().is_paused());
         let answer = cmd.unpause_virtual_machine(request()).await;
         assert_eq!(answer.unwrap().into_inner(), success);
-        assert_eq!(scene.state(), State::Running);
+        assert!(scene.state().is_running());
         let answer = cmd.kill_virtual_machine(request()).await;
         assert_eq!(answer.unwrap().into_inner(), success);
-        assert_eq!(scene.state(), State::Shutoff);
+        assert!(matches!(scene.state(), DomainState::Shutoff(_)));
     });
 }
 

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use crate::launcher::Launcher;
 use crate::launcher::vm::{PauseReason, Phase};
-use libvirt::{State, paused};
+use libvirt::{DomainState, PausedReason};
 
 /// QEMU may pause the guest shortly after the backup has ended.
 const PAUSE_DELAY: Duration = Duration::from_secs(5);
@@ -26,7 +26,7 @@ impl Launcher {
             }
             let resumed = launcher.domain.request("resuming the guest", |domain| {
                 let Some(domain) = domain else { return Ok(()) };
-                if domain.state()? == (State::Paused, paused::IO_ERROR) {
+                if domain.state()? == DomainState::Paused(PausedReason::IoError) {
                     tracing::info!("Resuming the guest, which a full backup target has paused");
                     domain.resume()?;
                 }

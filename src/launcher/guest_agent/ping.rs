@@ -5,25 +5,12 @@ use std::time::Duration;
 use super::poll;
 use crate::launcher::{Launcher, LauncherError};
 use api::vmi::Vmi;
-use libvirt::{Connection, State, code, paused};
+use libvirt::{Connection, DomainState, PausedReason, code};
 
 /// Set on a VMI whose probes are to succeed without asking, a `strconv.ParseBool` word.
 const PAUSE_PROBES: &str = "kubevirt.io/pause-guest-agent-probes";
 /// virt-handler waits 5 s longer than the probe may take; the answer comes before that.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
-/// Why a guest may be paused that is well.
-const HEALTHY: [i32; 9] = [
-    paused::USER,
-    paused::MIGRATION,
-    paused::SAVE,
-    paused::DUMP,
-    paused::FROM_SNAPSHOT,
-    paused::SHUTTING_DOWN,
-    paused::SNAPSHOT,
-    paused::STARTING_UP,
-    paused::POSTCOPY,
-];
-
 /// Whether the VMI's guest agent probes are to succeed without asking.
 pub(super) fn are_probes_paused(vmi: &Vmi) -> bool {
     let word = vmi.metadata.annotations.get(PAUSE_PROBES);
@@ -86,10 +73,34 @@ fn excuse(connection: &Connection, name: &str) -> Result<bool, LauncherError> {
         return Ok(true);
     };
     Ok(match domain.state() {
-        Ok((state, reason)) => state == State::Paused && HEALTHY.contains(&reason),
+        Ok(state) => is_paused_by_intention(state),
         // It has just ended.
         Err(_) => true,
     })
+}
+
+fn is_paused_by_intention(state: DomainState) -> bool {
+    let DomainState::Paused(reason) = state else {
+        return false;
+    };
+    match reason {
+        PausedReason::User
+        | PausedReason::Migration
+        | PausedReason::Save
+        | PausedReason::Dump
+        | PausedReason::FromSnapshot
+        | PausedReason::ShuttingDown
+        | PausedReason::Snapshot
+        | PausedReason::StartingUp
+        | PausedReason::Postcopy => true,
+        PausedReason::Unknown
+        | PausedReason::IoError
+        | PausedReason::Watchdog
+        | PausedReason::Crashed
+        | PausedReason::PostcopyFailed
+        | PausedReason::ApiError
+        | PausedReason::Other(_) => false,
+    }
 }
 
 /// The agent cannot be reached, whatever the reason.

@@ -230,20 +230,19 @@ mod tests {
     use super::*;
     use crate::launcher::vm::Observed;
     use domain::DomainSpec;
-    use libvirt::State;
+    use libvirt::{DomainState, PausedReason, RunningReason};
 
-    fn show(vm: &Vm, state: State, channel: &str) {
+    const RUNNING: DomainState = DomainState::Running(RunningReason::Booted);
+    const PAUSED: DomainState = DomainState::Paused(PausedReason::User);
+
+    fn show(vm: &Vm, state: DomainState, channel: &str) {
         let xml = format!(
             "<domain type='kvm'><devices><channel type='unix'>\
              <target type='virtio' name='org.qemu.guest_agent.0' state='{channel}'/>\
              </channel></devices></domain>"
         );
         let spec = DomainSpec::from_xml(&xml).unwrap();
-        let observed = Observed {
-            state,
-            reason: 1,
-            spec,
-        };
+        let observed = Observed { state, spec };
         drop(vm.observe(observed));
     }
 
@@ -256,7 +255,7 @@ mod tests {
     async fn an_agent_that_does_not_answer_is_shown_in_time() {
         let vm = vm();
         tokio::spawn(show_in_time(vm.clone()));
-        for state in [State::Running, State::Paused] {
+        for state in [RUNNING, PAUSED] {
             show(&vm, state, "disconnected");
             show(&vm, state, "connected");
             let begin = Instant::now();
@@ -278,9 +277,9 @@ mod tests {
             begin.elapsed()
         };
         assert_eq!(waited().await, Duration::ZERO, "there is no domain");
-        show(&vm, State::Running, "disconnected");
+        show(&vm, RUNNING, "disconnected");
         assert_eq!(waited().await, Duration::ZERO, "nor an agent");
-        show(&vm, State::Running, "connected");
+        show(&vm, RUNNING, "connected");
         let answer = async {
             tokio::time::sleep(Duration::from_millis(30)).await;
             vm.agent_is_known();
@@ -289,10 +288,10 @@ mod tests {
         assert_eq!(waiting, Duration::from_millis(30));
         assert_eq!(waited().await, Duration::ZERO, "it has answered");
 
-        show(&vm, State::Running, "disconnected");
-        show(&vm, State::Running, "connected");
+        show(&vm, RUNNING, "disconnected");
+        show(&vm, RUNNING, "connected");
         assert_eq!(waited().await, FIRST_ANSWERS_TIMEOUT, "it is silent");
-        show(&vm, State::Paused, "connected");
+        show(&vm, PAUSED, "connected");
         assert_eq!(waited().await, Duration::ZERO, "it is not asked");
     }
 }

@@ -12,7 +12,7 @@ use api::pod_paths::PodPaths;
 use api::vmi::{Quantity, Vmi};
 use convert::migration::{TargetRewrite, disks_to_copy, migration_xml, move_to_root};
 use domain::DomainSpec;
-use libvirt::{DiskCopy, Migration, State, XmlKind};
+use libvirt::{DiskCopy, Migration, XmlKind};
 
 /// Directory, in the one that is shared with virt-handler, of the sockets that lead to the target.
 const SOCKET_DIR: &str = "migrationproxy";
@@ -57,7 +57,7 @@ pub(super) fn migration(
         allow_unsafe: options.unsafe_migration,
         auto_converge: options.allow_auto_converge,
         post_copy: options.allow_post_copy,
-        paused: domain.state()?.0 == State::Paused,
+        paused: domain.state()?.is_paused(),
     })
 }
 

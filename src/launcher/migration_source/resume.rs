@@ -11,7 +11,7 @@ use super::MigrationError;
 use super::abort::abort;
 use super::error::failure_reason;
 use super::monitor::Mode;
-use libvirt::{Connection, JobOperation, State, WhichJob, paused, shutoff};
+use libvirt::{Connection, DomainState, JobOperation, PausedReason, ShutoffReason, WhichJob};
 
 /// Between two looks at the migration, whose end libvirt reports to its own client alone, and that was the earlier launcher.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -108,11 +108,11 @@ fn seen(connection: &Connection, name: &str) -> Result<Seen, LauncherError> {
     let is_running = domain.is_active()?
         && domain.job_state(WhichJob::Running)?.operation == JobOperation::MigrationOut;
     Ok(match domain.state()? {
-        (State::Shutoff, shutoff::MIGRATED) => Seen::HasLeft,
+        DomainState::Shutoff(ShutoffReason::Migrated) => Seen::HasLeft,
         // libvirt keeps the job of a post-copy that has failed.
-        (State::Paused, paused::POSTCOPY_FAILED) => Seen::Failed { is_post_copy: true },
-        (State::Paused, paused::POSTCOPY) if is_running => Seen::Running(Mode::PostCopy),
-        (State::Paused, paused::MIGRATION) if is_running => Seen::Running(Mode::Paused),
+        DomainState::Paused(PausedReason::PostcopyFailed) => Seen::Failed { is_post_copy: true },
+        DomainState::Paused(PausedReason::Postcopy) if is_running => Seen::Running(Mode::PostCopy),
+        DomainState::Paused(PausedReason::Migration) if is_running => Seen::Running(Mode::Paused),
         _ if is_running => Seen::Running(Mode::PreCopy),
         _ => Seen::Failed {
             is_post_copy: false,

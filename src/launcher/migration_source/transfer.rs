@@ -14,7 +14,7 @@ use super::super::{Launcher, LauncherError, lock};
 use super::abort::abort;
 use super::monitor::{Action, Decision, Monitor, Sample};
 use super::{MigrationError, progress};
-use libvirt::{Domain, Event, JobStats, Migration, State, paused, shutoff};
+use libvirt::{Domain, DomainState, Event, JobStats, Migration, PausedReason, ShutoffReason};
 use os::failpoints;
 
 /// Between two samples.
@@ -35,7 +35,7 @@ pub(super) struct Transfer<'a> {
 /// What libvirt says of the migration.
 struct Seen {
     stats: Result<JobStats, libvirt::Error>,
-    state: Result<(State, i32), libvirt::Error>,
+    state: Result<DomainState, libvirt::Error>,
     is_iteration: bool,
 }
 
@@ -120,7 +120,10 @@ impl Transfer<'_> {
             elapsed: self.began.elapsed(),
             is_iteration: seen.is_iteration,
             stats,
-            is_paused_to_migrate: matches!(seen.state, Ok((State::Paused, paused::MIGRATION))),
+            is_paused_to_migrate: matches!(
+                seen.state,
+                Ok(DomainState::Paused(PausedReason::Migration))
+            ),
             is_aborting: self.launcher.vm.metadata().has_migration_abort(),
         };
         let mut decision = self.monitor.observe(&sample);
@@ -199,7 +202,7 @@ impl Transfer<'_> {
             };
             seen = self.launcher.observe().await;
         }
-        matches!(seen, Ok(Some(seen)) if (seen.state, seen.reason) == (State::Shutoff, shutoff::MIGRATED))
+        matches!(seen, Ok(Some(seen)) if seen.state == DomainState::Shutoff(ShutoffReason::Migrated))
     }
 }
 

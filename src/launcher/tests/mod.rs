@@ -21,7 +21,7 @@ use convert::context::DiskModes;
 use convert::{Context, ConvertError};
 use domain::DomainSpec;
 use domain::disks::Disk;
-use libvirt::{Registration, State, paused, start_event_loop};
+use libvirt::{DomainState, PausedReason, Registration, start_event_loop};
 
 /// Long enough for anything that happens at all.
 const SOON: Duration = Duration::from_secs(30);
@@ -216,8 +216,8 @@ impl TestLauncher {
         self.connection.lookup("ns1_vm1").unwrap()
     }
 
-    pub fn state(&self) -> State {
-        self.domain().unwrap().state().unwrap().0
+    pub fn state(&self) -> DomainState {
+        self.domain().unwrap().state().unwrap()
     }
 
     /// The document as virt-handler gets it.

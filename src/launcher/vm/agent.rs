@@ -70,10 +70,9 @@ fn is_connected_agent(target: &ChannelTarget) -> bool {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::tests::{seen, vm};
+    use super::super::tests::{RUNNING, seen, vm};
     use super::super::{Observed, Vm};
     use super::*;
-    use libvirt::State;
 
     /// What libvirt shows: the agent's channel, and another one that is connected.
     fn with_channel(state: &str) -> Observed {
@@ -83,7 +82,7 @@ mod tests {
              <channel type='unix'><target type='virtio' name='{CHANNEL}' state='{state}'/></channel>\
              </devices></domain>"
         );
-        let mut observed = seen(State::Running, 1);
+        let mut observed = seen(RUNNING);
         observed.spec = DomainSpec::from_xml(&xml).unwrap();
         observed
     }

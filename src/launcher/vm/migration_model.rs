@@ -10,15 +10,14 @@
 use proptest::prelude::*;
 use serde_json::json;
 
+use super::tests::RUNNING;
 use super::*;
 use crate::launcher::decide::{Facts, Step, VmiPhase, decide};
 use crate::launcher::migration_target::{Arrival, arrival};
 use api::vmi::Vmi as VmiObject;
-use libvirt::{running, shutoff};
+use libvirt::{RunningReason, ShutoffReason};
 
 const UID: &str = "m-1";
-/// `VIR_DOMAIN_RUNNING_MIGRATED`.
-const MIGRATED: i32 = 4;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
@@ -59,8 +58,8 @@ struct World {
     target: Arc<Vm>,
     job: Option<Job>,
     progress: Progress,
-    /// State and reason as libvirt has them; none if it knows no domain.
-    domains: [Option<(State, i32)>; 2],
+    /// As libvirt has them; none if it knows no domain.
+    domains: [Option<DomainState>; 2],
     network: bool,
     /// The guest was paused when its migration began.
     leaves_paused: bool,
@@ -76,7 +75,7 @@ impl World {
             target: vm(),
             job: None,
             progress: Progress::Idle,
-            domains: [Some((State::Running, 1)), None],
+            domains: [Some(RUNNING), None],
             network: true,
             leaves_paused: false,
             may_be_lost: false,
@@ -100,21 +99,21 @@ impl World {
         }
     }
 
-    fn domain(&mut self, side: Side) -> &mut Option<(State, i32)> {
+    fn domain(&mut self, side: Side) -> &mut Option<DomainState> {
         &mut self.domains[side as usize]
     }
 
-    fn state(&self, side: Side) -> Option<State> {
-        self.domains[side as usize].map(|(state, _)| state)
+    fn state(&self, side: Side) -> Option<DomainState> {
+        self.domains[side as usize]
     }
 
     /// There is no QEMU.
     fn is_down(&self, side: Side) -> bool {
-        self.state(side).is_none_or(State::is_down)
+        self.state(side).is_none_or(DomainState::is_down)
     }
 
     fn runs(&self, side: Side) -> bool {
-        self.state(side) == Some(State::Running)
+        self.state(side).is_some_and(DomainState::is_running)
     }
 
     fn apply(&mut self, op: Op) {
@@ -124,8 +123,8 @@ impl World {
             Op::StartPostCopy => {
                 let is_possible = self.network && self.runs(Source) && !self.is_down(Target);
                 if self.progress == Progress::Prepared && is_possible {
-                    *self.domain(Source) = Some((State::Paused, paused::POSTCOPY));
-                    *self.domain(Target) = Some((State::Running, running::POSTCOPY));
+                    *self.domain(Source) = Some(DomainState::Paused(PausedReason::Postcopy));
+                    *self.domain(Target) = Some(DomainState::Running(RunningReason::Postcopy));
                     self.progress = Progress::PostCopy;
                 }
             }
@@ -163,23 +162,23 @@ impl World {
             (Progress::Prepared | Progress::Switched, _) if self.is_down(Target) => self.fails(),
             (Progress::Idle, true) => {
                 self.leaves_paused = !self.runs(Source);
-                *self.domain(Target) = Some((State::Paused, paused::MIGRATION));
+                *self.domain(Target) = Some(DomainState::Paused(PausedReason::Migration));
                 self.progress = Progress::Prepared;
             }
             (Progress::Prepared, true) => {
-                *self.domain(Source) = Some((State::Paused, paused::MIGRATION));
+                *self.domain(Source) = Some(DomainState::Paused(PausedReason::Migration));
                 self.progress = Progress::Switched;
             }
             (Progress::Switched, true) => {
                 *self.domain(Target) = Some(if self.leaves_paused {
-                    (State::Paused, paused::USER)
+                    DomainState::Paused(PausedReason::User)
                 } else {
-                    (State::Running, MIGRATED)
+                    DomainState::Running(RunningReason::Migrated)
                 });
                 self.progress = Progress::Finished;
             }
             (Progress::PostCopy, true) if self.runs(Target) => {
-                *self.domain(Target) = Some((State::Running, MIGRATED));
+                *self.domain(Target) = Some(DomainState::Running(RunningReason::Migrated));
                 self.has_left();
             }
             (Progress::Finished, true) => self.has_left(),
@@ -190,7 +189,7 @@ impl World {
 
     fn has_left(&mut self) {
         if !self.is_down(Source) {
-            *self.domain(Source) = Some((State::Shutoff, shutoff::MIGRATED));
+            *self.domain(Source) = Some(DomainState::Shutoff(ShutoffReason::Migrated));
         }
         self.ends(None);
     }
@@ -204,9 +203,9 @@ impl World {
         if has_switched && !self.is_down(Source) {
             // libvirt lets the guest run again. Where the target's QEMU has the disks, their locks keep it from that.
             *self.domain(Source) = Some(match (self.is_down(Target), self.leaves_paused) {
-                (false, _) => (State::Paused, paused::UNKNOWN),
-                (true, true) => (State::Paused, paused::USER),
-                (true, false) => (State::Running, 1),
+                (false, _) => DomainState::Paused(PausedReason::Unknown),
+                (true, true) => DomainState::Paused(PausedReason::User),
+                (true, false) => RUNNING,
             });
         }
         self.ends(Some("lost"));
@@ -214,10 +213,10 @@ impl World {
 
     fn post_copy_fails(&mut self) {
         if !self.is_down(Source) {
-            *self.domain(Source) = Some((State::Paused, paused::POSTCOPY_FAILED));
+            *self.domain(Source) = Some(DomainState::Paused(PausedReason::PostcopyFailed));
         }
         if self.runs(Target) {
-            *self.domain(Target) = Some((State::Running, running::POSTCOPY_FAILED));
+            *self.domain(Target) = Some(DomainState::Running(RunningReason::PostcopyFailed));
         }
         self.may_be_lost = true;
         self.ends(Some("lost"));
@@ -249,7 +248,7 @@ impl World {
 
     fn observe(&mut self, side: Side) {
         let vm = self.vm(side).clone();
-        let Some((state, reason)) = self.domains[side as usize] else {
+        let Some(state) = self.state(side) else {
             if vm.final_document().is_some() {
                 vm.gone();
             }
@@ -257,7 +256,6 @@ impl World {
         };
         drop(vm.observe(Observed {
             state,
-            reason,
             spec: DomainSpec::default(),
         }));
         // What `follow_arrival` does once libvirt's job is over.
@@ -283,7 +281,7 @@ impl World {
             assert_ne!(request, Request::Kill, "a kill is never refused");
             return;
         }
-        let domain = self.domains[side as usize];
+        let domain = self.state(side);
         match (request, domain) {
             (Request::Sync, _) => {
                 let facts = Facts {
@@ -298,18 +296,18 @@ impl World {
                     Step::Apply | Step::Nothing | Step::Lost => {}
                 }
             }
-            (Request::Pause, Some((State::Running, _))) if self.job.is_none() => {
+            (Request::Pause, Some(DomainState::Running(_))) if self.job.is_none() => {
                 vm.set_pause_requested(true);
-                *self.domain(side) = Some((State::Paused, paused::USER));
+                *self.domain(side) = Some(DomainState::Paused(PausedReason::User));
             }
-            (Request::Unpause, Some((State::Paused, _))) => {
+            (Request::Unpause, Some(DomainState::Paused(_))) => {
                 self.resume(side);
                 if self.runs(side) {
                     vm.set_pause_requested(false);
                 }
             }
-            (Request::Kill, Some((state, _))) if !state.is_down() => {
-                *self.domain(side) = Some((State::Shutoff, shutoff::DESTROYED));
+            (Request::Kill, Some(state)) if !state.is_down() => {
+                *self.domain(side) = Some(DomainState::Shutoff(ShutoffReason::Destroyed));
                 self.may_be_lost = true;
             }
             _ => {}
@@ -318,11 +316,13 @@ impl World {
 
     /// libvirt is asked to let the guest run.
     fn resume(&mut self, side: Side) {
-        let reason = self.domains[side as usize].map(|(_, reason)| reason);
-        assert!(
-            !matches!(reason, Some(paused::POSTCOPY | paused::POSTCOPY_FAILED)),
-            "the memory is on the other side too"
+        let is_post_copy = matches!(
+            self.state(side),
+            Some(DomainState::Paused(
+                PausedReason::Postcopy | PausedReason::PostcopyFailed
+            ))
         );
+        assert!(!is_post_copy, "the memory is on the other side too");
         let waits = matches!(self.progress, Progress::Prepared | Progress::Switched);
         assert!(side == Source || !waits, "the memory is not here yet");
         // libvirt changes no domain that migrates; no second QEMU gets the disks' locks.
@@ -332,7 +332,7 @@ impl World {
         };
         let has_disks = !self.is_down(other) && self.progress >= Progress::Switched;
         if self.job.is_none() && !(side == Source && has_disks) {
-            *self.domain(side) = Some((State::Running, 1));
+            *self.domain(side) = Some(RUNNING);
         }
     }
 
@@ -371,13 +371,14 @@ impl World {
     /// The guest is where it should be, and both launchers know where that is.
     fn check_end(&self) {
         let has_memory = |side: Side| {
-            let reason = self.domains[side as usize].map(|(_, reason)| reason);
-            reason != Some(running::POSTCOPY_FAILED)
+            self.state(side) != Some(DomainState::Running(RunningReason::PostcopyFailed))
         };
         let runs = |side| self.runs(side) && has_memory(side);
         // One that its user has paused may wait on both: which of them gets the disks' locks is for the user to say.
-        let waits =
-            |side| self.state(side) == Some(State::Paused) && self.vm(side).is_pause_requested();
+        let waits = |side| {
+            self.state(side).is_some_and(DomainState::is_paused)
+                && self.vm(side).is_pause_requested()
+        };
         let is_somewhere = [Source, Target]
             .into_iter()
             .any(|side| runs(side) || waits(side));
@@ -392,7 +393,8 @@ impl World {
                 self.domains
             );
         }
-        let has_left = self.state(Source) == Some(State::Shutoff) && !self.may_be_lost;
+        let has_left =
+            matches!(self.state(Source), Some(DomainState::Shutoff(_))) && !self.may_be_lost;
         let metadata = self.source.metadata();
         let failed = metadata.migration().is_some_and(|it| it.failed);
         assert!(

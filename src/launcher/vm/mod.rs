@@ -22,7 +22,7 @@ use super::metadata::Metadata;
 use super::status_words;
 use domain::object::DomainStatus;
 use domain::{Domain, DomainSpec};
-use libvirt::{Event, IoAction, LifecycleEvent, State, paused};
+use libvirt::{DomainState, Event, IoAction, LifecycleEvent, PausedReason};
 
 pub use admission::{Admission, Refusal, Request};
 pub use agent::{Agent, is_connected};
@@ -34,10 +34,8 @@ pub use phase::{PauseReason, Phase};
 /// The domain as libvirt has it at one moment.
 #[derive(Debug)]
 pub struct Observed {
-    /// `virDomainState`.
-    pub state: State,
-    /// The reason that belongs to it.
-    pub reason: i32,
+    /// With libvirt's reason.
+    pub state: DomainState,
     /// The live XML, or the definition of a domain that does not run.
     pub spec: DomainSpec,
 }
@@ -449,8 +447,7 @@ impl Vm {
     }
 
     fn render(&self, inner: &Inner, observed: Observed) -> Domain {
-        let reason = inner.reason(&observed);
-        let (status, reason) = status_words::words(observed.state, reason);
+        let (status, reason) = status_words::words(inner.explained(observed.state));
         let mut document = self.blank(inner);
         let metadata = std::mem::take(&mut document.spec.metadata);
         let hides_agent = inner.hides_agent(&observed.spec);
@@ -523,8 +520,7 @@ impl Inner {
     /// The phase that an observation leads to, and whether that is an adoption.
     fn phase_of(&self, observed: &Observed) -> (Phase, bool) {
         let seen = Seen {
-            state: observed.state,
-            reason: self.reason(observed),
+            state: self.explained(observed.state),
             pause_requested: self.pause_requested,
             arriving: self.arriving,
             migrating_out: self
@@ -535,30 +531,33 @@ impl Inner {
         };
         // A start of this launcher has failed.
         let has_failed = self.phase == Phase::Absent && self.starts > 0;
-        if has_failed && is_left_of_start(observed.state, observed.reason) {
+        if has_failed && is_left_of_start(observed.state) {
             return (Phase::Absent, false);
         }
         let phase = self.phase.after(Input::Seen(seen));
         (phase, self.phase == Phase::Absent && phase.has_run())
     }
 
-    /// libvirt's reason, or the one that it has missed: QEMU reports a disk's errors at most once a second, and libvirt
+    /// The state with the reason that libvirt has missed: QEMU reports a disk's errors at most once a second, and libvirt
     /// then leaves the reason of the pause unknown.
-    fn reason(&self, observed: &Observed) -> i32 {
-        let unexplained = (observed.state, observed.reason) == (State::Paused, paused::UNKNOWN);
-        // D-disk-18 (docs/differences.md).
-        if unexplained && self.disk_failed {
-            paused::IO_ERROR
-        } else {
-            observed.reason
+    // D-disk-18 (docs/differences.md).
+    fn explained(&self, state: DomainState) -> DomainState {
+        match state {
+            DomainState::Paused(PausedReason::Unknown) if self.disk_failed => {
+                DomainState::Paused(PausedReason::IoError)
+            }
+            state => state,
         }
     }
 }
 
 /// Whether this is what is left of a start, where no start is in progress: libvirt ends a QEMU whose start its daemon has
 /// not survived.
-pub fn is_left_of_start(state: State, reason: i32) -> bool {
-    state == State::Shutdown || (state, reason) == (State::Paused, paused::STARTING_UP)
+pub fn is_left_of_start(state: DomainState) -> bool {
+    matches!(
+        state,
+        DomainState::Shutdown(_) | DomainState::Paused(PausedReason::StartingUp)
+    )
 }
 
 /// A job that runs. It ends when this is dropped.

@@ -15,7 +15,7 @@
 //! From each phase beyond `Starting` QEMU may end and the domain may vanish. None leads back to `Absent`: a launcher runs
 //! one VM once.
 
-use libvirt::{State, paused, running, shutoff};
+use libvirt::{DomainState, PausedReason, RunningReason, ShutoffReason};
 
 /// Where the VM is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,10 +81,8 @@ pub enum Input {
 /// A domain as libvirt reports it, with what only the launcher knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
-    /// `virDomainState`.
-    pub state: State,
-    /// The reason that belongs to it.
-    pub reason: i32,
+    /// As libvirt has it.
+    pub state: DomainState,
     /// The pause was requested.
     pub pause_requested: bool,
     /// This launcher migrates the domain to another node.
@@ -122,37 +120,39 @@ impl Phase {
     }
 
     fn seen(self, seen: Seen) -> Self {
-        let Seen { state, reason, .. } = seen;
-        match state {
-            _ if seen.migrating_out && !state.is_down() => Self::MigratingOut,
+        match seen.state {
+            state if seen.migrating_out && !state.is_down() => Self::MigratingOut,
             // Until the post-copy is over, some of the guest's memory is on the source; if it fails, it stays there.
-            State::Running
-                if seen.arriving
-                    && matches!(reason, running::POSTCOPY | running::POSTCOPY_FAILED) =>
+            DomainState::Running(RunningReason::Postcopy | RunningReason::PostcopyFailed)
+                if seen.arriving =>
             {
                 Self::MigratingIn
             }
-            State::Running | State::Blocked | State::PmSuspended => Self::Running,
-            State::Paused if seen.arriving => seen_paused_on_arrival(reason),
-            State::Paused => self.seen_paused(seen),
-            State::Shutdown => Self::Stopping,
-            State::Crashed => Self::Ended,
+            DomainState::Running(_) | DomainState::Blocked | DomainState::PmSuspended => {
+                Self::Running
+            }
+            DomainState::Paused(reason) if seen.arriving => seen_paused_on_arrival(reason),
+            DomainState::Paused(reason) => self.seen_paused(reason, seen.pause_requested),
+            DomainState::Shutdown(_) => Self::Stopping,
+            DomainState::Crashed(_) => Self::Ended,
             // A definition that was never started is nothing to show.
-            State::NoState if !self.has_run() => Self::Absent,
-            State::Shutoff if !self.has_run() && !has_ended(reason) => Self::Absent,
-            State::NoState | State::Shutoff => Self::Ended,
+            DomainState::NoState if !self.has_run() => Self::Absent,
+            DomainState::Shutoff(reason) if !self.has_run() && !has_ended(reason) => Self::Absent,
+            DomainState::NoState | DomainState::Shutoff(_) => Self::Ended,
         }
     }
 
-    fn seen_paused(self, seen: Seen) -> Self {
+    fn seen_paused(self, reason: PausedReason, requested: bool) -> Self {
         // A domain that was paused before this launcher came: libvirt knows the reason.
         let adopted = matches!(self, Self::Absent);
-        Self::Paused(match seen.reason {
-            paused::MIGRATION if adopted || self == Self::MigratingIn => return Self::MigratingIn,
-            paused::POSTCOPY_FAILED => PauseReason::PostcopyFailed,
-            _ if seen.pause_requested => PauseReason::User,
-            paused::USER if adopted => PauseReason::User,
-            paused::IO_ERROR => PauseReason::IoError,
+        Self::Paused(match reason {
+            PausedReason::Migration if adopted || self == Self::MigratingIn => {
+                return Self::MigratingIn;
+            }
+            PausedReason::PostcopyFailed => PauseReason::PostcopyFailed,
+            _ if requested => PauseReason::User,
+            PausedReason::User if adopted => PauseReason::User,
+            PausedReason::IoError => PauseReason::IoError,
             _ => PauseReason::Other,
         })
     }
@@ -177,29 +177,34 @@ impl Phase {
 }
 
 /// A domain that arrives is paused until the source lets it go; one that is still paused then was paused there.
-fn seen_paused_on_arrival(reason: i32) -> Phase {
+fn seen_paused_on_arrival(reason: PausedReason) -> Phase {
     Phase::Paused(match reason {
-        paused::USER => PauseReason::User,
-        paused::IO_ERROR => PauseReason::IoError,
-        paused::POSTCOPY_FAILED => PauseReason::PostcopyFailed,
+        PausedReason::User => PauseReason::User,
+        PausedReason::IoError => PauseReason::IoError,
+        PausedReason::PostcopyFailed => PauseReason::PostcopyFailed,
         _ => return Phase::MigratingIn,
     })
 }
 
-/// Whether a domain that is shut off with this reason has run before. (The others leave it open.)
-pub fn has_ended(reason: i32) -> bool {
-    !matches!(reason, shutoff::UNKNOWN | shutoff::FAILED | shutoff::DAEMON)
+/// True if the reason says that a domain that is shut off has run. Other reasons do not tell.
+pub fn has_ended(reason: ShutoffReason) -> bool {
+    !matches!(
+        reason,
+        ShutoffReason::Unknown | ShutoffReason::Failed | ShutoffReason::Daemon
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use libvirt::CrashedReason;
     use proptest::prelude::*;
 
-    fn seen(state: State, reason: i32) -> Input {
+    const RUNNING: DomainState = DomainState::Running(RunningReason::Booted);
+
+    fn seen(state: DomainState) -> Input {
         Input::Seen(Seen {
             state,
-            reason,
             pause_requested: false,
             migrating_out: false,
             arriving: false,
@@ -222,8 +227,8 @@ mod tests {
 
     #[test]
     fn a_start_is_hidden_until_it_has_returned() {
-        let defined = seen(State::Shutoff, shutoff::UNKNOWN);
-        let running = seen(State::Running, 1);
+        let defined = seen(DomainState::Shutoff(ShutoffReason::Unknown));
+        let running = seen(RUNNING);
         assert_eq!(
             after(&[Input::StartBegan, defined, running]),
             Phase::Starting
@@ -238,44 +243,53 @@ mod tests {
 
     #[test]
     fn a_running_domain_is_adopted_as_it_is() {
-        assert_eq!(after(&[seen(State::Running, 1)]), Phase::Running);
+        assert_eq!(after(&[seen(RUNNING)]), Phase::Running);
         for (reason, why) in [
-            (paused::USER, PauseReason::User),
-            (paused::IO_ERROR, PauseReason::IoError),
-            (paused::POSTCOPY_FAILED, PauseReason::PostcopyFailed),
-            (paused::UNKNOWN, PauseReason::Other),
+            (PausedReason::User, PauseReason::User),
+            (PausedReason::IoError, PauseReason::IoError),
+            (PausedReason::PostcopyFailed, PauseReason::PostcopyFailed),
+            (PausedReason::Unknown, PauseReason::Other),
         ] {
-            assert_eq!(after(&[seen(State::Paused, reason)]), Phase::Paused(why));
+            assert_eq!(
+                after(&[seen(DomainState::Paused(reason))]),
+                Phase::Paused(why)
+            );
         }
     }
 
     #[test]
     fn a_domain_that_ended_under_an_earlier_launcher_is_shown() {
         for reason in [
-            shutoff::SHUTDOWN,
-            shutoff::DESTROYED,
-            shutoff::CRASHED,
-            shutoff::MIGRATED,
+            ShutoffReason::Shutdown,
+            ShutoffReason::Destroyed,
+            ShutoffReason::Crashed,
+            ShutoffReason::Migrated,
         ] {
-            assert_eq!(after(&[seen(State::Shutoff, reason)]), Phase::Ended);
+            assert_eq!(after(&[seen(DomainState::Shutoff(reason))]), Phase::Ended);
         }
-        assert_eq!(after(&[seen(State::Crashed, 1)]), Phase::Ended);
-        for reason in [shutoff::UNKNOWN, shutoff::FAILED, shutoff::DAEMON] {
-            assert_eq!(after(&[seen(State::Shutoff, reason)]), Phase::Absent);
+        assert_eq!(
+            after(&[seen(DomainState::Crashed(CrashedReason::Panicked))]),
+            Phase::Ended
+        );
+        for reason in [
+            ShutoffReason::Unknown,
+            ShutoffReason::Failed,
+            ShutoffReason::Daemon,
+        ] {
+            assert_eq!(after(&[seen(DomainState::Shutoff(reason))]), Phase::Absent);
         }
     }
 
     #[test]
     fn only_a_pause_that_was_asked_for_is_the_users() {
-        let suspended = seen(State::Paused, paused::USER);
+        let suspended = seen(DomainState::Paused(PausedReason::User));
         let [began, started] = STARTED;
         assert_eq!(
             after(&[began, started, suspended]),
             Phase::Paused(PauseReason::Other)
         );
         let asked = Input::Seen(Seen {
-            state: State::Paused,
-            reason: paused::USER,
+            state: DomainState::Paused(PausedReason::User),
             pause_requested: true,
             migrating_out: false,
             arriving: false,
@@ -288,15 +302,14 @@ mod tests {
 
     #[test]
     fn a_domain_that_arrives_is_migrating_until_it_runs() {
-        let arriving = seen(State::Paused, paused::MIGRATION);
+        let arriving = seen(DomainState::Paused(PausedReason::Migration));
         assert_eq!(after(&[arriving, arriving]), Phase::MigratingIn);
-        assert_eq!(after(&[arriving, seen(State::Running, 1)]), Phase::Running);
+        assert_eq!(after(&[arriving, seen(RUNNING)]), Phase::Running);
     }
 
-    fn arriving(state: State, reason: i32) -> Input {
+    fn arriving(state: DomainState) -> Input {
         Input::Seen(Seen {
             state,
-            reason,
             pause_requested: false,
             migrating_out: false,
             arriving: true,
@@ -305,43 +318,38 @@ mod tests {
 
     #[test]
     fn a_domain_has_arrived_when_its_source_has_let_it_go() {
-        for reason in [paused::MIGRATION, paused::STARTING_UP, paused::UNKNOWN] {
-            let waiting = arriving(State::Paused, reason);
-            assert_eq!(after(&[waiting]), Phase::MigratingIn, "{reason}");
+        for reason in [
+            PausedReason::Migration,
+            PausedReason::StartingUp,
+            PausedReason::Unknown,
+        ] {
+            let waiting = arriving(DomainState::Paused(reason));
+            assert_eq!(after(&[waiting]), Phase::MigratingIn, "{reason:?}");
         }
-        let postcopy = arriving(State::Running, running::POSTCOPY);
-        let running = arriving(State::Running, 4);
+        let postcopy = arriving(DomainState::Running(RunningReason::Postcopy));
+        let running = arriving(DomainState::Running(RunningReason::Migrated));
         assert_eq!(after(&[postcopy]), Phase::MigratingIn);
         assert_eq!(after(&[postcopy, running]), Phase::Running);
-        let failed = arriving(State::Running, running::POSTCOPY_FAILED);
+        let failed = arriving(DomainState::Running(RunningReason::PostcopyFailed));
         assert_eq!(after(&[postcopy, failed]), Phase::MigratingIn);
         for (reason, why) in [
-            (paused::USER, PauseReason::User),
-            (paused::IO_ERROR, PauseReason::IoError),
-            (paused::POSTCOPY_FAILED, PauseReason::PostcopyFailed),
+            (PausedReason::User, PauseReason::User),
+            (PausedReason::IoError, PauseReason::IoError),
+            (PausedReason::PostcopyFailed, PauseReason::PostcopyFailed),
         ] {
-            let arrived = arriving(State::Paused, reason);
+            let arrived = arriving(DomainState::Paused(reason));
             assert_eq!(after(&[postcopy, arrived]), Phase::Paused(why));
         }
     }
 
     fn any_input() -> impl Strategy<Value = Input> {
-        let state = prop::sample::select(vec![
-            State::NoState,
-            State::Running,
-            State::Blocked,
-            State::Paused,
-            State::Shutdown,
-            State::Shutoff,
-            State::Crashed,
-            State::PmSuspended,
-        ]);
+        let state =
+            (0..8_i32, 0..15_i32).prop_map(|(state, reason)| DomainState::from_raw(state, reason));
         let flags = (any::<bool>(), any::<bool>(), any::<bool>());
-        let seen = (state, 0..15_i32, flags).prop_map(|(state, reason, flags)| {
+        let seen = (state, flags).prop_map(|(state, flags)| {
             let (pause_requested, migrating_out, arriving) = flags;
             Input::Seen(Seen {
                 state,
-                reason,
                 pause_requested,
                 migrating_out,
                 arriving,

@@ -3,23 +3,24 @@
 
 use super::*;
 use api::vmi::Vmi;
-use libvirt::{State, shutoff};
+use libvirt::{RunningReason, ShutdownReason, ShutoffReason};
 
 pub fn vm() -> Arc<Vm> {
     Vm::new("ns1", "vm1", "u-1", Arc::default())
 }
 
-pub fn seen(state: State, reason: i32) -> Observed {
+pub const RUNNING: DomainState = DomainState::Running(RunningReason::Booted);
+
+pub fn seen(state: DomainState) -> Observed {
     Observed {
         state,
-        reason,
         spec: DomainSpec::default(),
     }
 }
 
 fn running() -> Arc<Vm> {
     let vm = vm();
-    drop(vm.observe(seen(State::Running, 1)).unwrap());
+    drop(vm.observe(seen(RUNNING)).unwrap());
     vm
 }
 
@@ -28,10 +29,7 @@ fn a_start_ends_as_absent_or_running_whatever_becomes_of_its_job() {
     let vm = vm();
     let start = vm.begin(JobKind::Start).unwrap();
     assert_eq!(vm.snapshot().phase, Phase::Starting);
-    assert!(
-        vm.observe(seen(State::Running, 1)).is_none(),
-        "a start is not shown"
-    );
+    assert!(vm.observe(seen(RUNNING)).is_none(), "a start is not shown");
     drop(start);
     assert_eq!(vm.snapshot().phase, Phase::Absent);
 
@@ -85,13 +83,13 @@ fn one_job_at_a_time() {
 fn a_domain_that_this_launcher_migrates_is_leaving_until_the_job_ends() {
     let vm = running();
     let migration = vm.begin(JobKind::MigrationOut).unwrap();
-    drop(vm.observe(seen(State::Running, 1)));
+    drop(vm.observe(seen(RUNNING)));
     assert_eq!(vm.snapshot().phase, Phase::MigratingOut);
     assert_eq!(vm.admit(Request::Sync), Ok(Admission::IfUnchanged));
     assert_eq!(vm.admit(Request::Delete), Err(Refusal::Migrating));
     assert_eq!(vm.admit(Request::Kill), Ok(Admission::AtOnce));
     drop(migration);
-    drop(vm.observe(seen(State::Running, 1)));
+    drop(vm.observe(seen(RUNNING)));
     assert_eq!(vm.snapshot().phase, Phase::Running);
 }
 
@@ -99,7 +97,7 @@ fn a_domain_that_this_launcher_migrates_is_leaving_until_the_job_ends() {
 fn a_read_changes_nothing() {
     let vm = vm();
     let before = vm.snapshot().generation;
-    assert!(vm.describe(seen(State::Running, 1)).is_some());
+    assert!(vm.describe(seen(RUNNING)).is_some());
     assert_eq!(
         (vm.snapshot().generation, vm.snapshot().phase),
         (before, Phase::Absent)
@@ -111,8 +109,8 @@ fn a_pause_that_was_asked_for_outlives_what_was_seen_before_it() {
     let vm = running();
     vm.set_pause_requested(true);
     // Seen a moment before the vCPUs stopped.
-    drop(vm.observe(seen(State::Running, 1)));
-    drop(vm.observe(seen(State::Paused, paused::USER)));
+    drop(vm.observe(seen(RUNNING)));
+    drop(vm.observe(seen(DomainState::Paused(PausedReason::User))));
     assert_eq!(vm.snapshot().phase, Phase::Paused(PauseReason::User));
 }
 
@@ -120,7 +118,7 @@ fn a_pause_that_was_asked_for_outlives_what_was_seen_before_it() {
 fn an_adopted_pause_stays_the_users() {
     let vm = vm();
     for _ in 0..2 {
-        drop(vm.observe(seen(State::Paused, paused::USER)));
+        drop(vm.observe(seen(DomainState::Paused(PausedReason::User))));
         assert_eq!(vm.snapshot().phase, Phase::Paused(PauseReason::User));
     }
 }
@@ -135,7 +133,9 @@ fn a_disk_that_fails_again_right_after_a_resume_is_an_io_error() {
         action: IoAction::Pause,
         reason: String::new(),
     });
-    let document = vm.observe(seen(State::Paused, paused::UNKNOWN)).unwrap();
+    let document = vm
+        .observe(seen(DomainState::Paused(PausedReason::Unknown)))
+        .unwrap();
     assert_eq!(document.status.reason, "IOError");
     assert_eq!(vm.snapshot().phase, Phase::Paused(PauseReason::IoError));
 }
@@ -168,34 +168,34 @@ fn a_job_that_is_asked_to_end_hears_it_even_if_it_was_not_waiting() {
 fn what_is_left_of_a_failed_start_is_not_taken_over() {
     let started = vm();
     drop(started.begin(JobKind::Start).unwrap());
-    for (state, reason) in [
-        (State::Paused, paused::STARTING_UP),
-        (State::Shutdown, 0),
-        (State::Shutoff, shutoff::DAEMON),
+    for state in [
+        DomainState::Paused(PausedReason::StartingUp),
+        DomainState::Shutdown(ShutdownReason::Unknown),
+        DomainState::Shutoff(ShutoffReason::Daemon),
     ] {
-        assert!(started.observe(seen(state, reason)).is_none());
+        assert!(started.observe(seen(state)).is_none());
         assert_eq!(started.snapshot().phase, Phase::Absent);
         // An earlier launcher may have started it, and then its end has to be reported.
         let adopting = vm();
-        adopting.observe(seen(state, reason));
+        adopting.observe(seen(state));
         let is_absent = adopting.snapshot().phase == Phase::Absent;
-        assert_eq!(is_absent, state == State::Shutoff);
+        assert_eq!(is_absent, matches!(state, DomainState::Shutoff(_)));
     }
     drop(started.begin(JobKind::Start).unwrap());
-    started.observe(seen(State::Running, 1));
+    started.observe(seen(RUNNING));
     assert_eq!(started.snapshot().phase, Phase::Running);
 }
 
 #[test]
 fn a_domain_whose_migration_an_earlier_launcher_has_begun_is_leaving() {
-    for (state, reason) in [
-        (State::Running, 1),
-        (State::Paused, paused::MIGRATION),
-        (State::Paused, paused::USER),
+    for state in [
+        RUNNING,
+        DomainState::Paused(PausedReason::Migration),
+        DomainState::Paused(PausedReason::User),
     ] {
         let mut earlier = Metadata::new("u-1");
         earlier.migration_out_began("m-1");
-        let mut observed = seen(state, reason);
+        let mut observed = seen(state);
         observed.spec.metadata.kube_virt = earlier.get().clone();
         let vm = vm();
         drop(vm.observe(observed));
@@ -205,10 +205,10 @@ fn a_domain_whose_migration_an_earlier_launcher_has_begun_is_leaving() {
         assert_eq!(uid, "m-1");
         assert_eq!(vm.snapshot().jobs, [JobKind::MigrationOut]);
         assert!(vm.begin_adopted_migration().is_none());
-        drop(vm.observe(seen(state, reason)));
+        drop(vm.observe(seen(state)));
         assert_eq!(vm.snapshot().phase, Phase::MigratingOut);
         drop(job);
-        drop(vm.observe(seen(State::Running, 1)));
+        drop(vm.observe(seen(RUNNING)));
         assert_eq!(vm.snapshot().phase, Phase::Running);
     }
 }
@@ -222,7 +222,7 @@ fn a_migration_of_this_launcher_is_not_adopted() {
     target.expect_arrival(false, |metadata| {
         metadata.migration_in_began(&Vmi::default(), "m-1");
     });
-    drop(target.observe(seen(State::Paused, paused::MIGRATION)));
+    drop(target.observe(seen(DomainState::Paused(PausedReason::Migration))));
     assert!(target.begin_adopted_migration().is_none());
     assert!(target.snapshot().arriving);
 }
