@@ -45,6 +45,7 @@ mod notify_server;
 mod options;
 mod other_tools;
 mod output;
+mod picture;
 mod plan;
 mod query;
 mod refusal;

@@ -20,7 +20,7 @@ use super::registry::VmDir;
 use super::run::SUPERVISOR_LOG;
 use super::run::console_log::console_log_file;
 use super::run::failure::Failure;
-use super::timeline::{document, picture};
+use super::timeline::{document, draw};
 use super::vms::{VmArgs, status};
 use api::pod_paths::{HOOKS_REPORT, PodPaths};
 
@@ -141,7 +141,7 @@ impl Report {
         }
         if let Some(timeline) = self.found(client.timeline().await) {
             self.add_json("timeline.json", document(&timeline));
-            self.add("timeline.svg", picture::draw(&timeline));
+            self.add("timeline.svg", draw(&timeline));
         }
         if let Some(metrics) = self.found(client.metrics().await) {
             self.add("metrics.txt", metrics);

@@ -1,7 +1,5 @@
 //! `timeline`: the steps of a launcher's start, with their times, as text, JSON or a picture.
 
-pub mod picture;
-
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -14,6 +12,7 @@ use super::events::has_arrived;
 use super::files::FileError;
 use super::json::set;
 use super::output::{Format, print, say};
+use super::picture::{Bar, Picture};
 use super::vms::VmArgs;
 use api::proto::inspect::v1::{Step, TimelineResponse};
 
@@ -36,7 +35,7 @@ pub async fn timeline(args: &TimelineArgs, format: Format) -> Result<ExitCode, C
     let timeline = client.timeline().await?;
     let note = missing_start(&timeline, client.domain().await?.as_ref());
     if let Some(file) = &args.svg {
-        std::fs::write(file, picture::draw(&timeline)).map_err(FileError::on("write", file))?;
+        std::fs::write(file, draw(&timeline)).map_err(FileError::on("write", file))?;
         say(&format!("the picture is in {}", file.display()));
     }
     let mut document = document(&timeline);
@@ -103,6 +102,42 @@ fn took(step: &Step) -> String {
     }
 }
 
+/// As a picture: a panel for each part of the start, each with a scale of its own, since a pod takes milliseconds and a
+/// guest takes seconds.
+#[must_use]
+pub fn draw(timeline: &TimelineResponse) -> String {
+    let mut picture = Picture::default();
+    for part in ["pod", "domain", "guest"] {
+        let steps = timeline.steps.iter().filter(|step| step.part == part);
+        let bars: Vec<Bar<'_>> = steps.map(bar).collect();
+        let Some(first) = bars.first() else { continue };
+        let began = bars
+            .iter()
+            .fold(first.from, |began, bar| began.min(bar.from));
+        let ended = bars.iter().fold(first.to, |ended, bar| ended.max(bar.to));
+        let took = ended - began;
+        picture.line(&format!(
+            "{part}: {took:.1} ms, from {began:.1} ms after the launcher's beginning"
+        ));
+        picture.bars(&bars);
+    }
+    picture.finish()
+}
+
+fn bar(step: &Step) -> Bar<'_> {
+    let took = step.took_micros.unwrap_or_default();
+    let label = match step.took_micros {
+        Some(0) => format!("{:.1} ms", milliseconds(step.began_micros)),
+        _ => format!("{} ms", self::took(step)),
+    };
+    Bar {
+        name: &step.name,
+        from: milliseconds(step.began_micros),
+        to: milliseconds(step.began_micros.saturating_add(took)),
+        label,
+    }
+}
+
 fn began(timeline: &TimelineResponse) -> String {
     Timestamp::from_microsecond(timeline.began_unix_micros)
         .unwrap_or_default()
@@ -119,7 +154,7 @@ fn milliseconds(micros: u64) -> f64 {
 mod tests {
     use super::*;
 
-    pub(super) fn step(part: &str, name: &str, began: u64, took: Option<u64>) -> Step {
+    fn step(part: &str, name: &str, began: u64, took: Option<u64>) -> Step {
         Step {
             part: part.into(),
             name: name.into(),
@@ -128,7 +163,7 @@ mod tests {
         }
     }
 
-    pub(super) fn example() -> TimelineResponse {
+    fn example() -> TimelineResponse {
         TimelineResponse {
             began_unix_micros: 1_700_000_000_123_456,
             attempts: 2,
@@ -178,5 +213,32 @@ the domain's steps are those of attempt 2";
             json!({"part": "pod", "name": "connect", "beganMicros": 300, "tookMicros": 45_250})
         );
         assert!(document["steps"][2]["tookMicros"].is_null());
+    }
+
+    #[test]
+    fn each_part_has_a_panel_and_each_step_a_bar() {
+        let mut timeline = example();
+        timeline
+            .steps
+            .push(step("domain", "a<b", 3_050_000, Some(1000)));
+        let svg = draw(&timeline);
+        assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+        // One is the background.
+        assert_eq!(svg.matches("<rect ").count(), 1 + timeline.steps.len());
+        for part in [
+            "pod: 45.7 ms",
+            "domain: 5.0 ms, from 3046.0 ms",
+            ">connect<",
+            "a&lt;b",
+        ] {
+            assert!(svg.contains(part), "{part} in {svg}");
+        }
+        assert!(!svg.contains("guest"));
+    }
+
+    #[test]
+    fn nothing_is_no_reason_to_fail() {
+        let svg = draw(&TimelineResponse::default());
+        assert!(!svg.contains("NaN") && svg.contains("</svg>"));
     }
 }
