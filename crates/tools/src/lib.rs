@@ -2,7 +2,6 @@
 #![forbid(unsafe_code)]
 
 pub mod container_disk;
-pub mod ctl;
 pub mod libvirt_hook_client;
 pub mod manual;
 pub mod monitor;
@@ -12,10 +11,8 @@ pub mod virt_probe;
 pub mod virt_tail;
 
 use std::ffi::{OsStr, OsString};
-use std::io;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use manual::Manual;
 
@@ -60,8 +57,8 @@ const TOOLS: &[Tool] = &[
     Tool {
         name: "launcherctl",
         purpose: "run, inspect and drive a virtual machine",
-        main: crate::ctl::main,
-        manual: |tool| Manual::of_clap(ctl::command(), tool.purpose),
+        main: launcherctl::main,
+        manual: |tool| Manual::of_clap(launcherctl::command(), tool.purpose),
     },
     Tool {
         name: "libvirt-hook-client",
@@ -158,16 +155,6 @@ fn find_manual(name: &str) -> Option<Manual> {
         return Some(Manual::of_help(name, purpose, pod::flags::usage()));
     }
     find(OsStr::new(name)).map(|tool| (tool.manual)(tool))
-}
-
-/// This program as another of its tools, whatever the name of its file is.
-///
-/// # Errors
-/// If its file is not known.
-pub(crate) fn tool(name: &str) -> io::Result<Command> {
-    let mut command = Command::new(std::env::current_exe()?);
-    command.arg0(name);
-    Ok(command)
 }
 
 fn find(called: &OsStr) -> Option<&'static Tool> {

@@ -9,8 +9,8 @@ use lexopt::{Arg, Parser, ValueExt};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::ctl::client::{CallError, Client};
 use crate::virt_probe::switch;
+use launcherctl::client::{CallError, Client};
 use os::logging;
 
 pub(crate) const USAGE: &str = "Usage: virt-freezer (--freeze | --unfreeze) --name NAME --namespace NAMESPACE [--unfreezeTimeoutSeconds N]

@@ -6,10 +6,10 @@ use std::process::ExitCode;
 
 use lexopt::{Arg, Parser, ValueExt};
 
-use crate::ctl::client::{CallError, Client};
-use crate::ctl::guest::exit_code;
 use api::pod_paths::PodPaths;
 use api::proto::cmd::v1::{ExecRequest, GuestPingRequest};
+use launcherctl::client::{CallError, Client};
+use launcherctl::guest::exit_code;
 use os::logging;
 
 pub(crate) const USAGE: &str = "Usage: virt-probe --domainName NAME [--timeoutSeconds N] (--guestAgentPing | --command PROGRAM [-- ARGUMENTS]) [--socket PATH] [-v N]

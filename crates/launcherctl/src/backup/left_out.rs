@@ -1,0 +1,124 @@
+//! The disks of a guest that a backup does not have, and why.
+
+use serde_json::{Value, json};
+
+use crate::json::{is_object_at, list_at, text_at};
+
+/// What is said of a volume by its kind in the VMI, whose data the guest does not write, or loses at its end.
+const KINDS: [(&str, &str); 10] = [
+    (
+        "containerDisk",
+        "a container disk: what the guest writes to it goes with its end",
+    ),
+    (
+        "ephemeral",
+        "an ephemeral volume: what the guest writes to it goes with its end",
+    ),
+    (
+        "emptyDisk",
+        "an empty disk, which goes with the guest's end",
+    ),
+    ("cloudInitNoCloud", GENERATED),
+    ("cloudInitConfigDrive", GENERATED),
+    ("configMap", GENERATED),
+    ("secret", GENERATED),
+    ("downwardAPI", GENERATED),
+    ("serviceAccount", GENERATED),
+    ("sysprep", GENERATED),
+];
+const GENERATED: &str = "made from the manifest at each start";
+
+/// A disk without a file in the backup.
+#[derive(Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Name of the volume in the VMI.
+    pub volume: String,
+    /// Name of the disk in the guest's domain, such as `vda`.
+    pub target: String,
+    pub reason: &'static str,
+}
+
+impl LeftOut {
+    /// For programs.
+    pub fn to_json(&self) -> Value {
+        json!({"volume": self.volume, "target": self.target, "reason": self.reason})
+    }
+}
+
+/// The disks of the domain whose changes are not tracked, in its order. The VMI may be without its volumes.
+pub fn left_out(domain: &Value, vmi: &Value) -> Vec<LeftOut> {
+    let disks = list_at(domain, "/Spec/Devices/Disks").iter();
+    let untracked = disks.filter(|disk| !is_tracked(disk));
+    let left_out = untracked.map(|disk| {
+        let volume = text_at(disk, "/Alias/Name");
+        LeftOut {
+            volume: volume.to_owned(),
+            target: text_at(disk, "/Target/Device").to_owned(),
+            reason: reason(disk, volume, vmi),
+        }
+    });
+    left_out.collect()
+}
+
+/// Whether its changed blocks are tracked: then it has an overlay.
+pub fn is_tracked(disk: &Value) -> bool {
+    is_object_at(disk, "/Source/DataStore")
+}
+
+fn reason(disk: &Value, volume: &str, vmi: &Value) -> &'static str {
+    let mut volumes = list_at(vmi, "/spec/volumes").iter();
+    let volume = volumes.find(|it| text_at(it, "/name") == volume);
+    let has = |kind: &str| volume.is_some_and(|it| it.get(kind).is_some());
+    match KINDS.iter().find(|(kind, _)| has(kind)) {
+        Some((_, reason)) => reason,
+        None if text_at(disk, "/Device") == "cdrom" => "a CD-ROM",
+        None if is_object_at(disk, "/ReadOnly") => "read-only",
+        None if text_at(disk, "/Device") == "lun" => "a LUN, which the guest has without an image",
+        None => "its changes are not tracked",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_disk_without_an_overlay_has_a_reason() {
+        let disk = |name: &str, device: &str, more: Value| {
+            let mut disk =
+                json!({"Alias": {"Name": name}, "Target": {"Device": "vdx"}, "Device": device});
+            if let (Some(disk), Some(more)) = (disk.as_object_mut(), more.as_object()) {
+                disk.extend(more.clone());
+            }
+            disk
+        };
+        let domain = json!({"Spec": {"Devices": {"Disks": [
+            disk("root", "disk", json!({})),
+            disk("data", "disk", json!({"Source": {"DataStore": {"Type": "file"}}})),
+            disk("init", "disk", json!({})),
+            disk("iso", "cdrom", json!({"ReadOnly": {}})),
+            disk("ro", "disk", json!({"ReadOnly": {}})),
+            disk("lun", "lun", json!({})),
+            disk("plain", "disk", json!({"ReadOnly": null})),
+        ]}}});
+        let vmi = json!({"spec": {"volumes": [
+            {"name": "root", "containerDisk": {}}, {"name": "init", "cloudInitNoCloud": {}},
+            {"name": "iso", "persistentVolumeClaim": {}}]}});
+        let all = left_out(&domain, &vmi);
+        let reasons: Vec<_> = all.iter().map(|it| (&*it.volume, it.reason)).collect();
+        let expected = [
+            ("root", KINDS[0].1),
+            ("init", GENERATED),
+            ("iso", "a CD-ROM"),
+            ("ro", "read-only"),
+            ("lun", "a LUN, which the guest has without an image"),
+            ("plain", "its changes are not tracked"),
+        ];
+        assert_eq!(reasons, expected);
+        // In a pod whose VMI is not known.
+        assert_eq!(
+            left_out(&domain, &Value::Null)[0].reason,
+            "its changes are not tracked"
+        );
+    }
+}

@@ -1,0 +1,359 @@
+//! What a cluster adds to a VMI before it reaches a launcher: the defaults of KubeVirt's admission (`pkg/defaults` of
+//! the reference) and a status that names every volume.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::error::ManifestError;
+use super::rules::too_little_memory;
+use crate::json::{copy_at, is_object_at, list_at, set, set_default, text_at};
+use api::vmi::Quantity;
+
+/// Of a VMI that was never sent.
+pub const DEFAULT_PHASE: &str = "Scheduled";
+
+/// Of a guest.
+const ARCHITECTURES: [&str; 3] = ["amd64", "arm64", "s390x"];
+
+/// Sets what admission would set, without overriding what is there.
+///
+/// # Errors
+/// If the VMI has no valid name, an architecture that KubeVirt does not have, or says nothing about its memory.
+pub fn of_admission(vmi: &mut Value) -> Result<(), ManifestError> {
+    check_name(text_at(vmi, "/metadata/name"))?;
+    set_default(vmi, "/metadata/namespace", || json!("default"));
+    set_default(vmi, "/spec/architecture", || json!(host_architecture()));
+    let architecture = text_at(vmi, "/spec/architecture").to_owned();
+    check_architecture(&architecture)?;
+    set_default(vmi, "/spec/domain/machine/type", || {
+        json!(machine(&architecture))
+    });
+    default_cpu(vmi);
+    set_default(vmi, "/spec/domain/cpu/model", || {
+        json!(if architecture == "arm64" {
+            "host-passthrough"
+        } else {
+            "host-model"
+        })
+    });
+    default_memory(vmi)?;
+    if architecture != "s390x" {
+        set_default(vmi, "/spec/domain/features/acpi/enabled", || json!(true));
+    }
+    default_disks(vmi, &architecture);
+    default_status(vmi);
+    Ok(())
+}
+
+/// The namespace that the user wants.
+///
+/// # Errors
+/// If the VMI has another one.
+pub fn namespace(vmi: &mut Value, wanted: &str) -> Result<(), ManifestError> {
+    match text_at(vmi, "/metadata/namespace") {
+        "" => {
+            set(vmi, "/metadata/namespace", json!(wanted));
+            Ok(())
+        }
+        found if found == wanted => Ok(()),
+        found => Err(ManifestError::OtherNamespace {
+            found: found.to_owned(),
+            wanted: wanted.to_owned(),
+        }),
+    }
+}
+
+/// Kubernetes' rule for names, which also keeps a name from leading to another directory.
+fn check_name(name: &str) -> Result<(), ManifestError> {
+    let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+    let is_outer = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    match name {
+        "" => Err(ManifestError::NoName),
+        _ if name.len() <= 63
+            && name.chars().all(is_inner)
+            && name.starts_with(is_outer)
+            && name.ends_with(is_outer) =>
+        {
+            Ok(())
+        }
+        _ => Err(ManifestError::InvalidName(name.to_owned())),
+    }
+}
+
+/// Admission refuses all others; the conversion would take them for amd64.
+fn check_architecture(name: &str) -> Result<(), ManifestError> {
+    let meant = match name {
+        "" => return Ok(()),
+        _ if ARCHITECTURES.contains(&name) => return Ok(()),
+        "x86_64" | "x86-64" | "x86" => Some("amd64"),
+        "aarch64" | "arm" => Some("arm64"),
+        "s390" => Some("s390x"),
+        _ => None,
+    };
+    let remedy = match meant {
+        Some(meant) => format!("did you mean {meant}?"),
+        None => format!("expected {}", ARCHITECTURES.join(", ")),
+    };
+    Err(ManifestError::Architecture(name.to_owned(), remedy))
+}
+
+/// Without a topology, the requested CPUs become sockets.
+fn default_cpu(vmi: &mut Value) {
+    let has_topology = ["cores", "sockets", "threads"].iter().any(|part| {
+        let count = vmi.pointer(&format!("/spec/domain/cpu/{part}"));
+        count.and_then(Value::as_u64).is_some_and(|count| count > 0)
+    });
+    let requested = ["limits", "requests"].iter().find_map(|kind| {
+        let cpus = vmi.pointer(&format!("/spec/domain/resources/{kind}/cpu"))?;
+        let cpus = Quantity::deserialize(cpus).ok()?.value().ok()?;
+        u32::try_from(cpus).ok().filter(|cpus| *cpus > 0)
+    });
+    let sockets = if has_topology {
+        1
+    } else {
+        requested.unwrap_or(1)
+    };
+    for (part, count) in [("sockets", sockets), ("cores", 1), ("threads", 1)] {
+        set_default(vmi, &format!("/spec/domain/cpu/{part}"), || json!(count));
+    }
+}
+
+/// Guest memory and request follow from each other.
+fn default_memory(vmi: &mut Value) -> Result<(), ManifestError> {
+    let (field, memory) = [
+        "memory.guest",
+        "resources.requests.memory",
+        "resources.limits.memory",
+        "memory.hugepages.pageSize",
+    ]
+    .iter()
+    .map(|field| {
+        let pointer = format!("/spec/domain/{}", field.replace('.', "/"));
+        (field, copy_at(vmi, &pointer))
+    })
+    .find(|(_, memory)| !memory.is_null())
+    .ok_or(ManifestError::NoMemory)?;
+    // Or the conversion would refuse a field that the user has not written.
+    if let Ok(quantity) = Quantity::deserialize(&memory) {
+        quantity.bytes().map_err(|source| ManifestError::Memory {
+            path: format!("spec.domain.{field}"),
+            source,
+        })?;
+    }
+    if let Some(message) = too_little_memory(&memory) {
+        let path = format!("spec.domain.{field}");
+        return Err(ManifestError::TooLittleMemory { path, message });
+    }
+    set_default(vmi, "/spec/domain/memory/guest", || memory.clone());
+    set_default(vmi, "/spec/domain/resources/requests/memory", || memory);
+    Ok(())
+}
+
+/// A volume without a disk gets one; a disk without a target or bus gets the architecture's.
+fn default_disks(vmi: &mut Value, architecture: &str) {
+    let filesystems = list_at(vmi, "/spec/domain/devices/filesystems");
+    let mut disks = list_at(vmi, "/spec/domain/devices/disks").to_vec();
+    for volume in list_at(vmi, "/spec/volumes") {
+        let name = copy_at(volume, "/name");
+        let has_name = |device: &Value| device.get("name") == Some(&name);
+        if !disks.iter().any(has_name) && !filesystems.iter().any(has_name) {
+            disks.push(json!({"name": name}));
+        }
+    }
+    let bus = if architecture == "amd64" {
+        "sata"
+    } else {
+        "virtio"
+    };
+    for disk in &mut disks {
+        if ["/disk", "/lun", "/cdrom"]
+            .iter()
+            .all(|kind| copy_at(disk, kind).is_null())
+        {
+            set(disk, "/disk", json!({}));
+        }
+        for kind in ["/disk", "/lun", "/cdrom"] {
+            if is_object_at(disk, kind) {
+                set_default(disk, &format!("{kind}/bus"), || json!(bus));
+            }
+        }
+        remove_nulls(disk);
+    }
+    if !disks.is_empty() {
+        set(vmi, "/spec/domain/devices/disks", disks.into());
+    }
+}
+
+/// What only a cluster gives: a VMI that names no network is on the pod network, and its launcher is not root.
+pub fn of_cluster(vmi: &mut Value) {
+    set_default(vmi, "/status/runtimeUser", || json!(107));
+    default_interface(vmi);
+}
+
+/// A VMI that names no network is on the pod network, by a bridge.
+pub fn default_interface(vmi: &mut Value) {
+    let is_wanted = copy_at(vmi, "/spec/domain/devices/autoattachPodInterface") != false;
+    if is_wanted
+        && list_at(vmi, "/spec/networks").is_empty()
+        && list_at(vmi, "/spec/domain/devices/interfaces").is_empty()
+    {
+        let interfaces = json!([{"name": "default", "bridge": {}}]);
+        set(vmi, "/spec/domain/devices/interfaces", interfaces);
+        let networks = json!([{"name": "default", "pod": {}}]);
+        set(vmi, "/spec/networks", networks);
+    }
+}
+
+/// Of a permanent volume.
+pub fn default_volume_status(name: &Value) -> Value {
+    json!({"name": name, "target": ""})
+}
+
+/// virt-handler sends a status in which every permanent volume is named.
+fn default_status(vmi: &mut Value) {
+    set_default(vmi, "/status/phase", || json!(DEFAULT_PHASE));
+    let mut known = list_at(vmi, "/status/volumeStatus").to_vec();
+    for volume in list_at(vmi, "/spec/volumes") {
+        let name = copy_at(volume, "/name");
+        if !known.iter().any(|status| status.get("name") == Some(&name)) {
+            known.push(default_volume_status(&name));
+        }
+    }
+    set(vmi, "/status/volumeStatus", known.into());
+}
+
+/// A VMI without a UID gets a random one.
+pub fn uid(vmi: &mut Value) {
+    set_default(vmi, "/metadata/uid", || json!(random_uuid()));
+}
+
+fn remove_nulls(value: &mut Value) {
+    if let Some(members) = value.as_object_mut() {
+        members.retain(|_, member| !member.is_null());
+    }
+}
+
+fn machine(architecture: &str) -> &'static str {
+    match architecture {
+        "arm64" => "virt",
+        "s390x" => "s390-ccw-virtio",
+        _ => "q35",
+    }
+}
+
+/// The architecture of this machine, as Kubernetes spells it.
+#[must_use]
+pub fn host_architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// A UUID as Kubernetes makes them.
+pub fn random_uuid() -> String {
+    // The kernel's own generator; only a /proc that is not mounted makes it unreadable.
+    std::fs::read_to_string("/proc/sys/kernel/random/uuid").map_or_else(
+        |_| "00000000-0000-4000-8000-000000000001".into(),
+        |id| id.trim().into(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn with_defaults(spec: Value) -> Value {
+        let mut vmi = json!({"metadata": {"name": "a"}, "spec": spec});
+        of_admission(&mut vmi).unwrap();
+        vmi
+    }
+
+    #[test]
+    fn the_namespace_of_the_command_line_is_for_a_manifest_without_one() {
+        let mut vmi = json!({"metadata": {"name": "a"}});
+        namespace(&mut vmi, "tests").unwrap();
+        assert_eq!(vmi["metadata"]["namespace"], "tests");
+        namespace(&mut vmi, "tests").unwrap();
+        let error = namespace(&mut vmi, "other").unwrap_err().to_string();
+        assert!(
+            error.contains("\"tests\", but -n says \"other\""),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_volume_without_a_disk_gets_one_and_a_status() {
+        let vmi = with_defaults(json!({
+            "domain": {"memory": {"guest": "256Mi"}, "devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]}},
+            "volumes": [{"name": "root", "containerDisk": {"image": "x"}}, {"name": "data", "emptyDisk": {"capacity": "1Gi"}}],
+        }));
+        let disks = vmi["spec"]["domain"]["devices"]["disks"]
+            .as_array()
+            .unwrap();
+        assert_eq!(disks.len(), 2);
+        assert_eq!(disks[0], json!({"name": "root", "disk": {"bus": "virtio"}}));
+        assert_eq!(disks[1]["name"], "data");
+        assert_eq!(vmi["status"]["volumeStatus"].as_array().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn memory_comes_from_the_request_if_the_guest_names_none() {
+        let vmi = with_defaults(json!({"domain": {"resources": {"requests": {"memory": "1Gi"}}}}));
+        assert_eq!(vmi["spec"]["domain"]["memory"]["guest"], "1Gi");
+    }
+
+    #[test]
+    fn memory_that_is_not_a_size_is_named_as_the_user_wrote_it() {
+        for (domain, field) in [
+            (json!({"memory": {"guest": "1Gx"}}), "memory.guest"),
+            (
+                json!({"resources": {"limits": {"memory": "-1"}}}),
+                "resources.limits.memory",
+            ),
+        ] {
+            let mut vmi = json!({"metadata": {"name": "a"}, "spec": {"domain": domain}});
+            let error = of_admission(&mut vmi).unwrap_err();
+            assert_eq!(error.field(), format!("spec.domain.{field}"));
+        }
+    }
+
+    #[test]
+    fn requested_cpus_are_sockets() {
+        let sockets = |mut domain: Value| {
+            domain["memory"] = json!({"guest": "1Gi"});
+            with_defaults(json!({"domain": domain}))["spec"]["domain"]["cpu"]["sockets"].clone()
+        };
+        assert_eq!(sockets(json!({"resources": {"requests": {"cpu": 2}}})), 2);
+        assert_eq!(
+            sockets(json!({"resources": {"requests": {"cpu": 1}, "limits": {"cpu": "2500m"}}})),
+            3
+        );
+        assert_eq!(
+            sockets(json!({"cpu": {"cores": 2}, "resources": {"requests": {"cpu": 2}}})),
+            1
+        );
+        assert_eq!(sockets(json!({"resources": {}})), 1);
+    }
+
+    #[test]
+    fn a_name_follows_the_rule_of_kubernetes() {
+        for name in [
+            "a/../../b",
+            "..",
+            "Upper",
+            "-a",
+            "a-",
+            "ünï",
+            &"a".repeat(64),
+        ] {
+            let error = of_admission(&mut json!({"metadata": {"name": name}})).unwrap_err();
+            assert!(
+                error.to_string().starts_with("metadata.name"),
+                "{name}: {error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Which fields a VM and a VMI have: a field that has none of these names is dropped in a cluster without a word.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use super::lines::{Content, Node};
+use super::problems::MAX_PROBLEMS;
+
+/// Limit of the fields that are found. One more than is shown, to know whether there is one.
+const MAX_FOUND: usize = MAX_PROBLEMS + 1;
+/// Letters of a name of which only the end is missing.
+const MIN_BEGINNING: usize = 5;
+
+/// A field that does not exist.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownField {
+    /// Its path in the document.
+    pub path: String,
+    /// Its line.
+    pub line: u64,
+    /// A field of the same object whose name is similar.
+    pub similar: Option<&'static str>,
+    /// The object above it or beside it that has such a field: its indentation may be wrong.
+    pub belongs_in: Option<String>,
+}
+
+impl UnknownField {
+    /// What is wrong, and what was probably meant.
+    #[must_use]
+    pub fn message(&self) -> String {
+        match (self.similar, &self.belongs_in) {
+            (Some(similar), _) => format!("unknown field; did you mean {similar}?"),
+            (None, Some(place)) => {
+                format!("unknown field; it belongs in {place}: is its indentation right?")
+            }
+            (None, None) => "unknown field".to_owned(),
+        }
+    }
+}
+
+/// The fields of a type, each with the type of what is below it, if that is checked.
+type Fields = HashMap<&'static str, Option<&'static str>>;
+
+static TYPES: LazyLock<HashMap<&'static str, Fields>> = LazyLock::new(|| {
+    let lines = include_str!("fields.txt").lines();
+    let lines = lines.filter(|line| !line.starts_with('#'));
+    lines
+        .filter_map(|line| {
+            let mut words = line.split(' ');
+            let name = words.next()?;
+            let fields = words.map(|word| match word.split_once(':') {
+                Some((field, below)) => (field, Some(below)),
+                None => (word, None),
+            });
+            Some((name, fields.collect()))
+        })
+        .collect()
+});
+
+/// The fields of a VM or VMI that do not exist, in the order of the document. None for a document of another kind.
+#[must_use]
+pub fn unknown_fields(document: &Node) -> Vec<UnknownField> {
+    unknown_fields_of(document.text("kind"), document)
+}
+
+/// As [`unknown_fields`], of a document that should have this kind.
+#[must_use]
+pub fn unknown_fields_of(kind: &str, document: &Node) -> Vec<UnknownField> {
+    let mut found = Vec::new();
+    if let Some((kind, _)) = TYPES.get_key_value(kind) {
+        check(kind, document, "", &[], &mut found);
+    }
+    found
+}
+
+/// `above` are the objects that this part is in, each with its path and fields, from the outermost.
+fn check(
+    kind: &str,
+    node: &Node,
+    path: &str,
+    above: &[(&str, &Fields)],
+    found: &mut Vec<UnknownField>,
+) {
+    if found.len() >= MAX_FOUND {
+        return;
+    }
+    match &node.content {
+        Content::Scalar(_) => {}
+        Content::List(items) => {
+            for (index, item) in items.iter().enumerate() {
+                check(kind, item, &format!("{path}[{index}]"), above, found);
+            }
+        }
+        Content::Object(members) => {
+            let Some(fields) = TYPES.get(kind) else {
+                return;
+            };
+            let here = [above, &[(path, fields)]].concat();
+            for (name, member) in members {
+                let field = inner(path, name);
+                match fields.get(name.as_str()) {
+                    Some(Some(below)) => check(below, member, &field, &here, found),
+                    Some(None) => {}
+                    None if found.len() >= MAX_FOUND => return,
+                    None => {
+                        let beside = members.iter().map(|(name, _)| name.as_str());
+                        found.push(UnknownField {
+                            path: field,
+                            line: member.line,
+                            similar: similar(name, fields),
+                            belongs_in: beside_or_above(name, (path, fields), beside, above),
+                        });
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn inner(path: &str, name: &str) -> String {
+    match path {
+        "" => name.to_owned(),
+        path => format!("{path}.{name}"),
+    }
+}
+
+/// The nearest object that has a field of this name: one of those `beside` it, or else one `above` it.
+fn beside_or_above<'m>(
+    name: &str,
+    (path, fields): (&str, &Fields),
+    mut beside: impl Iterator<Item = &'m str>,
+    above: &[(&str, &Fields)],
+) -> Option<String> {
+    let has_it = |other: &&str| {
+        let below = fields.get(other).copied().flatten();
+        below
+            .and_then(|kind| TYPES.get(kind))
+            .is_some_and(|fields| fields.contains_key(name))
+    };
+    if let Some(other) = beside.find(has_it) {
+        return Some(inner(path, other));
+    }
+    let mut above = above.iter().rev();
+    let (place, _) = above.find(|(_, fields)| fields.contains_key(name))?;
+    // The document itself has no path.
+    (!place.is_empty()).then(|| (*place).to_owned())
+}
+
+/// The field that was probably meant.
+fn similar(name: &str, fields: &Fields) -> Option<&'static str> {
+    crate::similar::similar(name, fields.keys().copied()).or_else(|| beginning(name, fields))
+}
+
+/// The only field that begins with all of `name`, as terminationGracePeriodSeconds with terminationGracePeriod.
+fn beginning(name: &str, fields: &Fields) -> Option<&'static str> {
+    let mut longer = fields.keys().copied().filter(|it| it.starts_with(name));
+    let first = longer.next().filter(|_| name.len() >= MIN_BEGINNING)?;
+    longer.next().is_none().then_some(first)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_field_without_its_end_is_found() {
+        let fields = TYPES.get("VirtualMachineInstanceSpec").unwrap();
+        let meant = |name| similar(name, fields);
+        assert_eq!(
+            meant("terminationGracePeriod"),
+            Some("terminationGracePeriodSeconds")
+        );
+        assert_eq!(meant("term"), None);
+    }
+
+    #[test]
+    fn each_type_that_is_named_has_a_line() {
+        for (name, fields) in TYPES.iter() {
+            for below in fields.values().flatten() {
+                assert!(TYPES.contains_key(below), "{below} of {name}");
+            }
+        }
+        assert!(TYPES.len() > 100);
+    }
+
+    #[test]
+    fn a_field_with_the_wrong_indentation_is_found_with_its_place() {
+        let text = "
+kind: VirtualMachineInstance
+metadata: {name: a}
+spec:
+  domain:
+    memory:
+    guest: 1Gi
+    devices:
+      disks:
+      - name: root
+        disk:
+          bus: virtio
+          bootOrder: 1
+    volumes: []
+";
+        let found = unknown_fields(&Node::read(text).unwrap()[0]);
+        let places: Vec<_> = found
+            .iter()
+            .map(|it| (it.line, it.belongs_in.as_deref().unwrap_or_default()))
+            .collect();
+        assert_eq!(
+            places,
+            [
+                (7, "spec.domain.memory"),
+                (13, "spec.domain.devices.disks[0]"),
+                (14, "spec"),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_misspelt_field_is_found_with_the_one_that_was_meant() {
+        let text = "
+kind: VirtualMachine
+metadata: {name: a, labels: {any: thing}}
+spec:
+  runStrategy: Always
+  template:
+    spec:
+      domain:
+        memroy: {guest: 1Gi}
+        ioThreadPolicy: auto
+        devices:
+          disks:
+          - {name: root, boot_order: 1, disk: {bus: virtio}}
+          interfaces: [{name: a, masquerade: {mode: x}}]
+        resources: {requests: {memory: 1Gi, 'example.org/x': 1}}
+";
+        let found = unknown_fields(&Node::read(text).unwrap()[0]);
+        let found: Vec<_> = found
+            .iter()
+            .map(|it| (it.path.as_str(), it.line, it.similar))
+            .collect();
+        let domain = "spec.template.spec.domain";
+        assert_eq!(
+            found,
+            [
+                (format!("{domain}.memroy").as_str(), 9, Some("memory")),
+                (
+                    format!("{domain}.ioThreadPolicy").as_str(),
+                    10,
+                    Some("ioThreadsPolicy")
+                ),
+                (
+                    format!("{domain}.devices.disks[0].boot_order").as_str(),
+                    13,
+                    Some("bootOrder")
+                ),
+                (
+                    format!("{domain}.devices.interfaces[0].masquerade.mode").as_str(),
+                    14,
+                    None
+                ),
+            ]
+        );
+    }
+}

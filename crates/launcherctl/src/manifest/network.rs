@@ -1,0 +1,209 @@
+//! The VMI's network interfaces on a machine without a cluster: as a network binding plugin has them, which adds its own
+//! devices to the domain. The plugin is `run` (its module `network`).
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::Manifest;
+use crate::json::{copy_at, is_object_at, list_at, set, text_at};
+
+const INTERFACES: &str = "/spec/domain/devices/interfaces";
+/// What KubeVirt's own bindings are called in an interface.
+const BINDINGS: [&str; 3] = ["bridge", "masquerade", "passtBinding"];
+/// The binding plugin's name.
+const PLUGIN: &str = "launcherctl";
+
+/// A network card that the VMI wants.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Card {
+    /// The interface's name in the VMI.
+    pub name: String,
+    /// `virtio`, `e1000e`, …
+    pub model: String,
+    /// Its hardware address.
+    pub mac: String,
+    /// Its place in the boot order.
+    pub boot_order: Option<u64>,
+}
+
+impl Manifest {
+    /// Adds the interface that a cluster adds to a VMI without any, and makes plugins' interfaces of those with a binding
+    /// of KubeVirt's own. Returns their cards, and the names of interfaces that need a cluster and are left out.
+    pub fn use_plugin_network(&mut self) -> (Vec<Card>, Vec<String>) {
+        super::defaults::default_interface(&mut self.vmi);
+        let (mut kept, mut cards, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
+        for interface in list_at(&self.vmi, INTERFACES) {
+            let name = text_at(interface, "/name").to_owned();
+            if text_at(interface, "/state") == "absent" {
+                continue;
+            }
+            match as_plugins(interface) {
+                Some((interface, card)) => {
+                    kept.push(interface);
+                    cards.push(card);
+                }
+                None => left_out.push(name),
+            }
+        }
+        let is_kept = |network: &&Value| {
+            cards
+                .iter()
+                .any(|card| card.name == text_at(network, "/name"))
+        };
+        let networks: Vec<Value> = list_at(&self.vmi, "/spec/networks")
+            .iter()
+            .filter(is_kept)
+            .cloned()
+            .collect();
+        set(&mut self.vmi, INTERFACES, kept.into());
+        set(&mut self.vmi, "/spec/networks", networks.into());
+        (cards, left_out)
+    }
+
+    /// The names of the interfaces of the plugin whose link is to be down: it has no way to do that.
+    #[must_use]
+    pub fn links_down(&self) -> Vec<String> {
+        let interfaces = list_at(&self.vmi, INTERFACES).iter();
+        interfaces
+            .filter(|one| {
+                text_at(one, "/binding/name") == PLUGIN && text_at(one, "/state") == "down"
+            })
+            .map(|one| text_at(one, "/name").to_owned())
+            .collect()
+    }
+
+    /// Removes the network interfaces.
+    pub fn strip_network(&mut self) {
+        let attach = "/spec/domain/devices/autoattachPodInterface";
+        set(&mut self.vmi, attach, json!(false));
+        if !list_at(&self.vmi, INTERFACES).is_empty() {
+            set(&mut self.vmi, INTERFACES, json!([]));
+            set(&mut self.vmi, "/spec/networks", json!([]));
+        }
+    }
+
+    /// As the VMI that was `sent` before has it.
+    pub fn network_as_in(&mut self, sent: &Value) {
+        let interfaces = list_at(sent, INTERFACES);
+        let is_plugins = |interface: &Value| is_object_at(interface, "/binding");
+        if interfaces.is_empty() {
+            self.strip_network();
+        } else if interfaces.iter().any(is_plugins) {
+            self.use_plugin_network();
+        }
+    }
+}
+
+/// None for SR-IOV and for plugins of a cluster.
+fn as_plugins(interface: &Value) -> Option<(Value, Card)> {
+    let pointer = |field: &str| format!("/{field}");
+    BINDINGS
+        .iter()
+        .find(|binding| is_object_at(interface, &pointer(binding)))?;
+    let mut plugins = interface.clone();
+    if let Some(fields) = plugins.as_object_mut() {
+        fields.retain(|field, _| !BINDINGS.contains(&field.as_str()));
+    }
+    set(&mut plugins, "/binding/name", json!(PLUGIN));
+    let model = match text_at(interface, "/model") {
+        "" => "virtio",
+        model => model,
+    };
+    let mac = match text_at(interface, "/macAddress") {
+        "" => random_mac(),
+        // The API takes both.
+        mac => mac.replace('-', ":"),
+    };
+    let card = Card {
+        name: text_at(interface, "/name").to_owned(),
+        model: model.to_owned(),
+        mac,
+        boot_order: copy_at(interface, "/bootOrder").as_u64(),
+    };
+    Some((plugins, card))
+}
+
+/// In QEMU's range.
+fn random_mac() -> String {
+    let uuid = super::defaults::random_uuid();
+    let mut digits = uuid.chars().filter(char::is_ascii_hexdigit);
+    let mut octet = || digits.by_ref().take(2).collect::<String>();
+    format!("52:54:00:{}:{}:{}", octet(), octet(), octet())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn manifest(spec: &str) -> Manifest {
+        Manifest::parse(&format!(
+            "kind: VirtualMachineInstance\nmetadata: {{name: a}}\nspec:\n  domain: {{memory: {{guest: 64Mi}}, devices: {{{spec}}}}}\n  networks: [{{name: default, pod: {{}}}}, {{name: fast, multus: {{networkName: x}}}}]\n"
+        ))
+        .unwrap()
+    }
+
+    #[test]
+    fn interfaces_become_the_plugins() {
+        let mut manifest = manifest(
+            "interfaces: [{name: default, masquerade: {}, macAddress: 02-00-00-00-00-01, model: e1000e, bootOrder: 2}, {name: fast, sriov: {}}]",
+        );
+        let (cards, left_out) = manifest.use_plugin_network();
+        let card = Card {
+            name: "default".into(),
+            model: "e1000e".into(),
+            mac: "02:00:00:00:00:01".into(),
+            boot_order: Some(2),
+        };
+        assert_eq!((cards, left_out), (vec![card], vec!["fast".to_owned()]));
+        let vmi = manifest.value();
+        let interfaces = list_at(vmi, INTERFACES);
+        assert_eq!(interfaces.len(), 1);
+        assert_eq!(interfaces[0]["binding"]["name"], PLUGIN);
+        assert!(interfaces[0].get("masquerade").is_none());
+        assert_eq!(list_at(vmi, "/spec/networks").len(), 1);
+    }
+
+    #[test]
+    fn a_link_that_is_to_be_down_is_named() {
+        let spec =
+            "interfaces: [{name: default, masquerade: {}, state: down}, {name: fast, bridge: {}}]";
+        let mut plugins = manifest(spec);
+        plugins.use_plugin_network();
+        assert_eq!(plugins.links_down(), ["default"]);
+    }
+
+    #[test]
+    fn a_vmi_without_interfaces_is_on_the_network_unless_it_says_otherwise() {
+        let vmi = |devices| {
+            Manifest::parse(&format!(
+                "kind: VirtualMachineInstance\nmetadata: {{name: a}}\nspec: {{domain: {{memory: {{guest: 64Mi}}, devices: {{{devices}}}}}}}\n"
+            ))
+            .unwrap()
+        };
+        let (cards, _) = vmi("").use_plugin_network();
+        assert_eq!(cards[0].name, "default");
+        assert!(cards[0].mac.starts_with("52:54:00:") && cards[0].mac.len() == 17);
+        assert_eq!(
+            vmi("autoattachPodInterface: false").use_plugin_network().0,
+            []
+        );
+    }
+
+    #[test]
+    fn an_update_has_a_network_if_the_vm_has_one() {
+        let spec = "interfaces: [{name: default, bridge: {}}]";
+        let mut sent = manifest(spec);
+        sent.use_plugin_network();
+        let mut update = manifest(spec);
+        update.network_as_in(sent.value());
+        assert_eq!(
+            update.value()["spec"]["domain"],
+            sent.value()["spec"]["domain"]
+        );
+        sent.strip_network();
+        update.network_as_in(sent.value());
+        assert_eq!(update.value()["spec"]["networks"], json!([]));
+        assert_eq!(copy_at(update.value(), INTERFACES), json!([]));
+    }
+}

@@ -1,0 +1,208 @@
+//! All refusals of the conversion, which stops at the first: what is refused is taken out, and the rest converted again.
+
+use serde_json::{Value, json};
+
+use super::{path_pointer, typed};
+use crate::inputs::context_of_pod;
+use crate::json::text_at;
+
+/// Conversions of one VMI; each takes out a field or more.
+const MAX_ATTEMPTS: usize = 300;
+/// Without one of these, nothing would be left to convert.
+const LARGE: [&str; 4] = ["spec", "spec.domain", "spec.domain.devices", "metadata"];
+/// Lists whose items refer to each other by their names.
+const PARTNERS: [(&str, &str); 5] = [
+    ("spec.volumes", "spec.domain.devices.disks"),
+    ("spec.volumes", "spec.domain.devices.filesystems"),
+    ("spec.domain.devices.disks", "spec.volumes"),
+    ("spec.networks", "spec.domain.devices.interfaces"),
+    ("spec.domain.devices.interfaces", "spec.networks"),
+];
+
+/// The fields that the conversion refuses, with the reasons, in the order in which it finds them; those that it finds in
+/// `attempts`, as a conversion of a large VMI takes long.
+#[must_use]
+pub fn refusals(mut vmi: Value, attempts: usize) -> Vec<(String, String)> {
+    let mut found: Vec<(String, String)> = Vec::new();
+    let mut removed = Removed::default();
+    for _ in 0..attempts.clamp(1, MAX_ATTEMPTS) {
+        let Ok(parsed) = typed(&vmi) else { break };
+        let Err(refusal) = convert::domain(&parsed, &context_of_pod(&parsed)) else {
+            break;
+        };
+        let field = removed.original(&refusal.field);
+        // A field that is refused again is refused because of what was taken out.
+        let is_new = !found.iter().any(|(other, _)| is_related(other, &field));
+        if is_new {
+            found.push((field, refusal.reason.to_string()));
+        }
+        // Without an item, what refers to it is not refused because of it.
+        let is_item = refusal.field.ends_with(']');
+        let is_changed = (is_new && !is_item && clear(&mut vmi, &refusal.field))
+            || removed.remove_item(&mut vmi, &refusal.field)
+            || clear_parent(&mut vmi, &refusal.field, &LARGE);
+        if !is_changed {
+            break;
+        }
+    }
+    found
+}
+
+/// Whether one of two paths is the other, or leads to it.
+#[must_use]
+pub fn is_related(one: &str, other: &str) -> bool {
+    let leads = |one: &str, other: &str| {
+        other
+            .strip_prefix(one)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    };
+    leads(one, other) || leads(other, one)
+}
+
+/// Makes the field null, which is as if it were missing; false if it is not there. An item of a list becomes empty, so that
+/// the other items keep their places.
+pub fn clear(vmi: &mut Value, path: &str) -> bool {
+    let empty = if path.ends_with(']') {
+        json!({})
+    } else {
+        Value::Null
+    };
+    let pointer = path_pointer(path).unwrap_or_default();
+    match vmi.pointer_mut(&pointer) {
+        Some(field) if *field != empty && !pointer.is_empty() => {
+            *field = empty;
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Clears the object or list of which the field is a part, unless that is one of `kept`.
+pub fn clear_parent(vmi: &mut Value, path: &str, kept: &[&str]) -> bool {
+    let mut path = path;
+    while let Some(end) = path.rfind(['.', '[']) {
+        path = path.get(..end).unwrap_or_default();
+        if kept.contains(&path) {
+            return false;
+        }
+        if clear(vmi, path) {
+            return true;
+        }
+    }
+    false
+}
+
+/// The items that were taken out of lists: the list, and the item's place in the file.
+#[derive(Debug, Default)]
+struct Removed(Vec<(String, usize)>);
+
+impl Removed {
+    /// Takes out the item of a list that a path leads into, and the items of other lists that have its name.
+    fn remove_item(&mut self, vmi: &mut Value, path: &str) -> bool {
+        let Some((list, index, _)) = split(path) else {
+            return false;
+        };
+        let Some(item) = self.take(vmi, list, index) else {
+            return false;
+        };
+        let name = text_at(&item, "/name").to_owned();
+        for (_, partner) in PARTNERS.iter().filter(|(one, _)| *one == list) {
+            let items = path_pointer(partner).and_then(|pointer| vmi.pointer(&pointer));
+            let items = items
+                .and_then(Value::as_array)
+                .map_or(&[][..], Vec::as_slice);
+            let same = items.iter().position(|item| text_at(item, "/name") == name);
+            if let Some(index) = same {
+                self.take(vmi, partner, index);
+            }
+        }
+        true
+    }
+
+    fn take(&mut self, vmi: &mut Value, list: &str, index: usize) -> Option<Value> {
+        let original = self.original_index(list, index);
+        let items = vmi.pointer_mut(&path_pointer(list)?)?.as_array_mut()?;
+        let item = (index < items.len()).then(|| items.remove(index))?;
+        self.0.push((list.to_owned(), original));
+        Some(item)
+    }
+
+    /// A path of the VMI as it is now, in the VMI as it was.
+    fn original(&self, path: &str) -> String {
+        match split(path) {
+            Some((list, index, rest)) => {
+                format!("{list}[{}]{rest}", self.original_index(list, index))
+            }
+            None => path.to_owned(),
+        }
+    }
+
+    fn original_index(&self, list: &str, index: usize) -> usize {
+        let removed = self.0.iter().filter(|(other, _)| other == list);
+        let mut removed: Vec<usize> = removed.map(|(_, original)| *original).collect();
+        removed.sort_unstable();
+        removed
+            .into_iter()
+            .fold(index, |index, gone| index + usize::from(gone <= index))
+    }
+}
+
+/// The first list of a path, the place in it, and the rest.
+fn split(path: &str) -> Option<(&str, usize, &str)> {
+    let (list, rest) = path.split_once('[')?;
+    let (index, rest) = rest.split_once(']')?;
+    Some((list, index.parse().ok()?, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_refusals_are_found_with_their_places_in_the_file() {
+        let disk = |name: &str, bus: &str| json!({"name": name, "disk": {"bus": bus}});
+        let volume = |name: &str| json!({"name": name, "emptyDisk": {"capacity": "1Gi"}});
+        let vmi = json!({
+            "metadata": {"name": "a", "namespace": "b"},
+            "spec": {
+                "domain": {
+                    "memory": {"guest": "64Mi"},
+                    "devices": {
+                        "disks": [
+                            disk("a", "virtio"), disk("b", "floppy"), disk("gone", "sata"), disk("d", "ide"),
+                            disk("gone too", "sata"), {"name": "e", "errorPolicy": "never", "disk": {"bus": "none"}},
+                        ],
+                        "interfaces": [{"name": "lost", "bridge": {}}],
+                    },
+                },
+                "volumes": [volume("a"), volume("b"), volume("d"), volume("e")],
+            },
+        });
+        let mut fields: Vec<String> = refusals(vmi, MAX_ATTEMPTS)
+            .into_iter()
+            .map(|(field, _)| field)
+            .collect();
+        fields.sort();
+        let disks = "spec.domain.devices.disks";
+        assert_eq!(
+            fields,
+            [
+                format!("{disks}[1].disk.bus"),
+                format!("{disks}[2].name"),
+                format!("{disks}[3].disk.bus"),
+                format!("{disks}[4].name"),
+                format!("{disks}[5].disk.bus"),
+                format!("{disks}[5].errorPolicy"),
+                "spec.domain.devices.interfaces[0].name".to_owned(),
+            ]
+        );
+    }
+
+    #[test]
+    fn paths_are_related_by_whole_names() {
+        assert!(is_related("spec.volumes[1]", "spec.volumes[1].name"));
+        assert!(is_related("spec.domain.cpu.model", "spec.domain.cpu"));
+        assert!(!is_related("spec.volumes[1]", "spec.volumes[10]"));
+        assert!(!is_related("spec.domain.cpu", "spec.domain.cpuset"));
+    }
+}

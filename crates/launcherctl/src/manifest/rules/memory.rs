@@ -1,0 +1,220 @@
+//! Rules for memory and for what is requested of the node.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{Found, pointer};
+use crate::json::{copy_at, text_at};
+use api::vmi::Quantity;
+
+/// Fields of the domain that hold a quantity.
+const QUANTITIES: [&str; 7] = [
+    "memory.guest",
+    "memory.maxGuest",
+    "memory.hugepages.pageSize",
+    "resources.requests.memory",
+    "resources.limits.memory",
+    "resources.requests.cpu",
+    "resources.limits.cpu",
+];
+/// A guest with less memory was meant to have another unit.
+const MIN_MEMORY_BYTES: i64 = 1_000_000;
+const GUEST: &str = "spec.domain.memory.guest";
+const PAGE_SIZE: &str = "spec.domain.memory.hugepages.pageSize";
+
+impl Found {
+    pub(super) fn quantities(&mut self, vmi: &Value) {
+        for field in QUANTITIES {
+            let path = format!("spec.domain.{field}");
+            let value = copy_at(vmi, &pointer(&path));
+            if value.is_null() {
+                continue;
+            }
+            if let Err(message) = quantity(&value) {
+                self.add(path, message);
+            } else if ["memory.guest", "resources.requests.memory"].contains(&field)
+                && let Some(message) = too_little_memory(&value)
+            {
+                self.add(path, message);
+            }
+        }
+    }
+
+    /// The guest's memory and what is requested are within the limits.
+    pub(super) fn memory(&mut self, vmi: &Value) {
+        for (resource, smaller) in [
+            ("memory", GUEST),
+            ("memory", "spec.domain.resources.requests.memory"),
+            ("cpu", "spec.domain.resources.requests.cpu"),
+        ] {
+            let limit = format!("spec.domain.resources.limits.{resource}");
+            if let (Some(wanted), Some(maximum)) =
+                (thousandths(vmi, smaller), thousandths(vmi, &limit))
+                && wanted > maximum
+                && maximum > 0
+            {
+                self.add(smaller, format!("more than {limit}"));
+            }
+        }
+    }
+
+    /// The memory consists of whole pages.
+    pub(super) fn huge_pages(&mut self, vmi: &Value) {
+        let Some(page) = bytes(vmi, PAGE_SIZE) else {
+            return;
+        };
+        if page <= 0 {
+            self.add(PAGE_SIZE, "must be more than 0, such as 2Mi or 1Gi");
+            return;
+        }
+        // In this order, as the reference's admission has defaulted one from the other.
+        let fields = [
+            "spec.domain.resources.requests.memory",
+            GUEST,
+            "spec.domain.resources.limits.memory",
+        ];
+        let memory = fields
+            .into_iter()
+            .find_map(|field| Some((field, bytes(vmi, field).filter(|bytes| *bytes > 0)?)));
+        let Some((field, memory)) = memory else {
+            return;
+        };
+        let size = text_at(vmi, &pointer(PAGE_SIZE));
+        if memory < page {
+            self.add(
+                field,
+                format!("less than one huge page of {size} ({PAGE_SIZE})"),
+            );
+        } else if memory % page != 0 {
+            self.add(
+                field,
+                format!("not a multiple of the huge pages' {size} ({PAGE_SIZE})"),
+            );
+        }
+    }
+}
+
+/// Why a guest cannot be meant to have so little memory: its unit is missing, or a wrong one. None if it is enough, or not a
+/// size.
+#[must_use]
+pub fn too_little_memory(value: &Value) -> Option<String> {
+    let bytes = quantity(value).ok()?;
+    if !(0..MIN_MEMORY_BYTES).contains(&bytes) {
+        return None;
+    }
+    let milli = value
+        .as_str()
+        .and_then(|text| text.trim().strip_suffix('m'));
+    let milli = milli.and_then(|number| Some((number, number.parse::<f64>().ok()?)));
+    Some(match milli {
+        Some((number, thousandths)) => format!(
+            "{number}m is {} bytes (m is a thousandth); did you mean {number}M or {number}Mi?",
+            thousandths / 1000.0
+        ),
+        None => {
+            let noun = if bytes == 1 { "byte" } else { "bytes" };
+            format!("{bytes} {noun}; is a unit missing, such as Mi?")
+        }
+    })
+}
+
+fn bytes(vmi: &Value, field: &str) -> Option<i64> {
+    quantity(&copy_at(vmi, &pointer(field))).ok()
+}
+
+/// The value in thousandths, as CPUs are counted.
+fn thousandths(vmi: &Value, field: &str) -> Option<i64> {
+    let value = copy_at(vmi, &pointer(field));
+    quantity(&value).ok()?;
+    Quantity::deserialize(&value).ok()?.thousandths().ok()
+}
+
+/// Its value, or why it is not a quantity.
+pub(super) fn quantity(value: &Value) -> Result<i64, String> {
+    let quantity = Quantity::deserialize(value).map_err(|error| error.to_string())?;
+    let value = quantity.value().map_err(|error| error.to_string())?;
+    quantity.bytes().map_err(|error| error.to_string())?;
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::refused;
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn quantities_are_numbers_with_a_unit() {
+        for (memory, is_refused) in [
+            ("1Gi", false),
+            ("1Gb", true),
+            ("-1Gi", true),
+            ("1024", true),
+        ] {
+            let found = refused(json!({"domain": {"memory": {"guest": memory}}}));
+            assert_eq!(
+                found == ["spec.domain.memory.guest"],
+                is_refused,
+                "{memory}: {found:?}"
+            );
+        }
+        assert_eq!(
+            refused(
+                json!({"domain": {"memory": {"guest": "2Gi"}, "resources": {"limits": {"memory": "1Gi"}}}})
+            ),
+            ["spec.domain.memory.guest"]
+        );
+    }
+
+    #[test]
+    fn a_thousandth_is_not_taken_for_a_million() {
+        for (memory, message) in [
+            (
+                json!("256m"),
+                "256m is 0.256 bytes (m is a thousandth); did you mean 256M or 256Mi?",
+            ),
+            (json!("1"), "1 byte; is a unit missing, such as Mi?"),
+            (json!("512"), "512 bytes; is a unit missing, such as Mi?"),
+        ] {
+            let vmi = json!({"spec": {"domain": {"memory": {"guest": memory}}}});
+            let found = super::super::violations(&vmi);
+            let messages: Vec<_> = found.iter().map(|it| it.message.as_str()).collect();
+            assert_eq!(messages, [message]);
+        }
+    }
+
+    #[test]
+    fn requests_are_within_the_limits() {
+        for (resource, request, limit, is_refused) in [
+            ("memory", "2Gi", "1Gi", true),
+            ("memory", "1Gi", "1Gi", false),
+            ("cpu", "2", "1", true),
+            ("cpu", "900m", "800m", true),
+            ("cpu", "500m", "1", false),
+            ("cpu", "1.5", "1", true),
+            ("cpu", "0.5", "500m", false),
+        ] {
+            let found = refused(json!({"domain": {"resources": {
+                "requests": {resource: request},
+                "limits": {resource: limit},
+            }}}));
+            let field = format!("spec.domain.resources.requests.{resource}");
+            assert_eq!(found == [field], is_refused, "{request} {limit}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn the_memory_consists_of_whole_huge_pages() {
+        for (guest, page, field) in [
+            ("64Mi", "2Mi", None),
+            ("1Gi", "1Gi", None),
+            ("64Mi", "1Gi", Some(GUEST)),
+            ("3Mi", "2Mi", Some(GUEST)),
+            ("64Mi", "0", Some(PAGE_SIZE)),
+        ] {
+            let memory = json!({"guest": guest, "hugepages": {"pageSize": page}});
+            let found = refused(json!({"domain": {"memory": memory}}));
+            assert_eq!(found.first().map(String::as_str), field, "{guest} {page}");
+        }
+    }
+}

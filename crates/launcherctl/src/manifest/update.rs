@@ -1,0 +1,266 @@
+//! A later version of a VMI that has been sent: what of its volumes a running guest can get, and the status.
+
+use serde_json::{Value, json};
+
+use super::defaults::{DEFAULT_PHASE, default_volume_status};
+use crate::drives::is_drive;
+use crate::json::{copy_at, is_true_at, list_at, push, remove_named, set, set_default, text_at};
+
+const DISKS: &str = "/spec/domain/devices/disks";
+const VOLUMES: &str = "/spec/volumes";
+const STATUS: &str = "/status/volumeStatus";
+
+/// Takes from `sent` what [`of_admission`](super::defaults::of_admission) has only guessed of the status, and what the VMI does not have of it.
+pub fn status_of(vmi: &mut Value, sent: &Value) {
+    if text_at(vmi, "/status/phase") == DEFAULT_PHASE {
+        set(vmi, "/status/phase", copy_at(sent, "/status/phase"));
+    }
+    let volumes = list_at(vmi, STATUS).iter().map(|status| {
+        let name = text_at(status, "/name");
+        let mut known = list_at(sent, STATUS).iter();
+        known
+            .find(|known| {
+                *status == default_volume_status(&json!(name)) && text_at(known, "/name") == name
+            })
+            .unwrap_or(status)
+            .clone()
+    });
+    let volumes: Vec<Value> = volumes.collect();
+    set(vmi, STATUS, volumes.into());
+    let members = sent.pointer("/status").and_then(Value::as_object);
+    for (name, value) in members.into_iter().flatten() {
+        set_default(vmi, &format!("/status/{name}"), || value.clone());
+    }
+}
+
+/// Takes those volumes out that may be plugged in, and that `sent_vmi` does not have: a cluster plugs them in once their images
+/// are there. An image of the name that is in the VM's directory is that of a volume that was unplugged. Their names.
+pub fn leave_out_volumes(vmi: &mut Value, sent_vmi: &Value) -> Vec<String> {
+    let sent = list_at(sent_vmi, VOLUMES);
+    let is_sent = |name: &str| sent.iter().any(|volume| text_at(volume, "/name") == name);
+    let volumes = list_at(vmi, VOLUMES).iter();
+    let names: Vec<String> = volumes
+        .filter(|volume| may_be_plugged_in(volume))
+        .map(|volume| text_at(volume, "/name"))
+        .filter(|name| !is_sent(name))
+        .map(str::to_owned)
+        .collect();
+    let disks = list_at(vmi, DISKS).to_vec();
+    leave_out(vmi, &names);
+    // A drive of the guest stays, at its place, without its medium.
+    let is_left_out = |name: &str| names.iter().any(|it| it == name) && !is_drive(sent_vmi, name);
+    if list_at(vmi, DISKS).len() < disks.len() {
+        let disks = disks.into_iter();
+        let kept = disks.filter(|disk| !is_left_out(text_at(disk, "/name")));
+        set(vmi, DISKS, kept.collect());
+    }
+    names
+}
+
+/// Takes those volumes out that only a start gives the guest, and that `sent` does not have: a cluster adds them to the VMI
+/// of the next start. Their names.
+pub fn leave_out_new_volumes(vmi: &mut Value, sent: &Value) -> Vec<String> {
+    let sent = list_at(sent, VOLUMES);
+    let is_sent = |name: &str| sent.iter().any(|volume| text_at(volume, "/name") == name);
+    let volumes = list_at(vmi, VOLUMES).iter();
+    let names: Vec<String> = volumes
+        .filter(|volume| !may_be_plugged_in(volume))
+        .map(|volume| text_at(volume, "/name"))
+        .filter(|name| !is_sent(name))
+        .map(str::to_owned)
+        .collect();
+    leave_out(vmi, &names);
+    names
+}
+
+/// Takes the volumes out with all that has their names.
+fn leave_out(vmi: &mut Value, names: &[String]) {
+    for name in names {
+        for list in [VOLUMES, DISKS, "/spec/domain/devices/filesystems", STATUS] {
+            remove_named(vmi, list, name);
+        }
+    }
+}
+
+/// Puts those volumes of `sent` back that the guest keeps as long as it runs, and that are missing or of another kind. Their
+/// names. All keep the order of `sent`, by which the guest's disks are named.
+pub fn keep_volumes(vmi: &mut Value, sent: &Value) -> Vec<String> {
+    let wanted = list_at(vmi, VOLUMES).to_vec();
+    let is_wanted = |sent: &Value| {
+        let is_same = |volume: &Value| {
+            text_at(volume, "/name") == text_at(sent, "/name")
+                && source_kinds(volume).eq(source_kinds(sent))
+        };
+        wanted.iter().any(is_same)
+    };
+    let mut names = Vec::new();
+    for volume in list_at(sent, VOLUMES) {
+        let name = text_at(volume, "/name");
+        if is_wanted(volume) || may_be_plugged_in(volume) {
+            continue;
+        }
+        for list in [VOLUMES, DISKS, STATUS] {
+            let mut items = list_at(sent, list).iter();
+            if let Some(item) = items.find(|item| text_at(item, "/name") == name) {
+                remove_named(vmi, list, name);
+                push(vmi, list, item.clone());
+            }
+        }
+        names.push(name.to_owned());
+    }
+    for list in [VOLUMES, DISKS, STATUS] {
+        order_as_sent(vmi, sent, list);
+    }
+    names
+}
+
+/// Gives the items of a list that `sent` has the order there; new ones follow.
+fn order_as_sent(vmi: &mut Value, sent: &Value, list: &str) {
+    let sent = list_at(sent, list);
+    let mut items = list_at(vmi, list).to_vec();
+    if items.is_empty() {
+        return;
+    }
+    let position = |item: &Value| {
+        let name = text_at(item, "/name");
+        let mut sent = sent.iter();
+        sent.position(|sent| text_at(sent, "/name") == name)
+            .unwrap_or(usize::MAX)
+    };
+    items.sort_by_key(position);
+    set(vmi, list, items.into());
+}
+
+/// What a volume comes from, such as `containerDisk`.
+fn source_kinds(volume: &Value) -> impl Iterator<Item = &String> {
+    let fields = volume.as_object().into_iter().flatten();
+    fields
+        .map(|(field, _)| field)
+        .filter(|field| *field != "name")
+}
+
+fn may_be_plugged_in(volume: &Value) -> bool {
+    let kinds = ["/persistentVolumeClaim", "/dataVolume"].iter();
+    kinds
+        .map(|kind| format!("{kind}/hotpluggable"))
+        .any(|field| is_true_at(volume, &field))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::defaults::of_admission;
+    use super::*;
+
+    #[test]
+    fn a_new_volume_that_may_be_plugged_in_is_left_out_of_an_update() {
+        let claim = |name: &str, hotpluggable| json!({"name": name, "persistentVolumeClaim": {"claimName": name, "hotpluggable": hotpluggable}});
+        let sent = json!({"spec": {"volumes": [claim("old", true)]}});
+        let volumes = [("old", true), ("later", true), ("root", false)];
+        let mut update = json!({"spec": {
+            "volumes": volumes.map(|(name, hotpluggable)| claim(name, hotpluggable)),
+            "domain": {"devices": {"disks": [{"name": "later"}, {"name": "root"}]}},
+        }});
+        let left_out = leave_out_volumes(&mut update, &sent);
+        assert_eq!(left_out, ["later"]);
+        assert_eq!(list_at(&update, "/spec/volumes").len(), 2);
+        assert_eq!(
+            update["spec"]["domain"]["devices"]["disks"],
+            json!([{"name": "root"}])
+        );
+    }
+
+    #[test]
+    fn a_drive_stays_at_its_place_while_its_medium_is_not_there() {
+        let disks =
+            json!([{"name": "cd", "cdrom": {}}, {"name": "late", "disk": {}}, {"name": "root"}]);
+        let sent = json!({"spec": {"domain": {"devices": {"disks": [{"name": "cd", "cdrom": {}}, {"name": "root"}]}}}});
+        let claim =
+            |name: &str| json!({"name": name, "persistentVolumeClaim": {"hotpluggable": true}});
+        let mut update = json!({"spec": {"volumes": [claim("cd"), claim("late")], "domain": {"devices": {"disks": disks}}}});
+        let left_out = leave_out_volumes(&mut update, &sent);
+        assert_eq!(left_out, ["cd", "late"]);
+        assert!(list_at(&update, "/spec/volumes").is_empty());
+        assert_eq!(update["spec"]["domain"], sent["spec"]["domain"]);
+    }
+
+    #[test]
+    fn a_volume_that_only_a_start_gives_is_left_out_of_an_update() {
+        let sent = json!({"spec": {"volumes": [{"name": "root", "containerDisk": {}}]}});
+        let mut update = json!({"spec": {
+            "volumes": [{"name": "root", "containerDisk": {}}, {"name": "late", "emptyDisk": {}},
+                {"name": "files", "configMap": {}},
+                {"name": "plugged", "dataVolume": {"hotpluggable": true}}],
+            "domain": {"devices": {
+                "disks": [{"name": "late"}, {"name": "plugged"}, {"name": "root"}],
+                "filesystems": [{"name": "files"}],
+            }},
+        }, "status": {"volumeStatus": [{"name": "late"}, {"name": "root"}]}});
+        assert_eq!(leave_out_new_volumes(&mut update, &sent), ["late", "files"]);
+        let names = |pointer: &str| -> Vec<&str> {
+            let items = list_at(&update, pointer).iter();
+            items.map(|item| text_at(item, "/name")).collect()
+        };
+        assert_eq!(names("/spec/volumes"), ["root", "plugged"]);
+        assert_eq!(names("/spec/domain/devices/disks"), ["plugged", "root"]);
+        assert!(names("/spec/domain/devices/filesystems").is_empty());
+        assert_eq!(names("/status/volumeStatus"), ["root"]);
+    }
+
+    #[test]
+    fn a_volume_of_the_start_stays_as_long_as_the_guest_runs() {
+        let sent = json!({"spec": {
+            "volumes": [{"name": "root"}, {"name": "token", "secret": {}},
+                {"name": "more", "persistentVolumeClaim": {"hotpluggable": true}}],
+            "domain": {"devices": {"disks": [{"name": "root"}, {"name": "token", "serial": "T"}]}},
+        }, "status": {"volumeStatus": [{"name": "root"}, {"name": "token", "target": "sda"}]}});
+        let mut update = json!({"spec": {
+            "volumes": [{"name": "root"}],
+            "domain": {"devices": {"disks": [{"name": "root"}]}},
+        }, "status": {"volumeStatus": [{"name": "root"}]}});
+        assert_eq!(keep_volumes(&mut update, &sent), ["token"]);
+        assert_eq!(update["spec"]["domain"], sent["spec"]["domain"]);
+        assert_eq!(update["status"], sent["status"]);
+        let volumes = list_at(&update, "/spec/volumes");
+        assert_eq!(volumes, &list_at(&sent, "/spec/volumes")[..2]);
+        assert!(keep_volumes(&mut update, &sent).is_empty());
+        let other_kind = json!([{"name": "root"}, {"name": "token", "configMap": {}}]);
+        update["spec"]["volumes"] = other_kind;
+        assert_eq!(keep_volumes(&mut update, &sent), ["token"]);
+        let volumes = list_at(&update, "/spec/volumes");
+        assert_eq!(volumes, &list_at(&sent, "/spec/volumes")[..2]);
+    }
+
+    #[test]
+    fn disks_keep_the_order_in_which_the_guest_has_them() {
+        let named =
+            |names: &[&str]| -> Value { names.iter().map(|it| json!({"name": it})).collect() };
+        let vmi = |names: &[&str]| json!({"spec": {"volumes": named(names), "domain": {"devices": {"disks": named(names)}}}});
+        let sent = vmi(&["root", "seed", "data"]);
+        let mut update = vmi(&["new", "data", "root", "other"]);
+        assert_eq!(keep_volumes(&mut update, &sent), ["seed"]);
+        assert_eq!(update, vmi(&["root", "seed", "data", "new", "other"]));
+    }
+
+    #[test]
+    fn an_update_keeps_the_status_that_its_file_does_not_say() {
+        let sent = json!({"status": {
+            "phase": "Running", "interfaces": [{"name": "blue"}],
+            "volumeStatus": [{"name": "data", "target": "sda", "hotplugVolume": {}}],
+        }});
+        let volumes = json!([{"name": "data", "emptyDisk": {}}, {"name": "new", "emptyDisk": {}}]);
+        let spec = json!({"domain": {"memory": {"guest": "1Gi"}}, "volumes": volumes});
+        let mut update = json!({"metadata": {"name": "a"}, "spec": spec});
+        of_admission(&mut update).unwrap();
+        status_of(&mut update, &sent);
+        assert_eq!(update["status"]["phase"], "Running");
+        assert_eq!(update["status"]["interfaces"][0]["name"], "blue");
+        assert_eq!(update["status"]["volumeStatus"][0]["target"], "sda");
+        assert_eq!(update["status"]["volumeStatus"][1]["target"], "");
+        // What the file says stays.
+        let mut update = json!({"status": {"phase": "Failed", "interfaces": []}});
+        status_of(&mut update, &sent);
+        assert_eq!(update["status"]["phase"], "Failed");
+        assert_eq!(update["status"]["interfaces"], json!([]));
+    }
+}

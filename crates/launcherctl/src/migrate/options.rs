@@ -1,0 +1,203 @@
+//! How the VM is to be migrated: the options of the command line, as virt-handler would send them.
+
+use std::collections::BTreeMap;
+
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+
+use crate::json::set;
+use api::vmi::Quantity;
+
+/// The smallest limit of the bandwidth, in bytes a second: libvirt's unit.
+const MIN_BANDWIDTH: u64 = 1 << 20;
+/// The longest downtime that QEMU takes, in milliseconds.
+const MAX_DOWNTIME_MS: u64 = 2_000_000;
+
+/// The options of the migration.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Migration options")]
+pub struct MigrationLimits {
+    /// Limit of the traffic in bytes a second, such as 64Mi, rounded to whole Mi; 0 is none
+    #[arg(long, value_name = "QUANTITY", default_value = "0", value_parser = bandwidth)]
+    bandwidth: String,
+    /// How long the guest may stand still at the end, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 3000, value_parser = clap::value_parser!(u64).range(..=MAX_DOWNTIME_MS))]
+    max_downtime: u64,
+    /// Seconds for each GiB of memory and copied disks; after that the migration is cancelled, or helped where that is allowed. 0 is no limit
+    #[arg(long, value_name = "SECONDS", default_value_t = 150, value_parser = clap::value_parser!(i64).range(0..))]
+    completion_timeout: i64,
+    /// Cancel the migration when less and less has not been left for this many seconds; 0 is no limit
+    #[arg(long, value_name = "SECONDS", default_value_t = 150, value_parser = clap::value_parser!(i64).range(0..))]
+    progress_timeout: i64,
+    /// Slow the guest's CPUs down if it changes its memory too fast
+    #[arg(long)]
+    auto_converge: bool,
+    /// When time is up, let the guest go on at the target before its memory is there
+    #[arg(long)]
+    post_copy: bool,
+    /// When time is up, pause the guest until its memory is transferred
+    #[arg(long)]
+    allow_pause: bool,
+    /// Act when the migration stalls (KubeVirt's stall detector with its defaults), and not only when time is up
+    #[arg(long)]
+    stall_detector: bool,
+    /// Connections that QEMU uses at the same time
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=255))]
+    parallel: Option<u32>,
+    /// Compress the memory
+    #[arg(long, value_enum)]
+    compression: Option<Compression>,
+    /// Migrate also where libvirt finds that unsafe, such as a disk with a host cache
+    #[arg(long = "unsafe")]
+    allow_unsafe: bool,
+}
+
+/// What libvirt can compress the memory with.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Compression {
+    Zstd,
+}
+
+/// A limit that libvirt can keep.
+fn bandwidth(text: &str) -> Result<String, String> {
+    let quantity = Quantity(text.to_owned());
+    match quantity.bytes() {
+        Err(error) => Err(error.to_string()),
+        Ok(bytes) if bytes >= MIN_BANDWIDTH => Ok(quantity.0),
+        // A part of a byte counts as none, and would be no limit.
+        Ok(0) if is_zero(&quantity) => Ok(quantity.0),
+        Ok(_) => Err("the smallest limit is 1Mi (1 MiB a second); 0 is no limit".to_owned()),
+    }
+}
+
+fn is_zero(quantity: &Quantity) -> bool {
+    quantity.equals(&Quantity("0".to_owned())) == Ok(true)
+}
+
+impl MigrationLimits {
+    /// `MigrationOptions` as virt-handler writes them; `target_root` is for a target with a root of its own, and `ports` are
+    /// those that are others there.
+    #[must_use]
+    pub fn to_json(&self, target_root: Option<&str>, ports: &BTreeMap<u16, u16>) -> Value {
+        // KubeVirt's defaults.
+        let stalls = json!({
+            "StallMargin": 0.04, "StallProgressTimeout": 40, "SwitchoverTimeout": 60, "EwmaAlpha": 0.4,
+            "PrecopyPossibleFactor": 1.5, "PatienceWindowDecayFactor": 0.5, "SearchLocalMinima": true,
+            "CompletionTimeoutFactor": 2.0,
+        });
+        let mut options = json!({
+            "Bandwidth": self.bandwidth,
+            "ProgressTimeout": self.progress_timeout,
+            "CompletionTimeoutPerGiB": self.completion_timeout,
+            "MaxDowntimeMs": self.max_downtime,
+            // Launchers that share a machine share its page cache, so no cache mode of a disk is unsafe.
+            "UnsafeMigration": self.allow_unsafe || target_root.is_some(),
+            "AllowAutoConverge": self.auto_converge,
+            "AllowPostCopy": self.post_copy,
+            "ParallelMigrationThreads": self.parallel,
+            "AllowWorkloadDisruption": self.post_copy || self.allow_pause,
+            "StallDetectorOptions": self.stall_detector.then_some(stalls),
+            "Compression": self.compression.map(|Compression::Zstd| "zstd"),
+        });
+        if let Some(root) = target_root {
+            set(&mut options, "/TargetRoot", json!(root));
+            set(&mut options, "/TargetPorts", json!(ports));
+        }
+        options
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use api::migration_options::MigrationOptions;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: MigrationLimits,
+    }
+
+    fn options(line: &[&str], root: Option<&str>) -> MigrationOptions {
+        let line = Line::try_parse_from([&["migrate"], line].concat()).unwrap();
+        let json = line
+            .options
+            .to_json(root, &BTreeMap::from([(8080, 40001)]))
+            .to_string();
+        MigrationOptions::from_json(json.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn without_options_they_are_kubevirts_defaults() {
+        let options = options(&[], None);
+        assert_eq!(options.max_downtime_ms, 3000);
+        assert_eq!(
+            (options.progress_timeout, options.completion_timeout_per_gib),
+            (150, 150)
+        );
+        assert!(!options.allow_post_copy && !options.allow_workload_disruption);
+        assert!(!options.unsafe_migration);
+        assert_eq!(
+            (options.stall_detector_options, options.target_root),
+            (None, None)
+        );
+    }
+
+    #[test]
+    fn a_limit_that_cannot_be_kept_is_a_wrong_argument() {
+        let refusal = |argument: &str| {
+            let parsed = Line::try_parse_from(["migrate", argument]);
+            parsed.err().map(|error| error.to_string())
+        };
+        for small in ["0.5", "500m", "1", "1000k", "1048575"] {
+            let refusal = refusal(&format!("--bandwidth={small}")).unwrap();
+            assert!(refusal.contains("smallest limit is 1Mi"), "{refusal}");
+        }
+        for kept in ["0", "0Mi", "1Mi", "1048576", "1.5Gi"] {
+            assert_eq!(refusal(&format!("--bandwidth={kept}")), None);
+        }
+        for wrong in [
+            "--bandwidth=foo",
+            "--bandwidth=",
+            "--bandwidth=-1Mi",
+            "--max-downtime=2000001",
+            "--completion-timeout=-1",
+            "--progress-timeout=-1",
+            "--parallel=0",
+        ] {
+            assert!(refusal(wrong).is_some(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn every_option_reaches_the_launcher() {
+        let line = [
+            "--bandwidth=64Mi",
+            "--max-downtime=100",
+            "--completion-timeout=2",
+            "--progress-timeout=3",
+            "--auto-converge",
+            "--post-copy",
+            "--stall-detector",
+            "--parallel=4",
+            "--compression=zstd",
+            "--unsafe",
+        ];
+        let options = options(&line, Some("/vm"));
+        assert_eq!(options.bandwidth.bytes(), Ok(64 << 20));
+        assert_eq!(
+            (options.max_downtime_ms, options.progress_timeout),
+            (100, 3)
+        );
+        assert_eq!(options.completion_timeout_per_gib, 2);
+        assert!(options.allow_auto_converge && options.allow_post_copy);
+        assert!(options.allow_workload_disruption && options.unsafe_migration);
+        assert_eq!(options.parallel_migration_threads, Some(4));
+        assert_eq!(options.compression.as_deref(), Some("zstd"));
+        assert_eq!(options.stall_detector_options.unwrap().stall_margin, 0.04);
+        assert_eq!(options.target_root.as_deref(), Some("/vm"));
+        assert_eq!(options.target_ports, BTreeMap::from([(8080, 40001)]));
+    }
+}

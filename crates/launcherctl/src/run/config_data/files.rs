@@ -1,0 +1,153 @@
+//! The files of a ConfigMap or Secret: from a document or a path, and into the VM's directory.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+
+use super::{ConfigDataError, Files, Kind, NamedPath};
+use crate::files::FileError;
+use crate::json::{copy_at, text_at};
+use crate::manifest::TypeError;
+use os::logging::chain;
+
+/// Kubernetes has no larger ConfigMaps and Secrets.
+const MAX_BYTES: u64 = 1 << 20;
+/// Of a key, in Kubernetes.
+const MAX_KEY_BYTES: usize = 253;
+
+/// The files in a ConfigMap or Secret of the manifest.
+pub fn of_document(kind: Kind, name: &str, document: &Value) -> Result<Files, ConfigDataError> {
+    let mut files = Files::new();
+    let (plain, encoded) = kind.fields();
+    for field in [encoded, plain] {
+        let values = copy_at(document, &format!("/{field}"));
+        for (key, value) in values.as_object().into_iter().flatten() {
+            let bytes = of_entry((kind, name), field == plain, key, value)?;
+            files.insert(key.clone(), bytes);
+        }
+    }
+    Ok(files)
+}
+
+/// The content of a file.
+fn of_entry(
+    (kind, name): (Kind, &str),
+    is_plain: bool,
+    key: &str,
+    value: &Value,
+) -> Result<Vec<u8>, ConfigDataError> {
+    check_key(kind, name, key)?;
+    let text = value.as_str().ok_or_else(|| ConfigDataError::NotText {
+        kind,
+        name: name.to_owned(),
+        key: key.to_owned(),
+    })?;
+    if is_plain {
+        return Ok(text.as_bytes().to_vec());
+    }
+    let text: String = text.split_whitespace().collect();
+    STANDARD
+        .decode(text)
+        .map_err(|source| ConfigDataError::Base64 {
+            kind,
+            name: name.to_owned(),
+            key: key.to_owned(),
+            source,
+        })
+}
+
+/// All that is wrong with a document that is a ConfigMap or Secret, each with its field; nothing of another one.
+#[must_use]
+pub fn document_problems(document: &Value) -> Vec<(String, String)> {
+    let Some(kind) = Kind::of_document(document) else {
+        return Vec::new();
+    };
+    let name = text_at(document, "/metadata/name");
+    let (plain, encoded) = kind.fields();
+    let mut found = Vec::new();
+    for field in [plain, encoded] {
+        let values = copy_at(document, &format!("/{field}"));
+        if let Err(error) = serde_json::from_value::<Option<Map<String, Value>>>(values.clone()) {
+            let message = TypeError::new(&error, &values).to_string();
+            found.push((field.to_owned(), message));
+        }
+        for (key, value) in values.as_object().into_iter().flatten() {
+            if let Err(error) = of_entry((kind, name), field == plain, key, value) {
+                found.push((format!("{field}.{key}"), chain(&error)));
+            }
+        }
+    }
+    found
+}
+
+/// The regular files of a directory, or one file.
+pub fn of_path(kind: Kind, given: &NamedPath) -> Result<Files, ConfigDataError> {
+    let path = &given.path;
+    let metadata = fs::metadata(path).map_err(FileError::on("read", path))?;
+    let paths = if metadata.is_dir() {
+        let entries = fs::read_dir(path).map_err(FileError::on("read", path))?;
+        entries.flatten().map(|entry| entry.path()).collect()
+    } else {
+        vec![path.clone()]
+    };
+    let mut files = Files::new();
+    for path in paths.into_iter().filter(|path| path.is_file()) {
+        let key = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        // The kubelet keeps versions in hidden directories; editors keep theirs too.
+        if key.starts_with("..") {
+            continue;
+        }
+        check_key(kind, &given.name, &key)?;
+        let size = fs::metadata(&path)
+            .map_err(FileError::on("read", &path))?
+            .len();
+        if size > MAX_BYTES {
+            return Err(ConfigDataError::TooLarge(path));
+        }
+        let bytes = fs::read(&path).map_err(FileError::on("read", &path))?;
+        files.insert(key, bytes);
+    }
+    Ok(files)
+}
+
+/// Kubernetes' rule for keys, which also keeps a key from leading to another directory.
+fn check_key(kind: Kind, name: &str, key: &str) -> Result<(), ConfigDataError> {
+    let is_valid = |c: char| c.is_ascii_alphanumeric() || ['-', '_', '.'].contains(&c);
+    let is_path = key == "." || key.starts_with("..");
+    if !key.is_empty() && key.len() <= MAX_KEY_BYTES && key.chars().all(is_valid) && !is_path {
+        return Ok(());
+    }
+    Err(ConfigDataError::Key {
+        kind,
+        name: name.to_owned(),
+        key: key.to_owned(),
+    })
+}
+
+/// Writes the files, which only this user may read, and nothing else remains in the directory.
+pub fn write(directory: &Path, files: &Files) -> Result<(), FileError> {
+    let parent = directory.parent().unwrap_or(directory);
+    fs::create_dir_all(parent).map_err(FileError::on("make", parent))?;
+    let _ = fs::remove_dir_all(directory);
+    fs::DirBuilder::new()
+        .mode(0o700)
+        .create(directory)
+        .map_err(FileError::on("make", directory))?;
+    for (key, bytes) in files {
+        let path = directory.join(key);
+        let mut options = fs::OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(0o600).open(&path);
+        file.and_then(|mut file| file.write_all(bytes))
+            .map_err(FileError::on("write", path))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,227 @@
+//! A terminal as the guest's serial console.
+
+use std::io::{self, IsTerminal};
+use std::path::Path;
+
+use rustix::process::getpgrp;
+use rustix::termios::{self, OptionalActions, Termios};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::files::FileError;
+
+/// Ctrl-], as in telnet, virsh and virtctl.
+const ESCAPE_KEY: u8 = 0x1d;
+/// SIGCONT on Linux; tokio has no name for it.
+const SIGCONT: i32 = 18;
+
+/// Whether standard input and output are a terminal.
+#[must_use]
+pub fn is_terminal() -> bool {
+    io::stdin().is_terminal() && io::stdout().is_terminal()
+}
+
+/// The terminal, which is in raw mode while this program is the terminal's foreground job. A background job (`run … &`)
+/// that changed the terminal's mode or read from it would be stopped by SIGTTOU or SIGTTIN.
+#[derive(Debug)]
+pub struct Terminal {
+    raw: Option<RawMode>,
+    continued: Signal,
+}
+
+impl Terminal {
+    /// Enters raw mode, now or once the job is brought to the foreground; none if there is no terminal.
+    ///
+    /// # Errors
+    /// If SIGCONT cannot be handled.
+    pub fn enter() -> io::Result<Option<Self>> {
+        if !is_terminal() {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            raw: RawMode::enter(),
+            continued: signal(SignalKind::from_raw(SIGCONT))?,
+        }))
+    }
+
+    /// Whether what the user types is for this program.
+    #[must_use]
+    pub fn is_raw(&self) -> bool {
+        self.raw.is_some()
+    }
+
+    /// Waits for the job to be continued, as `fg` does, and enters raw mode again if it is in the foreground then.
+    async fn continued(&mut self) {
+        self.continued.recv().await;
+        match &self.raw {
+            Some(mode) if is_in_foreground() => drop(mode.apply()),
+            Some(_) => {}
+            None => self.raw = RawMode::enter(),
+        }
+    }
+}
+
+/// Waits for the job to be continued, for ever without a terminal.
+pub async fn continued(terminal: &mut Option<Terminal>) {
+    match terminal {
+        Some(terminal) => terminal.continued().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Dropping it restores the former mode.
+#[derive(Debug)]
+struct RawMode {
+    former: Termios,
+}
+
+impl RawMode {
+    fn enter() -> Option<Self> {
+        if !is_in_foreground() {
+            return None;
+        }
+        let former = termios::tcgetattr(io::stdin()).ok()?;
+        let mode = Self { former };
+        mode.apply().ok()?;
+        Some(mode)
+    }
+
+    fn apply(&self) -> rustix::io::Result<()> {
+        let mut raw = self.former.clone();
+        raw.make_raw();
+        termios::tcsetattr(io::stdin(), OptionalActions::Now, &raw)
+    }
+}
+
+impl Drop for RawMode {
+    fn drop(&mut self) {
+        if is_in_foreground() {
+            let _ = termios::tcsetattr(io::stdin(), OptionalActions::Now, &self.former);
+        }
+    }
+}
+
+fn is_in_foreground() -> bool {
+    termios::tcgetpgrp(io::stdin()).is_ok_and(|group| group == getpgrp())
+}
+
+/// Something that happened on the console.
+#[derive(Debug)]
+pub enum ConsoleEvent {
+    /// The guest wrote; the bytes have been shown.
+    Output(Vec<u8>),
+    /// The user pressed Ctrl-].
+    Escape,
+    /// Standard input ended; the guest goes on.
+    InputEnded,
+    /// The guest's side of the console is closed.
+    Closed,
+}
+
+/// Where the guest's output is shown.
+#[derive(Debug)]
+pub enum ConsoleOutput {
+    /// Standard output.
+    Stdout(tokio::io::Stdout),
+    /// Standard error.
+    Stderr(tokio::io::Stderr),
+}
+
+impl ConsoleOutput {
+    /// Writes it unchanged. A closed output does not end the guest.
+    async fn write(&mut self, bytes: &[u8]) {
+        let stream: &mut (dyn AsyncWrite + Unpin + Send) = match self {
+            Self::Stdout(stream) => stream,
+            Self::Stderr(stream) => stream,
+        };
+        let _ = stream.write_all(bytes).await;
+        let _ = stream.flush().await;
+    }
+}
+
+/// A connection to the guest's serial console, with standard input and output at the other end.
+#[derive(Debug)]
+pub struct Console {
+    guest: Option<OwnedReadHalf>,
+    to_guest: OwnedWriteHalf,
+    input: Option<tokio::io::Stdin>,
+    output: ConsoleOutput,
+    from_guest_buffer: Vec<u8>,
+    input_buffer: [u8; 256],
+}
+
+impl Console {
+    /// Connects to the console's socket.
+    ///
+    /// # Errors
+    /// If the socket does not accept.
+    pub async fn connect(socket: &Path, output: ConsoleOutput) -> Result<Self, FileError> {
+        let stream = UnixStream::connect(socket)
+            .await
+            .map_err(FileError::on("connect to the console at", socket))?;
+        let (guest, to_guest) = stream.into_split();
+        Ok(Self {
+            guest: Some(guest),
+            to_guest,
+            input: None,
+            output,
+            from_guest_buffer: vec![0; 4096],
+            input_buffer: [0; 256],
+        })
+    }
+
+    /// From now on passes standard input on to the guest.
+    pub fn read_input(&mut self) {
+        self.input.get_or_insert_with(tokio::io::stdin);
+    }
+
+    /// Passes bytes on until the next event. Safe to drop and call again.
+    pub async fn next(&mut self) -> ConsoleEvent {
+        loop {
+            let Some(guest) = &mut self.guest else {
+                return std::future::pending().await;
+            };
+            let from_guest = guest.read(&mut self.from_guest_buffer);
+            let from_user = async {
+                match &mut self.input {
+                    Some(input) => input.read(&mut self.input_buffer).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                read = from_guest => return self.forward_output(read.unwrap_or(0)).await,
+                read = from_user => if let Some(event) = self.forward_input(read.unwrap_or(0)).await { return event },
+            }
+        }
+    }
+
+    async fn forward_output(&mut self, length: usize) -> ConsoleEvent {
+        if length == 0 {
+            self.guest = None;
+            return ConsoleEvent::Closed;
+        }
+        let bytes = self
+            .from_guest_buffer
+            .get(..length)
+            .unwrap_or_default()
+            .to_vec();
+        self.output.write(&bytes).await;
+        ConsoleEvent::Output(bytes)
+    }
+
+    async fn forward_input(&mut self, length: usize) -> Option<ConsoleEvent> {
+        if length == 0 {
+            self.input = None;
+            return Some(ConsoleEvent::InputEnded);
+        }
+        let typed = self.input_buffer.get(..length).unwrap_or_default();
+        let mut parts = typed.splitn(2, |&byte| byte == ESCAPE_KEY);
+        let _ = self
+            .to_guest
+            .write_all(parts.next().unwrap_or_default())
+            .await;
+        parts.next().map(|_| ConsoleEvent::Escape)
+    }
+}

@@ -1,0 +1,219 @@
+//! What a file that is given as an image holds, as far as its size and beginning show: what is given by mistake is named
+//! before a guest finds nothing to boot from.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::Path;
+
+use crate::files::FileError;
+
+/// The size of a raw image is a multiple of it.
+const SECTOR_BYTES: u64 = 512;
+/// The beginnings of files that are given as images by mistake, what they are, and what to do about it.
+const OTHER_FORMATS: [(&[u8], &str, Remedy); 9] = [
+    (b"KDMV", "a VMDK image", Remedy::Convert),
+    (b"vhdxfile", "a VHDX image", Remedy::Convert),
+    (b"conectix", "a VHD image", Remedy::Convert),
+    (b"<<< ", "a VDI image", Remedy::Convert),
+    (b"\x1f\x8b", "it is compressed", Remedy::Unpack("gunzip")),
+    (b"\xfd7zXZ\0", "it is compressed", Remedy::Unpack("unxz")),
+    (
+        b"\x28\xb5\x2f\xfd",
+        "it is compressed",
+        Remedy::Unpack("unzstd"),
+    ),
+    (b"<!DOCTYPE", "a web page", Remedy::Download),
+    (b"<html", "a web page", Remedy::Download),
+];
+/// The beginning of a qcow2 image.
+const QCOW2: &[u8] = b"QFI\xfb";
+
+/// The beginning of a VMDK image whose data are in other files.
+const VMDK_DESCRIPTOR: &[u8] = b"# Disk Descripto";
+
+/// Which images a volume takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accepts {
+    /// The launcher reads it as a raw one: the image of a claim, or of a volume that is added to a running VM.
+    Raw,
+    /// The image of a container disk.
+    RawOrQcow2,
+    /// Whatever qemu-img reads, as it is converted.
+    Convertible,
+}
+
+/// What makes an image of another file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Remedy {
+    Convert,
+    /// With this program.
+    Unpack(&'static str),
+    Download,
+}
+
+/// Why a file is not an image.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ContentError {
+    /// A file operation failed.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// It is a directory, a device, ….
+    #[error("{0}: not a regular file; an image file is expected")]
+    NotAFile(String),
+    /// It has no bytes.
+    #[error("{0}: the file is empty; truncate -s 1G makes it a blank disk of that size")]
+    Empty(String),
+    /// A raw image whose last sector is not whole.
+    #[error(
+        "{file}: its {bytes} bytes are not a multiple of {SECTOR_BYTES}, as those of a raw image are: is it an image, and copied or downloaded in full? If so, truncate -s %{SECTOR_BYTES} {file} completes its last sector"
+    )]
+    NotWholeSectors {
+        /// The file.
+        file: String,
+        /// Its size.
+        bytes: u64,
+    },
+    /// Its beginning is that of something else.
+    #[error("{file}: {what}; {remedy}")]
+    OtherFormat {
+        /// The file.
+        file: String,
+        /// What it is.
+        what: &'static str,
+        /// What to do about it.
+        remedy: String,
+    },
+    /// The image of a claim, or of a volume that is added to a running VM, is raw.
+    #[error(
+        "{0}: it is a qcow2 image, and the launcher reads this volume as a raw one: the guest would see the qcow2 header; qemu-img convert -O raw {0} {0}.raw makes a raw image"
+    )]
+    Qcow2(String),
+}
+
+impl Remedy {
+    fn text(self, file: &str, accepts: Accepts) -> String {
+        match (self, accepts) {
+            (Self::Convert, Accepts::Raw) => format!(
+                "a raw image is expected: qemu-img convert -O raw {file} {file}.raw makes one"
+            ),
+            (Self::Convert, _) => format!(
+                "a raw or qcow2 image is expected: qemu-img convert -O qcow2 {file} {file}.qcow2 makes one"
+            ),
+            (Self::Unpack(tool), _) => format!("unpack it first: {tool} {file}"),
+            (Self::Download, _) => "was the download answered with an error?".to_owned(),
+        }
+    }
+}
+
+/// Whether a file that a user gives can be such an image.
+///
+/// # Errors
+/// If it is something else, or cannot be read.
+pub fn check_content(image: &Path, accepts: Accepts) -> Result<(), ContentError> {
+    let file = image.display().to_string();
+    let metadata = image.metadata().map_err(FileError::on("find", image))?;
+    if !metadata.is_file() {
+        return Err(ContentError::NotAFile(file));
+    }
+    let bytes = metadata.len();
+    if bytes == 0 {
+        return Err(ContentError::Empty(file));
+    }
+    let head = head(image).map_err(FileError::on("read", image))?;
+    let mut formats = OTHER_FORMATS.iter();
+    let other = formats.find(|(magic, _, remedy)| {
+        head.starts_with(magic) && (accepts, *remedy) != (Accepts::Convertible, Remedy::Convert)
+    });
+    if let Some((_, what, remedy)) = other {
+        let remedy = remedy.text(&file, accepts);
+        return Err(ContentError::OtherFormat { file, what, remedy });
+    }
+    if accepts == Accepts::Raw && head.starts_with(QCOW2) {
+        return Err(ContentError::Qcow2(file));
+    }
+    if !has_format(&head) && !bytes.is_multiple_of(SECTOR_BYTES) {
+        return Err(ContentError::NotWholeSectors { file, bytes });
+    }
+    Ok(())
+}
+
+/// Whether it is the beginning of an image in another format than raw, of which any size is taken.
+fn has_format(head: &[u8]) -> bool {
+    let convertible = OTHER_FORMATS.iter();
+    let mut magics = convertible
+        .filter(|(_, _, remedy)| *remedy == Remedy::Convert)
+        .map(|(magic, _, _)| *magic)
+        .chain([QCOW2, VMDK_DESCRIPTOR]);
+    magics.any(|magic| head.starts_with(magic))
+}
+
+/// The first bytes.
+fn head(file: &Path) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    fs::File::open(file)?.take(16).read_to_end(&mut head)?;
+    Ok(head)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn refused(image: &Path, accepts: Accepts) -> String {
+        check_content(image, accepts).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_cannot_be_an_image_is_named_with_what_it_is() {
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join("file");
+        let refused = |content: &[u8]| {
+            fs::write(&file, content).unwrap();
+            refused(&file, Accepts::RawOrQcow2)
+        };
+        let shown = file.display();
+        assert!(refused(b"tiny").starts_with(&format!("{shown}: its 4 bytes are not a multiple")));
+        let text = refused(&[b'#'; 513]);
+        assert!(
+            text.contains(&format!("truncate -s %512 {shown}")),
+            "{text}"
+        );
+        assert!(refused(b"KDMV....").contains("a VMDK image"));
+        assert!(refused(b"<!DOCTYPE html>").contains("a web page"));
+        assert!(refused(b"\x1f\x8b\x08").contains(&format!("gunzip {shown}")));
+        assert!(refused(b"").contains("is empty"));
+        fs::write(&file, [0; 512]).unwrap();
+        check_content(&file, Accepts::RawOrQcow2).unwrap();
+    }
+
+    #[test]
+    fn the_remedy_is_an_image_that_the_volume_takes() {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        let write = |content: &[u8]| {
+            fs::write(image.path(), [content, &[0; 512]].concat()).unwrap();
+        };
+        write(b"KDMV");
+        assert!(refused(image.path(), Accepts::Raw).contains("qemu-img convert -O raw"));
+        assert!(refused(image.path(), Accepts::RawOrQcow2).contains("qemu-img convert -O qcow2"));
+        check_content(image.path(), Accepts::Convertible).unwrap();
+        // Only a raw image has whole sectors.
+        write(b"text");
+        assert!(refused(image.path(), Accepts::Convertible).contains("its 516 bytes"));
+        write(QCOW2);
+        assert!(refused(image.path(), Accepts::Raw).contains("qemu-img convert -O raw"));
+        check_content(image.path(), Accepts::RawOrQcow2).unwrap();
+        check_content(image.path(), Accepts::Convertible).unwrap();
+        write(b"<html>");
+        assert!(refused(image.path(), Accepts::Convertible).contains("a web page"));
+    }
+
+    #[test]
+    fn only_a_regular_file_is_an_image() {
+        let dir = tempfile::tempdir().unwrap();
+        let refused = |file: &Path| refused(file, Accepts::Raw);
+        assert!(refused(dir.path()).contains("not a regular file"));
+        assert!(refused(Path::new("/dev/zero")).contains("not a regular file"));
+        assert!(refused(&dir.path().join("none")).starts_with("cannot find"));
+    }
+}

@@ -1,0 +1,196 @@
+//! The cards in the domain XML.
+
+use std::path::Path;
+
+use domain::YesNo;
+use domain::alias::Alias;
+use domain::devices::BootOrder;
+use domain::interfaces::{
+    Interface, InterfaceBackend, InterfacePortForward, InterfacePortForwardRange, Mac, Model, Rom,
+};
+
+use super::backend::Backend;
+use super::{Forward, Network};
+use crate::manifest::Card;
+
+const END_OF_DEVICES: &str = "</devices>";
+const END_OF_DOMAIN: &str = "</domain>";
+/// Of `<qemu:commandline>`: arguments that libvirt passes on unread.
+const QEMU_NAMESPACE: &str = "http://libvirt.org/schemas/domain/qemu/1.0";
+/// libvirt, which does not know these cards, takes slots of the root bus from the lower end, and from 0x1d on.
+const FIRST_SLOT: usize = 0x14;
+
+/// Adds the cards to the domain; none if it is not one. A domain that has them already stays as it is.
+pub(super) fn add_cards(network: &Network, domain: &str, log: &Path) -> Option<String> {
+    if network.cards.iter().any(|card| domain.contains(&card.mac)) {
+        return Some(domain.to_owned());
+    }
+    match &network.backend {
+        Backend::Passt => {
+            let cards = network.cards.iter().enumerate();
+            let cards: String = cards
+                .map(|(index, card)| passt(card, network.forwards_of(index), log).to_xml())
+                .collect();
+            insert(domain, END_OF_DEVICES, &cards)
+        }
+        Backend::User => {
+            let cards = network.cards.iter().enumerate();
+            let arguments: String = cards
+                .flat_map(|(index, card)| user(index, card, network.forwards_of(index)))
+                .map(|argument| format!("<qemu:arg value=\"{argument}\"></qemu:arg>"))
+                .collect();
+            let element = format!(
+                "<qemu:commandline xmlns:qemu=\"{QEMU_NAMESPACE}\">{arguments}</qemu:commandline>"
+            );
+            insert(domain, END_OF_DOMAIN, &element)
+        }
+    }
+}
+
+impl Network {
+    fn forwards_of(&self, card: usize) -> &[Forward] {
+        if card == 0 { &self.forwards } else { &[] }
+    }
+}
+
+fn insert(domain: &str, before: &str, xml: &str) -> Option<String> {
+    let (front, back) = domain.rsplit_once(before)?;
+    Some([front, xml, before, back].concat())
+}
+
+/// A card whose passt libvirt starts.
+fn passt(card: &Card, forwards: &[Forward], log: &Path) -> Interface {
+    let forward = |it: &Forward| InterfacePortForward {
+        proto: it.protocol.name().to_owned(),
+        address: it.address.to_string(),
+        ranges: vec![InterfacePortForwardRange {
+            start: it.host.into(),
+            to: it.guest.into(),
+            ..InterfacePortForwardRange::default()
+        }],
+        ..InterfacePortForward::default()
+    };
+    let model = match card.model.as_str() {
+        "virtio" => "virtio-non-transitional",
+        model => model,
+    };
+    Interface {
+        r#type: "user".to_owned(),
+        alias: Some(Alias::user(card.name.clone())),
+        mac: Some(Mac {
+            mac: card.mac.clone(),
+        }),
+        model: Some(Model {
+            r#type: model.to_owned(),
+        }),
+        boot_order: card.boot_order.map(|order| BootOrder { order }),
+        rom: card
+            .boot_order
+            .is_none()
+            .then_some(Rom { enabled: YesNo::No }),
+        backend: Some(InterfaceBackend {
+            r#type: "passt".to_owned(),
+            log_file: log.display().to_string(),
+        }),
+        port_forward: forwards.iter().map(forward).collect(),
+        ..Interface::default()
+    }
+}
+
+/// QEMU's arguments for a card on its user network: libvirt has no element for the ports.
+fn user(index: usize, card: &Card, forwards: &[Forward]) -> [String; 4] {
+    let forwards: String = forwards
+        .iter()
+        .map(|it| {
+            let (protocol, host, guest) = (it.protocol.name(), it.host, it.guest);
+            match it.address {
+                std::net::IpAddr::V4(address) => {
+                    format!(",hostfwd={protocol}:{address}:{host}-:{guest}")
+                }
+                // The guest's side is IPv4 all the same.
+                std::net::IpAddr::V6(address) => {
+                    format!(",hostfwd={protocol}:[{address}]:{host}-:{guest}")
+                }
+            }
+        })
+        .collect();
+    let slot = FIRST_SLOT.saturating_add(index);
+    let device = match card.model.as_str() {
+        "virtio" if cfg!(target_arch = "s390x") => "virtio-net-ccw".to_owned(),
+        "virtio" => format!("virtio-net-pci,bus=pcie.0,addr={slot:#x}"),
+        model => format!("{model},bus=pcie.0,addr={slot:#x}"),
+    };
+    let boot = card.boot_order.map_or_else(
+        || ",romfile=".to_owned(),
+        |order| format!(",bootindex={order}"),
+    );
+    let mac = &card.mac;
+    [
+        "-netdev".to_owned(),
+        format!("user,id=launcherctl{index}{forwards}"),
+        "-device".to_owned(),
+        format!("{device},netdev=launcherctl{index},mac={mac}{boot}"),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn network(backend: Backend) -> Network {
+        let card = |name: &str, mac: &str| Card {
+            name: name.to_owned(),
+            model: "virtio".to_owned(),
+            mac: mac.to_owned(),
+            boot_order: None,
+        };
+        Network {
+            backend,
+            cards: vec![
+                card("default", "52:54:00:00:00:01"),
+                card("other", "52:54:00:00:00:02"),
+            ],
+            forwards: vec!["8080:80".parse().unwrap()],
+        }
+    }
+
+    #[test]
+    fn passts_cards_are_devices_and_the_first_one_has_the_ports() {
+        let domain = "<domain><devices></devices></domain>";
+        let network = network(Backend::Passt);
+        let xml = add_cards(&network, domain, Path::new("/log")).unwrap();
+        let parts = [
+            r#"<interface type="user">"#,
+            r#"<alias name="ua-default""#,
+            r#"<backend type="passt" logFile="/log""#,
+            r#"<portForward proto="tcp" address="127.0.0.1">"#,
+            r#"<range start="8080" to="80""#,
+            r#"<model type="virtio-non-transitional""#,
+        ];
+        for part in parts {
+            assert!(xml.contains(part), "{part}: {xml}");
+        }
+        assert_eq!(xml.matches("<portForward").count(), 1);
+        assert_eq!(xml.matches("</interface>").count(), 2);
+        assert!(xml.ends_with("</devices></domain>"), "{xml}");
+        assert_eq!(
+            add_cards(&network, &xml, Path::new("/log")).unwrap(),
+            xml,
+            "idempotent"
+        );
+        assert_eq!(add_cards(&network, "text", Path::new("/log")), None);
+    }
+
+    #[test]
+    fn the_user_networks_cards_are_arguments_of_qemu() {
+        let domain = "<domain><devices></devices></domain>";
+        let xml = add_cards(&network(Backend::User), domain, Path::new("/log")).unwrap();
+        let netdev = "user,id=launcherctl0,hostfwd=tcp:127.0.0.1:8080-:80\"";
+        assert!(xml.contains(netdev), "{xml}");
+        assert!(
+            xml.contains("netdev=launcherctl1,mac=52:54:00:00:00:02,romfile=\""),
+            "{xml}"
+        );
+    }
+}

@@ -1,0 +1,25 @@
+//! `dumpxml`: libvirt's XML of the running domain.
+
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use super::VmArgs;
+use crate::error::{CtlError, TargetError};
+use crate::output::{Format, print, print_document};
+
+/// `dumpxml`.
+///
+/// # Errors
+/// If the launcher does not answer, or has no domain.
+pub async fn dumpxml(args: &VmArgs, format: Format) -> Result<ExitCode, CtlError> {
+    let xml = args.target().connect().await?.debug().await?.domain_xml;
+    if xml.is_empty() {
+        return Err(TargetError::NoDomain.into());
+    }
+    match format {
+        Format::Text => print_document(&xml)?,
+        Format::Json => print(format, &json!({"domainXml": xml}), String::new),
+    }
+    Ok(ExitCode::SUCCESS)
+}
