@@ -1,6 +1,6 @@
 //! Resets each member of the context and compares the resulting documents.
 
-use super::facts::Facts;
+use super::Converted;
 use super::probe::Finding;
 use crate::Context;
 use api::vmi::Vmi;
@@ -80,7 +80,12 @@ members! {
 }
 
 /// Probes all members of the context.
-pub fn probe(vmi: &Vmi, ctx: &Context, facts: &Facts, note: &mut dyn FnMut(Finding<'_>)) {
+pub fn probe(
+    vmi: &Vmi,
+    ctx: &Context,
+    converted: &Converted<'_>,
+    note: &mut dyn FnMut(Finding<'_>),
+) {
     for member in MEMBERS {
         let mut other = ctx.clone();
         (member.change)(&mut other);
@@ -91,12 +96,8 @@ pub fn probe(vmi: &Vmi, ctx: &Context, facts: &Facts, note: &mut dyn FnMut(Findi
         match crate::domain(vmi, &other) {
             Ok(domain) => {
                 // A domain that has become too large says nothing about a fact.
-                let now = Facts::of(&domain);
-                for fact in now.iter().flat_map(|now| facts.changed_since(now)) {
-                    note(Finding::Source {
-                        key: &fact.key,
-                        field: &field,
-                    });
+                for key in converted.keys_changed_in(&domain).into_iter().flatten() {
+                    note(Finding::Source { key, field: &field });
                 }
             }
             Err(refusal) => note(Finding::Needed {

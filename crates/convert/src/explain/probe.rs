@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::facts::Facts;
+use super::Converted;
 use crate::Context;
 use api::vmi::Vmi;
 
@@ -45,11 +45,16 @@ pub fn fields(vmi: &Value) -> usize {
 }
 
 /// Probes all fields of a VMI. A fact is attributed to the innermost fields that it depends on.
-pub fn vmi(vmi: &Value, ctx: &Context, facts: &Facts, note: &mut dyn FnMut(Finding<'_>)) {
+pub fn vmi(
+    vmi: &Value,
+    ctx: &Context,
+    converted: &Converted<'_>,
+    note: &mut dyn FnMut(Finding<'_>),
+) {
     let mut probe = Probe {
         vmi: vmi.clone(),
         ctx,
-        facts,
+        converted,
         note,
     };
     for part in PARTS {
@@ -70,7 +75,7 @@ struct Probe<'a> {
     /// The VMI; the field that is being probed is removed or changed, and then restored.
     vmi: Value,
     ctx: &'a Context,
-    facts: &'a Facts,
+    converted: &'a Converted<'a>,
     note: &'a mut dyn FnMut(Finding<'_>),
 }
 
@@ -146,14 +151,10 @@ impl<'a> Probe<'a> {
     /// Facts that differ now; `None` when this is not a VMI any more.
     fn convert(&self) -> Option<Result<Keys<'a>, crate::ConvertError>> {
         let vmi = Vmi::deserialize(&self.vmi).ok()?;
-        let facts = self.facts;
-        let domain = match crate::domain(&vmi, self.ctx) {
-            Ok(domain) => domain,
-            Err(refusal) => return Some(Err(refusal)),
-        };
-        let now = Facts::of(&domain).ok()?;
-        let keys = facts.changed_since(&now).map(|fact| fact.key.as_str());
-        Some(Ok(keys.collect()))
+        match crate::domain(&vmi, self.ctx) {
+            Ok(domain) => self.converted.keys_changed_in(&domain).map(Ok),
+            Err(refusal) => Some(Err(refusal)),
+        }
     }
 }
 
