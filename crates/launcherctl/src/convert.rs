@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use serde_json::json;
+
 use super::error::CtlError;
-use super::files::{FileError, display_name, read_text};
+use super::files::{FileError, InFile, read_text};
 use super::inputs::Inputs;
 use super::output::{Format, print, print_document};
 use domain::{Domain, DomainSpec};
-use serde_json::json;
 
 /// `convert`: prints the domain XML of a VMI; as JSON, an object that holds it.
 ///
@@ -45,8 +46,5 @@ pub fn domain_json() -> Result<ExitCode, CtlError> {
 /// # Errors
 /// If it cannot be read or is not domain XML.
 pub fn read_domain(file: &Path) -> Result<DomainSpec, CtlError> {
-    DomainSpec::from_xml(&read_text(file)?).map_err(|source| CtlError::Xml {
-        file: display_name(file),
-        source: Box::new(source),
-    })
+    DomainSpec::from_xml(&read_text(file)?).map_err(|error| InFile::new(file, error).into())
 }

@@ -14,6 +14,16 @@ use super::output::{Format, print};
 use convert::STEPS;
 use convert::explain::{self, Entry, Explanation, Needed};
 
+/// The domain has no such element.
+#[derive(Debug, thiserror::Error)]
+#[error("--element {element}: the domain has no such part; {there}")]
+struct NoElement {
+    /// The path that was given.
+    element: String,
+    /// What is there.
+    there: String,
+}
+
 /// Arguments of `explain`.
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
@@ -38,10 +48,11 @@ pub fn explain(args: &ExplainArgs, format: Format) -> Result<ExitCode, CtlError>
             .partition(|entry| is_within(&entry.path, element));
         if found.is_empty() {
             let paths: Vec<&str> = others.iter().map(|entry| &*entry.path).collect();
-            return Err(CtlError::NoElement {
+            return Err(NoElement {
                 element: element.clone(),
                 there: what_is_there(&paths, element),
-            });
+            }
+            .into());
         }
         explanation.entries = found;
         explanation.needed.clear();

@@ -34,6 +34,24 @@ impl FileError {
     }
 }
 
+/// Something is wrong with what a file says.
+#[derive(Debug, thiserror::Error)]
+#[error("{file}")]
+pub struct InFile<E: std::error::Error + 'static> {
+    /// The file, or `standard input`.
+    pub file: String,
+    /// What is wrong.
+    pub source: E,
+}
+
+impl<E: std::error::Error> InFile<E> {
+    /// `-` is standard input.
+    pub fn new(file: &Path, source: E) -> Self {
+        let file = display_name(file);
+        Self { file, source }
+    }
+}
+
 /// Makes a file that only this user may read, in the place of one that is there.
 ///
 /// # Errors

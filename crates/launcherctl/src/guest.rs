@@ -11,13 +11,14 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::client::Client;
-use super::error::{CtlError, TargetError};
+use super::error::CtlError;
 use super::guest_state::{GuestState, check_runs};
 use super::json::{list_at, text_at, text_or_dash};
 use super::lifecycle::print_done;
 use super::output::{Format, counted, print, say};
 use super::target::{NamedVmiTarget, Target, VmiTarget, vm_name};
 use super::vms::VmArgs;
+use crate::guest_state::GuestError;
 use api::proto::cmd::v1::{ExecRequest, GuestPingRequest};
 
 /// Between two questions whether the agent answers: the cmd socket has no event for that.
@@ -149,7 +150,7 @@ async fn connect_to_agent(target: &Target) -> Result<(Client, Value), CtlError> 
     }
     let info = client.guest_info().await?;
     if text_at(&info, "/guestAgentVersion").is_empty() {
-        return Err(TargetError::NoAgent.into());
+        return Err(GuestError::NoAgent.into());
     }
     Ok((client, info))
 }
@@ -219,7 +220,7 @@ pub fn exit_code(code: i32) -> ExitCode {
 pub async fn freeze(args: &FreezeArgs, format: Format) -> Result<ExitCode, CtlError> {
     let target = args.target.target();
     let (client, vmi) = target.connect_by_identity().await?;
-    let vmi = vmi.ok_or(TargetError::NoDomain)?;
+    let vmi = vmi.ok_or(GuestError::NoDomain)?;
     running_domain(&client).await?;
     client.freeze(&vmi, args.timeout).await?;
     let vm = vm_name(&vmi);
@@ -241,7 +242,7 @@ pub async fn freeze(args: &FreezeArgs, format: Format) -> Result<ExitCode, CtlEr
 /// If there is no launcher, or the guest agent does not do it.
 pub async fn unfreeze(target: &VmiTarget, format: Format) -> Result<ExitCode, CtlError> {
     let (client, vmi) = target.connect_by_identity().await?;
-    let vmi = vmi.ok_or(TargetError::NoDomain)?;
+    let vmi = vmi.ok_or(GuestError::NoDomain)?;
     running_domain(&client).await?;
     client.unfreeze(&vmi).await?;
     let vm = vm_name(&vmi);

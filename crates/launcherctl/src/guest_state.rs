@@ -3,8 +3,43 @@
 use serde_json::Value;
 
 use super::client::{CallError, Client};
-use super::error::TargetError;
 use super::json::{text_at, text_or_dash};
+use super::refusal::NO_AGENT;
+
+/// The guest is not in a state for what is asked of it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GuestError {
+    /// The launcher has no domain.
+    #[error(
+        "there is no guest (yet): launcherctl timeline shows how far its start is, launcherctl logs what it waits for"
+    )]
+    NoDomain,
+    /// The domain has no QEMU any more.
+    #[error("the guest of {0} has ended; only a new start of the VM brings it back")]
+    NoGuest(String),
+    /// The guest cannot be asked for anything yet.
+    #[error(
+        "{0} is still starting, and cannot be asked to shut down yet: launcherctl shutdown --wait waits for its start, launcherctl kill cancels it"
+    )]
+    Starting(String),
+    /// The guest agent has not been heard of.
+    #[error("the guest agent has not answered yet: {}", NO_AGENT)]
+    NoAgent,
+    /// The guest stands still.
+    #[error("the guest of {vm} is paused: {remedy}")]
+    Paused {
+        /// Namespace and name.
+        vm: String,
+        /// What to do first.
+        remedy: &'static str,
+    },
+    /// `delete` would leave the guest running.
+    #[error(
+        "{0} has a running guest, and delete only removes the domain of an ended one; launcherctl shutdown or launcherctl kill ends it first"
+    )]
+    StillRunning(String),
+}
 
 /// Reasons of a pause that ends by itself, in KubeVirt's words: the launcher, libvirt or QEMU resumes the guest.
 const BRIEF_PAUSES: [&str; 8] = [
@@ -105,12 +140,12 @@ pub fn is_migrating(domain: Option<&Value>) -> bool {
 ///
 /// # Errors
 /// If there is no guest, or it is paused.
-pub fn check_runs(domain: Option<&Value>) -> Result<(), TargetError> {
+pub fn check_runs(domain: Option<&Value>) -> Result<(), GuestError> {
     match (GuestState::of(domain), domain) {
         (GuestState::Running, _) => Ok(()),
-        (GuestState::Absent, _) | (_, None) => Err(TargetError::NoDomain),
-        (GuestState::Ended, Some(domain)) => Err(TargetError::NoGuest(name(domain))),
-        (GuestState::Paused, Some(domain)) => Err(TargetError::Paused {
+        (GuestState::Absent, _) | (_, None) => Err(GuestError::NoDomain),
+        (GuestState::Ended, Some(domain)) => Err(GuestError::NoGuest(name(domain))),
+        (GuestState::Paused, Some(domain)) => Err(GuestError::Paused {
             vm: name(domain),
             remedy: remedy(text_at(domain, "/Status/Reason")),
         }),

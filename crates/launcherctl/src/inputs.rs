@@ -7,10 +7,11 @@ use clap::Args;
 use serde_json::Value;
 
 use super::error::CtlError;
-use super::files::{display_name, read_text};
+use super::files::{InFile, read_text};
 use super::manifest::{self, Origin, host_architecture};
 use super::options::Options;
 use super::target::{read_manifest_text, warn_of_unknown_fields};
+use crate::manifest::in_manifest;
 use api::vmi::Vmi;
 use api::vmi::cpu::Cpu;
 use convert::Context;
@@ -60,7 +61,7 @@ impl Inputs {
     fn read_text(&self, text: &str) -> Result<(Value, Vmi, Context), CtlError> {
         warn_of_unknown_fields(self.vmi(), text);
         let (value, vmi) = manifest::read_offline(text, self.context.is_some())
-            .map_err(CtlError::manifest(self.vmi()))?;
+            .map_err(in_manifest(self.vmi()))?;
         let context = read_context(&vmi, self.context.as_deref(), self.options.as_deref())?;
         Ok((value, vmi, context))
     }
@@ -113,10 +114,7 @@ fn read_context(
 }
 
 fn parse_json<T: serde::de::DeserializeOwned>(text: &str, file: &Path) -> Result<T, CtlError> {
-    serde_json::from_str(text).map_err(|source| CtlError::Json {
-        file: display_name(file),
-        source,
-    })
+    serde_json::from_str(text).map_err(|error| InFile::new(file, error).into())
 }
 
 /// Assumes a qcow2 image in every container disk.

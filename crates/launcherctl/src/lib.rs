@@ -60,11 +60,13 @@ mod similar;
 mod size_progress;
 mod stats;
 mod target;
+mod target_error;
 mod timeline;
 mod upgrade;
 mod visible;
 mod vm_link;
 mod vms;
+mod volume_error;
 mod volume_table;
 mod volumes;
 mod watch;
@@ -75,11 +77,13 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-
-use api::Action;
 use error::CtlError;
 use output::{Format, print_error, wants_json};
 use target::NamedVmiTarget;
+use target_error::TargetError;
+
+use crate::error::RuntimeError;
+use api::Action;
 
 /// Runs, inspects and drives a KubeVirt virtual machine on this machine.
 #[derive(Debug, Parser)]
@@ -254,10 +258,16 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     match perform(cli.verb, format) {
         Ok(code) => code,
         Err(error) => {
-            print_error(format, &error.text(), &error.details());
-            error.exit_code()
+            print_error(format, &error.text(), error.details());
+            exit_code(&error)
         }
     }
+}
+
+/// As clap ends for what it finds itself.
+fn exit_code(error: &CtlError) -> ExitCode {
+    let is_usage = error.of().is_some_and(TargetError::is_usage);
+    ExitCode::from(if is_usage { 2 } else { 1 })
 }
 
 fn perform(verb: Verb, format: Format) -> Result<ExitCode, CtlError> {
@@ -326,7 +336,7 @@ fn block_on(work: impl Future<Output = Result<ExitCode, CtlError>>) -> Result<Ex
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(CtlError::Runtime)?;
+        .map_err(RuntimeError)?;
     let result = runtime.block_on(work);
     // A read of the terminal may still be blocked; it must not keep the program from ending.
     runtime.shutdown_background();
@@ -421,7 +431,7 @@ mod tests {
         assert_eq!(json.output, Format::Json);
         // One way to name the launcher at a time, wherever it stands.
         let refused = target("--root /vm ping --name web").resolve().unwrap_err();
-        let status = format!("{:?}", refused.exit_code());
+        let status = format!("{:?}", exit_code(&refused));
         assert_eq!(status, format!("{:?}", ExitCode::from(2)));
     }
 

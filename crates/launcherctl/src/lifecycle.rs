@@ -6,12 +6,13 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::error::{CtlError, TargetError};
+use super::error::CtlError;
 use super::guest_state::{GuestState, check_runs, is_migrating, is_starting};
 use super::json::{list_at, text_at};
 use super::output::{Format, print, with_progress};
 use super::plan::step_line;
 use super::target::{VmiTarget, vm_name};
+use crate::guest_state::GuestError;
 use api::Action;
 
 /// libvirt lets the guest run at the target, whatever was asked for at the source meanwhile.
@@ -83,7 +84,7 @@ pub async fn act(action: Action, target: &VmiTarget, format: Format) -> Result<E
         && before == Some(GuestState::Absent)
         && is_starting(&client).await
     {
-        return Err(TargetError::Starting(vm_name(&vmi)).into());
+        return Err(GuestError::Starting(vm_name(&vmi)).into());
     }
     client.act(action, &vmi).await?;
     let before = before.unwrap_or(GuestState::Running);
@@ -98,10 +99,10 @@ pub async fn act(action: Action, target: &VmiTarget, format: Format) -> Result<E
 }
 
 /// Refuses what this guest cannot do, and what would leave another state than the verb says.
-fn check_possible(action: Action, domain: Option<&Value>, vmi: &Value) -> Result<(), TargetError> {
+fn check_possible(action: Action, domain: Option<&Value>, vmi: &Value) -> Result<(), GuestError> {
     let state = GuestState::of(domain);
     match action {
-        Action::Delete if state.has_process() => Err(TargetError::StillRunning(vm_name(vmi))),
+        Action::Delete if state.has_process() => Err(GuestError::StillRunning(vm_name(vmi))),
         // It would only hear of it once it is resumed.
         Action::Shutdown | Action::SoftReboot if state == GuestState::Paused => check_runs(domain),
         // One that is starting, which is not reported yet, the launcher knows of.
@@ -117,7 +118,7 @@ fn check_possible(action: Action, domain: Option<&Value>, vmi: &Value) -> Result
 /// Where there is no guest, what ends one is done already.
 fn without_guest(action: Action, format: Format) -> Result<ExitCode, CtlError> {
     if !matches!(action, Action::Shutdown | Action::Kill | Action::Delete) {
-        return Err(TargetError::NoDomain.into());
+        return Err(GuestError::NoDomain.into());
     }
     let message = "the launcher has no guest; nothing was done";
     let json = json!({"success": true, "message": message});

@@ -34,6 +34,7 @@ use super::size_progress::SizeProgress;
 use super::target::VmiTarget;
 use super::vm_link::VmLink;
 use super::volume_table::human_size;
+use crate::error::RuntimeError;
 use os::signals::EndSignals;
 
 /// What is read at a time; the pipe holds as much, if it may.
@@ -87,7 +88,7 @@ pub async fn memory_dump(args: &MemoryDumpArgs, format: Format) -> Result<ExitCo
     check_overwrite(&args.file, args.force)?;
     let dir = args.target.target.resolve()?.into_dir("memory-dump")?;
     let (client, vmi) = args.target.connect_by_identity().await?;
-    let mut stop = EndSignals::listen().map_err(CtlError::Runtime)?;
+    let mut stop = EndSignals::listen().map_err(RuntimeError)?;
     let mut output = Output::create(&args.file)?;
     let (pipe, writer) = new_pipe().map_err(MemoryDumpError::Pipe)?;
     let end = format!("/proc/{}/fd/{}", std::process::id(), writer.as_raw_fd());

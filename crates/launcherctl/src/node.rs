@@ -24,6 +24,7 @@ use super::guest_state::status_text;
 use super::json::text_or_dash;
 use super::json_diff::{Difference, differences};
 use super::output::{Format, print, say};
+use crate::error::RuntimeError;
 use api::pod_paths::COMMAND_SOCKET;
 use os::signals::EndSignals;
 
@@ -123,7 +124,7 @@ pub async fn watch(
             directory.display()
         ));
     }
-    let mut stop = EndSignals::listen().map_err(CtlError::Runtime)?;
+    let mut stop = EndSignals::listen().map_err(RuntimeError)?;
     let (sender, mut news) = mpsc::channel(MAX_QUEUED);
     let mut launchers = Launchers::default();
     let mut rescan = interval(resync.max(Duration::from_millis(100)));

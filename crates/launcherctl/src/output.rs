@@ -10,8 +10,9 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
+use super::error::split_remedy;
 use super::files::FileError;
-use super::{refusal, visible};
+use super::visible;
 
 /// What takes longer than this says what it waits for.
 const PROGRESS_DELAY: Duration = Duration::from_secs(1);
@@ -118,7 +119,7 @@ fn error_lines(error: &str, details: &[String]) -> Vec<String> {
 }
 
 fn error_json(error: &str, details: &[String]) -> Value {
-    let (error, hint) = refusal::split_remedy(error);
+    let (error, hint) = split_remedy(error);
     json!({"error": error, "hint": hint, "details": details})
 }
 
@@ -166,7 +167,7 @@ mod tests {
 
     #[test]
     fn an_error_as_json_has_its_remedy_apart() {
-        let refused = refusal::plain("qemu: cannot set up guest memory 'pc.ram'");
+        let refused = crate::refusal::plain("qemu: cannot set up guest memory 'pc.ram'");
         let json = error_json(&refused, &["the launcher's log: /l".to_owned()]);
         assert_eq!(json["error"], "qemu: cannot set up guest memory 'pc.ram'");
         assert!(json["hint"].as_str().unwrap().contains("too little free"));

@@ -15,11 +15,24 @@ use super::json::{list_at, push, set, text_at, text_or_dash};
 use super::manifest;
 use super::output::{Format, print};
 use super::target::{Target, VmiTarget};
+use crate::manifest::in_manifest;
 use api::pod_paths::HOTPLUG_DISK_DIR;
 use convert::plan::{self, InterfacePlan};
 use domain::DomainSpec;
 use domain::disks::{Disk, DiskDevice};
 use domain::memory::Memory;
+
+/// The domains of `plan --live --wanted` are of two VMs.
+#[derive(Debug, thiserror::Error)]
+#[error("--live has the {part} {live:?}, and --wanted {wanted:?}: these are two virtual machines")]
+struct OtherDomain {
+    /// `name` or `uuid`.
+    part: &'static str,
+    /// In the file of `--live`.
+    live: String,
+    /// In the file of `--wanted`.
+    wanted: String,
+}
 
 /// What is said of a plan without a step.
 const NOTHING: &str = "nothing to do";
@@ -85,11 +98,12 @@ fn check_same_vm(live: &DomainSpec, wanted: &DomainSpec) -> Result<(), CtlError>
         ("uuid", &live.uuid, &wanted.uuid),
     ] {
         if !live.is_empty() && !wanted.is_empty() && !live.eq_ignore_ascii_case(wanted) {
-            return Err(CtlError::OtherDomain {
+            return Err(OtherDomain {
                 part,
                 live: live.clone(),
                 wanted: wanted.clone(),
-            });
+            }
+            .into());
         }
     }
     Ok(())
@@ -187,7 +201,7 @@ fn interfaces(
     match vmi {
         Some(path) => {
             let vmi = manifest::read_offline(&read_text(path)?, true);
-            let (_, vmi) = vmi.map_err(CtlError::manifest(path))?;
+            let (_, vmi) = vmi.map_err(in_manifest(path))?;
             Ok(plan::interfaces(live, wanted, &vmi))
         }
         None => Ok(InterfacePlan {

@@ -5,11 +5,9 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
+use super::error::with_remedy;
 use super::run::network::sidecar::NAME as NETWORK_SIDECAR;
 use os::grpc::ConnectError;
-
-/// Between an error and what to do about it, for people.
-pub const REMEDY_MARK: &str = "\n  what to do: ";
 
 /// What to do about a guest without an agent.
 pub const NO_AGENT: &str =
@@ -157,21 +155,6 @@ fn without_own_sidecar(message: &str) -> String {
     match others.trim_end_matches(", ") {
         "" => refusal.to_owned(),
         others => format!("{refusal}{CHANGED_BY}{others}"),
-    }
-}
-
-/// An error's text with what to do about it.
-#[must_use]
-pub fn with_remedy(text: &str, remedy: &str) -> String {
-    format!("{text}{REMEDY_MARK}{remedy}")
-}
-
-/// An error's text without its remedy, and the remedy, where it has one.
-#[must_use]
-pub fn split_remedy(text: &str) -> (&str, Option<&str>) {
-    match text.split_once(REMEDY_MARK) {
-        Some((error, remedy)) => (error, Some(remedy)),
-        None => (text, None),
     }
 }
 

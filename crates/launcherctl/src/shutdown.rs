@@ -9,13 +9,41 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::client::{CallError, Client};
 use super::domain_changes::{DomainChanges, is_down};
-use super::error::{CtlError, TargetError};
+use super::error::CtlError;
 use super::guest_state::{check_runs, is_starting};
 use super::lifecycle::act;
 use super::output::{Format, print, with_progress};
 use super::run::control::ControlClient;
 use super::target::{NamedVmiTarget, vm_name};
+use crate::target_error::TargetError;
 use api::Action;
+
+/// The guest is not down.
+#[derive(Debug, thiserror::Error)]
+pub enum ShutdownError {
+    /// The guest has been asked to shut down, and runs on.
+    #[error(
+        "the guest has not shut down within {} s; launcherctl kill forces it off",
+        timeout.as_secs()
+    )]
+    NotDown {
+        /// How long it was waited for.
+        timeout: Duration,
+        /// Why it could not be asked, the last time.
+        source: Option<CallError>,
+    },
+    /// A guest that is to be shut down has not started yet.
+    #[error(
+        "{vm} is still starting after {} s, and was not shut down; launcherctl kill cancels its start",
+        timeout.as_secs()
+    )]
+    StillStarting {
+        /// Namespace and name.
+        vm: String,
+        /// How long it was waited for.
+        timeout: Duration,
+    },
+}
 
 /// How long a guest has whose VMI does not say: KubeVirt's default.
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
@@ -68,21 +96,27 @@ pub async fn shutdown(args: &ShutdownArgs, format: Format) -> Result<ExitCode, C
         }
         Ok((_, None)) => "no guest runs".to_owned(),
         // It has ended, or does not serve yet: SIGTERM, which follows, ends what it has begun.
-        Err(
-            CtlError::Call(CallError::Connect { .. })
-            | CtlError::Target(
-                TargetError::NoneRunning
-                | TargetError::Failed { .. }
-                | TargetError::Changing(_)
-                | TargetError::LauncherGone(_),
-            ),
-        ) => "no launcher runs".to_owned(),
+        Err(error) if runs_no_launcher(&error) => "no launcher runs".to_owned(),
         Err(error) => return Err(error),
     };
     print(format, &json!({"success": true, "message": text}), || {
         text.clone()
     });
     Ok(ExitCode::SUCCESS)
+}
+
+fn runs_no_launcher(error: &CtlError) -> bool {
+    let does_not_answer = matches!(error.of(), Some(CallError::Connect { .. }));
+    does_not_answer
+        || matches!(
+            error.of(),
+            Some(
+                TargetError::NoneRunning
+                    | TargetError::Failed { .. }
+                    | TargetError::Changing(_)
+                    | TargetError::LauncherGone(_)
+            )
+        )
 }
 
 /// Asks until the guest is down; one that is starting, once it has started.
@@ -97,7 +131,7 @@ pub async fn shut_down(
     let began = Instant::now();
     let start_limit = limit.unwrap_or(START_TIMEOUT);
     let started = timeout_at(os::time::deadline(start_limit), started_guest(client));
-    let still_starting = |_| CtlError::StillStarting {
+    let still_starting = |_| ShutdownError::StillStarting {
         vm: vm_name(vmi),
         timeout: start_limit,
     };
@@ -125,10 +159,11 @@ pub async fn shut_down(
     };
     match timeout(left, asked).await {
         Ok(result) => result,
-        Err(_) => Err(CtlError::NotDown {
+        Err(_) => Err(ShutdownError::NotDown {
             timeout: limit.unwrap_or(left),
             source: failure,
-        }),
+        }
+        .into()),
     }
 }
 

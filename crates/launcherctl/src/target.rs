@@ -8,7 +8,7 @@ use rustix::process::Pid;
 use serde_json::{Value, json};
 
 use super::client::Client;
-use super::error::{CtlError, TargetError};
+use super::error::CtlError;
 use super::files::{FileError, display_name, read_text};
 use super::json::{copy_at, text_at};
 use super::manifest::{self, Manifest, ManifestError};
@@ -17,6 +17,9 @@ use super::registry::{self, VmDir};
 use super::run::failure::Failure;
 use super::run::network::notes_of_links;
 use super::run::remains::is_supervised;
+use crate::manifest::in_manifest;
+use crate::registry::RegistryError;
+use crate::target_error::TargetError;
 
 /// Which running launcher to call.
 #[derive(Debug, Clone, Default, Args)]
@@ -237,7 +240,10 @@ impl VmiTarget {
     pub async fn connect_by_identity(&self) -> Result<(Client, Option<Value>), CtlError> {
         match self.connect().await {
             Ok((_, client, vmi)) => Ok((client, Some(vmi))),
-            Err(CtlError::Registry(_) | CtlError::Target(TargetError::NeedsVmi)) => {
+            Err(error)
+                if error.of::<RegistryError>().is_some()
+                    || matches!(error.of(), Some(TargetError::NeedsVmi)) =>
+            {
                 let client = self.target.connect().await?;
                 let domain = client.domain().await?;
                 Ok((client, domain.as_ref().map(identity)))
@@ -258,7 +264,7 @@ impl VmiTarget {
         let vmi = match (update, &self.vmi) {
             (Some(update), Some(file)) => {
                 update_of(update, &mut launcher, sent.ok().flatten().as_ref())
-                    .map_err(CtlError::manifest(file))?
+                    .map_err(in_manifest(file))?
             }
             _ => {
                 let dir = launcher.dir.as_ref();
@@ -298,7 +304,7 @@ pub fn read_manifest(file: &Path) -> Result<Manifest, CtlError> {
 pub fn read_manifest_in(file: &Path, namespace: Option<&str>) -> Result<Manifest, CtlError> {
     let text = read_manifest_text(file)?;
     warn_of_unknown_fields(file, &text);
-    Manifest::parse_in(&text, namespace).map_err(CtlError::manifest(file))
+    Manifest::parse_in(&text, namespace).map_err(in_manifest(file))
 }
 
 /// The text of a manifest; `-` is standard input.

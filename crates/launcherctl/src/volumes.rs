@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::client::Client;
 use super::drives::{empty_drives, is_drive};
-use super::error::{CtlError, TargetError, VolumeError};
+use super::error::CtlError;
 use super::files::FileError;
 use super::guest_state::{GuestState, check_runs};
 use super::json::{is_true_at, list_at, push, remove_named, set, text_at};
@@ -23,6 +23,8 @@ use super::run::images::{ImageError, give_image, hard_link_image};
 use super::similar::known_names;
 use super::target::Target;
 use super::volume_table::{find_attached, find_disk_of_file, row, table};
+use crate::target_error::TargetError;
+use crate::volume_error::VolumeError;
 use api::pod_paths::PodPaths;
 use api::proto::cmd::v1::VirtualMachineOptions;
 

@@ -8,16 +8,24 @@ use clap::Args;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 
-use super::error::{CtlError, TargetError};
+use super::error::CtlError;
 use super::events::{LauncherEvent, MAX_QUEUED};
-use super::node;
 use super::notify_server::{notify_socket, serve};
 use super::output::{Format, print};
-use super::registry;
 use super::relay::{RELAY_SOCKET, read_events};
 use super::run::failure::Failure;
 use super::target::Target;
+use super::{node, registry};
+use crate::error::RuntimeError;
+use crate::target_error::TargetError;
 use os::signals::EndSignals;
+
+/// Another program serves the notify socket.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{0} is served by another program already, such as virt-handler, which would lose the events printed here; launcherctl domain shows the state"
+)]
+struct NotifySocketInUse(String);
 
 /// Between two searches of a directory, unless `--resync` says otherwise.
 const RESYNC_INTERVAL: Duration = Duration::from_secs(5);
@@ -78,7 +86,7 @@ pub async fn watch(args: &WatchArgs, format: Format) -> Result<ExitCode, CtlErro
             return node::watch(&directory, resync, args.count, format).await;
         }
     };
-    let mut stop = EndSignals::listen().map_err(CtlError::Runtime)?;
+    let mut stop = EndSignals::listen().map_err(RuntimeError)?;
     let (sender, mut events) = mpsc::channel(MAX_QUEUED);
     let served = listen(&target, args.listen.as_deref(), sender).await?;
     let mut remaining = args.count.unwrap_or(usize::MAX);
@@ -129,7 +137,7 @@ async fn listen(
         }
     };
     if UnixStream::connect(&path).await.is_ok() {
-        return Err(CtlError::NotifySocketInUse(path.display().to_string()));
+        return Err(NotifySocketInUse(path.display().to_string()).into());
     }
     serve(&path, events)?;
     Ok(Some(path))

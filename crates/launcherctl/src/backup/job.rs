@@ -45,7 +45,8 @@ impl Job {
             return Err(self.not_begun(error));
         }
         let ended = self.follow(format).await;
-        if let Err(CtlError::Backup(BackupError::Failed(_) | BackupError::Cancelled)) = &ended {
+        let error = ended.as_ref().err().and_then(CtlError::of);
+        if let Some(BackupError::Failed(_) | BackupError::Cancelled) = error {
             // What QEMU has left is of no use.
             let _ = fs::remove_dir_all(&self.directory);
             remove_if_empty(self.directory.parent());

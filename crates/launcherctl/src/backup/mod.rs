@@ -32,6 +32,7 @@ use super::output::{Format, print, say};
 use super::registry::VmDir;
 use super::target::VmiTarget;
 use super::vm_link::VmLink;
+use crate::error::RuntimeError;
 use api::backup::BackupOptions;
 use convert::backup::BackupId;
 use domain::metadata::Time;
@@ -81,7 +82,7 @@ pub struct BackupArgs {
 pub async fn backup(args: &BackupArgs, format: Format) -> Result<ExitCode, CtlError> {
     let vm_dir = args.target.target.resolve()?.into_dir("backup")?;
     let (client, vmi) = args.target.connect_by_identity().await?;
-    let stop = EndSignals::listen().map_err(CtlError::Runtime)?;
+    let stop = EndSignals::listen().map_err(RuntimeError)?;
     let mut changes = client.domain_changes().await?;
     let domain = changes.next().await?.flatten();
     let running = domain.filter(|domain| !is_down(Some(domain)));
@@ -139,7 +140,7 @@ pub async fn backup(args: &BackupArgs, format: Format) -> Result<ExitCode, CtlEr
         directory: directory.clone(),
     };
     let ended = job.run(format).await?;
-    let mut stop = EndSignals::listen().map_err(CtlError::Runtime)?;
+    let mut stop = EndSignals::listen().map_err(RuntimeError)?;
     for file in Record::of(&directory, &ended, parent)?.files {
         holes::dig(&directory.join(&file.file), &mut stop).await;
     }

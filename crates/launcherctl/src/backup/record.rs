@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::BackupError;
 use crate::error::CtlError;
-use crate::files::FileError;
+use crate::files::{FileError, InFile};
 use crate::json::text_at;
 use crate::new_file::NewFile;
 use api::backup::BackupVolumeInfo;
@@ -119,10 +119,7 @@ impl Record {
     /// If it cannot be written.
     pub fn store(&self, directory: &Path) -> Result<(), CtlError> {
         let path = directory.join(RECORD_FILE);
-        let json = serde_json::to_vec_pretty(self).map_err(|source| CtlError::Json {
-            file: path.display().to_string(),
-            source,
-        })?;
+        let json = serde_json::to_vec_pretty(self).map_err(|error| InFile::new(&path, error))?;
         let mut file = NewFile::create(&path)?;
         file.write(&json)?;
         Ok(file.complete()?)

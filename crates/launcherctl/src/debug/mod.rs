@@ -52,7 +52,7 @@ pub async fn debug(args: &DebugArgs, format: Format) -> Result<ExitCode, CtlErro
     match (launcher.connect().await, &launcher.dir) {
         (Ok(client), _) => report.ask(&client).await,
         (Err(error), Some(dir)) if Failure::load(dir).is_some() || dir.is_of_run() => {
-            report.problems.push(os::logging::chain(&error));
+            report.problems.push(error.chain());
             report.add_what_is_left(dir).await;
         }
         (Err(error), _) => return Err(error),

@@ -6,7 +6,6 @@ use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
 use clap::Args;
-use domain::xml::tree::Element;
 use prost::bytes::Bytes;
 use serde_json::json;
 
@@ -14,10 +13,11 @@ use super::until_signal;
 use crate::error::CtlError;
 use crate::files::{FileError, read_text};
 use crate::inputs;
-use crate::manifest;
+use crate::manifest::{self, in_manifest};
 use crate::output::{Format, print, with_progress};
 use crate::sidecar_program::SidecarProgram;
 use crate::target::warn_of_unknown_fields;
+use domain::xml::tree::Element;
 use hooks::conformance::{CheckResult, Conformance, Limits, Outcome, Subject, check};
 
 /// A VMI that has what sidecars most often change: disks, an interface, cloud-init.
@@ -91,7 +91,7 @@ fn inputs_of(file: Option<&Path>) -> Result<(Bytes, String), CtlError> {
     };
     let file = file.unwrap_or(Path::new("the default VMI"));
     warn_of_unknown_fields(file, &text);
-    let (value, vmi) = manifest::read_offline(&text, false).map_err(CtlError::manifest(file))?;
+    let (value, vmi) = manifest::read_offline(&text, false).map_err(in_manifest(file))?;
     let context = inputs::context_of_pod(&vmi);
     let xml = convert::domain(&vmi, &context)?.to_xml();
     Ok((Bytes::from(value.to_string()), xml))

@@ -11,8 +11,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::error::CtlError;
-use crate::files::FileError;
+use crate::error::{CtlError, RuntimeError};
+use crate::files::{FileError, InFile};
 use crate::output::{Format, print};
 use crate::run::network::sidecar::NAME as NETWORK_SIDECAR;
 use crate::similar::similar;
@@ -20,6 +20,20 @@ use crate::target::Target;
 use api::pod_paths::HOOKS_REPORT;
 use hooks::{HookPointReport, Report};
 use os::signals::EndSignals;
+
+/// A sidecar cannot be tried.
+#[derive(Debug, thiserror::Error)]
+pub enum TrialError {
+    /// A launcher would refuse the VMI's cloud-init volume.
+    #[error("the VMI's cloud-init data")]
+    CloudInit(#[source] Box<pod::PodError>),
+    /// No image can be made of the data that a sidecar has returned.
+    #[error("the sidecar's cloud-init data has a field that cannot be used")]
+    CloudInitData(#[source] serde_json::Error),
+    /// A signal has ended `hooks try` or `hooks check`.
+    #[error("cancelled; the sidecar has been killed")]
+    Cancelled,
+}
 
 /// Arguments of `hooks`.
 #[derive(Debug, Args)]
@@ -80,10 +94,7 @@ async fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     let dir = launcher.into_dir("hooks")?;
     let (file, is_of_run) = (dir.path(HOOKS_REPORT), dir.is_of_run());
     let report: Report = match std::fs::read(&file) {
-        Ok(text) => serde_json::from_slice(&text).map_err(|source| CtlError::Json {
-            file: file.display().to_string(),
-            source,
-        })?,
+        Ok(text) => serde_json::from_slice(&text).map_err(|error| InFile::new(&file, error))?,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Report::default(),
         Err(error) => return Err(FileError::on("read", file)(error).into()),
     };
@@ -93,10 +104,10 @@ async fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
 
 /// Gives up at Ctrl-C and the like, so that the sidecar and its files do not outlive this program.
 async fn until_signal<T>(work: impl Future<Output = T>) -> Result<T, CtlError> {
-    let mut signals = EndSignals::listen().map_err(CtlError::Runtime)?;
+    let mut signals = EndSignals::listen().map_err(RuntimeError)?;
     tokio::select! {
         done = work => Ok(done),
-        _ = signals.next() => Err(CtlError::SidecarCancelled),
+        _ = signals.next() => Err(TrialError::Cancelled.into()),
     }
 }
 

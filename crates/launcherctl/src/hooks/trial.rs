@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::check::Directories;
 use super::until_signal;
 use crate::error::CtlError;
+use crate::hooks::TrialError;
 use crate::inputs::Inputs;
 use crate::output::{Format, print};
 use crate::sidecar_program::SidecarProgram;
@@ -55,7 +56,7 @@ pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
     let tried = if is_socket(Path::new(&args.sidecar)) {
         let deadline = os::time::deadline(HOOK_TIMEOUT);
         let tried = until_signal(dry_run(Path::new(&args.sidecar), input, deadline)).await?;
-        tried.map_err(|error| CtlError::Hook(Box::new(error)))?
+        tried?
     } else {
         let program = SidecarProgram::parse(&args.sidecar)?;
         let mut command = program.command(&dirs.sockets(), &dirs.links())?;
@@ -71,7 +72,7 @@ pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
     if let Some(data) = new {
         // The launcher makes its image of it.
         serde_json::from_value::<pod::CloudInitData>(data.clone())
-            .map_err(CtlError::CloudInitData)?;
+            .map_err(TrialError::CloudInitData)?;
     }
     let cloud_init_changes = tried.cloud_init.as_ref().map(|tried| &tried.changes.list);
     print(
@@ -102,14 +103,14 @@ fn cloud_init(vmi: &Vmi, empty: &Path) -> Result<CloudInit, CtlError> {
     };
     match pod::cloud_init(&pod_without_secrets, vmi) {
         Ok(Some(data)) => {
-            let data = serde_json::to_value(data).map_err(CtlError::CloudInitData)?;
+            let data = serde_json::to_value(data).map_err(TrialError::CloudInitData)?;
             Ok(CloudInit::Data(data))
         }
         Ok(None) => Ok(CloudInit::Missing("the VMI has no cloud-init volume")),
         Err(error) if needs_secret(&error) => Ok(CloudInit::Missing(
             "the VMI's cloud-init volume needs a Secret, and hooks try has none; give its text as userData",
         )),
-        Err(error) => Err(CtlError::CloudInit(Box::new(error))),
+        Err(error) => Err(TrialError::CloudInit(Box::new(error)).into()),
     }
 }
 

@@ -1,9 +1,12 @@
 //! Why a manifest cannot be used.
 
-use api::vmi::QuantityError;
+use std::path::Path;
 
 use super::type_error::TypeError;
 use super::yaml_error::YamlError;
+use crate::error::CtlError;
+use crate::files::InFile;
+use api::vmi::QuantityError;
 
 /// What is wrong with a manifest, and where.
 #[derive(Debug, thiserror::Error)]
@@ -130,5 +133,56 @@ impl ManifestError {
         let text = os::logging::chain(self);
         let field = format!("{}: ", self.field());
         text.strip_prefix(&field).unwrap_or(&text).to_owned()
+    }
+}
+
+/// For `map_err` on what is read from a manifest.
+pub fn in_manifest(file: &Path) -> impl FnOnce(ManifestError) -> CtlError {
+    move |source| {
+        let ends_with_first_problem = source.may_be_one_of_several();
+        let error = CtlError::from(InFile::new(file, source));
+        if ends_with_first_problem {
+            error.with_remedy(all_problems(file))
+        } else {
+            error
+        }
+    }
+}
+
+/// For `map_err` on the conversion of a manifest.
+pub fn in_conversion(file: &Path) -> impl FnOnce(convert::ConvertError) -> CtlError {
+    move |source| CtlError::from(InFile::new(file, source)).with_remedy(all_problems(file))
+}
+
+fn all_problems(file: &Path) -> String {
+    format!(
+        "launcherctl check {} shows all that is wrong",
+        file.display()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_error_of_a_manifest_leads_to_the_verb_that_finds_all() {
+        let refused = |file: &str, error| in_manifest(Path::new(file))(error).text();
+        let text = refused("a.yaml", ManifestError::NoMemory);
+        let hint = "\n  what to do: launcherctl check a.yaml shows all that is wrong";
+        assert!(text.ends_with(hint), "{text}");
+        let text = refused("-", ManifestError::NoName);
+        assert!(
+            text.ends_with("launcherctl check - shows all that is wrong"),
+            "{text}"
+        );
+        assert!(!refused("a.yaml", ManifestError::Empty).contains("launcherctl check"));
+        // check does not know the VM that runs.
+        let other = ManifestError::OtherVm {
+            field: "name",
+            wanted: "a".to_owned(),
+            running: "b".to_owned(),
+        };
+        assert!(!refused("a.yaml", other).contains("launcherctl check"));
     }
 }

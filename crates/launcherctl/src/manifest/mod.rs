@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 
 use api::vmi::Vmi;
 pub use defaults::{host_architecture, random_uuid};
-pub use error::ManifestError;
+pub use error::{ManifestError, in_conversion, in_manifest};
 pub use network::Card;
 pub use origin::{FieldOrigin, Origin};
 pub use problems::{MAX_PROBLEMS, Problem, Severity, problems};

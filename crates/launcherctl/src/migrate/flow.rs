@@ -17,9 +17,8 @@ use crate::error::CtlError;
 use crate::events::has_arrived;
 use crate::guest_state::status_text;
 use crate::json::{set, text_at};
-use crate::refusal;
-use crate::registry;
 use crate::run::network::Network;
+use crate::{refusal, registry};
 use api::Action;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use os::logging::chain;
@@ -87,7 +86,7 @@ impl<'a> Migration<'a> {
         // The guest may have left: what becomes of it matters more than its picture.
         let plotted = write_plot(args.plot.as_deref(), &record);
         let reason = match (&result, &record.ended) {
-            (Err(error), _) => chain(error),
+            (Err(error), _) => error.chain(),
             (Ok(_), Some(ended)) if !ended.what.failure.is_empty() => {
                 refusal::plain(&ended.what.failure)
             }
@@ -95,7 +94,7 @@ impl<'a> Migration<'a> {
                 Ok(()) => {
                     let summary = self.finish(&record, output).await;
                     if let Err(error) = plotted {
-                        output.note(&chain(&error));
+                        output.note(&error.chain());
                     }
                     return Ok(summary);
                 }
@@ -113,7 +112,7 @@ impl<'a> Migration<'a> {
         };
         self.end_target(output).await;
         if let Err(error) = plotted {
-            output.note(&chain(&error));
+            output.note(&error.chain());
         }
         let guest = self.guest_in_source().await;
         Err(MigrateError::Failed { reason, guest }.into())
@@ -252,7 +251,7 @@ impl<'a> Migration<'a> {
         let synced = target.sync(&vmi, self.options.clone()).await;
         let calls = [finalized, synced].map(|done| done.map_err(CtlError::from));
         for error in [kept].into_iter().chain(calls).filter_map(Result::err) {
-            output.note(&format!("the guest has moved, but: {}", chain(&error)));
+            output.note(&format!("the guest has moved, but: {}", error.chain()));
         }
         if let Ok(Some(network)) = self.target_network() {
             for forward in network.forwards() {

@@ -38,6 +38,7 @@ use super::run::{Incoming, receive};
 use super::similar::known_names;
 use super::target::NamedVmiTarget;
 use super::vms::VmArgs;
+use crate::error::RuntimeError;
 pub use error::MigrateError;
 use flow::Migration;
 use options::MigrationLimits;
@@ -94,7 +95,7 @@ pub struct MigrationArgs {
 /// If it is not moved.
 pub async fn migrate(args: &MigrateArgs, format: Format) -> Result<ExitCode, CtlError> {
     // From here on a signal cancels the migration, and does not leave it to itself.
-    let mut stop = EndSignals::listen().map_err(CtlError::Runtime)?;
+    let mut stop = EndSignals::listen().map_err(RuntimeError)?;
     check_plot(args.plot.as_deref())?;
     let (source, vmi) = Side::source(&args.source.target()).await?;
     check_copied(&args.copied, &vmi)?;

@@ -2,8 +2,8 @@
 //! expects, over one axis of time; what was decided is marked in all of them.
 
 use super::record::{At, Record, decision, guest_writes, measured_downtime};
+use crate::error;
 use crate::picture::{Panel, Picture};
-use crate::refusal;
 use api::proto::inspect::v1::{MigrationBegan, MigrationSample};
 
 /// Bytes of a MiB.
@@ -63,7 +63,7 @@ pub fn draw(record: &Record) -> String {
     let mut picture = Picture::default();
     let summary = record.summary();
     // A line has no place for what to do.
-    let (summary, _) = refusal::split_remedy(&summary);
+    let (summary, _) = error::split_remedy(&summary);
     picture.line(&format!("Migration {}: {summary}", record.began.uid));
     let marks: Vec<f64> = record.decisions.iter().map(|it| it.seconds).collect();
     let samples = record.samples.iter().map(|it| it.seconds);

@@ -6,11 +6,12 @@ use serde_json::Value;
 
 use super::MigrateError;
 use crate::client::Client;
-use crate::error::{CtlError, TargetError};
+use crate::error::CtlError;
 use crate::guest_state::is_migrating;
 use crate::json::text_at;
 use crate::registry::VmDir;
 use crate::target::VmiTarget;
+use crate::target_error::TargetError;
 use api::pod_paths::{COMMAND_SOCKET, PodPaths, VIRTQEMUD_SOCKET};
 
 /// The root of a pod, as its launcher sees it.

@@ -8,7 +8,7 @@ use super::control::{ControlClient, Phase, Update};
 use super::log_file;
 use super::network::Network;
 use super::screen::Screen;
-use crate::error::CtlError;
+use crate::error::{CtlError, RuntimeError};
 use crate::log_follower::LogFollower;
 use crate::registry::VmDir;
 use os::signals::EndSignals;
@@ -18,13 +18,8 @@ use os::signals::EndSignals;
 #[non_exhaustive]
 pub enum SupervisorError {
     /// The supervisor reports a failure; its causes are in the message.
-    #[error("{message}")]
-    Failed {
-        /// What failed.
-        message: String,
-        /// Further lines about it.
-        details: Vec<String>,
-    },
+    #[error("{0}")]
+    Failed(String),
     /// The supervisor was killed, or has crashed.
     #[error(
         "the process that supervises {0} was killed or has crashed; launcherctl list shows whether its guest runs, launcherctl stop {0} shuts it down and removes what is left"
@@ -148,7 +143,8 @@ impl<'a> Attachment<'a> {
                 return Ok(Some(Outcome::Ended(code.into())));
             }
             Update::Failed { message, details } => {
-                return Err(SupervisorError::Failed { message, details }.into());
+                let failed = CtlError::from(SupervisorError::Failed(message));
+                return Err(failed.with_details(details));
             }
             Update::Phase { phase, .. } if options.detach_at == Some(phase) => {
                 return Ok(Some(self.detach().await));
@@ -209,7 +205,7 @@ impl<'a> Attachment<'a> {
             });
         }
         if is_there {
-            self.terminal = Terminal::enter().map_err(CtlError::Runtime)?;
+            self.terminal = Terminal::enter().map_err(RuntimeError)?;
             self.read_input();
         }
         Ok(())

@@ -32,14 +32,13 @@ use crate::error::CtlError;
 use crate::events::MAX_QUEUED;
 use crate::files::FileError;
 use crate::json::is_object_at;
-use crate::manifest::Manifest;
+use crate::manifest::{Manifest, in_manifest};
 use crate::migrate::MigrateError;
 use crate::notify_server::{self, notify_socket};
 use crate::output::Format;
 use crate::registry::VmDir;
 use crate::relay::{RELAY_SOCKET, Relay};
 use api::pod_paths::{PodPaths, cbt_dir};
-use os::logging::chain;
 use os::signals::EndSignals;
 
 /// The guest is up already.
@@ -92,8 +91,8 @@ pub async fn receive(
     stop: &mut EndSignals,
     migrate: impl AsyncFnOnce(&VmDir, &mut EndSignals) -> Result<(), CtlError>,
 ) -> Result<ExitCode, CtlError> {
-    let manifest = Manifest::parse(&incoming.vmi.to_string())
-        .map_err(CtlError::manifest(incoming.source.root()))?;
+    let manifest =
+        Manifest::parse(&incoming.vmi.to_string()).map_err(in_manifest(incoming.source.root()))?;
     let name = manifest.text("/metadata/name").to_owned();
     let screen = Screen::new(format);
     let orphan_qemu = OrphanQemu::adopt();
@@ -112,11 +111,11 @@ pub async fn receive(
     match moved.await {
         Ok(()) => {}
         // The guest may be here, and must not be ended then.
-        Err(CtlError::Migrate(error @ MigrateError::NotArrived { .. })) => {
-            screen.note(&chain(&error));
+        Err(error) if matches!(error.of(), Some(MigrateError::NotArrived { .. })) => {
+            screen.note(&error.chain());
         }
         // It has removed what there was, but the log.
-        Err(error @ CtlError::Supervisor(SupervisorError::Failed { .. })) => return Err(error),
+        Err(error) if matches!(error.of(), Some(SupervisorError::Failed(_))) => return Err(error),
         Err(error) => {
             end(supervisor, control).await;
             orphan_qemu.terminate().await;
@@ -167,7 +166,8 @@ async fn wait_until_ready(
                 ..
             } => return Ok(()),
             Update::Failed { message, details } => {
-                return Err(SupervisorError::Failed { message, details }.into());
+                let failed = CtlError::from(SupervisorError::Failed(message));
+                return Err(failed.with_details(details));
             }
             Update::Ended { .. } => return Err(SupervisorError::Lost(name.to_owned()).into()),
             _ => {}

@@ -12,17 +12,17 @@ use tokio::time::timeout;
 use super::control::{Phase, StopRequests};
 use super::progress::Progress;
 use super::symptoms::{self, Symptom};
-use crate::client::Client;
-use crate::error::{CtlError, RunError};
+use crate::client::{CallError, Client};
+use crate::error::{CtlError, RuntimeError};
 use crate::events::{LauncherEvent, has_arrived};
 use crate::guest_state::GuestState;
 use crate::json::text_at;
 use crate::relay::Relay;
+use crate::run::error::RunError;
 use crate::shutdown::REQUEST_INTERVAL;
 use api::Action;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use os::inotify;
-use os::logging::chain;
 
 /// KubeVirt's default for `terminationGracePeriodSeconds`.
 const DEFAULT_GRACE_SECONDS: u64 = 30;
@@ -147,7 +147,7 @@ impl<'a> LauncherProcess<'a> {
         tokio::select! {
             () = inotify::appears(socket) => {}
             status = self.child.wait() => {
-                return Err(RunError::EndedBeforeReady(status.map_err(CtlError::Runtime)?).into());
+                return Err(RunError::EndedBeforeReady(status.map_err(RuntimeError)?).into());
             }
         }
         let client = Client::connect(socket).await?;
@@ -173,7 +173,7 @@ impl<'a> LauncherProcess<'a> {
             };
             // A launcher that dies takes the connection with it, which is seen first.
             if let Ok(status) = timeout(KILL_RETRY_DELAY, self.child.wait()).await {
-                let status = status.map_err(CtlError::Runtime)?;
+                let status = status.map_err(RuntimeError)?;
                 return Err(RunError::EndedOnItsOwn(status).into());
             }
             if !refused.is_in_progress() {
@@ -207,7 +207,7 @@ impl<'a> LauncherProcess<'a> {
                 Ok(self.is_down)
             }
             status = self.child.wait() => {
-                let status = status.map_err(CtlError::Runtime)?;
+                let status = status.map_err(RuntimeError)?;
                 if self.is_down { Ok(true) } else { Err(RunError::EndedOnItsOwn(status).into()) }
             }
         }
@@ -229,7 +229,7 @@ impl<'a> LauncherProcess<'a> {
                     }
                 },
                 status = self.child.wait() => {
-                    let status = status.map_err(CtlError::Runtime)?;
+                    let status = status.map_err(RuntimeError)?;
                     return if status.success() { Ok(false) } else { Err(RunError::EndedOnItsOwn(status).into()) };
                 }
             }
@@ -268,14 +268,14 @@ impl<'a> LauncherProcess<'a> {
             self.wait_for_exit(progress).await
         };
         let why = match timeout(FORCE_TIMEOUT, forced).await {
-            Ok(Err(CtlError::Call(error))) => chain(&error),
+            Ok(Err(error)) if error.of::<CallError>().is_some() => error.chain(),
             Ok(ended) => return ended,
             Err(_) => format!("it has not ended {} s later", FORCE_TIMEOUT.as_secs()),
         };
         progress.note(&format!(
             "the launcher does not end the guest, so both are killed: {why}"
         ));
-        self.child.kill().await.map_err(CtlError::Runtime)
+        Ok(self.child.kill().await.map_err(RuntimeError)?)
     }
 
     /// Asks the guest to shut down until it is down, as one that boots does not hear it; forces it off after the grace
@@ -288,7 +288,7 @@ impl<'a> LauncherProcess<'a> {
         progress: &Progress,
         stop: &mut StopRequests,
     ) -> Result<(), CtlError> {
-        if self.child.try_wait().map_err(CtlError::Runtime)?.is_some() {
+        if self.child.try_wait().map_err(RuntimeError)?.is_some() {
             return Ok(());
         }
         if !self.is_down {
@@ -358,7 +358,7 @@ impl<'a> LauncherProcess<'a> {
                     if !was_asked && !std::mem::replace(&mut was_refused, true) {
                         progress.note(&format!(
                             "the guest cannot be asked to shut down: {}",
-                            chain(&error)
+                            error.chain()
                         ));
                     }
                     SHUTDOWN_RETRY_DELAY
@@ -381,7 +381,7 @@ impl<'a> LauncherProcess<'a> {
         let _ = self.act(Action::Delete).await;
         match timeout(EXIT_TIMEOUT, self.child.wait()).await {
             Ok(status) => {
-                let status = status.map_err(CtlError::Runtime)?;
+                let status = status.map_err(RuntimeError)?;
                 progress.phase(Phase::LauncherEnded);
                 if status.success() {
                     Ok(())

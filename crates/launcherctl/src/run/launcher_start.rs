@@ -9,11 +9,17 @@ use tokio::process::{Child, Command};
 
 use super::{launcher, log_file};
 use crate::client::CallError;
-use crate::error::{CtlError, RunError};
+use crate::error::{CtlError, RuntimeError};
 use crate::files::{FileError, create_private};
 use crate::json::text_at;
 use crate::registry::VmDir;
+use crate::run::error::RunError;
 use crate::sidecar_program::is_executable;
+
+/// The launcher of `run` has logged why it failed.
+#[derive(Debug, thiserror::Error)]
+#[error("run failed")]
+struct RunFailed(#[source] Box<dyn std::error::Error + Send + Sync>);
 
 /// The launcher's name.
 const LAUNCHER: &str = "virt-launcher";
@@ -79,7 +85,7 @@ pub(super) fn start_launcher(
 
 /// The launcher installed beside this program, else the one on the search path.
 fn installed_launcher() -> Result<PathBuf, CtlError> {
-    let me = std::env::current_exe().map_err(CtlError::Runtime)?;
+    let me = std::env::current_exe().map_err(RuntimeError)?;
     let beside = me.with_file_name(LAUNCHER);
     let path = std::env::var_os("PATH").unwrap_or_default();
     let on_path = std::env::split_paths(&path).map(|directory| directory.join(LAUNCHER));
@@ -94,18 +100,24 @@ pub(super) fn with_log(error: CtlError, log: &Path) -> CtlError {
     let Ok(text) = std::fs::read_to_string(log) else {
         return error;
     };
-    let last_error = last_error(&text).filter(|last| match &error {
-        CtlError::Call(CallError::Refused { message, .. }) => !last.ends_with(message),
+    let last_error = last_error(&text).filter(|last| says_more(last, &error));
+    let last_error = last_error.map(|error| format!("its last error: {error}"));
+    let log = format!("the launcher's log: {}", log.display());
+    let details = [log].into_iter().chain(last_error).collect();
+    CtlError::from(RunFailed(error.into_source())).with_details(details)
+}
+
+/// Whether the last error in the log says more than the error does.
+fn says_more(last: &str, error: &CtlError) -> bool {
+    if let Some(CallError::Refused { message, .. }) = error.of() {
+        return !last.ends_with(message);
+    }
+    match error.of() {
         // A launcher that was killed has said nothing of that: its last error is about something else.
-        CtlError::Run(RunError::EndedBeforeReady(status) | RunError::EndedOnItsOwn(status)) => {
+        Some(RunError::EndedBeforeReady(status) | RunError::EndedOnItsOwn(status)) => {
             status.signal().is_none()
         }
         _ => true,
-    });
-    CtlError::WithLog {
-        source: Box::new(error),
-        log: log.to_owned(),
-        last_error,
     }
 }
 
@@ -141,7 +153,7 @@ mod tests {
         std::fs::write(log.path(), line).unwrap();
         let details = |status| {
             let ended = RunError::EndedOnItsOwn(std::process::ExitStatus::from_raw(status));
-            with_log(ended.into(), log.path()).details()
+            with_log(ended.into(), log.path()).details().to_vec()
         };
         assert_eq!(details(9).len(), 1, "{:?}", details(9));
         assert_eq!(

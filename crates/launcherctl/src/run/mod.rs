@@ -17,6 +17,7 @@ pub mod console_hub;
 pub mod console_log;
 pub mod control;
 pub mod data_volumes;
+pub mod error;
 pub mod failure;
 pub mod image_content;
 pub mod images;
@@ -39,21 +40,24 @@ use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
+use attach::{AttachOptions, Attachment, Outcome, SupervisorError};
 use clap::Args;
+use config_data::ConfigDataArgs;
+use console::is_terminal;
+use control::{ControlClient, Phase};
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use super::error::{CtlError, TargetError};
+use super::error::CtlError;
 use super::files::{FileError, create_private};
 use super::manifest::Manifest;
 use super::output::Format;
 use super::registry::{self, VmDir};
 use super::target::read_manifest_in;
-use attach::{AttachOptions, Attachment, Outcome, SupervisorError};
-use config_data::ConfigDataArgs;
-use console::is_terminal;
-use control::{ControlClient, Phase};
+use crate::error::RuntimeError;
+use crate::manifest::in_conversion;
+use crate::target_error::TargetError;
 pub use incoming::{Incoming, receive};
 pub use launcher::grace;
 use network::{Network, NetworkArgs};
@@ -169,9 +173,9 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     }
     manifest
         .check_conversion()
-        .map_err(CtlError::refused(&args.manifest))?;
+        .map_err(in_conversion(&args.manifest))?;
     // From here on, what is started must not outlive this program by accident.
-    let mut signals = EndSignals::listen().map_err(CtlError::Runtime)?;
+    let mut signals = EndSignals::listen().map_err(RuntimeError)?;
     let orphan_qemu = OrphanQemu::adopt();
     let name = manifest.text("/metadata/name").to_owned();
     let earlier = Earlier::find(&name)?;
@@ -202,13 +206,16 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     };
     match &result {
         // The supervisor has removed what there was.
-        Ok(_) | Err(CtlError::Supervisor(SupervisorError::Failed { .. })) => {}
-        // Its guest is not forced off because of that.
-        Err(CtlError::Supervisor(SupervisorError::Lost(_))) if dir.is_running() => {}
-        Err(_) => {
-            orphan_qemu.terminate().await;
-            forget(&name, &dir);
-        }
+        Ok(_) => {}
+        Err(error) => match error.of() {
+            Some(SupervisorError::Failed(_)) => {}
+            // Its guest is not forced off because of that.
+            Some(SupervisorError::Lost(_)) if dir.is_running() => {}
+            _ => {
+                orphan_qemu.terminate().await;
+                forget(&name, &dir);
+            }
+        },
     }
     result
 }
@@ -285,11 +292,11 @@ fn start_supervisor(
     dir: &VmDir,
     arguments: &[OsString],
 ) -> Result<(Child, ControlClient), CtlError> {
-    let (ours, theirs) = UnixStream::pair().map_err(CtlError::Runtime)?;
-    let theirs = theirs.into_std().map_err(CtlError::Runtime)?;
+    let (ours, theirs) = UnixStream::pair().map_err(RuntimeError)?;
+    let theirs = theirs.into_std().map_err(RuntimeError)?;
     let log = dir.path(SUPERVISOR_LOG);
     let stderr = create_private(&log).map_err(FileError::on("make", &log))?;
-    let mut command = Command::from(crate::tool("launcherctl").map_err(CtlError::Runtime)?);
+    let mut command = Command::from(crate::tool("launcherctl").map_err(RuntimeError)?);
     command
         .arg("supervise")
         .args(arguments)

@@ -21,10 +21,7 @@ use serde_json::Value;
 use tokio::net::UnixStream;
 use tokio::sync::{broadcast, mpsc};
 
-use super::StartArgs;
-use super::console_hub;
 use super::control::{CONTROL_SOCKET, Control, Phase, StopRequests, Update};
-use super::incoming;
 use super::launcher::{self, LauncherProcess};
 use super::launcher_start::{LauncherOptions, start_launcher, with_log};
 use super::network::{self, Network};
@@ -33,17 +30,17 @@ use super::progress::Progress;
 use super::sidecars::{self, Sidecars};
 use super::symptoms::{self, Symptom};
 use super::until::Until;
-use super::{failure, log_file, vm_dir};
+use super::{StartArgs, console_hub, failure, incoming, log_file, vm_dir};
 use crate::client::CallError;
-use crate::error::{CtlError, RunError};
+use crate::error::{CtlError, RuntimeError};
 use crate::events::MAX_QUEUED;
 use crate::json::text_at;
 use crate::notify_server::{self, notify_socket};
 use crate::registry::VmDir;
 use crate::relay::{RELAY_SOCKET, Relay};
+use crate::run::error::RunError;
 use crate::sidecar_program::SidecarProgram;
 use api::pod_paths::PodPaths;
-use os::logging::chain;
 use os::signals::EndSignals;
 
 /// Arguments of `supervise`. Standard input is the socket of the `run` that owns the VM.
@@ -68,10 +65,10 @@ pub struct SuperviseArgs {
 pub async fn supervise(args: &SuperviseArgs) -> Result<ExitCode, CtlError> {
     // The terminal's signals and its end are for `run`.
     let _ = rustix::process::setsid();
-    let signals = EndSignals::listen().map_err(CtlError::Runtime)?;
+    let signals = EndSignals::listen().map_err(RuntimeError)?;
     let orphan_qemu = OrphanQemu::adopt();
     let dir = VmDir::at(args.directory.clone());
-    let owner = owner().map_err(CtlError::Runtime)?;
+    let owner = owner().map_err(RuntimeError)?;
     let (control, mut stop) = Control::serve(&dir.path(CONTROL_SOCKET), owner, Some(signals))?;
     let progress = Progress::new(control.updates());
     let vmi = dir.load_vmi()?;
@@ -98,9 +95,9 @@ pub async fn supervise(args: &SuperviseArgs) -> Result<ExitCode, CtlError> {
 /// Removes what the VM needed to run, and leaves the reason of its failure.
 fn failed(error: CtlError, vmi: &Value, dir: &VmDir) -> Update {
     let name = text_at(vmi, "/metadata/name");
-    let reason = chain(&error);
+    let reason = error.chain();
     let error = with_log(error, &log_file(dir));
-    let (message, mut details) = (chain(&error), error.details());
+    let (message, mut details) = (error.chain(), error.details().to_vec());
     if failure::leave(dir, vmi, reason) {
         details.push(format!(
             "launcherctl status {name} shows this again; launcherctl stop {name} removes it"
@@ -141,7 +138,7 @@ async fn with_or_without_kvm(
             Err(error) if !start.emulate && is_kvm_failure(error) => {
                 progress.note(&format!(
                     "{}; starting again without KVM, as --emulate does",
-                    chain(error)
+                    error.chain()
                 ));
                 orphan_qemu.terminate().await;
                 vm_dir::remove_stale_socket(dir)?;
@@ -173,10 +170,9 @@ fn serve_network(dir: &VmDir) -> Result<bool, CtlError> {
 }
 
 fn is_kvm_failure(error: &CtlError) -> bool {
-    match error {
-        CtlError::Run(RunError::KvmFailed(_)) => true,
-        CtlError::Call(CallError::Refused { message, .. }) => symptoms::is_kvm_failure(message),
-        _ => false,
+    match error.of() {
+        Some(CallError::Refused { message, .. }) => symptoms::is_kvm_failure(message),
+        _ => matches!(error.of(), Some(RunError::KvmFailed(_))),
     }
 }
 
@@ -259,7 +255,9 @@ async fn run_vm(
     let outcome = attend(&expected, &mut launcher, dir, progress, stop).await;
     let ended = match &outcome {
         // Its vCPUs do not run.
-        Err(CtlError::Run(RunError::KvmFailed(_))) => launcher.force_off(progress).await,
+        Err(error) if matches!(error.of(), Some(RunError::KvmFailed(_))) => {
+            launcher.force_off(progress).await
+        }
         _ => launcher.end(progress, stop).await,
     };
     sidecars.stop().await;

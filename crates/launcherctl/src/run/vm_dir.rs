@@ -1,10 +1,9 @@
 //! The directory of a VM that `run` starts: created, cleaned up after a killed launcher, and removed.
 
-use std::fs;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
+use std::{fs, io};
 
 use rustix::fs::Mode;
 
@@ -12,12 +11,13 @@ use super::console_hub::{CONSOLE_SOCKET, NEW_OUTPUT_SOCKET};
 use super::control::CONTROL_SOCKET;
 use super::failure::Failure;
 use super::network;
-use crate::error::{CtlError, RunError};
+use crate::error::CtlError;
 use crate::files::FileError;
 use crate::json::text_at;
 use crate::notify_server::notify_socket;
 use crate::registry::{self, RegistryError, StartLock, VmDir};
 use crate::relay::RELAY_SOCKET;
+use crate::run::error::RunError;
 use api::pod_paths::{
     CONFIG_MAP_DIR, CONFIG_MAP_IMAGE_DIR, MIGRATION_SOCKET_DIR, PodPaths, SECRET_DIR,
     SECRET_IMAGE_DIR, SYSPREP_DIR, SYSPREP_IMAGE_DIR, cbt_dir,

@@ -9,12 +9,14 @@ use tokio::net::UnixStream;
 use tokio::time::Instant;
 
 use super::{RunningVm, VmArgs};
-use crate::error::{CtlError, RunError, TargetError};
+use crate::error::{CtlError, RuntimeError};
 use crate::output::Format;
 use crate::run::console::{Console, ConsoleEvent, ConsoleOutput, Terminal, continued, is_terminal};
 use crate::run::console_hub::{CONSOLE_SOCKET, NEW_OUTPUT_SOCKET};
+use crate::run::error::RunError;
 use crate::run::screen::Screen;
 use crate::run::until::Until;
+use crate::target_error::TargetError;
 use api::pod_paths::PodPaths;
 use os::signals::EndSignals;
 
@@ -61,14 +63,14 @@ enum End {
 /// If there is no such VM, it has no console, or the text of `--until` does not appear.
 pub async fn console(args: &ConsoleArgs) -> Result<ExitCode, CtlError> {
     let vm = RunningVm::find(&args.vm.target(), "console").await?;
-    let mut signals = EndSignals::listen().map_err(CtlError::Runtime)?;
+    let mut signals = EndSignals::listen().map_err(RuntimeError)?;
     let output = ConsoleOutput::Stdout(tokio::io::stdout());
     let mut console = Console::connect(&socket(&vm, args.until.is_some()).await?, output).await?;
     let screen = Screen::new(Format::Text);
     if is_terminal() {
         screen.note(&format!("connected to {}; Ctrl-] leaves", vm.name()));
     }
-    let mut terminal = Terminal::enter().map_err(CtlError::Runtime)?;
+    let mut terminal = Terminal::enter().map_err(RuntimeError)?;
     if terminal.as_ref().is_none_or(Terminal::is_raw) {
         console.read_input();
     }

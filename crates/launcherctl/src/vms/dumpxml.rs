@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use super::VmArgs;
-use crate::error::{CtlError, TargetError};
+use crate::error::CtlError;
+use crate::guest_state::GuestError;
 use crate::output::{Format, print, print_document};
 
 /// `dumpxml`.
@@ -15,7 +16,7 @@ use crate::output::{Format, print, print_document};
 pub async fn dumpxml(args: &VmArgs, format: Format) -> Result<ExitCode, CtlError> {
     let xml = args.target().connect().await?.debug().await?.domain_xml;
     if xml.is_empty() {
-        return Err(TargetError::NoDomain.into());
+        return Err(GuestError::NoDomain.into());
     }
     match format {
         Format::Text => print_document(&xml)?,

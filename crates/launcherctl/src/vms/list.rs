@@ -6,10 +6,9 @@ use clap::Args;
 use serde_json::Value;
 
 use super::status;
-use crate::error::CtlError;
+use crate::error::{CtlError, REMEDY_MARK};
 use crate::json::{is_true_at, text_at, text_or_dash};
 use crate::output::{Format, print};
-use crate::refusal::REMEDY_MARK;
 use crate::registry;
 
 /// Characters of a reason that are shown.

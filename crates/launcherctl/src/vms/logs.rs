@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::net::UnixStream;
 
 use super::{RunningVm, VmArgs};
-use crate::error::{CtlError, TargetError};
+use crate::error::{CtlError, RuntimeError};
 use crate::json::text_at;
 use crate::log_follower::LogFollower;
 use crate::output::{Format, joined, print_bytes, print_document};
@@ -18,6 +18,7 @@ use crate::run::control::{CONTROL_SOCKET, ControlClient};
 use crate::run::failure::Failure;
 use crate::run::log_file;
 use crate::target::Target;
+use crate::target_error::TargetError;
 use api::pod_paths::PodPaths;
 use os::signals::EndSignals;
 
@@ -68,7 +69,7 @@ pub async fn logs(args: &LogsArgs, format: Format) -> Result<ExitCode, CtlError>
     if !args.follow {
         return Ok(ExitCode::SUCCESS);
     }
-    let mut signals = EndSignals::listen().map_err(CtlError::Runtime)?;
+    let mut signals = EndSignals::listen().map_err(RuntimeError)?;
     let supervisor = UnixStream::connect(dir.path(CONTROL_SOCKET)).await.ok();
     let ended = async {
         match supervisor.map(ControlClient::new) {

@@ -12,10 +12,11 @@ pub mod vnc;
 use clap::Args;
 use serde_json::Value;
 
-use super::error::{CtlError, TargetError};
+use super::error::CtlError;
 use super::json::text_at;
 use super::registry::VmDir;
 use super::target::{Launcher, Target};
+use crate::guest_state::GuestError;
 
 /// A VM, by its name or otherwise.
 #[derive(Debug, Args)]
@@ -55,7 +56,7 @@ impl RunningVm {
     pub async fn find(target: &Target, verb: &'static str) -> Result<Self, CtlError> {
         let launcher: Launcher = target.resolve()?;
         let client = launcher.connect().await?;
-        let domain = client.domain().await?.ok_or(TargetError::NoDomain)?;
+        let domain = client.domain().await?.ok_or(GuestError::NoDomain)?;
         Ok(Self {
             dir: launcher.into_dir(verb)?,
             domain,

@@ -8,12 +8,13 @@ use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 
-use crate::error::{CtlError, TargetError};
+use crate::error::{CtlError, RuntimeError};
 use crate::files::FileError;
 use crate::guest_state::check_runs;
 use crate::output::say;
 use crate::run::network::Network;
 use crate::target::Target;
+use crate::target_error::TargetError;
 use os::signals::EndSignals;
 
 /// How long ssh(1) waits for the guest's server, which may be slow without KVM.
@@ -77,9 +78,9 @@ pub async fn ssh(args: &SshArgs) -> Result<ExitCode, CtlError> {
         )
         .arg(forward.address.to_string())
         .args(&args.command);
-    let mut signals = EndSignals::listen().map_err(CtlError::Runtime)?;
+    let mut signals = EndSignals::listen().map_err(RuntimeError)?;
     let ssh = ssh.spawn().map_err(FileError::on("start", "ssh"))?;
-    let status = wait(ssh, &mut signals).await.map_err(CtlError::Runtime)?;
+    let status = wait(ssh, &mut signals).await.map_err(RuntimeError)?;
     if status.code() == Some(SSH_FAILED) {
         say(&format!(
             "launcherctl: if ssh could not connect: the guest may still boot, or has no SSH server; launcherctl console {name} shows it. If it was refused: give the user with USER@{name}, the key with -i FILE"

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::VmArgs;
 use super::logs::readable;
 use crate::client::Client;
-use crate::error::{CtlError, TargetError};
+use crate::error::CtlError;
 use crate::guest_state::{is_starting, known_reason};
 use crate::json::{copy_at, is_true_at, list_at, set, text_at, text_or_dash};
 use crate::output::{Format, counted, print};
@@ -27,6 +27,7 @@ use crate::run::failure::Failure;
 use crate::run::log_file;
 use crate::run::network::{Forward, Network};
 use crate::run::remains::{self, is_supervised};
+use crate::target_error::TargetError;
 
 /// The state of a VM whose launcher has ended without its supervisor.
 pub const LOST: &str = "lost";

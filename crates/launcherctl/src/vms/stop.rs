@@ -11,7 +11,7 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use crate::client::Client;
-use crate::error::{CtlError, TargetError};
+use crate::error::CtlError;
 use crate::output::{Format, print};
 use crate::registry::{self, VmDir};
 use crate::run::attach::SupervisorError;
@@ -21,8 +21,8 @@ use crate::run::screen::Screen;
 use crate::run::{forget, grace, is_temporary, log_file, remains};
 use crate::shutdown::shut_down;
 use crate::target::{Target, check_is_directory, is_in};
+use crate::target_error::TargetError;
 use api::Action;
-use os::logging::chain;
 use os::process::Process;
 
 /// How long a supervisor may take to say how far its VM is, and to end when it is killed.
@@ -171,7 +171,8 @@ async fn stop_one(
     };
     match timeout(limit, last_update(&mut control, &screen)).await {
         Ok(Some(Update::Failed { message, details })) => {
-            Err(SupervisorError::Failed { message, details }.into())
+            let failed = CtlError::from(SupervisorError::Failed(message));
+            Err(failed.with_details(details))
         }
         Ok(None) if !has_ended() => Err(SupervisorError::Lost(name.to_owned()).into()),
         Ok(_) => Ok(ENDED.to_owned()),
@@ -250,7 +251,7 @@ async fn shut_down_by_launcher(dir: &VmDir, screen: &Screen) -> bool {
             true
         }
         Err(error) => {
-            screen.note(&chain(&error));
+            screen.note(&error.chain());
             false
         }
     }

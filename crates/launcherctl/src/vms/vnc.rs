@@ -10,9 +10,10 @@ use tokio::net::{TcpListener, UnixStream};
 use tokio::process::Command;
 
 use super::{RunningVm, VmArgs};
-use crate::error::{CtlError, TargetError};
+use crate::error::{CtlError, RuntimeError};
 use crate::files::FileError;
 use crate::output::{Format, print};
+use crate::target_error::TargetError;
 use api::pod_paths::PodPaths;
 use os::accept::Acceptor;
 use os::signals::EndSignals;
@@ -46,8 +47,8 @@ pub async fn vnc(args: &VncArgs, format: Format) -> Result<ExitCode, CtlError> {
             "listen on",
             format!("127.0.0.1:{}", args.port),
         ))?;
-    let address = listener.local_addr().map_err(CtlError::Runtime)?;
-    let mut signals = EndSignals::listen().map_err(CtlError::Runtime)?;
+    let address = listener.local_addr().map_err(RuntimeError)?;
+    let mut signals = EndSignals::listen().map_err(RuntimeError)?;
     let viewer = (!args.proxy_only).then(find_viewer).flatten();
     print(
         format,
