@@ -114,12 +114,12 @@ impl Scene {
     }
 
     async fn sync(&self, vmi: &Value) -> Result<(), LauncherError> {
-        self.launcher.sync(self.request(vmi).await).await
+        self.launcher.syncs.sync(self.request(vmi).await).await
     }
 
     async fn act(&self, action: Action) {
         let vmi = self.request(&self.vmi()).await.vmi;
-        self.launcher.act(action, &vmi).await.unwrap();
+        self.launcher.requests.act(action, &vmi).await.unwrap();
     }
 
     fn domain(&self) -> Option<libvirt::Domain> {
@@ -140,6 +140,7 @@ impl Scene {
     async fn document(&self) -> Value {
         let document = self
             .launcher
+            .reads
             .domain()
             .await
             .unwrap()
@@ -176,7 +177,7 @@ fn play<F: Future<Output = ()>>(name: &'static str, test: impl FnOnce(Scene) -> 
 fn a_guest_lives_from_sync_to_delete() {
     play("life", |scene| async move {
         let mut state = scene.launcher.state();
-        assert!(scene.launcher.domain().await.unwrap().is_none());
+        assert!(scene.launcher.reads.domain().await.unwrap().is_none());
         scene.sync(&scene.vmi()).await.unwrap();
         state.wait_for(|vm| vm.phase.is_visible()).await.unwrap();
         let document = scene.document().await;
@@ -193,7 +194,7 @@ fn a_guest_lives_from_sync_to_delete() {
         assert_eq!(before, pid());
 
         let version = loop {
-            match scene.launcher.qemu_version().await {
+            match scene.launcher.reads.qemu_version().await {
                 // libvirt is still looking at its emulators.
                 Err(LauncherError::Slow { .. }) => {}
                 version => break version.unwrap(),
@@ -298,7 +299,7 @@ fn what_qemu_says_reaches_the_answer_and_the_next_sync_works() {
             "{error}"
         );
         assert!(scene.domain().is_none(), "a failed start leaves no domain");
-        assert!(scene.launcher.domain().await.unwrap().is_none());
+        assert!(scene.launcher.reads.domain().await.unwrap().is_none());
         scene.sync(&scene.vmi()).await.unwrap();
         assert!(scene.state().is_running());
     });
@@ -310,7 +311,7 @@ fn a_definition_that_was_never_started_is_made_anew() {
         let xml = "<domain type='qemu'><name>ns1_leftover</name><memory unit='MiB'>32</memory><os><type>hvm</type></os></domain>";
         scene.host.connection.define(xml).unwrap();
         assert!(
-            scene.launcher.domain().await.unwrap().is_none(),
+            scene.launcher.reads.domain().await.unwrap().is_none(),
             "virt-handler would take it for dead"
         );
         scene.sync(&scene.vmi()).await.unwrap();

@@ -31,14 +31,14 @@ impl Inspect for Service {
     type WatchMigrationStream = ReceiverStream<Result<MigrationEvent, Status>>;
 
     async fn setup(&self, _: Request<SetupRequest>) -> Result<Response<SetupResponse>, Status> {
-        Ok(Response::new(self.launcher.setup()))
+        Ok(Response::new(self.launcher.inspection.setup()))
     }
 
     async fn watch_migration(
         &self,
         request: Request<WatchMigrationRequest>,
     ) -> Result<Response<Self::WatchMigrationStream>, Status> {
-        if !self.launcher.has_migrated() {
+        if self.launcher.migration.record.is_empty() {
             let message = "no migration from here has begun since this launcher was started";
             return Err(Status::not_found(message));
         }
@@ -58,14 +58,14 @@ impl Inspect for Service {
     }
 
     async fn debug(&self, _: Request<DebugRequest>) -> Result<Response<DebugResponse>, Status> {
-        Ok(Response::new(self.launcher.debug().await))
+        Ok(Response::new(self.launcher.inspection.debug().await))
     }
 
     async fn last_sync(
         &self,
         _: Request<LastSyncRequest>,
     ) -> Result<Response<LastSyncResponse>, Status> {
-        Ok(Response::new(self.launcher.last_sync()))
+        Ok(Response::new(self.launcher.syncs.last_sync()))
     }
 
     async fn metrics(
@@ -120,7 +120,7 @@ async fn send_migration(
 ) {
     let mut last = 0;
     loop {
-        let (number, events) = launcher.migration_events(last).await;
+        let (number, events) = launcher.migration.record.after(last).await;
         last = number;
         for event in events {
             let is_last = matches!(event.event, Some(migration_event::Event::Ended(_)));
@@ -140,7 +140,7 @@ async fn send_changes(
 ) {
     let mut generation = 0;
     loop {
-        let (now, domain) = launcher.domain_after(generation).await;
+        let (now, domain) = launcher.inspection.domain_after(generation).await;
         generation = now;
         let change = domain.as_deref().map_or(Ok(String::new()), Domain::to_json);
         let change = change

@@ -31,7 +31,7 @@ impl Service {
         answer_of(async {
             let vmi = self.door.vmi(request.into_inner().vmi).await?;
             let (done, failed) = log_texts(action);
-            logged(self.launcher.act(action, &vmi).await, done, failed)
+            logged(self.launcher.requests.act(action, &vmi).await, done, failed)
         })
         .await
     }
@@ -104,14 +104,14 @@ impl Cmd for Service {
     async fn sync_virtual_machine(&self, request: Request<v1::VmiRequest>) -> Answer<v1::Response> {
         answer_of(async {
             let request = self.door.sync_request(request.into_inner()).await?;
-            Ok(self.launcher.sync(request).await?)
+            Ok(self.launcher.syncs.sync(request).await?)
         })
         .await
     }
 
     async fn get_domain(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::DomainResponse> {
         failpoints::hit("call.begun");
-        let result = self.launcher.domain().await;
+        let result = self.launcher.reads.domain().await;
         let mut answered = v1::DomainResponse {
             response: Some(response(&result)),
             domain: String::new(),
@@ -129,7 +129,7 @@ impl Cmd for Service {
         &self,
         _: Request<v1::EmptyRequest>,
     ) -> Answer<v1::QemuVersionResponse> {
-        let result = self.launcher.qemu_version().await;
+        let result = self.launcher.reads.qemu_version().await;
         answer(v1::QemuVersionResponse {
             response: Some(response(&result)),
             version: result.unwrap_or_default(),
@@ -178,14 +178,14 @@ impl Cmd for Service {
 
     // All from memory, and all succeed: virt-handler abandons every status update of a VMI whose GetGuestInfo fails.
     async fn get_guest_info(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::GuestInfoResponse> {
-        let json = self.launcher.guest_info().await.to_json();
+        let json = self.launcher.guest.known.info().await.to_json();
         answer(v1::GuestInfoResponse {
             response: Some(response(&json)),
             guest_info_response: json.unwrap_or_default(),
         })
     }
     async fn get_users(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::GuestUserListResponse> {
-        let json = serde_json::to_string(&self.launcher.guest_info().await.users);
+        let json = serde_json::to_string(&self.launcher.guest.known.info().await.users);
         answer(v1::GuestUserListResponse {
             response: Some(response(&json)),
             guest_user_list_response: json.unwrap_or_default(),
@@ -195,7 +195,7 @@ impl Cmd for Service {
         &self,
         _: Request<v1::EmptyRequest>,
     ) -> Answer<v1::GuestFilesystemsResponse> {
-        let json = serde_json::to_string(&self.launcher.guest_info().await.filesystems);
+        let json = serde_json::to_string(&self.launcher.guest.known.info().await.filesystems);
         answer(v1::GuestFilesystemsResponse {
             response: Some(response(&json)),
             guest_filesystems_response: json.unwrap_or_default(),
@@ -211,7 +211,7 @@ impl Cmd for Service {
             args: request.args,
             timeout: seconds(request.timeout_seconds),
         };
-        let output = self.launcher.exec(command).await;
+        let output = self.launcher.guest.commands.exec(command).await;
         let output = output.map_err(|error| Status::unknown(chain(&error)))?;
         answer(v1::ExecResponse {
             response: Some(success()),
@@ -227,7 +227,9 @@ impl Cmd for Service {
         let timeout = seconds(request.timeout_seconds);
         let pinged = self
             .launcher
-            .guest_ping(&request.domain_name, timeout)
+            .guest
+            .probe
+            .ping(&request.domain_name, timeout)
             .await;
         pinged.map_err(|error| Status::unknown(chain(&error)))?;
         answer(v1::GuestPingResponse {
@@ -243,7 +245,7 @@ impl Cmd for Service {
         let thaw_after = seconds(request.unfreeze_timeout_seconds);
         answer_of(async {
             let vmi = self.door.vmi(request.vmi).await?;
-            let frozen = self.launcher.freeze(&vmi, thaw_after).await;
+            let frozen = self.launcher.guest.freezer.freeze(&vmi, thaw_after).await;
             logged(frozen, "Freezed vmi", "Failed to freeze vmi")
         })
         .await
@@ -254,7 +256,7 @@ impl Cmd for Service {
     ) -> Answer<v1::Response> {
         answer_of(async {
             self.door.vmi(request.into_inner().vmi).await?;
-            let thawed = self.launcher.unfreeze().await;
+            let thawed = self.launcher.guest.freezer.unfreeze().await;
             logged(thawed, "Unfreezed vmi", "Failed to unfreeze vmi")
         })
         .await
@@ -270,7 +272,7 @@ impl Cmd for Service {
                 .door
                 .decode(request.options, MigrationOptions::from_json);
             let begun = match options.await? {
-                Ok(options) => self.launcher.migrate(vmi, options).await,
+                Ok(options) => self.launcher.migration.begin(vmi, options).await,
                 Err(error) => Err(MigrationError::Options(error).into()),
             };
             logged(begun, "Signaled vmi migration", "Failed to migrate vmi")
@@ -283,7 +285,7 @@ impl Cmd for Service {
     ) -> Answer<v1::Response> {
         answer_of(async {
             let request = self.door.sync_request(request.into_inner()).await?;
-            let prepared = self.launcher.sync_migration_target(request).await;
+            let prepared = self.launcher.migration_target.sync(request).await;
             let failed = "Failed to prepare migration target pod";
             logged(prepared, "Prepared migration target pod", failed)
         })
@@ -295,7 +297,7 @@ impl Cmd for Service {
     ) -> Answer<v1::Response> {
         answer_of(async {
             self.door.vmi(request.into_inner().vmi).await?;
-            self.launcher.cancel_migration();
+            self.launcher.migration.cancel();
             tracing::info!("Live migration has been aborted");
             Ok(())
         })
@@ -307,7 +309,7 @@ impl Cmd for Service {
     ) -> Answer<v1::Response> {
         answer_of(async {
             let vmi = self.door.vmi(request.into_inner().vmi).await?;
-            self.launcher.signal_target_cleanup(&vmi);
+            self.launcher.migration_target.signal_cleanup(&vmi);
             Ok(())
         })
         .await
@@ -320,7 +322,7 @@ impl Cmd for Service {
         answer_of(async {
             self.door.vmi(request.vmi).await?;
             let options = request.options.unwrap_or_default();
-            let finalized = self.launcher.finalize_migration(&options).await;
+            let finalized = self.launcher.finalization.run(&options).await;
             let (done, failed) = (
                 "migration finalized successfully",
                 "failed to finalize migration",
@@ -334,7 +336,7 @@ impl Cmd for Service {
         answer_of(async {
             let vmi = self.door.vmi(request.vmi).await?;
             let options = request.options.unwrap_or_default();
-            Ok(self.launcher.hotplug_host_devices(vmi, options).await?)
+            Ok(self.launcher.host_devices.begin(vmi, options).await?)
         })
         .await
     }
@@ -351,7 +353,7 @@ impl Cmd for Service {
         let request = request.into_inner();
         answer_of(async {
             self.door.vmi(request.vmi).await?;
-            self.launcher.dump_memory(&request.dump_path);
+            self.launcher.memory_dump.begin(&request.dump_path);
             Ok(())
         })
         .await
@@ -364,7 +366,7 @@ impl Cmd for Service {
         answer_of(async {
             let vmi = self.door.vmi(request.vmi).await?;
             let options = request.options.unwrap_or_default();
-            Ok(self.launcher.sync_cpus(vmi, options).await?)
+            Ok(self.launcher.resources.sync_cpus(vmi, options).await?)
         })
         .await
     }
@@ -374,12 +376,12 @@ impl Cmd for Service {
     ) -> Answer<v1::Response> {
         answer_of(async {
             let vmi = self.door.vmi(request.into_inner().vmi).await?;
-            Ok(self.launcher.sync_memory(vmi).await?)
+            Ok(self.launcher.resources.sync_memory(vmi).await?)
         })
         .await
     }
     async fn get_sev_info(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::SevInfoResponse> {
-        let info = self.launcher.sev_info().await;
+        let info = self.launcher.attestation.sev_info().await;
         answer(v1::SevInfoResponse {
             response: Some(response(&info)),
             sev_info: info.unwrap_or_default().into(),
@@ -391,7 +393,7 @@ impl Cmd for Service {
     ) -> Answer<v1::LaunchMeasurementResponse> {
         let measured: Result<_, CallError> = async {
             self.door.vmi(request.into_inner().vmi).await?;
-            Ok(self.launcher.launch_measurement().await?)
+            Ok(self.launcher.attestation.launch_measurement().await?)
         }
         .await;
         answer(v1::LaunchMeasurementResponse {
@@ -408,7 +410,11 @@ impl Cmd for Service {
             self.door.vmi(request.vmi).await?;
             let secret = self.door.decode(request.options, LaunchSecret::from_json);
             let secret = secret.await?.map_err(LauncherError::from)?;
-            Ok(self.launcher.inject_launch_secret(secret).await?)
+            Ok(self
+                .launcher
+                .attestation
+                .inject_launch_secret(secret)
+                .await?)
         })
         .await
     }
@@ -421,7 +427,7 @@ impl Cmd for Service {
     // virt-handler does not look at `success` here, so that only a gRPC error is a failure for it.
     // D-vm-12 (docs/differences.md).
     async fn get_screenshot(&self, _: Request<v1::VmiRequest>) -> Answer<v1::ScreenshotResponse> {
-        let picture = self.launcher.screenshot().await;
+        let picture = self.launcher.reads.screenshot().await;
         let picture = picture.map_err(|error| Status::unknown(chain(&error)))?;
         answer(v1::ScreenshotResponse {
             response: Some(success()),
@@ -437,7 +443,7 @@ impl Cmd for Service {
         answer_of(async {
             let vmi = self.door.vmi(request.vmi).await?;
             let backup = self.door.decode(request.options, BackupRequest::from_json);
-            Ok(self.launcher.backup(vmi, backup.await?).await?)
+            Ok(self.launcher.backup.request(vmi, backup.await?).await?)
         })
         .await
     }
@@ -449,7 +455,10 @@ impl Cmd for Service {
         let redefined = async {
             let vmi = self.door.vmi(request.vmi).await?;
             let checkpoint = self.door.decode(request.checkpoint, read_checkpoint);
-            let redefined = self.launcher.redefine_checkpoint(&vmi, checkpoint.await?);
+            let redefined = self
+                .launcher
+                .backup
+                .redefine_checkpoint(&vmi, checkpoint.await?);
             logged(
                 redefined.await,
                 "Checkpoint redefined successfully",

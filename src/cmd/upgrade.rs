@@ -21,7 +21,7 @@ impl Upgrade for Service {
         request: Request<HandOverRequest>,
     ) -> Result<Response<HandOverResponse>, Status> {
         let executable = PathBuf::from(request.into_inner().executable);
-        let outcome = self.launcher.hand_over(executable).await;
+        let outcome = self.launcher.hand_over.request(executable).await;
         Ok(Response::new(HandOverResponse {
             success: outcome.is_ok(),
             message: outcome.map_or_else(|error| chain(&error), |()| String::new()),

@@ -16,7 +16,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_millis(4500);
 
 /// The answer to `GetDomainStats`.
 pub(super) async fn domain_stats(launcher: &Launcher) -> v1::DomainStatsResponse {
-    let stats = launcher.domain_stats().await;
+    let stats = launcher.statistics.domain().await;
     v1::DomainStatsResponse {
         response: Some(response(&stats)),
         domain_stats: stats.map(|stats| stats.to_json()).unwrap_or_default(),
@@ -25,7 +25,7 @@ pub(super) async fn domain_stats(launcher: &Launcher) -> v1::DomainStatsResponse
 
 /// The answer to `GetDomainDirtyRateStats`.
 pub(super) async fn dirty_rate(launcher: &Launcher) -> v1::DirtyRateStatsResponse {
-    let rate = launcher.dirty_rate().await;
+    let rate = launcher.statistics.dirty_rate().await;
     v1::DirtyRateStatsResponse {
         response: Some(response(&rate)),
         dirty_rate_mbs: rate.unwrap_or_default(),
@@ -37,7 +37,7 @@ pub(super) async fn vm_stats(
     launcher: &Launcher,
     request: &v1::VmStatsRequest,
 ) -> Result<v1::VmStatsResponse, Status> {
-    if !launcher.collects_vm_stats() {
+    if !launcher.inspection.collects_vm_stats() {
         return Err(Status::unknown(
             "GetVMStats is off: the launcher was started without --vm-stats-collector",
         ));
@@ -64,7 +64,7 @@ pub(super) async fn vm_stats(
         domain_stats,
         dirty_rate_stats,
         guest_agent_version: (!commands.is_empty()).then(|| v1::Response {
-            message: launcher.guest_agent_version(),
+            message: launcher.guest.known.agent_version(),
             ..success()
         }),
         ..v1::VmStatsResponse::default()
@@ -95,11 +95,12 @@ async fn agent_answers(
 ) -> Vec<(AgentCommand, v1::Response)> {
     let mut answers = Vec::new();
     for &command in commands {
-        let message = match timeout_at(deadline, launcher.agent_data(command)).await {
-            Ok(Ok(message)) => Ok(message),
-            Ok(Err(error)) => Err(chain(&error)),
-            Err(_) => Err("the guest agent takes too long".to_owned()),
-        };
+        let message =
+            match timeout_at(deadline, launcher.statistics.agent_data.answer(command)).await {
+                Ok(Ok(message)) => Ok(message),
+                Ok(Err(error)) => Err(chain(&error)),
+                Err(_) => Err("the guest agent takes too long".to_owned()),
+            };
         let success = message.is_ok();
         let message = message.unwrap_or_else(|reason| reason);
         answers.push((command, v1::Response { success, message }));

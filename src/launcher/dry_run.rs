@@ -5,33 +5,50 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::decide::Step;
-use super::libvirt_domain::{CHANGE_TIMEOUT, blocking, within};
-use super::live_targets::with_live_targets;
+use super::error::LauncherError;
+use super::libvirt_domain::{CHANGE_TIMEOUT, blocking, read_spec, within};
 use super::network_setup::with_taps;
-use super::sync::read_spec;
-use super::{Launcher, LauncherError, SyncRequest, resize};
+use super::pod_backend::PodBackend;
+use super::sync::Syncs;
+use super::sync_queue::SyncRequest;
+use super::vm::Vm;
+use super::{hotplug_disks, resize};
+use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
 use convert::Context;
 use convert::plan::{self, DiskPlan, InterfacePlan};
 use libvirt::XmlKind;
 
-impl Launcher {
+/// Plans syncs.
+pub struct DryRun {
+    vm: Arc<Vm>,
+    pod: Arc<dyn PodBackend>,
+    syncs: Arc<Syncs>,
+}
+
+impl DryRun {
+    pub(super) fn new(vm: Arc<Vm>, pod: Arc<dyn PodBackend>, syncs: Arc<Syncs>) -> Self {
+        Self { vm, pod, syncs }
+    }
+
     /// The plan of a sync of this VMI, for programs: what [`plan::to_json`] writes, and what would become of the domain
     /// as its first steps. Takes no lock: a change that is in progress is seen as far as it is.
     ///
     /// # Errors
     /// Those that the sync would have before it changes anything.
-    pub async fn dry_run(self: &Arc<Self>, request: SyncRequest) -> Result<Value, LauncherError> {
+    pub async fn plan(&self, request: SyncRequest) -> Result<Value, LauncherError> {
         within("the plan", CHANGE_TIMEOUT, self.plan_of(request)).await
     }
 
-    async fn plan_of(self: &Arc<Self>, request: SyncRequest) -> Result<Value, LauncherError> {
+    async fn plan_of(&self, request: SyncRequest) -> Result<Value, LauncherError> {
         let vmi = request.vmi.clone();
-        let (step, domain) = self.next_step(&vmi).await?;
-        let launcher = self.clone();
+        let (step, domain) = self.syncs.next_step(&vmi).await?;
+        let (pod, syncs) = (self.pod.clone(), self.syncs.clone());
         let plan = move |domain: &libvirt::Domain| {
-            let (disks, interfaces, context) = launcher.planned(domain, &request.vmi)?;
-            let restart = launcher.restart_fields(&request.vmi_json, &context);
+            let options = syncs.last_options();
+            let (disks, interfaces, context) = planned(&*pod, domain, &request.vmi, &options)?;
+            let started = syncs.started_vmi().map(|json| &**json);
+            let restart = restart_fields(started, &request.vmi_json, &context);
             Ok((disks, interfaces, context, restart))
         };
         match (step, domain) {
@@ -69,42 +86,37 @@ impl Launcher {
             (Step::Lost | Step::Resume | Step::Apply, _) => Err(LauncherError::Lost),
         }
     }
+}
 
-    /// What the running domain gets only when it is started again. Empty while the VMI of its start is not known.
-    fn restart_fields(&self, vmi_json: &[u8], context: &Context) -> Value {
-        let started = self.started_vmi.get();
-        let parse = |json: &[u8]| api::json::from_slice::<Value>(json).ok();
-        let fields = started
-            .and_then(|started| Some((parse(started)?, parse(vmi_json)?)))
-            .map(|(started, wanted)| plan::restart_fields(&started, &wanted, context))
-            .unwrap_or_default();
-        let with_text = fields
-            .iter()
-            .map(|field| with_member(json!(field), "why", field.to_string().into()));
-        with_text.collect()
-    }
+/// What the running domain gets only when it is started again. Empty while the VMI of its start is not known.
+fn restart_fields(started: Option<&[u8]>, vmi_json: &[u8], context: &Context) -> Value {
+    let parse = |json: &[u8]| api::json::from_slice::<Value>(json).ok();
+    let fields = started
+        .and_then(|started| Some((parse(started)?, parse(vmi_json)?)))
+        .map(|(started, wanted)| plan::restart_fields(&started, &wanted, context))
+        .unwrap_or_default();
+    let with_text = fields
+        .iter()
+        .map(|field| with_member(json!(field), "why", field.to_string().into()));
+    with_text.collect()
+}
 
-    /// What would change on the running domain, with the options of the last sync.
-    fn planned(
-        &self,
-        domain: &libvirt::Domain,
-        vmi: &Vmi,
-    ) -> Result<(DiskPlan, InterfacePlan, Context), LauncherError> {
-        let pod = &*self.pod;
-        let live = read_spec(domain, XmlKind::Live)?;
-        let (wanted, context) =
-            pod.wanted(&with_live_targets(vmi, &live), &self.syncs.last_options())?;
-        let hotplug_dir = context.paths().hotplug_disk_dir;
-        let mut disks =
-            plan::disks(&live, &wanted, hotplug_dir).defer_unready(|disk| pod.is_ready(disk));
-        disks.resize = plan::resizes(
-            &live,
-            &wanted,
-            &resize::sizes(domain, pod, vmi, &live, &wanted),
-        );
-        let interfaces = plan::interfaces(&live, &wanted, vmi);
-        Ok((disks, interfaces, context))
-    }
+/// What would change on the running domain.
+fn planned(
+    pod: &dyn PodBackend,
+    domain: &libvirt::Domain,
+    vmi: &Vmi,
+    options: &VirtualMachineOptions,
+) -> Result<(DiskPlan, InterfacePlan, Context), LauncherError> {
+    let live = read_spec(domain, XmlKind::Live)?;
+    let (mut disks, wanted, context) = hotplug_disks::plan(pod, vmi, options, &live)?;
+    disks.resize = plan::resizes(
+        &live,
+        &wanted,
+        &resize::sizes(domain, pod, vmi, &live, &wanted),
+    );
+    let interfaces = plan::interfaces(&live, &wanted, vmi);
+    Ok((disks, interfaces, context))
 }
 
 /// The object with a member more.

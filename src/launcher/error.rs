@@ -3,8 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::backup::BackupError;
-use super::guest_agent::AgentError;
+use super::backup::error::BackupError;
+use super::guest_agent::error::AgentError;
+use super::migration_source::error::MigrationError;
+use super::migration_target::hook_server::HookServerError;
+use super::migration_target::tcp_proxies::ProxyError;
+use super::vm::Refusal;
 
 use api::STILL_IN_PROGRESS;
 use convert::plan::InterfaceWhy;
@@ -47,9 +51,6 @@ pub enum LauncherError {
         /// libvirt's error. It begins the text, as in the reference, and so is not a source.
         refusal: libvirt::Error,
     },
-    /// Another executable can't take over.
-    #[error(transparent)]
-    HandOver(#[from] super::HandOverError),
     /// The guest did not do what it was asked through its agent.
     #[error(transparent)]
     Agent(#[from] AgentError),
@@ -78,10 +79,10 @@ pub enum LauncherError {
     NoDirtyRate,
     /// The domain that arrives cannot be changed for this pod.
     #[error(transparent)]
-    HookServer(#[from] super::migration_target::HookServerError),
+    HookServer(#[from] HookServerError),
     /// The source cannot reach this pod's QEMU.
     #[error(transparent)]
-    Proxy(#[from] super::migration_target::ProxyError),
+    Proxy(#[from] ProxyError),
     /// A functional test of KubeVirt's wants the failure.
     #[error("{0}")]
     FunctionalTest(&'static str),
@@ -96,7 +97,7 @@ pub enum LauncherError {
     Killed,
     /// A migration does not begin, or fails.
     #[error(transparent)]
-    Migration(#[from] super::MigrationError),
+    Migration(#[from] MigrationError),
     /// Some disks or network interfaces could not be changed; the others were.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Devices(Vec<DeviceFailure>),
@@ -110,7 +111,7 @@ pub enum LauncherError {
     NoPlugins,
     /// The state of the VM does not allow it.
     #[error(transparent)]
-    Refused(#[from] super::vm::Refusal),
+    Refused(#[from] Refusal),
     /// Another change is in progress for too long.
     #[error(
         "{what}: another change of the domain {STILL_IN_PROGRESS}; nothing was done, send it again"

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use tokio::sync::Notify;
 
-use super::lock;
+use super::lock::lock;
 use domain::alias::Alias;
 use libvirt::{Event, IoAction, LifecycleEvent};
 

@@ -1,39 +1,52 @@
 //! The guest's clock stands still while the guest is paused; afterwards it is set, if the guest has an agent.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
-use super::libvirt_domain::CHANGE_TIMEOUT;
-use super::{Launcher, LauncherError};
+use super::error::LauncherError;
+use super::libvirt_domain::{CHANGE_TIMEOUT, LibvirtDomain};
+use super::vm::Vm;
 
 /// The agent is asked every second for so long: it may take its time to wake up.
 const ATTEMPTS_TIME: Duration = Duration::from_secs(60);
 
-impl Launcher {
-    /// Sets the guest's clock, in the background, as far as its agent lets us. Once in a launcher's life, as in the
+/// The guest's clock.
+pub(super) struct GuestClock {
+    libvirt: Arc<LibvirtDomain>,
+    vm: Arc<Vm>,
+    is_set: AtomicBool,
+}
+
+impl GuestClock {
+    pub fn new(libvirt: Arc<LibvirtDomain>, vm: Arc<Vm>) -> Self {
+        Self {
+            libvirt,
+            vm,
+            is_set: AtomicBool::new(false),
+        }
+    }
+
+    /// Sets the clock, in the background, as far as the guest's agent lets us. Once in a launcher's life, as in the
     /// reference: after that the guest's own time service is trusted.
-    pub(super) fn set_guest_clock(self: &Arc<Self>) {
-        if self.has_agent() && !self.clock_is_set.swap(true, Ordering::Relaxed) {
-            tokio::spawn(set_time(self.clone()));
+    pub fn set(&self) {
+        if self.vm.has_agent() && !self.is_set.swap(true, Ordering::Relaxed) {
+            tokio::spawn(set_time(self.libvirt.clone()));
         }
     }
 }
 
-async fn set_time(launcher: Arc<Launcher>) {
+async fn set_time(libvirt: Arc<LibvirtDomain>) {
     let mut last = None;
     let end = os::time::deadline(ATTEMPTS_TIME);
     while Instant::now() < end {
-        let attempt =
-            launcher
-                .domain
-                .agent_call("setting the guest's clock", CHANGE_TIMEOUT, |domain| {
-                    // A clock before 1970 is not worth passing on.
-                    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-                    Ok(domain.set_time(now.unwrap_or_default())?)
-                });
+        let attempt = libvirt.agent_call("setting the guest's clock", CHANGE_TIMEOUT, |domain| {
+            // A clock before 1970 is not worth passing on.
+            let now = SystemTime::now().duration_since(UNIX_EPOCH);
+            Ok(domain.set_time(now.unwrap_or_default())?)
+        });
         match attempt.await {
             Ok(()) => return tracing::info!("guest VM time sync finished successfully"),
             Err(error) if is_final(&error) => {

@@ -9,7 +9,6 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags};
 use tokio::time::{sleep, timeout};
 
-use super::Launcher;
 use super::timeline::{Step, Timeline};
 use api::pod_paths::PodPaths;
 use os::inotify::{DirWatch, appears};
@@ -23,20 +22,13 @@ const MAX_LOG_BYTES: usize = 1 << 20;
 /// Between two reads: the output of a guest that boots comes in hundreds of pieces.
 const READ_INTERVAL: Duration = Duration::from_millis(100);
 
-impl Launcher {
-    /// Follows the serial console's log of the VM that has just started, in the background and for a limited time.
-    pub(super) fn watch_console(&self, uid: &str) {
-        let log = self
-            .config
-            .pod
-            .root
-            .path(PodPaths::default().serial_log(uid));
-        let timeline = self.config.timeline.clone();
-        tokio::spawn(async move {
-            // The timeline shows what is missing.
-            let _ = timeout(WATCH_TIMEOUT, follow(&log, &timeline)).await;
-        });
-    }
+/// Follows the serial console's log of the VM with this UID, which has just started, in the background and for a limited time.
+pub(super) fn watch(root: &pod::Root, uid: &str, timeline: Arc<Timeline>) {
+    let log = root.path(PodPaths::default().serial_log(uid));
+    tokio::spawn(async move {
+        // The timeline shows what is missing.
+        let _ = timeout(WATCH_TIMEOUT, follow(&log, &timeline)).await;
+    });
 }
 
 /// Until the login prompt, or until the log is too long or cannot be read.

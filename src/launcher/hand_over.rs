@@ -11,9 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::process::Command;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::{Launcher, LauncherError};
+use super::vm::{JobKind, Vm};
+use crate::notify::Notifier;
 
 /// For virt-handler to take the events that wait.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -32,7 +34,7 @@ pub enum HandOverError {
     NoRestart,
     /// A job's state is in this process.
     #[error("{0} is in progress; try again when that has ended")]
-    Job(super::JobKind),
+    Job(JobKind),
     /// Events would be lost.
     #[error("virt-handler has not taken all events yet; try again when it is back")]
     Events,
@@ -50,17 +52,32 @@ pub enum HandOverError {
     NotALauncher(PathBuf),
 }
 
-impl Launcher {
+/// Hands the guest over.
+pub struct HandOver {
+    vm: Arc<Vm>,
+    notifier: Notifier,
+    stage: watch::Sender<Stage>,
+}
+
+impl HandOver {
+    pub(super) fn new(vm: Arc<Vm>, notifier: Notifier) -> Self {
+        Self {
+            vm,
+            notifier,
+            stage: watch::Sender::new(Stage::NotAllowed),
+        }
+    }
+
     /// A monitor would start the next launcher.
-    pub fn allow_hand_over(&self) {
-        self.hand_over_to.send_replace(HandOver::Allowed);
+    pub fn allow(&self) {
+        self.stage.send_replace(Stage::Allowed);
     }
 
     /// Waits until this launcher is to hand over, and returns to which executable.
-    pub async fn hand_over_requested(&self) -> PathBuf {
-        let mut state = self.hand_over_to.subscribe();
+    pub async fn requested(&self) -> PathBuf {
+        let mut state = self.stage.subscribe();
         loop {
-            if let HandOver::Requested(path) = &*state.borrow_and_update() {
+            if let Stage::Requested(path) = &*state.borrow_and_update() {
                 return path.clone();
             }
             // The sender lives as long as the launcher, so this waits, and does not fail.
@@ -72,20 +89,19 @@ impl Launcher {
     ///
     /// # Errors
     /// If it can't now.
-    pub async fn hand_over(self: &Arc<Self>, executable: PathBuf) -> Result<(), LauncherError> {
-        if matches!(*self.hand_over_to.borrow(), HandOver::NotAllowed) {
-            return Err(HandOverError::NoRestart.into());
+    pub async fn request(&self, executable: PathBuf) -> Result<(), HandOverError> {
+        if matches!(*self.stage.borrow(), Stage::NotAllowed) {
+            return Err(HandOverError::NoRestart);
         }
         if let Some(job) = self.vm.snapshot().jobs.first() {
-            return Err(HandOverError::Job(*job).into());
+            return Err(HandOverError::Job(*job));
         }
         check_version(&executable).await?;
         let deadline = os::time::deadline(FLUSH_TIMEOUT);
         if !self.notifier.flush(deadline).await {
-            return Err(HandOverError::Events.into());
+            return Err(HandOverError::Events);
         }
-        self.hand_over_to
-            .send_replace(HandOver::Requested(executable));
+        self.stage.send_replace(Stage::Requested(executable));
         Ok(())
     }
 
@@ -105,7 +121,7 @@ impl Launcher {
 
 /// Where a hand-over is.
 #[derive(Debug)]
-pub(super) enum HandOver {
+enum Stage {
     /// Nobody would start the next launcher.
     NotAllowed,
     /// Not requested.

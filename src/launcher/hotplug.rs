@@ -1,10 +1,14 @@
 //! Hotplug and unplug: what disks and network interfaces share.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::lock;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+
+use super::lock::lock;
+use libvirt::Event;
 
 /// A guest that has not released a device in this time is asked again.
 const DETACH_RETRY_AFTER: Duration = Duration::from_secs(30);
@@ -19,9 +23,22 @@ struct DetachRequest {
     refused: bool,
 }
 
+/// Follows what the guest makes of the requests, for as long as the launcher lives.
+pub(super) async fn follow(requests: Arc<Mutex<DetachRequests>>, mut events: Receiver<Event>) {
+    loop {
+        match events.recv().await {
+            Ok(Event::DeviceRemoved { alias, .. }) => lock(&requests).removed(&alias),
+            Ok(Event::DeviceRemovalFailed { alias, .. }) => lock(&requests).refused(&alias),
+            // A request whose answer is lost is repeated after a while.
+            Ok(_) | Err(RecvError::Lagged(_)) => {}
+            Err(RecvError::Closed) => return,
+        }
+    }
+}
+
 impl DetachRequests {
     /// The guest has released the device.
-    pub fn removed(&mut self, alias: &str) {
+    fn removed(&mut self, alias: &str) {
         self.0.remove(alias);
     }
 
@@ -32,7 +49,7 @@ impl DetachRequests {
     }
 
     /// The guest does not release the device: the next sync asks again.
-    pub fn refused(&mut self, alias: &str) {
+    fn refused(&mut self, alias: &str) {
         if let Some(request) = self.0.get_mut(alias) {
             tracing::warn!(
                 alias,

@@ -1,16 +1,33 @@
-//! Carries out the plan for the disks. A disk that fails does not stop the others.
+//! The plan for the disks, made and carried out. A disk that fails does not stop the others.
 
 use std::sync::Mutex;
 
+use super::error::{DiskFailure, LauncherError};
 use super::hotplug::{DetachRequests, attach, detach};
+use super::live_targets::with_live_targets;
 use super::pod_backend::PodBackend;
-use super::{DiskFailure, LauncherError};
+use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
+use convert::Context;
 use convert::plan::{Change, DiskPlan};
 use domain::DomainSpec;
 use domain::alias::Alias;
 use domain::disks::Disk;
 use os::failpoints;
+
+/// What is to be done with the disks of the `live` domain, the domain that the VMI wants, and its context.
+pub(super) fn plan(
+    pod: &dyn PodBackend,
+    vmi: &Vmi,
+    options: &VirtualMachineOptions,
+    live: &DomainSpec,
+) -> Result<(DiskPlan, DomainSpec, Context), LauncherError> {
+    let (wanted, context) = pod.wanted(&with_live_targets(vmi, live), options)?;
+    let hotplug_dir = context.paths().hotplug_disk_dir;
+    let plan =
+        convert::plan::disks(live, &wanted, hotplug_dir).defer_unready(|disk| pod.is_ready(disk));
+    Ok((plan, wanted, context))
+}
 
 /// Does what the plan says: detach, attach, update. Returns what failed.
 ///

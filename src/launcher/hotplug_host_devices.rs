@@ -2,57 +2,76 @@
 
 use std::sync::Arc;
 
-use super::libvirt_domain::{CHANGE_TIMEOUT, blocking, within};
-use super::sync::read_spec;
-use super::vm::JobKind;
-use super::{Launcher, LauncherError};
+use super::error::LauncherError;
+use super::libvirt_domain::{CHANGE_TIMEOUT, LibvirtDomain, read_spec, within};
+use super::pod_backend::PodBackend;
+use super::vm::{Job, JobKind, Vm};
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
 use convert::plan;
 use libvirt::XmlKind;
 
-impl Launcher {
+/// What the job does, for errors.
+const WHAT: &str = "attaching host devices";
+
+/// Attaches host devices to the running domain.
+pub struct HostDevices {
+    libvirt: Arc<LibvirtDomain>,
+    vm: Arc<Vm>,
+    pod: Arc<dyn PodBackend>,
+}
+
+impl HostDevices {
+    pub(super) fn new(
+        libvirt: Arc<LibvirtDomain>,
+        vm: Arc<Vm>,
+        pod: Arc<dyn PodBackend>,
+    ) -> Arc<Self> {
+        Arc::new(Self { libvirt, vm, pod })
+    }
+
     /// Begins to attach the devices that the VMI has and the domain lacks. What fails is logged, and does not stop the
     /// others; virt-handler asks again at its next sync.
     ///
     /// # Errors
     /// Another job runs, or there is no domain.
-    pub async fn hotplug_host_devices(
+    pub async fn begin(
         self: &Arc<Self>,
         vmi: Arc<Vmi>,
         options: VirtualMachineOptions,
     ) -> Result<(), LauncherError> {
-        let what = "attaching host devices";
-        within(what, CHANGE_TIMEOUT, self.known()).await?;
+        within(WHAT, CHANGE_TIMEOUT, async {
+            Ok(self.vm.wait_for_first_read().await)
+        })
+        .await?;
         let job = self.vm.begin(JobKind::HostDeviceHotplug)?;
-        let launcher = self.clone();
-        tokio::spawn(async move {
-            let pod = launcher.pod.clone();
-            let attach = move |domain: Option<libvirt::Domain>| {
-                let domain = domain.ok_or(LauncherError::NoDomain)?;
-                let (wanted, _) = pod.wanted(&vmi, &options)?;
-                let live = read_spec(&domain, XmlKind::Live)?;
-                for device in plan::host_devices(&live, &wanted) {
-                    let alias = device.alias.as_ref().map(|alias| alias.name.as_str());
-                    match domain.attach_device(&device.to_xml()) {
-                        Ok(()) => tracing::info!(alias, "Attached host device"),
-                        Err(error) => {
-                            tracing::error!(alias, reason = %error, "The host device cannot be attached");
-                        }
+        tokio::spawn(self.clone().attach(vmi, options, job));
+        Ok(())
+    }
+
+    async fn attach(self: Arc<Self>, vmi: Arc<Vmi>, options: VirtualMachineOptions, job: Job) {
+        // However long that takes: nobody waits for an answer.
+        let _turn = self.vm.turn().await;
+        let pod = self.pod.clone();
+        let attached = self.libvirt.unlimited(WHAT, move |domain| {
+            let domain = domain.ok_or(LauncherError::NoDomain)?;
+            let (wanted, _) = pod.wanted(&vmi, &options)?;
+            let live = read_spec(&domain, XmlKind::Live)?;
+            for device in plan::host_devices(&live, &wanted) {
+                let alias = device.alias.as_ref().map(|alias| alias.name.as_str());
+                match domain.attach_device(&device.to_xml()) {
+                    Ok(()) => tracing::info!(alias, "Attached host device"),
+                    Err(error) => {
+                        tracing::error!(alias, reason = %error, "The host device cannot be attached");
                     }
                 }
-                Ok(())
-            };
-            // However long that takes: nobody waits for an answer.
-            let _turn = launcher.vm.turn().await;
-            let (connection, name) = (launcher.domain.connection(), launcher.domain.name().clone());
-            let attached = blocking(what, move || attach(connection.lookup(&name)?)).await;
-            if let Err(error) = attached {
-                tracing::error!(reason = %os::logging::chain(&error), "Host devices cannot be attached");
             }
-            drop(job);
-            launcher.refresh();
+            Ok(())
         });
-        Ok(())
+        if let Err(error) = attached.await {
+            tracing::error!(reason = %os::logging::chain(&error), "Host devices cannot be attached");
+        }
+        drop(job);
+        self.vm.refresh();
     }
 }

@@ -6,10 +6,11 @@
 
 use std::sync::{Arc, Mutex};
 
+use super::error::{DeviceFailure, InterfaceFailure, LauncherError};
 use super::hotplug::{DetachRequests, attach, detach};
 use super::libvirt_domain::blocking;
-use super::network_setup::complete_interface;
-use super::{DeviceFailure, InterfaceFailure, Launcher, LauncherError};
+use super::network_setup::{PodNetwork, complete_interface};
+use super::vm::Vm;
 use api::vmi::Vmi;
 use convert::Context;
 use convert::plan::{InterfaceChange, InterfacePlan, InterfaceWhy};
@@ -18,15 +19,22 @@ use domain::alias::Alias;
 use domain::interfaces::Interface;
 use pod::network::{NetworkError, Scope};
 
-impl Launcher {
+/// The interfaces of the running domain.
+pub(super) struct Interfaces<'a> {
+    pub domain: &'a libvirt::Domain,
+    pub vm: &'a Vm,
+    pub network: &'a PodNetwork,
+    pub detach_requests: &'a Arc<Mutex<DetachRequests>>,
+}
+
+impl Interfaces<'_> {
     /// Does what the plan for the `live` domain's interfaces says: attach, detach, update. Returns what failed.
     ///
     /// # Errors
     /// When the work has panicked.
     // D-net-12, D-net-13 (docs/differences.md).
-    pub(super) async fn hotplug_interfaces(
-        self: &Arc<Self>,
-        domain: &libvirt::Domain,
+    pub async fn change(
+        &self,
         vmi: &Vmi,
         context: &Context,
         live: &DomainSpec,
@@ -34,7 +42,7 @@ impl Launcher {
     ) -> Result<Vec<DeviceFailure>, LauncherError> {
         let mut failures = log_deferred(&plan.deferred);
         let stays = |name: &str| has_interface(live, &plan, name);
-        self.network.lock().await.retain_servers(stays);
+        self.network.retain_servers(stays).await;
         if plan.is_empty() {
             return Ok(failures);
         }
@@ -45,11 +53,11 @@ impl Launcher {
                 Err(error) => failures.push(DeviceFailure::Network(error)),
             }
         }
-        let (launcher, domain) = (self.clone(), domain.clone());
-        let apply = move || Ok(apply(&domain, &plan, &launcher.detach_requests));
+        let (domain, requests) = (self.domain.clone(), self.detach_requests.clone());
+        let apply = move || Ok(apply(&domain, &plan, &requests));
         failures.extend(blocking("changing the domain's interfaces", apply).await?);
         // Not every change makes libvirt send an event.
-        self.refresh();
+        self.vm.refresh();
         Ok(failures)
     }
 
@@ -61,7 +69,10 @@ impl Launcher {
         mut change: InterfaceChange,
     ) -> Result<InterfaceChange, NetworkError> {
         let name = change.why.name();
-        let taps = self.taps(vmi, context, Scope::Network(name)).await?;
+        let taps = self
+            .network
+            .taps(vmi, context, Scope::Network(name))
+            .await?;
         // None where the interface has no tap, such as passt.
         for tap in taps {
             complete_interface(&mut change.interface, tap);

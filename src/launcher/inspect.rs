@@ -1,16 +1,37 @@
 //! What launcherctl asks about a launcher.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use super::Launcher;
-use api::proto::inspect::v1::{LastSyncResponse, MigrationEvent, SetupResponse};
+use super::config::LauncherConfig;
+use super::libvirt_domain::LibvirtDomain;
+use super::lock::lock;
+use super::observe::xml;
+use super::vm::Vm;
+use api::proto::inspect::v1::{DebugResponse, SetupResponse};
 use domain::Domain;
 
-impl Launcher {
-    /// The VMI and the options of the last sync; empty before the first.
-    #[must_use]
-    pub fn last_sync(&self) -> LastSyncResponse {
-        self.syncs.last_sync()
+/// Answers launcherctl.
+pub struct Inspection {
+    libvirt: Arc<LibvirtDomain>,
+    vm: Arc<Vm>,
+    config: Arc<LauncherConfig>,
+    /// What the conversion has seen at the last start, as JSON.
+    last_context: Arc<Mutex<String>>,
+}
+
+impl Inspection {
+    pub(super) fn new(
+        libvirt: Arc<LibvirtDomain>,
+        vm: Arc<Vm>,
+        config: Arc<LauncherConfig>,
+        last_context: Arc<Mutex<String>>,
+    ) -> Self {
+        Self {
+            libvirt,
+            vm,
+            config,
+            last_context,
+        }
     }
 
     /// Where the launcher has its files.
@@ -28,25 +49,36 @@ impl Launcher {
         self.config.vm_stats_collector
     }
 
-    /// Whether a migration from here has begun since this launcher was started.
-    #[must_use]
-    pub fn has_migrated(&self) -> bool {
-        !self.migration_record.is_empty()
-    }
-
-    /// Waits for events of the last migration from here that come after this number (0 is before all), and returns the
-    /// number of the last one, and all of them.
-    pub async fn migration_events(&self, after: u64) -> (u64, Vec<MigrationEvent>) {
-        self.migration_record.after(after).await
-    }
-
     /// Waits for a state that is newer than this generation (0 is older than all), and returns its generation and the
     /// document that virt-handler was sent last.
     pub async fn domain_after(&self, generation: u64) -> (u64, Option<Arc<Domain>>) {
-        let mut state = self.state();
-        // The sender lives as long as the launcher, so this waits, and does not fail.
+        let mut state = self.vm.subscribe();
+        // The sender lives as long as the VM, so this waits, and does not fail.
         let _ = state.wait_for(|vm| vm.generation > generation).await;
         let newer = self.vm.snapshot();
         (newer.generation, newer.document)
+    }
+
+    /// What a bug report needs. libvirt leaves passwords out of the XML unless it is asked for them.
+    pub async fn debug(&self) -> DebugResponse {
+        let snapshot = self.vm.snapshot();
+        let xml = self.libvirt.read("reading the domain", |connection, name| {
+            Ok(match connection.lookup(name)? {
+                Some(domain) => xml(&domain, domain.state()?)?,
+                None => String::new(),
+            })
+        });
+        let (domain_xml, problem) = match xml.await {
+            Ok(xml) => (xml, None),
+            Err(error) => (String::new(), Some(os::logging::chain(&error))),
+        };
+        DebugResponse {
+            version: os::version::get().to_owned(),
+            phase: format!("{:?}", snapshot.phase),
+            jobs: snapshot.jobs.iter().map(|job| format!("{job:?}")).collect(),
+            domain_xml,
+            context_json: lock(&self.last_context).clone(),
+            problems: problem.into_iter().collect(),
+        }
     }
 }

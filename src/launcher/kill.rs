@@ -7,6 +7,7 @@
 
 use std::future::pending;
 use std::io;
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,27 +15,45 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use super::vm::JobKind;
-use super::{Launcher, LauncherError, Qemu};
+use super::error::LauncherError;
+use super::libvirt_domain::LibvirtDomain;
+use super::qemu::Qemu;
+use super::vm::{JobKind, Vm};
 use libvirt::{Domain, DomainState};
 
 /// How long a kill by virt-handler waits for QEMU to end by SIGTERM. libvirt gives up after 15 s and
 /// takes a later end for a crash; virt-handler waits 20 s.
 pub(super) const KILL_PATIENCE: Duration = Duration::from_secs(13);
 
-impl Launcher {
+/// Forces the guest off.
+pub struct Killer {
+    libvirt: Arc<LibvirtDomain>,
+    vm: Arc<Vm>,
+    /// Where libvirt writes the number of the domain's QEMU process.
+    qemu_pid_file: PathBuf,
+}
+
+impl Killer {
+    pub(super) fn new(libvirt: Arc<LibvirtDomain>, vm: Arc<Vm>, qemu_pid_file: PathBuf) -> Self {
+        Self {
+            libvirt,
+            vm,
+            qemu_pid_file,
+        }
+    }
+
     /// Forces the guest off. QEMU has `patience` to write its caches, and is killed then. Waits for no other change: a start
     /// that hangs is killed too. No domain is not a failure.
     ///
     /// # Errors
     /// libvirt's; [`LauncherError::Slow`] when it takes too long.
     // D-vm-6, D-vm-19 (docs/differences.md).
-    pub async fn kill(self: &Arc<Self>, patience: Duration) -> Result<(), LauncherError> {
+    pub async fn kill(&self, patience: Duration) -> Result<(), LauncherError> {
         self.vm.cancel(JobKind::Start);
         let starting = !self.vm.snapshot().phase.has_run();
         let (begins, has_begun) = oneshot::channel();
         let destroy = move |domain| destroy(domain, starting, begins);
-        let mut destroyed = pin!(self.domain.change("killing the domain", destroy));
+        let mut destroyed = pin!(self.libvirt.kill(destroy));
         let is_too_long = async {
             // A libvirt that hangs has not sent SIGTERM.
             if has_begun.await.is_err() {
@@ -54,7 +73,7 @@ impl Launcher {
     /// # Errors
     /// If there is none.
     pub fn find_qemu(&self) -> io::Result<Qemu> {
-        Qemu::find(&self.config.qemu_pid_file, self.domain_name())
+        Qemu::find(&self.qemu_pid_file, self.libvirt.name())
     }
 
     fn kill_qemu(&self) {

@@ -12,8 +12,11 @@ use std::time::Duration;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{Instant, timeout};
 
-use super::{LauncherError, lock};
-use libvirt::{Connection, Domain};
+use super::error::LauncherError;
+use super::lock::lock;
+use super::vm::{Job, Turn, Vm};
+use domain::DomainSpec;
+use libvirt::{Connection, Domain, XmlKind};
 
 /// Answers to reads come within this; virt-handler waits 5 s.
 pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(4);
@@ -24,10 +27,10 @@ pub(super) const MAX_READS: usize = 2;
 /// Requests that run at once, such as Reset, that may hang at the same time; further ones wait.
 const MAX_REQUESTS: usize = 1;
 
-/// A call to the guest agent, until it is dropped.
-pub(super) struct AgentCall(Arc<Mutex<Option<Instant>>>);
+/// A shutdown by the guest agent, until it is dropped.
+pub(super) struct AgentShutdown(Arc<Mutex<Option<Instant>>>);
 
-impl Drop for AgentCall {
+impl Drop for AgentShutdown {
     fn drop(&mut self) {
         *lock(&self.0) = None;
     }
@@ -43,7 +46,8 @@ pub(super) struct LibvirtDomain {
     /// libvirt itself makes calls to the agent wait for each other.
     agent_calls: Arc<Semaphore>,
     agent_domain: Mutex<Option<Domain>>,
-    agent_call: Arc<Mutex<Option<Instant>>>,
+    /// When a shutdown by the agent has begun.
+    agent_shutdown: Arc<Mutex<Option<Instant>>>,
 }
 
 impl LibvirtDomain {
@@ -56,7 +60,7 @@ impl LibvirtDomain {
             slow_calls: Notify::new(),
             agent_calls: Arc::new(Semaphore::new(1)),
             agent_domain: Mutex::default(),
-            agent_call: Arc::default(),
+            agent_shutdown: Arc::default(),
         }
     }
 
@@ -159,37 +163,93 @@ impl LibvirtDomain {
     ///
     /// # Errors
     /// Another one is in progress, for so long already.
-    pub fn begin_agent_call(&self) -> Result<AgentCall, Duration> {
-        let mut began = lock(&self.agent_call);
+    pub fn begin_agent_shutdown(&self) -> Result<AgentShutdown, Duration> {
+        let mut began = lock(&self.agent_shutdown);
         if let Some(began) = *began {
             return Err(began.elapsed());
         }
         *began = Some(Instant::now());
-        Ok(AgentCall(self.agent_call.clone()))
+        Ok(AgentShutdown(self.agent_shutdown.clone()))
     }
 
-    /// A call that has its turn already, or, as Kill, needs none. It goes on when the caller gives up.
+    /// A change of the domain: waits for its turn, which ends with the change, also when the caller has given up.
+    ///
+    /// # Errors
+    /// Those of `work`; [`LauncherError::Busy`] when another change takes longer than [`CHANGE_TIMEOUT`], and
+    /// [`LauncherError::Slow`] when this one does.
+    pub async fn in_turn<T: Send + 'static>(
+        &self,
+        vm: &Vm,
+        what: &'static str,
+        work: impl FnOnce(Option<Domain>) -> Result<T, LauncherError> + Send + 'static,
+    ) -> Result<T, LauncherError> {
+        let Ok(turn) = timeout(CHANGE_TIMEOUT, vm.turn()).await else {
+            return Err(LauncherError::Busy { what });
+        };
+        self.change(&turn, what, work).await
+    }
+
+    /// A change of the domain by one who has the turn. It goes on, and keeps the turn, when the caller gives up.
     ///
     /// # Errors
     /// Those of `work`; [`LauncherError::Slow`] when it takes longer than [`CHANGE_TIMEOUT`].
     pub async fn change<T: Send + 'static>(
         &self,
+        turn: &Turn,
         what: &'static str,
         work: impl FnOnce(Option<Domain>) -> Result<T, LauncherError> + Send + 'static,
     ) -> Result<T, LauncherError> {
-        let done = within(what, CHANGE_TIMEOUT, blocking(what, self.lookup(work))).await;
-        self.note_slow(done)
+        let turn = turn.clone();
+        self.to_end(what, move |domain| {
+            let _turn = turn;
+            work(domain)
+        })
+        .await
     }
 
-    /// A copy of the metadata into the domain's XML. It waits as long as libvirt does; none of the others waits for it.
+    /// A change that belongs to a job, and so needs no turn of its own. It goes on when the caller gives up.
     ///
     /// # Errors
-    /// Those of `work`.
-    pub async fn write_metadata(
+    /// Those of `work`; [`LauncherError::Slow`] when it takes longer than [`CHANGE_TIMEOUT`].
+    pub async fn steer<T: Send + 'static>(
+        &self,
+        _: &Job,
+        what: &'static str,
+        work: impl FnOnce(Option<Domain>) -> Result<T, LauncherError> + Send + 'static,
+    ) -> Result<T, LauncherError> {
+        self.to_end(what, work).await
+    }
+
+    /// The end of the domain, which waits for nothing. It goes on when the caller gives up.
+    ///
+    /// # Errors
+    /// Those of `work`; [`LauncherError::Slow`] when it takes longer than [`CHANGE_TIMEOUT`].
+    pub async fn kill(
         &self,
         work: impl FnOnce(Option<Domain>) -> Result<(), LauncherError> + Send + 'static,
     ) -> Result<(), LauncherError> {
-        blocking("writing the metadata", self.lookup(work)).await
+        self.to_end("killing the domain", work).await
+    }
+
+    async fn to_end<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        work: impl FnOnce(Option<Domain>) -> Result<T, LauncherError> + Send + 'static,
+    ) -> Result<T, LauncherError> {
+        let done = within(what, CHANGE_TIMEOUT, self.unlimited(what, work)).await;
+        self.note_slow(done)
+    }
+
+    /// A call that takes as long as libvirt does: nobody waits for its answer, or its caller has a limit.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub async fn unlimited<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        work: impl FnOnce(Option<Domain>) -> Result<T, LauncherError> + Send + 'static,
+    ) -> Result<T, LauncherError> {
+        blocking(what, self.lookup(work)).await
     }
 
     fn lookup<T>(
@@ -247,4 +307,9 @@ pub(super) async fn within<T>(
     timeout(limit, work)
         .await
         .unwrap_or(Err(LauncherError::Slow { what, after: limit }))
+}
+
+/// The domain as libvirt has it. Blocks.
+pub(super) fn read_spec(domain: &Domain, kind: XmlKind) -> Result<DomainSpec, LauncherError> {
+    DomainSpec::from_xml(&domain.xml(kind)?).map_err(LauncherError::Xml)
 }

@@ -1,12 +1,12 @@
 //! A dump of the guest's memory into a file on a volume: a job, which reports in the metadata.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::vm::{JobKind, PauseReason, Phase, Snapshot};
-use super::{Launcher, LauncherError};
-use crate::launcher::libvirt_domain::blocking;
+use super::error::LauncherError;
+use super::libvirt_domain::LibvirtDomain;
+use super::vm::{Job, JobKind, PauseReason, Phase, Snapshot, Vm};
 use libvirt::{DomainState, PausedReason};
 
 /// What the name of each dump contains: KubeVirt's, by which earlier ones are found.
@@ -15,28 +15,40 @@ const DUMP_NAME: &str = "memory.dump";
 /// Between two attempts to resume a guest: while QEMU still writes a dump, it does not. There is no event of its end.
 const RESUME_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// For as long as the launcher lives, resumes a guest that stands still for a dump that nobody makes any more. libvirt stops a
-/// guest for its dump, and lets it go on afterwards; if libvirt is restarted in the middle, it tries that once, in vain.
-// D-vm-17 (docs/differences.md).
-pub(super) async fn resume_after_lost_dumps(launcher: Arc<Launcher>) {
-    let stands_still =
-        |vm: &Snapshot| vm.phase == Phase::Paused(PauseReason::Other) && vm.jobs.is_empty();
-    let mut state = launcher.state();
-    loop {
-        // The sender lives in the launcher, so neither wait fails.
-        drop(state.wait_for(stands_still).await);
-        match launcher.resume_dumped().await {
-            Ok(true) => tracing::info!("Resumed the guest, whose memory dump was lost"),
-            Ok(false) => drop(state.changed().await),
-            Err(error) => {
-                tracing::debug!(reason = %os::logging::chain(&error), "The guest stands still for a memory dump");
-                tokio::time::sleep(RESUME_RETRY_DELAY).await;
+/// Makes dumps of the guest's memory.
+pub struct MemoryDump {
+    libvirt: Arc<LibvirtDomain>,
+    vm: Arc<Vm>,
+    root: pod::Root,
+}
+
+impl MemoryDump {
+    pub(super) fn new(libvirt: Arc<LibvirtDomain>, vm: Arc<Vm>, root: pod::Root) -> Arc<Self> {
+        Arc::new(Self { libvirt, vm, root })
+    }
+
+    /// For as long as the launcher lives, resumes a guest that stands still for a dump that nobody makes any more. libvirt
+    /// stops a guest for its dump, and lets it go on afterwards; if libvirt is restarted in the middle, it tries that once,
+    /// in vain.
+    // D-vm-17 (docs/differences.md).
+    pub(super) async fn resume_after_lost_dumps(self: Arc<Self>) {
+        let stands_still =
+            |vm: &Snapshot| vm.phase == Phase::Paused(PauseReason::Other) && vm.jobs.is_empty();
+        let mut state = self.vm.subscribe();
+        loop {
+            // The sender lives in the VM, so neither wait fails.
+            drop(state.wait_for(stands_still).await);
+            match self.resume_dumped().await {
+                Ok(true) => tracing::info!("Resumed the guest, whose memory dump was lost"),
+                Ok(false) => drop(state.changed().await),
+                Err(error) => {
+                    tracing::debug!(reason = %os::logging::chain(&error), "The guest stands still for a memory dump");
+                    tokio::time::sleep(RESUME_RETRY_DELAY).await;
+                }
             }
         }
     }
-}
 
-impl Launcher {
     /// Resumes a guest that libvirt has stopped for a dump; whether it had.
     async fn resume_dumped(&self) -> Result<bool, LauncherError> {
         let resume = |domain: Option<libvirt::Domain>| {
@@ -49,13 +61,13 @@ impl Launcher {
             }
             Ok(is_stopped)
         };
-        self.domain.request("resuming the guest", resume).await
+        self.libvirt.request("resuming the guest", resume).await
     }
 
     /// Begins a dump into `path` of the pod. Success says that it is begun, done already, or that another job is in its
     /// way: virt-handler asks again at each of its syncs, and an error would end the whole sync. What becomes of the dump
     /// is in the metadata.
-    pub fn dump_memory(self: &Arc<Self>, path: &str) {
+    pub fn begin(self: &Arc<Self>, path: &str) {
         let Some(name) = Path::new(path)
             .file_name()
             .map(|name| name.to_string_lossy().into_owned())
@@ -75,26 +87,25 @@ impl Launcher {
         };
         self.vm
             .change_metadata(|metadata| metadata.memory_dump_began(&name));
-        let (launcher, path) = (self.clone(), self.config.pod.root.path(path));
-        tokio::spawn(async move {
-            tracing::info!("Starting memory dump");
-            let (connection, domain) =
-                (launcher.domain.connection(), launcher.domain.name().clone());
-            let result = blocking("dumping the guest's memory", move || {
-                remove_earlier_dumps(path.parent().unwrap_or(Path::new("/")));
-                let domain = connection.lookup(&domain)?.ok_or(LauncherError::NoDomain)?;
-                Ok(domain.dump_memory(&path.to_string_lossy())?)
-            });
-            let failure = result.await.err().map(|error| os::logging::chain(&error));
-            match &failure {
-                None => tracing::info!("Completed memory dump successfully"),
-                Some(reason) => tracing::error!(reason, "Domain memory dump failed"),
-            }
-            launcher
-                .vm
-                .change_metadata(|metadata| metadata.memory_dump_ended(failure));
-            drop(job);
+        tokio::spawn(self.clone().dump(self.root.path(path), job));
+    }
+
+    async fn dump(self: Arc<Self>, path: PathBuf, job: Job) {
+        tracing::info!("Starting memory dump");
+        let what = "dumping the guest's memory";
+        let dumped = self.libvirt.unlimited(what, move |domain| {
+            remove_earlier_dumps(path.parent().unwrap_or(Path::new("/")));
+            let domain = domain.ok_or(LauncherError::NoDomain)?;
+            Ok(domain.dump_memory(&path.to_string_lossy())?)
         });
+        let failure = dumped.await.err().map(|error| os::logging::chain(&error));
+        match &failure {
+            None => tracing::info!("Completed memory dump successfully"),
+            Some(reason) => tracing::error!(reason, "Domain memory dump failed"),
+        }
+        self.vm
+            .change_metadata(|metadata| metadata.memory_dump_ended(failure));
+        drop(job);
     }
 }
 

@@ -198,6 +198,12 @@ impl Metadata {
         self.is_migration_abort_status(&[ABORTING, ABORTED])
     }
 
+    /// Whether a migration, to or from another node, has begun and not ended.
+    pub fn is_migrating(&self) -> bool {
+        let migration = self.0.migration.as_ref();
+        migration.is_some_and(|it| it.start_timestamp.is_some() && it.end_timestamp.is_none())
+    }
+
     fn is_migration_abort_status(&self, wanted: &[&str]) -> bool {
         let migration = self.migration().filter(|it| it.end_timestamp.is_none());
         migration.is_some_and(|it| wanted.contains(&it.abort_status.as_str()))

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{JobKind, Launcher, LauncherError};
+use super::error::LauncherError;
+use super::libvirt_domain::LibvirtDomain;
+use super::vm::{JobKind, Vm};
 use domain::metadata::KubeVirtMetadata;
 
 /// After a copy that has failed: the daemon may be on its way back.
@@ -16,7 +18,7 @@ const PREFIX: &str = "kubevirt";
 /// # Errors
 /// libvirt's.
 pub(super) async fn write(
-    launcher: &Launcher,
+    libvirt: &LibvirtDomain,
     metadata: &KubeVirtMetadata,
 ) -> Result<(), LauncherError> {
     let xml = metadata.to_xml();
@@ -24,24 +26,24 @@ pub(super) async fn write(
         let Some(domain) = domain else { return Ok(()) };
         Ok(domain.set_metadata(&xml, PREFIX, KubeVirtMetadata::NAMESPACE)?)
     };
-    launcher.domain.write_metadata(write).await
+    libvirt.unlimited("writing the metadata", write).await
 }
 
 /// Writes for as long as the launcher lives, one copy at a time, however many changes come meanwhile.
 // D-sup-16 (docs/differences.md).
-pub(super) async fn run(launcher: Arc<Launcher>) {
+pub(super) async fn run(libvirt: Arc<LibvirtDomain>, vm: Arc<Vm>) {
     // A start writes what is known then.
     let mut written = KubeVirtMetadata::default();
-    let mut changes = launcher.vm.metadata_changes();
+    let mut changes = vm.metadata_changes();
     while changes.changed().await.is_ok() {
-        let metadata = launcher.vm.metadata().get().clone();
-        let vm = launcher.vm.snapshot();
+        let metadata = vm.metadata().get().clone();
+        let now = vm.snapshot();
         // libvirt changes no domain that is leaving or arriving; the end of either changes the metadata.
-        let is_migrating = vm.arriving || vm.jobs.contains(&JobKind::MigrationOut);
-        if metadata == written || is_migrating || !vm.phase.is_visible() {
+        let is_migrating = now.arriving || now.jobs.contains(&JobKind::MigrationOut);
+        if metadata == written || is_migrating || !now.phase.is_visible() {
             continue;
         }
-        match write(&launcher, &metadata).await {
+        match write(&libvirt, &metadata).await {
             Ok(()) => written = metadata,
             Err(error) => {
                 tracing::debug!(reason = %os::logging::chain(&error), "the domain's XML has not the newest metadata");

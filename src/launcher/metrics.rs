@@ -13,7 +13,10 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Unit;
 
-use super::{Launcher, Phase};
+use super::timeline::Timeline;
+use super::vm::{Phase, Vm};
+use crate::notify::Notifier;
+use hooks::Sidecars;
 
 /// Bounds of a sync's time in seconds: without a change it takes a millisecond, and virt-handler waits 20 s.
 const SYNC_BUCKETS: [f64; 9] = [0.001, 0.0025, 0.01, 0.05, 0.25, 1.0, 5.0, 10.0, 20.0];
@@ -52,20 +55,23 @@ impl Metrics {
 }
 
 /// Collects the metrics of a launcher.
-pub struct LauncherMetrics(pub Arc<Launcher>);
+pub struct LauncherMetrics {
+    pub(super) counts: Arc<Metrics>,
+    pub(super) vm: Arc<Vm>,
+    pub(super) notifier: Notifier,
+    pub(super) sidecars: Arc<Sidecars>,
+    pub(super) timeline: Arc<Timeline>,
+}
 
 impl fmt::Debug for LauncherMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("LauncherMetrics")
-            .field(&self.0.domain_name())
-            .finish()
+        f.debug_struct("LauncherMetrics").finish_non_exhaustive()
     }
 }
 
 impl Collector for LauncherMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
-        let launcher = &self.0;
-        let syncs = &launcher.metrics.sync_seconds;
+        let syncs = &self.counts.sync_seconds;
         let help = "Syncs of the VMI, by their result and time";
         syncs.encode(encoder.encode_descriptor(
             "virt_launcher_sync",
@@ -73,7 +79,7 @@ impl Collector for LauncherMetrics {
             Some(&Unit::Seconds),
             MetricType::Histogram,
         )?)?;
-        let reconnects = &launcher.metrics.reconnects;
+        let reconnects = &self.counts.reconnects;
         let help = "Times that the connection to libvirt was lost and made again";
         reconnects.encode(encoder.encode_descriptor(
             "virt_launcher_libvirt_reconnects",
@@ -90,7 +96,7 @@ impl Collector for LauncherMetrics {
 
 impl LauncherMetrics {
     fn encode_phase(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let phase = self.0.state().borrow().phase;
+        let phase = self.vm.snapshot().phase;
         let phase = match phase {
             Phase::Absent => "absent",
             Phase::Starting => "starting",
@@ -109,7 +115,7 @@ impl LauncherMetrics {
     }
 
     fn encode_notifications(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let counts = self.0.notifier().counts();
+        let counts = self.notifier.counts();
         let help = "Notifications to virt-handler that it has, and that were given up";
         let mut family = encoder.encode_descriptor(
             "virt_launcher_notifications",
@@ -131,7 +137,7 @@ impl LauncherMetrics {
     }
 
     fn encode_hooks(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let report = self.0.sidecars().report();
+        let report = self.sidecars.report();
         let points = || {
             report.sidecars.iter().flat_map(|sidecar| {
                 let labels = |point: &str| {
@@ -180,7 +186,7 @@ impl LauncherMetrics {
             Some(&Unit::Seconds),
             MetricType::Gauge,
         )?;
-        for step in self.0.timeline().to_message().steps {
+        for step in self.timeline.to_message().steps {
             let Some(took) = step.took_micros.filter(|took| *took > 0) else {
                 continue;
             };

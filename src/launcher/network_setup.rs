@@ -13,48 +13,58 @@ use pod::network::{
     NetworkSetup, NetworkSource, PodLinks, Scope, TapInterface,
 };
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Launcher, LauncherError};
+use tokio::sync::Mutex;
+
 use api::pod_paths::{PRIVATE_DIR, RESOLV_CONF};
 
 /// What virt-handler calls an interface that is attached by a tap device.
 const TAP_ATTACHMENT: &str = "tap";
 
-/// Phase 2 of the pod below `root`. The launcher owns it, and with it the DHCP servers.
-///
-/// Servers of an earlier launcher have ended with it: what says that they run is not true any more.
-pub(super) fn of_pod(root: &pod::Root) -> NetworkSetup {
-    let setup = NetworkSetup::new(NetworkPaths {
-        private: root.path(PRIVATE_DIR),
-        resolv_conf: RESOLV_CONF.into(),
-    });
-    setup.forget_servers();
-    setup
+/// Phase 2 of the pod's network, with the guest's DHCP servers, which live as long as this does.
+pub(super) struct PodNetwork {
+    setup: Mutex<NetworkSetup>,
+    /// The servers that the guest needs run.
+    is_set_up: AtomicBool,
 }
 
-impl Launcher {
+impl PodNetwork {
+    /// The network of the pod below `root`. Servers of an earlier launcher have ended with it: what says that they run is
+    /// not true any more.
+    pub fn new(root: &pod::Root) -> Self {
+        let setup = NetworkSetup::new(NetworkPaths {
+            private: root.path(PRIVATE_DIR),
+            resolv_conf: RESOLV_CONF.into(),
+        });
+        setup.forget_servers();
+        Self {
+            setup: Mutex::new(setup),
+            is_set_up: AtomicBool::new(false),
+        }
+    }
+
     /// Completes the converted domain by the tap devices of all interfaces that are not absent, and starts the guest's
     /// DHCP servers unless they run.
-    pub(super) async fn set_up_network(
+    pub async fn set_up(
         &self,
         vmi: &Vmi,
         context: &Context,
         domain: &mut DomainSpec,
-    ) -> Result<(), LauncherError> {
+    ) -> Result<(), NetworkError> {
         let taps = self.taps(vmi, context, Scope::All).await?;
-        self.network_is_set_up.store(true, Ordering::Relaxed);
+        self.is_set_up.store(true, Ordering::Relaxed);
         complete_interfaces(domain, taps);
         Ok(())
     }
 
     /// Starts the DHCP servers of a guest whose earlier launcher had them: it asks them again when its lease is half over.
-    pub(super) async fn adopt_network(&self, vmi: &Vmi, context: &Context) {
-        if self.network_is_set_up.load(Ordering::Relaxed) {
+    pub async fn adopt(&self, vmi: &Vmi, context: &Context) {
+        if self.is_set_up.load(Ordering::Relaxed) {
             return;
         }
         match self.taps(vmi, context, Scope::All).await {
-            Ok(_) => self.network_is_set_up.store(true, Ordering::Relaxed),
+            Ok(_) => self.is_set_up.store(true, Ordering::Relaxed),
             Err(error) => {
                 tracing::warn!(reason = %os::logging::chain(&error), "The guest has no DHCP server; the next sync tries again");
             }
@@ -62,14 +72,19 @@ impl Launcher {
     }
 
     /// The tap devices of `scope`; starts the guest's DHCP servers unless they run.
-    pub(super) async fn taps(
+    pub async fn taps(
         &self,
         vmi: &Vmi,
         context: &Context,
         scope: Scope<'_>,
     ) -> Result<Vec<TapInterface>, NetworkError> {
         let request = network_request(vmi, context);
-        self.network.lock().await.prepare(&request, scope).await
+        self.setup.lock().await.prepare(&request, scope).await
+    }
+
+    /// Ends the DHCP servers of interfaces that do not stay.
+    pub async fn retain_servers(&self, stays: impl Fn(&str) -> bool) {
+        self.setup.lock().await.retain_servers(stays);
     }
 }
 

@@ -1,18 +1,32 @@
 //! Reads: of the domain, and of QEMU's version. They change nothing.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use super::libvirt_domain::{READ_TIMEOUT, within};
-use super::vm::{Observed, Phase};
-use super::{Launcher, LauncherError, Snapshot, lock};
-use api::proto::inspect::v1::DebugResponse;
+use super::error::LauncherError;
+use super::libvirt_domain::{LibvirtDomain, READ_TIMEOUT, within};
+use super::vm::{Observed, Phase, Vm};
 use domain::{Domain, DomainSpec};
 use libvirt::{Connection, DomainState, Screenshot, XmlKind};
 
 /// Largest picture that is passed on: an uncompressed one of 4096 by 4096 points.
 const MAX_SCREENSHOT_BYTES: usize = 64 << 20;
 
-impl Launcher {
+/// Answers what is asked about the domain.
+pub struct DomainReads {
+    libvirt: Arc<LibvirtDomain>,
+    vm: Arc<Vm>,
+    qemu_version: Arc<OnceLock<String>>,
+}
+
+impl DomainReads {
+    pub(super) fn new(libvirt: Arc<LibvirtDomain>, vm: Arc<Vm>) -> Self {
+        Self {
+            libvirt,
+            vm,
+            qemu_version: Arc::default(),
+        }
+    }
+
     /// The domain as virt-handler may see it; none while it is being started. While a job runs, for which libvirt may keep
     /// a read waiting, and when libvirt does not answer in time, it is the domain as it was reported last, with the
     /// metadata as they are now.
@@ -20,15 +34,17 @@ impl Launcher {
     /// # Errors
     /// libvirt's, unless something was reported before, or the domain still arrives.
     // D-vm-1 (docs/differences.md).
-    pub async fn domain(self: &Arc<Self>) -> Result<Option<Arc<Domain>>, LauncherError> {
-        let snapshot = within("the first look at the domain", READ_TIMEOUT, self.known()).await?;
+    pub async fn domain(&self) -> Result<Option<Arc<Domain>>, LauncherError> {
+        let what = "the first look at the domain";
+        let first = async { Ok(self.vm.wait_for_first_read().await) };
+        let snapshot = within(what, READ_TIMEOUT, first).await?;
         if snapshot.phase == Phase::Starting {
             return Ok(None);
         }
         if snapshot.job_blocks_reads() {
             return Ok(self.vm.document_from_memory());
         }
-        match self.observe().await {
+        match observe(&self.libvirt).await {
             Ok(observed) => Ok(observed
                 .and_then(|seen| self.vm.describe(seen))
                 .map(Arc::new)),
@@ -45,28 +61,20 @@ impl Launcher {
         }
     }
 
-    /// The state, once libvirt has been asked for the domain.
-    pub(super) async fn known(&self) -> Result<Snapshot, LauncherError> {
-        let mut state = self.state();
-        // The sender lives as long as the launcher, so this waits, and does not fail.
-        let _ = state.wait_for(|vm| vm.generation > 0).await;
-        Ok(self.vm.snapshot())
-    }
-
     /// QEMU's version. It is asked for once, since the first answer may have to wait until libvirt has probed QEMU.
     ///
     /// # Errors
     /// libvirt's.
-    pub async fn qemu_version(self: &Arc<Self>) -> Result<String, LauncherError> {
+    pub async fn qemu_version(&self) -> Result<String, LauncherError> {
         if let Some(version) = self.qemu_version.get() {
             return Ok(version.clone());
         }
-        let launcher = self.clone();
-        self.domain
+        let known = self.qemu_version.clone();
+        self.libvirt
             .read("asking for QEMU's version", move |connection, _| {
                 let version = connection.qemu_version()?;
                 // Kept also when the caller has given up meanwhile.
-                Ok(launcher.qemu_version.get_or_init(|| version).clone())
+                Ok(known.get_or_init(|| version).clone())
             })
             .await
     }
@@ -76,45 +84,22 @@ impl Launcher {
     /// # Errors
     /// libvirt's; there is no domain, or it has no screen.
     pub async fn screenshot(&self) -> Result<Screenshot, LauncherError> {
-        self.domain
+        self.libvirt
             .read("taking a screenshot", |connection, name| {
                 let domain = connection.lookup(name)?.ok_or(LauncherError::NoDomain)?;
                 Ok(domain.screenshot(MAX_SCREENSHOT_BYTES)?)
             })
             .await
     }
+}
 
-    /// What a bug report needs. libvirt leaves passwords out of the XML unless it is asked for them.
-    pub async fn debug(self: &Arc<Self>) -> DebugResponse {
-        let snapshot = self.vm.snapshot();
-        let xml = self.domain.read("reading the domain", |connection, name| {
-            Ok(match connection.lookup(name)? {
-                Some(domain) => xml(&domain, domain.state()?)?,
-                None => String::new(),
-            })
-        });
-        let (domain_xml, problem) = match xml.await {
-            Ok(xml) => (xml, None),
-            Err(error) => (String::new(), Some(os::logging::chain(&error))),
-        };
-        DebugResponse {
-            version: os::version::get().to_owned(),
-            phase: format!("{:?}", snapshot.phase),
-            jobs: snapshot.jobs.iter().map(|job| format!("{job:?}")).collect(),
-            domain_xml,
-            context_json: lock(&self.last_context).clone(),
-            problems: problem.into_iter().collect(),
-        }
-    }
-
-    /// The domain as libvirt has it now.
-    pub(super) async fn observe(&self) -> Result<Option<Observed>, LauncherError> {
-        self.domain.read("reading the domain", observe).await
-    }
+/// The domain as libvirt has it now.
+pub(super) async fn observe(libvirt: &LibvirtDomain) -> Result<Option<Observed>, LauncherError> {
+    libvirt.read("reading the domain", read).await
 }
 
 /// The domain, if libvirt knows it.
-fn observe(connection: &Connection, name: &str) -> Result<Option<Observed>, LauncherError> {
+fn read(connection: &Connection, name: &str) -> Result<Option<Observed>, LauncherError> {
     let observed = || -> Result<_, libvirt::Error> {
         let Some(domain) = connection.lookup(name)? else {
             return Ok(None);
@@ -134,7 +119,7 @@ fn observe(connection: &Connection, name: &str) -> Result<Option<Observed>, Laun
 }
 
 /// The live XML. While a domain migrates libvirt may refuse it.
-fn xml(domain: &libvirt::Domain, state: DomainState) -> Result<String, libvirt::Error> {
+pub(super) fn xml(domain: &libvirt::Domain, state: DomainState) -> Result<String, libvirt::Error> {
     match domain.xml(XmlKind::Live) {
         Err(error) if error.is_operation_invalid() => domain.xml(if state.is_down() {
             XmlKind::Inactive

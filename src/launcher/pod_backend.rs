@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 
-use super::{LauncherError, lock};
+use super::error::LauncherError;
+use super::lock::lock;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
 use convert::context::DiskModes;

@@ -10,13 +10,17 @@
 //!
 //! The only writer of what was observed: one task, so that documents go out in the order in which they were made.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::events::{IoError, Panic, PendingEvents};
-use super::vm::Phase;
-use super::{Launcher, panic_log, status_words};
-use crate::notify::{EventType, K8sEvent, Severity};
+use super::events::{EventInbox, IoError, Panic, PendingEvents};
+use super::libvirt_domain::LibvirtDomain;
+use super::observe::observe;
+use super::vm::{Phase, Vm};
+use super::warnings::Warnings;
+use super::{panic_log, status_words};
+use crate::notify::{EventType, Notifier};
 use domain::metadata::Time;
 use domain::object::DomainStatus;
 use os::failpoints;
@@ -35,36 +39,48 @@ struct Reported {
     status: (String, String),
 }
 
-/// Reports for as long as the launcher lives.
-// D-sup-13 (docs/differences.md).
-pub(super) async fn run(launcher: Arc<Launcher>) {
-    let mut state = launcher.state();
-    let reported = Arc::new(tokio::sync::Mutex::new(Reported::default()));
-    loop {
-        launcher.events.arrived().await;
-        // What happens during a start is not shown. The sender lives in the launcher, so this does not fail.
-        drop(state.wait_for(|vm| vm.phase != Phase::Starting).await);
-        let (reporter, reported) = (launcher.clone(), reported.clone());
-        let report = tokio::spawn(async move {
-            let pending = reporter.events.take();
-            reporter.report(pending, &mut *reported.lock().await).await;
-        });
-        if report.await.is_err() {
-            // It has panicked, which must not be the last that virt-handler hears.
-            tokio::time::sleep(RETRY_DELAY).await;
-            launcher.refresh();
-        }
-    }
+/// Reports the domain to virt-handler.
+pub(super) struct Reporter {
+    pub libvirt: Arc<LibvirtDomain>,
+    pub vm: Arc<Vm>,
+    pub events: Arc<EventInbox>,
+    pub notifier: Notifier,
+    pub warnings: Warnings,
+    /// QEMU's log of the domain, for what it says about a guest's panic.
+    pub qemu_log: Option<PathBuf>,
 }
 
-impl Launcher {
+impl Reporter {
+    /// Reports for as long as the launcher lives.
+    // D-sup-13 (docs/differences.md).
+    pub async fn run(self) {
+        let reporter = Arc::new(self);
+        let mut state = reporter.vm.subscribe();
+        let reported = Arc::new(tokio::sync::Mutex::new(Reported::default()));
+        loop {
+            reporter.events.arrived().await;
+            // What happens during a start is not shown. The sender lives in the VM, so this does not fail.
+            drop(state.wait_for(|vm| vm.phase != Phase::Starting).await);
+            let (once, reported) = (reporter.clone(), reported.clone());
+            let report = tokio::spawn(async move {
+                let pending = once.events.take();
+                once.report(pending, &mut *reported.lock().await).await;
+            });
+            if report.await.is_err() {
+                // It has panicked, which must not be the last that virt-handler hears.
+                tokio::time::sleep(RETRY_DELAY).await;
+                reporter.events.refresh();
+            }
+        }
+    }
+
     async fn report(&self, mut pending: PendingEvents, reported: &mut Reported) {
         failpoints::hit("report.begun");
         if let Some(panic) = pending.panic.take() {
             self.report_panic(panic, reported).await;
         }
         let starts = self.vm.starts();
-        let observed = match self.observe().await {
+        let observed = match observe(&self.libvirt).await {
             Ok(observed) => observed,
             Err(error) => {
                 tracing::warn!(reason = %os::logging::chain(&error), "Could not fetch the Domain.");
@@ -77,7 +93,7 @@ impl Launcher {
             if self.vm.starts() == starts {
                 self.report_gone(reported);
             } else {
-                self.refresh();
+                self.events.refresh();
             }
             return;
         };
@@ -86,7 +102,7 @@ impl Launcher {
             return;
         };
         for (disk, error) in pending.io_errors {
-            self.k8s_event("IOerror", io_error_text(&disk, error));
+            self.warnings.send("IOerror", io_error_text(&disk, error));
         }
         log_state(&document.status, &mut reported.status);
         let added = pending.added || !std::mem::replace(&mut reported.domain, true);
@@ -125,7 +141,7 @@ impl Launcher {
         if reported.final_panic {
             return;
         }
-        let log = self.config.qemu_log.clone();
+        let log = self.qemu_log.clone();
         let read =
             tokio::task::spawn_blocking(move || log.and_then(|path| panic_log::last_panic(&path)));
         let info = read.await.ok().flatten();
@@ -137,18 +153,7 @@ impl Launcher {
         });
         // After a crash kernel the guest comes back, and may panic anew.
         reported.final_panic = panic == Panic::Final;
-        self.k8s_event("GuestPanicked", text);
-    }
-
-    pub(super) fn k8s_event(&self, reason: &'static str, message: String) {
-        self.notifier.k8s_event(&K8sEvent {
-            namespace: self.config.namespace.as_str().into(),
-            name: self.config.name.as_str().into(),
-            uid: self.vm.metadata().get().uid.clone(),
-            severity: Severity::Warning,
-            reason,
-            message,
-        });
+        self.warnings.send("GuestPanicked", text);
     }
 }
 

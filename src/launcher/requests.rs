@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::kill::KILL_PATIENCE;
-use super::libvirt_domain::{AgentCall, CHANGE_TIMEOUT, within};
+use super::error::LauncherError;
+use super::guest_clock::GuestClock;
+use super::kill::{KILL_PATIENCE, Killer};
+use super::libvirt_domain::{AgentShutdown, CHANGE_TIMEOUT, LibvirtDomain, within};
 use super::metadata::Metadata;
-use super::vm::{Admission, Refusal, Request, is_connected};
-use super::{Launcher, LauncherError};
+use super::vm::{Admission, Refusal, Request, Vm, is_connected};
 use api::Action;
 use api::vmi::Vmi;
 use domain::{Domain, DomainSpec};
@@ -18,16 +19,39 @@ const FROM_QEMU: i32 = 10;
 /// A guest that its agent has not shut down in this time gets an ACPI request too, with virt-handler's next one.
 const AGENT_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
 
-impl Launcher {
+/// Carries out what virt-handler asks for with one word.
+pub struct Requests {
+    libvirt: Arc<LibvirtDomain>,
+    vm: Arc<Vm>,
+    clock: Arc<GuestClock>,
+    killer: Arc<Killer>,
+}
+
+impl Requests {
+    pub(super) fn new(
+        libvirt: Arc<LibvirtDomain>,
+        vm: Arc<Vm>,
+        clock: Arc<GuestClock>,
+        killer: Arc<Killer>,
+    ) -> Self {
+        Self {
+            libvirt,
+            vm,
+            clock,
+            killer,
+        }
+    }
+
     /// Does what is asked, if it is admitted now.
     ///
     /// # Errors
     /// It is not admitted, or libvirt's.
-    pub async fn act(self: &Arc<Self>, action: Action, vmi: &Vmi) -> Result<(), LauncherError> {
+    pub async fn act(&self, action: Action, vmi: &Vmi) -> Result<(), LauncherError> {
         // Kill is admitted in every phase, so it need not wait until libvirt has shown one.
         if action != Action::Kill {
             let what = "reading the domain for the first time";
-            within(what, CHANGE_TIMEOUT, self.known()).await?;
+            let first = async { Ok(self.vm.wait_for_first_read().await) };
+            within(what, CHANGE_TIMEOUT, first).await?;
         }
         match self.vm.admit(request(action)) {
             Ok(Admission::NothingToDo) => return Ok(()),
@@ -41,30 +65,32 @@ impl Launcher {
             Action::Reset => self.reset().await,
             Action::SoftReboot => self.soft_reboot(vmi).await,
             Action::Shutdown => self.shutdown().await,
-            Action::Kill => self.kill(KILL_PATIENCE).await,
+            Action::Kill => self.killer.kill(KILL_PATIENCE).await,
             Action::Delete => self.delete().await,
         }
     }
 
     /// Stops the vCPUs, until [`Self::unpause`]: no sync resumes them.
-    async fn pause(self: &Arc<Self>) -> Result<(), LauncherError> {
+    async fn pause(&self) -> Result<(), LauncherError> {
         let vm = self.vm.clone();
-        self.in_turn("pausing the domain", move |domain| {
-            let domain = domain.ok_or(LauncherError::NoDomain)?;
-            if domain.state()?.is_running() {
-                domain.suspend()?;
-                vm.set_pause_requested(true);
-            }
-            Ok(())
-        })
-        .await
+        self.libvirt
+            .in_turn(&self.vm, "pausing the domain", move |domain| {
+                let domain = domain.ok_or(LauncherError::NoDomain)?;
+                if domain.state()?.is_running() {
+                    domain.suspend()?;
+                    vm.set_pause_requested(true);
+                }
+                Ok(())
+            })
+            .await
     }
 
     /// Lets the vCPUs run again.
-    async fn unpause(self: &Arc<Self>) -> Result<(), LauncherError> {
+    async fn unpause(&self) -> Result<(), LauncherError> {
         let vm = self.vm.clone();
         let resumed = self
-            .in_turn("resuming the domain", move |domain| {
+            .libvirt
+            .in_turn(&self.vm, "resuming the domain", move |domain| {
                 let domain = domain.ok_or(LauncherError::NoDomain)?;
                 let paused = domain.state()?.is_paused();
                 if paused {
@@ -75,15 +101,15 @@ impl Launcher {
             })
             .await?;
         if resumed {
-            self.set_guest_clock();
+            self.clock.set();
         }
         Ok(())
     }
 
     /// Presses the reset button.
-    async fn reset(self: &Arc<Self>) -> Result<(), LauncherError> {
+    async fn reset(&self) -> Result<(), LauncherError> {
         let not_found = self.not_found();
-        self.domain
+        self.libvirt
             .request("resetting the domain", |domain| {
                 Ok(domain.ok_or(not_found)?.reset()?)
             })
@@ -92,7 +118,7 @@ impl Launcher {
 
     /// Asks the guest to reboot: its agent where it is connected, else ACPI.
     // D-vm-8 (docs/differences.md).
-    async fn soft_reboot(self: &Arc<Self>, vmi: &Vmi) -> Result<(), LauncherError> {
+    async fn soft_reboot(&self, vmi: &Vmi) -> Result<(), LauncherError> {
         let features = vmi.spec.domain.features.as_ref();
         let acpi = features.is_none_or(|features| features.acpi.enabled != Some(false));
         let not_found = self.not_found();
@@ -111,16 +137,16 @@ impl Launcher {
                 result => Ok(result?),
             }
         };
-        if self.has_agent() {
+        if self.vm.has_agent() {
             // It may be silent, and must not keep a reset waiting.
             let limit = CHANGE_TIMEOUT;
             let reboot = move |domain: &libvirt::Domain| reboot(Some(domain.clone()));
             return self
-                .domain
+                .libvirt
                 .agent_call("rebooting the guest", limit, reboot)
                 .await;
         }
-        self.domain.request("rebooting the guest", reboot).await
+        self.libvirt.request("rebooting the guest", reboot).await
     }
 
     /// Starts the clock of the grace period, and asks the guest to shut down: its agent where it is connected, else, or if
@@ -130,16 +156,16 @@ impl Launcher {
     /// The call to the agent ends with the guest, or after a minute (5 s if the agent is silent), so it goes on in the
     /// background. virt-handler repeats its request: ACPI follows if the agent has been asked for some seconds by then.
     // D-vm-4, D-vm-5 (docs/differences.md).
-    pub async fn shutdown(self: &Arc<Self>) -> Result<(), LauncherError> {
+    pub async fn shutdown(&self) -> Result<(), LauncherError> {
         let document = self.vm.snapshot().document;
         let button = if document.is_none_or(|document| has_acpi(&document)) {
             Shutdown::Acpi
         } else {
             Shutdown::Default
         };
-        let ask_agent = self.has_agent();
-        let (vm, agent_call) = (self.vm.clone(), self.domain.begin_agent_call());
-        self.domain
+        let ask_agent = self.vm.has_agent();
+        let (vm, agent_call) = (self.vm.clone(), self.libvirt.begin_agent_shutdown());
+        self.libvirt
             .request("shutting the guest down", move |domain| {
                 let Some(domain) = domain else { return Ok(()) };
                 if !matches!(
@@ -165,31 +191,14 @@ impl Launcher {
     }
 
     /// Removes the definition. NVRAM stays: it may be on a volume of the VMI's.
-    pub async fn delete(self: &Arc<Self>) -> Result<(), LauncherError> {
-        self.in_turn("removing the definition", |domain| {
-            let Some(domain) = domain else { return Ok(()) };
-            match domain.undefine(Undefine::KeepNvram) {
-                Err(error) if error.is_no_domain() => Ok(()),
-                result => Ok(result?),
-            }
-        })
-        .await
-    }
-
-    /// A change of the domain: waits for its turn, which ends with the change, also when the caller has given up.
-    pub(super) async fn in_turn<T: Send + 'static>(
-        self: &Arc<Self>,
-        what: &'static str,
-        work: impl FnOnce(Option<libvirt::Domain>) -> Result<T, LauncherError> + Send + 'static,
-    ) -> Result<T, LauncherError> {
-        let turn = within(what, CHANGE_TIMEOUT, async { Ok(self.vm.turn().await) });
-        let Ok(turn) = turn.await else {
-            return Err(LauncherError::Busy { what });
-        };
-        self.domain
-            .change(what, move |domain| {
-                let _turn = turn;
-                work(domain)
+    pub async fn delete(&self) -> Result<(), LauncherError> {
+        self.libvirt
+            .in_turn(&self.vm, "removing the definition", |domain| {
+                let Some(domain) = domain else { return Ok(()) };
+                match domain.undefine(Undefine::KeepNvram) {
+                    Err(error) if error.is_no_domain() => Ok(()),
+                    result => Ok(result?),
+                }
             })
             .await
     }
@@ -206,7 +215,7 @@ impl Launcher {
     fn not_found(&self) -> LauncherError {
         let message = format!(
             "Domain not found: no domain with matching name '{}'",
-            self.domain_name()
+            self.libvirt.name()
         );
         libvirt::Error {
             code: code::NO_DOMAIN,
@@ -218,7 +227,7 @@ impl Launcher {
 }
 
 /// Blocks until the guest is down, or its agent does not shut it down; then ACPI is left.
-fn shut_down_by_agent(domain: &libvirt::Domain, button: Shutdown, call: AgentCall) {
+fn shut_down_by_agent(domain: &libvirt::Domain, button: Shutdown, call: AgentShutdown) {
     let asked = domain.shutdown(Shutdown::Agent);
     drop(call);
     let Err(error) = asked else { return };

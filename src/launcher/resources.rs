@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::libvirt_domain::{CHANGE_TIMEOUT, within};
-use super::sync::read_spec;
-use super::vm::Request;
-use super::{Launcher, LauncherError};
+use super::error::LauncherError;
+use super::libvirt_domain::{CHANGE_TIMEOUT, LibvirtDomain, read_spec, within};
+use super::pod_backend::PodBackend;
+use super::vm::{Request, Vm};
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
 use convert::plan::{self, Cpus, MemoryChange};
@@ -14,28 +14,39 @@ use libvirt::{Domain, XmlKind};
 /// The wish of a functional test of KubeVirt's: the change fails, with this text.
 const FAIL_MEMORY_HOTPLUG: &str = "kubevirt.io/func-test-memory-hotplug-fail";
 
-impl Launcher {
+/// Changes how many CPUs and how much memory the guest has.
+pub struct Resources {
+    libvirt: Arc<LibvirtDomain>,
+    vm: Arc<Vm>,
+    pod: Arc<dyn PodBackend>,
+}
+
+impl Resources {
+    pub(super) fn new(libvirt: Arc<LibvirtDomain>, vm: Arc<Vm>, pod: Arc<dyn PodBackend>) -> Self {
+        Self { libvirt, vm, pod }
+    }
+
     /// Gives the guest as many vCPUs as the VMI says, and pins them if they are dedicated: the pod's CPUs may have changed.
     ///
     /// # Errors
     /// libvirt's; the VMI cannot be converted.
     pub async fn sync_cpus(
-        self: &Arc<Self>,
+        &self,
         vmi: Arc<Vmi>,
         options: VirtualMachineOptions,
     ) -> Result<(), LauncherError> {
         let what = "changing the guest's CPUs";
-        within(what, CHANGE_TIMEOUT, self.known()).await?;
-        self.vm.admit(Request::Resize)?;
+        self.admit(what).await?;
         let pod = self.pod.clone();
-        self.in_turn(what, move |domain| {
-            let domain = domain.ok_or(LauncherError::NoDomain)?;
-            let (wanted, context) = pod.wanted(&vmi, &options)?;
-            set_cpus(&domain, &plan::cpus(&vmi, &context, &wanted)?)
-        })
-        .await?;
+        self.libvirt
+            .in_turn(&self.vm, what, move |domain| {
+                let domain = domain.ok_or(LauncherError::NoDomain)?;
+                let (wanted, context) = pod.wanted(&vmi, &options)?;
+                set_cpus(&domain, &plan::cpus(&vmi, &context, &wanted)?)
+            })
+            .await?;
         tracing::info!("VMI vCPUs has been updated");
-        self.refresh();
+        self.vm.refresh();
         Ok(())
     }
 
@@ -43,19 +54,28 @@ impl Launcher {
     ///
     /// # Errors
     /// libvirt's; the VMI does not say what is needed for that.
-    pub async fn sync_memory(self: &Arc<Self>, vmi: Arc<Vmi>) -> Result<(), LauncherError> {
+    pub async fn sync_memory(&self, vmi: Arc<Vmi>) -> Result<(), LauncherError> {
         let what = "changing the guest's memory";
-        within(what, CHANGE_TIMEOUT, self.known()).await?;
-        self.vm.admit(Request::Resize)?;
+        self.admit(what).await?;
         if vmi.metadata.annotations.contains_key(FAIL_MEMORY_HOTPLUG) {
             return Err(LauncherError::FunctionalTest(FAIL_MEMORY_HOTPLUG));
         }
-        self.in_turn(what, move |domain| {
-            set_memory(&domain.ok_or(LauncherError::NoDomain)?, &vmi)
+        self.libvirt
+            .in_turn(&self.vm, what, move |domain| {
+                set_memory(&domain.ok_or(LauncherError::NoDomain)?, &vmi)
+            })
+            .await?;
+        tracing::info!("guest memory has been updated");
+        self.vm.refresh();
+        Ok(())
+    }
+
+    async fn admit(&self, what: &'static str) -> Result<(), LauncherError> {
+        within(what, CHANGE_TIMEOUT, async {
+            Ok(self.vm.wait_for_first_read().await)
         })
         .await?;
-        tracing::info!("guest memory has been updated");
-        self.refresh();
+        self.vm.admit(Request::Resize)?;
         Ok(())
     }
 }

@@ -2,12 +2,13 @@
 //! the guest gets in return before it runs.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::sync::read_spec;
-use super::{Launcher, LauncherError};
+use super::error::LauncherError;
+use super::libvirt_domain::{LibvirtDomain, read_spec};
 use libvirt::{ParamValue, XmlKind};
 
 /// Larger than any firmware.
@@ -97,7 +98,16 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-impl Launcher {
+/// Answers what the guest's owner asks before trusting it with a secret.
+pub struct Attestation {
+    libvirt: Arc<LibvirtDomain>,
+}
+
+impl Attestation {
+    pub(super) fn new(libvirt: Arc<LibvirtDomain>) -> Self {
+        Self { libvirt }
+    }
+
     /// The node's keys, as JSON.
     ///
     /// # Errors
@@ -105,7 +115,7 @@ impl Launcher {
     pub async fn sev_info(&self) -> Result<String, LauncherError> {
         let read = |connection: &libvirt::Connection, _: &str| Ok(connection.sev_info()?);
         let params = self
-            .domain
+            .libvirt
             .read("reading the node's SEV keys", read)
             .await?;
         Ok(json(&platform_info(&params)))
@@ -130,7 +140,7 @@ impl Launcher {
             Ok(measurement(&params, loader_sha))
         };
         let measured = self
-            .domain
+            .libvirt
             .read("reading the guest's launch measurement", read);
         Ok(json(&measured.await?))
     }
@@ -140,7 +150,7 @@ impl Launcher {
     /// # Errors
     /// libvirt's.
     pub async fn inject_launch_secret(&self, secret: LaunchSecret) -> Result<(), LauncherError> {
-        self.domain
+        self.libvirt
             .request("injecting the launch secret", move |domain| {
                 let domain = domain.ok_or(LauncherError::NoDomain)?;
                 Ok(domain.set_launch_secret(&secret.header, &secret.secret)?)

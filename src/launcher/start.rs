@@ -9,29 +9,45 @@
 
 use std::borrow::Cow;
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 
-use super::libvirt_domain::blocking;
-use super::sync::read_spec;
+use super::config::LauncherConfig;
+use super::error::LauncherError;
+use super::guest_agent::Freezer;
+use super::guest_console;
+use super::libvirt_domain::{LibvirtDomain, blocking, read_spec};
+use super::lock::lock;
+use super::network_setup::PodNetwork;
+use super::pod_backend::PodBackend;
+use super::preparation::{Converted, Preparation, Purpose};
 use super::sync_queue::SyncRequest;
-use super::timeline::Step;
-use super::vm::{Job, JobKind};
-use super::{Launcher, LauncherError, lock};
+use super::timeline::{Step, Timeline};
+use super::vm::{Job, JobKind, Vm};
 use api::vmi::Vmi;
 use convert::{Context, HotplugPorts};
-use domain::DomainSpec;
 use domain::xml::secrets::without_secrets;
-#[cfg(feature = "plugins")]
-use hooks::plugins::InvocationContext;
 use libvirt::{Connection, Undefine, XmlKind};
 
-impl Launcher {
+/// Starts the domain.
+pub(super) struct Start {
+    pub libvirt: Arc<LibvirtDomain>,
+    pub vm: Arc<Vm>,
+    pub pod: Arc<dyn PodBackend>,
+    pub preparation: Arc<Preparation>,
+    pub network: Arc<PodNetwork>,
+    pub freezer: Arc<Freezer>,
+    pub config: Arc<LauncherConfig>,
+    /// What the conversion has seen, as JSON.
+    pub last_context: Arc<Mutex<String>>,
+}
+
+impl Start {
     /// Defines and starts the domain; a definition that is left over goes first.
-    pub(super) async fn start(
+    pub async fn run(
         self: &Arc<Self>,
         request: &SyncRequest,
         leftover: Option<libvirt::Domain>,
@@ -47,19 +63,18 @@ impl Launcher {
             definition = self.definition(request) => definition?,
             () = job.cancelled() => return Err(LauncherError::Killed),
         };
-        let (launcher, vmi) = (self.clone(), request.vmi.clone());
+        let (this, vmi) = (self.clone(), request.vmi.clone());
         blocking("starting the domain", move || {
             // The job ends with the start, also when the caller has given up.
-            launcher.define_and_start(&vmi, definition, &job)
+            this.define_and_start(&vmi, definition, &job)
         })
         .await?;
         tracing::info!("Domain started.");
-        // A domain is started once in a launcher's life.
-        self.started_vmi.get_or_init(|| request.vmi_json.clone());
         self.timeline().log();
-        self.watch_console(&request.vmi.metadata.uid);
+        let (root, uid) = (&self.config.pod.root, &request.vmi.metadata.uid);
+        guest_console::watch(root, uid, self.config.timeline.clone());
         // Not every driver sends an event of it.
-        self.refresh();
+        self.vm.refresh();
         // The documents of a start are large and not needed again.
         libvirt::trim();
         Ok(())
@@ -71,34 +86,29 @@ impl Launcher {
         self: &Arc<Self>,
         request: &SyncRequest,
     ) -> Result<Definition, LauncherError> {
-        let (launcher, vmi, options) = (self.clone(), request.vmi.clone(), request.options.clone());
-        let convert = move || {
-            let (domain, context) = launcher.pod.wanted(&vmi, &options)?;
-            let cloud_init = launcher.pod.cloud_init(&vmi)?;
-            Ok((domain, context, cloud_init))
-        };
-        let converted = blocking("converting the VMI", convert);
-        let (mut domain, context, mut cloud_init) =
-            self.timeline().measure(Step::Convert, converted).await?;
+        let (timeline, preparation) = (self.timeline(), &self.preparation);
+        let converted = preparation.convert(request, Purpose::Start);
+        let mut converted = timeline.measure(Step::Convert, converted).await?;
         // The reference calls sidecars without data too, and crashes on the answer.
-        if let Some(data) = cloud_init.take() {
-            let pre_cloud_init =
-                self.sidecars
-                    .pre_cloud_init_iso(data, &request.vmi_json, request.deadline);
-            let pre_cloud_init = self
-                .timeline()
-                .measure(Step::CloudInitHooks, pre_cloud_init);
-            cloud_init = Some(pre_cloud_init.await?);
+        if let Some(data) = converted.cloud_init.take() {
+            let edited = preparation.run_cloud_init_hooks(request, data);
+            let edited = timeline.measure(Step::CloudInitHooks, edited).await?;
+            converted.cloud_init = Some(edited);
         }
-        let network = self.set_up_network(&request.vmi, &context, &mut domain);
-        self.timeline().measure(Step::Network, network).await?;
-        let (launcher, vmi) = (self.clone(), request.vmi.clone());
-        let unfinished_cloud_init = cloud_init.clone().filter(|_| has_tags(&vmi));
-        let prepare = move || launcher.prepare(&vmi, domain, context, cloud_init);
+        let network = self
+            .network
+            .set_up(&request.vmi, &converted.context, &mut converted.domain);
+        timeline.measure(Step::Network, network).await?;
+        let unfinished_cloud_init = converted
+            .cloud_init
+            .clone()
+            .filter(|_| has_tags(&request.vmi));
+        let (this, vmi) = (self.clone(), request.vmi.clone());
+        let prepare = move || this.prepare(&vmi, converted);
         let prepared = blocking("preparing the pod", prepare);
-        let (xml, ports) = self.timeline().measure(Step::Prepare, prepared).await?;
-        let hooks = self.run_hooks(request, xml, HookPurpose::Start);
-        let (xml, modified_by) = self.timeline().measure(Step::DefineHooks, hooks).await?;
+        let (xml, ports) = timeline.measure(Step::Prepare, prepared).await?;
+        let hooks = preparation.run_define_hooks(request, xml, Purpose::Start);
+        let (xml, modified_by) = timeline.measure(Step::DefineHooks, hooks).await?;
         let log = move || {
             log_definition(&xml);
             Ok(xml)
@@ -116,10 +126,13 @@ impl Launcher {
     fn prepare(
         &self,
         vmi: &Vmi,
-        mut domain: DomainSpec,
-        context: Context,
-        cloud_init: Option<Value>,
+        converted: Converted,
     ) -> Result<(String, HotplugPorts), LauncherError> {
+        let Converted {
+            mut domain,
+            context,
+            cloud_init,
+        } = converted;
         self.pod.prepare(vmi, &context, cloud_init)?;
         for disk in &domain.devices.disks {
             self.pod.make_overlay(vmi, disk)?;
@@ -144,45 +157,6 @@ impl Launcher {
         }
     }
 
-    /// Lets sidecars and plugins edit the domain; also returns which of them changed it.
-    pub(super) async fn run_hooks(
-        &self,
-        request: &SyncRequest,
-        xml: String,
-        purpose: HookPurpose,
-    ) -> Result<(String, Vec<String>), LauncherError> {
-        let hooks = self
-            .sidecars
-            .on_define_domain(xml, &request.vmi_json, request.deadline);
-        let xml = hooks.await?;
-        let touched = self.sidecars.modified_by();
-        let modified_by = touched
-            .iter()
-            .map(|sidecar| format!("hook sidecar {sidecar}"));
-        #[cfg(feature = "plugins")]
-        {
-            let root = self.config.pod.root.dir().to_owned();
-            let plugins = request.plugins.clone().rooted(root);
-            let context = match purpose {
-                HookPurpose::Start => InvocationContext::Boot,
-                HookPurpose::MigrationTarget => InvocationContext::MigrationTarget,
-            };
-            let applied = plugins
-                .apply(xml, &request.vmi_json, context, request.deadline)
-                .await?;
-            let plugins = applied
-                .modified_by
-                .iter()
-                .map(|plugin| format!("plugin {plugin}"));
-            Ok((applied.xml, modified_by.chain(plugins).collect()))
-        }
-        #[cfg(not(feature = "plugins"))]
-        {
-            let (HookPurpose::Start | HookPurpose::MigrationTarget) = purpose;
-            Ok((xml, modified_by.collect()))
-        }
-    }
-
     /// Blocks until the domain runs. A kill that comes meanwhile ends a QEMU that is there; before and after, it is here
     /// that no guest is left.
     // D-vm-2 (docs/differences.md).
@@ -199,7 +173,7 @@ impl Launcher {
             unfinished_cloud_init,
         } = definition;
         let defining = self.timeline().step(Step::Define);
-        let domain = define(&self.domain.connection(), &xml, &ports)
+        let domain = define(&self.libvirt.connection(), &xml, &ports)
             .map_err(|error| attribute_to_hooks(error, &modified_by))?;
         drop(defining);
         tracing::info!("Domain defined.");
@@ -214,8 +188,8 @@ impl Launcher {
         }
         self.associate_iommufd(&domain)
             .map_err(|error| undo(&domain, error))?;
-        self.guest_agent
-            .forget_freeze()
+        self.freezer
+            .forget()
             .map_err(|error| undo(&domain, error.into()))?;
         let paused = starts_paused(vmi);
         let starting = self.timeline().step(Step::Start);
@@ -240,6 +214,10 @@ impl Launcher {
         }
         Ok(())
     }
+
+    fn timeline(&self) -> &Timeline {
+        &self.config.timeline
+    }
 }
 
 /// Longest domain in the log, in bytes. A domain with a thousand vCPUs has half as many.
@@ -262,15 +240,6 @@ fn log_definition(xml: &str) {
 // D-hook-15 and D-log-4 (docs/differences.md).
 fn loggable(xml: &str) -> Option<Cow<'_, str>> {
     (xml.len() <= MAX_LOGGED_BYTES).then(|| without_secrets(xml))
-}
-
-/// What sidecars and plugins get the domain for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum HookPurpose {
-    /// It is defined and started.
-    Start,
-    /// It arrives from another node, with the definition that it has there.
-    MigrationTarget,
 }
 
 /// A domain on its way to libvirt.

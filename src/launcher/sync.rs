@@ -1,28 +1,69 @@
 //! A sync: makes the domain what the VMI says.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use prost::bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
 
+use super::apply::Apply;
 use super::decide::{Facts, Step, VmiPhase, decide};
-use super::libvirt_domain::{CHANGE_TIMEOUT, blocking, within};
-use super::live_targets::with_live_targets;
+use super::error::LauncherError;
+use super::guest_agent::GuestAgent;
+use super::hotplug_disks;
+use super::libvirt_domain::{CHANGE_TIMEOUT, LibvirtDomain, blocking, within};
+use super::metrics::Metrics;
 use super::pod_backend::PodBackend;
-use super::sync_queue::SyncRequest;
-use super::vm::{Admission, Phase, Refusal, Request, is_left_of_start};
-use super::{DeviceFailure, DiskFailure, Launcher, LauncherError, hotplug_disks, resize};
+use super::start::Start;
+use super::sync_queue::{SyncQueue, SyncRequest};
+use super::vm::{Admission, Phase, Refusal, Request, Vm, is_left_of_start};
 use api::proto::cmd::v1::VirtualMachineOptions;
+use api::proto::inspect::v1::LastSyncResponse;
 use api::vmi::Vmi;
-use convert::{Context, plan};
-use domain::DomainSpec;
-use libvirt::{DomainState, XmlKind};
+use convert::plan;
+use libvirt::{Domain, DomainState};
 use os::failpoints;
 
 /// Between two questions whether libvirt has ended what is left of a start.
 const LEFTOVER_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-impl Launcher {
+/// Syncs the domain with its VMI.
+pub struct Syncs {
+    libvirt: Arc<LibvirtDomain>,
+    vm: Arc<Vm>,
+    pod: Arc<dyn PodBackend>,
+    guest: Arc<GuestAgent>,
+    start: Arc<Start>,
+    apply: Arc<Apply>,
+    metrics: Arc<Metrics>,
+    queue: SyncQueue,
+    /// The VMI that the domain was started with; after an adoption, the first one that was applied.
+    started_vmi: OnceLock<Bytes>,
+}
+
+impl Syncs {
+    pub(super) fn new(
+        libvirt: Arc<LibvirtDomain>,
+        vm: Arc<Vm>,
+        pod: Arc<dyn PodBackend>,
+        guest: Arc<GuestAgent>,
+        start: Arc<Start>,
+        apply: Arc<Apply>,
+        metrics: Arc<Metrics>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            libvirt,
+            vm,
+            pod,
+            guest,
+            start,
+            apply,
+            metrics,
+            queue: SyncQueue::default(),
+            started_vmi: OnceLock::new(),
+        })
+    }
+
     /// Makes the domain what the VMI says. A sync that comes while another one runs waits for it and then sees the
     /// newest VMI; several that wait share one run.
     ///
@@ -38,14 +79,13 @@ impl Launcher {
     /// # Errors
     /// The first thing that failed.
     pub async fn sync_to_end(self: &Arc<Self>, request: SyncRequest) -> Result<(), LauncherError> {
-        self.guest_agent.note_vmi(&request.vmi);
-        self.follow_access_credentials(&request.vmi);
+        self.guest.follow_vmi(&request.vmi);
         // Only the first read of the domain says whether its user has paused it under an earlier launcher.
-        self.known().await?;
+        self.vm.wait_for_first_read().await;
         self.vm.admit(Request::Sync)?;
-        let (outcome, run) = self.syncs.push(request);
+        let (outcome, run) = self.queue.push(request);
         if run {
-            tokio::spawn(self.clone().run_syncs());
+            tokio::spawn(self.clone().run());
         }
         let lost = || Err(Arc::new(LauncherError::Worker { what: "the sync" }));
         let outcome = outcome.await;
@@ -54,17 +94,17 @@ impl Launcher {
             .map_err(LauncherError::Joined)
     }
 
-    async fn run_syncs(self: Arc<Self>) {
+    async fn run(self: Arc<Self>) {
         loop {
             let turn = self.vm.turn().await;
             // Only now, so that requests that came meanwhile are included.
-            let Some((request, waiting)) = self.syncs.pop() else {
+            let Some((request, waiting)) = self.queue.pop() else {
                 return;
             };
             let began = Instant::now();
-            let launcher = self.clone();
+            let this = self.clone();
             // A task of its own, so that a panic is the end of this sync only.
-            let sync = tokio::spawn(async move { launcher.sync_connected(&request).await });
+            let sync = tokio::spawn(async move { this.sync_connected(&request).await });
             let outcome = sync
                 .await
                 .unwrap_or(Err(LauncherError::Worker { what: "the sync" }));
@@ -91,7 +131,7 @@ impl Launcher {
     /// failure as an event of the VMI, and ask for the same again.
     // D-vm-13 (docs/differences.md).
     async fn sync_connected(self: &Arc<Self>, request: &SyncRequest) -> Result<(), LauncherError> {
-        let mut connections = self.domain.connections();
+        let mut connections = self.libvirt.connections();
         match self.sync_once(request).await {
             Err(error) if error.is_connection_lost() => {
                 tracing::warn!(reason = %error, "libvirt's connection was lost in a sync; waiting for the next one");
@@ -126,23 +166,40 @@ impl Launcher {
     }
 
     /// The domain with its state, if libvirt has it.
-    async fn look_up(&self) -> Result<Option<(libvirt::Domain, DomainState)>, LauncherError> {
-        let (connection, name) = (self.domain.connection(), self.domain.name().clone());
-        blocking("looking up the domain", move || {
-            let Some(domain) = connection.lookup(&name)? else {
+    async fn look_up(&self) -> Result<Option<(Domain, DomainState)>, LauncherError> {
+        let look_up = |domain: Option<Domain>| {
+            let Some(domain) = domain else {
                 return Ok(None);
             };
             let state = domain.state()?;
             Ok(Some((domain, state)))
-        })
-        .await
+        };
+        self.libvirt
+            .unlimited("looking up the domain", look_up)
+            .await
+    }
+
+    /// The VMI that the domain was started with, if that is known.
+    pub(super) fn started_vmi(&self) -> Option<&Bytes> {
+        self.started_vmi.get()
+    }
+
+    /// The options of the last sync; the default ones before the first.
+    pub(super) fn last_options(&self) -> Arc<VirtualMachineOptions> {
+        self.queue.last_options()
+    }
+
+    /// The VMI and the options of the last sync, as they were sent; empty before the first.
+    #[must_use]
+    pub fn last_sync(&self) -> LastSyncResponse {
+        self.queue.last_sync()
     }
 
     /// What is to be done for the VMI, and with which domain.
     pub(super) async fn next_step(
         &self,
         vmi: &Vmi,
-    ) -> Result<(Step, Option<libvirt::Domain>), LauncherError> {
+    ) -> Result<(Step, Option<Domain>), LauncherError> {
         let (domain, state) = self.look_up().await?.unzip();
         let facts = Facts {
             domain: state,
@@ -173,13 +230,36 @@ impl Launcher {
             (Step::Apply, Some(domain)) => self.apply(request, domain).await,
             (Step::Nothing, domain) => {
                 if domain.is_some() && self.vm.mark_ended() {
-                    self.refresh();
+                    self.vm.refresh();
                 }
                 let phase = VmiPhase::of(&request.vmi);
                 tracing::info!(?phase, "The VMI's phase does not allow a start");
                 Ok(())
             }
             (Step::Lost | Step::Resume | Step::Apply, _) => Err(LauncherError::Lost),
+        }
+    }
+
+    async fn start(
+        &self,
+        request: &SyncRequest,
+        leftover: Option<Domain>,
+    ) -> Result<(), LauncherError> {
+        self.start.run(request, leftover).await?;
+        // A domain is started once in a launcher's life.
+        self.started_vmi.get_or_init(|| request.vmi_json.clone());
+        Ok(())
+    }
+
+    async fn apply(&self, request: &SyncRequest, domain: Domain) -> Result<(), LauncherError> {
+        let failures = self.apply.run(request, domain).await?;
+        self.vm
+            .change_metadata(|metadata| metadata.follow(&request.vmi));
+        self.started_vmi.get_or_init(|| request.vmi_json.clone());
+        if failures.is_empty() {
+            Ok(())
+        } else {
+            Err(LauncherError::Devices(failures))
         }
     }
 
@@ -195,7 +275,7 @@ impl Launcher {
         );
         let is_unchanged = blocking("comparing the domain with its VMI", move || {
             let live = &document.spec;
-            let (disks, wanted, _) = plan_disks(&*pod, &vmi, &options, live)?;
+            let (disks, wanted, _) = hotplug_disks::plan(&*pod, &vmi, &options, live)?;
             Ok(disks.is_empty() && plan::interfaces(live, &wanted, &vmi).is_empty())
         });
         if !is_unchanged.await? {
@@ -205,100 +285,4 @@ impl Launcher {
             .change_metadata(|metadata| metadata.follow(&request.vmi));
         Ok(())
     }
-
-    /// Makes the running domain what the VMI says.
-    async fn apply(
-        self: &Arc<Self>,
-        request: &SyncRequest,
-        domain: libvirt::Domain,
-    ) -> Result<(), LauncherError> {
-        let (launcher, vmi, options) = (self.clone(), request.vmi.clone(), request.options.clone());
-        let of_disks = domain.clone();
-        let hotplug = move || launcher.hotplug_disks(&of_disks, &vmi, &options);
-        let changed = blocking("changing the domain's disks", hotplug).await?;
-        let mut failures: Vec<DeviceFailure> =
-            changed.failures.into_iter().map(Into::into).collect();
-        self.adopt_network(&request.vmi, &changed.context).await;
-        let plan = plan::interfaces(&changed.live, &changed.wanted, &request.vmi);
-        let interfaces =
-            self.hotplug_interfaces(&domain, &request.vmi, &changed.context, &changed.live, plan);
-        failures.extend(interfaces.await?);
-        self.vm
-            .change_metadata(|metadata| metadata.follow(&request.vmi));
-        self.started_vmi.get_or_init(|| request.vmi_json.clone());
-        if failures.is_empty() {
-            Ok(())
-        } else {
-            Err(LauncherError::Devices(failures))
-        }
-    }
-
-    /// Hotplugs and unplugs disks, changes media, and then resizes disks whose volumes have grown, new ones included.
-    fn hotplug_disks(
-        &self,
-        domain: &libvirt::Domain,
-        vmi: &Vmi,
-        options: &VirtualMachineOptions,
-    ) -> Result<ChangedDisks, LauncherError> {
-        let pod = &*self.pod;
-        let mut live = read_spec(domain, XmlKind::Live)?;
-        let (plan, wanted, context) = plan_disks(pod, vmi, options, &live)?;
-        for plan::Change { disk, why } in &plan.deferred {
-            let target = &disk.target.device;
-            tracing::info!(target_device = %target, %why, "The disk stays as it is; the next sync tries again");
-        }
-        let mut failures = Vec::new();
-        if !plan.is_empty() {
-            failpoints::hit("sync.planned");
-            failures = hotplug_disks::apply(domain, pod, vmi, plan, &self.detach_requests)?;
-            // Not every change makes libvirt send an event.
-            self.refresh();
-            live = read_spec(domain, XmlKind::Live)?;
-        }
-        // With the sync that follows the guest's release: an overlay that stays costs nothing but its file.
-        if let Err(error) = pod.remove_unused_overlays(vmi, &live) {
-            tracing::error!(reason = %os::logging::chain(&error), "An overlay of an unplugged volume stays");
-        }
-        let sizes = resize::sizes(domain, pod, vmi, &live, &wanted);
-        resize::resize(domain, &plan::resizes(&live, &wanted, &sizes));
-        Ok(ChangedDisks {
-            failures,
-            live,
-            wanted,
-            context,
-        })
-    }
-}
-
-/// What is to be done with the disks of the `live` domain, the domain that the VMI wants, and its context.
-fn plan_disks(
-    pod: &dyn PodBackend,
-    vmi: &Vmi,
-    options: &VirtualMachineOptions,
-    live: &DomainSpec,
-) -> Result<(plan::DiskPlan, DomainSpec, Context), LauncherError> {
-    let (wanted, context) = pod.wanted(&with_live_targets(vmi, live), options)?;
-    let hotplug_dir = context.paths().hotplug_disk_dir;
-    let plan = plan::disks(live, &wanted, hotplug_dir).defer_unready(|disk| pod.is_ready(disk));
-    Ok((plan, wanted, context))
-}
-
-/// The domain once its disks are as the VMI says.
-struct ChangedDisks {
-    /// Disks that could not be changed.
-    failures: Vec<DiskFailure>,
-    /// As libvirt reports it now.
-    live: DomainSpec,
-    /// As the VMI wants it.
-    wanted: DomainSpec,
-    /// What the conversion has seen.
-    context: Context,
-}
-
-/// The domain as libvirt has it.
-pub(super) fn read_spec(
-    domain: &libvirt::Domain,
-    kind: XmlKind,
-) -> Result<DomainSpec, LauncherError> {
-    DomainSpec::from_xml(&domain.xml(kind)?).map_err(LauncherError::Xml)
 }

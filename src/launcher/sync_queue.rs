@@ -13,7 +13,8 @@ use prost::bytes::Bytes;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::{LauncherError, lock};
+use super::error::LauncherError;
+use super::lock::lock;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::proto::inspect::v1::LastSyncResponse;
 use api::vmi::Vmi;

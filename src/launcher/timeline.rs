@@ -13,7 +13,7 @@ use std::fmt::Write;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::lock;
+use super::lock::lock;
 use api::proto::inspect::v1;
 
 /// A step of the start, in the order in which they come.

@@ -32,15 +32,15 @@ impl Guest for LauncherGuest {
     }
 
     async fn shut_down(&self) -> Result<(), LauncherError> {
-        self.launcher.shutdown().await
+        self.launcher.requests.shutdown().await
     }
 
     async fn kill(&self) -> Result<(), LauncherError> {
-        self.launcher.kill(KILL_PATIENCE).await
+        self.launcher.killer.kill(KILL_PATIENCE).await
     }
 
     async fn delete(&self) -> Result<(), LauncherError> {
-        self.launcher.delete().await
+        self.launcher.requests.delete().await
     }
 
     fn refuse_starts(&self) -> bool {

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 use super::backend::Backend;
 use super::start_error::StartError;
-use crate::launcher::{Launcher, LauncherMetrics};
+use crate::launcher::Launcher;
 use os::accept::Acceptor;
 
 /// For a scraper to send its request and read the answer.
@@ -35,7 +35,7 @@ pub fn registry(backend: Arc<Backend>, launcher: Arc<Launcher>) -> Arc<Registry>
     let mut registry = Registry::default();
     let build = Info::new([("version", os::version::get())]);
     registry.register("virt_launcher_build", "Version and commit", build);
-    registry.register_collector(Box::new(LauncherMetrics(launcher)));
+    registry.register_collector(Box::new(launcher.metrics()));
     registry.register_collector(Box::new(DaemonMetrics(backend)));
     registry.register_collector(Box::new(ProcessMetrics));
     Arc::new(registry)

@@ -44,10 +44,10 @@ impl Pod {
         let (started, mut received) = tokio::select! {
             started = self.start_domain(standalone, config.qemu_timeout) => (started, None),
             name = signals.next() => (Ok(()), Some(name)),
-            () = self.launcher.cleanup_requested() => (Err(StartError::MigrationGivenUp), None),
+            () = self.launcher.migration_target.cleanup_requested() => (Err(StartError::MigrationGivenUp), None),
         };
         let domain = self.launcher.domain_name();
-        let find_qemu = || self.launcher.find_qemu().ok();
+        let find_qemu = || self.launcher.killer.find_qemu().ok();
         let has_started = started.is_ok() && received.is_none();
         if !has_started && !stop::end_start(&guest, find_qemu, START_END_TIMEOUT).await {
             if let Some(name) = received {
@@ -71,7 +71,7 @@ impl Pod {
             let grace = config.grace_period.duration();
             tokio::select! {
                 () = stop::follow(qemu.as_ref(), &guest, signal, grace) => {}
-                () = self.launcher.cleanup_requested() => {
+                () = self.launcher.migration_target.cleanup_requested() => {
                     tracing::info!("received early exit signal - stop waiting for {domain}");
                     stop::leave(qemu.as_ref(), &guest).await;
                 }
@@ -94,7 +94,7 @@ impl Pod {
             tracing::info!("Standalone mode: syncing VMI");
             let synced: Result<(), CallError> = async {
                 let request = sync_request(&self.launcher, vmi.json).await?;
-                Ok(self.launcher.sync_to_end(request).await?)
+                Ok(self.launcher.syncs.sync_to_end(request).await?)
             }
             .await;
             synced.map_err(StartError::StandaloneSync)?;
@@ -111,7 +111,7 @@ impl Pod {
             if state.borrow_and_update().phase == Phase::Gone {
                 return None;
             }
-            match self.launcher.find_qemu() {
+            match self.launcher.killer.find_qemu() {
                 Ok(qemu) => {
                     tracing::info!("Found PID for {domain}: {}", qemu.pid());
                     return Some(qemu);
@@ -130,7 +130,7 @@ impl Pod {
 
     /// Whether the domain is there without a QEMU.
     async fn is_over(&self) -> bool {
-        let document = self.launcher.domain().await;
+        let document = self.launcher.reads.domain().await;
         document.is_ok_and(|document| {
             document.is_none_or(|domain| DOWN.contains(&domain.status.status.as_str()))
         })

@@ -83,7 +83,7 @@ pub async fn live(mut config: Config, environment: Environment) -> Result<Outcom
             pod.end().await;
             return result.map(|()| Outcome::Ended);
         }
-        executable = pod.launcher.hand_over_requested() => executable,
+        executable = pod.launcher.hand_over.requested() => executable,
     };
     pod.hand_over(&config, &executable).await?;
     Ok(Outcome::HandedOver)
@@ -164,7 +164,7 @@ impl Pod {
         let (stop_serving, stopped) = oneshot::channel();
         let server = tokio::spawn(serve(listener, launcher.clone(), registry, stopped));
         if socket.is_monitors() {
-            launcher.allow_hand_over();
+            launcher.hand_over.allow();
         }
         socket.publish()?;
         tracing::info!("Marked as ready");
@@ -192,7 +192,7 @@ impl Pod {
         {
             tracing::warn!("Calls in progress are not answered");
         }
-        this.launcher.quiesce(QUIESCE_TIMEOUT).await;
+        this.launcher.hand_over.quiesce(QUIESCE_TIMEOUT).await;
         pod::restart::request_upgrade(&config.root, executable).map_err(StartError::Upgrade)
     }
 

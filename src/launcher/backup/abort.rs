@@ -1,18 +1,19 @@
 //! The end of a backup that is asked for.
 
-use super::BackupError;
-use crate::launcher::{Launcher, LauncherError};
+use super::Backup;
+use super::error::BackupError;
+use crate::launcher::error::LauncherError;
 use convert::backup::BackupId;
 use libvirt::{JobOperation, JobType, WhichJob};
 
-impl Launcher {
+impl Backup {
     /// Asks libvirt to end the backup. The event that it has ended says what it has become.
     ///
     /// # Errors
     /// It is not in progress, or libvirt's.
-    pub(super) async fn abort_backup(&self, id: &BackupId) -> Result<(), LauncherError> {
+    pub(super) async fn abort(&self, id: &BackupId) -> Result<(), LauncherError> {
         self.check_running(id)?;
-        self.domain
+        self.libvirt
             .request("aborting the backup", |domain| {
                 let domain = domain.ok_or(LauncherError::NoDomain)?;
                 let job = domain.job_state(WhichJob::Running)?;

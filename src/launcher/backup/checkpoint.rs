@@ -1,10 +1,9 @@
 //! Checkpoints that libvirt has lost with an earlier domain of the VM are redefined.
 
-use std::sync::Arc;
-
-use super::{BackupError, is_tracking_enabled};
-use crate::launcher::sync::read_spec;
-use crate::launcher::{Launcher, LauncherError};
+use super::error::BackupError;
+use super::{Backup, is_tracking_enabled};
+use crate::launcher::error::LauncherError;
+use crate::launcher::libvirt_domain::read_spec;
 use api::backup::BackupCheckpoint;
 use api::vmi::Vmi;
 use convert::backup::{QUERY_BLOCK_NODES, RedefineError, redefinition};
@@ -13,13 +12,13 @@ use libvirt::XmlKind;
 /// Far more than QEMU says of a thousand disks.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
 
-impl Launcher {
+impl Backup {
     /// Redefines a checkpoint, for the disks that still have its bitmap.
     ///
     /// # Errors
     /// No disk has it, or it is of no use any more ([`LauncherError::is_checkpoint_invalid`]); libvirt's.
     pub async fn redefine_checkpoint(
-        self: &Arc<Self>,
+        &self,
         vmi: &Vmi,
         checkpoint: Result<BackupCheckpoint, serde_json::Error>,
     ) -> Result<(), LauncherError> {
@@ -28,7 +27,8 @@ impl Launcher {
         }
         let checkpoint =
             checkpoint.map_err(|error| BackupError::Redefine(RedefineError::Json(error)))?;
-        self.in_turn("redefining the checkpoint", move |domain| {
+        let what = "redefining the checkpoint";
+        let redefine = move |domain: Option<libvirt::Domain>| {
             let domain = domain.ok_or(LauncherError::NoDomain)?;
             let disks = read_spec(&domain, XmlKind::Live)?.devices.disks;
             let block_nodes = domain.monitor_command(QUERY_BLOCK_NODES, MAX_ANSWER_BYTES)?;
@@ -38,7 +38,7 @@ impl Launcher {
             let disks = redefined.disks.disks.len();
             tracing::info!(checkpoint = redefined.name, disks, "Checkpoint redefined");
             Ok(())
-        })
-        .await
+        };
+        self.libvirt.in_turn(&self.vm, what, redefine).await
     }
 }

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::broadcast::Receiver;
 use tokio::time::timeout;
 
+use super::error::BackupError;
 use super::outcome::{JobEnd, Outcome, lost, outcome};
-use super::{BackupError, Stage};
+use super::{Backup, Stage};
+use crate::launcher::error::LauncherError;
 use crate::launcher::vm::JobKind;
-use crate::launcher::{Launcher, LauncherError};
 use convert::backup::{BackupId, Mode, QUERY_JOBS, has_backup_jobs};
 use domain::metadata::BackupMetadata;
-use libvirt::{Connection, JobOperation, JobType, WhichJob};
+use libvirt::{Connection, Event, JobOperation, JobType, WhichJob};
 use os::failpoints;
 
 /// What libvirt says of backups.
@@ -35,34 +37,33 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(10);
 /// Longer than QEMU's list of jobs can be.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 
-/// Follows backups for as long as the launcher lives.
-pub(in crate::launcher) async fn run(launcher: Arc<Launcher>) {
-    let mut state = launcher.state();
-    // The sender lives in the launcher, so this does not fail.
-    drop(state.wait_for(|vm| vm.generation > 0).await);
-    launcher.adopt_backup().await;
-    loop {
-        let news = launcher.backup.news.notified();
-        if launcher.backup.must_be_watched() {
-            drop(timeout(WATCH_INTERVAL, news).await);
-        } else {
-            news.await;
+impl Backup {
+    /// Follows backups for as long as the launcher lives.
+    pub(in crate::launcher) async fn run(self: Arc<Self>, events: Receiver<Event>) {
+        tokio::spawn(self.clone().follow(events));
+        self.vm.wait_for_first_read().await;
+        self.adopt().await;
+        loop {
+            let changed = self.changed.notified();
+            if self.must_be_watched() {
+                drop(timeout(WATCH_INTERVAL, changed).await);
+            } else {
+                changed.await;
+            }
+            self.check().await;
         }
-        launcher.check_backup().await;
     }
-}
 
-impl Launcher {
     /// What an earlier launcher has left is taken over. A backup of which it has left no name is of no use to anybody, and
     /// would keep the next one from beginning.
-    async fn adopt_backup(self: &Arc<Self>) {
+    async fn adopt(self: &Arc<Self>) {
         if !self.vm.snapshot().phase.is_visible() {
             return;
         }
-        if self.running_backup().is_some() {
-            return self.check_backup().await;
+        if self.running().is_some() {
+            return self.check().await;
         }
-        let abort = self.domain.request("looking for a backup", |domain| {
+        let abort = self.libvirt.request("looking for a backup", |domain| {
             let Some(domain) = domain else { return Ok(()) };
             if domain.is_active()?
                 && domain.job_state(WhichJob::Running)?.operation == JobOperation::Backup
@@ -78,20 +79,20 @@ impl Launcher {
     }
 
     /// The backup that runs, as far as the metadata say.
-    fn running_backup(&self) -> Option<BackupMetadata> {
+    fn running(&self) -> Option<BackupMetadata> {
         let metadata = self.vm.metadata();
         let last = metadata.backup();
         last.filter(|last| last.end_timestamp.is_none()).cloned()
     }
 
     /// Holds what is known of the backup against what libvirt says.
-    async fn check_backup(self: &Arc<Self>) {
-        let by_event = self.backup.take_end();
+    async fn check(self: &Arc<Self>) {
+        let by_event = self.take_end();
         if by_event.is_some() {
             failpoints::hit("backup.completing");
         }
-        let stage = self.backup.stage();
-        let Some(backup) = self.running_backup() else {
+        let stage = self.stage();
+        let Some(backup) = self.running() else {
             if by_event.is_some() {
                 tracing::warn!("A backup has ended of which nothing is known");
             }
@@ -100,12 +101,12 @@ impl Launcher {
         if by_event.is_none() && stage == Some(Stage::Starting) {
             return;
         }
-        let seen = match self.domain.read("asking for the backup", seen).await {
+        let seen = match self.libvirt.read("asking for the backup", seen).await {
             Ok(seen) => seen,
             Err(error) if by_event.is_none() || is_busy(&error) => {
                 let reason = os::logging::chain(&error);
                 tracing::warn!(reason, "Could not find out how the backup is");
-                return self.backup.recheck_later(by_event);
+                return self.recheck_later(by_event);
             }
             // Also an event alone says how it has ended.
             Err(_) => Seen {
@@ -117,9 +118,9 @@ impl Launcher {
             },
         };
         if by_event.is_none() && seen.is_running {
-            self.follow_backup(stage);
+            self.adopt_running(stage);
             if !seen.has_jobs {
-                self.end_lost_backup().await;
+                self.end_lost().await;
             }
             return;
         }
@@ -129,7 +130,7 @@ impl Launcher {
             && let Some(id) = id_of(&backup)
         {
             tracing::info!(backup = backup.name, "The backup has not begun");
-            return self.forget_backup(&id);
+            return self.forget(&id);
         }
         let end = match seen.ended {
             Some(end) => Some(end.or_message(by_event.as_ref())),
@@ -144,18 +145,18 @@ impl Launcher {
         } else {
             outcome.not_closed()
         };
-        self.end_backup(&backup, outcome);
+        self.end(&backup, outcome);
     }
 
     /// The backup goes on.
-    fn follow_backup(self: &Arc<Self>, stage: Option<Stage>) {
+    fn adopt_running(self: &Arc<Self>, stage: Option<Stage>) {
         if stage.is_some() {
-            return self.backup.set_stage(Stage::Adopted);
+            return self.set_stage(Stage::Adopted);
         }
         match self.vm.begin(JobKind::Backup) {
             Ok(job) => {
                 tracing::info!("Adopting the backup that is in progress");
-                self.backup.begin(job, Stage::Adopted);
+                self.began(job, Stage::Adopted);
             }
             Err(refusal) => {
                 tracing::warn!(reason = %refusal, "The backup in progress is not followed");
@@ -164,9 +165,9 @@ impl Launcher {
     }
 
     /// libvirt waits for QEMU, which has ended the backup while libvirt was away. Its event ends it here, too.
-    async fn end_lost_backup(&self) {
-        self.backup.set_stage(Stage::Lost);
-        let abort = self.domain.request("ending the backup", |domain| {
+    async fn end_lost(&self) {
+        self.set_stage(Stage::Lost);
+        let abort = self.libvirt.request("ending the backup", |domain| {
             let Some(domain) = domain else { return Ok(()) };
             tracing::warn!("libvirt has lost track of the backup; ending it");
             Ok(domain.abort_job()?)
@@ -176,7 +177,7 @@ impl Launcher {
         }
     }
 
-    fn end_backup(self: &Arc<Self>, backup: &BackupMetadata, outcome: Outcome) {
+    fn end(self: &Arc<Self>, backup: &BackupMetadata, outcome: Outcome) {
         let name = &backup.name;
         if outcome.failed {
             tracing::error!(backup = name, reason = outcome.message, "Backup has failed");
@@ -187,9 +188,9 @@ impl Launcher {
             .change_metadata(|metadata| metadata.backup_ended(backup, outcome));
         failpoints::hit("backup.ended");
         // virt-handler hears of it as of a new domain.
-        self.events.refresh_as_added();
-        self.backup.end();
-        self.resume_after_backup();
+        self.vm.refresh_as_added();
+        self.ended();
+        self.resume_guest();
     }
 }
 

@@ -15,9 +15,9 @@
 mod abort;
 mod checkpoint;
 mod end;
-mod error;
+pub(super) mod error;
 mod export;
-mod outcome;
+pub(super) mod outcome;
 mod resume;
 mod start;
 
@@ -25,33 +25,39 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
 
-use super::vm::Job;
-use super::{Launcher, LauncherError, lock};
+use super::error::LauncherError;
+use super::guest_agent::Freezer;
+use super::libvirt_domain::LibvirtDomain;
+use super::lock::lock;
+use super::vm::{Job, Vm};
 use api::vmi::Vmi;
 use convert::backup::{BackupRequest, BackupRequestError};
 use libvirt::{Event, JobOperation, LifecycleEvent};
 
-pub(super) use end::run;
 pub use error::BackupError;
 use export::ServedBackup;
 use outcome::JobEnd;
-pub(super) use outcome::Outcome;
 
-/// The backup that runs, as far as this launcher has to do with it. What is known of it is in the metadata.
-#[derive(Default)]
-pub(super) struct BackupState {
-    running: Mutex<Option<Running>>,
+/// Makes backups. What is known of the one that runs is in the metadata.
+pub struct Backup {
+    libvirt: Arc<LibvirtDomain>,
+    vm: Arc<Vm>,
+    freezer: Arc<Freezer>,
+    root: pod::Root,
+    current: Mutex<Option<Running>>,
     /// How a backup has ended; there is one at a time.
-    ended: Mutex<Option<JobEnd>>,
-    /// Who reads it.
+    seen_end: Mutex<Option<JobEnd>>,
+    /// The server for its reader.
     served: Mutex<Option<ServedBackup>>,
     /// Something has happened that a backup may have ended with.
-    news: Notify,
+    changed: Notify,
     /// libvirt could not say how the backup is: the next check is due without an event.
     recheck: AtomicBool,
     /// It is known whether a backup has begun.
-    decided: Notify,
+    start_known: Notify,
 }
 
 /// A backup that runs.
@@ -76,28 +82,61 @@ enum Stage {
     Lost,
 }
 
-impl BackupState {
-    /// Takes what concerns backups from an event. Returns at once.
-    pub fn note_event(&self, event: &Event) {
+impl Backup {
+    pub(super) fn new(
+        libvirt: Arc<LibvirtDomain>,
+        vm: Arc<Vm>,
+        freezer: Arc<Freezer>,
+        root: pod::Root,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            libvirt,
+            vm,
+            freezer,
+            root,
+            current: Mutex::default(),
+            seen_end: Mutex::default(),
+            served: Mutex::default(),
+            changed: Notify::new(),
+            recheck: AtomicBool::new(false),
+            start_known: Notify::new(),
+        })
+    }
+
+    /// Takes what concerns backups from the events, for as long as the launcher lives.
+    async fn follow(self: Arc<Self>, mut events: Receiver<Event>) {
+        loop {
+            match events.recv().await {
+                Ok(event) => self.note_event(&event),
+                Err(RecvError::Lagged(_)) => {
+                    self.recheck.store(true, Ordering::Relaxed);
+                    self.changed.notify_one();
+                }
+                Err(RecvError::Closed) => return,
+            }
+        }
+    }
+
+    fn note_event(&self, event: &Event) {
         match event {
             Event::JobCompleted {
                 operation: JobOperation::Backup,
                 success,
                 message,
                 ..
-            } => *lock(&self.ended) = Some(JobEnd::of_event(*success, message.clone())),
+            } => *lock(&self.seen_end) = Some(JobEnd::of_event(*success, message.clone())),
             Event::Lifecycle {
                 event: LifecycleEvent::Stopped,
                 ..
             } => {}
             _ => return,
         }
-        self.news.notify_one();
+        self.changed.notify_one();
     }
 
     /// libvirt is back on another connection: events may have been missed.
-    pub fn reconnected(&self) {
-        self.news.notify_one();
+    pub(super) fn reconnected(&self) {
+        self.changed.notify_one();
     }
 
     /// libvirt may not report the end, or could not say how the backup is.
@@ -111,13 +150,13 @@ impl BackupState {
     /// How a backup has ended, if there was an event of that.
     fn take_end(&self) -> Option<JobEnd> {
         self.recheck.store(false, Ordering::Relaxed);
-        lock(&self.ended).take()
+        lock(&self.seen_end).take()
     }
 
     /// libvirt could not say how the backup is, whose end there may have been an event of.
     fn recheck_later(&self, end: Option<JobEnd>) {
         self.recheck.store(true, Ordering::Relaxed);
-        let mut ended = lock(&self.ended);
+        let mut ended = lock(&self.seen_end);
         *ended = ended.take().or(end);
     }
 
@@ -127,47 +166,45 @@ impl BackupState {
     }
 
     /// Waits until it is known whether the backup has begun.
-    async fn decided(&self) {
+    async fn start_known(&self) {
         loop {
-            let decided = self.decided.notified();
+            let known = self.start_known.notified();
             if !self.is_undecided() {
                 return;
             }
-            decided.await;
+            known.await;
         }
     }
 
     fn stage(&self) -> Option<Stage> {
-        lock(&self.running).as_ref().map(|running| running.stage)
+        lock(&self.current).as_ref().map(|running| running.stage)
     }
 
     fn set_stage(&self, stage: Stage) {
-        if let Some(running) = &mut *lock(&self.running) {
+        if let Some(running) = &mut *lock(&self.current) {
             running.stage = stage;
         }
-        self.decided.notify_waiters();
+        self.start_known.notify_waiters();
     }
 
-    fn begin(&self, job: Job, stage: Stage) {
-        *lock(&self.running) = Some(Running { stage, _job: job });
+    fn began(&self, job: Job, stage: Stage) {
+        *lock(&self.current) = Some(Running { stage, _job: job });
     }
 
-    fn end(&self) {
+    fn ended(&self) {
         // The job's end changes the VM's state, which is not to happen under this lock.
-        let ended = lock(&self.running).take();
+        let ended = lock(&self.current).take();
         drop(ended);
-        self.decided.notify_waiters();
+        self.start_known.notify_waiters();
         drop(lock(&self.served).take());
     }
-}
 
-impl Launcher {
     /// Begins a backup, ends it, or lets a server read it. A VMI without changed block tracking is refused whatever the
     /// request says.
     ///
     /// # Errors
     /// The request is refused, or libvirt's.
-    pub async fn backup(
+    pub async fn request(
         self: &Arc<Self>,
         vmi: Arc<Vmi>,
         request: Result<BackupRequest, BackupRequestError>,
@@ -176,9 +213,9 @@ impl Launcher {
             return Err(BackupError::NotTracked.into());
         }
         match request.map_err(BackupError::Request)? {
-            BackupRequest::Start(start) => self.start_backup(vmi, start).await,
-            BackupRequest::Abort(id) => self.abort_backup(&id).await,
-            BackupRequest::Export(export) => Ok(self.export_backup(*export)?),
+            BackupRequest::Start(start) => self.start(vmi, start).await,
+            BackupRequest::Abort(id) => self.abort(&id).await,
+            BackupRequest::Export(export) => Ok(self.export(*export)?),
         }
     }
 }

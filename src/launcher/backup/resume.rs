@@ -1,30 +1,28 @@
 //! A guest that was paused because a backup's target, or the file for what a pull keeps, is full runs on when the backup is over.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::launcher::Launcher;
+use super::Backup;
 use crate::launcher::vm::{PauseReason, Phase};
 use libvirt::{DomainState, PausedReason};
 
 /// QEMU may pause the guest shortly after the backup has ended.
 const PAUSE_DELAY: Duration = Duration::from_secs(5);
 
-impl Launcher {
+impl Backup {
     /// Before the guest overwrites a block during a backup, QEMU copies it to the target. If that fails, the guest's write
     /// fails, and the guest is paused with an I/O error. Without the backup the write is made again, and works.
     // D-backup-8 (docs/differences.md).
-    pub(super) fn resume_after_backup(self: &Arc<Self>) {
-        let launcher = self.clone();
+    pub(super) fn resume_guest(&self) {
+        let (libvirt, mut state) = (self.libvirt.clone(), self.vm.subscribe());
         tokio::spawn(async move {
-            let mut state = launcher.state();
             let is_paused = state.wait_for(|vm| vm.phase == Phase::Paused(PauseReason::IoError));
             if !matches!(timeout(PAUSE_DELAY, is_paused).await, Ok(Ok(_))) {
                 return;
             }
-            let resumed = launcher.domain.request("resuming the guest", |domain| {
+            let resumed = libvirt.request("resuming the guest", |domain| {
                 let Some(domain) = domain else { return Ok(()) };
                 if domain.state()? == DomainState::Paused(PausedReason::IoError) {
                     tracing::info!("Resuming the guest, which a full backup target has paused");

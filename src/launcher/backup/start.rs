@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{BackupError, Stage};
-use crate::launcher::libvirt_domain::{CHANGE_TIMEOUT, blocking, within};
+use super::error::BackupError;
+use super::{Backup, Stage};
+use crate::launcher::error::LauncherError;
+use crate::launcher::libvirt_domain::{CHANGE_TIMEOUT, blocking, read_spec, within};
 use crate::launcher::metadata::Quiesced;
-use crate::launcher::sync::read_spec;
 use crate::launcher::vm::JobKind;
-use crate::launcher::{Launcher, LauncherError};
 use api::pod_paths::BACKUP_SOCKET;
 use api::vmi::Vmi;
 use convert::backup::{BackupId, BackupPlan, Start, backup_plan};
@@ -33,13 +33,13 @@ enum Known {
     Running,
 }
 
-impl Launcher {
+impl Backup {
     /// Begins a backup. It goes on if that takes longer than the caller may wait; the same request again waits for it, and is a
     /// success if it has begun.
     ///
     /// # Errors
     /// The phase, a job or another backup is in the way; the target is not there; libvirt's.
-    pub(super) async fn start_backup(
+    pub(super) async fn start(
         self: &Arc<Self>,
         vmi: Arc<Vmi>,
         start: Start,
@@ -53,24 +53,24 @@ impl Launcher {
         start: Start,
     ) -> Result<(), LauncherError> {
         loop {
-            self.known().await?;
+            self.vm.wait_for_first_read().await;
             // From here to the spawned task nothing waits, so no other start comes in between.
             match known(self.vm.metadata().backup(), &start.id)? {
                 Known::New => break,
-                Known::Running if !self.backup.is_undecided() => return Ok(()),
+                Known::Running if !self.is_undecided() => return Ok(()),
                 // virt-controller takes a success for a backup whose end will be reported.
                 // D-backup-10 (docs/differences.md).
-                Known::Running => self.backup.decided().await,
+                Known::Running => self.start_known().await,
             }
         }
         let job = self.vm.begin(JobKind::Backup)?;
-        self.backup.begin(job, Stage::Starting);
+        self.began(job, Stage::Starting);
         self.vm
             .change_metadata(|metadata| metadata.backup_began(&start));
-        let launcher = self.clone();
+        let this = self.clone();
         let started = tokio::spawn(async move {
-            let started = launcher.begin_backup(&vmi, &start).await;
-            launcher.backup_started(&start.id, &started);
+            let started = this.begin(&vmi, &start).await;
+            this.note_start(&start.id, &started);
             started
         });
         let worker = LauncherError::Worker { what: WHAT };
@@ -78,40 +78,36 @@ impl Launcher {
     }
 
     /// libvirt has begun the backup, or not.
-    fn backup_started(&self, id: &BackupId, started: &Result<(), LauncherError>) {
+    fn note_start(&self, id: &BackupId, started: &Result<(), LauncherError>) {
         let Err(error) = started else {
             tracing::info!(backup = id.name, "VMI backup job initiated");
-            return self.backup.set_stage(Stage::Begun);
+            return self.set_stage(Stage::Begun);
         };
         tracing::error!(backup = id.name, reason = %os::logging::chain(error), "Backup failed to start");
         if error.is_connection_lost() {
             // libvirt may have begun it all the same. Found out when it is back, as it may be already.
-            self.backup.set_stage(Stage::Uncertain);
-            return self.backup.news.notify_one();
+            self.set_stage(Stage::Uncertain);
+            return self.changed.notify_one();
         }
-        self.forget_backup(id);
+        self.forget(id);
     }
 
     /// The backup has not begun, and may be asked for again.
-    pub(super) fn forget_backup(&self, id: &BackupId) {
+    pub(super) fn forget(&self, id: &BackupId) {
         self.vm
             .change_metadata(|metadata| metadata.forget_backup(id));
-        self.backup.end();
+        self.ended();
     }
 
-    async fn begin_backup(
-        self: &Arc<Self>,
-        vmi: &Arc<Vmi>,
-        start: &Start,
-    ) -> Result<(), LauncherError> {
+    async fn begin(self: &Arc<Self>, vmi: &Arc<Vmi>, start: &Start) -> Result<(), LauncherError> {
         let disks = self.live_disks().await?;
-        let (root, target) = (self.config.pod.root.clone(), start.target_path.clone());
+        let (root, target) = (self.root.clone(), start.target_path.clone());
         let (vm, name) = (vmi.metadata.name.clone(), start.id.dated_name());
         let made = blocking("making the backup's directory", move || {
             Ok(BackupDir::make(&root, &target, &vm, &name)?)
         });
         let dir = made.await?;
-        let begun = self.begin_backup_in(&dir, &disks, vmi, start).await;
+        let begun = self.begin_in(&dir, &disks, vmi, start).await;
         if let Err(error) = &begun
             && !error.is_connection_lost()
         {
@@ -123,14 +119,14 @@ impl Launcher {
         begun
     }
 
-    async fn begin_backup_in(
+    async fn begin_in(
         self: &Arc<Self>,
         dir: &BackupDir,
         disks: &[Disk],
         vmi: &Arc<Vmi>,
         start: &Start,
     ) -> Result<(), LauncherError> {
-        let socket = self.config.pod.root.path(BACKUP_SOCKET);
+        let socket = self.root.path(BACKUP_SOCKET);
         let plan = backup_plan(
             disks,
             start,
@@ -145,7 +141,7 @@ impl Launcher {
             return self.begin_by_libvirt(plan).await;
         }
         let frozen_at = Instant::now();
-        let frozen = self.freeze(vmi, THAW_AFTER).await;
+        let frozen = self.freezer.freeze(vmi, THAW_AFTER).await;
         let quiesced = match &frozen {
             Ok(()) => Quiesced::Succeeded,
             Err(error) => {
@@ -161,7 +157,7 @@ impl Launcher {
                 let late = "the guest's file systems were thawed before the backup had begun";
                 self.note_quiesced(&start.id, Quiesced::Failed(late.to_owned()));
             }
-            if let Err(error) = self.unfreeze().await {
+            if let Err(error) = self.freezer.unfreeze().await {
                 // The thaw that the freeze has asked for is still made.
                 tracing::error!(reason = %os::logging::chain(&error), "Failed to unfreeze filesystem after the backup has begun");
             }
@@ -176,14 +172,13 @@ impl Launcher {
 
     /// Takes as long as libvirt does.
     async fn begin_by_libvirt(&self, plan: BackupPlan) -> Result<(), LauncherError> {
-        let (connection, name) = (self.domain.connection(), self.domain.name().clone());
-        let begin = move || {
-            let domain = connection.lookup(&name)?.ok_or(LauncherError::NoDomain)?;
+        let begin = move |domain: Option<libvirt::Domain>| {
+            let domain = domain.ok_or(LauncherError::NoDomain)?;
             let begun = domain.begin_backup(&plan.backup.to_xml(), &plan.checkpoint.to_xml());
             failpoints::hit("backup.begun");
             Ok(begun?)
         };
-        blocking(WHAT, begin).await
+        self.libvirt.unlimited(WHAT, begin).await
     }
 
     async fn live_disks(&self) -> Result<Vec<Disk>, LauncherError> {
@@ -191,7 +186,7 @@ impl Launcher {
             let domain = connection.lookup(name)?.ok_or(LauncherError::NoDomain)?;
             Ok(read_spec(&domain, XmlKind::Live)?.devices.disks)
         };
-        self.domain.read("reading the domain's disks", read).await
+        self.libvirt.read("reading the domain's disks", read).await
     }
 }
 

@@ -54,7 +54,7 @@ pub enum AgentError {
         user: String,
         /// Why.
         #[source]
-        source: Box<crate::launcher::LauncherError>,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The guest does not know a user, or not its home directory.
     #[error("the guest does not know the home directory of its user \"{0}\"")]

@@ -1,5 +1,6 @@
 //! Runs a command in the guest: `guest-exec`, then `guest-exec-status` until it has ended.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
@@ -7,9 +8,10 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::json;
 use tokio::time::{Instant, sleep_until};
 
-use super::AgentError;
+use super::error::AgentError;
 use super::poll::COMMAND_TIMEOUT;
-use crate::launcher::{Launcher, LauncherError};
+use crate::launcher::error::LauncherError;
+use crate::launcher::libvirt_domain::LibvirtDomain;
 use domain::guest_agent::answer::{self, ExecStatus};
 use domain::guest_agent::limits;
 
@@ -42,7 +44,17 @@ pub struct GuestOutput {
     pub stdout: String,
 }
 
-impl Launcher {
+/// Commands to the agent.
+#[derive(Clone)]
+pub struct AgentCommands {
+    libvirt: Arc<LibvirtDomain>,
+}
+
+impl AgentCommands {
+    pub(super) fn new(libvirt: Arc<LibvirtDomain>) -> Self {
+        Self { libvirt }
+    }
+
     /// Runs a command in the guest and waits until it has ended.
     ///
     /// # Errors
@@ -55,7 +67,7 @@ impl Launcher {
         // D-agent-6 (docs/differences.md).
         let start = json!({"execute": "guest-exec", "arguments":
             {"path": command.path, "arg": command.args, "capture-output": true}});
-        let started = self.ask_agent(start.to_string(), last_answer).await?;
+        let started = self.ask(start.to_string(), last_answer).await?;
         let pid = answer::exec_pid(&started)?;
         if pid <= 0 {
             let command = command.path;
@@ -64,7 +76,7 @@ impl Launcher {
         let ask = json!({"execute": "guest-exec-status", "arguments": {"pid": pid}}).to_string();
         let mut intervals = intervals(timeout);
         loop {
-            let status = self.ask_agent(ask.clone(), last_answer).await?;
+            let status = self.ask(ask.clone(), last_answer).await?;
             let status = answer::exec_status(&status)?;
             if status.exited {
                 return output(command.path, status);
@@ -84,13 +96,9 @@ impl Launcher {
     }
 
     /// One command to the agent; its answer has to come before `end`.
-    pub(super) async fn ask_agent(
-        &self,
-        command: String,
-        end: Instant,
-    ) -> Result<String, LauncherError> {
+    pub(super) async fn ask(&self, command: String, end: Instant) -> Result<String, LauncherError> {
         let limit = end.saturating_duration_since(Instant::now());
-        self.domain
+        self.libvirt
             .agent_call("the guest agent's command", limit, move |domain| {
                 let answer =
                     domain.agent_command(&command, COMMAND_TIMEOUT, limits::MAX_ANSWER_BYTES);
@@ -101,11 +109,11 @@ impl Launcher {
 
     /// An empty name is that of the only domain there is.
     pub(super) fn check_domain(&self, name: &str) -> Result<(), AgentError> {
-        if name.is_empty() || name == self.domain_name() {
+        if name.is_empty() || name == self.libvirt.name() {
             return Ok(());
         }
         Err(AgentError::ForeignDomain {
-            ours: self.domain_name().to_owned(),
+            ours: self.libvirt.name().clone(),
             theirs: name.to_owned(),
         })
     }

@@ -10,9 +10,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{AgentError, poll};
+use tokio::time::sleep;
+
+use super::error::AgentError;
+use super::known::Knowledge;
+use super::poll;
+use super::thaw_timer::ThawTimer;
+use crate::launcher::error::LauncherError;
+use crate::launcher::libvirt_domain::LibvirtDomain;
+use crate::launcher::pod_backend::PodBackend;
 use crate::launcher::vm::Phase;
-use crate::launcher::{Launcher, LauncherError};
 use api::vmi::Vmi;
 use domain::guest_agent::{FreezeStatus, answer, limits};
 use libvirt::Domain;
@@ -25,7 +32,40 @@ const THAW_TIMEOUT: Duration = Duration::from_secs(10);
 const FREEZE_ANSWER_TIMEOUT: Duration = Duration::from_secs(58);
 const THAW_ANSWER_TIMEOUT: Duration = Duration::from_secs(18);
 
-impl Launcher {
+/// Before a thaw that failed is tried again, at first and at most: the agent may be away, or busy.
+const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
+
+/// Freezes and thaws the guest's file systems.
+pub struct Freezer {
+    libvirt: Arc<LibvirtDomain>,
+    known: Arc<Knowledge>,
+    pod: Arc<dyn PodBackend>,
+    thaw_timer: ThawTimer,
+}
+
+impl Freezer {
+    pub(super) fn new(
+        libvirt: Arc<LibvirtDomain>,
+        known: Arc<Knowledge>,
+        pod: Arc<dyn PodBackend>,
+        thaw_timer: ThawTimer,
+    ) -> Self {
+        Self {
+            libvirt,
+            known,
+            pod,
+            thaw_timer,
+        }
+    }
+
+    /// A new guest: what an earlier one has left is of no use.
+    ///
+    /// # Errors
+    /// [`AgentError::ThawDeadline`].
+    pub(in crate::launcher) fn forget(&self) -> Result<(), AgentError> {
+        self.thaw_timer.set(None)
+    }
+
     /// Freezes the guest's file systems. They are thawed `thaw_after` later, if nobody does so before; zero is never.
     ///
     /// # Errors
@@ -36,16 +76,19 @@ impl Launcher {
         vmi: &Arc<Vmi>,
         thaw_after: Duration,
     ) -> Result<(), LauncherError> {
-        let phase = self.vm.snapshot().phase;
-        let moves = matches!(phase, Phase::MigratingIn | Phase::MigratingOut);
-        if moves || self.is_migrating() {
+        let vm = &self.known.vm;
+        let moves = matches!(
+            vm.snapshot().phase,
+            Phase::MigratingIn | Phase::MigratingOut
+        );
+        if moves || vm.metadata().is_migrating() {
             return Err(AgentError::Migrating.into());
         }
-        let (launcher, vmi) = (self.clone(), vmi.clone());
+        let (this, vmi) = (self.clone(), vmi.clone());
         let what = "freezing the guest's file systems";
-        self.domain
+        self.libvirt
             .agent_call(what, FREEZE_ANSWER_TIMEOUT, move |domain| {
-                launcher.freeze_now(domain, &vmi, thaw_after)
+                this.freeze_now(domain, &vmi, thaw_after)
             })
             .await
     }
@@ -64,9 +107,9 @@ impl Launcher {
         if vmi.has_persistent_tpm() {
             self.pod.sync_tpm_state()?;
         }
-        let timer = &self.guest_agent.thaw_timer;
         // Before the freeze: a launcher that is killed in the middle of it leaves no guest that nobody thaws.
-        timer.set((!thaw_after.is_zero()).then_some(thaw_after))?;
+        self.thaw_timer
+            .set((!thaw_after.is_zero()).then_some(thaw_after))?;
         let frozen = domain.agent_command(
             r#"{"execute":"guest-fsfreeze-freeze"}"#,
             FREEZE_TIMEOUT,
@@ -74,10 +117,10 @@ impl Launcher {
         );
         if let Err(error) = frozen {
             // It may be frozen, or be so later: an agent that was slow goes on.
-            timer.set(Some(Duration::ZERO))?;
+            self.thaw_timer.set(Some(Duration::ZERO))?;
             return Err(error.into());
         }
-        self.learn_freeze_status(FreezeStatus::Frozen);
+        self.known.learn_freeze_status(FreezeStatus::Frozen);
         Ok(())
     }
 
@@ -86,11 +129,11 @@ impl Launcher {
     /// # Errors
     /// The agent does not answer or refuses. A thaw that a freeze has asked for is then still made.
     pub async fn unfreeze(self: &Arc<Self>) -> Result<(), LauncherError> {
-        let launcher = self.clone();
+        let this = self.clone();
         let what = "thawing the guest's file systems";
-        self.domain
+        self.libvirt
             .agent_call(what, THAW_ANSWER_TIMEOUT, move |domain| {
-                launcher.unfreeze_now(domain)
+                this.unfreeze_now(domain)
             })
             .await
     }
@@ -104,25 +147,57 @@ impl Launcher {
                 THAW_TIMEOUT,
                 limits::MAX_ANSWER_BYTES,
             )?;
-            self.learn_freeze_status(FreezeStatus::Thawed);
+            self.known.learn_freeze_status(FreezeStatus::Thawed);
         }
-        Ok(self.guest_agent.thaw_timer.set(None)?)
+        Ok(self.thaw_timer.set(None)?)
     }
 
     /// What the agent says now. Blocks.
     fn freeze_status(&self, domain: &Domain) -> Result<FreezeStatus, LauncherError> {
         let status = poll::command(domain, "guest-fsfreeze-status")?;
         let status = answer::freeze_status(&status)?;
-        self.learn_freeze_status(status);
+        self.known.learn_freeze_status(status);
         Ok(status)
     }
 
-    pub(super) fn learn_freeze_status(&self, status: FreezeStatus) {
-        let before = self.vm.guest().fs_freeze_status;
-        if before != Some(status) {
-            self.vm
-                .report_guest(|guest| guest.fs_freeze_status = Some(status));
-            self.guest_agent.freezes.send_modify(|count| *count += 1);
+    /// Makes the thaw that a freeze has asked for, for as long as the launcher lives.
+    pub(super) async fn thaw_in_time(self: Arc<Self>) {
+        let mut changes = self.thaw_timer.changes();
+        let mut retry_delay = RETRY_DELAYS.0;
+        loop {
+            changes.mark_unchanged();
+            let Some(remaining) = self.thaw_timer.remaining() else {
+                // The sender lives in the timer, so this does not fail.
+                drop(changes.changed().await);
+                continue;
+            };
+            tokio::select! {
+                _ = changes.changed() => continue,
+                () = sleep(remaining) => {}
+            }
+            // What an earlier launcher has left is about a domain that has yet to be found.
+            let phase = self.known.vm.wait_for_first_read().await.phase;
+            tracing::warn!("Unfreeze was not called in time, initiating unfreeze");
+            let has_ended = matches!(phase, Phase::Absent | Phase::Ended | Phase::Gone);
+            match self.unfreeze().await {
+                Ok(()) => tracing::info!("Thawed the guest's file systems"),
+                Err(LauncherError::NoDomain) => self.forget_thaw(),
+                Err(_) if has_ended => self.forget_thaw(),
+                Err(error) => {
+                    tracing::warn!(reason = %os::logging::chain(&error), "The guest's file systems could not be thawed; trying again");
+                    sleep(retry_delay).await;
+                    retry_delay = retry_delay.saturating_mul(2).min(RETRY_DELAYS.1);
+                    continue;
+                }
+            }
+            retry_delay = RETRY_DELAYS.0;
+        }
+    }
+
+    /// There is no guest to thaw.
+    fn forget_thaw(&self) {
+        if let Err(error) = self.forget() {
+            tracing::warn!(reason = %os::logging::chain(&error), "The end of a freeze is still noted");
         }
     }
 }

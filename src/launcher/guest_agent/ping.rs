@@ -1,9 +1,15 @@
 //! GuestPing: the probe that asks whether the agent answers.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use super::exec::AgentCommands;
 use super::poll;
-use crate::launcher::{Launcher, LauncherError};
+use crate::launcher::error::LauncherError;
+use crate::launcher::libvirt_domain::LibvirtDomain;
+use crate::launcher::vm::Vm;
+use crate::launcher::warnings::Warnings;
 use api::vmi::Vmi;
 use libvirt::{Connection, DomainState, PausedReason, code};
 
@@ -12,19 +18,52 @@ const PAUSE_PROBES: &str = "kubevirt.io/pause-guest-agent-probes";
 /// virt-handler waits 5 s longer than the probe may take; the answer comes before that.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
 /// Whether the VMI's guest agent probes are to succeed without asking.
-pub(super) fn are_probes_paused(vmi: &Vmi) -> bool {
+fn are_probes_paused(vmi: &Vmi) -> bool {
     let word = vmi.metadata.annotations.get(PAUSE_PROBES);
     word.is_some_and(|word| matches!(word.as_str(), "1" | "t" | "T" | "true" | "TRUE" | "True"))
 }
 
-impl Launcher {
+/// The probe.
+pub struct Probe {
+    libvirt: Arc<LibvirtDomain>,
+    vm: Arc<Vm>,
+    commands: AgentCommands,
+    warnings: Warnings,
+    /// By an annotation of the VMI.
+    is_paused: AtomicBool,
+}
+
+impl Probe {
+    pub(super) fn new(
+        libvirt: Arc<LibvirtDomain>,
+        vm: Arc<Vm>,
+        commands: AgentCommands,
+        warnings: Warnings,
+    ) -> Self {
+        Self {
+            libvirt,
+            vm,
+            commands,
+            warnings,
+            is_paused: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes from a VMI what its annotations say about probes.
+    pub(super) fn note_vmi(&self, vmi: &Vmi) {
+        let paused = are_probes_paused(vmi);
+        if self.is_paused.swap(paused, Ordering::Relaxed) != paused {
+            tracing::info!(paused, "Guest agent probe pause state changed");
+        }
+    }
+
     /// Asks whether the agent answers. A guest that cannot answer, but is well (paused by its user, migrating), is excused.
     ///
     /// # Errors
     /// It does not, within `timeout` and some seconds. virt-handler then gets a Kubernetes event, too.
-    pub async fn guest_ping(&self, domain: &str, timeout: Duration) -> Result<(), LauncherError> {
-        self.check_domain(domain)?;
-        if self.guest_agent.are_probes_paused() {
+    pub async fn ping(&self, domain: &str, timeout: Duration) -> Result<(), LauncherError> {
+        self.commands.check_domain(domain)?;
+        if self.is_paused.load(Ordering::Relaxed) {
             return Ok(());
         }
         let limit = timeout
@@ -32,36 +71,28 @@ impl Launcher {
             .saturating_add(ANSWER_TIMEOUT);
         let ping = |domain: &libvirt::Domain| Ok(poll::command(domain, "guest-ping")?);
         let asked = self
-            .domain
+            .libvirt
             .agent_call("pinging the guest agent", limit, ping);
         let Err(error) = asked.await else {
             return Ok(());
         };
-        if is_unavailable(&error) && (self.is_migrating() || self.is_excused().await) {
+        if is_unavailable(&error) && (self.vm.metadata().is_migrating() || self.is_excused().await)
+        {
             tracing::debug!(reason = %error, "The guest agent does not answer, which is excused");
             return Ok(());
         }
         tracing::warn!(reason = %os::logging::chain(&error), "GuestAgentPing probe failed");
-        let name = &self.config.name;
-        self.k8s_event(
+        let name = self.warnings.vmi_name();
+        self.warnings.send(
             "GuestAgentPingFailed",
             format!("GuestAgentPing probe failed for VMI {name}"),
         );
         Err(error)
     }
 
-    /// Whether a migration has begun and not ended.
-    pub(super) fn is_migrating(&self) -> bool {
-        let metadata = self.vm.metadata();
-        let migration = metadata.get().migration.as_ref();
-        migration.is_some_and(|migration| {
-            migration.start_timestamp.is_some() && migration.end_timestamp.is_none()
-        })
-    }
-
     /// Whether the guest is paused by intention, or has no domain: before a migration arrives, and at the end.
     async fn is_excused(&self) -> bool {
-        self.domain
+        self.libvirt
             .read("reading the domain's state", excuse)
             .await
             .unwrap_or(false)

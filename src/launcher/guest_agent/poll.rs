@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use super::Known;
-use crate::launcher::vm::Agent;
-use crate::launcher::{Launcher, LauncherError};
+use super::known::{Knowledge, Known};
+use crate::launcher::error::LauncherError;
 use domain::guest_agent::params::{GuestInfoParams, Value};
-use domain::guest_agent::{AgentInfo, answer, limits};
+use domain::guest_agent::{answer, limits};
 use domain::object::DomainStatus;
 use libvirt::GuestInfoKind as Kind;
 use libvirt::{Domain, ParamValue};
@@ -14,7 +13,7 @@ use libvirt::{Domain, ParamValue};
 /// libvirt waits no longer for the answer to a single command, as in KubeVirt.
 pub(super) const COMMAND_TIMEOUT: Duration = Duration::from_secs(5);
 
-impl Launcher {
+impl Knowledge {
     /// Asks for the agent's version and commands.
     pub(super) fn poll_agent(&self, domain: &Domain) -> Result<(), LauncherError> {
         let agent = answer::agent_info(&command(domain, "guest-info")?)?;
@@ -22,24 +21,10 @@ impl Launcher {
         Ok(())
     }
 
-    /// virt-handler asks for the agent's version and commands when it gets a document. They are in
-    /// none, so it gets the same document again when they have changed.
-    pub(in crate::launcher) fn learn_agent(&self, agent: AgentInfo) {
-        let known = |known: &mut Known| std::mem::replace(&mut known.agent, agent.clone());
-        if self.guest_agent.learn(known) == agent {
-            return;
-        }
-        self.notifier.send_again();
-        // The first document that shows a new agent follows anyway.
-        if self.vm.snapshot().agent != Agent::New {
-            self.refresh();
-        }
-    }
-
     /// Asks for the mounted file systems.
     pub(super) fn poll_filesystems(&self, domain: &Domain) -> Result<(), LauncherError> {
         let all = answer::filesystems(&command(domain, "guest-get-fsinfo")?)?;
-        self.guest_agent.learn(|known| known.filesystems = all);
+        self.learn(|known| known.filesystems = all);
         Ok(())
     }
 
@@ -59,7 +44,7 @@ impl Launcher {
         kinds: &[Kind],
     ) -> Result<Vec<Kind>, LauncherError> {
         match guest_info(domain, kinds) {
-            Ok(params) => self.learn(kinds, &params),
+            Ok(params) => self.learn_params(kinds, &params),
             Err(error) if !error.is_agent_refusal() => return Err(error.into()),
             Err(_) if kinds.len() > 1 => {
                 let mut unknown = Vec::new();
@@ -76,7 +61,7 @@ impl Launcher {
         Ok(Vec::new())
     }
 
-    fn learn(&self, kinds: &[Kind], params: &GuestInfoParams) {
+    fn learn_params(&self, kinds: &[Kind], params: &GuestInfoParams) {
         let learn = |known: &mut Known| {
             for kind in kinds {
                 match kind {
@@ -96,7 +81,7 @@ impl Launcher {
                 guest.os_info = params.os();
             }
         };
-        self.guest_agent.learn(learn);
+        self.learn(learn);
         self.vm.report_guest(report);
     }
 }

@@ -13,15 +13,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::RESPONSE_TIMEOUT;
+use super::known::Knowledge;
 use super::schedule::{Poll, Schedule};
+use crate::launcher::error::LauncherError;
+use crate::launcher::libvirt_domain::LibvirtDomain;
 use crate::launcher::vm::{Agent, Phase, Snapshot, Vm};
-use crate::launcher::{Launcher, LauncherError};
 use domain::guest_agent::FreezeStatus;
 use libvirt::{Domain, GuestInfoKind};
 
+/// libvirt waits no longer for an answer of the agent. Of the calls that it bounds, none asks the agent for work that
+/// takes time; a freeze has a limit of its own.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// One question takes no longer: several calls of libvirt's may be behind it.
 const POLL_TIMEOUT: Duration = Duration::from_secs(60);
 /// A new agent that has not given its first answers in this time is shown without them.
@@ -35,19 +40,54 @@ const SYSTEM: [GuestInfoKind; 5] = [
     GuestInfoKind::Load,
 ];
 
-/// Asks for as long as the launcher lives.
-pub(in crate::launcher) async fn run(launcher: Arc<Launcher>) {
-    let mut state = launcher.state();
-    loop {
-        // The sender lives in the launcher, so neither fails.
-        drop(state.wait_for(can_be_asked).await);
-        tracing::info!("Starting to poll the guest agent");
-        let mut gone = launcher.state();
-        tokio::select! {
-            () = poll(&launcher) => {}
-            _ = gone.wait_for(|vm| !can_be_asked(vm)) => {}
+/// Asks the agent whatever is due.
+pub(super) struct Poller {
+    pub libvirt: Arc<LibvirtDomain>,
+    pub known: Arc<Knowledge>,
+    pub config: pod::Config,
+    /// How often an agent has connected.
+    pub connects: watch::Receiver<u64>,
+}
+
+impl Poller {
+    /// Asks for as long as the launcher lives.
+    pub async fn run(mut self) {
+        let mut state = self.known.vm.subscribe();
+        loop {
+            // The sender lives in the VM, so neither fails.
+            drop(state.wait_for(can_be_asked).await);
+            tracing::info!("Starting to poll the guest agent");
+            let mut gone = state.clone();
+            tokio::select! {
+                () = self.poll() => {}
+                _ = gone.wait_for(|vm| !can_be_asked(vm)) => {}
+            }
+            tracing::info!("Stopped polling the guest agent");
         }
-        tracing::info!("Stopped polling the guest agent");
+    }
+
+    /// Polls, from the beginning again with each agent that connects.
+    async fn poll(&mut self) {
+        let mut freezes = self.known.freezes.subscribe();
+        loop {
+            self.connects.mark_unchanged();
+            set_response_timeout(&self.libvirt).await;
+            let mut session = Session {
+                libvirt: &self.libvirt,
+                known: &self.known,
+                schedule: Schedule::begin(&self.config, Instant::now()),
+                unknown: Vec::new(),
+            };
+            loop {
+                tokio::select! {
+                    () = sleep_until(session.schedule.next()) => session.ask().await,
+                    // The senders live as long as the launcher, so none of these fails.
+                    _ = freezes.changed() => session.schedule.freeze_status_changed(Instant::now()),
+                    () = self.known.reads.begun() => session.schedule.users_are_read(Instant::now()),
+                    _ = self.connects.changed() => break,
+                }
+            }
+        }
     }
 }
 
@@ -76,33 +116,10 @@ pub(super) async fn first_answers(vm: &Vm) {
     drop(timeout(FIRST_ANSWERS_TIMEOUT, answered).await);
 }
 
-/// Polls, from the beginning again with each agent that connects.
-async fn poll(launcher: &Arc<Launcher>) {
-    let mut connects = launcher.guest_agent.connects.subscribe();
-    let mut freezes = launcher.guest_agent.freezes.subscribe();
-    loop {
-        connects.mark_unchanged();
-        set_response_timeout(launcher).await;
-        let mut session = Session {
-            launcher,
-            schedule: Schedule::begin(&launcher.config.pod, Instant::now()),
-            unknown: Vec::new(),
-        };
-        loop {
-            tokio::select! {
-                () = sleep_until(session.schedule.next()) => session.ask().await,
-                // The senders live in the launcher, so none of these fails.
-                _ = freezes.changed() => session.schedule.freeze_status_changed(Instant::now()),
-                () = launcher.guest_agent.reads.begun() => session.schedule.users_are_read(Instant::now()),
-                _ = connects.changed() => break,
-            }
-        }
-    }
-}
-
 /// What is asked of one agent.
 struct Session<'a> {
-    launcher: &'a Arc<Launcher>,
+    libvirt: &'a Arc<LibvirtDomain>,
+    known: &'a Arc<Knowledge>,
     schedule: Schedule,
     /// What this agent, or libvirt, does not know.
     unknown: Vec<GuestInfoKind>,
@@ -111,11 +128,11 @@ struct Session<'a> {
 impl Session<'_> {
     /// Asks what is due, until the agent is silent.
     async fn ask(&mut self) {
-        let freeze_status = self.launcher.vm.guest().fs_freeze_status;
-        let read = self.launcher.guest_agent.reads.are_recent();
+        let freeze_status = self.known.vm.guest().fs_freeze_status;
+        let read = self.known.reads.are_recent();
         let due = self.schedule.take_due(Instant::now(), freeze_status, read);
         let mut asked = self.ask_first(&due).await;
-        self.launcher.vm.agent_is_known();
+        self.known.vm.agent_is_known();
         if asked.is_ok() {
             asked = self.ask_filesystems(&due).await;
         }
@@ -131,8 +148,7 @@ impl Session<'_> {
     /// agent is silent, and on nothing else: what it refuses is not vital.
     async fn ask_first(&mut self, due: &[Poll]) -> Result<(), LauncherError> {
         if due.contains(&Poll::Agent) {
-            self.call(|launcher, domain| launcher.poll_agent(domain))
-                .await?;
+            self.call(|known, domain| known.poll_agent(domain)).await?;
         }
         if due.contains(&Poll::FreezeStatus) {
             self.ask_freeze_status().await?;
@@ -150,8 +166,7 @@ impl Session<'_> {
         }
         kinds.retain(|kind| !self.unknown.contains(kind));
         if !kinds.is_empty() {
-            let unknown =
-                self.call(move |launcher, domain| launcher.poll_guest_info(domain, &kinds));
+            let unknown = self.call(move |known, domain| known.poll_guest_info(domain, &kinds));
             let unknown = unknown.await?.unwrap_or_default();
             if !unknown.is_empty() {
                 // Somebody else may have frozen the guest.
@@ -167,32 +182,32 @@ impl Session<'_> {
     /// These may take long, with network file systems. Fails as [`Self::ask_first`] does.
     async fn ask_filesystems(&self, due: &[Poll]) -> Result<(), LauncherError> {
         if due.contains(&Poll::Filesystems) && !self.is_frozen() {
-            self.call(|launcher, domain| launcher.poll_filesystems(domain))
+            self.call(|known, domain| known.poll_filesystems(domain))
                 .await?;
         }
         Ok(())
     }
 
     async fn ask_freeze_status(&self) -> Result<(), LauncherError> {
-        let asked = self.call(|launcher, domain| launcher.poll_freeze_status(domain));
+        let asked = self.call(|known, domain| known.poll_freeze_status(domain));
         asked.await.map(drop)
     }
 
     fn is_frozen(&self) -> bool {
-        self.launcher.vm.guest().fs_freeze_status == Some(FreezeStatus::Frozen)
+        self.known.vm.guest().fs_freeze_status == Some(FreezeStatus::Frozen)
     }
 
     /// None if the agent refuses, or its answer cannot be used.
     async fn call<T: Send + 'static>(
         &self,
-        ask: impl FnOnce(&Launcher, &Domain) -> Result<T, LauncherError> + Send + 'static,
+        ask: impl FnOnce(&Knowledge, &Domain) -> Result<T, LauncherError> + Send + 'static,
     ) -> Result<Option<T>, LauncherError> {
-        let launcher = self.launcher.clone();
-        let asked = self.launcher.domain.agent_call(
-            "asking the guest agent",
-            POLL_TIMEOUT,
-            move |domain| ask(&launcher, domain),
-        );
+        let known = self.known.clone();
+        let asked =
+            self.libvirt
+                .agent_call("asking the guest agent", POLL_TIMEOUT, move |domain| {
+                    ask(&known, domain)
+                });
         match asked.await {
             Ok(learned) => Ok(Some(learned)),
             Err(error) if is_silence(&error) => Err(error),
@@ -213,12 +228,10 @@ fn is_silence(error: &LauncherError) -> bool {
 }
 
 /// libvirt keeps it with the domain, over the ends of agent and daemon.
-pub(super) async fn set_response_timeout(launcher: &Arc<Launcher>) {
-    let set = launcher
-        .domain
-        .agent_call("setting the agent's timeout", POLL_TIMEOUT, |domain| {
-            Ok(domain.set_agent_timeout(RESPONSE_TIMEOUT)?)
-        });
+pub(super) async fn set_response_timeout(libvirt: &Arc<LibvirtDomain>) {
+    let set = libvirt.agent_call("setting the agent's timeout", POLL_TIMEOUT, |domain| {
+        Ok(domain.set_agent_timeout(RESPONSE_TIMEOUT)?)
+    });
     if let Err(error) = set.await {
         tracing::warn!(reason = %os::logging::chain(&error), "libvirt may wait for the guest agent without a limit");
     }

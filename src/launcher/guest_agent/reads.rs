@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::launcher::lock;
+use crate::launcher::lock::lock;
 
 /// A read is recent for this long.
 const RECENT: Duration = Duration::from_secs(60);

@@ -6,19 +6,12 @@
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::watch;
-use tokio::time::sleep;
 
-use super::AgentError;
-use crate::launcher::vm::Phase;
-use crate::launcher::{Launcher, LauncherError};
-
-/// Before a thaw that failed is tried again, at first and at most: the agent may be away, or busy.
-const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
+use super::error::AgentError;
 
 /// Begins the file's line; seconds since the machine's boot follow.
 const CLOCK: &str = "monotonic ";
@@ -60,13 +53,18 @@ impl ThawTimer {
         })
     }
 
+    /// Changes with the deadline.
+    pub fn changes(&self) -> watch::Receiver<Option<Duration>> {
+        self.deadline.subscribe()
+    }
+
     fn write(&self, deadline: Duration) -> std::io::Result<()> {
         let line = format!("{CLOCK}{}\n", deadline.as_secs());
         os::small_file::replace(&self.path, line.as_bytes())
     }
 
     /// How long the thaw has to wait; none if there is none to make.
-    fn remaining(&self) -> Option<Duration> {
+    pub fn remaining(&self) -> Option<Duration> {
         let deadline = (*self.deadline.borrow())?;
         Some(deadline.saturating_sub(now()))
     }
@@ -83,52 +81,6 @@ fn now() -> Duration {
     let now = clock_gettime(ClockId::Monotonic);
     // The kernel never says less than zero.
     now.try_into().unwrap_or_default()
-}
-
-/// Thaws in time, for as long as the launcher lives.
-pub(in crate::launcher) async fn run(launcher: Arc<Launcher>) {
-    let timer = &launcher.guest_agent.thaw_timer;
-    let mut changes = timer.deadline.subscribe();
-    let mut state = launcher.state();
-    let mut retry_delay = RETRY_DELAYS.0;
-    loop {
-        changes.mark_unchanged();
-        let Some(remaining) = timer.remaining() else {
-            // The sender lives in the launcher, so this does not fail.
-            drop(changes.changed().await);
-            continue;
-        };
-        tokio::select! {
-            _ = changes.changed() => continue,
-            () = sleep(remaining) => {}
-        }
-        // What an earlier launcher has left is about a domain that has yet to be found.
-        drop(state.wait_for(|vm| vm.generation > 0).await);
-        tracing::warn!("Unfreeze was not called in time, initiating unfreeze");
-        let has_ended = matches!(
-            launcher.vm.snapshot().phase,
-            Phase::Absent | Phase::Ended | Phase::Gone
-        );
-        match launcher.unfreeze().await {
-            Ok(()) => tracing::info!("Thawed the guest's file systems"),
-            Err(LauncherError::NoDomain) => forget(&launcher),
-            Err(_) if has_ended => forget(&launcher),
-            Err(error) => {
-                tracing::warn!(reason = %os::logging::chain(&error), "The guest's file systems could not be thawed; trying again");
-                sleep(retry_delay).await;
-                retry_delay = retry_delay.saturating_mul(2).min(RETRY_DELAYS.1);
-                continue;
-            }
-        }
-        retry_delay = RETRY_DELAYS.0;
-    }
-}
-
-/// There is no guest to thaw.
-fn forget(launcher: &Launcher) {
-    if let Err(error) = launcher.guest_agent.thaw_timer.set(None) {
-        tracing::warn!(reason = %os::logging::chain(&error), "The end of a freeze is still noted");
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What virt-handler sees of a backup.
 
 use super::Metadata;
-use crate::launcher::backup::Outcome;
+use crate::launcher::backup::outcome::Outcome;
 use convert::backup::{BackupId, BackupPlan, Start};
 use domain::metadata::{BackupMetadata, Time};
 

@@ -1,12 +1,11 @@
-//! `CancelVirtualMachineMigration`.
+//! The abort of a migration: requested by its metadata, carried out by its job.
 
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-use super::super::Launcher;
-use super::super::libvirt_domain::blocking;
-use super::monitor::Action;
+use crate::launcher::libvirt_domain::blocking;
+use crate::launcher::vm::Vm;
 use libvirt::{Domain, JobOperation, JobType, WhichJob};
 
 /// How long libvirt has to take the abort; QEMU's monitor may be silent.
@@ -14,33 +13,17 @@ const ABORT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Before libvirt is asked again for a job that it has not begun yet.
 const JOB_RETRY_DELAY: Duration = Duration::from_millis(50);
 
-impl Launcher {
-    /// Asks for the end of the migration that is in progress. Success says no more than that: what becomes of it is in the
-    /// metadata. Without a migration, and while one is being aborted, nothing is to be done.
-    pub fn cancel_migration(&self) {
-        if self.request_abort() {
-            let why = "CancelVirtualMachineMigration was called".to_owned();
-            self.migration_record.decision(Action::Abort, why, true);
-        } else {
-            tracing::info!(
-                "cancel migration ignored: the VMI is not migrating, or is being aborted already"
-            );
-        }
-    }
+/// Marks the migration in progress as to be aborted, which its job then does. False if there is none.
+pub(super) fn request(vm: &Vm) -> bool {
+    vm.change_metadata(|metadata| metadata.migration_abort_requested())
+}
 
-    /// Waits until the migration in progress is to be aborted.
-    pub(super) async fn abort_requested(&self) {
-        let mut changes = self.vm.metadata_changes();
-        let is_requested = |(): &()| self.vm.metadata().is_migration_aborting();
-        // The sender lives as long as the launcher, so this waits, and does not fail.
-        let _ = changes.wait_for(is_requested).await;
-    }
-
-    /// Marks the migration as to be aborted, which its job then does. False if there is none.
-    pub(super) fn request_abort(&self) -> bool {
-        self.vm
-            .change_metadata(|metadata| metadata.migration_abort_requested())
-    }
+/// Waits until the migration in progress is to be aborted.
+pub(super) async fn requested(vm: &Vm) {
+    let mut changes = vm.metadata_changes();
+    let is_requested = |(): &()| vm.metadata().is_migration_aborting();
+    // The sender lives in the VM, so this waits, and does not fail.
+    let _ = changes.wait_for(is_requested).await;
 }
 
 /// Aborts libvirt's job, which may be about to begin. Whether libvirt has accepted it.

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use super::super::sync::read_spec;
-use super::super::{LauncherConfig, LauncherError};
-use super::MigrationError;
+use super::error::MigrationError;
+use crate::launcher::error::LauncherError;
+use crate::launcher::libvirt_domain::read_spec;
 use api::migration_options::MigrationOptions;
 use api::pod_paths::PodPaths;
 use api::vmi::{Quantity, Vmi};
@@ -28,7 +28,7 @@ const ZSTD: &str = "zstd";
 /// libvirt's; the document cannot be made.
 pub(super) fn migration(
     domain: &libvirt::Domain,
-    config: &LauncherConfig,
+    config: &pod::Config,
     vmi: &Vmi,
     options: &MigrationOptions,
 ) -> Result<Migration, LauncherError> {
@@ -39,7 +39,7 @@ pub(super) fn migration(
         uri: format!("unix://{}", socket(config, vmi, Some(DISKS_PORT))),
     });
     let is_root = rustix::process::geteuid().is_root();
-    let driver = if config.pod.run_as_nonroot || !is_root {
+    let driver = if config.run_as_nonroot || !is_root {
         "session"
     } else {
         "system"
@@ -63,22 +63,22 @@ pub(super) fn migration(
 
 fn xml(
     domain: &libvirt::Domain,
-    config: &LauncherConfig,
+    config: &pod::Config,
     vmi: &Vmi,
     live: &DomainSpec,
     options: &MigrationOptions,
 ) -> Result<String, LauncherError> {
-    let rewrite = if config.pod.libvirt_hook_server_and_client {
+    let rewrite = if config.libvirt_hook_server_and_client {
         TargetRewrite::ByTargetHook
     } else {
         TargetRewrite::BySource
     };
     let sizes = moved_sizes(domain, vmi, live)?;
     let migratable = domain.xml(XmlKind::Migratable)?;
-    let prefix = config.pod.root.prefix();
+    let prefix = config.root.prefix();
     let paths = PodPaths {
         root: &prefix,
-        hotplug_disk_dir: &config.pod.hotplug_disk_dir,
+        hotplug_disk_dir: &config.hotplug_disk_dir,
         ..PodPaths::default()
     };
     let xml = migration_xml(&migratable, vmi, &sizes, rewrite, &paths);
@@ -110,13 +110,13 @@ fn moved_sizes(
 }
 
 /// The socket that leads to the target's libvirt, or to its QEMU.
-fn socket(config: &LauncherConfig, vmi: &Vmi, port: Option<u16>) -> String {
+fn socket(config: &pod::Config, vmi: &Vmi, port: Option<u16>) -> String {
     let uid = &vmi.metadata.uid;
     let name = match port {
         Some(port) => format!("{uid}-{port}-source.sock"),
         None => format!("{uid}-source.sock"),
     };
-    let path = config.pod.shared(SOCKET_DIR).join(name);
+    let path = config.shared(SOCKET_DIR).join(name);
     path.to_string_lossy().into_owned()
 }
 

@@ -56,7 +56,7 @@ pub enum MigrationError {
 /// whose error libvirt returns depends on which side is done first. KubeVirt's metadata name the error as libvirt's Go
 /// library does, and not as its answers to calls.
 // D-mig-8 (docs/differences.md).
-pub(super) fn failure_reason(error: &super::super::LauncherError, is_aborted: bool) -> String {
+pub(super) fn failure_reason(error: &dyn std::error::Error, is_aborted: bool) -> String {
     let reason = os::logging::chain(error).replacen("LibvirtError(", "virError(", 1);
     let words: Vec<&str> = reason.split_whitespace().collect();
     if is_aborted || reason.contains(CANCELED) {
@@ -72,15 +72,14 @@ pub(super) fn failure_reason(error: &super::super::LauncherError, is_aborted: bo
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::LauncherError;
     use super::*;
 
-    fn error(message: &str) -> LauncherError {
-        LauncherError::Libvirt(libvirt::Error {
+    fn error(message: &str) -> libvirt::Error {
+        libvirt::Error {
             code: 9,
             domain: 10,
             message: message.to_owned(),
-        })
+        }
     }
 
     fn reason(message: &str) -> String {

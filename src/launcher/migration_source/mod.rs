@@ -12,7 +12,7 @@
 
 mod abort;
 mod document;
-mod error;
+pub(super) mod error;
 mod monitor;
 mod progress;
 mod record;
@@ -21,7 +21,7 @@ mod source;
 mod sriov;
 mod transfer;
 
-pub use error::MigrationError;
 pub(super) use progress::job_info;
-pub(super) use record::MigrationRecord;
-pub(super) use resume::follow_adopted;
+pub use record::MigrationRecord;
+pub(super) use resume::AdoptedMigration;
+pub use source::MigrationSource;

@@ -10,8 +10,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::super::lock;
 use super::monitor::{Action, Mode};
+use crate::launcher::lock::lock;
 use api::proto::inspect::v1::migration_event::Event;
 use api::proto::inspect::v1::{
     MigrationBegan, MigrationDecision, MigrationEnded, MigrationEvent, MigrationSample,
@@ -23,8 +23,10 @@ use libvirt::JobStats;
 const MAX_EVENTS: usize = 2048;
 
 /// The last migration from here.
-pub(in crate::launcher) struct MigrationRecord {
+pub struct MigrationRecord {
     record: Mutex<Record>,
+    /// What libvirt has said last of the migration that is in progress.
+    progress: Mutex<Option<JobStats>>,
     /// The number of the newest event.
     newest: watch::Sender<u64>,
 }
@@ -33,6 +35,7 @@ impl Default for MigrationRecord {
     fn default() -> Self {
         Self {
             record: Mutex::default(),
+            progress: Mutex::default(),
             newest: watch::Sender::new(0),
         }
     }
@@ -135,6 +138,15 @@ impl MigrationRecord {
             .push_back((number, MigrationEvent { at_micros, event }));
         // With the lock, so that numbers come in order.
         self.newest.send_replace(number);
+    }
+
+    /// How far the migration is that leaves from here; none if there is none.
+    pub fn progress(&self) -> Option<JobStats> {
+        *lock(&self.progress)
+    }
+
+    pub(super) fn set_progress(&self, stats: Option<JobStats>) {
+        *lock(&self.progress) = stats;
     }
 
     /// Whether there was a migration.

@@ -6,11 +6,12 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::super::{Launcher, LauncherError};
-use super::MigrationError;
 use super::abort::abort;
-use super::error::failure_reason;
+use super::error::{MigrationError, failure_reason};
 use super::monitor::Mode;
+use crate::launcher::error::LauncherError;
+use crate::launcher::libvirt_domain::LibvirtDomain;
+use crate::launcher::vm::Vm;
 use libvirt::{Connection, DomainState, JobOperation, PausedReason, ShutoffReason, WhichJob};
 
 /// Between two looks at the migration, whose end libvirt reports to its own client alone, and that was the earlier launcher.
@@ -27,37 +28,44 @@ enum Seen {
     Failed { is_post_copy: bool },
 }
 
-/// Follows the migration that an earlier launcher has left, if there is one, to its end.
-// D-sup-16 (docs/differences.md).
-pub(in super::super) async fn follow_adopted(launcher: Arc<Launcher>) {
-    let mut state = launcher.state();
-    // The sender lives in the launcher, so this does not fail.
-    drop(state.wait_for(|vm| vm.generation > 0).await);
-    let Some((uid, job)) = launcher.vm.begin_adopted_migration() else {
-        return;
-    };
-    tracing::info!(
-        uid,
-        "Following the migration that an earlier launcher has begun"
-    );
-    let result = launcher.follow_migration().await;
-    drop(job);
-    let is_aborted = launcher.vm.metadata().has_migration_abort();
-    let failure = result.err().map(|error| failure_reason(&error, is_aborted));
-    tracing::info!(uid, reason = failure, "The adopted migration has ended");
-    launcher
-        .vm
-        .change_metadata(|metadata| metadata.migration_out_ended(&uid, failure));
+/// A migration that this launcher has not begun.
+pub(in crate::launcher) struct AdoptedMigration {
+    libvirt: Arc<LibvirtDomain>,
+    vm: Arc<Vm>,
 }
 
-impl Launcher {
-    async fn follow_migration(&self) -> Result<(), LauncherError> {
+impl AdoptedMigration {
+    pub fn new(libvirt: Arc<LibvirtDomain>, vm: Arc<Vm>) -> Self {
+        Self { libvirt, vm }
+    }
+
+    /// Follows the migration that an earlier launcher has left, if there is one, to its end.
+    // D-sup-16 (docs/differences.md).
+    pub async fn run(self) {
+        self.vm.wait_for_first_read().await;
+        let Some((uid, job)) = self.vm.begin_adopted_migration() else {
+            return;
+        };
+        tracing::info!(
+            uid,
+            "Following the migration that an earlier launcher has begun"
+        );
+        let result = self.follow().await;
+        drop(job);
+        let is_aborted = self.vm.metadata().has_migration_abort();
+        let failure = result.err().map(|error| failure_reason(&error, is_aborted));
+        tracing::info!(uid, reason = failure, "The adopted migration has ended");
+        self.vm
+            .change_metadata(|metadata| metadata.migration_out_ended(&uid, failure));
+    }
+
+    async fn follow(&self) -> Result<(), LauncherError> {
         let mut changes = self.vm.metadata_changes();
         // Ends with this: another job that libvirt begins afterwards is not meant.
         let mut aborting: JoinSet<bool> = JoinSet::new();
         let mut last = Mode::PreCopy;
         loop {
-            match self.domain.read("asking for the migration", seen).await {
+            match self.libvirt.read("asking for the migration", seen).await {
                 Ok(Seen::Running(mode)) => {
                     // A guest is paused for a moment at the end of each migration.
                     if mode == Mode::PostCopy || mode == last {
@@ -84,7 +92,7 @@ impl Launcher {
             }
             if aborting.is_empty()
                 && self.vm.metadata().is_migration_aborting()
-                && let Ok(Some(domain)) = self.domain.request("finding the domain", Ok).await
+                && let Ok(Some(domain)) = self.libvirt.request("finding the domain", Ok).await
             {
                 aborting.spawn(abort(domain));
             }

@@ -1,19 +1,22 @@
-//! `MigrateVirtualMachine`: begins the migration, and reports its end.
+//! `MigrateVirtualMachine` and `CancelVirtualMachineMigration`: begins the migration, and reports its end.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::broadcast;
 use tokio::sync::broadcast::Receiver;
 use tokio::time::Instant;
 
-use super::super::libvirt_domain::{CHANGE_TIMEOUT, blocking, within};
-use super::super::vm::{Job, JobKind};
-use super::super::{Launcher, LauncherError, lock, metadata_copy};
-use super::MigrationError;
 use super::document::{self, size_of_files};
-use super::error::failure_reason;
-use super::monitor::{Monitor, Rules};
+use super::error::{MigrationError, failure_reason};
+use super::monitor::{Action, Monitor, Rules};
+use super::record::MigrationRecord;
 use super::transfer::Transfer;
+use super::{abort, sriov};
+use crate::launcher::error::LauncherError;
+use crate::launcher::libvirt_domain::{CHANGE_TIMEOUT, LibvirtDomain, blocking, within};
+use crate::launcher::metadata_copy;
+use crate::launcher::vm::{Job, JobKind, Vm};
 use api::migration_options::MigrationOptions;
 use api::proto::inspect::v1::MigrationBegan;
 use api::vmi::Vmi;
@@ -27,45 +30,85 @@ const COMPLETED_JOB_TIMEOUT: Duration = Duration::from_millis(50);
 /// The wish of a functional test of KubeVirt's: the migration fails.
 const FORCE_FAILURE: &str = "kubevirt.io/func-test-force-launcher-migration-failure";
 
-impl Launcher {
+/// Migrates the domain to another node.
+pub struct MigrationSource {
+    libvirt: Arc<LibvirtDomain>,
+    vm: Arc<Vm>,
+    pod: pod::Config,
+    events: broadcast::Sender<Event>,
+    /// What the last migration has done.
+    pub record: Arc<MigrationRecord>,
+}
+
+impl MigrationSource {
+    pub(in crate::launcher) fn new(
+        libvirt: Arc<LibvirtDomain>,
+        vm: Arc<Vm>,
+        pod: pod::Config,
+        events: broadcast::Sender<Event>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            libvirt,
+            vm,
+            pod,
+            events,
+            record: Arc::default(),
+        })
+    }
+
     /// Begins the migration. Success says that it has begun, also if it had already; what becomes of it is in the metadata.
     ///
     /// # Errors
     /// It is not to be migrated now, or this migration has ended.
     // D-mig-4 (docs/differences.md).
-    pub async fn migrate(
+    pub async fn begin(
         self: &Arc<Self>,
         vmi: Arc<Vmi>,
         options: MigrationOptions,
     ) -> Result<(), LauncherError> {
         let uid = migration_uid(&vmi)?.to_owned();
         let what = "reading the domain for the first time";
-        within(what, CHANGE_TIMEOUT, self.known()).await?;
+        let first = async { Ok(self.vm.wait_for_first_read().await) };
+        within(what, CHANGE_TIMEOUT, first).await?;
         // No await from here to the metadata, so that of several requests one begins it.
         if has_begun(self.vm.metadata().migration(), &uid)? {
             return Ok(());
         }
         let job = self.vm.begin(JobKind::MigrationOut)?;
-        self.migration_record.begin(began(&uid, &options));
+        self.record.begin(began(&uid, &options));
         self.vm
             .change_metadata(|metadata| metadata.migration_out_began(&uid));
-        tokio::spawn(self.clone().run_migration(job, vmi, options, uid));
+        tokio::spawn(self.clone().run(Arc::new(job), vmi, options, uid));
         Ok(())
     }
 
-    async fn run_migration(
+    /// Asks for the end of the migration that is in progress. Success says no more than that: what becomes of it is in the
+    /// metadata. Without a migration, and while one is being aborted, nothing is to be done.
+    pub fn cancel(&self) {
+        if abort::request(&self.vm) {
+            let why = "CancelVirtualMachineMigration was called".to_owned();
+            self.record.decision(Action::Abort, why, true);
+        } else {
+            tracing::info!(
+                "cancel migration ignored: the VMI is not migrating, or is being aborted already"
+            );
+        }
+    }
+
+    async fn run(
         self: Arc<Self>,
-        job: Job,
+        job: Arc<Job>,
         vmi: Arc<Vmi>,
         options: MigrationOptions,
         uid: String,
     ) {
-        let (launcher, of) = (self.clone(), uid.clone());
+        let (this, work_job, work_uid) = (self.clone(), job.clone(), uid.clone());
         // A task of its own, so that a panic is the end of this migration only.
-        let work = tokio::spawn(async move { launcher.migrate_to_end(&vmi, &options, &of).await });
+        let work =
+            tokio::spawn(async move { this.migrate(&work_job, &vmi, &options, &work_uid).await });
         let what = "the migration";
         let result = work.await.unwrap_or(Err(LauncherError::Worker { what }));
-        lock(&self.statistics.migration).take();
+        self.record.set_progress(None);
         failpoints::hit("migration.transferred");
         match &result {
             Ok(()) => tracing::info!("Live migration succeeded."),
@@ -84,13 +127,13 @@ impl Launcher {
         };
         self.vm
             .change_metadata(|metadata| metadata.migration_out_ended(&uid, failure.clone()));
-        self.migration_record.ended(failure, completed.as_ref());
+        self.record.ended(failure, completed.as_ref());
     }
 
     /// What libvirt has measured of the migration that is over, if it says so in time.
     async fn completed_job(&self) -> Option<JobStats> {
         let what = "reading what the migration took";
-        let read = self.domain.read(what, |connection, name| {
+        let read = self.libvirt.read(what, |connection, name| {
             let domain = connection.lookup(name)?.ok_or(LauncherError::NoDomain)?;
             Ok(domain.completed_job_stats()?)
         });
@@ -101,8 +144,9 @@ impl Launcher {
         read.inspect_err(log).ok()
     }
 
-    async fn migrate_to_end(
-        self: &Arc<Self>,
+    async fn migrate(
+        &self,
+        job: &Job,
         vmi: &Vmi,
         options: &MigrationOptions,
         uid: &str,
@@ -117,22 +161,21 @@ impl Launcher {
             );
         }
         let began = Instant::now();
-        let mut events = self.libvirt_events.subscribe();
+        let mut events = self.events.subscribe();
         // D-mig-10 (docs/differences.md).
         let (domain, migration) = tokio::select! {
-            prepared = self.prepare_migration(vmi, options, &mut events) => prepared?,
-            () = self.abort_requested() => return Err(MigrationError::Aborted.into()),
+            prepared = self.prepare(vmi, options, &mut events) => prepared?,
+            () = abort::requested(&self.vm) => return Err(MigrationError::Aborted.into()),
         };
-        let dir = self
-            .config
-            .pod
-            .root
-            .path(&self.config.pod.ephemeral_disk_dir);
+        let dir = self.pod.root.path(&self.pod.ephemeral_disk_dir);
         let what = "measuring the pod's disks";
         let files = blocking(what, move || Ok(size_of_files(&dir))).await?;
         let rules = Rules::new(options, vmi, data_size_gigabytes(vmi, files)?);
         let transfer = Transfer {
-            launcher: self,
+            libvirt: &self.libvirt,
+            vm: &self.vm,
+            record: &self.record,
+            job,
             domain,
             uid,
             began,
@@ -144,24 +187,24 @@ impl Launcher {
 
     /// The domain as it can leave, and what libvirt is told. No other change may come between the two, and it waits for those
     /// that are in progress: there is no caller to whom it would take too long.
-    async fn prepare_migration(
+    async fn prepare(
         &self,
         vmi: &Vmi,
         options: &MigrationOptions,
         events: &mut Receiver<Event>,
     ) -> Result<(Domain, Migration), LauncherError> {
         let what = "preparing the migration";
-        let _turn = self.vm.turn().await;
+        let turn = self.vm.turn().await;
         let found = self
-            .domain
-            .change(what, |domain| domain.ok_or(LauncherError::NoDomain));
+            .libvirt
+            .change(&turn, what, |domain| domain.ok_or(LauncherError::NoDomain));
         let domain = found.await?;
         // libvirt takes no copy any more once the domain leaves. By this one a later launcher knows of the migration.
-        if let Err(error) = metadata_copy::write(self, self.vm.metadata().get()).await {
+        if let Err(error) = metadata_copy::write(&self.libvirt, self.vm.metadata().get()).await {
             tracing::debug!(reason = %os::logging::chain(&error), "the domain's XML does not say that it migrates");
         }
-        self.detach_sriov(&domain, events).await?;
-        let (config, vmi, options) = (self.config.clone(), vmi.clone(), options.clone());
+        sriov::detach(&domain, events).await?;
+        let (config, vmi, options) = (self.pod.clone(), vmi.clone(), options.clone());
         blocking(what, move || {
             let migration = document::migration(&domain, &config, &vmi, &options)?;
             Ok((domain, migration))

@@ -4,10 +4,9 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Duration, timeout_at};
 
-use super::super::libvirt_domain::blocking;
-use super::super::sync::read_spec;
-use super::super::{Launcher, LauncherError};
-use super::MigrationError;
+use super::error::MigrationError;
+use crate::launcher::error::LauncherError;
+use crate::launcher::libvirt_domain::{blocking, read_spec};
 use domain::host_devices::HostDevice;
 use libvirt::{Domain, Event, XmlKind};
 
@@ -16,53 +15,46 @@ const SRIOV: &str = "sriov-";
 /// How long the guest has for the next of its devices.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);
 
-impl Launcher {
-    /// Takes the SR-IOV devices from the guest. The caller has the turn to change the domain.
-    pub(super) async fn detach_sriov(
-        &self,
-        domain: &Domain,
-        events: &mut Receiver<Event>,
-    ) -> Result<(), LauncherError> {
-        let what = "detaching the SR-IOV devices";
-        let owned = domain.clone();
-        let asked = blocking(what, move || {
-            let live = read_spec(&owned, XmlKind::Live)?;
-            let devices = live.devices.host_devices.iter().filter(|it| is_sriov(it));
-            let mut asked = Vec::new();
-            for device in devices {
-                owned.detach_device(&device.to_xml())?;
-                asked.extend(device.alias.as_ref().map(|alias| alias.qualified()));
-            }
-            Ok(asked)
-        });
-        let waiting = asked.await?;
-        if !waiting.is_empty() {
-            tracing::info!(devices = ?waiting, "Waiting for the guest to release its SR-IOV devices");
+/// Takes the SR-IOV devices from the guest. The caller has the turn to change the domain.
+pub(super) async fn detach(
+    domain: &Domain,
+    events: &mut Receiver<Event>,
+) -> Result<(), LauncherError> {
+    let what = "detaching the SR-IOV devices";
+    let owned = domain.clone();
+    let asked = blocking(what, move || {
+        let live = read_spec(&owned, XmlKind::Live)?;
+        let devices = live.devices.host_devices.iter().filter(|it| is_sriov(it));
+        let mut asked = Vec::new();
+        for device in devices {
+            owned.detach_device(&device.to_xml())?;
+            asked.extend(device.alias.as_ref().map(|alias| alias.qualified()));
         }
-        released(waiting, events, |devices| self.attached(domain, devices)).await
+        Ok(asked)
+    });
+    let waiting = asked.await?;
+    if !waiting.is_empty() {
+        tracing::info!(devices = ?waiting, "Waiting for the guest to release its SR-IOV devices");
     }
+    released(waiting, events, |devices| attached(domain, devices)).await
+}
 
-    /// Those of the devices that the domain still has.
-    async fn attached(
-        &self,
-        domain: &Domain,
-        devices: Vec<String>,
-    ) -> Result<Vec<String>, LauncherError> {
-        let domain = domain.clone();
-        blocking("reading the domain", move || {
-            let live = read_spec(&domain, XmlKind::Live)?;
-            let is_there = |name: &String| {
-                let mut aliases = live
-                    .devices
-                    .host_devices
-                    .iter()
-                    .filter_map(|it| it.alias.as_ref());
-                aliases.any(|alias| alias.qualified() == *name)
-            };
-            Ok(devices.into_iter().filter(is_there).collect())
-        })
-        .await
-    }
+/// Those of the devices that the domain still has.
+async fn attached(domain: &Domain, devices: Vec<String>) -> Result<Vec<String>, LauncherError> {
+    let domain = domain.clone();
+    blocking("reading the domain", move || {
+        let live = read_spec(&domain, XmlKind::Live)?;
+        let is_there = |name: &String| {
+            let mut aliases = live
+                .devices
+                .host_devices
+                .iter()
+                .filter_map(|it| it.alias.as_ref());
+            aliases.any(|alias| alias.qualified() == *name)
+        };
+        Ok(devices.into_iter().filter(is_there).collect())
+    })
+    .await
 }
 
 /// Waits until the guest has released the devices. `attached`: those of them that the domain still has.

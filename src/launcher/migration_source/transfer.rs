@@ -2,18 +2,21 @@
 
 use std::future::pending;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::broadcast::Receiver;
 use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::super::libvirt_domain::{CHANGE_TIMEOUT, blocking};
-use super::super::{Launcher, LauncherError, lock};
-use super::abort::abort;
+use super::abort::{self, abort};
+use super::error::MigrationError;
 use super::monitor::{Action, Decision, Monitor, Sample};
-use super::{MigrationError, progress};
+use super::progress;
+use super::record::MigrationRecord;
+use crate::launcher::error::LauncherError;
+use crate::launcher::libvirt_domain::{CHANGE_TIMEOUT, LibvirtDomain, blocking};
+use crate::launcher::observe::observe;
+use crate::launcher::vm::{Job, Vm};
 use libvirt::{Domain, DomainState, Event, JobStats, Migration, PausedReason, ShutoffReason};
 use os::failpoints;
 
@@ -24,7 +27,10 @@ const SAMPLES_PER_LINE: u32 = 10;
 
 /// A migration that is ready to begin.
 pub(super) struct Transfer<'a> {
-    pub launcher: &'a Arc<Launcher>,
+    pub libvirt: &'a LibvirtDomain,
+    pub vm: &'a Vm,
+    pub record: &'a MigrationRecord,
+    pub job: &'a Job,
     pub domain: Domain,
     pub uid: &'a str,
     pub began: Instant,
@@ -43,7 +49,7 @@ impl Transfer<'_> {
     /// Migrates. Returns when the guest runs on the target, or the migration has failed.
     pub async fn run(mut self, migration: Migration) -> Result<(), LauncherError> {
         failpoints::hit("migration.prepared");
-        if self.launcher.vm.metadata().is_migration_aborting() {
+        if self.vm.metadata().is_migration_aborting() {
             return Err(MigrationError::Aborted.into());
         }
         match self.transfer(migration).await {
@@ -53,10 +59,9 @@ impl Transfer<'_> {
     }
 
     async fn transfer(&mut self, migration: Migration) -> Result<(), LauncherError> {
-        let mut metadata = self.launcher.vm.metadata_changes();
+        let mut metadata = self.vm.metadata_changes();
         let domain = self.domain.clone();
-        let record = &self.launcher.migration_record;
-        record.step("transfer");
+        self.record.step("transfer");
         let mut call = pin!(blocking("migrating the domain", move || {
             Ok(domain.migrate(&migration)?)
         }));
@@ -69,7 +74,7 @@ impl Transfer<'_> {
             tokio::select! {
                 biased;
                 result = &mut call => {
-                    record.step("returned");
+                    self.record.step("returned");
                     return result;
                 }
                 seen = finished(&mut sampling) => if let Some(seen) = seen {
@@ -88,7 +93,7 @@ impl Transfer<'_> {
                     next_sample = os::time::deadline(SAMPLE_INTERVAL);
                 }
             }
-            if aborting.is_empty() && self.launcher.vm.metadata().is_migration_aborting() {
+            if aborting.is_empty() && self.vm.metadata().is_migration_aborting() {
                 aborting.spawn(abort(self.domain.clone()));
             }
         }
@@ -111,7 +116,7 @@ impl Transfer<'_> {
             .inspect_err(|error| tracing::info!(reason = %error, "failed to get domain job info"));
         let stats = stats.ok();
         if let Some(stats) = stats.filter(|stats| stats.is_unbounded) {
-            *lock(&self.launcher.statistics.migration) = Some(stats);
+            self.record.set_progress(Some(stats));
             if seen.is_iteration || samples.is_multiple_of(SAMPLES_PER_LINE) {
                 tracing::info!("{}", progress::line(self.uid, &stats));
             }
@@ -124,21 +129,20 @@ impl Transfer<'_> {
                 seen.state,
                 Ok(DomainState::Paused(PausedReason::Migration))
             ),
-            is_aborting: self.launcher.vm.metadata().has_migration_abort(),
+            is_aborting: self.vm.metadata().has_migration_abort(),
         };
         let mut decision = self.monitor.observe(&sample);
         self.report_mode();
         // QEMU has not begun before it knows how much there is.
         let known = sample.running().filter(|stats| stats.data_total > Some(0));
         if let Some(stats) = known {
-            let record = &self.launcher.migration_record;
-            record.sample(stats, self.monitor.mode(), sample.is_paused_to_migrate);
+            let mode = self.monitor.mode();
+            self.record.sample(stats, mode, sample.is_paused_to_migrate);
         }
         while let Some(decided) = decision {
             let succeeded = self.perform(decided).await;
             let Decision { action, why } = decided;
-            let record = &self.launcher.migration_record;
-            record.decision(action, why.to_string(), succeeded);
+            self.record.decision(action, why.to_string(), succeeded);
             decision = self.monitor.performed(succeeded);
             self.report_mode();
         }
@@ -146,34 +150,35 @@ impl Transfer<'_> {
 
     fn report_mode(&self) {
         let mode = self.monitor.mode();
-        self.launcher
-            .vm
+        self.vm
             .change_metadata(|metadata| metadata.migration_mode(mode.as_str()));
     }
 
     async fn perform(&self, Decision { action, why }: Decision) -> bool {
         tracing::info!(?action, %why, "Steering the migration");
-        let domain = &self.launcher.domain;
+        let (libvirt, job) = (self.libvirt, self.job);
         let done = match action {
             Action::Abort => {
-                self.launcher.request_abort();
+                abort::request(self.vm);
                 return true;
             }
             Action::StartPostCopy => {
                 let start = |domain: Option<Domain>| Ok(found(domain)?.start_post_copy()?);
-                domain.change("starting post-copy", start).await
+                libvirt.steer(job, "starting post-copy", start).await
             }
             Action::SetMaxDowntime(ms) => {
                 let downtime = Duration::from_millis(ms);
                 let set =
                     move |domain: Option<Domain>| Ok(found(domain)?.set_max_downtime(downtime)?);
-                domain.change("setting the maximum downtime", set).await
+                libvirt
+                    .steer(job, "setting the maximum downtime", set)
+                    .await
             }
             // D-mig-6 (docs/differences.md).
             Action::Suspend => {
                 let suspend = |domain: Option<Domain>| Ok(found(domain)?.suspend()?);
-                domain
-                    .change("pausing the guest for its migration", suspend)
+                libvirt
+                    .steer(job, "pausing the guest for its migration", suspend)
                     .await
             }
         };
@@ -184,23 +189,22 @@ impl Transfer<'_> {
     }
 
     fn set_abort_status(&self, succeeded: bool) {
-        self.launcher
-            .vm
+        self.vm
             .change_metadata(|metadata| metadata.migration_abort_ended(succeeded));
     }
 
     /// libvirt's daemon has ended in the middle of the migration: whether the guest had left before that.
     // D-mig-5 (docs/differences.md).
     async fn has_left(&self) -> bool {
-        let mut connections = self.launcher.domain.connections();
-        let mut seen = self.launcher.observe().await;
+        let mut connections = self.libvirt.connections();
+        let mut seen = observe(self.libvirt).await;
         // It may be the target's daemon as well, of which libvirt says the same.
         if seen.as_ref().is_err_and(LauncherError::is_connection_lost) {
             // Without a new connection in time nothing is known of the guest.
             let Ok(Ok(())) = timeout(CHANGE_TIMEOUT, connections.changed()).await else {
                 return false;
             };
-            seen = self.launcher.observe().await;
+            seen = observe(self.libvirt).await;
         }
         matches!(seen, Ok(Some(seen)) if seen.state == DomainState::Shutoff(ShutoffReason::Migrated))
     }

@@ -5,8 +5,11 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::launcher::vm::{Admission, Request};
-use crate::launcher::{InterfaceFailure, Launcher, LauncherError, lock};
+use crate::launcher::error::{InterfaceFailure, LauncherError};
+use crate::launcher::guest_clock::GuestClock;
+use crate::launcher::libvirt_domain::LibvirtDomain;
+use crate::launcher::lock::lock;
+use crate::launcher::vm::{Admission, Request, Vm};
 use api::proto::cmd::v1::VirtualMachineOptions;
 use domain::alias::Alias;
 use domain::xml::tree::Element;
@@ -18,19 +21,37 @@ const LINK_REFRESH: &str = "link-refresh";
 const LINK_DOWN_TIME: Duration = Duration::from_millis(500);
 
 /// Interfaces that were refreshed after the migration to this pod. virt-handler finalizes it twice.
-pub(super) type RefreshedInterfaces = Mutex<BTreeSet<String>>;
+type RefreshedInterfaces = Mutex<BTreeSet<String>>;
 
-impl Launcher {
+/// Does what is left to do in a guest that has arrived.
+pub struct Finalization {
+    libvirt: Arc<LibvirtDomain>,
+    vm: Arc<Vm>,
+    clock: Arc<GuestClock>,
+    refreshed: Arc<RefreshedInterfaces>,
+}
+
+impl Finalization {
+    pub(in crate::launcher) fn new(
+        libvirt: Arc<LibvirtDomain>,
+        vm: Arc<Vm>,
+        clock: Arc<GuestClock>,
+    ) -> Self {
+        Self {
+            libvirt,
+            vm,
+            clock,
+            refreshed: Arc::default(),
+        }
+    }
+
     /// Refreshes the interfaces that the options name, once each, and sets the guest's clock.
     ///
     /// # Errors
     /// libvirt's.
     // D-mig-23 (docs/differences.md).
-    pub async fn finalize_migration(
-        self: &Arc<Self>,
-        options: &VirtualMachineOptions,
-    ) -> Result<(), LauncherError> {
-        self.known().await?;
+    pub async fn run(&self, options: &VirtualMachineOptions) -> Result<(), LauncherError> {
+        self.vm.wait_for_first_read().await;
         if self.vm.admit(Request::Finalize)? == Admission::NothingToDo {
             return Ok(());
         }
@@ -40,15 +61,15 @@ impl Launcher {
             .map(|(name, _)| name.clone())
             .collect();
         if !to_refresh.is_empty() {
-            let launcher = self.clone();
-            self.in_turn("refreshing the guest's network links", move |domain| {
+            let refreshed = self.refreshed.clone();
+            let what = "refreshing the guest's network links";
+            let refresh = move |domain: Option<Domain>| {
                 let domain = domain.ok_or(LauncherError::NoDomain)?;
-                let refreshed = &launcher.migration_target.refreshed_interfaces;
-                refresh(&domain, &to_refresh, refreshed)
-            })
-            .await?;
+                refresh(&domain, &to_refresh, &refreshed)
+            };
+            self.libvirt.in_turn(&self.vm, what, refresh).await?;
         }
-        self.set_guest_clock();
+        self.clock.set();
         Ok(())
     }
 }

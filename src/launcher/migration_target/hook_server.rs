@@ -17,7 +17,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::timeout;
 
-use crate::launcher::lock;
+use crate::launcher::lock::lock;
 use api::pod_paths::MIGRATION_HOOK_SOCKET;
 use api::vmi::Vmi;
 use convert::Context;

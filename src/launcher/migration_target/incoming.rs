@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::launcher::Launcher;
+use crate::launcher::libvirt_domain::LibvirtDomain;
 use crate::launcher::metadata::Metadata;
-use crate::launcher::vm::{JobKind, PauseReason, Phase, Snapshot};
+use crate::launcher::vm::{JobKind, PauseReason, Phase, Snapshot, Vm};
 
 /// Between two questions whether the job is over.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -25,14 +25,14 @@ const PAUSES: [Duration; 3] = [
 
 /// Follows the one domain that can come.
 // D-mig-21 (docs/differences.md).
-pub(in crate::launcher) async fn run(launcher: Arc<Launcher>) {
-    let mut state = launcher.state();
+pub(in crate::launcher) async fn follow(libvirt: Arc<LibvirtDomain>, vm: Arc<Vm>) {
+    let mut state = vm.subscribe();
     let comes = |vm: &Snapshot| vm.arriving && vm.phase.has_run();
     if state.wait_for(comes).await.is_err() {
         return;
     }
-    // Without it, reads and other jobs would find out themselves that libvirt makes them wait.
-    let job = launcher.vm.begin(JobKind::MigrationIn);
+    // Without the job, reads would block on libvirt.
+    let job = vm.begin(JobKind::MigrationIn);
     if let Err(error) = &job {
         tracing::warn!(reason = %error, "A domain arrives beside another job");
     }
@@ -42,15 +42,15 @@ pub(in crate::launcher) async fn run(launcher: Arc<Launcher>) {
         return;
     };
     if arrival(phase) == Arrival::Complete {
-        launcher.job_ended().await;
-        launcher.vm.arrival_ended();
-        launcher.vm.change_metadata(Metadata::migration_in_ended);
+        job_ended(&libvirt).await;
+        vm.arrival_ended();
+        vm.change_metadata(Metadata::migration_in_ended);
     } else {
         tracing::error!(?phase, "The domain has not arrived");
-        launcher.vm.arrival_ended();
+        vm.arrival_ended();
     }
     drop(job);
-    launcher.refresh();
+    vm.refresh();
 }
 
 /// How far a domain that arrives is.
@@ -75,42 +75,38 @@ pub(in crate::launcher) fn arrival(phase: Phase) -> Arrival {
     }
 }
 
-impl Launcher {
-    /// Waits until libvirt's incoming migration is over.
-    // D-mig-26 (docs/differences.md).
-    async fn job_ended(self: &Arc<Self>) {
-        for pause in PAUSES.map(Some).into_iter().chain([None]) {
-            let end = os::time::deadline(POLL_TIME);
-            while Instant::now() < end {
-                if self.is_job_over().await {
-                    return tracing::info!("The incoming migration is over");
-                }
-                sleep(POLL_INTERVAL).await;
+/// Waits until libvirt's incoming migration is over.
+// D-mig-26 (docs/differences.md).
+async fn job_ended(libvirt: &LibvirtDomain) {
+    for pause in PAUSES.map(Some).into_iter().chain([None]) {
+        let end = os::time::deadline(POLL_TIME);
+        while Instant::now() < end {
+            if is_job_over(libvirt).await {
+                return tracing::info!("The incoming migration is over");
             }
-            if let Some(pause) = pause {
-                tracing::info!("The incoming migration is still in progress");
-                sleep(pause).await;
-            }
+            sleep(POLL_INTERVAL).await;
         }
-        tracing::warn!("The incoming migration is still in progress; it is reported as over");
+        if let Some(pause) = pause {
+            tracing::info!("The incoming migration is still in progress");
+            sleep(pause).await;
+        }
     }
+    tracing::warn!("The incoming migration is still in progress; it is reported as over");
+}
 
-    async fn is_job_over(self: &Arc<Self>) -> bool {
-        let asked = self
-            .domain
-            .read("asking for the migration's job", |connection, name| {
-                let domain = connection.lookup(name)?;
-                Ok(match domain {
-                    Some(domain) => domain.is_migrating_in()?,
-                    None => false,
-                })
-            });
-        match asked.await {
-            Ok(migrating) => !migrating,
-            Err(error) => {
-                tracing::debug!(reason = %os::logging::chain(&error), "the migration's job is not known");
-                false
-            }
+async fn is_job_over(libvirt: &LibvirtDomain) -> bool {
+    let asked = libvirt.read("asking for the migration's job", |connection, name| {
+        let domain = connection.lookup(name)?;
+        Ok(match domain {
+            Some(domain) => domain.is_migrating_in()?,
+            None => false,
+        })
+    });
+    match asked.await {
+        Ok(migrating) => !migrating,
+        Err(error) => {
+            tracing::debug!(reason = %os::logging::chain(&error), "the migration's job is not known");
+            false
         }
     }
 }

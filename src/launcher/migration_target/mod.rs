@@ -10,30 +10,26 @@
 //! All of it may be repeated. Once the domain is there nothing is prepared any more: its files are in use.
 
 mod finalize;
-mod hook_server;
-mod incoming;
-mod tcp_proxies;
+pub(super) mod hook_server;
+pub(super) mod incoming;
+pub(super) mod tcp_proxies;
 
 use std::sync::Arc;
 
-use serde_json::Value;
 use tokio::sync::watch;
 
+use super::config::LauncherConfig;
+use super::error::LauncherError;
+use super::guest_agent::GuestAgent;
 use super::libvirt_domain::{CHANGE_TIMEOUT, blocking, within};
-use super::start::HookPurpose;
+use super::network_setup::PodNetwork;
+use super::pod_backend::PodBackend;
+use super::preparation::{Converted, Preparation, Purpose};
 use super::sync_queue::SyncRequest;
-use super::vm::{Admission, Phase, Request};
-use super::{Launcher, LauncherError};
+use super::vm::{Admission, Phase, Request, Vm};
 use api::vmi::Vmi;
-use convert::Context;
-use domain::DomainSpec;
-use finalize::RefreshedInterfaces;
+pub use finalize::Finalization;
 use hook_server::HookServer;
-pub use hook_server::HookServerError;
-pub(super) use incoming::run as follow_arrival;
-#[cfg(test)]
-pub(super) use incoming::{Arrival, arrival};
-pub use tcp_proxies::ProxyError;
 use tcp_proxies::TcpProxies;
 
 /// Functional tests of KubeVirt's want the preparation to fail.
@@ -46,29 +42,51 @@ const UNIX_TRANSPORT: &str = "Unix";
 /// The condition of a VMI that its user has paused.
 const PAUSED_CONDITION: &str = "Paused";
 
-/// What a launcher has as the target of a migration.
-#[derive(Default)]
-pub(super) struct MigrationTarget {
+/// Makes the pod ready for a domain from another node.
+pub struct MigrationTarget {
+    vm: Arc<Vm>,
+    pod: Arc<dyn PodBackend>,
+    preparation: Arc<Preparation>,
+    network: Arc<PodNetwork>,
+    guest: Arc<GuestAgent>,
+    config: Arc<LauncherConfig>,
     hook_server: HookServer,
     tcp_proxies: TcpProxies,
-    refreshed_interfaces: RefreshedInterfaces,
     /// virt-handler has given the migration up.
     cleanup_requested: watch::Sender<bool>,
 }
 
-impl Launcher {
+impl MigrationTarget {
+    pub(super) fn new(
+        vm: Arc<Vm>,
+        pod: Arc<dyn PodBackend>,
+        preparation: Arc<Preparation>,
+        network: Arc<PodNetwork>,
+        guest: Arc<GuestAgent>,
+        config: Arc<LauncherConfig>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            vm,
+            pod,
+            preparation,
+            network,
+            guest,
+            config,
+            hook_server: HookServer::default(),
+            tcp_proxies: TcpProxies::default(),
+            cleanup_requested: watch::Sender::default(),
+        })
+    }
+
     /// Makes the pod ready for the domain to arrive.
     ///
     /// # Errors
     /// The first thing that failed; [`LauncherError::Slow`] when it takes longer than virt-handler waits: it goes on, and the
     /// next call does the same once more.
-    pub async fn sync_migration_target(
-        self: &Arc<Self>,
-        request: SyncRequest,
-    ) -> Result<(), LauncherError> {
+    pub async fn sync(self: &Arc<Self>, request: SyncRequest) -> Result<(), LauncherError> {
         let what = "preparing the migration target";
-        let launcher = self.clone();
-        let prepared = tokio::spawn(async move { launcher.prepare_target(&request).await });
+        let this = self.clone();
+        let prepared = tokio::spawn(async move { this.prepare(&request).await });
         within(what, CHANGE_TIMEOUT, async {
             prepared
                 .await
@@ -78,24 +96,24 @@ impl Launcher {
     }
 
     /// Whether virt-handler means this pod: the migration to it has failed.
-    pub fn signal_target_cleanup(&self, vmi: &Vmi) {
+    pub fn signal_cleanup(&self, vmi: &Vmi) {
         let state = vmi.status.migration_state.as_ref();
         let pod = &self.config.pod_name;
         if !pod.is_empty() && state.is_some_and(|state| state.target_pod == *pod) {
             tracing::info!("Signaled target pod {pod} to cleanup");
-            self.migration_target.cleanup_requested.send_replace(true);
+            self.cleanup_requested.send_replace(true);
         }
     }
 
     /// Waits until virt-handler has given up the migration to this pod.
     pub async fn cleanup_requested(&self) {
-        let mut requested = self.migration_target.cleanup_requested.subscribe();
+        let mut requested = self.cleanup_requested.subscribe();
         // The sender lives as long as the launcher, so this waits, and does not fail.
         let _ = requested.wait_for(|requested| *requested).await;
     }
 
-    async fn prepare_target(self: &Arc<Self>, request: &SyncRequest) -> Result<(), LauncherError> {
-        self.known().await?;
+    async fn prepare(&self, request: &SyncRequest) -> Result<(), LauncherError> {
+        self.vm.wait_for_first_read().await;
         let _turn = self.vm.turn().await;
         // D-mig-20 (docs/differences.md).
         if self.vm.admit(Request::PrepareTarget)? == Admission::NothingToDo {
@@ -104,69 +122,48 @@ impl Launcher {
             return Ok(());
         }
         let vmi = &request.vmi;
-        self.guest_agent.note_vmi(vmi);
-        self.follow_access_credentials(vmi);
-        let (mut domain, context, cloud_init) = self.convert_for_target(request).await?;
-        if self.config.pod.libvirt_hook_server_and_client {
-            let target = &self.migration_target;
-            target
-                .hook_server
-                .serve(&self.config.pod, vmi.clone(), context.clone())?;
+        self.guest.follow_vmi(vmi);
+        let purpose = Purpose::MigrationTarget;
+        let mut converted = self.preparation.convert(request, purpose).await?;
+        if let Some(data) = converted.cloud_init.take() {
+            let edited = self.preparation.run_cloud_init_hooks(request, data);
+            converted.cloud_init = Some(edited.await?);
         }
-        self.set_up_network(vmi, &context, &mut domain).await?;
-        let xml = self
-            .prepare_target_files(request, domain, context, cloud_init)
+        if self.config.pod.libvirt_hook_server_and_client {
+            let context = converted.context.clone();
+            self.hook_server
+                .serve(&self.config.pod, vmi.clone(), context)?;
+        }
+        self.network
+            .set_up(vmi, &converted.context, &mut converted.domain)
             .await?;
+        let xml = self.prepare_files(request, converted).await?;
         self.expect_arrival(vmi);
         // What they make of the domain is not used: they may set up what their device needs in this pod.
-        drop(
-            self.run_hooks(request, xml, HookPurpose::MigrationTarget)
-                .await?,
-        );
+        let hooks = self.preparation.run_define_hooks(request, xml, purpose);
+        drop(hooks.await?);
         if vmi.metadata.annotations.contains_key(BLOCK_ANNOTATION) {
             return Err(LauncherError::FunctionalTest(BLOCKED));
         }
         self.open_sockets(vmi).await
     }
 
-    /// What the conversion makes of the VMI here. Sidecars and plugins see it.
-    async fn convert_for_target(
-        self: &Arc<Self>,
-        request: &SyncRequest,
-    ) -> Result<(DomainSpec, Context, Option<Value>), LauncherError> {
-        let (pod, vmi, options) = (
-            self.pod.clone(),
-            request.vmi.clone(),
-            request.options.clone(),
-        );
-        let convert = move || {
-            let (domain, context) = pod.wanted_on_target(&vmi, &options)?;
-            Ok((domain, context, pod.cloud_init(&vmi)?))
-        };
-        let (domain, context, data) = blocking("converting the VMI", convert).await?;
-        let Some(data) = data else {
-            return Ok((domain, context, None));
-        };
-        let data = self
-            .sidecars
-            .pre_cloud_init_iso(data, &request.vmi_json, request.deadline)
-            .await?;
-        Ok((domain, context, Some(data)))
-    }
-
     /// Makes the files that the domain opens, and returns its XML as sidecars get it.
-    async fn prepare_target_files(
-        self: &Arc<Self>,
+    async fn prepare_files(
+        &self,
         request: &SyncRequest,
-        mut domain: DomainSpec,
-        context: Context,
-        cloud_init: Option<Value>,
+        converted: Converted,
     ) -> Result<String, LauncherError> {
-        let (launcher, vmi) = (self.clone(), request.vmi.clone());
+        let (pod, vm, vmi) = (self.pod.clone(), self.vm.clone(), request.vmi.clone());
         let prepare = move || {
-            launcher.pod.prepare_target(&vmi, &context, cloud_init)?;
-            launcher.pod.resolve_disk_modes(&mut domain)?;
-            domain.metadata.kube_virt = launcher.vm.metadata().get().clone();
+            let Converted {
+                mut domain,
+                context,
+                cloud_init,
+            } = converted;
+            pod.prepare_target(&vmi, &context, cloud_init)?;
+            pod.resolve_disk_modes(&mut domain)?;
+            domain.metadata.kube_virt = vm.metadata().get().clone();
             Ok(domain.to_xml())
         };
         blocking("preparing the migration target", prepare).await
@@ -191,13 +188,12 @@ impl Launcher {
     }
 
     /// Makes the ways by which the source's QEMU reaches this pod's.
-    async fn open_sockets(self: &Arc<Self>, vmi: &Arc<Vmi>) -> Result<(), LauncherError> {
+    async fn open_sockets(&self, vmi: &Arc<Vmi>) -> Result<(), LauncherError> {
         let (pod, of_vmi) = (self.pod.clone(), vmi.clone());
         let open = move || pod.open_for_migration(&of_vmi);
         blocking("preparing the migration's sockets", open).await?;
         if vmi.status.migration_transport != UNIX_TRANSPORT {
-            let proxies = &self.migration_target.tcp_proxies;
-            proxies.serve(&self.config.pod, vmi)?;
+            self.tcp_proxies.serve(&self.config.pod, vmi)?;
         }
         Ok(())
     }

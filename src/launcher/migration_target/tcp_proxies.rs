@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
-use crate::launcher::lock;
+use crate::launcher::lock::lock;
 use api::pod_paths::MIGRATION_SOCKET_DIR;
 use api::vmi::Vmi;
 use os::accept::Acceptor;

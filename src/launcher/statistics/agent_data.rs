@@ -1,19 +1,24 @@
 //! What the guest agent answers to a scrape: its own JSON, passed on as it is, and kept for as long as it is worth.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::{AgentCommand, recent};
-use crate::launcher::guest_agent::raw_answer;
-use crate::launcher::libvirt_domain::READ_TIMEOUT;
-use crate::launcher::{Launcher, LauncherError};
+use super::agent_command::AgentCommand;
+use super::recent;
+use crate::launcher::error::LauncherError;
+use crate::launcher::guest_agent::poll;
+use crate::launcher::libvirt_domain::{LibvirtDomain, READ_TIMEOUT};
 
-/// The last answer to each command.
-#[derive(Default)]
-pub(in crate::launcher) struct AgentData(Mutex<HashMap<AgentCommand, (Instant, String)>>);
+/// The agent's answers to `GetVMStats`.
+pub struct AgentData {
+    libvirt: Arc<LibvirtDomain>,
+    /// The last one to each command.
+    known: Mutex<HashMap<AgentCommand, (Instant, String)>>,
+}
 
 /// How long an answer is given out again: KubeVirt's figures.
 fn max_age(command: AgentCommand) -> Duration {
@@ -31,21 +36,28 @@ fn max_age(command: AgentCommand) -> Duration {
     })
 }
 
-impl Launcher {
+impl AgentData {
+    pub(super) fn new(libvirt: Arc<LibvirtDomain>) -> Self {
+        Self {
+            libvirt,
+            known: Mutex::default(),
+        }
+    }
+
     /// The agent's answer to a command, as JSON.
     ///
     /// # Errors
     /// There is no agent, it does not know the command, or does not answer in time.
-    pub async fn agent_data(&self, command: AgentCommand) -> Result<String, LauncherError> {
-        let known = self.statistics.agent_data.0.lock().await;
+    pub async fn answer(&self, command: AgentCommand) -> Result<String, LauncherError> {
+        let known = self.known.lock().await;
         if let Some(answer) = recent(known.get(&command), max_age(command)) {
             return Ok(answer);
         }
         drop(known);
         let what = "asking the guest agent for a metric";
-        let ask = move |domain: &libvirt::Domain| Ok(raw_answer(domain, command.name())?);
-        let answer = self.domain.agent_call(what, READ_TIMEOUT, ask).await?;
-        let mut known = self.statistics.agent_data.0.lock().await;
+        let ask = move |domain: &libvirt::Domain| Ok(poll::command(domain, command.name())?);
+        let answer = self.libvirt.agent_call(what, READ_TIMEOUT, ask).await?;
+        let mut known = self.known.lock().await;
         known.insert(command, (Instant::now(), answer.clone()));
         Ok(answer)
     }

@@ -7,20 +7,23 @@ mod agent_command;
 mod agent_data;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
-use super::libvirt_domain::{READ_TIMEOUT, within};
-use super::migration_source::job_info;
-use super::{Launcher, LauncherError, lock};
+use super::error::LauncherError;
+use super::guest_agent::Knowledge;
+use super::libvirt_domain::{LibvirtDomain, READ_TIMEOUT, within};
+use super::migration_source::{MigrationRecord, job_info};
+use super::vm::Vm;
 use domain::DomainSpec;
 use domain::stats::{DirtyRate, DomainStats, Load, Parameters, Value};
-use libvirt::{Connection, Domain, JobStats, ParamValue, StatsGroups};
+use libvirt::{Connection, Domain, ParamValue, StatsGroups};
 
 pub use agent_command::AgentCommand;
-pub(super) use agent_data::AgentData;
+pub use agent_data::AgentData;
 
 /// Statistics are given out again until they are this old, as in KubeVirt.
 const STATS_MAX_AGE: Duration = Duration::from_millis(3250);
@@ -35,26 +38,45 @@ const RESULT_INTERVAL: Duration = Duration::from_millis(200);
 const GAP_RETRIES: u32 = 3;
 const GAP_RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// What was read last. Whoever comes while something is read waits for that.
-#[derive(Default)]
-pub(super) struct Statistics {
+/// Reads statistics, and keeps what was read last. Whoever comes while something is read waits for that.
+pub struct Statistics {
+    libvirt: Arc<LibvirtDomain>,
+    vm: Arc<Vm>,
+    guest: Arc<Knowledge>,
+    migration: Arc<MigrationRecord>,
     domain: Mutex<Option<(Instant, DomainStats)>>,
     dirty_rate: Mutex<Option<(Instant, i64)>>,
-    agent_data: AgentData,
-    /// How far the migration is that leaves from here; none if there is none.
-    pub migration: std::sync::Mutex<Option<JobStats>>,
+    /// The guest agent's own.
+    pub agent_data: AgentData,
 }
 
-impl Launcher {
+impl Statistics {
+    pub(super) fn new(
+        libvirt: Arc<LibvirtDomain>,
+        vm: Arc<Vm>,
+        guest: Arc<Knowledge>,
+        migration: Arc<MigrationRecord>,
+    ) -> Self {
+        Self {
+            agent_data: AgentData::new(libvirt.clone()),
+            libvirt,
+            vm,
+            guest,
+            migration,
+            domain: Mutex::default(),
+            dirty_rate: Mutex::default(),
+        }
+    }
+
     /// The domain's statistics.
     ///
     /// # Errors
     /// There is no running domain, or libvirt does not answer in time.
     // D-stats-1 (docs/differences.md).
-    pub async fn domain_stats(&self) -> Result<DomainStats, LauncherError> {
+    pub async fn domain(&self) -> Result<DomainStats, LauncherError> {
         let what = "reading the domain's statistics";
         let stats = within(what, READ_TIMEOUT, async {
-            let mut last = self.statistics.domain.lock().await;
+            let mut last = self.domain.lock().await;
             if let Some(stats) = recent(last.as_ref(), STATS_MAX_AGE) {
                 return Ok(stats);
             }
@@ -63,9 +85,9 @@ impl Launcher {
             Ok(stats)
         });
         let mut stats = stats.await?;
-        let migration = *lock(&self.statistics.migration);
+        let migration = self.migration.progress();
         stats.migration_job = migration.as_ref().map(job_info).unwrap_or_default();
-        let load = self.guest_load();
+        let load = self.guest.load();
         stats.load = Load {
             one_minute: load.one,
             five_minutes: load.five,
@@ -83,7 +105,7 @@ impl Launcher {
             let read = move |connection: &Connection, name: &str| {
                 stats(&running(connection, name)?, &aliases)
             };
-            let stats = self.domain.read(what, read).await?;
+            let stats = self.libvirt.read(what, read).await?;
             // libvirt reports the state of a dirty rate's calculation whenever it may ask QEMU.
             if stats.dirty_rate.status.is_some() || tries.is_empty() {
                 return Ok(stats);
@@ -105,7 +127,7 @@ impl Launcher {
     pub async fn dirty_rate(&self) -> Result<i64, LauncherError> {
         let what = "measuring how fast the guest writes to its memory";
         within(what, READ_TIMEOUT, async {
-            let mut last = self.statistics.dirty_rate.lock().await;
+            let mut last = self.dirty_rate.lock().await;
             if let Some(rate) = recent(last.as_ref(), DIRTY_RATE_MAX_AGE) {
                 return Ok(rate);
             }
@@ -123,7 +145,7 @@ impl Launcher {
         let start = |connection: &Connection, name: &str| {
             Ok(running(connection, name)?.start_dirty_rate_calculation(CALCULATION_TIME)?)
         };
-        self.domain.read(what, start).await?;
+        self.libvirt.read(what, start).await?;
         sleep(CALCULATION_TIME).await;
         let end = os::time::deadline(RESULT_TIMEOUT);
         loop {
@@ -131,7 +153,7 @@ impl Launcher {
                 let reported = running(connection, name)?.stats(StatsGroups::DirtyRate)?;
                 Ok(DirtyRate::of(&parameters(reported)))
             };
-            let found = self.domain.read(what, read).await?;
+            let found = self.libvirt.read(what, read).await?;
             match found.mebibytes_per_second {
                 Some(rate) if found.is_measured() => return Ok(rate),
                 _ if Instant::now() >= end => return Err(LauncherError::NoDirtyRate),

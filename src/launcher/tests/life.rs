@@ -54,7 +54,7 @@ fn a_domain_that_ends_is_reported_to_the_end() {
             .unwrap();
         test.expect("MODIFIED NoState gone").await;
         state.wait_for(|vm| vm.phase == Phase::Gone).await.unwrap();
-        assert!(test.launcher.domain().await.unwrap().is_none());
+        assert!(test.launcher.reads.domain().await.unwrap().is_none());
         assert!(
             matches!(test.sync(&vmi()).await.unwrap_err(), LauncherError::Joined(error) if matches!(*error, LauncherError::Lost))
         );
@@ -143,6 +143,7 @@ fn a_guest_without_agent_and_acpi_cannot_be_asked_to_reboot() {
         vmi["spec"]["domain"] = json!({"features": {"acpi": {"enabled": false}}});
         let error = test
             .launcher
+            .requests
             .act(Action::SoftReboot, &request(&vmi).vmi)
             .await
             .unwrap_err();
@@ -259,7 +260,7 @@ fn a_kill_does_not_wait_for_the_first_reading_of_the_domain() {
     play(|| async {
         let test = TestLauncher::begin();
         // Before the launcher has read anything, as if all reads were hanging already.
-        let reads = test.launcher.domain.reads.clone();
+        let reads = test.launcher.libvirt.reads.clone();
         let all = u32::try_from(libvirt_domain::MAX_READS).unwrap();
         let _permits = reads.try_acquire_many_owned(all).unwrap();
         test.act(Action::Kill).await.unwrap();
@@ -275,14 +276,14 @@ fn the_last_state_is_shown_while_libvirt_does_not_answer() {
         // As if so many reads were hanging already.
         let permits = test
             .launcher
-            .domain
+            .libvirt
             .reads
             .clone()
             .acquire_many_owned(u32::try_from(libvirt_domain::MAX_READS).unwrap())
             .await
             .unwrap();
         assert!(matches!(
-            test.launcher.domain().await,
+            test.launcher.reads.domain().await,
             Err(LauncherError::Slow { .. })
         ));
         drop(permits);
@@ -290,7 +291,7 @@ fn the_last_state_is_shown_while_libvirt_does_not_answer() {
         assert_eq!(test.handler.next().await, "ADDED Running");
         let _permits = test
             .launcher
-            .domain
+            .libvirt
             .reads
             .clone()
             .acquire_many_owned(u32::try_from(libvirt_domain::MAX_READS).unwrap())
@@ -313,10 +314,10 @@ fn a_domain_that_arrives_is_not_there_while_libvirt_does_not_answer() {
     play(|| async {
         let test = TestLauncher::begin();
         test.launcher.vm.expect_arrival(false, |_| {});
-        let reads = test.launcher.domain.reads.clone();
+        let reads = test.launcher.libvirt.reads.clone();
         let limit = u32::try_from(libvirt_domain::MAX_READS).unwrap();
         let _permits = reads.acquire_many_owned(limit).await.unwrap();
-        assert!(test.launcher.domain().await.unwrap().is_none());
+        assert!(test.launcher.reads.domain().await.unwrap().is_none());
     });
 }
 
@@ -347,7 +348,7 @@ fn a_kill_during_a_start_leaves_no_domain() {
         *lock(&test.pod.gate) = Some(gate);
         let launcher = test.launcher.clone();
         let mut state = launcher.state();
-        let sync = tokio::spawn(async move { launcher.sync(request(&vmi())).await });
+        let sync = tokio::spawn(async move { launcher.syncs.sync(request(&vmi())).await });
         state
             .wait_for(|vm| vm.phase == Phase::Starting)
             .await
@@ -379,7 +380,7 @@ fn a_plugin_that_fails_leaves_no_domain_and_one_that_works_changes_it() {
                 ..request(&vmi())
             }
         };
-        let sync = async |request| test.launcher.sync(request).await;
+        let sync = async |request| test.launcher.syncs.sync(request).await;
         let error = sync(with("nonsense(")).await.unwrap_err().to_string();
         assert!(error.starts_with("plugin p hook 0 failed"), "{error}");
         assert!(test.domain().is_none());
@@ -398,10 +399,10 @@ fn virt_handler_is_woken_when_the_agents_version_changes() {
             commands: Vec::new(),
         };
         for version in ["9.2.0", "10.0.2"] {
-            test.launcher.learn_agent(info(version));
+            test.launcher.guest.known.learn_agent(info(version));
             // It is in no document, but virt-handler asks for it when it gets one.
             assert_eq!(test.handler.next().await, "MODIFIED Running");
-            let known = test.launcher.guest_info().await.agent.version;
+            let known = test.launcher.guest.known.info().await.agent.version;
             assert_eq!(known, version);
         }
         // A document that was on its way when a version came may follow it.
@@ -412,7 +413,7 @@ fn virt_handler_is_woken_when_the_agents_version_changes() {
                 .await
         );
         test.handler.forget();
-        test.launcher.learn_agent(info("10.0.2"));
+        test.launcher.guest.known.learn_agent(info("10.0.2"));
         test.launcher.refresh();
         test.act(Action::Pause).await.unwrap();
         let next = test.handler.next().await;

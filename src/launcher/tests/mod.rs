@@ -5,14 +5,19 @@ mod life;
 mod start;
 
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use prost::bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use super::lock::lock;
 use super::*;
+use crate::notify::Notifier;
 use crate::notify::tests::Handler;
 use api::Action;
 use api::proto::cmd::v1::VirtualMachineOptions;
@@ -21,7 +26,8 @@ use convert::context::DiskModes;
 use convert::{Context, ConvertError};
 use domain::DomainSpec;
 use domain::disks::Disk;
-use libvirt::{DomainState, PausedReason, Registration, start_event_loop};
+use hooks::Sidecars;
+use libvirt::{Connection, DomainState, Event, PausedReason, Registration, start_event_loop};
 
 /// Long enough for anything that happens at all.
 const SOON: Duration = Duration::from_secs(30);
@@ -204,12 +210,12 @@ impl TestLauncher {
     }
 
     pub async fn sync(&self, vmi: &Value) -> Result<(), LauncherError> {
-        self.launcher.sync(request(vmi)).await
+        self.launcher.syncs.sync(request(vmi)).await
     }
 
     async fn act(&self, action: Action) -> Result<(), LauncherError> {
         let vmi = request(&vmi()).vmi;
-        self.launcher.act(action, &vmi).await
+        self.launcher.requests.act(action, &vmi).await
     }
 
     pub fn domain(&self) -> Option<libvirt::Domain> {
@@ -224,6 +230,7 @@ impl TestLauncher {
     async fn document(&self) -> Value {
         let document = self
             .launcher
+            .reads
             .domain()
             .await
             .unwrap()

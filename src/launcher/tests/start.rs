@@ -6,7 +6,7 @@ use super::*;
 fn a_sync_starts_the_domain_and_shows_it() {
     play(|| async {
         let mut test = TestLauncher::begin();
-        assert!(test.launcher.domain().await.unwrap().is_none());
+        assert!(test.launcher.reads.domain().await.unwrap().is_none());
         test.sync(&vmi()).await.unwrap();
         assert_eq!(test.handler.next().await, "ADDED Running");
         let document = test.document().await;
@@ -122,7 +122,8 @@ fn a_plan_changes_nothing() {
         let test = TestLauncher::begin();
         let steps = async |vmi: Value| {
             test.launcher
-                .dry_run(request(&vmi))
+                .dry_run
+                .plan(request(&vmi))
                 .await
                 .map(|mut plan| plan["steps"].take())
         };
@@ -175,16 +176,16 @@ fn a_domain_that_is_being_started_is_not_shown() {
         *lock(&test.pod.gate) = Some(gate);
         let launcher = test.launcher.clone();
         let mut state = launcher.state();
-        let sync = tokio::spawn(async move { launcher.sync(request(&vmi())).await });
+        let sync = tokio::spawn(async move { launcher.syncs.sync(request(&vmi())).await });
         state
             .wait_for(|vm| vm.phase == Phase::Starting)
             .await
             .unwrap();
         test.launcher.refresh();
-        assert!(test.launcher.domain().await.unwrap().is_none());
+        assert!(test.launcher.reads.domain().await.unwrap().is_none());
         open.send(()).unwrap();
         sync.await.unwrap().unwrap();
-        assert!(test.launcher.domain().await.unwrap().is_some());
+        assert!(test.launcher.reads.domain().await.unwrap().is_some());
         assert_eq!(test.handler.next().await, "ADDED Running");
     });
 }
@@ -201,7 +202,7 @@ fn a_failed_definition_leaves_nothing_and_the_next_sync_works() {
             "{error}"
         );
         assert!(test.domain().is_none());
-        assert!(test.launcher.domain().await.unwrap().is_none());
+        assert!(test.launcher.reads.domain().await.unwrap().is_none());
         *lock(&test.pod.os) = None;
         *lock(&test.pod.refusal) = Some("is not supported by this test");
         assert_eq!(

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::tests::RUNNING;
 use super::*;
 use crate::launcher::decide::{Facts, Step, VmiPhase, decide};
-use crate::launcher::migration_target::{Arrival, arrival};
+use crate::launcher::migration_target::incoming::{Arrival, arrival};
 use api::vmi::Vmi as VmiObject;
 use libvirt::{RunningReason, ShutoffReason};
 

@@ -12,10 +12,11 @@ mod admission;
 mod agent;
 mod job;
 mod phase;
+mod turn;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::{OwnedMutexGuard, watch};
+use tokio::sync::watch;
 
 use super::events::EventInbox;
 use super::metadata::Metadata;
@@ -30,6 +31,8 @@ pub use job::JobKind;
 pub(super) use phase::has_ended;
 use phase::{Input, Seen};
 pub use phase::{PauseReason, Phase};
+pub use turn::Turn;
+use turn::Turns;
 
 /// The domain as libvirt has it at one moment.
 #[derive(Debug)]
@@ -74,8 +77,7 @@ pub struct Vm {
     published: watch::Sender<Snapshot>,
     metadata_changes: watch::Sender<()>,
     events: Arc<EventInbox>,
-    /// Held while the domain is being changed.
-    turn: Arc<tokio::sync::Mutex<()>>,
+    turns: Turns,
 }
 
 struct Inner {
@@ -136,7 +138,7 @@ impl Vm {
             published: watch::Sender::new(first),
             metadata_changes: watch::Sender::new(()),
             events,
-            turn: Arc::default(),
+            turns: Turns::default(),
         })
     }
 
@@ -148,6 +150,29 @@ impl Vm {
     /// The state, and each change of it.
     pub fn subscribe(&self) -> watch::Receiver<Snapshot> {
         self.published.subscribe()
+    }
+
+    /// The state, once libvirt has been asked for the domain.
+    pub async fn wait_for_first_read(&self) -> Snapshot {
+        let mut state = self.subscribe();
+        // The sender lives as long as the VM, so this waits, and does not fail.
+        let _ = state.wait_for(|vm| vm.generation > 0).await;
+        self.snapshot()
+    }
+
+    /// Whether the guest agent was connected when the domain was seen last.
+    pub fn has_agent(&self) -> bool {
+        self.published.borrow().agent != Agent::Away
+    }
+
+    /// Has the present state sent to virt-handler, though libvirt may have sent no event of it.
+    pub fn refresh(&self) {
+        self.events.refresh();
+    }
+
+    /// Has the present state sent to virt-handler as that of a new domain.
+    pub fn refresh_as_added(&self) {
+        self.events.refresh_as_added();
     }
 
     /// Whether and how a request may run now.
@@ -165,9 +190,9 @@ impl Vm {
         })
     }
 
-    /// Waits for the turn to change the domain. The turn ends when the guard is dropped.
-    pub async fn turn(&self) -> OwnedMutexGuard<()> {
-        self.turn.clone().lock_owned().await
+    /// Waits for the turn to change the domain.
+    pub async fn turn(&self) -> Turn {
+        self.turns.next().await
     }
 
     /// Begins a job, which ends when the guard is dropped.
@@ -250,20 +275,24 @@ impl Vm {
         self.with(|inner| inner.pause_requested)
     }
 
-    /// Takes from an event of libvirt's what the domain's state does not show afterwards.
+    /// Takes an event of libvirt's: the present state is reported, with what the state does not show afterwards. Returns at
+    /// once.
     pub fn note_event(&self, event: &Event) {
         let disk_failed = match event {
             Event::IoError {
                 action: IoAction::Pause,
                 ..
-            } => true,
+            } => Some(true),
             Event::Lifecycle {
                 event: LifecycleEvent::Resumed,
                 ..
-            } => false,
-            _ => return,
+            } => Some(false),
+            _ => None,
         };
-        self.with(|inner| inner.disk_failed = disk_failed);
+        if let Some(disk_failed) = disk_failed {
+            self.with(|inner| inner.disk_failed = disk_failed);
+        }
+        self.events.note(event);
     }
 
     /// The pod is prepared for a domain from another node; `change` makes the metadata that it has here. `paused`: its user

@@ -24,8 +24,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 use tonic::transport::server::Connected;
 
-use super::BackupError;
-use crate::launcher::{Launcher, lock};
+use super::Backup;
+use super::error::BackupError;
+use crate::launcher::lock::lock;
 use api::pod_paths::BACKUP_SOCKET;
 use api::proto::nbd::nbd_server::NbdServer;
 use convert::backup::{BackupId, Export};
@@ -47,18 +48,18 @@ pub(super) struct ServedBackup {
     _stop: watch::Sender<()>,
 }
 
-impl Launcher {
+impl Backup {
     /// Lets a server read the backup.
     ///
     /// # Errors
     /// The backup is not in progress, or QEMU does not serve it yet.
-    pub(super) fn export_backup(&self, export: Export) -> Result<(), BackupError> {
+    pub(super) fn export(&self, export: Export) -> Result<(), BackupError> {
         self.check_running(&export.id)?;
-        let socket = self.config.pod.root.path(BACKUP_SOCKET);
+        let socket = self.root.path(BACKUP_SOCKET);
         if let Err(error) = std::fs::metadata(&socket) {
             return Err(BackupError::NotServed(socket, error));
         }
-        let mut served = lock(&self.backup.served);
+        let mut served = lock(&self.served);
         if served.as_ref().is_some_and(|served| served.id == export.id) {
             return Ok(());
         }
@@ -67,7 +68,7 @@ impl Launcher {
             id: export.id.clone(),
             _stop: stop,
         };
-        // The drop of another backup's ends it.
+        // Dropping the previous export stops it.
         *served = Some(next);
         tokio::spawn(run(export, socket, stopped));
         Ok(())

@@ -1,16 +1,15 @@
 //! Writes `authorized_keys` by the agent's commands for files: for agents without one for SSH keys. The guest needs
 //! `getent`, `mkdir`, `chown` and `chmod`.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
-use super::{AgentError, call_end};
-use crate::launcher::guest_agent::GuestCommand;
-use crate::launcher::{Launcher, LauncherError};
+use crate::launcher::error::LauncherError;
+use crate::launcher::guest_agent::error::AgentError;
+use crate::launcher::guest_agent::exec::{AgentCommands, GuestCommand};
 use domain::guest_agent::answer;
 
 /// A command in the guest takes no longer.
@@ -28,27 +27,32 @@ struct Account {
     owner: String,
 }
 
-/// Makes the user's `authorized_keys` have exactly these keys.
+/// Makes the user's `authorized_keys` have exactly these keys. One call to the agent takes no longer than `call_timeout`.
 pub(super) async fn write(
-    launcher: &Arc<Launcher>,
+    commands: &AgentCommands,
     user: &str,
     keys: &[String],
+    call_timeout: Duration,
 ) -> Result<(), LauncherError> {
-    let passwd = run(launcher, "getent", &["passwd", user]).await?;
+    let guest = Guest {
+        commands,
+        call_timeout,
+    };
+    let passwd = guest.run("getent", &["passwd", user]).await?;
     let account = account(&passwd).ok_or_else(|| AgentError::NoAccount(user.to_owned()))?;
     let dir = format!("{}/.ssh", account.home);
     let file = format!("{dir}/authorized_keys");
     let wanted = keys.join("\n");
-    let present = read(launcher, &file).await?;
+    let present = guest.read(&file).await?;
     if present.as_deref() == Some(wanted.as_bytes()) {
         return Ok(());
     }
-    run(launcher, "mkdir", &["-p", &dir]).await?;
-    run(launcher, "chown", &[&account.owner, &dir]).await?;
-    run(launcher, "chmod", &["700", &dir]).await?;
-    write_file(launcher, &file, &wanted).await?;
-    run(launcher, "chown", &[&account.owner, &file]).await?;
-    run(launcher, "chmod", &["600", &file]).await?;
+    guest.run("mkdir", &["-p", &dir]).await?;
+    guest.run("chown", &[&account.owner, &dir]).await?;
+    guest.run("chmod", &["700", &dir]).await?;
+    guest.write(&file, &wanted).await?;
+    guest.run("chown", &[&account.owner, &file]).await?;
+    guest.run("chmod", &["600", &file]).await?;
     Ok(())
 }
 
@@ -64,71 +68,72 @@ fn account(line: &str) -> Option<Account> {
     })
 }
 
-/// The file's content; none if it is not there.
-async fn read(launcher: &Arc<Launcher>, path: &str) -> Result<Option<Vec<u8>>, LauncherError> {
-    let opened = ask(
-        launcher,
-        "guest-file-open",
-        json!({"path": path, "mode": "r"}),
-    )
-    .await;
-    let handle = match opened {
-        Ok(answer) => answer::file_handle(&answer)?,
-        Err(error) if os::logging::chain(&error).contains(NO_FILE) => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let read = json!({"handle": handle, "count": MAX_FILE_BYTES});
-    let read = ask(launcher, "guest-file-read", read).await;
-    ask(launcher, "guest-file-close", json!({"handle": handle})).await?;
-    let content = answer::file_content(&read?)?;
-    Ok(BASE64_STANDARD.decode(content.data).ok())
+/// The guest's files and programs.
+struct Guest<'a> {
+    commands: &'a AgentCommands,
+    call_timeout: Duration,
 }
 
-async fn write_file(launcher: &Arc<Launcher>, path: &str, text: &str) -> Result<(), LauncherError> {
-    let opened = ask(
-        launcher,
-        "guest-file-open",
-        json!({"path": path, "mode": "w"}),
-    )
-    .await?;
-    let handle = answer::file_handle(&opened)?;
-    let data = BASE64_STANDARD.encode(text);
-    let write = json!({"handle": handle, "buf-b64": data});
-    let written = ask(launcher, "guest-file-write", write).await;
-    ask(launcher, "guest-file-close", json!({"handle": handle})).await?;
-    written.map(drop)
-}
-
-async fn ask(
-    launcher: &Arc<Launcher>,
-    command: &'static str,
-    arguments: Value,
-) -> Result<String, LauncherError> {
-    let command = json!({"execute": command, "arguments": arguments});
-    launcher.ask_agent(command.to_string(), call_end()).await
-}
-
-/// What the command prints; it has to succeed.
-async fn run(
-    launcher: &Arc<Launcher>,
-    program: &'static str,
-    arguments: &[&str],
-) -> Result<String, LauncherError> {
-    let command = GuestCommand {
-        domain: String::new(),
-        path: program.to_owned(),
-        args: arguments.iter().map(|&word| word.to_owned()).collect(),
-        timeout: COMMAND_TIMEOUT,
-    };
-    let output = launcher.exec(command).await?;
-    if output.exit_code == 0 {
-        return Ok(output.stdout);
+impl Guest<'_> {
+    /// The file's content; none if it is not there.
+    async fn read(&self, path: &str) -> Result<Option<Vec<u8>>, LauncherError> {
+        let opened = self
+            .ask("guest-file-open", json!({"path": path, "mode": "r"}))
+            .await;
+        let handle = match opened {
+            Ok(answer) => answer::file_handle(&answer)?,
+            Err(error) if os::logging::chain(&error).contains(NO_FILE) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let read = json!({"handle": handle, "count": MAX_FILE_BYTES});
+        let read = self.ask("guest-file-read", read).await;
+        self.ask("guest-file-close", json!({"handle": handle}))
+            .await?;
+        let content = answer::file_content(&read?)?;
+        Ok(BASE64_STANDARD.decode(content.data).ok())
     }
-    Err(AgentError::Failed {
-        command: program,
-        code: output.exit_code,
+
+    async fn write(&self, path: &str, text: &str) -> Result<(), LauncherError> {
+        let opened = self
+            .ask("guest-file-open", json!({"path": path, "mode": "w"}))
+            .await?;
+        let handle = answer::file_handle(&opened)?;
+        let data = BASE64_STANDARD.encode(text);
+        let write = json!({"handle": handle, "buf-b64": data});
+        let written = self.ask("guest-file-write", write).await;
+        self.ask("guest-file-close", json!({"handle": handle}))
+            .await?;
+        written.map(drop)
     }
-    .into())
+
+    async fn ask(&self, command: &'static str, arguments: Value) -> Result<String, LauncherError> {
+        let command = json!({"execute": command, "arguments": arguments});
+        let end = os::time::deadline(self.call_timeout);
+        self.commands.ask(command.to_string(), end).await
+    }
+
+    /// What the command prints; it has to succeed.
+    async fn run(
+        &self,
+        program: &'static str,
+        arguments: &[&str],
+    ) -> Result<String, LauncherError> {
+        let command = GuestCommand {
+            domain: String::new(),
+            path: program.to_owned(),
+            args: arguments.iter().map(|&word| word.to_owned()).collect(),
+            timeout: COMMAND_TIMEOUT,
+        };
+        let output = self.commands.exec(command).await?;
+        if output.exit_code == 0 {
+            return Ok(output.stdout);
+        }
+        Err(AgentError::Failed {
+            command: program,
+            code: output.exit_code,
+        }
+        .into())
+    }
 }
 
 #[cfg(test)]

@@ -9,17 +9,20 @@
 mod keys_file;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::AgentError;
+use super::error::AgentError;
+use super::exec::AgentCommands;
 use super::poll;
 use super::poller::set_response_timeout;
-use crate::launcher::libvirt_domain::blocking;
-use crate::launcher::vm::Phase;
-use crate::launcher::{Launcher, LauncherError};
+use crate::launcher::error::LauncherError;
+use crate::launcher::libvirt_domain::{LibvirtDomain, blocking};
+use crate::launcher::pod_backend::PodBackend;
+use crate::launcher::vm::{Phase, Vm};
 use api::vmi::Vmi;
 use os::inotify::DirWatch;
 use pod::AccessCredentials;
@@ -38,55 +41,147 @@ const RESYNC_INTERVAL: Duration = Duration::from_secs(300);
 /// As in KubeVirt.
 const OFFLINE: &str = "Guest agent is offline";
 
-impl Launcher {
-    /// Follows the credentials of a VMI that has some, once in a launcher's life.
-    pub(in crate::launcher) fn follow_access_credentials(self: &Arc<Self>, vmi: &Vmi) {
-        let has_some = !vmi.spec.access_credentials.is_empty();
-        let followed = &self.guest_agent.follows_credentials;
-        if has_some && !followed.swap(true, Ordering::Relaxed) {
-            tokio::spawn(follow(self.clone(), vmi.clone()));
-        }
-    }
+/// Brings the credentials of a VMI into its guest.
+pub(super) struct Credentials {
+    libvirt: Arc<LibvirtDomain>,
+    vm: Arc<Vm>,
+    pod: Arc<dyn PodBackend>,
+    commands: AgentCommands,
+    /// How often an agent has connected.
+    connects: watch::Receiver<u64>,
+    is_followed: AtomicBool,
 }
 
-// D-agent-10 (docs/differences.md).
-async fn follow(launcher: Arc<Launcher>, vmi: Vmi) {
-    let dirs = match launcher.pod.access_credential_dirs(&vmi) {
-        Ok(dirs) if dirs.is_empty() => return,
-        Ok(dirs) => dirs,
-        Err(error) => return report(&launcher, Err(error)),
-    };
-    let watch = DirWatch::new();
-    for dir in &dirs {
-        if let Err(error) = watch.add(dir) {
-            let dir = dir.display();
-            tracing::error!(reason = %error, %dir, "The secret of an access credential is not there");
+impl Credentials {
+    pub fn new(
+        libvirt: Arc<LibvirtDomain>,
+        vm: Arc<Vm>,
+        pod: Arc<dyn PodBackend>,
+        commands: AgentCommands,
+        connects: watch::Receiver<u64>,
+    ) -> Self {
+        Self {
+            libvirt,
+            vm,
+            pod,
+            commands,
+            connects,
+            is_followed: AtomicBool::new(false),
         }
     }
-    let mut state = launcher.state();
-    let mut connects = launcher.guest_agent.connects.subscribe();
-    let mut quiet_until = None;
-    loop {
-        // The sender lives in the launcher, so this does not fail.
-        drop(state.wait_for(|vm| vm.phase == Phase::Running).await);
-        let quiet_until = *quiet_until.get_or_insert_with(|| os::time::deadline(QUIET_TIME));
-        connects.mark_unchanged();
-        let applied = apply(&launcher, &vmi).await;
-        let next = match &applied {
-            Ok(()) => Next::RESYNC,
-            Err(_) => Next::after_failure(Instant::now(), quiet_until, launcher.has_agent()),
-        };
-        if next.is_reported {
-            report(&launcher, applied);
+
+    /// Follows the credentials of a VMI that has some, once in a launcher's life.
+    pub fn follow(self: &Arc<Self>, vmi: &Vmi) {
+        let has_some = !vmi.spec.access_credentials.is_empty();
+        if has_some && !self.is_followed.swap(true, Ordering::Relaxed) {
+            tokio::spawn(self.clone().run(vmi.clone()));
         }
-        tokio::select! {
-            // One that polls returns without a change; then the next resync finds it.
-            () = watch.changed(), if !watch.polls() => {
-                tracing::info!("Reloading access credentials because secret changed");
-                sleep(CHANGE_DELAY).await;
+    }
+
+    // D-agent-10 (docs/differences.md).
+    async fn run(self: Arc<Self>, vmi: Vmi) {
+        let dirs = match self.pod.access_credential_dirs(&vmi) {
+            Ok(dirs) if dirs.is_empty() => return,
+            Ok(dirs) => dirs,
+            Err(error) => return self.report(Err(error)),
+        };
+        let watch = DirWatch::new();
+        for dir in &dirs {
+            if let Err(error) = watch.add(dir) {
+                let dir = dir.display();
+                tracing::error!(reason = %error, %dir, "The secret of an access credential is not there");
             }
-            _ = connects.changed() => {}
-            () = sleep(next.delay) => {}
+        }
+        let mut state = self.vm.subscribe();
+        let mut connects = self.connects.clone();
+        let mut quiet_until = None;
+        loop {
+            // The sender lives in the VM, so this does not fail.
+            drop(state.wait_for(|vm| vm.phase == Phase::Running).await);
+            let quiet_until = *quiet_until.get_or_insert_with(|| os::time::deadline(QUIET_TIME));
+            connects.mark_unchanged();
+            let applied = self.apply(&vmi).await;
+            let next = match &applied {
+                Ok(()) => Next::RESYNC,
+                Err(_) => Next::after_failure(Instant::now(), quiet_until, self.vm.has_agent()),
+            };
+            if next.is_reported {
+                self.report(applied);
+            }
+            tokio::select! {
+                // One that polls returns without a change; then the next resync finds it.
+                () = watch.changed(), if !watch.polls() => {
+                    tracing::info!("Reloading access credentials because secret changed");
+                    sleep(CHANGE_DELAY).await;
+                }
+                _ = connects.changed() => {}
+                () = sleep(next.delay) => {}
+            }
+        }
+    }
+
+    /// As far as it gets; the first failure.
+    async fn apply(&self, vmi: &Vmi) -> Result<(), LauncherError> {
+        // This may run before the poller has set it, and the calls below would then wait without a limit.
+        set_response_timeout(&self.libvirt).await;
+        let ping = self
+            .libvirt
+            .agent_call("pinging the guest agent", CALL_TIMEOUT, |domain| {
+                Ok(poll::command(domain, "guest-ping")?)
+            });
+        if ping.await.is_err() {
+            return Err(AgentError::Offline(OFFLINE).into());
+        }
+        let (pod, vmi) = (self.pod.clone(), vmi.clone());
+        let read = blocking("reading the access credentials", move || {
+            pod.access_credentials(&vmi)
+        });
+        let AccessCredentials {
+            ssh_keys,
+            passwords,
+        } = read.await?;
+        let mut first = Ok(());
+        for (user, keys) in ssh_keys {
+            let set = self.set_keys(&user, keys).await;
+            first = first.and(set.map_err(|error| failure("SSH keys", user, error)));
+        }
+        for (user, password) in passwords {
+            let name = user.clone();
+            let what = "setting a user's password";
+            let set = self.libvirt.agent_call(what, CALL_TIMEOUT, move |domain| {
+                Ok(domain.set_user_password(&name, &password)?)
+            });
+            first = first.and(set.await.map_err(|error| failure("password", user, error)));
+        }
+        first
+    }
+
+    /// By the agent's own command, else, with agents that do not have it, by the file itself.
+    async fn set_keys(&self, user: &str, keys: Vec<String>) -> Result<(), LauncherError> {
+        let (name, given) = (user.to_owned(), keys.clone());
+        let what = "setting a user's SSH keys";
+        let set = self.libvirt.agent_call(what, CALL_TIMEOUT, move |domain| {
+            Ok(domain.set_authorized_ssh_keys(&name, &given)?)
+        });
+        let Err(error) = set.await else { return Ok(()) };
+        tracing::debug!(reason = %os::logging::chain(&error), "The guest agent does not set SSH keys; writing the file");
+        keys_file::write(&self.commands, user, &keys, CALL_TIMEOUT).await
+    }
+
+    fn report(&self, applied: Result<(), LauncherError>) {
+        let message = applied
+            .as_ref()
+            .err()
+            .map(|error| os::logging::chain(error));
+        let changed = self
+            .vm
+            .change_metadata(|metadata| metadata.access_credentials_applied(message.clone()));
+        match message {
+            Some(reason) if changed => {
+                tracing::error!(reason, "Error encountered writing access credentials");
+            }
+            None if changed => tracing::info!("The guest has its access credentials"),
+            _ => {}
         }
     }
 }
@@ -125,62 +220,6 @@ impl Next {
     }
 }
 
-/// As far as it gets; the first failure.
-async fn apply(launcher: &Arc<Launcher>, vmi: &Vmi) -> Result<(), LauncherError> {
-    // This may run before the poller has set it, and the calls below would then wait without a limit.
-    set_response_timeout(launcher).await;
-    let ping = launcher
-        .domain
-        .agent_call("pinging the guest agent", CALL_TIMEOUT, |domain| {
-            Ok(poll::command(domain, "guest-ping")?)
-        });
-    if ping.await.is_err() {
-        return Err(AgentError::Offline(OFFLINE).into());
-    }
-    let (reader, vmi) = (launcher.clone(), vmi.clone());
-    let read = blocking("reading the access credentials", move || {
-        reader.pod.access_credentials(&vmi)
-    });
-    let AccessCredentials {
-        ssh_keys,
-        passwords,
-    } = read.await?;
-    let mut first = Ok(());
-    for (user, keys) in ssh_keys {
-        let set = set_keys(launcher, &user, keys).await;
-        first = first.and(set.map_err(|error| failure("SSH keys", user, error)));
-    }
-    for (user, password) in passwords {
-        let name = user.clone();
-        let what = "setting a user's password";
-        let set = launcher
-            .domain
-            .agent_call(what, CALL_TIMEOUT, move |domain| {
-                Ok(domain.set_user_password(&name, &password)?)
-            });
-        first = first.and(set.await.map_err(|error| failure("password", user, error)));
-    }
-    first
-}
-
-/// By the agent's own command, else, with agents that do not have it, by the file itself.
-async fn set_keys(
-    launcher: &Arc<Launcher>,
-    user: &str,
-    keys: Vec<String>,
-) -> Result<(), LauncherError> {
-    let (name, given) = (user.to_owned(), keys.clone());
-    let what = "setting a user's SSH keys";
-    let set = launcher
-        .domain
-        .agent_call(what, CALL_TIMEOUT, move |domain| {
-            Ok(domain.set_authorized_ssh_keys(&name, &given)?)
-        });
-    let Err(error) = set.await else { return Ok(()) };
-    tracing::debug!(reason = %os::logging::chain(&error), "The guest agent does not set SSH keys; writing the file");
-    keys_file::write(launcher, user, &keys).await
-}
-
 fn failure(what: &'static str, user: String, source: LauncherError) -> LauncherError {
     AgentError::Credential {
         what,
@@ -188,28 +227,6 @@ fn failure(what: &'static str, user: String, source: LauncherError) -> LauncherE
         source: Box::new(source),
     }
     .into()
-}
-
-fn report(launcher: &Launcher, applied: Result<(), LauncherError>) {
-    let message = applied
-        .as_ref()
-        .err()
-        .map(|error| os::logging::chain(error));
-    let changed = launcher
-        .vm
-        .change_metadata(|metadata| metadata.access_credentials_applied(message.clone()));
-    match message {
-        Some(reason) if changed => {
-            tracing::error!(reason, "Error encountered writing access credentials");
-        }
-        None if changed => tracing::info!("The guest has its access credentials"),
-        _ => {}
-    }
-}
-
-/// The end of one call to the agent.
-fn call_end() -> Instant {
-    os::time::deadline(CALL_TIMEOUT)
 }
 
 #[cfg(test)]

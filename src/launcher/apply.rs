@@ -1,0 +1,105 @@
+//! Makes the running domain what its VMI says: disks first, then network interfaces.
+
+use std::sync::{Arc, Mutex};
+
+use super::error::{DeviceFailure, DiskFailure, LauncherError};
+use super::hotplug::DetachRequests;
+use super::hotplug_interfaces::Interfaces;
+use super::libvirt_domain::{blocking, read_spec};
+use super::network_setup::PodNetwork;
+use super::pod_backend::PodBackend;
+use super::sync_queue::SyncRequest;
+use super::vm::Vm;
+use super::{hotplug_disks, resize};
+use api::proto::cmd::v1::VirtualMachineOptions;
+use api::vmi::Vmi;
+use convert::{Context, plan};
+use domain::DomainSpec;
+use libvirt::{Domain, XmlKind};
+use os::failpoints;
+
+/// Changes the devices of the running domain.
+pub(super) struct Apply {
+    pub vm: Arc<Vm>,
+    pub pod: Arc<dyn PodBackend>,
+    pub network: Arc<PodNetwork>,
+    pub detach_requests: Arc<Mutex<DetachRequests>>,
+}
+
+/// The domain once its disks are as the VMI says.
+struct ChangedDisks {
+    /// Disks that could not be changed.
+    failures: Vec<DiskFailure>,
+    /// As libvirt reports it now.
+    live: DomainSpec,
+    /// As the VMI wants it.
+    wanted: DomainSpec,
+    /// What the conversion has seen.
+    context: Context,
+}
+
+impl Apply {
+    /// Makes the running domain what the VMI says. Returns the devices that could not be changed; the others were.
+    ///
+    /// # Errors
+    /// When nothing could be tried.
+    pub async fn run(
+        self: &Arc<Self>,
+        request: &SyncRequest,
+        domain: Domain,
+    ) -> Result<Vec<DeviceFailure>, LauncherError> {
+        let (this, vmi, options) = (self.clone(), request.vmi.clone(), request.options.clone());
+        let with_disks = domain.clone();
+        let change = move || this.change_disks(&with_disks, &vmi, &options);
+        let changed = blocking("changing the domain's disks", change).await?;
+        let mut failures: Vec<DeviceFailure> =
+            changed.failures.into_iter().map(Into::into).collect();
+        self.network.adopt(&request.vmi, &changed.context).await;
+        let plan = plan::interfaces(&changed.live, &changed.wanted, &request.vmi);
+        let interfaces = Interfaces {
+            domain: &domain,
+            vm: &self.vm,
+            network: &self.network,
+            detach_requests: &self.detach_requests,
+        };
+        let changed = interfaces.change(&request.vmi, &changed.context, &changed.live, plan);
+        failures.extend(changed.await?);
+        Ok(failures)
+    }
+
+    /// Hotplugs and unplugs disks, changes media, and then resizes disks whose volumes have grown, new ones included.
+    fn change_disks(
+        &self,
+        domain: &Domain,
+        vmi: &Vmi,
+        options: &VirtualMachineOptions,
+    ) -> Result<ChangedDisks, LauncherError> {
+        let pod = &*self.pod;
+        let mut live = read_spec(domain, XmlKind::Live)?;
+        let (plan, wanted, context) = hotplug_disks::plan(pod, vmi, options, &live)?;
+        for plan::Change { disk, why } in &plan.deferred {
+            let target = &disk.target.device;
+            tracing::info!(target_device = %target, %why, "The disk stays as it is; the next sync tries again");
+        }
+        let mut failures = Vec::new();
+        if !plan.is_empty() {
+            failpoints::hit("sync.planned");
+            failures = hotplug_disks::apply(domain, pod, vmi, plan, &self.detach_requests)?;
+            // Not every change makes libvirt send an event.
+            self.vm.refresh();
+            live = read_spec(domain, XmlKind::Live)?;
+        }
+        // With the sync that follows the guest's release: an overlay that stays costs nothing but its file.
+        if let Err(error) = pod.remove_unused_overlays(vmi, &live) {
+            tracing::error!(reason = %os::logging::chain(&error), "An overlay of an unplugged volume stays");
+        }
+        let sizes = resize::sizes(domain, pod, vmi, &live, &wanted);
+        resize::resize(domain, &plan::resizes(&live, &wanted, &sizes));
+        Ok(ChangedDisks {
+            failures,
+            live,
+            wanted,
+            context,
+        })
+    }
+}

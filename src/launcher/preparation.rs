@@ -1,0 +1,114 @@
+//! What comes before a domain's start, and before its arrival from another node: the conversion, and the hooks of sidecars
+//! and plugins.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::error::LauncherError;
+use super::libvirt_domain::blocking;
+use super::pod_backend::PodBackend;
+use super::sync_queue::SyncRequest;
+use convert::Context;
+use domain::DomainSpec;
+use hooks::Sidecars;
+#[cfg(feature = "plugins")]
+use hooks::plugins::InvocationContext;
+
+/// What a domain is prepared for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// It is defined and started.
+    Start,
+    /// It arrives from another node, with the definition that it has there.
+    MigrationTarget,
+}
+
+/// A VMI that was converted.
+pub(super) struct Converted {
+    pub domain: DomainSpec,
+    pub context: Context,
+    /// The cloud-init data, in the Go-named JSON that sidecars know.
+    pub cloud_init: Option<Value>,
+}
+
+/// Converts VMIs, and runs hooks.
+pub(super) struct Preparation {
+    pub pod: Arc<dyn PodBackend>,
+    pub sidecars: Arc<Sidecars>,
+    /// Where plugins find the pod.
+    pub root: pod::Root,
+}
+
+impl Preparation {
+    pub async fn convert(
+        &self,
+        request: &SyncRequest,
+        purpose: Purpose,
+    ) -> Result<Converted, LauncherError> {
+        let pod = self.pod.clone();
+        let (vmi, options) = (request.vmi.clone(), request.options.clone());
+        blocking("converting the VMI", move || {
+            let (domain, context) = match purpose {
+                Purpose::Start => pod.wanted(&vmi, &options)?,
+                Purpose::MigrationTarget => pod.wanted_on_target(&vmi, &options)?,
+            };
+            Ok(Converted {
+                domain,
+                context,
+                cloud_init: pod.cloud_init(&vmi)?,
+            })
+        })
+        .await
+    }
+
+    /// Lets sidecars edit the cloud-init data.
+    pub async fn run_cloud_init_hooks(
+        &self,
+        request: &SyncRequest,
+        data: Value,
+    ) -> Result<Value, LauncherError> {
+        let edited = self
+            .sidecars
+            .pre_cloud_init_iso(data, &request.vmi_json, request.deadline);
+        Ok(edited.await?)
+    }
+
+    /// Lets sidecars and plugins edit the domain; also returns which of them changed it.
+    pub async fn run_define_hooks(
+        &self,
+        request: &SyncRequest,
+        xml: String,
+        purpose: Purpose,
+    ) -> Result<(String, Vec<String>), LauncherError> {
+        let hooks = self
+            .sidecars
+            .on_define_domain(xml, &request.vmi_json, request.deadline);
+        let xml = hooks.await?;
+        let touched = self.sidecars.modified_by();
+        let modified_by = touched
+            .iter()
+            .map(|sidecar| format!("hook sidecar {sidecar}"));
+        #[cfg(feature = "plugins")]
+        {
+            let plugins = request.plugins.clone().rooted(self.root.dir().to_owned());
+            let context = match purpose {
+                Purpose::Start => InvocationContext::Boot,
+                Purpose::MigrationTarget => InvocationContext::MigrationTarget,
+            };
+            let applied = plugins
+                .apply(xml, &request.vmi_json, context, request.deadline)
+                .await?;
+            let plugins = applied
+                .modified_by
+                .iter()
+                .map(|plugin| format!("plugin {plugin}"));
+            Ok((applied.xml, modified_by.chain(plugins).collect()))
+        }
+        #[cfg(not(feature = "plugins"))]
+        {
+            let _ = purpose;
+            Ok((xml, modified_by.collect()))
+        }
+    }
+}

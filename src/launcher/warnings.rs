@@ -1,0 +1,41 @@
+//! Kubernetes events of the VMI, by virt-handler.
+
+use std::sync::Arc;
+
+use super::vm::Vm;
+use crate::notify::{K8sEvent, Notifier, Severity};
+
+/// Sends warnings about the VMI.
+#[derive(Clone)]
+pub(super) struct Warnings {
+    notifier: Notifier,
+    vm: Arc<Vm>,
+    namespace: Arc<str>,
+    name: Arc<str>,
+}
+
+impl Warnings {
+    pub fn new(notifier: Notifier, vm: Arc<Vm>, namespace: &str, name: &str) -> Self {
+        Self {
+            notifier,
+            vm,
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+
+    pub fn vmi_name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn send(&self, reason: &'static str, message: String) {
+        self.notifier.k8s_event(&K8sEvent {
+            namespace: self.namespace.as_ref().into(),
+            name: self.name.as_ref().into(),
+            uid: self.vm.metadata().get().uid.clone(),
+            severity: Severity::Warning,
+            reason,
+            message,
+        });
+    }
+}

@@ -1,0 +1,327 @@
+//! The launcher: all that it does, wired together.
+
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::{broadcast, watch};
+
+use super::apply::Apply;
+use super::backup::Backup;
+use super::config::LauncherConfig;
+use super::dry_run::DryRun;
+use super::events::EventInbox;
+use super::guest_agent::GuestAgent;
+use super::guest_clock::GuestClock;
+use super::hand_over::HandOver;
+use super::hotplug::{self, DetachRequests};
+use super::hotplug_host_devices::HostDevices;
+use super::inspect::Inspection;
+use super::kill::Killer;
+use super::libvirt_domain::LibvirtDomain;
+use super::memory_dump::MemoryDump;
+use super::metadata::Metadata;
+use super::metadata_copy;
+use super::metrics::{LauncherMetrics, Metrics};
+use super::migration_source::{AdoptedMigration, MigrationSource};
+use super::migration_target::{Finalization, MigrationTarget, incoming};
+use super::network_setup::PodNetwork;
+use super::observe::DomainReads;
+use super::pod_backend::{Pod, PodBackend};
+use super::preparation::Preparation;
+use super::report::Reporter;
+use super::requests::Requests;
+use super::resources::Resources;
+use super::sev::Attestation;
+use super::start::Start;
+use super::statistics::Statistics;
+use super::sync::Syncs;
+use super::timeline::Timeline;
+use super::vm::{Snapshot, Vm};
+use super::warnings::Warnings;
+use crate::notify::Notifier;
+use hooks::Sidecars;
+use libvirt::{Connection, Event};
+
+/// Events of libvirt's that one who waits for them may leave unread; then it misses the oldest.
+const MAX_UNREAD_EVENTS: usize = 64;
+
+/// Manages the one domain of this process: each field is something that it can be asked for.
+pub struct Launcher {
+    /// What virt-handler reads.
+    pub reads: DomainReads,
+    /// Makes the domain what a VMI says.
+    pub syncs: Arc<Syncs>,
+    /// What a sync would do.
+    pub dry_run: DryRun,
+    /// Pause, reset, shutdown and their like.
+    pub requests: Requests,
+    /// Forces the guest off.
+    pub killer: Arc<Killer>,
+    /// CPUs and memory.
+    pub resources: Resources,
+    /// Host devices that are plugged in.
+    pub host_devices: Arc<HostDevices>,
+    /// The guest, by its agent.
+    pub guest: Arc<GuestAgent>,
+    /// Statistics for metrics.
+    pub statistics: Statistics,
+    /// Backups of disks.
+    pub backup: Arc<Backup>,
+    /// Dumps of the guest's memory.
+    pub memory_dump: Arc<MemoryDump>,
+    /// Attestation of encrypted guests.
+    pub attestation: Attestation,
+    /// Migration to another node.
+    pub migration: Arc<MigrationSource>,
+    /// Migration from another node.
+    pub migration_target: Arc<MigrationTarget>,
+    /// What is left to do after it.
+    pub finalization: Finalization,
+    /// What launcherctl asks.
+    pub inspection: Inspection,
+    /// Another executable for this launcher.
+    pub hand_over: HandOver,
+    pub(super) libvirt: Arc<LibvirtDomain>,
+    pub(super) vm: Arc<Vm>,
+    config: Arc<LauncherConfig>,
+    events: broadcast::Sender<Event>,
+    sidecars: Arc<Sidecars>,
+    notifier: Notifier,
+    metrics: Arc<Metrics>,
+}
+
+impl Launcher {
+    /// A launcher on an open connection. Events are the caller's to register, with [`Self::handle_event`]; then it calls
+    /// [`Self::refresh`], by which a domain that runs already is adopted: seen earlier, what happens to it in between would
+    /// be no event. Call it on a runtime.
+    pub fn new(
+        config: LauncherConfig,
+        connection: Connection,
+        sidecars: Sidecars,
+        notifier: Notifier,
+    ) -> Arc<Self> {
+        let pod = Arc::new(Pod::new(config.pod.clone()));
+        Self::with_pod(config, connection, sidecars, notifier, pod)
+    }
+
+    pub(super) fn with_pod(
+        config: LauncherConfig,
+        connection: Connection,
+        sidecars: Sidecars,
+        notifier: Notifier,
+        pod: Arc<dyn PodBackend>,
+    ) -> Arc<Self> {
+        let config = Arc::new(config);
+        let root = &config.pod.root;
+        let inbox = Arc::new(EventInbox::default());
+        let events = broadcast::Sender::new(MAX_UNREAD_EVENTS);
+        let name = format!("{}_{}", config.namespace, config.name);
+        let libvirt = Arc::new(LibvirtDomain::new(name, connection));
+        let vm = Vm::new(&config.namespace, &config.name, &config.uid, inbox.clone());
+        let warnings = Warnings::new(
+            notifier.clone(),
+            vm.clone(),
+            &config.namespace,
+            &config.name,
+        );
+        let sidecars = Arc::new(sidecars);
+        let metrics = Arc::new(Metrics::default());
+        let network = Arc::new(PodNetwork::new(root));
+        let clock = Arc::new(GuestClock::new(libvirt.clone(), vm.clone()));
+        let killer = Killer::new(libvirt.clone(), vm.clone(), config.qemu_pid_file.clone());
+        let killer = Arc::new(killer);
+        let guest = GuestAgent::begin(
+            &libvirt,
+            &vm,
+            notifier.clone(),
+            &pod,
+            &config,
+            warnings.clone(),
+            events.subscribe(),
+        );
+        let preparation = Arc::new(Preparation {
+            pod: pod.clone(),
+            sidecars: sidecars.clone(),
+            root: root.clone(),
+        });
+        let last_context = Arc::new(Mutex::default());
+        let start = Arc::new(Start {
+            libvirt: libvirt.clone(),
+            vm: vm.clone(),
+            pod: pod.clone(),
+            preparation: preparation.clone(),
+            network: network.clone(),
+            freezer: guest.freezer.clone(),
+            config: config.clone(),
+            last_context: last_context.clone(),
+        });
+        let detach_requests = Arc::<Mutex<DetachRequests>>::default();
+        let apply = Arc::new(Apply {
+            vm: vm.clone(),
+            pod: pod.clone(),
+            network: network.clone(),
+            detach_requests: detach_requests.clone(),
+        });
+        let syncs = Syncs::new(
+            libvirt.clone(),
+            vm.clone(),
+            pod.clone(),
+            guest.clone(),
+            start,
+            apply,
+            metrics.clone(),
+        );
+        let backup = Backup::new(
+            libvirt.clone(),
+            vm.clone(),
+            guest.freezer.clone(),
+            root.clone(),
+        );
+        let memory_dump = MemoryDump::new(libvirt.clone(), vm.clone(), root.clone());
+        let migration = MigrationSource::new(
+            libvirt.clone(),
+            vm.clone(),
+            config.pod.clone(),
+            events.clone(),
+        );
+        let reporter = Reporter {
+            libvirt: libvirt.clone(),
+            vm: vm.clone(),
+            events: inbox,
+            notifier: notifier.clone(),
+            warnings,
+            qemu_log: config.qemu_log.clone(),
+        };
+        tokio::spawn(reporter.run());
+        tokio::spawn(hotplug::follow(detach_requests, events.subscribe()));
+        tokio::spawn(metadata_copy::run(libvirt.clone(), vm.clone()));
+        tokio::spawn(incoming::follow(libvirt.clone(), vm.clone()));
+        tokio::spawn(backup.clone().run(events.subscribe()));
+        tokio::spawn(AdoptedMigration::new(libvirt.clone(), vm.clone()).run());
+        tokio::spawn(memory_dump.clone().resume_after_lost_dumps());
+        Arc::new(Self {
+            reads: DomainReads::new(libvirt.clone(), vm.clone()),
+            dry_run: DryRun::new(vm.clone(), pod.clone(), syncs.clone()),
+            syncs,
+            requests: Requests::new(libvirt.clone(), vm.clone(), clock.clone(), killer.clone()),
+            killer,
+            resources: Resources::new(libvirt.clone(), vm.clone(), pod.clone()),
+            host_devices: HostDevices::new(libvirt.clone(), vm.clone(), pod.clone()),
+            statistics: Statistics::new(
+                libvirt.clone(),
+                vm.clone(),
+                guest.known.clone(),
+                migration.record.clone(),
+            ),
+            backup,
+            memory_dump,
+            attestation: Attestation::new(libvirt.clone()),
+            migration,
+            migration_target: MigrationTarget::new(
+                vm.clone(),
+                pod,
+                preparation,
+                network,
+                guest.clone(),
+                config.clone(),
+            ),
+            guest,
+            finalization: Finalization::new(libvirt.clone(), vm.clone(), clock),
+            inspection: Inspection::new(libvirt.clone(), vm.clone(), config.clone(), last_context),
+            hand_over: HandOver::new(vm.clone(), notifier.clone()),
+            libvirt,
+            vm,
+            config,
+            events,
+            sidecars,
+            notifier,
+            metrics,
+        })
+    }
+
+    /// The name of the domain, `<namespace>_<name>`.
+    #[must_use]
+    pub fn domain_name(&self) -> &str {
+        self.libvirt.name()
+    }
+
+    /// The sidecars of this pod.
+    #[must_use]
+    pub fn sidecars(&self) -> &Sidecars {
+        &self.sidecars
+    }
+
+    /// Takes an event of libvirt's. Returns at once, so that it may be called on libvirt's own thread.
+    ///
+    /// The VM must miss none, so it gets each of them here; all others subscribe, and find out themselves what they have
+    /// missed.
+    pub fn handle_event(&self, event: &Event) {
+        if event.domain().is_none_or(|name| name == self.domain_name()) {
+            tracing::debug!(?event, "event from libvirt");
+            self.vm.note_event(event);
+            // Nobody may be there to take it.
+            let _ = self.events.send(event.clone());
+        }
+    }
+
+    /// Waits until a call of libvirt's has taken longer than it may: its daemon may hang.
+    pub async fn slow_libvirt_call(&self) {
+        self.libvirt.slow_call().await;
+    }
+
+    /// libvirt is back on another connection, for which the caller has registered events.
+    pub fn reconnected(&self, connection: Connection) {
+        self.libvirt.replace(connection);
+        self.metrics.reconnected();
+        tracing::info!("Reconnected to libvirt; sending the present state to virt-handler");
+        self.notifier.send_again();
+        self.refresh();
+        self.backup.reconnected();
+    }
+
+    /// Asks virt-handler, by the domain's metadata, to shut the guest down: the pod is being deleted.
+    pub fn mark_for_graceful_shutdown(&self) {
+        self.vm
+            .change_metadata(Metadata::mark_for_graceful_shutdown);
+        self.refresh();
+    }
+
+    /// Refuses new starts: the pod ends. Returns true if a start is in progress.
+    pub fn refuse_starts(&self) -> bool {
+        self.vm.refuse_starts()
+    }
+
+    /// Sends the present state to virt-handler, though libvirt may have sent no event of it.
+    pub fn refresh(&self) {
+        self.vm.refresh();
+    }
+
+    /// Where the VM is, and each change of it.
+    #[must_use]
+    pub fn state(&self) -> watch::Receiver<Snapshot> {
+        self.vm.subscribe()
+    }
+
+    /// The steps of the start.
+    #[must_use]
+    pub fn timeline(&self) -> &Timeline {
+        &self.config.timeline
+    }
+
+    /// The notifier, to wait until virt-handler has everything.
+    #[must_use]
+    pub fn notifier(&self) -> &Notifier {
+        &self.notifier
+    }
+
+    /// What is counted.
+    #[must_use]
+    pub fn metrics(&self) -> LauncherMetrics {
+        LauncherMetrics {
+            counts: self.metrics.clone(),
+            vm: self.vm.clone(),
+            notifier: self.notifier.clone(),
+            sidecars: self.sidecars.clone(),
+            timeline: self.config.timeline.clone(),
+        }
+    }
+}
