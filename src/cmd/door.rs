@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use prost::bytes::Bytes;
 use tokio::sync::Semaphore;
 
-use crate::launcher::{CHANGE_TIMEOUT, LauncherError, SyncRequest};
+use crate::launcher::{CHANGE_TIMEOUT, LauncherError, SevError, SyncRequest};
 use api::proto::cmd::v1;
 use api::vmi::Vmi;
 #[cfg(feature = "plugins")]
@@ -40,6 +40,9 @@ pub enum CallError {
     /// The launcher could not do it.
     #[error(transparent)]
     Launcher(#[from] LauncherError),
+    /// Attestation is not possible.
+    #[error(transparent)]
+    Sev(#[from] SevError),
 }
 
 /// What is wrong with a VMI.

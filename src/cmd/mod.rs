@@ -3,6 +3,7 @@
 //! An ordinary failure is an answer with `success: false` and gRPC status OK; only `Exec`, `GuestPing` and
 //! `GetScreenshot` fail with a gRPC error (docs/contract.md §1).
 
+mod answers;
 mod door;
 mod info;
 mod inspect;

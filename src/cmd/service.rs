@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tonic::{Request, Status};
 
+use super::answers::{response, success};
 use super::door::{CallError, Door};
-use super::stable_text::stable_text;
 use super::vm_stats;
 use crate::launcher::{GuestCommand, LaunchSecret, Launcher, LauncherError, MigrationError};
 use api::Action;
@@ -40,23 +40,6 @@ impl Service {
 /// Negative values count as zero.
 fn seconds(seconds: i32) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
-}
-
-pub(super) fn success() -> v1::Response {
-    v1::Response {
-        success: true,
-        message: String::new(),
-    }
-}
-
-pub(super) fn response<T, E: std::error::Error>(result: &Result<T, E>) -> v1::Response {
-    match result {
-        Ok(_) => success(),
-        Err(error) => v1::Response {
-            success: false,
-            message: stable_text(&chain(error)),
-        },
-    }
 }
 
 #[allow(
@@ -409,7 +392,7 @@ impl Cmd for Service {
         answer_of(async {
             self.door.vmi(request.vmi).await?;
             let secret = self.door.decode(request.options, LaunchSecret::from_json);
-            let secret = secret.await?.map_err(LauncherError::from)?;
+            let secret = secret.await??;
             Ok(self
                 .launcher
                 .attestation

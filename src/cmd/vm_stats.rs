@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 
-use super::service::{response, success};
+use super::answers::{response, success};
 use crate::launcher::{AgentCommand, Launcher};
 use api::proto::cmd::v1;
 use os::logging::chain;

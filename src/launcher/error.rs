@@ -6,8 +6,7 @@ use std::time::Duration;
 use super::backup::error::BackupError;
 use super::guest_agent::error::AgentError;
 use super::migration_source::error::MigrationError;
-use super::migration_target::hook_server::HookServerError;
-use super::migration_target::tcp_proxies::ProxyError;
+use super::migration_target::error::{HookServerError, ProxyError};
 use super::vm::Refusal;
 
 use api::STILL_IN_PROGRESS;
@@ -18,8 +17,6 @@ use domain::xml::ReadError;
 use hooks::HookError;
 use pod::PodError;
 use pod::network::NetworkError;
-
-use super::sev::SevError;
 
 /// An error of the domain manager. Texts that other components know are kept to the letter.
 #[derive(Debug, thiserror::Error)]
@@ -86,9 +83,6 @@ pub enum LauncherError {
     /// A functional test of KubeVirt's wants the failure.
     #[error("{0}")]
     FunctionalTest(&'static str),
-    /// Attestation is not possible.
-    #[error(transparent)]
-    Sev(#[from] SevError),
     /// A backup or a checkpoint cannot be made.
     #[error(transparent)]
     Backup(#[from] BackupError),

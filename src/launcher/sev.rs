@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::error::LauncherError;
 use super::libvirt_domain::{LibvirtDomain, read_spec};
+use domain::DomainSpec;
 use libvirt::{ParamValue, XmlKind};
 
 /// Larger than any firmware.
@@ -27,6 +28,9 @@ pub enum SevError {
     /// The domain has no firmware, whose checksum belongs to the measurement.
     #[error("the domain has no firmware to measure; SEV needs UEFI")]
     NoFirmware,
+    /// libvirt's, such as of a node or a guest without SEV.
+    #[error(transparent)]
+    Launcher(#[from] LauncherError),
     /// The firmware cannot be read.
     #[error("cannot read the domain's firmware {path}")]
     Firmware {
@@ -112,7 +116,7 @@ impl Attestation {
     ///
     /// # Errors
     /// libvirt's, such as of a node without SEV.
-    pub async fn sev_info(&self) -> Result<String, LauncherError> {
+    pub async fn sev_info(&self) -> Result<String, SevError> {
         let read = |connection: &libvirt::Connection, _: &str| Ok(connection.sev_info()?);
         let params = self
             .libvirt
@@ -125,37 +129,29 @@ impl Attestation {
     ///
     /// # Errors
     /// libvirt's, such as of a guest without SEV; the firmware cannot be read.
-    pub async fn launch_measurement(&self) -> Result<String, LauncherError> {
-        let read = |connection: &libvirt::Connection, name: &str| {
+    pub async fn launch_measurement(&self) -> Result<String, SevError> {
+        let measure = |connection: &libvirt::Connection, name: &str| {
             let domain = connection.lookup(name)?.ok_or(LauncherError::NoDomain)?;
             let params = domain.launch_security_info()?;
             let live = read_spec(&domain, XmlKind::Live)?;
-            let loader = live
-                .os
-                .boot_loader
-                .as_ref()
-                .map(|loader| loader.path.as_str());
-            let loader = loader.filter(|path| !path.is_empty());
-            let loader_sha = checksum(loader.ok_or(SevError::NoFirmware)?)?;
-            Ok(measurement(&params, loader_sha))
+            Ok(firmware_checksum(&live).map(|sha| measurement(&params, sha)))
         };
-        let measured = self
-            .libvirt
-            .read("reading the guest's launch measurement", read);
-        Ok(json(&measured.await?))
+        let what = "reading the guest's launch measurement";
+        Ok(json(&self.libvirt.read(what, measure).await??))
     }
 
     /// Gives the guest its secret, before it runs for the first time.
     ///
     /// # Errors
     /// libvirt's.
-    pub async fn inject_launch_secret(&self, secret: LaunchSecret) -> Result<(), LauncherError> {
-        self.libvirt
+    pub async fn inject_launch_secret(&self, secret: LaunchSecret) -> Result<(), SevError> {
+        let injected = self
+            .libvirt
             .request("injecting the launch secret", move |domain| {
                 let domain = domain.ok_or(LauncherError::NoDomain)?;
                 Ok(domain.set_launch_secret(&secret.header, &secret.secret)?)
-            })
-            .await
+            });
+        Ok(injected.await?)
     }
 }
 
@@ -199,6 +195,15 @@ fn measurement(params: &[(String, ParamValue)], loader_sha: String) -> Measureme
         policy: number(params, "sev-policy"),
         loader_sha,
     }
+}
+
+/// The checksum of the domain's firmware.
+fn firmware_checksum(live: &DomainSpec) -> Result<String, SevError> {
+    let loader = live.os.boot_loader.as_ref();
+    let path = loader
+        .map(|loader| loader.path.as_str())
+        .filter(|path| !path.is_empty());
+    checksum(path.ok_or(SevError::NoFirmware)?)
 }
 
 /// SHA-256, in hexadecimal digits.

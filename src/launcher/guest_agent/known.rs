@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
 
-use super::poller;
+use super::first_answers;
 use super::reads::Reads;
 use crate::launcher::lock::lock;
 use crate::launcher::vm::{Agent, Vm};
@@ -49,7 +49,7 @@ impl Knowledge {
     /// What is known of the guest, from memory. An agent that is new gets a moment for its first answers.
     pub async fn info(&self) -> GuestAgentInfo {
         self.reads.note();
-        poller::first_answers(&self.vm).await;
+        first_answers::wait(&self.vm).await;
         let guest = self.vm.guest();
         let known = lock(&self.known);
         GuestAgentInfo {

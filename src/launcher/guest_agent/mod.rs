@@ -13,6 +13,7 @@
 mod credentials;
 pub(super) mod error;
 mod exec;
+mod first_answers;
 mod freeze;
 mod known;
 mod ping;
@@ -88,7 +89,7 @@ impl GuestAgent {
             connects: connects.subscribe(),
         };
         tokio::spawn(poller.run());
-        tokio::spawn(poller::show_in_time(vm.clone()));
+        tokio::spawn(first_answers::show_in_time(vm.clone()));
         tokio::spawn(freezer.clone().thaw_in_time());
         let credentials = Arc::new(Credentials::new(
             libvirt.clone(),

@@ -17,11 +17,12 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::timeout;
 
+use super::error::HookServerError;
 use crate::launcher::lock::lock;
 use api::pod_paths::MIGRATION_HOOK_SOCKET;
 use api::vmi::Vmi;
 use convert::Context;
-use convert::premigration::{PreMigrationError, Rewrites, rewrite};
+use convert::premigration::{Rewrites, rewrite};
 use domain::xml::MAX_BYTES;
 use os::accept::Acceptor;
 
@@ -33,38 +34,6 @@ const MAX_EXCHANGES: usize = 8;
 const DOCUMENT_END: &[u8] = b"</domain>";
 /// White space after that, at most.
 const MAX_WHITE_SPACE: usize = 64;
-
-/// Why a domain that arrives is not changed for this pod.
-#[derive(Debug, thiserror::Error)]
-pub enum HookServerError {
-    /// The socket cannot be made.
-    #[error("failed to listen on unix socket {}", path.display())]
-    Listen {
-        /// The socket.
-        path: PathBuf,
-        /// The system's reason.
-        #[source]
-        source: io::Error,
-    },
-    /// The connection has failed.
-    #[error("the exchange with libvirt's hook failed")]
-    Exchange(#[from] io::Error),
-    /// The client has ended before its document has, or the document is too long.
-    #[error("libvirt's hook brought {bytes} bytes that are not a domain document")]
-    Incomplete {
-        /// How much came.
-        bytes: usize,
-    },
-    /// The client does not go on.
-    #[error("libvirt's hook did not go on within {} s", EXCHANGE_TIMEOUT.as_secs())]
-    TimedOut,
-    /// The document cannot be used here.
-    #[error(transparent)]
-    Rewrite(#[from] PreMigrationError),
-    /// The thread that changes the document has panicked.
-    #[error("internal error in changing the domain that arrives, see the launcher's log")]
-    Panicked,
-}
 
 /// What the domain that arrives is made to fit.
 struct Target {
@@ -141,7 +110,9 @@ async fn run(listener: UnixListener, target: &Arc<Mutex<Target>>) {
                     return tracing::info!("Hook Server successfully processed and returned XML");
                 }
                 Ok(Ok(Err(error))) => log_failure(&error),
-                Ok(Err(_)) => log_failure(&HookServerError::TimedOut),
+                Ok(Err(_)) => log_failure(&HookServerError::TimedOut {
+                    seconds: EXCHANGE_TIMEOUT.as_secs(),
+                }),
                 Err(_) => log_failure(&HookServerError::Panicked),
             },
         }

@@ -9,10 +9,11 @@
 //!
 //! All of it may be repeated. Once the domain is there nothing is prepared any more: its files are in use.
 
+pub(super) mod error;
 mod finalize;
-pub(super) mod hook_server;
+mod hook_server;
 pub(super) mod incoming;
-pub(super) mod tcp_proxies;
+mod tcp_proxies;
 
 use std::sync::Arc;
 

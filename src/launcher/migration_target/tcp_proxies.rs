@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
+use super::error::ProxyError;
 use crate::launcher::lock::lock;
 use api::pod_paths::MIGRATION_SOCKET_DIR;
 use api::vmi::Vmi;
@@ -23,20 +24,6 @@ const DISKS_PORT: u16 = 49153;
 const MAX_CONNECTIONS: usize = 256;
 /// Says whether the pod has IPv6.
 const DISABLE_IPV6: &str = "/proc/sys/net/ipv6/conf/default/disable_ipv6";
-
-/// Why QEMU cannot be reached by TCP.
-#[derive(Debug, thiserror::Error)]
-pub enum ProxyError {
-    /// The socket cannot be made.
-    #[error("proxy listening failed, socket {}", path.display())]
-    Listen {
-        /// The socket.
-        path: PathBuf,
-        /// The system's reason.
-        #[source]
-        source: io::Error,
-    },
-}
 
 /// The sockets that are served.
 #[derive(Default)]
