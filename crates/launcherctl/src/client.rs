@@ -8,18 +8,19 @@ use prost::bytes::Bytes;
 use serde_json::Value;
 use tonic::transport::Channel;
 
-use super::domain_changes::DomainChanges;
 use super::refusal;
-use api::proto::cmd::info::{CmdInfoRequest, cmd_info_client::CmdInfoClient};
-use api::proto::cmd::v1::{
-    EmptyRequest, Response, VirtualMachineOptions, Vmi, VmiRequest, cmd_client::CmdClient,
-};
+use api::proto::cmd::info::CmdInfoRequest;
+use api::proto::cmd::info::cmd_info_client::CmdInfoClient;
+use api::proto::cmd::v1::cmd_client::CmdClient;
+use api::proto::cmd::v1::{EmptyRequest, Response, VirtualMachineOptions, Vmi, VmiRequest};
+use api::proto::inspect::v1::inspect_client::InspectClient;
 use api::proto::inspect::v1::{
-    DebugRequest, DebugResponse, LastSyncRequest, MetricsRequest, TimelineRequest,
-    TimelineResponse, WatchDomainRequest, inspect_client::InspectClient,
+    DebugRequest, DebugResponse, LastSyncRequest, MetricsRequest, TimelineRequest, TimelineResponse,
 };
-use api::proto::preview::v1::{PlanRequest, preview_client::PreviewClient};
-use api::proto::upgrade::v1::{HandOverRequest, HandOverResponse, upgrade_client::UpgradeClient};
+use api::proto::preview::v1::PlanRequest;
+use api::proto::preview::v1::preview_client::PreviewClient;
+use api::proto::upgrade::v1::upgrade_client::UpgradeClient;
+use api::proto::upgrade::v1::{HandOverRequest, HandOverResponse};
 use api::{Action, STILL_IN_PROGRESS};
 
 /// How long virt-handler waits for a call that only reads.
@@ -27,7 +28,7 @@ pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long virt-handler waits for a call that changes something.
 pub(super) const CHANGE_TIMEOUT: Duration = Duration::from_secs(20);
 /// tonic's default, 4 MiB, is too small for a large domain document.
-const MAX_MESSAGE_BYTES: usize = 64 << 20;
+pub(super) const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
 /// Why a call to a launcher failed.
 #[derive(Debug, thiserror::Error)]
@@ -330,26 +331,6 @@ impl Client {
             .metrics(with_timeout(MetricsRequest {}, READ_TIMEOUT))
             .await;
         Ok(message("Metrics", answer)?.open_metrics_text)
-    }
-
-    /// The domain, now and after each change.
-    ///
-    /// # Errors
-    /// If the call fails.
-    pub async fn domain_changes(&self) -> Result<DomainChanges, CallError> {
-        let mut inspect =
-            InspectClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
-        match inspect.watch_domain(WatchDomainRequest {}).await {
-            Ok(stream) => Ok(DomainChanges::streamed(stream.into_inner())),
-            // The reference's launcher.
-            Err(status) if status.code() == tonic::Code::Unimplemented => {
-                Ok(DomainChanges::polled(self.clone()))
-            }
-            Err(status) => Err(CallError::Status {
-                call: "WatchDomain",
-                status: Box::new(status),
-            }),
-        }
     }
 
     /// A lifecycle call about the VMI.

@@ -6,9 +6,9 @@ use serde_json::Value;
 use tokio::time::sleep;
 use tonic::Streaming;
 
-use super::client::{CallError, Client};
+use super::client::{CallError, Client, MAX_MESSAGE_BYTES};
 use super::json::text_at;
-use api::proto::inspect::v1::DomainChange;
+use api::proto::inspect::v1::{DomainChange, WatchDomainRequest};
 
 /// Between two questions to a launcher that does not stream changes.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -67,6 +67,27 @@ impl DomainChanges {
                     return Ok(Some(domain));
                 }
             },
+        }
+    }
+}
+
+impl Client {
+    /// The domain, now and after each change.
+    ///
+    /// # Errors
+    /// If the call fails.
+    pub async fn domain_changes(&self) -> Result<DomainChanges, CallError> {
+        let mut inspect = self.inspect().max_decoding_message_size(MAX_MESSAGE_BYTES);
+        match inspect.watch_domain(WatchDomainRequest {}).await {
+            Ok(stream) => Ok(DomainChanges::streamed(stream.into_inner())),
+            // The reference's launcher.
+            Err(status) if status.code() == tonic::Code::Unimplemented => {
+                Ok(DomainChanges::polled(self.clone()))
+            }
+            Err(status) => Err(CallError::Status {
+                call: "WatchDomain",
+                status: Box::new(status),
+            }),
         }
     }
 }

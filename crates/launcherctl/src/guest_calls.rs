@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::client::{CHANGE_TIMEOUT, CallError, Client, READ_TIMEOUT};
-use super::client::{accepted, message, request, with_timeout};
+use super::client::{
+    CHANGE_TIMEOUT, CallError, Client, READ_TIMEOUT, accepted, message, request, with_timeout,
+};
 use api::proto::cmd::v1::{EmptyRequest, ExecRequest, FreezeRequest, GuestPingRequest, Response};
 
 /// How long virt-handler waits for a freeze.

@@ -1,6 +1,5 @@
 //! What a conversion starts from: a VMI, and the context that a pod would add, as files.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -8,14 +7,13 @@ use serde_json::Value;
 
 use super::error::CtlError;
 use super::files::{InFile, read_text};
-use super::manifest::{self, Origin, host_architecture};
+use super::manifest::context::{assume_cpus, assumed_context, attach_interfaces};
+use super::manifest::{self, Origin};
 use super::options::Options;
 use super::target::{read_manifest_text, warn_of_unknown_fields};
 use crate::manifest::in_manifest;
 use api::vmi::Vmi;
-use api::vmi::cpu::Cpu;
 use convert::Context;
-use convert::context::{CellCpu, DiskInfo, NumaCell, Topology};
 
 /// What a conversion starts from, as files.
 #[derive(Debug, Args)]
@@ -79,15 +77,6 @@ struct VmiFile {
     named: Option<PathBuf>,
 }
 
-/// What a conversion sees of a pod in which everything is as the VMI expects it, with the taps of virt-handler.
-pub fn context_of_pod(vmi: &Vmi) -> Context {
-    let mut ctx = assumed_context(vmi);
-    pod::of_options(vmi, &Options::default().into_message(), &mut ctx);
-    attach_interfaces(vmi, &mut ctx);
-    assume_cpus(vmi, &mut ctx);
-    ctx
-}
-
 /// Reads context and options; without a context, one is derived from the VMI.
 fn read_context(
     vmi: &Vmi,
@@ -115,115 +104,6 @@ fn read_context(
 
 fn parse_json<T: serde::de::DeserializeOwned>(text: &str, file: &Path) -> Result<T, CtlError> {
     serde_json::from_str(text).map_err(|error| InFile::new(file, error).into())
-}
-
-/// Assumes a qcow2 image in every container disk.
-fn container_images(vmi: &Vmi) -> BTreeMap<String, DiskInfo> {
-    let volumes = vmi
-        .spec
-        .volumes
-        .iter()
-        .filter(|volume| volume.container_disk.is_some());
-    volumes
-        .map(|volume| {
-            (
-                volume.name.clone(),
-                DiskInfo {
-                    format: "qcow2".into(),
-                    ..DiskInfo::default()
-                },
-            )
-        })
-        .collect()
-}
-
-/// virt-handler makes a tap device for each interface of these kinds, unless the options say otherwise.
-fn attach_interfaces(vmi: &Vmi, ctx: &mut Context) {
-    let with_tap = vmi
-        .spec
-        .domain
-        .devices
-        .interfaces
-        .iter()
-        .filter(|interface| interface.bridge.is_some() || interface.masquerade.is_some());
-    for interface in with_tap {
-        ctx.domain_attachment_by_interface_name
-            .entry(interface.name.clone())
-            .or_insert_with(|| "tap".into());
-    }
-}
-
-/// The context of a pod in which everything is as the VMI expects it.
-fn assumed_context(vmi: &Vmi) -> Context {
-    let architecture = if vmi.spec.architecture.is_empty() {
-        host_architecture().into()
-    } else {
-        vmi.spec.architecture.clone()
-    };
-    let (hotplug, permanent) = vmi
-        .status
-        .volume_status
-        .iter()
-        .cloned()
-        .partition::<Vec<_>, _>(|status| status.hotplug_volume.is_some());
-    let by_name = |list: Vec<api::vmi::status::VolumeStatus>| {
-        list.into_iter()
-            .map(|status| (status.name.clone(), status))
-            .collect()
-    };
-    let mut ctx = Context {
-        host_architecture: architecture.clone(),
-        architecture: architecture.clone(),
-        hypervisor_name: "kvm".into(),
-        hypervisor_device_available: true,
-        hotplug_volumes: by_name(hotplug),
-        permanent_volumes: by_name(permanent),
-        disks_info: container_images(vmi),
-        efi_configuration: pod::firmware::in_kubevirts_image(vmi, &architecture),
-        ..Context::default()
-    };
-    pod::of_vmi(vmi, &mut ctx);
-    ctx
-}
-
-/// A VMI with dedicated CPUs is on a node that has them, unless the options say what it has.
-fn assume_cpus(vmi: &Vmi, ctx: &mut Context) {
-    if let Some(cpu) = &vmi.spec.domain.cpu
-        && cpu.dedicated_cpu_placement
-        && ctx.topology.is_none()
-    {
-        let cpus = sufficient_cpus(cpu);
-        ctx.cpu_set = cpus.iter().map(|cpu| cpu.id).collect();
-        ctx.topology = Some(Topology {
-            numa_cells: vec![NumaCell {
-                cpus,
-                ..NumaCell::default()
-            }],
-        });
-    }
-}
-
-/// CPUs for a VMI that wants dedicated ones: its own, as cores with as many threads, and some for QEMU's other threads.
-fn sufficient_cpus(cpu: &Cpu) -> Vec<CellCpu> {
-    /// Of the emulator and of I/O threads.
-    const HELPER_CPUS: u32 = 16;
-    /// As many as libvirt takes for a guest; a VMI that asks for more is refused anyway.
-    const MAX_CPUS: u32 = 4096;
-    let parts = [cpu.sockets, cpu.cores, cpu.threads].map(|count| count.max(1));
-    let threads = cpu.threads.clamp(1, 16);
-    let wanted = parts.into_iter().fold(1, u32::saturating_mul);
-    let count = wanted.saturating_add(HELPER_CPUS).min(MAX_CPUS);
-    let core_of = |id: u32| {
-        id.checked_div(threads)
-            .unwrap_or_default()
-            .saturating_mul(threads)
-    };
-    (0..count)
-        .map(|id| CellCpu {
-            id,
-            siblings: (core_of(id)..core_of(id).saturating_add(threads)).collect(),
-        })
-        .collect()
 }
 
 #[cfg(test)]
@@ -261,17 +141,5 @@ spec:
         ];
         let missing: Vec<_> = parts.iter().filter(|part| !xml.contains(**part)).collect();
         assert!(missing.is_empty(), "{missing:?} {xml}");
-    }
-
-    #[test]
-    fn dedicated_cpus_are_there() {
-        for cpu in [
-            "{cores: 4, dedicatedCpuPlacement: true, isolateEmulatorThread: true}",
-            "{sockets: 2, cores: 3, threads: 2, dedicatedCpuPlacement: true}",
-        ] {
-            let text = VM.replace("devices: {}", &format!("cpu: {cpu}\n        devices: {{}}"));
-            let (_, vmi) = manifest::read_offline(&text, false).unwrap();
-            convert::domain(&vmi, &context_of_pod(&vmi)).unwrap();
-        }
     }
 }

@@ -3,8 +3,7 @@
 use prost::bytes::Bytes;
 use serde_json::Value;
 
-use super::client::{CHANGE_TIMEOUT, CallError, Client};
-use super::client::{accepted, message, request, with_timeout};
+use super::client::{CHANGE_TIMEOUT, CallError, Client, accepted, message, request, with_timeout};
 use api::backup::BackupOptions;
 use api::proto::cmd::v1::{BackupRequest, MemoryDumpRequest};
 

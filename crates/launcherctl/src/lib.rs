@@ -57,6 +57,7 @@ mod screenshot;
 mod shutdown;
 mod sidecar_program;
 mod similar;
+mod size;
 mod size_progress;
 mod stats;
 mod target;

@@ -33,8 +33,8 @@ use super::refusal;
 use super::size_progress::SizeProgress;
 use super::target::VmiTarget;
 use super::vm_link::VmLink;
-use super::volume_table::human_size;
 use crate::error::RuntimeError;
+use crate::size::human_size;
 use os::signals::EndSignals;
 
 /// What is read at a time; the pipe holds as much, if it may.

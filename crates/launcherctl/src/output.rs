@@ -167,7 +167,10 @@ mod tests {
 
     #[test]
     fn an_error_as_json_has_its_remedy_apart() {
-        let refused = crate::refusal::plain("qemu: cannot set up guest memory 'pc.ram'");
+        let refused = crate::error::with_remedy(
+            "qemu: cannot set up guest memory 'pc.ram'",
+            "the machine has too little free memory",
+        );
         let json = error_json(&refused, &["the launcher's log: /l".to_owned()]);
         assert_eq!(json["error"], "qemu: cannot set up guest memory 'pc.ram'");
         assert!(json["hint"].as_str().unwrap().contains("too little free"));

@@ -6,8 +6,10 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use super::error::with_remedy;
-use super::run::network::sidecar::NAME as NETWORK_SIDECAR;
 use os::grpc::ConnectError;
+
+/// The sidecar of `run`, which adds the network cards to the domain.
+pub const NETWORK_SIDECAR: &str = "launcherctl-network";
 
 /// What to do about a guest without an agent.
 pub const NO_AGENT: &str =

@@ -7,19 +7,25 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
 
 use super::files::{FileError, create_private};
-use super::run::remains::is_supervised;
 use super::similar::similar;
 use api::pod_paths::{COMMAND_SOCKET, PodPaths};
 use pod::Root;
-use rustix::fs::{FlockOperation, flock};
 
 /// The VMI as it was sent last.
 const VMI_FILE: &str = "vmi.json";
 /// What of it waits for a new start.
 const RESTART_FILE: &str = "restart.json";
+
+/// The supervisor's socket, below the VM's directory.
+pub const CONTROL_SOCKET: &str = "/control.sock";
+/// An empty file in the directory of a VM that goes with the VM.
+pub const TEMPORARY: &str = "/temporary";
+/// The supervisor's standard error, below the VM's directory.
+pub const SUPERVISOR_LOG: &str = "/supervisor.log";
 
 /// Why a VM cannot be found in the registry, or not be added to it.
 #[derive(Debug, thiserror::Error)]
@@ -121,6 +127,24 @@ impl VmDir {
         std::os::unix::net::UnixStream::connect(short.join(name)).is_ok()
     }
 
+    /// Whether the VM has a supervisor.
+    #[must_use]
+    pub fn is_supervised(&self) -> bool {
+        std::os::unix::net::UnixStream::connect(self.path(CONTROL_SOCKET)).is_ok()
+    }
+
+    /// Whether the directory goes with the VM.
+    #[must_use]
+    pub fn is_temporary(&self) -> bool {
+        self.path(TEMPORARY).exists()
+    }
+
+    /// The launcher's log.
+    #[must_use]
+    pub fn log_file(&self) -> PathBuf {
+        self.root.join("launcher.log")
+    }
+
     /// Removes the root if it is a link to the VM's directory; the directory stays.
     pub fn remove_link(&self) {
         if fs::symlink_metadata(&self.root).is_ok_and(|it| it.is_symlink()) {
@@ -218,7 +242,7 @@ pub fn add(name: &str, vm: &VmDir) -> Result<(), RegistryError> {
         .map_err(|error| FileError::on("lock", &directory)(error.into()))?;
     let link = directory.join(name);
     if let Ok(old) = fs::read_link(&link).map(VmDir::at) {
-        if old.is_running() || is_supervised(&old) || is_being_started(&old, vm) {
+        if old.is_running() || old.is_supervised() || is_being_started(&old, vm) {
             return Err(RegistryError::NameTaken {
                 name: name.to_owned(),
                 root: old.root().to_owned(),

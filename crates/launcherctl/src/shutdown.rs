@@ -15,6 +15,7 @@ use super::lifecycle::act;
 use super::output::{Format, print, with_progress};
 use super::run::control::ControlClient;
 use super::target::{NamedVmiTarget, vm_name};
+use crate::run::launcher::REQUEST_INTERVAL;
 use crate::target_error::TargetError;
 use api::Action;
 
@@ -47,9 +48,6 @@ pub enum ShutdownError {
 
 /// How long a guest has whose VMI does not say: KubeVirt's default.
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
-/// Between two requests: a guest that boots does not hear the first one, some only hear the second, and ACPI follows when
-/// the agent has not ended the guest.
-pub const REQUEST_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How long a start that is under way may still take, where no other limit is given: a launcher gives the hooks 20 s, and
 /// QEMU may be slow.

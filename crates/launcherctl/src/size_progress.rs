@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::output::Format;
-use super::volume_table::human_size;
+use crate::size::human_size;
 
 /// Between two updates.
 const UPDATE_INTERVAL: Duration = Duration::from_millis(200);

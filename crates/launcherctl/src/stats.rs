@@ -12,6 +12,7 @@ use super::error::CtlError;
 use super::json::{list_at, text_at, text_or_dash};
 use super::output::{Format, counted, print};
 use super::vms::VmArgs;
+use crate::size::bytes;
 
 /// The launcher gives out the same statistics for this long, so that rates need a longer interval.
 const MIN_SECONDS: u64 = 4;
@@ -167,20 +168,6 @@ fn rate(before: &Value, now: &Value, pointer: &str, seconds: f64) -> f64 {
 
 fn bytes_per_second(rate: f64) -> String {
     format!("{}/s", bytes(rate))
-}
-
-/// An amount of bytes for people.
-pub fn bytes(mut amount: f64) -> String {
-    let mut units = ["B", "KiB", "MiB", "GiB"].into_iter();
-    let mut unit = units.next().unwrap_or_default();
-    for larger in units {
-        if amount < 1024.0 {
-            break;
-        }
-        amount /= 1024.0;
-        unit = larger;
-    }
-    format!("{amount:.1} {unit}")
 }
 
 #[cfg(test)]

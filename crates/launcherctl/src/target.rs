@@ -16,7 +16,6 @@ use super::output::say;
 use super::registry::{self, VmDir};
 use super::run::failure::Failure;
 use super::run::network::notes_of_links;
-use super::run::remains::is_supervised;
 use crate::manifest::in_manifest;
 use crate::registry::RegistryError;
 use crate::target_error::TargetError;
@@ -382,7 +381,7 @@ fn why_not_running(name: &str, dir: &VmDir) -> Option<TargetError> {
         return None;
     }
     let name = name.to_owned();
-    Some(if is_supervised(dir) {
+    Some(if dir.is_supervised() {
         TargetError::Changing(name)
     } else {
         TargetError::LauncherGone(name)

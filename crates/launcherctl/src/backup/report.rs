@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::left_out::LeftOut;
 use super::record::{Record, RecordFile};
-use crate::volume_table::human_size;
+use crate::size::human_size;
 
 /// For people.
 pub fn text(record: &Record, directory: &Path, left_out: &[LeftOut]) -> Vec<String> {

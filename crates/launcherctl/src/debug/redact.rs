@@ -1,7 +1,8 @@
 //! Takes secrets out of what goes into a bug report. It rather takes out too much.
 
-use domain::xml::secrets::without_secrets;
 use serde_json::Value;
+
+use domain::xml::secrets::without_secrets;
 
 /// What stands in a secret's place.
 pub const REMOVED: &str = "[removed]";

@@ -12,7 +12,6 @@ use serde_json::json;
 use super::until_signal;
 use crate::error::CtlError;
 use crate::files::{FileError, read_text};
-use crate::inputs;
 use crate::manifest::{self, in_manifest};
 use crate::output::{Format, print, with_progress};
 use crate::sidecar_program::SidecarProgram;
@@ -92,7 +91,7 @@ fn inputs_of(file: Option<&Path>) -> Result<(Bytes, String), CtlError> {
     let file = file.unwrap_or(Path::new("the default VMI"));
     warn_of_unknown_fields(file, &text);
     let (value, vmi) = manifest::read_offline(&text, false).map_err(in_manifest(file))?;
-    let context = inputs::context_of_pod(&vmi);
+    let context = manifest::context::context_of_pod(&vmi);
     let xml = convert::domain(&vmi, &context)?.to_xml();
     Ok((Bytes::from(value.to_string()), xml))
 }

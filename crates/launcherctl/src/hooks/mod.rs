@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::error::{CtlError, RuntimeError};
 use crate::files::{FileError, InFile};
 use crate::output::{Format, print};
-use crate::run::network::sidecar::NAME as NETWORK_SIDECAR;
+use crate::refusal::NETWORK_SIDECAR;
 use crate::similar::similar;
 use crate::target::Target;
 use api::pod_paths::HOOKS_REPORT;

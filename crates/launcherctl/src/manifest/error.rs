@@ -8,6 +8,9 @@ use crate::error::CtlError;
 use crate::files::InFile;
 use api::vmi::QuantityError;
 
+/// Limit of the problems that are shown. One more is searched for, to know whether there is one.
+pub const MAX_PROBLEMS: usize = 100;
+
 /// What is wrong with a manifest, and where.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

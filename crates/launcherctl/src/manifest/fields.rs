@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use super::error::MAX_PROBLEMS;
 use super::lines::{Content, Node};
-use super::problems::MAX_PROBLEMS;
 
 /// Limit of the fields that are found. One more than is shown, to know whether there is one.
 const MAX_FOUND: usize = MAX_PROBLEMS + 1;

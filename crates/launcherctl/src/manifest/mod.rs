@@ -4,6 +4,8 @@
 //!  YAML, JSON ─► documents ─► the VMI or VM ─► types are checked ─► defaults ─► Manifest
 //! ```
 
+pub mod config_data;
+pub mod context;
 mod defaults;
 mod documents;
 mod error;
@@ -23,14 +25,14 @@ mod yaml_error;
 use serde_json::{Value, json};
 
 use api::vmi::Vmi;
-pub use defaults::{host_architecture, random_uuid};
-pub use error::{ManifestError, in_conversion, in_manifest};
+pub use defaults::random_uuid;
+pub use error::{MAX_PROBLEMS, ManifestError, in_conversion, in_manifest};
 pub use network::Card;
 pub use origin::{FieldOrigin, Origin};
-pub use problems::{MAX_PROBLEMS, Problem, Severity, problems};
+pub use problems::{Problem, Severity, problems};
 
-use super::inputs::context_of_pod;
 use super::json::{copy_at, is_object_at, list_at, set, text_at};
+use context::context_of_pod;
 pub use type_error::TypeError;
 
 /// A VMI as JSON, complete enough for a launcher.

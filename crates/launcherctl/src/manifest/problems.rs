@@ -9,22 +9,17 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::defaults;
 use super::documents::{self, Repeated};
-use super::error::ManifestError;
+use super::error::{MAX_PROBLEMS, ManifestError};
 use super::fields::unknown_fields_of;
 use super::kind::{MeantKind, meant_kind};
 use super::lines::Node;
 use super::refusals::{clear, clear_parent, is_related, refusals};
 use super::rules::{of_text_map, violations};
-use super::typed;
-use super::vm;
+use super::{config_data, defaults, typed, vm};
 use crate::json::{copy_at, set, text_at};
-use crate::run::config_data;
 use os::logging::chain;
 
-/// Limit of the problems that are shown. One more is searched for, to know whether there is one.
-pub const MAX_PROBLEMS: usize = 100;
 /// Bytes of a VMI that are converted again and again to find all its refusals.
 const MAX_CONVERTED_BYTES: usize = 8 << 20;
 /// Fields of the wrong type that are searched for in a document.

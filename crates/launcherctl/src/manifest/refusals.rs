@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::context::context_of_pod;
 use super::{path_pointer, typed};
-use crate::inputs::context_of_pod;
 use crate::json::text_at;
 
 /// Conversions of one VMI; each takes out a field or more.

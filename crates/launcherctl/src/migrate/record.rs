@@ -267,7 +267,7 @@ fn seconds(event: &MigrationEvent) -> f64 {
 #[must_use]
 #[allow(clippy::cast_precision_loss, reason = "for display")]
 pub fn bytes(amount: u64) -> String {
-    crate::stats::bytes(amount as f64)
+    crate::size::bytes(amount as f64)
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use super::console::{Console, ConsoleEvent, Terminal, continued, is_terminal};
 use super::console_hub::CONSOLE_SOCKET;
 use super::control::{ControlClient, Phase, Update};
-use super::log_file;
 use super::network::Network;
 use super::screen::Screen;
 use crate::error::{CtlError, RuntimeError};
@@ -105,7 +104,7 @@ impl<'a> Attachment<'a> {
         signals: &mut EndSignals,
     ) -> Result<Outcome, CtlError> {
         if options.log {
-            self.log = Some(LogFollower::open(&log_file(self.dir))?);
+            self.log = Some(LogFollower::open(&self.dir.log_file())?);
         }
         loop {
             tokio::select! {

@@ -8,9 +8,8 @@ use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use os::log_file::rotated;
-
 use crate::registry::VmDir;
+use os::log_file::rotated;
 
 /// Below the VM's directory.
 const CONSOLE_LOG: &str = "/console.log";

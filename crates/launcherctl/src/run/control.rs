@@ -19,12 +19,10 @@ use tokio::sync::{broadcast, mpsc, watch};
 use tokio::time::{Duration, timeout};
 
 use crate::files::FileError;
-use crate::registry::VmDir;
+use crate::registry::{CONTROL_SOCKET, VmDir};
 use os::accept::Acceptor;
 use os::signals::EndSignals;
 
-/// The supervisor's socket, below the VM's root.
-pub const CONTROL_SOCKET: &str = "/control.sock";
 /// Updates that wait for a slow client; after that it misses the oldest ones.
 const MAX_QUEUED: usize = 256;
 /// What a client may write in all.

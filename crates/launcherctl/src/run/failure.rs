@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::console_log::{self, console_log_file, console_log_files};
-use super::{TEMPORARY, is_temporary, log_file, vm_dir};
+use super::vm_dir;
 use crate::files::read_tail;
 use crate::json::text_at;
-use crate::registry::VmDir;
+use crate::registry::{TEMPORARY, VmDir};
 use api::pod_paths::PodPaths;
 
 /// Below the VM's directory.
@@ -44,7 +44,7 @@ impl Failure {
 /// Removes what the VM needed to run, and leaves `reason`; false if there is nothing to leave, as its launcher has logged
 /// nothing.
 pub fn leave(dir: &VmDir, vmi: &Value, reason: String) -> bool {
-    let log = log_file(dir);
+    let log = dir.log_file();
     if !log.metadata().is_ok_and(|it| it.len() > 0) {
         return false;
     }
@@ -56,7 +56,7 @@ pub fn leave(dir: &VmDir, vmi: &Value, reason: String) -> bool {
         uid: of_vmi("/metadata/uid"),
     };
     keep_console_log(dir, &failure.uid);
-    if is_temporary(dir) {
+    if dir.is_temporary() {
         let [older, newer] = console_log_files(dir);
         vm_dir::remove(dir, &[log, dir.path(TEMPORARY), older, newer]);
     } else {
@@ -111,11 +111,11 @@ mod tests {
         fs::create_dir_all(dir.path("/var/run")).unwrap();
         fs::write(dir.path("/var/run/secret"), "s").unwrap();
         fs::write(dir.path(TEMPORARY), "").unwrap();
-        fs::write(log_file(&dir), "").unwrap();
+        fs::write(dir.log_file(), "").unwrap();
         let vmi = json!({"metadata": {"name": "web", "namespace": "default", "uid": "u"}});
         let leave = || leave(&dir, &vmi, "it has crashed".to_owned());
         assert!(!leave() && Failure::load(&dir).is_none(), "no log");
-        fs::write(log_file(&dir), "{}\n").unwrap();
+        fs::write(dir.log_file(), "{}\n").unwrap();
         let console = dir.path(&PodPaths::default().serial_log("u"));
         fs::create_dir_all(console.parent().unwrap()).unwrap();
         let boot = "boot\r\n".repeat(1 << 18);
@@ -137,7 +137,7 @@ mod tests {
         log.write(b"login: ");
         assert!(leave());
         assert_eq!(fs::read(console_log_file(&dir)).unwrap(), b"login: \n");
-        assert!(log_file(&dir).exists() && is_temporary(&dir));
+        assert!(dir.log_file().exists() && dir.is_temporary());
         assert!(!dir.path("/var").exists());
     }
 
@@ -152,7 +152,7 @@ mod tests {
         ] {
             fs::create_dir_all(dir.path(path)).unwrap();
         }
-        fs::write(log_file(&dir), "{}\n").unwrap();
+        fs::write(dir.log_file(), "{}\n").unwrap();
         assert!(leave(&dir, &json!({}), String::new()));
         assert!(!dir.path("var/run/kubevirt-private/secret").exists());
         let cloud_init = "var/run/kubevirt-ephemeral-disks/cloud-init-data";

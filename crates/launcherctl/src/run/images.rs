@@ -1,9 +1,8 @@
 //! The images of the VM's volumes, put where virt-handler would have mounted them.
 
-use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use rustix::fs::{ioctl_ficlone, statfs, statvfs};
 use serde_json::Value;

@@ -16,38 +16,22 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::process::Child;
-use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::attach::{AttachOptions, Attachment, SupervisorError};
-use super::control::{ControlClient, Phase, StopRequests, Update};
-use super::launcher::LauncherProcess;
-use super::launcher_start::{LauncherOptions, start_launcher};
+use super::control::{ControlClient, Phase, Update};
 use super::orphan_qemu::OrphanQemu;
-use super::progress::Progress;
 use super::screen::Screen;
-use super::supervise::{End, Expected, attend};
-use super::{StartArgs, config_data, images, vm_dir};
+use super::{config_data, images, vm_dir};
 use crate::error::CtlError;
-use crate::events::MAX_QUEUED;
 use crate::files::FileError;
 use crate::json::is_object_at;
 use crate::manifest::{Manifest, in_manifest};
 use crate::migrate::MigrateError;
-use crate::notify_server::{self, notify_socket};
 use crate::output::Format;
 use crate::registry::VmDir;
-use crate::relay::{RELAY_SOCKET, Relay};
 use api::pod_paths::{PodPaths, cbt_dir};
 use os::signals::EndSignals;
-
-/// The guest is up already.
-const NOTHING: Expected<'_> = Expected {
-    text: None,
-    timeout: Duration::ZERO,
-    boots: false,
-    stop_when_up: false,
-};
 
 /// How long the supervisor may take to end a launcher that gets no VM.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -183,68 +167,6 @@ async fn end(mut supervisor: Child, mut control: ControlClient) {
         supervisor.wait().await
     };
     let _ = timeout(ABORT_TIMEOUT, ended).await;
-}
-
-/// The supervisor's part: starts the launcher, waits for the VM, and has it until it ends.
-///
-/// # Errors
-/// If the launcher cannot be started, or the VM is lost.
-pub(super) async fn wait_and_run(
-    args: &StartArgs,
-    vmi: &Value,
-    dir: &VmDir,
-    progress: &Progress,
-    stop: &mut StopRequests,
-) -> Result<End, CtlError> {
-    let (sender, events) = mpsc::channel(MAX_QUEUED);
-    notify_server::serve(&dir.path(&notify_socket()), sender)?;
-    let relay = Relay::serve(&dir.path(RELAY_SOCKET))?;
-    let pod_name = format!("launcherctl-{}", std::process::id());
-    let options = LauncherOptions {
-        program: args.launcher.as_deref(),
-        emulate: args.emulate,
-        sidecars: 0,
-        libvirt: "auto",
-        pod_name: Some(&pod_name),
-    };
-    let child = start_launcher(&options, vmi, dir)?;
-    let mut launcher = LauncherProcess::new(vmi, child, events, relay);
-    let came = tokio::select! {
-        came = wait_for_guest(&mut launcher, dir, progress) => came,
-        // The guest may have come just now, and ends in order then.
-        () = stop.requested() => {
-            if launcher.has_guest().await {
-                launcher.end(progress, stop).await?;
-                return Ok(End::AsWanted);
-            }
-            Ok(false)
-        }
-    };
-    if !matches!(came, Ok(true)) {
-        launcher.abort().await;
-        return came.map(|_| End::NotArrived);
-    }
-    let outcome = attend(&NOTHING, &mut launcher, dir, progress, stop).await;
-    let ended = launcher.end(progress, stop).await;
-    let outcome = outcome?;
-    ended?;
-    launcher.check_end()?;
-    Ok(outcome)
-}
-
-/// Whether the guest has come.
-async fn wait_for_guest(
-    launcher: &mut LauncherProcess<'_>,
-    dir: &VmDir,
-    progress: &Progress,
-) -> Result<bool, CtlError> {
-    launcher.connect(&dir.cmd_socket()).await?;
-    progress.phase(Phase::TargetReady);
-    let came = launcher.wait_for_guest(progress).await?;
-    if came {
-        progress.phase(Phase::GuestArrived);
-    }
-    Ok(came)
 }
 
 /// Gives the new launcher the images that the old one has.

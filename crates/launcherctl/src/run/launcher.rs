@@ -19,11 +19,13 @@ use crate::guest_state::GuestState;
 use crate::json::text_at;
 use crate::relay::Relay;
 use crate::run::error::RunError;
-use crate::shutdown::REQUEST_INTERVAL;
 use api::Action;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use os::inotify;
 
+/// Between two requests: a guest that boots does not hear the first one, some only hear the second, and ACPI follows when
+/// the agent has not ended the guest.
+pub const REQUEST_INTERVAL: Duration = Duration::from_secs(5);
 /// KubeVirt's default for `terminationGracePeriodSeconds`.
 const DEFAULT_GRACE_SECONDS: u64 = 30;
 /// How long the launcher may take to exit after its domain is gone.

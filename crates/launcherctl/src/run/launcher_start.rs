@@ -7,7 +7,7 @@ use std::process::Stdio;
 use serde_json::Value;
 use tokio::process::{Child, Command};
 
-use super::{launcher, log_file};
+use super::launcher;
 use crate::client::CallError;
 use crate::error::{CtlError, RuntimeError};
 use crate::files::{FileError, create_private};
@@ -51,7 +51,7 @@ pub(super) fn start_launcher(
 ) -> Result<Child, CtlError> {
     let program = options.program.map(Path::to_owned);
     let program = program.map_or_else(installed_launcher, Ok)?;
-    let log = log_file(dir);
+    let log = dir.log_file();
     let stderr = create_private(&log).map_err(FileError::on("make", &log))?;
     let grace = launcher::grace(vmi).as_secs();
     let mut command = Command::new(&program);

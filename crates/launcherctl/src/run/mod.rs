@@ -10,7 +10,9 @@
 //! The VM belongs to its supervisor ([`supervise`]), another process. It stops the VM when `run` ends without having left
 //! it on purpose, even by kill -9.
 
+mod arrival;
 pub mod attach;
+mod attend;
 pub mod config_data;
 pub mod console;
 pub mod console_hub;
@@ -22,7 +24,7 @@ pub mod failure;
 pub mod image_content;
 pub mod images;
 mod incoming;
-mod launcher;
+pub mod launcher;
 mod launcher_start;
 pub mod network;
 mod orphan_qemu;
@@ -30,6 +32,7 @@ mod progress;
 pub mod remains;
 pub mod screen;
 pub mod sidecars;
+mod start_args;
 pub mod supervise;
 mod symptoms;
 pub mod until;
@@ -45,6 +48,8 @@ use clap::Args;
 use config_data::ConfigDataArgs;
 use console::is_terminal;
 use control::{ControlClient, Phase};
+use remains::forget;
+use start_args::StartArgs;
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
@@ -53,7 +58,7 @@ use super::error::CtlError;
 use super::files::{FileError, create_private};
 use super::manifest::Manifest;
 use super::output::Format;
-use super::registry::{self, VmDir};
+use super::registry::{self, SUPERVISOR_LOG, TEMPORARY, VmDir};
 use super::target::read_manifest_in;
 use crate::error::RuntimeError;
 use crate::manifest::in_conversion;
@@ -65,12 +70,7 @@ use orphan_qemu::OrphanQemu;
 use os::signals::EndSignals;
 use remains::Earlier;
 use screen::Screen;
-use sidecars::SidecarArgs;
 
-/// An empty file in the directory of a VM that goes with the VM.
-const TEMPORARY: &str = "/temporary";
-/// What the supervisor has written to its standard error, below the VM's directory.
-pub const SUPERVISOR_LOG: &str = "/supervisor.log";
 /// How long the supervisor may take to exit after its last update.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -108,48 +108,6 @@ pub struct RunArgs {
     /// Show the launcher's log on standard error
     #[arg(short, long)]
     verbose: bool,
-}
-
-/// How a VM is started.
-#[derive(Debug, Args)]
-pub struct StartArgs {
-    /// The guest is up when TEXT appears on its console; without a terminal or --detach, shut it down then
-    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
-    until: Option<String>,
-    /// Stop the VM and fail if it has not started after this many seconds, or TEXT has not appeared as many seconds later
-    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
-    timeout: u64,
-    /// Emulate the processor even where /dev/kvm exists
-    #[arg(long)]
-    emulate: bool,
-    #[command(flatten)]
-    sidecars: SidecarArgs,
-    /// The launcher to start, if not the one beside this program
-    #[arg(long, value_name = "FILE")]
-    launcher: Option<PathBuf>,
-}
-
-impl StartArgs {
-    /// `--timeout`.
-    fn limit(&self) -> Duration {
-        Duration::from_secs(self.timeout)
-    }
-
-    /// The same for another command line.
-    fn to_arguments(&self) -> Vec<OsString> {
-        let mut arguments = vec![format!("--timeout={}", self.timeout).into()];
-        if let Some(text) = &self.until {
-            arguments.push(format!("--until={text}").into());
-        }
-        if self.emulate {
-            arguments.push("--emulate".into());
-        }
-        arguments.extend(self.sidecars.to_arguments().map(Into::into));
-        if let Some(launcher) = &self.launcher {
-            arguments.extend(["--launcher".into(), launcher.clone().into_os_string()]);
-        }
-        arguments
-    }
 }
 
 /// Runs the VM until it ends, or until the terminal leaves it.
@@ -324,12 +282,6 @@ async fn has_ended(
     })
 }
 
-/// Whether the directory goes with the VM.
-#[must_use]
-pub fn is_temporary(dir: &VmDir) -> bool {
-    dir.path(TEMPORARY).exists()
-}
-
 /// Removes the files of a VM that is not started, and its name; what a VM before it has left in a directory of `--root` stays.
 fn discard(args: &RunArgs, name: &str, dir: &VmDir) {
     if args.root.is_none() {
@@ -338,23 +290,4 @@ fn discard(args: &RunArgs, name: &str, dir: &VmDir) {
         vm_dir::remove_secrets(dir);
     }
     registry::remove(name, dir);
-}
-
-/// Removes a VM that has ended: its directory if that goes with it, else the copies of secrets in it, and then its name.
-pub fn forget(name: &str, dir: &VmDir) {
-    if is_temporary(dir) {
-        vm_dir::remove(dir, &[]);
-    } else {
-        vm_dir::remove_sockets(dir);
-        vm_dir::remove_secrets(dir);
-        vm_dir::remove_overlays(dir);
-        failure::remove_reason(dir);
-    }
-    registry::remove(name, dir);
-}
-
-/// The launcher's log.
-#[must_use]
-pub fn log_file(dir: &VmDir) -> PathBuf {
-    dir.root().join("launcher.log")
 }

@@ -1,16 +1,20 @@
 //! What is left of a VM whose supervisor was killed: its launcher, QEMU and what else names its directory; its files and
 //! its name.
 
-use std::path::Path;
+use std::path::{Component, Path};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, getpid};
 use tokio::time::timeout;
 
-use super::control::CONTROL_SOCKET;
-use super::failure::Failure;
-use super::{TEMPORARY, forget, log_file, vm_dir};
-use crate::registry::{self, RegistryError, VmDir};
+use super::console_hub::{CONSOLE_SOCKET, NEW_OUTPUT_SOCKET};
+use super::failure::{self, Failure};
+use super::{network, vm_dir};
+use crate::json::text_at;
+use crate::notify_server::notify_socket;
+use crate::registry::{self, CONTROL_SOCKET, RegistryError, TEMPORARY, VmDir};
+use crate::relay::RELAY_SOCKET;
+use api::pod_paths::PodPaths;
 use os::process::Process;
 
 /// After SIGTERM, on which QEMU ends at once, until SIGKILL.
@@ -30,12 +34,6 @@ pub async fn terminate(root: &Path) -> bool {
         }
     }
     !found.is_empty()
-}
-
-/// Whether the VM has a supervisor.
-#[must_use]
-pub fn is_supervised(dir: &VmDir) -> bool {
-    std::os::unix::net::UnixStream::connect(dir.path(CONTROL_SOCKET)).is_ok()
 }
 
 /// The process of the QEMU with the VM's guest, whether or not a launcher has it.
@@ -69,7 +67,7 @@ impl Earlier {
         if !has_failed {
             check_lost(name, &dir)?;
             // Without a log its launcher was not started yet: another `run` places its images.
-            if !log_file(&dir).exists() {
+            if !dir.log_file().exists() {
                 return Ok(None);
             }
         }
@@ -84,7 +82,7 @@ impl Earlier {
         terminate(self.dir.root()).await;
         if is_same_directory(&self.dir, next) {
             let _ = std::fs::remove_file(next.path(TEMPORARY));
-            vm_dir::remove_sockets(next);
+            remove_sockets(next);
             self.dir.remove_link();
         } else {
             forget(&self.name, &self.dir);
@@ -100,9 +98,54 @@ impl Earlier {
     }
 }
 
+/// Removes a VM that has ended: its directory if that goes with it, else the copies of secrets in it, and then its name.
+pub fn forget(name: &str, dir: &VmDir) {
+    if dir.is_temporary() {
+        vm_dir::remove(dir, &[]);
+    } else {
+        remove_sockets(dir);
+        vm_dir::remove_secrets(dir);
+        vm_dir::remove_overlays(dir);
+        failure::remove_reason(dir);
+    }
+    registry::remove(name, dir);
+}
+
+/// Removes the sockets of a VM that has ended, and the directory of its UID, which has those of its guest. They are below a
+/// directory of `--root`, which stays.
+pub fn remove_sockets(dir: &VmDir) {
+    let vmi = dir.load_vmi().unwrap_or_default();
+    let uid = match Failure::load(dir) {
+        Some(failure) => failure.uid,
+        None => text_at(&vmi, "/metadata/uid").to_owned(),
+    };
+    let sockets = [
+        CONTROL_SOCKET,
+        RELAY_SOCKET,
+        CONSOLE_SOCKET,
+        NEW_OUTPUT_SOCKET,
+    ];
+    let sockets = sockets.into_iter().map(|socket| dir.path(socket));
+    let others = [dir.path(&notify_socket()), network::sidecar::socket(dir)];
+    for socket in sockets.chain(others) {
+        let _ = std::fs::remove_file(socket);
+    }
+    // A VMI may have any text as its UID.
+    let is_name = matches!(
+        *Path::new(&uid).components().collect::<Vec<_>>(),
+        [Component::Normal(_)]
+    );
+    if let (true, Some(own)) = (
+        is_name,
+        dir.path(&PodPaths::default().serial_log(&uid)).parent(),
+    ) {
+        let _ = std::fs::remove_dir_all(own);
+    }
+}
+
 /// Refuses a VM that runs, or whose guest does.
 fn check_lost(name: &str, dir: &VmDir) -> Result<(), RegistryError> {
-    if dir.is_running() || is_supervised(dir) {
+    if dir.is_running() || dir.is_supervised() {
         return Err(RegistryError::NameTaken {
             name: name.to_owned(),
             root: dir.root().to_owned(),
@@ -214,5 +257,33 @@ mod tests {
         }
         assert_eq!(found, Some(wanted));
         assert_eq!(guest(dir.path()), None);
+    }
+
+    #[test]
+    fn the_sockets_of_a_vm_go_and_its_claims_stay() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = VmDir::at(root.path().join("vm"));
+        let of_uid = |uid: &str| dir.path(&PodPaths::default().serial_log(uid));
+        let (own, other) = (of_uid("u"), of_uid("other"));
+        let claim = dir.path("/var/run/kubevirt-private/vmi-disks/data/disk.img");
+        let sockets = [
+            dir.path(CONTROL_SOCKET),
+            dir.path(RELAY_SOCKET),
+            dir.path(&notify_socket()),
+            network::sidecar::socket(&dir),
+        ];
+        for file in sockets.iter().chain([&own, &other, &claim]) {
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, "").unwrap();
+        }
+        // A UID cannot lead out of the directory.
+        for (uid, is_left) in [("", true), ("..", true), ("u/../other", true), ("u", false)] {
+            dir.store_vmi(&serde_json::json!({"metadata": {"uid": uid}}))
+                .unwrap();
+            remove_sockets(&dir);
+            assert_eq!(own.parent().unwrap().exists(), is_left, "{uid}");
+            assert!(other.exists() && claim.exists(), "{uid}");
+        }
+        assert!(sockets.iter().all(|socket| !socket.exists()));
     }
 }

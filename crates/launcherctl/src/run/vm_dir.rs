@@ -2,21 +2,14 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use rustix::fs::Mode;
 
-use super::console_hub::{CONSOLE_SOCKET, NEW_OUTPUT_SOCKET};
-use super::control::CONTROL_SOCKET;
-use super::failure::Failure;
-use super::network;
 use crate::error::CtlError;
 use crate::files::FileError;
-use crate::json::text_at;
-use crate::notify_server::notify_socket;
 use crate::registry::{self, RegistryError, StartLock, VmDir};
-use crate::relay::RELAY_SOCKET;
 use crate::run::error::RunError;
 use api::pod_paths::{
     CONFIG_MAP_DIR, CONFIG_MAP_IMAGE_DIR, MIGRATION_SOCKET_DIR, PodPaths, SECRET_DIR,
@@ -194,38 +187,6 @@ pub fn remove_overlays(dir: &VmDir) {
     let _ = fs::remove_dir_all(dir.path(PodPaths::default().overlay_dir));
 }
 
-/// Removes the sockets of a VM that has ended, and the directory of its UID, which has those of its guest. They are below a
-/// directory of `--root`, which stays.
-pub fn remove_sockets(dir: &VmDir) {
-    let vmi = dir.load_vmi().unwrap_or_default();
-    let uid = match Failure::load(dir) {
-        Some(failure) => failure.uid,
-        None => text_at(&vmi, "/metadata/uid").to_owned(),
-    };
-    let sockets = [
-        CONTROL_SOCKET,
-        RELAY_SOCKET,
-        CONSOLE_SOCKET,
-        NEW_OUTPUT_SOCKET,
-    ];
-    let sockets = sockets.into_iter().map(|socket| dir.path(socket));
-    let others = [dir.path(&notify_socket()), network::sidecar::socket(dir)];
-    for socket in sockets.chain(others) {
-        let _ = fs::remove_file(socket);
-    }
-    // A VMI may have any text as its UID.
-    let is_name = matches!(
-        *Path::new(&uid).components().collect::<Vec<_>>(),
-        [Component::Normal(_)]
-    );
-    if let (true, Some(own)) = (
-        is_name,
-        dir.path(&PodPaths::default().serial_log(&uid)).parent(),
-    ) {
-        let _ = fs::remove_dir_all(own);
-    }
-}
-
 /// Removes the copies of ConfigMaps and Secrets, the VMI, which may have passwords for cloud-init, and the images made from
 /// all of them.
 pub fn remove_secrets(dir: &VmDir) {
@@ -301,34 +262,6 @@ mod tests {
         qemu.wait().unwrap();
         remove_stale_domain(&vm, "a_b");
         assert!(!definition.exists() && !dir.path().join("run/qemu/a_b.pid").exists());
-    }
-
-    #[test]
-    fn the_sockets_of_a_vm_go_and_its_claims_stay() {
-        let root = tempfile::tempdir().unwrap();
-        let dir = VmDir::at(root.path().join("vm"));
-        let of_uid = |uid: &str| dir.path(&PodPaths::default().serial_log(uid));
-        let (own, other) = (of_uid("u"), of_uid("other"));
-        let claim = dir.path("/var/run/kubevirt-private/vmi-disks/data/disk.img");
-        let sockets = [
-            dir.path(CONTROL_SOCKET),
-            dir.path(RELAY_SOCKET),
-            dir.path(&notify_socket()),
-            network::sidecar::socket(&dir),
-        ];
-        for file in sockets.iter().chain([&own, &other, &claim]) {
-            fs::create_dir_all(file.parent().unwrap()).unwrap();
-            fs::write(file, "").unwrap();
-        }
-        // A UID cannot lead out of the directory.
-        for (uid, is_left) in [("", true), ("..", true), ("u/../other", true), ("u", false)] {
-            dir.store_vmi(&serde_json::json!({"metadata": {"uid": uid}}))
-                .unwrap();
-            remove_sockets(&dir);
-            assert_eq!(own.parent().unwrap().exists(), is_left, "{uid}");
-            assert!(other.exists() && claim.exists(), "{uid}");
-        }
-        assert!(sockets.iter().all(|socket| !socket.exists()));
     }
 
     #[test]

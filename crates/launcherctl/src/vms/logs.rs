@@ -12,11 +12,10 @@ use crate::error::{CtlError, RuntimeError};
 use crate::json::text_at;
 use crate::log_follower::LogFollower;
 use crate::output::{Format, joined, print_bytes, print_document};
-use crate::registry::VmDir;
+use crate::registry::{CONTROL_SOCKET, VmDir};
 use crate::run::console_log::console_log_file;
-use crate::run::control::{CONTROL_SOCKET, ControlClient};
+use crate::run::control::ControlClient;
 use crate::run::failure::Failure;
-use crate::run::log_file;
 use crate::target::Target;
 use crate::target_error::TargetError;
 use api::pod_paths::PodPaths;
@@ -45,7 +44,7 @@ pub async fn logs(args: &LogsArgs, format: Format) -> Result<ExitCode, CtlError>
     let path = if args.console {
         console_log(&target, &dir).await?
     } else {
-        log_file(&dir)
+        dir.log_file()
     };
     if !path.exists() {
         return Err(if args.console {

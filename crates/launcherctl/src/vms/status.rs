@@ -20,13 +20,12 @@ use crate::error::CtlError;
 use crate::guest_state::{is_starting, known_reason};
 use crate::json::{copy_at, is_true_at, list_at, set, text_at, text_or_dash};
 use crate::output::{Format, counted, print};
-use crate::registry::{self, VmDir};
+use crate::registry::{self, CONTROL_SOCKET, VmDir};
 use crate::run::console_log::console_log_file;
-use crate::run::control::{CONTROL_SOCKET, ControlClient, Current};
+use crate::run::control::{ControlClient, Current};
 use crate::run::failure::Failure;
-use crate::run::log_file;
 use crate::run::network::{Forward, Network};
-use crate::run::remains::{self, is_supervised};
+use crate::run::remains;
 use crate::target_error::TargetError;
 
 /// The state of a VM whose launcher has ended without its supervisor.
@@ -98,7 +97,7 @@ async fn collect_now(name: &str, dir: &VmDir) -> Value {
             "state": FAILED,
             "reason": failure.reason,
             "root": absolute(dir.root()),
-            "log": absolute(&log_file(dir)),
+            "log": absolute(&dir.log_file()),
             "consoleLog": Some(console_log_file(dir)).filter(|log| log.exists()).map(|log| absolute(&log)),
             "supervised": false,
             "startedByHand": false,
@@ -120,8 +119,8 @@ async fn collect_now(name: &str, dir: &VmDir) -> Value {
         "ports": network.as_ref().map(|network| network.forwards().to_vec()),
         "root": absolute(dir.root()),
         // In a pod it is the container's own.
-        "log": Some(log_file(dir)).filter(|log| log.exists()).map(|log| absolute(&log)),
-        "supervised": dir.is_of_run().then(|| is_supervised(dir)),
+        "log": Some(dir.log_file()).filter(|log| log.exists()).map(|log| absolute(&log)),
+        "supervised": dir.is_of_run().then(|| dir.is_supervised()),
         "startedByHand": is_started_by_hand(dir),
     });
     // A pod has other process IDs inside than outside.
@@ -258,7 +257,7 @@ fn addresses(domain: &Value) -> Vec<&str> {
 
 /// The last lines of the launcher's log.
 fn log_end(dir: &VmDir) -> Vec<String> {
-    let log = std::fs::read_to_string(log_file(dir)).unwrap_or_default();
+    let log = std::fs::read_to_string(dir.log_file()).unwrap_or_default();
     let mut lines: Vec<&str> = log.lines().rev().take(MAX_LOG_LINES).collect();
     lines.reverse();
     readable(&lines.join("\n"))
@@ -459,7 +458,7 @@ mod tests {
         ));
         assert!(!is_started_by_hand(&vm));
         // A process that another test starts has the socket until its exec.
-        while is_supervised(&vm) {}
+        while vm.is_supervised() {}
     }
 
     #[test]

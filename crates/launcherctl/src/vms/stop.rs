@@ -13,12 +13,13 @@ use tokio::time::timeout;
 use crate::client::Client;
 use crate::error::CtlError;
 use crate::output::{Format, print};
-use crate::registry::{self, VmDir};
+use crate::registry::{self, CONTROL_SOCKET, VmDir};
 use crate::run::attach::SupervisorError;
-use crate::run::control::{CONTROL_SOCKET, ControlClient, Update};
+use crate::run::control::{ControlClient, Update};
 use crate::run::failure::Failure;
+use crate::run::grace;
+use crate::run::remains::{self, forget};
 use crate::run::screen::Screen;
-use crate::run::{forget, grace, is_temporary, log_file, remains};
 use crate::shutdown::shut_down;
 use crate::target::{Target, check_is_directory, is_in};
 use crate::target_error::TargetError;
@@ -221,7 +222,7 @@ async fn stop_unsupervised(
         }
         .into());
     }
-    let log = (!is_temporary(dir)).then(|| log_file(dir));
+    let log = (!dir.is_temporary()).then(|| dir.log_file());
     forget(name, dir);
     let what = if was_shut_down {
         "has ended; it had no supervisor"

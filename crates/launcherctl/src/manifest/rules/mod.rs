@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::problems::MAX_PROBLEMS;
+use super::error::MAX_PROBLEMS;
 use crate::json::{copy_at, is_object_at, list_at, text_at};
 pub use cluster::of_text_map;
 use memory::quantity;

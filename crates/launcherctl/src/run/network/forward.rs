@@ -1,9 +1,8 @@
 //! Ports of this machine that lead to the guest.
 
-use std::fmt;
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::str::FromStr;
+use std::{fmt, io};
 
 use serde::{Deserialize, Serialize};
 

@@ -14,13 +14,13 @@ mod xml;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use backend::Backend;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use crate::files::FileError;
 use crate::manifest::{Card, Manifest};
 use crate::registry::VmDir;
-use backend::Backend;
 pub use backend::Wanted;
 pub use forward::{Forward, Protocol};
 

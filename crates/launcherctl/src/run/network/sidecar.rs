@@ -10,6 +10,7 @@ use tonic::{Request, Response, Status};
 use super::Network;
 use super::xml::add_cards;
 use crate::files::FileError;
+use crate::refusal::NETWORK_SIDECAR;
 use crate::registry::VmDir;
 use api::pod_paths::HOOKS_DIR;
 use api::proto::hooks::info::info_server::{Info, InfoServer};
@@ -18,15 +19,13 @@ use api::proto::hooks::v1alpha1::callbacks_server::{Callbacks, CallbacksServer};
 use api::proto::hooks::v1alpha1::{OnDefineDomainParams, OnDefineDomainResult};
 use hooks::{HookPoint, Version};
 
-/// The sidecar's name, and its socket's.
-pub const NAME: &str = "launcherctl-network";
 /// Limit of a request: a VMI and a domain.
 const MAX_REQUEST_BYTES: usize = 16 << 20;
 
 /// The sidecar's socket.
 #[must_use]
 pub fn socket(dir: &VmDir) -> PathBuf {
-    dir.path(HOOKS_DIR).join(format!("{NAME}.sock"))
+    dir.path(HOOKS_DIR).join(format!("{NETWORK_SIDECAR}.sock"))
 }
 
 /// Serves the sidecar below the VM's root until this process ends.
@@ -60,7 +59,7 @@ struct Sidecar {
 impl Info for Sidecar {
     async fn info(&self, _: Request<InfoParams>) -> Result<Response<InfoResult>, Status> {
         Ok(Response::new(InfoResult {
-            name: NAME.to_owned(),
+            name: NETWORK_SIDECAR.to_owned(),
             hook_points: vec![Subscription {
                 name: HookPoint::OnDefineDomain.name().to_owned(),
                 priority: 0,

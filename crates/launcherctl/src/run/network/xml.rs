@@ -2,16 +2,15 @@
 
 use std::path::Path;
 
+use super::backend::Backend;
+use super::{Forward, Network};
+use crate::manifest::Card;
 use domain::YesNo;
 use domain::alias::Alias;
 use domain::devices::BootOrder;
 use domain::interfaces::{
     Interface, InterfaceBackend, InterfacePortForward, InterfacePortForwardRange, Mac, Model, Rom,
 };
-
-use super::backend::Backend;
-use super::{Forward, Network};
-use crate::manifest::Card;
 
 const END_OF_DEVICES: &str = "</devices>";
 const END_OF_DOMAIN: &str = "</domain>";

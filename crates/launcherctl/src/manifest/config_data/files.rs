@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::{ConfigDataError, Files, Kind, NamedPath};
 use crate::files::FileError;
 use crate::json::{copy_at, text_at};
-use crate::manifest::TypeError;
+use crate::manifest::type_error::TypeError;
 use os::logging::chain;
 
 /// Kubernetes has no larger ConfigMaps and Secrets.

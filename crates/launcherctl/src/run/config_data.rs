@@ -1,49 +1,23 @@
 //! ConfigMaps and Secrets of a VM: from documents beside it in its file, or from directories; put where a pod has them
 //! mounted.
 
-mod error;
-mod files;
-
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::PathBuf;
-use std::str::FromStr;
 
 use clap::Args;
 use serde_json::Value;
 
 use crate::json::{copy_at, is_object_at, list_at, text_at};
 use crate::manifest::Manifest;
+use crate::manifest::config_data::{
+    ConfigDataError, Files, Kind, NamedPath, of_document, of_path, write,
+};
 use crate::registry::VmDir;
 use crate::similar::known_names;
 use api::pod_paths::{
     CONFIG_MAP_DIR, DOWNWARD_API_DIR, SECRET_DIR, SERVICE_ACCOUNT_DIR, SYSPREP_DIR,
 };
-pub use error::{ConfigDataError, Kind};
-pub use files::document_problems;
-use files::{of_document, of_path, write};
-
-/// `NAME=PATH` of an option.
-#[derive(Debug, Clone)]
-pub struct NamedPath {
-    name: String,
-    path: PathBuf,
-}
-
-impl FromStr for NamedPath {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text.split_once('=') {
-            Some((name, path)) if !name.is_empty() && !path.is_empty() => Ok(Self {
-                name: name.to_owned(),
-                path: path.into(),
-            }),
-            _ => Err("expected NAME=DIR"),
-        }
-    }
-}
 
 /// Options of `run` with ConfigMaps and Secrets.
 #[derive(Debug, Args)]
@@ -55,9 +29,6 @@ pub struct ConfigDataArgs {
     #[arg(long = "secret", value_name = "NAME=DIR")]
     secrets: Vec<NamedPath>,
 }
-
-/// The files of a ConfigMap or Secret, by key.
-type Files = BTreeMap<String, Vec<u8>>;
 
 /// All that are there.
 #[derive(Debug)]

@@ -1,0 +1,37 @@
+//! ConfigMaps and Secrets as files: from documents beside the VM, or from directories.
+
+mod error;
+mod files;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+pub use error::{ConfigDataError, Kind};
+pub use files::{document_problems, of_document, of_path, write};
+
+/// The files of a ConfigMap or Secret, by key.
+pub type Files = BTreeMap<String, Vec<u8>>;
+
+/// `NAME=PATH` of an option.
+#[derive(Debug, Clone)]
+pub struct NamedPath {
+    /// The name.
+    pub name: String,
+    /// The path.
+    pub path: PathBuf,
+}
+
+impl FromStr for NamedPath {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once('=') {
+            Some((name, path)) if !name.is_empty() && !path.is_empty() => Ok(Self {
+                name: name.to_owned(),
+                path: path.into(),
+            }),
+            _ => Err("expected NAME=DIR"),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The context in which a VMI of a file is converted: that of a pod in which everything is as the VMI expects it.
+
+use std::collections::BTreeMap;
+
+use super::defaults::host_architecture;
+use crate::options::Options;
+use api::vmi::Vmi;
+use api::vmi::cpu::Cpu;
+use convert::Context;
+use convert::context::{CellCpu, DiskInfo, NumaCell, Topology};
+
+/// What a conversion sees of a pod in which everything is as the VMI expects it, with the taps of virt-handler.
+pub fn context_of_pod(vmi: &Vmi) -> Context {
+    let mut ctx = assumed_context(vmi);
+    pod::of_options(vmi, &Options::default().into_message(), &mut ctx);
+    attach_interfaces(vmi, &mut ctx);
+    assume_cpus(vmi, &mut ctx);
+    ctx
+}
+
+/// Assumes a qcow2 image in every container disk.
+fn container_images(vmi: &Vmi) -> BTreeMap<String, DiskInfo> {
+    let volumes = vmi
+        .spec
+        .volumes
+        .iter()
+        .filter(|volume| volume.container_disk.is_some());
+    volumes
+        .map(|volume| {
+            (
+                volume.name.clone(),
+                DiskInfo {
+                    format: "qcow2".into(),
+                    ..DiskInfo::default()
+                },
+            )
+        })
+        .collect()
+}
+
+/// virt-handler makes a tap device for each interface of these kinds, unless the options say otherwise.
+pub fn attach_interfaces(vmi: &Vmi, ctx: &mut Context) {
+    let with_tap = vmi
+        .spec
+        .domain
+        .devices
+        .interfaces
+        .iter()
+        .filter(|interface| interface.bridge.is_some() || interface.masquerade.is_some());
+    for interface in with_tap {
+        ctx.domain_attachment_by_interface_name
+            .entry(interface.name.clone())
+            .or_insert_with(|| "tap".into());
+    }
+}
+
+/// The context of a pod in which everything is as the VMI expects it.
+pub fn assumed_context(vmi: &Vmi) -> Context {
+    let architecture = if vmi.spec.architecture.is_empty() {
+        host_architecture().into()
+    } else {
+        vmi.spec.architecture.clone()
+    };
+    let (hotplug, permanent) = vmi
+        .status
+        .volume_status
+        .iter()
+        .cloned()
+        .partition::<Vec<_>, _>(|status| status.hotplug_volume.is_some());
+    let by_name = |list: Vec<api::vmi::status::VolumeStatus>| {
+        list.into_iter()
+            .map(|status| (status.name.clone(), status))
+            .collect()
+    };
+    let mut ctx = Context {
+        host_architecture: architecture.clone(),
+        architecture: architecture.clone(),
+        hypervisor_name: "kvm".into(),
+        hypervisor_device_available: true,
+        hotplug_volumes: by_name(hotplug),
+        permanent_volumes: by_name(permanent),
+        disks_info: container_images(vmi),
+        efi_configuration: pod::firmware::in_kubevirts_image(vmi, &architecture),
+        ..Context::default()
+    };
+    pod::of_vmi(vmi, &mut ctx);
+    ctx
+}
+
+/// A VMI with dedicated CPUs is on a node that has them, unless the options say what it has.
+pub fn assume_cpus(vmi: &Vmi, ctx: &mut Context) {
+    if let Some(cpu) = &vmi.spec.domain.cpu
+        && cpu.dedicated_cpu_placement
+        && ctx.topology.is_none()
+    {
+        let cpus = sufficient_cpus(cpu);
+        ctx.cpu_set = cpus.iter().map(|cpu| cpu.id).collect();
+        ctx.topology = Some(Topology {
+            numa_cells: vec![NumaCell {
+                cpus,
+                ..NumaCell::default()
+            }],
+        });
+    }
+}
+
+/// CPUs for a VMI that wants dedicated ones: its own, as cores with as many threads, and some for QEMU's other threads.
+fn sufficient_cpus(cpu: &Cpu) -> Vec<CellCpu> {
+    /// Of the emulator and of I/O threads.
+    const HELPER_CPUS: u32 = 16;
+    /// As many as libvirt takes for a guest; a VMI that asks for more is refused anyway.
+    const MAX_CPUS: u32 = 4096;
+    let parts = [cpu.sockets, cpu.cores, cpu.threads].map(|count| count.max(1));
+    let threads = cpu.threads.clamp(1, 16);
+    let wanted = parts.into_iter().fold(1, u32::saturating_mul);
+    let count = wanted.saturating_add(HELPER_CPUS).min(MAX_CPUS);
+    let core_of = |id: u32| {
+        id.checked_div(threads)
+            .unwrap_or_default()
+            .saturating_mul(threads)
+    };
+    (0..count)
+        .map(|id| CellCpu {
+            id,
+            siblings: (core_of(id)..core_of(id).saturating_add(threads)).collect(),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::manifest;
+
+    const VM: &str = "
+kind: ConfigMap
+---
+kind: VirtualMachine
+metadata: {name: web}
+spec:
+  template:
+    spec:
+      domain:
+        memory: {guest: 256Mi}
+        firmware: {bootloader: {efi: {}}}
+        devices: {}
+      volumes:
+      - {name: root, containerDisk: {image: x}}
+";
+
+    #[test]
+    fn dedicated_cpus_are_there() {
+        for cpu in [
+            "{cores: 4, dedicatedCpuPlacement: true, isolateEmulatorThread: true}",
+            "{sockets: 2, cores: 3, threads: 2, dedicatedCpuPlacement: true}",
+        ] {
+            let text = VM.replace("devices: {}", &format!("cpu: {cpu}\n        devices: {{}}"));
+            let (_, vmi) = manifest::read_offline(&text, false).unwrap();
+            convert::domain(&vmi, &context_of_pod(&vmi)).unwrap();
+        }
+    }
+}

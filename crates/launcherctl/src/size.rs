@@ -1,0 +1,47 @@
+//! Sizes and amounts for people.
+
+/// A size in the largest unit of which it has at least one, with a decimal unless it is whole.
+#[must_use]
+pub fn human_size(bytes: u64) -> String {
+    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let Some((unit, shift)) = units.into_iter().find(|(_, shift)| bytes >> shift > 0) else {
+        return format!("{bytes} B");
+    };
+    let tenths = (u128::from(bytes) * 10) >> shift;
+    if tenths % 10 == 0 {
+        format!("{} {unit}", tenths / 10)
+    } else {
+        format!("{}.{} {unit}", tenths / 10, tenths % 10)
+    }
+}
+
+/// An amount of bytes for people.
+#[must_use]
+pub fn bytes(mut amount: f64) -> String {
+    let mut units = ["B", "KiB", "MiB", "GiB"].into_iter();
+    let mut unit = units.next().unwrap_or_default();
+    for larger in units {
+        if amount < 1024.0 {
+            break;
+        }
+        amount /= 1024.0;
+        unit = larger;
+    }
+    format!("{amount:.1} {unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_short() {
+        let short = [0, 1023, 1024, 1536, 64 << 20, (64 << 20) + 1, 1 << 40].map(human_size);
+        assert_eq!(
+            short,
+            [
+                "0 B", "1023 B", "1 KiB", "1.5 KiB", "64 MiB", "64 MiB", "1 TiB"
+            ]
+        );
+    }
+}
