@@ -26,8 +26,9 @@ help: ## this list
 setup: ## install what this machine lacks, with its own packages
 	@scripts/setup
 
-build: ## both executables, optimized
+build: ## the executables, optimized
 	$(CARGO) build --locked --release
+	$(CARGO) build --locked --release -p virt-launcher-cel-evaluator
 
 # Unless ARGS says which disk to use, it is the test guest's, which prints a line when it is up. Emulation takes 7 seconds
 # for that and works everywhere, even where /dev/kvm exists but does not work; KVM=1 uses /dev/kvm.
@@ -39,7 +40,7 @@ test: setup guest ## all tests; they boot real guests, so this takes minutes
 	$(CARGO) test --locked --workspace $(TESTARGS)
 
 torture: setup guest ## one guest under many kills of its launcher and daemon (KILLS=500)
-	KILLS=$(or $(KILLS),500) $(CARGO) test --locked --test e2e -- --ignored --nocapture torture
+	KILLS=$(or $(KILLS),500) $(CARGO) test --locked --workspace --test e2e -- --ignored --nocapture torture
 
 test-image: setup image-tree ## the tests of the launcher image's content, as root
 	$(CARGO) test --locked --test image
@@ -96,17 +97,19 @@ compat: ## KubeVirt's own virt-handler against this launcher, see compat/README.
 # target keeps that flag away from build scripts and proc macros.
 programs:
 	$(CARGO) build --release --locked --bin virt-launcher
+	$(CARGO) build --release --locked -p virt-launcher-cel-evaluator
 	host=$$(rustc -vV | sed -n 's/^host: //p') && \
 		RUSTFLAGS="-C target-feature=+crt-static" \
 		$(CARGO) build --release --locked --no-default-features --bin pod-tools --target $$host && \
-		install -C -D -t $(PROGRAMS) target/release/virt-launcher target/$$host/release/pod-tools
+		install -C -D -t $(PROGRAMS) target/release/virt-launcher target/release/cel-evaluator \
+			target/$$host/release/pod-tools
 
 # pod-tools itself says which names it answers to, so that no link leads nowhere. The monitor is a copy, as the image
 # gives it a capability: with one that a container may not have, container-disk could not be started. DYNAMIC=yes is for a
 # tree that no other image takes container-disk from, such as that of the tests.
 install: $(if $(BINARIES),,programs) ## executables, links, man pages and completions, below DESTDIR and PREFIX (BINARIES=DIR: those of DIR; MANUALS=no)
 	$(if $(DYNAMIC),,@scripts/check-static $(PROGRAMS)/pod-tools)
-	install -C -D -t $(BINDIR) $(PROGRAMS)/virt-launcher $(PROGRAMS)/pod-tools
+	install -C -D -t $(BINDIR) $(PROGRAMS)/virt-launcher $(PROGRAMS)/cel-evaluator $(PROGRAMS)/pod-tools
 	@names=$$($(PROGRAMS)/pod-tools --list) && for name in $$names; do \
 		[ $$name = virt-launcher-monitor ] || ln -sfn pod-tools $(BINDIR)/$$name || exit; \
 	done

@@ -17,7 +17,6 @@ use tokio::sync::Semaphore;
 use crate::launcher::{CHANGE_TIMEOUT, LauncherError, SevError, SyncRequest};
 use api::proto::cmd::v1;
 use api::vmi::Vmi;
-#[cfg(feature = "plugins")]
 use hooks::plugins::Pipeline;
 use os::failpoints;
 use os::serving_thread::SMALL_INPUT_BYTES;
@@ -112,13 +111,10 @@ impl Door {
         let options = request.options.unwrap_or_default();
         let plugins = self.decode(options.plugins_json.clone(), read_plugins);
         let plugins = plugins.await??;
-        #[cfg(not(feature = "plugins"))]
-        let () = plugins;
         Ok(SyncRequest {
             vmi,
             vmi_json,
             options: Arc::new(options),
-            #[cfg(feature = "plugins")]
             plugins,
             deadline,
         })
@@ -169,18 +165,8 @@ fn read_vmi(json: &[u8]) -> Result<Vmi, InvalidVmi> {
 }
 
 /// The plugins of the sync options.
-#[cfg(feature = "plugins")]
 fn read_plugins(json: &[u8]) -> Result<Pipeline, LauncherError> {
     Ok(Pipeline::from_json(json)?)
-}
-
-/// Plugins change the domain; a domain without their changes would be a false success.
-#[cfg(not(feature = "plugins"))]
-fn read_plugins(json: &[u8]) -> Result<(), LauncherError> {
-    match api::json::from_slice::<Vec<serde_json::Value>>(json) {
-        Ok(plugins) if !plugins.is_empty() => Err(LauncherError::NoPlugins),
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

@@ -96,13 +96,8 @@ pub enum LauncherError {
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Devices(Vec<DeviceFailure>),
     /// A plugin failed.
-    #[cfg(feature = "plugins")]
     #[error(transparent)]
     Plugin(#[from] hooks::plugins::PluginError),
-    /// The request brings plugins, and this launcher was built without them.
-    #[cfg(not(feature = "plugins"))]
-    #[error("this launcher was built without plugins, and the request brings some")]
-    NoPlugins,
     /// The state of the VM does not allow it.
     #[error(transparent)]
     Refused(#[from] Refusal),

@@ -12,7 +12,6 @@ use super::sync_queue::SyncRequest;
 use convert::Context;
 use domain::DomainSpec;
 use hooks::Sidecars;
-#[cfg(feature = "plugins")]
 use hooks::plugins::InvocationContext;
 
 /// What a domain is prepared for.
@@ -89,26 +88,18 @@ impl Preparation {
         let modified_by = touched
             .iter()
             .map(|sidecar| format!("hook sidecar {sidecar}"));
-        #[cfg(feature = "plugins")]
-        {
-            let plugins = request.plugins.clone().rooted(self.root.dir().to_owned());
-            let context = match purpose {
-                Purpose::Start => InvocationContext::Boot,
-                Purpose::MigrationTarget => InvocationContext::MigrationTarget,
-            };
-            let applied = plugins
-                .apply(xml, &request.vmi_json, context, request.deadline)
-                .await?;
-            let plugins = applied
-                .modified_by
-                .iter()
-                .map(|plugin| format!("plugin {plugin}"));
-            Ok((applied.xml, modified_by.chain(plugins).collect()))
-        }
-        #[cfg(not(feature = "plugins"))]
-        {
-            let _ = purpose;
-            Ok((xml, modified_by.collect()))
-        }
+        let plugins = request.plugins.clone().rooted(self.root.dir().to_owned());
+        let context = match purpose {
+            Purpose::Start => InvocationContext::Boot,
+            Purpose::MigrationTarget => InvocationContext::MigrationTarget,
+        };
+        let applied = plugins
+            .apply(xml, &request.vmi_json, context, request.deadline)
+            .await?;
+        let plugins = applied
+            .modified_by
+            .iter()
+            .map(|plugin| format!("plugin {plugin}"));
+        Ok((applied.xml, modified_by.chain(plugins).collect()))
     }
 }

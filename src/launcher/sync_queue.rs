@@ -18,7 +18,6 @@ use super::lock::lock;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::proto::inspect::v1::LastSyncResponse;
 use api::vmi::Vmi;
-#[cfg(feature = "plugins")]
 use hooks::plugins::Pipeline;
 
 /// A VMI that a call brought, decoded, with all that comes with it: what the domain is to be.
@@ -31,7 +30,6 @@ pub struct SyncRequest {
     /// What virt-handler knows of the node and the cluster.
     pub options: Arc<VirtualMachineOptions>,
     /// The plugins of the options.
-    #[cfg(feature = "plugins")]
     pub plugins: Pipeline,
     /// When virt-handler stops waiting; sidecars get a share of what is left.
     pub deadline: Instant,
@@ -105,7 +103,6 @@ mod tests {
             vmi: Arc::new(vmi),
             vmi_json: Bytes::new(),
             options: Arc::default(),
-            #[cfg(feature = "plugins")]
             plugins: Pipeline::default(),
             deadline: Instant::now(),
         }

@@ -53,7 +53,6 @@ mod monitor;
 mod network;
 mod no_inotify;
 mod node_view;
-#[cfg(feature = "plugins")]
 mod pids_limit;
 mod plugins;
 mod preview;

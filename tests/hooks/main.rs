@@ -13,7 +13,6 @@
 mod conformance;
 mod examples;
 mod hostile;
-#[cfg(feature = "plugins")]
 mod plugins;
 mod sidecars;
 mod support;

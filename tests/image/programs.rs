@@ -10,6 +10,7 @@ use super::{
 fn programs_that_kubevirt_starts() {
     for path in [
         "/usr/bin/virt-launcher",
+        "/usr/bin/cel-evaluator",
         "/usr/bin/virt-launcher-monitor",
         "/usr/bin/container-disk",
         "/usr/bin/libvirt-hook-client",
@@ -35,6 +36,7 @@ fn programs_that_kubevirt_starts() {
 fn modes() {
     for (path, kind, mode, owner) in [
         ("/usr/bin/virt-launcher", 'f', 0o755, 0),
+        ("/usr/bin/cel-evaluator", 'f', 0o755, 0),
         ("/usr/bin/virt-launcher-monitor", 'f', 0o755, 0),
         ("/usr/bin/pod-tools", 'f', 0o755, 0),
         ("/get-version", 'f', 0o644, 0),

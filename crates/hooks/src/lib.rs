@@ -25,7 +25,6 @@ pub mod diff;
 mod discovery;
 pub mod dry_run;
 mod error;
-#[cfg(feature = "plugins")]
 pub mod plugins;
 mod report;
 mod sidecar;

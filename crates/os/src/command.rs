@@ -12,8 +12,8 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::poll::poll_for;
 
-/// More than any helper writes; a program that writes more is killed.
-const MAX_OUTPUT_BYTES: usize = 1 << 20;
+/// More than any helper writes, a domain XML among it; a program that writes more is killed.
+const MAX_OUTPUT_BYTES: usize = 8 << 20;
 /// Exit status of a shell that does not find the program.
 const NOT_FOUND: i32 = 127;
 
@@ -23,8 +23,8 @@ pub enum CommandError {
     /// It cannot be started.
     #[error("cannot start {program}")]
     Start {
-        /// Its name.
-        program: &'static str,
+        /// Its name or path.
+        program: String,
         /// The reason.
         #[source]
         source: io::Error,
@@ -32,8 +32,8 @@ pub enum CommandError {
     /// It cannot be waited for.
     #[error("{program} could not be waited for")]
     Wait {
-        /// Its name.
-        program: &'static str,
+        /// Its name or path.
+        program: String,
         /// The reason.
         #[source]
         source: io::Error,
@@ -41,22 +41,22 @@ pub enum CommandError {
     /// It was killed after its time.
     #[error("{program} was killed after {} s: it took too long", after.as_secs())]
     TimedOut {
-        /// Its name.
-        program: &'static str,
+        /// Its name or path.
+        program: String,
         /// The time it had.
         after: Duration,
     },
     /// It was killed because it wrote without end.
     #[error("{program} was killed: it wrote more than {MAX_OUTPUT_BYTES} bytes")]
     TooMuchOutput {
-        /// Its name.
-        program: &'static str,
+        /// Its name or path.
+        program: String,
     },
     /// It is not installed.
     #[error("{program} failed ({status}): {stderr}; is it installed?")]
     NotFound {
-        /// Its name.
-        program: &'static str,
+        /// Its name or path.
+        program: String,
         /// How the shell ended.
         status: ExitStatus,
         /// What the shell wrote to standard error.
@@ -65,8 +65,8 @@ pub enum CommandError {
     /// It ended with an error.
     #[error("{program} failed ({status}): {stderr}")]
     Failed {
-        /// Its name.
-        program: &'static str,
+        /// Its name or path.
+        program: String,
         /// How it ended.
         status: ExitStatus,
         /// What it wrote to standard error, or the lines of it that matter.
@@ -85,7 +85,7 @@ pub struct Limits {
     pub wall: Duration,
 }
 
-/// Runs a helper and returns its standard output.
+/// Runs a helper, by its path or by its name on the search path, and returns its standard output.
 ///
 /// The limits are set by the shell, which then becomes the helper: they hold from its first instruction on, and the
 /// helper's arguments never pass through the shell's parser.
@@ -93,12 +93,13 @@ pub struct Limits {
 /// # Errors
 /// If it cannot be started, exceeds its limits, or fails.
 pub fn run<S: AsRef<OsStr>>(
-    program: &'static str,
+    program: impl AsRef<OsStr>,
     arguments: impl IntoIterator<Item = S>,
     environment: &[(&str, &str)],
     input: Option<File>,
     limits: Limits,
 ) -> Result<Vec<u8>, CommandError> {
+    let name = || program.as_ref().display().to_string();
     let memory = match limits.memory {
         0 => String::new(),
         bytes => format!("ulimit -v {} && ", bytes / 1024),
@@ -107,7 +108,7 @@ pub fn run<S: AsRef<OsStr>>(
     let mut child = Command::new("/bin/sh")
         .arg("-c")
         .arg(script)
-        .arg(program)
+        .arg(&program)
         .args(arguments)
         .env("LC_ALL", "C")
         .envs(environment.iter().copied())
@@ -115,8 +116,14 @@ pub fn run<S: AsRef<OsStr>>(
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|source| CommandError::Start { program, source })?;
-    let wait = |source| CommandError::Wait { program, source };
+        .map_err(|source| CommandError::Start {
+            program: name(),
+            source,
+        })?;
+    let wait = |source| CommandError::Wait {
+        program: name(),
+        source,
+    };
     let deadline = crate::time::deadline(limits.wall).into_std();
     let end = wait_for(&mut child, deadline);
     if !matches!(end, Ok(End::Exit { .. })) {
@@ -124,14 +131,15 @@ pub fn run<S: AsRef<OsStr>>(
     }
     match end.map_err(wait)? {
         End::TimedOut => Err(CommandError::TimedOut {
-            program,
+            program: name(),
             after: limits.wall,
         }),
-        End::TooMuchOutput => Err(CommandError::TooMuchOutput { program }),
+        End::TooMuchOutput => Err(CommandError::TooMuchOutput { program: name() }),
         End::Exit { status, stdout, .. } if status.success() => Ok(stdout),
         End::Exit { status, stderr, .. } => {
             let said = String::from_utf8_lossy(&stderr);
             let stderr = reason_of_failure(&said);
+            let program = name();
             if stderr != said.trim() {
                 tracing::warn!(program, %status, stderr = said.trim(), "A helper program has failed");
             }

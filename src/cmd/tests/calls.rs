@@ -82,12 +82,10 @@ fn a_failure_is_an_answer_with_its_whole_cause() {
             ..request()
         };
         let answer = cmd.sync_virtual_machine(request).await.unwrap();
-        if cfg!(feature = "plugins") {
-            let message = answer.into_inner().message;
-            let with_cause = "the list of plugins cannot be read: ";
-            assert!(message.starts_with(with_cause), "{message}");
-            assert!(scene.domain().is_none());
-        }
+        let message = answer.into_inner().message;
+        let with_cause = "the list of plugins cannot be read: ";
+        assert!(message.starts_with(with_cause), "{message}");
+        assert!(scene.domain().is_none());
     });
 }
 

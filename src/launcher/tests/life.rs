@@ -366,30 +366,6 @@ fn a_kill_during_a_start_leaves_no_domain() {
     });
 }
 
-#[cfg(feature = "plugins")]
-#[test]
-fn a_plugin_that_fails_leaves_no_domain_and_one_that_works_changes_it() {
-    play(|| async {
-        let test = TestLauncher::begin();
-        let with = |expression: &str| {
-            let hooks = json!([{"cel": {"expression": expression}}]);
-            let plugins = json!([{"metadata": {"name": "p"}, "spec": {"domainHooks": hooks}}]);
-            let plugins = plugins.to_string();
-            SyncRequest {
-                plugins: hooks::plugins::Pipeline::from_json(plugins.as_bytes()).unwrap(),
-                ..request(&vmi())
-            }
-        };
-        let sync = async |request| test.launcher.syncs.sync(request).await;
-        let error = sync(with("nonsense(")).await.unwrap_err().to_string();
-        assert!(error.starts_with("plugin p hook 0 failed"), "{error}");
-        assert!(test.domain().is_none());
-        sync(with("Domain{Title: \"by a plugin\"}")).await.unwrap();
-        let xml = test.domain().unwrap().xml(libvirt::XmlKind::Live).unwrap();
-        assert!(xml.contains("<title>by a plugin</title>"), "{xml}");
-    });
-}
-
 #[test]
 fn virt_handler_is_woken_when_the_agents_version_changes() {
     play(|| async {

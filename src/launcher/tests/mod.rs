@@ -259,7 +259,6 @@ fn request(vmi: &Value) -> SyncRequest {
         vmi: Arc::new(serde_json::from_value(vmi.clone()).unwrap()),
         vmi_json: Bytes::from(vmi.to_string()),
         options: Arc::default(),
-        #[cfg(feature = "plugins")]
         plugins: hooks::plugins::Pipeline::default(),
         deadline: os::time::deadline(SOON),
     }

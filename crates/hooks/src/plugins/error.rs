@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use domain::xml::ReadError;
 
-use super::cel::ExpressionError;
 use super::config::TimeoutError;
+use super::evaluator::ExpressionError;
 use crate::answer::AnswerError;
 use crate::error::CallError;
 use crate::timeout::display_limit;
@@ -20,9 +20,6 @@ pub enum PluginError {
     /// The list of plugins from virt-handler is not what it should be.
     #[error("the list of plugins cannot be read")]
     List(#[source] serde_json::Error),
-    /// The VMI is not JSON.
-    #[error("the virtual machine instance cannot be read for the plugins")]
-    Vmi(#[source] serde_json::Error),
     /// The domain XML for the first plugin cannot be read. That is not a plugin's fault.
     #[error("the domain XML for the plugins cannot be read")]
     Domain(#[source] ReadError),

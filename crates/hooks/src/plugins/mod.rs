@@ -6,19 +6,20 @@
 //!                                                                   └─► gRPC sidecar ───┘
 //! ```
 //!
-//! For authors of expressions: `cel`, and its tables of types `cel/libvirtxml.txt` and `cel/vmi.txt`. Of sidecars: `sidecar`.
+//! Expressions are evaluated by another program (`evaluator`); for their authors: `crates/cel-evaluator`, and its tables of
+//! types `libvirtxml.txt` and `vmi.txt`. For authors of sidecars: `sidecar`.
 
-mod cel;
 mod config;
 mod context;
 mod error;
+mod evaluator;
 mod pipeline;
 mod sidecar;
 
-pub use cel::{CompileError, EvaluationError, ExpressionError, MergeError, MergeReason};
 pub use config::TimeoutError;
 pub use context::InvocationContext;
 pub use error::{PluginError, PluginHookError, SidecarError};
+pub use evaluator::ExpressionError;
 pub use pipeline::{Applied, Pipeline};
 
 #[cfg(test)]

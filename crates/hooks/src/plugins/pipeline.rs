@@ -1,17 +1,16 @@
 //! Applies the plugins to a domain.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use domain::xml::tree::Element;
 use prost::bytes::Bytes;
-use serde_json::Value;
 use tokio::time::Instant;
 
-use super::cel::Input;
 use super::config::{DomainHook, Plugin};
 use super::context::InvocationContext;
 use super::error::{PluginError, PluginHookError};
+use super::evaluator::{Evaluator, Input};
 use super::sidecar::Call;
 use crate::answer::AnswerError;
 use crate::diff::Changes;
@@ -23,6 +22,7 @@ use crate::{answer, diff, work};
 pub struct Pipeline {
     plugins: Vec<Plugin>,
     root: PathBuf,
+    evaluator: Evaluator,
 }
 
 /// A domain after the plugins.
@@ -49,6 +49,7 @@ impl Pipeline {
         Ok(Self {
             plugins,
             root: PathBuf::from("/"),
+            evaluator: Evaluator::default(),
         })
     }
 
@@ -56,6 +57,13 @@ impl Pipeline {
     #[must_use]
     pub fn rooted(mut self, root: PathBuf) -> Self {
         self.root = root;
+        self
+    }
+
+    /// With the program at `evaluator`, in place of the `cel-evaluator` beside this program.
+    #[must_use]
+    pub fn evaluated_by(mut self, evaluator: PathBuf) -> Self {
+        self.evaluator = Evaluator(evaluator);
         self
     }
 
@@ -82,14 +90,16 @@ impl Pipeline {
                 modified_by: Vec::new(),
             });
         }
-        let vmi = vmi_json.clone();
-        let input = work::until(deadline, move || read(&xml, &vmi)).await??;
+        let parse = move || Element::parse(&xml).map_err(PluginError::Domain);
+        let domain = work::until(deadline, parse).await??;
         let mut run = Run {
-            input,
-            vmi_json,
+            input: Input {
+                domain: Arc::new(domain),
+                vmi: vmi_json.clone(),
+            },
             context,
             deadline,
-            root: &self.root,
+            pipeline: self,
             modified_by: Vec::new(),
         };
         for plugin in &self.plugins {
@@ -106,11 +116,10 @@ impl Pipeline {
 
 /// The domain on its way through the plugins.
 struct Run<'a> {
+    pipeline: &'a Pipeline,
     input: Input,
-    vmi_json: &'a Bytes,
     context: InvocationContext,
     deadline: Instant,
-    root: &'a Path,
     modified_by: Vec<String>,
 }
 
@@ -165,9 +174,10 @@ impl Run<'_> {
         let Some(condition) = condition.filter(|text| !text.is_empty()) else {
             return Ok(true);
         };
+        let evaluator = &self.pipeline.evaluator;
         let deadline = hook_call_deadline(self.deadline);
-        let holds = self.input.condition(condition.to_owned(), deadline).await;
-        holds.map_err(|reason| PluginError::Condition {
+        let holds = evaluator.condition(condition, &self.input, deadline);
+        holds.await.map_err(|reason| PluginError::Condition {
             plugin: plugin.to_owned(),
             hook,
             reason: Box::new(reason),
@@ -179,11 +189,11 @@ impl Run<'_> {
         let before = Arc::clone(&self.input.domain);
         let deadline = hook_call_deadline(self.deadline);
         if let Some(cel) = &hook.cel {
-            let expression = cel.expression.clone();
-            let mutated = self.input.mutation(expression, deadline).await?;
+            let evaluator = &self.pipeline.evaluator;
+            let answer = evaluator.mutation(&cel.expression, &self.input, deadline);
+            let answer = answer.await?;
             // It is checked as a sidecar's answer is.
-            let check = move || check(&before, mutated.to_xml().as_bytes());
-            return Ok(work::until(deadline, check).await??);
+            return Ok(work::until(deadline, move || check(&before, &answer)).await??);
         }
         let Some(sidecar) = &hook.sidecar else {
             return Ok((before, Changes::default()));
@@ -192,12 +202,12 @@ impl Run<'_> {
         let write = move || (Bytes::from(before.to_xml()), before);
         let (domain_xml, before) = work::until(deadline, write).await?;
         let call = Call {
-            root: self.root,
+            root: &self.pipeline.root,
             plugin,
             socket: &sidecar.socket_path,
             timeout,
             domain_xml,
-            vmi: self.vmi_json.clone(),
+            vmi: self.input.vmi.clone(),
             context: self.context,
             deadline,
         };
@@ -232,15 +242,6 @@ impl Run<'_> {
 
 /// A domain that may be passed on, and what was changed in it.
 type Checked = (Arc<Element>, Changes);
-
-fn read(xml: &str, vmi_json: &[u8]) -> Result<Input, PluginError> {
-    let vmi: Value = serde_json::from_slice(vmi_json).map_err(PluginError::Vmi)?;
-    let domain = Element::parse(xml).map_err(PluginError::Domain)?;
-    Ok(Input {
-        domain: Arc::new(domain),
-        vmi: Arc::new(vmi),
-    })
-}
 
 fn check(before: &Element, answer: &[u8]) -> Result<Checked, AnswerError> {
     let domain = answer::check(before, answer)?.tree;

@@ -1,22 +1,15 @@
-//! The order of plugins and hooks, conditions, and failure strategies.
+//! Plugins without expressions, and evaluators that fail. What expressions do: `crates/cel-evaluator/tests`.
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use os::logging::chain;
 use prost::bytes::Bytes;
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
 use super::{Applied, InvocationContext, Pipeline, PluginError};
 
-const DOMAIN: &str = "<domain type=\"kvm\"><name>test-vm</name><uuid>5d307ca9-b3ef-428c-8861-06e72d69f223</uuid></domain>";
-
-fn vmi() -> Value {
-    json!({"metadata": {"name": "test-vmi", "namespace": "default"}})
-}
-
-fn later() -> Instant {
-    os::time::deadline(Duration::from_secs(60))
-}
+const DOMAIN: &str = "<domain type=\"kvm\"><name>test-vm</name></domain>";
 
 fn block_on<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread()
@@ -26,101 +19,23 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
         .block_on(work)
 }
 
-fn apply(plugins: Value) -> Result<String, PluginError> {
-    applied(plugins).map(|applied| applied.xml)
-}
-
-/// The text of the error, with its causes.
-fn refusal(plugins: Value) -> String {
-    chain(&apply(plugins).unwrap_err())
-}
-
-fn applied(plugins: Value) -> Result<Applied, PluginError> {
-    let pipeline = Pipeline::from_json(plugins.to_string().as_bytes()).unwrap();
+/// The domain after the plugins, whose expressions the program at `evaluator` evaluates within `limit`.
+fn applied(list: &str, evaluator: &Path, limit: Duration) -> Result<Applied, PluginError> {
+    let pipeline = Pipeline::from_json(list.as_bytes())?.evaluated_by(evaluator.to_owned());
     block_on(pipeline.apply(
         DOMAIN.into(),
-        &Bytes::from(vmi().to_string()),
+        &Bytes::from_static(b"{}"),
         InvocationContext::Boot,
-        later(),
+        os::time::deadline(limit),
     ))
-}
-
-fn plugin(name: &str, hooks: Value) -> Value {
-    json!({"metadata": {"name": name}, "spec": {"domainHooks": hooks}})
-}
-
-fn titled(title: &str) -> Value {
-    json!({"cel": {"expression": format!("Domain{{Title: {title:?}}}")}})
-}
-
-#[test]
-fn plugins_apply_by_name_and_hooks_as_declared() {
-    let xml = apply(json!([
-        plugin("beta", json!([titled("from-beta")])),
-        plugin("alpha", json!([titled("from-alpha")]))
-    ]))
-    .unwrap();
-    assert!(
-        xml.contains("from-beta") && !xml.contains("from-alpha"),
-        "{xml}"
-    );
-    let xml = apply(json!([plugin(
-        "p",
-        json!([titled("first"), titled("second")])
-    )]))
-    .unwrap();
-    assert!(xml.contains("second") && !xml.contains("first"), "{xml}");
-}
-
-#[test]
-fn a_plugin_is_read_as_virt_handler_writes_it() {
-    let list = json!([{
-        "metadata": {"name": "p", "creationTimestamp": null, "resourceVersion": "7"},
-        "spec": {
-            "condition": "vmi.Name != ''", "failureStrategy": "Fail",
-            "domainHooks": [
-                {"cel": {"expression": "Domain{Title: 'set'}"}, "failureStrategy": "Ignore", "timeout": "1m30s"},
-                // Half of a hook is a hook that fails, and no list that cannot be read.
-                {"cel": {}, "failureStrategy": "Ignore"},
-                {"sidecar": {}, "failureStrategy": "Ignore", "timeout": "100µs"},
-            ],
-            "nodeHooks": [{"socket": "/node.sock", "permittedHooks": ["PreVMStart"]}],
-            "mutatingAdmissionPolicies": [{"name": "m"}], "validatingAdmissionWebhooks": null,
-        },
-        "status": {},
-    }]);
-    assert!(apply(list).unwrap().contains("<title>set</title>"));
-}
-
-#[test]
-fn modified_by_names_the_plugins_that_changed_the_domain() {
-    let same = json!({"cel": {"expression": "Domain{}"}});
-    let plugins = json!([
-        plugin("b", json!([same])),
-        plugin("c", json!([titled("1"), titled("2")])),
-        plugin("a", json!([titled("0")]))
-    ]);
-    assert_eq!(applied(plugins).unwrap().modified_by, ["a", "c"]);
 }
 
 #[test]
 fn without_plugins_the_domain_xml_stays_byte_for_byte() {
     for list in ["", "null", "[]"] {
-        let pipeline = Pipeline::from_json(list.as_bytes()).unwrap();
-        let applied = block_on(pipeline.apply(
-            DOMAIN.into(),
-            &Bytes::from_static(b"{}"),
-            InvocationContext::Boot,
-            later(),
-        ))
-        .unwrap();
-        assert_eq!(
-            applied,
-            Applied {
-                xml: DOMAIN.into(),
-                modified_by: Vec::new()
-            }
-        );
+        let applied = applied(list, Path::new("/none"), Duration::ZERO).unwrap();
+        assert_eq!(applied.xml, DOMAIN);
+        assert_eq!(applied.modified_by, Vec::<String>::new());
     }
     assert!(matches!(
         Pipeline::from_json(b"{"),
@@ -129,107 +44,95 @@ fn without_plugins_the_domain_xml_stays_byte_for_byte() {
 }
 
 #[test]
-fn plugins_and_hooks_apply_when_their_conditions_hold() {
-    let with = |outer: &str, inner: &str| {
-        let hook = json!({"condition": inner, "cel": {"expression": r#"Domain{Title: "set"}"#}});
-        apply(json!([{"metadata": {"name": "p"}, "spec": {"condition": outer, "domainHooks": [hook]}}])).unwrap().contains("set")
-    };
-    assert!(with("", "") && with("true", r#"vmi.Namespace == "default""#));
-    assert!(!with("false", "true") && !with("true", r#"vmi.Namespace == "wrong""#));
-}
-
-#[test]
-fn a_failing_condition_fails_whatever_the_strategy() {
-    let bad = json!({"metadata": {"name": "p"}, "spec": {"condition": "invalid!!!", "failureStrategy": "Ignore", "domainHooks": [titled("x")]}});
-    assert!(matches!(
-        apply(json!([bad])).unwrap_err(),
-        PluginError::Condition { hook: None, .. }
-    ));
-    let bad = json!({"metadata": {"name": "p"}, "spec": {"domainHooks": [{"condition": "1", "failureStrategy": "Ignore"}]}});
-    let error = refusal(json!([bad]));
-    assert!(
-        error
-            .starts_with("plugin p hook 0 condition evaluation failed: condition must return bool"),
-        "{error}"
-    );
-}
-
-#[test]
-fn failure_strategy_of_the_hook_then_of_the_plugin_then_fail() {
-    for (plugin, hook, fails) in [
-        ("", "Fail", true),
-        ("", "Ignore", false),
-        ("", "", true),
-        ("Ignore", "", false),
-        ("Ignore", "Fail", true),
-    ] {
-        let bad = json!({"failureStrategy": hook, "cel": {"expression": "invalid!!! expression"}});
-        let result = apply(
-            json!([{"metadata": {"name": "p"}, "spec": {"failureStrategy": plugin, "domainHooks": [bad, titled("after")]}}]),
-        );
-        match result {
-            Ok(xml) => assert!(!fails && xml.contains("after"), "{plugin:?} {hook:?}"),
-            Err(error) => {
-                let error = chain(&error);
-                let expected = "plugin p hook 0 failed: compiling";
-                assert!(fails && error.starts_with(expected), "{error}");
-            }
-        }
-    }
-}
-
-#[test]
 fn a_hook_without_cel_and_sidecar_is_skipped_and_a_socket_elsewhere_is_refused() {
-    assert!(
-        apply(json!([plugin("p", json!([{}, titled("after")]))]))
-            .unwrap()
-            .contains("after")
-    );
-    let error = refusal(json!([plugin(
-        "p",
-        json!([{"sidecar": {"socketPath": "/tmp/test.sock"}}])
-    )]));
+    let result = |hook: Value| {
+        let list = json!([{"metadata": {"name": "p"}, "spec": {"domainHooks": [hook]}}]);
+        applied(
+            &list.to_string(),
+            Path::new("/none"),
+            Duration::from_secs(60),
+        )
+    };
+    assert!(result(json!({})).unwrap().xml.contains("test-vm"));
+    let error = result(json!({"sidecar": {"socketPath": "/tmp/test.sock"}})).unwrap_err();
+    let error = chain(&error);
     assert!(
         error.contains("outside /var/run/kubevirt-plugin/p/"),
         "{error}"
     );
 }
 
-#[test]
-fn an_expression_that_takes_too_long_times_out() {
-    let range = format!("[{}]", vec!["1"; 40].join(","));
-    let slow = format!(
-        "{range}.all(a, {range}.all(b, {range}.all(c, {range}.all(d, a + b + c + d == 4))))"
-    );
-    let pipeline = Pipeline::from_json(
-        json!([{"spec": {"condition": slow}}])
-            .to_string()
-            .as_bytes(),
-    )
-    .unwrap();
-    let result = block_on(async {
-        let until = os::time::deadline(Duration::from_millis(200));
-        pipeline
-            .apply(
-                DOMAIN.into(),
-                &Bytes::from_static(b"{}"),
-                InvocationContext::Boot,
-                until,
-            )
-            .await
-    });
-    assert!(chain(&result.unwrap_err()).contains("no result after"));
+/// A shell script in place of the evaluator.
+fn evaluator(dir: &Path, script: &str) -> PathBuf {
+    let path = dir.join("cel-evaluator");
+    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path
 }
 
 #[test]
-// D-hook-8 (docs/differences.md).
-fn a_mutation_that_renames_the_domain_is_refused() {
-    for (expression, expected) in [
-        (r#"Domain{Name: "other"}"#, "the domain's name was changed"),
-        (r#"Domain{UUID: ""}"#, "the domain's UUID was changed"),
+fn an_evaluator_that_fails_is_a_hook_that_fails_under_its_strategy() {
+    let dir = tempfile::tempdir().unwrap();
+    let long = Duration::from_secs(60);
+    let list = |strategy: &str| {
+        let hook = json!({"failureStrategy": strategy, "cel": {"expression": "e"}});
+        json!([{"metadata": {"name": "p"}, "spec": {"domainHooks": [hook]}}]).to_string()
+    };
+    for (script, limit, expected) in [
+        (
+            "echo 'compiling expression: no' >&2; exit 1",
+            long,
+            "plugin p hook 0 failed: compiling expression: no",
+        ),
+        (
+            "sleep 60",
+            Duration::from_millis(800),
+            "the expression has no result after 800 ms",
+        ),
+        ("kill -KILL $$", long, "failed (signal: 9 (SIGKILL))"),
+        (
+            "while :; do echo yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy; done",
+            long,
+            "it wrote more than",
+        ),
+        ("echo '<domain/>'", long, "the domain's name was changed"),
+        ("exit 0", long, "is empty"),
+        ("exit 101", long, "failed (exit status: 101)"),
     ] {
-        let hooks = json!([{"cel": {"expression": expression}}]);
-        let error = refusal(json!([plugin("p", hooks)]));
-        assert!(error.contains(expected), "{expression}: {error}");
+        let program = evaluator(dir.path(), script);
+        let error = chain(&applied(&list("Fail"), &program, limit).unwrap_err());
+        assert!(
+            error.starts_with("plugin p hook 0 failed: ") && error.contains(expected),
+            "{script}: {error}"
+        );
+        let ignored = applied(&list("Ignore"), &program, limit).unwrap();
+        assert_eq!(ignored.modified_by, Vec::<String>::new(), "{script}");
     }
+    let missing = dir.path().join("missing");
+    let error = chain(&applied(&list("Fail"), &missing, long).unwrap_err());
+    assert!(
+        error.contains("missing failed (exit status: 127)") && error.contains("is it installed?"),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_evaluator_gets_the_expression_the_domain_and_the_vmi_within_limits() {
+    let dir = tempfile::tempdir().unwrap();
+    let seen = dir.path().join("seen");
+    let script = format!(
+        "(echo $1; tr '\\0' '\\n'; echo; ulimit -v; ulimit -t) > {}; echo false",
+        seen.display()
+    );
+    let list = json!([{"metadata": {"name": "p"}, "spec": {"condition": "1 == 2"}}]).to_string();
+    let program = evaluator(dir.path(), &script);
+    applied(&list, &program, Duration::from_secs(60)).unwrap();
+    let seen = std::fs::read_to_string(seen).unwrap();
+    let lines: Vec<&str> = seen.lines().collect();
+    let [kind, expression, domain @ .., vmi, memory, cpu] = &lines[..] else {
+        panic!("{seen}")
+    };
+    assert_eq!([*kind, *expression], ["condition", "1 == 2"]);
+    assert!(domain.concat().contains("<name>test-vm</name>"), "{seen}");
+    assert_eq!([*vmi, *memory, *cpu], ["{}", "524288", "10"]);
 }

@@ -2,7 +2,6 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
@@ -43,12 +42,6 @@ unsafe impl GlobalAlloc for Counting {
         // SAFETY: as promised by the caller; the block is from `System`.
         unsafe { System.realloc(block, layout, size) }
     }
-}
-
-/// For a test that measures: what others allocate meanwhile would be counted too.
-pub fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The result of `work`, and the bytes that were in use at once for it.

@@ -1,13 +1,9 @@
 //! Why an expression has no result. The texts are those of KubeVirt, where its authors may know them.
 
 use std::fmt;
-use std::io;
-use std::time::Duration;
 
 use cel::{ExecutionError, Value};
 use domain::xml::ReadError;
-
-use crate::timeout::display_limit;
 
 /// Why an expression has no result.
 #[derive(Debug, thiserror::Error)]
@@ -19,15 +15,6 @@ pub enum ExpressionError {
     /// An operation failed.
     #[error("evaluating expression")]
     Evaluate(#[source] EvaluationError),
-    /// It costs too much.
-    #[error("evaluating expression: operation cancelled: actual cost limit exceeded")]
-    CostLimit,
-    /// It takes too long.
-    #[error("the expression has no result after {}", display_limit(*after))]
-    TimedOut {
-        /// How long it was waited for.
-        after: Duration,
-    },
     /// A condition with another result.
     #[error("condition must return bool, got {found}")]
     NotBool {
@@ -43,12 +30,6 @@ pub enum ExpressionError {
     /// The result cannot be merged into the domain.
     #[error(transparent)]
     Merge(#[from] MergeError),
-    /// No thread for the evaluation.
-    #[error("no thread for the expression")]
-    Thread(#[source] io::Error),
-    /// The evaluation panicked.
-    #[error("internal error in the evaluation of the expression, see the launcher's log")]
-    Internal,
 }
 
 /// What is wrong with an expression.
@@ -56,28 +37,14 @@ pub enum ExpressionError {
 #[non_exhaustive]
 pub enum CompileError {
     /// Too long.
-    #[error("expression size exceeds limit: {bytes} bytes, the limit is {limit}")]
+    #[error("expression code point size exceeds limit: size: {size}, limit {limit}")]
     TooLong {
-        /// Its length.
-        bytes: usize,
+        /// Its length, in characters.
+        size: usize,
         /// The limit.
         limit: usize,
     },
-    /// Too many operators.
-    #[error("expression has {count} operators, the limit is {limit}")]
-    TooManyOperators {
-        /// How many.
-        count: usize,
-        /// The limit.
-        limit: usize,
-    },
-    /// Brackets nested too deeply.
-    #[error("expression recursion limit exceeded: {limit}")]
-    TooDeep {
-        /// The limit.
-        limit: usize,
-    },
-    /// A syntax error.
+    /// A syntax error, or brackets nested too deeply.
     #[error(transparent)]
     Syntax(#[from] cel::ParseErrors),
     /// A struct type that does not exist.

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use domain::xml::tree::Element;
 
 use super::xml_edit;
-use crate::plugins::cel::schema::{Discriminator, Field, Location, StructType};
-use crate::plugins::cel::xml_data::{self, XmlData};
+use crate::schema::{Discriminator, Field, Location, StructType};
+use crate::xml_data::{self, XmlData};
 
 /// The element that a struct is written to.
 pub struct Target<'t> {

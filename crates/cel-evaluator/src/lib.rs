@@ -1,15 +1,17 @@
-//! CEL expressions over `vmi` and `domainSpec`: conditions, and mutations of the domain.
+//! Evaluates CEL expressions over `vmi` and `domainSpec`: conditions, and mutations of the domain. `main.rs` is the program
+//! around it, which the launcher starts for each expression.
 //!
 //! ```text
-//!  text ─► limits ─► parse ─► check types ─► count costs ─► evaluate ─► bool
-//!          └──────────── compile ─────────────────────┘          └────► Domain{…} ─► merge into the domain XML
+//!  text ─► parse ─► check types ─► evaluate ─► bool
+//!          └───── compile ─────┘         └────► Domain{…} ─► merge into the domain XML
 //! ```
 //!
-//! The values are read from the domain XML and the VMI's JSON ([`object`]) by two tables of types ([`schema`]).
+//! The values are read from the domain XML and the VMI's JSON ([`object`]) by two tables of types ([`schema`]),
+//! `libvirtxml.txt` and `vmi.txt`.
+#![forbid(unsafe_code)]
 
 mod checker;
 mod compile;
-mod cost;
 mod error;
 mod expr_type;
 mod json_data;
@@ -26,8 +28,6 @@ use cel::common::value::{CowVal, Val};
 use cel::{Context, Value as CelValue};
 use domain::xml::tree::Element;
 use serde_json::Value;
-use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout_at};
 
 use self::expr_type::ExprType;
 use self::json_data::JsonData;
@@ -35,10 +35,6 @@ use self::object::Object;
 use self::schema::StructType;
 use self::xml_data::XmlData;
 pub use error::{CompileError, EvaluationError, ExpressionError, MergeError, MergeReason};
-
-/// Stack of the thread that compiles and evaluates an expression. Both are recursive, and this is enough for every
-/// expression within the limits of [`compile`]. Only what is used of it takes memory.
-const STACK_BYTES: usize = 256 << 20;
 
 /// What an expression sees.
 #[derive(Debug, Clone)]
@@ -49,64 +45,11 @@ pub struct Input {
     pub vmi: Arc<Value>,
 }
 
-impl Input {
-    /// Whether the condition `text` holds.
-    ///
-    /// # Errors
-    /// If it is wrong, fails, costs too much, or has no result at the deadline.
-    pub async fn condition(
-        &self,
-        text: String,
-        deadline: Instant,
-    ) -> Result<bool, ExpressionError> {
-        self.on_thread(deadline, move |input| condition(&text, input))
-            .await
-    }
-
-    /// The domain with the result of the mutation `text` merged into it.
-    ///
-    /// # Errors
-    /// As [`Self::condition`].
-    pub async fn mutation(
-        &self,
-        text: String,
-        deadline: Instant,
-    ) -> Result<Element, ExpressionError> {
-        self.on_thread(deadline, move |input| mutation(&text, input))
-            .await
-    }
-
-    /// Evaluates on a thread of its own, with a large stack: a slow expression blocks nothing else.
-    async fn on_thread<T: Send + 'static>(
-        &self,
-        deadline: Instant,
-        evaluate: impl FnOnce(&Self) -> Result<T, ExpressionError> + Send + 'static,
-    ) -> Result<T, ExpressionError> {
-        let input = self.clone();
-        let start = Instant::now();
-        let (sender, receiver) = oneshot::channel();
-        let run = move || {
-            let result =
-                cost::with_limits(cost::COST_LIMIT, deadline.into_std(), || evaluate(&input));
-            // Nobody waits for it after the deadline.
-            let _ = sender.send(result);
-        };
-        std::thread::Builder::new()
-            .name("cel".to_owned())
-            .stack_size(STACK_BYTES)
-            .spawn(run)
-            .map_err(ExpressionError::Thread)?;
-        match timeout_at(deadline, receiver).await {
-            Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err(ExpressionError::Internal),
-            Err(_) => Err(ExpressionError::TimedOut {
-                after: start.elapsed(),
-            }),
-        }
-    }
-}
-
-fn condition(text: &str, input: &Input) -> Result<bool, ExpressionError> {
+/// Whether the condition `text` holds.
+///
+/// # Errors
+/// If the expression is wrong, fails, or is not a condition.
+pub fn condition(text: &str, input: &Input) -> Result<bool, ExpressionError> {
     let program = compile::compile(text)?;
     if !matches!(program.result, ExprType::Bool | ExprType::Dyn) {
         return Err(ExpressionError::NotBool {
@@ -124,7 +67,11 @@ fn condition(text: &str, input: &Input) -> Result<bool, ExpressionError> {
     }
 }
 
-fn mutation(text: &str, input: &Input) -> Result<Element, ExpressionError> {
+/// The domain with the result of the mutation `text` merged into it.
+///
+/// # Errors
+/// If the expression is wrong, fails, or is not a mutation; or its result does not fit the domain.
+pub fn mutation(text: &str, input: &Input) -> Result<Element, ExpressionError> {
     let program = compile::compile(text)?;
     let is_domain = |of: &StructType| schema::domain() == Some(of);
     let may_be_domain = match program.result {

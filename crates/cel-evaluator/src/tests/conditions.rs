@@ -92,9 +92,7 @@ fn wrong_conditions_are_refused() {
         ("vmi.Name", "condition must return bool, got string"),
         (r#"vmi.Annotations["x"]"#, "x"),
         ("nonsense == 1", "nonsense"),
-        (&"(".repeat(10_000), "recursion limit"),
-        (&" ".repeat(40_000), "size exceeds limit"),
-        (&"!".repeat(5_000), "operators"),
+        (&" ".repeat(100_001), "size exceeds limit"),
     ] {
         let error = condition(text).unwrap_err();
         assert!(error.contains(expected), "{text}: {error}");

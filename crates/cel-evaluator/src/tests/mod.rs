@@ -1,7 +1,6 @@
 //! Expressions as KubeVirt's own tests and users have them.
 
 mod conditions;
-mod limits;
 mod mutations;
 
 use std::sync::Arc;

@@ -5,11 +5,11 @@ use cel::common::types::{
 };
 use cel::common::value::Val;
 
-use crate::plugins::cel::error::MergeReason;
-use crate::plugins::cel::expr_type::ExprType;
-use crate::plugins::cel::object::Object;
-use crate::plugins::cel::schema::{Field, StructType, ValueType};
-use crate::plugins::cel::xml_data::XmlData;
+use crate::error::MergeReason;
+use crate::expr_type::ExprType;
+use crate::object::Object;
+use crate::schema::{Field, StructType, ValueType};
+use crate::xml_data::XmlData;
 
 /// A value for a field.
 pub enum Assignment<'b, 'v> {

@@ -1,0 +1,149 @@
+//! Evaluates CEL expressions with the program `cel-evaluator`, a process for each: a hostile expression can end that process
+//! and nothing else. Its limits are the system's.
+
+use std::fs::File;
+use std::io::{self, Seek, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::excerpt;
+use domain::xml::tree::Element;
+use os::command::{self, CommandError, Limits};
+use prost::bytes::Bytes;
+use rustix::fs::{MemfdFlags, memfd_create};
+use tokio::time::Instant;
+
+use crate::timeout::display_limit;
+use crate::work::{self, WorkError};
+
+/// The program, in the launcher's directory.
+const PROGRAM: &str = "cel-evaluator";
+// D-hook-7 (docs/differences.md).
+/// Limit of its address space, in bytes. Half of it is the stack that it reserves.
+const MAX_MEMORY: u64 = 512 << 20;
+/// Limit of its processor time, in seconds. virt-handler gives a sync 20 s.
+const MAX_CPU: u64 = 10;
+/// Longest error of an expression, in characters. A syntax error quotes the expression.
+const MAX_ERROR_CHARS: usize = 2_000;
+/// Its exit status if the expression is wrong or fails.
+const EXPRESSION_FAILED: i32 = 1;
+
+/// Why an expression has no result.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExpressionError {
+    /// It is wrong, or fails. The text is the evaluator's.
+    #[error("{0}")]
+    Failed(String),
+    /// It takes too long.
+    #[error("the expression has no result after {}", display_limit(*after))]
+    TimedOut {
+        /// The time it had.
+        after: Duration,
+    },
+    /// The evaluator does not start, or was ended by a limit.
+    #[error("the expression cannot be evaluated")]
+    Evaluator(#[source] CommandError),
+    /// The evaluator cannot be given its input.
+    #[error("the expression cannot be passed to {PROGRAM}")]
+    Input(#[source] io::Error),
+    /// The wait for the evaluator failed.
+    #[error(transparent)]
+    Work(WorkError),
+}
+
+/// The program that evaluates expressions.
+#[derive(Debug, Clone)]
+pub struct Evaluator(pub PathBuf);
+
+impl Default for Evaluator {
+    /// The one beside this program.
+    fn default() -> Self {
+        let own = std::env::current_exe().unwrap_or_default();
+        Self(own.with_file_name(PROGRAM))
+    }
+}
+
+/// What an expression sees.
+#[derive(Debug)]
+pub struct Input {
+    /// The domain XML, as `domainSpec`.
+    pub domain: Arc<Element>,
+    /// The VMI's JSON, as `vmi`.
+    pub vmi: Bytes,
+}
+
+impl Evaluator {
+    /// Whether the condition `text` holds.
+    ///
+    /// # Errors
+    /// [`ExpressionError`].
+    pub async fn condition(
+        &self,
+        text: &str,
+        input: &Input,
+        deadline: Instant,
+    ) -> Result<bool, ExpressionError> {
+        let answer = self.evaluate("condition", text, input, deadline).await?;
+        Ok(answer == b"true")
+    }
+
+    /// The domain XML with the result of the mutation `text`. It is not checked.
+    ///
+    /// # Errors
+    /// [`ExpressionError`].
+    pub async fn mutation(
+        &self,
+        text: &str,
+        input: &Input,
+        deadline: Instant,
+    ) -> Result<Vec<u8>, ExpressionError> {
+        self.evaluate("mutation", text, input, deadline).await
+    }
+
+    async fn evaluate(
+        &self,
+        kind: &'static str,
+        text: &str,
+        Input { domain, vmi }: &Input,
+        deadline: Instant,
+    ) -> Result<Vec<u8>, ExpressionError> {
+        let after = deadline.saturating_duration_since(Instant::now());
+        let (program, text) = (self.0.clone(), text.to_owned());
+        let (domain, vmi) = (Arc::clone(domain), vmi.clone());
+        let run = move || {
+            let input = input_file(&text, &domain.to_xml(), &vmi);
+            let limits = Limits {
+                memory: MAX_MEMORY,
+                cpu: MAX_CPU,
+                wall: deadline.saturating_duration_since(Instant::now()),
+            };
+            let input = input.map_err(ExpressionError::Input)?;
+            let answer = command::run(program, [kind], &[], Some(input), limits);
+            answer.map_err(|error| match error {
+                CommandError::Failed { status, stderr, .. }
+                    if status.code() == Some(EXPRESSION_FAILED) =>
+                {
+                    ExpressionError::Failed(excerpt(&stderr, MAX_ERROR_CHARS))
+                }
+                CommandError::TimedOut { .. } => ExpressionError::TimedOut { after },
+                error => ExpressionError::Evaluator(error),
+            })
+        };
+        match work::until(deadline, run).await {
+            Ok(answer) => answer,
+            Err(WorkError::TimedOut { .. }) => Err(ExpressionError::TimedOut { after }),
+            Err(error) => Err(ExpressionError::Work(error)),
+        }
+    }
+}
+
+/// What the evaluator reads, as a file in memory.
+fn input_file(text: &str, domain: &str, vmi: &[u8]) -> io::Result<File> {
+    let mut file = File::from(memfd_create(PROGRAM, MemfdFlags::CLOEXEC)?);
+    let parts = [text.as_bytes(), domain.as_bytes(), vmi];
+    file.write_all(&parts.join(&0))?;
+    file.rewind()?;
+    Ok(file)
+}
