@@ -103,6 +103,41 @@ fn the_layout_has_every_directory() {
     assert_eq!(found, documented, "left: the directories, right: the table");
 }
 
+#[test]
+fn a_file_of_launcherctl_uses_no_layer_to_its_left() {
+    const SOURCES: &str = "crates/launcherctl/src";
+    let document = read("docs/architecture.md");
+    let layers = rows(section(&document, "Layers of launcherctl"));
+    let layers: Vec<String> = layers.iter().flat_map(|row| code(&row[0])).collect();
+    let mut findings = Vec::new();
+    for text in texts() {
+        let Ok(path) = text.path.strip_prefix(SOURCES) else {
+            continue;
+        };
+        // A file that is in no layer is to the right of all.
+        let own = layers.iter().position(|layer| path.starts_with(layer));
+        let left = &layers[..own.unwrap_or(layers.len())];
+        let code = text.content.split("#[cfg(test)]").next().unwrap();
+        for uses in code.split("crate::").skip(1) {
+            let uses = match uses.strip_prefix('{') {
+                Some(list) => list.split('}').next().unwrap(),
+                None => uses.split(|c: char| !is_name(c)).next().unwrap(),
+            };
+            let names = uses.split(|c: char| !is_name(c));
+            findings.extend(
+                names
+                    .filter(|name| left.iter().any(|layer| layer == name))
+                    .map(|name| format!("{}: {name}", text.path.display())),
+            );
+        }
+    }
+    expect_none("imports from a layer to the left", &findings);
+}
+
+fn is_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
 /// A name such as `DomainSpec`.
 fn is_type(word: &str) -> bool {
     let capitals = word.chars().filter(char::is_ascii_uppercase).count();

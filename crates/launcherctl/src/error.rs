@@ -5,10 +5,8 @@ use std::error::Error;
 use std::fmt::{self, Display, Formatter};
 use std::io;
 
+use client::refusal::with_remedy;
 use os::logging::chain;
-
-/// Between an error and what to do about it, for people.
-pub const REMEDY_MARK: &str = "\n  what to do: ";
 
 /// A failure of a verb.
 #[derive(Debug)]
@@ -106,18 +104,3 @@ struct Several {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot start the runtime")]
 pub struct RuntimeError(#[source] pub io::Error);
-
-/// The error's text, and what to do about it.
-#[must_use]
-pub fn with_remedy(text: &str, remedy: &str) -> String {
-    format!("{text}{REMEDY_MARK}{remedy}")
-}
-
-/// The text without what to do, and that.
-#[must_use]
-pub fn split_remedy(text: &str) -> (&str, Option<&str>) {
-    match text.split_once(REMEDY_MARK) {
-        Some((text, remedy)) => (text, Some(remedy)),
-        None => (text, None),
-    }
-}

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use super::files::FileError;
+use crate::files::FileError;
 
 /// A file that is written under another name beside its own, gets its own when it is complete, and is removed otherwise.
 #[derive(Debug)]

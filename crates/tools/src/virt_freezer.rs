@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::virt_probe::switch;
-use launcherctl::client::{CallError, Client};
+use client::{CallError, Client};
 use os::logging;
 
 pub(crate) const USAGE: &str = "Usage: virt-freezer (--freeze | --unfreeze) --name NAME --namespace NAMESPACE [--unfreezeTimeoutSeconds N]

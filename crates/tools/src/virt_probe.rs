@@ -8,8 +8,7 @@ use lexopt::{Arg, Parser, ValueExt};
 
 use api::pod_paths::PodPaths;
 use api::proto::cmd::v1::{ExecRequest, GuestPingRequest};
-use launcherctl::client::{CallError, Client};
-use launcherctl::guest::exit_code;
+use client::{CallError, Client, exit_code};
 use os::logging;
 
 pub(crate) const USAGE: &str = "Usage: virt-probe --domainName NAME [--timeoutSeconds N] (--guestAgentPing | --command PROGRAM [-- ARGUMENTS]) [--socket PATH] [-v N]

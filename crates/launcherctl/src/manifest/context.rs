@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::defaults::host_architecture;
-use crate::options::Options;
+use super::options::Options;
 use api::vmi::Vmi;
 use api::vmi::cpu::Cpu;
 use convert::Context;

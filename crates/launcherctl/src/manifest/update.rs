@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::defaults::{DEFAULT_PHASE, default_volume_status};
-use crate::drives::is_drive;
+use super::drives::is_drive;
 use crate::json::{copy_at, is_true_at, list_at, push, remove_named, set, set_default, text_at};
 
 const DISKS: &str = "/spec/domain/devices/disks";

@@ -9,7 +9,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
-use super::{ConfigDataError, Files, Kind, NamedPath};
+use super::error::{ConfigDataError, Kind};
+use super::{Files, NamedPath};
 use crate::files::FileError;
 use crate::json::{copy_at, text_at};
 use crate::manifest::type_error::TypeError;

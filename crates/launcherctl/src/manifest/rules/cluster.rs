@@ -81,8 +81,8 @@ fn not_a_list_of_objects(value: &Value) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::super::tests::refused;
+    use super::super::violations;
     use super::*;
-    use crate::manifest::rules::violations;
     use serde_json::json;
 
     #[test]

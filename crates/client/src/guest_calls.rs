@@ -1,0 +1,124 @@
+//! The calls of the cmd socket that are about the guest and its agent.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::{
+    CHANGE_TIMEOUT, CallError, Client, READ_TIMEOUT, accepted, message, request, with_timeout,
+};
+use api::proto::cmd::v1::{EmptyRequest, ExecRequest, FreezeRequest, GuestPingRequest, Response};
+
+/// How long virt-handler waits for a freeze.
+const FREEZE_TIMEOUT: Duration = Duration::from_secs(60);
+/// How much longer than the guest virt-handler waits for a command.
+const EXEC_TIMEOUT: Duration = Duration::from_secs(5);
+
+impl Client {
+    /// What the guest agent has said of the guest.
+    ///
+    /// # Errors
+    /// If the call fails.
+    pub async fn guest_info(&self) -> Result<Value, CallError> {
+        let call = "GetGuestInfo";
+        let asked = self.cmd().get_guest_info(read()).await;
+        let answer = message(call, asked)?;
+        document(call, answer.response, &answer.guest_info_response)
+    }
+
+    /// The users who are logged in.
+    ///
+    /// # Errors
+    /// If the call fails.
+    pub async fn users(&self) -> Result<Value, CallError> {
+        let call = "GetUsers";
+        let asked = self.cmd().get_users(read()).await;
+        let answer = message(call, asked)?;
+        document(call, answer.response, &answer.guest_user_list_response)
+    }
+
+    /// The mounted file systems.
+    ///
+    /// # Errors
+    /// If the call fails.
+    pub async fn filesystems(&self) -> Result<Value, CallError> {
+        let call = "GetFilesystems";
+        let asked = self.cmd().get_filesystems(read()).await;
+        let answer = message(call, asked)?;
+        document(call, answer.response, &answer.guest_filesystems_response)
+    }
+
+    /// Runs a command in the guest: its exit status and what it printed.
+    ///
+    /// # Errors
+    /// If it cannot be run, or does not end in time. A command that fails is no error.
+    pub async fn exec(&self, command: ExecRequest) -> Result<(i32, String), CallError> {
+        let timeout = timeout(command.timeout_seconds);
+        let request = with_timeout(command, timeout);
+        let answer = message("Exec", self.cmd().exec(request).await)?;
+        Ok((answer.exit_code, answer.std_out))
+    }
+
+    /// Whether the guest agent answers.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub async fn guest_ping(&self, ping: GuestPingRequest) -> Result<(), CallError> {
+        let timeout = timeout(ping.timeout_seconds);
+        let request = with_timeout(ping, timeout);
+        message("GuestPing", self.cmd().guest_ping(request).await).map(drop)
+    }
+
+    /// Freezes the guest's file systems; they are thawed after so many seconds, if that is not 0.
+    ///
+    /// # Errors
+    /// If the guest does not.
+    pub async fn freeze(&self, vmi: &Value, thaw_after: i32) -> Result<(), CallError> {
+        let freeze = FreezeRequest {
+            vmi: request(vmi).vmi,
+            unfreeze_timeout_seconds: thaw_after,
+        };
+        let request = with_timeout(freeze, FREEZE_TIMEOUT);
+        let answer = self.cmd().freeze_virtual_machine(request).await;
+        let call = "FreezeVirtualMachine";
+        accepted(call, message(call, answer)?)
+    }
+
+    /// Thaws the guest's file systems.
+    ///
+    /// # Errors
+    /// If the guest does not.
+    pub async fn unfreeze(&self, vmi: &Value) -> Result<(), CallError> {
+        let request = with_timeout(request(vmi), CHANGE_TIMEOUT);
+        let answer = self.cmd().unfreeze_virtual_machine(request).await;
+        let call = "UnfreezeVirtualMachine";
+        accepted(call, message(call, answer)?)
+    }
+}
+
+fn read() -> tonic::Request<EmptyRequest> {
+    with_timeout(EmptyRequest {}, READ_TIMEOUT)
+}
+
+/// For a command that gets so many seconds.
+fn timeout(seconds: i32) -> Duration {
+    let seconds = u64::try_from(seconds).unwrap_or_default();
+    Duration::from_secs(seconds).saturating_add(EXEC_TIMEOUT)
+}
+
+fn document(
+    call: &'static str,
+    response: Option<Response>,
+    json: &str,
+) -> Result<Value, CallError> {
+    accepted(call, response.unwrap_or_default())?;
+    serde_json::from_str(json).map_err(|source| CallError::Answer { call, source })
+}
+
+/// The guest's exit status as this process's, which has 8 bits; a failure stays one.
+#[must_use]
+pub fn exit_code(code: i32) -> ExitCode {
+    let byte = code.to_le_bytes()[0];
+    ExitCode::from(if byte == 0 && code != 0 { 1 } else { byte })
+}

@@ -1,0 +1,423 @@
+//! The calls of a launcher's cmd socket, as virt-handler makes them.
+#![forbid(unsafe_code)]
+
+mod domain_changes;
+mod guest_calls;
+mod job_calls;
+mod migration_calls;
+pub mod refusal;
+
+pub use domain_changes::{DomainChanges, is_down};
+pub use guest_calls::exit_code;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use prost::Message;
+use prost::bytes::Bytes;
+use serde_json::Value;
+use tonic::transport::Channel;
+
+use api::proto::cmd::info::CmdInfoRequest;
+use api::proto::cmd::info::cmd_info_client::CmdInfoClient;
+use api::proto::cmd::v1::cmd_client::CmdClient;
+use api::proto::cmd::v1::{EmptyRequest, Response, VirtualMachineOptions, Vmi, VmiRequest};
+use api::proto::inspect::v1::inspect_client::InspectClient;
+use api::proto::inspect::v1::{
+    DebugRequest, DebugResponse, LastSyncRequest, MetricsRequest, TimelineRequest, TimelineResponse,
+};
+use api::proto::preview::v1::PlanRequest;
+use api::proto::preview::v1::preview_client::PreviewClient;
+use api::proto::upgrade::v1::upgrade_client::UpgradeClient;
+use api::proto::upgrade::v1::{HandOverRequest, HandOverResponse};
+use api::{Action, STILL_IN_PROGRESS};
+
+/// How long virt-handler waits for a call that only reads.
+pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long virt-handler waits for a call that changes something.
+pub(crate) const CHANGE_TIMEOUT: Duration = Duration::from_secs(20);
+/// tonic's default, 4 MiB, is too small for a large domain document.
+pub(crate) const MAX_MESSAGE_BYTES: usize = 64 << 20;
+
+/// Why a call to a launcher failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// Nothing accepts connections on the socket.
+    #[error("no launcher answers on {path}: {why}", path = path.display(), why = refusal::no_connection(path, cause))]
+    Connect {
+        /// The cmd socket.
+        path: PathBuf,
+        /// Why not. Not a source: its text is said in other words.
+        cause: os::grpc::ConnectError,
+    },
+    /// The call has no answer, or is not implemented.
+    #[error("{asked}: {why}", asked = refusal::asked(call), why = refusal::no_answer(status))]
+    Status {
+        /// Name of the call.
+        call: &'static str,
+        /// gRPC status. Not a source: its text repeats the message.
+        status: Box<tonic::Status>,
+    },
+    /// The launcher answered with a failure.
+    #[error("{asked}: {why}", asked = refusal::asked(call), why = refusal::plain(message))]
+    Refused {
+        /// Name of the call.
+        call: &'static str,
+        /// The launcher's message.
+        message: String,
+    },
+    /// The answer cannot be read.
+    #[error("{asked}: the answer is not valid JSON", asked = refusal::asked(call))]
+    Answer {
+        /// Name of the call.
+        call: &'static str,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+}
+
+impl CallError {
+    /// Whether the launcher does not have what was asked for.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Status { status, .. } if status.code() == tonic::Code::NotFound)
+    }
+
+    /// Whether what was asked for may go on, and can be asked for again.
+    #[must_use]
+    pub fn is_in_progress(&self) -> bool {
+        match self {
+            Self::Refused { message, .. } => message.contains(STILL_IN_PROGRESS),
+            // This program's own limit.
+            Self::Status { status, .. } => matches!(
+                status.code(),
+                tonic::Code::DeadlineExceeded | tonic::Code::Cancelled
+            ),
+            _ => false,
+        }
+    }
+}
+
+/// What a launcher was sent with its last sync.
+#[derive(Debug, Clone)]
+pub struct LastSync {
+    /// The VMI.
+    pub vmi: Value,
+    /// The options beside it.
+    pub options: VirtualMachineOptions,
+}
+
+/// A connection to a launcher's cmd socket.
+#[derive(Debug, Clone)]
+pub struct Client {
+    channel: Channel,
+}
+
+impl Client {
+    /// Connects to the socket.
+    ///
+    /// # Errors
+    /// If nothing accepts there.
+    pub async fn connect(socket: &Path) -> Result<Self, CallError> {
+        let channel = os::grpc::connect(socket)
+            .await
+            .map_err(|cause| CallError::Connect {
+                path: socket.to_owned(),
+                cause,
+            })?;
+        Ok(Self { channel })
+    }
+
+    pub(crate) fn cmd(&self) -> CmdClient<Channel> {
+        CmdClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
+    }
+
+    pub(crate) fn inspect(&self) -> InspectClient<Channel> {
+        InspectClient::new(self.channel.clone())
+    }
+
+    fn preview(&self) -> PreviewClient<Channel> {
+        PreviewClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
+    }
+
+    /// The versions of the cmd service that the launcher speaks.
+    ///
+    /// # Errors
+    /// If the call fails.
+    pub async fn versions(&self) -> Result<Vec<u32>, CallError> {
+        let answer = CmdInfoClient::new(self.channel.clone())
+            .info(with_timeout(CmdInfoRequest {}, READ_TIMEOUT))
+            .await;
+        Ok(message("Info", answer)?.supported_cmd_versions)
+    }
+
+    /// Whether the launcher and its libvirt answer.
+    ///
+    /// # Errors
+    /// If they do not.
+    pub async fn ping(&self) -> Result<(), CallError> {
+        let call = "Ping";
+        let answer = self
+            .cmd()
+            .ping(with_timeout(EmptyRequest {}, READ_TIMEOUT))
+            .await;
+        accepted(call, message(call, answer)?)
+    }
+
+    /// The version of QEMU.
+    ///
+    /// # Errors
+    /// If the call fails.
+    pub async fn qemu_version(&self) -> Result<String, CallError> {
+        let call = "GetQemuVersion";
+        let answer = self
+            .cmd()
+            .get_qemu_version(with_timeout(EmptyRequest {}, READ_TIMEOUT))
+            .await;
+        let answer = message(call, answer)?;
+        accepted(call, answer.response.unwrap_or_default())?;
+        Ok(answer.version)
+    }
+
+    /// The Domain JSON, if there is a domain.
+    ///
+    /// # Errors
+    /// If the call fails.
+    pub async fn domain(&self) -> Result<Option<Value>, CallError> {
+        let call = "GetDomain";
+        let answer = self
+            .cmd()
+            .get_domain(with_timeout(EmptyRequest {}, READ_TIMEOUT))
+            .await;
+        let answer = message(call, answer)?;
+        accepted(call, answer.response.unwrap_or_default())?;
+        if answer.domain.is_empty() {
+            return Ok(None);
+        }
+        serde_json::from_str(&answer.domain)
+            .map(Some)
+            .map_err(|source| CallError::Answer { call, source })
+    }
+
+    /// Sends the VMI.
+    ///
+    /// # Errors
+    /// If the launcher refuses it.
+    pub async fn sync(&self, vmi: &Value, options: VirtualMachineOptions) -> Result<(), CallError> {
+        let call = "SyncVirtualMachine";
+        let request = VmiRequest {
+            options: Some(options),
+            ..request(vmi)
+        };
+        let answer = self
+            .cmd()
+            .sync_virtual_machine(with_timeout(request, CHANGE_TIMEOUT))
+            .await;
+        accepted(call, message(call, answer)?)
+    }
+
+    /// What a sync of the VMI would change.
+    ///
+    /// # Errors
+    /// If the launcher refuses it, or does not have this call (the reference's does not).
+    pub async fn plan(&self, vmi: &Value) -> Result<Value, CallError> {
+        let call = "Plan";
+        let request = PlanRequest {
+            vmi_json: Bytes::from(vmi.to_string()),
+        };
+        let answer = self
+            .preview()
+            .plan(with_timeout(request, CHANGE_TIMEOUT))
+            .await;
+        let answer = message(call, answer)?;
+        accepted(
+            call,
+            Response {
+                success: answer.success,
+                message: answer.message,
+            },
+        )?;
+        serde_json::from_slice(&answer.plan_json)
+            .map_err(|source| CallError::Answer { call, source })
+    }
+
+    /// What the launcher was sent last; none if that was nothing yet, or the launcher does not have this call (the
+    /// reference's does not).
+    ///
+    /// # Errors
+    /// If the call fails, or the answer cannot be read.
+    pub async fn last_sync(&self) -> Result<Option<LastSync>, CallError> {
+        let call = "LastSync";
+        let answer = InspectClient::new(self.channel.clone())
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .last_sync(with_timeout(LastSyncRequest {}, READ_TIMEOUT))
+            .await;
+        let answer = match answer {
+            Err(status) if status.code() == tonic::Code::Unimplemented => return Ok(None),
+            answer => message(call, answer)?,
+        };
+        if answer.vmi_json.is_empty() {
+            return Ok(None);
+        }
+        let vmi = serde_json::from_slice(&answer.vmi_json)
+            .map_err(|source| CallError::Answer { call, source })?;
+        // Options of a newer launcher may have members that are not known here.
+        let options = VirtualMachineOptions::decode(answer.options).unwrap_or_default();
+        Ok(Some(LastSync { vmi, options }))
+    }
+
+    /// The steps of the start, with their times.
+    ///
+    /// # Errors
+    /// If the launcher does not have this call (the reference's does not).
+    pub async fn timeline(&self) -> Result<TimelineResponse, CallError> {
+        let answer = InspectClient::new(self.channel.clone())
+            .timeline(with_timeout(TimelineRequest {}, READ_TIMEOUT))
+            .await;
+        message("Timeline", answer)
+    }
+
+    /// What a bug report needs. It may hold secrets.
+    ///
+    /// # Errors
+    /// If the launcher does not have this call (the reference's does not).
+    pub async fn debug(&self) -> Result<DebugResponse, CallError> {
+        let answer = InspectClient::new(self.channel.clone())
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .debug(with_timeout(DebugRequest {}, READ_TIMEOUT))
+            .await;
+        message("Debug", answer)
+    }
+
+    /// A picture of the guest's screen, and its MIME type.
+    ///
+    /// # Errors
+    /// If the launcher has none.
+    pub async fn screenshot(&self) -> Result<(String, Vec<u8>), CallError> {
+        let call = "GetScreenshot";
+        let request = with_timeout(VmiRequest::default(), READ_TIMEOUT);
+        let answer = message(call, self.cmd().get_screenshot(request).await)?;
+        accepted(call, answer.response.unwrap_or_default())?;
+        Ok((answer.mime, answer.data.into()))
+    }
+
+    /// The statistics of the running domain.
+    ///
+    /// # Errors
+    /// If the launcher has none.
+    pub async fn domain_stats(&self) -> Result<Value, CallError> {
+        let call = "GetDomainStats";
+        let request = with_timeout(EmptyRequest {}, READ_TIMEOUT);
+        let answer = message(call, self.cmd().get_domain_stats(request).await)?;
+        accepted(call, answer.response.unwrap_or_default())?;
+        serde_json::from_str(&answer.domain_stats)
+            .map_err(|source| CallError::Answer { call, source })
+    }
+
+    /// Lets another executable take over.
+    ///
+    /// # Errors
+    /// If the launcher refuses, or does not have this call (the reference's does not).
+    pub async fn hand_over(&self, executable: &Path) -> Result<(), CallError> {
+        let call = "HandOver";
+        let request = HandOverRequest {
+            executable: executable.to_string_lossy().into_owned(),
+        };
+        let answer = UpgradeClient::new(self.channel.clone())
+            .hand_over(with_timeout(request, CHANGE_TIMEOUT))
+            .await;
+        let HandOverResponse { success, message } = message(call, answer)?;
+        accepted(call, Response { success, message })
+    }
+
+    /// The launcher's metrics, as OpenMetrics text.
+    ///
+    /// # Errors
+    /// If the launcher does not have this call (the reference's does not).
+    pub async fn metrics(&self) -> Result<String, CallError> {
+        let answer = InspectClient::new(self.channel.clone())
+            .metrics(with_timeout(MetricsRequest {}, READ_TIMEOUT))
+            .await;
+        Ok(message("Metrics", answer)?.open_metrics_text)
+    }
+
+    /// A lifecycle call about the VMI.
+    ///
+    /// # Errors
+    /// If the launcher refuses it.
+    pub async fn act(&self, action: Action, vmi: &Value) -> Result<(), CallError> {
+        let (mut cmd, request) = (self.cmd(), with_timeout(request(vmi), CHANGE_TIMEOUT));
+        let (call, answer) = match action {
+            Action::Pause => (
+                "PauseVirtualMachine",
+                cmd.pause_virtual_machine(request).await,
+            ),
+            Action::Unpause => (
+                "UnpauseVirtualMachine",
+                cmd.unpause_virtual_machine(request).await,
+            ),
+            Action::Reset => (
+                "ResetVirtualMachine",
+                cmd.reset_virtual_machine(request).await,
+            ),
+            Action::SoftReboot => (
+                "SoftRebootVirtualMachine",
+                cmd.soft_reboot_virtual_machine(request).await,
+            ),
+            Action::Shutdown => (
+                "ShutdownVirtualMachine",
+                cmd.shutdown_virtual_machine(request).await,
+            ),
+            Action::Kill => (
+                "KillVirtualMachine",
+                cmd.kill_virtual_machine(request).await,
+            ),
+            Action::Delete => (
+                "DeleteVirtualMachine",
+                cmd.delete_virtual_machine(request).await,
+            ),
+        };
+        accepted(call, message(call, answer)?)
+    }
+}
+
+/// The message of an answer.
+pub(crate) fn message<T>(
+    call: &'static str,
+    answer: Result<tonic::Response<T>, tonic::Status>,
+) -> Result<T, CallError> {
+    answer
+        .map(tonic::Response::into_inner)
+        .map_err(|status| CallError::Status {
+            call,
+            status: Box::new(status),
+        })
+}
+
+/// An error if the launcher did not do it.
+pub(crate) fn accepted(call: &'static str, response: Response) -> Result<(), CallError> {
+    if response.success {
+        Ok(())
+    } else {
+        Err(CallError::Refused {
+            call,
+            message: response.message,
+        })
+    }
+}
+
+pub(crate) fn with_timeout<T>(message: T, timeout: Duration) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    request.set_timeout(timeout);
+    request
+}
+
+pub(crate) fn request(vmi: &Value) -> VmiRequest {
+    VmiRequest {
+        vmi: Some(Vmi {
+            vmi_json: Bytes::from(vmi.to_string()),
+        }),
+        options: None,
+    }
+}

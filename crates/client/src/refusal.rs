@@ -1,0 +1,331 @@
+//! What a launcher answers, for people: names of calls and libvirt's error format are for programs. Frequent causes come with
+//! what to do.
+
+use std::io::ErrorKind;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use os::grpc::ConnectError;
+
+/// Between an error and what to do about it, for people.
+pub const REMEDY_MARK: &str = "\n  what to do: ";
+
+/// The sidecar of `run`, which adds the network cards to the domain.
+pub const NETWORK_SIDECAR: &str = "launcherctl-network";
+
+/// What to do about a guest without an agent.
+pub const NO_AGENT: &str =
+    "wait until the guest has booted; in a guest that is up, install and start qemu-guest-agent";
+
+/// A cause that is met often: a part of the text, and the remedy.
+const REMEDIES: [(&str, &str); 18] = [
+    (
+        "failed to set MSR",
+        "KVM does not work here (a machine without virtualization, or one inside another): run with --emulate",
+    ),
+    (
+        "Domain not found",
+        "the guest has not started yet, or has ended: launcherctl status and launcherctl logs say more",
+    ),
+    ("QEMU guest agent is not connected", NO_AGENT),
+    (
+        "Failed to execute child process",
+        "the guest has no such program, or it may not be run: give its path in the guest",
+    ),
+    (
+        "Guest agent is not responding",
+        "the agent in the guest is busy or hangs: try again; restart qemu-guest-agent in the guest",
+    ),
+    (
+        "guest agent command not found",
+        "the agent in the guest does not allow or know this: see its options allow-rpcs and block-rpcs",
+    ),
+    (
+        "the CPU is incompatible with host CPU",
+        "this machine lacks features of the CPU model: leave out spec.domain.cpu.model, or run with --emulate",
+    ),
+    (
+        "Failed to get \"write\" lock",
+        "another process has the image open: end the other VM that uses it (launcherctl, virsh list), or give this one a copy",
+    ),
+    (
+        "Failed to get shared \"write\" lock",
+        "another process has the image open: end the other VM that uses it (launcherctl, virsh list), or give this one a copy",
+    ),
+    (
+        "no emulator",
+        "QEMU for this architecture is not installed; Debian: apt install qemu-system-x86 (or qemu-system-arm, qemu-system-misc)",
+    ),
+    (
+        "Cannot check QEMU binary",
+        "QEMU is not installed; Debian: apt install qemu-system-x86",
+    ),
+    (
+        "emulator '",
+        "QEMU for this architecture is missing or too old; Debian: apt install qemu-system-x86",
+    ),
+    (
+        "hugetlbfs",
+        "huge pages are not mounted: as root, mount -t hugetlbfs none /dev/hugepages and reserve pages (sysctl vm.nr_hugepages=N), or leave out spec.domain.memory.hugepages",
+    ),
+    (
+        "Could not access KVM kernel module",
+        "this user may not use /dev/kvm: join the group kvm, or run with --emulate",
+    ),
+    (
+        "failed to initialize kvm",
+        "KVM does not work here (a machine without virtualization, or one inside another): run with --emulate",
+    ),
+    (
+        "cannot set up guest memory",
+        "the machine has too little free memory for this guest: make spec.domain.memory.guest smaller",
+    ),
+    (
+        "Cannot allocate memory",
+        "the machine has too little free memory for this guest: make spec.domain.memory.guest smaller",
+    ),
+    (
+        "No space left on device",
+        "a file system is full: df shows which; --root or TMPDIR choose another one for a VM of run",
+    ),
+];
+
+/// What was asked for, by the name of the call.
+#[must_use]
+pub fn asked(call: &str) -> &'static str {
+    match call {
+        "SyncVirtualMachine" => "the launcher does not bring the VM to its VMI",
+        "PauseVirtualMachine" => "the guest is not paused",
+        "UnpauseVirtualMachine" => "the guest is not resumed",
+        "ResetVirtualMachine" => "the guest is not reset",
+        "SoftRebootVirtualMachine" => "the guest is not asked to reboot",
+        "ShutdownVirtualMachine" => "the guest is not asked to shut down",
+        "KillVirtualMachine" => "the guest is not forced off",
+        "DeleteVirtualMachine" => "the domain is not removed",
+        "FreezeVirtualMachine" => "the guest's file systems are not frozen",
+        "UnfreezeVirtualMachine" => "the guest's file systems are not thawed",
+        "Plan" => "the launcher has no plan for this VMI",
+        "GetScreenshot" => "there is no picture of the guest's screen",
+        "GetDomainStats" => "the guest's statistics cannot be read",
+        "GetDomain" => "the domain cannot be read",
+        "GetQemuVersion" => "QEMU's version cannot be read",
+        "GetGuestInfo" | "GetUsers" | "GetFilesystems" => {
+            "what the guest agent knows cannot be read"
+        }
+        "Exec" => "guest exec has failed",
+        "GuestPing" => "the guest agent does not answer",
+        "HandOver" => "the launcher does not hand over",
+        "Timeline" => "the timeline cannot be read",
+        "Metrics" => "the metrics cannot be read",
+        "Debug" => "the launcher's state cannot be read",
+        "LastSync" => "the VMI cannot be read from the launcher",
+        "Info" => "the launcher's versions cannot be read",
+        "Ping" => "the launcher, or its libvirt, does not answer",
+        "WatchDomain" => "the domain's changes cannot be read",
+        "VirtualMachineMemoryDump" => "the guest's memory is not dumped",
+        "BackupVirtualMachine" => "the disks are not backed up",
+        "Setup" => "the launcher's directories cannot be read",
+        "SyncMigrationTarget" => "the target is not ready for the VM",
+        "MigrateVirtualMachine" => "the migration has not begun",
+        "CancelVirtualMachineMigration" => "the migration is not cancelled",
+        "FinalizeVirtualMachineMigration" => "the last steps at the target are not done",
+        "SignalTargetPodCleanup" => "the target's launcher is not ended",
+        "WatchMigration" => "what the migration does cannot be read",
+        _ => "the launcher did not do it",
+    }
+}
+
+/// The launcher's message without libvirt's frame, and what to do where that is known.
+#[must_use]
+pub fn plain(message: &str) -> String {
+    let text = without_own_sidecar(&without_frames(message));
+    match remedy(&text) {
+        Some(remedy) => with_remedy(&text, remedy),
+        None => text,
+    }
+}
+
+/// The launcher names the sidecars that have changed a domain which libvirt refuses. The one of `run`, which adds the network
+/// cards, is not the user's.
+fn without_own_sidecar(message: &str) -> String {
+    const CHANGED_BY: &str = "; the domain was changed by ";
+    let Some((refusal, hooks)) = message.split_once(CHANGED_BY) else {
+        return message.to_owned();
+    };
+    let own = format!("hook sidecar {NETWORK_SIDECAR:?} (");
+    // Each is a name with a socket in brackets.
+    let hooks = hooks.split_inclusive("), ");
+    let others: String = hooks.filter(|hook| !hook.starts_with(&own)).collect();
+    match others.trim_end_matches(", ") {
+        "" => refusal.to_owned(),
+        others => format!("{refusal}{CHANGED_BY}{others}"),
+    }
+}
+
+/// The error's text, and what to do about it.
+#[must_use]
+pub fn with_remedy(text: &str, remedy: &str) -> String {
+    format!("{text}{REMEDY_MARK}{remedy}")
+}
+
+/// The text without what to do, and that.
+#[must_use]
+pub fn split_remedy(text: &str) -> (&str, Option<&str>) {
+    match text.split_once(REMEDY_MARK) {
+        Some((text, remedy)) => (text, Some(remedy)),
+        None => (text, None),
+    }
+}
+
+/// What to do about a cause that is met often.
+#[must_use]
+pub fn remedy(text: &str) -> Option<&'static str> {
+    let found = REMEDIES.iter().find(|(part, _)| text.contains(part));
+    found.map(|(_, remedy)| *remedy)
+}
+
+/// How KubeVirt writes an error of libvirt's: in answers to calls, and in the domain's metadata.
+const FRAMES: [&str; 2] = ["LibvirtError(Code=", "virError(Code="];
+
+/// `LibvirtError(Code=…, Domain=…, Message='…')` becomes its message.
+fn without_frames(message: &str) -> String {
+    const MESSAGE: &str = "Message='";
+    let mut rest = message;
+    let mut text = String::new();
+    while let Some((before, frame)) = next_frame(rest) {
+        let Some((_, inner)) = frame.split_once(MESSAGE) else {
+            break;
+        };
+        let Some((inner, after)) = inner.split_once("')") else {
+            break;
+        };
+        text.push_str(before);
+        text.push_str("libvirt: ");
+        text.push_str(inner.trim_end());
+        rest = after;
+    }
+    text.push_str(rest);
+    text
+}
+
+/// The text before the first frame, and the frame's inside with what follows.
+fn next_frame(text: &str) -> Option<(&str, &str)> {
+    let splits = FRAMES.iter().filter_map(|frame| text.split_once(frame));
+    splits.min_by_key(|(before, _)| before.len())
+}
+
+/// What a call that has no answer means.
+#[must_use]
+pub fn no_answer(status: &tonic::Status) -> String {
+    match status.code() {
+        tonic::Code::Unimplemented => {
+            "this launcher does not know the call: it is KubeVirt's own, or an older one".to_owned()
+        }
+        tonic::Code::DeadlineExceeded | tonic::Code::Cancelled => {
+            "the launcher has not answered in time, and may still do it; launcherctl status shows whether it answers again, launcherctl logs what it waits for"
+                .to_owned()
+        }
+        tonic::Code::Unavailable => {
+            "the connection ended: the launcher is ending, or has ended".to_owned()
+        }
+        _ => plain(status.message()),
+    }
+}
+
+/// Why a launcher's socket cannot be connected to, and what to do.
+#[must_use]
+pub fn no_connection(socket: &Path, cause: &ConnectError) -> String {
+    let ConnectError::Connect(error) = cause else {
+        return format!(
+            "what serves this socket is not a launcher ({})",
+            os::logging::chain(cause)
+        );
+    };
+    match error.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => {
+            "there is no such socket: the launcher has ended, or has not started yet; launcherctl list shows the VMs of run".to_owned()
+        }
+        ErrorKind::ConnectionRefused if is_other_file(socket) => {
+            "it is not a socket; --socket takes the launcher's cmd socket, --root its directory".to_owned()
+        }
+        ErrorKind::ConnectionRefused => {
+            "no process serves the socket: the launcher was killed; launcherctl list shows the VMs of run, and launcherctl stop NAME removes what is left of one".to_owned()
+        }
+        ErrorKind::PermissionDenied => {
+            "this user may not use the socket; run launcherctl as the user of the launcher, or as root".to_owned()
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// Whether there is a file that is not a socket.
+fn is_other_file(socket: &Path) -> bool {
+    std::fs::metadata(socket).is_ok_and(|it| !it.file_type().is_socket())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn libvirts_frame_is_left_out_and_the_remedy_added() {
+        let message = "disk \"a\" (sda): attach: LibvirtError(Code=1, Domain=10, Message='internal error: Failed to get \"write\" lock\nIs another process using the image [/x]?')";
+        let text = plain(message);
+        assert!(
+            text.starts_with("disk \"a\" (sda): attach: libvirt: internal error: Failed"),
+            "{text}"
+        );
+        assert!(
+            !text.contains("Code=") && text.contains("what to do: another process has the image"),
+            "{text}"
+        );
+        assert_eq!(plain("another cause"), "another cause");
+        // As the metadata of a migration have it.
+        let message = "virError(Code=9, Domain=10, Message='internal error: socket is closed'), then LibvirtError(Code=1, Domain=10, Message='no')";
+        assert_eq!(
+            plain(message),
+            "libvirt: internal error: socket is closed, then libvirt: no"
+        );
+        // Cut off, as in a log.
+        assert_eq!(plain("LibvirtError(Code=1, x"), "LibvirtError(Code=1, x");
+    }
+
+    #[test]
+    fn the_sidecar_of_run_is_not_named() {
+        let network = "hook sidecar \"launcherctl-network\" (/var/run/n.sock)";
+        let own = "hook sidecar \"smbios\" (/var/run/s.sock)";
+        let plain = |hooks: &[&str]| {
+            plain(&format!(
+                "LibvirtError(Code=67, Domain=10, Message='no such machine'); the domain was changed by {}",
+                hooks.join(", ")
+            ))
+        };
+        assert_eq!(plain(&[network]), "libvirt: no such machine");
+        let of_user = format!("libvirt: no such machine; the domain was changed by {own}");
+        for hooks in [&[network, own][..], &[own, network], &[own]] {
+            assert_eq!(plain(hooks), of_user);
+        }
+    }
+
+    #[test]
+    fn a_socket_without_a_launcher_says_what_that_means() {
+        let at =
+            |path: &Path, kind: ErrorKind| no_connection(path, &ConnectError::Connect(kind.into()));
+        let of = |kind| at(Path::new("/nonexistent"), kind);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let plain = at(file.path(), ErrorKind::ConnectionRefused);
+        assert!(plain.starts_with("it is not a socket"), "{plain}");
+        assert!(of(ErrorKind::NotFound).contains("no such socket"));
+        assert!(of(ErrorKind::ConnectionRefused).contains("was killed"));
+        assert!(of(ErrorKind::PermissionDenied).contains("as root"));
+    }
+
+    #[test]
+    fn a_call_without_an_answer_says_what_that_means() {
+        let of = |code| no_answer(&tonic::Status::new(code, "transport error"));
+        assert!(of(tonic::Code::Unimplemented).contains("KubeVirt's own"));
+        assert!(of(tonic::Code::Unavailable).contains("ending"));
+        assert_eq!(of(tonic::Code::Unknown), "transport error");
+    }
+}

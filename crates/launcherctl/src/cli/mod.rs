@@ -1,0 +1,511 @@
+//! The command line.
+//!
+//! ```text
+//!  from files       convert · explain · domain-json          neither a launcher nor libvirt nor root
+//!  a VM             run                                       starts a launcher and does virt-handler's part
+//!  VMs of run       list · console · logs · stop · …          by name
+//!  a launcher       query · lifecycle · plan · volumes · …    one call, by Target and Client
+//!                   memory-dump · backup                      a job, followed to its end
+//! ```
+//!
+//! Each verb is a line of [`Verb`], with its help and its arguments, and a line of [`perform`], with its function.
+
+mod global_options;
+mod help;
+mod other_tools;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::error::{CtlError, RuntimeError};
+use crate::verbs::target::NamedVmiTarget;
+use crate::verbs::target_error::TargetError;
+use crate::view::output::{Format, print_error, wants_json};
+use crate::{host, verbs};
+use api::Action;
+
+/// Runs, inspects and drives a KubeVirt virtual machine on this machine.
+#[derive(Debug, Parser)]
+#[command(name = "launcherctl", version = os::version::get(), arg_required_else_help = true)]
+struct Cli {
+    /// What to print: text for a person, or json for a program
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = Format::Text, hide_possible_values = true,
+        global = true, help_heading = "Global options")]
+    output: Format,
+    /// Which VM the verb is about: verbs that are about one have these options too, and take them from here.
+    #[command(flatten)]
+    _target: verbs::target::GlobalTarget,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Run a VM from a VMI or VM manifest; Ctrl-] leaves its console, and it runs on
+    Run(verbs::run::RunArgs),
+    /// The process behind a VM of run
+    #[command(hide = true)]
+    Supervise(host::supervise::SuperviseArgs),
+    /// List the VMs of run
+    List(verbs::list::ListArgs),
+    /// Print what is known of a VM: its state, guest, addresses and files
+    Status(verbs::vm_args::VmArgs),
+    /// Connect to a VM's serial console; Ctrl-] leaves
+    ///
+    /// Without a terminal, standard input is typed into the guest, and the verb ends after it, once the guest has written
+    /// nothing for a second (at most 10 seconds later); with --until, when TEXT appears. logs --console prints the console without typing anything.
+    Console(verbs::console::ConsoleArgs),
+    /// Log in to a guest, or run a command there, by its SSH server
+    Ssh(verbs::ssh::SshArgs),
+    /// Show a VM's screen in a VNC viewer, or print an address for one
+    Vnc(verbs::vnc::VncArgs),
+    /// Print the log of a VM's launcher, or of its console
+    Logs(verbs::logs::LogsArgs),
+    /// Print libvirt's XML of the running domain
+    Dumpxml(verbs::vm_args::VmArgs),
+    /// Stop VMs of run, and remove what is left of lost ones
+    Stop(verbs::stop::StopArgs),
+    /// Report all that is wrong with manifests: unknown fields, wrong types, refused values
+    ///
+    /// ConfigMaps and Secrets beside a VM are checked too. What only a cluster's scheduler reads, such as affinity and
+    /// tolerations, is checked for the names of its fields, not for their values.
+    Check(verbs::check::CheckArgs),
+    /// Print the domain XML of a VMI
+    Convert(verbs::inputs::Inputs),
+    /// Turn domain XML on standard input into Domain JSON
+    DomainJson,
+    /// Print what a sync would change on the running domain, and why
+    Plan(verbs::plan::PlanArgs),
+    /// Print which VMI field or rule each part of the domain XML comes from
+    Explain(verbs::explain::ExplainArgs),
+    /// Print which versions of the cmd service the launcher speaks
+    Info(verbs::vm_args::VmArgs),
+    /// Check that the launcher and its libvirt answer
+    Ping(verbs::vm_args::VmArgs),
+    /// Send the VMI again, or a changed one
+    ///
+    /// The guest then has what the file says, as far as it can while it runs: a disk that addvolume has attached is detached, if
+    /// the file does not have it. plan shows what would change.
+    Sync(verbs::lifecycle::SyncArgs),
+    /// Print the domain as virt-handler sees it
+    Domain(verbs::vm_args::VmArgs),
+    /// Print the version of QEMU
+    QemuVersion(verbs::vm_args::VmArgs),
+    /// Print the launcher's metrics as OpenMetrics text
+    Metrics(verbs::vm_args::VmArgs),
+    /// Write an archive for a bug report, without secrets
+    Debug(verbs::debug::DebugArgs),
+    /// Save a picture of the guest's screen
+    Screenshot(verbs::screenshot::ScreenshotArgs),
+    /// Save the guest's memory in a file; the guest is paused meanwhile
+    MemoryDump(verbs::memory_dump::MemoryDumpArgs),
+    /// Back up the disks of the running guest, in full or what has changed
+    Backup(verbs::backup::BackupArgs),
+    /// Print what the guest uses: CPU, memory, disks, network interfaces
+    Stats(verbs::stats::StatsArgs),
+    /// Print the steps of the start, with their times
+    Timeline(verbs::timeline::TimelineArgs),
+    /// What the guest agent knows, and commands in the guest
+    #[command(subcommand)]
+    Guest(verbs::guest::GuestVerb),
+    /// Freeze the guest's file systems, for a backup
+    Freeze(verbs::guest::FreezeArgs),
+    /// Thaw the guest's file systems
+    Unfreeze(NamedVmiTarget),
+    /// Replace the executable of a running launcher; the guest runs on
+    ///
+    /// The launcher has to run under virt-launcher-monitor --restart-launcher, an option that is given when the VM is started: a
+    /// launcher of run, or of a pod without it, cannot be upgraded.
+    Upgrade(verbs::upgrade::UpgradeArgs),
+    /// Pause the guest
+    Pause(NamedVmiTarget),
+    /// Resume a paused guest
+    #[command(alias = "resume")]
+    Unpause(NamedVmiTarget),
+    /// Reset the guest, like the reset button
+    Reset(NamedVmiTarget),
+    /// Ask the guest to reboot
+    #[command(alias = "reboot")]
+    SoftReboot(NamedVmiTarget),
+    /// Ask the guest to shut down; with --wait, wait until it is down
+    Shutdown(verbs::shutdown::ShutdownArgs),
+    /// Force the guest off
+    #[command(alias = "destroy")]
+    Kill(NamedVmiTarget),
+    /// Remove the domain of an ended guest
+    Delete(NamedVmiTarget),
+    /// Attach a file as a disk to the running guest, or put it into an empty CD-ROM drive
+    Addvolume(verbs::volumes::AddArgs),
+    /// Detach a disk that was attached with addvolume, or eject what is in a CD-ROM drive
+    Removevolume(verbs::volumes::RemoveArgs),
+    /// Migrate the running VM to another launcher on this machine
+    Migrate(Box<verbs::migrate::MigrateArgs>),
+    /// Print what the last migration from a launcher has done, or does now
+    Migration(verbs::migrate::MigrationArgs),
+    /// List the VM's volumes: target, size, serial, state and file of each
+    ///
+    /// The target is libvirt's name of the disk. The guest may number its disks otherwise: it finds one by its serial, in
+    /// /dev/disk/by-id, or by its size.
+    Volumes(verbs::vm_args::VmArgs),
+    /// List the launcher's hook sidecars, and what each did last
+    Hooks(verbs::hooks::HooksArgs),
+    /// Print a VM's events; of a directory, the domains of all launchers below it, and their changes
+    Watch(verbs::watch::WatchArgs),
+}
+
+/// The command line, from which help, man page and completions are made.
+#[must_use]
+pub fn command() -> clap::Command {
+    help::with_examples(Cli::command())
+}
+
+/// Options may stand before or after the verb.
+fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
+    let arguments: Vec<OsString> = std::iter::once(OsString::from("launcherctl"))
+        .chain(arguments)
+        .collect();
+    let mut command = command();
+    let matches = command
+        .try_get_matches_from_mut(arguments.clone())
+        .map_err(|error| verbs::guest::without_dashes(error, &arguments))
+        .map_err(|error| verbs::hooks::without_action(error, &arguments))
+        .map_err(other_tools::with_own_verb)
+        .map_err(other_tools::with_name_option)?;
+    global_options::refuse_ignored(&Cli::command(), &matches)?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+/// Entry point; `arguments` are those after the program's name.
+#[must_use]
+pub fn main(arguments: Vec<OsString>) -> ExitCode {
+    let wants_json = wants_json(&arguments);
+    let cli = match parse(arguments) {
+        Ok(cli) => cli,
+        Err(error) if error.use_stderr() && wants_json => {
+            let text = error.render().to_string();
+            let (text, usage) = text.split_once("\n\n").unwrap_or((&text, ""));
+            let text = text.trim_start_matches("error: ");
+            print_error(Format::Json, text, &[usage.trim().to_owned()]);
+            return ExitCode::from(2);
+        }
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+        }
+    };
+    let format = cli.output;
+    match perform(cli.verb, format) {
+        Ok(code) => code,
+        Err(error) => {
+            print_error(format, &error.text(), error.details());
+            exit_code(&error)
+        }
+    }
+}
+
+/// As clap ends for what it finds itself.
+fn exit_code(error: &CtlError) -> ExitCode {
+    let is_usage = error.of().is_some_and(TargetError::is_usage);
+    ExitCode::from(if is_usage { 2 } else { 1 })
+}
+
+fn perform(verb: Verb, format: Format) -> Result<ExitCode, CtlError> {
+    let act = |action, args: &NamedVmiTarget| {
+        block_on(verbs::lifecycle::act(action, &args.target(), format))
+    };
+    match &verb {
+        Verb::Run(args) => block_on(verbs::run::run(args, format)),
+        Verb::Supervise(args) => block_on(host::supervise::supervise(args)),
+        Verb::List(args) => block_on(verbs::list::list(args, format)),
+        Verb::Status(args) => block_on(verbs::status::status(args, format)),
+        Verb::Console(args) => block_on(verbs::console::console(args)),
+        Verb::Ssh(args) => block_on(verbs::ssh::ssh(args)),
+        Verb::Vnc(args) => block_on(verbs::vnc::vnc(args, format)),
+        Verb::Logs(args) => block_on(verbs::logs::logs(args, format)),
+        Verb::Dumpxml(args) => block_on(verbs::dumpxml::dumpxml(args, format)),
+        Verb::Stop(args) => block_on(verbs::stop::stop(args, format)),
+        Verb::Check(args) => verbs::check::check(args, format),
+        Verb::Convert(args) => verbs::convert::convert(args, format),
+        Verb::DomainJson => verbs::convert::domain_json(),
+        Verb::Plan(args) => block_on(verbs::plan::plan(args, format)),
+        Verb::Explain(args) => verbs::explain::explain(args, format),
+        Verb::Info(args) => block_on(verbs::query::info(&args.target(), format)),
+        Verb::Ping(args) => block_on(verbs::query::ping(&args.target(), format)),
+        Verb::Sync(args) => block_on(verbs::lifecycle::sync(args, format)),
+        Verb::Domain(args) => block_on(verbs::query::domain(&args.target(), format)),
+        Verb::QemuVersion(args) => block_on(verbs::query::qemu_version(&args.target(), format)),
+        Verb::Metrics(args) => block_on(verbs::query::metrics(&args.target(), format)),
+        Verb::Debug(args) => block_on(verbs::debug::debug(args, format)),
+        Verb::Screenshot(args) => block_on(verbs::screenshot::screenshot(args, format)),
+        Verb::MemoryDump(args) => block_on(verbs::memory_dump::memory_dump(args, format)),
+        Verb::Backup(args) => block_on(verbs::backup::backup(args, format)),
+        Verb::Stats(args) => block_on(verbs::stats::stats(args, format)),
+        Verb::Timeline(args) => block_on(verbs::timeline::timeline(args, format)),
+        Verb::Guest(verb) => block_on(verbs::guest::guest(verb, format)),
+        Verb::Freeze(args) => block_on(verbs::guest::freeze(args, format)),
+        Verb::Unfreeze(args) => block_on(verbs::guest::unfreeze(&args.target(), format)),
+        Verb::Upgrade(args) => block_on(verbs::upgrade::upgrade(args, format)),
+        Verb::Pause(args) => act(Action::Pause, args),
+        Verb::Unpause(args) => act(Action::Unpause, args),
+        Verb::Reset(args) => act(Action::Reset, args),
+        Verb::SoftReboot(args) => act(Action::SoftReboot, args),
+        Verb::Shutdown(args) => block_on(verbs::shutdown::shutdown(args, format)),
+        Verb::Kill(args) => act(Action::Kill, args),
+        Verb::Delete(args) => act(Action::Delete, args),
+        Verb::Addvolume(args) => block_on(verbs::volumes::add(args, format)),
+        Verb::Removevolume(args) => block_on(verbs::volumes::remove(args, format)),
+        Verb::Migrate(args) => block_on(verbs::migrate::migrate(args, format)),
+        Verb::Migration(args) => block_on(verbs::migrate::migration(args, format)),
+        Verb::Volumes(args) => block_on(verbs::volumes::list(&args.target(), format)),
+        Verb::Hooks(args) => block_on(verbs::hooks::hooks(args, format)),
+        Verb::Watch(args) => block_on(verbs::watch::watch(args, format)),
+    }
+}
+
+fn block_on(work: impl Future<Output = Result<ExitCode, CtlError>>) -> Result<ExitCode, CtlError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(RuntimeError)?;
+    let result = runtime.block_on(work);
+    // A read of the terminal may still be blocked; it must not keep the program from ending.
+    runtime.shutdown_background();
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_vmi_is_given_once_with_or_without_its_options_name() {
+        for verb in ["convert", "explain"] {
+            let parse = |vmi: &[&str]| Cli::try_parse_from([&["launcherctl", verb], vmi].concat());
+            for vmi in [
+                ["a.yaml"].as_slice(),
+                &["--vmi", "a.yaml"],
+                &["--vmi=a.yaml"],
+            ] {
+                let (Verb::Convert(inputs)
+                | Verb::Explain(verbs::explain::ExplainArgs { inputs, .. })) =
+                    parse(vmi).unwrap().verb
+                else {
+                    panic!()
+                };
+                assert_eq!(inputs.vmi(), "a.yaml");
+            }
+            assert!(
+                parse(&[])
+                    .unwrap_err()
+                    .to_string()
+                    .contains("<VMI|--vmi <FILE>>")
+            );
+            assert!(
+                parse(&["a.yaml", "--vmi", "b.yaml"])
+                    .unwrap_err()
+                    .to_string()
+                    .contains("cannot be used with")
+            );
+        }
+    }
+
+    #[test]
+    fn run_takes_no_name_of_a_running_vm() {
+        for line in ["--name a run /f", "run /f --name a", "--socket /s run /f"] {
+            let Verb::Run(args) = parse(line.split(' ').map(OsString::from).collect())
+                .unwrap()
+                .verb
+            else {
+                panic!("{line}")
+            };
+            let error = block_on(verbs::run::run(&args, Format::Text)).unwrap_err();
+            assert!(
+                error.to_string().contains("metadata.name"),
+                "{line}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn global_options_stand_before_or_after_the_verb() {
+        let target = |line: &str| {
+            let words = line.split(' ').map(OsString::from).collect();
+            match parse(words).unwrap().verb {
+                Verb::Ping(args) => args.target(),
+                Verb::Pause(args) => args.target().target,
+                Verb::Guest(verbs::guest::GuestVerb::Info(args)) => args.target(),
+                other => panic!("{other:?}"),
+            }
+        };
+        for line in [
+            "-n ns --name web ping",
+            "ping -n ns --name web",
+            "-n ns ping --name web",
+            "--namespace ns pause --name web",
+            "pause web -n ns",
+            "-n ns ping web",
+            "-n ns guest info web",
+        ] {
+            let target = target(line);
+            assert_eq!(target.namespace.as_deref(), Some("ns"), "{line}");
+            assert_eq!(target.name.as_deref(), Some("web"), "{line}");
+        }
+        assert!(target("--root /vm ping").root.is_some());
+        assert!(target("--socket /s ping").socket.is_some());
+        let json = parse(["-o", "json", "ping"].map(OsString::from).to_vec()).unwrap();
+        assert_eq!(json.output, Format::Json);
+        // One way to name the launcher at a time, wherever it stands.
+        let refused = target("--root /vm ping --name web").resolve().unwrap_err();
+        let status = format!("{:?}", exit_code(&refused));
+        assert_eq!(status, format!("{:?}", ExitCode::from(2)));
+    }
+
+    /// Of the verbs that are about one VM, those with another argument take the name by its option only.
+    #[test]
+    fn a_verb_without_another_argument_takes_the_vms_name() {
+        fn check(verb: &clap::Command, only_by_option: &mut Vec<String>) {
+            for inner in verb.get_subcommands() {
+                check(inner, only_by_option);
+            }
+            let mut arguments = verb.get_arguments();
+            let is_about_a_vm = arguments.any(|argument| argument.get_id() == "name");
+            let mut positionals = verb.get_positionals();
+            let takes_name = positionals.any(|argument| {
+                matches!(argument.get_id().as_str(), "vm" | "vms" | "vm_or_directory")
+            });
+            if is_about_a_vm && !takes_name {
+                only_by_option.push(verb.get_name().to_owned());
+            }
+        }
+        let mut only_by_option = Vec::new();
+        let command = command();
+        for verb in command.get_subcommands() {
+            check(verb, &mut only_by_option);
+        }
+        let expected = [
+            "plan",
+            "sync",
+            "screenshot",
+            "memory-dump",
+            "backup",
+            "upgrade",
+            "addvolume",
+            "removevolume",
+            "hooks",
+        ];
+        // It starts a VM, and has the option to refuse it.
+        only_by_option.retain(|name| name != "run");
+        only_by_option.sort_unstable();
+        let mut expected = expected.to_vec();
+        expected.sort_unstable();
+        assert_eq!(only_by_option, expected);
+        for name in expected.into_iter().filter(|name| *name != "hooks") {
+            let verb = command.find_subcommand(name).unwrap();
+            assert!(verb.get_positionals().next().is_some(), "{name}");
+        }
+    }
+
+    #[test]
+    fn sync_takes_its_manifest_as_plan_does() {
+        for line in ["sync a.yaml", "sync --vmi a.yaml", "plan a.yaml"] {
+            let words = line.split(' ').map(OsString::from).collect();
+            assert!(parse(words).is_ok(), "{line}");
+        }
+        let both = ["sync", "a.yaml", "--vmi", "b.yaml"].map(OsString::from);
+        assert!(parse(both.to_vec()).is_err());
+    }
+
+    #[test]
+    fn a_program_without_dashes_is_explained() {
+        for line in [
+            "guest exec web ls -l",
+            "guest exec ls -l",
+            "guest exec --name web ls --all",
+            "-n ns guest exec web ls",
+        ] {
+            let words = line.split(' ').map(OsString::from).collect();
+            let error = parse(words).unwrap_err();
+            let text = error.to_string();
+            assert!(error.use_stderr() && error.exit_code() == 2, "{line}");
+            let remedy = "launcherctl guest exec [--name NAME] -- PROGRAM ARGS";
+            assert!(text.contains(remedy) && !text.contains("tip:"), "{text}");
+        }
+        // Another mistake is not hidden by this one.
+        let words = "guest exec --nme web -- ls".split(' ').map(OsString::from);
+        assert!(
+            parse(words.collect())
+                .unwrap_err()
+                .to_string()
+                .contains("--nme")
+        );
+        let words = "guest exec web -- ls -l".split(' ').map(OsString::from);
+        assert!(parse(words.collect()).is_ok());
+    }
+
+    #[test]
+    fn options_of_hooks_check_stand_after_its_program_too() {
+        let parse = |line: &str| parse(line.split(' ').map(OsString::from).collect());
+        for line in [
+            "hooks check ./a --junit j.xml",
+            "hooks check ./a --slowest 1 -v",
+            "hooks check ./a -o json",
+            "hooks check ./watchdog {}",
+            "hooks check -- ./watchdog --dir {}",
+            "hooks check ./watchdog -- --dir={}",
+        ] {
+            assert!(parse(line).is_ok(), "{line}");
+        }
+        let json = parse("hooks check ./a -o json").unwrap();
+        assert_eq!(json.output, Format::Json);
+        for (line, part) in [
+            ("hooks check ./a --help", "Usage: "),
+            ("hooks check ./a --blub", "'--blub'"),
+            ("hooks check ./watchdog --dir {}", "-- --dir"),
+        ] {
+            let error = parse(line).unwrap_err().to_string();
+            assert!(error.contains(part), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_word_after_hooks_that_is_no_verb_is_explained() {
+        for (word, part) in [
+            ("tyr", "did you mean hooks try?"),
+            ("chek", "did you mean hooks check?"),
+            ("web", "launcherctl hooks --name web"),
+        ] {
+            let error = parse(vec!["hooks".into(), word.into()]).unwrap_err();
+            assert!(error.use_stderr() && error.exit_code() == 2, "{word}");
+            assert!(error.to_string().contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_misspelt_verb_has_a_suggestion() {
+        let error = parse(vec![OsString::from("puase")])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("similar subcommand") && error.contains("'pause'"),
+            "{error}"
+        );
+        for (alias, verb) in [
+            ("resume", "unpause"),
+            ("destroy", "kill"),
+            ("reboot", "soft-reboot"),
+        ] {
+            let matches = command()
+                .try_get_matches_from(["launcherctl", alias])
+                .unwrap();
+            assert_eq!(matches.subcommand_name(), Some(verb));
+        }
+    }
+}

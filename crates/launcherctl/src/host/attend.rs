@@ -1,0 +1,155 @@
+//! A guest that runs: its console is served until it ends or is to be shut down.
+
+use std::time::Duration;
+
+use tokio::sync::broadcast;
+
+use super::console_hub;
+use super::control::{Phase, StopRequests, Update};
+use super::error::RunError;
+use super::launcher::{self, LauncherProcess};
+use super::progress::Progress;
+use super::registry::VmDir;
+use super::symptoms::{self, Symptom};
+use super::until::Until;
+use crate::error::CtlError;
+use api::pod_paths::PodPaths;
+
+/// How a VM has ended in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// Its guest has ended, or was to.
+    AsWanted,
+    /// By a stop, before its guest was started.
+    StoppedBeforeStart,
+    /// By a stop, before the text of `--until` has appeared.
+    StoppedBeforeUp,
+    /// It has not come by its migration, which says why.
+    NotArrived,
+}
+
+impl End {
+    /// The supervisor's last update. Who has stopped the VM knows that.
+    pub fn update(self) -> Update {
+        let failure = match self {
+            Self::AsWanted | Self::NotArrived => None,
+            Self::StoppedBeforeStart => Some("the VM was stopped before its guest was started"),
+            Self::StoppedBeforeUp => {
+                Some("the guest was stopped before the text of --until appeared")
+            }
+        };
+        Update::Ended {
+            code: (self != Self::AsWanted).into(),
+            failure: failure.map(str::to_owned),
+        }
+    }
+}
+
+/// What the guest is to write on its console.
+pub(super) struct Expected<'a> {
+    /// By which it is up.
+    pub text: Option<&'a str>,
+    /// What it has for that.
+    pub timeout: Duration,
+    /// Anything, as it boots.
+    pub boots: bool,
+    /// The guest is shut down once it is up.
+    pub stop_when_up: bool,
+}
+
+/// Serves the console until the VM ends or is to be shut down.
+///
+/// # Errors
+/// If the guest is not up in time, or the launcher has ended under it.
+pub(super) async fn attend(
+    expected: &Expected<'_>,
+    launcher: &mut LauncherProcess<'_>,
+    dir: &VmDir,
+    progress: &Progress,
+    stop: &mut StopRequests,
+) -> Result<End, CtlError> {
+    let paths = PodPaths::default();
+    let serial = dir.path(&paths.serial_socket(launcher.uid()));
+    let mut output = if serial.exists() {
+        let qemu_log = dir.path(&paths.serial_log(launcher.uid()));
+        Some(console_hub::serve(&serial, qemu_log, dir).await?)
+    } else {
+        None
+    };
+    progress.console(output.is_some());
+    let mut until = Until::new(expected.text);
+    let silence = tokio::time::sleep(symptoms::SILENCE);
+    tokio::pin!(silence);
+    let mut is_silent = expected.boots && output.is_some();
+    let timeout = expected.timeout;
+    let deadline = tokio::time::sleep(timeout);
+    tokio::pin!(deadline);
+    loop {
+        tokio::select! {
+            bytes = next_output(&mut output) => {
+                is_silent = false;
+                if until.seen_in(&bytes) {
+                    progress.phase(Phase::GuestUp);
+                    if expected.stop_when_up { return Ok(End::AsWanted); }
+                }
+            },
+            is_down = launcher.next_event(progress) => {
+                let is_down = is_down?;
+                report_symptom(launcher, progress)?;
+                if is_down {
+                    return ended(launcher, until.is_waiting());
+                }
+            },
+            () = &mut silence, if is_silent => {
+                is_silent = false;
+                progress.note(&symptoms::of_silence(launcher.name(), launcher.is_emulated()));
+            },
+            () = stop.requested() => {
+                return Ok(if until.is_waiting() { End::StoppedBeforeUp } else { End::AsWanted });
+            }
+            () = &mut deadline, if until.is_waiting() => {
+                let text = expected.text.unwrap_or_default().to_owned();
+                progress.note(&format!(
+                    "{text:?} has not appeared within {} s; the guest is asked to shut down, and forced off after {} s (Ctrl-C: at once)",
+                    timeout.as_secs(),
+                    launcher::grace(launcher.vmi()).as_secs()
+                ));
+                return Err(RunError::NotUp { text, timeout }.into());
+            }
+        }
+    }
+}
+
+/// The guest has ended by itself.
+fn ended(launcher: &LauncherProcess<'_>, is_awaited: bool) -> Result<End, CtlError> {
+    launcher.check_end()?;
+    if is_awaited {
+        return Err(RunError::EndedBeforeUp.into());
+    }
+    Ok(End::AsWanted)
+}
+
+/// Says why the guest does not run, if it does not.
+fn report_symptom(launcher: &mut LauncherProcess<'_>, progress: &Progress) -> Result<(), CtlError> {
+    match launcher.take_symptom() {
+        Some(Symptom::KvmFailed(why)) => Err(RunError::KvmFailed(why).into()),
+        Some(Symptom::Note(text)) => {
+            progress.note(&text);
+            Ok(())
+        }
+        None => Ok(()),
+    }
+}
+
+async fn next_output(output: &mut Option<broadcast::Receiver<Vec<u8>>>) -> Vec<u8> {
+    loop {
+        let Some(receiver) = output else {
+            return std::future::pending().await;
+        };
+        match receiver.recv().await {
+            Ok(bytes) => return bytes,
+            Err(broadcast::error::RecvError::Lagged(_)) => {}
+            Err(broadcast::error::RecvError::Closed) => *output = None,
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! The guest's serial console for any number of clients: QEMU serves one at a time, and a second one would see nothing.
+//!
+//! ```text
+//!  QEMU's socket ──► history ──► every client of console.sock
+//!                ├─────────────► every client of console-new.sock
+//!                └─────────────► the console's log (`console_log`)
+//!                ◄────────────── what each of them types
+//! ```
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+
+use rustix::io::read as read_now;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{broadcast, mpsc};
+
+use super::console_log::{ConsoleLog, QemuLog, start_of_stream};
+use super::registry::VmDir;
+use crate::files::FileError;
+use os::accept::Acceptor;
+
+/// The console's socket, below the VM's root: a client begins with what the guest has written before.
+pub const CONSOLE_SOCKET: &str = "/console.sock";
+/// The same without what the guest has written before: for scripts, which wait for an answer to what they type.
+pub const NEW_OUTPUT_SOCKET: &str = "/console-new.sock";
+/// What a new client gets of what the guest has written before.
+const HISTORY_BYTES: usize = 64 << 10;
+/// Pieces of output that wait for a slow client; after that it misses the oldest ones.
+const MAX_QUEUED_OUTPUT: usize = 256;
+/// Pieces of input that wait for the guest; after that clients wait.
+const MAX_QUEUED_INPUT: usize = 16;
+
+/// Connects to QEMU's socket `serial` and serves in the VM's directory, until QEMU closes the console. Returns what the
+/// guest writes; first, what it wrote before, by QEMU's own log of the console.
+///
+/// # Errors
+/// If QEMU does not accept, or a socket cannot be made.
+pub async fn serve(
+    serial: &Path,
+    qemu_log: PathBuf,
+    dir: &VmDir,
+) -> Result<broadcast::Receiver<Vec<u8>>, FileError> {
+    let (qemu_log, before) = QemuLog::read(qemu_log);
+    let guest = UnixStream::connect(serial)
+        .await
+        .map_err(FileError::on("connect to the console at", serial))?;
+    let sockets = [CONSOLE_SOCKET, NEW_OUTPUT_SOCKET].map(|path| dir.path(path));
+    let [with_history, new_output] = sockets.each_ref().map(|socket| listen(socket));
+    let listeners = [with_history?, new_output?];
+    let (from_guest, to_guest) = guest.into_split();
+    let (output, first) = broadcast::channel(MAX_QUEUED_OUTPUT);
+    let (input, typed) = mpsc::channel(MAX_QUEUED_INPUT);
+    tokio::spawn(write_to_guest(to_guest, typed));
+    let mut hub = Hub {
+        history: VecDeque::new(),
+        log: ConsoleLog::create(dir),
+        output,
+        input,
+        sockets,
+    };
+    hub.publish(&before);
+    tokio::spawn(hub.run(from_guest, qemu_log, listeners));
+    Ok(first)
+}
+
+fn listen(socket: &Path) -> Result<UnixListener, FileError> {
+    let _ = std::fs::remove_file(socket);
+    UnixListener::bind(socket).map_err(FileError::on("listen on", socket))
+}
+
+struct Hub {
+    history: VecDeque<u8>,
+    log: ConsoleLog,
+    output: broadcast::Sender<Vec<u8>>,
+    input: mpsc::Sender<Vec<u8>>,
+    sockets: [PathBuf; 2],
+}
+
+impl Hub {
+    async fn run(
+        mut self,
+        mut guest: OwnedReadHalf,
+        qemu_log: QemuLog,
+        listeners: [UnixListener; 2],
+    ) {
+        let [mut with_history, mut new_output] =
+            listeners.map(|listener| Acceptor::new(listener, "the console's sockets"));
+        let mut before_first_output = Some(qemu_log);
+        let mut buffer = vec![0; 4096];
+        loop {
+            tokio::select! {
+                read = guest.read(&mut buffer) => match buffer.get(..read.unwrap_or(0)) {
+                    None | Some([]) => break,
+                    Some(bytes) => match before_first_output.take() {
+                        Some(qemu_log) => self.publish_first(bytes, &guest, &qemu_log),
+                        None => self.publish(bytes),
+                    },
+                },
+                stream = with_history.accept() => {
+                    self.add(stream, self.history.iter().copied().collect());
+                }
+                stream = new_output.accept() => self.add(stream, Vec::new()),
+            }
+        }
+        for socket in &self.sockets {
+            let _ = std::fs::remove_file(socket);
+        }
+    }
+
+    /// The first output, after what the guest wrote while this client connected.
+    fn publish_first(&mut self, first: &[u8], guest: &OwnedReadHalf, qemu_log: &QemuLog) {
+        let logged = qemu_log.read_new();
+        // QEMU logs what it has written to the socket, so this is there already.
+        let mut stream = first.to_vec();
+        let mut buffer = [0; 4096];
+        while stream.len() < logged.len()
+            && let Ok(length @ 1..) = read_now(guest.as_ref(), &mut buffer)
+        {
+            stream.extend_from_slice(buffer.get(..length).unwrap_or_default());
+        }
+        let start = start_of_stream(&logged, &stream);
+        self.publish(logged.get(..start).unwrap_or_default());
+        self.publish(&stream);
+    }
+
+    fn publish(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.log.write(bytes);
+        self.history.extend(bytes);
+        let excess = self.history.len().saturating_sub(HISTORY_BYTES);
+        self.history.drain(..excess);
+        // There may be no reader.
+        let _ = self.output.send(bytes.to_vec());
+    }
+
+    fn add(&self, stream: UnixStream, history: Vec<u8>) {
+        let (read, write) = stream.into_split();
+        tokio::spawn(write_to_client(write, history, self.output.subscribe()));
+        tokio::spawn(read_from_client(read, self.input.clone()));
+    }
+}
+
+async fn write_to_guest(mut guest: OwnedWriteHalf, mut typed: mpsc::Receiver<Vec<u8>>) {
+    while let Some(bytes) = typed.recv().await {
+        if guest.write_all(&bytes).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn write_to_client(
+    mut client: OwnedWriteHalf,
+    history: Vec<u8>,
+    mut output: broadcast::Receiver<Vec<u8>>,
+) {
+    let mut next = Ok(history);
+    loop {
+        match next {
+            Ok(bytes) if client.write_all(&bytes).await.is_ok() => {}
+            Err(broadcast::error::RecvError::Lagged(_)) => {}
+            _ => return,
+        }
+        next = output.recv().await;
+    }
+}
+
+async fn read_from_client(mut client: OwnedReadHalf, input: mpsc::Sender<Vec<u8>>) {
+    let mut buffer = [0; 256];
+    while let Ok(length @ 1..) = client.read(&mut buffer).await {
+        let typed = buffer.get(..length).unwrap_or_default().to_vec();
+        if input.send(typed).await.is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::console_log::console_log_file;
+    use super::*;
+
+    async fn read(stream: &mut UnixStream, length: usize) -> String {
+        let mut bytes = vec![0; length];
+        stream.read_exact(&mut bytes).await.unwrap();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn every_client_sees_what_the_guest_has_written_and_can_type() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let dir = tempfile::tempdir().unwrap();
+            let vm = VmDir::at(dir.path().to_owned());
+            let (serial, socket) = (dir.path().join("serial"), vm.path(CONSOLE_SOCKET));
+            let qemu = UnixListener::bind(&serial).unwrap();
+            let qemu_log = dir.path().join("qemu.log");
+            let log = |text: &str| std::fs::write(&qemu_log, text).unwrap();
+            log("BIOS\r\n");
+            let mut output = serve(&serial, qemu_log.clone(), &vm).await.unwrap();
+            assert_eq!(output.recv().await.unwrap(), b"BIOS\r\n");
+            // Linux has started before QEMU accepted.
+            let (mut guest, _) = qemu.accept().await.unwrap();
+            log("BIOS\r\nLinux\r\nlogin: ");
+            guest.write_all(b"login: ").await.unwrap();
+            assert_eq!(output.recv().await.unwrap(), b"Linux\r\n");
+            assert_eq!(output.recv().await.unwrap(), b"login: ");
+
+            let mut first = UnixStream::connect(&socket).await.unwrap();
+            let mut second = UnixStream::connect(&socket).await.unwrap();
+            for client in [&mut first, &mut second] {
+                assert_eq!(read(client, 20).await, "BIOS\r\nLinux\r\nlogin: ");
+                client.write_all(b"root").await.unwrap();
+                assert_eq!(read(&mut guest, 4).await, "root");
+            }
+            drop(first);
+            // A script that types something sees the answer only.
+            let mut script = UnixStream::connect(vm.path(NEW_OUTPUT_SOCKET))
+                .await
+                .unwrap();
+            script.write_all(b"root").await.unwrap();
+            assert_eq!(read(&mut guest, 4).await, "root");
+            guest.write_all(b"$ ").await.unwrap();
+            for client in [&mut script, &mut second] {
+                assert_eq!(read(client, 2).await, "$ ");
+            }
+
+            drop(guest);
+            assert_eq!(second.read(&mut [0]).await.unwrap(), 0);
+            assert!(output.recv().await.is_ok_and(|bytes| bytes == b"$ "));
+            assert!(output.recv().await.is_err());
+            assert!(!socket.exists() && !vm.path(NEW_OUTPUT_SOCKET).exists());
+            let log = std::fs::read_to_string(console_log_file(&vm)).unwrap();
+            assert_eq!(log, "BIOS\r\nLinux\r\nlogin: $ ");
+        });
+    }
+
+    #[test]
+    fn the_history_has_a_limit() {
+        let (output, _) = broadcast::channel(1);
+        let (input, _) = mpsc::channel(1);
+        let dir = tempfile::tempdir().unwrap();
+        let mut hub = Hub {
+            history: VecDeque::new(),
+            log: ConsoleLog::create(&VmDir::at(dir.path().to_owned())),
+            output,
+            input,
+            sockets: [PathBuf::new(), PathBuf::new()],
+        };
+        hub.publish(&vec![b'a'; HISTORY_BYTES]);
+        hub.publish(b"end");
+        assert_eq!(hub.history.len(), HISTORY_BYTES);
+        assert!(
+            hub.history
+                .iter()
+                .copied()
+                .collect::<Vec<_>>()
+                .ends_with(b"aend")
+        );
+    }
+}

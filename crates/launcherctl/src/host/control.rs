@@ -1,0 +1,545 @@
+//! How the supervisor of a VM and its clients talk: `run`, which has started it, and `stop`. Both sides write lines.
+//!
+//! ```text
+//!  client ── stop │ force │ detach ──────────────────► supervisor
+//!  client ◄─ updates, as JSON, the last one is final ── supervisor
+//! ```
+//!
+//! The client that has started the supervisor owns the VM until it detaches: when it goes, the VM is stopped.
+
+use std::convert::Infallible;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{broadcast, mpsc, watch};
+use tokio::time::{Duration, timeout};
+
+use super::registry::{CONTROL_SOCKET, VmDir};
+use crate::files::FileError;
+use os::accept::Acceptor;
+use os::signals::EndSignals;
+
+/// Updates that wait for a slow client; after that it misses the oldest ones.
+const MAX_QUEUED: usize = 256;
+/// What a client may write in all.
+const MAX_REQUEST_BYTES: u64 = 4096;
+/// How long the supervisor may take to say how far its VM is.
+const CURRENT_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long clients may take to read the last updates.
+const LAST_UPDATES_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How far a VM is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Phase {
+    /// The launcher answers calls.
+    LauncherReady,
+    /// As [`Self::LauncherReady`], of the target of a migration.
+    TargetReady,
+    /// The domain runs.
+    DomainRunning,
+    /// The guest has come by a migration.
+    GuestArrived,
+    /// The text of `--until` has appeared on the console.
+    GuestUp,
+    /// The guest is asked to shut down.
+    ShutdownRequested,
+    /// The guest has ended.
+    GuestDown,
+    /// The launcher has ended.
+    LauncherEnded,
+}
+
+impl Phase {
+    /// What it is called in the output.
+    #[must_use]
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::LauncherReady => "launcher is ready",
+            Self::TargetReady => "launcher of the target is ready",
+            Self::DomainRunning => "domain is running",
+            Self::GuestArrived => "guest has arrived",
+            Self::GuestUp => "guest is up",
+            Self::ShutdownRequested => "guest is asked to shut down",
+            Self::GuestDown => "guest is down",
+            Self::LauncherEnded => "launcher has ended",
+        }
+    }
+}
+
+/// How far a VM is when a client connects.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Current {
+    /// The last phase that it has reached.
+    pub phase: Option<Phase>,
+    /// It is to end.
+    pub stop_requested: bool,
+}
+
+impl Current {
+    /// Whether the VM is to end, or its guest has ended.
+    #[must_use]
+    pub fn is_ending(self) -> bool {
+        let ending = [
+            Phase::ShutdownRequested,
+            Phase::GuestDown,
+            Phase::LauncherEnded,
+        ];
+        self.stop_requested || self.phase.is_some_and(|phase| ending.contains(&phase))
+    }
+}
+
+/// What the supervisor reports.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Update {
+    /// The first one.
+    Current(Current),
+    /// A phase has been reached.
+    Phase {
+        /// Which one.
+        phase: Phase,
+        /// Since the supervisor has begun.
+        seconds: f64,
+    },
+    /// A remark.
+    Note(String),
+    /// An event of the domain, for programs.
+    Event(Value),
+    /// The guest's console can be connected to, if it has one.
+    Console(bool),
+    /// The VM has ended, and nothing of it is left.
+    Ended {
+        /// Exit status of `run`.
+        code: u8,
+        /// Why that is a failure of `run`, and of no other client.
+        failure: Option<String>,
+    },
+    /// The VM could not be started, or was lost.
+    Failed {
+        /// The error with its causes.
+        message: String,
+        /// Further lines about it.
+        details: Vec<String>,
+    },
+}
+
+/// What a client wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Request {
+    /// Shut the guest down; to ask again changes nothing.
+    Stop,
+    /// Force the guest off.
+    Force,
+    /// The VM outlives this client.
+    Detach,
+}
+
+impl Request {
+    fn line(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Force => "force",
+            Self::Detach => "detach",
+        }
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        [Self::Stop, Self::Force, Self::Detach]
+            .into_iter()
+            .find(|request| request.line() == line)
+    }
+}
+
+/// Where the supervisor reports.
+#[derive(Debug, Clone)]
+pub struct Updates {
+    clients: broadcast::Sender<Update>,
+    /// What later clients begin with.
+    phase: watch::Sender<Option<Phase>>,
+}
+
+impl Updates {
+    /// To all clients.
+    pub fn send(&self, update: Update) {
+        if let Update::Phase { phase, .. } = &update {
+            self.phase.send_replace(Some(*phase));
+        }
+        // There may be no client.
+        let _ = self.clients.send(update);
+    }
+}
+
+/// The supervisor's side.
+#[derive(Debug)]
+pub struct Control {
+    updates: Updates,
+    /// Ends when all clients have been served.
+    clients: mpsc::Receiver<Infallible>,
+}
+
+/// How the VM is to end: the most that a client or a signal has asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stop {
+    /// It runs until its guest ends.
+    NotRequested,
+    /// Its guest is to shut down.
+    ShutDown,
+    /// It is to end at once.
+    Force,
+}
+
+/// Asks for at least this.
+fn request_stop(level: &watch::Sender<Stop>, wanted: Stop) {
+    level.send_if_modified(|level| {
+        let is_more = wanted > *level;
+        *level = wanted.max(*level);
+        is_more
+    });
+}
+
+/// Requests to end the VM, from clients and from signals.
+#[derive(Debug, Clone)]
+pub struct StopRequests(watch::Receiver<Stop>);
+
+impl StopRequests {
+    /// Waits until the VM is to end; at once if that was requested before.
+    pub async fn requested(&mut self) {
+        self.at_least(Stop::ShutDown).await;
+    }
+
+    /// Waits until the VM is to be forced off.
+    pub async fn forced(&mut self) {
+        self.at_least(Stop::Force).await;
+    }
+
+    async fn at_least(&mut self, wanted: Stop) {
+        if self.0.wait_for(|level| *level >= wanted).await.is_err() {
+            // Nobody is left who could ask for it.
+            std::future::pending().await
+        }
+    }
+}
+
+/// The first signal shuts the guest down, the second one forces it off.
+async fn serve_signals(mut signals: EndSignals, stop: watch::Sender<Stop>) {
+    for wanted in [Stop::ShutDown, Stop::Force] {
+        signals.next().await;
+        request_stop(&stop, wanted);
+    }
+}
+
+impl Control {
+    /// Serves the owner, all who connect to `socket`, and `signals` unless the owner, in the same process, has them.
+    ///
+    /// # Errors
+    /// If the socket cannot be made.
+    pub fn serve(
+        socket: &Path,
+        owner: UnixStream,
+        signals: Option<EndSignals>,
+    ) -> Result<(Self, StopRequests), FileError> {
+        let _ = std::fs::remove_file(socket);
+        let listener = UnixListener::bind(socket).map_err(FileError::on("listen on", socket))?;
+        let (updates, _) = broadcast::channel(MAX_QUEUED);
+        let (phase, current_phase) = watch::channel(None);
+        let (stop, requests) = watch::channel(Stop::NotRequested);
+        if let Some(signals) = signals {
+            tokio::spawn(serve_signals(signals, stop.clone()));
+        }
+        let (alive, clients) = mpsc::channel(1);
+        let serve = move |stream, subscription, is_owner, alive, stop: watch::Sender<Stop>| {
+            let current = Current {
+                phase: *current_phase.borrow(),
+                stop_requested: *stop.borrow() > Stop::NotRequested,
+            };
+            let client = Client {
+                current,
+                updates: subscription,
+                stop,
+                is_owner,
+                _alive: alive,
+            };
+            tokio::spawn(client.serve(stream));
+        };
+        let (subscriptions, later) = (updates.downgrade(), alive.downgrade());
+        serve(owner, updates.subscribe(), true, alive, stop.clone());
+        tokio::spawn(async move {
+            let mut connections = Acceptor::new(listener, "the supervisor's socket");
+            loop {
+                let stream = connections.accept().await;
+                let (Some(updates), Some(alive)) = (subscriptions.upgrade(), later.upgrade())
+                else {
+                    return;
+                };
+                serve(stream, updates.subscribe(), false, alive, stop.clone());
+            }
+        });
+        let updates = Updates {
+            clients: updates,
+            phase,
+        };
+        Ok((Self { updates, clients }, StopRequests(requests)))
+    }
+
+    /// Where updates are sent.
+    #[must_use]
+    pub fn updates(&self) -> Updates {
+        self.updates.clone()
+    }
+
+    /// Sends the last update, and waits until the clients have it. All other senders must be gone.
+    pub async fn finish(mut self, last: Update) {
+        self.updates.send(last);
+        drop(self.updates);
+        let _ = timeout(LAST_UPDATES_TIMEOUT, self.clients.recv()).await;
+    }
+}
+
+/// A client, as the supervisor sees it.
+struct Client {
+    current: Current,
+    updates: broadcast::Receiver<Update>,
+    stop: watch::Sender<Stop>,
+    is_owner: bool,
+    /// Says by its end that the client is served.
+    _alive: mpsc::Sender<Infallible>,
+}
+
+impl Client {
+    async fn serve(mut self, stream: UnixStream) {
+        let (read, mut write) = stream.into_split();
+        let mut requests = BufReader::new(read.take(MAX_REQUEST_BYTES)).lines();
+        let mut is_reading = true;
+        // A client that has gone is noticed where its requests are read.
+        drop(write.write_all(&line(&Update::Current(self.current))).await);
+        loop {
+            tokio::select! {
+                update = self.updates.recv() => match update {
+                    Ok(update) => drop(write.write_all(&line(&update)).await),
+                    Err(broadcast::error::RecvError::Lagged(_)) => {}
+                    Err(broadcast::error::RecvError::Closed) => return,
+                },
+                request = requests.next_line(), if is_reading => {
+                    let request = request.ok().flatten();
+                    is_reading = request.is_some();
+                    self.take_request(request.as_deref());
+                }
+            }
+        }
+    }
+
+    /// None is the end of the requests, which is the VM's if this client owns it.
+    fn take_request(&mut self, request: Option<&str>) {
+        let wanted = request.map_or(self.is_owner.then_some(Request::Stop), Request::parse);
+        self.is_owner &= wanted.is_none();
+        match wanted {
+            Some(Request::Stop) => request_stop(&self.stop, Stop::ShutDown),
+            Some(Request::Force) => request_stop(&self.stop, Stop::Force),
+            Some(Request::Detach) | None => {}
+        }
+    }
+}
+
+fn line(update: &Update) -> Vec<u8> {
+    let mut line = serde_json::to_vec(update).unwrap_or_default();
+    line.push(b'\n');
+    line
+}
+
+/// A client's side.
+#[derive(Debug)]
+pub struct ControlClient {
+    updates: Lines<BufReader<OwnedReadHalf>>,
+    requests: OwnedWriteHalf,
+}
+
+impl ControlClient {
+    /// Over a stream that is connected.
+    #[must_use]
+    pub fn new(stream: UnixStream) -> Self {
+        let (read, requests) = stream.into_split();
+        Self {
+            updates: BufReader::new(read).lines(),
+            requests,
+        }
+    }
+
+    /// What the supervisor of the VM in `dir` says of it; nothing where there is none.
+    pub async fn current(dir: &VmDir) -> Option<Current> {
+        let stream = UnixStream::connect(dir.path(CONTROL_SOCKET)).await.ok()?;
+        match timeout(CURRENT_TIMEOUT, Self::new(stream).next()).await {
+            Ok(Some(Update::Current(current))) => Some(current),
+            // It has just ended.
+            Ok(None) => None,
+            _ => Some(Current::default()),
+        }
+    }
+
+    /// Waits until the supervisor of the VM in `dir` has ended, if it does so in time.
+    pub async fn wait_for_end(dir: &VmDir, limit: Duration) {
+        if let Ok(stream) = UnixStream::connect(dir.path(CONTROL_SOCKET)).await {
+            let mut client = Self::new(stream);
+            let ended = async { while client.next().await.is_some() {} };
+            let _ = timeout(limit, ended).await;
+        }
+    }
+
+    /// The next update; none if the supervisor has ended without a final one. Safe to drop and call again.
+    pub async fn next(&mut self) -> Option<Update> {
+        loop {
+            let line = self.updates.next_line().await.ok().flatten()?;
+            if let Ok(update) = serde_json::from_str(&line) {
+                return Some(update);
+            }
+        }
+    }
+
+    /// Asks for the VM's end: its guest is asked to shut down.
+    pub async fn stop(&mut self) {
+        self.request(Request::Stop).await;
+    }
+
+    /// Asks for the VM's end at once.
+    pub async fn force(&mut self) {
+        self.request(Request::Force).await;
+    }
+
+    /// From now on the VM outlives this client.
+    pub async fn detach(&mut self) {
+        self.request(Request::Detach).await;
+    }
+
+    async fn request(&mut self, request: Request) {
+        let line = format!("{}\n", request.line());
+        // A supervisor that has ended is noticed where its updates are read.
+        let _ = self.requests.write_all(line.as_bytes()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    async fn serve(socket: &Path) -> (Control, StopRequests, ControlClient) {
+        let (owner, client) = UnixStream::pair().unwrap();
+        let (control, stop) = Control::serve(socket, owner, None).unwrap();
+        (control, stop, ControlClient::new(client))
+    }
+
+    fn run(test: impl Future<Output = ()>) {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+            .block_on(test);
+    }
+
+    /// Whether a stop has been requested by the time that all clients have been read.
+    async fn is_requested(stop: &mut StopRequests) -> bool {
+        timeout(Duration::from_millis(100), stop.requested())
+            .await
+            .is_ok()
+    }
+
+    #[test]
+    fn the_vm_is_stopped_when_its_owner_goes() {
+        run(async {
+            let dir = tempfile::tempdir().unwrap();
+            let (_control, mut stop, owner) = serve(&dir.path().join("control.sock")).await;
+            drop(owner);
+            stop.requested().await;
+        });
+    }
+
+    #[test]
+    fn a_vm_outlives_an_owner_that_has_detached_and_any_other_client() {
+        run(async {
+            let dir = tempfile::tempdir().unwrap();
+            let socket = dir.path().join("control.sock");
+            let (_control, mut stop, mut owner) = serve(&socket).await;
+            owner.detach().await;
+            drop(owner);
+            drop(UnixStream::connect(&socket).await.unwrap());
+            assert!(!is_requested(&mut stop).await);
+            ControlClient::new(UnixStream::connect(&socket).await.unwrap())
+                .stop()
+                .await;
+            stop.requested().await;
+        });
+    }
+
+    #[test]
+    fn only_a_request_to_force_the_vm_off_does_so() {
+        run(async {
+            let dir = tempfile::tempdir().unwrap();
+            let (_control, mut stop, mut owner) = serve(&dir.path().join("control.sock")).await;
+            for _ in 0..3 {
+                owner.stop().await;
+            }
+            stop.requested().await;
+            let forced = timeout(Duration::from_millis(100), stop.forced()).await;
+            assert!(
+                forced.is_err(),
+                "a second plain stop waits as the first does"
+            );
+            owner.force().await;
+            stop.forced().await;
+        });
+    }
+
+    #[test]
+    fn a_client_begins_with_how_far_the_vm_is() {
+        run(async {
+            let dir = tempfile::tempdir().unwrap();
+            let vm = VmDir::at(dir.path().to_owned());
+            assert_eq!(ControlClient::current(&vm).await, None);
+            let (control, mut stop, mut owner) = serve(&vm.path(CONTROL_SOCKET)).await;
+            let phase = |phase| Update::Phase {
+                phase,
+                seconds: 0.0,
+            };
+            let expected = |phase, stop_requested| {
+                Some(Current {
+                    phase,
+                    stop_requested,
+                })
+            };
+            assert_eq!(ControlClient::current(&vm).await, expected(None, false));
+            control.updates().send(phase(Phase::DomainRunning));
+            let current = ControlClient::current(&vm).await;
+            assert_eq!(current, expected(Some(Phase::DomainRunning), false));
+            assert!(!current.unwrap().is_ending());
+            owner.stop().await;
+            stop.requested().await;
+            assert!(ControlClient::current(&vm).await.unwrap().is_ending());
+        });
+    }
+
+    #[test]
+    fn every_client_gets_the_last_update() {
+        run(async {
+            let dir = tempfile::tempdir().unwrap();
+            let socket = dir.path().join("control.sock");
+            let (control, mut stop, mut owner) = serve(&socket).await;
+            let mut other = ControlClient::new(UnixStream::connect(&socket).await.unwrap());
+            other.stop().await;
+            stop.requested().await;
+            let finished = tokio::spawn(control.finish(Update::Ended {
+                code: 3,
+                failure: None,
+            }));
+            for client in [&mut owner, &mut other] {
+                let first = client.next().await.unwrap();
+                assert!(matches!(first, Update::Current(_)));
+                let last = client.next().await.unwrap();
+                assert!(matches!(last, Update::Ended { code: 3, .. }));
+                assert!(client.next().await.is_none());
+            }
+            finished.await.unwrap();
+        });
+    }
+}

@@ -1,0 +1,168 @@
+//! What remains of a VM that has failed: the reason, its launcher's log and the end of its console's log, in its directory
+//! and under its name, until it is started again or `stop` removes them.
+
+use std::fs::{self, File};
+use std::io::Write;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::console_log::{self, console_log_file, console_log_files};
+use super::registry::{TEMPORARY, VmDir};
+use super::vm_dir;
+use crate::files::read_tail;
+use crate::json::text_at;
+use api::pod_paths::PodPaths;
+
+/// Below the VM's directory.
+const FAILURE_FILE: &str = "/failure.json";
+/// Of a longer log of QEMU's, the end is kept.
+const MAX_CONSOLE_LOG_BYTES: u64 = 1 << 20;
+
+/// Why a VM is not running any more, and whose it was: its VMI, which may have secrets, is not kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// The error with its causes.
+    pub reason: String,
+    /// The VM's name.
+    pub name: String,
+    /// The VM's namespace.
+    pub namespace: String,
+    /// The VMI's UID.
+    pub uid: String,
+}
+
+impl Failure {
+    /// That of the VM in `dir`, if it has failed.
+    #[must_use]
+    pub fn load(dir: &VmDir) -> Option<Self> {
+        let text = fs::read(dir.path(FAILURE_FILE)).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+}
+
+/// Removes what the VM needed to run, and leaves `reason`; false if there is nothing to leave, as its launcher has logged
+/// nothing.
+pub fn leave(dir: &VmDir, vmi: &Value, reason: String) -> bool {
+    let log = dir.log_file();
+    if !log.metadata().is_ok_and(|it| it.len() > 0) {
+        return false;
+    }
+    let of_vmi = |pointer| text_at(vmi, pointer).to_owned();
+    let failure = Failure {
+        reason,
+        name: of_vmi("/metadata/name"),
+        namespace: of_vmi("/metadata/namespace"),
+        uid: of_vmi("/metadata/uid"),
+    };
+    keep_console_log(dir, &failure.uid);
+    if dir.is_temporary() {
+        let [older, newer] = console_log_files(dir);
+        vm_dir::remove(dir, &[log, dir.path(TEMPORARY), older, newer]);
+    } else {
+        vm_dir::remove_secrets(dir);
+    }
+    // The last step: who sees it sees all of it done.
+    let text = serde_json::to_vec(&failure).unwrap_or_default();
+    fs::write(dir.path(FAILURE_FILE), text).is_ok()
+}
+
+/// Makes a log of the console from the end of QEMU's, if there is none as the VM has failed before its console was served,
+/// and ends the guest's last line, as whole lines are printed. On a full file system, that is left out.
+fn keep_console_log(dir: &VmDir, uid: &str) {
+    let log = console_log_file(dir);
+    if !log.exists() {
+        let of_qemu = dir.path(&PodPaths::default().serial_log(uid));
+        let Ok(text) = read_tail(&of_qemu, MAX_CONSOLE_LOG_BYTES) else {
+            return;
+        };
+        let _ = fs::write(&log, text);
+    }
+    let last = read_tail(&log, 1).unwrap_or_default();
+    if last.first().is_some_and(|last| *last != b'\n')
+        && let Ok(mut log) = File::options().append(true).open(&log)
+    {
+        let _ = log.write_all(b"\n");
+    }
+}
+
+/// Removes that of the VM that was in a directory of `--root` before.
+pub fn clear(dir: &VmDir) {
+    remove_reason(dir);
+    console_log::remove(dir);
+}
+
+/// Removes the reason, and leaves the logs in a directory that stays.
+pub fn remove_reason(dir: &VmDir) {
+    let _ = fs::remove_file(dir.path(FAILURE_FILE));
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::console_log::ConsoleLog;
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_failed_vm_leaves_its_reason_and_log_and_nothing_else() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = VmDir::at(root.path().join("vm"));
+        fs::create_dir_all(dir.path("/var/run")).unwrap();
+        fs::write(dir.path("/var/run/secret"), "s").unwrap();
+        fs::write(dir.path(TEMPORARY), "").unwrap();
+        fs::write(dir.log_file(), "").unwrap();
+        let vmi = json!({"metadata": {"name": "web", "namespace": "default", "uid": "u"}});
+        let leave = || leave(&dir, &vmi, "it has crashed".to_owned());
+        assert!(!leave() && Failure::load(&dir).is_none(), "no log");
+        fs::write(dir.log_file(), "{}\n").unwrap();
+        let console = dir.path(&PodPaths::default().serial_log("u"));
+        fs::create_dir_all(console.parent().unwrap()).unwrap();
+        let boot = "boot\r\n".repeat(1 << 18);
+        fs::write(&console, boot + "Kernel panic").unwrap();
+        assert!(leave());
+        let kept = fs::read(console_log_file(&dir)).unwrap();
+        assert!(kept.ends_with(b"boot\r\nKernel panic\n"));
+        assert_eq!(
+            u64::try_from(kept.len()).unwrap(),
+            MAX_CONSOLE_LOG_BYTES + 1
+        );
+        let failure = Failure::load(&dir).unwrap();
+        assert_eq!(
+            (&*failure.name, &*failure.reason),
+            ("web", "it has crashed")
+        );
+        // The console's own log is kept instead of QEMU's.
+        let mut log = ConsoleLog::create(&dir);
+        log.write(b"login: ");
+        assert!(leave());
+        assert_eq!(fs::read(console_log_file(&dir)).unwrap(), b"login: \n");
+        assert!(dir.log_file().exists() && dir.is_temporary());
+        assert!(!dir.path("/var").exists());
+    }
+
+    #[test]
+    fn secrets_go_from_a_directory_that_stays() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = VmDir::at(root.path().to_owned());
+        for path in [
+            "var/run/kubevirt-private/secret/a",
+            "var/run/kubevirt-private/vmi-disks/claim",
+            "var/run/kubevirt-ephemeral-disks/cloud-init-data/default/web",
+        ] {
+            fs::create_dir_all(dir.path(path)).unwrap();
+        }
+        fs::write(dir.log_file(), "{}\n").unwrap();
+        assert!(leave(&dir, &json!({}), String::new()));
+        assert!(!dir.path("var/run/kubevirt-private/secret").exists());
+        let cloud_init = "var/run/kubevirt-ephemeral-disks/cloud-init-data";
+        assert!(!dir.path(cloud_init).exists());
+        assert!(
+            dir.path("var/run/kubevirt-private/vmi-disks/claim")
+                .exists()
+        );
+        fs::write(console_log_file(&dir), "boot").unwrap();
+        clear(&dir);
+        assert!(Failure::load(&dir).is_none() && !console_log_file(&dir).exists());
+    }
+}

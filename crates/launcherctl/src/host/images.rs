@@ -1,0 +1,445 @@
+//! The images of the VM's volumes, put where virt-handler would have mounted them.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use rustix::fs::{ioctl_ficlone, statfs, statvfs};
+use serde_json::Value;
+
+use super::data_volumes;
+use super::image_content::{Accepts, ContentError, check_content};
+use super::registry::VmDir;
+use crate::files::FileError;
+use crate::json::{is_object_at, text_at};
+use crate::manifest::Manifest;
+use crate::manifest::drives::is_drive;
+use crate::similar::known_names;
+use crate::view::output::say;
+use api::pod_paths::PodPaths;
+
+/// The unit of a file's blocks, whatever the file system's is.
+const BLOCK_BYTES: u64 = 512;
+const MIB: u64 = 1 << 20;
+/// A copy of this size is said before it is made, as it takes a second or more.
+const LARGE_COPY_BYTES: u64 = 256 * MIB;
+/// `TMPFS_MAGIC` of linux/magic.h.
+const TMPFS_MAGIC: i64 = 0x0102_1994;
+
+/// Why an image cannot be given to a VM.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImageError {
+    /// A file operation failed.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The file of a `--disk` cannot be used.
+    #[error("--disk {name}={file}", file = file.display())]
+    Given {
+        /// The volume.
+        name: String,
+        /// The file.
+        file: PathBuf,
+        /// Why not.
+        source: FileError,
+    },
+    /// `--disk` is not NAME=FILE.
+    #[error("--disk {0}: expected NAME=FILE")]
+    Argument(String),
+    /// `--disk` names a volume twice.
+    #[error("--disk gives the volume {0} two images; choose one")]
+    Twice(String),
+    /// `--disk` names a CD-ROM drive of the VMI that has no volume.
+    #[error(
+        "--disk {argument}: {name} is an empty CD-ROM drive; launcherctl addvolume {name} --file FILE puts a medium into it while the guest runs"
+    )]
+    EmptyDrive {
+        /// The option's argument.
+        argument: String,
+        /// The drive's name.
+        name: String,
+    },
+    /// `--disk` names no volume of the VMI.
+    #[error("--disk {argument}: the VMI has no volume {name:?}; it has {names}")]
+    NoVolume {
+        /// The argument.
+        argument: String,
+        /// The name in it.
+        name: String,
+        /// The names of the VMI's volumes, and the one that was probably meant.
+        names: String,
+    },
+    /// `--disk` names a volume that takes no image.
+    #[error(
+        "--disk {0}: this volume is made by the launcher itself; only container disks, claims and data volumes take an image"
+    )]
+    MadeByLauncher(String),
+    /// A volume that only a cluster can provide has no image.
+    #[error(
+        "volume {name:?} is {what}, which only a cluster can provide; give its image with --disk {name}=FILE{hint}"
+    )]
+    Missing {
+        /// The volume.
+        name: String,
+        /// Its kind.
+        what: String,
+        /// How to get one.
+        hint: &'static str,
+    },
+    /// The file is not an image.
+    #[error(transparent)]
+    Content(ContentError),
+    /// A hard link cannot cross file systems.
+    #[error(
+        "{image}: it is on another file system than the VM's directory {directory}; copy it there, or start the VM with a --root on its file system"
+    )]
+    OtherFileSystem {
+        /// The image.
+        image: String,
+        /// Where the link would be.
+        directory: String,
+    },
+    /// A copy does not fit.
+    #[error(
+        "{image}: a copy needs {needed} MiB in {directory}, which has {available} MiB{in_memory}; start the VM with a --root on the image's file system, where no copy is needed, or set TMPDIR to a directory with more space"
+    )]
+    NoSpace {
+        /// The image.
+        image: String,
+        /// Where the copy would be.
+        directory: String,
+        /// What the copy needs, in MiB.
+        needed: u64,
+        /// What the file system has, in MiB.
+        available: u64,
+        /// Says so if the file system is a tmpfs.
+        in_memory: &'static str,
+    },
+    /// The kernel's `fs.protected_hardlinks`.
+    #[error(
+        "{0}: the guest writes to it, but it belongs to another user; copy it, or become its owner"
+    )]
+    OtherUser(String),
+}
+
+impl From<ContentError> for ImageError {
+    fn from(error: ContentError) -> Self {
+        match error {
+            ContentError::File(source) => Self::File(source),
+            error => Self::Content(error),
+        }
+    }
+}
+
+/// Puts the image of each volume where the launcher expects it. Volumes whose DataVolume is beside the VM have theirs from
+/// there.
+///
+/// # Errors
+/// All of them: `--disk` options that name no volume, and volumes that have no image.
+pub fn place(manifest: &Manifest, dir: &VmDir, disks: &[String]) -> Result<(), Vec<ImageError>> {
+    let (given, mut errors) = parse_disks(manifest, disks);
+    for (index, (name, volume)) in manifest.volumes().enumerate() {
+        let image = given
+            .iter()
+            .find(|(volume, _)| *volume == name)
+            .map(|(_, file)| file.as_path());
+        if let Some(destination) = destination(dir, index, name, volume) {
+            if !data_volumes::is_beside(manifest, volume) {
+                let placed = put(name, volume, image, &destination);
+                errors.extend(placed.err().map(|error| of_option(error, name, image)));
+            }
+        } else if image.is_some() {
+            errors.push(ImageError::MadeByLauncher(name.to_owned()));
+        }
+    }
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(errors)
+    }
+}
+
+/// A failed file operation is of the option that gave the file.
+fn of_option(error: ImageError, name: &str, image: Option<&Path>) -> ImageError {
+    match (error, image) {
+        (ImageError::File(source), Some(file)) => ImageError::Given {
+            name: name.to_owned(),
+            file: file.to_owned(),
+            source,
+        },
+        (error, _) => error,
+    }
+}
+
+/// The volumes and images of the options, and the options that are wrong.
+fn parse_disks<'a>(
+    manifest: &Manifest,
+    disks: &'a [String],
+) -> (Vec<(&'a str, PathBuf)>, Vec<ImageError>) {
+    let (mut given, mut errors) = (Vec::new(), Vec::new());
+    for disk in disks {
+        match parse_disk(manifest, disk) {
+            Ok((name, _)) if given.iter().any(|(other, _)| *other == name) => {
+                errors.push(ImageError::Twice(name.to_owned()));
+            }
+            Ok(disk) => given.push(disk),
+            Err(error) => errors.push(error),
+        }
+    }
+    (given, errors)
+}
+
+fn parse_disk<'a>(manifest: &Manifest, disk: &'a str) -> Result<(&'a str, PathBuf), ImageError> {
+    let (name, file) = disk
+        .split_once('=')
+        .ok_or_else(|| ImageError::Argument(disk.to_owned()))?;
+    if manifest.volumes().any(|(volume, _)| volume == name) {
+        return Ok((name, PathBuf::from(file)));
+    }
+    if is_drive(manifest.value(), name) {
+        return Err(ImageError::EmptyDrive {
+            argument: disk.to_owned(),
+            name: name.to_owned(),
+        });
+    }
+    let names = manifest.volumes().map(|(volume, _)| volume);
+    Err(ImageError::NoVolume {
+        argument: disk.to_owned(),
+        name: name.to_owned(),
+        names: known_names(name, names),
+    })
+}
+
+/// Where virt-handler would have mounted the volume; nothing for volumes that the launcher makes.
+#[must_use]
+pub fn destination(dir: &VmDir, index: usize, name: &str, volume: &Value) -> Option<PathBuf> {
+    if is_object_at(volume, "/containerDisk") {
+        return Some(dir.path(&PodPaths::default().container_disk(index)));
+    }
+    let claim = ["/persistentVolumeClaim", "/dataVolume", "/ephemeral"]
+        .iter()
+        .any(|kind| is_object_at(volume, kind));
+    claim.then(|| dir.path(&PodPaths::default().claim_image(name)))
+}
+
+fn put(
+    name: &str,
+    volume: &Value,
+    image: Option<&Path>,
+    destination: &Path,
+) -> Result<(), ImageError> {
+    let Some(image) = image else {
+        if destination.exists() {
+            return Ok(());
+        }
+        let (what, hint) = if is_object_at(volume, "/dataVolume") {
+            (
+                "a DataVolume".to_owned(),
+                ", a raw file with what its source would import (truncate -s 10G FILE makes a blank one)",
+            )
+        } else {
+            match text_at(volume, "/containerDisk/image") {
+                "" => (
+                    "a claim".to_owned(),
+                    ", a raw file (truncate -s 10G FILE makes a blank one)",
+                ),
+                image => (
+                    format!("the container disk {image}"),
+                    ", the file in the image's /disk (podman cp gets it out)",
+                ),
+            }
+        };
+        return Err(ImageError::Missing {
+            name: name.to_owned(),
+            what,
+            hint,
+        });
+    };
+    let accepts = match is_object_at(volume, "/containerDisk") {
+        true => Accepts::RawOrQcow2,
+        false => Accepts::Raw,
+    };
+    give_image(image, destination, accepts)
+}
+
+/// Gives a VM an image that a user names: checks what it is, and links it.
+///
+/// # Errors
+/// If it is not an image, or cannot be linked.
+pub fn give_image(image: &Path, link: &Path, accepts: Accepts) -> Result<(), ImageError> {
+    check_content(image, accepts)?;
+    hard_link_image(image, link, accepts == Accepts::RawOrQcow2)
+}
+
+/// Makes a hard link to an image, so that what the guest writes to a claim is in the user's file: the launcher refuses
+/// symbolic links there. Where a hard link is impossible, an image that is only read may be copied, without a copy of its
+/// blocks where the file system can share them. What is in it does not matter: in the image of a running VM that is what its
+/// guest has written.
+///
+/// # Errors
+/// If it cannot be linked.
+pub fn hard_link_image(image: &Path, link: &Path, may_copy: bool) -> Result<(), ImageError> {
+    let file = image.canonicalize().map_err(FileError::on("find", image))?;
+    if let Some(directory) = link.parent() {
+        fs::create_dir_all(directory).map_err(FileError::on("make", directory))?;
+    }
+    let _ = fs::remove_file(link);
+    match fs::hard_link(&file, link) {
+        Err(_) if may_copy => copy(&file, link),
+        Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
+            Err(ImageError::OtherFileSystem {
+                image: image.display().to_string(),
+                directory: link.parent().unwrap_or(link).display().to_string(),
+            })
+        }
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Err(ImageError::OtherUser(image.display().to_string()))
+        }
+        linked => Ok(linked.map_err(FileError::on("link", image))?),
+    }
+}
+
+/// Copies an image that is only read.
+fn copy(image: &Path, copy: &Path) -> Result<(), ImageError> {
+    if share_blocks(image, copy).is_ok() {
+        return Ok(());
+    }
+    let directory = copy.parent().unwrap_or(copy);
+    let needed = image
+        .metadata()
+        .map_err(FileError::on("stat", image))?
+        .blocks()
+        .saturating_mul(BLOCK_BYTES);
+    let space =
+        statvfs(directory).map_err(|error| FileError::on("stat", directory)(error.into()))?;
+    let available = space.f_bavail.saturating_mul(space.f_frsize);
+    if needed > available {
+        let is_tmpfs = statfs(directory).is_ok_and(|it| it.f_type == TMPFS_MAGIC);
+        return Err(ImageError::NoSpace {
+            image: image.display().to_string(),
+            directory: directory.display().to_string(),
+            needed: needed.div_ceil(MIB),
+            available: available / MIB,
+            in_memory: if is_tmpfs {
+                " and is in memory (tmpfs)"
+            } else {
+                ""
+            },
+        });
+    }
+    if needed >= LARGE_COPY_BYTES {
+        say(&format!(
+            "copying {} ({} MiB) to {}: a hard link is not possible there",
+            image.display(),
+            needed.div_ceil(MIB),
+            directory.display()
+        ));
+    }
+    fs::copy(image, copy).map(drop).map_err(|error| {
+        let _ = fs::remove_file(copy);
+        FileError::on("copy", image)(error).into()
+    })
+}
+
+/// A reflink: btrfs and XFS have them.
+fn share_blocks(image: &Path, copy: &Path) -> io::Result<()> {
+    let (from, to) = (fs::File::open(image)?, fs::File::create(copy)?);
+    let shared = ioctl_ficlone(&to, &from);
+    if shared.is_err() {
+        let _ = fs::remove_file(copy);
+    }
+    Ok(shared?)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn manifest() -> Manifest {
+        Manifest::parse(
+            "kind: VirtualMachineInstance\nmetadata: {name: a}\nspec:\n  domain: {memory: {guest: 64Mi}}\n  volumes:\n  - {name: empty, emptyDisk: {capacity: 1Mi}}\n  - {name: root, containerDisk: {image: x}}\n  - {name: data, persistentVolumeClaim: {claimName: data}}\n",
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn images_are_placed_by_kind_and_index() {
+        let (root, image) = (
+            tempfile::tempdir().unwrap(),
+            tempfile::NamedTempFile::new().unwrap(),
+        );
+        image.as_file().set_len(512).unwrap();
+        let dir = VmDir::at(root.path().to_owned());
+        let file = image.path().display();
+        place(
+            &manifest(),
+            &dir,
+            &[format!("root={file}"), format!("data={file}")],
+        )
+        .unwrap();
+        assert!(
+            dir.path("/var/run/kubevirt/container-disks/disk_1.img")
+                .exists()
+        );
+        assert!(
+            dir.path("/var/run/kubevirt-private/vmi-disks/data/disk.img")
+                .exists()
+        );
+    }
+
+    #[test]
+    fn a_volume_without_an_image_says_how_to_give_one() {
+        let root = tempfile::tempdir().unwrap();
+        let errors = place(&manifest(), &VmDir::at(root.path().to_owned()), &[]).unwrap_err();
+        assert_eq!(errors.len(), 2, "{errors:?}");
+        for (error, option) in errors.iter().zip(["--disk root=FILE", "--disk data=FILE"]) {
+            assert!(error.to_string().contains(option), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_disk_that_names_no_volume_is_refused_by_name() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = VmDir::at(root.path().to_owned());
+        let refused = |disk: &str| place(&manifest(), &dir, &[disk.into()]).unwrap_err();
+        let error = refused("rot=x")[0].to_string();
+        assert!(
+            error.contains("no volume \"rot\"; it has empty, root, data"),
+            "{error}"
+        );
+        let error = refused("empty=/dev/null")[0].to_string();
+        assert!(error.contains("made by the launcher itself"), "{error}");
+    }
+
+    #[test]
+    fn what_is_not_an_image_is_not_linked() {
+        let dir = tempfile::tempdir().unwrap();
+        let (image, place) = (dir.path().join("image"), dir.path().join("place"));
+        fs::write(&image, [&b"QFI\xfb\0\0\0\x03"[..], &[0; 512]].concat()).unwrap();
+        let refused = give_image(&image, &place, Accepts::Raw).unwrap_err();
+        assert!(refused.to_string().contains("qemu-img convert -O raw"));
+        assert!(!place.exists());
+        give_image(&image, &place, Accepts::RawOrQcow2).unwrap();
+        assert!(place.exists());
+        // As a guest may have left its own.
+        hard_link_image(&image, &place, false).unwrap();
+    }
+
+    #[test]
+    fn an_image_on_another_file_system_is_copied() {
+        let (here, there) = (
+            tempfile::tempdir().unwrap(),
+            tempfile::tempdir_in("/dev/shm").unwrap(),
+        );
+        let (image, copy) = (here.path().join("image"), there.path().join("a/copy"));
+        fs::write(&image, [1; 1024]).unwrap();
+        if image.metadata().unwrap().dev() == there.path().metadata().unwrap().dev() {
+            return say("skipped: /dev/shm is on the file system of the temporary directory");
+        }
+        hard_link_image(&image, &copy, true).unwrap();
+        assert_eq!(fs::read(&copy).unwrap(), [1; 1024]);
+        let refused = hard_link_image(&image, &there.path().join("b"), false).unwrap_err();
+        assert!(refused.to_string().contains("--root"), "{refused}");
+    }
+}

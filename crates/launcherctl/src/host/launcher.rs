@@ -1,0 +1,405 @@
+//! The launcher of a VM of `run`, from its first call to its exit.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tokio::process::Child;
+use tokio::sync::mpsc::Receiver;
+use tokio::time::timeout;
+
+use super::control::{Phase, StopRequests};
+use super::error::RunError;
+use super::progress::Progress;
+use super::symptoms::{self, Symptom};
+use crate::error::{CtlError, RuntimeError};
+use crate::json::text_at;
+use crate::reports::events::{LauncherEvent, has_arrived};
+use crate::reports::guest_state::GuestState;
+use crate::reports::relay::Relay;
+use api::Action;
+use api::proto::cmd::v1::VirtualMachineOptions;
+use client::{CallError, Client};
+use os::inotify;
+
+/// Between two requests: a guest that boots does not hear the first one, some only hear the second, and ACPI follows when
+/// the agent has not ended the guest.
+pub const REQUEST_INTERVAL: Duration = Duration::from_secs(5);
+/// KubeVirt's default for `terminationGracePeriodSeconds`.
+const DEFAULT_GRACE_SECONDS: u64 = 30;
+/// How long the launcher may take to exit after its domain is gone.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long the launcher may take to force its guest off and to exit: a Kill has 20 s.
+const FORCE_TIMEOUT: Duration = Duration::from_secs(25);
+/// How long the launcher may take to exit when its start is aborted.
+const ABORT_TIMEOUT: Duration = Duration::from_secs(15);
+/// Between two attempts to kill the guest of a launcher whose start is aborted.
+const KILL_RETRY_DELAY: Duration = Duration::from_millis(200);
+/// Before the guest is asked again to shut down, when the launcher could not ask it.
+const SHUTDOWN_RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// How long the guest may take to shut down.
+#[must_use]
+pub fn grace(vmi: &Value) -> Duration {
+    Duration::from_secs(
+        vmi.pointer("/spec/terminationGracePeriodSeconds")
+            .and_then(Value::as_u64)
+            .unwrap_or(DEFAULT_GRACE_SECONDS),
+    )
+}
+
+/// A launcher and its guest.
+#[derive(Debug)]
+pub struct LauncherProcess<'a> {
+    vmi: &'a Value,
+    child: Child,
+    client: Option<Client>,
+    events: Receiver<LauncherEvent>,
+    relay: Relay,
+    is_down: bool,
+    /// QEMU has ended without a shutdown, or the guest's kernel has panicked.
+    has_crashed: bool,
+    /// That was a panic.
+    has_panicked: bool,
+    /// The domain runs without KVM.
+    is_emulated: bool,
+    /// When the domain was started.
+    running_since: Option<Instant>,
+    /// What the last event says is wrong with the guest, and whether that was taken.
+    symptom: Option<(Symptom, bool)>,
+}
+
+impl<'a> LauncherProcess<'a> {
+    /// A launcher that has been started, its events, and the relay that passes them on.
+    #[must_use]
+    pub fn new(
+        vmi: &'a Value,
+        child: Child,
+        events: Receiver<LauncherEvent>,
+        relay: Relay,
+    ) -> Self {
+        Self {
+            vmi,
+            child,
+            client: None,
+            events,
+            relay,
+            is_down: false,
+            has_crashed: false,
+            has_panicked: false,
+            is_emulated: false,
+            running_since: None,
+            symptom: None,
+        }
+    }
+
+    /// The VMI.
+    #[must_use]
+    pub fn vmi(&self) -> &'a Value {
+        self.vmi
+    }
+
+    /// The VM's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        text_at(self.vmi, "/metadata/name")
+    }
+
+    /// Whether the guest runs without KVM.
+    #[must_use]
+    pub fn is_emulated(&self) -> bool {
+        self.is_emulated
+    }
+
+    /// What is wrong with the guest, once for each cause.
+    pub fn take_symptom(&mut self) -> Option<Symptom> {
+        match &mut self.symptom {
+            Some((symptom, taken)) if !*taken => {
+                *taken = true;
+                Some(symptom.clone())
+            }
+            _ => None,
+        }
+    }
+
+    /// How the guest has ended, where that is a failure.
+    ///
+    /// # Errors
+    /// If it has crashed, or its QEMU has.
+    pub fn check_end(&self) -> Result<(), RunError> {
+        match (self.has_crashed, self.has_panicked) {
+            (false, _) => Ok(()),
+            (true, false) => Err(RunError::Crashed),
+            (true, true) => Err(RunError::Panicked),
+        }
+    }
+
+    /// The VMI's UID.
+    #[must_use]
+    pub fn uid(&self) -> &str {
+        text_at(self.vmi, "/metadata/uid")
+    }
+
+    /// Waits for the cmd socket and makes the first call.
+    ///
+    /// # Errors
+    /// If the launcher ends before, or speaks another version.
+    pub async fn connect(&mut self, socket: &Path) -> Result<(), CtlError> {
+        tokio::select! {
+            () = inotify::appears(socket) => {}
+            status = self.child.wait() => {
+                return Err(RunError::EndedBeforeReady(status.map_err(RuntimeError)?).into());
+            }
+        }
+        let client = Client::connect(socket).await?;
+        let versions = client.versions().await?;
+        if !versions.contains(&1) {
+            return Err(RunError::Versions(versions).into());
+        }
+        self.client = Some(client);
+        Ok(())
+    }
+
+    /// Sends the VMI; again within `limit` where the launcher is still starting the guest when it answers.
+    ///
+    /// # Errors
+    /// If the launcher refuses it, or ends, or does not start the guest in time.
+    pub async fn sync(&mut self, limit: Duration) -> Result<(), CtlError> {
+        let options = VirtualMachineOptions::default;
+        let begun = Instant::now();
+        loop {
+            let Err(refused) = self.client()?.sync(self.vmi, options()).await else {
+                self.running_since = Some(Instant::now());
+                return Ok(());
+            };
+            // A launcher that dies takes the connection with it, which is seen first.
+            if let Ok(status) = timeout(KILL_RETRY_DELAY, self.child.wait()).await {
+                let status = status.map_err(RuntimeError)?;
+                return Err(RunError::EndedOnItsOwn(status).into());
+            }
+            if !refused.is_in_progress() {
+                return Err(refused.into());
+            }
+            if begun.elapsed() >= limit {
+                return Err(RunError::NotStarted(limit).into());
+            }
+        }
+    }
+
+    /// Waits for the next event; true if the guest is down.
+    ///
+    /// # Errors
+    /// If the launcher has ended under its guest.
+    pub async fn next_event(&mut self, progress: &Progress) -> Result<bool, CtlError> {
+        tokio::select! {
+            event = self.events.recv() => {
+                if let Some(event) = event {
+                    progress.event(&event);
+                    self.relay.send(&event);
+                    self.note_symptom(&event);
+                    if event.has_left() && !self.is_down {
+                        progress.note("the VM has migrated to another launcher");
+                    }
+                    self.is_down |= event.is_final() || matches!(event.state(), Some("Shutoff" | "Crashed"));
+                    self.has_crashed |= event.is_crash();
+                    self.has_panicked |= event.is_panic();
+                    self.is_emulated |= event.is_emulated();
+                }
+                Ok(self.is_down)
+            }
+            status = self.child.wait() => {
+                let status = status.map_err(RuntimeError)?;
+                if self.is_down { Ok(true) } else { Err(RunError::EndedOnItsOwn(status).into()) }
+            }
+        }
+    }
+
+    /// Waits for the guest to come by a migration. False if the launcher has ended without it, as it does when the migration
+    /// has failed.
+    ///
+    /// # Errors
+    /// If the launcher has crashed.
+    pub async fn wait_for_guest(&mut self, progress: &Progress) -> Result<bool, CtlError> {
+        loop {
+            tokio::select! {
+                event = self.events.recv() => if let Some(event) = event {
+                    progress.event(&event);
+                    self.relay.send(&event);
+                    if event.has_arrived() {
+                        return Ok(true);
+                    }
+                },
+                status = self.child.wait() => {
+                    let status = status.map_err(RuntimeError)?;
+                    return if status.success() { Ok(false) } else { Err(RunError::EndedOnItsOwn(status).into()) };
+                }
+            }
+        }
+    }
+
+    /// Whether the launcher has a guest that has come by a migration.
+    pub async fn has_guest(&self) -> bool {
+        let Ok(client) = self.client() else {
+            return false;
+        };
+        let domain = client.domain().await.ok().flatten();
+        domain.as_ref().is_some_and(has_arrived)
+    }
+
+    fn note_symptom(&mut self, event: &LauncherEvent) {
+        let Some(since) = self.running_since else {
+            return;
+        };
+        let found = symptoms::of_event(event, self.name(), since.elapsed());
+        let is_same = matches!((&self.symptom, &found), (Some((old, _)), Some(new)) if old == new);
+        if !is_same {
+            self.symptom = found.map(|symptom| (symptom, false));
+        }
+    }
+
+    /// Forces the guest off and waits for the launcher to exit. One that does not do that in time is killed: its QEMU is
+    /// an orphan then, which the supervisor ends.
+    ///
+    /// # Errors
+    /// If the launcher ends with a failure.
+    pub async fn force_off(&mut self, progress: &Progress) -> Result<(), CtlError> {
+        let forced = async {
+            self.act(Action::Kill).await?;
+            progress.phase(Phase::GuestDown);
+            self.wait_for_exit(progress).await
+        };
+        let why = match timeout(FORCE_TIMEOUT, forced).await {
+            Ok(Err(error)) if error.of::<CallError>().is_some() => error.chain(),
+            Ok(ended) => return ended,
+            Err(_) => format!("it has not ended {} s later", FORCE_TIMEOUT.as_secs()),
+        };
+        progress.note(&format!(
+            "the launcher does not end the guest, so both are killed: {why}"
+        ));
+        Ok(self.child.kill().await.map_err(RuntimeError)?)
+    }
+
+    /// Asks the guest to shut down until it is down, as one that boots does not hear it; forces it off after the grace
+    /// period or when that is asked for, and waits for the launcher to exit.
+    ///
+    /// # Errors
+    /// If the launcher does not exit, or ends with a failure.
+    pub async fn end(
+        &mut self,
+        progress: &Progress,
+        stop: &mut StopRequests,
+    ) -> Result<(), CtlError> {
+        if self.child.try_wait().map_err(RuntimeError)?.is_some() {
+            return Ok(());
+        }
+        if !self.is_down {
+            let grace = grace(self.vmi);
+            self.note_pause(grace, progress).await;
+            let kill_reason = tokio::select! {
+                ended = timeout(grace, self.shut_down_guest(progress)) => match ended {
+                    Ok(ended) => { ended?; None }
+                    Err(_) => Some(format!("the guest has not shut down within {} s", grace.as_secs())),
+                },
+                () = stop.forced() => Some("the guest is forced off".to_owned()),
+            };
+            if let Some(why) = kill_reason {
+                progress.note(&why);
+                return self.force_off(progress).await;
+            }
+        }
+        progress.phase(Phase::GuestDown);
+        self.wait_for_exit(progress).await
+    }
+
+    /// Ends a launcher whose start has failed or is not wanted any more. It may be about to start the guest, so the guest
+    /// is killed until the launcher has exited.
+    pub async fn abort(&mut self) {
+        if let Some(pid) = self
+            .child
+            .id()
+            .and_then(|pid| Pid::from_raw(pid.try_into().ok()?))
+        {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let ended = async {
+            while timeout(KILL_RETRY_DELAY, self.child.wait()).await.is_err() {
+                let _ = self.act(Action::Kill).await;
+                let _ = self.act(Action::Delete).await;
+            }
+        };
+        if timeout(ABORT_TIMEOUT, ended).await.is_err() {
+            let _ = self.child.kill().await;
+        }
+    }
+
+    /// A paused guest hears of a shutdown once it is resumed.
+    async fn note_pause(&self, grace: Duration, progress: &Progress) {
+        let Ok(client) = self.client() else { return };
+        let domain = client.domain().await.ok().flatten();
+        if GuestState::of(domain.as_ref()) == GuestState::Paused {
+            let name = self.name();
+            progress.note(&format!(
+                "the guest is paused, and shuts down only once it is resumed: launcherctl unpause {name}; launcherctl stop {name} --force ends it now, and it is forced off after {} s",
+                grace.as_secs()
+            ));
+        }
+    }
+
+    async fn shut_down_guest(&mut self, progress: &Progress) -> Result<(), CtlError> {
+        let (mut was_asked, mut was_refused) = (false, false);
+        loop {
+            let delay = match self.act(Action::Shutdown).await {
+                Ok(()) => {
+                    if !std::mem::replace(&mut was_asked, true) {
+                        progress.phase(Phase::ShutdownRequested);
+                    }
+                    REQUEST_INTERVAL
+                }
+                Err(error) => {
+                    if !was_asked && !std::mem::replace(&mut was_refused, true) {
+                        progress.note(&format!(
+                            "the guest cannot be asked to shut down: {}",
+                            error.chain()
+                        ));
+                    }
+                    SHUTDOWN_RETRY_DELAY
+                }
+            };
+            if let Ok(ended) = timeout(delay, self.guest_down(progress)).await {
+                return ended;
+            }
+        }
+    }
+
+    async fn guest_down(&mut self, progress: &Progress) -> Result<(), CtlError> {
+        while !self.next_event(progress).await? {}
+        Ok(())
+    }
+
+    /// The launcher exits once its domain is gone.
+    async fn wait_for_exit(&mut self, progress: &Progress) -> Result<(), CtlError> {
+        // It may be gone already.
+        let _ = self.act(Action::Delete).await;
+        match timeout(EXIT_TIMEOUT, self.child.wait()).await {
+            Ok(status) => {
+                let status = status.map_err(RuntimeError)?;
+                progress.phase(Phase::LauncherEnded);
+                if status.success() {
+                    Ok(())
+                } else {
+                    Err(RunError::LauncherFailed(status).into())
+                }
+            }
+            Err(_) => Err(RunError::StillRunning(EXIT_TIMEOUT).into()),
+        }
+    }
+
+    async fn act(&self, action: Action) -> Result<(), CtlError> {
+        Ok(self.client()?.act(action, self.vmi).await?)
+    }
+
+    fn client(&self) -> Result<&Client, RunError> {
+        self.client.as_ref().ok_or(RunError::NotReady)
+    }
+}

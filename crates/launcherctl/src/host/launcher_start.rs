@@ -1,0 +1,173 @@
+//! The launcher's process: how it is started, and what its log says when it has ended.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use serde_json::Value;
+use tokio::process::{Child, Command};
+
+use super::error::RunError;
+use super::launcher;
+use super::registry::VmDir;
+use super::sidecar_program::is_executable;
+use crate::error::{CtlError, RuntimeError};
+use crate::files::{FileError, create_private};
+use crate::json::text_at;
+use client::CallError;
+
+/// The launcher of `run` has logged why it failed.
+#[derive(Debug, thiserror::Error)]
+#[error("run failed")]
+struct RunFailed(#[source] Box<dyn std::error::Error + Send + Sync>);
+
+/// The launcher's name.
+const LAUNCHER: &str = "virt-launcher";
+/// Where Debian and Fedora have the UEFI images.
+const OVMF_PATH: &str = "/usr/share/OVMF";
+
+/// How a launcher is started.
+pub(super) struct LauncherOptions<'a> {
+    /// If it is not the one beside this program.
+    pub program: Option<&'a Path>,
+    /// Without KVM.
+    pub emulate: bool,
+    /// How many hook sidecars it has.
+    pub sidecars: usize,
+    /// `--libvirt`.
+    pub libvirt: &'static str,
+    /// By which it is known as the target of a migration.
+    pub pod_name: Option<&'a str>,
+}
+
+/// Starts the launcher as a pod does, below the VM's root.
+///
+/// # Errors
+/// If it cannot be started.
+pub(super) fn start_launcher(
+    options: &LauncherOptions<'_>,
+    vmi: &Value,
+    dir: &VmDir,
+) -> Result<Child, CtlError> {
+    let program = options.program.map(Path::to_owned);
+    let program = program.map_or_else(installed_launcher, Ok)?;
+    let log = dir.log_file();
+    let stderr = create_private(&log).map_err(FileError::on("make", &log))?;
+    let grace = launcher::grace(vmi).as_secs();
+    let mut command = Command::new(&program);
+    command
+        .args(["--name", text_at(vmi, "/metadata/name")])
+        .args(["--namespace", text_at(vmi, "/metadata/namespace")])
+        .args(["--uid", text_at(vmi, "/metadata/uid")])
+        .args(["--libvirt", options.libvirt, "--allow-emulation"])
+        .args(["--ovmf-path", OVMF_PATH])
+        .args(["--hook-sidecars", &options.sidecars.to_string()])
+        .arg("--grace-period-seconds")
+        .arg(grace.saturating_add(15).to_string())
+        .arg("--root")
+        .arg(dir.root())
+        // libvirt stores some of its state in the user's directories, which may be missing, another user's or read-only.
+        .env("XDG_RUNTIME_DIR", dir.path("/run"))
+        .env("XDG_CACHE_HOME", dir.path("/cache"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(stderr)
+        .process_group(0)
+        .kill_on_drop(true);
+    if options.emulate {
+        command.arg("--force-emulation");
+    }
+    if let Some(name) = options.pod_name {
+        command.env("POD_NAME", name);
+    }
+    Ok(command.spawn().map_err(FileError::on("start", program))?)
+}
+
+/// The launcher installed beside this program, else the one on the search path.
+fn installed_launcher() -> Result<PathBuf, CtlError> {
+    let me = std::env::current_exe().map_err(RuntimeError)?;
+    let beside = me.with_file_name(LAUNCHER);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let on_path = std::env::split_paths(&path).map(|directory| directory.join(LAUNCHER));
+    let found = std::iter::once(beside.clone())
+        .chain(on_path)
+        .find(|file| is_executable(file));
+    Ok(found.ok_or(RunError::NoLauncher(beside))?)
+}
+
+/// The error, with where the launcher's log is and its last error, unless that says the same.
+pub(super) fn with_log(error: CtlError, log: &Path) -> CtlError {
+    let Ok(text) = std::fs::read_to_string(log) else {
+        return error;
+    };
+    let last_error = last_error(&text).filter(|last| says_more(last, &error));
+    let last_error = last_error.map(|error| format!("its last error: {error}"));
+    let log = format!("the launcher's log: {}", log.display());
+    let details = [log].into_iter().chain(last_error).collect();
+    CtlError::from(RunFailed(error.into_source())).with_details(details)
+}
+
+/// Whether the last error in the log says more than the error does.
+fn says_more(last: &str, error: &CtlError) -> bool {
+    if let Some(CallError::Refused { message, .. }) = error.of() {
+        return !last.ends_with(message);
+    }
+    match error.of() {
+        // A launcher that was killed has said nothing of that: its last error is about something else.
+        Some(RunError::EndedBeforeReady(status) | RunError::EndedOnItsOwn(status)) => {
+            status.signal().is_none()
+        }
+        _ => true,
+    }
+}
+
+fn last_error(text: &str) -> Option<String> {
+    let lines = text
+        .lines()
+        .rev()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut errors = lines.filter(|line| matches!(text_at(line, "/level"), "error" | "fatal"));
+    let line = errors.find(|line| !is_of_request(text_at(line, "/msg")))?;
+    Some(match (text_at(&line, "/msg"), text_at(&line, "/reason")) {
+        (message, "") => message.to_owned(),
+        (message, reason) => format!("{message}: {reason}"),
+    })
+}
+
+/// Whether the launcher logs this for a request that it refuses, such as a pause that was typed meanwhile. A sync is the start.
+fn is_of_request(message: &str) -> bool {
+    message.starts_with("Failed to ")
+        && message.ends_with(" vmi")
+        && message != "Failed to sync vmi"
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_killed_launcher_has_no_last_error() {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let line = r#"{"level":"error","msg":"Failed to sync vmi","reason":"no"}"#;
+        std::fs::write(log.path(), line).unwrap();
+        let details = |status| {
+            let ended = RunError::EndedOnItsOwn(std::process::ExitStatus::from_raw(status));
+            with_log(ended.into(), log.path()).details().to_vec()
+        };
+        assert_eq!(details(9).len(), 1, "{:?}", details(9));
+        assert_eq!(
+            details(1 << 8).last().unwrap(),
+            "its last error: Failed to sync vmi: no"
+        );
+    }
+
+    #[test]
+    fn a_refused_request_is_not_the_last_error_of_a_start() {
+        let line = |message: &str| format!(r#"{{"level":"error","msg":"{message}"}}"#) + "\n";
+        let pause = line("Failed to pause vmi");
+        let sync = line("Failed to sync vmi") + &pause;
+        assert_eq!(last_error(&sync).as_deref(), Some("Failed to sync vmi"));
+        assert_eq!(last_error(&pause), None);
+    }
+}

@@ -1,0 +1,86 @@
+//! A log file as it grows.
+
+use std::path::Path;
+
+use crate::files::FileError;
+use os::inotify::DirWatch;
+use os::log_file::{LogFile, Progress};
+
+/// Reads what is new in a file whose directory is there.
+#[derive(Debug)]
+pub struct LogFollower {
+    log: LogFile,
+    watch: DirWatch,
+}
+
+impl LogFollower {
+    /// From the file's beginning; it need not be there yet.
+    ///
+    /// # Errors
+    /// If its directory is not there.
+    pub fn open(path: &Path) -> Result<Self, FileError> {
+        Self::follow(LogFile::new(path), path)
+    }
+
+    /// From the beginning of the log that was rotated last, if there is one.
+    ///
+    /// # Errors
+    /// If its directory is not there.
+    pub fn open_rotated(path: &Path) -> Result<Self, FileError> {
+        Self::follow(LogFile::with_rotated(path), path)
+    }
+
+    fn follow(log: LogFile, path: &Path) -> Result<Self, FileError> {
+        let watch = DirWatch::new();
+        let directory = path.parent().unwrap_or(path);
+        watch
+            .add_with_writes(directory)
+            .map_err(FileError::on("watch", directory))?;
+        Ok(Self { log, watch })
+    }
+
+    /// The whole lines that are new; empty if there are none, or the file cannot be read for now.
+    pub fn read_new(&mut self) -> String {
+        let mut text = Vec::new();
+        let mut each = |lines: &[u8]| {
+            text.extend_from_slice(lines);
+            Ok::<(), std::convert::Infallible>(())
+        };
+        while matches!(self.log.read(&mut each), Ok(Progress::More)) {}
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
+    /// Waits until there may be something new.
+    pub async fn changed(&self) {
+        self.watch.changed().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn lines_are_read_once_they_are_whole() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("log");
+            let mut follower = LogFollower::open(&path).unwrap();
+            assert_eq!(follower.read_new(), "");
+            let mut file = std::fs::File::create(&path).unwrap();
+            file.write_all(b"one\ntw").unwrap();
+            follower.changed().await;
+            assert_eq!(follower.read_new(), "one\n");
+            file.write_all(b"o\n").unwrap();
+            while follower.read_new().is_empty() {
+                follower.changed().await;
+            }
+        });
+    }
+}

@@ -1,0 +1,31 @@
+//! VMs on this machine: their directories, images and networks, and the supervisor that runs one.
+
+pub mod arrival;
+pub mod attend;
+pub mod config_data;
+pub mod console;
+pub mod console_hub;
+pub mod console_log;
+pub mod control;
+pub mod data_volumes;
+pub mod error;
+pub mod failure;
+pub mod image_content;
+pub mod images;
+pub mod launcher;
+pub mod launcher_start;
+pub mod log_follower;
+pub mod network;
+pub mod orphan_qemu;
+pub mod pod_tools;
+pub mod progress;
+pub mod registry;
+pub mod remains;
+pub mod sidecar_program;
+pub mod sidecars;
+pub mod start_args;
+pub mod supervise;
+pub mod symptoms;
+pub mod until;
+pub mod vm_dir;
+pub mod vm_link;

@@ -1,0 +1,86 @@
+//! The hook sidecar by which the cards reach the domain, as those of a network binding plugin do.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::net::UnixListener;
+use tonic::transport::Server;
+use tonic::{Request, Response, Status};
+
+use super::Network;
+use super::xml::add_cards;
+use crate::files::FileError;
+use crate::host::registry::VmDir;
+use api::pod_paths::HOOKS_DIR;
+use api::proto::hooks::info::info_server::{Info, InfoServer};
+use api::proto::hooks::info::{HookPoint as Subscription, InfoParams, InfoResult};
+use api::proto::hooks::v1alpha1::callbacks_server::{Callbacks, CallbacksServer};
+use api::proto::hooks::v1alpha1::{OnDefineDomainParams, OnDefineDomainResult};
+use client::refusal::NETWORK_SIDECAR;
+use hooks::{HookPoint, Version};
+
+/// Limit of a request: a VMI and a domain.
+const MAX_REQUEST_BYTES: usize = 16 << 20;
+
+/// The sidecar's socket.
+#[must_use]
+pub fn socket(dir: &VmDir) -> PathBuf {
+    dir.path(HOOKS_DIR).join(format!("{NETWORK_SIDECAR}.sock"))
+}
+
+/// Serves the sidecar below the VM's root until this process ends.
+///
+/// # Errors
+/// If the socket cannot be made.
+pub fn serve(network: Network, dir: &VmDir) -> Result<(), FileError> {
+    let hooks = dir.path(HOOKS_DIR);
+    std::fs::create_dir_all(&hooks).map_err(FileError::on("make", &hooks))?;
+    let socket = socket(dir);
+    let _ = std::fs::remove_file(&socket);
+    let listener = UnixListener::bind(&socket).map_err(FileError::on("listen on", &socket))?;
+    let sidecar = Sidecar {
+        network: Arc::new(network),
+        log: dir.path("/passt.log"),
+    };
+    let services = Server::builder()
+        .add_service(InfoServer::new(sidecar.clone()))
+        .add_service(CallbacksServer::new(sidecar).max_decoding_message_size(MAX_REQUEST_BYTES));
+    tokio::spawn(os::grpc::serve(services, listener, std::future::pending()));
+    Ok(())
+}
+
+#[derive(Debug, Clone)]
+struct Sidecar {
+    network: Arc<Network>,
+    log: PathBuf,
+}
+
+#[tonic::async_trait]
+impl Info for Sidecar {
+    async fn info(&self, _: Request<InfoParams>) -> Result<Response<InfoResult>, Status> {
+        Ok(Response::new(InfoResult {
+            name: NETWORK_SIDECAR.to_owned(),
+            hook_points: vec![Subscription {
+                name: HookPoint::OnDefineDomain.name().to_owned(),
+                priority: 0,
+            }],
+            // It has no use for what later versions add.
+            versions: vec![Version::V1alpha1.name().to_owned()],
+        }))
+    }
+}
+
+#[tonic::async_trait]
+impl Callbacks for Sidecar {
+    async fn on_define_domain(
+        &self,
+        request: Request<OnDefineDomainParams>,
+    ) -> Result<Response<OnDefineDomainResult>, Status> {
+        let domain = String::from_utf8_lossy(&request.get_ref().domain_xml).into_owned();
+        let changed = add_cards(&self.network, &domain, Path::new(&self.log))
+            .ok_or_else(|| Status::invalid_argument("this is not a domain with devices"))?;
+        Ok(Response::new(OnDefineDomainResult {
+            domain_xml: changed.into_bytes().into(),
+        }))
+    }
+}

@@ -1,0 +1,380 @@
+//! The VMs of `launcherctl run` on this machine: a directory for each, and a registry of the user's with a link to it by
+//! the VM's name.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use serde_json::Value;
+
+use crate::files::{FileError, create_private};
+use crate::similar::similar;
+use api::pod_paths::{COMMAND_SOCKET, PodPaths};
+use pod::Root;
+
+/// The VMI as it was sent last.
+const VMI_FILE: &str = "vmi.json";
+/// What of it waits for a new start.
+const RESTART_FILE: &str = "restart.json";
+
+/// The supervisor's socket, below the VM's directory.
+pub const CONTROL_SOCKET: &str = "/control.sock";
+/// An empty file in the directory of a VM that goes with the VM.
+pub const TEMPORARY: &str = "/temporary";
+/// The supervisor's standard error, below the VM's directory.
+pub const SUPERVISOR_LOG: &str = "/supervisor.log";
+
+/// Why a VM cannot be found in the registry, or not be added to it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegistryError {
+    /// A file operation failed.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// No VM has this name.
+    #[error("no VM named {name} was started here with launcherctl run; {running}")]
+    UnknownName {
+        /// The name.
+        name: String,
+        /// Which VMs are running.
+        running: String,
+    },
+    /// The name is taken by a VM that runs.
+    #[error(
+        "a VM named {name} is running, in {root}; end it first (launcherctl stop {name}) or give this one another name: names are unique on this machine, across namespaces",
+        root = root.display()
+    )]
+    NameTaken {
+        /// The name.
+        name: String,
+        /// Root of the VM that has it.
+        root: PathBuf,
+    },
+    /// The name is taken by a VM whose guest has lost its launcher.
+    #[error(
+        "{name} has lost its launcher, and its guest still runs (QEMU is process {pid}); launcherctl stop {name} forces it off"
+    )]
+    GuestRuns {
+        /// The name.
+        name: String,
+        /// Its QEMU.
+        pid: i32,
+    },
+    /// The path of the registry is another user's directory.
+    #[error("{path} is not a directory of this user; remove it or set XDG_RUNTIME_DIR", path = .0.display())]
+    NotOurs(PathBuf),
+    /// The stored VMI cannot be read.
+    #[error("{file}: not valid JSON", file = file.display())]
+    Vmi {
+        /// Where it is stored.
+        file: PathBuf,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+}
+
+/// The directory of a VM: its launcher's root.
+#[derive(Debug, Clone)]
+pub struct VmDir {
+    root: PathBuf,
+}
+
+impl VmDir {
+    /// A launcher whose root is `root`.
+    #[must_use]
+    pub fn at(root: PathBuf) -> Self {
+        Self { root }
+    }
+
+    /// The root, as the `pod` crate takes it.
+    #[must_use]
+    pub fn pod_root(&self) -> Root {
+        Root::new(&self.root)
+    }
+
+    /// The launcher's root directory.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// A path of the pod, e.g. `/var/run/kubevirt`, below this root.
+    #[must_use]
+    pub fn path(&self, pod_path: &str) -> PathBuf {
+        self.root.join(pod_path.trim_start_matches('/'))
+    }
+
+    /// The cmd socket.
+    #[must_use]
+    pub fn cmd_socket(&self) -> PathBuf {
+        self.path(&PodPaths::default().shared(COMMAND_SOCKET))
+    }
+
+    /// Whether something accepts connections on the cmd socket. Its path may be too long for an address.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        let socket = self.cmd_socket();
+        let (Some(parent), Some(name)) = (socket.parent(), socket.file_name()) else {
+            return false;
+        };
+        let Ok(directory) = fs::File::open(parent) else {
+            return false;
+        };
+        let short = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string());
+        std::os::unix::net::UnixStream::connect(short.join(name)).is_ok()
+    }
+
+    /// Whether the VM has a supervisor.
+    #[must_use]
+    pub fn is_supervised(&self) -> bool {
+        std::os::unix::net::UnixStream::connect(self.path(CONTROL_SOCKET)).is_ok()
+    }
+
+    /// Whether the directory goes with the VM.
+    #[must_use]
+    pub fn is_temporary(&self) -> bool {
+        self.path(TEMPORARY).exists()
+    }
+
+    /// The launcher's log.
+    #[must_use]
+    pub fn log_file(&self) -> PathBuf {
+        self.root.join("launcher.log")
+    }
+
+    /// Removes the root if it is a link to the VM's directory; the directory stays.
+    pub fn remove_link(&self) {
+        if fs::symlink_metadata(&self.root).is_ok_and(|it| it.is_symlink()) {
+            let _ = fs::remove_file(&self.root);
+        }
+    }
+
+    /// Stores the VMI for later calls.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn store_vmi(&self, vmi: &Value) -> Result<(), FileError> {
+        let (file, new) = (self.root.join(VMI_FILE), self.root.join("vmi.json.new"));
+        write_private(&new, vmi)?;
+        fs::rename(&new, &file).map_err(FileError::on("write", &file))
+    }
+
+    /// Stores which fields of the VMI that was sent last wait for a new start, each as a plan has it: the stored VMI does not
+    /// have them.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn store_restart(&self, fields: &[Value]) -> Result<(), FileError> {
+        let file = self.root.join(RESTART_FILE);
+        if fields.is_empty() {
+            let _ = fs::remove_file(&file);
+            return Ok(());
+        }
+        write_private(&file, &Value::from(fields))
+    }
+
+    /// What was stored by [`Self::store_restart`]; nothing if nothing was.
+    #[must_use]
+    pub fn load_restart(&self) -> Vec<Value> {
+        let text = fs::read(self.root.join(RESTART_FILE)).unwrap_or_default();
+        serde_json::from_slice(&text).unwrap_or_default()
+    }
+
+    /// Removes the stored VMI of a VM that has ended, and what waited for its next start.
+    pub fn remove_vmi(&self) {
+        let _ = fs::remove_file(self.root.join(VMI_FILE));
+        let _ = fs::remove_file(self.root.join(RESTART_FILE));
+    }
+
+    /// Whether the launcher was started by `run`, which stores the VMI here.
+    #[must_use]
+    pub fn is_of_run(&self) -> bool {
+        self.root.join(VMI_FILE).exists()
+    }
+
+    /// The VMI that `run`, or a verb after it, has sent last.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn load_vmi(&self) -> Result<Value, RegistryError> {
+        let file = self.root.join(VMI_FILE);
+        let text = fs::read_to_string(&file).map_err(FileError::on("read", &file))?;
+        serde_json::from_str(&text).map_err(|source| RegistryError::Vmi { file, source })
+    }
+}
+
+/// The VMI may have passwords for cloud-init.
+fn write_private(file: &Path, value: &Value) -> Result<(), FileError> {
+    let written =
+        create_private(file).and_then(|mut it| it.write_all(value.to_string().as_bytes()));
+    written.map_err(FileError::on("write", file))
+}
+
+/// Held by the `run` that starts a VM in a directory, until the VM has a supervisor or is given up: flock(2) on the directory.
+/// Before, nothing there answers, and another `run` would take it for a lost VM.
+#[derive(Debug)]
+pub struct StartLock(#[expect(dead_code, reason = "closing it unlocks")] fs::File);
+
+impl StartLock {
+    /// Locks the directory; none if another `run` starts a VM there.
+    ///
+    /// # Errors
+    /// If the directory cannot be opened.
+    pub fn take(vm: &VmDir) -> Result<Option<Self>, FileError> {
+        let directory = fs::File::open(vm.root()).map_err(FileError::on("open", vm.root()))?;
+        let locked = flock(&directory, FlockOperation::NonBlockingLockExclusive);
+        Ok(locked.is_ok().then_some(Self(directory)))
+    }
+}
+
+/// Adds the VM under its name.
+///
+/// # Errors
+/// If a VM of that name is running, or being started in another directory.
+pub fn add(name: &str, vm: &VmDir) -> Result<(), RegistryError> {
+    let directory = directory()?;
+    let registry = fs::File::open(&directory).map_err(FileError::on("open", &directory))?;
+    // For a moment: another process may look at the same name.
+    flock(&registry, FlockOperation::LockExclusive)
+        .map_err(|error| FileError::on("lock", &directory)(error.into()))?;
+    let link = directory.join(name);
+    if let Ok(old) = fs::read_link(&link).map(VmDir::at) {
+        if old.is_running() || old.is_supervised() || is_being_started(&old, vm) {
+            return Err(RegistryError::NameTaken {
+                name: name.to_owned(),
+                root: old.root().to_owned(),
+            });
+        }
+        fs::remove_file(&link).map_err(FileError::on("remove", &link))?;
+    }
+    std::os::unix::fs::symlink(vm.root(), &link).map_err(FileError::on("make", &link))?;
+    Ok(())
+}
+
+/// Whether another `run` starts a VM in `old`. In `vm` it is this one.
+fn is_being_started(old: &VmDir, vm: &VmDir) -> bool {
+    let path = |dir: &VmDir| dir.root().canonicalize().ok();
+    path(old) != path(vm) && matches!(StartLock::take(old), Ok(None))
+}
+
+/// Lets the name follow a VM that has moved to another directory. Nothing is done if the name is not that of the VM in
+/// `from`.
+///
+/// # Errors
+/// If the registry cannot be written.
+pub fn follow(name: &str, from: &VmDir, vm: &VmDir) -> Result<(), RegistryError> {
+    let registry = directory()?;
+    let (link, new) = (registry.join(name), registry.join(format!(".{name}.new")));
+    if fs::read_link(&link).ok().as_deref() != Some(from.root()) {
+        return Ok(());
+    }
+    let _ = fs::remove_file(&new);
+    std::os::unix::fs::symlink(vm.root(), &new).map_err(FileError::on("make", &new))?;
+    fs::rename(&new, &link).map_err(FileError::on("make", &link))?;
+    Ok(())
+}
+
+/// Removes the VM from the registry, and the link to its directory if it has one; the directory stays.
+pub fn remove(name: &str, vm: &VmDir) {
+    vm.remove_link();
+    if let Ok(registry) = directory()
+        && fs::read_link(registry.join(name)).is_ok_and(|root| root == vm.root())
+    {
+        let _ = fs::remove_file(registry.join(name));
+    }
+}
+
+/// The VM of this name.
+///
+/// # Errors
+/// If there is none.
+pub fn find(name: &str) -> Result<VmDir, RegistryError> {
+    fs::read_link(directory()?.join(name))
+        .map(VmDir::at)
+        .map_err(|_| RegistryError::UnknownName {
+            name: name.to_owned(),
+            running: named_running(name),
+        })
+}
+
+/// The VM in this directory, with its name, whichever path leads there.
+///
+/// # Errors
+/// If the registry cannot be read.
+pub fn find_in(root: &Path) -> Result<Option<(String, VmDir)>, RegistryError> {
+    // Not by canonical paths: that of /proc/PID/root is another root.
+    let inode = |path: &Path| fs::metadata(path).ok().map(|it| (it.dev(), it.ino()));
+    let wanted = inode(root);
+    let mut vms = all()?.into_iter();
+    Ok(vms.find(|(_, vm)| wanted.is_some() && inode(vm.root()) == wanted))
+}
+
+/// Which names there are, for one who has given another. What was meant may also have failed.
+fn named_running(wanted: &str) -> String {
+    let names = |vms: Result<Vec<(String, VmDir)>, _>| -> Vec<String> {
+        let vms = vms.unwrap_or_default();
+        vms.into_iter().map(|(name, _)| name).collect()
+    };
+    let (running, all) = (names(running()), names(all()));
+    let running = if running.is_empty() {
+        "none is running".to_owned()
+    } else {
+        format!("running: {}", running.join(", "))
+    };
+    match similar(wanted, all.iter().map(String::as_str)) {
+        Some(meant) => format!("{running}; did you mean {meant}?"),
+        None => running,
+    }
+}
+
+/// The VMs whose launcher answers, with their names.
+///
+/// # Errors
+/// If the registry cannot be read.
+pub fn running() -> Result<Vec<(String, VmDir)>, RegistryError> {
+    let mut vms = all()?;
+    vms.retain(|(_, vm)| vm.is_running());
+    Ok(vms)
+}
+
+/// All VMs, with their names; those too whose launcher has ended without their supervisor.
+///
+/// # Errors
+/// If the registry cannot be read.
+pub fn all() -> Result<Vec<(String, VmDir)>, RegistryError> {
+    let registry = directory()?;
+    let entries = fs::read_dir(&registry).map_err(FileError::on("read", &registry))?;
+    let vms = entries.flatten().filter_map(|entry| {
+        let root = fs::read_link(entry.path()).ok()?;
+        Some((entry.file_name().into_string().ok()?, VmDir::at(root)))
+    });
+    Ok(vms.collect())
+}
+
+/// The user's directory of links; refused if it belongs to another user.
+fn directory() -> Result<PathBuf, RegistryError> {
+    let user = rustix::process::getuid().as_raw();
+    let directory = match std::env::var_os("XDG_RUNTIME_DIR") {
+        // After su(1) it is still the other user's.
+        Some(runtime) if fs::metadata(&runtime).is_ok_and(|it| it.is_dir() && it.uid() == user) => {
+            Path::new(&runtime).join("launcherctl")
+        }
+        _ => std::env::temp_dir().join(format!("launcherctl-{user}")),
+    };
+    match fs::DirBuilder::new().mode(0o700).create(&directory) {
+        Ok(()) => Ok(directory),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let metadata =
+                fs::symlink_metadata(&directory).map_err(FileError::on("stat", &directory))?;
+            if metadata.is_dir() && metadata.uid() == user {
+                Ok(directory)
+            } else {
+                Err(RegistryError::NotOurs(directory))
+            }
+        }
+        Err(error) => Err(FileError::on("make", directory)(error).into()),
+    }
+}

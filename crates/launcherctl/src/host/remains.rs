@@ -1,0 +1,289 @@
+//! What is left of a VM whose supervisor was killed: its launcher, QEMU and what else names its directory; its files and
+//! its name.
+
+use std::path::{Component, Path};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, getpid};
+use tokio::time::timeout;
+
+use super::console_hub::{CONSOLE_SOCKET, NEW_OUTPUT_SOCKET};
+use super::failure::{self, Failure};
+use super::registry::{self, CONTROL_SOCKET, RegistryError, TEMPORARY, VmDir};
+use super::{network, vm_dir};
+use crate::json::text_at;
+use crate::reports::notify_server::notify_socket;
+use crate::reports::relay::RELAY_SOCKET;
+use api::pod_paths::PodPaths;
+use os::process::Process;
+
+/// After SIGTERM, on which QEMU ends at once, until SIGKILL.
+const STOP_GRACE: Duration = Duration::from_secs(5);
+
+/// Ends them; true if there were any. QEMU goes before the launcher, which would start nothing in its place.
+pub async fn terminate(root: &Path) -> bool {
+    let found = find(root);
+    for process in &found {
+        let _ = process.signal(Signal::TERM);
+    }
+    for process in &found {
+        if timeout(STOP_GRACE, process.ended()).await.is_err() {
+            let _ = process.signal(Signal::KILL);
+            // A process that waits for a disk that hangs does not end.
+            let _ = timeout(STOP_GRACE, process.ended()).await;
+        }
+    }
+    !found.is_empty()
+}
+
+/// The process of the QEMU with the VM's guest, whether or not a launcher has it.
+#[must_use]
+pub fn guest(root: &Path) -> Option<i32> {
+    let has_guest = |process: &Process| {
+        let arguments = process.arguments().unwrap_or_default();
+        is_program(&arguments, &["qemu"]) && arguments.iter().any(|it| it.starts_with("guest="))
+    };
+    find(root).iter().find(|it| has_guest(it)).map(Process::pid)
+}
+
+/// What a failed or lost VM has left under its name. It stays until the next VM of that name is about to start, so that a
+/// start that is refused loses none of it.
+#[derive(Debug)]
+pub struct Earlier {
+    name: String,
+    dir: VmDir,
+}
+
+impl Earlier {
+    /// What has this name, if anything has.
+    ///
+    /// # Errors
+    /// If a VM of this name runs, is starting or ending, or its guest still runs.
+    pub fn find(name: &str) -> Result<Option<Self>, RegistryError> {
+        let Ok(dir) = registry::find(name) else {
+            return Ok(None);
+        };
+        let has_failed = Failure::load(&dir).is_some() && !dir.is_running();
+        if !has_failed {
+            check_lost(name, &dir)?;
+            // Without a log its launcher was not started yet: another `run` places its images.
+            if !dir.log_file().exists() {
+                return Ok(None);
+            }
+        }
+        Ok(Some(Self {
+            name: name.to_owned(),
+            dir,
+        }))
+    }
+
+    /// Ends its processes and removes its files, as the VM in `next` is about to start. The files in `next` stay.
+    pub async fn remove(self, next: &VmDir) {
+        terminate(self.dir.root()).await;
+        if is_same_directory(&self.dir, next) {
+            let _ = std::fs::remove_file(next.path(TEMPORARY));
+            remove_sockets(next);
+            self.dir.remove_link();
+        } else {
+            forget(&self.name, &self.dir);
+        }
+    }
+
+    /// Gives it its name again, as the VM in `next` is not started. Without a reason it has left nothing but files in `next`.
+    pub fn restore(self, next: &VmDir) {
+        if Failure::load(&self.dir).is_some() || !is_same_directory(&self.dir, next) {
+            // The error of the VM that is not started matters more than one here.
+            let _ = registry::add(&self.name, &self.dir);
+        }
+    }
+}
+
+/// Removes a VM that has ended: its directory if that goes with it, else the copies of secrets in it, and then its name.
+pub fn forget(name: &str, dir: &VmDir) {
+    if dir.is_temporary() {
+        vm_dir::remove(dir, &[]);
+    } else {
+        remove_sockets(dir);
+        vm_dir::remove_secrets(dir);
+        vm_dir::remove_overlays(dir);
+        failure::remove_reason(dir);
+    }
+    registry::remove(name, dir);
+}
+
+/// Removes the sockets of a VM that has ended, and the directory of its UID, which has those of its guest. They are below a
+/// directory of `--root`, which stays.
+pub fn remove_sockets(dir: &VmDir) {
+    let vmi = dir.load_vmi().unwrap_or_default();
+    let uid = match Failure::load(dir) {
+        Some(failure) => failure.uid,
+        None => text_at(&vmi, "/metadata/uid").to_owned(),
+    };
+    let sockets = [
+        CONTROL_SOCKET,
+        RELAY_SOCKET,
+        CONSOLE_SOCKET,
+        NEW_OUTPUT_SOCKET,
+    ];
+    let sockets = sockets.into_iter().map(|socket| dir.path(socket));
+    let others = [dir.path(&notify_socket()), network::sidecar::socket(dir)];
+    for socket in sockets.chain(others) {
+        let _ = std::fs::remove_file(socket);
+    }
+    // A VMI may have any text as its UID.
+    let is_name = matches!(
+        *Path::new(&uid).components().collect::<Vec<_>>(),
+        [Component::Normal(_)]
+    );
+    if let (true, Some(own)) = (
+        is_name,
+        dir.path(&PodPaths::default().serial_log(&uid)).parent(),
+    ) {
+        let _ = std::fs::remove_dir_all(own);
+    }
+}
+
+/// Refuses a VM that runs, or whose guest does.
+fn check_lost(name: &str, dir: &VmDir) -> Result<(), RegistryError> {
+    if dir.is_running() || dir.is_supervised() {
+        return Err(RegistryError::NameTaken {
+            name: name.to_owned(),
+            root: dir.root().to_owned(),
+        });
+    }
+    match guest(dir.root()) {
+        None => Ok(()),
+        Some(pid) => Err(RegistryError::GuestRuns {
+            name: name.to_owned(),
+            pid,
+        }),
+    }
+}
+
+/// Whether both are the same directory; that of `--root` may be a link with a short path.
+fn is_same_directory(one: &VmDir, other: &VmDir) -> bool {
+    let path = |dir: &VmDir| dir.root().canonicalize().ok();
+    path(one).is_some() && path(one) == path(other)
+}
+
+/// The processes with an argument that is the directory, or a path or option below it.
+fn find(root: &Path) -> Vec<Process> {
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let pids = entries.flatten().filter_map(|entry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        Pid::from_raw(pid).filter(|pid| *pid != getpid())
+    });
+    let root = root.display().to_string();
+    pids.filter_map(|pid| Process::open(pid).ok())
+        .filter(|process| {
+            let arguments = process.arguments().unwrap_or_default();
+            is_program(&arguments, &["virt-launcher", "qemu", "passt"])
+                && arguments.iter().any(|it| names(it, &root))
+        })
+        .collect()
+}
+
+/// Whether the program's name begins with one of these.
+fn is_program(arguments: &[String], names: &[&str]) -> bool {
+    let program = arguments.first().map(Path::new).and_then(Path::file_name);
+    let program = program.and_then(|name| name.to_str());
+    program.is_some_and(|program| names.iter().any(|name| program.starts_with(name)))
+}
+
+/// Whether the argument has the directory's path, and not only as a part of a longer one.
+fn names(argument: &str, root: &str) -> bool {
+    argument.match_indices(root).any(|(at, _)| {
+        let before = argument.get(..at).unwrap_or_default();
+        let after = argument.get(at.saturating_add(root.len())..);
+        (before.is_empty() || before.ends_with(['=', ',', ':', '"']))
+            && after.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', ',', '"']))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn another_vms_directory_is_not_this_ones() {
+        assert!(names("/tmp/vm-1", "/tmp/vm-1"));
+        assert!(names("socket,path=/tmp/vm-1/run/x", "/tmp/vm-1"));
+        assert!(names("unix:/tmp/vm-1/run/x", "/tmp/vm-1"));
+        assert!(names(r#"{"filename":"/tmp/vm-1/disk.img"}"#, "/tmp/vm-1"));
+        assert!(!names("/tmp/vm-12/run", "/tmp/vm-1"));
+        assert!(!names("/data/tmp/vm-1/run", "/tmp/vm-1"));
+        assert!(!names("path=/data/tmp/vm-1", "/tmp/vm-1"));
+    }
+
+    #[test]
+    fn only_the_vms_own_programs_are_ended() {
+        let is_own = |line: &str| {
+            let arguments = line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+            is_program(&arguments, &["virt-launcher", "qemu"])
+        };
+        assert!(is_own("/usr/bin/virt-launcher --root /tmp/vm-1"));
+        assert!(is_own("/usr/bin/qemu-system-x86_64"));
+        assert!(!is_own("less /tmp/vm-1/launcher.log"));
+    }
+
+    #[tokio::test]
+    async fn a_guest_without_a_launcher_is_found_by_its_directory() {
+        use std::os::unix::process::CommandExt;
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(guest(dir.path()), None);
+        let start = |name: &str| {
+            // Stands for QEMU.
+            std::process::Command::new("tail")
+                .arg0("qemu-system-x86_64")
+                .args(["-f", "/dev/null", name])
+                .arg(dir.path().join("log"))
+                .stderr(std::process::Stdio::null())
+                .spawn()
+                .unwrap()
+        };
+        let mut children = [start("capabilities"), start("guest=default_web,x=on")];
+        let wanted = i32::try_from(children[1].id()).unwrap();
+        let mut found = None;
+        // Until it is QEMU: before, it is a copy of this process.
+        while found.is_none() {
+            found = guest(dir.path());
+        }
+        for child in &mut children {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        assert_eq!(found, Some(wanted));
+        assert_eq!(guest(dir.path()), None);
+    }
+
+    #[test]
+    fn the_sockets_of_a_vm_go_and_its_claims_stay() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = VmDir::at(root.path().join("vm"));
+        let of_uid = |uid: &str| dir.path(&PodPaths::default().serial_log(uid));
+        let (own, other) = (of_uid("u"), of_uid("other"));
+        let claim = dir.path("/var/run/kubevirt-private/vmi-disks/data/disk.img");
+        let sockets = [
+            dir.path(CONTROL_SOCKET),
+            dir.path(RELAY_SOCKET),
+            dir.path(&notify_socket()),
+            network::sidecar::socket(&dir),
+        ];
+        for file in sockets.iter().chain([&own, &other, &claim]) {
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, "").unwrap();
+        }
+        // A UID cannot lead out of the directory.
+        for (uid, is_left) in [("", true), ("..", true), ("u/../other", true), ("u", false)] {
+            dir.store_vmi(&serde_json::json!({"metadata": {"uid": uid}}))
+                .unwrap();
+            remove_sockets(&dir);
+            assert_eq!(own.parent().unwrap().exists(), is_left, "{uid}");
+            assert!(other.exists() && claim.exists(), "{uid}");
+        }
+        assert!(sockets.iter().all(|socket| !socket.exists()));
+    }
+}

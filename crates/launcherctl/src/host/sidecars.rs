@@ -1,0 +1,227 @@
+//! The hook sidecars of a VM of `run`: in a cluster the kubelet runs their images, here a program or directory on this
+//! machine takes the place of each.
+
+use std::fs;
+use std::process::Stdio;
+use std::time::Duration;
+
+use clap::Args;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tokio::process::Child;
+use tokio::time::timeout;
+
+use super::registry::VmDir;
+use super::sidecar_program::{SidecarProgram, SidecarProgramError};
+use crate::files::{FileError, create_private};
+use crate::json::text_at;
+use crate::view::output::counted;
+use api::pod_paths::HOOKS_DIR;
+use hooks::Version;
+
+/// The annotation that asks for sidecars, as a JSON list.
+const ANNOTATION: &str = "hooks.kubevirt.io/hookSidecars";
+/// How long a sidecar may take to end when it is asked to.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Options of `run` for hook sidecars.
+#[derive(Debug, Clone, Default, Args)]
+pub struct SidecarArgs {
+    /// Take this for the next hook sidecar of the VMI: a script for onDefineDomain, a directory or image tree with
+    /// onDefineDomain or preCloudInitIso, or "PROGRAM {}" that serves gRPC on a socket in the directory {}
+    #[arg(long = "sidecar", value_name = "PROGRAM|DIR")]
+    programs: Vec<String>,
+    /// Run the VM without the hook sidecars that its VMI asks for
+    #[arg(long, conflicts_with = "programs")]
+    no_sidecars: bool,
+}
+
+impl SidecarArgs {
+    /// The same for another command line.
+    pub fn to_arguments(&self) -> impl Iterator<Item = String> {
+        let programs = self.programs.iter();
+        let programs = programs.map(|program| format!("--sidecar={program}"));
+        programs.chain(self.no_sidecars.then(|| "--no-sidecars".to_owned()))
+    }
+}
+
+/// Why the sidecars of a VMI cannot be run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SidecarsError {
+    /// The annotation cannot be read.
+    #[error("metadata.annotations[{ANNOTATION}]: not a JSON list")]
+    Annotation(#[source] serde_json::Error),
+    /// Only a cluster runs images.
+    #[error(
+        "the VMI has {} ({images}), and --sidecar gives {given}; only a cluster runs their images: give a program or an image's directory for each with --sidecar, or leave them out with --no-sidecars",
+        counted(*wanted, "hook sidecar")
+    )]
+    Count {
+        /// How many the annotation has.
+        wanted: usize,
+        /// Their images.
+        images: String,
+        /// How many were given.
+        given: usize,
+    },
+    /// A sidecar cannot be started.
+    #[error(transparent)]
+    Program(#[from] SidecarProgramError),
+    /// A file operation failed.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// What to start for the sidecars of a VMI.
+///
+/// # Errors
+/// If the VMI asks for sidecars, and no programs are given for them.
+pub fn programs(vmi: &Value, args: &SidecarArgs) -> Result<Vec<SidecarProgram>, SidecarsError> {
+    let wanted = wanted(vmi)?;
+    if args.no_sidecars {
+        return Ok(Vec::new());
+    }
+    let given = args.programs.len();
+    if !wanted.is_empty() && wanted.len() != given {
+        let images = wanted.iter().map(|sidecar| text_at(sidecar, "/image"));
+        return Err(SidecarsError::Count {
+            wanted: wanted.len(),
+            images: images.collect::<Vec<_>>().join(", "),
+            given,
+        });
+    }
+    let sidecars = args.programs.iter().enumerate();
+    let program = |(index, text): (usize, &String)| {
+        let program = SidecarProgram::parse(text)?;
+        let version = wanted.get(index).and_then(shim_version);
+        Ok(match version {
+            Some(version) => program.with_version(version),
+            None => program,
+        })
+    };
+    sidecars.map(program).collect()
+}
+
+/// Whether the VMI asks for sidecars.
+#[must_use]
+pub fn are_wanted(vmi: &Value) -> bool {
+    wanted(vmi).is_ok_and(|wanted| !wanted.is_empty())
+}
+
+fn wanted(vmi: &Value) -> Result<Vec<Value>, SidecarsError> {
+    let annotations = vmi.pointer("/metadata/annotations");
+    let annotation = annotations.and_then(|all| all.get(ANNOTATION)?.as_str());
+    match annotation {
+        None | Some("") => Ok(Vec::new()),
+        Some(text) => serde_json::from_str(text).map_err(SidecarsError::Annotation),
+    }
+}
+
+/// The version that the annotation's arguments give to the shim.
+fn shim_version(sidecar: &Value) -> Option<Version> {
+    let args = sidecar.get("args")?.as_array()?;
+    let words: Vec<&str> = args.iter().filter_map(Value::as_str).collect();
+    let separate = words.windows(2).find_map(|pair| match pair {
+        ["--version", version] => Some(*version),
+        _ => None,
+    });
+    let joined = words
+        .iter()
+        .find_map(|word| word.strip_prefix("--version="));
+    Version::from_name(separate.or(joined)?)
+}
+
+/// The sidecars of a VM, each with a directory of its own for its socket.
+#[derive(Debug, Default)]
+pub struct Sidecars(Vec<Child>);
+
+impl Sidecars {
+    /// Starts them. What they print is in `sidecar-N.log` in the VM's directory.
+    ///
+    /// # Errors
+    /// If one cannot be started.
+    pub fn start(programs: &[SidecarProgram], dir: &VmDir) -> Result<Self, SidecarsError> {
+        let mut children = Vec::new();
+        for (number, program) in programs.iter().enumerate() {
+            let sockets = dir.path(&format!("{HOOKS_DIR}/hook-sidecar-{number}"));
+            let links = dir.path(&format!("/sidecar-{number}"));
+            for path in [&sockets, &links] {
+                // The socket of a sidecar that was killed would be taken for this one's.
+                let _ = fs::remove_dir_all(path);
+                fs::create_dir_all(path).map_err(FileError::on("make", path))?;
+            }
+            let log = dir.path(&format!("/sidecar-{number}.log"));
+            let log = create_private(&log).map_err(FileError::on("make", log))?;
+            let child = program
+                .command(&sockets, &links)?
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(log)
+                // Ctrl-C on the terminal is not for them.
+                .process_group(0)
+                .kill_on_drop(true)
+                .spawn()
+                .map_err(FileError::on("start", format!("sidecar {number}")))?;
+            children.push(child);
+        }
+        Ok(Self(children))
+    }
+
+    /// Ends those that have not ended with their VM.
+    pub async fn stop(self) {
+        for mut child in self.0 {
+            let pid = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
+            if let Some(pid) = pid {
+                let _ = kill_process(pid, Signal::TERM);
+            }
+            if timeout(STOP_TIMEOUT, child.wait()).await.is_err() {
+                let _ = child.kill().await;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    fn vmi(annotation: &str) -> Value {
+        json!({"metadata": {"annotations": {ANNOTATION: annotation}}})
+    }
+
+    #[test]
+    fn sidecars_that_nothing_stands_for_are_refused_by_their_images() {
+        let two = vmi(r#"[{"image": "a/smbios"}, {"image": "b/watchdog"}]"#);
+        let error = programs(&two, &SidecarArgs::default()).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains("2 hook sidecars (a/smbios, b/watchdog)") && text.contains("--sidecar"),
+            "{text}"
+        );
+        let without = SidecarArgs {
+            no_sidecars: true,
+            ..SidecarArgs::default()
+        };
+        assert_eq!(programs(&two, &without).unwrap(), []);
+        assert_eq!(programs(&json!({}), &SidecarArgs::default()).unwrap(), []);
+        let invalid = programs(&vmi("x"), &SidecarArgs::default());
+        assert!(matches!(invalid, Err(SidecarsError::Annotation(_))));
+    }
+
+    #[test]
+    fn the_shims_version_is_that_of_the_annotation() {
+        let version = |args: Value| shim_version(&json!({"args": args}));
+        assert_eq!(
+            version(json!(["--version", "v1alpha2"])),
+            Some(Version::V1alpha2)
+        );
+        assert_eq!(
+            version(json!(["--version=v1alpha1"])),
+            Some(Version::V1alpha1)
+        );
+        assert_eq!(version(json!(["--other"])), None);
+    }
+}

@@ -1,0 +1,148 @@
+//! Why a guest does not do what is expected of it, as far as that can be seen from outside, and what to do.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::json::text_at;
+use crate::reports::events::LauncherEvent;
+
+/// A console on which nothing has appeared for so long is explained.
+pub const SILENCE: Duration = Duration::from_secs(20);
+/// In this time from its start, an internal error of a guest under KVM is KVM's.
+const EARLY: Duration = Duration::from_secs(10);
+
+/// What people see of a guest that stops.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Symptom {
+    /// What has happened, and what to do.
+    Note(String),
+    /// KVM cannot run this guest: emulation may.
+    KvmFailed(String),
+}
+
+/// What a domain event of the VM `name` says, `after` the start of the guest; none if all is well.
+#[must_use]
+pub fn of_event(event: &LauncherEvent, name: &str, after: Duration) -> Option<Symptom> {
+    let LauncherEvent::Domain { domain, .. } = event else {
+        return None;
+    };
+    of_domain(domain, name, after)
+}
+
+fn of_domain(domain: &Value, name: &str, after: Duration) -> Option<Symptom> {
+    let note = |text: String| Some(Symptom::Note(text));
+    let is_kvm = text_at(domain, "/Spec/Type") == "kvm";
+    match (
+        text_at(domain, "/Status/Status"),
+        text_at(domain, "/Status/Reason"),
+    ) {
+        ("Paused", "User") => note(format!(
+            "the guest is paused; launcherctl unpause {name} resumes it"
+        )),
+        ("Paused", "IOError") => note(format!(
+            "the guest is paused: one of its disks cannot be read or written, as when the file system of its image is full (df); make space, then launcherctl unpause {name}"
+        )),
+        ("Paused", "Watchdog") => note(format!(
+            "the guest is paused by its watchdog: it has not reset it in time; launcherctl reset {name} starts it again"
+        )),
+        ("Paused", "Crashed") => note(format!(
+            "the guest is paused after a crash of its kernel; launcherctl screenshot --name {name} screen.png shows its screen, launcherctl reset {name} starts it again"
+        )),
+        // libvirt has no word for QEMU's internal error.
+        ("Paused", "Unknown") if is_kvm && after < EARLY => Some(Symptom::KvmFailed(
+            "KVM has stopped the guest with an internal error right after its start".to_owned(),
+        )),
+        ("Paused", "Unknown") => note(format!(
+            "the guest is paused by QEMU with an internal error; QEMU's log says more (launcherctl debug --name {name} has it), launcherctl reset {name} starts the guest again"
+        )),
+        ("Crashed", "Panicked") | ("Shutoff", "Crashed") => note(format!(
+            "the guest has crashed; launcherctl logs {name} --console shows what it wrote last, launcherctl logs {name} the launcher's log"
+        )),
+        _ => None,
+    }
+}
+
+/// What to say of a console on which nothing has appeared for [`SILENCE`].
+#[must_use]
+pub fn of_silence(name: &str, is_emulated: bool) -> String {
+    let slow = if is_emulated {
+        "Without KVM a start takes minutes. If nothing comes then, the"
+    } else {
+        "The"
+    };
+    format!(
+        "nothing has appeared on the serial console for {} s. {slow} guest may write to its screen only (Linux needs console=ttyS0): launcherctl screenshot --name {name} screen.png shows it",
+        SILENCE.as_secs()
+    )
+}
+
+/// Whether a start has failed because of KVM.
+#[must_use]
+pub fn is_kvm_failure(message: &str) -> bool {
+    [
+        "failed to initialize kvm",
+        "Could not access KVM kernel module",
+        "KVM is not supported",
+        "KVM not supported",
+        "ioctl(KVM_CREATE_VM)",
+        "/dev/kvm",
+        // QEMU's assertions: target/i386/kvm/kvm.c, accel/kvm/kvm-all.c.
+        "/kvm/kvm",
+        "failed to set MSR",
+    ]
+    .iter()
+    .any(|text| message.contains(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn symptom(kind: &str, status: &str, reason: &str, after: u64) -> Option<Symptom> {
+        let domain =
+            json!({"Spec": {"Type": kind}, "Status": {"Status": status, "Reason": reason}});
+        of_domain(&domain, "web", Duration::from_secs(after))
+    }
+
+    #[test]
+    fn a_guest_that_stops_has_a_cause_and_a_remedy() {
+        assert_eq!(symptom("kvm", "Running", "Unknown", 1), None);
+        let text = |found: Option<Symptom>| match found {
+            Some(Symptom::Note(text)) => text,
+            other => format!("{other:?}"),
+        };
+        assert!(text(symptom("kvm", "Paused", "User", 1)).contains("launcherctl unpause web"));
+        assert!(text(symptom("qemu", "Paused", "IOError", 1)).contains("df"));
+        assert!(text(symptom("qemu", "Paused", "Unknown", 1)).contains("internal error"));
+        let crashed = text(symptom("qemu", "Shutoff", "Crashed", 100));
+        assert!(
+            crashed.contains("launcherctl logs web --console"),
+            "{crashed}"
+        );
+    }
+
+    #[test]
+    fn an_emulated_guest_is_slow_before_its_console_is_wrong() {
+        let emulated = of_silence("web", true);
+        assert!(emulated.contains("for 20 s. Without KVM a start takes minutes. If"));
+        let with_kvm = of_silence("web", false);
+        assert!(with_kvm.contains("for 20 s. The guest may") && !with_kvm.contains("KVM"));
+    }
+
+    #[test]
+    fn only_kvm_right_after_the_start_is_replaced_by_emulation() {
+        let is_kvm = |found| matches!(found, Some(Symptom::KvmFailed(_)));
+        assert!(is_kvm(symptom("kvm", "Paused", "Unknown", 1)));
+        assert!(!is_kvm(symptom("kvm", "Paused", "Unknown", 60)));
+        assert!(!is_kvm(symptom("qemu", "Paused", "Unknown", 1)));
+        assert!(is_kvm_failure(
+            "internal error: process exited while connecting to monitor: Could not access KVM kernel module: No such device"
+        ));
+        assert!(is_kvm_failure(
+            "qemu-system-x86_64: target/i386/kvm/kvm.c:3849: kvm_buf_set_msrs: Assertion `ret == cpu->kvm_msr_buf->nmsrs' failed."
+        ));
+        assert!(!is_kvm_failure("disk full"));
+    }
+}

@@ -1,0 +1,298 @@
+//! The directory of a VM that `run` starts: created, cleaned up after a killed launcher, and removed.
+
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use rustix::fs::Mode;
+
+use super::error::RunError;
+use super::registry::{self, RegistryError, StartLock, VmDir};
+use crate::error::CtlError;
+use crate::files::FileError;
+use api::pod_paths::{
+    CONFIG_MAP_DIR, CONFIG_MAP_IMAGE_DIR, MIGRATION_SOCKET_DIR, PodPaths, SECRET_DIR,
+    SECRET_IMAGE_DIR, SYSPREP_DIR, SYSPREP_IMAGE_DIR, cbt_dir,
+};
+
+/// What a launcher makes below its root: the pod's directories and those of libvirt.
+const DIRECTORIES: [&str; 6] = ["cache", "etc", "lib", "log", "run", "var"];
+/// A UID as Kubernetes makes them: the sockets below it are those with the longest paths.
+const ANY_UID: &str = "00000000-0000-0000-0000-000000000000";
+/// `sizeof(sun_path)` without its final 0.
+const MAX_SOCKET_PATH_BYTES: usize = 107;
+/// Names for a directory that are tried.
+const MAX_ATTEMPTS: u32 = 1000;
+
+/// Makes a root for the VM `name`, in `root` or in a new directory of a short name, and enters it in the registry. Where
+/// the path of `root` is too long for the sockets below it, a link with a short path stands for it, which
+/// [`registry::remove`] removes. The lock is to be kept until the VM has a supervisor.
+///
+/// # Errors
+/// If the directory cannot be made, or a VM of that name, or in that directory, is running or being started.
+pub fn create(name: &str, root: Option<&Path>) -> Result<(VmDir, StartLock), CtlError> {
+    make_private();
+    if let Some(root) = root {
+        fs::create_dir_all(root).map_err(FileError::on("make", root))?;
+        for directory in DIRECTORIES {
+            keep_private(&root.join(directory))?;
+        }
+        let root = root.canonicalize().map_err(FileError::on("find", root))?;
+        let lock = lock_for_start(name, &VmDir::at(root.clone()))?;
+        remove_stale_socket(&VmDir::at(root.clone()))?;
+        let dir = with_short_path(root.clone(), &std::env::temp_dir())
+            .or_else(|_| with_short_path(root, Path::new("/tmp")))?;
+        registry::add(name, &dir).inspect_err(|_| dir.remove_link())?;
+        return Ok((dir, lock));
+    }
+    let dir = create_temporary()?;
+    let lock = lock_for_start(name, &dir)?;
+    registry::add(name, &dir).inspect_err(|_| remove(&dir, &[]))?;
+    Ok((dir, lock))
+}
+
+/// What this process and those that it starts make from here on is for this user only, whatever the umask was.
+fn make_private() {
+    rustix::process::umask(Mode::RWXG | Mode::RWXO);
+}
+
+/// Makes the directory for this user only, also if it is there already, with what an earlier run has left.
+fn keep_private(directory: &Path) -> Result<(), FileError> {
+    let private = 0o700;
+    match fs::DirBuilder::new().mode(private).create(directory) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            fs::set_permissions(directory, fs::Permissions::from_mode(private))
+        }
+        made => made,
+    }
+    .map_err(FileError::on("make", directory))
+}
+
+fn lock_for_start(name: &str, dir: &VmDir) -> Result<StartLock, CtlError> {
+    StartLock::take(dir)?.ok_or_else(|| {
+        RegistryError::NameTaken {
+            name: name.to_owned(),
+            root: dir.root().to_owned(),
+        }
+        .into()
+    })
+}
+
+/// The directory by its own path, or by a link in `base` where that is too long. A path that is too long for a migration
+/// only is taken where the link's is too.
+fn with_short_path(root: PathBuf, base: &Path) -> Result<VmDir, CtlError> {
+    if can_be_migrated(&root) {
+        return Ok(VmDir::at(root));
+    }
+    for attempt in 0..MAX_ATTEMPTS {
+        let link = base.join(format!("vm-{:x}{attempt:x}", std::process::id()));
+        if !can_be_migrated(&link) && check_socket_path_length(&root).is_ok() {
+            return Ok(VmDir::at(root));
+        }
+        check_socket_path_length(&link)?;
+        match std::os::unix::fs::symlink(&root, &link) {
+            Ok(()) => return Ok(VmDir::at(link)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(FileError::on("make", link)(error).into()),
+        }
+    }
+    Err(RunError::NoFreeName(base.to_owned()).into())
+}
+
+/// Makes a new directory of a short name, which is in no registry yet.
+///
+/// # Errors
+/// If it cannot be made.
+pub fn create_temporary() -> Result<VmDir, CtlError> {
+    make_private();
+    make_directory(&std::env::temp_dir())
+}
+
+fn make_directory(base: &Path) -> Result<VmDir, CtlError> {
+    for attempt in 0..MAX_ATTEMPTS {
+        let root = base.join(format!("vm-{:x}{attempt:x}", std::process::id()));
+        check_socket_path_length(&root)?;
+        match fs::DirBuilder::new().mode(0o700).create(&root) {
+            Ok(()) => return Ok(VmDir::at(root)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(FileError::on("make", root)(error).into()),
+        }
+    }
+    Err(RunError::NoFreeName(base.to_owned()).into())
+}
+
+/// The socket of a launcher that was killed would be mistaken for the next one's.
+///
+/// # Errors
+/// If a launcher serves it, or it cannot be removed.
+pub fn remove_stale_socket(dir: &VmDir) -> Result<(), CtlError> {
+    if dir.is_running() {
+        return Err(RunError::RootInUse(dir.root().to_owned()).into());
+    }
+    let socket = dir.cmd_socket();
+    match fs::remove_file(&socket) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(FileError::on("remove", socket)(error).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Removes what the last run has left, unless its QEMU still runs: the domain's definition, of which the next launcher would
+/// report the end and start nothing; and the overlays that track changed blocks, which do not know what is written to the
+/// images between two runs. The images have all of the data.
+pub fn remove_stale_domain(dir: &VmDir, domain: &str) {
+    let file = |path: &str| dir.path(&path.replace("DOMAIN", domain));
+    let pid = fs::read_to_string(file("run/qemu/DOMAIN.pid")).unwrap_or_default();
+    let command = fs::read(Path::new("/proc").join(pid.trim()).join("cmdline")).unwrap_or_default();
+    let root = dir.root().as_os_str().as_bytes();
+    // The QEMU of a launcher before may know the directory by another path.
+    let guest = format!("guest={domain},");
+    let is_named = |name: &[u8]| command.windows(name.len()).any(|part| part == name);
+    let is_alive = !pid.trim().is_empty() && (is_named(root) || is_named(guest.as_bytes()));
+    if is_alive {
+        return;
+    }
+    for path in [
+        "run/qemu/DOMAIN.xml",
+        "run/qemu/DOMAIN.pid",
+        "etc/qemu/DOMAIN.xml",
+    ] {
+        let _ = fs::remove_file(file(path));
+    }
+    let _ = fs::remove_dir_all(dir.path(cbt_dir(false)));
+}
+
+/// Removes the directory, except the files `kept` in it; those too if all of them are empty.
+pub fn remove(dir: &VmDir, kept: &[PathBuf]) {
+    let has_content = |file: &PathBuf| file.metadata().is_ok_and(|it| it.len() > 0);
+    if !kept.iter().any(has_content) {
+        let _ = fs::remove_dir_all(dir.root());
+        return;
+    }
+    let entries = fs::read_dir(dir.root()).into_iter().flatten().flatten();
+    let paths = entries.map(|entry| entry.path());
+    for path in paths.filter(|path| !kept.contains(path)) {
+        let _ = if path.is_dir() {
+            fs::remove_dir_all(path)
+        } else {
+            fs::remove_file(path)
+        };
+    }
+}
+
+/// Removes what the guest has written to its container disks, which goes with the VM as in a cluster.
+pub fn remove_overlays(dir: &VmDir) {
+    let _ = fs::remove_dir_all(dir.path(PodPaths::default().overlay_dir));
+}
+
+/// Removes the copies of ConfigMaps and Secrets, the VMI, which may have passwords for cloud-init, and the images made from
+/// all of them.
+pub fn remove_secrets(dir: &VmDir) {
+    dir.remove_vmi();
+    for path in [
+        SECRET_DIR,
+        CONFIG_MAP_DIR,
+        SYSPREP_DIR,
+        SECRET_IMAGE_DIR,
+        CONFIG_MAP_IMAGE_DIR,
+        SYSPREP_IMAGE_DIR,
+    ] {
+        let _ = fs::remove_dir_all(dir.path(path));
+    }
+    let paths = PodPaths::default();
+    for path in [paths.cloud_init_dir, paths.ignition_dir] {
+        let _ = fs::remove_dir_all(dir.path(path));
+    }
+}
+
+/// Whether the sockets of a migration can be below the root: QEMU makes and opens them by their whole path.
+fn can_be_migrated(root: &Path) -> bool {
+    let sockets = PodPaths::default().shared(MIGRATION_SOCKET_DIR);
+    let longest = format!("{sockets}/{ANY_UID}-49152-source.sock").len();
+    root.as_os_str().len() <= MAX_SOCKET_PATH_BYTES.saturating_sub(longest)
+}
+
+/// Checked before anything is started: otherwise libvirt or QEMU would refuse some socket.
+fn check_socket_path_length(root: &Path) -> Result<(), RunError> {
+    let longest = PodPaths::default().serial_socket(ANY_UID).len();
+    let (length, limit) = (root.as_os_str().len(), MAX_SOCKET_PATH_BYTES - longest);
+    if length <= limit {
+        return Ok(());
+    }
+    Err(RunError::RootTooLong {
+        root: PathBuf::from(root),
+        length,
+        limit,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_stale_domain_is_removed_once_its_qemu_has_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        for directory in ["run/qemu", "etc/qemu"] {
+            fs::create_dir_all(dir.path().join(directory)).unwrap();
+        }
+        let definition = dir.path().join("etc/qemu/a_b.xml");
+        fs::write(&definition, "").unwrap();
+        // Stands for QEMU: its arguments name the directory.
+        let mut qemu = std::process::Command::new("tail")
+            .arg("-f")
+            .arg(&definition)
+            .spawn()
+            .unwrap();
+        fs::write(
+            dir.path().join("run/qemu/a_b.pid"),
+            format!("{}\n", qemu.id()),
+        )
+        .unwrap();
+        let vm = VmDir::at(dir.path().to_owned());
+        while fs::read(format!("/proc/{}/cmdline", qemu.id()))
+            .is_ok_and(|words| !words.starts_with(b"tail"))
+        {}
+        remove_stale_domain(&vm, "a_b");
+        assert!(definition.exists());
+        qemu.kill().unwrap();
+        qemu.wait().unwrap();
+        remove_stale_domain(&vm, "a_b");
+        assert!(!definition.exists() && !dir.path().join("run/qemu/a_b.pid").exists());
+    }
+
+    #[test]
+    fn a_root_that_is_too_long_for_sockets_gets_a_short_link() {
+        let base = tempfile::Builder::new()
+            .prefix("a")
+            .rand_bytes(1)
+            .tempdir_in("/tmp")
+            .unwrap();
+        let short = base.path().join("short");
+        assert_eq!(
+            with_short_path(short.clone(), base.path()).unwrap().root(),
+            short
+        );
+        // Sockets fit, but not those of a migration.
+        let root = base.path().join("m".repeat(20));
+        fs::create_dir(&root).unwrap();
+        let dir = with_short_path(root.clone(), base.path()).unwrap();
+        assert!(can_be_migrated(dir.root()) && dir.root() != root);
+        dir.remove_link();
+        let dir = with_short_path(root.clone(), &root).unwrap();
+        assert_eq!(dir.root(), root);
+        let long = base.path().join("l".repeat(100));
+        fs::create_dir(&long).unwrap();
+        let dir = with_short_path(long.clone(), base.path()).unwrap();
+        assert!(check_socket_path_length(dir.root()).is_ok());
+        assert_eq!(dir.root().canonicalize().unwrap(), long);
+        dir.remove_link();
+        assert!(!dir.root().exists() && long.exists());
+        // Where no short path is possible, that is said.
+        let error = with_short_path(long.clone(), &long).unwrap_err();
+        assert!(error.to_string().contains("TMPDIR"), "{error}");
+    }
+}

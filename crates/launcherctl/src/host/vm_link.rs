@@ -1,0 +1,50 @@
+//! A name below the launcher's root for what is outside it.
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::time::SystemTime;
+
+use super::registry::VmDir;
+use crate::files::FileError;
+use api::pod_paths::PRIVATE_DIR;
+
+/// A symbolic link in a VM's directory, which lets the launcher use a file or directory of the user's; removed with this.
+#[derive(Debug)]
+pub struct VmLink {
+    link: std::path::PathBuf,
+    name: String,
+}
+
+impl VmLink {
+    /// Makes a link to `target`. Its name, which begins with `what`, is never used again: the launcher knows memory dumps by
+    /// their names.
+    ///
+    /// # Errors
+    /// If it cannot be made, such as in a directory of another user.
+    pub fn make(dir: &VmDir, what: &str, target: &Path) -> Result<Self, FileError> {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let nanoseconds = now.map_or(0, |now| now.as_nanos());
+        let name = format!("{what}-{}-{nanoseconds}", std::process::id());
+        let link = dir.path(PRIVATE_DIR).join(&name);
+        symlink(target, &link).map_err(FileError::on("make the link", &link))?;
+        Ok(Self { link, name })
+    }
+
+    /// Its path as the launcher has it.
+    #[must_use]
+    pub fn pod_path(&self) -> String {
+        format!("{PRIVATE_DIR}/{}", self.name)
+    }
+
+    /// The last part of the path.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Drop for VmLink {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.link);
+    }
+}

@@ -1,0 +1,66 @@
+//! The CD-ROM drives of a VMI. A drive whose volume is missing is empty: a volume of its name is the medium that is put
+//! into it while the guest runs.
+
+use serde_json::Value;
+
+use crate::json::{is_object_at, list_at, text_at};
+
+/// The disks of a VMI.
+const DISKS: &str = "/spec/domain/devices/disks";
+
+/// Whether the disk `name` of a VMI is a CD-ROM drive, empty or not.
+#[must_use]
+pub fn is_drive(vmi: &Value, name: &str) -> bool {
+    let mut disks = list_at(vmi, DISKS).iter();
+    disks.any(|disk| text_at(disk, "/name") == name && is_object_at(disk, "/cdrom"))
+}
+
+/// The names of the drives of a VMI that have no medium.
+pub fn empty_drives(vmi: &Value) -> impl Iterator<Item = &str> {
+    let volumes = list_at(vmi, "/spec/volumes");
+    let has_medium = |name: &str| {
+        volumes
+            .iter()
+            .any(|volume| text_at(volume, "/name") == name)
+    };
+    list_at(vmi, DISKS)
+        .iter()
+        .filter(|disk| is_object_at(disk, "/cdrom"))
+        .map(|disk| text_at(disk, "/name"))
+        .filter(move |name| !has_medium(name))
+}
+
+/// Whether a disk in Domain JSON is a CD-ROM drive without a medium.
+#[must_use]
+pub fn is_empty(disk: &Value) -> bool {
+    let sources = ["/Source/File", "/Source/Dev"];
+    text_at(disk, "/Device") == "cdrom" && sources.iter().all(|it| text_at(disk, it).is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_drive_without_a_volume_is_empty() {
+        let vmi = json!({"spec": {
+            "volumes": [{"name": "seed"}, {"name": "root"}],
+            "domain": {"devices": {"disks": [{"name": "root", "disk": {}}, {"name": "seed", "cdrom": {}},
+                {"name": "cd2", "cdrom": {"bus": "sata"}}, {"name": "other", "disk": {}}]}},
+        }});
+        assert!(is_drive(&vmi, "seed") && is_drive(&vmi, "cd2"));
+        assert!(!is_drive(&vmi, "root") && !is_drive(&vmi, "cd3"));
+        assert_eq!(empty_drives(&vmi).collect::<Vec<_>>(), ["cd2"]);
+    }
+
+    #[test]
+    fn a_drive_with_a_file_or_device_is_not_empty() {
+        let disk = |device: &str, source: Value| json!({"Device": device, "Source": source});
+        assert!(is_empty(&disk("cdrom", json!({"File": "", "Dev": ""}))));
+        assert!(is_empty(&disk("cdrom", Value::Null)));
+        assert!(!is_empty(&disk("cdrom", json!({"File": "/a.iso"}))));
+        assert!(!is_empty(&disk("cdrom", json!({"Dev": "/dev/loop0"}))));
+        assert!(!is_empty(&disk("disk", json!({"File": ""}))));
+    }
+}

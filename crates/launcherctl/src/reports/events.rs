@@ -1,0 +1,208 @@
+//! Events of a launcher: of its domain, and those that virt-handler would record in Kubernetes.
+
+use serde_json::{Value, json};
+
+use super::guest_state::status_text;
+use crate::json::{copy_at, text_at, text_or_dash};
+
+/// Events that wait to be printed; after that the launcher has to wait, and queues its own.
+pub const MAX_QUEUED: usize = 256;
+
+/// What a launcher sends to virt-handler's notify socket.
+#[derive(Debug, Clone)]
+pub enum LauncherEvent {
+    /// A domain event.
+    Domain {
+        /// `ADDED`, `MODIFIED`, …
+        kind: String,
+        /// The Domain JSON; null if the event has none.
+        domain: Value,
+        /// A status, with errors only.
+        status: Value,
+    },
+    /// A Kubernetes event for the VMI.
+    Kubernetes(Value),
+}
+
+impl LauncherEvent {
+    /// `Status.Status` of a domain event.
+    #[must_use]
+    pub fn state(&self) -> Option<&str> {
+        match self {
+            Self::Domain { domain, .. } => domain.pointer("/Status/Status").and_then(Value::as_str),
+            Self::Kubernetes(_) => None,
+        }
+    }
+
+    /// Whether the guest has left by a migration.
+    #[must_use]
+    pub fn has_left(&self) -> bool {
+        matches!(self, Self::Domain { domain, .. } if text_at(domain, "/Status/Reason") == "Migrated")
+    }
+
+    /// Whether the guest has come by a migration.
+    #[must_use]
+    pub fn has_arrived(&self) -> bool {
+        matches!(self, Self::Domain { domain, .. } if has_arrived(domain))
+    }
+
+    /// Whether the guest has ended without having been shut down: QEMU was killed or has crashed, or the guest panicked.
+    #[must_use]
+    pub fn is_crash(&self) -> bool {
+        let Self::Domain { domain, .. } = self else {
+            return false;
+        };
+        let reason = text_at(domain, "/Status/Reason");
+        match text_at(domain, "/Status/Status") {
+            "Crashed" => true,
+            "Shutoff" => matches!(reason, "Crashed" | "Failed"),
+            _ => false,
+        }
+    }
+
+    /// Whether the guest's kernel has panicked, now or before.
+    #[must_use]
+    pub fn is_panic(&self) -> bool {
+        match self {
+            Self::Domain { domain, .. } => {
+                text_at(domain, "/Status/Status") == "Crashed"
+                    || domain.pointer("/Status/PanicCount").and_then(Value::as_u64) > Some(0)
+            }
+            Self::Kubernetes(event) => text_at(event, "/reason") == "GuestPanicked",
+        }
+    }
+
+    /// Whether the guest runs without KVM.
+    #[must_use]
+    pub fn is_emulated(&self) -> bool {
+        matches!(self, Self::Domain { domain, .. } if text_at(domain, "/Spec/Type") == "qemu")
+    }
+
+    /// Whether this is the last event: libvirt no longer knows the domain.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        matches!(self, Self::Domain { domain, .. } if domain.pointer("/ObjectMeta/deletionTimestamp").is_some_and(|at| !at.is_null()))
+    }
+
+    /// For programs.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        match self {
+            Self::Domain {
+                kind,
+                domain,
+                status,
+            } => json!({"eventType": kind, "domain": domain, "status": status}),
+            Self::Kubernetes(event) => json!({"event": event}),
+        }
+    }
+
+    /// What [`Self::to_json`] wrote.
+    #[must_use]
+    pub fn from_json(value: &Value) -> Self {
+        if let Some(event) = value.get("event") {
+            return Self::Kubernetes(event.clone());
+        }
+        Self::Domain {
+            kind: text_at(value, "/eventType").to_owned(),
+            domain: copy_at(value, "/domain"),
+            status: copy_at(value, "/status"),
+        }
+    }
+
+    /// A line for people.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        match self {
+            Self::Domain { kind, domain, .. } => {
+                let last = if self.is_final() { "  (gone)" } else { "" };
+                format!(
+                    "{kind:<9} {}  {}{last}",
+                    domain_name(domain),
+                    status_text(domain)
+                )
+            }
+            Self::Kubernetes(event) => {
+                format!(
+                    "EVENT     {}: {}",
+                    text_or_dash(event, "/reason"),
+                    text_or_dash(event, "/message")
+                )
+            }
+        }
+    }
+}
+
+/// Whether the domain has come by a migration, as virt-handler decides it: the guest runs, or its user has paused it, and
+/// libvirt is done.
+#[must_use]
+pub fn has_arrived(domain: &Value) -> bool {
+    let status = (
+        text_at(domain, "/Status/Status"),
+        text_at(domain, "/Status/Reason"),
+    );
+    let ended = "/Spec/Metadata/KubeVirt/Migration/EndTimestamp";
+    (status.0 == "Running" || (status.0 == "Paused" && status.1 != "Migration"))
+        && domain.pointer(ended).is_some_and(|end| !end.is_null())
+}
+
+/// `namespace_name`. The last event has no specification any more, but says whose it is.
+fn domain_name(domain: &Value) -> String {
+    match text_at(domain, "/Spec/Name") {
+        "" => {
+            let part = |pointer| text_or_dash(domain, pointer);
+            let (namespace, name) = (part("/ObjectMeta/namespace"), part("/ObjectMeta/name"));
+            format!("{namespace}_{name}")
+        }
+        name => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_that_was_not_shut_down_has_crashed() {
+        let is_crash = |status: &str, reason: &str| {
+            let domain = json!({"Status": {"Status": status, "Reason": reason}});
+            LauncherEvent::from_json(&json!({"eventType": "MODIFIED", "domain": domain})).is_crash()
+        };
+        assert!(is_crash("Shutoff", "Crashed") && is_crash("Shutoff", "Failed"));
+        assert!(is_crash("Crashed", "Panicked"));
+        assert!(!is_crash("Shutoff", "Shutdown") && !is_crash("Shutoff", "Destroyed"));
+        assert!(!is_crash("Shutoff", "Migrated") && !is_crash("Running", "Unknown"));
+    }
+
+    #[test]
+    fn a_panic_is_no_killed_qemu() {
+        let is_panic = |status: Value| {
+            let event = json!({"eventType": "MODIFIED", "domain": {"Status": status}});
+            LauncherEvent::from_json(&event).is_panic()
+        };
+        let crashed = json!({"Status": "Shutoff", "Reason": "Crashed"});
+        assert!(!is_panic(crashed));
+        let counted = json!({"Status": "Shutoff", "Reason": "Crashed", "PanicCount": 1});
+        assert!(is_panic(counted));
+        assert!(is_panic(json!({"Status": "Crashed", "Reason": "Panicked"})));
+        assert!(LauncherEvent::Kubernetes(json!({"reason": "GuestPanicked"})).is_panic());
+        assert!(!LauncherEvent::Kubernetes(json!({"reason": "IOerror"})).is_panic());
+    }
+
+    #[test]
+    fn the_last_event_has_a_name_too() {
+        let event = LauncherEvent::Domain {
+            kind: "MODIFIED".into(),
+            domain: json!({
+                "ObjectMeta": {"namespace": "ns", "name": "web", "deletionTimestamp": "now"},
+                "Spec": {"Name": ""},
+                "Status": {"Status": "Shutoff", "Reason": "Shutdown"},
+            }),
+            status: Value::Null,
+        };
+        assert_eq!(
+            event.to_text(),
+            "MODIFIED  ns_web  Shutoff (Shutdown)  (gone)"
+        );
+    }
+}

@@ -1,0 +1,246 @@
+//! What a guest does, by Domain JSON, and whether it can do what a verb asks of it.
+
+use serde_json::Value;
+
+use crate::json::{text_at, text_or_dash};
+use client::refusal::NO_AGENT;
+use client::{CallError, Client};
+
+/// The guest is not in a state for what is asked of it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GuestError {
+    /// The launcher has no domain.
+    #[error(
+        "there is no guest (yet): launcherctl timeline shows how far its start is, launcherctl logs what it waits for"
+    )]
+    NoDomain,
+    /// The domain has no QEMU any more.
+    #[error("the guest of {0} has ended; only a new start of the VM brings it back")]
+    NoGuest(String),
+    /// The guest cannot be asked for anything yet.
+    #[error(
+        "{0} is still starting, and cannot be asked to shut down yet: launcherctl shutdown --wait waits for its start, launcherctl kill cancels it"
+    )]
+    Starting(String),
+    /// The guest agent has not been heard of.
+    #[error("the guest agent has not answered yet: {}", NO_AGENT)]
+    NoAgent,
+    /// The guest stands still.
+    #[error("the guest of {vm} is paused: {remedy}")]
+    Paused {
+        /// Namespace and name.
+        vm: String,
+        /// What to do first.
+        remedy: &'static str,
+    },
+    /// `delete` would leave the guest running.
+    #[error(
+        "{0} has a running guest, and delete only removes the domain of an ended one; launcherctl shutdown or launcherctl kill ends it first"
+    )]
+    StillRunning(String),
+}
+
+/// Reasons of a pause that ends by itself, in KubeVirt's words: the launcher, libvirt or QEMU resumes the guest.
+const BRIEF_PAUSES: [&str; 8] = [
+    "Migration",
+    "Save",
+    "Dump",
+    "FromSnapshot",
+    "ShuttingDown",
+    "Snapshot",
+    "StartingUp",
+    "Postcopy",
+];
+
+/// What a verb finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GuestState {
+    /// There is no domain.
+    Absent,
+    /// The domain has no QEMU any more.
+    Ended,
+    /// It stands still until somebody resumes it.
+    Paused,
+    /// It runs, or goes on by itself.
+    Running,
+}
+
+impl GuestState {
+    /// Of Domain JSON.
+    #[must_use]
+    pub fn of(domain: Option<&Value>) -> Self {
+        let Some(domain) = domain else {
+            return Self::Absent;
+        };
+        match text_at(domain, "/Status/Status") {
+            "Shutoff" | "Crashed" | "NoState" => Self::Ended,
+            "Paused" if !BRIEF_PAUSES.contains(&text_at(domain, "/Status/Reason")) => Self::Paused,
+            _ => Self::Running,
+        }
+    }
+
+    /// Whether there is a QEMU.
+    #[must_use]
+    pub fn has_process(self) -> bool {
+        matches!(self, Self::Paused | Self::Running)
+    }
+}
+
+/// Status and reason of Domain JSON, such as `Paused (User)`. KubeVirt's reason `Unknown` says nothing.
+#[must_use]
+pub fn status_text(domain: &Value) -> String {
+    let status = text_or_dash(domain, "/Status/Status");
+    match known_reason(domain) {
+        Some(reason) => format!("{status} ({reason})"),
+        None => status.to_owned(),
+    }
+}
+
+/// Why the domain has its status, if that is known.
+#[must_use]
+pub fn known_reason(domain: &Value) -> Option<&str> {
+    match text_at(domain, "/Status/Reason") {
+        "" | "Unknown" => None,
+        reason => Some(reason),
+    }
+}
+
+/// Whether a launcher that shows no domain is starting one, or has just started it. False for KubeVirt's launcher, which
+/// does not say.
+pub async fn is_starting(client: &Client) -> bool {
+    match client.debug().await {
+        Ok(launcher) => becomes_visible(&launcher.phase),
+        // libvirt, which the launcher asks too, is busy with the start.
+        Err(CallError::Status { status, .. }) => matches!(
+            status.code(),
+            tonic::Code::DeadlineExceeded | tonic::Code::Cancelled
+        ),
+        Err(_) => false,
+    }
+}
+
+/// A launcher shows the domain when its start has ended, and a moment later to those who watch it.
+fn becomes_visible(phase: &str) -> bool {
+    matches!(phase, "Starting" | "Running") || phase.starts_with("Paused")
+}
+
+/// Whether a migration of the domain, from here or to here, is in progress.
+#[must_use]
+pub fn is_migrating(domain: Option<&Value>) -> bool {
+    let time = |name| {
+        domain.map_or("", |domain| {
+            text_at(domain, &format!("/Spec/Metadata/KubeVirt/Migration/{name}"))
+        })
+    };
+    !time("StartTimestamp").is_empty() && time("EndTimestamp").is_empty()
+}
+
+/// Refuses what only a guest that runs can do, and says what to do first.
+///
+/// # Errors
+/// If there is no guest, or it is paused.
+pub fn check_runs(domain: Option<&Value>) -> Result<(), GuestError> {
+    match (GuestState::of(domain), domain) {
+        (GuestState::Running, _) => Ok(()),
+        (GuestState::Absent, _) | (_, None) => Err(GuestError::NoDomain),
+        (GuestState::Ended, Some(domain)) => Err(GuestError::NoGuest(name(domain))),
+        (GuestState::Paused, Some(domain)) => Err(GuestError::Paused {
+            vm: name(domain),
+            remedy: remedy(text_at(domain, "/Status/Reason")),
+        }),
+    }
+}
+
+fn name(domain: &Value) -> String {
+    let part = |name| text_at(domain, name);
+    format!(
+        "{}/{}",
+        part("/ObjectMeta/namespace"),
+        part("/ObjectMeta/name")
+    )
+}
+
+/// How a paused guest goes on.
+fn remedy(reason: &str) -> &'static str {
+    match reason {
+        "IOError" => {
+            "one of its disks cannot be read or written, as when the file system of its image is full (df): make space, then launcherctl unpause"
+        }
+        "Crashed" => "its kernel has crashed: launcherctl reset, then launcherctl unpause",
+        "Watchdog" => {
+            "its watchdog was not reset in time: launcherctl reset, then launcherctl unpause"
+        }
+        _ => "launcherctl unpause first",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn domain(status: &str, reason: &str) -> Value {
+        json!({"ObjectMeta": {"namespace": "default", "name": "web"},
+            "Status": {"Status": status, "Reason": reason}})
+    }
+
+    #[test]
+    fn a_state_that_is_not_known_counts_as_running() {
+        let of = |status| GuestState::of(Some(&domain(status, "Unknown")));
+        assert_eq!(of("Blocked"), GuestState::Running);
+        assert_eq!(of("ShuttingDown"), GuestState::Running);
+        assert_eq!(of("Crashed"), GuestState::Ended);
+        assert_eq!(of("Paused"), GuestState::Paused);
+        assert_eq!(GuestState::of(None), GuestState::Absent);
+    }
+
+    #[test]
+    fn a_reason_that_says_nothing_is_left_out() {
+        assert_eq!(status_text(&domain("Paused", "User")), "Paused (User)");
+        assert_eq!(status_text(&domain("Running", "Unknown")), "Running");
+        assert_eq!(status_text(&domain("Running", "")), "Running");
+        assert_eq!(status_text(&Value::Null), "-");
+    }
+
+    #[test]
+    fn a_start_is_known_by_the_launchers_phase() {
+        for phase in ["Starting", "Running", "Paused(User)"] {
+            assert!(becomes_visible(phase), "{phase}");
+        }
+        for phase in ["Absent", "Ended", "Gone", ""] {
+            assert!(!becomes_visible(phase), "{phase}");
+        }
+    }
+
+    #[test]
+    fn a_migration_is_under_way_until_it_has_an_end() {
+        let of = |migration: Value| {
+            let domain = json!({"Spec": {"Metadata": {"KubeVirt": {"Migration": migration}}}});
+            is_migrating(Some(&domain))
+        };
+        let start = "2026-01-01T00:00:00Z";
+        assert!(of(json!({"StartTimestamp": start})));
+        assert!(!of(json!({"StartTimestamp": start, "EndTimestamp": start})));
+        assert!(!of(Value::Null) && !is_migrating(None));
+    }
+
+    #[test]
+    fn a_guest_that_cannot_do_it_says_what_to_do_first() {
+        let refusal = |status, reason| {
+            let refused = check_runs(Some(&domain(status, reason)));
+            refused.err().map(|error| error.to_string())
+        };
+        assert_eq!(refusal("Running", "Unknown"), None);
+        // A memory dump: the guest goes on after it.
+        assert_eq!(refusal("Paused", "Dump"), None);
+        assert_eq!(
+            refusal("Paused", "User").as_deref(),
+            Some("the guest of default/web is paused: launcherctl unpause first")
+        );
+        assert!(refusal("Paused", "IOError").is_some_and(|text| text.contains("df")));
+        assert!(refusal("Shutoff", "Shutdown").is_some_and(|text| text.contains("has ended")));
+        assert!(check_runs(None).is_err());
+    }
+}

@@ -1,0 +1,101 @@
+//! The notify socket, served as virt-handler serves it.
+
+use std::path::Path;
+
+use prost::bytes::Bytes;
+use serde_json::Value;
+use tokio::net::UnixListener;
+use tokio::sync::mpsc;
+use tonic::transport::Server;
+use tonic::{Request, Response, Status};
+
+use super::events::LauncherEvent;
+use crate::files::FileError;
+use api::pod_paths::{NOTIFY_SOCKET, PodPaths};
+use api::proto::notify::info::notify_info_server::{NotifyInfo, NotifyInfoServer};
+use api::proto::notify::info::{NotifyInfoRequest, NotifyInfoResponse};
+use api::proto::notify::v1::notify_server::{Notify, NotifyServer};
+use api::proto::notify::v1::{DomainEventRequest, K8sEventRequest, Response as Accepted};
+
+/// Where the launcher expects the socket, below its root.
+#[must_use]
+pub fn notify_socket() -> String {
+    PodPaths::default().shared(NOTIFY_SOCKET)
+}
+
+/// Serves a notify socket at `path`, replacing what is there; events go to `events`.
+///
+/// # Errors
+/// If the socket cannot be made.
+pub fn serve(path: &Path, events: mpsc::Sender<LauncherEvent>) -> Result<(), FileError> {
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory).map_err(FileError::on("make", directory))?;
+    }
+    let _ = std::fs::remove_file(path);
+    let listener = UnixListener::bind(path).map_err(FileError::on("listen on", path))?;
+    let server = Server::builder()
+        .add_service(NotifyInfoServer::new(Versions))
+        .add_service(NotifyServer::new(Events(events)));
+    tokio::spawn(os::grpc::serve(server, listener, std::future::pending()));
+    Ok(())
+}
+
+struct Versions;
+
+#[tonic::async_trait]
+impl NotifyInfo for Versions {
+    async fn info(
+        &self,
+        _: Request<NotifyInfoRequest>,
+    ) -> Result<Response<NotifyInfoResponse>, Status> {
+        Ok(Response::new(NotifyInfoResponse {
+            supported_notify_versions: vec![1],
+        }))
+    }
+}
+
+struct Events(mpsc::Sender<LauncherEvent>);
+
+impl Events {
+    async fn send(&self, event: LauncherEvent) -> Response<Accepted> {
+        // While the program ends, nothing receives it any more.
+        let success = self.0.send(event).await.is_ok();
+        Response::new(Accepted {
+            success,
+            message: String::new(),
+        })
+    }
+}
+
+#[tonic::async_trait]
+impl Notify for Events {
+    async fn handle_domain_event(
+        &self,
+        request: Request<DomainEventRequest>,
+    ) -> Result<Response<Accepted>, Status> {
+        let request = request.into_inner();
+        let (domain, status) = (parse(&request.domain_json)?, parse(&request.status_json)?);
+        let event = LauncherEvent::Domain {
+            kind: request.event_type,
+            domain,
+            status,
+        };
+        Ok(self.send(event).await)
+    }
+
+    async fn handle_k8s_event(
+        &self,
+        request: Request<K8sEventRequest>,
+    ) -> Result<Response<Accepted>, Status> {
+        let event = LauncherEvent::Kubernetes(parse(&request.into_inner().event_json)?);
+        Ok(self.send(event).await)
+    }
+}
+
+fn parse(json: &Bytes) -> Result<Value, Status> {
+    if json.is_empty() {
+        return Ok(Value::Null);
+    }
+    serde_json::from_slice(json)
+        .map_err(|e| Status::invalid_argument(format!("not valid JSON: {e}")))
+}

@@ -1,0 +1,321 @@
+//! `backup`: the disks of the running guest, as qcow2 files.
+//!
+//! ```text
+//!   DIR/VM/backup-DATE/  backup-VOLUME.qcow2 …   QEMU writes them; those of an incremental backup are put on top of the last
+//!                        backup.json             written when all is complete
+//! ```
+//!
+//! QEMU does the work (push), so DIR is the launcher's: in a pod a path there, else reached by a link below its root.
+
+mod ancestors;
+mod error;
+mod holes;
+mod job;
+mod left_out;
+mod record;
+mod report;
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::target::VmiTarget;
+use crate::error::{CtlError, RuntimeError};
+use crate::files::FileError;
+use crate::host::registry::VmDir;
+use crate::host::vm_link::VmLink;
+use crate::json::{list_at, set, text_at};
+use crate::view::output::{Format, print, say};
+use api::backup::BackupOptions;
+use client::is_down;
+use convert::backup::BackupId;
+use domain::metadata::Time;
+pub use error::BackupError;
+use job::Job;
+use left_out::is_tracked;
+use left_out::left_out;
+use os::signals::EndSignals;
+use record::Record;
+use record::Records;
+
+/// The quiesce status of a backup of a guest that was frozen before it.
+const ALREADY_FROZEN: &str = "AlreadyFrozen";
+/// What backups are called; the time tells them apart.
+const NAME: &str = "backup";
+
+/// The arguments of `backup`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Back up the disks of the running guest, in full or what has changed.
+
+QEMU writes a qcow2 file for each disk that tracks its changed blocks into DIR/VM/backup-DATE, beside backup.json, which \
+is written last: a directory without it is not complete. Zeros of the disk become holes of the file. In a VM of launcherctl run, disks are tracked with \
+launcherctl run --track-changes: claims, data volumes and host disks, not container disks, to which the guest does not write. An incremental backup \
+has only what was written since another one of the same launcher, and needs that one's files to be restored. After a new start of the VM, or a \
+migration, the first backup is a full one.
+
+A guest whose file systems are frozen already (launcherctl freeze) stays frozen. Ctrl-C ends the backup and removes its \
+files. There is no mode in which a client reads the disks from QEMU (pull): \
+it would give the same files."
+)]
+pub struct BackupArgs {
+    /// Directory for the backup, as the launcher sees it; it is made if its parent is there
+    dir: PathBuf,
+    /// Only what has changed since the last complete backup in DIR, or since CHECKPOINT, which is the name of one
+    #[arg(long, value_name = "CHECKPOINT", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    incremental: Option<String>,
+    /// Do not freeze the guest's file systems while the backup begins. Without this they are, if the guest agent can
+    #[arg(long)]
+    skip_quiesce: bool,
+    #[command(flatten)]
+    target: VmiTarget,
+}
+
+/// `backup`.
+///
+/// # Errors
+/// If no guest runs, no disk is tracked, another job is in progress, or the backup fails or is cancelled. Then there is none.
+pub async fn backup(args: &BackupArgs, format: Format) -> Result<ExitCode, CtlError> {
+    let vm_dir = args.target.target.resolve()?.into_dir("backup")?;
+    let (client, vmi) = args.target.connect_by_identity().await?;
+    let stop = EndSignals::listen().map_err(RuntimeError)?;
+    let mut changes = client.domain_changes().await?;
+    let domain = changes.next().await?.flatten();
+    let running = domain.filter(|domain| !is_down(Some(domain)));
+    let (Some(domain), Some(mut vmi)) = (running, vmi) else {
+        return Err(BackupError::NoGuest.into());
+    };
+    set(
+        &mut vmi,
+        "/status/changedBlockTracking/state",
+        json!("Enabled"),
+    );
+    let volumes = tracked_volumes(&domain);
+    let left_out = left_out(&domain, &vmi);
+    if volumes.is_empty() {
+        return Err(BackupError::NotTracked.into());
+    }
+    if let Some(began) = in_progress(&domain) {
+        return Err(BackupError::InProgress(began.to_owned()).into());
+    }
+    let is_frozen = is_frozen(&domain);
+    if is_frozen && !args.skip_quiesce {
+        say(
+            "the guest's file systems are frozen already, and stay so; launcherctl unfreeze thaws them",
+        );
+    }
+    let target = Target::open(&vm_dir, &args.dir)?;
+    let records = Records::read(&target.dir, text_at(&vmi, "/metadata/name"));
+    warn_of_incomplete(&records);
+    let parent = match &args.incremental {
+        Some(checkpoint) => Some(records.parent(checkpoint, &volumes)?),
+        None => None,
+    };
+    if let Some(parent) = parent {
+        ancestors::check(&records, parent, &volumes)?;
+    }
+    let id = new_id(&records, &domain)?;
+    let options = BackupOptions {
+        backup_name: id.name.clone(),
+        cmd: "Start".into(),
+        mode: "Push".into(),
+        backup_start_time: Some(id.started.0.to_string()),
+        incremental: parent.map(|parent| parent.checkpoint.clone()),
+        target_path: Some(target.pod_path()),
+        // A freeze of the launcher's own ends with a thaw, which would be that of somebody else's freeze.
+        skip_quiesce: args.skip_quiesce || is_frozen,
+        ..BackupOptions::default()
+    };
+    let directory = records.directory(&id.dated_name());
+    let job = Job {
+        client,
+        vmi,
+        options,
+        changes,
+        stop,
+        directory: directory.clone(),
+    };
+    let ended = job.run(format).await?;
+    let mut stop = EndSignals::listen().map_err(RuntimeError)?;
+    for file in Record::of(&directory, &ended, parent)?.files {
+        holes::dig(&directory.join(&file.file), &mut stop).await;
+    }
+    let mut record = Record::of(&directory, &ended, parent)?;
+    if is_frozen {
+        record.quiesce_status = ALREADY_FROZEN.to_owned();
+    }
+    record.chain_images(&directory, parent)?;
+    record.store(&directory)?;
+    print(
+        format,
+        &report::json(&record, &directory, &left_out),
+        || report::text(&record, &directory, &left_out),
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+/// By its name, such a directory may be the last backup.
+fn warn_of_incomplete(records: &Records) {
+    for directory in records.incomplete() {
+        say(&format!(
+            "{} is not a complete backup (it has no backup.json), as if launcherctl was killed meanwhile; remove it",
+            directory.display()
+        ));
+    }
+}
+
+/// When the backup that is in progress was begun, if there is one.
+fn in_progress(domain: &Value) -> Option<&str> {
+    let backup = domain.pointer("/Spec/Metadata/KubeVirt/Backup")?;
+    let began = text_at(backup, "/StartTimestamp");
+    (!began.is_empty() && text_at(backup, "/EndTimestamp").is_empty()).then_some(began)
+}
+
+/// Whether somebody has frozen the guest's file systems.
+fn is_frozen(domain: &Value) -> bool {
+    text_at(domain, "/Status/FSFreezeStatus/Status") == "frozen"
+}
+
+/// The volumes whose changes are tracked.
+fn tracked_volumes(domain: &Value) -> Vec<String> {
+    let disks = list_at(domain, "/Spec/Devices/Disks").iter();
+    disks
+        .filter(|disk| is_tracked(disk))
+        .map(|disk| text_at(disk, "/Alias/Name").to_owned())
+        .collect()
+}
+
+/// The backup's name and time, in whole seconds: one that there is not yet. The launcher takes a backup of the same time
+/// as its last one for that one.
+fn new_id(records: &Records, domain: &Value) -> Result<BackupId, BackupError> {
+    let last = text_at(domain, "/Spec/Metadata/KubeVirt/Backup/StartTimestamp").parse();
+    let next = last.map_or(0, |last: Timestamp| last.as_second().saturating_add(1));
+    let mut second = Timestamp::now().as_second().max(next);
+    loop {
+        let time = Timestamp::from_second(second).map_err(BackupError::Clock)?;
+        let id = BackupId {
+            name: NAME.to_owned(),
+            started: Time(time),
+        };
+        if !records.directory(&id.dated_name()).exists() {
+            return Ok(id);
+        }
+        second += 1;
+    }
+}
+
+/// The directory for the backup.
+struct Target {
+    dir: PathBuf,
+    /// Was not there before.
+    is_new: bool,
+    /// Where the launcher has another root.
+    link: Option<VmLink>,
+}
+
+impl Target {
+    fn open(vm_dir: &VmDir, dir: &Path) -> Result<Self, CtlError> {
+        let is_new = match fs::create_dir(dir) {
+            Ok(()) => true,
+            Err(_) if dir.is_dir() => false,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                return Err(BackupError::NotADirectory(dir.to_owned()).into());
+            }
+            Err(error) => return Err(FileError::on("make the directory", dir)(error).into()),
+        };
+        let dir = dir.canonicalize().map_err(FileError::on("find", dir))?;
+        let mut target = Self {
+            dir,
+            is_new,
+            link: None,
+        };
+        if vm_dir.root() != Path::new("/") {
+            target.link = Some(VmLink::make(vm_dir, "backup", &target.dir)?);
+        }
+        Ok(target)
+    }
+
+    /// Its path as the launcher has it.
+    fn pod_path(&self) -> String {
+        let link = self.link.as_ref().map(VmLink::pod_path);
+        link.unwrap_or_else(|| self.dir.display().to_string())
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if self.is_new {
+            // Without a backup it is empty, else it stays.
+            let _ = fs::remove_dir(&self.dir);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_backup_is_later_than_the_last_one_to_any_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let records = Records::read(dir.path(), "vm");
+        let last = Timestamp::from_second(Timestamp::now().as_second() + 100).unwrap();
+        let domain = json!({"Spec": {"Metadata": {"KubeVirt": {"Backup": {"StartTimestamp": last.to_string()}}}}});
+        let id = new_id(&records, &domain).unwrap();
+        assert_eq!(id.started.0.as_second(), last.as_second() + 1);
+        let id = new_id(&records, &Value::Null).unwrap();
+        assert!(id.started.0 < last);
+    }
+
+    #[test]
+    fn a_backup_in_progress_and_a_frozen_guest_are_seen_in_the_domain() {
+        let mut domain = json!({"Spec": {"Metadata": {"KubeVirt": {}}}, "Status": {}});
+        assert_eq!((in_progress(&domain), is_frozen(&domain)), (None, false));
+        let began = "2026-01-02T03:04:05Z";
+        domain["Spec"]["Metadata"]["KubeVirt"]["Backup"] = json!({"StartTimestamp": began});
+        domain["Status"]["FSFreezeStatus"] = json!({"Status": "frozen"});
+        assert_eq!(
+            (in_progress(&domain), is_frozen(&domain)),
+            (Some(began), true)
+        );
+        domain["Spec"]["Metadata"]["KubeVirt"]["Backup"]["EndTimestamp"] = json!(began);
+        domain["Status"]["FSFreezeStatus"]["Status"] = json!("thawed");
+        assert_eq!((in_progress(&domain), is_frozen(&domain)), (None, false));
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_is_made_and_goes_if_there_is_no_backup() {
+        let home = tempfile::tempdir().unwrap();
+        let (dir, pod) = (home.path().join("new"), VmDir::at("/".into()));
+        drop(Target::open(&pod, &dir).unwrap());
+        assert!(!dir.exists());
+        let target = Target::open(&pod, &dir).unwrap();
+        fs::create_dir(dir.join("vm")).unwrap();
+        drop(target);
+        assert!(dir.join("vm").exists());
+        fs::remove_dir(dir.join("vm")).unwrap();
+        drop(Target::open(&pod, &dir).unwrap());
+        assert!(dir.exists(), "it was there before");
+        let file = dir.join("file");
+        fs::write(&file, "").unwrap();
+        let refusal = |dir: &Path| Target::open(&pod, dir).err().unwrap().to_string();
+        assert!(refusal(&file).ends_with("file is not a directory"));
+        let deep = dir.join("a/b");
+        assert!(refusal(&deep).contains(deep.to_str().unwrap()));
+    }
+
+    #[test]
+    fn volumes_with_an_overlay_are_tracked() {
+        let domain = json!({"Spec": {"Devices": {"Disks": [
+            {"Alias": {"Name": "root"}, "Source": {"File": "/a"}},
+            {"Alias": {"Name": "data"}, "Source": {"File": "/b", "DataStore": {"Type": "file"}}},
+        ]}}});
+        assert_eq!(tracked_volumes(&domain), ["data"]);
+    }
+}

@@ -1,0 +1,75 @@
+//! `check`: all that is wrong with a manifest, before anything is started.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::error::CtlError;
+use crate::files::{display_name, read_text};
+use crate::manifest::{Problem, Severity, problems};
+use crate::view::output::{Format, print};
+use os::logging::chain;
+
+/// Arguments of `check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// VMI or VM manifests, YAML or JSON; `-` is standard input
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+/// `check`: exit status 0 if nothing is wrong, 1 if something is.
+///
+/// # Errors
+/// If none of the files can be read.
+pub fn check(args: &CheckArgs, format: Format) -> Result<ExitCode, CtlError> {
+    let mut found: Vec<(String, Vec<Problem>)> = Vec::new();
+    for file in &args.files {
+        let problems = match read_text(file) {
+            Ok(text) => problems(&text),
+            Err(error) if args.files.len() == 1 => return Err(error.into()),
+            // It does not hide what is wrong with the others.
+            Err(error) => vec![Problem::of_file(1, chain(&error))],
+        };
+        found.push((display_name(file), problems));
+    }
+    let mut problems = found.iter().flat_map(|(_, problems)| problems);
+    let is_sound = problems.all(|problem| problem.severity == Severity::Note);
+    let json: Vec<Value> = found
+        .iter()
+        .map(|(file, problems)| json!({"file": file, "problems": problems}))
+        .collect();
+    print(format, &Value::from(json), || text(&found));
+    Ok(if is_sound {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// A line for each problem, as compilers have them, so that editors find the place.
+fn text(found: &[(String, Vec<Problem>)]) -> Vec<String> {
+    let lines = found.iter().flat_map(|(file, problems)| {
+        let problem = move |problem: &Problem| {
+            let Problem {
+                severity,
+                line,
+                field,
+                message,
+            } = problem;
+            let note = match severity {
+                Severity::Error => "",
+                Severity::Note => "note: ",
+            };
+            match field.as_str() {
+                "" => format!("{file}:{line}: {note}{message}"),
+                field => format!("{file}:{line}: {note}{field}: {message}"),
+            }
+        };
+        let sound = problems.is_empty().then(|| format!("{file}: ok"));
+        problems.iter().map(problem).chain(sound)
+    });
+    lines.collect()
+}

@@ -1,0 +1,188 @@
+//! `console`: the guest's serial console.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use tokio::net::UnixStream;
+use tokio::time::Instant;
+
+use super::screen::Screen;
+use super::target_error::TargetError;
+use super::vm_args::{RunningVm, VmArgs};
+use crate::error::{CtlError, RuntimeError};
+use crate::host::console::{
+    Console, ConsoleEvent, ConsoleOutput, Terminal, continued, is_terminal,
+};
+use crate::host::console_hub::{CONSOLE_SOCKET, NEW_OUTPUT_SOCKET};
+use crate::host::error::RunError;
+use crate::host::until::Until;
+use crate::view::output::Format;
+use api::pod_paths::PodPaths;
+use os::signals::EndSignals;
+
+/// A guest that has not written for so long after the end of the input has answered.
+const SILENCE: Duration = Duration::from_secs(1);
+/// After so long, the console of a guest that goes on writing is left.
+const MAX_ANSWER: Duration = Duration::from_secs(10);
+
+/// Arguments of `console`.
+#[derive(Debug, Args)]
+pub struct ConsoleArgs {
+    #[command(flatten)]
+    vm: VmArgs,
+    /// Leave when the guest writes TEXT. What it has written before is not shown, and does not count. Without it,
+    /// the console is left a second after the guest's last answer to what is piped in
+    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    until: Option<String>,
+    /// With --until: fail if TEXT has not appeared after this many seconds
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 300,
+        requires = "until"
+    )]
+    timeout: u64,
+}
+
+/// Why the console is left.
+enum End {
+    /// The text of `--until` has appeared, or standard input has ended and nothing is waited for.
+    Done,
+    /// Ctrl-], or a signal.
+    Left,
+    /// The guest's side was closed.
+    Closed,
+    /// The text of `--until` has not appeared in time.
+    TimedOut,
+}
+
+/// `console`: until Ctrl-], a signal, the guest's end, or the text of `--until`. Without a terminal, standard input is
+/// typed into the guest, and without `--until` the console is left after its end, once the guest writes no more.
+///
+/// # Errors
+/// If there is no such VM, it has no console, or the text of `--until` does not appear.
+pub async fn console(args: &ConsoleArgs) -> Result<ExitCode, CtlError> {
+    let vm = RunningVm::find(&args.vm.target(), "console").await?;
+    let mut signals = EndSignals::listen().map_err(RuntimeError)?;
+    let output = ConsoleOutput::Stdout(tokio::io::stdout());
+    let mut console = Console::connect(&socket(&vm, args.until.is_some()).await?, output).await?;
+    let screen = Screen::new(Format::Text);
+    if is_terminal() {
+        screen.note(&format!("connected to {}; Ctrl-] leaves", vm.name()));
+    }
+    let mut terminal = Terminal::enter().map_err(RuntimeError)?;
+    if terminal.as_ref().is_none_or(Terminal::is_raw) {
+        console.read_input();
+    }
+    let mut until = Until::new(args.until.as_deref());
+    let deadline = tokio::time::sleep(Duration::from_secs(args.timeout));
+    tokio::pin!(deadline);
+    // Once the input has ended: when the guest is taken to have answered.
+    let answered = tokio::time::sleep(Duration::MAX);
+    tokio::pin!(answered);
+    // At the latest then.
+    let mut latest: Option<Instant> = None;
+    let end = loop {
+        tokio::select! {
+            event = console.next() => match event {
+                ConsoleEvent::Output(bytes) => {
+                    screen.guest_wrote(&bytes);
+                    if let Some(latest) = latest {
+                        answered.as_mut().reset(os::time::deadline(SILENCE).min(latest));
+                    }
+                    if until.seen_in(&bytes) { break End::Done; }
+                }
+                ConsoleEvent::Escape => break End::Left,
+                ConsoleEvent::Closed => break End::Closed,
+                ConsoleEvent::InputEnded if until.is_waiting() => {}
+                ConsoleEvent::InputEnded => {
+                    latest = Some(os::time::deadline(MAX_ANSWER));
+                    answered.as_mut().reset(os::time::deadline(SILENCE));
+                }
+            },
+            () = &mut answered => break End::Done,
+            () = continued(&mut terminal) => console.read_input(),
+            _ = signals.next() => break End::Left,
+            () = &mut deadline, if until.is_waiting() => break End::TimedOut,
+        }
+    };
+    if terminal.take().is_some() {
+        screen.note(&match end {
+            End::Closed => format!("{} has closed its console", vm.name()),
+            _ => format!("{} runs on", vm.name()),
+        });
+    }
+    exit_code(&end, args)
+}
+
+/// The console's socket. In a pod, or where the VM's supervisor was killed, it is QEMU's own, which has one client at a
+/// time.
+async fn socket(vm: &RunningVm, only_new_output: bool) -> Result<PathBuf, TargetError> {
+    let shared = if only_new_output {
+        NEW_OUTPUT_SOCKET
+    } else {
+        CONSOLE_SOCKET
+    };
+    let shared = vm.dir.path(shared);
+    if UnixStream::connect(&shared).await.is_ok() {
+        return Ok(shared);
+    }
+    let of_qemu = vm.dir.path(&PodPaths::default().serial_socket(vm.uid()));
+    if of_qemu.exists() {
+        Ok(of_qemu)
+    } else {
+        Err(TargetError::NoConsole(vm.name().to_owned()))
+    }
+}
+
+fn exit_code(end: &End, args: &ConsoleArgs) -> Result<ExitCode, CtlError> {
+    match (end, args.until.clone()) {
+        (End::Done, _) | (End::Left | End::Closed, None) => Ok(ExitCode::SUCCESS),
+        (End::Left, Some(_)) => Ok(ExitCode::FAILURE),
+        (End::Closed, Some(text)) => Err(RunError::ConsoleClosed(text).into()),
+        (End::TimedOut, text) => Err(RunError::NotUp {
+            text: text.unwrap_or_default(),
+            timeout: Duration::from_secs(args.timeout),
+        }
+        .into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::host::registry::VmDir;
+    use serde_json::json;
+    use tokio::net::UnixListener;
+
+    #[test]
+    fn the_console_is_the_supervisors_else_qemus_if_there_is_one() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let dir = tempfile::tempdir().unwrap();
+            let vm = RunningVm {
+                dir: VmDir::at(dir.path().to_owned()),
+                domain: json!({"ObjectMeta": {"name": "web", "uid": "u"}}),
+            };
+            let none = socket(&vm, false).await.unwrap_err().to_string();
+            assert!(none.starts_with("web has no serial console"), "{none}");
+            let of_qemu = vm.dir.path(&PodPaths::default().serial_socket("u"));
+            std::fs::create_dir_all(of_qemu.parent().unwrap()).unwrap();
+            let _qemu = UnixListener::bind(&of_qemu).unwrap();
+            assert_eq!(socket(&vm, true).await.unwrap(), of_qemu);
+            let shared = [CONSOLE_SOCKET, NEW_OUTPUT_SOCKET].map(|path| vm.dir.path(path));
+            let _supervisor = shared
+                .each_ref()
+                .map(|path| UnixListener::bind(path).unwrap());
+            for (only_new_output, shared) in [false, true].into_iter().zip(shared) {
+                assert_eq!(socket(&vm, only_new_output).await.unwrap(), shared);
+            }
+        });
+    }
+}

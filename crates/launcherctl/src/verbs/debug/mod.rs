@@ -1,0 +1,278 @@
+//! `debug`: an archive for a bug report: log, timeline, metrics, domain, context, versions and states, without secrets.
+
+mod redact;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::status;
+use super::timeline::{document, draw};
+use super::vm_args::VmArgs;
+use crate::error::CtlError;
+use crate::files::{FileError, read_tail};
+use crate::host::console_log::console_log_file;
+use crate::host::failure::Failure;
+use crate::host::registry::{SUPERVISOR_LOG, VmDir};
+use crate::json::{text_at, text_or_dash};
+use crate::view::output::{Format, print, print_bytes, say};
+use api::pod_paths::{HOOKS_REPORT, PodPaths};
+use client::{CallError, Client};
+
+/// Most of a log that is read, from its end.
+const MAX_LOG_BYTES: u64 = 16 << 20;
+/// The log of a launcher that `run` has started, below its root.
+const RUN_LOG: &str = "launcher.log";
+
+/// Arguments of `debug`.
+#[derive(Debug, Args)]
+pub struct DebugArgs {
+    #[command(flatten)]
+    vm: VmArgs,
+    /// Where to write the archive, `-` for standard output; without it, launcher-debug-TIME.tar.gz here
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// The launcher's log, such as `kubectl logs` prints it; that of a launcher that `run` has started is found
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+}
+
+/// `debug`.
+///
+/// # Errors
+/// If the launcher does not answer at all, and nothing is left of a VM of `run`; or the archive cannot be written.
+pub async fn debug(args: &DebugArgs, format: Format) -> Result<ExitCode, CtlError> {
+    let launcher = args.vm.target().resolve_any()?;
+    let mut report = Report::default();
+    match (launcher.connect().await, &launcher.dir) {
+        (Ok(client), _) => report.ask(&client).await,
+        (Err(error), Some(dir)) if Failure::load(dir).is_some() || dir.is_of_run() => {
+            report.problems.push(error.chain());
+            report.add_what_is_left(dir).await;
+        }
+        (Err(error), _) => return Err(error),
+    }
+    if let Some(dir) = &launcher.dir {
+        report.add_json_file("hooks.json", &dir.path(HOOKS_REPORT));
+    }
+    let log = args.log.clone();
+    let log = log.or_else(|| Some(launcher.dir?.root().join(RUN_LOG)).filter(|log| log.exists()));
+    match log {
+        Some(log) => {
+            let text = read_tail(&log, MAX_LOG_BYTES).map_err(FileError::on("read", &log))?;
+            report.add("launcher.log", redact::log(&String::from_utf8_lossy(&text)));
+        }
+        None => report
+            .problems
+            .push("no log: give one with --log (kubectl logs POD -c compute)".to_owned()),
+    }
+    let out = args.out.clone().unwrap_or_else(default_name);
+    let problems = report.problems.clone();
+    let archive = report.archive().map_err(FileError::on("write", &out))?;
+    if out == Path::new("-") {
+        print_bytes(&archive)?;
+        for problem in &problems {
+            say(&format!("missing: {problem}"));
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    std::fs::write(&out, archive).map_err(FileError::on("write", &out))?;
+    let answer = json!({"archive": out, "problems": problems});
+    print(format, &answer, || {
+        let mut lines = vec![format!(
+            "{} is written; read it before you send it",
+            out.display()
+        )];
+        lines.extend(
+            problems
+                .iter()
+                .map(|problem| format!("  missing: {problem}")),
+        );
+        lines
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is in the archive, by the names of its files.
+#[derive(Debug, Default)]
+struct Report {
+    files: Vec<(&'static str, String)>,
+    problems: Vec<String>,
+}
+
+impl Report {
+    fn add(&mut self, name: &'static str, text: String) {
+        self.files.push((name, text));
+    }
+
+    fn add_json(&mut self, name: &'static str, value: Value) {
+        self.add(name, format!("{:#}\n", redact::json(value)));
+    }
+
+    /// A JSON file that need not be there.
+    fn add_json_file(&mut self, name: &'static str, file: &Path) {
+        let value = std::fs::read(file)
+            .ok()
+            .and_then(|text| serde_json::from_slice(&text).ok());
+        if let Some(value) = value {
+            self.add_json(name, without_cloud_init(value));
+        }
+    }
+
+    /// What the launcher answers, as far as it does.
+    async fn ask(&mut self, client: &Client) {
+        let versions = client.versions().await;
+        let versions = json!({
+            "launcherctl": os::version::get(),
+            "cmd": self.found(versions),
+            "qemu": self.found(client.qemu_version().await),
+            "kernel": kernel(),
+        });
+        self.add_json("versions.json", versions);
+        if let Some(domain) = self.found(client.domain().await).flatten() {
+            let state = text_or_dash(&domain, "/Status/Status").to_owned();
+            self.add_json("domain.json", domain);
+            self.add("state.txt", format!("{state}\n"));
+        }
+        if let Some(timeline) = self.found(client.timeline().await) {
+            self.add_json("timeline.json", document(&timeline));
+            self.add("timeline.svg", draw(&timeline));
+        }
+        if let Some(metrics) = self.found(client.metrics().await) {
+            self.add("metrics.txt", metrics);
+        }
+        if let Some(answer) = self.found(client.debug().await) {
+            self.problems.extend(answer.problems);
+            let launcher =
+                json!({"version": answer.version, "phase": answer.phase, "jobs": answer.jobs});
+            self.add_json("launcher.json", launcher);
+            if !answer.domain_xml.is_empty() {
+                self.add("domain.xml", redact::xml(&answer.domain_xml));
+            }
+            if let Ok(context) = serde_json::from_str(&answer.context_json) {
+                self.add_json("context.json", context);
+            }
+        }
+    }
+
+    /// Of a VM of `run` whose launcher does not answer: its state and what is on disk besides the launcher's log.
+    async fn add_what_is_left(&mut self, dir: &VmDir) {
+        let (name, uid) = match Failure::load(dir) {
+            Some(failure) => (failure.name, failure.uid),
+            None => {
+                let vmi = dir.load_vmi().unwrap_or_default();
+                let of_vmi = |field| text_at(&vmi, field).to_owned();
+                (of_vmi("/metadata/name"), of_vmi("/metadata/uid"))
+            }
+        };
+        let versions = json!({"launcherctl": os::version::get(), "kernel": kernel()});
+        self.add_json("versions.json", versions);
+        self.add_json("status.json", status::collect(&name, dir).await);
+        let log = |file: &Path| {
+            let text = read_tail(file, MAX_LOG_BYTES)?;
+            Ok::<_, std::io::Error>(redact::log(&String::from_utf8_lossy(&text)))
+        };
+        // Of a failed VM it is kept elsewhere.
+        let console = dir.path(&PodPaths::default().serial_log(&uid));
+        match log(&console_log_file(dir)).or_else(|_| log(&console)) {
+            Ok(text) => self.add("console.log", text),
+            Err(error) => self
+                .problems
+                .push(format!("no log of a serial console: {error}")),
+        }
+        if let Ok(text) = log(&dir.path(SUPERVISOR_LOG)) {
+            self.add("supervisor.log", text);
+        }
+        let lost =
+            "domain, domain XML, timeline, metrics, context: only a launcher that answers has them";
+        self.problems.push(lost.to_owned());
+    }
+
+    /// The answer, or a problem more.
+    fn found<T>(&mut self, answer: Result<T, CallError>) -> Option<T> {
+        answer
+            .map_err(|error| self.problems.push(os::logging::chain(&error)))
+            .ok()
+    }
+
+    /// As a compressed tar archive.
+    fn archive(mut self) -> std::io::Result<Vec<u8>> {
+        let problems = self.problems.join("\n");
+        self.add("problems.txt", redact::text(&problems));
+        let now = u64::try_from(Timestamp::now().as_second()).unwrap_or_default();
+        let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::default()));
+        for (name, text) in &self.files {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(text.len() as u64);
+            header.set_mode(0o644);
+            header.set_mtime(now);
+            header.set_cksum();
+            archive.append_data(
+                &mut header,
+                format!("launcher-debug/{name}"),
+                text.as_bytes(),
+            )?;
+        }
+        archive.into_inner()?.finish()
+    }
+}
+
+/// A report on hooks without what they did to cloud-init data.
+fn without_cloud_init(mut report: Value) -> Value {
+    let sidecars = report
+        .pointer_mut("/sidecars")
+        .and_then(Value::as_array_mut);
+    for sidecar in sidecars.into_iter().flatten() {
+        let points = sidecar.pointer_mut("/points").and_then(Value::as_array_mut);
+        for point in points.into_iter().flatten() {
+            let is_cloud_init = point.to_string().contains("\"point\":\"PreCloudInitIso\"");
+            if is_cloud_init && let Some(changes) = point.pointer_mut("/last/changes") {
+                *changes = Value::from(redact::REMOVED);
+            }
+        }
+    }
+    report
+}
+
+fn kernel() -> String {
+    let name = rustix::system::uname();
+    [name.release(), name.version(), name.machine()]
+        .map(|part| part.to_string_lossy().into_owned())
+        .join(" ")
+}
+
+fn default_name() -> PathBuf {
+    let now = Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
+    PathBuf::from(format!("launcher-debug-{now}.tar.gz"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::io::Read;
+
+    use super::*;
+
+    #[test]
+    fn the_files_of_an_archive_have_the_time_at_which_it_was_made() {
+        let before = u64::try_from(Timestamp::now().as_second()).unwrap();
+        let mut report = Report::default();
+        report.add("state.txt", "Running\n".to_owned());
+        let archive = report.archive().unwrap();
+        let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(&*archive));
+        let mut names = Vec::new();
+        for entry in archive.entries().unwrap() {
+            let mut entry = entry.unwrap();
+            assert!(entry.header().mtime().unwrap() >= before);
+            names.push(entry.path().unwrap().display().to_string());
+            entry.read_to_string(&mut String::new()).unwrap();
+        }
+        let expected = ["launcher-debug/state.txt", "launcher-debug/problems.txt"];
+        assert_eq!(names, expected);
+    }
+}

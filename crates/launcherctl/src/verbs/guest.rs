@@ -1,0 +1,319 @@
+//! `guest …`, `freeze`, `unfreeze`: what the guest agent knows and does, as virtctl has it in a cluster.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::error::{ContextKind, ErrorKind};
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::lifecycle::print_done;
+use super::target::{NamedVmiTarget, Target, VmiTarget, vm_name};
+use super::vm_args::VmArgs;
+use crate::error::CtlError;
+use crate::json::{list_at, text_at, text_or_dash};
+use crate::reports::guest_state::{GuestError, GuestState, check_runs};
+use crate::view::output::{Format, counted, print, say};
+use api::proto::cmd::v1::{ExecRequest, GuestPingRequest};
+use client::{Client, exit_code};
+
+/// Between two questions whether the agent answers: the cmd socket has no event for that.
+const PING_INTERVAL: Duration = Duration::from_millis(500);
+
+/// What the guest is asked for.
+#[derive(Debug, Subcommand)]
+pub enum GuestVerb {
+    /// Print what the guest agent knows: operating system, host name, agent
+    Info(VmArgs),
+    /// List the users who are logged in
+    Users(VmArgs),
+    /// List the mounted file systems
+    Filesystems(VmArgs),
+    /// Run a command in the guest; its standard output and exit status are the command's
+    ///
+    /// The call is KubeVirt's. It has no standard input, so what is piped to launcherctl does not reach the command; and it
+    /// gives back standard output only: put 2>&1 into a shell's command to see standard error too. Its output is text: a byte that is not UTF-8 comes back as U+FFFD, so let base64 print other files.
+    Exec(ExecArgs),
+    /// Check that the guest agent answers
+    Ping(GuestPingArgs),
+}
+
+/// Arguments of `guest exec`.
+#[derive(Debug, Args)]
+pub struct ExecArgs {
+    #[command(flatten)]
+    vm: VmArgs,
+    /// Seconds that the command may take
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(i32).range(1..))]
+    timeout: i32,
+    /// The program, as a path in the guest, and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<String>,
+}
+
+/// For `guest exec web ls -l`, clap proposes a `--` that would take the VM's name for the program.
+#[must_use]
+pub fn without_dashes(error: clap::Error, arguments: &[OsString]) -> clap::Error {
+    let is_exec = arguments.windows(2).any(|words| words == ["guest", "exec"]);
+    let has_dashes = arguments.iter().any(|word| word == "--");
+    let unexpected = error.get(ContextKind::InvalidArg);
+    let (ErrorKind::UnknownArgument, Some(unexpected), true, false) =
+        (error.kind(), unexpected, is_exec, has_dashes)
+    else {
+        return error;
+    };
+    let text = format!(
+        "unexpected argument '{unexpected}': the program and its arguments stand after --: launcherctl guest exec [--name NAME] -- PROGRAM ARGS\n"
+    );
+    clap::Error::raw(ErrorKind::UnknownArgument, text)
+}
+
+/// Arguments of `guest ping`.
+#[derive(Debug, Args)]
+pub struct GuestPingArgs {
+    #[command(flatten)]
+    vm: VmArgs,
+    /// Seconds to wait for the answer
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(i32).range(1..))]
+    timeout: i32,
+    /// Wait for so many seconds until the agent answers, which starts after the guest is up
+    #[arg(long, value_name = "SECONDS")]
+    wait: Option<u64>,
+}
+
+/// Arguments of `freeze`.
+#[derive(Debug, Args)]
+pub struct FreezeArgs {
+    #[command(flatten)]
+    target: NamedVmiTarget,
+    /// Seconds after which the guest is thawed if nobody does so before; 0 is never
+    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(i32).range(0..))]
+    timeout: i32,
+}
+
+/// `guest …`.
+///
+/// # Errors
+/// If there is no launcher, or the guest agent does not do it.
+pub async fn guest(verb: &GuestVerb, format: Format) -> Result<ExitCode, CtlError> {
+    match verb {
+        GuestVerb::Info(args) => {
+            let (_, info) = connect_to_agent(&args.target()).await?;
+            print(format, &info, || summary(&info));
+        }
+        GuestVerb::Users(args) => {
+            let users = connect_to_agent(&args.target()).await?.0.users().await?;
+            print(format, &users, || {
+                lines(&users, user, "nobody is logged in")
+            });
+        }
+        GuestVerb::Filesystems(args) => {
+            let all = connect_to_agent(&args.target())
+                .await?
+                .0
+                .filesystems()
+                .await?;
+            print(format, &all, || {
+                lines(&all, filesystem, "the guest agent reports no file system")
+            });
+        }
+        GuestVerb::Exec(args) => return exec(args, format).await,
+        GuestVerb::Ping(args) => {
+            let client = args.vm.target().connect().await?;
+            let end = os::time::deadline(Duration::from_secs(args.wait.unwrap_or(0)));
+            while let Err(error) = ping(&client, args.timeout).await {
+                if Instant::now() >= end {
+                    return Err(error);
+                }
+                tokio::time::sleep(PING_INTERVAL).await;
+            }
+            print(format, &json!({"success": true}), || "ok".to_owned());
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A launcher with a guest whose agent has answered at least once, and what it has said of the guest.
+///
+/// # Errors
+/// If there is no guest, or the launcher has not heard of its agent: its lists would be empty.
+async fn connect_to_agent(target: &Target) -> Result<(Client, Value), CtlError> {
+    let client = target.connect().await?;
+    let domain = client.domain().await?;
+    // What the launcher knows of a paused guest it still knows.
+    if !GuestState::of(domain.as_ref()).has_process() {
+        check_runs(domain.as_ref())?;
+    }
+    let info = client.guest_info().await?;
+    if text_at(&info, "/guestAgentVersion").is_empty() {
+        return Err(GuestError::NoAgent.into());
+    }
+    Ok((client, info))
+}
+
+/// The domain's name, which the reference's launcher wants.
+///
+/// # Errors
+/// If its guest cannot answer.
+async fn running_domain(client: &Client) -> Result<String, CtlError> {
+    let domain = client.domain().await?;
+    check_runs(domain.as_ref())?;
+    let name = domain.as_ref().map(|domain| text_at(domain, "/Spec/Name"));
+    Ok(name.unwrap_or_default().to_owned())
+}
+
+/// Whether the agent answers. For a paused guest, whose agent cannot, the launcher says yes: a probe must not kill it.
+async fn ping(client: &Client, timeout_seconds: i32) -> Result<(), CtlError> {
+    let ping = GuestPingRequest {
+        domain_name: running_domain(client).await?,
+        timeout_seconds,
+    };
+    Ok(client.guest_ping(ping).await?)
+}
+
+async fn exec(args: &ExecArgs, format: Format) -> Result<ExitCode, CtlError> {
+    let client = args.vm.target().connect().await?;
+    let mut words = args.command.iter().cloned();
+    let request = ExecRequest {
+        domain_name: running_domain(&client).await?,
+        command: words.next().unwrap_or_default(),
+        args: words.collect(),
+        timeout_seconds: args.timeout,
+    };
+    let (code, stdout) = client.exec(request).await?;
+    match format {
+        Format::Json => print(
+            format,
+            &json!({"exitCode": code, "stdout": stdout}),
+            String::new,
+        ),
+        // As it is: it need not end with a line.
+        Format::Text => {
+            let mut out = std::io::stdout().lock();
+            // A reader that has gone needs no more.
+            drop(out.write_all(stdout.as_bytes()).and_then(|()| out.flush()));
+            if code != 0 && stdout.is_empty() {
+                say(&format!(
+                    "exit status {code}; standard error is not given back: sh -c 'CMD 2>&1' shows it"
+                ));
+            }
+        }
+    }
+    Ok(exit_code(code))
+}
+
+/// `freeze`: freezes the guest's file systems.
+///
+/// # Errors
+/// If there is no launcher, or the guest agent does not do it.
+pub async fn freeze(args: &FreezeArgs, format: Format) -> Result<ExitCode, CtlError> {
+    let target = args.target.target();
+    let (client, vmi) = target.connect_by_identity().await?;
+    let vmi = vmi.ok_or(GuestError::NoDomain)?;
+    running_domain(&client).await?;
+    client.freeze(&vmi, args.timeout).await?;
+    let vm = vm_name(&vmi);
+    let until = match args.timeout {
+        0 => "until launcherctl unfreeze".to_owned(),
+        seconds => format!("for at most {seconds} s"),
+    };
+    print_done(
+        format,
+        &vmi,
+        &format!("froze the file systems of {vm}, {until}"),
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `unfreeze`: thaws the guest's file systems.
+///
+/// # Errors
+/// If there is no launcher, or the guest agent does not do it.
+pub async fn unfreeze(target: &VmiTarget, format: Format) -> Result<ExitCode, CtlError> {
+    let (client, vmi) = target.connect_by_identity().await?;
+    let vmi = vmi.ok_or(GuestError::NoDomain)?;
+    running_domain(&client).await?;
+    client.unfreeze(&vmi).await?;
+    let vm = vm_name(&vmi);
+    print_done(format, &vmi, &format!("thawed the file systems of {vm}"));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn summary(info: &Value) -> Vec<String> {
+    let part = |pointer| text_or_dash(info, pointer);
+    let commands = list_at(info, "/supportedCommands");
+    let enabled = commands.iter().filter(|one| one.get("enabled").is_some());
+    [
+        format!("os           {}", part("/os/prettyName")),
+        format!("kernel       {}", part("/os/kernelRelease")),
+        format!("host name    {}", part("/hostname")),
+        format!("time zone    {}", part("/timezone")),
+        format!("file systems {}", part("/fsFreezeStatus")),
+        format!(
+            "agent        {}, {}",
+            part("/guestAgentVersion"),
+            counted(enabled.count(), "command")
+        ),
+    ]
+    .into()
+}
+
+/// A line for each item, or that there is none.
+fn lines(list: &Value, line: fn(&Value) -> String, none: &str) -> Vec<String> {
+    let items = list_at(list, "");
+    if items.is_empty() {
+        return vec![none.to_owned()];
+    }
+    items.iter().map(line).collect()
+}
+
+fn user(user: &Value) -> String {
+    let since = user.get("loginTime").and_then(Value::as_f64);
+    let domain = text_at(user, "/domain");
+    let name = text_at(user, "/userName");
+    let account = if domain.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{domain}\\{name}")
+    };
+    match since {
+        Some(since) => format!("{account}  since {since:.0}"),
+        None => account,
+    }
+}
+
+fn filesystem(one: &Value) -> String {
+    let bytes = |name| one.get(name).and_then(Value::as_i64).unwrap_or_default();
+    format!(
+        "{}  {}  {}  {} of {} MiB",
+        text_at(one, "/diskName"),
+        text_at(one, "/mountPoint"),
+        text_at(one, "/fileSystemType"),
+        bytes("usedBytes") >> 20,
+        bytes("totalBytes") >> 20
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_stays_a_failure() {
+        let as_text = |code| format!("{:?}", exit_code(code));
+        assert_eq!(as_text(0), format!("{:?}", ExitCode::SUCCESS));
+        assert_eq!(as_text(3), format!("{:?}", ExitCode::from(3)));
+        assert_eq!(as_text(256), format!("{:?}", ExitCode::from(1)));
+        assert_eq!(as_text(-1), format!("{:?}", ExitCode::from(255)));
+    }
+
+    #[test]
+    fn a_user_of_a_domain_is_shown_with_it() {
+        let shown = user(&json!({"userName": "demo", "domain": "CORP", "loginTime": 1.5}));
+        assert_eq!(shown, "CORP\\demo  since 2");
+        assert_eq!(user(&json!({"userName": "root"})), "root");
+    }
+}

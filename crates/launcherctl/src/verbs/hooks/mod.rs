@@ -1,0 +1,184 @@
+//! `hooks`: the sidecars of a running launcher and what each did last; `hooks try`: one sidecar
+//! against a VMI, without a launcher; `hooks check`: whether a program is a sidecar that a launcher can rely on.
+
+mod check;
+mod trial;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::target::Target;
+use crate::error::{CtlError, RuntimeError};
+use crate::files::{FileError, InFile};
+use crate::similar::similar;
+use crate::view::output::{Format, print};
+use api::pod_paths::HOOKS_REPORT;
+use client::refusal::NETWORK_SIDECAR;
+use hooks::{HookPointReport, Report};
+use os::signals::EndSignals;
+
+/// A sidecar cannot be tried.
+#[derive(Debug, thiserror::Error)]
+pub enum TrialError {
+    /// A launcher would refuse the VMI's cloud-init volume.
+    #[error("the VMI's cloud-init data")]
+    CloudInit(#[source] Box<pod::PodError>),
+    /// No image can be made of the data that a sidecar has returned.
+    #[error("the sidecar's cloud-init data has a field that cannot be used")]
+    CloudInitData(#[source] serde_json::Error),
+    /// A signal has ended `hooks try` or `hooks check`.
+    #[error("cancelled; the sidecar has been killed")]
+    Cancelled,
+}
+
+/// Arguments of `hooks`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct HooksArgs {
+    #[command(flatten)]
+    target: Target,
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Run a sidecar against a VMI, without a launcher, and print what it changes
+    Try(trial::TryArgs),
+    /// Check whether a sidecar program does what a launcher expects: answers, bad input, size, time, its end
+    Check(check::CheckArgs),
+}
+
+/// The verbs below `hooks`.
+const ACTIONS: [&str; 2] = ["try", "check"];
+
+/// For a word after `hooks` that is neither of its verbs: a misspelt one, or the name of a VM, which is an option here.
+#[must_use]
+pub fn without_action(error: clap::Error, arguments: &[OsString]) -> clap::Error {
+    let is_hooks = arguments.iter().any(|word| word == "hooks");
+    let (ErrorKind::InvalidSubcommand, Some(ContextValue::String(word)), true) = (
+        error.kind(),
+        error.get(ContextKind::InvalidSubcommand),
+        is_hooks,
+    ) else {
+        return error;
+    };
+    let meant = match similar(word, ACTIONS) {
+        Some(action) => format!("did you mean hooks {action}?"),
+        None => format!("a VM is named by an option: launcherctl hooks --name {word}"),
+    };
+    let text = format!("hooks has no verb '{word}'; {meant}\n");
+    clap::Error::raw(ErrorKind::InvalidSubcommand, text)
+}
+
+/// `hooks`, `hooks try` and `hooks check`.
+///
+/// # Errors
+/// If there is no launcher with sidecars, or the sidecar fails.
+pub async fn hooks(args: &HooksArgs, format: Format) -> Result<ExitCode, CtlError> {
+    match &args.action {
+        None => list(&args.target, format).await,
+        Some(Action::Try(args)) => trial::run(args, format).await,
+        Some(Action::Check(args)) => check::run(args, format).await,
+    }
+}
+
+async fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
+    let launcher = target.resolve()?;
+    // The report of a launcher that has ended says nothing of now.
+    launcher.connect().await?;
+    let dir = launcher.into_dir("hooks")?;
+    let (file, is_of_run) = (dir.path(HOOKS_REPORT), dir.is_of_run());
+    let report: Report = match std::fs::read(&file) {
+        Ok(text) => serde_json::from_slice(&text).map_err(|error| InFile::new(&file, error))?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Report::default(),
+        Err(error) => return Err(FileError::on("read", file)(error).into()),
+    };
+    print(format, &json!(report), || table(&report, is_of_run));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Gives up at Ctrl-C and the like, so that the sidecar and its files do not outlive this program.
+async fn until_signal<T>(work: impl Future<Output = T>) -> Result<T, CtlError> {
+    let mut signals = EndSignals::listen().map_err(RuntimeError)?;
+    tokio::select! {
+        done = work => Ok(done),
+        _ = signals.next() => Err(TrialError::Cancelled.into()),
+    }
+}
+
+/// `is_of_run`: with the sidecar by which `run` puts its network interfaces into the domain.
+fn table(report: &Report, is_of_run: bool) -> Vec<String> {
+    if report.sidecars.is_empty() {
+        return vec!["no sidecars".into()];
+    }
+    let mut lines = Vec::new();
+    for sidecar in &report.sidecars {
+        let own = if is_of_run && sidecar.name == NETWORK_SIDECAR {
+            "  (launcherctl's own, for the VM's network)"
+        } else {
+            ""
+        };
+        lines.push(format!(
+            "{}  {}  {}{own}",
+            sidecar.name,
+            json!(sidecar.version).as_str().unwrap_or_default(),
+            sidecar.socket
+        ));
+        for point in &sidecar.points {
+            lines.push(format!(
+                "  {}. at {}, priority {}: {}",
+                point.order,
+                json!(point.point).as_str().unwrap_or_default(),
+                point.priority,
+                last_call(point)
+            ));
+            lines.extend(
+                point
+                    .last
+                    .iter()
+                    .flat_map(|run| &run.changes.list)
+                    .map(|change| format!("     {change}")),
+            );
+        }
+    }
+    lines
+}
+
+fn last_call(point: &HookPointReport) -> String {
+    let Some(run) = &point.last else {
+        return "not called yet".into();
+    };
+    let outcome = run.error.clone().unwrap_or_else(|| run.changes.count());
+    format!(
+        "called {}×, last in {:.1} ms: {outcome}",
+        point.calls,
+        run.microseconds as f64 / 1000.0
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_sidecar_of_run_itself_is_marked() {
+        let sidecar = |name: &str| json!({"name": name, "socket": "a.sock", "version": "v1alpha3", "points": []});
+        let report = json!({"sidecars": [sidecar("watchdog"), sidecar(NETWORK_SIDECAR)]});
+        let report: Report = serde_json::from_value(report).unwrap();
+        let lines = table(&report, true);
+        assert_eq!(lines[0], "watchdog  v1alpha3  a.sock");
+        assert!(lines[1].contains("launcherctl's own"), "{}", lines[1]);
+        // In a pod it would be somebody else's.
+        assert!(
+            !table(&report, false)
+                .join("\n")
+                .contains("launcherctl's own")
+        );
+    }
+}

@@ -1,0 +1,167 @@
+//! `hooks try`: one sidecar against a VMI, without a launcher.
+
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::process::{ExitCode, Stdio};
+use std::time::Duration;
+
+use clap::Args;
+use prost::bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::check::Directories;
+use super::{TrialError, until_signal};
+use crate::error::CtlError;
+use crate::host::sidecar_program::SidecarProgram;
+use crate::verbs::inputs::Inputs;
+use crate::view::output::{Format, print};
+use api::vmi::Vmi;
+use hooks::dry_run::{DryRun, DryRunInput, dry_run, dry_run_program};
+use hooks::{Changes, HookPoint};
+
+/// virt-handler gives a whole sync this long.
+const HOOK_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Arguments of `hooks try`.
+#[derive(Debug, Args)]
+pub struct TryArgs {
+    #[command(flatten)]
+    inputs: Inputs,
+    /// The sidecar: the socket of one that runs, or what hooks check takes, which is started: a program or directory with
+    /// onDefineDomain or preCloudInitIso, or "./watchdog {}", which serves gRPC itself on a socket in the directory {}
+    #[arg(long, value_name = "SOCKET|PROGRAM")]
+    sidecar: String,
+    /// Show what a program that is started prints
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+/// `hooks try`: exit status 1 for a sidecar that is not idempotent.
+///
+/// # Errors
+/// If the VMI cannot be read, or the sidecar does not start, or fails.
+pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
+    let (value, vmi, context) = args.inputs.read()?;
+    let dirs = Directories::make()?;
+    let (cloud_init, why_not_called) = match cloud_init(&vmi, &dirs.links())? {
+        CloudInit::Data(data) => (Some(data), ""),
+        CloudInit::Missing(why) => (None, why),
+    };
+    let input = DryRunInput {
+        domain_xml: convert::domain(&vmi, &context)?.to_xml(),
+        vmi_json: Bytes::from(value.to_string()),
+        cloud_init,
+    };
+    let tried = if is_socket(Path::new(&args.sidecar)) {
+        let deadline = os::time::deadline(HOOK_TIMEOUT);
+        let tried = until_signal(dry_run(Path::new(&args.sidecar), input, deadline)).await?;
+        tried?
+    } else {
+        let program = SidecarProgram::parse(&args.sidecar)?;
+        let mut command = program.command(&dirs.sockets(), &dirs.links())?;
+        // Standard output is for the result.
+        command.stdout(Stdio::null());
+        if !args.verbose {
+            command.stderr(Stdio::null());
+        }
+        let trial = dry_run_program(command, dirs.sockets(), input, HOOK_TIMEOUT);
+        until_signal(trial).await??
+    };
+    let new = tried.cloud_init.as_ref().map(|tried| &tried.data);
+    if let Some(data) = new {
+        // The launcher makes its image of it.
+        serde_json::from_value::<pod::CloudInitData>(data.clone())
+            .map_err(TrialError::CloudInitData)?;
+    }
+    let cloud_init_changes = tried.cloud_init.as_ref().map(|tried| &tried.changes.list);
+    print(
+        format,
+        &json!({"sidecar": tried.sidecar, "points": tried.points, "changes": tried.changes.list, "again": tried.second_changes.list, "xml": tried.xml,
+            "cloudInitChanges": cloud_init_changes, "cloudInit": new}),
+        || summary(&tried, why_not_called),
+    );
+    // A launcher may call a sidecar with its own result: what is not idempotent fails here, so that a script notices.
+    Ok(if tried.is_idempotent() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+enum CloudInit {
+    Data(Value),
+    /// Why `PreCloudInitIso` is not called.
+    Missing(&'static str),
+}
+
+/// The data as a launcher reads it, in a pod without Secrets: `empty` is a directory that has none.
+fn cloud_init(vmi: &Vmi, empty: &Path) -> Result<CloudInit, CtlError> {
+    let pod_without_secrets = pod::Config {
+        root: pod::Root::new(empty),
+        ..pod::Config::default()
+    };
+    match pod::cloud_init(&pod_without_secrets, vmi) {
+        Ok(Some(data)) => {
+            let data = serde_json::to_value(data).map_err(TrialError::CloudInitData)?;
+            Ok(CloudInit::Data(data))
+        }
+        Ok(None) => Ok(CloudInit::Missing("the VMI has no cloud-init volume")),
+        Err(error) if needs_secret(&error) => Ok(CloudInit::Missing(
+            "the VMI's cloud-init volume needs a Secret, and hooks try has none; give its text as userData",
+        )),
+        Err(error) => Err(TrialError::CloudInit(Box::new(error)).into()),
+    }
+}
+
+fn needs_secret(error: &pod::PodError) -> bool {
+    match error {
+        pod::PodError::Volume { source, .. } => needs_secret(source),
+        other => other.is_not_found(),
+    }
+}
+
+fn is_socket(path: &Path) -> bool {
+    path.metadata()
+        .is_ok_and(|metadata| metadata.file_type().is_socket())
+}
+
+/// `why_not_called`: of `PreCloudInitIso`.
+fn summary(tried: &DryRun, why_not_called: &str) -> Vec<String> {
+    let list = |prefix: &str, changes: &Changes| -> Vec<String> {
+        let more = changes.more.then(|| "and more".to_owned());
+        let shown = changes.list.iter().map(ToString::to_string);
+        shown
+            .chain(more)
+            .map(|change| format!("  {prefix}{change}"))
+            .collect()
+    };
+    let mut lines = vec![tried.sidecar.clone()];
+    if tried.points.contains(&HookPoint::OnDefineDomain) {
+        lines.extend(list("", &tried.changes));
+        if tried.changes.is_empty() {
+            lines.push("  changes nothing of the domain".to_owned());
+        }
+    }
+    match &tried.cloud_init {
+        Some(tried) if tried.changes.is_empty() => {
+            lines.push("  changes nothing of the cloud-init data".to_owned());
+        }
+        Some(tried) => lines.extend(list("cloud-init data: ", &tried.changes)),
+        None if tried.points.contains(&HookPoint::PreCloudInitIso) => {
+            lines.push(format!(
+                "  PreCloudInitIso was not called: {why_not_called}"
+            ));
+        }
+        None => {}
+    }
+    if lines.len() == 1 {
+        lines.push(
+            "  changes nothing: it has neither OnDefineDomain nor PreCloudInitIso".to_owned(),
+        );
+    }
+    if !tried.second_changes.is_empty() {
+        lines.push("it is not idempotent; given its own result it changes".to_owned());
+        lines.extend(list("", &tried.second_changes));
+    }
+    lines
+}

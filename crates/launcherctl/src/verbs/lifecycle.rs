@@ -1,0 +1,273 @@
+//! `sync`, `pause`, `shutdown`, …: calls that change the domain and send its VMI. Each says what it did to which VM.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::plan::step_line;
+use super::target::{VmiTarget, vm_name};
+use crate::error::CtlError;
+use crate::json::{list_at, text_at};
+use crate::reports::guest_state::{GuestError, GuestState, check_runs, is_migrating, is_starting};
+use crate::view::output::{Format, print, with_progress};
+use api::Action;
+
+/// libvirt lets the guest run at the target, whatever was asked for at the source meanwhile.
+const PAUSED_IN_MIGRATION: &str = " for the rest of its migration only: it then runs at the target. To keep it paused, pause it there, or cancel the migration first";
+
+/// Arguments of `sync`.
+#[derive(Debug, Args)]
+pub struct SyncArgs {
+    /// VMI or VM manifest to send, YAML or JSON; without it, the VMI that was sent last
+    #[arg(id = "manifest", value_name = "VMI", conflicts_with = "vmi")]
+    manifest: Option<PathBuf>,
+    #[command(flatten)]
+    target: VmiTarget,
+}
+
+/// `sync`: sends the VMI again, or a changed one, with the options of the sync before.
+///
+/// # Errors
+/// If there is no launcher, or it refuses the VMI.
+pub async fn sync(args: &SyncArgs, format: Format) -> Result<ExitCode, CtlError> {
+    let mut target = args.target.clone();
+    target.vmi = args.manifest.clone().or(target.vmi);
+    let (launcher, client, vmi) = target.connect().await?;
+    let options = client.last_sync().await?.map(|sync| sync.options);
+    // Only our launcher has a plan; while it starts a guest, there is nothing to compare with.
+    let planned = client.plan(&vmi).await.unwrap_or_default();
+    let synced = client.sync(&vmi, options.unwrap_or_default());
+    with_progress("the launcher to sync the VM", synced).await?;
+    launcher.store_vmi(&vmi)?;
+    launcher.store_restart()?;
+    let after = client.plan(&vmi).await.unwrap_or_default();
+    let steps = list_at(&planned, "/steps");
+    let restart = [&launcher.restart, list_at(&after, "/restart")].concat();
+    let vm = vm_name(&vmi);
+    let json = json!({"success": true, "vm": vm, "steps": steps, "restart": restart});
+    print(format, &json, || synced_lines(&vm, steps, &restart));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What a sync did to the running guest, and what it could not.
+fn synced_lines(vm: &str, steps: &[Value], restart: &[Value]) -> Vec<String> {
+    let steps = steps.iter().map(|step| format!("  {}", step_line(step)));
+    let restart = restart
+        .iter()
+        .map(|field| text_at(field, "/why").to_owned());
+    let first = [format!("synced {vm}")].into_iter();
+    first.chain(steps).chain(restart).collect()
+}
+
+/// `pause`, `unpause`, `reset`, `soft-reboot`, `shutdown`, `kill`, `delete`.
+///
+/// # Errors
+/// If there is no launcher, or it refuses; for `delete`, if the guest runs.
+pub async fn act(action: Action, target: &VmiTarget, format: Format) -> Result<ExitCode, CtlError> {
+    let (client, vmi) = target.connect_by_identity().await?;
+    let Some(vmi) = vmi else {
+        return without_guest(action, format);
+    };
+    // A libvirt that does not answer must not keep a guest from being killed.
+    let domain = client.domain().await.ok();
+    let before = domain
+        .as_ref()
+        .map(|domain| GuestState::of(domain.as_ref()));
+    if let Some(domain) = &domain {
+        check_possible(action, domain.as_ref(), &vmi)?;
+    }
+    // The launcher does nothing then, and the start goes on.
+    if action == Action::Shutdown
+        && before == Some(GuestState::Absent)
+        && is_starting(&client).await
+    {
+        return Err(GuestError::Starting(vm_name(&vmi)).into());
+    }
+    client.act(action, &vmi).await?;
+    let before = before.unwrap_or(GuestState::Running);
+    let mut message = done(action, before, &vm_name(&vmi));
+    // A pause from before the migration is kept.
+    let pauses = action == Action::Pause && before == GuestState::Running;
+    if pauses && is_migrating(domain.flatten().as_ref()) {
+        message += PAUSED_IN_MIGRATION;
+    }
+    print_done(format, &vmi, &message);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses what this guest cannot do, and what would leave another state than the verb says.
+fn check_possible(action: Action, domain: Option<&Value>, vmi: &Value) -> Result<(), GuestError> {
+    let state = GuestState::of(domain);
+    match action {
+        Action::Delete if state.has_process() => Err(GuestError::StillRunning(vm_name(vmi))),
+        // It would only hear of it once it is resumed.
+        Action::Shutdown | Action::SoftReboot if state == GuestState::Paused => check_runs(domain),
+        // One that is starting, which is not reported yet, the launcher knows of.
+        Action::Pause | Action::Unpause | Action::Reset | Action::SoftReboot
+            if state == GuestState::Ended =>
+        {
+            check_runs(domain)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Where there is no guest, what ends one is done already.
+fn without_guest(action: Action, format: Format) -> Result<ExitCode, CtlError> {
+    if !matches!(action, Action::Shutdown | Action::Kill | Action::Delete) {
+        return Err(GuestError::NoDomain.into());
+    }
+    let message = "the launcher has no guest; nothing was done";
+    let json = json!({"success": true, "message": message});
+    print(format, &json, || message.to_owned());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints what was done to a VM.
+pub(super) fn print_done(format: Format, vmi: &Value, message: &str) {
+    let json = json!({"success": true, "vm": vm_name(vmi), "message": message});
+    print(format, &json, || message.to_owned());
+}
+
+/// What was done, for people.
+fn done(action: Action, before: GuestState, vm: &str) -> String {
+    match (action, before) {
+        (Action::Pause, GuestState::Paused) => format!("{vm} was already paused"),
+        (Action::Unpause, GuestState::Running) => format!("{vm} was not paused"),
+        (Action::Shutdown, GuestState::Absent) => format!("{vm} has no guest; nothing was done"),
+        (Action::Kill, GuestState::Absent) => {
+            format!("{vm} has no guest; if its start was under way, it is cancelled")
+        }
+        (Action::Shutdown | Action::Kill, GuestState::Ended) => {
+            format!("the guest of {vm} has already ended; nothing was done")
+        }
+        (Action::Delete, GuestState::Absent) => format!("{vm} has no domain; nothing was done"),
+        (Action::Pause, _) => format!("paused {vm}"),
+        (Action::Unpause, _) => format!("resumed {vm}"),
+        (Action::Reset, GuestState::Paused) => {
+            format!("reset {vm}; it is still paused: launcherctl unpause starts it")
+        }
+        (Action::Reset, _) => format!("reset {vm}"),
+        (Action::SoftReboot, _) => format!("asked the guest of {vm} to reboot"),
+        (Action::Shutdown, _) => format!("asked the guest of {vm} to shut down"),
+        (Action::Kill, _) => format!("forced the guest of {vm} off"),
+        (Action::Delete, _) => format!("removed the domain of {vm}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sync_says_what_it_changed() {
+        let steps = [
+            json!({"verb": "detach", "target": "sda", "volume": "data", "why": "not wanted any more"}),
+        ];
+        let restart = [json!({"why": "needs a restart: spec.domain.cpu.cores"})];
+        let lines = synced_lines("default/web", &steps, &restart);
+        let lines: Vec<Vec<&str>> = lines
+            .iter()
+            .map(|line| line.split_whitespace().collect())
+            .collect();
+        assert_eq!(lines[0], ["synced", "default/web"]);
+        assert_eq!(lines[1][..3], ["detach", "sda", "data"]);
+        assert_eq!(lines[2][..3], ["needs", "a", "restart:"]);
+        assert_eq!(
+            synced_lines("default/web", &[], &[]),
+            ["synced default/web"]
+        );
+    }
+
+    #[test]
+    fn what_was_done_is_said_with_the_vm() {
+        let done = |action, before| done(action, before, "default/web");
+        let cases = [
+            (Action::Pause, GuestState::Running, "paused default/web"),
+            (
+                Action::Pause,
+                GuestState::Paused,
+                "default/web was already paused",
+            ),
+            (
+                Action::Unpause,
+                GuestState::Running,
+                "default/web was not paused",
+            ),
+            (
+                Action::Kill,
+                GuestState::Running,
+                "forced the guest of default/web off",
+            ),
+            (
+                Action::Shutdown,
+                GuestState::Absent,
+                "default/web has no guest; nothing was done",
+            ),
+            // The launcher gives up the start.
+            (
+                Action::Kill,
+                GuestState::Absent,
+                "default/web has no guest; if its start was under way, it is cancelled",
+            ),
+            (
+                Action::Kill,
+                GuestState::Ended,
+                "the guest of default/web has already ended; nothing was done",
+            ),
+            (
+                Action::Reset,
+                GuestState::Paused,
+                "reset default/web; it is still paused: launcherctl unpause starts it",
+            ),
+            (
+                Action::Delete,
+                GuestState::Ended,
+                "removed the domain of default/web",
+            ),
+        ];
+        for (action, before, text) in cases {
+            assert_eq!(done(action, before), text);
+        }
+    }
+
+    #[test]
+    fn without_a_guest_only_what_ends_one_succeeds() {
+        for (action, succeeds) in [
+            (Action::Kill, true),
+            (Action::Shutdown, true),
+            (Action::Delete, true),
+            (Action::Pause, false),
+            (Action::SoftReboot, false),
+        ] {
+            let done = without_guest(action, Format::Text);
+            assert_eq!(done.is_ok(), succeeds, "{action:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_guest_cannot_do_is_refused() {
+        let possible = |action, status: &str| {
+            let domain = json!({"Status": {"Status": status, "Reason": "User"}});
+            check_possible(action, Some(&domain), &Value::Null).is_ok()
+        };
+        assert!(!possible(Action::Delete, "Running"));
+        assert!(possible(Action::Delete, "Shutoff"));
+        for action in [Action::Shutdown, Action::SoftReboot] {
+            assert!(possible(action, "Running"));
+            assert!(!possible(action, "Paused"), "{action:?}");
+        }
+        for action in [Action::Pause, Action::Unpause, Action::Reset] {
+            assert!(possible(action, "Paused"));
+            assert!(!possible(action, "Shutoff"), "{action:?}");
+        }
+        for action in [Action::Kill, Action::Shutdown] {
+            assert!(possible(action, "Shutoff"));
+            assert!(check_possible(action, None, &Value::Null).is_ok());
+        }
+        assert!(possible(Action::Kill, "Paused"));
+        assert!(check_possible(Action::Pause, None, &Value::Null).is_ok());
+    }
+}

@@ -1,0 +1,160 @@
+//! `logs`: the log of the launcher that `run` has started, or what the guest has written to its console.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::{Value, json};
+use tokio::net::UnixStream;
+
+use super::target::Target;
+use super::target_error::TargetError;
+use super::vm_args::{RunningVm, VmArgs};
+use crate::error::{CtlError, RuntimeError};
+use crate::host::console_log::console_log_file;
+use crate::host::control::ControlClient;
+use crate::host::failure::Failure;
+use crate::host::log_follower::LogFollower;
+use crate::host::registry::{CONTROL_SOCKET, VmDir};
+use crate::json::text_at;
+use crate::view::output::{Format, joined, print_bytes, print_document};
+use api::pod_paths::PodPaths;
+use os::signals::EndSignals;
+
+/// Arguments of `logs`.
+#[derive(Debug, Args)]
+pub struct LogsArgs {
+    #[command(flatten)]
+    vm: VmArgs,
+    /// Print what follows too, until the VM ends
+    #[arg(short, long)]
+    follow: bool,
+    /// What the guest has written to its serial console, instead of the launcher's log
+    #[arg(long)]
+    console: bool,
+}
+
+/// `logs`.
+///
+/// # Errors
+/// If there is no such VM, or its log cannot be read.
+pub async fn logs(args: &LogsArgs, format: Format) -> Result<ExitCode, CtlError> {
+    let target = args.vm.target();
+    let dir = target.resolve_any()?.into_dir("logs")?;
+    let path = if args.console {
+        console_log(&target, &dir).await?
+    } else {
+        dir.log_file()
+    };
+    if !path.exists() {
+        return Err(if args.console {
+            TargetError::NoConsoleLog(path).into()
+        } else {
+            TargetError::NoLog(path).into()
+        });
+    }
+    let mut log = if path == console_log_file(&dir) {
+        LogFollower::open_rotated(&path)?
+    } else {
+        LogFollower::open(&path)?
+    };
+    let show = |text: String| match (format, args.console) {
+        (Format::Text, false) => print_document(&ended(&readable(&text))),
+        (Format::Json, true) => print_bytes(console_json(&text).as_bytes()),
+        // The launcher's log has a JSON object in each line; the guest's console is as the guest wants it.
+        (Format::Text, true) | (Format::Json, false) => print_bytes(text.as_bytes()),
+    };
+    show(log.read_new())?;
+    if !args.follow {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut signals = EndSignals::listen().map_err(RuntimeError)?;
+    let supervisor = UnixStream::connect(dir.path(CONTROL_SOCKET)).await.ok();
+    let ended = async {
+        match supervisor.map(ControlClient::new) {
+            Some(mut control) => while control.next().await.is_some() {},
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(ended);
+    loop {
+        tokio::select! {
+            () = log.changed() => show(log.read_new())?,
+            () = &mut ended => break,
+            _ = signals.next() => break,
+        }
+    }
+    show(log.read_new())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The log of the VM's serial console, also of a VM that does not run any more. In a pod, the launcher knows the VM's UID.
+/// There, and where no supervisor serves the console (any more), it is QEMU's own log.
+async fn console_log(target: &Target, dir: &VmDir) -> Result<PathBuf, CtlError> {
+    let of_supervisor = console_log_file(dir);
+    let is_supervised = UnixStream::connect(dir.path(CONTROL_SOCKET)).await.is_ok();
+    if Failure::load(dir).is_some() || (is_supervised && of_supervisor.exists()) {
+        return Ok(of_supervisor);
+    }
+    let log = |uid: &str| dir.path(&PodPaths::default().serial_log(uid));
+    if dir.is_of_run() {
+        return Ok(log(text_at(&dir.load_vmi()?, "/metadata/uid")));
+    }
+    Ok(log(RunningVm::find(target, "logs").await?.uid()))
+}
+
+/// A line with an object for what the guest has written since the last one.
+fn console_json(text: &str) -> String {
+    match text {
+        "" => String::new(),
+        text => format!("{}\n", json!({"console": text})),
+    }
+}
+
+/// The lines of a JSON log for people: time, level, message, and the error's reason.
+pub fn readable(text: &str) -> Vec<String> {
+    let entry =
+        |line| serde_json::from_str(line).map_or_else(|_| str::to_owned(line), |it| entry(&it));
+    text.lines().map(entry).collect()
+}
+
+/// The lines with their ends.
+fn ended(lines: &[String]) -> String {
+    match lines {
+        [] => String::new(),
+        lines => joined(lines) + "\n",
+    }
+}
+
+fn entry(line: &Value) -> String {
+    let time = text_at(line, "/timestamp");
+    let time = time.split_once('T').map_or(time, |(_, time)| time);
+    let (level, message) = (text_at(line, "/level"), text_at(line, "/msg"));
+    match text_at(line, "/reason") {
+        "" => format!("{time} {level:<7} {message}"),
+        reason => format!("{time} {level:<7} {message}: {reason}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_console_is_json_if_that_is_wanted() {
+        assert_eq!(console_json(""), "");
+        assert_eq!(console_json("a\r\n\"b"), "{\"console\":\"a\\r\\n\\\"b\"}\n");
+    }
+
+    #[test]
+    fn a_json_log_is_readable() {
+        let log = concat!(
+            r#"{"level":"error","msg":"no disk","reason":"EIO","timestamp":"2026-01-01T10:00:00.000001Z"}"#,
+            "\nplain\n"
+        );
+        assert_eq!(
+            readable(log),
+            ["10:00:00.000001Z error   no disk: EIO", "plain"]
+        );
+    }
+}

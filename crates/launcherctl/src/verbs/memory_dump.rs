@@ -1,0 +1,281 @@
+//! `memory-dump`: the guest's memory, as an ELF file.
+//!
+//! QEMU writes into a pipe of this program, which writes the file:
+//!
+//! ```text
+//!   QEMU ─► pipe ◄─ /proc/PID/fd/N ◄─ link below the launcher's root
+//!            └────► FILE.partial ─► FILE, when the launcher reports the dump as complete
+//! ```
+//!
+//! libvirt cannot abort a memory dump. A pipe that nobody reads any more does: QEMU cannot write, and the guest goes on. So a
+//! dump ends with this program whatever ends that, and its size is known while it is made.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::pipe::Receiver;
+use tokio::time::timeout;
+
+use super::target::VmiTarget;
+use crate::error::{CtlError, RuntimeError};
+use crate::files::FileError;
+use crate::host::vm_link::VmLink;
+use crate::json::{copy_at, is_true_at, text_at};
+use crate::new_file::{NewFile, check_overwrite};
+use crate::view::output::{Format, print, say};
+use crate::view::size::human_size;
+use crate::view::size_progress::SizeProgress;
+use client::{Client, DomainChanges, is_down, refusal};
+use os::signals::EndSignals;
+
+/// What is read at a time; the pipe holds as much, if it may.
+const BUFFER_BYTES: usize = 1 << 20;
+/// How long QEMU may take to see that nobody reads its dump any more.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Why there is no memory dump.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MemoryDumpError {
+    /// There is no guest.
+    #[error("no guest runs, so there is no memory to dump")]
+    NoGuest,
+    /// Another job is in the way.
+    #[error(
+        "the memory dump has not begun, since another job is in progress{0}; try again when that has ended"
+    )]
+    Busy(String),
+    /// QEMU or libvirt could not.
+    #[error("the memory dump has failed: {0}")]
+    Failed(String),
+    /// The guest or the launcher has ended.
+    #[error("the guest or its launcher has ended during the memory dump")]
+    GuestEnded,
+    /// By a signal.
+    #[error("the memory dump is cancelled, and no file is written")]
+    Cancelled,
+    /// The pipe cannot be used.
+    #[error("cannot make a pipe for the memory dump")]
+    Pipe(#[source] std::io::Error),
+}
+
+/// The arguments of `memory-dump`.
+#[derive(Debug, Args)]
+pub struct MemoryDumpArgs {
+    /// Where the memory is written, as an ELF core file; `-` is standard output
+    file: PathBuf,
+    /// Overwrite FILE if it is there
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    target: VmiTarget,
+}
+
+/// `memory-dump`.
+///
+/// # Errors
+/// If FILE is there, no guest runs, another job does, or the dump fails or is cancelled. Then no file is written.
+pub async fn memory_dump(args: &MemoryDumpArgs, format: Format) -> Result<ExitCode, CtlError> {
+    check_overwrite(&args.file, args.force)?;
+    let dir = args.target.target.resolve()?.into_dir("memory-dump")?;
+    let (client, vmi) = args.target.connect_by_identity().await?;
+    let mut stop = EndSignals::listen().map_err(RuntimeError)?;
+    let mut output = Output::create(&args.file)?;
+    let (pipe, writer) = new_pipe().map_err(MemoryDumpError::Pipe)?;
+    let end = format!("/proc/{}/fd/{}", std::process::id(), writer.as_raw_fd());
+    let link = VmLink::make(&dir, "memory-dump", Path::new(&end))?;
+    let mut dump = Dump {
+        name: link.name().to_owned(),
+        changes: client.domain_changes().await?,
+        pipe,
+        writer: Some(writer),
+    };
+    let domain = dump.changes.next().await?.flatten();
+    let Some(vmi) = vmi.filter(|_| !is_down(domain.as_ref())) else {
+        return Err(MemoryDumpError::NoGuest.into());
+    };
+    client.dump_memory(&vmi, &link.pod_path()).await?;
+    check_begun(&client, &dump.name).await?;
+    let bytes = match dump.copy(&mut output, &mut stop, format).await {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            dump.cancel().await;
+            return Err(error);
+        }
+    };
+    output.complete()?;
+    report(&args.file, bytes, format);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A dump that QEMU makes.
+struct Dump {
+    /// What the launcher calls it.
+    name: String,
+    changes: DomainChanges,
+    pipe: Receiver,
+    /// For libvirt to open; closed when the dump has ended, so that the pipe ends too.
+    writer: Option<OwnedFd>,
+}
+
+impl Dump {
+    /// Copies the dump to its end; its size.
+    async fn copy(
+        &mut self,
+        output: &mut Output,
+        stop: &mut EndSignals,
+        format: Format,
+    ) -> Result<u64, CtlError> {
+        let mut progress = SizeProgress::new(format);
+        let copying = copy(&mut self.pipe, output, |bytes| progress.show(bytes));
+        tokio::pin!(copying);
+        loop {
+            tokio::select! {
+                copied = &mut copying => return copied,
+                ended = until_ended(&mut self.changes, &self.name), if self.writer.is_some() => {
+                    ended?;
+                    self.writer = None;
+                }
+                _ = stop.next() => return Err(MemoryDumpError::Cancelled.into()),
+            }
+        }
+    }
+
+    /// Ends the dump, and waits until the launcher has seen that: then the next job can begin.
+    async fn cancel(mut self) {
+        drop((self.pipe, self.writer));
+        let _ = timeout(CANCEL_TIMEOUT, until_ended(&mut self.changes, &self.name)).await;
+    }
+}
+
+/// Copies a pipe to its end, and reports how much is copied; then all of it.
+async fn copy(
+    pipe: &mut Receiver,
+    output: &mut Output,
+    mut report: impl FnMut(u64),
+) -> Result<u64, CtlError> {
+    let (mut buffer, mut bytes) = (vec![0; BUFFER_BYTES], 0);
+    loop {
+        let read = pipe
+            .read(&mut buffer)
+            .await
+            .map_err(MemoryDumpError::Pipe)?;
+        if read == 0 {
+            return Ok(bytes);
+        }
+        let part = buffer.get(..read).unwrap_or_default();
+        output.write(part).await?;
+        bytes += read as u64;
+        report(bytes);
+    }
+}
+
+/// Waits until the launcher reports the end of the dump.
+async fn until_ended(changes: &mut DomainChanges, name: &str) -> Result<(), CtlError> {
+    loop {
+        let domain = changes.next().await?.flatten();
+        let domain = domain.ok_or(MemoryDumpError::GuestEnded)?;
+        let dump = &metadata(&domain);
+        if text_at(dump, "/FileName") != name || !is_true_at(dump, "/Completed") {
+            continue;
+        }
+        if is_true_at(dump, "/Failed") {
+            let reason = refusal::plain(text_at(dump, "/FailureReason"));
+            return Err(MemoryDumpError::Failed(reason).into());
+        }
+        return Ok(());
+    }
+}
+
+/// The launcher's success does not say that it has begun.
+async fn check_begun(client: &Client, name: &str) -> Result<(), CtlError> {
+    let domain = client.domain().await?.unwrap_or_default();
+    if text_at(&metadata(&domain), "/FileName") == name {
+        return Ok(());
+    }
+    // Only our launcher says which.
+    let jobs = client.debug().await.map(|state| state.jobs);
+    let jobs: Vec<_> = jobs.iter().flatten().map(|job| job_name(job)).collect();
+    let jobs = match jobs.as_slice() {
+        [] => String::new(),
+        jobs => format!(" ({})", jobs.join(", ")),
+    };
+    Err(MemoryDumpError::Busy(jobs).into())
+}
+
+/// A launcher's job, in words.
+fn job_name(job: &str) -> &str {
+    match job {
+        "MemoryDump" => "a memory dump",
+        "Backup" => "a backup",
+        "MigrationIn" | "MigrationOut" => "a migration",
+        "HostDeviceHotplug" => "a host device hotplug",
+        other => other,
+    }
+}
+
+fn metadata(domain: &Value) -> Value {
+    copy_at(domain, "/Spec/Metadata/KubeVirt/MemoryDump")
+}
+
+fn new_pipe() -> std::io::Result<(Receiver, OwnedFd)> {
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+    // More than a user may have: then it is slower.
+    let _ = fcntl_setpipe_size(&writer, BUFFER_BYTES);
+    rustix::io::ioctl_fionbio(&reader, true)?;
+    Ok((Receiver::from_owned_fd(reader)?, writer))
+}
+
+/// Where the dump goes.
+enum Output {
+    Stdout(tokio::io::Stdout),
+    File(NewFile),
+}
+
+impl Output {
+    fn create(file: &Path) -> Result<Self, FileError> {
+        Ok(if file == Path::new("-") {
+            Self::Stdout(tokio::io::stdout())
+        } else {
+            Self::File(NewFile::create(file)?)
+        })
+    }
+
+    async fn write(&mut self, bytes: &[u8]) -> Result<(), FileError> {
+        match self {
+            Self::Stdout(stdout) => {
+                let written = async {
+                    stdout.write_all(bytes).await?;
+                    stdout.flush().await
+                };
+                written
+                    .await
+                    .map_err(FileError::on("write", "standard output"))
+            }
+            Self::File(file) => file.write(bytes),
+        }
+    }
+
+    fn complete(self) -> Result<(), FileError> {
+        match self {
+            Self::Stdout(_) => Ok(()),
+            Self::File(file) => file.complete(),
+        }
+    }
+}
+
+fn report(file: &Path, bytes: u64, format: Format) {
+    let text = format!("{}: {}", file.display(), human_size(bytes));
+    if file == Path::new("-") {
+        say(&format!("memory dump: {}", human_size(bytes)));
+        return;
+    }
+    let json = json!({"file": file.display().to_string(), "bytes": bytes});
+    print(format, &json, || text);
+}

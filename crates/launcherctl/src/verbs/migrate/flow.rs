@@ -1,0 +1,325 @@
+//! The course of a migration: both virt-handlers' calls, in their order, and what becomes of the guest.
+
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
+
+use super::cancel::Cancel;
+use super::error::MigrateError;
+use super::output::Output;
+use super::proxies::Proxies;
+use super::record::Record;
+use super::side::{Side, share_paths};
+use super::{MigrateArgs, stored, vmi, write_plot};
+use crate::error::CtlError;
+use crate::host::network::Network;
+use crate::host::registry;
+use crate::json::{set, text_at};
+use crate::reports::events::has_arrived;
+use crate::reports::guest_state::status_text;
+use api::Action;
+use api::proto::cmd::v1::VirtualMachineOptions;
+use client::refusal;
+use os::logging::chain;
+use os::signals::EndSignals;
+
+/// How long the target may take to report a guest that has left the source.
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long the source may take to report that its guest runs on.
+const RESUME_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A migration that can begin.
+pub struct Migration<'a> {
+    source: &'a Side,
+    target: &'a Side,
+    /// The VMI as it was sent last, without the migration.
+    sent: &'a Value,
+    vmi: Value,
+    /// virt-handler's, as they were sent with the VMI.
+    options: VirtualMachineOptions,
+    share_paths: bool,
+}
+
+impl<'a> Migration<'a> {
+    /// Finds out what is to be moved.
+    ///
+    /// # Errors
+    /// If there is no guest, or source and target do not fit.
+    pub async fn new(
+        source: &'a Side,
+        target: &'a Side,
+        sent: &'a Value,
+        args: &MigrateArgs,
+    ) -> Result<Self, CtlError> {
+        let share_paths = share_paths(source, target)?;
+        let domain = source.guest().await?;
+        vmi::check_copies(&args.copied, &target.dir)?;
+        let is_paused = text_at(&domain, "/Status/Status") == "Paused";
+        let mut vmi = vmi::migrating(sent, &target.pod_name, is_paused, &args.copied);
+        vmi::add_image_sizes(&mut vmi, &domain, |path| source.path(path));
+        let last = source.client.last_sync().await?;
+        let options = last.map_or_else(|| vmi::target_options(&vmi), |last| last.options);
+        Ok(Self {
+            source,
+            target,
+            sent,
+            vmi,
+            options,
+            share_paths,
+        })
+    }
+
+    /// Moves the VM. How long that took, in a sentence.
+    ///
+    /// # Errors
+    /// [`MigrateError::Failed`], with where the guest is; [`MigrateError::NotArrived`].
+    pub async fn run(
+        &self,
+        args: &MigrateArgs,
+        output: &Output,
+        stop: &mut EndSignals,
+    ) -> Result<String, CtlError> {
+        let mut record = Record::default();
+        let result = self.transfer(args, output, stop, &mut record).await;
+        output.end_line();
+        // The guest may have left: what becomes of it matters more than its picture.
+        let plotted = write_plot(args.plot.as_deref(), &record);
+        let reason = match (&result, &record.ended) {
+            (Err(error), _) => error.chain(),
+            (Ok(_), Some(ended)) if !ended.what.failure.is_empty() => {
+                refusal::plain(&ended.what.failure)
+            }
+            (Ok(_), _) => match self.arrived().await {
+                Ok(()) => {
+                    let summary = self.finish(&record, output).await;
+                    if let Err(error) = plotted {
+                        output.note(&error.chain());
+                    }
+                    return Ok(summary);
+                }
+                Err(NotArrived::StayedHere) => {
+                    "the source's launcher has not reported the end".to_owned()
+                }
+                Err(NotArrived::Unknown) => {
+                    return Err(MigrateError::NotArrived {
+                        target_root: self.target.dir.root().to_owned(),
+                        seconds: ARRIVAL_TIMEOUT.as_secs(),
+                    }
+                    .into());
+                }
+            },
+        };
+        self.end_target(output).await;
+        if let Err(error) = plotted {
+            output.note(&error.chain());
+        }
+        let guest = self.guest_in_source().await;
+        Err(MigrateError::Failed { reason, guest }.into())
+    }
+
+    /// From the first call to the migration's end, or to that of the source's launcher: how it has ended is in the record.
+    /// The sockets are needed until the guest has arrived, as libvirt's daemon may live on without the launcher.
+    async fn transfer(
+        &self,
+        args: &MigrateArgs,
+        output: &Output,
+        stop: &mut EndSignals,
+        record: &mut Record,
+    ) -> Result<Proxies, CtlError> {
+        let target = &self.target.client;
+        let prepared = target.prepare_migration_target(&self.vmi, self.options.clone());
+        tokio::select! {
+            prepared = prepared => prepared?,
+            _ = stop.next() => return Err(MigrateError::Cancelled.into()),
+        }
+        let (source, target) = (&self.source.dir, &self.target.dir);
+        let uid = text_at(&self.vmi, "/metadata/uid");
+        let proxies = Proxies::serve(source, target, uid, self.share_paths)?;
+        let target_root = (!self.share_paths).then_some(self.target.root.as_str());
+        let ports = if self.share_paths {
+            BTreeMap::new()
+        } else {
+            self.move_ports()?
+        };
+        let options = args.limits.to_json(target_root, &ports);
+        self.source.client.migrate(&self.vmi, &options).await?;
+        self.follow(args.timeout, output, stop, record).await?;
+        Ok(proxies)
+    }
+
+    /// The source listens on the ports that lead to the guest until it ends, so the target gets others.
+    fn move_ports(&self) -> Result<BTreeMap<u16, u16>, CtlError> {
+        let Some(mut network) = Network::load(&self.source.dir)? else {
+            return Ok(BTreeMap::new());
+        };
+        let ports = network.use_other_ports()?;
+        network.store(&self.target.dir)?;
+        Ok(ports)
+    }
+
+    /// The ports that lead to the guest now; none between pods, which keep theirs.
+    fn target_network(&self) -> Result<Option<Network>, CtlError> {
+        if self.share_paths {
+            return Ok(None);
+        }
+        Ok(Network::load(&self.target.dir)?)
+    }
+
+    /// Takes the source's events to the migration's end. `limit` is in seconds.
+    async fn follow(
+        &self,
+        limit: Option<u64>,
+        output: &Output,
+        stop: &mut EndSignals,
+        record: &mut Record,
+    ) -> Result<(), CtlError> {
+        let mut events = self.source.client.migration_events(false).await?;
+        let late = async {
+            match limit {
+                Some(seconds) => {
+                    sleep(Duration::from_secs(seconds)).await;
+                    seconds
+                }
+                None => pending().await,
+            }
+        };
+        tokio::pin!(late);
+        let mut cancelled: Option<Cancel> = None;
+        loop {
+            let cause = tokio::select! {
+                event = events.message() => match event {
+                    Ok(Some(mut event)) => {
+                        if let Some(cause) = cancelled {
+                            cause.explain(&mut event);
+                        }
+                        record.add(&event);
+                        output.event(&event);
+                        continue;
+                    }
+                    // It has ended, or its launcher has.
+                    Ok(None) | Err(_) => return Ok(()),
+                },
+                _ = stop.next() => Cancel::Signal,
+                seconds = &mut late, if cancelled.is_none() => Cancel::Timeout(seconds),
+            };
+            if cancelled.is_some() {
+                output.note(
+                    "the migration is being cancelled already; it ends when libvirt has stopped it",
+                );
+                continue;
+            }
+            cancelled = Some(cause);
+            output.note(&format!(
+                "cancelling the migration: {cause}; the guest stays where it is, unless it has just moved"
+            ));
+            if let Err(error) = self.source.client.cancel_migration(&self.vmi).await {
+                cancelled = None;
+                output.note(&format!("{}; Ctrl-C tries again", chain(&error)));
+            }
+        }
+    }
+
+    /// Waits until the target reports the guest, as its virt-handler does.
+    async fn arrived(&self) -> Result<(), NotArrived> {
+        let arrival = async {
+            let mut changes = self.target.client.domain_changes().await.ok()?;
+            while let Ok(Some(domain)) = changes.next().await {
+                if domain.as_ref().is_some_and(has_arrived) {
+                    return Some(());
+                }
+            }
+            None
+        };
+        if let Ok(Some(())) = timeout(ARRIVAL_TIMEOUT, arrival).await {
+            return Ok(());
+        }
+        let domain = self.source.domain().await.unwrap_or_default();
+        Err(match text_at(&domain, "/Status/Status") {
+            "Running" => NotArrived::StayedHere,
+            _ => NotArrived::Unknown,
+        })
+    }
+
+    /// The guest is on the target: what virt-handler does then.
+    async fn finish(&self, record: &Record, output: &Output) -> String {
+        let kept = self.keep(record);
+        let target = &self.target.client;
+        let finalized = target.finalize_migration(&self.vmi).await;
+        let mut vmi = self.sent.clone();
+        set(&mut vmi, "/status/phase", json!("Running"));
+        let synced = target.sync(&vmi, self.options.clone()).await;
+        let calls = [finalized, synced].map(|done| done.map_err(CtlError::from));
+        for error in [kept].into_iter().chain(calls).filter_map(Result::err) {
+            output.note(&format!("the guest has moved, but: {}", error.chain()));
+        }
+        if let Ok(Some(network)) = self.target_network() {
+            for forward in network.forwards() {
+                output.note(&forward.to_string());
+            }
+        }
+        // Its launcher ends then. Whoever has started it may have done that already.
+        let _ = self.source.client.act(Action::Delete, &self.vmi).await;
+        match record.ended {
+            Some(_) => record.summary(),
+            None => "migrated; the source's launcher has ended before it said how long that took"
+                .to_owned(),
+        }
+    }
+
+    /// What other verbs are to know of a VM below a root of its own: its name leads to the target.
+    fn keep(&self, record: &Record) -> Result<(), CtlError> {
+        if self.target.is_pod() {
+            return Ok(());
+        }
+        let (source, target) = (&self.source.dir, &self.target.dir);
+        target.store_vmi(self.sent)?;
+        stored::store(target, &record.to_events())?;
+        let name = text_at(self.sent, "/metadata/name");
+        Ok(registry::follow(name, source, target)?)
+    }
+
+    /// Nothing comes to the target any more. It ends, if it knows that it is meant.
+    async fn end_target(&self, output: &Output) {
+        let ended = self.target.client.end_migration_target(&self.vmi).await;
+        let root = self.target.dir.root().display();
+        match ended {
+            Ok(()) if self.target.pod_name.is_empty() => {
+                output.note(&format!("the target's launcher in {root} has no POD_NAME, by which it would know that it is to end: end it yourself"));
+            }
+            // It may have ended with the migration.
+            Ok(()) | Err(_) => {}
+        }
+    }
+
+    /// Where the guest is, in a sentence, once the source's has resumed.
+    async fn guest_in_source(&self) -> String {
+        let root = self.source.dir.root().display();
+        let runs = async {
+            let mut changes = self.source.client.domain_changes().await.ok()?;
+            while let Ok(Some(domain)) = changes.next().await {
+                let state = domain.as_ref().map(|it| text_at(it, "/Status/Status"));
+                if state == Some("Running") {
+                    return Some(());
+                }
+            }
+            None
+        };
+        if let Ok(Some(())) = timeout(RESUME_TIMEOUT, runs).await {
+            return format!("the guest runs on in {root}");
+        }
+        match self.source.domain().await {
+            Some(domain) => format!("the guest in {root} is {}", status_text(&domain)),
+            None => format!("the launcher in {root} does not answer"),
+        }
+    }
+}
+
+/// Why a guest that should have left has not arrived.
+enum NotArrived {
+    /// It runs in the source.
+    StayedHere,
+    Unknown,
+}

@@ -1,0 +1,256 @@
+//! `migrate`: a running VM moves to another launcher on this machine. Both virt-handlers' parts are played here.
+//!
+//! ```text
+//!  target: SyncMigrationTarget ─► sockets ─► source: MigrateVirtualMachine ─► events until it has ended
+//!                                                                               │
+//!      FinalizeVirtualMachineMigration ◄─ the guest's arrival is reported ◄─────┤ the guest has left
+//!      SignalTargetPodCleanup ◄─ the guest runs on in the source ◄──────────────┘ failed, or cancelled
+//! ```
+//!
+//! Where the guest runs, libvirt and QEMU decide; whatever is interrupted here, it runs on one side.
+
+mod cancel;
+pub mod error;
+mod flow;
+mod options;
+mod output;
+mod plot;
+mod proxies;
+mod record;
+mod side;
+mod stored;
+mod vmi;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::run::{Incoming, receive};
+use super::target::NamedVmiTarget;
+use super::vm_args::VmArgs;
+use crate::error::{CtlError, RuntimeError};
+use crate::files::FileError;
+use crate::host::console::is_terminal;
+use crate::json::{list_at, text_at};
+use crate::similar::known_names;
+use crate::view::output::{Format, print, say};
+pub use error::MigrateError;
+use flow::Migration;
+use options::MigrationLimits;
+use os::signals::EndSignals;
+use output::Output;
+use record::Record;
+use side::Side;
+
+/// Arguments of `migrate`.
+#[derive(Debug, Args)]
+pub struct MigrateArgs {
+    #[command(flatten)]
+    source: NamedVmiTarget,
+    /// The launcher that is to get the VM: its root directory (of a pod: /proc/PID/root), or its cmd socket. Without it, a
+    /// new launcher is started here, and a terminal then has the VM's console, as with `run`; without a terminal it is as
+    /// with --detach
+    #[arg(long, value_name = "ROOT|SOCKET")]
+    to: Option<PathBuf>,
+    /// The launcher to start, if not the one beside this program
+    #[arg(long, value_name = "FILE", conflicts_with = "to")]
+    launcher: Option<PathBuf>,
+    /// Return once the VM has moved, and leave it running, without its console
+    #[arg(short, long, conflicts_with = "to")]
+    detach: bool,
+    /// Copy the data of claim NAME too: the target has a file of its own for it
+    #[arg(long = "copy-volume", value_name = "NAME", requires = "to")]
+    copied: Vec<String>,
+    /// Draw the migration into this SVG file, also if it fails
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// Cancel the migration after this many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    timeout: Option<u64>,
+    #[command(flatten)]
+    limits: MigrationLimits,
+}
+
+/// Arguments of `migration`.
+#[derive(Debug, Args)]
+pub struct MigrationArgs {
+    #[command(flatten)]
+    vm: VmArgs,
+    /// Follow a migration that is in progress to its end
+    #[arg(long)]
+    follow: bool,
+    /// Draw the migration into this SVG file
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+}
+
+/// `migrate`: moves the VM, and prints what happens.
+///
+/// # Errors
+/// If it is not moved.
+pub async fn migrate(args: &MigrateArgs, format: Format) -> Result<ExitCode, CtlError> {
+    // From here on a signal cancels the migration, and does not leave it to itself.
+    let mut stop = EndSignals::listen().map_err(RuntimeError)?;
+    check_plot(args.plot.as_deref())?;
+    let (source, vmi) = Side::source(&args.source.target()).await?;
+    check_copied(&args.copied, &vmi)?;
+    source.check_not_migrating().await?;
+    let Some(to) = &args.to else {
+        if source.is_pod() {
+            return Err(MigrateError::NeedsTarget.into());
+        }
+        source.guest().await?;
+        let incoming = Incoming {
+            source: &source.dir,
+            vmi: &vmi,
+            emulate: source.is_emulated().await,
+            launcher: args.launcher.clone(),
+            // Nobody would leave a console that is not on a terminal.
+            detach: args.detach || !is_terminal(),
+        };
+        return receive(&incoming, format, &mut stop, async |dir, stop| {
+            move_to(dir.root(), (&source, &vmi), args, format, stop).await
+        })
+        .await;
+    };
+    move_to(to, (&source, &vmi), args, format, &mut stop).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn move_to(
+    to: &Path,
+    (source, vmi): (&Side, &Value),
+    args: &MigrateArgs,
+    format: Format,
+    stop: &mut EndSignals,
+) -> Result<(), CtlError> {
+    let target = Side::target(to).await?;
+    let output = Output::new(format);
+    let migration = Migration::new(source, &target, vmi, args).await?;
+    let summary = migration.run(args, &output, stop).await?;
+    drop(output);
+    let root = target.dir.root().display().to_string();
+    print(
+        format,
+        &json!({"success": true, "message": summary, "root": root}),
+        || format!("{summary}; the VM runs in {root} now"),
+    );
+    Ok(())
+}
+
+/// `migration`: prints what the last migration from the launcher has done, or the one by which its VM has come. The exit
+/// status is 1 if it has failed.
+///
+/// # Errors
+/// If there was none, or the launcher does not answer.
+pub async fn migration(args: &MigrationArgs, format: Format) -> Result<ExitCode, CtlError> {
+    let launcher = args.vm.target().resolve()?;
+    let client = launcher.connect().await?;
+    let (mut record, output) = (Record::default(), Output::new(format));
+    match client.migration_events(!args.follow).await {
+        // The stream ends with the launcher as well.
+        Ok(mut events) => {
+            while let Ok(Some(event)) = events.message().await {
+                record.add(&event);
+                output.event(&event);
+            }
+        }
+        Err(error) if error.is_not_found() => {
+            let stored = launcher.dir.as_ref().and_then(stored::load);
+            for event in stored.ok_or(MigrateError::NoMigration)? {
+                record.add(&event);
+                output.event(&event);
+            }
+        }
+        Err(error) => return Err(error.into()),
+    }
+    drop(output);
+    write_plot(args.plot.as_deref(), &record)?;
+    let summary = record.summary();
+    let success = record.ended.is_some().then(|| !record.has_failed());
+    print(
+        format,
+        &json!({"message": summary, "success": success}),
+        || summary.clone(),
+    );
+    Ok(if record.has_failed() {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// Whether the VM has the claims of `--copy-volume`.
+fn check_copied(copied: &[String], vmi: &Value) -> Result<(), MigrateError> {
+    let volumes = list_at(vmi, "/spec/volumes").iter();
+    let claims = volumes.filter(|volume| vmi::is_claim(volume));
+    let claims: Vec<&str> = claims.map(|volume| text_at(volume, "/name")).collect();
+    match copied.iter().find(|name| !claims.contains(&name.as_str())) {
+        None => Ok(()),
+        Some(name) => Err(MigrateError::UnknownVolume {
+            name: name.clone(),
+            known: known_names(name, claims),
+        }),
+    }
+}
+
+/// Known before anything happens: whether there is a directory for the picture.
+fn check_plot(file: Option<&Path>) -> Result<(), FileError> {
+    let Some(file) = file else { return Ok(()) };
+    let directory = match file.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    let found = std::fs::metadata(directory).map_err(FileError::on("find", directory))?;
+    if found.is_dir() && !file.is_dir() {
+        return Ok(());
+    }
+    Err(FileError::on("write", file)(
+        io::ErrorKind::IsADirectory.into(),
+    ))
+}
+
+fn write_plot(file: Option<&Path>, record: &Record) -> Result<(), CtlError> {
+    match file {
+        Some(file) => {
+            std::fs::write(file, plot::draw(record)).map_err(FileError::on("write", file))?;
+            say(&format!("the picture is in {}", file.display()));
+            Ok(())
+        }
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: MigrateArgs,
+    }
+
+    #[test]
+    fn a_volume_to_copy_is_one_of_the_vms() {
+        let vmi = json!({"spec": {"volumes": [{"name": "root", "containerDisk": {}},
+            {"name": "logs", "dataVolume": {}}, {"name": "data", "persistentVolumeClaim": {}}]}});
+        let check = |name: &str| check_copied(&[name.to_owned()], &vmi);
+        assert!(check("data").is_ok() && check("logs").is_ok());
+        assert!(check("root").is_err());
+        let error = check("dta").err().map(|error| error.to_string());
+        let text = "--copy-volume dta: the VM has no such claim or data volume; it has logs, data; did you mean data?";
+        assert_eq!(error.as_deref(), Some(text));
+    }
+
+    #[test]
+    fn a_migration_that_would_be_cancelled_at_once_is_a_wrong_argument() {
+        let timeout = |seconds| Line::try_parse_from(["migrate", "--timeout", seconds]);
+        assert!(timeout("0").is_err() && timeout("soon").is_err());
+        assert!(timeout("1").is_ok_and(|line| line.args.timeout == Some(1)));
+    }
+}

@@ -1,0 +1,110 @@
+//! What `migrate` prints: on a terminal a line that changes in its place, elsewhere a line every second; for programs each
+//! event as JSON.
+
+use std::cell::Cell;
+use std::io::{IsTerminal, Write};
+
+use serde_json::{Value, json};
+
+use super::record::{decision, line, to_json};
+use crate::view::output::{Format, say};
+use crate::view::visible;
+use api::proto::inspect::v1::MigrationEvent;
+use api::proto::inspect::v1::migration_event::Event;
+
+/// Where there is no terminal, one sample in this many microseconds has a line.
+const LINE_INTERVAL_MICROS: u64 = 1_000_000;
+
+/// Prints a migration while it goes on.
+#[derive(Debug)]
+pub struct Output {
+    format: Format,
+    terminal: bool,
+    /// The line that changes is on the terminal.
+    in_line: Cell<bool>,
+    /// From when on the next sample has a line of its own.
+    next_line: Cell<u64>,
+}
+
+impl Output {
+    /// On standard error for people, on standard output for programs.
+    #[must_use]
+    pub fn new(format: Format) -> Self {
+        Self {
+            format,
+            terminal: std::io::stderr().is_terminal(),
+            in_line: Cell::new(false),
+            next_line: Cell::new(0),
+        }
+    }
+
+    /// A remark.
+    pub fn note(&self, text: &str) {
+        match self.format {
+            Format::Json => put(&json!({"note": text})),
+            Format::Text => self.whole_line(text),
+        }
+    }
+
+    /// Something has happened.
+    pub fn event(&self, event: &MigrationEvent) {
+        if self.format == Format::Json {
+            return put(&to_json(event));
+        }
+        let time = format!("[{:7.2} s] ", micros_to_seconds(event.at_micros));
+        match &event.event {
+            Some(Event::Began(_)) => self.whole_line(&format!("{time}migration begins")),
+            Some(Event::Sample(sample)) if self.terminal => {
+                self.changing_line(&format!("{time}{}", line(sample)));
+            }
+            Some(Event::Sample(sample)) if event.at_micros >= self.next_line.get() => {
+                self.next_line
+                    .set(event.at_micros.saturating_add(LINE_INTERVAL_MICROS));
+                self.whole_line(&format!("{time}{}", line(sample)));
+            }
+            Some(Event::Decision(what)) => self.whole_line(&format!("{time}{}", decision(what))),
+            _ => {}
+        }
+    }
+
+    /// The line that changes stays as it is; what follows begins another one.
+    pub fn end_line(&self) {
+        if self.in_line.take() {
+            let _ = writeln!(std::io::stderr());
+        }
+    }
+
+    fn whole_line(&self, text: &str) {
+        self.end_line();
+        say(text);
+    }
+
+    fn changing_line(&self, text: &str) {
+        // Some terminals do not say how wide they are.
+        let width = match rustix::termios::tcgetwinsize(std::io::stderr()) {
+            Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),
+            _ => 80,
+        };
+        // One that wraps could not be written over.
+        let text = visible::line(text);
+        let shown: String = text.chars().take(width.saturating_sub(1)).collect();
+        let _ = write!(std::io::stderr(), "\r\x1b[K{shown}");
+        self.in_line.set(true);
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        self.end_line();
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "for display")]
+fn micros_to_seconds(micros: u64) -> f64 {
+    micros as f64 / 1e6
+}
+
+/// A reader such as head(1) may have closed the pipe, which must not end the migration.
+fn put(line: &Value) {
+    let _ = writeln!(std::io::stdout(), "{line}");
+}

@@ -1,0 +1,236 @@
+//! The sockets by which the source reaches the target, as the virt-handlers of two nodes make them.
+//!
+//! ```text
+//!  pods:            source's libvirt, QEMU ─► sockets in the source's pod ─► this program ─► sockets in the target's pod
+//!  roots of their   source's libvirt ────────► socket below its root ──────► this program ─► the target's libvirt
+//!  own:             source's QEMU ───────────► socket below its root, which the target's QEMU has made
+//! ```
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::path::{Path, PathBuf};
+
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::{AbortHandle, JoinSet};
+
+use super::error::MigrateError;
+use crate::host::registry::VmDir;
+use api::pod_paths::{MIGRATION_SOCKET_DIR, PodPaths, VIRTQEMUD_SOCKET};
+use os::accept::Acceptor;
+
+/// Ports by which KubeVirt tells the connections of QEMU apart: memory and disks.
+const PORTS: [u16; 2] = [49152, 49153];
+/// Connections of one socket at a time.
+const MAX_CONNECTIONS: usize = 256;
+/// `sizeof(sun_path)` without its final 0.
+const MAX_SOCKET_PATH_BYTES: usize = 107;
+
+/// The sockets, until this is dropped.
+#[derive(Debug, Default)]
+pub struct Proxies {
+    servers: Vec<AbortHandle>,
+    sockets: Vec<PathBuf>,
+}
+
+impl Proxies {
+    /// Makes the sockets in the source's pod or below its root, and leads them to the target's. `share_paths` is for pods,
+    /// in which QEMU's sockets have the same paths.
+    ///
+    /// # Errors
+    /// [`MigrateError::Socket`], [`MigrateError::PathTooLong`].
+    pub fn serve(
+        source: &VmDir,
+        target: &VmDir,
+        uid: &str,
+        share_paths: bool,
+    ) -> Result<Self, MigrateError> {
+        let dir = source.path(&PodPaths::default().shared(MIGRATION_SOCKET_DIR));
+        let owner = source.cmd_socket();
+        make_dir(&dir, &owner)?;
+        let mut proxies = Self::default();
+        let libvirt = format!("{uid}-source.sock");
+        proxies.add(&dir, &libvirt, &owner, target.path(VIRTQEMUD_SOCKET))?;
+        for port in PORTS {
+            let name = format!("{uid}-{port}-source.sock");
+            if share_paths {
+                let target_dir = target.path(&PodPaths::default().shared(MIGRATION_SOCKET_DIR));
+                proxies.add(&dir, &name, &owner, target_dir.join(&name))?;
+            } else {
+                check_length(&dir.join(&name))?;
+                proxies.sockets.push(dir.join(name));
+            }
+        }
+        Ok(proxies)
+    }
+
+    fn add(
+        &mut self,
+        dir: &Path,
+        name: &str,
+        owner: &Path,
+        to: PathBuf,
+    ) -> Result<(), MigrateError> {
+        let path = dir.join(name);
+        let listener = bind(dir, name)
+            .and_then(|listener| give_to_owner_of(owner, &path).map(|()| listener))
+            .map_err(|source| MigrateError::Socket {
+                path: path.clone(),
+                source,
+            })?;
+        self.sockets.push(path);
+        self.servers
+            .push(tokio::spawn(forward(listener, to)).abort_handle());
+        Ok(())
+    }
+}
+
+impl Drop for Proxies {
+    fn drop(&mut self) {
+        for server in &self.servers {
+            server.abort();
+        }
+        for socket in &self.sockets {
+            let _ = std::fs::remove_file(socket);
+        }
+    }
+}
+
+/// virt-handler makes the directory, for the pod's user.
+fn make_dir(dir: &Path, owner: &Path) -> Result<(), MigrateError> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    let made = std::fs::create_dir_all(dir).and_then(|()| give_to_owner_of(owner, dir));
+    made.map_err(|source| MigrateError::Socket {
+        path: dir.to_owned(),
+        source,
+    })
+}
+
+/// Listens, also where the path is longer than an address.
+fn bind(dir: &Path, name: &str) -> io::Result<UnixListener> {
+    match std::fs::remove_file(dir.join(name)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let directory = File::open(dir)?;
+    let short = format!("/proc/self/fd/{}/{name}", directory.as_raw_fd());
+    UnixListener::bind(short)
+}
+
+/// The pod's user has to reach it: the one to whom the launcher's socket belongs.
+fn give_to_owner_of(owner: &Path, path: &Path) -> io::Result<()> {
+    let (wanted, own) = (std::fs::metadata(owner)?, std::fs::metadata(path)?);
+    if (wanted.uid(), wanted.gid()) == (own.uid(), own.gid()) {
+        return Ok(());
+    }
+    chown(path, Some(wanted.uid()), Some(wanted.gid()))
+}
+
+/// QEMU makes and opens this socket by its whole path.
+fn check_length(path: &Path) -> Result<(), MigrateError> {
+    let length = path.as_os_str().len();
+    if length <= MAX_SOCKET_PATH_BYTES {
+        return Ok(());
+    }
+    Err(MigrateError::PathTooLong {
+        path: path.to_owned(),
+        length,
+        limit: MAX_SOCKET_PATH_BYTES,
+    })
+}
+
+/// Passes connections on; with this task all of them end.
+async fn forward(listener: UnixListener, to: PathBuf) {
+    let mut acceptor = Acceptor::new(listener, "a migration's proxy");
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            stream = acceptor.accept(), if connections.len() < MAX_CONNECTIONS => {
+                connections.spawn(connect(stream, to.clone()));
+            }
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+/// Copies until both sides have ended. An end is passed on, which is how libvirt and QEMU learn that the other is gone.
+async fn connect(mut near: UnixStream, to: PathBuf) {
+    const BUFFER_BYTES: usize = 256 << 10;
+    if let Ok(mut far) = os::grpc::connect_stream(&to).await {
+        let copied = tokio::io::copy_bidirectional_with_sizes(
+            &mut near,
+            &mut far,
+            BUFFER_BYTES,
+            BUFFER_BYTES,
+        );
+        // Whoever cares has seen the end too.
+        let _ = copied.await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    fn dir(root: &Path) -> VmDir {
+        let dir = VmDir::at(root.to_owned());
+        for path in [dir.cmd_socket(), dir.path(VIRTQEMUD_SOCKET)] {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        }
+        std::fs::write(dir.cmd_socket(), "").unwrap();
+        dir
+    }
+
+    fn run(test: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        runtime.unwrap().block_on(test);
+    }
+
+    #[test]
+    fn the_sources_sockets_lead_to_the_targets_until_they_are_dropped() {
+        run(async {
+            let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+            let (source, target) = (dir(first.path()), dir(second.path()));
+            let libvirt = UnixListener::bind(target.path(VIRTQEMUD_SOCKET)).unwrap();
+            let proxies = Proxies::serve(&source, &target, "u-1", true).unwrap();
+            let sockets = source.path("/var/run/kubevirt/migrationproxy");
+            assert_eq!(std::fs::read_dir(&sockets).unwrap().count(), 3);
+            let mut stream = UnixStream::connect(sockets.join("u-1-source.sock"))
+                .await
+                .unwrap();
+            stream.write_all(b"call").await.unwrap();
+            let (mut served, _) = libvirt.accept().await.unwrap();
+            let mut call = [0; 4];
+            served.read_exact(&mut call).await.unwrap();
+            assert_eq!(&call, b"call");
+            drop(proxies);
+            assert_eq!(served.read(&mut call).await.unwrap_or(0), 0);
+            assert_eq!(std::fs::read_dir(&sockets).unwrap().count(), 0);
+        });
+    }
+
+    #[test]
+    fn below_roots_of_their_own_qemu_makes_its_sockets_itself() {
+        run(async {
+            let base = tempfile::Builder::new()
+                .prefix("v")
+                .tempdir_in("/tmp")
+                .unwrap();
+            let (source, target) = (dir(&base.path().join("a")), dir(&base.path().join("b")));
+            let uid = "00000000-0000-0000-0000-000000000000";
+            let _proxies = Proxies::serve(&source, &target, uid, false).unwrap();
+            let sockets = source.path("/var/run/kubevirt/migrationproxy");
+            assert_eq!(std::fs::read_dir(&sockets).unwrap().count(), 1);
+            let deep = dir(&base.path().join("a-directory-with-a-long-name"));
+            let error = Proxies::serve(&deep, &target, uid, false).unwrap_err();
+            assert!(matches!(error, MigrateError::PathTooLong { .. }), "{error}");
+        });
+    }
+}

@@ -1,0 +1,181 @@
+//! Source and target of a migration, as this program sees them.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::error::MigrateError;
+use crate::error::CtlError;
+use crate::host::registry::VmDir;
+use crate::json::text_at;
+use crate::reports::guest_state::is_migrating;
+use crate::verbs::target::VmiTarget;
+use crate::verbs::target_error::TargetError;
+use api::pod_paths::{COMMAND_SOCKET, PodPaths, VIRTQEMUD_SOCKET};
+use client::Client;
+
+/// The root of a pod, as its launcher sees it.
+const POD_ROOT: &str = "/";
+
+/// A launcher.
+#[derive(Debug)]
+pub struct Side {
+    /// Its root, as this program sees it.
+    pub dir: VmDir,
+    /// Calls to it.
+    pub client: Client,
+    /// Its root, as it sees it itself.
+    pub root: String,
+    /// The name of its pod; empty if it has none.
+    pub pod_name: String,
+}
+
+impl Side {
+    /// The launcher that the VM is in, and its VMI.
+    ///
+    /// # Errors
+    /// If there is no launcher, or its VMI is not known.
+    pub async fn source(target: &VmiTarget) -> Result<(Self, Value), CtlError> {
+        let (mut target, vmi) = (target.target.clone(), target.vmi.clone());
+        if let Some(socket) = &target.socket {
+            let root = root_of_socket(socket).ok_or(TargetError::NeedsRoot("migrate"))?;
+            target.root = Some(root.to_owned());
+            target.socket = None;
+        }
+        let dir = target.resolve()?.into_dir("migrate")?;
+        let (_, client, vmi) = VmiTarget { target, vmi }.connect().await?;
+        let setup = client.setup().await?.ok_or(MigrateError::NoReports)?;
+        let side = Self {
+            dir,
+            client,
+            root: setup.root,
+            pod_name: setup.pod_name,
+        };
+        Ok((side, vmi))
+    }
+
+    /// The launcher that is to get it. `path` is its root, or its socket.
+    ///
+    /// # Errors
+    /// If there is no launcher, or it cannot receive a VM.
+    pub async fn target(path: &Path) -> Result<Self, CtlError> {
+        let unusable = || MigrateError::Target(path.to_owned());
+        // Not the canonical path: that of /proc/PID/root is another root.
+        let absolute = std::path::absolute(path).map_err(|_| unusable())?;
+        let root = if absolute.is_dir() {
+            absolute
+        } else {
+            root_of_socket(&absolute).ok_or_else(unusable)?.to_owned()
+        };
+        let dir = VmDir::at(root);
+        let client = Client::connect(&dir.cmd_socket()).await?;
+        let setup = client.setup().await?;
+        let side = Self {
+            dir,
+            client,
+            root: setup
+                .as_ref()
+                .map_or(POD_ROOT.to_owned(), |it| it.root.clone()),
+            pod_name: setup.map(|it| it.pod_name).unwrap_or_default(),
+        };
+        let libvirt = side.dir.path(VIRTQEMUD_SOCKET);
+        if !libvirt.exists() {
+            return Err(MigrateError::NoDaemon(libvirt).into());
+        }
+        if side.client.domain().await?.is_some() {
+            return Err(MigrateError::TargetInUse(side.dir.root().to_owned()).into());
+        }
+        Ok(side)
+    }
+
+    /// The domain of the guest that is to leave.
+    ///
+    /// # Errors
+    /// If no guest runs.
+    pub async fn guest(&self) -> Result<Value, CtlError> {
+        let domain = self.client.domain().await?;
+        let is_there =
+            |domain: &Value| ["Running", "Paused"].contains(&text_at(domain, "/Status/Status"));
+        Ok(domain.filter(is_there).ok_or(MigrateError::NoGuest)?)
+    }
+
+    /// Whether the guest is not on its way already.
+    ///
+    /// # Errors
+    /// [`MigrateError::InProgress`] if it is.
+    pub async fn check_not_migrating(&self) -> Result<(), CtlError> {
+        let domain = self.client.domain().await?;
+        if is_migrating(domain.as_ref()) {
+            return Err(MigrateError::InProgress.into());
+        }
+        Ok(())
+    }
+
+    /// Where this program sees a path of the launcher's.
+    pub fn path(&self, path: &str) -> PathBuf {
+        if self.is_pod() {
+            self.dir.path(path)
+        } else {
+            path.into()
+        }
+    }
+
+    /// Whether its paths are those of a pod.
+    pub fn is_pod(&self) -> bool {
+        self.root == POD_ROOT
+    }
+
+    /// Whether the guest's processor is emulated.
+    pub async fn is_emulated(&self) -> bool {
+        let domain = self.domain().await;
+        domain.is_some_and(|domain| text_at(&domain, "/Spec/Type") == "qemu")
+    }
+
+    /// Its domain, if it answers and has one.
+    pub async fn domain(&self) -> Option<Value> {
+        self.client.domain().await.ok().flatten()
+    }
+}
+
+/// Whether the sockets of source and target have the same paths.
+///
+/// # Errors
+/// If one is in a pod and the other is not, or they are the same launcher.
+pub fn share_paths(source: &Side, target: &Side) -> Result<bool, MigrateError> {
+    if source.dir.root() == target.dir.root() {
+        return Err(MigrateError::SameLauncher(source.dir.root().to_owned()));
+    }
+    if source.is_pod() == target.is_pod() {
+        return Ok(source.is_pod());
+    }
+    Err(MigrateError::Roots {
+        source_root: source.root.clone(),
+        target_root: target.root.clone(),
+    })
+}
+
+/// The root that a cmd socket is below, at its usual path.
+fn root_of_socket(socket: &Path) -> Option<&Path> {
+    let below = PodPaths::default().shared(COMMAND_SOCKET);
+    let below = Path::new(below.trim_start_matches('/'));
+    socket
+        .ends_with(below)
+        .then(|| socket.ancestors().nth(below.components().count()))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sockets_root_is_what_is_before_its_usual_path() {
+        let root = |path| root_of_socket(Path::new(path));
+        let socket = "/tmp/vm/var/run/kubevirt/sockets/launcher-sock";
+        assert_eq!(root(socket), Some(Path::new("/tmp/vm")));
+        assert_eq!(
+            root("/var/run/kubevirt/sockets/launcher-sock"),
+            Some(Path::new("/"))
+        );
+        assert_eq!(root("/tmp/launcher-sock"), None);
+    }
+}

@@ -1,0 +1,95 @@
+//! `info`, `ping`, `domain`, `qemu-version` and `metrics`: what a launcher answers about itself and its domain.
+
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use super::target::Target;
+use crate::error::CtlError;
+use crate::json::{list_at, text_at, text_or_dash};
+use crate::reports::guest_state::status_text;
+use crate::view::output::{Format, print, print_document};
+
+/// `info`: the versions of the cmd service.
+///
+/// # Errors
+/// If the launcher does not answer.
+pub async fn info(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
+    let versions = target.connect().await?.versions().await?;
+    print(format, &json!({"supportedCmdVersions": versions}), || {
+        format!("cmd versions: {versions:?}")
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `ping`: whether the launcher and its libvirt answer.
+///
+/// # Errors
+/// If they do not.
+pub async fn ping(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
+    target.connect().await?.ping().await?;
+    print(format, &json!({"success": true}), || "ok".to_owned());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `domain`: the domain as virt-handler sees it.
+///
+/// # Errors
+/// If the launcher does not answer.
+pub async fn domain(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
+    let domain = target.connect().await?.domain().await?;
+    print(format, domain.as_ref().unwrap_or(&Value::Null), || {
+        domain
+            .as_ref()
+            .map_or_else(|| vec!["no domain".into()], summary)
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `qemu-version`.
+///
+/// # Errors
+/// If the launcher does not answer.
+pub async fn qemu_version(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
+    let version = target.connect().await?.qemu_version().await?;
+    print(format, &json!({"version": version}), || version.clone());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `metrics`: OpenMetrics text; as JSON, an object with it.
+///
+/// # Errors
+/// If the launcher does not answer.
+pub async fn metrics(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
+    let metrics = target.connect().await?.metrics().await?;
+    match format {
+        Format::Text => print_document(&metrics)?,
+        Format::Json => print(format, &json!({"metrics": metrics}), String::new),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The most important parts of a domain, on a few lines.
+fn summary(domain: &Value) -> Vec<String> {
+    let part = |pointer| text_or_dash(domain, pointer);
+    let mut lines = vec![
+        format!("{}  {}", part("/Spec/Name"), status_text(domain)),
+        format!(
+            "  uuid {}  machine {}  type {}",
+            part("/Spec/UUID"),
+            part("/Spec/OS/Type/Machine"),
+            part("/Spec/Type")
+        ),
+    ];
+    let disks = list_at(domain, "/Spec/Devices/Disks");
+    lines.extend(disks.iter().map(|disk| {
+        format!(
+            "  disk {}  {}  {}{}",
+            text_at(disk, "/Alias/Name"),
+            text_at(disk, "/Target/Device"),
+            text_at(disk, "/Source/File"),
+            text_at(disk, "/Source/Dev")
+        )
+    }));
+    lines
+}

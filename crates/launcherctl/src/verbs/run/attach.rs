@@ -1,0 +1,250 @@
+//! A terminal at a VM: shows what its supervisor reports, and is its console.
+
+use std::process::ExitCode;
+
+use crate::error::{CtlError, RuntimeError};
+use crate::host::console::{Console, ConsoleEvent, Terminal, continued, is_terminal};
+use crate::host::console_hub::CONSOLE_SOCKET;
+use crate::host::control::{ControlClient, Phase, Update};
+use crate::host::log_follower::LogFollower;
+use crate::host::network::Network;
+use crate::host::registry::VmDir;
+use crate::verbs::screen::Screen;
+use os::signals::EndSignals;
+
+/// Why a supervisor's VM has not come to its end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SupervisorError {
+    /// The supervisor reports a failure; its causes are in the message.
+    #[error("{0}")]
+    Failed(String),
+    /// The supervisor was killed, or has crashed.
+    #[error(
+        "the process that supervises {0} was killed or has crashed; launcherctl list shows whether its guest runs, launcherctl stop {0} shuts it down and removes what is left"
+    )]
+    Lost(String),
+    /// The supervisor is stopped, or hangs.
+    #[error(
+        "the process that supervises {0} does not answer; launcherctl stop {0} --force kills it, its launcher and its guest"
+    )]
+    Hangs(String),
+    /// Its QEMU does not end, even when it is killed.
+    #[error(
+        "the guest of {name} does not end when its QEMU, process {pid}, is killed: it may wait for a disk or a device that hangs; launcherctl stop {name} tries again"
+    )]
+    GuestStays {
+        /// The VM.
+        name: String,
+        /// Its QEMU.
+        pid: i32,
+    },
+}
+
+/// How the terminal left the VM.
+#[derive(Debug, Clone, Copy)]
+pub enum Outcome {
+    /// The VM has ended.
+    Ended(ExitCode),
+    /// The VM runs on.
+    Detached,
+}
+
+/// When and with what to be at the VM.
+#[derive(Debug, Clone, Copy)]
+pub struct AttachOptions {
+    /// Shows the console, and passes on what is typed.
+    pub console: bool,
+    /// Leaves the VM once it has reached this phase.
+    pub detach_at: Option<Phase>,
+    /// Shows the launcher's log.
+    pub log: bool,
+}
+
+/// A terminal at a VM.
+#[derive(Debug)]
+pub struct Attachment<'a> {
+    name: &'a str,
+    dir: &'a VmDir,
+    control: ControlClient,
+    screen: &'a Screen,
+    console: Option<Console>,
+    terminal: Option<Terminal>,
+    log: Option<LogFollower>,
+    /// The guest was started.
+    is_running: bool,
+    /// The VM is being stopped: the next request of this terminal forces it off.
+    is_stopping: bool,
+}
+
+impl<'a> Attachment<'a> {
+    /// Not yet with the console.
+    #[must_use]
+    pub fn new(name: &'a str, dir: &'a VmDir, control: ControlClient, screen: &'a Screen) -> Self {
+        Self {
+            name,
+            dir,
+            control,
+            screen,
+            console: None,
+            terminal: None,
+            log: None,
+            is_running: false,
+            is_stopping: false,
+        }
+    }
+
+    /// Stays until the VM has ended, or the terminal leaves it. A signal stops the VM.
+    ///
+    /// # Errors
+    /// If the VM could not be started, or was lost.
+    pub async fn attend(
+        mut self,
+        options: AttachOptions,
+        signals: &mut EndSignals,
+    ) -> Result<Outcome, CtlError> {
+        if options.log {
+            self.log = Some(LogFollower::open(&self.dir.log_file())?);
+        }
+        loop {
+            tokio::select! {
+                update = self.control.next() => {
+                    self.show_log();
+                    if let Some(outcome) = self.handle(update, options).await? {
+                        return Ok(outcome);
+                    }
+                }
+                event = next_console_event(&mut self.console) => match event {
+                    ConsoleEvent::Output(bytes) => self.screen.guest_wrote(&bytes),
+                    ConsoleEvent::Escape => return Ok(self.detach().await),
+                    ConsoleEvent::InputEnded => {}
+                    // From here on Ctrl-C is a signal again.
+                    ConsoleEvent::Closed => self.terminal = None,
+                },
+                () = continued(&mut self.terminal) => self.read_input(),
+                () = log_changed(&self.log) => self.show_log(),
+                _ = signals.next() => self.stop().await,
+            }
+        }
+    }
+
+    async fn handle(
+        &mut self,
+        update: Option<Update>,
+        options: AttachOptions,
+    ) -> Result<Option<Outcome>, CtlError> {
+        let update = update.ok_or_else(|| SupervisorError::Lost(self.name.to_owned()))?;
+        self.screen.show(&update);
+        self.note_phase(&update);
+        match update {
+            Update::Ended { code, failure } => {
+                failure.iter().for_each(|text| self.screen.note(text));
+                return Ok(Some(Outcome::Ended(code.into())));
+            }
+            Update::Failed { message, details } => {
+                let failed = CtlError::from(SupervisorError::Failed(message));
+                return Err(failed.with_details(details));
+            }
+            Update::Phase { phase, .. } if options.detach_at == Some(phase) => {
+                return Ok(Some(self.detach().await));
+            }
+            Update::Console(is_there) if options.console => {
+                self.open_console(is_there).await?;
+            }
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    /// What a phase means for this terminal.
+    fn note_phase(&mut self, update: &Update) {
+        match update {
+            Update::Phase {
+                phase: Phase::DomainRunning,
+                ..
+            } => {
+                self.is_running = true;
+                let network = Network::load(self.dir).ok().flatten();
+                for forward in network.iter().flat_map(Network::forwards) {
+                    self.screen.note(&forward.to_string());
+                }
+            }
+            Update::Phase {
+                phase: Phase::ShutdownRequested,
+                ..
+            } => self.is_stopping = true,
+            _ => {}
+        }
+    }
+
+    /// Shuts the guest down, the second time at once.
+    async fn stop(&mut self) {
+        if std::mem::replace(&mut self.is_stopping, true) {
+            self.control.force().await;
+            return;
+        }
+        self.control.stop().await;
+        if self.is_running {
+            self.screen
+                .note("the guest is to shut down; Ctrl-C once more forces it off");
+        }
+    }
+
+    async fn open_console(&mut self, is_there: bool) -> Result<(), CtlError> {
+        let name = self.name;
+        if is_there {
+            let socket = self.dir.path(CONSOLE_SOCKET);
+            self.console = Some(Console::connect(&socket, self.screen.console()).await?);
+        }
+        if is_terminal() {
+            self.screen.note(&if is_there {
+                format!("the guest's console follows; Ctrl-] leaves it, and {name} runs on; launcherctl stop {name} ends it")
+            } else {
+                "the VM has no serial console; Ctrl-C shuts the guest down, a second one ends it at once".to_owned()
+            });
+        }
+        if is_there {
+            self.terminal = Terminal::enter().map_err(RuntimeError)?;
+            self.read_input();
+        }
+        Ok(())
+    }
+
+    fn read_input(&mut self) {
+        if let (Some(console), Some(terminal)) = (&mut self.console, &self.terminal)
+            && terminal.is_raw()
+        {
+            console.read_input();
+        }
+    }
+
+    async fn detach(&mut self) -> Outcome {
+        self.control.detach().await;
+        self.terminal = None;
+        let name = self.name;
+        self.screen.note(&format!(
+            "{name} runs on: launcherctl console {name} shows its console, launcherctl stop {name} ends it"
+        ));
+        Outcome::Detached
+    }
+
+    fn show_log(&mut self) {
+        if let Some(log) = &mut self.log {
+            self.screen.log(&log.read_new());
+        }
+    }
+}
+
+async fn next_console_event(console: &mut Option<Console>) -> ConsoleEvent {
+    match console {
+        Some(console) => console.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn log_changed(log: &Option<LogFollower>) {
+    match log {
+        Some(log) => log.changed().await,
+        None => std::future::pending().await,
+    }
+}

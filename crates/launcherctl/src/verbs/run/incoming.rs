@@ -1,0 +1,230 @@
+//! A VM of `run` that comes from another launcher on this machine: a second launcher is started for it, with a supervisor of
+//! its own, as `run` starts them.
+//!
+//! ```text
+//!  migrate:     link images ─► start the supervisor ─► ready ─► migrate ─► console (--detach: leave)
+//!  supervisor:                  start launcher ─► ready ─► wait for the guest ─► as for any VM of run
+//! ```
+//!
+//! The second launcher runs libvirt with a daemon: the driver in the launcher's own process can send a VM, but not receive one.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::process::Child;
+use tokio::time::timeout;
+
+use super::attach::{AttachOptions, Attachment, SupervisorError};
+use crate::error::CtlError;
+use crate::files::FileError;
+use crate::host::control::{ControlClient, Phase, Update};
+use crate::host::orphan_qemu::OrphanQemu;
+use crate::host::registry::VmDir;
+use crate::host::{config_data, images, vm_dir};
+use crate::json::is_object_at;
+use crate::manifest::{Manifest, in_manifest};
+use crate::verbs::migrate::error::MigrateError;
+use crate::verbs::screen::Screen;
+use crate::view::output::Format;
+use api::pod_paths::{PodPaths, cbt_dir};
+use os::signals::EndSignals;
+
+/// How long the supervisor may take to end a launcher that gets no VM.
+const ABORT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The VM that comes, and how its launcher is started.
+#[derive(Debug)]
+pub struct Incoming<'a> {
+    /// The directory of the launcher that has it.
+    pub source: &'a VmDir,
+    /// Its VMI.
+    pub vmi: &'a Value,
+    /// The guest's processor is emulated.
+    pub emulate: bool,
+    /// The launcher's program, if it is not the one beside this one.
+    pub launcher: Option<PathBuf>,
+    /// Return once the VM has come, and leave it running.
+    pub detach: bool,
+}
+
+impl Incoming<'_> {
+    /// The supervisor's arguments.
+    fn to_arguments(&self) -> Vec<OsString> {
+        let mut arguments = vec![OsString::from("--incoming")];
+        if self.emulate {
+            arguments.push("--emulate".into());
+        }
+        if let Some(launcher) = &self.launcher {
+            arguments.extend(["--launcher".into(), launcher.clone().into_os_string()]);
+        }
+        arguments
+    }
+}
+
+/// Starts a launcher, lets `migrate` move the VM to it, and stays at its console until it ends or the terminal leaves it.
+///
+/// # Errors
+/// If the VM is not moved, or is lost later.
+pub async fn receive(
+    incoming: &Incoming<'_>,
+    format: Format,
+    stop: &mut EndSignals,
+    migrate: impl AsyncFnOnce(&VmDir, &mut EndSignals) -> Result<(), CtlError>,
+) -> Result<ExitCode, CtlError> {
+    let manifest =
+        Manifest::parse(&incoming.vmi.to_string()).map_err(in_manifest(incoming.source.root()))?;
+    let name = manifest.text("/metadata/name").to_owned();
+    let screen = Screen::new(format);
+    let orphan_qemu = OrphanQemu::adopt();
+    let dir = vm_dir::create_temporary()?;
+    let (supervisor, mut control) = match prepare(incoming, &manifest, &dir) {
+        Ok(started) => started,
+        Err(error) => {
+            vm_dir::remove(&dir, &[]);
+            return Err(error);
+        }
+    };
+    let moved = async {
+        wait_until_ready(&name, &mut control, &screen, stop).await?;
+        migrate(&dir, stop).await
+    };
+    match moved.await {
+        Ok(()) => {}
+        // The guest may be here, and must not be ended then.
+        Err(error) if matches!(error.of(), Some(MigrateError::NotArrived { .. })) => {
+            screen.note(&error.chain());
+        }
+        // It has removed what there was, but the log.
+        Err(error) if matches!(error.of(), Some(SupervisorError::Failed(_))) => return Err(error),
+        Err(error) => {
+            end(supervisor, control).await;
+            orphan_qemu.terminate().await;
+            vm_dir::remove(&dir, &[]);
+            return Err(error);
+        }
+    }
+    let options = AttachOptions {
+        console: !incoming.detach,
+        detach_at: incoming.detach.then_some(Phase::GuestArrived),
+        log: false,
+    };
+    let attachment = Attachment::new(&name, &dir, control, &screen);
+    let outcome = attachment.attend(options, stop).await;
+    super::has_ended(supervisor, outcome).await
+}
+
+/// Places the VM's files and starts the supervisor of the launcher that gets it.
+fn prepare(
+    incoming: &Incoming<'_>,
+    manifest: &Manifest,
+    dir: &VmDir,
+) -> Result<(Child, ControlClient), CtlError> {
+    super::mark_temporary(dir)?;
+    link_images(incoming.source, manifest, dir)?;
+    link_overlays(incoming.source, dir)?;
+    config_data::copy(incoming.source, dir)?;
+    dir.store_vmi(manifest.value())?;
+    super::start_supervisor(dir, &incoming.to_arguments())
+}
+
+/// Shows what the supervisor reports until its launcher is ready.
+async fn wait_until_ready(
+    name: &str,
+    control: &mut ControlClient,
+    screen: &Screen,
+    stop: &mut EndSignals,
+) -> Result<(), CtlError> {
+    loop {
+        let update = tokio::select! {
+            update = control.next() => update.ok_or_else(|| SupervisorError::Lost(name.to_owned()))?,
+            _ = stop.next() => return Err(MigrateError::Cancelled.into()),
+        };
+        screen.show(&update);
+        match update {
+            Update::Phase {
+                phase: Phase::TargetReady,
+                ..
+            } => return Ok(()),
+            Update::Failed { message, details } => {
+                let failed = CtlError::from(SupervisorError::Failed(message));
+                return Err(failed.with_details(details));
+            }
+            Update::Ended { .. } => return Err(SupervisorError::Lost(name.to_owned()).into()),
+            _ => {}
+        }
+    }
+}
+
+/// Ends a supervisor whose launcher gets no VM. What it says about that is not the reason.
+async fn end(mut supervisor: Child, mut control: ControlClient) {
+    control.stop().await;
+    let ended = async {
+        while control.next().await.is_some() {}
+        supervisor.wait().await
+    };
+    let _ = timeout(ABORT_TIMEOUT, ended).await;
+}
+
+/// Gives the new launcher the images that the old one has.
+fn link_images(source: &VmDir, manifest: &Manifest, dir: &VmDir) -> Result<(), CtlError> {
+    let paths = PodPaths::default();
+    for (index, (name, volume)) in manifest.volumes().enumerate() {
+        if let Some(image) = images::destination(source, index, name, volume)
+            && image.exists()
+            && let Some(link) = images::destination(dir, index, name, volume)
+        {
+            images::hard_link_image(&image, &link, is_object_at(volume, "/containerDisk"))?;
+        }
+        let hotplugged = paths.hotplug_image(name);
+        if source.path(&hotplugged).exists() {
+            images::hard_link_image(&source.path(&hotplugged), &dir.path(&hotplugged), false)?;
+        }
+    }
+    Ok(())
+}
+
+/// Gives the new launcher the overlays that track changed blocks: they are the same files for both, as the claims are.
+fn link_overlays(source: &VmDir, dir: &VmDir) -> Result<(), FileError> {
+    // A VM without tracked volumes has none.
+    let Ok(overlays) = fs::read_dir(source.path(cbt_dir(false))) else {
+        return Ok(());
+    };
+    let target = dir.path(cbt_dir(false));
+    fs::create_dir_all(&target).map_err(FileError::on("make", &target))?;
+    for overlay in overlays.flatten() {
+        let link = target.join(overlay.file_name());
+        fs::hard_link(overlay.path(), &link).map_err(FileError::on("link", &link))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// The guest may write to its disk what the beginning of another file is.
+    #[test]
+    fn an_image_is_linked_as_the_guest_has_left_it() {
+        let (root, target) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (source, dir) = (
+            VmDir::at(root.path().to_owned()),
+            VmDir::at(target.path().to_owned()),
+        );
+        let manifest = Manifest::parse(
+            "kind: VirtualMachineInstance\nmetadata: {name: a}\nspec:\n  domain: {memory: {guest: 64Mi}}\n  volumes:\n  - {name: data, persistentVolumeClaim: {claimName: data}}\n",
+        )
+        .unwrap();
+        let claim = |dir: &VmDir| dir.path(&PodPaths::default().claim_image("data"));
+        fs::create_dir_all(claim(&source).parent().unwrap()).unwrap();
+        for content in [&b"QFI\xfb"[..], b"<html>", b""] {
+            fs::write(claim(&source), content).unwrap();
+            link_images(&source, &manifest, &dir).unwrap();
+            assert_eq!(fs::read(claim(&dir)).unwrap(), content);
+        }
+    }
+}

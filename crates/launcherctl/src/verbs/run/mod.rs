@@ -1,0 +1,269 @@
+//! `run`: a VM on this machine.
+//!
+//! ```text
+//!  manifest ─► place images ─► start the supervisor ─► its updates, the console ─► the VM has ended
+//!                                                       │ Ctrl-], --detach
+//!                                                       ▼
+//!                                              the VM runs on; console · list · logs · status · stop
+//! ```
+//!
+//! The VM belongs to its supervisor ([`supervise`]), another process. It stops the VM when `run` ends without having left
+//! it on purpose, even by kill -9.
+
+pub mod attach;
+mod incoming;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{ExitCode, Stdio};
+use std::time::Duration;
+
+use clap::Args;
+use tokio::net::UnixStream;
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+use super::screen::Screen;
+use super::target::read_manifest_in;
+use super::target_error::TargetError;
+use crate::error::{CtlError, RuntimeError};
+use crate::files::{FileError, create_private};
+use crate::host::config_data::ConfigDataArgs;
+use crate::host::console::is_terminal;
+use crate::host::control::{ControlClient, Phase};
+pub use crate::host::launcher::grace;
+use crate::host::network::Network;
+use crate::host::network::NetworkArgs;
+use crate::host::orphan_qemu::OrphanQemu;
+use crate::host::registry::{self, SUPERVISOR_LOG, TEMPORARY, VmDir};
+use crate::host::remains::Earlier;
+use crate::host::remains::forget;
+use crate::host::start_args::StartArgs;
+use crate::manifest::{Manifest, in_conversion};
+use crate::view::output::Format;
+use attach::{AttachOptions, Attachment, Outcome, SupervisorError};
+pub use incoming::Incoming;
+pub use incoming::receive;
+use os::signals::EndSignals;
+
+/// How long the supervisor may take to exit after its last update.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// VMI or VM manifest, YAML or JSON; `-` is standard input
+    manifest: PathBuf,
+    /// Use FILE as the image of volume NAME (container disks are read from it, claims live in it)
+    #[arg(long = "disk", value_name = "NAME=FILE")]
+    disks: Vec<String>,
+    /// Keep the VM's files in DIR instead of a directory that goes with the VM
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// The VM's namespace, where its manifest has none
+    #[arg(short = 'n', long, help_heading = "Global options")]
+    namespace: Option<String>,
+    #[arg(long, hide = true)]
+    name: Option<String>,
+    #[arg(long, hide = true)]
+    socket: Option<PathBuf>,
+    /// Return once the VM runs (with --until: once the guest is up), and leave it running
+    #[arg(short, long)]
+    detach: bool,
+    /// Track which blocks of claims, data volumes and host disks change, so that launcherctl backup can back them up. Each
+    /// run begins anew: its first backup is a full one
+    #[arg(long)]
+    track_changes: bool,
+    #[command(flatten)]
+    config_data: ConfigDataArgs,
+    #[command(flatten)]
+    network: NetworkArgs,
+    #[command(flatten)]
+    start: StartArgs,
+    /// Show the launcher's log on standard error
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+/// Runs the VM until it ends, or until the terminal leaves it.
+///
+/// # Errors
+/// If it cannot be started, or the launcher ends on its own.
+pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
+    if args.name.is_some() || args.socket.is_some() {
+        return Err(TargetError::NotOfRun.into());
+    }
+    let mut manifest = read_manifest_in(&args.manifest, args.namespace.as_deref())?;
+    let screen = Screen::new(format);
+    let (network, notes) = Network::of(&mut manifest, &args.network)?;
+    notes.iter().for_each(|note| screen.note(note));
+    if args.track_changes && !manifest.track_changes() {
+        screen.note("it has no claim, data volume or host disk, so there are no changes to track");
+    }
+    let sidecars = crate::host::sidecars::programs(manifest.value(), &args.start.sidecars)?;
+    if !sidecars.is_empty() && !crate::host::sidecars::are_wanted(manifest.value()) {
+        screen.note("the VMI asks for no hook sidecar, so that a cluster runs none; here it has those of --sidecar");
+    }
+    manifest
+        .check_conversion()
+        .map_err(in_conversion(&args.manifest))?;
+    // From here on, what is started must not outlive this program by accident.
+    let mut signals = EndSignals::listen().map_err(RuntimeError)?;
+    let orphan_qemu = OrphanQemu::adopt();
+    let name = manifest.text("/metadata/name").to_owned();
+    let earlier = Earlier::find(&name)?;
+    // By the end of this function the VM has a supervisor, or there is none.
+    let (dir, _starting) = crate::host::vm_dir::create(&name, args.root.as_deref())?;
+    let arguments = match prepare(args, &manifest, network.as_ref(), &dir, &screen) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            discard(args, &name, &dir);
+            if let Some(earlier) = earlier {
+                earlier.restore(&dir);
+            }
+            return Err(error);
+        }
+    };
+    if let Some(earlier) = earlier {
+        earlier.remove(&dir).await;
+    }
+    // A directory of --root may have that of a VM of another name.
+    crate::host::failure::clear(&dir);
+    let result = match start_supervisor(&dir, &arguments) {
+        Ok((supervisor, control)) => {
+            let attachment = Attachment::new(&name, &dir, control, &screen);
+            let outcome = attachment.attend(attach_options(args), &mut signals).await;
+            has_ended(supervisor, outcome).await
+        }
+        Err(error) => Err(error),
+    };
+    match &result {
+        // The supervisor has removed what there was.
+        Ok(_) => {}
+        Err(error) => match error.of() {
+            Some(SupervisorError::Failed(_)) => {}
+            // Its guest is not forced off because of that.
+            Some(SupervisorError::Lost(_)) if dir.is_running() => {}
+            _ => {
+                orphan_qemu.terminate().await;
+                forget(&name, &dir);
+            }
+        },
+    }
+    result
+}
+
+fn attach_options(args: &RunArgs) -> AttachOptions {
+    let phase = if args.start.until.is_some() {
+        Phase::GuestUp
+    } else {
+        Phase::DomainRunning
+    };
+    AttachOptions {
+        console: !args.detach,
+        detach_at: args.detach.then_some(phase),
+        log: args.verbose,
+    }
+}
+
+/// Places the files of the volumes. One that is missing does not hide the others.
+fn place_volumes(
+    args: &RunArgs,
+    manifest: &Manifest,
+    dir: &VmDir,
+    screen: &Screen,
+) -> Result<(), CtlError> {
+    let data = crate::host::config_data::place(manifest, &args.config_data, dir);
+    let placed = crate::host::data_volumes::place(manifest, dir, &args.disks);
+    placed.notes.iter().for_each(|note| screen.note(note));
+    let images = crate::host::images::place(manifest, dir, &placed.disks);
+    let mut errors: Vec<CtlError> = Vec::new();
+    errors.extend(data.err().into_iter().flatten().map(CtlError::from));
+    errors.extend(placed.errors.into_iter().map(CtlError::from));
+    errors.extend(images.err().into_iter().flatten().map(CtlError::from));
+    CtlError::of_several(errors).map_or(Ok(()), Err)
+}
+
+/// Places the VM's files. Returns the arguments of its supervisor.
+fn prepare(
+    args: &RunArgs,
+    manifest: &Manifest,
+    network: Option<&Network>,
+    dir: &VmDir,
+    screen: &Screen,
+) -> Result<Vec<OsString>, CtlError> {
+    if args.root.is_none() {
+        mark_temporary(dir)?;
+    } else {
+        // Those of a VM before, which was killed.
+        crate::host::vm_dir::remove_secrets(dir);
+        crate::host::vm_dir::remove_overlays(dir);
+    }
+    place_volumes(args, manifest, dir, screen)?;
+    dir.store_vmi(manifest.value())?;
+    match network {
+        Some(network) => network.store(dir)?,
+        // A directory of --root may have that of a VM before.
+        None => Network::remove(dir),
+    }
+    let mut arguments = args.start.to_arguments();
+    if !args.detach && !is_terminal() {
+        arguments.push("--stop-when-up".into());
+    }
+    Ok(arguments)
+}
+
+/// Marks the directory as one that goes with the VM.
+fn mark_temporary(dir: &VmDir) -> Result<(), FileError> {
+    let marker = dir.path(TEMPORARY);
+    std::fs::File::create(&marker).map_err(FileError::on("make", marker))?;
+    Ok(())
+}
+
+/// Starts the process that has the VM of this directory; whoever has the connection owns the VM.
+fn start_supervisor(
+    dir: &VmDir,
+    arguments: &[OsString],
+) -> Result<(Child, ControlClient), CtlError> {
+    let (ours, theirs) = UnixStream::pair().map_err(RuntimeError)?;
+    let theirs = theirs.into_std().map_err(RuntimeError)?;
+    let log = dir.path(SUPERVISOR_LOG);
+    let stderr = create_private(&log).map_err(FileError::on("make", &log))?;
+    let mut command =
+        Command::from(crate::host::pod_tools::tool("launcherctl").map_err(RuntimeError)?);
+    command
+        .arg("supervise")
+        .args(arguments)
+        .arg("--")
+        .arg(dir.root())
+        .stdin(std::os::fd::OwnedFd::from(theirs))
+        .stdout(Stdio::null())
+        .stderr(stderr);
+    let program = command.as_std().get_program().to_owned();
+    let child = command.spawn().map_err(FileError::on("start", program))?;
+    Ok((child, ControlClient::new(ours)))
+}
+
+/// Waits for the supervisor's exit, unless the VM runs on.
+async fn has_ended(
+    mut supervisor: Child,
+    outcome: Result<Outcome, CtlError>,
+) -> Result<ExitCode, CtlError> {
+    if !matches!(outcome, Ok(Outcome::Detached)) {
+        let _ = timeout(EXIT_TIMEOUT, supervisor.wait()).await;
+    }
+    Ok(match outcome? {
+        Outcome::Ended(code) => code,
+        Outcome::Detached => ExitCode::SUCCESS,
+    })
+}
+
+/// Removes the files of a VM that is not started, and its name; what a VM before it has left in a directory of `--root` stays.
+fn discard(args: &RunArgs, name: &str, dir: &VmDir) {
+    if args.root.is_none() {
+        crate::host::vm_dir::remove(dir, &[]);
+    } else {
+        crate::host::vm_dir::remove_secrets(dir);
+    }
+    registry::remove(name, dir);
+}

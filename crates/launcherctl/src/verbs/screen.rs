@@ -1,0 +1,114 @@
+//! What `run` and `stop` print while they wait: text on standard error, or JSON lines on standard output.
+
+use std::cell::Cell;
+use std::io::{IsTerminal, Write};
+
+use serde_json::{Value, json};
+
+use crate::host::console::ConsoleOutput;
+use crate::host::control::{Phase, Update};
+use crate::view::output::Format;
+use crate::view::visible;
+
+/// Prints updates between what the guest writes.
+#[derive(Debug)]
+pub struct Screen {
+    format: Format,
+    /// Standard error is a terminal, perhaps in raw mode.
+    terminal: bool,
+    /// When a phase was reached is printed.
+    has_times: bool,
+    /// The guest, which writes to the same terminal or pipe, has not ended its line.
+    in_guest_line: Cell<bool>,
+}
+
+impl Screen {
+    /// For this form of output.
+    #[must_use]
+    pub fn new(format: Format) -> Self {
+        Self {
+            format,
+            terminal: std::io::stderr().is_terminal(),
+            has_times: true,
+            in_guest_line: Cell::new(false),
+        }
+    }
+
+    /// Without the time since the start of the VM, for a program that has not started it.
+    #[must_use]
+    pub fn without_times(self) -> Self {
+        Self {
+            has_times: false,
+            ..self
+        }
+    }
+
+    /// Prints what the supervisor reports; not its last update, which is the program's own result.
+    pub fn show(&self, update: &Update) {
+        match (self.format, update) {
+            (Format::Json, Update::Phase { phase, seconds }) => {
+                put(&json!({"phase": phase.text(), "seconds": seconds}));
+            }
+            // `migrate` says how it went.
+            (
+                Format::Text,
+                Update::Phase {
+                    phase: Phase::GuestArrived,
+                    ..
+                },
+            ) => {}
+            (Format::Text, Update::Phase { phase, .. }) if !self.has_times => {
+                self.note(phase.text());
+            }
+            (Format::Text, Update::Phase { phase, seconds }) => {
+                self.line(&format!("[{seconds:7.2} s] {}", phase.text()));
+            }
+            (Format::Json, Update::Event(event)) => put(event),
+            (_, Update::Note(text)) => self.note(text),
+            _ => {}
+        }
+    }
+
+    /// A remark.
+    pub fn note(&self, text: &str) {
+        match self.format {
+            Format::Json => put(&json!({"note": text})),
+            Format::Text => {
+                let lines = text.lines().map(str::trim_start);
+                lines.for_each(|line| self.line(&format!("            {line}")));
+            }
+        }
+    }
+
+    /// Lines of the launcher's log.
+    pub fn log(&self, text: &str) {
+        text.lines().for_each(|line| self.line(line));
+    }
+
+    /// Where the guest's console goes: with JSON, standard output has nothing else.
+    #[must_use]
+    pub fn console(&self) -> ConsoleOutput {
+        match self.format {
+            Format::Json => ConsoleOutput::Stderr(tokio::io::stderr()),
+            Format::Text => ConsoleOutput::Stdout(tokio::io::stdout()),
+        }
+    }
+
+    /// The guest has written this to the same terminal.
+    pub fn guest_wrote(&self, bytes: &[u8]) {
+        self.in_guest_line
+            .set(bytes.last().is_some_and(|last| *last != b'\n'));
+    }
+
+    fn line(&self, text: &str) {
+        let end = if self.terminal { "\r\n" } else { "\n" };
+        let before = if self.in_guest_line.take() { end } else { "" };
+        // That it cannot be written any more must not end the VM.
+        let text = visible::line(text);
+        let _ = write!(std::io::stderr(), "{before}{text}{end}");
+    }
+}
+
+fn put(line: &Value) {
+    let _ = writeln!(std::io::stdout(), "{line}");
+}

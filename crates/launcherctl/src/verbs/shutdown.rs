@@ -1,0 +1,197 @@
+//! `shutdown`: asks the guest to shut down, and waits for it where that is wanted: a preStop handler of a pod.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+
+use super::lifecycle::act;
+use super::target::{NamedVmiTarget, vm_name};
+use super::target_error::TargetError;
+use crate::error::CtlError;
+use crate::host::control::ControlClient;
+use crate::host::launcher::REQUEST_INTERVAL;
+use crate::reports::guest_state::{check_runs, is_starting};
+use crate::view::output::{Format, print, with_progress};
+use api::Action;
+use client::{CallError, Client, DomainChanges, is_down};
+
+/// The guest is not down.
+#[derive(Debug, thiserror::Error)]
+pub enum ShutdownError {
+    /// The guest has been asked to shut down, and runs on.
+    #[error(
+        "the guest has not shut down within {} s; launcherctl kill forces it off",
+        timeout.as_secs()
+    )]
+    NotDown {
+        /// How long it was waited for.
+        timeout: Duration,
+        /// Why it could not be asked, the last time.
+        source: Option<CallError>,
+    },
+    /// A guest that is to be shut down has not started yet.
+    #[error(
+        "{vm} is still starting after {} s, and was not shut down; launcherctl kill cancels its start",
+        timeout.as_secs()
+    )]
+    StillStarting {
+        /// Namespace and name.
+        vm: String,
+        /// How long it was waited for.
+        timeout: Duration,
+    },
+}
+
+/// How long a guest has whose VMI does not say: KubeVirt's default.
+const DEFAULT_GRACE: Duration = Duration::from_secs(30);
+
+/// How long a start that is under way may still take, where no other limit is given: a launcher gives the hooks 20 s, and
+/// QEMU may be slow.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a VM of `run` may take to go once its guest is down, so that it is not listed any more.
+const SUPERVISOR_TIMEOUT: Duration = Duration::from_secs(10);
+/// Between two questions whether a start has ended: one that fails causes no event.
+const START_POLL_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Arguments of `shutdown`.
+#[derive(Debug, Args)]
+pub struct ShutdownArgs {
+    #[command(flatten)]
+    target: NamedVmiTarget,
+    /// Wait until the guest is down. Succeeds at once where no guest runs, as a preStop handler has to
+    #[arg(long)]
+    wait: bool,
+    /// Fail if the guest is not down after this many seconds; without it, the VMI's grace period
+    #[arg(long, value_name = "SECONDS", requires = "wait")]
+    timeout: Option<u64>,
+}
+
+/// `shutdown`.
+///
+/// # Errors
+/// If the launcher refuses, or the guest is not down in time.
+pub async fn shutdown(args: &ShutdownArgs, format: Format) -> Result<ExitCode, CtlError> {
+    if !args.wait {
+        return act(Action::Shutdown, &args.target.target(), format).await;
+    }
+    let target = args.target.target();
+    let launcher = target.target.resolve().ok();
+    let text = match target.connect_by_identity().await {
+        Ok((client, Some(vmi))) => {
+            let down = async {
+                shut_down(&client, &vmi, args.timeout.map(Duration::from_secs)).await?;
+                if let Some(dir) = launcher.and_then(|launcher| launcher.dir) {
+                    ControlClient::wait_for_end(&dir, SUPERVISOR_TIMEOUT).await;
+                }
+                Ok::<(), CtlError>(())
+            };
+            with_progress("the guest to shut down", down).await?;
+            format!("the guest of {} is down", vm_name(&vmi))
+        }
+        Ok((_, None)) => "no guest runs".to_owned(),
+        // It has ended, or does not serve yet: SIGTERM, which follows, ends what it has begun.
+        Err(error) if runs_no_launcher(&error) => "no launcher runs".to_owned(),
+        Err(error) => return Err(error),
+    };
+    print(format, &json!({"success": true, "message": text}), || {
+        text.clone()
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+fn runs_no_launcher(error: &CtlError) -> bool {
+    let does_not_answer = matches!(error.of(), Some(CallError::Connect { .. }));
+    does_not_answer
+        || matches!(
+            error.of(),
+            Some(
+                TargetError::NoneRunning
+                    | TargetError::Failed { .. }
+                    | TargetError::Changing(_)
+                    | TargetError::LauncherGone(_)
+            )
+        )
+}
+
+/// Asks until the guest is down; one that is starting, once it has started.
+///
+/// # Errors
+/// If it is not down after `limit`; without one, after its grace period.
+pub async fn shut_down(
+    client: &Client,
+    vmi: &Value,
+    limit: Option<Duration>,
+) -> Result<(), CtlError> {
+    let began = Instant::now();
+    let start_limit = limit.unwrap_or(START_TIMEOUT);
+    let started = timeout_at(os::time::deadline(start_limit), started_guest(client));
+    let still_starting = |_| ShutdownError::StillStarting {
+        vm: vm_name(vmi),
+        timeout: start_limit,
+    };
+    let Some((mut changes, domain)) = started.await.map_err(still_starting)?? else {
+        return Ok(());
+    };
+    check_runs(Some(&domain))?;
+    // A limit is for the start and the shutdown together.
+    let left = limit.map(|limit| limit.saturating_sub(began.elapsed()));
+    let left = left.unwrap_or_else(|| grace_period(Some(&domain)));
+    let (mut request_at, mut failure) = (Instant::now(), None);
+    let asked = async {
+        loop {
+            tokio::select! {
+                change = changes.next() => match change? {
+                    Some(domain) if !is_down(domain.as_ref()) => {}
+                    _ => return Ok::<(), CtlError>(()),
+                },
+                () = sleep_until(request_at) => {
+                    failure = client.act(Action::Shutdown, vmi).await.err();
+                    request_at = os::time::deadline(REQUEST_INTERVAL);
+                }
+            }
+        }
+    };
+    match timeout(left, asked).await {
+        Ok(result) => result,
+        Err(_) => Err(ShutdownError::NotDown {
+            timeout: limit.unwrap_or(left),
+            source: failure,
+        }
+        .into()),
+    }
+}
+
+/// The domain of a guest that runs, and its changes; of one that is starting, once it has started. None if there is none.
+async fn started_guest(client: &Client) -> Result<Option<(DomainChanges, Value)>, CtlError> {
+    loop {
+        let mut changes = client.domain_changes().await?;
+        match changes.next().await? {
+            Some(Some(domain)) if is_down(Some(&domain)) => return Ok(None),
+            Some(Some(domain)) => return Ok(Some((changes, domain))),
+            Some(None) if is_starting(client).await => sleep(START_POLL_INTERVAL).await,
+            _ => return Ok(None),
+        }
+    }
+}
+
+/// The VMI's, which the launcher keeps with the domain.
+fn grace_period(domain: Option<&Value>) -> Duration {
+    let pointer = "/Spec/Metadata/KubeVirt/GracePeriod/DeletionGracePeriodSeconds";
+    let seconds = domain.and_then(|domain| domain.pointer(pointer)?.as_u64());
+    seconds.map_or(DEFAULT_GRACE, Duration::from_secs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_is_the_vmis_grace_period() {
+        let domain = json!({"Spec": {"Metadata": {"KubeVirt": {"GracePeriod": {"DeletionGracePeriodSeconds": 7}}}}});
+        assert_eq!(grace_period(Some(&domain)), Duration::from_secs(7));
+        assert_eq!(grace_period(Some(&json!({}))), DEFAULT_GRACE);
+    }
+}

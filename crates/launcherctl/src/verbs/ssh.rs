@@ -1,0 +1,113 @@
+//! `ssh`: a shell or a command in the guest, by the port that `run` has forwarded to its SSH server.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{ExitCode, ExitStatus};
+
+use clap::Args;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{Child, Command};
+
+use super::target::Target;
+use super::target_error::TargetError;
+use crate::error::{CtlError, RuntimeError};
+use crate::files::FileError;
+use crate::host::network::Network;
+use crate::reports::guest_state::check_runs;
+use crate::view::output::say;
+use os::signals::EndSignals;
+
+/// How long ssh(1) waits for the guest's server, which may be slow without KVM.
+const CONNECT_TIMEOUT: &str = "ConnectTimeout=30";
+/// The status of ssh(1) if it has failed itself.
+const SSH_FAILED: i32 = 255;
+
+/// Arguments of `ssh`.
+#[derive(Debug, Args)]
+pub struct SshArgs {
+    /// The VM, and the user to log in as; without one, this machine's
+    #[arg(value_name = "[USER@]VM")]
+    vm: String,
+    /// The private key
+    #[arg(short, long, value_name = "FILE")]
+    identity: Option<PathBuf>,
+    /// A command for the guest; without one, a shell
+    #[arg(last = true)]
+    command: Vec<String>,
+}
+
+/// `ssh`: runs ssh(1). The guest's host key is kept in the VM's directory, so that it is checked as long as the VM
+/// lives.
+///
+/// # Errors
+/// If there is no such VM, its guest does not run, it has no network, or there is no ssh.
+pub async fn ssh(args: &SshArgs) -> Result<ExitCode, CtlError> {
+    let (user, name) = match args.vm.rsplit_once('@') {
+        Some((user, name)) => (Some(user), name),
+        None => (None, args.vm.as_str()),
+    };
+    let target = Target {
+        name: Some(name.to_owned()),
+        ..Target::default()
+    };
+    let launcher = target.resolve()?;
+    // A paused guest would keep ssh waiting without a word.
+    let client = launcher.connect().await?;
+    check_runs(client.domain().await?.as_ref())?;
+    let dir = launcher.into_dir("ssh")?;
+    let network = Network::load(&dir)?;
+    let forward = network
+        .as_ref()
+        .and_then(Network::ssh)
+        .ok_or_else(|| TargetError::NoNetwork(name.to_owned()))?;
+    let known_hosts = dir.path("/known_hosts");
+    let mut ssh = Command::new("ssh");
+    ssh.args(["-p", &forward.host.to_string()])
+        .args(["-o", &format!("HostKeyAlias={name}")])
+        .args([
+            "-o",
+            &format!("UserKnownHostsFile={}", known_hosts.display()),
+        ])
+        .args(["-o", "StrictHostKeyChecking=accept-new"])
+        .args(["-o", CONNECT_TIMEOUT])
+        .args(user.map(|user| format!("-l{user}")))
+        .args(
+            args.identity
+                .iter()
+                .flat_map(|file| ["-i".into(), file.clone().into_os_string()]),
+        )
+        .arg(forward.address.to_string())
+        .args(&args.command);
+    let mut signals = EndSignals::listen().map_err(RuntimeError)?;
+    let ssh = ssh.spawn().map_err(FileError::on("start", "ssh"))?;
+    let status = wait(ssh, &mut signals).await.map_err(RuntimeError)?;
+    if status.code() == Some(SSH_FAILED) {
+        say(&format!(
+            "launcherctl: if ssh could not connect: the guest may still boot, or has no SSH server; launcherctl console {name} shows it. If it was refused: give the user with USER@{name}, the key with -i FILE"
+        ));
+    }
+    Ok(exit_code(status))
+}
+
+/// Waits for ssh(1), which gets the signals of this process.
+async fn wait(mut ssh: Child, signals: &mut EndSignals) -> std::io::Result<ExitStatus> {
+    loop {
+        tokio::select! {
+            status = ssh.wait() => return status,
+            _ = signals.next() => {
+                let pid = ssh.id().and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
+                if let Some(pid) = pid {
+                    // It may have ended.
+                    let _ = kill_process(pid, Signal::TERM);
+                }
+            }
+        }
+    }
+}
+
+/// As a shell has it: 128 and the signal that has ended the program.
+fn exit_code(status: ExitStatus) -> ExitCode {
+    let signal = status.signal().map(|signal| signal.saturating_add(128));
+    let code = status.code().or(signal).unwrap_or(SSH_FAILED);
+    u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from)
+}

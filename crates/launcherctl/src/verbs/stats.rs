@@ -1,0 +1,234 @@
+//! `stats`: what the guest uses, as rates, under the names of the VMI.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::vm_args::VmArgs;
+use crate::error::CtlError;
+use crate::json::{list_at, text_at, text_or_dash};
+use crate::view::output::{Format, counted, print};
+use crate::view::size::bytes;
+
+/// The launcher gives out the same statistics for this long, so that rates need a longer interval.
+const MIN_SECONDS: u64 = 4;
+
+/// Of a device that libvirt does not name.
+const NO_NAME: &str = "-";
+
+/// The arguments of `stats`.
+#[derive(Debug, Args)]
+pub struct StatsArgs {
+    #[command(flatten)]
+    target: VmArgs,
+    /// Print them again and again, until Ctrl-C
+    #[arg(long)]
+    watch: bool,
+    /// Seconds over which rates are taken, at least 4
+    #[arg(long, value_name = "SECONDS", default_value_t = MIN_SECONDS,
+        value_parser = clap::value_parser!(u64).range(MIN_SECONDS..=86400))]
+    interval: u64,
+}
+
+/// A moment's statistics.
+struct Sample {
+    stats: Value,
+    taken: Instant,
+}
+
+/// `stats`. As JSON it is the launcher's own document, at once and without rates.
+///
+/// # Errors
+/// If the launcher does not answer, or there is no running guest.
+pub async fn stats(args: &StatsArgs, format: Format) -> Result<ExitCode, CtlError> {
+    let launcher = args.target.target().connect().await?;
+    let sample = async || -> Result<Sample, CtlError> {
+        let stats = launcher.domain_stats().await?;
+        let taken = Instant::now();
+        Ok(Sample { stats, taken })
+    };
+    let mut before = sample().await?;
+    let domain = launcher.domain().await?.unwrap_or_default();
+    if format == Format::Json {
+        print(format, &before.stats, String::new);
+        if !args.watch {
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
+    loop {
+        sleep(Duration::from_secs(args.interval)).await;
+        let now = sample().await?;
+        print(format, &now.stats, || text(&before, &now, &domain));
+        if !args.watch {
+            return Ok(ExitCode::SUCCESS);
+        }
+        before = now;
+    }
+}
+
+/// What has happened between two samples of this domain.
+fn text(before: &Sample, now: &Sample, domain: &Value) -> Vec<String> {
+    let seconds = now.taken.duration_since(before.taken).as_secs_f64();
+    let mut lines = vec![text_at(&now.stats, "/Name").to_owned()];
+    let cpu = rate(&before.stats, &now.stats, "/Cpu/Time", seconds) / 1e7;
+    let vcpus = list_at(&now.stats, "/Vcpu").iter();
+    let online = vcpus.filter(|vcpu| value(vcpu, "/State") != Some(0));
+    let online = counted(online.count(), "vCPU");
+    lines.push(format!("  cpu     {cpu:.1} % of one CPU, {online}"));
+    lines.push(format!("  memory  {}", memory(&now.stats)));
+    for disk in devices(&before.stats, &now.stats, "/Block") {
+        let rate = |pointer| rate(disk.before, disk.now, pointer, seconds);
+        lines.push(format!(
+            "  disk    {:<16} read {:>12} {:>7.0} op/s   write {:>12} {:>7.0} op/s",
+            disk.name,
+            bytes_per_second(rate("/RdBytes")),
+            rate("/RdReqs"),
+            bytes_per_second(rate("/WrBytes")),
+            rate("/WrReqs"),
+        ));
+    }
+    let interfaces = list_at(domain, "/Spec/Devices/Interfaces");
+    for (index, interface) in devices(&before.stats, &now.stats, "/Net").enumerate() {
+        let name = match (interface.name, interfaces.get(index)) {
+            // libvirt lists them in the domain's order; one without a device on the host has no name there.
+            (NO_NAME, Some(interface)) => text_or_dash(interface, "/Alias/Name"),
+            (name, _) => name,
+        };
+        if value(interface.now, "/RxBytes").is_none() {
+            lines.push(format!(
+                "  nic     {name:<16} not counted: libvirt does not see the traffic of passt"
+            ));
+            continue;
+        }
+        let rate = |pointer| rate(interface.before, interface.now, pointer, seconds);
+        lines.push(format!(
+            "  nic     {name:<16} rx   {:>12} {:>7.0} pkt/s  tx    {:>12} {:>7.0} pkt/s",
+            bytes_per_second(rate("/RxBytes")),
+            rate("/RxPkts"),
+            bytes_per_second(rate("/TxBytes")),
+            rate("/TxPkts"),
+        ));
+    }
+    lines
+}
+
+/// What the guest has, and what of it is in use, as far as the guest's balloon driver says.
+fn memory(stats: &Value) -> String {
+    let kibibytes = |pointer: &str| value(stats, pointer).map(|kib| bytes(kib as f64 * 1024.0));
+    let mut text = format!("{} in all", kibibytes("/Memory/Total").unwrap_or_default());
+    for (pointer, what) in [
+        ("/Memory/Usable", "can be used"),
+        ("/Memory/Cached", "cached"),
+        ("/Memory/RSS", "taken from the host"),
+    ] {
+        if let Some(amount) = kibibytes(pointer) {
+            let _ = write!(text, ", {amount} {what}");
+        }
+    }
+    text
+}
+
+/// A device that is in both samples.
+struct Device<'a> {
+    name: &'a str,
+    before: &'a Value,
+    now: &'a Value,
+}
+
+fn devices<'a>(before: &'a Value, now: &'a Value, list: &str) -> impl Iterator<Item = Device<'a>> {
+    let earlier = list_at(before, list);
+    list_at(now, list).iter().filter_map(move |device| {
+        let before = earlier.iter().find(|it| it["Name"] == device["Name"])?;
+        let name = [text_at(device, "/Alias"), text_at(device, "/Name")];
+        let name = name.into_iter().find(|name| !name.is_empty());
+        Some(Device {
+            name: name.unwrap_or(NO_NAME),
+            before,
+            now: device,
+        })
+    })
+}
+
+/// A value, if its flag says that there is one.
+fn value(stats: &Value, pointer: &str) -> Option<u64> {
+    let is_set = stats.pointer(&format!("{pointer}Set"))?.as_bool()?;
+    stats.pointer(pointer)?.as_u64().filter(|_| is_set)
+}
+
+/// By how much a counter grows in a second. One that was reset counts from zero.
+fn rate(before: &Value, now: &Value, pointer: &str, seconds: f64) -> f64 {
+    let now = value(now, pointer).unwrap_or(0);
+    let before = value(before, pointer).unwrap_or(now);
+    now.saturating_sub(before) as f64 / seconds.max(0.001)
+}
+
+fn bytes_per_second(rate: f64) -> String {
+    format!("{}/s", bytes(rate))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn two_samples_are_rates() {
+        let taken = Instant::now();
+        let sample = |cpu: u64, read: u64, after: u64| Sample {
+            stats: json!({
+                "Name": "default_demo",
+                "Cpu": {"Time": cpu, "TimeSet": true},
+                "Memory": {"Total": 262_144, "TotalSet": true, "RSS": 0, "RSSSet": false},
+                "Vcpu": [{"State": 1, "StateSet": true}, {"State": 0, "StateSet": true}],
+                "Block": [{"Name": "vda", "NameSet": true, "Alias": "rootdisk",
+                    "RdBytes": read, "RdBytesSet": true, "RdReqs": read / 4096, "RdReqsSet": true}],
+                "Net": [{"Name": "tap0", "Alias": "default", "RxBytes": 5, "RxBytesSet": true}],
+            }),
+            taken: taken + Duration::from_secs(after),
+        };
+        let lines = text(
+            &sample(0, 0, 0),
+            &sample(1_000_000_000, 8 << 20, 4),
+            &Value::Null,
+        );
+        assert_eq!(lines[0], "default_demo");
+        assert_eq!(lines[1], "  cpu     25.0 % of one CPU, 1 vCPU");
+        assert_eq!(lines[2], "  memory  256.0 MiB in all");
+        assert!(
+            lines[3].contains("rootdisk") && lines[3].contains("2.0 MiB/s     512 op/s"),
+            "{lines:?}"
+        );
+        assert!(
+            lines[4].contains("default") && lines[4].contains("0.0 B/s"),
+            "{lines:?}"
+        );
+    }
+
+    #[test]
+    fn an_interface_without_a_device_on_the_host_has_its_name_of_the_vmi() {
+        // As libvirt reports one of passt.
+        let net = json!({"Name": "", "Alias": "", "RxBytes": 0, "RxBytesSet": false});
+        let sample = || Sample {
+            stats: json!({"Name": "default_demo", "Net": [net]}),
+            taken: Instant::now(),
+        };
+        let domain = json!({"Spec": {"Devices": {"Interfaces": [{"Alias": {"Name": "blue"}}]}}});
+        let lines = text(&sample(), &sample(), &domain);
+        let line = lines.last().unwrap();
+        assert!(
+            line.starts_with("  nic     blue ") && line.contains("not counted"),
+            "{line}"
+        );
+    }
+
+    #[test]
+    fn a_counter_that_was_reset_has_no_negative_rate() {
+        let sample = |value: u64| json!({"Time": value, "TimeSet": true});
+        assert!(rate(&sample(9), &sample(3), "/Time", 1.0).abs() < f64::EPSILON);
+    }
+}

@@ -1,0 +1,259 @@
+//! `stop`: ends VMs that `run` has started, and removes what is left of lost ones.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use rustix::process::{Pid, Signal};
+use serde_json::json;
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+use super::run::grace;
+use super::screen::Screen;
+use super::shutdown::shut_down;
+use super::target::{Target, check_is_directory, is_in};
+use super::target_error::TargetError;
+use crate::error::CtlError;
+use crate::host::control::{ControlClient, Update};
+use crate::host::failure::Failure;
+use crate::host::registry::{self, CONTROL_SOCKET, VmDir};
+use crate::host::remains::{self, forget};
+use crate::verbs::run::attach::SupervisorError;
+use crate::view::output::{Format, print};
+use api::Action;
+use client::Client;
+use os::process::Process;
+
+/// How long a supervisor may take to say how far its VM is, and to end when it is killed.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a supervisor may take to end a VM at once: longer than its launcher and its QEMU have together.
+const FORCE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What has become of a VM that had a supervisor.
+const ENDED: &str = "has ended";
+
+/// Arguments of `stop`.
+#[derive(Debug, Args)]
+pub struct StopArgs {
+    /// The VMs' names; may be left out if there is only one
+    #[arg(value_name = "VM", conflicts_with_all = ["all", "name", "root", "socket"])]
+    vms: Vec<String>,
+    #[command(flatten)]
+    target: Target,
+    /// All VMs; with -n, those of the namespace
+    #[arg(long, conflicts_with_all = ["name", "root", "socket"])]
+    all: bool,
+    /// At once, without asking the guest to shut down; also where a stop is waiting for that
+    #[arg(short, long)]
+    force: bool,
+}
+
+/// `stop`.
+///
+/// # Errors
+/// If there is no such VM, or it does not end.
+pub async fn stop(args: &StopArgs, format: Format) -> Result<ExitCode, CtlError> {
+    let vms = chosen(args)?;
+    if vms.is_empty() && format == Format::Text {
+        print(format, &json!(null), || "there is no VM to stop".to_owned());
+    }
+    for (name, dir) in vms {
+        let text = stop_one(&name, &dir, args.force, format).await?;
+        print(format, &json!({"name": name, "message": text}), || {
+            format!("{name}: {text}")
+        });
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The VMs to stop, with their names: never one that was not meant where one was named.
+fn chosen(args: &StopArgs) -> Result<Vec<(String, VmDir)>, CtlError> {
+    let (target, in_namespace) = (&args.target, args.target.namespace.as_deref());
+    let ways = [
+        !args.vms.is_empty(),
+        args.all,
+        target.name.is_some(),
+        target.root.is_some(),
+        target.socket.is_some(),
+    ];
+    // The parser sees only those that stand on the same side of the verb.
+    if ways.iter().filter(|given| **given).count() > 1 {
+        return Err(TargetError::SeveralWays.into());
+    }
+    if target.socket.is_some() {
+        return Err(TargetError::NeedsRoot("stop").into());
+    }
+    let is_meant = |vm: &VmDir| in_namespace.is_none_or(|namespace| is_in(vm, namespace));
+    let named = named(args)?;
+    if named.is_empty() {
+        let mut all = registry::all()?;
+        all.retain(|(_, vm)| is_meant(vm));
+        return the_only_one(all, args);
+    }
+    if let (Some(namespace), false) = (in_namespace, named.iter().all(|(_, vm)| is_meant(vm))) {
+        return Err(TargetError::OtherNamespace(namespace.to_owned()).into());
+    }
+    Ok(named)
+}
+
+/// Those of the command line, by name or directory.
+fn named(args: &StopArgs) -> Result<Vec<(String, VmDir)>, CtlError> {
+    if let Some(root) = &args.target.root {
+        check_is_directory(root)?;
+        let found = registry::find_in(root)?;
+        return Ok(vec![found.ok_or_else(|| not_of_run(root))?]);
+    }
+    let names = args.vms.iter().chain(&args.target.name);
+    let find = |name: &String| Ok((name.clone(), registry::find(name)?));
+    names.map(find).collect()
+}
+
+/// All that there are, if that is wanted, else the only one.
+fn the_only_one(
+    all: Vec<(String, VmDir)>,
+    args: &StopArgs,
+) -> Result<Vec<(String, VmDir)>, CtlError> {
+    let namespace = args.target.namespace.clone();
+    match all.len() {
+        0 if !args.all => Err(namespace
+            .map_or(TargetError::NoVm, TargetError::NoneInNamespace)
+            .into()),
+        2.. if !args.all => {
+            let names = all.into_iter().map(|(name, _)| name).collect();
+            Err(TargetError::ChooseByName(names).into())
+        }
+        _ => Ok(all),
+    }
+}
+
+/// Why there is nothing to stop in this directory.
+fn not_of_run(root: &Path) -> TargetError {
+    if VmDir::at(root.to_owned()).is_running() {
+        TargetError::NotStoppable(root.to_owned())
+    } else {
+        TargetError::NoVmIn(root.to_owned())
+    }
+}
+
+async fn stop_one(
+    name: &str,
+    dir: &VmDir,
+    force: bool,
+    format: Format,
+) -> Result<String, CtlError> {
+    // The VM may have been started days ago.
+    let screen = Screen::new(format).without_times();
+    // A supervisor that ends in order removes the name.
+    let has_ended = || registry::find(name).is_err();
+    let Ok(stream) = UnixStream::connect(dir.path(CONTROL_SOCKET)).await else {
+        if has_ended() {
+            return Ok(ENDED.to_owned());
+        }
+        return stop_unsupervised(name, dir, force, &screen).await;
+    };
+    let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
+    let mut control = ControlClient::new(stream);
+    let answers = timeout(ANSWER_TIMEOUT, control.next()).await.is_ok();
+    if !answers && !force {
+        return Err(SupervisorError::Hangs(name.to_owned()).into());
+    }
+    if force {
+        control.force().await;
+    } else {
+        control.stop().await;
+    }
+    let limit = match (answers, force) {
+        (false, _) => Duration::ZERO,
+        (true, true) => FORCE_TIMEOUT,
+        // The VMI's grace period.
+        (true, false) => Duration::MAX,
+    };
+    match timeout(limit, last_update(&mut control, &screen)).await {
+        Ok(Some(Update::Failed { message, details })) => {
+            let failed = CtlError::from(SupervisorError::Failed(message));
+            Err(failed.with_details(details))
+        }
+        Ok(None) if !has_ended() => Err(SupervisorError::Lost(name.to_owned()).into()),
+        Ok(_) => Ok(ENDED.to_owned()),
+        Err(_) => {
+            screen.note("its supervisor does not answer, and is killed");
+            kill(pid).await;
+            stop_unsupervised(name, dir, true, &screen).await
+        }
+    }
+}
+
+/// Shows what the supervisor reports until its last update; none if it has ended without one.
+async fn last_update(control: &mut ControlClient, screen: &Screen) -> Option<Update> {
+    loop {
+        match control.next().await? {
+            last @ (Update::Ended { .. } | Update::Failed { .. }) => return Some(last),
+            update => screen.show(&update),
+        }
+    }
+}
+
+/// Kills the supervisor. What it has started, it does not end then.
+async fn kill(pid: Option<i32>) {
+    let supervisor = pid.and_then(Pid::from_raw).map(Process::open);
+    if let Some(Ok(supervisor)) = supervisor {
+        let _ = supervisor.signal(Signal::KILL);
+        let _ = timeout(ANSWER_TIMEOUT, supervisor.ended()).await;
+    }
+}
+
+/// Ends a VM whose supervisor was killed, or that never had one, by its launcher if that still answers, and removes what is
+/// left. What happened.
+async fn stop_unsupervised(
+    name: &str,
+    dir: &VmDir,
+    force: bool,
+    screen: &Screen,
+) -> Result<String, CtlError> {
+    let has_failed = Failure::load(dir).is_some();
+    let was_shut_down = !force && shut_down_by_launcher(dir, screen).await;
+    let found = remains::terminate(dir.root()).await;
+    if let Some(pid) = remains::guest(dir.root()) {
+        return Err(SupervisorError::GuestStays {
+            name: name.to_owned(),
+            pid,
+        }
+        .into());
+    }
+    let log = (!dir.is_temporary()).then(|| dir.log_file());
+    forget(name, dir);
+    let what = if was_shut_down {
+        "has ended; it had no supervisor"
+    } else if found {
+        "was lost; what was left of it is ended and removed"
+    } else if has_failed {
+        return Ok(match log.filter(|log| log.exists()) {
+            Some(log) => format!("had failed; its log stays: {}", log.display()),
+            None => "had failed; its logs are removed".to_owned(),
+        });
+    } else {
+        "was lost; its files are removed"
+    };
+    Ok(what.to_owned())
+}
+
+/// Asks the guest to shut down, and waits for the grace period; false if it is not down then.
+async fn shut_down_by_launcher(dir: &VmDir, screen: &Screen) -> bool {
+    let (Ok(client), Ok(vmi)) = (Client::connect(&dir.cmd_socket()).await, dir.load_vmi()) else {
+        return false;
+    };
+    screen.note("it has no supervisor; its launcher is asked to shut the guest down");
+    match shut_down(&client, &vmi, Some(grace(&vmi))).await {
+        Ok(()) => {
+            // It may be gone already.
+            let _ = client.act(Action::Delete, &vmi).await;
+            true
+        }
+        Err(error) => {
+            screen.note(&error.chain());
+            false
+        }
+    }
+}

@@ -1,0 +1,466 @@
+//! Which running launcher a verb is about, and which VMI.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use rustix::process::Pid;
+use serde_json::{Value, json};
+
+use super::target_error::TargetError;
+use crate::error::CtlError;
+use crate::files::{FileError, display_name, read_text};
+use crate::host::failure::Failure;
+use crate::host::network::notes_of_links;
+use crate::host::registry::{self, RegistryError, VmDir};
+use crate::json::{copy_at, text_at};
+use crate::manifest::{self, Manifest, ManifestError, in_manifest};
+use crate::view::output::say;
+use client::Client;
+
+/// Which running launcher to call.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Target {
+    /// Only a VM of this namespace; names are unique on a machine
+    #[arg(short = 'n', long, help_heading = "Global options")]
+    pub namespace: Option<String>,
+    /// The VM's name, as launcherctl list shows it; needed if several run
+    #[arg(long, help_heading = "Global options")]
+    pub name: Option<String>,
+    /// In place of the name: the launcher's root directory, as given to run --root
+    #[arg(long, conflicts_with = "name", help_heading = "Global options")]
+    pub root: Option<PathBuf>,
+    /// In place of the name: the launcher's cmd socket
+    #[arg(long, conflicts_with_all = ["name", "root"], help_heading = "Global options")]
+    pub socket: Option<PathBuf>,
+}
+
+/// The same options before the verb. clap hands them on to the verb by their names.
+#[derive(Debug, Args)]
+pub struct GlobalTarget {
+    /// Only a VM of this namespace; names are unique on a machine
+    #[arg(short = 'n', long, global = true, help_heading = "Global options")]
+    namespace: Option<String>,
+    /// The VM's name, as launcherctl list shows it; needed if several run
+    #[arg(long, global = true, help_heading = "Global options")]
+    name: Option<String>,
+    /// In place of the name: the launcher's root directory, as given to run --root
+    #[arg(long, global = true, help_heading = "Global options")]
+    root: Option<PathBuf>,
+    /// In place of the name: the launcher's cmd socket
+    #[arg(long, global = true, help_heading = "Global options")]
+    socket: Option<PathBuf>,
+}
+
+/// A launcher, and which VMI to send instead of the last one.
+#[derive(Debug, Clone, Args)]
+pub struct VmiTarget {
+    #[command(flatten)]
+    pub target: Target,
+    /// VMI or VM manifest to send, YAML or JSON, in place of the VMI that was sent last
+    #[arg(long)]
+    pub vmi: Option<PathBuf>,
+}
+
+/// As [`VmiTarget`], with the VM's name also as an argument.
+#[derive(Debug, Args)]
+pub struct NamedVmiTarget {
+    /// The VM's name; may be left out if there is only one
+    #[arg(value_name = "VM", conflicts_with_all = ["name", "root", "socket"])]
+    vm: Option<String>,
+    #[command(flatten)]
+    target: VmiTarget,
+}
+
+impl NamedVmiTarget {
+    /// As the other verbs have it.
+    #[must_use]
+    pub fn target(&self) -> VmiTarget {
+        let mut target = self.target.clone();
+        if self.vm.is_some() {
+            target.target.name.clone_from(&self.vm);
+        }
+        target
+    }
+}
+
+/// A launcher to call.
+#[derive(Debug)]
+pub struct Launcher {
+    /// Its directory, unless only its socket is known.
+    pub dir: Option<VmDir>,
+    /// Its cmd socket.
+    pub socket: PathBuf,
+    /// Volumes in which the VMI of a file differs from the one that is sent, as only a restart of the guest brings them;
+    /// each as a plan has it.
+    pub restart: Vec<Value>,
+}
+
+impl Target {
+    /// Whether it names a launcher, in whichever way.
+    #[must_use]
+    pub fn is_given(&self) -> bool {
+        self.name.is_some() || self.root.is_some() || self.socket.is_some()
+    }
+
+    /// Finds the launcher.
+    ///
+    /// # Errors
+    /// If there is none, or more than one.
+    pub fn resolve(&self) -> Result<Launcher, CtlError> {
+        self.resolve_by(|namespace| {
+            let (name, vm) = the_only_one(namespace)?;
+            match why_not_running(&name, &vm) {
+                Some(why) if !vm.is_running() => Err(why.into()),
+                _ => Ok(vm),
+            }
+        })
+    }
+
+    /// As [`Self::resolve`]; without a name also the only VM there is, if it does not run.
+    ///
+    /// # Errors
+    /// If there is none, or more than one.
+    pub fn resolve_any(&self) -> Result<Launcher, CtlError> {
+        self.resolve_by(|namespace| Ok(the_only_one(namespace)?.1))
+    }
+
+    fn resolve_by(
+        &self,
+        without_name: impl FnOnce(Option<&str>) -> Result<VmDir, CtlError>,
+    ) -> Result<Launcher, CtlError> {
+        // The parser sees only those that stand on the same side of the verb.
+        let ways = [
+            self.name.is_some(),
+            self.root.is_some(),
+            self.socket.is_some(),
+        ];
+        if ways.iter().filter(|given| **given).count() > 1 {
+            return Err(TargetError::SeveralWays.into());
+        }
+        if let Some(socket) = &self.socket {
+            return Ok(Launcher {
+                dir: None,
+                socket: socket.clone(),
+                restart: Vec::new(),
+            });
+        }
+        let dir = match (&self.root, &self.name) {
+            (Some(root), _) => vm_in(root)?,
+            (None, Some(name)) => registry::find(name)?,
+            (None, None) => without_name(self.namespace.as_deref())?,
+        };
+        if let Some(namespace) = &self.namespace
+            && !is_in(&dir, namespace)
+        {
+            return Err(TargetError::OtherNamespace(namespace.clone()).into());
+        }
+        Ok(Launcher {
+            socket: dir.cmd_socket(),
+            dir: Some(dir),
+            restart: Vec::new(),
+        })
+    }
+
+    /// Connects to the launcher.
+    ///
+    /// # Errors
+    /// If there is none, or it does not answer.
+    pub async fn connect(&self) -> Result<Client, CtlError> {
+        self.resolve()?.connect().await
+    }
+}
+
+impl Launcher {
+    /// Connects to it.
+    ///
+    /// # Errors
+    /// If it does not answer; of a VM of `run`, why.
+    pub async fn connect(&self) -> Result<Client, CtlError> {
+        Client::connect(&self.socket).await.map_err(|error| {
+            let why = self.dir.as_ref().and_then(|dir| {
+                let vmi = dir.load_vmi().unwrap_or_default();
+                why_not_running(text_at(&vmi, "/metadata/name"), dir)
+            });
+            why.map_or_else(|| error.into(), CtlError::from)
+        })
+    }
+
+    /// The VMI that was sent last: stored by `run`, else asked of the launcher, as in a pod. None if neither has one.
+    ///
+    /// # Errors
+    /// If it cannot be read, or the launcher does not answer.
+    pub async fn last_vmi(&self, client: &Client) -> Result<Option<Value>, CtlError> {
+        match &self.dir {
+            Some(dir) if dir.is_of_run() => Ok(Some(dir.load_vmi()?)),
+            _ => Ok(client.last_sync().await?.map(|sync| sync.vmi)),
+        }
+    }
+
+    /// Keeps a VMI that was sent, where `run` has kept the one before.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn store_vmi(&self, vmi: &Value) -> Result<(), CtlError> {
+        match &self.dir {
+            Some(dir) if dir.is_of_run() => Ok(dir.store_vmi(vmi)?),
+            _ => Ok(()),
+        }
+    }
+
+    /// Keeps which fields of the VMI that was sent wait for a new start, for a later plan.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn store_restart(&self) -> Result<(), CtlError> {
+        match &self.dir {
+            Some(dir) if dir.is_of_run() => Ok(dir.store_restart(&self.restart)?),
+            _ => Ok(()),
+        }
+    }
+
+    /// Its directory.
+    ///
+    /// # Errors
+    /// If only its socket is known; `verb` says what needs more.
+    pub fn into_dir(self, verb: &'static str) -> Result<VmDir, TargetError> {
+        self.dir.ok_or(TargetError::NeedsRoot(verb))
+    }
+}
+
+impl VmiTarget {
+    /// As [`Self::connect`]; where the VMI is not known, as in a pod whose launcher has been replaced, one that only says
+    /// whose it is. None if there is no domain either.
+    ///
+    /// # Errors
+    /// If there is no launcher, or the file is of another VM.
+    pub async fn connect_by_identity(&self) -> Result<(Client, Option<Value>), CtlError> {
+        match self.connect().await {
+            Ok((_, client, vmi)) => Ok((client, Some(vmi))),
+            Err(error)
+                if error.of::<RegistryError>().is_some()
+                    || matches!(error.of(), Some(TargetError::NeedsVmi)) =>
+            {
+                let client = self.target.connect().await?;
+                let domain = client.domain().await?;
+                Ok((client, domain.as_ref().map(identity)))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Connects to the launcher; the VMI from the file, else the one that was sent last.
+    ///
+    /// # Errors
+    /// If there is no launcher or no VMI, or the file is of another VM.
+    pub async fn connect(&self) -> Result<(Launcher, Client, Value), CtlError> {
+        let update = self.vmi.as_deref().map(read_manifest).transpose()?;
+        let mut launcher = self.target.resolve()?;
+        let client = launcher.connect().await?;
+        let sent = launcher.last_vmi(&client).await;
+        let vmi = match (update, &self.vmi) {
+            (Some(update), Some(file)) => {
+                update_of(update, &mut launcher, sent.ok().flatten().as_ref())
+                    .map_err(in_manifest(file))?
+            }
+            _ => {
+                let dir = launcher.dir.as_ref();
+                launcher.restart = dir.map(VmDir::load_restart).unwrap_or_default();
+                sent?.ok_or(TargetError::NeedsVmi)?
+            }
+        };
+        Ok((launcher, client, vmi))
+    }
+}
+
+/// Whose a VMI is: `namespace/name`.
+#[must_use]
+pub fn vm_name(vmi: &Value) -> String {
+    let part = |name| text_at(vmi, name);
+    format!("{}/{}", part("/metadata/namespace"), part("/metadata/name"))
+}
+
+/// A VMI that only says whose it is: that is enough for all but a sync.
+fn identity(domain: &Value) -> Value {
+    let part = |name| copy_at(domain, &format!("/ObjectMeta/{name}"));
+    json!({"metadata": {"name": part("name"), "namespace": part("namespace"), "uid": part("uid")}})
+}
+
+/// Reads a manifest; `-` is standard input.
+///
+/// # Errors
+/// If the file cannot be read or has no VM.
+pub fn read_manifest(file: &Path) -> Result<Manifest, CtlError> {
+    read_manifest_in(file, None)
+}
+
+/// As [`read_manifest`]; in `namespace`, where the manifest has none.
+///
+/// # Errors
+/// As [`read_manifest`], or if it has another namespace.
+pub fn read_manifest_in(file: &Path, namespace: Option<&str>) -> Result<Manifest, CtlError> {
+    let text = read_manifest_text(file)?;
+    warn_of_unknown_fields(file, &text);
+    Manifest::parse_in(&text, namespace).map_err(in_manifest(file))
+}
+
+/// The text of a manifest; `-` is standard input.
+///
+/// # Errors
+/// If the file cannot be read; of a VM's name in its place, that it is one.
+pub fn read_manifest_text(file: &Path) -> Result<String, CtlError> {
+    read_text(file).map_err(|error| not_a_file(file, error))
+}
+
+/// The name of a VM where a file is expected.
+fn not_a_file(file: &Path, error: FileError) -> CtlError {
+    let is_missing = error.source.kind() == std::io::ErrorKind::NotFound;
+    match file.to_str() {
+        Some(name) if is_missing && registry::find(name).is_ok() => {
+            TargetError::NameForFile(name.to_owned()).into()
+        }
+        _ => error.into(),
+    }
+}
+
+/// Says on standard error which fields of a manifest are dropped.
+pub fn warn_of_unknown_fields(file: &Path, text: &str) {
+    for field in manifest::unknown_fields(text) {
+        say(&format!("warning: {}:{field}", display_name(file)));
+    }
+}
+
+/// The VMI of a manifest; as a later version of the one that was sent, if there is one.
+fn update_of(
+    manifest: Manifest,
+    launcher: &mut Launcher,
+    sent: Option<&Value>,
+) -> Result<Value, ManifestError> {
+    let Some(sent) = sent else {
+        return Ok(manifest.into_value());
+    };
+    let mut update = manifest.into_update_of(sent)?;
+    // In a pod virt-handler does both.
+    if launcher.dir.as_ref().is_some_and(VmDir::is_of_run) {
+        update.network_as_in(sent);
+        notes_of_links(&update).for_each(|note| say(&note));
+        for (names, why) in [
+            (
+                update.keep_volumes(sent),
+                ": the guest keeps the one of its start as long as it runs",
+            ),
+            (update.leave_out_new_volumes(sent), " is new"),
+        ] {
+            let restart = names.iter().map(|name| restart_of_volume(name, why));
+            launcher.restart.extend(restart);
+        }
+        for name in update.leave_out_volumes(sent) {
+            say(&format!(
+                "the volume {name} is new and has no image here, so it is left out; launcherctl addvolume {name} --file FILE plugs it in"
+            ));
+        }
+    }
+    Ok(update.into_value())
+}
+
+/// As a plan has it.
+fn restart_of_volume(name: &str, why: &str) -> Value {
+    let field = format!("spec.volumes[{name}]");
+    let why = format!("needs a restart: {field}{why}");
+    json!({"field": field, "needs": "restart", "why": why})
+}
+
+/// Why the launcher of a VM of `run` does not answer; none of another launcher, as in a pod.
+fn why_not_running(name: &str, dir: &VmDir) -> Option<TargetError> {
+    if let Some(Failure { name, reason, .. }) = Failure::load(dir) {
+        return Some(TargetError::Failed { name, reason });
+    }
+    if !dir.is_of_run() {
+        return None;
+    }
+    let name = name.to_owned();
+    Some(if dir.is_supervised() {
+        TargetError::Changing(name)
+    } else {
+        TargetError::LauncherGone(name)
+    })
+}
+
+/// The VM of `--root`: as the registry has it, whose path may be a shorter one; else by the absolute path.
+fn vm_in(root: &Path) -> Result<VmDir, TargetError> {
+    check_is_directory(root)?;
+    // A pod may have no registry.
+    if let Ok(Some((_, vm))) = registry::find_in(root) {
+        return Ok(vm);
+    }
+    // Not the canonical path: that of /proc/PID/root is another root.
+    let absolute = std::path::absolute(root);
+    Ok(VmDir::at(absolute.unwrap_or_else(|_| root.to_owned())))
+}
+
+/// A root that this user may not read is not refused here.
+pub(super) fn check_is_directory(root: &Path) -> Result<(), TargetError> {
+    let is_missing = match std::fs::metadata(root) {
+        Ok(metadata) => !metadata.is_dir(),
+        Err(error) => matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
+    };
+    if is_missing {
+        return Err(TargetError::NoDirectory(root.to_owned()));
+    }
+    Ok(())
+}
+
+/// Whether the VM is in this namespace; true where the VMI is not stored here, as in a pod.
+pub(super) fn is_in(dir: &VmDir, namespace: &str) -> bool {
+    if let Some(failure) = Failure::load(dir) {
+        return failure.namespace == namespace;
+    }
+    match dir.load_vmi() {
+        Ok(vmi) => text_at(&vmi, "/metadata/namespace") == namespace,
+        Err(_) => true,
+    }
+}
+
+/// The only VM that runs, else the only one that there is, with its name.
+fn the_only_one(namespace: Option<&str>) -> Result<(String, VmDir), CtlError> {
+    let pod = || in_pod().map(|dir| (String::new(), dir));
+    let mut all = match (registry::all(), pod()) {
+        (Ok(all), _) => all,
+        // A pod may have no directory that can be written.
+        (Err(_), Some(pod)) => return Ok(pod),
+        (Err(error), None) => return Err(error.into()),
+    };
+    all.retain(|(_, vm)| namespace.is_none_or(|namespace| is_in(vm, namespace)));
+    let (running, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, vm)| vm.is_running());
+    let runs = !running.is_empty();
+    let mut found = if runs { running } else { others };
+    if let (false, Some(pod)) = (runs, pod()) {
+        return Ok(pod);
+    }
+    let Some(last) = found.pop() else {
+        let namespace = namespace.map(str::to_owned);
+        return Err(namespace
+            .map_or(TargetError::NoneRunning, TargetError::NoneInNamespace)
+            .into());
+    };
+    if found.is_empty() {
+        return Ok(last);
+    }
+    let names = found.into_iter().chain([last]).map(|(name, _)| name);
+    let names = names.collect();
+    Err(if runs {
+        TargetError::Several(names)
+    } else {
+        TargetError::NoneOfSeveral(names)
+    }
+    .into())
+}
+
+/// The pod's launcher, whose root is `/`. In a pod, process 1 is the monitor, or a launcher without one. Files cannot tell:
+/// a killed launcher leaves its socket in any `/var/run`.
+fn in_pod() -> Option<VmDir> {
+    let first = os::procfs::arguments(Pid::INIT).ok()?;
+    let program = Path::new(first.first()?).file_name()?;
+    let is_pod = program == "virt-launcher-monitor" || program == "virt-launcher";
+    is_pod.then(|| VmDir::at("/".into()))
+}

@@ -1,0 +1,244 @@
+//! `timeline`: the steps of a launcher's start, with their times, as text, JSON or a picture.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::vm_args::VmArgs;
+use crate::error::CtlError;
+use crate::files::FileError;
+use crate::json::set;
+use crate::reports::events::has_arrived;
+use crate::view::output::{Format, print, say};
+use crate::view::picture::{Bar, Picture};
+use api::proto::inspect::v1::{Step, TimelineResponse};
+
+/// Arguments of `timeline`.
+#[derive(Debug, Args)]
+pub struct TimelineArgs {
+    #[command(flatten)]
+    vm: VmArgs,
+    /// Draw the timeline into this file too
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+/// `timeline`: prints the steps of the start.
+///
+/// # Errors
+/// If the launcher does not answer, or the picture cannot be written.
+pub async fn timeline(args: &TimelineArgs, format: Format) -> Result<ExitCode, CtlError> {
+    let client = args.vm.target().connect().await?;
+    let timeline = client.timeline().await?;
+    let note = missing_start(&timeline, client.domain().await?.as_ref());
+    if let Some(file) = &args.svg {
+        std::fs::write(file, draw(&timeline)).map_err(FileError::on("write", file))?;
+        say(&format!("the picture is in {}", file.display()));
+    }
+    let mut document = document(&timeline);
+    set(&mut document, "/note", json!(note));
+    print(format, &document, || {
+        let note = note.map(str::to_owned);
+        table(&timeline).into_iter().chain(note).collect::<Vec<_>>()
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Why the steps of the guest's start are missing, of a guest that this launcher has not started.
+fn missing_start(timeline: &TimelineResponse, domain: Option<&Value>) -> Option<&'static str> {
+    let domain = domain.filter(|_| timeline.attempts == 0)?;
+    Some(if has_arrived(domain) {
+        "the guest was started by another launcher, and came here by a migration: the steps of its start ended with that launcher. launcherctl migration shows how it came"
+    } else {
+        "this launcher took over from the one that started the guest (an upgrade, say): the steps of its start ended with that one"
+    })
+}
+
+/// For programs: times in microseconds after the launcher's beginning.
+#[must_use]
+pub fn document(timeline: &TimelineResponse) -> Value {
+    let step = |step: &Step| json!({"part": step.part, "name": step.name, "beganMicros": step.began_micros, "tookMicros": step.took_micros});
+    let steps: Vec<Value> = timeline.steps.iter().map(step).collect();
+    json!({"began": began(timeline), "attempts": timeline.attempts, "steps": steps})
+}
+
+/// For people: times in milliseconds.
+#[must_use]
+pub fn table(timeline: &TimelineResponse) -> Vec<String> {
+    let mut lines = vec![
+        format!("the launcher began at {}", began(timeline)),
+        format!(
+            "{:>12} {:>10}  {:<7} step",
+            "began at ms", "took ms", "part"
+        ),
+    ];
+    lines.extend(timeline.steps.iter().map(|step| {
+        format!(
+            "{:>12.1} {:>10}  {:<7} {}",
+            milliseconds(step.began_micros),
+            took(step),
+            step.part,
+            step.name
+        )
+    }));
+    if timeline.attempts > 1 {
+        lines.push(format!(
+            "the domain's steps are those of attempt {}",
+            timeline.attempts
+        ));
+    }
+    lines
+}
+
+/// How long a step took, in milliseconds: nothing for a moment, and dots while it goes on.
+fn took(step: &Step) -> String {
+    match step.took_micros {
+        None => "...".to_owned(),
+        Some(0) => String::new(),
+        Some(took) => format!("{:.1}", milliseconds(took)),
+    }
+}
+
+/// As a picture: a panel for each part of the start, each with a scale of its own, since a pod takes milliseconds and a
+/// guest takes seconds.
+#[must_use]
+pub fn draw(timeline: &TimelineResponse) -> String {
+    let mut picture = Picture::default();
+    for part in ["pod", "domain", "guest"] {
+        let steps = timeline.steps.iter().filter(|step| step.part == part);
+        let bars: Vec<Bar<'_>> = steps.map(bar).collect();
+        let Some(first) = bars.first() else { continue };
+        let began = bars
+            .iter()
+            .fold(first.from, |began, bar| began.min(bar.from));
+        let ended = bars.iter().fold(first.to, |ended, bar| ended.max(bar.to));
+        let took = ended - began;
+        picture.line(&format!(
+            "{part}: {took:.1} ms, from {began:.1} ms after the launcher's beginning"
+        ));
+        picture.bars(&bars);
+    }
+    picture.finish()
+}
+
+fn bar(step: &Step) -> Bar<'_> {
+    let took = step.took_micros.unwrap_or_default();
+    let label = match step.took_micros {
+        Some(0) => format!("{:.1} ms", milliseconds(step.began_micros)),
+        _ => format!("{} ms", self::took(step)),
+    };
+    Bar {
+        name: &step.name,
+        from: milliseconds(step.began_micros),
+        to: milliseconds(step.began_micros.saturating_add(took)),
+        label,
+    }
+}
+
+fn began(timeline: &TimelineResponse) -> String {
+    Timestamp::from_microsecond(timeline.began_unix_micros)
+        .unwrap_or_default()
+        .to_string()
+}
+
+/// For display: what is lost is below a microsecond.
+#[allow(clippy::cast_precision_loss)]
+fn milliseconds(micros: u64) -> f64 {
+    micros as f64 / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(part: &str, name: &str, began: u64, took: Option<u64>) -> Step {
+        Step {
+            part: part.into(),
+            name: name.into(),
+            began_micros: began,
+            took_micros: took,
+        }
+    }
+
+    fn example() -> TimelineResponse {
+        TimelineResponse {
+            began_unix_micros: 1_700_000_000_123_456,
+            attempts: 2,
+            steps: vec![
+                step("pod", "connect", 300, Some(45_250)),
+                step("pod", "ready", 46_000, Some(0)),
+                step("domain", "start", 3_046_000, None),
+            ],
+        }
+    }
+
+    #[test]
+    fn the_table_is_in_milliseconds() {
+        let expected = "\
+the launcher began at 2023-11-14T22:13:20.123456Z
+ began at ms    took ms  part    step
+         0.3       45.2  pod     connect
+        46.0             pod     ready
+      3046.0        ...  domain  start
+the domain's steps are those of attempt 2";
+        assert_eq!(table(&example()).join("\n"), expected);
+    }
+
+    #[test]
+    fn a_guest_that_another_launcher_has_started_has_no_steps_here() {
+        let note = |attempts, domain| {
+            let timeline = TimelineResponse {
+                attempts,
+                ..example()
+            };
+            missing_start(&timeline, domain)
+        };
+        let arrived = json!({"Status": {"Status": "Running"},
+            "Spec": {"Metadata": {"KubeVirt": {"Migration": {"EndTimestamp": "2026-01-01T00:00:00Z"}}}}});
+        assert!(note(0, Some(&arrived)).is_some_and(|note| note.contains("by a migration")));
+        let adopted = json!({"Status": {"Status": "Running"}});
+        assert!(note(0, Some(&adopted)).is_some_and(|note| note.contains("upgrade")));
+        assert_eq!((note(1, Some(&arrived)), note(0, None)), (None, None));
+    }
+
+    #[test]
+    fn the_document_is_in_microseconds() {
+        let document = document(&example());
+        assert_eq!(document["began"], "2023-11-14T22:13:20.123456Z");
+        assert_eq!(
+            document["steps"][0],
+            json!({"part": "pod", "name": "connect", "beganMicros": 300, "tookMicros": 45_250})
+        );
+        assert!(document["steps"][2]["tookMicros"].is_null());
+    }
+
+    #[test]
+    fn each_part_has_a_panel_and_each_step_a_bar() {
+        let mut timeline = example();
+        timeline
+            .steps
+            .push(step("domain", "a<b", 3_050_000, Some(1000)));
+        let svg = draw(&timeline);
+        assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+        // One is the background.
+        assert_eq!(svg.matches("<rect ").count(), 1 + timeline.steps.len());
+        for part in [
+            "pod: 45.7 ms",
+            "domain: 5.0 ms, from 3046.0 ms",
+            ">connect<",
+            "a&lt;b",
+        ] {
+            assert!(svg.contains(part), "{part} in {svg}");
+        }
+        assert!(!svg.contains("guest"));
+    }
+
+    #[test]
+    fn nothing_is_no_reason_to_fail() {
+        let svg = draw(&TimelineResponse::default());
+        assert!(!svg.contains("NaN") && svg.contains("</svg>"));
+    }
+}

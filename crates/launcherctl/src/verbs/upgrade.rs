@@ -1,0 +1,101 @@
+//! `upgrade`: another executable takes over from a running launcher; the guest runs on.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use rustix::process::Pid;
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use super::target::Target;
+use crate::error::CtlError;
+use crate::view::output::{Format, print};
+use client::Client;
+
+/// For the next launcher to serve: longer than the monitor waits for the new one, and then for the old one.
+const UPGRADE_TIMEOUT: Duration = Duration::from_secs(90);
+/// Between two attempts to find out which launcher serves: a queue of connections has no event.
+const RETRY_DELAY: Duration = Duration::from_millis(100);
+
+/// Arguments of `upgrade`.
+#[derive(Debug, Args)]
+pub struct UpgradeArgs {
+    #[command(flatten)]
+    target: Target,
+    /// The virt-launcher that takes over, in the launcher's pod
+    executable: PathBuf,
+}
+
+/// Why the launcher's executable is not the new one.
+#[derive(Debug, thiserror::Error)]
+pub enum UpgradeError {
+    /// The path can't be used.
+    #[error("can't use {}", path.display())]
+    Executable {
+        /// The executable.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The monitor has gone back.
+    #[error("the new launcher did not come up, and {} is back; see the monitor's log", .0.display())]
+    WentBack(PathBuf),
+    /// None serves.
+    #[error("no launcher serves {} s after the hand-over; see the monitor's log", UPGRADE_TIMEOUT.as_secs())]
+    TimedOut,
+}
+
+/// `upgrade`: hands over, and waits until the next launcher serves.
+///
+/// # Errors
+/// If the launcher refuses, or the new one does not come up.
+// D-sup-17 (docs/differences.md).
+pub async fn upgrade(args: &UpgradeArgs, format: Format) -> Result<ExitCode, CtlError> {
+    let executable = &args.executable;
+    let executable = executable
+        .canonicalize()
+        .map_err(|source| UpgradeError::Executable {
+            path: executable.clone(),
+            source,
+        })?;
+    let launcher = args.target.resolve()?;
+    let client = launcher.connect().await?;
+    let socket = launcher.socket;
+    let before = serving_process(&socket).await;
+    client.hand_over(&executable).await?;
+    let deadline = os::time::deadline(UPGRADE_TIMEOUT);
+    while Instant::now() < deadline {
+        let now = serving_process(&socket).await;
+        if let Some(pid) = now.filter(|_| now != before)
+            && let Ok(client) = Client::connect(&socket).await
+            && client.versions().await.is_ok()
+        {
+            let serving = program(pid);
+            if serving != executable {
+                return Err(UpgradeError::WentBack(serving).into());
+            }
+            let text = || format!("{} serves (pid {pid})", executable.display());
+            print(format, &json!({"executable": executable, "pid": pid}), text);
+            return Ok(ExitCode::SUCCESS);
+        }
+        sleep(RETRY_DELAY).await;
+    }
+    Err(UpgradeError::TimedOut.into())
+}
+
+/// The program of a process, as the monitor has called it. Its `/proc/PID/exe` may be kept from us: the launcher has a
+/// capability that `kubectl exec` does not give.
+fn program(pid: i32) -> PathBuf {
+    let arguments = Pid::from_raw(pid).map(os::procfs::arguments);
+    let arguments = arguments.and_then(Result::ok).unwrap_or_default();
+    arguments.into_iter().next().unwrap_or_default().into()
+}
+
+/// The process that listens on the socket.
+async fn serving_process(socket: &Path) -> Option<i32> {
+    let stream = os::grpc::connect_stream(socket).await.ok()?;
+    stream.peer_cred().ok()?.pid()
+}

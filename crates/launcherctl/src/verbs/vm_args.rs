@@ -1,0 +1,68 @@
+//! Verbs about the VMs of this machine, by their names: `console`, `list`, `logs`, `status`, `dumpxml`, `vnc`, `stop`.
+
+use clap::Args;
+use serde_json::Value;
+
+use super::target::{Launcher, Target};
+use crate::error::CtlError;
+use crate::host::registry::VmDir;
+use crate::json::text_at;
+use crate::reports::guest_state::GuestError;
+
+/// A VM, by its name or otherwise.
+#[derive(Debug, Args)]
+pub struct VmArgs {
+    /// The VM's name; may be left out if there is only one
+    #[arg(value_name = "VM", conflicts_with_all = ["name", "root", "socket"])]
+    vm: Option<String>,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl VmArgs {
+    /// As the other verbs have it.
+    #[must_use]
+    pub fn target(&self) -> Target {
+        Target {
+            name: self.vm.clone().or_else(|| self.target.name.clone()),
+            ..self.target.clone()
+        }
+    }
+}
+
+/// A VM whose launcher answers.
+#[derive(Debug)]
+pub struct RunningVm {
+    /// Its directory.
+    pub dir: VmDir,
+    /// Its Domain JSON.
+    pub domain: Value,
+}
+
+impl RunningVm {
+    /// Finds it; `verb` is for the error.
+    ///
+    /// # Errors
+    /// If there is no such VM, or it has no domain.
+    pub async fn find(target: &Target, verb: &'static str) -> Result<Self, CtlError> {
+        let launcher: Launcher = target.resolve()?;
+        let client = launcher.connect().await?;
+        let domain = client.domain().await?.ok_or(GuestError::NoDomain)?;
+        Ok(Self {
+            dir: launcher.into_dir(verb)?,
+            domain,
+        })
+    }
+
+    /// The VM's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        text_at(&self.domain, "/ObjectMeta/name")
+    }
+
+    /// The VM's UID.
+    #[must_use]
+    pub fn uid(&self) -> &str {
+        text_at(&self.domain, "/ObjectMeta/uid")
+    }
+}

@@ -1,0 +1,188 @@
+//! The table of `launcherctl volumes`: the VM's volumes and empty CD-ROM drives, by the names that libvirt has for them.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::json::{list_at, text_at, text_or_dash};
+use crate::manifest::drives;
+use crate::view::size::human_size;
+use pod::Root;
+
+/// Where a disk in Domain JSON names its files.
+const IMAGE_FILES: [&str; 3] = [
+    "/Source/File",
+    "/Source/DataStore/Source/File",
+    "/BackingStore/Source/File",
+];
+
+/// The disk of a volume in Domain JSON.
+fn find_disk<'a>(domain: &'a Value, name: &str) -> Option<&'a Value> {
+    list_at(domain, "/Spec/Devices/Disks")
+        .iter()
+        .find(|disk| text_at(disk, "/Alias/Name") == name)
+}
+
+/// As [`find_disk`], unless it is a CD-ROM drive without a medium.
+#[must_use]
+pub fn find_attached<'a>(domain: &'a Value, name: &str) -> Option<&'a Value> {
+    find_disk(domain, name).filter(|disk| !drives::is_empty(disk))
+}
+
+/// The disk that reads or writes this very file, under whatever name.
+#[must_use]
+pub fn find_disk_of_file<'a>(domain: &'a Value, file: &Path) -> Option<&'a Value> {
+    let identity = |path: &Path| {
+        let metadata = std::fs::metadata(path).ok()?;
+        Some((metadata.dev(), metadata.ino()))
+    };
+    let wanted = identity(file)?;
+    let has_it = |disk: &&Value| {
+        IMAGE_FILES.iter().any(|pointer| {
+            let file = text_at(disk, pointer);
+            !file.is_empty() && identity(Path::new(file)) == Some(wanted)
+        })
+    };
+    let disks = list_at(domain, "/Spec/Devices/Disks");
+    disks.iter().find(has_it)
+}
+
+/// A volume as JSON.
+#[must_use]
+pub fn row(root: &Root, domain: &Value, name: &str) -> Value {
+    let Some(disk) = find_disk(domain, name) else {
+        return json!({"name": name, "state": "not attached"});
+    };
+    if drives::is_empty(disk) {
+        return json!({"name": name, "target": text_at(disk, "/Target/Device"), "serial": text_at(disk, "/Serial"), "state": "empty drive"});
+    }
+    // A disk whose changes are tracked has its data below its overlay.
+    let (source, format) = match disk.pointer("/Source/DataStore/Source") {
+        Some(data) if data.is_object() => (data, "/Source/DataStore/Format/Type"),
+        _ => (disk.get("Source").unwrap_or(&Value::Null), "/Driver/Type"),
+    };
+    let source = [text_at(source, "/File"), text_at(source, "/Dev")].concat();
+    let size = pod::virtual_size(root, &source, text_at(disk, format)).ok();
+    json!({"name": name, "target": text_at(disk, "/Target/Device"), "source": source, "size": size, "serial": text_at(disk, "/Serial"), "state": "attached"})
+}
+
+/// The rows as text, below a headline.
+#[must_use]
+pub fn table(rows: &[Value]) -> Vec<String> {
+    let line = |name: &str, target: &str, size: &str, serial: &str, state: &str, source: &str| {
+        format!("{name:<20} {target:<7} {size:>13} {serial:<20} {state:<13} {source}")
+            .trim_end()
+            .to_owned()
+    };
+    let mut lines = vec![line("NAME", "TARGET", "SIZE", "SERIAL", "STATE", "SOURCE")];
+    for row in rows {
+        let size = row
+            .get("size")
+            .and_then(Value::as_u64)
+            .map_or_else(|| "-".into(), human_size);
+        lines.push(line(
+            text_or_dash(row, "/name"),
+            text_or_dash(row, "/target"),
+            &size,
+            text_or_dash(row, "/serial"),
+            text_or_dash(row, "/state"),
+            text_or_dash(row, "/source"),
+        ));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn size_is_what_the_guest_sees() {
+        let dir = tempfile::tempdir().unwrap();
+        let image = dir.path().join("disk.qcow2");
+        let mut header = [0; 512];
+        header[..8].copy_from_slice(b"QFI\xfb\0\0\0\x02");
+        header[20..24].copy_from_slice(&16_u32.to_be_bytes());
+        header[24..32].copy_from_slice(&(3_u64 << 29).to_be_bytes());
+        std::fs::write(&image, header).unwrap();
+        let row_as = |format: &str| {
+            let disk = json!({"Alias": {"Name": "a"}, "Source": {"File": image}, "Driver": {"Type": format}});
+            row(
+                &Root::new(dir.path()),
+                &json!({"Spec": {"Devices": {"Disks": [disk]}}}),
+                "a",
+            )
+        };
+        assert_eq!(row_as("qcow2")["size"], 3_u64 << 29);
+        assert!(table(&[row_as("qcow2")]).join("").contains(" 1.5 GiB "));
+        assert_eq!(
+            row_as("raw")["size"],
+            512,
+            "the guest sees the file as it is"
+        );
+    }
+
+    #[test]
+    fn a_file_is_found_under_another_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("data.img"), dir.path().join("link.img"));
+        std::fs::write(&file, "x").unwrap();
+        std::fs::hard_link(&file, &link).unwrap();
+        let domain = |disk: Value| json!({"Spec": {"Devices": {"Disks": [disk]}}});
+        let plain = json!({"Source": {"File": link}});
+        let tracked =
+            json!({"Source": {"File": "/nonexistent", "DataStore": {"Source": {"File": link}}}});
+        let backed =
+            json!({"Source": {"File": "/nonexistent"}, "BackingStore": {"Source": {"File": link}}});
+        for disk in [plain, tracked, backed] {
+            assert!(find_disk_of_file(&domain(disk), &file).is_some());
+        }
+        let other = domain(json!({"Source": {"File": dir.path()}}));
+        assert!(find_disk_of_file(&other, &file).is_none());
+        assert!(find_disk_of_file(&other, &dir.path().join("missing")).is_none());
+    }
+
+    #[test]
+    fn a_disk_with_tracked_changes_has_the_size_and_file_of_its_data() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("disk.img");
+        std::fs::write(&data, [0; 1024]).unwrap();
+        let disk = json!({"Alias": {"Name": "a"}, "Driver": {"Type": "qcow2"}, "Source": {"File": "/overlay.qcow2",
+            "DataStore": {"Format": {"Type": "raw"}, "Source": {"File": data}}}});
+        let domain = json!({"Spec": {"Devices": {"Disks": [disk]}}});
+        let row = row(&Root::new(dir.path()), &domain, "a");
+        assert_eq!(row["size"], 1024);
+        assert_eq!(row["source"], json!(data));
+    }
+
+    #[test]
+    fn an_empty_drive_is_a_row_and_not_attached() {
+        let drive = json!({"Alias": {"Name": "cd"}, "Device": "cdrom", "Target": {"Device": "sdb"}, "Source": {"File": ""}});
+        let domain = json!({"Spec": {"Devices": {"Disks": [drive]}}});
+        let row = row(&Root::default(), &domain, "cd");
+        assert_eq!(
+            (&row["target"], &row["state"]),
+            (&json!("sdb"), &json!("empty drive"))
+        );
+        assert!(find_attached(&domain, "cd").is_none());
+    }
+
+    #[test]
+    fn a_volume_that_is_not_attached_says_so() {
+        let domain = json!({"Spec": {"Devices": {"Disks": [{"Alias": {"Name": "a"}, "Source": {"File": "/nonexistent"}, "Target": {"Device": "sda"}, "Serial": "S"}]}}});
+        let row = |name| row(&Root::default(), &domain, name);
+        assert_eq!(row("a")["target"], "sda");
+        assert_eq!(row("a")["size"], Value::Null);
+        assert_eq!(row("b"), json!({"name": "b", "state": "not attached"}));
+        let text = table(&[row("a"), row("b")]).join("\n");
+        assert_eq!(text.lines().count(), 3);
+        assert!(
+            text.lines()
+                .nth(2)
+                .is_some_and(|line| line.contains("not attached")),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,578 @@
+//! `addvolume`, `removevolume` and `volumes`: hotplug of disks, as `virtctl` does it in a cluster. A volume with the name of
+//! a CD-ROM drive of the VMI is put into that drive.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+
+use super::target::Target;
+use super::target_error::TargetError;
+use super::volume_error::VolumeError;
+use super::volume_table::{find_attached, find_disk_of_file, row, table};
+use crate::error::CtlError;
+use crate::files::FileError;
+use crate::host::image_content::{Accepts, check_content};
+use crate::host::images::{ImageError, give_image, hard_link_image};
+use crate::host::registry::VmDir;
+use crate::json::{is_true_at, list_at, push, remove_named, set, text_at};
+use crate::manifest::drives::{empty_drives, is_drive};
+use crate::reports::guest_state::{GuestState, check_runs};
+use crate::reports::notify_server::notify_socket;
+use crate::similar::known_names;
+use crate::view::output::{Format, print, say, with_progress};
+use api::pod_paths::PodPaths;
+use api::proto::cmd::v1::VirtualMachineOptions;
+use client::Client;
+
+/// How long a guest may take to release a disk.
+const DETACH_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Arguments of `addvolume`.
+#[derive(Debug, Args)]
+pub struct AddArgs {
+    /// Name of the new volume; that of an empty CD-ROM drive of the VMI puts the volume into it
+    #[arg(id = "volume", value_name = "NAME")]
+    name: String,
+    /// Image file of the volume; the guest writes to it, unless it is in a CD-ROM drive
+    #[arg(long)]
+    file: PathBuf,
+    /// Serial number that the guest sees
+    #[arg(long)]
+    serial: Option<String>,
+    /// Bus of the disk; scsi if not given
+    #[arg(long, value_enum)]
+    bus: Option<Bus>,
+    /// Cache mode of the disk
+    #[arg(long, value_enum)]
+    cache: Option<Cache>,
+    /// Only print what would be sent
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Arguments of `removevolume`.
+#[derive(Debug, Args)]
+pub struct RemoveArgs {
+    /// Name of the volume
+    #[arg(id = "volume", value_name = "NAME")]
+    name: String,
+    /// Also if the guest agent reports a mounted file system on a disk with the volume's serial, which loses what is not written
+    /// yet. It does not report all: unmount the volume before
+    #[arg(short, long)]
+    force: bool,
+    /// Only print what would be sent
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Buses on which disks can be hotplugged.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Bus {
+    Scsi,
+    Virtio,
+}
+
+/// Cache modes that KubeVirt knows.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Cache {
+    None,
+    Writethrough,
+    Writeback,
+}
+
+/// `addvolume`: attaches a disk to the running guest.
+///
+/// # Errors
+/// If the name is taken, the file is not an image, or the launcher refuses.
+pub async fn add(args: &AddArgs, format: Format) -> Result<ExitCode, CtlError> {
+    check_name(&args.name)?;
+    let vm = Vm::connect(&args.target).await?;
+    let (dir, client, mut vmi) = (&vm.dir, &vm.client, vm.vmi.clone());
+    check_free(&args.name, &vmi)?;
+    let is_medium = is_drive(&vmi, &args.name);
+    let disk = if is_medium {
+        check_medium(args, &vmi)?;
+        Value::Null
+    } else {
+        let disk = disk(args);
+        push(&mut vmi, "/spec/domain/devices/disks", disk.clone());
+        disk
+    };
+    push(
+        &mut vmi,
+        "/spec/volumes",
+        json!({"name": args.name, "persistentVolumeClaim": {"claimName": args.name, "hotpluggable": true}}),
+    );
+    let status = json!({"name": args.name, "phase": "Ready", "hotplugVolume": {"attachPodName": "launcherctl", "attachPodUID": ""}});
+    push(&mut vmi, "/status/volumeStatus", status);
+    set(&mut vmi, "/status/phase", json!("Running"));
+    if args.dry_run {
+        print_dry_run(args, &disk, format);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let domain = client.domain().await?;
+    // A paused guest sees the disk once it is resumed.
+    if !GuestState::of(domain.as_ref()).has_process() {
+        check_runs(domain.as_ref())?;
+    }
+    check_not_attached(&args.name, &args.file, domain.as_ref())?;
+    let image = image_path(dir, &args.name);
+    if is_medium {
+        insert_image(&args.file, &image)?;
+    } else {
+        give_image(&args.file, &image, Accepts::Raw)?;
+    }
+    let attached = match attach(&vm, &vmi, &args.name).await {
+        Ok(Some(attached)) => attached,
+        not_attached => {
+            let why = why_not(client, &vmi, &args.name).await;
+            let _ = fs::remove_file(&image);
+            not_attached?;
+            let name = args.name.clone();
+            return Err(VolumeError::NotAttached { why, name, image }.into());
+        }
+    };
+    vm.store(&vmi)?;
+    let target = text_at(&attached, "/Target/Device");
+    print(
+        format,
+        &json!({"name": args.name, "target": target}),
+        || {
+            if is_medium {
+                format!("{} is in its CD-ROM drive ({target})", args.name)
+            } else {
+                format!("{} is attached as {target}", args.name)
+            }
+        },
+    );
+    if vm.has_virt_handler() {
+        say(
+            "virt-handler's next sync detaches it again, as its VMI does not have it; virtctl addvolume keeps it",
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Sends the VMI, and returns the disk if the domain has it then. Its target may be that of a disk that the guest is about to
+/// release, which is waited for.
+async fn attach(vm: &Vm, vmi: &Value, name: &str) -> Result<Option<Value>, CtlError> {
+    let client = &vm.client;
+    client.sync(vmi, vm.options.clone()).await?;
+    let domain = client.domain().await?.unwrap_or_default();
+    if let Some(disk) = find_attached(&domain, name) {
+        return Ok(Some(disk.clone()));
+    }
+    // It may have been released just now.
+    if let Some(leaving) = leaving(&domain, vmi) {
+        let release = until_released(client, &leaving, is_drive(vmi, &leaving));
+        with_progress(&format!("the guest to release {leaving}"), release).await?;
+    }
+    client.sync(vmi, vm.options.clone()).await?;
+    let domain = client.domain().await?.unwrap_or_default();
+    Ok(find_attached(&domain, name).cloned())
+}
+
+/// Why the launcher cannot attach the volume now.
+async fn why_not(client: &Client, vmi: &Value, name: &str) -> Option<String> {
+    let plan = client.plan(vmi).await.ok()?;
+    let kept = list_at(&plan, "/kept").iter();
+    let mut reasons = kept.filter(|step| text_at(step, "/volume") == name);
+    Some(text_at(reasons.next()?, "/why").to_owned())
+}
+
+/// Prints what `addvolume` would send.
+fn print_dry_run(args: &AddArgs, disk: &Value, format: Format) {
+    let name = &args.name;
+    if disk.is_null() {
+        print(format, &json!({"insert": name, "file": args.file}), || {
+            format!(
+                "would put {} into the CD-ROM drive {name}",
+                args.file.display()
+            )
+        });
+    } else {
+        print(format, &json!({"add": disk}), || {
+            format!("would add {disk}")
+        });
+    }
+}
+
+/// Gives a drive its medium. The guest only reads it, so that a copy will do.
+fn insert_image(file: &Path, image: &Path) -> Result<(), ImageError> {
+    check_content(file, Accepts::Raw)?;
+    hard_link_image(file, image, true)
+}
+
+/// A disk of the domain that the VMI has no more.
+fn leaving(domain: &Value, vmi: &Value) -> Option<String> {
+    let lists = ["/spec/volumes", "/spec/domain/devices/disks"];
+    let is_wanted = |name: &str| {
+        let mut wanted = lists.iter().flat_map(|list| list_at(vmi, list));
+        wanted.any(|it| text_at(it, "/name") == name)
+    };
+    let disks = list_at(domain, "/Spec/Devices/Disks").iter();
+    let mut names = disks.map(|disk| text_at(disk, "/Alias/Name"));
+    names
+        .find(|name| !name.is_empty() && !is_wanted(name))
+        .map(str::to_owned)
+}
+
+/// `removevolume`: detaches a hotplugged disk, and waits until the guest has released it. Of a CD-ROM drive only the medium
+/// goes.
+///
+/// # Errors
+/// If there is no such hotplugged volume, the launcher refuses, or the guest does not release the disk.
+pub async fn remove(args: &RemoveArgs, format: Format) -> Result<ExitCode, CtlError> {
+    let vm = Vm::connect(&args.target).await?;
+    let (dir, client, mut vmi) = (&vm.dir, &vm.client, vm.vmi.clone());
+    check_hotplugged(&args.name, &vmi, client.domain().await?.as_ref())?;
+    let is_medium = is_drive(&vmi, &args.name);
+    for list in ["/spec/volumes", "/status/volumeStatus"] {
+        remove_named(&mut vmi, list, &args.name);
+    }
+    if !is_medium {
+        remove_named(&mut vmi, "/spec/domain/devices/disks", &args.name);
+    }
+    if args.dry_run {
+        let verb = if is_medium { "eject" } else { "remove" };
+        let mut json = json!({});
+        set(&mut json, &format!("/{verb}"), json!(args.name));
+        print(format, &json, || format!("would {verb} {}", args.name));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let domain = client.domain().await?;
+    check_runs(domain.as_ref())?;
+    if !is_medium && !args.force {
+        check_not_mounted(client, &args.name, domain.as_ref()).await?;
+    }
+    client.sync(&vmi, vm.options.clone()).await?;
+    // Stored once the guest has released it: until then the same command can be tried again.
+    let release = until_released(client, &args.name, is_medium);
+    with_progress("the guest to release the disk", release).await?;
+    vm.store(&vmi)?;
+    // Only the hard link is removed; the user's own file stays. In a pod, what virt-handler has mounted is its own.
+    let image = image_path(dir, &args.name);
+    if dir.is_of_run() {
+        match fs::remove_file(&image) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(FileError::on("remove", image)(error).into());
+            }
+            _ => {}
+        }
+    } else {
+        let _ = fs::remove_file(&image);
+    }
+    print(format, &json!({"name": args.name, "removed": true}), || {
+        if is_medium {
+            format!("{} is ejected; its CD-ROM drive stays, empty", args.name)
+        } else {
+            format!("{} is detached", args.name)
+        }
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `volumes`: the VM's disks as they are, and its empty CD-ROM drives.
+///
+/// # Errors
+/// If the launcher does not answer.
+pub async fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
+    let vm = Vm::connect(target).await?;
+    let domain = vm.client.domain().await?.unwrap_or_default();
+    let volumes = list_at(&vm.vmi, "/spec/volumes").iter();
+    let rows: Vec<Value> = volumes
+        .map(|volume| text_at(volume, "/name"))
+        .chain(empty_drives(&vm.vmi))
+        .map(|name| row(&vm.dir.pod_root(), &domain, name))
+        .collect();
+    print(format, &Value::from(rows.clone()), || table(&rows));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A launcher, its directory, and what it was sent last.
+struct Vm {
+    dir: VmDir,
+    client: Client,
+    vmi: Value,
+    /// With which every further sync comes, so that it changes nothing else.
+    options: VirtualMachineOptions,
+}
+
+impl Vm {
+    async fn connect(target: &Target) -> Result<Self, CtlError> {
+        let launcher = target.resolve()?;
+        let client = launcher.connect().await?;
+        let vmi = launcher.last_vmi(&client).await?;
+        let options = client.last_sync().await?.map(|sync| sync.options);
+        Ok(Self {
+            dir: launcher.into_dir("volumes, addvolume or removevolume")?,
+            client,
+            vmi: vmi.ok_or(TargetError::NeedsVmi)?,
+            options: options.unwrap_or_default(),
+        })
+    }
+
+    fn store(&self, vmi: &Value) -> Result<(), FileError> {
+        if self.dir.is_of_run() {
+            self.dir.store_vmi(vmi)?;
+        }
+        Ok(())
+    }
+
+    /// Whether this is a pod, and virt-handler serves the notify socket.
+    fn has_virt_handler(&self) -> bool {
+        let socket = self.dir.path(&notify_socket());
+        !self.dir.is_of_run() && std::os::unix::net::UnixStream::connect(socket).is_ok()
+    }
+}
+
+fn disk(args: &AddArgs) -> Value {
+    let bus = match args.bus {
+        None | Some(Bus::Scsi) => "scsi",
+        Some(Bus::Virtio) => "virtio",
+    };
+    let mut disk = json!({"name": args.name, "disk": {"bus": bus}});
+    let cache = args
+        .cache
+        .and_then(|cache| cache.to_possible_value())
+        .map(|cache| cache.get_name().to_owned());
+    for (key, value) in [("/serial", args.serial.clone()), ("/cache", cache)] {
+        if let Some(value) = value {
+            set(&mut disk, key, json!(value));
+        }
+    }
+    disk
+}
+
+/// Where virt-handler mounts the claim of a hotplugged volume.
+fn image_path(dir: &VmDir, name: &str) -> PathBuf {
+    dir.path(&PodPaths::default().hotplug_image(name))
+}
+
+/// Kubernetes' rule for names of volumes, which become names of files.
+fn check_name(name: &str) -> Result<(), VolumeError> {
+    let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if (1..=63).contains(&name.len())
+        && name.chars().all(is_inner)
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+    {
+        return Ok(());
+    }
+    Err(VolumeError::InvalidName(name.to_owned()))
+}
+
+/// A volume of this name is a new one.
+fn check_free(name: &str, vmi: &Value) -> Result<(), VolumeError> {
+    let volumes = list_at(vmi, "/spec/volumes");
+    if !volumes.iter().any(|it| text_at(it, "/name") == name) {
+        return Ok(());
+    }
+    let name = name.to_owned();
+    Err(if is_drive(vmi, &name) {
+        VolumeError::DriveFull(name)
+    } else {
+        VolumeError::NameTaken(name)
+    })
+}
+
+/// A medium has no options of its own. libvirt takes none whose changes are tracked, as it tracks those of qcow2 only.
+fn check_medium(args: &AddArgs, vmi: &Value) -> Result<(), VolumeError> {
+    if !text_at(vmi, "/status/changedBlockTracking/state").is_empty() {
+        return Err(VolumeError::TrackedDrive(args.name.clone()));
+    }
+    if args.bus.is_none() && args.serial.is_none() && args.cache.is_none() {
+        return Ok(());
+    }
+    Err(VolumeError::OptionOfDrive(args.name.clone()))
+}
+
+/// Only what was plugged in while the guest ran can be unplugged.
+fn check_hotplugged(name: &str, vmi: &Value, domain: Option<&Value>) -> Result<(), VolumeError> {
+    let volumes = list_at(vmi, "/spec/volumes");
+    match volumes.iter().find(|it| text_at(it, "/name") == name) {
+        Some(volume) => {
+            let kinds = ["/persistentVolumeClaim", "/dataVolume"];
+            let mut kinds = kinds.iter();
+            if kinds.any(|kind| is_true_at(volume, &format!("{kind}/hotpluggable"))) {
+                return Ok(());
+            }
+            Err(VolumeError::NotHotplugged(name.to_owned()))
+        }
+        // Asked for before, and not released by the guest yet.
+        None if domain.is_some_and(|domain| find_attached(domain, name).is_some()) => Ok(()),
+        None if is_drive(vmi, name) => Err(VolumeError::DriveEmpty(name.to_owned())),
+        None => {
+            let names = volumes.iter().map(|volume| text_at(volume, "/name"));
+            let names = names.chain(empty_drives(vmi));
+            Err(VolumeError::Unknown {
+                name: name.to_owned(),
+                known: known_names(name, names),
+            })
+        }
+    }
+}
+
+/// An image that two disks write to is damaged. QEMU's lock would blame another VM.
+fn check_not_attached(name: &str, file: &Path, domain: Option<&Value>) -> Result<(), VolumeError> {
+    if domain.is_some_and(|domain| find_attached(domain, name).is_some()) {
+        return Err(VolumeError::StillAttached(name.to_owned()));
+    }
+    match domain.and_then(|domain| find_disk_of_file(domain, file)) {
+        None => Ok(()),
+        Some(disk) => Err(VolumeError::AlreadyAttached {
+            file: file.to_owned(),
+            volume: text_at(disk, "/Alias/Name").to_owned(),
+            target: text_at(disk, "/Target/Device").to_owned(),
+        }),
+    }
+}
+
+/// A guest gives back a disk that it has mounted, and loses what it has not written yet.
+async fn check_not_mounted(
+    client: &Client,
+    name: &str,
+    domain: Option<&Value>,
+) -> Result<(), CtlError> {
+    let disk = domain.and_then(|domain| find_attached(domain, name));
+    let serial = disk
+        .map(|disk| text_at(disk, "/Serial"))
+        .unwrap_or_default();
+    // Without an agent, nobody knows.
+    let filesystems = client.filesystems().await.unwrap_or_default();
+    match mounted_at(&filesystems, serial) {
+        Some(directory) => Err(VolumeError::Mounted {
+            name: name.to_owned(),
+            directory: directory.to_owned(),
+        }
+        .into()),
+        None => Ok(()),
+    }
+}
+
+/// Where the guest has mounted a file system of the disk with this serial.
+fn mounted_at<'a>(filesystems: &'a Value, serial: &str) -> Option<&'a str> {
+    let is_on_disk = |filesystem: &&Value| {
+        let mut disks = list_at(filesystem, "/disk").iter();
+        !serial.is_empty() && disks.any(|disk| text_at(disk, "/serial") == serial)
+    };
+    let mut all = list_at(filesystems, "").iter();
+    all.find(is_on_disk).map(|it| text_at(it, "/mountPoint"))
+}
+
+/// Polls, as only virt-handler gets events from the launcher.
+async fn until_released(client: &Client, name: &str, is_medium: bool) -> Result<(), CtlError> {
+    let released = async {
+        while client
+            .domain()
+            .await?
+            .is_some_and(|domain| find_attached(&domain, name).is_some())
+        {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        Ok(())
+    };
+    tokio::time::timeout(DETACH_TIMEOUT, released)
+        .await
+        .map_err(|_| VolumeError::NotReleased {
+            is_medium,
+            name: name.to_owned(),
+            timeout: DETACH_TIMEOUT,
+        })?
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn only_what_was_plugged_in_is_unplugged() {
+        let vmi = json!({"spec": {"volumes": [{"name": "root", "containerDisk": {}},
+            {"name": "data", "persistentVolumeClaim": {"hotpluggable": true}}]}});
+        let refusal = |name| check_hotplugged(name, &vmi, None).map_err(|e| e.to_string());
+        assert_eq!(refusal("data"), Ok(()));
+        assert!(refusal("root").unwrap_err().contains("since its start"));
+        let unknown = refusal("dota").unwrap_err();
+        assert!(
+            unknown.ends_with("it has root, data; did you mean data?"),
+            "{unknown}"
+        );
+        // The guest has not released it yet.
+        let domain = json!({"Spec": {"Devices": {"Disks": [{"Alias": {"Name": "late"}}]}}});
+        assert!(check_hotplugged("late", &vmi, Some(&domain)).is_ok());
+    }
+
+    #[test]
+    fn a_mounted_disk_is_known_by_its_serial() {
+        let filesystems = json!([
+            {"mountPoint": "/", "disk": [{"busType": "virtio"}]},
+            {"mountPoint": "/mnt", "disk": [{"busType": "scsi", "serial": "X1"}]},
+        ]);
+        assert_eq!(mounted_at(&filesystems, "X1"), Some("/mnt"));
+        for (filesystems, serial) in [
+            (&filesystems, ""),
+            (&filesystems, "X2"),
+            (&Value::Null, "X1"),
+        ] {
+            assert_eq!(mounted_at(filesystems, serial), None);
+        }
+    }
+
+    #[test]
+    fn a_drive_takes_one_medium() {
+        let claim = json!({"hotpluggable": true});
+        let vmi = json!({"spec": {
+            "volumes": [{"name": "root"}, {"name": "full", "persistentVolumeClaim": claim}],
+            "domain": {"devices": {"disks": [{"name": "root", "disk": {}}, {"name": "full", "cdrom": {}},
+                {"name": "empty", "cdrom": {}}]}},
+        }});
+        check_free("empty", &vmi).unwrap();
+        let refused = |name| check_free(name, &vmi).unwrap_err().to_string();
+        assert!(refused("full").contains("launcherctl removevolume full"));
+        assert!(refused("root").contains("already"));
+        check_hotplugged("full", &vmi, None).unwrap();
+        let drive = json!({"Alias": {"Name": "empty"}, "Device": "cdrom"});
+        let domain = json!({"Spec": {"Devices": {"Disks": [drive]}}});
+        let error = check_hotplugged("empty", &vmi, Some(&domain)).unwrap_err();
+        assert!(error.to_string().contains("is empty"), "{error}");
+    }
+
+    #[test]
+    fn a_disk_that_the_vmi_has_no_more_is_leaving() {
+        let domain = json!({"Spec": {"Devices": {"Disks": [
+            {"Alias": {"Name": "root"}}, {}, {"Alias": {"Name": "late"}}]}}});
+        let vmi = |names: &[&str]| {
+            let volumes: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
+            json!({"spec": {"volumes": volumes}})
+        };
+        assert_eq!(leaving(&domain, &vmi(&["root"])).as_deref(), Some("late"));
+        assert_eq!(leaving(&domain, &vmi(&["root", "late", "new"])), None);
+        // An empty drive has no volume, and stays.
+        let mut with_drive = vmi(&["root"]);
+        push(
+            &mut with_drive,
+            "/spec/domain/devices/disks",
+            json!({"name": "late", "cdrom": {}}),
+        );
+        assert_eq!(leaving(&domain, &with_drive), None);
+    }
+
+    #[test]
+    fn a_name_cannot_lead_out_of_the_directory() {
+        for name in ["", "../a", "a/b", ".", "-a", "a-", "A", &"a".repeat(64)] {
+            assert!(check_name(name).is_err(), "{name}");
+        }
+        for name in ["a", "data-1", &"a".repeat(63)] {
+            assert!(check_name(name).is_ok(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! What is printed: text for people, JSON for programs.
+
+pub mod json_diff;
+pub mod output;
+pub mod picture;
+pub mod size;
+pub mod size_progress;
+pub mod visible;

@@ -1,0 +1,234 @@
+//! What a verb prints: text for people, JSON for programs. All text passes through here, or through
+//! [`crate::verbs::screen`] and [`crate::verbs::migrate`]'s output while they wait; [`visible`] makes it harmless.
+
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::pin::pin;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde_json::{Value, json};
+
+use super::visible;
+use crate::files::FileError;
+use client::refusal::split_remedy;
+
+/// What takes longer than this says what it waits for.
+const PROGRESS_DELAY: Duration = Duration::from_secs(1);
+
+/// The form of the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Text for people.
+    Text,
+    /// JSON for programs.
+    Json,
+}
+
+/// Text for people: a line, or several. A line end inside of one is somebody else's.
+pub trait IntoLines {
+    /// Each without its end.
+    fn into_lines(self) -> Vec<String>;
+}
+
+impl IntoLines for String {
+    fn into_lines(self) -> Vec<String> {
+        vec![self]
+    }
+}
+
+impl IntoLines for Vec<String> {
+    fn into_lines(self) -> Vec<String> {
+        self
+    }
+}
+
+/// Prints the JSON or the text, whichever is wanted, and ends the line.
+pub fn print<T: IntoLines>(format: Format, json: &Value, text: impl FnOnce() -> T) {
+    let shown = match format {
+        Format::Json => json.to_string(),
+        Format::Text => joined(&text().into_lines()),
+    };
+    // A reader such as head(1) may have closed the pipe.
+    let _ = writeln!(std::io::stdout(), "{shown}");
+}
+
+/// The lines as one text that a terminal may get.
+#[must_use]
+pub fn joined(lines: &[String]) -> String {
+    let lines: Vec<String> = lines.iter().map(|line| visible::line(line)).collect();
+    lines.join("\n")
+}
+
+/// Says something to people, on standard error.
+pub fn say(text: &str) {
+    // Whoever reads it may have gone.
+    let _ = writeln!(std::io::stderr(), "{}", visible::line(text));
+}
+
+/// How many there are, with the noun in its number: `1 vCPU`, `2 vCPUs`.
+#[must_use]
+pub fn counted<N: Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {
+    let ending = if count == N::from(1) { "" } else { "s" };
+    format!("{count} {noun}{ending}")
+}
+
+/// Prints a document: as it is, unless it goes to a terminal.
+///
+/// # Errors
+/// If standard output cannot be written.
+pub fn print_document(text: &str) -> Result<(), FileError> {
+    if std::io::stdout().is_terminal() {
+        return print_bytes(visible::document(text).as_bytes());
+    }
+    print_bytes(text.as_bytes())
+}
+
+/// Prints it as it is. A pipe that its reader has closed (`| head`) is not an error.
+///
+/// # Errors
+/// If standard output cannot be written.
+pub fn print_bytes(bytes: &[u8]) -> Result<(), FileError> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => written.map_err(FileError::on("write", "standard output")),
+    }
+}
+
+/// Prints why a verb has failed, on standard error: lines for people, or the object of `launcherctl --help`.
+pub fn print_error(format: Format, error: &str, details: &[String]) {
+    match format {
+        Format::Json => {
+            let _ = writeln!(std::io::stderr(), "{}", error_json(error, details));
+        }
+        Format::Text => error_lines(error, details)
+            .iter()
+            .for_each(|line| say(line)),
+    }
+}
+
+/// Only the first line begins at the margin: a message of others cannot look like another error.
+fn error_lines(error: &str, details: &[String]) -> Vec<String> {
+    let more = details.iter().flat_map(|detail| detail.lines());
+    let mut lines = error.lines().chain(more);
+    let first = format!("launcherctl: {}", lines.next().unwrap_or_default());
+    let indented = lines.map(|line| format!("  {}", line.trim_start()));
+    [first].into_iter().chain(indented).collect()
+}
+
+fn error_json(error: &str, details: &[String]) -> Value {
+    let (error, hint) = split_remedy(error);
+    json!({"error": error, "hint": hint, "details": details})
+}
+
+/// Whether a command line asks for JSON, also where it cannot be understood otherwise.
+#[must_use]
+pub fn wants_json(arguments: &[OsString]) -> bool {
+    let words = arguments.iter().map(|word| word.to_string_lossy());
+    let words: Vec<_> = words.take_while(|word| word != "--").collect();
+    let is_short = |word: &str| matches!(word, "-ojson" | "-o=json" | "--output=json");
+    words.iter().any(|word| is_short(word))
+        || words
+            .windows(2)
+            .any(|pair| matches!(pair, [name, value] if (name == "-o" || name == "--output") && value == "json"))
+}
+
+/// Waits, and says for what if that takes longer than a second and a person watches: on standard error, if that is a
+/// terminal.
+pub async fn with_progress<T>(waits_for: &str, work: impl Future<Output = T>) -> T {
+    let say = |text: &str| {
+        if std::io::stderr().is_terminal() {
+            self::say(text);
+        }
+    };
+    wait_for(waits_for, work, say).await
+}
+
+async fn wait_for<T>(
+    waits_for: &str,
+    work: impl Future<Output = T>,
+    mut say: impl FnMut(&str),
+) -> T {
+    let mut work = pin!(work);
+    tokio::select! {
+        done = &mut work => return done,
+        () = tokio::time::sleep(PROGRESS_DELAY) => {}
+    }
+    say(&format!("waiting for {waits_for}…"));
+    work.await
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn an_error_as_json_has_its_remedy_apart() {
+        let refused = client::refusal::with_remedy(
+            "qemu: cannot set up guest memory 'pc.ram'",
+            "the machine has too little free memory",
+        );
+        let json = error_json(&refused, &["the launcher's log: /l".to_owned()]);
+        assert_eq!(json["error"], "qemu: cannot set up guest memory 'pc.ram'");
+        assert!(json["hint"].as_str().unwrap().contains("too little free"));
+        assert_eq!(json["details"], json!(["the launcher's log: /l"]));
+        assert_eq!(error_json("no", &[])["hint"], Value::Null);
+    }
+
+    #[test]
+    fn a_message_of_others_does_not_look_like_another_line() {
+        let lines = ["a\nlauncherctl: b\u{1b}[2J".to_owned(), "c".to_owned()];
+        assert_eq!(joined(&lines), "a\\nlauncherctl: b\\u{1b}[2J\nc");
+        let error = "refused: no\nweb: has ended\n  what to do: this";
+        let details = ["the launcher's log: /l".to_owned()];
+        let expected = [
+            "launcherctl: refused: no",
+            "  web: has ended",
+            "  what to do: this",
+            "  the launcher's log: /l",
+        ];
+        assert_eq!(error_lines(error, &details), expected);
+    }
+
+    #[test]
+    fn json_is_asked_for_in_each_form_of_the_option() {
+        let asks = |line: &str| {
+            let words: Vec<_> = line.split(' ').map(OsString::from).collect();
+            wants_json(&words)
+        };
+        for line in [
+            "-o json puase",
+            "ping -ojson",
+            "--output json",
+            "x --output=json",
+        ] {
+            assert!(asks(line), "{line}");
+        }
+        for line in ["ping", "-o text ping", "guest exec -- jq -o json"] {
+            assert!(!asks(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn only_what_takes_long_is_said() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        let mut said = Vec::new();
+        runtime.block_on(async {
+            wait_for("nothing", async {}, |text| said.push(text.to_owned())).await;
+            let (sender, receiver) = tokio::sync::oneshot::channel();
+            let mut sender = Some(sender);
+            let say = |text: &str| {
+                said.push(text.to_owned());
+                sender.take().unwrap().send(()).unwrap();
+            };
+            wait_for("the guest", receiver, say).await.unwrap();
+        });
+        assert_eq!(said, ["waiting for the guest…"]);
+    }
+}
