@@ -11,15 +11,24 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use prost::Message;
 use prost::bytes::Bytes;
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 use crate::launcher::{CHANGE_TIMEOUT, LauncherError, SevError, SyncRequest};
-use api::proto::cmd::v1;
+use api::proto::cmd::v1::{self, VirtualMachineOptions};
 use api::vmi::Vmi;
 use hooks::plugins::Pipeline;
 use os::failpoints;
 use os::serving_thread::SMALL_INPUT_BYTES;
+
+/// Most bytes of a sync's options, without the plugins, which have limits of their own. An empty NUMA cell takes two bytes,
+/// and 112 decoded.
+const MAX_OPTIONS_BYTES: usize = 256 << 10;
+
+/// Most requests with large inputs that wait to be decoded. Each keeps its bytes.
+const MAX_WAITING: usize = 8;
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +45,9 @@ pub enum CallError {
         /// `<namespace>_<name>` from the request.
         theirs: String,
     },
+    /// The options of a sync cannot be read.
+    #[error("the options of the request cannot be read: {0}")]
+    Options(#[from] InvalidOptions),
     /// The launcher could not do it.
     #[error(transparent)]
     Launcher(#[from] LauncherError),
@@ -53,6 +65,24 @@ enum InvalidVmi {
     NoIdentity(&'static str),
 }
 
+/// What is wrong with the options of a sync.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidOptions {
+    /// See [`MAX_OPTIONS_BYTES`].
+    #[error("they have {0} bytes without the plugins; at most {MAX_OPTIONS_BYTES} are read")]
+    TooLarge(usize),
+    /// They are not a `VirtualMachineOptions`.
+    #[error(transparent)]
+    Protobuf(#[from] prost::DecodeError),
+}
+
+/// The plugins of a `VirtualMachineOptions`. The decoder skips the rest.
+#[derive(Clone, PartialEq, Message)]
+struct PluginsOption {
+    #[prost(bytes = "bytes", tag = "10")]
+    plugins_json: Bytes,
+}
+
 /// Decodes what requests bring.
 pub(super) struct Door {
     /// `<namespace>_<name>` of the VMI that this launcher owns.
@@ -61,6 +91,8 @@ pub(super) struct Door {
     last_vmi: Mutex<Option<(Bytes, Arc<Vmi>)>>,
     /// One large input is decoded at a time: together they would take more memory than a pod has to spare.
     large_inputs: Arc<Semaphore>,
+    /// A permit for each that waits for its turn.
+    waiting: Semaphore,
 }
 
 impl Door {
@@ -69,6 +101,7 @@ impl Door {
             domain_name: domain_name.to_owned(),
             last_vmi: Mutex::default(),
             large_inputs: Arc::new(Semaphore::new(1)),
+            waiting: Semaphore::new(MAX_WAITING),
         }
     }
 
@@ -103,12 +136,12 @@ impl Door {
     /// A request for the domain that its VMI and options describe.
     ///
     /// # Errors
-    /// Those of [`Self::vmi`]; the plugins cannot be read.
+    /// Those of [`Self::vmi`] and [`Self::options`]; the plugins cannot be read.
     pub async fn sync_request(&self, request: v1::VmiRequest) -> Result<SyncRequest, CallError> {
         let deadline = os::time::deadline(CHANGE_TIMEOUT);
         let vmi_json = request.vmi.clone().unwrap_or_default().vmi_json;
         let vmi = self.vmi(request.vmi).await?;
-        let options = request.options.unwrap_or_default();
+        let options = self.options(request.options).await?;
         let plugins = self.decode(options.plugins_json.clone(), read_plugins);
         let plugins = plugins.await??;
         Ok(SyncRequest {
@@ -120,11 +153,20 @@ impl Door {
         })
     }
 
+    /// The options of a sync.
+    ///
+    /// # Errors
+    /// [`CallError::Options`].
+    pub async fn options(&self, options: Bytes) -> Result<VirtualMachineOptions, CallError> {
+        Ok(self.decode(options, read_options).await??)
+    }
+
     /// Decodes input with `read`, on a blocking thread if it is large. That thread goes on, and keeps
     /// its turn, if the caller gives up.
     ///
     /// # Errors
-    /// [`LauncherError::Worker`] when `read` panics.
+    /// [`LauncherError::Worker`] when `read` panics, [`LauncherError::Busy`] when too many wait or the turn does not come
+    /// in time.
     pub async fn decode<T: Send + 'static>(
         &self,
         input: Bytes,
@@ -133,16 +175,20 @@ impl Door {
         if input.len() <= SMALL_INPUT_BYTES {
             return Ok(read(&input));
         }
-        // Never closed, so this waits, and does not fail.
-        let permit = self.large_inputs.clone().acquire_owned().await;
+        let what = "decoding the request";
+        let turn = async {
+            let _place = self.waiting.try_acquire().ok()?;
+            let turn = self.large_inputs.clone().acquire_owned();
+            timeout(CHANGE_TIMEOUT, turn).await.ok()?.ok()
+        };
+        let turn = turn.await.ok_or(LauncherError::Busy { what })?;
         let decoded = tokio::task::spawn_blocking(move || {
-            let _permit = permit;
+            let _turn = turn;
             failpoints::hit("request.decoding");
             let decoded = read(&input);
             libvirt::trim();
             decoded
         });
-        let what = "decoding the request";
         Ok(decoded.await.map_err(|_| LauncherError::Worker { what })?)
     }
 
@@ -162,6 +208,15 @@ fn read_vmi(json: &[u8]) -> Result<Vmi, InvalidVmi> {
         }
     }
     Ok(vmi)
+}
+
+fn read_options(options: &[u8]) -> Result<VirtualMachineOptions, InvalidOptions> {
+    let plugins = PluginsOption::decode(options)?.plugins_json;
+    let size = options.len().saturating_sub(plugins.len());
+    if size > MAX_OPTIONS_BYTES {
+        return Err(InvalidOptions::TooLarge(size));
+    }
+    Ok(VirtualMachineOptions::decode(options)?)
 }
 
 /// The plugins of the sync options.

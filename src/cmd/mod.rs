@@ -43,7 +43,7 @@ const MAX_REQUEST_BYTES: usize = 4 << 20;
 pub async fn sync_request(launcher: &Launcher, vmi_json: Bytes) -> Result<SyncRequest, CallError> {
     let request = v1::VmiRequest {
         vmi: Some(v1::Vmi { vmi_json }),
-        options: None,
+        options: Bytes::new(),
     };
     Door::new(launcher.domain_name())
         .sync_request(request)

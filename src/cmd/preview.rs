@@ -25,7 +25,7 @@ impl Preview for Service {
         };
         let request = v1::VmiRequest {
             vmi: Some(vmi),
-            options: None,
+            options: Bytes::new(),
         };
         let plan: Result<_, CallError> = async {
             let request = self.door.sync_request(request).await?;

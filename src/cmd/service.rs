@@ -304,7 +304,7 @@ impl Cmd for Service {
         let request = request.into_inner();
         answer_of(async {
             self.door.vmi(request.vmi).await?;
-            let options = request.options.unwrap_or_default();
+            let options = self.door.options(request.options).await?;
             let finalized = self.launcher.finalization.run(&options).await;
             let (done, failed) = (
                 "migration finalized successfully",
@@ -318,7 +318,7 @@ impl Cmd for Service {
         let request = request.into_inner();
         answer_of(async {
             let vmi = self.door.vmi(request.vmi).await?;
-            let options = request.options.unwrap_or_default();
+            let options = self.door.options(request.options).await?;
             Ok(self.launcher.host_devices.begin(vmi, options).await?)
         })
         .await
@@ -348,7 +348,7 @@ impl Cmd for Service {
         let request = request.into_inner();
         answer_of(async {
             let vmi = self.door.vmi(request.vmi).await?;
-            let options = request.options.unwrap_or_default();
+            let options = self.door.options(request.options).await?;
             Ok(self.launcher.resources.sync_cpus(vmi, options).await?)
         })
         .await

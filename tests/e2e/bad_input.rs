@@ -22,7 +22,7 @@ fn what_cannot_be_run_is_refused_and_the_next_sync_works() {
             vmi: Some(api::proto::cmd::v1::Vmi {
                 vmi_json: Bytes::from_static(b"{\"spec\": ["),
             }),
-            options: None,
+            options: Bytes::new(),
         };
         for request in [no_json, VmiRequest::default()] {
             let answer = pod

@@ -66,7 +66,7 @@ fn garbage_huge_messages_and_clients_that_never_read_harm_nobody() {
             vmi: Some(WireVmi {
                 vmi_json: Bytes::from(vec![b' '; HUGE]),
             }),
-            options: None,
+            options: Bytes::new(),
         };
         let refused = pod.cmd().sync_virtual_machine(huge).await;
         assert!(refused.is_err(), "{refused:?}");

@@ -5,7 +5,7 @@
 
 use std::process::{Command, Output};
 
-use api::proto::cmd::v1::{Response, VirtualMachineOptions, VmiRequest};
+use api::proto::cmd::v1::{Response, VirtualMachineOptions};
 use serde_json::{Value, json};
 
 use crate::harness::{
@@ -101,13 +101,13 @@ impl Bed {
 
     async fn sync(&self, vmi: &Vmi) -> Response {
         let attachments = ["default", "blue"].map(|name| (name.to_owned(), "tap".to_owned()));
-        let request = VmiRequest {
-            options: Some(VirtualMachineOptions {
+        let request = self
+            .0
+            .request(vmi.value())
+            .with_options(&VirtualMachineOptions {
                 interface_domain_attachment: attachments.into(),
                 ..VirtualMachineOptions::default()
-            }),
-            ..self.0.request(vmi.value())
-        };
+            });
         let answer = self.0.cmd().sync_virtual_machine(request).await;
         answer.unwrap().into_inner()
     }

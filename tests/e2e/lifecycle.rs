@@ -206,6 +206,6 @@ fn pod_request(vmi: &Vmi) -> api::proto::cmd::v1::VmiRequest {
     let vmi_json = vmi.value().to_string().into();
     api::proto::cmd::v1::VmiRequest {
         vmi: Some(api::proto::cmd::v1::Vmi { vmi_json }),
-        options: None,
+        options: prost::bytes::Bytes::new(),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use api::proto::cmd::v1::{Response as Answer, VirtualMachineOptions, VmiRequest};
+use api::proto::cmd::v1::{Response as Answer, VirtualMachineOptions};
 use api::proto::hooks::plugins::domain_hook_service_server::{
     DomainHookService, DomainHookServiceServer,
 };
@@ -50,10 +50,7 @@ async fn sync(pod: &Pod, vmi: &Vmi, plugins: &Value) -> Answer {
         plugins_json: Bytes::from(plugins.to_string()),
         ..Default::default()
     };
-    let request = VmiRequest {
-        options: Some(options),
-        ..pod.request(vmi.value())
-    };
+    let request = pod.request(vmi.value()).with_options(&options);
     pod.cmd()
         .sync_virtual_machine(request)
         .await

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use api::proto::cmd::v1::{VirtualMachineOptions, VmiRequest};
+use api::proto::cmd::v1::VirtualMachineOptions;
 use serde_json::{Value, json};
 
 use crate::harness::{Pod, Vmi, also_in_container, run};
@@ -98,10 +98,7 @@ fn a_plan_says_what_the_sync_then_does() {
             preallocated_volumes: vec!["data".into()],
             ..VirtualMachineOptions::default()
         };
-        let request = VmiRequest {
-            options: Some(options),
-            ..pod.request(vmi.value())
-        };
+        let request = pod.request(vmi.value()).with_options(&options);
         assert!(
             pod.cmd()
                 .sync_virtual_machine(request)

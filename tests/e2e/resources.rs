@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use api::proto::cmd::v1::{
     Cell, Cpu, EmptyRequest, InjectLaunchSecretRequest, Response, Topology, VirtualMachineOptions,
-    VmiRequest,
 };
 
 use crate::harness::{Guest, Pod, Vmi, also_in_container, run};
@@ -128,10 +127,7 @@ fn the_guest_gets_more_cpus() {
         };
         assert_eq!((count("--active"), count("--maximum")), (1, 4));
         let more = vmi.clone().set("/spec/domain/cpu/sockets", json!(3));
-        let request = VmiRequest {
-            options: Some(VirtualMachineOptions::default()),
-            ..pod.request(more.value())
-        };
+        let request = pod.request(more.value());
         let answer = pod.cmd().sync_virtual_machine_cp_us(request).await;
         accepted(&answer.unwrap().into_inner());
         assert_eq!(count("--active"), 3);
@@ -179,10 +175,7 @@ fn dedicated_cpus_are_pinned_anew() {
         pod.handler.serve();
         pod.launch(&vmi, &["--libvirt=auto"]);
         pod.wait_until_ready().await;
-        let request = |vmi: &Vmi| VmiRequest {
-            options: Some(options.clone()),
-            ..pod.request(vmi.value())
-        };
+        let request = |vmi: &Vmi| pod.request(vmi.value()).with_options(&options);
         let answer = pod.cmd().sync_virtual_machine(request(&vmi)).await;
         accepted(&answer.unwrap().into_inner());
         // A line for each vCPU: its number and the host's CPUs.

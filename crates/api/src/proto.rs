@@ -6,6 +6,14 @@ pub mod cmd {
     pub mod v1 {
         tonic::include_proto!("kubevirt.cmd.v1");
     }
+    impl v1::VmiRequest {
+        /// The request with these options.
+        #[must_use]
+        pub fn with_options(self, options: &v1::VirtualMachineOptions) -> Self {
+            let options = prost::Message::encode_to_vec(options).into();
+            Self { options, ..self }
+        }
+    }
     pub mod info {
         tonic::include_proto!("kubevirt.cmd.info");
     }

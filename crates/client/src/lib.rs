@@ -206,10 +206,7 @@ impl Client {
     /// If the launcher refuses it.
     pub async fn sync(&self, vmi: &Value, options: VirtualMachineOptions) -> Result<(), CallError> {
         let call = "SyncVirtualMachine";
-        let request = VmiRequest {
-            options: Some(options),
-            ..request(vmi)
-        };
+        let request = request(vmi).with_options(&options);
         let answer = self
             .cmd()
             .sync_virtual_machine(with_timeout(request, CHANGE_TIMEOUT))
@@ -418,6 +415,6 @@ pub(crate) fn request(vmi: &Value) -> VmiRequest {
         vmi: Some(Vmi {
             vmi_json: Bytes::from(vmi.to_string()),
         }),
-        options: None,
+        options: Bytes::new(),
     }
 }

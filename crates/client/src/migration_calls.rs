@@ -9,7 +9,7 @@ use tonic::Streaming;
 use crate::{
     CHANGE_TIMEOUT, CallError, Client, READ_TIMEOUT, accepted, message, request, with_timeout,
 };
-use api::proto::cmd::v1::{MigrationRequest, VirtualMachineOptions, VmiRequest};
+use api::proto::cmd::v1::{MigrationRequest, VirtualMachineOptions};
 use api::proto::inspect::v1::{MigrationEvent, SetupRequest, SetupResponse, WatchMigrationRequest};
 
 /// virt-handler waits less for one call, and repeats it; this one is made once.
@@ -38,10 +38,7 @@ impl Client {
         options: VirtualMachineOptions,
     ) -> Result<(), CallError> {
         let call = "SyncMigrationTarget";
-        let request = VmiRequest {
-            options: Some(options),
-            ..request(vmi)
-        };
+        let request = request(vmi).with_options(&options);
         let request = with_timeout(request, PREPARE_TIMEOUT);
         let answer = self.cmd().sync_migration_target(request).await;
         accepted(call, message(call, answer)?)
@@ -79,10 +76,7 @@ impl Client {
     /// If the launcher refuses.
     pub async fn finalize_migration(&self, vmi: &Value) -> Result<(), CallError> {
         let call = "FinalizeVirtualMachineMigration";
-        let request = VmiRequest {
-            options: Some(VirtualMachineOptions::default()),
-            ..request(vmi)
-        };
+        let request = request(vmi);
         let request = with_timeout(request, CHANGE_TIMEOUT);
         let answer = self.cmd().finalize_virtual_machine_migration(request).await;
         accepted(call, message(call, answer)?)

@@ -77,10 +77,7 @@ fn a_failure_is_an_answer_with_its_whole_cause() {
             plugins_json: Bytes::from_static(b"{"),
             ..VirtualMachineOptions::default()
         };
-        let request = v1::VmiRequest {
-            options: Some(bad_plugins),
-            ..request()
-        };
+        let request = request().with_options(&bad_plugins);
         let answer = cmd.sync_virtual_machine(request).await.unwrap();
         let message = answer.into_inner().message;
         let with_cause = "the list of plugins cannot be read: ";
@@ -156,7 +153,7 @@ fn requests_of_any_size_are_bounded() {
                 vmi: Some(v1::Vmi {
                     vmi_json: json.into(),
                 }),
-                options: None,
+                options: Bytes::new(),
             }
         };
         // Some bytes are those of the message around it.

@@ -71,12 +71,16 @@ async fn a_list_without_end_is_named() {
 
 #[tokio::test]
 async fn plugins_that_cannot_be_read_fail_the_request() {
-    let request = |plugins_json: &'static str| v1::VmiRequest {
-        vmi: sent(VMI),
-        options: Some(v1::VirtualMachineOptions {
+    let request = |plugins_json: &'static str| {
+        let options = VirtualMachineOptions {
             plugins_json: plugins_json.into(),
-            ..v1::VirtualMachineOptions::default()
-        }),
+            ..VirtualMachineOptions::default()
+        };
+        v1::VmiRequest {
+            vmi: sent(VMI),
+            ..v1::VmiRequest::default()
+        }
+        .with_options(&options)
     };
     let request = door().sync_request(request("{")).await;
     assert_eq!(
@@ -118,4 +122,55 @@ async fn large_inputs_are_decoded_one_at_a_time_also_when_the_caller_gives_up() 
     release.send(()).unwrap();
     let next = door.decode(large(), <[u8]>::len).await;
     assert_eq!(next.unwrap(), SMALL_INPUT_BYTES + 1);
+}
+
+/// A node of no CPU takes two bytes on the wire.
+#[tokio::test]
+async fn options_without_end_are_refused_before_they_are_decoded() {
+    let topology = |cells: usize| VirtualMachineOptions {
+        topology: Some(v1::Topology {
+            numa_cells: vec![v1::Cell::default(); cells],
+        }),
+        plugins_json: vec![b' '; 2 * MAX_OPTIONS_BYTES].into(),
+        ..VirtualMachineOptions::default()
+    };
+    let options = Bytes::from(topology(MAX_OPTIONS_BYTES / 4).encode_to_vec());
+    assert!(door().options(options).await.is_ok());
+    let options = Bytes::from(topology(MAX_OPTIONS_BYTES).encode_to_vec());
+    assert_eq!(
+        door().options(options).await.unwrap_err().to_string(),
+        "the options of the request cannot be read: they have 524292 bytes without the plugins; \
+         at most 262144 are read"
+    );
+    let torn = door().options(Bytes::from_static(b"\x22\xff")).await;
+    assert!(torn.unwrap_err().to_string().contains("protobuf"));
+}
+
+/// Each of them has its bytes in memory.
+#[tokio::test]
+async fn few_requests_wait_to_be_decoded() {
+    let (release, released) = sync_channel::<()>(1);
+    let large = Bytes::from(vec![b' '; SMALL_INPUT_BYTES + 1]);
+    let door = Arc::new(door());
+    let decode = |read: Box<dyn FnOnce() + Send>| {
+        let (door, large) = (door.clone(), large.clone());
+        tokio::spawn(async move { door.decode(large, move |_| read()).await })
+    };
+    let first = decode(Box::new(move || released.recv().unwrap()));
+    while door.large_inputs.available_permits() > 0 {
+        tokio::task::yield_now().await;
+    }
+    let waiting: Vec<_> = (0..MAX_WAITING).map(|_| decode(Box::new(|| ()))).collect();
+    while door.waiting.available_permits() > 0 {
+        tokio::task::yield_now().await;
+    }
+    let refused = decode(Box::new(|| ())).await.unwrap().unwrap_err();
+    assert!(
+        matches!(refused, CallError::Launcher(LauncherError::Busy { .. })),
+        "{refused}"
+    );
+    release.send(()).unwrap();
+    for decoded in waiting.into_iter().chain([first]) {
+        decoded.await.unwrap().unwrap();
+    }
 }

@@ -21,7 +21,7 @@ fn request() -> v1::VmiRequest {
         vmi: Some(v1::Vmi {
             vmi_json: Bytes::from(vmi().to_string()),
         }),
-        options: None,
+        options: Bytes::new(),
     }
 }
 

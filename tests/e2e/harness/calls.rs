@@ -24,10 +24,7 @@ impl Pod {
             interface_domain_attachment: attachments.unwrap_or_default(),
             ..VirtualMachineOptions::default()
         };
-        let request = VmiRequest {
-            options: Some(options),
-            ..self.request(vmi.value())
-        };
+        let request = self.request(vmi.value()).with_options(&options);
         self.cmd()
             .sync_virtual_machine(request)
             .await
@@ -39,7 +36,7 @@ impl Pod {
         let vmi_json = Bytes::from(vmi.to_string());
         VmiRequest {
             vmi: Some(api::proto::cmd::v1::Vmi { vmi_json }),
-            options: None,
+            options: Bytes::new(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde_json::{Value, json};
 
 use super::{Event, Guest, Pod, Vmi};
-use api::proto::cmd::v1::{InterfaceBindingMigration, Response, VirtualMachineOptions, VmiRequest};
+use api::proto::cmd::v1::{InterfaceBindingMigration, Response, VirtualMachineOptions};
 
 /// Where virt-handler puts its sockets on the source, and QEMU its own on the target.
 pub const SOCKET_DIR: &str = "/var/run/kubevirt/migrationproxy";
@@ -85,10 +85,7 @@ impl Pod {
             interface_domain_attachment: vmi.interface_attachments(),
             ..VirtualMachineOptions::default()
         };
-        let request = VmiRequest {
-            options: Some(options),
-            ..self.request(vmi.value())
-        };
+        let request = self.request(vmi.value()).with_options(&options);
         let answer = self.cmd().sync_migration_target(request).await;
         answer.unwrap().into_inner()
     }
@@ -110,10 +107,7 @@ impl Pod {
             interface_migration: links.iter().map(refresh).collect(),
             ..VirtualMachineOptions::default()
         };
-        let request = VmiRequest {
-            options: Some(options),
-            ..self.request(vmi.value())
-        };
+        let request = self.request(vmi.value()).with_options(&options);
         let answer = self.cmd().finalize_virtual_machine_migration(request).await;
         let answer = answer.unwrap().into_inner();
         let message = &answer.message;
