@@ -46,6 +46,7 @@ mod panic_log;
 mod pod_backend;
 mod preparation;
 mod qemu;
+mod removals;
 mod report;
 mod requests;
 mod resize;

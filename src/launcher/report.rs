@@ -3,7 +3,8 @@
 //! ```text
 //!   not reported ──first look at a started domain: ADDED──► reported ──event: MODIFIED──► reported
 //!                                                              │
-//!                                     libvirt does not know it: MODIFIED with deletion timestamp
+//!                      libvirt does not know it: again how it ended, if virt-handler removes it,
+//!                                                then MODIFIED with deletion timestamp
 //!                                                              ▼
 //!                                                             gone
 //! ```
@@ -17,7 +18,8 @@ use std::time::Duration;
 use super::events::{EventInbox, IoError, Panic, PendingEvents};
 use super::libvirt_domain::LibvirtDomain;
 use super::observe::observe;
-use super::vm::{Phase, Vm};
+use super::removals::Removals;
+use super::vm::{Phase, Snapshot, Vm};
 use super::warnings::Warnings;
 use super::{panic_log, status_words};
 use crate::notify::{EventType, Notifier};
@@ -27,6 +29,9 @@ use os::failpoints;
 
 /// Before libvirt is asked again, after it has not answered.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// The retry after a conflict often meets another one: virt-handler's copy of the VMI is as old.
+const REPEATED_ENDS: u32 = 2;
 
 /// What was reported so far.
 #[derive(Debug, Default)]
@@ -46,6 +51,7 @@ pub(super) struct Reporter {
     pub events: Arc<EventInbox>,
     pub notifier: Notifier,
     pub warnings: Warnings,
+    pub removals: Arc<Removals>,
     /// QEMU's log of the domain, for what it says about a guest's panic.
     pub qemu_log: Option<PathBuf>,
 }
@@ -90,6 +96,7 @@ impl Reporter {
             }
         };
         let Some(observed) = observed else {
+            self.repeat_the_end().await;
             if self.vm.starts() == starts {
                 self.report_gone(reported);
             } else {
@@ -120,6 +127,31 @@ impl Reporter {
         if let Some(document) = self.vm.update_document() {
             self.notifier.publish(&document, EventType::Modified);
         }
+    }
+
+    /// Tells virt-handler again how the domain ended, when it has removed the domain. It forgets a
+    /// domain before it writes the VMI's final phase; if that write meets a conflict and the retry
+    /// knows no domain, the VMI counts as crashed.
+    // D-vm-20 (docs/differences.md).
+    async fn repeat_the_end(&self) {
+        let Snapshot {
+            phase: Phase::Ended,
+            document: Some(document),
+            ..
+        } = self.vm.snapshot()
+        else {
+            return;
+        };
+        if !self.removals.have_begun() {
+            return;
+        }
+        for count in 1..=REPEATED_ENDS {
+            if !self.removals.answered(count).await {
+                return;
+            }
+            self.notifier.publish(&document, EventType::Modified);
+        }
+        self.removals.answered(REPEATED_ENDS + 1).await;
     }
 
     /// libvirt does not know the domain. If it did, this is the final event.

@@ -8,6 +8,7 @@ use super::guest_clock::GuestClock;
 use super::kill::{KILL_PATIENCE, Killer};
 use super::libvirt_domain::{AgentShutdown, CHANGE_TIMEOUT, LibvirtDomain, within};
 use super::metadata::Metadata;
+use super::removals::Removals;
 use super::vm::{Admission, Refusal, Request, Vm, is_connected};
 use api::Action;
 use api::vmi::Vmi;
@@ -25,6 +26,7 @@ pub struct Requests {
     vm: Arc<Vm>,
     clock: Arc<GuestClock>,
     killer: Arc<Killer>,
+    removals: Arc<Removals>,
 }
 
 impl Requests {
@@ -33,12 +35,14 @@ impl Requests {
         vm: Arc<Vm>,
         clock: Arc<GuestClock>,
         killer: Arc<Killer>,
+        removals: Arc<Removals>,
     ) -> Self {
         Self {
             libvirt,
             vm,
             clock,
             killer,
+            removals,
         }
     }
 
@@ -66,7 +70,7 @@ impl Requests {
             Action::SoftReboot => self.soft_reboot(vmi).await,
             Action::Shutdown => self.shutdown().await,
             Action::Kill => self.killer.kill(KILL_PATIENCE).await,
-            Action::Delete => self.delete().await,
+            Action::Delete => self.removals.count(self.delete()).await,
         }
     }
 

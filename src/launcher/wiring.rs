@@ -27,6 +27,7 @@ use super::network_setup::PodNetwork;
 use super::observe::DomainReads;
 use super::pod_backend::{Pod, PodBackend};
 use super::preparation::Preparation;
+use super::removals::Removals;
 use super::report::Reporter;
 use super::requests::Requests;
 use super::resources::Resources;
@@ -183,12 +184,14 @@ impl Launcher {
             config.pod.clone(),
             events.clone(),
         );
+        let removals = Arc::new(Removals::default());
         let reporter = Reporter {
             libvirt: libvirt.clone(),
             vm: vm.clone(),
             events: inbox,
             notifier: notifier.clone(),
             warnings,
+            removals: removals.clone(),
             qemu_log: config.qemu_log.clone(),
         };
         tokio::spawn(reporter.run());
@@ -202,7 +205,13 @@ impl Launcher {
             reads: DomainReads::new(libvirt.clone(), vm.clone()),
             dry_run: DryRun::new(vm.clone(), pod.clone(), syncs.clone()),
             syncs,
-            requests: Requests::new(libvirt.clone(), vm.clone(), clock.clone(), killer.clone()),
+            requests: Requests::new(
+                libvirt.clone(),
+                vm.clone(),
+                clock.clone(),
+                killer.clone(),
+                removals,
+            ),
             killer,
             resources: Resources::new(libvirt.clone(), vm.clone(), pod.clone()),
             host_devices: HostDevices::new(libvirt.clone(), vm.clone(), pod.clone()),

@@ -65,6 +65,44 @@ fn a_domain_that_ends_is_reported_to_the_end() {
 }
 
 #[test]
+// D-vm-20 (docs/differences.md).
+fn how_a_domain_has_ended_is_told_again_when_it_is_removed() {
+    play(|| async {
+        let mut test = TestLauncher::running().await;
+        test.act(Action::Kill).await.unwrap();
+        test.expect("MODIFIED Shutoff").await;
+        // This driver does not know the flags of our delete.
+        test.act(Action::Delete).await.unwrap_err();
+        test.domain()
+            .unwrap()
+            .undefine(libvirt::Undefine::Plain)
+            .unwrap();
+        for _ in 0..2 {
+            assert_eq!(test.handler.next().await, "MODIFIED Shutoff");
+            test.act(Action::Delete).await.unwrap();
+        }
+        assert_eq!(test.handler.next().await, "MODIFIED NoState gone");
+    });
+}
+
+#[test]
+// D-vm-20 (docs/differences.md).
+fn a_virt_handler_that_does_not_come_back_does_not_delay_the_final_event_for_long() {
+    play(|| async {
+        let mut test = TestLauncher::running().await;
+        test.act(Action::Kill).await.unwrap();
+        test.expect("MODIFIED Shutoff").await;
+        test.act(Action::Delete).await.unwrap_err();
+        test.domain()
+            .unwrap()
+            .undefine(libvirt::Undefine::Plain)
+            .unwrap();
+        test.expect_all(&["MODIFIED Shutoff", "MODIFIED NoState gone"])
+            .await;
+    });
+}
+
+#[test]
 // D-vm-4 (docs/differences.md).
 fn a_shutdown_starts_the_clock_of_the_grace_period_even_if_it_fails() {
     play(|| async {
