@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use super::config::LauncherConfig;
 use super::libvirt_domain::LibvirtDomain;
 use super::lock::lock;
-use super::observe::xml;
+use super::reads::xml;
 use super::vm::Vm;
 use api::proto::inspect::v1::{DebugResponse, SetupResponse};
 use domain::Domain;

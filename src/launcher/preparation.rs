@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::error::LauncherError;
 use super::libvirt_domain::blocking;
 use super::pod_backend::PodBackend;
-use super::sync_queue::SyncRequest;
+use super::sync_request::SyncRequest;
 use convert::Context;
 use domain::DomainSpec;
 use hooks::Sidecars;

@@ -10,6 +10,7 @@
 //! A guest is not trusted, and its agent may be silent: no call waits for it without a limit, and none of the domain's own
 //! calls waits for it at all. What it answers is read by [`domain::guest_agent`], which bounds it.
 
+pub(super) mod clock;
 mod credentials;
 pub(super) mod error;
 mod exec;

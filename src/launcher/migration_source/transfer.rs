@@ -15,7 +15,7 @@ use super::progress;
 use super::record::MigrationRecord;
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::{CHANGE_TIMEOUT, LibvirtDomain, blocking};
-use crate::launcher::observe::observe;
+use crate::launcher::reads::observe;
 use crate::launcher::vm::{Job, Vm};
 use libvirt::{Domain, DomainState, Event, JobStats, Migration, PausedReason, ShutoffReason};
 use os::failpoints;

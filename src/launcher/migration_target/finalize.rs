@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::launcher::error::{InterfaceFailure, LauncherError};
-use crate::launcher::guest_clock::GuestClock;
+use crate::launcher::guest_agent::clock::GuestClock;
 use crate::launcher::libvirt_domain::LibvirtDomain;
 use crate::launcher::lock::lock;
 use crate::launcher::vm::{Admission, Request, Vm};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::launcher::libvirt_domain::LibvirtDomain;
-use crate::launcher::metadata::Metadata;
+use crate::launcher::vm::metadata::Metadata;
 use crate::launcher::vm::{JobKind, PauseReason, Phase, Snapshot, Vm};
 
 /// Between two questions whether the job is over.

@@ -339,7 +339,7 @@ fn the_last_state_is_shown_while_libvirt_does_not_answer() {
         assert_eq!(test.document().await["Status"]["Status"], "Running");
         // What is known without libvirt is shown and sent.
         let vm = &test.launcher.vm;
-        assert!(vm.change_metadata(metadata::Metadata::shutdown_requested));
+        assert!(vm.change_metadata(crate::launcher::vm::metadata::Metadata::shutdown_requested));
         assert_eq!(test.handler.next().await, "MODIFIED Running");
         let document = test.document().await;
         let clock = &document["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"]["DeletionTimestamp"];

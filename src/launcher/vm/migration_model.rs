@@ -12,8 +12,8 @@ use serde_json::json;
 
 use super::tests::RUNNING;
 use super::*;
-use crate::launcher::decide::{Facts, Step, VmiPhase, decide};
 use crate::launcher::migration_target::incoming::{Arrival, arrival};
+use crate::launcher::sync::decide::{Facts, Step, VmiPhase, decide};
 use api::vmi::Vmi as VmiObject;
 use libvirt::{RunningReason, ShutoffReason};
 

@@ -10,17 +10,20 @@
 
 mod admission;
 mod agent;
+pub(super) mod events;
 mod job;
+pub(super) mod metadata;
 mod phase;
+pub(super) mod status_words;
 mod turn;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
 
-use super::events::EventInbox;
-use super::metadata::Metadata;
-use super::status_words;
+use events::EventInbox;
+use metadata::Metadata;
+
 use domain::object::DomainStatus;
 use domain::{Domain, DomainSpec};
 use libvirt::{DomainState, Event, IoAction, LifecycleEvent, PausedReason};

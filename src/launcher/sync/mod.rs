@@ -1,5 +1,9 @@
 //! A sync: makes the domain what the VMI says.
 
+pub(super) mod decide;
+pub(super) mod dry_run;
+mod queue;
+
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -7,22 +11,23 @@ use prost::bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
 
 use super::apply::Apply;
-use super::decide::{Facts, Step, VmiPhase, decide};
+use super::apply::disks;
 use super::error::LauncherError;
 use super::guest_agent::GuestAgent;
-use super::hotplug_disks;
 use super::libvirt_domain::{CHANGE_TIMEOUT, LibvirtDomain, blocking, within};
 use super::metrics::Metrics;
 use super::pod_backend::PodBackend;
 use super::start::Start;
-use super::sync_queue::{SyncQueue, SyncRequest};
+use super::sync_request::SyncRequest;
 use super::vm::{Admission, Phase, Refusal, Request, Vm, is_left_of_start};
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::proto::inspect::v1::LastSyncResponse;
 use api::vmi::Vmi;
 use convert::plan;
+use decide::{Facts, Step, VmiPhase, decide};
 use libvirt::{Domain, DomainState};
 use os::failpoints;
+use queue::SyncQueue;
 
 /// Between two questions whether libvirt has ended what is left of a start.
 const LEFTOVER_RETRY_DELAY: Duration = Duration::from_millis(100);
@@ -275,7 +280,7 @@ impl Syncs {
         );
         let is_unchanged = blocking("comparing the domain with its VMI", move || {
             let live = &document.spec;
-            let (disks, wanted, _) = hotplug_disks::plan(&*pod, &vmi, &options, live)?;
+            let (disks, wanted, _) = disks::plan(&*pod, &vmi, &options, live)?;
             Ok(disks.is_empty() && plan::interfaces(live, &wanted, &vmi).is_empty())
         });
         if !is_unchanged.await? {

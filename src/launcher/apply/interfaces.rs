@@ -6,11 +6,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::error::{DeviceFailure, InterfaceFailure, LauncherError};
-use super::hotplug::{DetachRequests, attach, detach};
-use super::libvirt_domain::blocking;
-use super::network_setup::{PodNetwork, complete_interface};
-use super::vm::Vm;
+use super::detach::{DetachRequests, attach, detach};
+use crate::launcher::error::{DeviceFailure, InterfaceFailure, LauncherError};
+use crate::launcher::libvirt_domain::blocking;
+use crate::launcher::pod_network::{PodNetwork, complete_interface};
+use crate::launcher::vm::Vm;
 use api::vmi::Vmi;
 use convert::Context;
 use convert::plan::{InterfaceChange, InterfacePlan, InterfaceWhy};

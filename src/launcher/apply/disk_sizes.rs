@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::pod_backend::PodBackend;
+use crate::launcher::pod_backend::PodBackend;
 use api::vmi::Vmi;
 use convert::plan::{DiskSize, NewSize, Resize};
 use domain::DomainSpec;
@@ -10,7 +10,7 @@ use domain::disks::Disk;
 
 /// Sizes of the live disks that are claims, by target. A disk whose size is unknown is left out: the reason is
 /// logged, and the next sync tries again.
-pub(super) fn sizes(
+pub(in crate::launcher) fn sizes(
     domain: &libvirt::Domain,
     pod: &dyn PodBackend,
     vmi: &Vmi,
@@ -63,7 +63,7 @@ fn size(domain: &libvirt::Domain, pod: &dyn PodBackend, disk: &Disk) -> Option<D
 
 /// Resizes the disks in QEMU, which the guest sees at once. A failure is logged and does not fail the sync: the guest
 /// goes on with the old size.
-pub(super) fn resize(domain: &libvirt::Domain, resizes: &[Resize]) {
+pub(in crate::launcher) fn resize(domain: &libvirt::Domain, resizes: &[Resize]) {
     for Resize { change, to } in resizes {
         let target = change.disk.target.device.as_str();
         let resized = match to {

@@ -2,10 +2,10 @@
 
 use std::sync::Mutex;
 
-use super::error::{DiskFailure, LauncherError};
-use super::hotplug::{DetachRequests, attach, detach};
-use super::live_targets::with_live_targets;
-use super::pod_backend::PodBackend;
+use super::detach::{DetachRequests, attach, detach};
+use super::disk_names::with_live_targets;
+use crate::launcher::error::{DiskFailure, LauncherError};
+use crate::launcher::pod_backend::PodBackend;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
 use convert::Context;
@@ -16,7 +16,7 @@ use domain::disks::Disk;
 use os::failpoints;
 
 /// What is to be done with the disks of the `live` domain, the domain that the VMI wants, and its context.
-pub(super) fn plan(
+pub(in crate::launcher) fn plan(
     pod: &dyn PodBackend,
     vmi: &Vmi,
     options: &VirtualMachineOptions,
@@ -34,7 +34,7 @@ pub(super) fn plan(
 /// # Errors
 /// When nothing could be tried.
 // D-disk-10 (docs/differences.md).
-pub(super) fn apply(
+pub(in crate::launcher) fn apply(
     domain: &libvirt::Domain,
     pod: &dyn PodBackend,
     vmi: &Vmi,

@@ -6,15 +6,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
-use super::error::LauncherError;
-use super::libvirt_domain::{CHANGE_TIMEOUT, LibvirtDomain};
-use super::vm::Vm;
+use crate::launcher::error::LauncherError;
+use crate::launcher::libvirt_domain::{CHANGE_TIMEOUT, LibvirtDomain};
+use crate::launcher::vm::Vm;
 
 /// The agent is asked every second for so long: it may take its time to wake up.
 const ATTEMPTS_TIME: Duration = Duration::from_secs(60);
 
 /// The guest's clock.
-pub(super) struct GuestClock {
+pub(in crate::launcher) struct GuestClock {
     libvirt: Arc<LibvirtDomain>,
     vm: Arc<Vm>,
     is_set: AtomicBool,

@@ -11,29 +11,12 @@ use std::sync::{Arc, Mutex};
 use prost::Message;
 use prost::bytes::Bytes;
 use tokio::sync::oneshot;
-use tokio::time::Instant;
 
-use super::error::LauncherError;
-use super::lock::lock;
+use crate::launcher::error::LauncherError;
+use crate::launcher::lock::lock;
+use crate::launcher::sync_request::SyncRequest;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::proto::inspect::v1::LastSyncResponse;
-use api::vmi::Vmi;
-use hooks::plugins::Pipeline;
-
-/// A VMI that a call brought, decoded, with all that comes with it: what the domain is to be.
-#[derive(Debug, Clone)]
-pub struct SyncRequest {
-    /// The VMI, which is the one of this launcher.
-    pub vmi: Arc<Vmi>,
-    /// The VMI as it came, which is what sidecars get.
-    pub vmi_json: Bytes,
-    /// What virt-handler knows of the node and the cluster.
-    pub options: Arc<VirtualMachineOptions>,
-    /// The plugins of the options.
-    pub plugins: Pipeline,
-    /// When virt-handler stops waiting; sidecars get a share of what is left.
-    pub deadline: Instant,
-}
 
 /// What became of a sync; shared by all that have joined it.
 pub(super) type Outcome = Result<(), Arc<LauncherError>>;
@@ -95,6 +78,9 @@ impl SyncQueue {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use api::vmi::Vmi;
+    use hooks::plugins::Pipeline;
+    use tokio::time::Instant;
 
     fn request(name: &str) -> SyncRequest {
         let mut vmi = Vmi::default();

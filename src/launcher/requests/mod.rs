@@ -1,18 +1,20 @@
 //! Pause, unpause, reset, reboot, shut down, delete; [`super::kill`] has the kill. All may be repeated.
 
+pub(super) mod kill;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::LauncherError;
-use super::guest_clock::GuestClock;
-use super::kill::{KILL_PATIENCE, Killer};
+use super::guest_agent::clock::GuestClock;
 use super::libvirt_domain::{AgentShutdown, CHANGE_TIMEOUT, LibvirtDomain, within};
-use super::metadata::Metadata;
 use super::removals::Removals;
+use super::vm::metadata::Metadata;
 use super::vm::{Admission, Refusal, Request, Vm, is_connected};
 use api::Action;
 use api::vmi::Vmi;
 use domain::{Domain, DomainSpec};
+use kill::{KILL_PATIENCE, Killer};
 use libvirt::{DomainState, Reboot, Shutdown, Undefine, XmlKind, code};
 
 /// `VIR_FROM_QEMU`, the part of libvirt that does not find a domain.

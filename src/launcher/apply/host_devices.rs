@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::error::LauncherError;
-use super::libvirt_domain::{CHANGE_TIMEOUT, LibvirtDomain, read_spec, within};
-use super::pod_backend::PodBackend;
-use super::vm::{Job, JobKind, Vm};
+use crate::launcher::error::LauncherError;
+use crate::launcher::libvirt_domain::{CHANGE_TIMEOUT, LibvirtDomain, read_spec, within};
+use crate::launcher::pod_backend::PodBackend;
+use crate::launcher::vm::{Job, JobKind, Vm};
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
 use convert::plan;
@@ -22,7 +22,7 @@ pub struct HostDevices {
 }
 
 impl HostDevices {
-    pub(super) fn new(
+    pub(in crate::launcher) fn new(
         libvirt: Arc<LibvirtDomain>,
         vm: Arc<Vm>,
         pod: Arc<dyn PodBackend>,

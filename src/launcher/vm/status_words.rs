@@ -3,10 +3,10 @@
 use libvirt::{CrashedReason, DomainState, PausedReason, ShutdownReason, ShutoffReason};
 
 /// `Status.Status` and `Status.Reason` once libvirt does not know the domain (any more).
-pub(super) const NONE: (&str, &str) = ("NoState", "NonExistent");
+pub(in crate::launcher) const NONE: (&str, &str) = ("NoState", "NonExistent");
 
 /// `Status.Status` and `Status.Reason` of a domain.
-pub(super) fn words(state: DomainState) -> (&'static str, &'static str) {
+pub(in crate::launcher) fn words(state: DomainState) -> (&'static str, &'static str) {
     match state {
         DomainState::NoState => ("NoState", "Unknown"),
         DomainState::Running(_) => ("Running", "Unknown"),

@@ -11,17 +11,19 @@
 //!
 //! The only writer of what was observed: one task, so that documents go out in the order in which they were made.
 
+mod panic_log;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::events::{EventInbox, IoError, Panic, PendingEvents};
 use super::libvirt_domain::LibvirtDomain;
-use super::observe::observe;
+use super::reads::observe;
 use super::removals::Removals;
+use super::vm::events::{EventInbox, IoError, Panic, PendingEvents};
+use super::vm::status_words;
 use super::vm::{Phase, Snapshot, Vm};
 use super::warnings::Warnings;
-use super::{panic_log, status_words};
 use crate::notify::{EventType, Notifier};
 use domain::metadata::Time;
 use domain::object::DomainStatus;

@@ -9,7 +9,7 @@ use domain::metadata::{
     MigrationMetadata, Time,
 };
 
-pub(super) use backup::Quiesced;
+pub(in crate::launcher) use backup::Quiesced;
 
 /// Seconds that a guest gets to shut down when its VMI does not say.
 const DEFAULT_GRACE_PERIOD: i64 = 30;

@@ -11,13 +11,13 @@
 //!                                          shut off: never started again
 //! ```
 
-use super::vm::has_ended;
+use crate::launcher::vm::has_ended;
 use api::vmi::Vmi;
 use libvirt::DomainState;
 
 /// What there is when a sync begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Facts {
+pub(in crate::launcher) struct Facts {
     /// The domain's state, if libvirt has a domain.
     pub domain: Option<DomainState>,
     /// This launcher has seen the domain with a QEMU process.
@@ -30,7 +30,7 @@ pub(super) struct Facts {
 
 /// The part of a VMI's life that decides whether its domain may be started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum VmiPhase {
+pub(in crate::launcher) enum VmiPhase {
     /// Before Running.
     Early,
     /// Running.
@@ -54,7 +54,7 @@ impl VmiPhase {
 
 /// What to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(in crate::launcher) enum Step {
     /// Define and start.
     Create,
     /// A definition that was never started is left over (the launcher or libvirt died in between): undefine it, then
@@ -71,7 +71,7 @@ pub(super) enum Step {
 }
 
 /// The decision.
-pub(super) fn decide(facts: Facts) -> Step {
+pub(in crate::launcher) fn decide(facts: Facts) -> Step {
     let may_start = facts.vmi == VmiPhase::Early && !facts.has_run;
     match facts.domain {
         None => match facts.vmi {

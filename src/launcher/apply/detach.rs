@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::lock::lock;
+use crate::launcher::lock::lock;
 use libvirt::Event;
 
 /// A guest that has not released a device in this time is asked again.
@@ -15,7 +15,7 @@ const DETACH_RETRY_AFTER: Duration = Duration::from_secs(30);
 
 /// Devices that the guest was asked to release, by alias: since when, and whether it has refused.
 #[derive(Debug, Default)]
-pub(super) struct DetachRequests(HashMap<String, DetachRequest>);
+pub(in crate::launcher) struct DetachRequests(HashMap<String, DetachRequest>);
 
 #[derive(Debug)]
 struct DetachRequest {
@@ -24,7 +24,10 @@ struct DetachRequest {
 }
 
 /// Follows what the guest makes of the requests, for as long as the launcher lives.
-pub(super) async fn follow(requests: Arc<Mutex<DetachRequests>>, mut events: Receiver<Event>) {
+pub(in crate::launcher) async fn follow(
+    requests: Arc<Mutex<DetachRequests>>,
+    mut events: Receiver<Event>,
+) {
     loop {
         match events.recv().await {
             Ok(Event::DeviceRemoved { alias, .. }) => lock(&requests).removed(&alias),
@@ -81,7 +84,7 @@ impl DetachRequests {
 /// Attaches a device. After an interrupted unplug the definition may still have it, and libvirt refuses to attach it a
 /// second time: then it is removed from the definition first. `alias` is as libvirt's events have it.
 // D-disk-1 (docs/differences.md).
-pub(super) fn attach(
+pub(in crate::launcher) fn attach(
     domain: &libvirt::Domain,
     alias: &str,
     xml: &str,
@@ -102,7 +105,7 @@ pub(super) fn attach(
 
 /// Asks the guest to release a device, unless it was asked a short time ago. `alias` is as libvirt's events have it.
 // D-disk-17 (docs/differences.md).
-pub(super) fn detach(
+pub(in crate::launcher) fn detach(
     domain: &libvirt::Domain,
     alias: String,
     xml: &str,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags};
 use tokio::time::{sleep, timeout};
 
-use super::timeline::{Step, Timeline};
+use crate::launcher::timeline::{Step, Timeline};
 use api::pod_paths::PodPaths;
 use os::inotify::{DirWatch, appears};
 

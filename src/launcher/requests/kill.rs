@@ -15,15 +15,15 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use super::error::LauncherError;
-use super::libvirt_domain::LibvirtDomain;
-use super::qemu::Qemu;
-use super::vm::{JobKind, Vm};
+use crate::launcher::error::LauncherError;
+use crate::launcher::libvirt_domain::LibvirtDomain;
+use crate::launcher::qemu::Qemu;
+use crate::launcher::vm::{JobKind, Vm};
 use libvirt::{Domain, DomainState};
 
 /// How long a kill by virt-handler waits for QEMU to end by SIGTERM. libvirt gives up after 15 s and
 /// takes a later end for a crash; virt-handler waits 20 s.
-pub(super) const KILL_PATIENCE: Duration = Duration::from_secs(13);
+pub(in crate::launcher) const KILL_PATIENCE: Duration = Duration::from_secs(13);
 
 /// Forces the guest off.
 pub struct Killer {
@@ -34,7 +34,11 @@ pub struct Killer {
 }
 
 impl Killer {
-    pub(super) fn new(libvirt: Arc<LibvirtDomain>, vm: Arc<Vm>, qemu_pid_file: PathBuf) -> Self {
+    pub(in crate::launcher) fn new(
+        libvirt: Arc<LibvirtDomain>,
+        vm: Arc<Vm>,
+        qemu_pid_file: PathBuf,
+    ) -> Self {
         Self {
             libvirt,
             vm,

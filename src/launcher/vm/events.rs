@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use tokio::sync::Notify;
 
-use super::lock::lock;
+use crate::launcher::lock::lock;
 use domain::alias::Alias;
 use libvirt::{Event, IoAction, LifecycleEvent};
 
@@ -17,7 +17,7 @@ const CRASHED_CRASHLOADED: i32 = 1;
 
 /// What has happened since the last report.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct PendingEvents {
+pub(in crate::launcher) struct PendingEvents {
     /// The domain is new.
     pub added: bool,
     /// The guest has panicked.
@@ -30,7 +30,7 @@ pub(super) struct PendingEvents {
 
 /// What a guest does after a panic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Panic {
+pub(in crate::launcher) enum Panic {
     /// It is over.
     Final,
     /// It saves a dump and reboots, and may panic again.
@@ -39,7 +39,7 @@ pub(super) enum Panic {
 
 /// Why a disk failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum IoError {
+pub(in crate::launcher) enum IoError {
     /// No space is left where its image is.
     NoSpace,
     /// Anything else.

@@ -7,6 +7,8 @@
 //! ```
 //! A job of its own: whatever fails on the way, no domain stays behind, and the next sync begins anew.
 
+mod console;
+
 use std::borrow::Cow;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
@@ -18,13 +20,13 @@ use serde_json::Value;
 use super::config::LauncherConfig;
 use super::error::LauncherError;
 use super::guest_agent::Freezer;
-use super::guest_console;
+
 use super::libvirt_domain::{LibvirtDomain, blocking, read_spec};
 use super::lock::lock;
-use super::network_setup::PodNetwork;
 use super::pod_backend::PodBackend;
+use super::pod_network::PodNetwork;
 use super::preparation::{Converted, Preparation, Purpose};
-use super::sync_queue::SyncRequest;
+use super::sync_request::SyncRequest;
 use super::timeline::{Step, Timeline};
 use super::vm::{Job, JobKind, Vm};
 use api::vmi::Vmi;
@@ -72,7 +74,7 @@ impl Start {
         tracing::info!("Domain started.");
         self.timeline().log();
         let (root, uid) = (&self.config.pod.root, &request.vmi.metadata.uid);
-        guest_console::watch(root, uid, self.config.timeline.clone());
+        console::watch(root, uid, self.config.timeline.clone());
         // Not every driver sends an event of it.
         self.vm.refresh();
         // The documents of a start are large and not needed again.

@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::Syncs;
 use super::decide::Step;
-use super::error::LauncherError;
-use super::libvirt_domain::{CHANGE_TIMEOUT, blocking, read_spec, within};
-use super::network_setup::with_taps;
-use super::pod_backend::PodBackend;
-use super::sync::Syncs;
-use super::sync_queue::SyncRequest;
-use super::vm::Vm;
-use super::{hotplug_disks, resize};
+use crate::launcher::apply::disk_sizes;
+use crate::launcher::apply::disks;
+use crate::launcher::error::LauncherError;
+use crate::launcher::libvirt_domain::{CHANGE_TIMEOUT, blocking, read_spec, within};
+use crate::launcher::pod_backend::PodBackend;
+use crate::launcher::pod_network::with_taps;
+use crate::launcher::sync_request::SyncRequest;
+use crate::launcher::vm::Vm;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
 use convert::Context;
@@ -27,7 +28,11 @@ pub struct DryRun {
 }
 
 impl DryRun {
-    pub(super) fn new(vm: Arc<Vm>, pod: Arc<dyn PodBackend>, syncs: Arc<Syncs>) -> Self {
+    pub(in crate::launcher) fn new(
+        vm: Arc<Vm>,
+        pod: Arc<dyn PodBackend>,
+        syncs: Arc<Syncs>,
+    ) -> Self {
         Self { vm, pod, syncs }
     }
 
@@ -109,11 +114,11 @@ fn planned(
     options: &VirtualMachineOptions,
 ) -> Result<(DiskPlan, InterfacePlan, Context), LauncherError> {
     let live = read_spec(domain, XmlKind::Live)?;
-    let (mut disks, wanted, context) = hotplug_disks::plan(pod, vmi, options, &live)?;
+    let (mut disks, wanted, context) = disks::plan(pod, vmi, options, &live)?;
     disks.resize = plan::resizes(
         &live,
         &wanted,
-        &resize::sizes(domain, pod, vmi, &live, &wanted),
+        &disk_sizes::sizes(domain, pod, vmi, &live, &wanted),
     );
     let interfaces = plan::interfaces(&live, &wanted, vmi);
     Ok((disks, interfaces, context))

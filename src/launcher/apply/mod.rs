@@ -1,16 +1,23 @@
 //! Makes the running domain what its VMI says: disks first, then network interfaces.
 
+pub(super) mod detach;
+mod disk_names;
+pub(super) mod disk_sizes;
+pub(super) mod disks;
+pub(super) mod host_devices;
+mod interfaces;
+
 use std::sync::{Arc, Mutex};
 
 use super::error::{DeviceFailure, DiskFailure, LauncherError};
-use super::hotplug::DetachRequests;
-use super::hotplug_interfaces::Interfaces;
 use super::libvirt_domain::{blocking, read_spec};
-use super::network_setup::PodNetwork;
 use super::pod_backend::PodBackend;
-use super::sync_queue::SyncRequest;
+use super::pod_network::PodNetwork;
+use super::sync_request::SyncRequest;
 use super::vm::Vm;
-use super::{hotplug_disks, resize};
+use detach::DetachRequests;
+use interfaces::Interfaces;
+
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
 use convert::{Context, plan};
@@ -76,7 +83,7 @@ impl Apply {
     ) -> Result<ChangedDisks, LauncherError> {
         let pod = &*self.pod;
         let mut live = read_spec(domain, XmlKind::Live)?;
-        let (plan, wanted, context) = hotplug_disks::plan(pod, vmi, options, &live)?;
+        let (plan, wanted, context) = disks::plan(pod, vmi, options, &live)?;
         for plan::Change { disk, why } in &plan.deferred {
             let target = &disk.target.device;
             tracing::info!(target_device = %target, %why, "The disk stays as it is; the next sync tries again");
@@ -84,7 +91,7 @@ impl Apply {
         let mut failures = Vec::new();
         if !plan.is_empty() {
             failpoints::hit("sync.planned");
-            failures = hotplug_disks::apply(domain, pod, vmi, plan, &self.detach_requests)?;
+            failures = disks::apply(domain, pod, vmi, plan, &self.detach_requests)?;
             // Not every change makes libvirt send an event.
             self.vm.refresh();
             live = read_spec(domain, XmlKind::Live)?;
@@ -93,8 +100,8 @@ impl Apply {
         if let Err(error) = pod.remove_unused_overlays(vmi, &live) {
             tracing::error!(reason = %os::logging::chain(&error), "An overlay of an unplugged volume stays");
         }
-        let sizes = resize::sizes(domain, pod, vmi, &live, &wanted);
-        resize::resize(domain, &plan::resizes(&live, &wanted, &sizes));
+        let sizes = disk_sizes::sizes(domain, pod, vmi, &live, &wanted);
+        disk_sizes::resize(domain, &plan::resizes(&live, &wanted, &sizes));
         Ok(ChangedDisks {
             failures,
             live,
