@@ -57,7 +57,7 @@ lint: ## formatting, clippy, dependencies (deny.toml)
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --lib --bins -- -D warnings
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings $(IN_TESTS)
-	$(CARGO) clippy --locked --no-default-features --bin pod-tools -- -D warnings
+	$(CARGO) clippy --locked --no-default-features --features tools --bin pod-tools -- -D warnings
 	$(CARGO) deny --locked check bans licenses sources
 
 # Measurements in pod-shaped containers, of a release build, by the test program of "make test"; so as root.
@@ -96,11 +96,11 @@ compat: ## KubeVirt's own virt-handler against this launcher, see compat/README.
 # What is installed. container-disk is copied into foreign images, so pod-tools is linked statically there; an explicit
 # target keeps that flag away from build scripts and proc macros.
 programs:
-	$(CARGO) build --release --locked --bin virt-launcher
+	$(CARGO) build --release --locked --no-default-features --features libvirt --bin virt-launcher
 	$(CARGO) build --release --locked -p virt-launcher-cel-evaluator
 	host=$$(rustc -vV | sed -n 's/^host: //p') && \
 		RUSTFLAGS="-C target-feature=+crt-static" \
-		$(CARGO) build --release --locked --no-default-features --bin pod-tools --target $$host && \
+		$(CARGO) build --release --locked --no-default-features --features tools --bin pod-tools --target $$host && \
 		install -C -D -t $(PROGRAMS) target/release/virt-launcher target/release/cel-evaluator \
 			target/$$host/release/pod-tools
 

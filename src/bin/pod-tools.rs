@@ -1,11 +1,168 @@
-//! The small tools of the pod: one executable, called through links or with the name of the tool as
+//! The small programs of the pod and `launcherctl`: one executable, called through links or with the name of the program as
 //! its first argument. It never links libvirt.
 #![forbid(unsafe_code)]
 
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 use std::process::ExitCode;
+
+use launcherctl::manual::{self, Manual};
+use tools::{HOOK, TOOLS, Tool};
+
+const LAUNCHERCTL: Tool = Tool {
+    name: "launcherctl",
+    purpose: "run, inspect and drive a virtual machine",
+    usage: "", // clap writes it
+    main: launcherctl::main,
+};
 
 fn main() -> ExitCode {
     os::signals::reset_inherited();
     os::version::set(env!("VIRT_LAUNCHER_VERSION"));
-    tools::main(std::env::args_os().collect())
+    call(std::env::args_os().collect())
+}
+
+/// Runs the program with this one's own name, else the one that the first argument names.
+fn call(arguments: Vec<OsString>) -> ExitCode {
+    let mut arguments = arguments.into_iter();
+    let called = arguments.next().unwrap_or_default();
+    if let Some(tool) = find(&called) {
+        return run(tool, arguments.collect());
+    }
+    match arguments.next() {
+        Some(first) if first == "--list" => {
+            all().for_each(|tool| println!("{}", tool.name));
+            ExitCode::SUCCESS
+        }
+        Some(first) if first == "--manual" || first == "--completion" => {
+            print_manual(&first, &arguments.collect::<Vec<_>>())
+        }
+        Some(first) if first == "--version" => print_version("pod-tools"),
+        Some(first) if first == "--help" || first == "-h" => {
+            println!("{}", usage());
+            ExitCode::SUCCESS
+        }
+        Some(first) => match find(&first) {
+            Some(tool) => run(tool, arguments.collect()),
+            None => refuse(&format!("unknown tool {}", first.to_string_lossy())),
+        },
+        None => refuse("the name of a tool is missing"),
+    }
+}
+
+fn all() -> impl Iterator<Item = &'static Tool> {
+    [&LAUNCHERCTL].into_iter().chain(TOOLS)
+}
+
+fn find(called: &OsStr) -> Option<&'static Tool> {
+    let name = Path::new(called).file_name()?;
+    // libvirt runs its hook by the hook's own name.
+    let name = if name == HOOK {
+        OsStr::new("libvirt-hook-client")
+    } else {
+        name
+    };
+    all().find(|tool| tool.name == name)
+}
+
+fn run(tool: &Tool, arguments: Vec<OsString>) -> ExitCode {
+    // The monitor queues them itself, and must lose none.
+    if tool.name != "virt-launcher-monitor" {
+        os::signals::release_end_signals();
+    }
+    // sidecar-shim's --version is that of the hook protocol.
+    if tool.name != "sidecar-shim" && matches!(&arguments[..], [only] if only == "--version") {
+        return print_version(tool.name);
+    }
+    (tool.main)(arguments)
+}
+
+fn print_version(program: &str) -> ExitCode {
+    println!("{program} {}", os::version::get());
+    ExitCode::SUCCESS
+}
+
+/// `--manual NAME` and `--completion SHELL NAME`, of a program here or of virt-launcher.
+fn print_manual(what: &OsStr, arguments: &[OsString]) -> ExitCode {
+    let names: Vec<&str> = arguments.iter().filter_map(|name| name.to_str()).collect();
+    let text = match (what.to_str(), names.as_slice()) {
+        (Some("--manual"), [name]) => {
+            find_manual(name).map(|manual| manual.page(os::version::get()))
+        }
+        (_, [shell, name]) => shell.parse().ok().and_then(|shell| {
+            let manual = find_manual(name)?;
+            Some(manual::completion(shell, &manual))
+        }),
+        _ => None,
+    };
+    match text {
+        Some(text) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        None => refuse("--manual needs a program's name, --completion a shell's and a program's"),
+    }
+}
+
+fn find_manual(name: &str) -> Option<Manual> {
+    if name == "virt-launcher" {
+        let purpose = "run one KubeVirt virtual machine";
+        return Some(Manual::of_help(name, purpose, pod::flags::usage()));
+    }
+    let tool = find(OsStr::new(name))?;
+    Some(if tool.name == LAUNCHERCTL.name {
+        Manual::of_clap(launcherctl::command(), tool.purpose)
+    } else {
+        Manual::of_help(tool.name, tool.purpose, tool.usage.to_owned())
+    })
+}
+
+fn refuse(problem: &str) -> ExitCode {
+    eprintln!("pod-tools: {problem}\n\n{}", usage());
+    ExitCode::from(2)
+}
+
+fn usage() -> String {
+    let tools: String = all()
+        .map(|tool| format!("\n  {:<22} {}", tool.name, tool.purpose))
+        .collect();
+    format!(
+        "usage: pod-tools TOOL [ARGUMENTS]   (or a link named like the tool; --list prints the names, --version the version,\n       --manual NAME a man page, --completion bash|zsh|fish NAME a shell completion){tools}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn every_program_has_a_manual_that_names_its_options() {
+        let option = |name: &str| {
+            let manual = find_manual(name).unwrap();
+            assert!(!manual.purpose.is_empty() && !manual.help.is_empty());
+            let options = manual.options.into_iter();
+            options.map(|it| it.word).collect::<Vec<_>>()
+        };
+        for tool in all() {
+            assert!(!option(tool.name).is_empty(), "{}", tool.name);
+        }
+        assert!(option("virt-launcher").contains(&"--qemu-timeout".to_owned()));
+        assert!(option("virt-tail").contains(&"--logfile".to_owned()));
+        assert!(find_manual("other").is_none());
+    }
+
+    #[test]
+    fn a_tool_is_found_by_its_link() {
+        assert_eq!(
+            find(OsStr::new("/usr/bin/launcherctl")).map(|t| t.name),
+            Some("launcherctl")
+        );
+        assert_eq!(
+            find(OsStr::new("/etc/libvirt/hooks/qemu")).map(|t| t.name),
+            Some("libvirt-hook-client")
+        );
+        assert!(find(OsStr::new("/usr/bin/pod-tools")).is_none());
+        assert!(find(OsStr::new("")).is_none());
+    }
 }

@@ -19,7 +19,7 @@ libvirt's hook \"qemu\": \"migrate begin\" lets the launcher change the domain d
 \"release end migrated\" marks that the guest has left. Everything else succeeds and does nothing.";
 
 /// The hook's name, by which libvirt calls the program.
-pub(crate) const HOOK: &str = "qemu";
+pub const HOOK: &str = "qemu";
 /// For the launcher to accept the connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// For the launcher to answer.

@@ -12,6 +12,7 @@
 
 mod global_options;
 mod help;
+pub mod manual;
 mod other_tools;
 
 use std::ffi::OsString;

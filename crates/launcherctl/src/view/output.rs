@@ -1,5 +1,5 @@
-//! What a verb prints: text for people, JSON for programs. All text passes through here, or through
-//! [`crate::verbs::screen`] and [`crate::verbs::migrate`]'s output while they wait; [`visible`] makes it harmless.
+//! What a verb prints: text for people, JSON for programs. All text passes through here, but for what `verbs::screen` and
+//! the output of `migrate` print while they wait; [`visible`] makes it harmless.
 
 use std::ffi::OsString;
 use std::fmt::Display;

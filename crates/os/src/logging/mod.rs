@@ -135,8 +135,9 @@ fn write(line: &Line) {
 }
 
 /// The crates of this workspace: what they log is KubeVirt's verbosity.
-const OUR_CRATES: [&str; 10] = [
+const OUR_CRATES: [&str; 11] = [
     "api",
+    "client",
     "convert",
     "domain",
     "hooks",
