@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use super::backend::{Backend, BackendError};
 use crate::launcher::Launcher;
-use libvirt::{self, Connection, Event, Registration};
+use libvirt::{self, CloseReason, Connection, Event, Registration};
 
 /// Between two attempts to reconnect, where libvirt refuses at once.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ pub async fn maintain(
             tokio::select! {
                 reason = losses.recv() => {
                     let Some(reason) = reason else { return };
-                    tracing::warn!(reason, "the connection to libvirt is closed; reconnecting");
+                    tracing::warn!(?reason, "the connection to libvirt is closed; reconnecting");
                     drop(registered);
                     registered = reconnect(&backend, &launcher, &lost).await;
                 }
@@ -64,7 +64,11 @@ async fn check_daemon(backend: &Backend) {
 }
 
 // D-sup-2 (docs/differences.md).
-async fn reconnect(backend: &Backend, launcher: &Arc<Launcher>, lost: &Sender<i32>) -> Registered {
+async fn reconnect(
+    backend: &Backend,
+    launcher: &Arc<Launcher>,
+    lost: &Sender<CloseReason>,
+) -> Registered {
     loop {
         let attempt = async {
             let connection = backend.connect().await?;
@@ -100,7 +104,7 @@ impl Drop for Registered {
 async fn register(
     connection: Connection,
     launcher: Arc<Launcher>,
-    lost: Sender<i32>,
+    lost: Sender<CloseReason>,
 ) -> Result<Registered, BackendError> {
     let events = move || {
         connection.events(move |event| match event {

@@ -165,7 +165,7 @@ impl Connection {
             close: false,
             _sink: sink.clone(),
         };
-        for (id, function) in event::LISTENED_EVENTS {
+        for &(id, function) in event::LISTENED_EVENTS {
             match self.register(id, function, &sink) {
                 Ok(callback) => registration.ids.push(callback),
                 // Drivers other than QEMU's (libvirt's test driver) don't have them all.

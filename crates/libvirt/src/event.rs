@@ -1,44 +1,36 @@
 //! What libvirt reports by itself, and the C functions that it calls for it.
 
-use std::ffi::{c_char, c_int, c_longlong, c_ulonglong, c_void};
+use std::ffi::{c_char, c_int, c_ulonglong, c_void};
 use std::sync::{Arc, Weak};
 
 use virt::sys;
 
 use super::c;
+use super::c_enum::c_enum;
 use super::job::{self, JobOperation};
 use super::typed_params;
 
-/// Something that happened to a domain, or to the connection.
+/// Something that happened to a domain, or to the connection. `domain` is the domain's name, `alias` a device's alias.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(
-    missing_docs,
-    reason = "`domain` is always the domain's name, `alias` always the device's libvirt alias"
-)]
 pub enum Event {
-    /// Defined, started, paused, stopped, … `detail` is libvirt's, its meaning depends on `event`.
+    /// Defined, started, paused, stopped, …
     Lifecycle {
         domain: String,
         event: LifecycleEvent,
-        detail: i32,
     },
     /// The guest rebooted by itself.
     Reboot { domain: String },
     /// The guest agent came or went.
-    AgentLifecycle {
-        domain: String,
-        state: AgentState,
-        reason: i32,
-    },
-    /// A device was plugged.
+    AgentLifecycle { domain: String, state: AgentState },
+    /// A device was attached.
     DeviceAdded { domain: String, alias: String },
-    /// The guest has let a device go.
+    /// The guest has released a device.
     DeviceRemoved { domain: String, alias: String },
-    /// The guest has refused to let a device go.
+    /// The guest has refused to release a device.
     DeviceRemovalFailed { domain: String, alias: String },
     /// The balloon has another size, in KiB.
     BalloonChange { domain: String, actual_kib: u64 },
-    /// The guest has taken memory of a memory device, or given it back.
+    /// The guest uses this many bytes of a memory device now.
     MemoryDeviceSize {
         domain: String,
         alias: String,
@@ -58,31 +50,21 @@ pub enum Event {
         alias: String,
         open: bool,
     },
-    /// A migration, dump or backup is over. `success` and `message` (why not) are none where libvirt does not say.
+    /// A migration, dump or backup is over. `success` and `message` (why not) are `None` where libvirt does not say.
     JobCompleted {
         domain: String,
         operation: JobOperation,
         success: Option<bool>,
         message: Option<String>,
     },
-    /// A migration begins to look through the guest's memory once more.
+    /// A migration begins another pass over the guest's memory.
     MigrationIteration { domain: String, iteration: i32 },
-    /// A block job changed. `disk` is the target; `kind` and `status` are `virDomainBlockJobType` and
-    /// `virConnectDomainEventBlockJobStatus`.
-    BlockJob {
-        domain: String,
-        disk: String,
-        kind: i32,
-        status: i32,
-    },
-    /// The guest's clock is now this many seconds off UTC.
-    RtcChange { domain: String, offset: i64 },
-    /// The connection is closed (`virConnectCloseReason`): open another one.
-    Closed { reason: i32 },
+    /// The connection is closed: open another one.
+    Closed { reason: CloseReason },
 }
 
 impl Event {
-    /// The domain's name; nothing for an event of the connection.
+    /// The domain's name; `None` for an event of the connection.
     pub fn domain(&self) -> Option<&str> {
         match self {
             Self::Lifecycle { domain, .. }
@@ -96,9 +78,7 @@ impl Event {
             | Self::IoError { domain, .. }
             | Self::TrayChange { domain, .. }
             | Self::JobCompleted { domain, .. }
-            | Self::MigrationIteration { domain, .. }
-            | Self::BlockJob { domain, .. }
-            | Self::RtcChange { domain, .. } => Some(domain),
+            | Self::MigrationIteration { domain, .. } => Some(domain),
             Self::Closed { .. } => None,
         }
     }
@@ -106,58 +86,87 @@ impl Event {
 
 /// `virDomainEventType`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs, reason = "named as in libvirt/libvirt-domain.h")]
 pub enum LifecycleEvent {
     Defined,
     Undefined,
-    Started,
+    Started(StartedDetail),
     Suspended,
     Resumed,
     Stopped,
     Shutdown,
     PmSuspended,
-    Crashed,
-    /// One that a newer libvirt adds.
+    Crashed(CrashedDetail),
+    /// A newer libvirt's number.
     Other(i32),
 }
 
 impl LifecycleEvent {
-    fn from_raw(raw: c_int) -> Self {
-        match raw {
+    /// `detail` says more of some events: its meaning depends on `event`.
+    fn from_raw(event: c_int, detail: c_int) -> Self {
+        match event {
             0 => Self::Defined,
             1 => Self::Undefined,
-            2 => Self::Started,
+            2 => Self::Started(StartedDetail::from_raw(detail)),
             3 => Self::Suspended,
             4 => Self::Resumed,
             5 => Self::Stopped,
             6 => Self::Shutdown,
             7 => Self::PmSuspended,
-            8 => Self::Crashed,
+            8 => Self::Crashed(CrashedDetail::from_raw(detail)),
             other => Self::Other(other),
         }
     }
 }
 
-/// `virConnectDomainEventAgentLifecycleState`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs, reason = "one word each")]
-pub enum AgentState {
-    Connected,
-    Disconnected,
-    Other(i32),
+c_enum! {
+    /// `virDomainEventStartedDetailType`.
+    pub enum StartedDetail: i32 {
+        Booted = 0,
+        /// The domain comes from another node.
+        Migrated = 1,
+        Restored = 2,
+        FromSnapshot = 3,
+        Wakeup = 4,
+    }
 }
 
-/// What QEMU did about a failed request (`virDomainEventIOErrorAction`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum IoAction {
-    /// Ignored it.
-    None,
-    /// Paused the domain.
-    Pause,
-    /// Reported to the guest.
-    Report,
-    /// One that a newer libvirt adds.
-    Other(i32),
+c_enum! {
+    /// `virDomainEventCrashedDetailType`.
+    pub enum CrashedDetail: i32 {
+        Panicked = 0,
+        /// The guest has loaded a crash kernel, and goes on.
+        Crashloaded = 1,
+    }
+}
+
+c_enum! {
+    /// `virConnectDomainEventAgentLifecycleState`.
+    pub enum AgentState: i32 {
+        Connected = 1,
+        Disconnected = 2,
+    }
+}
+
+c_enum! {
+    /// What QEMU did about a failed request (`virDomainEventIOErrorAction`).
+    pub enum IoAction: i32 {
+        /// QEMU ignored it.
+        None = 0,
+        /// QEMU paused the domain.
+        Pause = 1,
+        /// QEMU reported it to the guest.
+        Report = 2,
+    }
+}
+
+c_enum! {
+    /// `virConnectCloseReason`.
+    pub enum CloseReason: i32 {
+        Error = 0,
+        Eof = 1,
+        Keepalive = 2,
+        Client = 3,
+    }
 }
 
 /// Where events go. Runs on libvirt's event thread: it must not block and not call libvirt.
@@ -166,52 +175,10 @@ pub(super) type Sink = Arc<dyn Fn(Event) + Send + Sync>;
 /// A C callback without its type; the type that belongs to it is fixed by the event's id.
 pub(super) type Callback = unsafe extern "C" fn(sys::virConnectPtr, sys::virDomainPtr, *mut c_void);
 
-/// Every event that the launcher listens to: its id, and the function of the type that this id asks for.
-pub(super) const LISTENED_EVENTS: [(sys::virDomainEventID, *const ()); 14] = [
-    (sys::VIR_DOMAIN_EVENT_ID_LIFECYCLE, lifecycle as *const ()),
-    (sys::VIR_DOMAIN_EVENT_ID_REBOOT, reboot as *const ()),
-    (sys::VIR_DOMAIN_EVENT_ID_AGENT_LIFECYCLE, agent as *const ()),
-    (
-        sys::VIR_DOMAIN_EVENT_ID_DEVICE_ADDED,
-        device_added as *const (),
-    ),
-    (
-        sys::VIR_DOMAIN_EVENT_ID_DEVICE_REMOVED,
-        device_removed as *const (),
-    ),
-    (
-        sys::VIR_DOMAIN_EVENT_ID_DEVICE_REMOVAL_FAILED,
-        device_removal_failed as *const (),
-    ),
-    (
-        sys::VIR_DOMAIN_EVENT_ID_MEMORY_DEVICE_SIZE_CHANGE,
-        memory_device_size as *const (),
-    ),
-    (
-        sys::VIR_DOMAIN_EVENT_ID_BALLOON_CHANGE,
-        balloon as *const (),
-    ),
-    (
-        sys::VIR_DOMAIN_EVENT_ID_IO_ERROR_REASON,
-        io_error as *const (),
-    ),
-    (sys::VIR_DOMAIN_EVENT_ID_TRAY_CHANGE, tray as *const ()),
-    (
-        sys::VIR_DOMAIN_EVENT_ID_JOB_COMPLETED,
-        job_completed as *const (),
-    ),
-    (
-        sys::VIR_DOMAIN_EVENT_ID_MIGRATION_ITERATION,
-        migration_iteration as *const (),
-    ),
-    (sys::VIR_DOMAIN_EVENT_ID_BLOCK_JOB_2, block_job as *const ()),
-    (sys::VIR_DOMAIN_EVENT_ID_RTC_CHANGE, rtc as *const ()),
-];
-
 /// The sink as C keeps it: `opaque` of each registration, given back to [`release`] once.
 ///
 /// It is a weak one. Events end when the registration drops the sink, even if libvirt never releases `opaque`, as some
-/// drivers don't for a close callback that they ignore.
+/// drivers do not for a close callback that they ignore.
 pub(super) fn opaque(sink: &Sink) -> *mut c_void {
     Box::into_raw(Box::new(Arc::downgrade(sink))).cast()
 }
@@ -236,307 +203,107 @@ unsafe fn send(opaque: *mut c_void, event: Event) {
     }
 }
 
-/// The name of a domain that libvirt lends to a callback.
-///
-/// # Safety
-/// `domain` is the pointer that libvirt passed, and the callback has not returned.
-unsafe fn name(domain: sys::virDomainPtr) -> String {
-    // SAFETY: the caller's promise; the name belongs to the domain and is copied at once.
-    unsafe { c::copy(sys::virDomainGetName(domain)) }
+/// A callback's argument: as libvirt passes it, and copied.
+trait Argument {
+    type Lent;
+
+    /// # Safety
+    /// libvirt has passed `lent` to a callback that has not returned.
+    unsafe fn copied(lent: Self::Lent) -> Self;
 }
 
-// SAFETY of the functions below: libvirt calls each with a domain and strings that live for the call, and with the
-// `opaque` of its registration, which it releases only after the last call.
+impl Argument for String {
+    type Lent = *const c_char;
 
-unsafe extern "C" fn lifecycle(
-    _: sys::virConnectPtr,
-    domain: sys::virDomainPtr,
-    event: c_int,
-    detail: c_int,
-    opaque: *mut c_void,
-) -> c_int {
-    // SAFETY: see above.
-    unsafe {
-        let event = LifecycleEvent::from_raw(event);
-        send(
-            opaque,
-            Event::Lifecycle {
-                domain: name(domain),
-                event,
-                detail,
-            },
-        );
-    }
-    0
-}
-
-unsafe extern "C" fn reboot(_: sys::virConnectPtr, domain: sys::virDomainPtr, opaque: *mut c_void) {
-    // SAFETY: see above.
-    unsafe {
-        send(
-            opaque,
-            Event::Reboot {
-                domain: name(domain),
-            },
-        )
+    unsafe fn copied(lent: *const c_char) -> Self {
+        // SAFETY: libvirt's strings are null, or end with NUL and live for the call.
+        unsafe { c::copy(lent) }
     }
 }
 
-unsafe extern "C" fn agent(
-    _: sys::virConnectPtr,
-    domain: sys::virDomainPtr,
-    state: c_int,
-    reason: c_int,
-    opaque: *mut c_void,
-) {
-    let state = match state {
-        1 => AgentState::Connected,
-        2 => AgentState::Disconnected,
-        other => AgentState::Other(other),
+/// Passed by value.
+macro_rules! plain_arguments {
+    ($($type:ty),*) => {$(
+        impl Argument for $type {
+            type Lent = Self;
+
+            unsafe fn copied(lent: Self) -> Self {
+                lent
+            }
+        }
+    )*};
+}
+
+plain_arguments!(c_int, c_ulonglong, sys::virTypedParameterPtr);
+
+/// Declares [`LISTENED_EVENTS`] and its C functions: each copies its arguments and passes the event on.
+macro_rules! callbacks {
+    ($($id:ident: $function:ident($domain:ident $(, $argument:ident: $type:ty)*) $(-> $result:ty)? => $event:expr;)*) => {
+        /// Every event that the launcher listens to: its id, and the function of the type that this id asks for.
+        pub(super) const LISTENED_EVENTS: &[(sys::virDomainEventID, *const ())] =
+            &[$((sys::$id, $function as *const ())),*];
+
+        $(unsafe extern "C" fn $function(
+            _: sys::virConnectPtr,
+            $domain: sys::virDomainPtr,
+            $($argument: <$type as Argument>::Lent,)*
+            opaque: *mut c_void,
+        ) $(-> $result)? {
+            // SAFETY: libvirt lends the domain, its name and the arguments for the call.
+            let ($domain, $($argument,)*) = unsafe {
+                (c::copy(sys::virDomainGetName($domain)), $(<$type as Argument>::copied($argument),)*)
+            };
+            let event = $event;
+            // SAFETY: `opaque` comes from the registration, which libvirt releases after the last call.
+            unsafe { send(opaque, event) };
+            $(<$result>::default())?
+        })*
     };
-    // SAFETY: see above.
-    unsafe {
-        send(
-            opaque,
-            Event::AgentLifecycle {
-                domain: name(domain),
-                state,
-                reason,
-            },
-        )
-    }
 }
 
-unsafe extern "C" fn device_added(
-    _: sys::virConnectPtr,
-    domain: sys::virDomainPtr,
-    alias: *const c_char,
-    opaque: *mut c_void,
-) {
-    // SAFETY: see above.
-    unsafe {
-        send(
-            opaque,
-            Event::DeviceAdded {
-                domain: name(domain),
-                alias: c::copy(alias),
-            },
-        )
-    }
-}
-
-unsafe extern "C" fn device_removed(
-    _: sys::virConnectPtr,
-    domain: sys::virDomainPtr,
-    alias: *const c_char,
-    opaque: *mut c_void,
-) {
-    // SAFETY: see above.
-    unsafe {
-        send(
-            opaque,
-            Event::DeviceRemoved {
-                domain: name(domain),
-                alias: c::copy(alias),
-            },
-        )
-    }
-}
-
-unsafe extern "C" fn device_removal_failed(
-    _: sys::virConnectPtr,
-    domain: sys::virDomainPtr,
-    alias: *const c_char,
-    opaque: *mut c_void,
-) {
-    // SAFETY: see above.
-    unsafe {
-        send(
-            opaque,
-            Event::DeviceRemovalFailed {
-                domain: name(domain),
-                alias: c::copy(alias),
-            },
-        )
-    }
-}
-
-unsafe extern "C" fn balloon(
-    _: sys::virConnectPtr,
-    domain: sys::virDomainPtr,
-    actual: c_ulonglong,
-    opaque: *mut c_void,
-) {
-    // SAFETY: see above.
-    unsafe {
-        send(
-            opaque,
-            Event::BalloonChange {
-                domain: name(domain),
-                actual_kib: actual,
-            },
-        )
-    }
-}
-
-unsafe extern "C" fn memory_device_size(
-    _: sys::virConnectPtr,
-    domain: sys::virDomainPtr,
-    alias: *const c_char,
-    bytes: c_ulonglong,
-    opaque: *mut c_void,
-) {
-    // SAFETY: see above.
-    unsafe {
-        send(
-            opaque,
-            Event::MemoryDeviceSize {
-                domain: name(domain),
-                alias: c::copy(alias),
-                bytes,
-            },
-        )
-    }
-}
-
-unsafe extern "C" fn io_error(
-    _: sys::virConnectPtr,
-    domain: sys::virDomainPtr,
-    path: *const c_char,
-    alias: *const c_char,
-    action: c_int,
-    reason: *const c_char,
-    opaque: *mut c_void,
-) {
-    let action = match action {
-        0 => IoAction::None,
-        1 => IoAction::Pause,
-        2 => IoAction::Report,
-        other => IoAction::Other(other),
-    };
-    // SAFETY: see above.
-    unsafe {
-        let (domain, path, alias, reason) =
-            (name(domain), c::copy(path), c::copy(alias), c::copy(reason));
-        send(
-            opaque,
-            Event::IoError {
-                domain,
-                path,
-                alias,
-                action,
-                reason,
-            },
-        );
-    }
-}
-
-unsafe extern "C" fn tray(
-    _: sys::virConnectPtr,
-    domain: sys::virDomainPtr,
-    alias: *const c_char,
-    reason: c_int,
-    opaque: *mut c_void,
-) {
-    // SAFETY: see above.
-    unsafe {
-        send(
-            opaque,
-            Event::TrayChange {
-                domain: name(domain),
-                alias: c::copy(alias),
-                open: reason == 0,
-            },
-        )
-    }
-}
-
-unsafe extern "C" fn job_completed(
-    _: sys::virConnectPtr,
-    domain: sys::virDomainPtr,
-    params: sys::virTypedParameterPtr,
-    count: c_int,
-    opaque: *mut c_void,
-) {
-    let values = match usize::try_from(count) {
-        // SAFETY: libvirt lends a list of that many values for the call.
-        Ok(count) if !params.is_null() => unsafe { typed_params::read(params, count) },
-        _ => Vec::new(),
-    };
-    // SAFETY: see above.
-    unsafe {
-        send(
-            opaque,
+callbacks! {
+    VIR_DOMAIN_EVENT_ID_LIFECYCLE: lifecycle(domain, event: c_int, detail: c_int) -> c_int =>
+        Event::Lifecycle { domain, event: LifecycleEvent::from_raw(event, detail) };
+    VIR_DOMAIN_EVENT_ID_REBOOT: reboot(domain) => Event::Reboot { domain };
+    VIR_DOMAIN_EVENT_ID_AGENT_LIFECYCLE: agent_lifecycle(domain, state: c_int, _reason: c_int) =>
+        Event::AgentLifecycle { domain, state: AgentState::from_raw(state) };
+    VIR_DOMAIN_EVENT_ID_DEVICE_ADDED: device_added(domain, alias: String) =>
+        Event::DeviceAdded { domain, alias };
+    VIR_DOMAIN_EVENT_ID_DEVICE_REMOVED: device_removed(domain, alias: String) =>
+        Event::DeviceRemoved { domain, alias };
+    VIR_DOMAIN_EVENT_ID_DEVICE_REMOVAL_FAILED: device_removal_failed(domain, alias: String) =>
+        Event::DeviceRemovalFailed { domain, alias };
+    VIR_DOMAIN_EVENT_ID_MEMORY_DEVICE_SIZE_CHANGE:
+        memory_device_size(domain, alias: String, bytes: c_ulonglong) =>
+        Event::MemoryDeviceSize { domain, alias, bytes };
+    VIR_DOMAIN_EVENT_ID_BALLOON_CHANGE: balloon_change(domain, actual_kib: c_ulonglong) =>
+        Event::BalloonChange { domain, actual_kib };
+    VIR_DOMAIN_EVENT_ID_IO_ERROR_REASON:
+        io_error(domain, path: String, alias: String, action: c_int, reason: String) =>
+        Event::IoError { domain, path, alias, action: IoAction::from_raw(action), reason };
+    VIR_DOMAIN_EVENT_ID_TRAY_CHANGE: tray_change(domain, alias: String, reason: c_int) =>
+        Event::TrayChange { domain, alias, open: reason == 0 };
+    VIR_DOMAIN_EVENT_ID_JOB_COMPLETED:
+        job_completed(domain, params: sys::virTypedParameterPtr, count: c_int) => {
+            let values = match usize::try_from(count) {
+                // SAFETY: libvirt lends a list of that many values for the call.
+                Ok(count) if !params.is_null() => unsafe { typed_params::read(params, count) },
+                _ => Vec::new(),
+            };
             Event::JobCompleted {
-                domain: name(domain),
+                domain,
                 operation: JobOperation::of(&values),
                 success: job::success(&values),
                 message: job::error_message(&values).map(str::to_owned),
-            },
-        )
-    }
-}
-
-unsafe extern "C" fn migration_iteration(
-    _: sys::virConnectPtr,
-    domain: sys::virDomainPtr,
-    iteration: c_int,
-    opaque: *mut c_void,
-) {
-    // SAFETY: see above.
-    unsafe {
-        send(
-            opaque,
-            Event::MigrationIteration {
-                domain: name(domain),
-                iteration,
-            },
-        )
-    }
-}
-
-unsafe extern "C" fn block_job(
-    _: sys::virConnectPtr,
-    domain: sys::virDomainPtr,
-    disk: *const c_char,
-    kind: c_int,
-    status: c_int,
-    opaque: *mut c_void,
-) {
-    // SAFETY: see above.
-    unsafe {
-        send(
-            opaque,
-            Event::BlockJob {
-                domain: name(domain),
-                disk: c::copy(disk),
-                kind,
-                status,
-            },
-        )
-    }
-}
-
-unsafe extern "C" fn rtc(
-    _: sys::virConnectPtr,
-    domain: sys::virDomainPtr,
-    offset: c_longlong,
-    opaque: *mut c_void,
-) {
-    // SAFETY: see above.
-    unsafe {
-        send(
-            opaque,
-            Event::RtcChange {
-                domain: name(domain),
-                offset,
-            },
-        )
-    }
+            }
+        };
+    VIR_DOMAIN_EVENT_ID_MIGRATION_ITERATION: migration_iteration(domain, iteration: c_int) =>
+        Event::MigrationIteration { domain, iteration };
 }
 
 /// `virConnectCloseFunc`.
 pub(super) unsafe extern "C" fn closed(_: sys::virConnectPtr, reason: c_int, opaque: *mut c_void) {
-    // SAFETY: as above.
+    let reason = CloseReason::from_raw(reason);
+    // SAFETY: libvirt passes the `opaque` of the registration, which it releases after this call.
     unsafe { send(opaque, Event::Closed { reason }) }
 }

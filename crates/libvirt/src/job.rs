@@ -5,47 +5,29 @@ use std::ffi::c_int;
 use virt::sys;
 
 use super::c;
+use super::c_enum::c_enum;
 use super::domain::Domain;
 use super::error::Error;
 use super::typed_params::{ParamValue, TypedParams};
 
-/// What a job is, or was (`virDomainJobOperation`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs, reason = "named as in libvirt/libvirt-domain.h")]
-pub enum JobOperation {
-    Unknown,
-    Start,
-    Save,
-    Restore,
-    MigrationIn,
-    MigrationOut,
-    Snapshot,
-    SnapshotRevert,
-    Dump,
-    Backup,
-    SnapshotDelete,
-    /// One that a newer libvirt adds.
-    Other(i64),
+c_enum! {
+    /// What a job is, or was (`virDomainJobOperation`).
+    pub enum JobOperation: i64 {
+        Unknown = 0,
+        Start = 1,
+        Save = 2,
+        Restore = 3,
+        MigrationIn = 4,
+        MigrationOut = 5,
+        Snapshot = 6,
+        SnapshotRevert = 7,
+        Dump = 8,
+        Backup = 9,
+        SnapshotDelete = 10,
+    }
 }
 
 impl JobOperation {
-    fn from_raw(raw: i64) -> Self {
-        match raw {
-            0 => Self::Unknown,
-            1 => Self::Start,
-            2 => Self::Save,
-            3 => Self::Restore,
-            4 => Self::MigrationIn,
-            5 => Self::MigrationOut,
-            6 => Self::Snapshot,
-            7 => Self::SnapshotRevert,
-            8 => Self::Dump,
-            9 => Self::Backup,
-            10 => Self::SnapshotDelete,
-            other => Self::Other(other),
-        }
-    }
-
     /// The operation among a job's values.
     pub(super) fn of(values: &[(String, ParamValue)]) -> Self {
         match value(values, "operation") {
@@ -55,36 +37,18 @@ impl JobOperation {
     }
 }
 
-/// Where a job is (`virDomainJobType`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum JobType {
-    /// There is none.
-    None,
-    /// It runs, and its end can be estimated.
-    Bounded,
-    /// It runs.
-    Unbounded,
-    /// It has done its work.
-    Completed,
-    /// It has failed.
-    Failed,
-    /// It was cancelled.
-    Cancelled,
-    /// One that a newer libvirt adds.
-    Other(i32),
-}
-
-impl JobType {
-    fn from_raw(raw: c_int) -> Self {
-        match raw {
-            0 => Self::None,
-            1 => Self::Bounded,
-            2 => Self::Unbounded,
-            3 => Self::Completed,
-            4 => Self::Failed,
-            5 => Self::Cancelled,
-            other => Self::Other(other),
-        }
+c_enum! {
+    /// Where a job is (`virDomainJobType`).
+    pub enum JobType: i32 {
+        /// There is no job.
+        None = 0,
+        /// It runs, and its end can be estimated.
+        Bounded = 1,
+        /// It runs.
+        Unbounded = 2,
+        Completed = 3,
+        Failed = 4,
+        Cancelled = 5,
     }
 }
 

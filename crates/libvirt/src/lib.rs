@@ -36,7 +36,9 @@ mod typed_params;
 pub use connection::{Connection, Registration};
 pub use domain::{BlockInfo, Domain, Reboot, Screenshot, Shutdown, Undefine, XmlKind};
 pub use error::{Error, code};
-pub use event::{AgentState, Event, IoAction, LifecycleEvent};
+pub use event::{
+    AgentState, CloseReason, CrashedDetail, Event, IoAction, LifecycleEvent, StartedDetail,
+};
 pub use event_loop::start_event_loop;
 pub use exit::exit_at_once;
 pub use forks::{control_forks, forbid_forks};

@@ -138,7 +138,6 @@ fn lifecycle_events_arrive_until_the_registration_goes() {
         Event::Lifecycle {
             domain: "test".into(),
             event: LifecycleEvent::Suspended,
-            detail: 0
         }
     );
     assert_eq!(event.domain(), Some("test"));
@@ -216,7 +215,8 @@ fn qemu_embedded_in_this_process_starts_a_guest() {
         .collect::<Vec<_>>();
     assert!(seen.starts_with(&[LifecycleEvent::Defined]), "{seen:?}");
     assert!(
-        seen.contains(&LifecycleEvent::Started) && seen.contains(&LifecycleEvent::Resumed),
+        seen.contains(&LifecycleEvent::Started(StartedDetail::Booted))
+            && seen.contains(&LifecycleEvent::Resumed),
         "{seen:?}"
     );
     domain.undefine(Undefine::Plain).unwrap();

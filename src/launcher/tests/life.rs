@@ -2,6 +2,7 @@
 
 use super::*;
 use domain::guest_agent::AgentInfo;
+use libvirt::{CrashedDetail, LifecycleEvent};
 
 #[test]
 fn a_domain_that_somebody_paused_stays_paused() {
@@ -242,11 +243,14 @@ fn a_panic_is_counted_and_reported_once() {
         let mut test = TestLauncher::running().await;
         let crashed = |detail| Event::Lifecycle {
             domain: "ns1_vm1".into(),
-            event: libvirt::LifecycleEvent::Crashed,
-            detail,
+            event: LifecycleEvent::Crashed(detail),
         };
         // A crash kernel is loaded and the guest comes back, twice, before it is over.
-        for (detail, count) in [(1, 1), (1, 2), (0, 3)] {
+        for (detail, count) in [
+            (CrashedDetail::Crashloaded, 1),
+            (CrashedDetail::Crashloaded, 2),
+            (CrashedDetail::Panicked, 3),
+        ] {
             test.launcher.handle_event(&crashed(detail));
             test.expect_all(&[
                 "GuestPanicked: GuestPanicked (details unavailable)",
@@ -255,7 +259,8 @@ fn a_panic_is_counted_and_reported_once() {
             .await;
             assert_eq!(test.document().await["Status"]["PanicCount"], count);
         }
-        test.launcher.handle_event(&crashed(0));
+        test.launcher
+            .handle_event(&crashed(CrashedDetail::Panicked));
         test.act(Action::Pause).await.unwrap();
         assert_eq!(test.handler.next().await, "MODIFIED Paused");
         let status = test.document().await["Status"].clone();
@@ -273,8 +278,7 @@ fn events_of_other_domains_are_not_ours() {
         for domain in ["ns1_vm2", "ns1_vm1"] {
             let crashed = Event::Lifecycle {
                 domain: domain.into(),
-                event: libvirt::LifecycleEvent::Crashed,
-                detail: 1,
+                event: LifecycleEvent::Crashed(CrashedDetail::Crashloaded),
             };
             test.launcher.handle_event(&crashed);
         }

@@ -8,12 +8,7 @@ use tokio::sync::Notify;
 
 use crate::launcher::lock::lock;
 use domain::alias::Alias;
-use libvirt::{Event, IoAction, LifecycleEvent};
-
-/// `virDomainEventStartedDetailType`: the domain came by migration.
-const STARTED_MIGRATED: i32 = 1;
-/// `virDomainEventCrashedDetailType`: the guest has loaded a crash kernel, and goes on.
-const CRASHED_CRASHLOADED: i32 = 1;
+use libvirt::{CrashedDetail, Event, IoAction, LifecycleEvent, StartedDetail};
 
 /// What has happened since the last report.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -51,21 +46,17 @@ impl PendingEvents {
         self.changed = true;
         match event {
             Event::Lifecycle {
-                event: LifecycleEvent::Started,
-                detail: STARTED_MIGRATED,
+                event: LifecycleEvent::Started(StartedDetail::Migrated),
                 ..
             } => self.added = true,
             Event::Lifecycle {
-                event: LifecycleEvent::Crashed,
-                detail,
+                event: LifecycleEvent::Crashed(detail),
                 ..
             } => {
-                let panic = if *detail == CRASHED_CRASHLOADED {
-                    Panic::CrashKernel
-                } else {
-                    Panic::Final
-                };
-                self.panic = Some(panic);
+                self.panic = Some(match detail {
+                    CrashedDetail::Crashloaded => Panic::CrashKernel,
+                    CrashedDetail::Panicked | CrashedDetail::Other(_) => Panic::Final,
+                });
             }
             Event::IoError {
                 alias,
@@ -97,15 +88,11 @@ impl PendingEvents {
     }
 }
 
-/// Not those that change nothing for virt-handler: the guest's clock ticks on its own, and block jobs and migrations are
-/// followed by whoever starts them.
+/// A migration's progress changes nothing for virt-handler: who started the migration follows it.
 fn is_reported(event: &Event) -> bool {
     !matches!(
         event,
-        Event::RtcChange { .. }
-            | Event::BlockJob { .. }
-            | Event::MigrationIteration { .. }
-            | Event::Closed { .. }
+        Event::MigrationIteration { .. } | Event::Closed { .. }
     )
 }
 
@@ -163,16 +150,16 @@ impl EventInbox {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use libvirt::CloseReason;
 
     fn domain() -> String {
         "ns1_vm1".into()
     }
 
-    fn lifecycle(event: LifecycleEvent, detail: i32) -> Event {
+    fn lifecycle(event: LifecycleEvent) -> Event {
         Event::Lifecycle {
             domain: domain(),
             event,
-            detail,
         }
     }
 
@@ -194,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_thousand_events_are_one_change() {
-        let events = vec![lifecycle(LifecycleEvent::Resumed, 0); 1000];
+        let events = vec![lifecycle(LifecycleEvent::Resumed); 1000];
         assert_eq!(
             after(&events),
             PendingEvents {
@@ -206,20 +193,23 @@ mod tests {
 
     #[test]
     fn a_domain_that_comes_by_migration_is_added() {
-        assert!(after(&[lifecycle(LifecycleEvent::Started, 1)]).added);
-        assert!(!after(&[lifecycle(LifecycleEvent::Started, 0)]).added);
+        assert!(after(&[lifecycle(LifecycleEvent::Started(StartedDetail::Migrated))]).added);
+        assert!(!after(&[lifecycle(LifecycleEvent::Started(StartedDetail::Booted))]).added);
         // A definition that is not started yet is nothing to show.
-        assert!(!after(&[lifecycle(LifecycleEvent::Defined, 0)]).added);
+        assert!(!after(&[lifecycle(LifecycleEvent::Defined)]).added);
     }
 
     #[test]
     fn panics_with_and_without_a_crash_kernel_differ() {
         assert_eq!(
-            after(&[lifecycle(LifecycleEvent::Crashed, 0)]).panic,
+            after(&[lifecycle(LifecycleEvent::Crashed(CrashedDetail::Panicked))]).panic,
             Some(Panic::Final)
         );
         assert_eq!(
-            after(&[lifecycle(LifecycleEvent::Crashed, 1)]).panic,
+            after(&[lifecycle(LifecycleEvent::Crashed(
+                CrashedDetail::Crashloaded
+            ))])
+            .panic,
             Some(Panic::CrashKernel)
         );
     }
@@ -247,17 +237,13 @@ mod tests {
     #[test]
     fn events_that_change_nothing_wake_nobody() {
         let events = [
-            Event::RtcChange {
+            Event::MigrationIteration {
                 domain: domain(),
-                offset: 1,
+                iteration: 1,
             },
-            Event::BlockJob {
-                domain: domain(),
-                disk: "vda".into(),
-                kind: 1,
-                status: 1,
+            Event::Closed {
+                reason: CloseReason::Eof,
             },
-            Event::Closed { reason: 0 },
         ];
         assert_eq!(after(&events), PendingEvents::default());
     }
@@ -265,9 +251,9 @@ mod tests {
     #[test]
     fn what_could_not_be_reported_is_kept() {
         let inbox = EventInbox::default();
-        inbox.note(&lifecycle(LifecycleEvent::Crashed, 0));
+        inbox.note(&lifecycle(LifecycleEvent::Crashed(CrashedDetail::Panicked)));
         inbox.note(&io_error("ua-a", IoAction::Pause, ""));
-        inbox.note(&lifecycle(LifecycleEvent::Started, STARTED_MIGRATED));
+        inbox.note(&lifecycle(LifecycleEvent::Started(StartedDetail::Migrated)));
         let earlier = inbox.take();
         inbox.note(&io_error("ua-a", IoAction::Pause, "enospc"));
         inbox.put_back(earlier);
