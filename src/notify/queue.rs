@@ -6,6 +6,7 @@ use prost::bytes::Bytes;
 
 use super::EventType;
 use domain::Domain;
+use domain::status::{LifeCycle, StateChangeReason};
 
 /// Entries that wait at most. Each is a few KiB; a guest that fails and recovers in a loop must not fill the memory.
 const MAX_QUEUED: usize = 128;
@@ -42,10 +43,13 @@ pub(super) enum Body {
 pub(super) fn matters(document: &Domain, kind: EventType) -> bool {
     kind == EventType::Added
         || document.meta.deletion_timestamp.is_some()
-        || matches!(document.status.status.as_str(), "Shutoff" | "Crashed")
         || matches!(
-            document.status.reason.as_str(),
-            "IOError" | "PostcopyFailed"
+            document.status.status,
+            LifeCycle::Shutoff | LifeCycle::Crashed
+        )
+        || matches!(
+            document.status.reason,
+            StateChangeReason::IoError | StateChangeReason::PostcopyFailed
         )
 }
 

@@ -25,8 +25,6 @@ use pod::Config;
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// For libvirt to end a start; then QEMU is killed.
 const START_END_TIMEOUT: Duration = Duration::from_secs(5);
-/// States of a domain that has no QEMU.
-const DOWN: [&str; 3] = ["Shutoff", "Crashed", "NoState"];
 
 impl Pod {
     /// From ready to the end of QEMU, and of all that hangs on it.
@@ -131,9 +129,7 @@ impl Pod {
     /// Whether the domain is there without a QEMU.
     async fn is_over(&self) -> bool {
         let document = self.launcher.reads.domain().await;
-        document.is_ok_and(|document| {
-            document.is_none_or(|domain| DOWN.contains(&domain.status.status.as_str()))
-        })
+        document.is_ok_and(|document| document.is_none_or(|domain| domain.status.status.is_down()))
     }
 }
 

@@ -25,6 +25,7 @@ pub mod object;
 pub mod pci_address;
 pub mod spec;
 pub mod stats;
+pub mod status;
 pub mod sysinfo;
 pub mod vocabulary;
 pub mod xml;

@@ -7,6 +7,7 @@ use super::DomainSpec;
 use super::alias::Alias;
 use super::guest_agent::FreezeStatus;
 use super::metadata::Time;
+use super::status::{LifeCycle, StateChangeReason};
 use super::xml::Go;
 
 /// `kind` of every document.
@@ -45,10 +46,8 @@ pub struct ObjectMeta {
 /// `Status`: how the domain is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DomainStatus {
-    /// A status of docs/contract.md §7, such as `Running`.
-    pub status: String,
-    /// The reason for the status, see the same section.
-    pub reason: String,
+    pub status: LifeCycle,
+    pub reason: StateChangeReason,
     /// Addresses, as the guest agent has them.
     pub interfaces: Vec<InterfaceStatus>,
     /// The guest's operating system, as the guest agent has it.
@@ -76,7 +75,6 @@ pub struct InterfaceStatus {
 
 /// The guest's operating system.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[allow(missing_docs, reason = "named as in the guest agent's answer")]
 pub struct GuestOsInfo {
     pub name: String,
     pub kernel_release: String,

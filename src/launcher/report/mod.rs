@@ -27,6 +27,7 @@ use super::warnings::Warnings;
 use crate::notify::{EventType, Notifier};
 use domain::metadata::Time;
 use domain::object::DomainStatus;
+use domain::status::{LifeCycle, StateChangeReason};
 use os::failpoints;
 
 /// Before libvirt is asked again, after it has not answered.
@@ -43,7 +44,7 @@ struct Reported {
     /// A final panic; further ones are the same one.
     final_panic: bool,
     /// State and reason.
-    status: (String, String),
+    status: (LifeCycle, StateChangeReason),
 }
 
 /// Reports the domain to virt-handler.
@@ -162,8 +163,8 @@ impl Reporter {
             return;
         };
         let (status, reason) = status_words::NONE;
-        document.status.status = status.into();
-        document.status.reason = reason.into();
+        document.status.status = status;
+        document.status.reason = reason;
         document.meta.deletion_timestamp = Some(Time::now());
         tracing::info!("the domain is gone");
         self.notifier.publish(&document, EventType::Modified);
@@ -192,7 +193,7 @@ impl Reporter {
 }
 
 /// In the reference's words: the new state, and the one before.
-fn log_state(status: &DomainStatus, last: &mut (String, String)) {
+fn log_state(status: &DomainStatus, last: &mut (LifeCycle, StateChangeReason)) {
     let now = (status.status.clone(), status.reason.clone());
     let before = std::mem::replace(last, now.clone());
     let text = format!(

@@ -488,8 +488,8 @@ impl Vm {
         if hides_agent {
             agent::hide(&mut document.spec);
         }
-        document.status.status = status.into();
-        document.status.reason = reason.into();
+        document.status.status = status;
+        document.status.reason = reason;
         document.fill_required_fields();
         document
     }

@@ -1,55 +1,56 @@
 //! libvirt's states and reasons in KubeVirt's words (docs/contract.md §7).
 
+use domain::status::{LifeCycle, StateChangeReason as Reason};
 use libvirt::{CrashedReason, DomainState, PausedReason, ShutdownReason, ShutoffReason};
 
 /// `Status.Status` and `Status.Reason` once libvirt does not know the domain (any more).
-pub(in crate::launcher) const NONE: (&str, &str) = ("NoState", "NonExistent");
+pub(in crate::launcher) const NONE: (LifeCycle, Reason) = (LifeCycle::NoState, Reason::NonExistent);
 
 /// `Status.Status` and `Status.Reason` of a domain.
-pub(in crate::launcher) fn words(state: DomainState) -> (&'static str, &'static str) {
+pub(in crate::launcher) fn words(state: DomainState) -> (LifeCycle, Reason) {
     match state {
-        DomainState::NoState => ("NoState", "Unknown"),
-        DomainState::Running(_) => ("Running", "Unknown"),
-        DomainState::Blocked => ("Blocked", "Unknown"),
-        DomainState::Paused(reason) => ("Paused", while_paused(reason)),
-        DomainState::Shutdown(ShutdownReason::User) => ("ShuttingDown", "User"),
-        DomainState::Shutdown(_) => ("ShuttingDown", "Unknown"),
-        DomainState::Shutoff(reason) => ("Shutoff", while_off(reason)),
-        DomainState::Crashed(CrashedReason::Panicked) => ("Crashed", "Panicked"),
-        DomainState::Crashed(_) => ("Crashed", "Unknown"),
-        DomainState::PmSuspended => ("PMSuspended", "Unknown"),
+        DomainState::NoState => (LifeCycle::NoState, Reason::Unknown),
+        DomainState::Running(_) => (LifeCycle::Running, Reason::Unknown),
+        DomainState::Blocked => (LifeCycle::Blocked, Reason::Unknown),
+        DomainState::Paused(reason) => (LifeCycle::Paused, while_paused(reason)),
+        DomainState::Shutdown(ShutdownReason::User) => (LifeCycle::ShuttingDown, Reason::User),
+        DomainState::Shutdown(_) => (LifeCycle::ShuttingDown, Reason::Unknown),
+        DomainState::Shutoff(reason) => (LifeCycle::Shutoff, while_off(reason)),
+        DomainState::Crashed(CrashedReason::Panicked) => (LifeCycle::Crashed, Reason::Panicked),
+        DomainState::Crashed(_) => (LifeCycle::Crashed, Reason::Unknown),
+        DomainState::PmSuspended => (LifeCycle::PmSuspended, Reason::Unknown),
     }
 }
 
-fn while_paused(reason: PausedReason) -> &'static str {
+fn while_paused(reason: PausedReason) -> Reason {
     match reason {
-        PausedReason::User => "User",
-        PausedReason::Migration => "Migration",
-        PausedReason::Save => "Save",
-        PausedReason::Dump => "Dump",
-        PausedReason::IoError => "IOError",
-        PausedReason::Watchdog => "Watchdog",
-        PausedReason::FromSnapshot => "FromSnapshot",
-        PausedReason::ShuttingDown => "ShuttingDown",
-        PausedReason::Snapshot => "Snapshot",
-        PausedReason::Crashed => "Crashed",
-        PausedReason::StartingUp => "StartingUp",
-        PausedReason::Postcopy => "Postcopy",
-        PausedReason::PostcopyFailed => "PostcopyFailed",
-        PausedReason::Unknown | PausedReason::ApiError | PausedReason::Other(_) => "Unknown",
+        PausedReason::User => Reason::User,
+        PausedReason::Migration => Reason::Migration,
+        PausedReason::Save => Reason::Save,
+        PausedReason::Dump => Reason::Dump,
+        PausedReason::IoError => Reason::IoError,
+        PausedReason::Watchdog => Reason::Watchdog,
+        PausedReason::FromSnapshot => Reason::FromSnapshot,
+        PausedReason::ShuttingDown => Reason::ShuttingDown,
+        PausedReason::Snapshot => Reason::Snapshot,
+        PausedReason::Crashed => Reason::Crashed,
+        PausedReason::StartingUp => Reason::StartingUp,
+        PausedReason::Postcopy => Reason::Postcopy,
+        PausedReason::PostcopyFailed => Reason::PostcopyFailed,
+        PausedReason::Unknown | PausedReason::ApiError | PausedReason::Other(_) => Reason::Unknown,
     }
 }
 
-fn while_off(reason: ShutoffReason) -> &'static str {
+fn while_off(reason: ShutoffReason) -> Reason {
     match reason {
-        ShutoffReason::Shutdown => "Shutdown",
-        ShutoffReason::Destroyed => "Destroyed",
-        ShutoffReason::Crashed => "Crashed",
-        ShutoffReason::Migrated => "Migrated",
-        ShutoffReason::Saved => "Saved",
-        ShutoffReason::Failed => "Failed",
-        ShutoffReason::FromSnapshot => "FromSnapshot",
-        ShutoffReason::Unknown | ShutoffReason::Daemon | ShutoffReason::Other(_) => "Unknown",
+        ShutoffReason::Shutdown => Reason::Shutdown,
+        ShutoffReason::Destroyed => Reason::Destroyed,
+        ShutoffReason::Crashed => Reason::Crashed,
+        ShutoffReason::Migrated => Reason::Migrated,
+        ShutoffReason::Saved => Reason::Saved,
+        ShutoffReason::Failed => Reason::Failed,
+        ShutoffReason::FromSnapshot => Reason::FromSnapshot,
+        ShutoffReason::Unknown | ShutoffReason::Daemon | ShutoffReason::Other(_) => Reason::Unknown,
     }
 }
 
@@ -105,7 +106,12 @@ mod tests {
         for (state, (status, reasons)) in (0..).zip(tables) {
             for (reason, word) in (0..).zip(reasons) {
                 let seen = DomainState::from_raw(state, reason);
-                assert_eq!(words(seen), (status, *word), "{seen:?}");
+                let (life_cycle, why) = words(seen);
+                assert_eq!(
+                    (life_cycle.as_str(), why.as_str()),
+                    (status, *word),
+                    "{seen:?}"
+                );
             }
         }
     }

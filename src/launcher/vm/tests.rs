@@ -3,6 +3,7 @@
 
 use super::*;
 use api::vmi::Vmi;
+use domain::status::{LifeCycle, StateChangeReason};
 use libvirt::{RunningReason, ShutdownReason, ShutoffReason};
 
 pub fn vm() -> Arc<Vm> {
@@ -54,7 +55,7 @@ fn metadata_are_shown_while_libvirt_is_silent_and_sent_once() {
         clock.unwrap_or_default()
     };
     let document = vm.document_from_memory().unwrap();
-    assert!(has_clock(&document) && document.status.status == "Running");
+    assert!(has_clock(&document) && document.status.status == LifeCycle::Running);
     assert!(vm.update_document().is_some_and(|sent| sent == document));
     assert_eq!(vm.update_document(), None, "sent already");
     assert!(vm.snapshot().document.is_some_and(|last| has_clock(&last)));
@@ -136,7 +137,7 @@ fn a_disk_that_fails_again_right_after_a_resume_is_an_io_error() {
     let document = vm
         .observe(seen(DomainState::Paused(PausedReason::Unknown)))
         .unwrap();
-    assert_eq!(document.status.reason, "IOError");
+    assert_eq!(document.status.reason, StateChangeReason::IoError);
     assert_eq!(vm.snapshot().phase, Phase::Paused(PauseReason::IoError));
 }
 
