@@ -1,7 +1,6 @@
 //! Hook sidecars, domain hooks of plugins, and the example sidecars: as processes and servers on real sockets.
 
 #![allow(
-    missing_docs,
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,

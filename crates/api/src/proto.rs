@@ -1,5 +1,5 @@
 //! The gRPC wire types, generated from `proto/` at build time: messages, clients and servers.
-#![allow(missing_docs, clippy::all, clippy::pedantic)]
+#![allow(clippy::all, clippy::pedantic)]
 
 /// `kubevirt.cmd`: virt-handler calls the launcher.
 pub mod cmd {

@@ -295,7 +295,6 @@ pub struct HostDeviceSpec {
 /// Attributes of libvirt's `<address>`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs)]
 pub struct AddressSpec {
     pub r#type: String,
     pub domain: String,
@@ -363,7 +362,6 @@ impl From<PciAddress> for AddressSpec {
 /// System information for SMBIOS tables.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs)]
 pub struct Smbios {
     pub manufacturer: String,
     pub product: String,

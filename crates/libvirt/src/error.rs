@@ -19,7 +19,6 @@ pub struct Error {
 }
 
 /// The numbers (`virErrorNumber`) that decisions depend on.
-#[allow(missing_docs, reason = "named as in libvirt/virterror.h")]
 pub mod code {
     pub const INTERNAL_ERROR: i32 = 1;
     pub const INVALID_ARG: i32 = 8;

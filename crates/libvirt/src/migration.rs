@@ -105,12 +105,8 @@ impl Migration {
     }
 }
 
-/// How far a long job on a domain is (`virDomainGetJobStats`). What QEMU has not said is none.
+/// How far a long job on a domain is (`virDomainGetJobStats`); sizes in bytes, `None` where QEMU has not said.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[allow(
-    missing_docs,
-    reason = "named as in libvirt/libvirt-domain.h; sizes in bytes"
-)]
 pub struct JobStats {
     /// A job is in progress that says how far it is, without an end that is known: a migration.
     pub is_unbounded: bool,

@@ -41,7 +41,6 @@ macro_rules! api {
         #[serde(default)]
         pub struct $name {$(
             $(#[$m])* #[serde(rename = $json, deserialize_with = "crate::vmi::null_is_default")]
-            #[allow(missing_docs)]
             pub $field: $t,
         )*}
     )*};

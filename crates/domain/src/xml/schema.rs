@@ -43,7 +43,6 @@ macro_rules! elements {
             [$({$kind:ident [$($o:literal)?] $x:literal $j:tt $f:ident ($t:ty) $(#[$m:meta])*})*]) => {
         $(#[$meta])*
         #[derive(Debug, Clone, Default, PartialEq)]
-        #[allow(missing_docs, reason = "fields are named as libvirt's documentation names them")]
         pub struct $name { $($(#[$m])* pub $f: $t,)* }
 
         #[allow(unused_variables, unused_mut, reason = "an element may have no attributes, no children, or neither")]

@@ -158,7 +158,6 @@ impl Action {
 
 /// Why an action is taken.
 #[derive(Debug, Clone, Copy, PartialEq)]
-#[allow(missing_docs, reason = "the texts say it")]
 pub enum Why {
     NotBeforeAllowed,
     TimeIsUp {
