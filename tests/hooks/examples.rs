@@ -200,7 +200,7 @@ async fn the_python_sidecar_sets_boot_order_and_menu() {
     let menu = domain.os.boot_menu.unwrap();
     assert_eq!((menu.enable.as_str(), menu.timeout), ("yes", Some(3000)));
     assert!(domain.os.boot_order.is_empty());
-    let order = |boot: &Option<domain::devices::BootOrder>| boot.as_ref().map(|boot| boot.order);
+    let order = |boot: &Option<domain::address::BootOrder>| boot.as_ref().map(|boot| boot.order);
     assert_eq!(order(&domain.devices.interfaces[0].boot_order), Some(1));
     assert_eq!(order(&domain.devices.disks[0].boot_order), Some(2));
     // Without annotations nothing changes, however the library writes the document.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use api::pod_paths::PodPaths;
 use api::vmi::status::VolumeStatus;
 use domain::PciAddress;
-use domain::devices::Address;
+use domain::address::Address;
 
 /// What the node, the pod, the cluster configuration and the launcher's flags add to a VMI.
 /// A member that is absent has its zero value.

@@ -2,31 +2,10 @@
 //! VMI leaves out depend on whether the files and devices can be opened with `O_DIRECT`.
 
 use super::context::DiskModes;
+use super::error::DiskModeError;
 use super::{ConvertError, Draft, Input};
 use domain::DomainSpec;
 use domain::disks::{CacheMode, Disk, DiskDevice, IoMode};
-
-/// Why a disk cannot have the cache mode that it asks for.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum DiskModeError {
-    /// A disk without data that is not a CD-ROM drive.
-    #[error(
-        "cannot be determined: the disk has neither a file nor a device, and only a CD-ROM drive may be empty"
-    )]
-    NoBackend,
-    /// Cache mode `none`, and the file or device at the path does not support `O_DIRECT`.
-    #[error(
-        "\"none\" needs direct I/O, which {0:?} does not support; leave the mode out or use \"writethrough\""
-    )]
-    NoDirectIo(String),
-    /// Cache mode `none` with an overlay on a device: KubeVirt takes such a device as without
-    /// direct I/O.
-    #[error(
-        "\"none\" needs direct I/O, which the device below the disk's overlay does not support; leave the mode out or use \"writethrough\""
-    )]
-    NoDirectIoBelow,
-}
 
 impl DiskModes {
     /// Whether `path` can be opened with `O_DIRECT`.

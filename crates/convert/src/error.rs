@@ -5,8 +5,6 @@ use std::borrow::Cow;
 use api::vmi::QuantityError;
 use domain::PciAddressError;
 
-use super::disk_modes::DiskModeError;
-use super::disks::BlockSizeError;
 use super::pci::{HostError, OutOfBuses};
 
 /// A refusal: which field of the VMI (or of the context), what it holds, and what is allowed.
@@ -66,4 +64,44 @@ impl From<&'static str> for Reason {
     fn from(text: &'static str) -> Self {
         Self::Rule(text.into())
     }
+}
+
+/// Why a disk cannot have the cache mode that it asks for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DiskModeError {
+    /// A disk without data that is not a CD-ROM drive.
+    #[error(
+        "cannot be determined: the disk has neither a file nor a device, and only a CD-ROM drive may be empty"
+    )]
+    NoBackend,
+    /// Cache mode `none`, and the file or device at the path does not support `O_DIRECT`.
+    #[error(
+        "\"none\" needs direct I/O, which {0:?} does not support; leave the mode out or use \"writethrough\""
+    )]
+    NoDirectIo(String),
+    /// Cache mode `none` with an overlay on a device: KubeVirt takes such a device as without
+    /// direct I/O.
+    #[error(
+        "\"none\" needs direct I/O, which the device below the disk's overlay does not support; leave the mode out or use \"writethrough\""
+    )]
+    NoDirectIoBelow,
+}
+
+/// Why the block sizes of a volume cannot be matched.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BlockSizeError {
+    /// An empty drive, or a network disk.
+    #[error("the disk is neither a device nor a file whose block sizes could be matched")]
+    NoBackend,
+    /// The image file is missing.
+    #[error("the image {0:?} does not exist")]
+    NoImage(String),
+    /// The device is missing, or may not be opened.
+    #[error("the device {0:?} cannot be opened")]
+    NoDevice(String),
+    /// The device reports neither a logical nor a physical block size.
+    #[error("the device {0:?} says that its block sizes are 0")]
+    ZeroSizes(String),
 }

@@ -3,8 +3,8 @@
 use super::context::HostDeviceSpec;
 use super::{ConvertError, Draft, Input};
 use domain::YesNo;
+use domain::address::{Address, BootOrder};
 use domain::alias::Alias;
-use domain::devices::{Address, BootOrder};
 use domain::host_devices::{AcpiHostDev, HostDevDriver, HostDevice, HostDeviceSource};
 use domain::spec::Iommufd;
 

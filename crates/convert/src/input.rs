@@ -1,6 +1,6 @@
 //! What several steps need to know, worked out once from the VMI and the context.
 
-use super::iothreads::{self, IoThreads};
+use super::iothreads::count::{IoThreads, count};
 use super::{Arch, Context, ConvertError};
 use api::pod_paths::PodPaths;
 use api::vmi::Vmi;
@@ -68,7 +68,7 @@ impl<'a> Input<'a> {
             disk_virtio_model: arch.virtio_model(ctx.use_virtio_transitional),
             iommu: ctx.use_launch_security_sev || ctx.use_launch_security_pv,
             cpu_topology: cpu_topology(vmi)?,
-            iothreads: iothreads::count(vmi)?,
+            iothreads: count(vmi)?,
         })
     }
 

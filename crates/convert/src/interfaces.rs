@@ -4,8 +4,8 @@
 use super::passt::{ISTIO_INJECT, port_forward};
 use super::{ConvertError, Draft, Input, Reason};
 use api::vmi::interfaces::Interface;
+use domain::address::BootOrder;
 use domain::alias::Alias;
-use domain::devices::BootOrder;
 use domain::interfaces::{
     Acpi, Interface as Card, InterfaceBackend, InterfaceDriver, InterfaceSource, LinkState, Mac,
     Model, Rom,

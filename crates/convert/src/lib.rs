@@ -51,13 +51,11 @@ mod sysinfo;
 
 pub use arch::Arch;
 pub use context::Context;
-pub use disk_modes::DiskModeError;
-pub use disks::BlockSizeError;
-pub use error::{ConvertError, Reason};
+pub use error::{BlockSizeError, ConvertError, DiskModeError, Reason};
 pub use host_devices::IOMMUFD_GROUP;
 pub use hotplug_ports::{HotplugPorts, HotplugPortsError};
 pub use input::{CpuTopology, Input};
-pub use iothreads::IoThreads;
+pub use iothreads::count::IoThreads;
 pub use pci::{HostError, OutOfBuses};
 
 use api::vmi::Vmi;

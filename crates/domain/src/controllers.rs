@@ -1,8 +1,8 @@
 //! `<controller>`: buses that other devices sit on.
 //!
 //! libvirt: [controllers](https://libvirt.org/formatdomain.html#controllers)
+use super::address::Address;
 use super::alias::Alias;
-use super::devices::Address;
 use super::vocabulary::{OnOff, vocabulary};
 use super::xml::elements;
 

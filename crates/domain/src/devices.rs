@@ -1,6 +1,7 @@
 //! `<devices>`: the list of all devices, and the small ones.
 //!
 //! libvirt: [devices](https://libvirt.org/formatdomain.html#devices)
+use super::address::Address;
 use super::alias::Alias;
 use super::character::{Channel, Console, Serial};
 use super::controllers::Controller;
@@ -13,15 +14,6 @@ use super::vocabulary::{OnOff, YesNo, vocabulary};
 use super::xml::elements;
 
 vocabulary! {
-/// What kind of bus an address is on, and so which of its attributes count.
-AddressType {
-    Pci = "pci",
-    Drive = "drive",
-    Usb = "usb",
-    Ccw = "ccw",
-    VirtioSerial = "virtio-serial",
-    Unassigned = "unassigned",
-}
 /// The bus of an input device.
 InputBus {
     Usb = "usb",
@@ -204,25 +196,5 @@ IommuDriver {
     attr? "ril" "RIL" ril: OnOff,
     attr? "ssidSize" "SSIDSize" ssid_size: String,
     attr? "oas" "OAS" oas: String,
-}
-/// `<address>`: where on its bus a device sits, or where on the host it is. Which attributes count depends on `type`; see [`Address::pci`](crate::pci_address).
-Address {
-    attr? "type" "Type" r#type: AddressType,
-    attr? "domain" "Domain" domain: String,
-    attr? "bus" "Bus" bus: String,
-    attr? "slot" "Slot" slot: String,
-    attr? "function" "Function" function: String,
-    attr? "controller" "Controller" controller: String,
-    attr? "target" "Target" target: String,
-    attr? "unit" "Unit" unit: String,
-    attr? "uuid" "UUID" uuid: String,
-    attr? "device" "Device" device: String,
-    attr? "cssid" "CSSID" cssid: String,
-    attr? "ssid" "SSID" ssid: String,
-    attr? "devno" "DevNo" devno: String,
-}
-/// `<boot>`: the turn of the device in booting, from 1.
-BootOrder {
-    attr "order" "Order" order: u64,
 }
 }

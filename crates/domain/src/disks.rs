@@ -1,8 +1,8 @@
 //! `<disk>`: disks, LUNs, CD-ROM and floppy drives.
 //!
 //! libvirt: [hard drives floppy disks cdroms](https://libvirt.org/formatdomain.html#hard-drives-floppy-disks-cdroms)
+use super::address::{Address, BootOrder};
 use super::alias::Alias;
-use super::devices::{Address, BootOrder};
 use super::vocabulary::{OnOff, YesNo, vocabulary};
 use super::xml::elements;
 

@@ -1,8 +1,8 @@
 //! `<hostdev>`: host devices passed through.
 //!
 //! libvirt: [host device assignment](https://libvirt.org/formatdomain.html#host-device-assignment)
+use super::address::{Address, BootOrder};
 use super::alias::Alias;
-use super::devices::{Address, BootOrder};
 use super::vocabulary::{OnOff, YesNo, vocabulary};
 use super::xml::elements;
 

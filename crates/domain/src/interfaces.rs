@@ -1,8 +1,8 @@
 //! `<interface>`: network interfaces.
 //!
 //! libvirt: [network interfaces](https://libvirt.org/formatdomain.html#network-interfaces)
+use super::address::{Address, BootOrder};
 use super::alias::Alias;
-use super::devices::{Address, BootOrder};
 use super::vocabulary::{OnOff, YesNo};
 use super::xml::elements;
 

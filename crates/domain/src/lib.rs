@@ -3,6 +3,7 @@
 //! <https://libvirt.org/formatdomain.html>; the JSON names are the wire contract with virt-handler.
 #![forbid(unsafe_code)]
 
+pub mod address;
 pub mod alias;
 pub mod backup;
 pub mod character;

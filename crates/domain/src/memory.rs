@@ -4,8 +4,8 @@
 //! [memory allocation](https://libvirt.org/formatdomain.html#memory-allocation),
 //! [memory backing](https://libvirt.org/formatdomain.html#memory-backing),
 //! [memory devices](https://libvirt.org/formatdomain.html#memory-devices)
+use super::address::Address;
 use super::alias::Alias;
-use super::devices::Address;
 use super::xml::elements;
 
 elements! {

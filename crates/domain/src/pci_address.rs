@@ -1,7 +1,7 @@
 //! PCI addresses: as sysfs, libvirt's errors and the VMI write them (`0000:81:11.1`), and as four
 //! attributes of `<address>`.
 
-use super::devices::{Address, AddressType};
+use super::address::{Address, AddressType};
 use std::fmt;
 use std::str::FromStr;
 

@@ -5,7 +5,8 @@ use super::safe_path::Found;
 use super::{Config, PodError, image, qemu_img, tracking, volumes};
 use api::pod_paths;
 use api::vmi::Vmi;
-use api::vmi::status::{PersistentVolumeClaimInfo, VolumeStatus};
+use api::vmi::status::VolumeStatus;
+use api::vmi::volumes::PersistentVolumeClaimInfo;
 use api::vmi::volumes::Volume;
 use domain::disks::Disk;
 

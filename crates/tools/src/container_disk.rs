@@ -20,8 +20,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use os::inotify::DirChanges;
-use os::poll::wait;
 use os::signals::SignalQueue;
+use os::wait::wait;
 
 /// For the man page: KubeVirt's has no `--help` to print it.
 pub(crate) const USAGE: &str = "usage: container-disk --copy-path PATH

@@ -1,7 +1,7 @@
 //! `status.migrationState` and `status.migratedVolumes`: what virt-controller and the two virt-handlers have agreed on
 //! for a live migration.
 
-use super::status::PersistentVolumeClaimInfo;
+use super::volumes::PersistentVolumeClaimInfo;
 use crate::api;
 
 api! {

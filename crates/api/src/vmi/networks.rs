@@ -1,5 +1,4 @@
 //! `spec.networks`.
-use super::spec::ClaimRequest;
 use crate::api;
 
 api! {
@@ -9,6 +8,11 @@ Network {
     "pod" pod: Option<PodNetwork>,
     "multus" multus: Option<MultusNetwork>,
     "resourceClaim" resource_claim: Option<ClaimRequest>,
+}
+/// `resourceClaim` of `Network`.
+ClaimRequest {
+    "claimName" claim_name: String,
+    "requestName" request_name: String,
 }
 /// `pod` of `Network`.
 PodNetwork {

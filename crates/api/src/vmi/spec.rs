@@ -49,9 +49,4 @@ VirtualMachineInstanceResourceClaim {
     "name" name: String,
     "resourceClaimName" resource_claim_name: Option<String>,
 }
-/// `resourceClaim` of `Network`.
-ClaimRequest {
-    "claimName" claim_name: String,
-    "requestName" request_name: String,
-}
 }

@@ -1,9 +1,8 @@
 //! `status`: what the cluster has found out about the VMI.
 
-use std::collections::BTreeMap;
-
 use super::Quantity;
 use super::migration::{StorageMigratedVolumeInfo, VirtualMachineInstanceMigrationState};
+use super::volumes::PersistentVolumeClaimInfo;
 use crate::api;
 
 api! {
@@ -65,15 +64,6 @@ ChangedBlockTrackingStatus {
 /// `backupStatus` of `ChangedBlockTrackingStatus`: the backup that is in progress.
 VirtualMachineInstanceBackupStatus {
     "backupName" backup_name: String,
-}
-/// `persistentVolumeClaimInfo`, in several places.
-#[derive(serde::Serialize)]
-PersistentVolumeClaimInfo {
-    "capacity" capacity: BTreeMap<String, Quantity>,
-    "requests" requests: BTreeMap<String, Quantity>,
-    "filesystemOverhead" filesystem_overhead: Option<String>,
-    #[serde(skip_serializing)]
-    "volumeMode" volume_mode: Option<String>,
 }
 /// `hotplugVolume` of `VolumeStatus`.
 #[derive(serde::Serialize)]

@@ -1,5 +1,7 @@
 //! `spec.volumes`: where the data of disks comes from.
 
+use std::collections::BTreeMap;
+
 use super::Quantity;
 use crate::api;
 
@@ -21,6 +23,15 @@ Volume {
     "downwardAPI" downward_api: Option<DownwardApiVolumeSource>,
     "serviceAccount" service_account: Option<ServiceAccountVolumeSource>,
     "downwardMetrics" downward_metrics: Option<DownwardMetricsVolumeSource>,
+}
+/// `persistentVolumeClaimInfo`, in several places.
+#[derive(serde::Serialize)]
+PersistentVolumeClaimInfo {
+    "capacity" capacity: BTreeMap<String, Quantity>,
+    "requests" requests: BTreeMap<String, Quantity>,
+    "filesystemOverhead" filesystem_overhead: Option<String>,
+    #[serde(skip_serializing)]
+    "volumeMode" volume_mode: Option<String>,
 }
 /// `hostDisk` of `Volume`.
 HostDisk {

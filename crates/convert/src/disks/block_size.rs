@@ -1,27 +1,10 @@
 //! `<blockio>`: block sizes that the guest sees, either given or those of the volume.
 
+use super::super::error::BlockSizeError;
 use super::super::{ConvertError, Input};
 use super::Wanted;
 use crate::context::BlockDeviceProbe;
 use domain::disks::{BlockIo, Disk};
-
-/// Why the block sizes of a volume cannot be matched.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum BlockSizeError {
-    /// An empty drive, or a network disk.
-    #[error("the disk is neither a device nor a file whose block sizes could be matched")]
-    NoBackend,
-    /// The image file is missing.
-    #[error("the image {0:?} does not exist")]
-    NoImage(String),
-    /// The device is missing, or may not be opened.
-    #[error("the device {0:?} cannot be opened")]
-    NoDevice(String),
-    /// The device reports neither a logical nor a physical block size.
-    #[error("the device {0:?} says that its block sizes are 0")]
-    ZeroSizes(String),
-}
 
 /// Adds the block sizes to a disk that has its source.
 pub(super) fn apply(

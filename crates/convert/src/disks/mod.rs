@@ -16,7 +16,6 @@ mod names;
 mod source;
 mod target;
 
-pub use block_size::BlockSizeError;
 use names::Names;
 
 use super::iothreads::Assignment;

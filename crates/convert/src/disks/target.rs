@@ -5,10 +5,10 @@ use super::super::{ConvertError, Input};
 use super::Wanted;
 use super::names::Names;
 use api::vmi::disks::{CdRomTarget, DiskTarget, LunTarget};
-use api::vmi::status::PersistentVolumeClaimInfo;
+use api::vmi::volumes::PersistentVolumeClaimInfo;
 use domain::YesNo;
+use domain::address::{Address, AddressType, BootOrder};
 use domain::alias::Alias;
-use domain::devices::{Address, AddressType, BootOrder};
 use domain::disks::{
     CacheMode, DiscardMode, Disk, DiskBus, DiskDevice, DiskDriver, ReadOnly, Reservations,
     Shareable, SourceReservations,

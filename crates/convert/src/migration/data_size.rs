@@ -1,6 +1,6 @@
 //! How much there is to transfer, from which virt-handler's time limit for a migration follows.
 
-use api::vmi::status::PersistentVolumeClaimInfo;
+use api::vmi::volumes::PersistentVolumeClaimInfo;
 use api::vmi::{Quantity, Vmi};
 
 use crate::ConvertError;

@@ -3,7 +3,7 @@
 use api::vmi::Vmi;
 use domain::xml::tree::Element;
 
-use super::document::DocumentError;
+use super::error::DocumentError;
 use crate::Context;
 use crate::context::Topology;
 use crate::premigration::cpus;

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 
 use api::pod_paths::PodPaths;
 use api::vmi::Vmi;
-use domain::xml::ReadError;
 use domain::xml::tree::Element;
 
 use super::dedicated_cpus::pin_to_target_cpus;
+use super::error::DocumentError;
 use super::moved_volumes::move_volumes;
-use crate::premigration::{PreMigrationError, disk_paths};
+use crate::premigration::disk_paths;
 
 /// Who adapts CPUs and paths to the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,31 +19,6 @@ pub enum TargetRewrite {
     BySource,
     /// The target's hook server.
     ByTargetHook,
-}
-
-/// Why the document cannot be made.
-#[derive(Debug, thiserror::Error)]
-pub enum DocumentError {
-    /// The document cannot be read.
-    #[error("the domain XML cannot be read")]
-    Xml(#[source] ReadError),
-    /// The target has dedicated CPUs, and has not said which.
-    #[error(
-        "the VMI has dedicated CPUs, and status.migrationState does not say which the target has"
-    )]
-    NoTargetCpus,
-    /// The target's topology cannot be read.
-    #[error("status.migrationState.targetNodeTopology cannot be read")]
-    Topology(#[source] serde_json::Error),
-    /// The VM does not fit on the target.
-    #[error("the domain cannot be made to fit the target")]
-    Target(#[from] PreMigrationError),
-    /// A volume that moves has no size.
-    #[error("the size of volume \"{0}\", which moves to another claim, is not known")]
-    UnknownSize(String),
-    /// A volume that moves has no file or device.
-    #[error("the disk of volume \"{0}\", which moves to another claim, has no source")]
-    NoSource(String),
 }
 
 /// The document for the target. `migratable` is libvirt's, `sizes` has the sizes that the guest sees of disks whose
@@ -106,6 +81,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::premigration::PreMigrationError;
 
     fn document(xml: &str, vmi: &Value, rewrite: TargetRewrite) -> Element {
         let vmi = serde_json::from_value(vmi.clone()).unwrap();

@@ -10,13 +10,15 @@
 mod data_size;
 mod dedicated_cpus;
 mod document;
+mod error;
 mod moved_volumes;
 mod namespace;
 mod root;
 mod volumes;
 
 pub use data_size::data_size_gigabytes;
-pub use document::{DocumentError, TargetRewrite, migration_xml};
+pub use document::{TargetRewrite, migration_xml};
+pub use error::DocumentError;
 pub(crate) use namespace::move_to_namespace;
 pub use root::move_to_root;
 pub use volumes::disks_to_copy;

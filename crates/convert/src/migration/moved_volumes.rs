@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use api::pod_paths::PodPaths;
 use api::vmi::Vmi;
-use api::vmi::status::PersistentVolumeClaimInfo;
+use api::vmi::volumes::PersistentVolumeClaimInfo;
 use domain::xml::tree::Element;
 
-use super::document::DocumentError;
+use super::error::DocumentError;
 use super::volumes::{Place, place};
 use super::{disks_mut, set_attribute, volume_of};
 

@@ -8,8 +8,9 @@
 //! Bus numbers of expander buses count down from 255, and leave numbers free for the ports behind each;
 //! controller indices count up from the last one that is used. The two must not meet.
 
+use domain::address::{Address, AddressType};
 use domain::controllers::{Controller, ControllerTarget, ControllerType};
-use domain::devices::{Address, AddressType, Devices, IommuDevice};
+use domain::devices::{Devices, IommuDevice};
 use std::collections::BTreeMap;
 
 /// Buses of a PCI domain, less one.

@@ -8,9 +8,10 @@ use super::grace_host as sysfs;
 use super::host::{Host, HostError};
 use super::{expander, numa, root_complex};
 use crate::{ConvertError, Draft, Input, Reason};
+use domain::address::Address;
 use domain::controllers::{Controller, ControllerType, PciHole64};
 use domain::cpu::{NumaCell, NumaCellDistances, NumaCellSibling};
-use domain::devices::{Address, IommuDevice, IommuDriver};
+use domain::devices::{IommuDevice, IommuDriver};
 use domain::host_devices::{AcpiHostDev, HostDevDriver, HostDevice, HostDeviceType};
 use domain::{DomainSpec, OnOff, PciAddress, YesNo};
 

@@ -7,7 +7,7 @@ use super::guest_cell::{GuestCellError, GuestCells};
 use super::host::Host;
 use crate::pinning::is_numa_passthrough;
 use crate::{ConvertError, Draft, Input};
-use domain::devices::Address;
+use domain::address::Address;
 use domain::host_devices::HostDeviceType;
 use domain::{DomainSpec, PciAddress};
 

@@ -1,6 +1,7 @@
 //! Which devices take a slot on a PCI bus of the guest.
 
-use domain::devices::{Address, AddressType, Devices, InputBus};
+use domain::address::{Address, AddressType};
+use domain::devices::{Devices, InputBus};
 use domain::disks::DiskBus;
 use domain::host_devices::HostDeviceType;
 

@@ -1,43 +1,9 @@
-//! Elements, and the fields that hold them.
+//! What a type has to do to be one XML element.
 
 use super::error::{ReadError, ValueError};
-use super::read::{In, Tag};
+use super::input::{In, Tag};
+use super::namespace::Namespace;
 use super::write::Out;
-
-/// The namespaces that occur in a domain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Namespace {
-    /// None: libvirt's own elements.
-    #[default]
-    None,
-    /// KubeVirt's part of `<metadata>`.
-    KubeVirt,
-    /// QEMU's command line.
-    Qemu,
-    /// Any other; the schema has no element there.
-    Other,
-}
-
-impl Namespace {
-    /// The address that names it in the document; empty where there is none.
-    #[must_use]
-    pub const fn uri(self) -> &'static str {
-        match self {
-            Self::KubeVirt => "http://kubevirt.io",
-            Self::Qemu => "http://libvirt.org/schemas/domain/qemu/1.0",
-            Self::None | Self::Other => "",
-        }
-    }
-
-    pub(super) fn named(uri: &str) -> Self {
-        match uri {
-            "" => Self::None,
-            uri if uri == Self::KubeVirt.uri() => Self::KubeVirt,
-            uri if uri == Self::Qemu.uri() => Self::Qemu,
-            _ => Self::Other,
-        }
-    }
-}
 
 /// A type that is one XML element. Implemented by `elements!`; by default it is empty.
 pub trait XmlElement {
@@ -71,67 +37,6 @@ pub trait XmlElement {
     /// # Errors
     /// What is wrong with it.
     fn text(&mut self, _value: &str) -> Result<(), ValueError> {
-        Ok(())
-    }
-}
-
-/// Fields that are child elements: one, at most one, or many.
-pub trait Children {
-    /// See [`XmlElement::NAMESPACE`].
-    const NAMESPACE: Option<Namespace>;
-
-    /// Writes as many elements as there are; returns whether there was one.
-    fn write(&self, name: &str, out: &mut Out) -> bool;
-    /// Takes one more element of that name. Where there can be only one, the second adds to the
-    /// first, as in Go.
-    ///
-    /// # Errors
-    /// The first unreadable value inside.
-    fn read(&mut self, tag: &Tag<'_>, input: &mut In<'_>) -> Result<(), ReadError>;
-}
-
-impl<T: XmlElement> Children for T {
-    const NAMESPACE: Option<Namespace> = T::NAMESPACE;
-
-    fn write(&self, name: &str, out: &mut Out) -> bool {
-        out.start(name);
-        // A name with a prefix has its namespace declared further up.
-        if let Some(namespace) = T::NAMESPACE.filter(|_| !name.contains(':')) {
-            out.raw_attribute("xmlns", namespace.uri());
-        }
-        self.attributes(out);
-        let children = self.content(out);
-        out.end(name, children);
-        true
-    }
-    fn read(&mut self, tag: &Tag<'_>, input: &mut In<'_>) -> Result<(), ReadError> {
-        input.element(self, tag)
-    }
-}
-impl<T: Children + Default> Children for Option<T> {
-    const NAMESPACE: Option<Namespace> = T::NAMESPACE;
-
-    fn write(&self, name: &str, out: &mut Out) -> bool {
-        self.as_ref().is_some_and(|child| child.write(name, out))
-    }
-    fn read(&mut self, tag: &Tag<'_>, input: &mut In<'_>) -> Result<(), ReadError> {
-        self.get_or_insert_default().read(tag, input)
-    }
-}
-impl<T: Children + Default> Children for Vec<T> {
-    const NAMESPACE: Option<Namespace> = T::NAMESPACE;
-
-    fn write(&self, name: &str, out: &mut Out) -> bool {
-        let mut any = false;
-        for child in self {
-            any |= child.write(name, out);
-        }
-        any
-    }
-    fn read(&mut self, tag: &Tag<'_>, input: &mut In<'_>) -> Result<(), ReadError> {
-        let mut child = T::default();
-        child.read(tag, input)?;
-        self.push(child);
         Ok(())
     }
 }

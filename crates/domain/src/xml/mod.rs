@@ -12,9 +12,13 @@
 //! elements is refused before it costs anything. No entity but XML's own five is expanded, and a
 //! document type declaration is passed over unread.
 
+mod children;
 mod element;
 mod error;
+mod escape;
+mod input;
 mod json;
+mod namespace;
 mod read;
 mod schema;
 pub mod secrets;
@@ -23,14 +27,17 @@ pub mod tree;
 mod value;
 mod write;
 
-pub use element::{Children, Namespace, XmlElement};
+pub use children::{Children, to_string};
+pub use element::XmlElement;
 pub(crate) use error::quoted;
 pub use error::{ReadError, ValueError};
+pub use input::{In, Tag};
 pub use json::{Go, Json, XmlName};
-pub use read::{In, Tag, from_str};
+pub use namespace::Namespace;
+pub use read::from_str;
 pub(crate) use schema::elements;
 pub use value::Value;
-pub use write::{Out, to_string};
+pub use write::Out;
 
 /// Longest document that is read, in bytes: libvirt's RPC carries no longer string.
 pub const MAX_BYTES: usize = 4 << 20;

@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 
-use quick_xml::events::{BytesRef, BytesStart, Event};
-use quick_xml::{Reader, XmlVersion};
+use quick_xml::XmlVersion;
+use quick_xml::events::{BytesStart, Event};
 
-use super::element::{Children, Namespace, XmlElement};
+use super::element::XmlElement;
 use super::error::{ReadError, ValueError, quoted};
-use super::source::{self, is_xml, not_xml};
+use super::input::{In, Tag};
+use super::source::{self, not_xml};
 use super::value::Value;
-use super::{MAX_ATTRIBUTES, MAX_DEPTH, MAX_ELEMENTS};
 
 /// Reads a document whose root element is `root`. What stands around the root element does not count.
 ///
@@ -45,178 +45,7 @@ pub fn from_str<T: XmlElement + Default>(root: &'static str, text: &str) -> Resu
     }
 }
 
-/// A start tag in the input.
-#[derive(Debug)]
-pub struct Tag<'a> {
-    start: BytesStart<'a>,
-    /// Where the name goes on after its prefix, in bytes.
-    local: usize,
-    /// It is `<empty/>`.
-    empty: bool,
-    namespace: Namespace,
-    /// The namespace of the element around it, for which the schema's names without prefix stand.
-    around: Namespace,
-    /// Where the tag ends, in bytes.
-    at: usize,
-}
-
-impl Tag<'_> {
-    /// The name without its prefix.
-    #[must_use]
-    pub fn local(&self) -> &str {
-        self.start
-            .name()
-            .into_inner()
-            .get(self.local..)
-            .unwrap_or_default()
-    }
-
-    /// Whether the element has this name without prefix, in this namespace or else in that of the
-    /// element around it.
-    #[must_use]
-    pub fn is(&self, local: &str, namespace: Option<Namespace>) -> bool {
-        self.local() == local && self.namespace == namespace.unwrap_or(self.around)
-    }
-}
-
-/// A prefix and its namespace. The empty prefix is the default one.
-#[derive(Debug)]
-struct Binding {
-    prefix: String,
-    namespace: Namespace,
-}
-
-/// The document being read.
-#[derive(Debug)]
-pub struct In<'a> {
-    reader: Reader<&'a [u8]>,
-    source: &'a str,
-    depth: usize,
-    elements: usize,
-    /// Prefixes in scope, the innermost last.
-    bindings: Vec<Binding>,
-}
-
 impl<'a> In<'a> {
-    fn new(source: &'a str) -> Self {
-        Self {
-            reader: Reader::from_str(source),
-            source,
-            depth: 0,
-            elements: 0,
-            bindings: Vec::new(),
-        }
-    }
-
-    /// The line of a position, counted from 1.
-    fn line(&self, at: usize) -> usize {
-        source::line(self.source, at)
-    }
-
-    fn position(&self) -> usize {
-        usize::try_from(self.reader.buffer_position()).unwrap_or(usize::MAX)
-    }
-
-    fn malformed(&self, reason: impl std::fmt::Display) -> ReadError {
-        ReadError::malformed(self.line(self.position()), reason)
-    }
-
-    fn value(&self, tag: &Tag<'_>, path: String, reason: ValueError) -> ReadError {
-        ReadError::Value {
-            line: self.line(tag.at),
-            path,
-            reason,
-        }
-    }
-
-    fn next(&mut self) -> Result<Event<'a>, ReadError> {
-        self.reader.read_event().map_err(|e| {
-            let at = usize::try_from(self.reader.error_position()).unwrap_or(usize::MAX);
-            ReadError::malformed(self.line(at), e)
-        })
-    }
-
-    /// Takes a start tag; its declarations of namespaces come into scope.
-    fn tag(
-        &mut self,
-        start: BytesStart<'a>,
-        empty: bool,
-        around: Option<&Tag<'_>>,
-    ) -> Result<Tag<'a>, ReadError> {
-        self.elements += 1;
-        if self.elements > MAX_ELEMENTS {
-            return Err(ReadError::TooMany {
-                line: self.line(self.position()),
-            });
-        }
-        if start.attributes_raw().contains("xmlns") {
-            self.bind(&start)?;
-        }
-        let prefix = start
-            .name()
-            .into_inner()
-            .split_once(':')
-            .map_or("", |(prefix, _)| prefix);
-        let local = if prefix.is_empty() {
-            0
-        } else {
-            prefix.len() + 1
-        };
-        let bound = self
-            .bindings
-            .iter()
-            .rev()
-            .find(|binding| binding.prefix == prefix)
-            .map(|binding| binding.namespace);
-        let namespace = bound.unwrap_or(if prefix.is_empty() {
-            Namespace::None
-        } else {
-            Namespace::Other
-        });
-        let around = around.map_or(namespace, |tag| tag.namespace);
-        Ok(Tag {
-            start,
-            local,
-            empty,
-            namespace,
-            around,
-            at: self.position(),
-        })
-    }
-
-    fn bind(&mut self, start: &BytesStart<'_>) -> Result<(), ReadError> {
-        for (index, attribute) in start.attributes().enumerate() {
-            self.check_count(index)?;
-            let attribute = attribute.map_err(|e| self.malformed(e))?;
-            let prefix = match attribute.key.into_inner() {
-                "xmlns" => "",
-                name => match name.strip_prefix("xmlns:") {
-                    Some(prefix) => prefix,
-                    None => continue,
-                },
-            };
-            let uri = attribute
-                .normalized_value(XmlVersion::Implicit1_0)
-                .map_err(|e| self.malformed(e))?;
-            self.bindings.push(Binding {
-                prefix: prefix.to_owned(),
-                namespace: Namespace::named(&uri),
-            });
-        }
-        Ok(())
-    }
-
-    /// Refuses an attribute that is one too many in its element; `index` is counted from 0.
-    fn check_count(&self, index: usize) -> Result<(), ReadError> {
-        if index < MAX_ATTRIBUTES {
-            Ok(())
-        } else {
-            Err(ReadError::TooManyAttributes {
-                line: self.line(self.position()),
-            })
-        }
-    }
-
     /// Reads the element whose start tag is `tag`, up to and with its end tag.
     pub(super) fn element<T: XmlElement>(
         &mut self,
@@ -303,55 +132,6 @@ impl<'a> In<'a> {
         Ok(())
     }
 
-    /// Skips to the end of the element whose start tag was read last.
-    fn skip(&mut self) -> Result<(), ReadError> {
-        let outside = self.depth;
-        self.descend()?;
-        while self.depth > outside {
-            match self.next()? {
-                Event::Start(_) => self.descend()?,
-                Event::End(_) => self.depth -= 1,
-                Event::Eof => return Err(self.ends_early()),
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn descend(&mut self) -> Result<(), ReadError> {
-        self.depth += 1;
-        if self.depth > MAX_DEPTH {
-            Err(ReadError::TooDeep {
-                line: self.line(self.position()),
-            })
-        } else {
-            Ok(())
-        }
-    }
-
-    fn ends_early(&self) -> ReadError {
-        self.malformed("the document ends inside an element")
-    }
-
-    /// What `&name;` stands for.
-    fn reference(&self, reference: &BytesRef<'_>) -> Result<char, ReadError> {
-        match &**reference {
-            "lt" => Ok('<'),
-            "gt" => Ok('>'),
-            "amp" => Ok('&'),
-            "quot" => Ok('"'),
-            "apos" => Ok('\''),
-            name => match reference
-                .resolve_char_ref()
-                .map_err(|e| self.malformed(e))?
-            {
-                Some(c) if is_xml(c) => Ok(c),
-                Some(c) => Err(self.malformed(not_xml(c))),
-                None => Err(self.malformed(format!("unknown entity &{};", quoted(name)))),
-            },
-        }
-    }
-
     /// The text of a leaf element.
     ///
     /// # Errors
@@ -360,19 +140,6 @@ impl<'a> In<'a> {
         let mut leaf = Leaf(T::default());
         self.element(&mut leaf, tag)?;
         Ok(leaf.0)
-    }
-
-    /// Reads the elements of that name inside the element `tag`.
-    ///
-    /// # Errors
-    /// The first unreadable value inside.
-    pub fn list<T: Children + Default>(
-        &mut self,
-        name: &'static str,
-        items: &mut Vec<T>,
-        tag: &Tag<'_>,
-    ) -> Result<(), ReadError> {
-        self.element(&mut List { name, items }, tag)
     }
 }
 
@@ -385,22 +152,6 @@ impl<T: Value> XmlElement for Leaf<T> {
     fn text(&mut self, value: &str) -> Result<(), ValueError> {
         self.0 = T::parse(value)?;
         Ok(())
-    }
-}
-
-/// An element of which only the children of one name count.
-struct List<'l, T> {
-    name: &'static str,
-    items: &'l mut Vec<T>,
-}
-
-impl<T: Children + Default> XmlElement for List<'_, T> {
-    fn child(&mut self, tag: &Tag<'_>, input: &mut In<'_>) -> Result<bool, ReadError> {
-        let known = tag.is(self.name, T::NAMESPACE);
-        if known {
-            self.items.read(tag, input)?;
-        }
-        Ok(known)
     }
 }
 

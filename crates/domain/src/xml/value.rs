@@ -7,8 +7,8 @@ use serde::Serialize;
 use serde::ser::Serializer;
 
 use super::error::{ValueError, quoted};
+use super::escape::escape;
 use super::json::Json;
-use super::write::escape;
 
 /// A value held in an attribute or in text.
 pub trait Value: Default {

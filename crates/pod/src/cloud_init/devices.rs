@@ -7,7 +7,7 @@ use super::super::machine::{Machine, parse_cpus};
 use super::data::DeviceData;
 use api::vmi::Vmi;
 use domain::DomainSpec;
-use domain::devices::{Address, AddressType};
+use domain::address::{Address, AddressType};
 use domain::host_devices::HostDevice;
 
 /// Metadata of the VMI's tagged devices, with the addresses that libvirt has given them in

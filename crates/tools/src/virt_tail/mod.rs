@@ -19,8 +19,8 @@ use self::output::{Output, Stop};
 use os::inotify::DirChanges;
 use os::log_file::{LogFile, Progress, ReadError};
 use os::logging;
-use os::poll::wait;
 use os::signals::SignalQueue;
+use os::wait::wait;
 
 pub(crate) const USAGE: &str = "Usage: virt-tail --logfile FILE [-v N]
 

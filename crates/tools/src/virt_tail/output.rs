@@ -3,8 +3,8 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use os::poll::wait_to_write;
 use os::signals::SignalQueue;
+use os::wait::wait_to_write;
 
 /// A pipe that poll(2) calls writable takes as much without blocking (`PIPE_BUF`).
 const MAX_WRITE: usize = 4096;

@@ -8,7 +8,7 @@
 mod parse;
 
 use super::ReadError;
-use super::write::escape;
+use super::escape::escape;
 
 /// An element with all that is in it, in document order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use super::backend::Backend;
 use super::{Forward, Network};
 use crate::manifest::Card;
 use domain::YesNo;
+use domain::address::BootOrder;
 use domain::alias::Alias;
-use domain::devices::BootOrder;
 use domain::interfaces::{
     Interface, InterfaceBackend, InterfacePortForward, InterfacePortForwardRange, Mac, Model, Rom,
 };

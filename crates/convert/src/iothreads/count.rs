@@ -1,10 +1,8 @@
-//! Threads for disk I/O: how many there are, and which disk or controller uses which.
+//! How many threads for disk I/O there are.
 
-use super::{ConvertError, Draft, Input};
+use crate::ConvertError;
 use api::vmi::disks::Disk;
 use api::vmi::{Quantity, Vmi};
-use domain::disks::{DiskBus, DiskDriver, DiskIoThread, DiskIoThreads};
-use domain::spec::IoThreads as DomainIoThreads;
 
 /// The largest pool that is accepted; QEMU creates each thread of it, used or not.
 // D-conv-3 (docs/differences.md).
@@ -22,14 +20,14 @@ pub struct IoThreads {
 }
 
 /// Whether a disk asks for a dedicated I/O thread.
-pub(super) fn is_dedicated(disk: &Disk) -> bool {
+pub(crate) fn is_dedicated(disk: &Disk) -> bool {
     disk.dedicated_io_thread == Some(true)
 }
 
 /// Counts the threads: one for each disk that wants its own, and for the others as many as there
 /// are others, within the limit of the policy. All disks count, whatever their bus. `None` without
 /// a policy and without a dedicated thread.
-pub(super) fn count(vmi: &Vmi) -> Result<Option<IoThreads>, ConvertError> {
+pub(crate) fn count(vmi: &Vmi) -> Result<Option<IoThreads>, ConvertError> {
     let spec = &vmi.spec.domain;
     let disks = &spec.devices.disks;
     let dedicated = disks.iter().filter(|disk| is_dedicated(disk)).count() as u64;
@@ -113,74 +111,4 @@ fn limit(vmi: &Vmi) -> Result<i64, ConvertError> {
         }
         Some(_) => Ok(0),
     }
-}
-
-/// `<iothreads>`.
-pub(super) fn total(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
-    if let Some(threads) = input.iothreads
-        && threads.total > 0
-    {
-        draft.domain.iothreads = Some(DomainIoThreads {
-            iothreads: threads.total,
-        });
-    }
-    Ok(())
-}
-
-/// Gives disks their threads, in the order of the VMI: the shared ones, 1 and up, in turns; behind
-/// them the dedicated ones.
-#[derive(Debug)]
-pub(super) struct Assignment {
-    threads: IoThreads,
-    next_auto: u64,
-    next_dedicated: u64,
-}
-
-impl Assignment {
-    pub(super) fn new(threads: IoThreads) -> Self {
-        Self {
-            threads,
-            next_auto: 1,
-            next_dedicated: threads.auto + 1,
-        }
-    }
-
-    /// Gives the disk its thread or threads. Only virtio disks take part, but those that are left
-    /// out of the domain do as well.
-    pub(super) fn assign(&mut self, disk: &Disk, bus: &DiskBus, driver: &mut DiskDriver) {
-        if *bus != DiskBus::Virtio {
-            return;
-        }
-        if let Some(size) = self.threads.pool {
-            driver.iothreads = Some(DiskIoThreads {
-                iothread: (1..=size).map(|id| DiskIoThread { id }).collect(),
-            });
-        } else if is_dedicated(disk) {
-            driver.iothread = Some(self.next_dedicated);
-            self.next_dedicated += 1;
-        } else {
-            driver.iothread = Some(self.next_auto);
-            self.next_auto = next(self.next_auto, self.threads.auto);
-        }
-    }
-}
-
-/// The next of `count` shared threads, the first after the last.
-fn next(thread: u64, count: u64) -> u64 {
-    thread.checked_rem(count).unwrap_or(0) + 1
-}
-
-/// The shared thread that the SCSI controller uses: the one whose turn it would be after all virtio
-/// disks had theirs. The controller gets one only when a SCSI disk asks for a dedicated thread.
-pub(super) fn of_scsi_controller(threads: IoThreads, disks: &[Disk]) -> Option<u64> {
-    let wanted = disks
-        .iter()
-        .any(|disk| disk.bus() == "scsi" && is_dedicated(disk));
-    if threads.auto == 0 || !wanted {
-        return None;
-    }
-    let before = disks
-        .iter()
-        .filter(|disk| disk.bus() == "virtio" && !is_dedicated(disk));
-    Some(before.fold(1, |thread, _| next(thread, threads.auto)))
 }
