@@ -1,4 +1,4 @@
-//! What is counted of the domain manager, for `launcherctl metrics`.
+//! What is counted of the domain manager, for `launcherctl metrics`. `supervisor::metrics` adds the rest and serves them.
 
 use std::fmt;
 use std::sync::Arc;

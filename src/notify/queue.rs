@@ -123,7 +123,7 @@ impl Queue {
                 .unwrap_or(0);
             tracing::warn!(
                 waiting = MAX_QUEUED,
-                "virt-handler is away for too long: the oldest notification is dropped"
+                "virt-handler is away for too long: a Kubernetes event, or else the oldest state, is dropped"
             );
             self.entries.remove(at);
             self.dropped_count += 1;

@@ -6,6 +6,8 @@
 //!   adopt ──►└─ stderr ──► log
 //! ```
 //!
+//! [`super::libvirt_connection`] connects again after a restart.
+//!
 //! A launcher that is killed leaves its daemons behind; the next one below the same root adopts them.
 
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! The connection to libvirt over the pod's life: its events, and a new connection when it is lost.
+//! The connection to libvirt over the pod's life: its events, and a new connection when it is lost. [`super::daemons`]
+//! starts virtqemud and restarts it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! The metrics of this launcher, and a unix socket on which a scraper gets them by HTTP (`--metrics-socket`).
+//! The metrics of this launcher, and a unix socket on which a scraper gets them by HTTP (`--metrics-socket`). The
+//! domain manager's own are in `launcher::metrics`.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -8,17 +8,14 @@ use super::error::MigrationError;
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::read_spec;
 use api::migration_options::MigrationOptions;
-use api::pod_paths::PodPaths;
+use api::pod_paths::{
+    MIGRATION_DISKS_PORT, MIGRATION_MEMORY_PORT, MIGRATION_SOCKET_DIR, PodPaths,
+};
 use api::vmi::{Quantity, Vmi};
 use convert::migration::{TargetRewrite, disks_to_copy, migration_xml, move_to_root};
 use domain::DomainSpec;
 use libvirt::{DiskCopy, Migration, XmlKind};
 
-/// Directory, in the one that is shared with virt-handler, of the sockets that lead to the target.
-const SOCKET_DIR: &str = "migrationproxy";
-/// Ports by which KubeVirt tells the connections of QEMU apart; there is a socket for each.
-const MEMORY_PORT: u16 = 49152;
-const DISKS_PORT: u16 = 49153;
 /// The only compression that there is.
 const ZSTD: &str = "zstd";
 
@@ -36,7 +33,7 @@ pub(super) fn migration(
     let targets = disks_to_copy(&live, vmi);
     let disks = (!targets.is_empty()).then(|| DiskCopy {
         targets,
-        uri: format!("unix://{}", socket(config, vmi, Some(DISKS_PORT))),
+        uri: format!("unix://{}", socket(config, vmi, Some(MIGRATION_DISKS_PORT))),
     });
     let is_root = rustix::process::geteuid().is_root();
     let driver = if config.run_as_nonroot || !is_root {
@@ -46,7 +43,7 @@ pub(super) fn migration(
     };
     Ok(Migration {
         destination: format!("qemu+unix:///{driver}?socket={}", socket(config, vmi, None)),
-        uri: format!("unix://{}", socket(config, vmi, Some(MEMORY_PORT))),
+        uri: format!("unix://{}", socket(config, vmi, Some(MIGRATION_MEMORY_PORT))),
         name: name_on_target(vmi),
         xml: xml(domain, config, vmi, &live, options)?,
         bandwidth_mib: bandwidth(&options.bandwidth)?,
@@ -116,7 +113,7 @@ fn socket(config: &pod::Config, vmi: &Vmi, port: Option<u16>) -> String {
         Some(port) => format!("{uid}-{port}-source.sock"),
         None => format!("{uid}-source.sock"),
     };
-    let path = config.shared(SOCKET_DIR).join(name);
+    let path = config.shared(MIGRATION_SOCKET_DIR).join(name);
     path.to_string_lossy().into_owned()
 }
 

@@ -12,14 +12,10 @@ use tokio::sync::Semaphore;
 
 use super::error::ProxyError;
 use crate::launcher::lock::lock;
-use api::pod_paths::MIGRATION_SOCKET_DIR;
+use api::pod_paths::{MIGRATION_DISKS_PORT, MIGRATION_MEMORY_PORT, MIGRATION_SOCKET_DIR};
 use api::vmi::Vmi;
 use os::accept::Acceptor;
 
-/// The port of the memory.
-const MEMORY_PORT: u16 = 49152;
-/// The port of the disks that are copied.
-const DISKS_PORT: u16 = 49153;
 /// Connections of a socket at a time: QEMU makes one for each thread of the migration.
 const MAX_CONNECTIONS: usize = 256;
 /// Says whether the pod has IPv6.
@@ -38,9 +34,9 @@ impl TcpProxies {
     pub fn serve(&self, config: &pod::Config, vmi: &Vmi) -> Result<(), ProxyError> {
         let dir = config.shared(MIGRATION_SOCKET_DIR);
         let ports: &[u16] = if vmi.is_block_migration() {
-            &[MEMORY_PORT, DISKS_PORT]
+            &[MIGRATION_MEMORY_PORT, MIGRATION_DISKS_PORT]
         } else {
-            &[MEMORY_PORT]
+            &[MIGRATION_MEMORY_PORT]
         };
         let loopback = loopback(Path::new(DISABLE_IPV6));
         let mut served = lock(&self.0);

@@ -38,7 +38,12 @@ impl Metadata {
         &self.0
     }
 
-    /// Takes over what a domain that is there already has in its XML.
+    /// Takes over the metadata of a domain that ran before this launcher did, from its XML.
+    ///
+    /// A domain is ours by its name, `<namespace>_<name>`; its UID is not compared, as in the reference. A VMI that is
+    /// deleted and created again with the same name gets another pod: libvirt's state is the pod's, and the old QEMU
+    /// ends with the old pod. So libvirt has no other VMI's domain here, and to refuse one whose UID differs would only
+    /// leave a guest that runs and that nobody manages.
     pub fn adopt(&mut self, xml: &KubeVirtMetadata) {
         let uid = if self.0.uid.is_empty() {
             xml.uid.clone()

@@ -170,7 +170,7 @@ impl Phase {
         !matches!(self, Self::Absent | Self::Starting)
     }
 
-    /// Whether virt-handler may see a domain.
+    /// Whether virt-handler may see a domain. One that is not visible is not shown: no event, and GetDomain is empty.
     pub fn is_visible(self) -> bool {
         self.has_run() && self != Self::Gone
     }

@@ -60,6 +60,10 @@ pub const NOTIFY_SOCKET: &str = "domain-notify-pipe.sock";
 pub const IOMMUFD_SOCKET: &str = "iommufd.sock";
 /// Sockets by which a migration leaves its source and reaches QEMU on its target.
 pub const MIGRATION_SOCKET_DIR: &str = "migrationproxy";
+/// Ports by which KubeVirt tells QEMU's connections of a migration apart: the memory's, and that of disks that are copied.
+pub const MIGRATION_MEMORY_PORT: u16 = 49152;
+/// See [`MIGRATION_MEMORY_PORT`].
+pub const MIGRATION_DISKS_PORT: u16 = 49153;
 /// Socket on which a migration target changes the domain that arrives; `libvirt-hook-client` connects.
 pub const MIGRATION_HOOK_SOCKET: &str = share!("/migration-hook-socket");
 /// Sockets of the virtiofsd containers: `<volume>.sock`.

@@ -96,6 +96,7 @@ fn driver(input: &Input<'_>, wanted: Wanted<'_>, bus: &DiskBus) -> DiskDriver {
     driver
 }
 
+/// `<disk device='disk'>`: model, PCI address, `<readonly>` and `<serial>`.
 fn plain_disk(
     input: &Input<'_>,
     wanted: Wanted<'_>,

@@ -102,7 +102,8 @@ impl DiskPlan {
         self.steps().next().is_none()
     }
 
-    /// Defers disks and media whose file or device is not ready; the next sync plans them again.
+    /// Skips disks and media whose file or device is not ready: missing, or not readable yet. The next sync plans them
+    /// again.
     #[must_use]
     pub fn defer_unready(mut self, is_ready: impl Fn(&Disk) -> bool) -> Self {
         for changes in [&mut self.attach, &mut self.update] {

@@ -1,5 +1,6 @@
-//! The rules for a migration whose stalls are watched: at a local minimum of what is left, switch over if that is allowed
-//! and ends in time, else abort; and at the deadline once more.
+//! The rules for a migration with a stall detector in its options. When it is stuck, at a local minimum of what is left, it
+//! switches over, to post-copy or with a pause of the guest, if that is allowed and ends in time, and else aborts; at the
+//! deadline once more. [`super::time_limits`] has the rules without a stall detector.
 
 use api::migration_options::StallDetectorOptions;
 

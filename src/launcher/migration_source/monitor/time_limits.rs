@@ -1,5 +1,6 @@
-//! The older rules: a migration that is not through in time is helped once, where that is allowed, and else aborted; one
-//! that makes no progress is aborted.
+//! The rules for a migration without a stall detector in its options. One that outlasts its completion timeout is
+//! helped once (by post-copy, a longer downtime, or a pause of the guest) where that is allowed, and else aborted; one
+//! that is stuck, without progress for the progress timeout, is aborted. [`super::stall_monitor`] has the other rules.
 
 use std::time::Duration;
 

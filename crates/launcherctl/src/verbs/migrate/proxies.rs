@@ -17,11 +17,12 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use super::error::MigrateError;
 use crate::host::registry::VmDir;
-use api::pod_paths::{MIGRATION_SOCKET_DIR, PodPaths, VIRTQEMUD_SOCKET};
+use api::pod_paths::{
+    MIGRATION_DISKS_PORT, MIGRATION_MEMORY_PORT, MIGRATION_SOCKET_DIR, PodPaths, VIRTQEMUD_SOCKET,
+};
 use os::accept::Acceptor;
 
-/// Ports by which KubeVirt tells the connections of QEMU apart: memory and disks.
-const PORTS: [u16; 2] = [49152, 49153];
+const PORTS: [u16; 2] = [MIGRATION_MEMORY_PORT, MIGRATION_DISKS_PORT];
 /// Connections of one socket at a time.
 const MAX_CONNECTIONS: usize = 256;
 /// `sizeof(sun_path)` without its final 0.
