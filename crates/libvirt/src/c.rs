@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString, c_char, c_int};
 
 use super::error::{Error, code};
 
-/// `text` for C. A NUL inside it can't be passed on and is refused by name.
+/// `text` for C. A NUL inside it cannot be passed on and is refused by name.
 pub(super) fn text(what: &str, text: &str) -> Result<CString, Error> {
     CString::new(text).map_err(|e| {
         Error::own(
@@ -32,7 +32,7 @@ pub(super) unsafe fn take(raw: *mut c_char) -> Result<String, Error> {
     unsafe { take_at_most(raw, usize::MAX) }
 }
 
-/// The same, for a string whose length a guest decides: a longer one than `max_bytes` is an error, and is not copied.
+/// Takes a string like [`take`]. A guest decides its length: one of more than `max_bytes` is an error and is not copied.
 ///
 /// # Safety
 /// As for [`take`].

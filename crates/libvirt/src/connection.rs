@@ -76,7 +76,7 @@ impl Connection {
     pub fn sev_info(&self) -> Result<Vec<(String, ParamValue)>, Error> {
         let mut params = TypedParams::new();
         let (list, len) = params.places();
-        // SAFETY: the connection and both places are valid; what is put there is ours to free.
+        // SAFETY: the connection and both places are valid; we free the result.
         c::check(unsafe { sys::virNodeGetSEVInfo(self.ptr(), list, len, 0) })?;
         Ok(params.read())
     }
@@ -168,7 +168,7 @@ impl Connection {
         for &(id, function) in event::LISTENED_EVENTS {
             match self.register(id, function, &sink) {
                 Ok(callback) => registration.ids.push(callback),
-                // Drivers other than QEMU's (libvirt's test driver) don't have them all.
+                // Drivers other than QEMU's (libvirt's test driver) do not have them all.
                 Err(error) if error.is_unsupported() => {
                     tracing::debug!(event = id, "no such events here")
                 }
@@ -206,7 +206,7 @@ impl Connection {
         }
     }
 
-    /// True when registered; false for a driver whose connections don't close by themselves.
+    /// True when registered; false for a driver whose connections do not close by themselves.
     fn on_close(&self, sink: &Sink) -> Result<bool, Error> {
         let opaque = event::opaque(sink);
         // SAFETY: as in `register`.

@@ -57,7 +57,6 @@ pub enum XmlKind {
 pub struct Screenshot {
     /// Its MIME type, such as `image/png` or `image/x-portable-pixmap`.
     pub mime: String,
-    /// The picture.
     pub data: Vec<u8>,
 }
 
@@ -68,7 +67,6 @@ pub enum Shutdown {
     Default,
     /// The power button.
     Acpi,
-    /// The guest agent.
     Agent,
 }
 
@@ -79,7 +77,6 @@ pub enum Reboot {
     Default,
     /// ACPI.
     Acpi,
-    /// The guest agent.
     Agent,
 }
 
@@ -95,9 +92,9 @@ pub enum Undefine {
 /// Sizes of a disk, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockInfo {
-    /// What the guest sees.
+    /// The size that the guest sees.
     pub capacity: u64,
-    /// What the image takes up on the host.
+    /// Bytes that the image takes up on the host.
     pub allocation: u64,
     /// The end of the image: a block device's size, a file's length.
     pub physical: u64,
@@ -144,7 +141,6 @@ impl Domain {
         self.raw
     }
 
-    /// The name.
     pub fn name(&self) -> Result<String, Error> {
         // SAFETY: the domain is valid; the name is its own and copied at once.
         unsafe {
@@ -168,7 +164,6 @@ impl Domain {
         }
     }
 
-    /// The XML.
     pub fn xml(&self, kind: XmlKind) -> Result<String, Error> {
         let flags = match kind {
             XmlKind::Live => 0,
@@ -214,7 +209,6 @@ impl Domain {
         })
     }
 
-    /// Stops the vCPUs.
     pub fn suspend(&self) -> Result<(), Error> {
         // SAFETY: the domain is valid.
         self.done(unsafe { sys::virDomainSuspend(self.raw) })
@@ -266,7 +260,6 @@ impl Domain {
         self.done(unsafe { sys::virDomainDestroyFlags(self.raw, flags) })
     }
 
-    /// Removes the definition.
     pub fn undefine(&self, what: Undefine) -> Result<(), Error> {
         let flags = match what {
             Undefine::KeepNvram => {
@@ -360,7 +353,7 @@ impl Domain {
     pub fn launch_security_info(&self) -> Result<Vec<(String, ParamValue)>, Error> {
         let mut params = TypedParams::new();
         let (list, len) = params.places();
-        // SAFETY: the domain and both places are valid; what is put there is ours to free.
+        // SAFETY: the domain and both places are valid; we free the result.
         c::check(unsafe { sys::virDomainGetLaunchSecurityInfo(self.raw, list, len, 0) })?;
         Ok(params.read())
     }

@@ -12,7 +12,7 @@ use super::error::{Error, code};
 /// Callbacks only hand events on, but the embedded driver's own handlers run here too.
 const STACK: usize = 512 * 1024;
 
-/// Starts the loop; without it no event arrives, and the embedded driver won't open. Call it before the first
+/// Starts the loop; without it no event arrives, and the embedded driver will not open. Call it before the first
 /// [`super::Connection::open`]; a second call does nothing.
 pub fn start_event_loop() -> Result<(), Error> {
     static STARTED: OnceLock<Result<(), Error>> = OnceLock::new();

@@ -1,4 +1,4 @@
-//! What the guest agent of a domain is asked for. Every call waits until the agent has answered, or libvirt gives up:
+//! Questions to the guest agent of a domain. Every call waits until the agent has answered, or libvirt gives up:
 //! see [`Domain::set_agent_timeout`].
 
 use std::ffi::{CString, c_char, c_int, c_uint};
@@ -16,11 +16,8 @@ use super::typed_params::{ParamValue, TypedParams};
 pub enum GuestInfoKind {
     /// Users who are logged in.
     Users,
-    /// The operating system.
     Os,
-    /// The time zone.
     Timezone,
-    /// The host name.
     Hostname,
     /// Network interfaces and their addresses.
     Interfaces,
@@ -67,13 +64,13 @@ impl Domain {
         self.done(unsafe { sys::virDomainAgentSetResponseTimeout(self.raw, seconds, 0) })
     }
 
-    /// What the agent knows of the guest, under libvirt's names, such as `os.name` and `if.0.addr.0.addr`. Fails if the
+    /// The agent's facts about the guest, under libvirt's names, such as `os.name` and `if.0.addr.0.addr`. Fails if the
     /// agent does not know one of `kinds`.
     pub fn guest_info(&self, kinds: &[GuestInfoKind]) -> Result<Vec<(String, ParamValue)>, Error> {
         let types = kinds.iter().fold(0, |types, kind| types | kind.flag());
         let mut params = TypedParams::new();
         let (list, len) = params.places();
-        // SAFETY: the domain is valid, and so are both places; what is put there is ours to free.
+        // SAFETY: the domain is valid, and so are both places; we free the result.
         c::check(unsafe { sys::virDomainGetGuestInfo(self.raw, types, list, len, 0) })?;
         Ok(params.read())
     }

@@ -64,9 +64,8 @@ pub enum WhichJob {
 /// What a job is, where it is, and what libvirt says of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobState {
-    /// Where it is.
     pub job_type: JobType,
-    /// What it is; unknown if there is no job.
+    /// Unknown if there is no job.
     pub operation: JobOperation,
     /// All values under libvirt's names, such as `disk_total`.
     pub values: Vec<(String, ParamValue)>,

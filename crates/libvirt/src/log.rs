@@ -1,4 +1,4 @@
-//! libvirt's log of what it does in this process (the client; the whole driver when it is embedded).
+//! libvirt's log of its work in this process: the client's, or the whole driver's when it is embedded.
 
 use std::io::{self, PipeReader};
 use std::os::fd::{AsRawFd, IntoRawFd};

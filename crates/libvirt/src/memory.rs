@@ -11,7 +11,7 @@ pub fn keep_small() {
     }
 }
 
-/// Gives free pages of the heap back to the system; worth it after a sync, whose documents are large and short-lived.
+/// Gives free pages of the heap back to the system: worth it after a sync, which has large, short-lived documents.
 pub fn trim() {
     // SAFETY: malloc_trim takes the allocator's own locks and touches free memory only.
     unsafe {

@@ -29,7 +29,7 @@ pub struct Migration {
     pub compression: Option<String>,
     /// Disks that are copied.
     pub disks: Option<DiskCopy>,
-    /// Disks are copied into what is on the target already.
+    /// Disks are copied into the files and devices that the target has already.
     pub block: bool,
     /// libvirt does not refuse what may lose data.
     pub allow_unsafe: bool,
@@ -187,7 +187,7 @@ impl Domain {
         self.read_job_stats(0)
     }
 
-    /// What the last job that is over has done. libvirt keeps it for who asks later.
+    /// Statistics of the last job that has ended. libvirt keeps them until the next one.
     pub fn completed_job_stats(&self) -> Result<JobStats, Error> {
         self.read_job_stats(
             sys::VIR_DOMAIN_JOB_STATS_COMPLETED | sys::VIR_DOMAIN_JOB_STATS_KEEP_COMPLETED,
@@ -198,7 +198,7 @@ impl Domain {
         let mut params = TypedParams::new();
         let (list, len) = params.places();
         let mut kind = 0;
-        // SAFETY: the domain and the three places are valid; what is put into the list is ours to free.
+        // SAFETY: the domain and the three places are valid; we free the list's content.
         c::check(unsafe { sys::virDomainGetJobStats(self.raw(), &mut kind, list, len, flags) })?;
         let mut stats = JobStats {
             is_unbounded: u32::try_from(kind) == Ok(sys::VIR_DOMAIN_JOB_UNBOUNDED),

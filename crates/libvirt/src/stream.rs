@@ -65,7 +65,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // SAFETY: the stream is valid, and given back once; aborting one whose end was not reached tells libvirt to stop.
+        // SAFETY: the stream is valid, and given back once; an abort before its end tells libvirt to stop.
         unsafe {
             if !self.finished {
                 sys::virStreamAbort(self.raw);

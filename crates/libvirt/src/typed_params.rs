@@ -11,7 +11,6 @@ use super::error::Error;
 /// A value of a list. libvirt's six types of numbers are four here.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ParamValue {
-    /// A text.
     Text(String),
     /// A number with a sign, or a boolean (0, 1).
     Signed(i64),
@@ -30,7 +29,6 @@ pub(super) struct TypedParams {
 }
 
 impl TypedParams {
-    /// An empty list.
     pub fn new() -> Self {
         Self {
             list: ptr::null_mut(),
@@ -53,7 +51,6 @@ impl TypedParams {
         Ok(params)
     }
 
-    /// Adds a text.
     pub fn add_text(&mut self, name: &CStr, text: &str) -> Result<(), Error> {
         let text = c::text(&name.to_string_lossy(), text)?;
         self.add_c_text(name, &text)
