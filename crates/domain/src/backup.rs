@@ -16,7 +16,7 @@ BackupMode {
 /// What a checkpoint does with a disk.
 CheckpointKind {
     No = "no",
-    /// A bitmap in its image records what is written from now on.
+    /// A bitmap in its image records all writes from now on.
     Bitmap = "bitmap",
 }
 }
@@ -46,7 +46,7 @@ BackupDisk {
     attr? "exportbitmap" "ExportBitmap" export_bitmap: String,
     /// Push: where it is written.
     child "target" "Target" target: Option<BackupFile>,
-    /// Pull: where QEMU keeps what the guest overwrites meanwhile.
+    /// Pull: where QEMU keeps the old content of blocks that the guest overwrites meanwhile.
     child "scratch" "Scratch" scratch: Option<BackupFile>,
 }
 /// `<target>`, `<scratch>`: a qcow2 file that libvirt makes.

@@ -23,7 +23,7 @@ SerialSource {
     attr? "mode" "Mode" mode: String,
     attr? "path" "Path" path: String,
 }
-/// `<log>`: virtlogd logs what the guest writes.
+/// `<log>`: virtlogd logs the guest's output.
 SerialLog {
     attr? "file" "File" file: String,
     attr? "append" "Append" append: OnOff,

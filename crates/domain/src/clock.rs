@@ -5,7 +5,7 @@ use super::vocabulary::YesNo;
 use super::xml::elements;
 
 elements! {
-/// `<clock>`: what the guest's clock starts from.
+/// `<clock>`: the start of the guest's clock.
 Clock {
     attr? "offset" "Offset" offset: String,
     attr? "timezone" "Timezone" timezone: String,

@@ -15,7 +15,6 @@ DiskDevice {
     CdRom = "cdrom",
     Floppy = "floppy",
 }
-/// What the source of a disk is.
 DiskType {
     File = "file",
     Block = "block",

@@ -44,7 +44,7 @@ impl DomainSpec {
         xml::to_string("domain", self)
     }
 
-    /// Reads a `<domain>` document; what the schema does not know is skipped.
+    /// Reads a `<domain>` document; skips elements that the schema does not know.
     ///
     /// # Errors
     /// When the text is not a domain document, see [`xml::ReadError`].

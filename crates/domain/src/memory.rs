@@ -21,7 +21,7 @@ MaxMemory {
     attr "unit" "Unit" unit: String,
     attr "slots" "Slots" slots: u64,
 }
-/// `<memoryBacking>`: what the guest's memory is made of.
+/// `<memoryBacking>`: the host memory behind the guest's memory.
 MemoryBacking {
     child "hugepages" "HugePages" huge_pages: Option<HugePages>,
     child "source" "Source" source: Option<MemoryBackingSource>,

@@ -24,9 +24,7 @@ pub struct Domain {
     pub api_version: String,
     /// Whose domain it is.
     pub meta: ObjectMeta,
-    /// The domain.
     pub spec: DomainSpec,
-    /// How it is.
     pub status: DomainStatus,
 }
 
@@ -54,7 +52,6 @@ pub struct DomainStatus {
     pub os_info: GuestOsInfo,
     /// Whether the guest's file systems are frozen, if that is known.
     pub fs_freeze_status: Option<FreezeStatus>,
-    /// The last panic.
     pub guest_panic_info: Option<GuestPanicInfo>,
     /// Panics so far; never goes backwards.
     pub panic_count: u64,
@@ -65,9 +62,7 @@ pub struct DomainStatus {
 pub struct InterfaceStatus {
     /// Hardware address.
     pub mac: String,
-    /// First address.
     pub ip: String,
-    /// All addresses.
     pub ips: Vec<String>,
     /// Name in the guest.
     pub interface_name: String,
@@ -116,7 +111,7 @@ impl Domain {
 
     /// Makes the document safe for virt-handler, which reads the alias of every disk and the alias and MAC of every
     /// interface without asking whether they are there: a null stops the daemon of the whole node. libvirt names every
-    /// device of a running domain, but not those of a definition, and a sidecar may add any device.
+    /// device of a running domain, but no device of a definition, and a sidecar may add any device.
     pub fn fill_required_fields(&mut self) {
         for disk in &mut self.spec.devices.disks {
             // No volume can have this name (a volume's is a DNS label), so that it is not mistaken for one.

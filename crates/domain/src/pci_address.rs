@@ -10,7 +10,6 @@ use std::str::FromStr;
 pub struct PciAddress {
     /// PCI domain; host bridges of some machines have large numbers.
     pub domain: u32,
-    /// Bus.
     pub bus: u8,
     /// Slot, called device in PCI's specification; 0 to 31.
     pub slot: u8,

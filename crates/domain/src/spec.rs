@@ -23,7 +23,7 @@ DomainSpec {
     leaf "name" "Name" name: String,
     leaf? "uuid" "UUID" uuid: String,
     child "memory" "Memory" memory: Memory,
-    /// What the balloon leaves to the guest.
+    /// Memory that the balloon leaves to the guest.
     child "currentMemory" "CurrentMemory" current_memory: Option<Memory>,
     child "maxMemory" "MaxMemory" max_memory: Option<MaxMemory>,
     child "memoryBacking" "MemoryBacking" memory_backing: Option<MemoryBacking>,

@@ -99,11 +99,11 @@ stats! {
         "Unused" "" unused: u64,
         /// The guest's cache of disks.
         "Cached" "" cached: u64,
-        /// What the guest can use.
+        /// Memory that the guest can use.
         "Available" "" available: u64,
-        /// What the balloon leaves.
+        /// Memory that the balloon leaves to the guest.
         "ActualBalloon" "" actual_balloon: u64,
-        /// Of the QEMU process.
+        /// Resident memory of the QEMU process.
         "RSS" "" rss: u64,
         /// Read from swap space.
         "SwapIn" "" swap_in: u64,
@@ -113,9 +113,9 @@ stats! {
         "MajorFault" "" major_fault: u64,
         /// Page faults that did not.
         "MinorFault" "" minor_fault: u64,
-        /// What the guest can give to programs without swapping.
+        /// Memory that the guest can give to programs without swapping.
         "Usable" "" usable: u64,
-        /// What the domain has now.
+        /// Memory that the domain has now.
         "Total" "" total: u64,
     }
 }
@@ -141,7 +141,6 @@ stats! {
     Vcpu {
         /// `VIR_VCPU_*`
         "State" "state" state: i32,
-        /// CPU time.
         "Time" "time" time: u64,
         /// Waiting for I/O.
         "Wait" "wait" wait: u64,
@@ -151,7 +150,6 @@ stats! {
 }
 
 stats! {
-    /// A network interface.
     Interface {
         /// The tap device.
         "Name" "name" name: String,
@@ -159,17 +157,13 @@ stats! {
         "Alias" "" alias: String,
         /// Bytes received.
         "RxBytes" "rx.bytes" rx_bytes: u64,
-        /// Packets received.
         "RxPkts" "rx.pkts" rx_packets: u64,
-        /// Errors in receiving.
         "RxErrs" "rx.errs" rx_errors: u64,
         /// Packets dropped in receiving.
         "RxDrop" "rx.drop" rx_drops: u64,
         /// Bytes sent.
         "TxBytes" "tx.bytes" tx_bytes: u64,
-        /// Packets sent.
         "TxPkts" "tx.pkts" tx_packets: u64,
-        /// Errors in sending.
         "TxErrs" "tx.errs" tx_errors: u64,
         /// Packets dropped in sending.
         "TxDrop" "tx.drop" tx_drops: u64,
@@ -181,33 +175,26 @@ stats! {
     Disk {
         /// The target, such as `vda`.
         "Name" "name" name: String,
-        /// Of an image below another one.
+        /// The image's index in its backing chain.
         "BackingIndex" "backingIndex" backing_index: u32,
-        /// The image.
         "Path" "path" path: String,
-        /// Read requests.
         "RdReqs" "rd.reqs" read_requests: u64,
         /// Bytes read.
         "RdBytes" "rd.bytes" read_bytes: u64,
-        /// Time spent reading.
         "RdTimes" "rd.times" read_time: u64,
-        /// Write requests.
         "WrReqs" "wr.reqs" write_requests: u64,
         /// Bytes written.
         "WrBytes" "wr.bytes" write_bytes: u64,
-        /// Time spent writing.
         "WrTimes" "wr.times" write_time: u64,
-        /// Flush requests.
         "FlReqs" "fl.reqs" flush_requests: u64,
-        /// Time spent flushing.
         "FlTimes" "fl.times" flush_time: u64,
         /// Errors (only Xen reports them).
         "Errors" "errors" errors: u64,
-        /// The end of what is written in the image.
+        /// The highest offset that is written in the image.
         "Allocation" "allocation" allocation: u64,
-        /// What the guest sees.
+        /// The size that the guest sees.
         "Capacity" "capacity" capacity: u64,
-        /// What the image takes up.
+        /// Bytes that the image takes up.
         "Physical" "physical" physical: u64,
         unflagged {
             /// The disk's name in the VMI.
@@ -246,7 +233,6 @@ impl DirtyRate {
     /// `VIR_DOMAIN_DIRTYRATE_MEASURED`
     const MEASURED: i32 = 2;
 
-    /// From libvirt's parameters.
     #[must_use]
     pub fn of(parameters: &Parameters) -> Self {
         Self::read(parameters, "dirtyrate.")
@@ -260,7 +246,7 @@ impl DirtyRate {
 }
 
 impl Memory {
-    /// From libvirt's memory statistics, by tag (`VIR_DOMAIN_MEMORY_STAT_*`), and what the domain has now.
+    /// From libvirt's memory statistics, by tag (`VIR_DOMAIN_MEMORY_STAT_*`), and the memory that the domain has now.
     fn of(stats: &[(u32, u64)], parameters: &Parameters) -> Self {
         let mut memory = Self {
             total: get(parameters, "balloon.current"),
@@ -290,23 +276,17 @@ impl Memory {
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct DomainStats {
-    /// The domain's name.
     pub name: String,
-    /// The domain's UUID.
     #[serde(rename = "UUID")]
     pub uuid: String,
-    /// CPU time.
     pub cpu: Cpu,
-    /// Memory.
     pub memory: Memory,
     /// A migration's progress; empty where there is none.
     #[serde(rename = "MigrateDomainJobInfo")]
     pub migration_job: MigrationJob,
     /// The vCPUs, also those that are not plugged in.
     pub vcpu: Vec<Vcpu>,
-    /// The network interfaces.
     pub net: Vec<Interface>,
-    /// The disks.
     pub block: Vec<Disk>,
     /// `cpu_map` is known.
     #[serde(rename = "CPUMapSet")]
@@ -316,7 +296,6 @@ pub struct DomainStats {
     pub cpu_map: Vec<Vec<bool>>,
     /// The last measurement of the dirty rate.
     pub dirty_rate: DirtyRate,
-    /// Load averages.
     pub load: Load,
 }
 
@@ -347,7 +326,6 @@ impl DomainStats {
         stats
     }
 
-    /// As JSON.
     #[must_use]
     pub fn to_json(&self) -> String {
         // Only maps with keys that are not text and failing writers make this fail; there are neither.

@@ -1,4 +1,4 @@
-//! Attributes whose values libvirt has a fixed list for. Each type can also hold any other text, as
+//! Attributes with a fixed list of values in libvirt. Each type can also hold any other text, as
 //! it stands in the document: a newer libvirt, or a sidecar, may know more words than this schema.
 
 /// Declares a type for the values of an attribute. Besides the words listed it has `Unset` for an

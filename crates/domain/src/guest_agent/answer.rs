@@ -15,7 +15,7 @@ pub enum AnswerError {
     /// It is longer than [`MAX_ANSWER_BYTES`].
     #[error("the guest agent's answer is {0} bytes long; at most {MAX_ANSWER_BYTES} are read")]
     TooLong(usize),
-    /// It is not what the agent's protocol says.
+    /// It does not follow the agent's protocol.
     #[error("the guest agent's answer is not as its protocol says")]
     Form(#[source] serde_json::Error),
     /// It is an error of the agent's, in its own words.
@@ -54,7 +54,7 @@ pub fn filesystems(json: &str) -> Result<Vec<Filesystem>, AnswerError> {
 /// `guest-fsfreeze-status`.
 ///
 /// # Errors
-/// When the answer is of another form, or has another word than those of the protocol.
+/// When the answer has another form, or a word that the protocol does not have.
 // D-agent-3 (docs/differences.md).
 pub fn freeze_status(json: &str) -> Result<FreezeStatus, AnswerError> {
     let status: FreezeAnswer = value(json)?;
@@ -85,7 +85,7 @@ pub struct ExecStatus {
     /// The signal that ended it, or on Windows the exception.
     #[serde(default)]
     pub signal: Option<i64>,
-    /// What it printed, as base64.
+    /// Its output, as base64.
     #[serde(default)]
     pub out_data: Option<String>,
     /// Whether the agent has kept only the beginning of that.

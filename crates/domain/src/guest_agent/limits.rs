@@ -2,13 +2,12 @@
 //! in the VMI's guest information.
 
 // D-agent-5 (docs/differences.md).
-/// Longest answer that is read, in bytes. libvirt's own limit in a pod, that of a text in its protocol, is the same.
+/// Longest answer that is read, in bytes. libvirt limits a text in its protocol to as much.
 pub const MAX_ANSWER_BYTES: usize = 4 << 20;
 /// Longest text, in bytes: a name, a path, a version.
 pub const MAX_TEXT_BYTES: usize = 1024;
 /// Commands of an agent; QEMU 10's has about 50.
 pub const MAX_COMMANDS: usize = 256;
-/// Users.
 pub const MAX_USERS: usize = 1000;
 /// File systems. A guest that runs containers may have hundreds.
 pub const MAX_FILESYSTEMS: usize = 1000;

@@ -1,4 +1,4 @@
-//! What the guest agent answers, and what KubeVirt makes of it. Pure: no connection, no clock.
+//! The guest agent's answers, and KubeVirt's view of them. Pure: no connection, no clock.
 //!
 //! ```text
 //!   answer of an agent command (JSON) ─────► answer ─┐
@@ -64,7 +64,6 @@ pub struct Filesystem {
     pub kind: String,
     /// Bytes in use.
     pub used_bytes: i64,
-    /// All bytes.
     pub total_bytes: i64,
     /// The disks that it is on.
     #[serde(rename = "disk", skip_serializing_if = "Vec::is_empty")]
@@ -74,7 +73,6 @@ pub struct Filesystem {
 /// A disk of a file system.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct FilesystemDisk {
-    /// Serial number.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub serial: String,
     /// Its bus, such as `scsi` or `virtio`.

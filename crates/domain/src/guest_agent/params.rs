@@ -10,10 +10,8 @@ use crate::object::{GuestOsInfo, InterfaceStatus};
 /// Nobody expects the loopback interface in a VMI's status.
 const LOOPBACK: &str = "lo";
 
-/// A value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// A text.
     Text(String),
     /// A number with a sign.
     Signed(i64),

@@ -8,10 +8,9 @@ use crate::object::GuestOsInfo;
 /// Users and file systems in the document of `GetGuestInfo`; their own calls have all.
 pub const MAX_LISTED: usize = 10;
 
-/// `VirtualMachineInstanceGuestAgentInfo`. The default is that of a guest without an agent.
+/// `VirtualMachineInstanceGuestAgentInfo`. The default is for a guest without an agent.
 #[derive(Debug, Clone, Default)]
 pub struct GuestAgentInfo {
-    /// The agent.
     pub agent: AgentInfo,
     /// The guest's host name.
     pub hostname: String,

@@ -13,7 +13,6 @@ use crate::xml::{Json, Value, ValueError, quoted};
 pub struct Time(pub Timestamp);
 
 impl Time {
-    /// Now.
     #[must_use]
     pub fn now() -> Self {
         Self(Timestamp::now())

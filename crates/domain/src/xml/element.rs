@@ -9,7 +9,7 @@ use super::write::Out;
 pub trait XmlElement {
     /// Whether text between the tags means anything here.
     const TEXT: bool = false;
-    /// The namespace of the element and those inside; `None`: that of the element around it.
+    /// The namespace of the element and of its children; `None`: the namespace of the element around it.
     const NAMESPACE: Option<Namespace> = None;
 
     /// Writes the attributes into the open start tag.
@@ -21,7 +21,7 @@ pub trait XmlElement {
     /// Takes an attribute if it is known.
     ///
     /// # Errors
-    /// What is wrong with its value.
+    /// The value is not of the attribute's type.
     fn attribute(&mut self, _name: &str, _value: &str) -> Result<(), ValueError> {
         Ok(())
     }
@@ -35,7 +35,7 @@ pub trait XmlElement {
     /// Takes the text between the tags.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The text is not of the element's type.
     fn text(&mut self, _value: &str) -> Result<(), ValueError> {
         Ok(())
     }

@@ -12,12 +12,10 @@ const MAX_REASON_CHARS: usize = 200;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// Not well-formed XML.
     #[error("line {line}: not well-formed XML: {reason}")]
     Malformed {
         /// Line of the document.
         line: usize,
-        /// What the parser found.
         reason: String,
     },
     /// A known element or attribute holds a value of the wrong kind.
@@ -27,15 +25,12 @@ pub enum ReadError {
         line: usize,
         /// Where it stands, such as `/domain/devices/disk/driver/@queues`.
         path: String,
-        /// What is wrong with the value.
         reason: ValueError,
     },
     /// The root element has another name.
     #[error("the root element is <{found}>, not <{expected}>")]
     Root {
-        /// What the document should start with.
         expected: &'static str,
-        /// What it starts with.
         found: String,
     },
     /// The document declares a document type, which is the way to define entities. Only the
@@ -86,23 +81,17 @@ pub enum ValueError {
     /// Not a whole number, or out of range.
     #[error("{text:?} is not a whole number from {min} to {max}")]
     Number {
-        /// What stands there.
         text: String,
-        /// Smallest value.
         min: i128,
-        /// Largest value.
         max: i128,
     },
     /// Not a truth value.
     #[error("{text:?} is neither true nor false")]
     Bool {
-        /// What stands there.
         text: String,
     },
-    /// Not a time.
     #[error("{text:?} is not a time such as \"2026-01-02T03:04:05Z\"")]
     Time {
-        /// What stands there.
         text: String,
     },
 }
@@ -116,7 +105,7 @@ impl ReadError {
         }
     }
 
-    /// The same error seen from the element `name` around it.
+    /// Adds the element `name` around the error to its path.
     pub(super) fn inside(mut self, name: &str) -> Self {
         if let Self::Value { path, .. } = &mut self {
             path.insert_str(0, name);

@@ -8,7 +8,6 @@ pub enum Namespace {
     None,
     /// KubeVirt's part of `<metadata>`.
     KubeVirt,
-    /// QEMU's command line.
     Qemu,
     /// Any other; the schema has no element there.
     Other,

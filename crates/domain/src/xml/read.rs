@@ -11,7 +11,7 @@ use super::input::{In, Tag};
 use super::source::{self, not_xml};
 use super::value::Value;
 
-/// Reads a document whose root element is `root`. What stands around the root element does not count.
+/// Reads a document with the root element `root`. Comments and declarations around it do not count.
 ///
 /// # Errors
 /// When the text is not such a document, see [`ReadError`].
@@ -66,7 +66,7 @@ impl<'a> In<'a> {
             let value = attribute
                 .normalized_value(XmlVersion::Implicit1_0)
                 .map_err(|e| self.malformed(e))?;
-            // Only what was unescaped can hold what the document itself cannot.
+            // Only unescaped text can hold characters that the document itself cannot.
             if let Cow::Owned(text) = &value
                 && let Some((_, c)) = source::first_invalid(text)
             {

@@ -11,7 +11,7 @@ pub const HIDDEN: &str = "(secret)";
 /// Elements with nothing but secrets inside: SEV's certificate and session, cookies of network disks, and strings for the
 /// guest, which systemd reads credentials from.
 const ELEMENTS: [&str; 4] = ["dhCert", "session", "cookies", "oemStrings"];
-/// Attributes whose values are secrets. VNC and SPICE have `passwd`.
+/// Attributes with secret values. VNC and SPICE have `passwd`.
 const ATTRIBUTES: [&str; 2] = ["passwd", "password"];
 
 /// Whether all that is inside elements of this name is secret.
@@ -70,7 +70,7 @@ pub fn without_secrets(document: &str) -> Cow<'_, str> {
     }
 }
 
-/// Hides what is secret in an element; whether there was something. As deep as a tree may be.
+/// Hides an element's secrets; returns whether there were any. Recursion is as deep as a tree may be.
 fn hide(element: &mut Element) -> bool {
     if is_secret_element(&element.name) && !element.nodes.is_empty() {
         element.nodes = vec![Node::Text(HIDDEN.to_owned())];

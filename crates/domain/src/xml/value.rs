@@ -17,7 +17,7 @@ pub trait Value: Default {
     /// Reads the value from unescaped text.
     ///
     /// # Errors
-    /// What is wrong with the text, for a reader who knows where it stands.
+    /// The text is not such a value. The error does not say where the text stands.
     fn parse(text: &str) -> Result<Self, ValueError>;
     /// Whether an optional attribute or element with this value is left out.
     fn is_absent(&self) -> bool;

@@ -31,7 +31,7 @@ impl Out {
         self.text.push('"');
     }
 
-    /// An attribute whose value needs no escaping.
+    /// An attribute; `value` needs no escaping.
     pub(super) fn raw_attribute(&mut self, name: &str, value: &str) {
         self.attribute_start(name);
         self.text.push_str(value);
@@ -63,7 +63,6 @@ impl Out {
         }
     }
 
-    /// Opens an element.
     pub fn start(&mut self, name: &str) {
         self.close_tag();
         if !self.text.is_empty() {

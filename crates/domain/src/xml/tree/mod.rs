@@ -15,7 +15,6 @@ use super::escape::escape;
 pub struct Element {
     /// Its name, with the prefix if there is one.
     pub name: String,
-    /// Its attributes.
     pub attributes: Vec<(String, String)>,
     /// Elements and text inside.
     pub nodes: Vec<Node>,
@@ -24,7 +23,6 @@ pub struct Element {
 /// What can be inside an element.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Node {
-    /// An element.
     Element(Element),
     /// Text that is not only white space.
     Text(String),
@@ -39,7 +37,6 @@ impl Element {
         parse::document(text)
     }
 
-    /// An empty element.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self {
@@ -67,7 +64,6 @@ impl Element {
         self.nodes.push(Node::Element(child));
     }
 
-    /// The elements inside.
     pub fn children(&self) -> impl Iterator<Item = &Self> {
         self.nodes.iter().filter_map(|node| match node {
             Node::Element(child) => Some(child),

@@ -135,7 +135,7 @@ impl Parser<'_> {
         Ok(element)
     }
 
-    /// Only what was unescaped can hold what the document itself cannot.
+    /// Only unescaped text can hold characters that the document itself cannot.
     fn check(&self, unescaped: &str) -> Result<(), ReadError> {
         match source::first_invalid(unescaped) {
             Some((_, found)) => Err(self.malformed(source::not_xml(found))),
