@@ -59,7 +59,6 @@ pub struct Arch {
     pub video_memory: Option<u64>,
     /// `bochs` may replace the default display of EFI guests.
     pub bochs: bool,
-    /// The watchdog.
     pub watchdog: Watchdog,
 
     /// vCPUs can be added while the guest runs: `maxSockets` counts.
@@ -82,7 +81,6 @@ pub struct Arch {
     pub max_block_size: Option<u64>,
 }
 
-/// x86-64.
 pub static AMD64: Arch = Arch {
     name: "amd64",
     os_arch: "x86_64",
@@ -110,7 +108,6 @@ pub static AMD64: Arch = Arch {
     max_block_size: None,
 };
 
-/// 64-bit Arm.
 pub static ARM64: Arch = Arch {
     name: "arm64",
     os_arch: "aarch64",

@@ -7,7 +7,7 @@ use domain::character::{
     SerialTarget,
 };
 
-/// The guest agent's channel, whose path libvirt chooses, and the one for metrics of the host.
+/// The guest agent's channel (libvirt chooses its path), and the channel for metrics of the host.
 pub(super) fn channels(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     let channel = |name: &'static str, source| Channel {
         r#type: String::from("unix"),

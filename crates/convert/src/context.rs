@@ -11,7 +11,7 @@ use api::vmi::status::VolumeStatus;
 use domain::PciAddress;
 use domain::address::Address;
 
-/// What the node, the pod, the cluster configuration and the launcher's flags add to a VMI.
+/// Facts about the node, the pod, the cluster configuration and the launcher's flags that the conversion needs.
 /// A member that is absent has its zero value.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
@@ -46,7 +46,7 @@ pub struct Context {
     /// Volume → its claim is a block device.
     #[serde(rename = "isBlockPVC")]
     pub is_block_pvc: BTreeMap<String, bool>,
-    /// The same for data volumes.
+    /// Likewise for data volumes.
     #[serde(rename = "isBlockDV")]
     pub is_block_dv: BTreeMap<String, bool>,
     /// Volume → path of its qcow2 overlay for changed block tracking.
@@ -99,7 +99,6 @@ pub struct Context {
     /// SEV, SEV-ES or SEV-SNP requested.
     #[serde(rename = "useLaunchSecuritySEV")]
     pub use_launch_security_sev: bool,
-    /// TDX requested.
     #[serde(rename = "useLaunchSecurityTDX")]
     pub use_launch_security_tdx: bool,
     /// Secure Execution requested (s390x).
@@ -155,7 +154,6 @@ impl Context {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Topology {
-    /// Its cells.
     // virt-handler writes the target's into a VMI's status, by the name in Go.
     #[serde(alias = "numa_cells")]
     pub numa_cells: Vec<NumaCell>,
@@ -173,7 +171,6 @@ pub struct NumaCell {
     pub pages: Vec<CellPages>,
     /// Distances to all cells.
     pub distances: Vec<CellDistance>,
-    /// Its CPUs.
     pub cpus: Vec<CellCpu>,
 }
 
@@ -191,7 +188,6 @@ pub struct CellMemory {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CellPages {
-    /// How many.
     pub count: u64,
     /// Unit of `size`.
     pub unit: String,
@@ -255,7 +251,7 @@ pub struct DiskModes {
     /// Paths for which the opposite is true.
     #[serde(rename = "directIOExceptions")]
     pub direct_io_exceptions: Vec<String>,
-    /// Images whose allocated size is at least their virtual size.
+    /// Images with an allocated size of at least their virtual size.
     pub preallocated: Vec<String>,
 }
 

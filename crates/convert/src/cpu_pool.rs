@@ -3,7 +3,7 @@
 //! The pod's CPU set is grouped by NUMA cell and core. Guest cores are placed in three rounds:
 //!
 //! ```text
-//! 1 whole      host cores with enough threads, cell by cell; what is left of one is a fragment
+//! 1 whole      host cores with enough threads, cell by cell; the rest of a core is a fragment
 //! 2 fragments  threads of several host cores of one cell
 //! 3 crossing   threads of several cells, where that is allowed
 //! ```

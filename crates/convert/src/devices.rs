@@ -107,7 +107,6 @@ pub(super) fn balloon(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conver
     Ok(())
 }
 
-/// A sound card.
 pub(super) fn sound(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     if let Some(sound) = &input.vmi.spec.domain.devices.sound {
         let model = match sound.model.as_str() {

@@ -7,7 +7,7 @@ use domain::PciAddressError;
 
 use super::pci::{HostError, OutOfBuses};
 
-/// A refusal: which field of the VMI (or of the context), what it holds, and what is allowed.
+/// A refusal: the field of the VMI (or of the context), its value, and the allowed values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {reason}")]
 pub struct ConvertError {
@@ -31,7 +31,7 @@ impl ConvertError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
-    /// A rule of the conversion: what the field holds, why it is refused, and what is allowed.
+    /// A rule of the conversion: the field's value, why it is refused, and the allowed values.
     #[error("{0}")]
     Rule(Cow<'static, str>),
     /// It is not a quantity, or not one that can be used here.

@@ -9,9 +9,7 @@ use domain::OnOff;
 /// The input of the steps.
 #[derive(Debug)]
 pub struct Input<'a> {
-    /// The VMI.
     pub vmi: &'a Vmi,
-    /// Everything else.
     pub ctx: &'a Context,
     /// Rules of the guest's architecture.
     pub arch: &'static Arch,
@@ -33,7 +31,6 @@ pub struct Input<'a> {
 /// Guest CPUs as the VMI asks for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuTopology {
-    /// CPU sockets.
     pub sockets: u32,
     /// Cores of a socket.
     pub cores: u32,

@@ -64,7 +64,7 @@ use domain::DomainSpec;
 /// The domain under construction.
 #[derive(Debug, Default)]
 pub struct Draft {
-    /// What the steps so far have made of it.
+    /// The domain as the steps so far have made it.
     pub domain: DomainSpec,
 }
 
@@ -73,9 +73,8 @@ pub struct Draft {
 pub struct Step {
     /// Short name, unique in the table.
     pub name: &'static str,
-    /// What it adds to the domain, and from what, in one line.
+    /// The elements that it adds to the domain, and their source, in one line.
     pub about: &'static str,
-    /// Adds it.
     pub apply: fn(&Input<'_>, &mut Draft) -> Result<(), ConvertError>,
 }
 

@@ -13,7 +13,7 @@ const MAX_GUEST: &str = "spec.domain.memory.maxGuest";
 /// `"false"` keeps hugepages from being allocated through memfd; anything else does not.
 const MEMFD: &str = "kubevirt.io/memfd";
 
-/// Memory of the guest: what is asked for it, else what is requested for the pod, else the pod's
+/// Memory of the guest: the guest's own, else the pod's request, else the pod's
 /// limit, else nothing.
 #[must_use]
 pub fn guest_memory(vmi: &Vmi) -> Option<GuestSize<'_>> {
@@ -46,7 +46,6 @@ pub fn guest_memory(vmi: &Vmi) -> Option<GuestSize<'_>> {
 pub struct GuestSize<'a> {
     /// Path of the field.
     pub field: &'static str,
-    /// What it holds.
     pub quantity: &'a Quantity,
 }
 

@@ -1,4 +1,4 @@
-//! `<numa>` and `<numatune>`: the guest's NUMA cells are those of the host that its vCPUs run on.
+//! `<numa>` and `<numatune>`: the guest gets the host's NUMA cells that its vCPUs run on.
 
 use std::collections::BTreeMap;
 

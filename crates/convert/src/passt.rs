@@ -4,7 +4,7 @@ use api::vmi::interfaces::Interface;
 use domain::YesNo;
 use domain::interfaces::{InterfacePortForward, InterfacePortForwardRange};
 
-/// A pod with Istio's proxy, whose ports must not be forwarded.
+/// Ports of Istio's proxy, which must not be forwarded.
 pub(super) const ISTIO_INJECT: &str = "sidecar.istio.io/inject";
 
 /// Ports of Istio's proxy

@@ -16,7 +16,7 @@ const DEDICATED: &str = "spec.domain.cpu.dedicatedCpuPlacement";
 /// annotation counts by presence.
 const EVEN_PARITY: &str = "alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity";
 
-/// The guest's NUMA cells are those of the host that its vCPUs run on.
+/// The guest gets the host's NUMA cells that its vCPUs run on.
 pub(super) fn is_numa_passthrough(cpu: &Cpu) -> bool {
     cpu.numa
         .as_ref()

@@ -1,4 +1,4 @@
-//! `<sysinfo>`: what the guest reads about its machine from SMBIOS.
+//! `<sysinfo>`: facts about its machine that the guest reads from SMBIOS.
 
 use super::{ConvertError, Draft, Input};
 use domain::sysinfo::{SysInfo, SysInfoEntry};

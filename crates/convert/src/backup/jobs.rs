@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-/// The command for QEMU's monitor whose answer [`has_backup_jobs`] takes.
+/// The command for QEMU's monitor; [`has_backup_jobs`] reads the answer.
 pub const QUERY_JOBS: &str = r#"{"execute":"query-jobs"}"#;
 
 #[derive(Deserialize)]

@@ -13,7 +13,6 @@ use super::request::{BackupId, Mode, Start};
 /// What libvirt is given, and what virt-handler then sees of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BackupPlan {
-    /// The backup.
     pub backup: DomainBackup,
     /// The checkpoint that is made with it.
     pub checkpoint: DomainCheckpoint,

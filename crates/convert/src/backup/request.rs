@@ -6,10 +6,8 @@ use api::backup::BackupOptions;
 use domain::backup::BackupMode;
 use domain::metadata::Time;
 
-/// Tells backups apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackupId {
-    /// Its name.
     pub name: String,
     /// When it was asked for.
     pub started: Time,
@@ -25,7 +23,6 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// KubeVirt's word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -34,7 +31,6 @@ impl Mode {
         }
     }
 
-    /// libvirt's word.
     pub(super) fn to_libvirt(self) -> BackupMode {
         match self {
             Self::Push => BackupMode::Push,
@@ -52,7 +48,6 @@ impl Mode {
 /// A backup that is to begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Start {
-    /// Which.
     pub id: BackupId,
     /// Who reads the disks.
     pub mode: Mode,
@@ -67,9 +62,8 @@ pub struct Start {
 /// A server that reads a backup. It has no `Debug`, so that no log shows the key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Export {
-    /// Which backup.
     pub id: BackupId,
-    /// `host`, whose port is then 443, or `host:port`.
+    /// `host` (port 443) or `host:port`.
     pub server_addr: String,
     /// The name in the server's certificate.
     pub server_name: String,
@@ -83,11 +77,9 @@ pub struct Export {
 
 /// What virt-handler asks for.
 pub enum BackupRequest {
-    /// Begin a backup.
     Start(Start),
     /// Let a server read it.
     Export(Box<Export>),
-    /// End it.
     Abort(BackupId),
 }
 

@@ -113,7 +113,7 @@ fn a_checkpoint_is_made_known_for_the_disks_that_have_its_bitmap() {
         "<domaincheckpoint><name>C1</name><disks><disk name=\"vda\" checkpoint=\"bitmap\"/></disks>\
          <creationTime>1767323045</creationTime></domaincheckpoint>"
     );
-    // What is inconsistent on one disk is used on the other.
+    // A bitmap that is inconsistent on one disk is used on the other.
     assert!(redefined("c2").unwrap().contains("<disk name=\"vdb\""));
     assert!(!redefined("c2").unwrap().contains("vda"));
     let refusal = redefined("c1").unwrap_err();

@@ -1,4 +1,4 @@
-//! `<blockio>`: block sizes that the guest sees, either given or those of the volume.
+//! `<blockio>`: the block sizes that the guest sees: given ones or the volume's.
 
 use super::super::error::BlockSizeError;
 use super::super::{ConvertError, Input};

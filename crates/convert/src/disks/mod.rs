@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A disk whose hotplugged volume is not mounted yet is left out of the domain; its
-//! name, its SCSI unit and its I/O thread stay reserved, so that those of other disks do not change later.
+//! name, its SCSI unit and its I/O thread stay reserved, so that other disks keep theirs later.
 
 mod block_size;
 mod names;

@@ -10,11 +10,10 @@ use domain::xml::tree::Element;
 /// What one attribute, text or empty element holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fact {
-    /// The same in all documents: elements are identified by alias, name or number.
+    /// Does not depend on the document: elements are identified by alias, name or number.
     pub key: String,
     /// Where it is in this document, as an XPath.
     pub path: String,
-    /// What it holds.
     pub value: String,
 }
 
@@ -38,7 +37,6 @@ impl Facts {
         Ok(all)
     }
 
-    /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &Fact> {
         self.facts.iter()
     }

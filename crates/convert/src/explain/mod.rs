@@ -71,7 +71,7 @@ pub struct Explanation {
 pub struct Entry {
     /// Where it is, as an XPath: `/domain/devices/disk[2]/target/@dev`.
     pub path: String,
-    /// What it holds; empty for an empty element.
+    /// Its value; empty for an empty element.
     pub value: String,
     /// Name of the step that wrote it, see [`STEPS`].
     pub step: &'static str,
@@ -85,7 +85,6 @@ pub struct Entry {
 pub struct Needed {
     /// Path of the field.
     pub field: String,
-    /// The refusal.
     pub refusal: String,
 }
 

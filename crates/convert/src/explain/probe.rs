@@ -26,7 +26,6 @@ pub enum Finding<'a> {
     Needed {
         /// Path of the field.
         field: &'a str,
-        /// The refusal.
         refusal: &'a crate::ConvertError,
     },
 }

@@ -30,7 +30,7 @@ const DEFAULT_SLOTS: usize = 4;
 const MAX_PORT_INDEX: u32 = 31;
 /// Guest memory in bytes above which a machine has the larger number of ports.
 const LARGE_MEMORY: u64 = 2 << 30;
-/// Interfaces whose tap device begins with this are placeholders.
+/// An interface is a placeholder if its tap device begins with this.
 const PLACEHOLDER: &str = "placeholder-";
 
 /// Why the ports of a domain cannot be planned or made.

@@ -11,7 +11,6 @@ const MAX_POOL: u32 = 4096;
 /// How many I/O threads there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IoThreads {
-    /// All of them.
     pub total: u64,
     /// Those shared by disks without a dedicated thread, round robin.
     pub auto: u64,

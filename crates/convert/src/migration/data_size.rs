@@ -39,7 +39,7 @@ fn bytes(field: &'static str, quantity: &Quantity) -> Result<i64, ConvertError> 
         .map_err(|error| ConvertError::new(field, error))
 }
 
-/// The smaller of what the claim has and what was asked for.
+/// The smaller of the claim's capacity and its request.
 fn capacity(claim: &PersistentVolumeClaimInfo) -> Option<i64> {
     let of = |sizes: &std::collections::BTreeMap<String, Quantity>| {
         sizes.get("storage")?.as_integer().ok().flatten()

@@ -1,4 +1,4 @@
-//! Dedicated CPUs: the source's numbers mean nothing on the target, whose own are in `status.migrationState`.
+//! Dedicated CPUs: the source's numbers mean nothing on the target; `status.migrationState` has the target's.
 
 use api::vmi::Vmi;
 use domain::xml::tree::Element;

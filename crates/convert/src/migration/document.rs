@@ -25,7 +25,7 @@ pub enum TargetRewrite {
 /// volumes move, in bytes by the disk's target.
 ///
 /// # Errors
-/// When the document cannot be read, or what is needed of the target is not known.
+/// When the document cannot be read, or a needed fact about the target is not known.
 pub fn migration_xml(
     migratable: &str,
     vmi: &Vmi,

@@ -12,7 +12,7 @@ use super::error::DocumentError;
 use super::volumes::{Place, place};
 use super::{disks_mut, set_attribute, volume_of};
 
-/// What the source of a disk is on the target.
+/// The kind of a disk's source on the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     File,
@@ -91,7 +91,7 @@ fn move_disk(
     Ok(())
 }
 
-/// What the volume is on the target, where that differs from the source.
+/// The volume's kind on the target, where it differs from the source.
 fn kind_on_target(vmi: &Vmi, volume: &str) -> Option<Kind> {
     let mut moved = vmi.status.migrated_volumes.iter();
     let moved = moved.find(|moved| moved.volume_name == volume)?;

@@ -27,7 +27,7 @@ pub fn move_to_root(
     Ok(domain.to_xml())
 }
 
-/// passt's ports are libvirt's `<portForward>`, those of QEMU's user network are arguments.
+/// passt's ports are libvirt's `<portForward>`; QEMU's user network has its ports as arguments.
 fn move_ports(element: &mut Element, ports: &BTreeMap<u16, u16>) {
     let is_range = element.name == "range";
     for (name, value) in &mut element.attributes {

@@ -1,4 +1,4 @@
-//! Which disks libvirt copies: those whose data the target cannot open where the source has it.
+//! Which disks libvirt copies: the target cannot open their data where the source has it.
 
 use api::vmi::Vmi;
 use api::vmi::volumes::Volume;

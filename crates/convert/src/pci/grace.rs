@@ -257,7 +257,7 @@ fn gpu_cells(
     gpus.iter().map(cell).collect()
 }
 
-/// Size of the PCI hole in KiB: what the GPUs' BARs need, some margin, rounded up to a power of 2.
+/// Size of the PCI hole in KiB: the GPUs' BARs and some margin, rounded up to a power of 2.
 fn hole_kib(gpus: &[Gpu], host: Host<'_>) -> Result<u64, ConvertError> {
     let mut bytes = 0_u64;
     for gpu in gpus {

@@ -1,4 +1,4 @@
-//! What the node's sysfs says about NVIDIA Grace GPUs.
+//! NVIDIA Grace GPUs in the node's sysfs.
 
 use std::collections::BTreeMap;
 

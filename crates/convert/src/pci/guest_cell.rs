@@ -1,4 +1,4 @@
-//! Which guest NUMA cell a host device belongs to: the one whose memory is on the device's host
+//! Which guest NUMA cell a host device belongs to: its memory is on the device's host
 //! node, else the one with a vCPU that runs there.
 
 use std::collections::BTreeMap;

@@ -19,27 +19,20 @@ pub enum HostError {
     /// It holds something else than expected.
     #[error("{path} on the node holds {content:?}; expected {expected}")]
     Content {
-        /// The file.
         path: String,
-        /// What it holds.
         content: String,
-        /// What it should hold.
         expected: &'static str,
     },
 }
 
-/// What is in a directory.
+/// The kind of a directory's entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// A directory.
     Directory,
-    /// A symbolic link.
     Link,
-    /// A file.
     File,
 }
 
-/// The node's sysfs.
 #[derive(Debug, Clone, Copy)]
 pub struct Host<'a> {
     files: &'a BTreeMap<String, String>,
@@ -96,7 +89,7 @@ impl<'a> Host<'a> {
         })
     }
 
-    /// Names in a directory in order, and what they are.
+    /// Names in a directory in order, with their kinds.
     ///
     /// # Errors
     /// When there is no such directory.
@@ -169,7 +162,7 @@ impl<'a> Host<'a> {
     }
 }
 
-/// Entries whose path starts with `prefix`.
+/// Entries with a path that starts with `prefix`.
 fn below<'a>(
     paths: &'a BTreeMap<String, String>,
     prefix: &str,

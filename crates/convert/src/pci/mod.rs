@@ -7,7 +7,7 @@
 //! grace          the same for NVIDIA Grace GPUs, each behind its own SMMU
 //! expander       the buses, ports and numbers of such a layout
 //! guest_cell     which guest NUMA cell a host device belongs to
-//! host           the node's sysfs, as data; grace_host: what it says about Grace GPUs
+//! host           the node's sysfs, as data; grace_host: Grace GPUs in it
 //! ```
 
 mod expander;

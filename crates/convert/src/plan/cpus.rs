@@ -1,4 +1,4 @@
-//! CPUs of a running domain: how many the guest has, and where those of a VMI with dedicated CPUs run.
+//! CPUs of a running domain: how many the guest has, and where dedicated CPUs run.
 
 use api::vmi::Vmi;
 use domain::DomainSpec;
@@ -7,7 +7,7 @@ use crate::Input;
 use crate::context::Context;
 use crate::error::ConvertError;
 
-/// What the CPUs of the running domain should be.
+/// The wanted CPUs of the running domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cpus {
     /// How many vCPUs the guest has.
@@ -18,7 +18,7 @@ pub struct Cpus {
     pub emulator_pin: Option<Vec<u32>>,
 }
 
-/// What the VMI asks for. `wanted` is its domain as the conversion makes it in `context`.
+/// The VMI's wish. `wanted` is its domain as the conversion makes it in `context`.
 ///
 /// # Errors
 /// When the VMI has no CPUs.

@@ -165,7 +165,7 @@ fn is_hotplugged(dir: HotplugDir<'_>, disk: &Disk) -> bool {
     ) && dir.has(&disk.source)
 }
 
-/// Whether a disk is a CD-ROM drive whose medium may change.
+/// Whether a disk is a CD-ROM drive that may get another medium.
 fn is_drive(dir: HotplugDir<'_>, disk: &Disk) -> bool {
     disk.device == DiskDevice::CdRom && (disk.source.backend().is_none() || dir.has(&disk.source))
 }
@@ -208,7 +208,7 @@ pub(super) fn volume(disk: &Disk) -> String {
     })
 }
 
-/// A hotplugged medium by the name of its volume, which is also that of its file or device.
+/// A hotplugged medium by the name of its volume; its file or device has this name, too.
 fn medium_name(dir: HotplugDir<'_>, path: &str) -> String {
     dir.strip(path)
         .map_or(path, |file| file.strip_suffix(".img").unwrap_or(file))

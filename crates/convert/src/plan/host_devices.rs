@@ -3,7 +3,7 @@
 use domain::DomainSpec;
 use domain::host_devices::HostDevice;
 
-/// What the names of these devices begin with.
+/// The prefix of these devices' names.
 const SRIOV: &str = "sriov-";
 
 /// The SR-IOV devices that the `wanted` domain has and the `live` one lacks, by name. None is ever taken away: virt-handler

@@ -32,7 +32,7 @@ pub struct InterfaceChange {
     /// For an attach the wanted interface, as the conversion makes it: its tap device, MTU and MAC address come from
     /// network phase 2. For a detach the live one, for an update the live one with its new link state.
     pub interface: Interface,
-    /// What the change is for.
+    /// Why.
     pub why: InterfaceWhy,
 }
 
@@ -43,9 +43,9 @@ pub struct InterfacePlan {
     pub attach: Vec<InterfaceChange>,
     /// Interfaces to unplug, second; in the order of the VMI's interfaces.
     pub detach: Vec<InterfaceChange>,
-    /// Interfaces whose link state changes, last; in the order of the wanted domain.
+    /// Interfaces with another link state, last; in the order of the wanted domain.
     pub update: Vec<InterfaceChange>,
-    /// What is not done now, and why.
+    /// Changes that are not made now, and why.
     pub deferred: Vec<InterfaceWhy>,
 }
 
@@ -55,41 +55,33 @@ pub struct InterfacePlan {
 pub enum InterfaceWhy {
     /// The running domain lacks the interface.
     New {
-        /// The interface.
         name: String,
     },
     /// The interface is no longer wanted.
     Absent {
-        /// The interface.
         name: String,
     },
     /// The link is in another state than it should be.
     Link {
-        /// The interface.
         name: String,
-        /// `up` or `down`: what it should be.
+        /// `up` or `down`.
         state: String,
     },
     /// The pod does not have the network yet.
     NotAttached {
-        /// The interface.
         name: String,
     },
     /// The pod has the network, but virt-handler has not prepared it for the guest.
     NotReady {
-        /// The interface.
         name: String,
-        /// What is missing.
         reason: String,
     },
     /// The conversion makes no `<interface>` of it, as with a network binding plugin that brings its own device.
     NoDevice {
-        /// The interface.
         name: String,
     },
     /// The interface is absent, and its tap device is not named after the network.
     OtherTap {
-        /// The interface.
         name: String,
         /// The tap device, if it has one.
         device: Option<String>,
@@ -97,7 +89,6 @@ pub enum InterfaceWhy {
 }
 
 impl InterfaceWhy {
-    /// The interface.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -166,7 +157,7 @@ impl InterfacePlan {
     }
 }
 
-/// What to do so that the interfaces of the `live` domain become those of the VMI, whose conversion is `wanted`.
+/// The steps that make the interfaces of the `live` domain the VMI's; `wanted` is the VMI's conversion.
 #[must_use]
 pub fn interfaces(live: &DomainSpec, wanted: &DomainSpec, vmi: &Vmi) -> InterfacePlan {
     if vmi.status.phase != "Running" {
@@ -284,7 +275,7 @@ fn is_attached_to_pod(vmi: &Vmi, name: &str) -> bool {
     })
 }
 
-/// The tap device of an interface in a pod whose links have names by hash.
+/// The tap device of an interface in a pod that names its links by hash.
 fn hashed_tap(vmi: &Vmi, name: &str) -> String {
     let mut networks = vmi.spec.networks.iter();
     let network = networks.find(|network| network.name == name);

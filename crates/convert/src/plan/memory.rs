@@ -14,21 +14,20 @@ const GUEST_AT_BOOT: &str = "status.memory.guestAtBoot";
 
 /// The unit of plugging: QEMU's advice, the size of a transparent huge page.
 const BLOCK_BYTES: u64 = 2 << 20;
-/// The same for a guest on huge pages of 1 GiB.
+/// Block size for a guest on huge pages of 1 GiB.
 const LARGE_BLOCK_BYTES: u64 = 1 << 30;
 
 /// What to do to the domain's memory.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MemoryChange {
-    /// It has what is asked for.
+    /// It has the requested size.
     Nothing,
-    /// Attach this device.
     Attach(MemoryDevice),
-    /// Change the device: its size stays, what is requested of it is new.
+    /// Change the device: its size stays, its requested size is new.
     Update(MemoryDevice),
 }
 
-/// What the memory of the `live` domain needs for the VMI.
+/// The change that the memory of the `live` domain needs for the VMI.
 ///
 /// # Errors
 /// When the VMI does not say how much the guest can have, has, or had at its boot, or asks for more or less than that

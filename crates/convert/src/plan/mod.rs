@@ -45,7 +45,7 @@ pub struct Change {
     /// For a detach the live disk, for an attach the wanted one, for an update the live one with its
     /// new medium: what libvirt's call takes, as XML.
     pub disk: Disk,
-    /// What the change is for.
+    /// Why.
     pub why: Why,
 }
 
@@ -67,14 +67,12 @@ impl Change {
 pub struct Resize {
     /// The wanted disk, and why it grows.
     pub change: Change,
-    /// How far.
     pub to: NewSize,
 }
 
 /// What a disk grows to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NewSize {
-    /// To this size.
     Bytes(u64),
     /// To whatever its device has.
     Device,
@@ -87,7 +85,7 @@ pub struct DiskPlan {
     pub detach: Vec<Change>,
     /// Disks to plug in, second; in the order of the wanted domain.
     pub attach: Vec<Change>,
-    /// CD-ROMs whose medium changes, third; in the order of the live domain.
+    /// CD-ROMs with another medium, third; in the order of the live domain.
     pub update: Vec<Change>,
     /// Disks that grow, last; in the order of the wanted domain. See [`resizes`].
     pub resize: Vec<Resize>,

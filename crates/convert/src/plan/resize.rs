@@ -18,7 +18,7 @@ use domain::disks::Disk;
 /// Sizes of a disk in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskSize {
-    /// What the guest sees; 0 if QEMU does not know.
+    /// The size that the guest sees; 0 if QEMU does not know.
     pub current: u64,
     /// What its claim has for it.
     pub available: u64,

@@ -27,7 +27,6 @@ pub struct RestartField {
     pub before: Option<Value>,
     /// Its value in the wanted VMI; none if it is gone.
     pub after: Option<Value>,
-    /// What brings it.
     pub needs: Needs,
 }
 
@@ -68,7 +67,7 @@ fn is_short(value: &Value) -> bool {
 }
 
 /// The fields of `wanted` that only a restart brings to a guest that was started with `started`, both as JSON.
-/// `context` is that of the wanted VMI.
+/// `context` is the wanted VMI's.
 #[must_use]
 pub fn restart_fields(started: &Value, wanted: &Value, context: &Context) -> Vec<RestartField> {
     let mut differences = Vec::new();
@@ -139,7 +138,7 @@ struct Difference {
     after: Option<Value>,
 }
 
-/// Collects the innermost differences. Lists whose items all have names are compared by name.
+/// Collects the innermost differences. Lists are compared by name if all items have one.
 fn compare(
     path: &Path,
     before: Option<&Value>,
@@ -165,7 +164,7 @@ fn compare(
                 compare(&path, named(before, one), named(after, one), found);
             }
         }
-        // A list that appears or goes is one whose items do.
+        // If a list appears or goes, all its items do.
         (None, Some(Value::Array(items))) if are_named(items) && !items.is_empty() => {
             compare(path, Some(&Value::Array(Vec::new())), after, found);
         }
@@ -267,7 +266,7 @@ impl Judge<'_> {
         if !put(&mut reverted, &difference.path.0, difference.before.clone()) {
             return true;
         }
-        // What is refused without the difference depends on it.
+        // A VMI that is refused without the difference depends on it.
         convert(&reverted, self.context).is_none_or(|reverted| reverted != *domain)
     }
 }

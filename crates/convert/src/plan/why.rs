@@ -8,17 +8,14 @@ use std::fmt;
 pub enum Why {
     /// The volume is no longer wanted.
     Gone {
-        /// The volume.
         volume: String,
     },
     /// The volume is new.
     New {
-        /// The volume.
         volume: String,
     },
     /// The volume is to be at another target.
     Moved {
-        /// The volume.
         volume: String,
         /// The target that it leaves.
         from: String,
@@ -51,7 +48,6 @@ pub enum Why {
     },
     /// The claim has room for more than the guest sees.
     Grown {
-        /// The volume.
         volume: String,
         /// Bytes that the guest sees.
         from: u64,
@@ -60,7 +56,6 @@ pub enum Why {
     },
     /// The volume's file or device cannot be opened yet: virt-handler may still be mounting it.
     NotReady {
-        /// The volume.
         volume: String,
         /// Its file or device.
         path: String,

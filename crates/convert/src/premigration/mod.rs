@@ -5,7 +5,7 @@
 //!   source's XML ─► cpus ─► disk paths ─► taps ─► vgpu ─► target's XML
 //! ```
 //!
-//! The document is edited as text, so that what the schema does not know stays as it is.
+//! The document is edited as text, so that elements that the schema does not know stay as they are.
 
 pub(crate) mod cpus;
 pub(crate) mod disk_paths;
@@ -42,7 +42,6 @@ pub enum PreMigrationError {
     Tap {
         /// Its name on the source.
         device: String,
-        /// What is wrong.
         reason: &'static str,
     },
     /// There is more than one vGPU, here or in the domain.
