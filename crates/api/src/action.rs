@@ -15,6 +15,5 @@ pub enum Action {
     Shutdown,
     /// Force off (libvirt: destroy).
     Kill,
-    /// Remove the definition.
     Delete,
 }

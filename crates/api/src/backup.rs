@@ -1,4 +1,4 @@
-//! `backup.kubevirt.io/v1alpha1`: what virt-handler asks for as JSON, and what it reads from the domain's metadata.
+//! `backup.kubevirt.io/v1alpha1`: virt-handler's request as JSON, and the result that it reads from the domain's metadata.
 
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +29,7 @@ pub struct BackupOptions {
     /// The guest's file systems are not frozen.
     #[serde(deserialize_with = "null_is_default")]
     pub skip_quiesce: bool,
-    /// The server that reads the backup: `host`, whose port is then 443, or `host:port`.
+    /// The server that reads the backup: `host` (port 443) or `host:port`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub export_server_addr: Option<String>,
     /// The name in that server's certificate.

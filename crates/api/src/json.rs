@@ -20,7 +20,7 @@ const NAMED_PARTS: usize = 8;
 /// Characters of a key in an error.
 const NAMED_CHARS: usize = 40;
 
-/// What is too much in a document.
+/// A limit that a document exceeds.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 enum Excess {
     #[error("{0} has more than {MAX_ENTRIES} entries")]

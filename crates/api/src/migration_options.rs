@@ -1,4 +1,4 @@
-//! The options of `MigrateVirtualMachine`: JSON whose names are Go's, as virt-handler writes them from the cluster's
+//! The options of `MigrateVirtualMachine`: JSON with Go's names, as virt-handler writes them from the cluster's
 //! configuration and migration policies.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use crate::vmi::Quantity;
 api! {
 /// `MigrationOptions`.
 MigrationOptions {
-    /// Of the migration's traffic, in bytes a second; empty and 0 are no limit.
+    /// Limit of the migration's traffic, in bytes a second; empty and 0 are no limit.
     "Bandwidth" bandwidth: Quantity,
     /// Seconds in which the remaining data must shrink; 0 is no limit.
     "ProgressTimeout" progress_timeout: i64,

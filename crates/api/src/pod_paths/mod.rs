@@ -43,9 +43,7 @@ pub const HOTPLUG_DISK_DIR: &str = share!("/hotplug-disks");
 
 /// Overlays of container disks and ephemeral volumes.
 pub const OVERLAYS: &str = "disk-data";
-/// Cloud-init images.
 pub const CLOUD_INIT: &str = "cloud-init-data";
-/// Ignition files.
 pub const IGNITION: &str = "ignition-data";
 
 // ---- in the share directory
@@ -60,7 +58,7 @@ pub const NOTIFY_SOCKET: &str = "domain-notify-pipe.sock";
 pub const IOMMUFD_SOCKET: &str = "iommufd.sock";
 /// Sockets by which a migration leaves its source and reaches QEMU on its target.
 pub const MIGRATION_SOCKET_DIR: &str = "migrationproxy";
-/// Ports by which KubeVirt tells QEMU's connections of a migration apart: the memory's, and that of disks that are copied.
+/// Ports by which KubeVirt tells QEMU's connections of a migration apart: one for the memory, one for copied disks.
 pub const MIGRATION_MEMORY_PORT: u16 = 49152;
 /// See [`MIGRATION_MEMORY_PORT`].
 pub const MIGRATION_DISKS_PORT: u16 = 49153;
@@ -70,7 +68,6 @@ pub const MIGRATION_HOOK_SOCKET: &str = share!("/migration-hook-socket");
 pub const VIRTIOFS_DIR: &str = share!("/virtiofs-containers");
 /// Socket of the persistent reservation helper.
 pub const RESERVATION_SOCKET: &str = share!("/daemons/pr/pr-helper.sock");
-/// Log of passt.
 pub const PASST_LOG: &str = share!("/passt.log");
 /// Socket of QEMU's NBD server, while a backup is pulled.
 pub const BACKUP_SOCKET: &str = share!("/sockets/backup-nbd-sock");
@@ -79,7 +76,7 @@ pub const HOOKS_REPORT: &str = share!("/hooks.json");
 
 // ---- private: the launcher, libvirt and QEMU
 
-/// What the launcher shares with libvirt and QEMU; configuration and cache of libvirt's session.
+/// Files that the launcher shares with libvirt and QEMU; configuration and cache of libvirt's session.
 pub const PRIVATE_DIR: &str = private!("");
 /// Claims with a file system, and host disks: a directory for each volume.
 pub const CLAIM_DIR: &str = private!("/vmi-disks");
@@ -136,7 +133,6 @@ pub const EMBED_DIR: &str = private!("/embed");
 pub const LIBVIRT_RUN_DIR: &str = libvirt_run!("");
 /// Images of empty disks.
 pub const EMPTY_DISK_DIR: &str = libvirt_run!("/empty-disks");
-/// Socket of virtqemud.
 pub const VIRTQEMUD_SOCKET: &str = libvirt_run!("/virtqemud-sock");
 /// virtqemud's configuration, written by the launcher.
 pub const VIRTQEMUD_CONF: &str = libvirt_run!("/virtqemud.conf");
@@ -218,7 +214,6 @@ pub const KERNEL_BOOT_DIR: &str = "kernel-boot";
 pub const NO_CLOUD_IMAGE: &str = "noCloud.iso";
 /// Cloud-init image of the data source ConfigDrive.
 pub const CONFIG_DRIVE_IMAGE: &str = "configdrive.iso";
-/// Ignition data.
 pub const IGNITION_FILE: &str = "data.ign";
 /// ISO image with the service account's files.
 pub const SERVICE_ACCOUNT_IMAGE: &str = "service-account.iso";

@@ -23,7 +23,7 @@ pub struct PodPaths<'a> {
 }
 
 impl Default for PodPaths<'_> {
-    /// Those of a pod whose launcher has the flags' defaults.
+    /// The paths of a pod with the flags' defaults.
     fn default() -> Self {
         Self {
             root: "",

@@ -64,7 +64,7 @@ impl Disk {
         disk.or(lun).or(cdrom).unwrap_or(&NONE)
     }
 
-    /// Whether it says what it is: disk, LUN or CD-ROM.
+    /// Whether it names its kind: disk, LUN or CD-ROM.
     #[must_use]
     pub fn has_device(&self) -> bool {
         self.disk.is_some() || self.lun.is_some() || self.cdrom.is_some()

@@ -27,7 +27,7 @@ VirtualMachineInstanceMigrationSideState {
     /// Where the other cluster's controller is reached; of the side that is in another cluster.
     "syncAddress" sync_address: Option<String>,
 }
-/// `migratedVolumes` of `VirtualMachineInstanceStatus`: volumes whose claim is replaced by another one.
+/// `migratedVolumes` of `VirtualMachineInstanceStatus`: volumes that move to another claim.
 StorageMigratedVolumeInfo {
     "volumeName" volume_name: String,
     "sourcePVCInfo" source_pvc_info: Option<PersistentVolumeClaimInfo>,

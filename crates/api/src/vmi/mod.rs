@@ -47,7 +47,6 @@ macro_rules! api {
 }
 
 api! {
-/// A VirtualMachineInstance.
 Vmi {
     "metadata" metadata: ObjectMeta,
     "spec" spec: VirtualMachineInstanceSpec,
@@ -70,7 +69,7 @@ impl Vmi {
         format!("{}_{}", self.metadata.namespace, self.metadata.name)
     }
 
-    /// Whether the guest has a TPM whose state is kept.
+    /// Whether the guest has a TPM with persistent state.
     #[must_use]
     pub fn has_persistent_tpm(&self) -> bool {
         let tpm = self.spec.domain.devices.tpm.as_ref();

@@ -1,4 +1,4 @@
-//! `spec`: what the user asked for.
+//! `spec`: the user's wishes.
 
 use super::access_credentials::AccessCredential;
 use super::clock::Clock;
@@ -15,7 +15,6 @@ use super::volumes::Volume;
 use crate::api;
 
 api! {
-/// VirtualMachineInstanceSpec.
 VirtualMachineInstanceSpec {
     "domain" domain: DomainSpec,
     "startStrategy" start_strategy: Option<String>,

@@ -1,4 +1,4 @@
-//! `status`: what the cluster has found out about the VMI.
+//! `status`: the cluster's view of the VMI.
 
 use super::Quantity;
 use super::migration::{StorageMigratedVolumeInfo, VirtualMachineInstanceMigrationState};
@@ -6,7 +6,6 @@ use super::volumes::PersistentVolumeClaimInfo;
 use crate::api;
 
 api! {
-/// VirtualMachineInstanceStatus.
 VirtualMachineInstanceStatus {
     "phase" phase: String,
     "conditions" conditions: Vec<VirtualMachineInstanceCondition>,
