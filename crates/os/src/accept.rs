@@ -21,7 +21,6 @@ const SHORTAGE_END: Duration = Duration::from_secs(10);
 
 /// A socket that listens.
 pub trait Listener {
-    /// A connection.
     type Stream;
 
     /// The next connection.
@@ -160,7 +159,7 @@ impl<L: Listener + Unpin> Stream for Acceptor<L> {
     }
 }
 
-/// Of this process, or of the machine.
+/// Limits of this process or of the machine.
 fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),

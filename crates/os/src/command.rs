@@ -25,7 +25,6 @@ pub enum CommandError {
     Start {
         /// Its name or path.
         program: String,
-        /// The reason.
         #[source]
         source: io::Error,
     },
@@ -34,7 +33,6 @@ pub enum CommandError {
     Wait {
         /// Its name or path.
         program: String,
-        /// The reason.
         #[source]
         source: io::Error,
     },
@@ -159,7 +157,7 @@ pub fn run<S: AsRef<OsStr>>(
     }
 }
 
-/// Of a helper whose lines have a severity, as xorriso's have, those with the reason of the failure; else all.
+/// The lines with the reason of the failure, if the helper marks lines with a severity, as xorriso does; else all.
 fn reason_of_failure(stderr: &str) -> String {
     let is_grave = |line: &&str| line.contains(" : FAILURE : ") || line.contains(" : FATAL : ");
     let grave: Vec<&str> = stderr.lines().filter(is_grave).collect();
@@ -194,7 +192,7 @@ impl Pipe {
         }
     }
 
-    /// Reads what is there; a pipe that has ended is closed.
+    /// Reads the bytes that have arrived; closes a pipe that has ended.
     fn read(&mut self) -> io::Result<()> {
         let Some(fd) = &self.fd else { return Ok(()) };
         let mut buffer = [0; 8192];

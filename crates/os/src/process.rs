@@ -15,7 +15,7 @@ pub fn adopt_orphans() -> io::Result<()> {
     Ok(set_child_subreaper(Some(getpid()))?)
 }
 
-/// A process that runs, or did, held by a descriptor: its end is an event, and its number can't become another's.
+/// A process that runs, or did, held by a descriptor: its end is an event, and its number cannot become another's.
 #[derive(Debug)]
 pub struct Process {
     pid: Pid,
@@ -36,7 +36,6 @@ impl Process {
         })
     }
 
-    /// Its number.
     pub fn pid(&self) -> i32 {
         self.pid.as_raw_nonzero().get()
     }
@@ -51,7 +50,7 @@ impl Process {
 
     /// Waits for its end; a zombie has ended.
     pub async fn ended(&self) {
-        // A descriptor that can't be waited for any more belongs to no process any more.
+        // A descriptor that cannot be waited for any more belongs to no process any more.
         drop(self.fd.readable().await);
     }
 

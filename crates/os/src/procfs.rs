@@ -62,16 +62,12 @@ pub fn command_line(pid: Pid) -> String {
 /// What a process takes up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Resident memory.
     pub resident_bytes: u64,
-    /// Open file descriptors.
     pub descriptors: u64,
-    /// Threads.
     pub threads: u64,
 }
 
 impl Usage {
-    /// Of this process.
     #[must_use]
     pub fn of_this_process() -> Self {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -90,7 +86,7 @@ impl Usage {
     }
 }
 
-/// Of proc_pid_stat(5).
+/// Fields of proc_pid_stat(5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
     /// It has ended, and its parent has not waited for it yet.
@@ -100,7 +96,7 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// Of a process; none if it has ended and was waited for.
+    /// Reads a process's fields; `None` if it has ended and was reaped.
     #[must_use]
     pub fn of(pid: Pid) -> Option<Self> {
         Self::parse(&fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?)

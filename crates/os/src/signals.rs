@@ -33,7 +33,7 @@ pub fn reset_inherited() {
     if let Err(error) = SigSet::from_iter(END).thread_set_mask() {
         eprintln!("signals that the parent has blocked stay blocked: {error}");
     }
-    // A handler, which execve(2) resets to the default; what it notes does not matter.
+    // execve(2) resets a handler to the default. Nobody reads this one's flag.
     let handled = signal_hook::flag::register(Signal::SIGCHLD as i32, Arc::default());
     if let Err(error) = handled {
         eprintln!("SIGCHLD stays ignored if the parent ignores it: {error}");
@@ -74,7 +74,7 @@ impl SignalQueue {
     /// Waits for the next signal; none when the deadline is over.
     ///
     /// # Errors
-    /// If it can't be read.
+    /// If it cannot be read.
     pub fn next(&self, deadline: Option<Instant>) -> io::Result<Option<Signal>> {
         loop {
             if let Some(info) = self.0.read_signal()? {
@@ -105,7 +105,7 @@ impl EndSignals {
     /// Listens from now on, so that none of them ends the process by itself any more.
     ///
     /// # Errors
-    /// If the handlers can't be installed.
+    /// If the handlers cannot be installed.
     pub fn listen() -> io::Result<Self> {
         let on = |name, kind| unix::signal(kind).map(|signal| (name, signal));
         // Named as Go names them, and so KubeVirt's logs.

@@ -8,10 +8,10 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// Makes the file have this content. It is made beside its place, then renamed, so that what is there is whole.
+/// Replaces the file's content. The new file is made beside the old one, then renamed: readers never see a part.
 ///
 /// # Errors
-/// If it can't be written; then what was there stays.
+/// If it cannot be written; the old content then stays.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
     remove(&new)?;
@@ -34,7 +34,7 @@ fn create(path: &Path) -> io::Result<File> {
 /// Removes it, if it is there.
 ///
 /// # Errors
-/// If it can't be removed.
+/// If it cannot be removed.
 pub fn remove(path: &Path) -> io::Result<()> {
     match remove_file(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -81,7 +81,7 @@ pub fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
 /// The text of a regular file, which a symbolic link may name; bytes that are not UTF-8 are replaced.
 ///
 /// # Errors
-/// As those of [`read`].
+/// See [`read`].
 pub fn read_text(path: &Path, max: u64) -> io::Result<String> {
     let content = read_with(path, max, Links::Follow)?;
     Ok(String::from_utf8_lossy(&content).into_owned())

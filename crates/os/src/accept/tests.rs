@@ -9,7 +9,7 @@ use std::time::Instant as StdInstant;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::AsyncReadExt;
 
-/// Set in the child process whose descriptors a test uses up.
+/// Set in the child process in which a test uses up all descriptors.
 const CHILD: &str = "VIRT_LAUNCHER_TEST_WITHOUT_DESCRIPTORS";
 /// Descriptors of that process.
 const DESCRIPTORS: u64 = 64;

@@ -17,7 +17,7 @@ pub struct DirChanges {
 }
 
 impl DirChanges {
-    /// Of no directory yet.
+    /// Watches no directory yet.
     #[must_use]
     pub fn new() -> Self {
         Self::with(Instance::new(CreateFlags::NONBLOCK).ok())

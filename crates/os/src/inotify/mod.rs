@@ -45,7 +45,7 @@ impl Instance {
         inotify::add_watch(&self.0, directory, events | WatchFlags::ONLYDIR)
     }
 
-    /// Ends a watch. The kernel has ended that of a directory that is gone.
+    /// Ends a watch. The kernel has ended the watch of a directory that is gone.
     fn remove(&self, watch: i32) {
         let _ = inotify::remove_watch(&self.0, watch);
     }

@@ -47,7 +47,7 @@ type Identity = (u64, u64);
 pub struct LogFile {
     path: PathBuf,
     open: Option<Open>,
-    /// Begins with what has been read and not been handed on: the beginning of a line.
+    /// Begins with the unfinished line that was read last.
     buffer: Vec<u8>,
     begun: usize,
     /// Whether a part of that line has been handed on already.
@@ -73,7 +73,7 @@ impl LogFile {
         }
     }
 
-    /// The same from the beginning of the log that was rotated last, if that can be read.
+    /// Follows from the beginning of the log that was rotated last, if that can be read.
     #[must_use]
     pub fn with_rotated(path: &Path) -> Self {
         Self {
@@ -93,7 +93,7 @@ impl LogFile {
             Err(ReadError::Reader(error)) => Err(ReadError::Reader(error)),
             Ok(Progress::Done) => {
                 if let Some(next) = self.successor()? {
-                    // What was written between the last read and the rotation.
+                    // Lines that were written between the last read and the rotation.
                     if self.read_open(each)? == Progress::Done {
                         self.open = Some(next);
                     }
@@ -138,7 +138,7 @@ impl LogFile {
         Ok(Progress::More)
     }
 
-    /// Hands on what is whole of the first `filled` bytes.
+    /// Hands on the whole lines in the first `filled` bytes.
     fn hand_on<E>(&mut self, filled: usize, each: &mut Each<'_, E>) -> Result<(), E> {
         let read = self.buffer.get(..filled).unwrap_or_default();
         let whole = match read.iter().rposition(|byte| *byte == b'\n') {
@@ -155,7 +155,7 @@ impl LogFile {
         Ok(())
     }
 
-    /// Ends a line whose end was never written.
+    /// Hands on the last line, which has no end.
     fn end_line<E>(&mut self, each: &mut Each<'_, E>) -> Result<(), E> {
         if self.begun > 0 || self.cut {
             let mut line = self.buffer.get(..self.begun).unwrap_or_default().to_vec();

@@ -22,7 +22,6 @@ pub fn own_libvirt(text: &str) {
 /// Joins the lines of a QEMU log: its command line is written over many.
 #[derive(Debug, Default)]
 pub struct Qemu {
-    /// Starts each message.
     prefix: &'static str,
     begun: String,
 }
@@ -65,7 +64,7 @@ impl Qemu {
     }
 }
 
-/// `time: thread: level : pos : text`, see libvirt's logging page. What is not of this shape is logged as it is.
+/// `time: thread: level : pos : text`, see libvirt's logging page. Other lines are logged as they are.
 fn libvirt_line(text: &str, verbosity: u8) -> Option<Line> {
     if text.trim().is_empty() {
         return None;

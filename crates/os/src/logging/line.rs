@@ -21,7 +21,7 @@ impl Line {
         Self::at(level, &stamp(Timestamp::now()))
     }
 
-    /// A line of this level whose time is written already (`2006-01-02T15:04:05.000000Z`).
+    /// A line of this level with its time as text (`2006-01-02T15:04:05.000000Z`).
     pub fn at(level: &str, timestamp: &str) -> Self {
         Self(BTreeMap::new())
             .with("level", level)
@@ -35,7 +35,7 @@ impl Line {
         self
     }
 
-    /// About this VMI; what the line says itself of a name stays.
+    /// Adds this VMI; a name in the line itself stays.
     #[must_use]
     pub(super) fn about(mut self, vmi: &super::Vmi) -> Self {
         let fields = [
@@ -56,7 +56,7 @@ impl Line {
         self.0.get("level").is_some_and(|level| level == "error")
     }
 
-    /// What was said through `tracing`.
+    /// The fields of a `tracing` event.
     pub(super) fn of(event: &Event<'_>) -> Self {
         let metadata = event.metadata();
         let level = match *metadata.level() {
@@ -76,7 +76,7 @@ impl Line {
         line
     }
 
-    /// A bug: what was found, and where. With `RUST_BACKTRACE` also the way there.
+    /// A panic: its message and place, with `RUST_BACKTRACE` also the backtrace.
     pub(super) fn of_panic(panic: &PanicHookInfo<'_>) -> Self {
         let mut line = Self::now("error").with("msg", "panicked").with(
             "reason",

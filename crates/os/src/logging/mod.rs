@@ -17,7 +17,6 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 pub use line::Line;
 
-/// KubeVirt's default verbosity.
 pub const DEFAULT_VERBOSITY: u8 = 2;
 
 static COMPONENT: OnceLock<&'static str> = OnceLock::new();
@@ -40,18 +39,15 @@ pub fn init(component: &'static str) {
 /// where the kind is empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vmi {
-    /// Its name.
     pub name: String,
-    /// Its namespace.
     pub namespace: String,
-    /// Its UID.
     pub uid: String,
 }
 
 /// Where lines come from that are about the VMI: modules, by the beginning of their path.
 const ABOUT_THE_VMI: [&str; 4] = ["virt_launcher::launcher", "convert", "hooks", "pod"];
 
-/// Says whose lines these are. A second call changes nothing.
+/// Names the VMI of all further lines. A second call changes nothing.
 pub fn set_vmi(vmi: Vmi) {
     drop(VMI.set(vmi));
 }
@@ -96,12 +92,11 @@ pub fn set_verbosity_of_label(text: &str) {
     }
 }
 
-/// The present verbosity.
 pub fn verbosity() -> u8 {
     VERBOSITY.load(Ordering::Relaxed)
 }
 
-/// The last line of a process that can't go on. Kubernetes shows the last lines of the log as the container's
+/// The last line of a process that cannot go on. Kubernetes shows the last lines of the log as the container's
 /// termination message, so nothing must come after it.
 pub fn fatal(message: &str) {
     write(&Line::now("fatal").with("msg", message));
@@ -134,7 +129,7 @@ fn write(line: &Line) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// The crates of this workspace: what they log is KubeVirt's verbosity.
+/// The crates of this workspace: KubeVirt's verbosity is for their lines.
 const OUR_CRATES: [&str; 11] = [
     "api",
     "client",
