@@ -14,7 +14,7 @@ use super::{Config, PodError};
 /// Kubernetes has no larger secrets.
 const MAX_SECRET_BYTES: u64 = 1 << 20;
 
-/// What the guest is to have.
+/// The credentials for the guest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AccessCredentials {
     /// The SSH keys of each user, all of them.
@@ -26,7 +26,7 @@ pub struct AccessCredentials {
 /// The secrets that have such credentials, as directories; none if the guest's agent has nothing to do.
 ///
 /// # Errors
-/// A secret whose name is not one.
+/// A secret with an invalid name.
 pub fn access_credential_dirs(config: &Config, vmi: &Vmi) -> Result<Vec<PathBuf>, PodError> {
     let secrets = vmi.spec.access_credentials.iter().filter_map(secret_of);
     secrets

@@ -39,7 +39,6 @@ impl BackupDir {
         Ok(dir)
     }
 
-    /// Where it is.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.vm.path().join(&self.name)

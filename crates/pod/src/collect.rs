@@ -37,7 +37,7 @@ pub(super) fn collect_on(
     Ok(ctx)
 }
 
-/// All but the host devices, and what the node says about them.
+/// All but the host devices and the node's facts about them.
 pub(super) fn collect_without_host_devices(
     machine: &Machine,
     cfg: &Config,
@@ -92,7 +92,7 @@ fn of_flags(machine: &Machine, cfg: &Config, vmi: &Vmi) -> Result<Context, PodEr
     })
 }
 
-/// What the VMI alone decides.
+/// Fields that the VMI alone decides.
 pub fn of_vmi(vmi: &Vmi, ctx: &mut Context) {
     let security = vmi.spec.domain.launch_security.as_ref();
     ctx.use_launch_security_sev =
@@ -102,7 +102,7 @@ pub fn of_vmi(vmi: &Vmi, ctx: &mut Context) {
     ctx.use_virtio_transitional = vmi.spec.domain.devices.use_virtio_transitional == Some(true);
 }
 
-/// What the options of the request decide.
+/// Fields that the options of the request decide.
 pub fn of_options(vmi: &Vmi, options: &VirtualMachineOptions, ctx: &mut Context) {
     let cluster = options.cluster_config.unwrap_or_default();
     ctx.smbios = options.virtual_machine_sm_bios.as_ref().map(smbios);

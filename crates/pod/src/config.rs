@@ -12,12 +12,10 @@ impl Config {
         self.ephemeral(pod_paths::OVERLAYS)
     }
 
-    /// Cloud-init images.
     pub(super) fn cloud_init_dir(&self) -> String {
         self.ephemeral(pod_paths::CLOUD_INIT)
     }
 
-    /// Ignition files.
     pub(super) fn ignition_dir(&self) -> String {
         self.ephemeral(pod_paths::IGNITION)
     }

@@ -19,7 +19,6 @@ pub enum PodError {
     Io {
         /// Such as `open` or `make the directory`.
         action: &'static str,
-        /// On what.
         path: PathBuf,
         /// The system's reason.
         source: io::Error,
@@ -35,10 +34,9 @@ pub enum PodError {
     /// Where a claim's device belongs is something else.
     #[error("{} is a file, and only a block device may be there; is the claim's volumeMode Block?", .0.display())]
     NotABlockDevice(PathBuf),
-    /// An image, or another file of the pod, is not what it may be.
+    /// An image, or another file of the pod, is of a kind that is refused.
     #[error("{}: {reason}", path.display())]
     InvalidFile {
-        /// The file.
         path: PathBuf,
         /// Why it is refused, and what to do.
         reason: String,
@@ -53,7 +51,6 @@ pub enum PodError {
     FileName {
         /// Whose name it is.
         what: &'static str,
-        /// The name.
         name: String,
     },
     /// A volume cannot be used.
@@ -73,7 +70,7 @@ pub enum PodError {
     Absent {
         /// The disk, and the volume of the same name.
         disk: String,
-        /// What is not there, and what to do.
+        /// The missing thing, and the remedy.
         reason: String,
     },
     /// Which volume an error is about.

@@ -84,7 +84,7 @@ fn grow(
     qemu_img::grow_raw(&found, size, allocated >= present)
 }
 
-/// What the guest can have: the smaller of what the claim has and what was asked for.
+/// The guest's share: the smaller of the claim's capacity and its request.
 fn capacity(claim: &PersistentVolumeClaimInfo) -> Option<u64> {
     let of = |sizes: &std::collections::BTreeMap<String, api::vmi::Quantity>| {
         sizes

@@ -48,7 +48,7 @@ pub(super) fn prepare(cfg: &Config, volume: &str, disk: &HostDisk) -> Result<(),
     make(&dir, name, disk)
 }
 
-/// The last element of the path on the node; the directory before it is what is mounted.
+/// The last element of the path on the node; the directory before it is mounted.
 fn file_name(disk: &HostDisk) -> Result<&str, PodError> {
     let name = pod_paths::file_name(&disk.path);
     if matches!(name, "" | "." | "..") || name.contains('\0') {
@@ -75,7 +75,7 @@ fn make(dir: &Dir, name: &str, disk: &HostDisk) -> Result<(), PodError> {
     let available = fs.f_bavail.saturating_mul(fs.f_frsize);
     // File systems keep some of a claim's capacity for themselves.
     if size / 100 * (100 - TOLERATED_PERCENT) > available {
-        // Not in the error, whose text is the same as long as nothing is freed.
+        // Not in the error: its text stays the same as long as nothing is freed.
         tracing::warn!(path = %disk.path, available, "No space for a host disk");
         return Err(VolumeError::NoSpace {
             dir: dir.path().into(),

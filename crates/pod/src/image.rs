@@ -104,7 +104,7 @@ pub fn virtual_size(root: &Root, path: &str, format: &str) -> Result<u64, PodErr
     }
 }
 
-/// Refuses an image whose data is not all its own: QEMU would follow it wherever it says.
+/// Refuses an image that refers to other files: QEMU would open them, wherever they are.
 pub(super) fn must_stand_alone(path: &Path, info: &DiskInfo) -> Result<(), PodError> {
     if info.backing_file.is_empty() {
         return Ok(());

@@ -72,7 +72,7 @@ pub(super) fn make(dir: &Dir, name: &str, label: &str, tree: &Tree<'_>) -> Resul
     staged.commit_if_changed(0o600)
 }
 
-/// Of a full file system xorriso says how many sectors are free, which changes with each attempt.
+/// xorriso says how many sectors a full file system has free, which changes with each attempt.
 // D-vm-18 (docs/differences.md).
 fn failure(error: CommandError, path: &Path) -> PodError {
     match error {

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Everything here blocks, and is idempotent: a file that is made is made beside its place and
-//! then renamed, so that what is in its place is whole.
+//! then renamed, so that readers never see a part.
 #![forbid(unsafe_code)]
 
 mod access_credentials;

@@ -1,4 +1,4 @@
-//! The machine below the pod: what the launcher reads from `/sys`, `/dev` and its environment.
+//! The machine below the pod, as the launcher reads it from `/sys`, `/dev` and its environment.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,12 +13,10 @@ const MOST_CPUS: usize = 50_000;
 pub(super) struct Machine {
     /// `/`, but for tests.
     pub root: PathBuf,
-    /// The launcher's environment.
     pub environment: BTreeMap<String, String>,
 }
 
 impl Machine {
-    /// This machine.
     pub fn this() -> Self {
         let environment = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -45,7 +43,7 @@ impl Machine {
         !cfg.force_emulation && rustix::fs::access(self.path(device), usable).is_ok()
     }
 
-    /// Of the emulators that a conversion may name, those that are not installed.
+    /// The emulators that a conversion may name and that are not installed.
     pub fn missing_emulators(&self) -> Vec<String> {
         [
             "/usr/bin/qemu-system-aarch64",

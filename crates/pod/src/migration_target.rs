@@ -1,4 +1,4 @@
-//! The pod as the target of a live migration: what is different from a start.
+//! The pod as the target of a live migration: the differences from a start.
 
 use rustix::fs::OFlags;
 

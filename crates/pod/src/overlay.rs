@@ -47,7 +47,6 @@ pub(super) fn ephemeral(cfg: &Config, volume: &str) -> Result<(), PodError> {
     missing.make(|path| qemu_img::create_overlay(path, found.path(), "raw", size))
 }
 
-/// An empty disk.
 pub(super) fn empty(cfg: &Config, volume: &str, source: &EmptyDiskSource) -> Result<(), PodError> {
     let field = "emptyDisk.capacity";
     let capacity = source
@@ -93,7 +92,7 @@ impl Missing {
 
 /// The image of an earlier start, which stays. It is checked as one from elsewhere is: others may have written to it.
 ///
-/// What was cut short before it had a header (by something that did not rename) has no data either; it is made again.
+/// A file without a header (its writer did not rename) has no data either; it is made again.
 // D-disk-11 (docs/differences.md).
 fn kept(cfg: &Config, dir: &Dir, name: &str) -> Result<Option<(Found, DiskInfo)>, PodError> {
     let Some(found) = optional(dir.find(name))? else {

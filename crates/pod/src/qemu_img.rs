@@ -28,7 +28,7 @@ struct Info {
     virtual_size: u64,
 }
 
-/// Lets `qemu-img` check an image whose header has been inspected already.
+/// Lets `qemu-img` check an image after its header was inspected.
 ///
 /// # Errors
 /// QEMU cannot read the image, or reads it in another way than we did.
@@ -47,7 +47,7 @@ pub(super) fn check(cfg: &Config, found: &Found, inspected: &DiskInfo) -> Result
     Ok(())
 }
 
-/// The same of a qcow2 overlay whose data are in another file, which [`super::image::inspect`] refuses.
+/// Checks a qcow2 overlay with its data in another file, which [`super::image::inspect`] refuses.
 ///
 /// # Errors
 /// QEMU cannot read the overlay, or it has a backing file.
@@ -148,7 +148,7 @@ pub(super) fn create(path: &Path, size: u64) -> Result<(), PodError> {
     .map_err(PodError::from)
 }
 
-/// Makes a qcow2 image whose data are in the raw image `data`, which is not touched. `qemu-img create` would empty it:
+/// Makes a qcow2 image with its data in the raw image `data`, which is not touched. `qemu-img create` would empty it:
 /// so the image is made over a sparse stand-in, and then given the path of its data.
 pub(super) fn create_tracking(
     path: &Path,

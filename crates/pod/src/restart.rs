@@ -20,10 +20,10 @@ use os::small_file;
 /// Connections that may wait for a launcher: listen(2).
 const MAX_WAITING: i32 = 128;
 
-/// Binds the command socket under its first name; those of an earlier pod are removed.
+/// Binds the command socket under its first name; removes the sockets of an earlier pod.
 ///
 /// # Errors
-/// If it can't be bound.
+/// If it cannot be bound.
 pub fn bind(starting: &Path, ready: &Path) -> io::Result<UnixListener> {
     if let Some(dir) = starting.parent() {
         std::fs::create_dir_all(dir)?;
@@ -63,7 +63,7 @@ const MAX_EXECUTABLE_BYTES: u64 = 4096;
 /// Notes which executable takes over.
 ///
 /// # Errors
-/// If that can't be written.
+/// If that cannot be written.
 pub fn request_upgrade(root: &Root, executable: &Path) -> io::Result<()> {
     let file = root.path(LAUNCHER_UPGRADE);
     small_file::replace(&file, executable.as_os_str().as_bytes())

@@ -26,7 +26,6 @@ impl Root {
         self.0.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// The directory itself.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.0

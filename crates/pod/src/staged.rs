@@ -1,4 +1,4 @@
-//! Putting files in their place: made beside it, then renamed, so that what is there is whole.
+//! Putting files in their place: made beside it, then renamed, so that readers never see a part.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -74,7 +74,7 @@ impl<'d> Staged<'d> {
         Ok(())
     }
 
-    /// The same, unless what is in the place already has the very same content: then nothing is touched.
+    /// Puts the file in its place, unless the place has the very same content: then nothing is touched.
     // D-disk-14 (docs/differences.md).
     pub fn commit_if_changed(self, mode: u32) -> Result<(), PodError> {
         let is_same = match self.dir.find(&self.name) {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use api::vmi::QuantityError;
 
-/// What is wrong with a volume: with its source in the VMI, or with what the pod has of it.
+/// A volume cannot be used: its source in the VMI, or its files in the pod, are wrong.
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeError {
     /// virt-handler has not mounted the container disk.
@@ -13,7 +13,6 @@ pub enum VolumeError {
         path.display()
     )]
     NoContainerDisk {
-        /// The container image.
         image: String,
         /// Where the disk's image should be.
         path: PathBuf,
@@ -24,9 +23,7 @@ pub enum VolumeError {
         mount.display()
     )]
     NoDiskInImage {
-        /// What is missing.
         what: String,
-        /// The container image.
         image: String,
         /// Where it is mounted.
         mount: PathBuf,
@@ -37,7 +34,6 @@ pub enum VolumeError {
         files.join(", ")
     )]
     SeveralDisksInImage {
-        /// The container image.
         image: String,
         /// The names of the files.
         files: Vec<String>,
@@ -50,7 +46,6 @@ pub enum VolumeError {
     NoBootArtifact {
         /// The kernel or initrd, as the VMI names it.
         artifact: String,
-        /// The container image.
         image: String,
         /// Where its files should be.
         dir: PathBuf,
@@ -111,13 +106,11 @@ pub enum VolumeError {
         "failed to find the status of volume {volume}: status.volumeStatus must say how large the source's image is"
     )]
     NoSizeInStatus {
-        /// The volume.
         volume: String,
     },
     /// The directory of a ConfigMap, Secret or the like is missing.
     #[error("{} is not there; is the volume mounted in this pod?", dir.display())]
     NotMounted {
-        /// The directory.
         dir: PathBuf,
     },
     /// A Sysprep volume has no answer file.
@@ -128,7 +121,6 @@ pub enum VolumeError {
     NoAnswerFile {
         /// The names that are accepted.
         names: [&'static str; 2],
-        /// The volume's directory.
         dir: PathBuf,
     },
 }

@@ -13,7 +13,7 @@ use convert::context::{Context, DiskInfo};
 /// made, and those change when a volume before them is unplugged: an image that was found once is not looked for again.
 pub type ContainerDisks = BTreeMap<String, DiskInfo>;
 
-/// Fills in what the context says about volumes.
+/// Fills in the context's facts about volumes.
 pub(super) fn collect(
     cfg: &Config,
     vmi: &Vmi,

@@ -24,13 +24,11 @@ pub enum DataSource {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub struct CloudInitData {
-    /// The data source.
     pub data_source: DataSource,
     /// `meta-data` for NoCloud.
     pub no_cloud_meta_data: Option<NoCloudMetadata>,
     /// `meta_data.json` for ConfigDrive.
     pub config_drive_meta_data: Option<ConfigDriveMetadata>,
-    /// User data.
     #[serde(deserialize_with = "null_is_default")]
     pub user_data: Data,
     /// Network data; empty: none.
@@ -78,7 +76,6 @@ impl Data {
         self.0.is_empty()
     }
 
-    /// As text.
     #[must_use]
     pub fn text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.0)
@@ -116,7 +113,6 @@ pub struct NoCloudMetadata {
     /// A new one makes the guest run its first-boot steps again.
     #[serde(deserialize_with = "null_is_default")]
     pub instance_id: String,
-    /// Host name.
     #[serde(
         skip_serializing_if = "String::is_empty",
         deserialize_with = "null_is_default"
@@ -149,7 +145,6 @@ pub struct ConfigDriveMetadata {
         deserialize_with = "null_is_default"
     )]
     pub local_hostname: String,
-    /// Host name.
     #[serde(
         skip_serializing_if = "String::is_empty",
         deserialize_with = "null_is_default"
@@ -161,7 +156,6 @@ pub struct ConfigDriveMetadata {
         deserialize_with = "null_is_default"
     )]
     pub uuid: String,
-    /// Tagged devices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub devices: Option<Vec<DeviceData>>,
     /// SSH keys of the default user, numbered from 0.

@@ -2,7 +2,7 @@
 
 use base64::DecodeError;
 
-/// What is wrong with the VMI's cloud-init data.
+/// The VMI's cloud-init data cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CloudInitError {
     /// The volume has neither user nor network data.
@@ -18,7 +18,6 @@ pub enum CloudInitError {
     Base64 {
         /// Such as `userDataBase64`.
         field: &'static str,
-        /// What is wrong.
         #[source]
         source: DecodeError,
     },

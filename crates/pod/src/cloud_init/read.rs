@@ -17,7 +17,7 @@ use api::vmi::volumes::{CloudInitConfigDriveSource, CloudInitNoCloudSource, Loca
 
 /// Kubernetes keeps secrets below 1 MiB.
 const LARGEST: u64 = 4 << 20;
-/// Of a DNS label.
+/// Longest DNS label.
 const LONGEST_HOST_NAME: usize = 63;
 
 /// The cloud-init data of the VMI's first cloud-init volume; `None` if it has none.
@@ -158,7 +158,7 @@ pub(super) fn fill_in_metadata(
     }
 }
 
-/// Cluster-wide instance types come before those of the namespace.
+/// Cluster-wide instance types come before the namespace's.
 pub(super) fn instance_type(vmi: &Vmi) -> String {
     let named = |annotation: &str| {
         vmi.metadata

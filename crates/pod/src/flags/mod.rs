@@ -1,7 +1,7 @@
 //! The launcher's command line: every flag once, with its type, default and help. [`Config`], its default, parsing and
 //! the text of `--help` follow from the table.
 //!
-//! Names and defaults are those of KubeVirt's virt-launcher, but for the last group.
+//! Names and defaults are KubeVirt's virt-launcher's, but for the last group.
 
 mod parse;
 #[cfg(test)]
@@ -55,7 +55,6 @@ macro_rules! flags {
         }
 
         impl Default for Config {
-            /// The flags' defaults.
             fn default() -> Self {
                 Self { $($($field: $default,)*)* }
             }

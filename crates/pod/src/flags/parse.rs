@@ -7,14 +7,12 @@ use lexopt::{Arg, Parser, ValueExt};
 
 use super::{BadValue, Config, Flag, GROUPS};
 
-/// What the command line asks for.
+/// The command line's request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Parsed {
-    /// Run.
     Run(Box<Config>),
     /// Print [`super::usage`].
     Help,
-    /// Print the version.
     Version,
 }
 
@@ -32,7 +30,6 @@ pub enum FlagError {
     Invalid {
         /// The flag, with its dashes.
         flag: &'static str,
-        /// What was given.
         value: String,
         /// What is wrong with it.
         #[source]
@@ -66,7 +63,7 @@ impl Config {
         }
     }
 
-    /// The same for virt-launcher-monitor, which has the launcher's arguments: flags that are unknown or have a wrong
+    /// Parses for virt-launcher-monitor, which has the launcher's arguments: flags that are unknown or have a wrong
     /// value are ignored, as the launcher will refuse them.
     #[must_use]
     pub fn parse_known(args: impl IntoIterator<Item = OsString>) -> Self {
@@ -109,7 +106,7 @@ fn set(config: &mut Config, flag: &'static Flag, parser: &mut Parser) -> Result<
     })
 }
 
-/// What the argument parser itself refuses.
+/// Arguments that the parser itself refuses.
 fn refused(error: lexopt::Error) -> FlagError {
     match error {
         lexopt::Error::NonUnicodeValue(value) => FlagError::NotText(value),

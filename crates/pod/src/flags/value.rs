@@ -32,7 +32,6 @@ impl Seconds {
         Self(Duration::from_secs(seconds))
     }
 
-    /// As a duration.
     #[must_use]
     pub const fn duration(self) -> Duration {
         self.0

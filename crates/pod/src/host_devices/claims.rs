@@ -31,7 +31,6 @@ pub enum ClaimError {
         "{dir} has {count} files named *-metadata.json; exactly one driver can serve a request"
     )]
     MetadataFiles {
-        /// The request's directory.
         dir: String,
         /// How many files there are.
         count: usize,
@@ -39,7 +38,6 @@ pub enum ClaimError {
     /// The metadata are about other requests.
     #[error("{file} does not list this request; it lists {}", requests.join(", "))]
     NoRequest {
-        /// The metadata.
         file: String,
         /// The requests that it has.
         requests: Vec<String>,
@@ -162,7 +160,7 @@ pub(super) fn find(
         .ok_or_else(|| refuse(ClaimError::NoAttribute))
 }
 
-/// The first document whose version is known: a driver writes the same data once for each version.
+/// The first document of a known version: a driver writes the same data once for each version.
 fn read(file: &Found) -> Result<Metadata, PodError> {
     let bad = |reason: String| PodError::InvalidFile {
         path: file.path().into(),

@@ -4,7 +4,7 @@ use domain::PciAddressError;
 
 use super::claims::ClaimError;
 
-/// What is wrong with the host devices that the pod was given.
+/// The host devices that the pod was given cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum HostDeviceError {
     /// The VMI has more or fewer devices than the pod was given.
@@ -16,38 +16,31 @@ pub enum HostDeviceError {
     Count {
         /// Such as `GPUs`.
         kind: &'static str,
-        /// The VMI's devices.
         wanted: Vec<String>,
         /// The aliases of those that the pod was given.
         given: Vec<String>,
     },
-    /// A device plugin or driver gives what is not a PCI address.
+    /// A device plugin or driver gives an invalid PCI address.
     #[error("device {device:?}")]
     PciAddress {
-        /// The device.
         device: String,
-        /// What is wrong.
         #[source]
         source: PciAddressError,
     },
-    /// A device plugin gives what is not a USB address.
+    /// A device plugin gives an invalid USB address.
     #[error("device {device:?}: {address:?} is not a USB address such as 1:4 (bus and device)")]
     UsbAddress {
-        /// The device.
         device: String,
-        /// What was given.
         address: String,
     },
     /// A resource claim does not have the device.
     #[error("device {device:?}: claim {claim:?}, request {request:?}")]
     Claim {
-        /// The device.
         device: String,
         /// The claim's name in the VMI.
         claim: String,
         /// The request's name in the claim.
         request: String,
-        /// What is wrong.
         #[source]
         source: ClaimError,
     },
@@ -67,7 +60,6 @@ pub enum HostDeviceError {
         "interface {interface:?}: {file} does not have a PCI address for its network; has the SR-IOV plugin published device information?"
     )]
     NoSriovAddress {
-        /// The interface.
         interface: String,
         /// The file of the downward API.
         file: String,
@@ -75,7 +67,6 @@ pub enum HostDeviceError {
     /// A claim for an SR-IOV interface has a mediated device.
     #[error("interface {interface:?}: claim {claim:?} does not have a PCI device")]
     SriovClaim {
-        /// The interface.
         interface: String,
         /// The claim's name in the VMI.
         claim: String,

@@ -1,4 +1,4 @@
-//! What the DHCP servers of an interface give to the guest.
+//! The leases of an interface's DHCP servers.
 
 use crate::network::dhcp4;
 use crate::network::dhcp6;
@@ -10,7 +10,7 @@ use crate::network::request::NetworkRequest;
 use crate::network::resolv_conf::ResolvConf;
 use crate::network::vif_cache::CachedAddress;
 
-/// What the guest gets of the pod's own name resolution.
+/// The part of the pod's name resolution that the guest gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodDns {
     /// Name servers and search domains.
@@ -22,9 +22,7 @@ pub struct PodDns {
 /// The servers of one interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerConfig {
-    /// The DHCPv4 server.
     pub v4: Option<dhcp4::Config>,
-    /// The DHCPv6 server.
     pub v6: Option<dhcp6::Config>,
 }
 

@@ -33,32 +33,26 @@ const MAX_HARDWARE_ADDRESS: u8 = 16;
 /// Options that are open for any use (RFC 3942).
 const PRIVATE_OPTIONS: std::ops::RangeInclusive<u8> = 224..=254;
 
-/// What the guest is given.
+/// The guest's lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// The VMI's name of the interface, for errors.
     pub interface: String,
     /// Who is answered: this address, or any.
     pub client_mac: Option<MacAddress>,
-    /// The guest's address.
     pub client: Ipv4Addr,
-    /// Its netmask.
     pub mask: Option<Ipv4Addr>,
     /// The server's address, which names it in messages.
     pub server: Ipv4Addr,
-    /// The default gateway.
     pub router: Option<Ipv4Addr>,
-    /// Name servers.
     pub nameservers: Vec<Ipv4Addr>,
-    /// Routes besides.
     pub routes: Vec<Route>,
     /// Search domains. The longest is the domain name too.
     pub search_domains: Vec<String>,
-    /// The link's MTU.
     pub mtu: u16,
     /// The guest's host name.
     pub host_name: String,
-    /// What the VMI asks for.
+    /// The VMI's `dhcpOptions`.
     pub custom: DhcpOptions,
 }
 

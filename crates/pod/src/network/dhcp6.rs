@@ -23,12 +23,10 @@ const CLIENT_ID_BYTES: std::ops::RangeInclusive<usize> = 2..=130;
 /// What precedes the link-layer address in a DUID-LL of Ethernet: type 3, hardware type 1.
 const DUID_LL_ETHERNET: [u8; 4] = [0, 3, 0, 1];
 
-/// What the guest is given.
+/// The guest's lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// The guest's address.
     pub client: Ipv6Addr,
-    /// Name servers.
     pub nameservers: Vec<Ipv6Addr>,
 }
 

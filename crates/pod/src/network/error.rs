@@ -11,7 +11,6 @@ pub enum NetworkError {
     /// The network is not of the VMI, or no interface uses it.
     #[error("network {network:?} has no interface in the VMI's spec")]
     NoInterface {
-        /// The network.
         network: String,
     },
     /// It is neither the primary network nor a Multus network.
@@ -19,7 +18,6 @@ pub enum NetworkError {
         "network {network:?} has no link in the pod: it is neither the VMI's primary network nor a Multus network"
     )]
     NotInPod {
-        /// The network.
         network: String,
     },
     /// Phase 1 has not made the link, or it is gone.
@@ -27,7 +25,6 @@ pub enum NetworkError {
         "interface {interface:?}: the pod has no link {names}, which virt-handler should have prepared"
     )]
     NoLink {
-        /// The VMI's interface.
         interface: String,
         /// The names that were tried.
         names: String,
@@ -35,11 +32,8 @@ pub enum NetworkError {
     /// The VMI's MAC address.
     #[error("interface {interface:?}: invalid macAddress {text:?}")]
     InvalidMac {
-        /// The VMI's interface.
         interface: String,
-        /// What it says.
         text: String,
-        /// Why.
         #[source]
         source: InvalidMac,
     },
@@ -48,32 +42,23 @@ pub enum NetworkError {
         "interface {interface:?}: link {link} has no MAC address for the guest, please set macAddress"
     )]
     NoMac {
-        /// The VMI's interface.
         interface: String,
-        /// The pod's link.
         link: String,
     },
     /// `vmNetworkCIDR` or `vmIPv6NetworkCIDR`.
     #[error("interface {interface:?}: invalid {field} {cidr:?}")]
     InvalidCidr {
-        /// The VMI's interface.
         interface: String,
-        /// The field's name.
         field: &'static str,
-        /// What it says.
         cidr: String,
-        /// Why.
         #[source]
         source: ipnet::AddrParseError,
     },
     /// A network, a gateway, a guest and a broadcast address are needed.
     #[error("interface {interface:?}: {field} {cidr:?} has less than four addresses")]
     SmallNetwork {
-        /// The VMI's interface.
         interface: String,
-        /// The field's name.
         field: &'static str,
-        /// What it says.
         cidr: String,
     },
     /// The server's address on a bridge holds the interface's index.
@@ -81,15 +66,12 @@ pub enum NetworkError {
         "interface {interface:?}: there are no DHCP server addresses for more than 100 interfaces"
     )]
     TooManyInterfaces {
-        /// The VMI's interface.
         interface: String,
     },
     /// DHCPv4 can only name IPv4 addresses.
     #[error("interface {interface:?}: NTP server {server:?} is not an IPv4 address")]
     InvalidNtpServer {
-        /// The VMI's interface.
         interface: String,
-        /// What the VMI says.
         server: String,
     },
     /// One datagram holds them all.
@@ -97,7 +79,6 @@ pub enum NetworkError {
         "interface {interface:?}: a DHCP answer with these options has {bytes} bytes, a datagram holds {limit}"
     )]
     OptionsTooLong {
-        /// The VMI's interface.
         interface: String,
         /// The size of the answer.
         bytes: usize,
@@ -107,20 +88,15 @@ pub enum NetworkError {
     /// A file cannot be read or written.
     #[error("cannot {doing} {}", path.display())]
     File {
-        /// What was tried.
         doing: &'static str,
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// virt-handler's cache of a bridge's addresses makes no sense.
     #[error("invalid DHCP data of virt-handler in {}", path.display())]
     InvalidCache {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: crate::network::vif_cache::CacheError,
     },
@@ -129,11 +105,9 @@ pub enum NetworkError {
     Netlink {
         /// Links or addresses.
         what: &'static str,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// No netlink socket.
     #[error("cannot open a netlink socket")]
     NetlinkSocket(#[source] io::Error),
     /// The kernel does not answer.
@@ -145,11 +119,8 @@ pub enum NetworkError {
     /// A DHCP server's socket.
     #[error("cannot serve DHCP on {bridge}: {doing} failed")]
     Socket {
-        /// The guest's bridge.
         bridge: String,
-        /// What was tried.
         doing: &'static str,
-        /// Why.
         #[source]
         source: io::Error,
     },

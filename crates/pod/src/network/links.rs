@@ -26,13 +26,11 @@ const NETLINK_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Link {
     /// The kernel's index of it.
     pub index: u32,
-    /// Its name.
     pub name: String,
     /// Bytes that a packet may have.
     pub mtu: u32,
     /// Its hardware address; six octets for Ethernet.
     pub hardware_address: Vec<u8>,
-    /// Its IP addresses.
     pub addresses: Vec<IpAddr>,
 }
 
@@ -41,7 +39,6 @@ pub struct Link {
 pub struct PodLinks(Vec<Link>);
 
 impl PodLinks {
-    /// These links.
     pub fn new(links: Vec<Link>) -> Self {
         Self(links)
     }

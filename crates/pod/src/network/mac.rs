@@ -46,7 +46,6 @@ fn digit(character: u8) -> Result<u8, InvalidMac> {
 }
 
 impl MacAddress {
-    /// Its octets.
     #[must_use]
     pub fn octets(self) -> [u8; 6] {
         self.0

@@ -7,9 +7,9 @@ use ipnet::{Ipv4Net, Ipv6Net};
 use crate::network::error::NetworkError;
 use crate::network::request::{Interface, Network, NetworkSource};
 
-/// The IPv4 network of a guest whose VMI gives none.
+/// The IPv4 network of a guest if the VMI gives none.
 const DEFAULT_IPV4: &str = "10.0.2.0/24";
-/// The IPv6 network of a guest whose VMI gives none.
+/// The IPv6 network of a guest if the VMI gives none.
 const DEFAULT_IPV6: &str = "fd10:0:2::/120";
 
 /// The IPv4 addresses behind NAT.
@@ -17,9 +17,7 @@ const DEFAULT_IPV6: &str = "fd10:0:2::/120";
 pub struct Masquerade4 {
     /// The bridge's: gateway and DHCP server.
     pub gateway: Ipv4Addr,
-    /// The guest's.
     pub guest: Ipv4Addr,
-    /// The netmask.
     pub mask: Ipv4Addr,
 }
 

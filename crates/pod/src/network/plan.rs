@@ -26,7 +26,6 @@ pub struct TapInterface {
 /// An interface of phase 2.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedInterface {
-    /// For libvirt.
     pub tap: TapInterface,
     /// The pod's link of the network. Files of virt-handler and markers are named after it.
     pub pod_link: String,

@@ -26,7 +26,7 @@ impl Window {
         }
     }
 
-    /// Begins anew if the interval is over. Returns what was counted in the old one.
+    /// Begins anew if the interval is over. Returns the count of the old one.
     fn renew(&mut self, interval: Duration) -> Option<u32> {
         let now = Instant::now();
         (now >= self.end).then(|| {

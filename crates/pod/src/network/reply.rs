@@ -7,9 +7,7 @@ use std::net::SocketAddr;
 pub struct Answer {
     /// The message's type, for the log.
     pub kind: &'static str,
-    /// The packet.
     pub bytes: Vec<u8>,
-    /// Where it goes.
     pub to: SocketAddr,
 }
 

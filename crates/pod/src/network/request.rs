@@ -47,28 +47,24 @@ pub enum Binding {
 /// A network of the VM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Network {
-    /// Its name.
     pub name: String,
-    /// What it is.
     pub source: NetworkSource,
 }
 
 /// What a network is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NetworkSource {
-    /// The pod's network.
     Pod {
         /// `vmNetworkCIDR`, the IPv4 network of a masqueraded guest; may be empty.
         vm_network_cidr: String,
         /// `vmIPv6NetworkCIDR`, likewise.
         vm_ipv6_network_cidr: String,
     },
-    /// A Multus network.
     Multus {
         /// Whether it takes the place of the pod's network.
         default: bool,
     },
-    /// Others, such as those of resource claims: they have no link in the pod.
+    /// Others, such as resource claims' networks: they have no link in the pod.
     Other,
 }
 

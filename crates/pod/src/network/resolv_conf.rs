@@ -19,9 +19,7 @@ const SERVICE_INFIX: &str = ".svc.";
 /// What a pod resolves names with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResolvConf {
-    /// IPv4 name servers.
     pub ipv4: Vec<Ipv4Addr>,
-    /// IPv6 name servers.
     pub ipv6: Vec<Ipv6Addr>,
     /// Search domains, in lower case.
     pub search_domains: Vec<String>,

@@ -29,7 +29,6 @@ pub struct DhcpServers {
 struct Running {
     /// The kernel's index of the bridge: another one of that name has another index.
     bridge: u32,
-    /// The VMI's interface.
     interface: String,
     /// Says to others that the servers have been started.
     marker: PathBuf,
@@ -100,7 +99,7 @@ impl DhcpServers {
         }
     }
 
-    /// Pod links whose guests are served by this process.
+    /// Pod links of the guests that this process serves.
     pub fn pod_links(&self) -> impl Iterator<Item = &str> {
         self.running.keys().map(String::as_str)
     }

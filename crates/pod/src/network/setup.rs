@@ -51,7 +51,7 @@ impl NetworkSetup {
         }
     }
 
-    /// Removes what says that servers run: those of another process are known to have ended.
+    /// Removes the record of running servers: another process's servers are known to have ended.
     pub fn forget_servers(&self) {
         let entries = std::fs::read_dir(&self.paths.private);
         for entry in entries.into_iter().flatten().flatten() {
@@ -95,7 +95,6 @@ impl NetworkSetup {
         self.servers.retain(stays);
     }
 
-    /// The DHCP servers.
     pub fn servers(&self) -> &DhcpServers {
         &self.servers
     }

@@ -24,13 +24,10 @@ const MAX_ROUTES: usize = 1000;
 pub struct CachedAddress {
     /// The link had no IPv4 address: the guest gets none from us.
     pub ipam_disabled: bool,
-    /// Address and netmask.
     pub ipv4: Option<(Ipv4Addr, Option<Ipv4Addr>)>,
-    /// IPv6 address.
     pub ipv6: Option<Ipv6Addr>,
     /// The guest's MAC address: others get no answer.
     pub mac: Option<MacAddress>,
-    /// The default gateway.
     pub gateway: Option<Ipv4Addr>,
     /// Destination, length of its prefix and gateway; the order is virt-handler's.
     pub routes: Vec<Route>,
@@ -60,12 +57,9 @@ pub enum CacheError {
     /// It is not JSON, or not of that shape.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
-    /// A value.
     #[error("invalid {field} {value:?}")]
     Value {
-        /// The field.
         field: &'static str,
-        /// What is there.
         value: String,
     },
 }

@@ -1,4 +1,4 @@
-//! What the launcher generates of the VMI: ISO images for cloud-init, ConfigMaps and the like, and files.
+//! Files that the launcher generates of the VMI: ISO images for cloud-init, ConfigMaps and the like, and others.
 
 use super::*;
 

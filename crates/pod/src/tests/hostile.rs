@@ -1,4 +1,4 @@
-//! Attacks through what users control: claims, images, paths in the VMI. Named after what they are
+//! Attacks through data of users: claims, images, paths in the VMI. Named after what they are
 //! like: CVE-2022-1798 (a container disk's path leads to the node's files), CVE-2025-64324 (host
 //! disks), CVE-2025-64433 (a link instead of `disk.img`), CVE-2024-4467 (images that name files).
 

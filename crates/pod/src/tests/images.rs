@@ -1,4 +1,4 @@
-//! The images of disks are prepared, and the result is what the helper programs say it is.
+//! The images of disks are prepared; the helper programs confirm the result.
 
 use super::*;
 use domain::DomainSpec;
