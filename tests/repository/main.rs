@@ -9,10 +9,12 @@
 )]
 
 mod architecture;
+mod circles;
 mod contract;
 mod differences;
 mod links;
 mod markdown;
+mod source;
 
 use std::fs;
 use std::path::{Path, PathBuf};

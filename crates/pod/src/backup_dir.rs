@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use rustix::fs::{AtFlags, unlinkat};
 use rustix::io::Errno;
 
-use super::directories::give_to_qemu;
+use super::ownership::give_to_qemu;
 use super::safe_path::{Dir, optional};
 use super::{PodError, Root};
 

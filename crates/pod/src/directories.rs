@@ -1,17 +1,14 @@
 //! The directories of the pod that the launcher makes (docs/contract.md §2).
 
 use std::os::fd::AsFd;
-use std::path::Path;
 
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid, chownat, fchmod, openat, statat};
+use rustix::fs::{Mode, OFlags, fchmod, openat};
 use rustix::io::Errno;
 
+use super::ownership::give_to_qemu;
 use super::safe_path::{Dir, checked_name};
 use super::{Config, PodError};
 use api::pod_paths;
-
-/// User and group that QEMU runs as.
-pub(super) const QEMU: u32 = 107;
 
 /// Makes the directories, and in root mode the serial console's log, that the launcher, libvirt and QEMU expect, with
 /// the modes and owners that virt-handler and QEMU rely on. What is there already stays.
@@ -73,22 +70,5 @@ fn set_mode(dir: &Dir, mode: u32) -> Result<(), PodError> {
         // Not ours: whoever made it knows what mode it needs.
         Ok(()) | Err(Errno::PERM) => Ok(()),
         Err(e) => Err(PodError::io("set the mode of", dir.path())(e)),
-    }
-}
-
-/// Gives a file that is already open (or inspected) to QEMU's user. Only root can do that; a
-/// launcher that is not root runs as that user (or on a laptop), and needs not.
-pub(super) fn give_to_qemu(file: impl AsFd, shown: &Path) -> Result<(), PodError> {
-    let file = file.as_fd();
-    let fail = || PodError::io("give to QEMU's user", shown);
-    let stat = statat(file, "", AtFlags::EMPTY_PATH).map_err(|e| fail()(e))?;
-    if !rustix::process::geteuid().is_root() || (stat.st_uid, stat.st_gid) == (QEMU, QEMU) {
-        return Ok(());
-    }
-    let owner = (Some(Uid::from_raw(QEMU)), Some(Gid::from_raw(QEMU)));
-    match chownat(file, "", owner.0, owner.1, AtFlags::EMPTY_PATH) {
-        // Root without CAP_CHOWN, or a user namespace that does not know the user.
-        Ok(()) | Err(Errno::PERM | Errno::INVAL) => Ok(()),
-        Err(e) => Err(fail()(e)),
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use os::command::CommandError;
 
 use super::cloud_init::CloudInitError;
-use super::firmware::FirmwareError;
+use super::firmware_error::FirmwareError;
 use super::host_devices::HostDeviceError;
 use super::volume_error::VolumeError;
 

@@ -2,9 +2,9 @@
 
 use rustix::fs::OFlags;
 
-use super::directories::give_to_qemu;
 use super::host_devices::MigratableGpu;
 use super::machine::Machine;
+use super::ownership::give_to_qemu;
 use super::safe_path::{Dir, optional};
 use super::volumes::ContainerDisks;
 use super::{Config, PodError, VolumeError, collect, host_devices, tracking};

@@ -2,7 +2,7 @@
 
 use rustix::fs::{Mode, OFlags, openat};
 
-use super::directories::give_to_qemu;
+use super::ownership::give_to_qemu;
 use super::safe_path::Dir;
 use super::{Config, PodError};
 use api::pod_paths;

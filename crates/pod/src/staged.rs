@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, fchmod, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
 use super::PodError;
-use super::directories::give_to_qemu;
+use super::ownership::give_to_qemu;
 use super::safe_path::Dir;
 
 /// A file on its way into a directory. Dropped without [`Staged::commit`], it is removed.

@@ -105,14 +105,10 @@ pub enum VolumeError {
     #[error(
         "failed to find the status of volume {volume}: status.volumeStatus must say how large the source's image is"
     )]
-    NoSizeInStatus {
-        volume: String,
-    },
+    NoSizeInStatus { volume: String },
     /// The directory of a ConfigMap, Secret or the like is missing.
     #[error("{} is not there; is the volume mounted in this pod?", dir.display())]
-    NotMounted {
-        dir: PathBuf,
-    },
+    NotMounted { dir: PathBuf },
     /// A Sysprep volume has no answer file.
     #[error(
         "Sysprep drive should contain {} or {} but neither were found in {}",

@@ -8,9 +8,7 @@ use super::error::MigrationError;
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::read_spec;
 use api::migration_options::MigrationOptions;
-use api::pod_paths::{
-    MIGRATION_DISKS_PORT, MIGRATION_MEMORY_PORT, MIGRATION_SOCKET_DIR, PodPaths,
-};
+use api::pod_paths::{MIGRATION_DISKS_PORT, MIGRATION_MEMORY_PORT, MIGRATION_SOCKET_DIR, PodPaths};
 use api::vmi::{Quantity, Vmi};
 use convert::migration::{TargetRewrite, disks_to_copy, migration_xml, move_to_root};
 use domain::DomainSpec;
@@ -43,7 +41,10 @@ pub(super) fn migration(
     };
     Ok(Migration {
         destination: format!("qemu+unix:///{driver}?socket={}", socket(config, vmi, None)),
-        uri: format!("unix://{}", socket(config, vmi, Some(MIGRATION_MEMORY_PORT))),
+        uri: format!(
+            "unix://{}",
+            socket(config, vmi, Some(MIGRATION_MEMORY_PORT))
+        ),
         name: name_on_target(vmi),
         xml: xml(domain, config, vmi, &live, options)?,
         bandwidth_mib: bandwidth(&options.bandwidth)?,

@@ -54,13 +54,9 @@ pub struct InterfacePlan {
 #[non_exhaustive]
 pub enum InterfaceWhy {
     /// The running domain lacks the interface.
-    New {
-        name: String,
-    },
+    New { name: String },
     /// The interface is no longer wanted.
-    Absent {
-        name: String,
-    },
+    Absent { name: String },
     /// The link is in another state than it should be.
     Link {
         name: String,
@@ -68,18 +64,11 @@ pub enum InterfaceWhy {
         state: String,
     },
     /// The pod does not have the network yet.
-    NotAttached {
-        name: String,
-    },
+    NotAttached { name: String },
     /// The pod has the network, but virt-handler has not prepared it for the guest.
-    NotReady {
-        name: String,
-        reason: String,
-    },
+    NotReady { name: String, reason: String },
     /// The conversion makes no `<interface>` of it, as with a network binding plugin that brings its own device.
-    NoDevice {
-        name: String,
-    },
+    NoDevice { name: String },
     /// The interface is absent, and its tap device is not named after the network.
     OtherTap {
         name: String,

@@ -7,13 +7,9 @@ use std::fmt;
 #[non_exhaustive]
 pub enum Why {
     /// The volume is no longer wanted.
-    Gone {
-        volume: String,
-    },
+    Gone { volume: String },
     /// The volume is new.
-    New {
-        volume: String,
-    },
+    New { volume: String },
     /// The volume is to be at another target.
     Moved {
         volume: String,

@@ -80,20 +80,12 @@ pub enum ReadError {
 pub enum ValueError {
     /// Not a whole number, or out of range.
     #[error("{text:?} is not a whole number from {min} to {max}")]
-    Number {
-        text: String,
-        min: i128,
-        max: i128,
-    },
+    Number { text: String, min: i128, max: i128 },
     /// Not a truth value.
     #[error("{text:?} is neither true nor false")]
-    Bool {
-        text: String,
-    },
+    Bool { text: String },
     #[error("{text:?} is not a time such as \"2026-01-02T03:04:05Z\"")]
-    Time {
-        text: String,
-    },
+    Time { text: String },
 }
 
 impl ReadError {

@@ -7,48 +7,13 @@ use serde::Deserialize;
 
 use super::super::safe_path::{Dir, Found, checked_name};
 use super::super::{PodError, Root};
-use super::HostDeviceError;
+use super::error::{ClaimError, HostDeviceError, MDEV, PCI};
 use api::pod_paths;
 use api::vmi::Vmi;
 
 const VERSION: &str = "metadata.resource.k8s.io/v1alpha1";
-const PCI: &str = "resource.kubernetes.io/pciBusID";
-const MDEV: &str = "mdevUUID";
 /// Limit of the metadata in bytes.
 const MAX_METADATA_BYTES: u64 = 4 << 20;
-
-/// Why a resource claim does not give a device.
-#[derive(Debug, thiserror::Error)]
-pub enum ClaimError {
-    /// The VMI lacks one of the names.
-    #[error("claimName and requestName are both needed")]
-    NoName,
-    /// The VMI's list of claims lacks the claim.
-    #[error("spec.resourceClaims has no such claim")]
-    NoClaim,
-    /// The drivers have left no metadata, or several.
-    #[error(
-        "{dir} has {count} files named *-metadata.json; exactly one driver can serve a request"
-    )]
-    MetadataFiles {
-        dir: String,
-        /// How many files there are.
-        count: usize,
-    },
-    /// The metadata are about other requests.
-    #[error("{file} does not list this request; it lists {}", requests.join(", "))]
-    NoRequest {
-        file: String,
-        /// The requests that it has.
-        requests: Vec<String>,
-    },
-    /// The request has no device, or several.
-    #[error("the request has {0} devices; exactly one is supported")]
-    Devices(usize),
-    /// The device's attributes do not say which one it is.
-    #[error("the device has neither the attribute {MDEV} nor {PCI}")]
-    NoAttribute,
-}
 
 /// What a claim gave.
 #[derive(Debug, PartialEq, Eq)]

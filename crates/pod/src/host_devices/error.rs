@@ -2,7 +2,9 @@
 
 use domain::PciAddressError;
 
-use super::claims::ClaimError;
+/// Attributes of a claimed device: its PCI address, or the UUID of a mediated device.
+pub(super) const PCI: &str = "resource.kubernetes.io/pciBusID";
+pub(super) const MDEV: &str = "mdevUUID";
 
 /// The host devices that the pod was given cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -29,10 +31,7 @@ pub enum HostDeviceError {
     },
     /// A device plugin gives an invalid USB address.
     #[error("device {device:?}: {address:?} is not a USB address such as 1:4 (bus and device)")]
-    UsbAddress {
-        device: String,
-        address: String,
-    },
+    UsbAddress { device: String, address: String },
     /// A resource claim does not have the device.
     #[error("device {device:?}: claim {claim:?}, request {request:?}")]
     Claim {
@@ -71,4 +70,37 @@ pub enum HostDeviceError {
         /// The claim's name in the VMI.
         claim: String,
     },
+}
+
+/// Why a resource claim does not give a device.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimError {
+    /// The VMI lacks one of the names.
+    #[error("claimName and requestName are both needed")]
+    NoName,
+    /// The VMI's list of claims lacks the claim.
+    #[error("spec.resourceClaims has no such claim")]
+    NoClaim,
+    /// The drivers have left no metadata, or several.
+    #[error(
+        "{dir} has {count} files named *-metadata.json; exactly one driver can serve a request"
+    )]
+    MetadataFiles {
+        dir: String,
+        /// How many files there are.
+        count: usize,
+    },
+    /// The metadata are about other requests.
+    #[error("{file} does not list this request; it lists {}", requests.join(", "))]
+    NoRequest {
+        file: String,
+        /// The requests that it has.
+        requests: Vec<String>,
+    },
+    /// The request has no device, or several.
+    #[error("the request has {0} devices; exactly one is supported")]
+    Devices(usize),
+    /// The device's attributes do not say which one it is.
+    #[error("the device has neither the attribute {MDEV} nor {PCI}")]
+    NoAttribute,
 }

@@ -8,8 +8,7 @@ mod gpu;
 mod pool;
 mod sriov;
 
-pub use claims::ClaimError;
-pub use error::HostDeviceError;
+pub use error::{ClaimError, HostDeviceError};
 
 use super::machine::Machine;
 use super::{PodError, Root};

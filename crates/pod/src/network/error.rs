@@ -5,21 +5,22 @@ use std::path::PathBuf;
 
 use crate::network::mac::InvalidMac;
 
+/// Longest file with a link's address that is read. A route takes less than 1 KiB.
+pub(super) const MAX_CACHE_BYTES: u64 = 1 << 20;
+/// More routes do not fit into a DHCP answer.
+pub(super) const MAX_ROUTES: usize = 1000;
+
 /// Why a VM's network could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
     /// The network is not of the VMI, or no interface uses it.
     #[error("network {network:?} has no interface in the VMI's spec")]
-    NoInterface {
-        network: String,
-    },
+    NoInterface { network: String },
     /// It is neither the primary network nor a Multus network.
     #[error(
         "network {network:?} has no link in the pod: it is neither the VMI's primary network nor a Multus network"
     )]
-    NotInPod {
-        network: String,
-    },
+    NotInPod { network: String },
     /// Phase 1 has not made the link, or it is gone.
     #[error(
         "interface {interface:?}: the pod has no link {names}, which virt-handler should have prepared"
@@ -41,10 +42,7 @@ pub enum NetworkError {
     #[error(
         "interface {interface:?}: link {link} has no MAC address for the guest, please set macAddress"
     )]
-    NoMac {
-        interface: String,
-        link: String,
-    },
+    NoMac { interface: String, link: String },
     /// `vmNetworkCIDR` or `vmIPv6NetworkCIDR`.
     #[error("interface {interface:?}: invalid {field} {cidr:?}")]
     InvalidCidr {
@@ -65,15 +63,10 @@ pub enum NetworkError {
     #[error(
         "interface {interface:?}: there are no DHCP server addresses for more than 100 interfaces"
     )]
-    TooManyInterfaces {
-        interface: String,
-    },
+    TooManyInterfaces { interface: String },
     /// DHCPv4 can only name IPv4 addresses.
     #[error("interface {interface:?}: NTP server {server:?} is not an IPv4 address")]
-    InvalidNtpServer {
-        interface: String,
-        server: String,
-    },
+    InvalidNtpServer { interface: String, server: String },
     /// One datagram holds them all.
     #[error(
         "interface {interface:?}: a DHCP answer with these options has {bytes} bytes, a datagram holds {limit}"
@@ -98,7 +91,7 @@ pub enum NetworkError {
     InvalidCache {
         path: PathBuf,
         #[source]
-        source: crate::network::vif_cache::CacheError,
+        source: CacheError,
     },
     /// The kernel does not say which links there are.
     #[error("cannot list the pod's {what}")]
@@ -124,4 +117,23 @@ pub enum NetworkError {
         #[source]
         source: io::Error,
     },
+}
+
+/// Why virt-handler's note of a link's address makes no sense.
+#[derive(Debug, thiserror::Error)]
+pub enum CacheError {
+    /// It is not a plain file.
+    #[error("it is not a regular file")]
+    NotAFile,
+    /// It is too long.
+    #[error("it is longer than {MAX_CACHE_BYTES} bytes")]
+    TooLong,
+    /// It has too many routes.
+    #[error("it has more than {MAX_ROUTES} routes")]
+    TooManyRoutes,
+    /// It is not JSON, or not of that shape.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    #[error("invalid {field} {value:?}")]
+    Value { field: &'static str, value: String },
 }

@@ -11,13 +11,8 @@ use base64::engine::general_purpose::STANDARD;
 use rustix::fs::{FileType, Mode, OFlags};
 use serde::Deserialize;
 
-use crate::network::error::NetworkError;
+use crate::network::error::{CacheError, MAX_CACHE_BYTES, MAX_ROUTES, NetworkError};
 use crate::network::mac::MacAddress;
-
-/// Longest file that is read. A route takes less than 1 KiB.
-const MAX_BYTES: u64 = 1 << 20;
-/// More routes do not fit into a DHCP answer.
-const MAX_ROUTES: usize = 1000;
 
 /// What virt-handler has saved of a pod link.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -40,28 +35,6 @@ pub struct Route {
     pub destination: Option<(Ipv4Addr, u8)>,
     /// 0.0.0.0 if the destination is on the link.
     pub gateway: Ipv4Addr,
-}
-
-/// Why the file makes no sense.
-#[derive(Debug, thiserror::Error)]
-pub enum CacheError {
-    /// It is not a plain file.
-    #[error("it is not a regular file")]
-    NotAFile,
-    /// It is too long.
-    #[error("it is longer than {MAX_BYTES} bytes")]
-    TooLong,
-    /// It has too many routes.
-    #[error("it has more than {MAX_ROUTES} routes")]
-    TooManyRoutes,
-    /// It is not JSON, or not of that shape.
-    #[error(transparent)]
-    Json(#[from] serde_json::Error),
-    #[error("invalid {field} {value:?}")]
-    Value {
-        field: &'static str,
-        value: String,
-    },
 }
 
 impl CachedAddress {
@@ -143,10 +116,10 @@ fn read_limited(path: &Path) -> Result<Result<Vec<u8>, CacheError>, NetworkError
     }
     let mut text = Vec::new();
     std::fs::File::from(file)
-        .take(MAX_BYTES + 1)
+        .take(MAX_CACHE_BYTES + 1)
         .read_to_end(&mut text)
         .map_err(failed)?;
-    Ok(if text.len() as u64 > MAX_BYTES {
+    Ok(if text.len() as u64 > MAX_CACHE_BYTES {
         Err(CacheError::TooLong)
     } else {
         Ok(text)
