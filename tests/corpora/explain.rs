@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use convert::{Context, STEPS, explain::explain};
+use convert::{Context, RULES, explain::explain};
 use libtest_mimic::Trial;
 use serde::Deserialize;
 use serde_json::Value;
@@ -33,10 +33,10 @@ fn check(name: &str, vmi: &Value, context: &Value) {
     );
     for entry in &explanation.entries {
         assert!(
-            STEPS.iter().any(|step| step.name == entry.step),
+            RULES.iter().any(|rule| rule.name == entry.rule),
             "{name}: {} has the step {:?}",
             entry.path,
-            entry.step
+            entry.rule
         );
         for source in &entry.sources {
             let exists = source

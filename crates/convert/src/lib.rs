@@ -2,12 +2,12 @@
 //! globals; an error always names the field of the input that caused it.
 //!
 //! ```text
-//! (VMI, Context) ──► Input ──► step 1 ──► step 2 ──► … ──► step n ──► Domain
+//! (VMI, Context) ──► Input ──► rule 1 ──► rule 2 ──► … ──► rule n ──► Domain
 //!                    facts that         each adds its part to the Draft
-//!                    several steps need
+//!                    several rules need
 //! ```
 //!
-//! The steps are the table [`STEPS`], in the order in which they run; a later one may read what
+//! The rules are the table [`RULES`], in the order in which they run; a later one may read what
 //! an earlier one has written to the [`Draft`].
 #![forbid(unsafe_code)]
 
@@ -64,13 +64,13 @@ use domain::DomainSpec;
 /// The domain under construction.
 #[derive(Debug, Default)]
 pub struct Draft {
-    /// The domain as the steps so far have made it.
+    /// The domain as the rules so far have made it.
     pub domain: DomainSpec,
 }
 
 /// One rule of the conversion.
 #[derive(Debug, Clone, Copy)]
-pub struct Step {
+pub struct Rule {
     /// Short name, unique in the table.
     pub name: &'static str,
     /// The elements that it adds to the domain, and their source, in one line.
@@ -79,56 +79,56 @@ pub struct Step {
 }
 
 /// Shorthand for a line of the table.
-const fn step(
+const fn rule(
     name: &'static str,
     about: &'static str,
     apply: fn(&Input<'_>, &mut Draft) -> Result<(), ConvertError>,
-) -> Step {
-    Step { name, about, apply }
+) -> Rule {
+    Rule { name, about, apply }
 }
 
 /// All rules, in the order in which they run.
 #[rustfmt::skip]
-pub static STEPS: &[Step] = &[
-    step("name", "<name>: <namespace>_<name> of the VMI", name),
-    step("interfaces", "<interface>: spec.domain.devices.interfaces with a tap device or passt", interfaces::interfaces),
-    step("tpm", "<tpm>: spec.domain.devices.tpm", devices::tpm),
-    step("vsock", "<vsock>: status.VSOCKCID, chosen by virt-controller", devices::vsock),
-    step("launch security", "<launchSecurity>: SEV, SEV-ES, SEV-SNP or TDX of spec.domain.launchSecurity", launch_security::launch_security),
-    step("channels", "<channel>: the guest agent's, and spec.domain.devices.downwardMetrics", character::channels),
-    step("clock", "<clock>: spec.domain.clock, and the scheduler's TSC frequency", clock::clock),
-    step("rng", "<rng>: spec.domain.devices.rng", devices::rng),
-    step("inputs", "<input>: spec.domain.devices.inputs, and what the architecture adds to a display", display::inputs),
-    step("balloon", "<memballoon>: spec.domain.devices.autoattachMemBalloon, and cluster options", devices::balloon),
-    step("graphics", "<graphics>, <video>: spec.domain.devices.autoattachGraphicsDevice and video", display::graphics),
-    step("sound", "<sound>: spec.domain.devices.sound", devices::sound),
-    step("host devices", "<hostdev>: devices of the node that were given to the pod", host_devices::host_devices),
-    step("watchdog", "<watchdog>: spec.domain.devices.watchdog", devices::watchdog),
-    step("console", "<serial>, <console>: spec.domain.devices.autoattachSerialConsole, and its log", character::console),
-    step("panic devices", "<panic>: spec.domain.devices.panicDevices", devices::panic_devices),
-    step("features", "<features>: spec.domain.features, with Hyper-V", features::features),
-    step("sysinfo", "<sysinfo>: firmware's uuid and serial, the cluster's SMBIOS values, chassis", sysinfo::sysinfo),
-    step("os", "<os>: firmware, kernel boot, ACPI tables, machine type, boot menu", firmware::os),
-    step("virtiofs", "<filesystem>: spec.domain.devices.filesystems", devices::virtiofs),
-    step("usb redirection", "<redirdev>: spec.domain.devices.clientPassthrough", devices::usb_redirection),
-    step("controllers", "<controller>: USB, SCSI and virtio-serial, as devices need them", controllers::apply),
-    step("qemu command line", "<qemu:commandline>: Ignition data, the firmware's log", qemu_command::apply),
-    step("cpu", "<cpu>, <vcpu>, <vcpus>: model, features and topology, up to maxSockets", cpu::cpu),
-    step("iothreads", "<iothreads>: spec.domain.ioThreadsPolicy, dedicatedIOThread of disks", iothreads::total),
-    step("memory", "<memory>, <maxMemory>: guest memory, else what the pod requests", memory::memory),
-    step("reboot policy", "<on_reboot>: spec.domain.rebootPolicy", machine::reboot_policy),
-    step("iommufd", "<iommufd>: the IOMMU descriptor that the launcher received", host_devices::iommufd),
-    step("hypervisor", "type of <domain>, <emulator>: KVM, Microsoft hypervisor, emulation", hypervisor::hypervisor),
-    step("memory backing", "<memoryBacking>: hugepages, and memory shared with virtiofsd and passt", memory::backing),
-    step("disks", "<disk>: spec.domain.devices.disks with their spec.volumes", disks::apply),
-    step("grace requirements", "nothing: refuses Grace GPUs where something that they need is missing", pci::grace_requirements),
-    step("pinning", "<cputune>: dedicated CPUs for vCPUs, IOThreads and the emulator", pinning::pinning),
-    step("numa", "<numa>, <numatune>: the host's NUMA cells below the vCPUs", numa::numa),
-    step("grace", "<iommu>, buses, NUMA cells and PCI hole of NVIDIA Grace GPUs", pci::grace),
-    step("pci numa", "<address> of host devices: on buses next to their guest NUMA cell", pci::numa),
-    step("pci root complex", "<address> of PCI devices: on the root complex, by annotation", pci::root_complex),
-    step("defaults", "<type> of <os>, type of <domain>: where no other rule has set them", machine::defaults),
-    step("disk modes", "cache and io of <driver>: what the disks' files and devices can do", disk_modes::apply),
+pub static RULES: &[Rule] = &[
+    rule("name", "<name>: <namespace>_<name> of the VMI", name),
+    rule("interfaces", "<interface>: spec.domain.devices.interfaces with a tap device or passt", interfaces::interfaces),
+    rule("tpm", "<tpm>: spec.domain.devices.tpm", devices::tpm),
+    rule("vsock", "<vsock>: status.VSOCKCID, chosen by virt-controller", devices::vsock),
+    rule("launch security", "<launchSecurity>: SEV, SEV-ES, SEV-SNP or TDX of spec.domain.launchSecurity", launch_security::launch_security),
+    rule("channels", "<channel>: the guest agent's, and spec.domain.devices.downwardMetrics", character::channels),
+    rule("clock", "<clock>: spec.domain.clock, and the scheduler's TSC frequency", clock::clock),
+    rule("rng", "<rng>: spec.domain.devices.rng", devices::rng),
+    rule("inputs", "<input>: spec.domain.devices.inputs, and what the architecture adds to a display", display::inputs),
+    rule("balloon", "<memballoon>: spec.domain.devices.autoattachMemBalloon, and cluster options", devices::balloon),
+    rule("graphics", "<graphics>, <video>: spec.domain.devices.autoattachGraphicsDevice and video", display::graphics),
+    rule("sound", "<sound>: spec.domain.devices.sound", devices::sound),
+    rule("host devices", "<hostdev>: devices of the node that were given to the pod", host_devices::host_devices),
+    rule("watchdog", "<watchdog>: spec.domain.devices.watchdog", devices::watchdog),
+    rule("console", "<serial>, <console>: spec.domain.devices.autoattachSerialConsole, and its log", character::console),
+    rule("panic devices", "<panic>: spec.domain.devices.panicDevices", devices::panic_devices),
+    rule("features", "<features>: spec.domain.features, with Hyper-V", features::features),
+    rule("sysinfo", "<sysinfo>: firmware's uuid and serial, the cluster's SMBIOS values, chassis", sysinfo::sysinfo),
+    rule("os", "<os>: firmware, kernel boot, ACPI tables, machine type, boot menu", firmware::os),
+    rule("virtiofs", "<filesystem>: spec.domain.devices.filesystems", devices::virtiofs),
+    rule("usb redirection", "<redirdev>: spec.domain.devices.clientPassthrough", devices::usb_redirection),
+    rule("controllers", "<controller>: USB, SCSI and virtio-serial, as devices need them", controllers::apply),
+    rule("qemu command line", "<qemu:commandline>: Ignition data, the firmware's log", qemu_command::apply),
+    rule("cpu", "<cpu>, <vcpu>, <vcpus>: model, features and topology, up to maxSockets", cpu::cpu),
+    rule("iothreads", "<iothreads>: spec.domain.ioThreadsPolicy, dedicatedIOThread of disks", iothreads::total),
+    rule("memory", "<memory>, <maxMemory>: guest memory, else what the pod requests", memory::memory),
+    rule("reboot policy", "<on_reboot>: spec.domain.rebootPolicy", machine::reboot_policy),
+    rule("iommufd", "<iommufd>: the IOMMU descriptor that the launcher received", host_devices::iommufd),
+    rule("hypervisor", "type of <domain>, <emulator>: KVM, Microsoft hypervisor, emulation", hypervisor::hypervisor),
+    rule("memory backing", "<memoryBacking>: hugepages, and memory shared with virtiofsd and passt", memory::backing),
+    rule("disks", "<disk>: spec.domain.devices.disks with their spec.volumes", disks::apply),
+    rule("grace requirements", "nothing: refuses Grace GPUs where something that they need is missing", pci::grace_requirements),
+    rule("pinning", "<cputune>: dedicated CPUs for vCPUs, IOThreads and the emulator", pinning::pinning),
+    rule("numa", "<numa>, <numatune>: the host's NUMA cells below the vCPUs", numa::numa),
+    rule("grace", "<iommu>, buses, NUMA cells and PCI hole of NVIDIA Grace GPUs", pci::grace),
+    rule("pci numa", "<address> of host devices: on buses next to their guest NUMA cell", pci::numa),
+    rule("pci root complex", "<address> of PCI devices: on the root complex, by annotation", pci::root_complex),
+    rule("defaults", "<type> of <os>, type of <domain>: where no other rule has set them", machine::defaults),
+    rule("disk modes", "cache and io of <driver>: what the disks' files and devices can do", disk_modes::apply),
 ];
 
 /// Converts a VMI to the domain that libvirt is to run.
@@ -138,8 +138,8 @@ pub static STEPS: &[Step] = &[
 pub fn domain(vmi: &Vmi, ctx: &Context) -> Result<DomainSpec, ConvertError> {
     let input = Input::new(vmi, ctx)?;
     let mut draft = Draft::default();
-    for step in STEPS {
-        (step.apply)(&input, &mut draft)?;
+    for rule in RULES {
+        (rule.apply)(&input, &mut draft)?;
     }
     Ok(draft.domain)
 }

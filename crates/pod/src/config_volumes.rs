@@ -20,7 +20,7 @@ const ANSWER_FILES: [&str; 2] = ["autounattend.xml", "unattend.xml"];
 
 impl<'v> ConfigVolume<'v> {
     /// `None`: the volume is of another kind.
-    pub fn of(volume: &'v Volume) -> Option<Self> {
+    pub fn iso_files(volume: &'v Volume) -> Option<Self> {
         let name = &volume.name;
         let iso = |source: &str, dir: &'static str, label: &'v str| Self {
             source: format!("{source}/{name}"),

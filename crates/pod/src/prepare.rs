@@ -109,7 +109,7 @@ fn prepare_volume(
     } else if volume.downward_metrics.is_some() {
         downward_metrics::prepare(cfg)
     } else if let Some(config) =
-        ConfigVolume::of(volume).filter(|config| has_disk || !config.needs_a_disk())
+        ConfigVolume::iso_files(volume).filter(|config| has_disk || !config.needs_a_disk())
     {
         iso(&config, volume)
     } else {

@@ -1,11 +1,11 @@
-//! Why the domain has what it has: for each attribute and text of the XML, the step that wrote it
+//! Why the domain has what it has: for each attribute and text of the XML, the rule that wrote it
 //! and the fields of the VMI and members of the context that it depends on.
 //!
 //! The conversion itself knows nothing of this. It is run from the outside, so that an
 //! explanation cannot drift from the conversion, and costs nothing unless it is asked for:
 //!
 //! ```text
-//! which step     the steps run one by one; after each, the document is compared with the last
+//! which rule     the rules run one by one; after each, the document is compared with the last
 //! which fields   each field is removed, then changed; what differs in the document depends on it
 //! ```
 //!
@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Context, ConvertError, Draft, Input, STEPS};
+use super::{Context, ConvertError, Draft, Input, RULES};
 use api::vmi::Vmi;
 use domain::DomainSpec;
 use domain::xml::ReadError;
@@ -73,10 +73,11 @@ pub struct Entry {
     pub path: String,
     /// Its value; empty for an empty element.
     pub value: String,
-    /// Name of the step that wrote it, see [`STEPS`].
-    pub step: &'static str,
+    /// Name of the rule that wrote it, see [`RULES`].
+    #[serde(rename = "step")]
+    pub rule: &'static str,
     /// Fields of the VMI (`spec.domain.memory.guest`) and members of the context
-    /// (`context.topology`) that it depends on; none: the step's own choice.
+    /// (`context.topology`) that it depends on; none: the rule's own choice.
     pub sources: Vec<String>,
 }
 
@@ -97,7 +98,7 @@ pub fn explain(vmi: &Value, ctx: &Context) -> Result<Explanation, ExplainError> 
     let domain = crate::domain(&parsed, ctx)?;
     let facts = Facts::of(&domain)?;
     check_work(probe::fields(vmi), facts.iter().count())?;
-    let steps = steps(&parsed, ctx)?;
+    let rules = rules(&parsed, ctx)?;
 
     let mut sources = BTreeMap::<&str, BTreeSet<String>>::new();
     let mut needed = Vec::new();
@@ -125,7 +126,7 @@ pub fn explain(vmi: &Value, ctx: &Context) -> Result<Explanation, ExplainError> 
     let entry = |fact: &facts::Fact| Entry {
         path: fact.path.clone(),
         value: fact.value.clone(),
-        step: steps.get(&fact.key).copied().unwrap_or_default(),
+        rule: rules.get(&fact.key).copied().unwrap_or_default(),
         sources: sources
             .remove(fact.key.as_str())
             .into_iter()
@@ -166,23 +167,23 @@ impl<'a> Converted<'a> {
     }
 }
 
-/// Runs the steps one by one; for each fact, the last step that wrote it.
-fn steps(vmi: &Vmi, ctx: &Context) -> Result<BTreeMap<String, &'static str>, ExplainError> {
+/// Runs the rules one by one; for each fact, the last rule that wrote it.
+fn rules(vmi: &Vmi, ctx: &Context) -> Result<BTreeMap<String, &'static str>, ExplainError> {
     let input = Input::new(vmi, ctx)?;
     let mut draft = Draft::default();
     let mut before = Facts::default();
-    let mut steps = BTreeMap::new();
-    for step in STEPS {
-        (step.apply)(&input, &mut draft)?;
+    let mut rules = BTreeMap::new();
+    for rule in RULES {
+        (rule.apply)(&input, &mut draft)?;
         let after = Facts::of(&draft.domain)?;
-        steps.extend(
+        rules.extend(
             after
                 .changed_since(&before)
-                .map(|fact| (fact.key.clone(), step.name)),
+                .map(|fact| (fact.key.clone(), rule.name)),
         );
         before = after;
     }
-    Ok(steps)
+    Ok(rules)
 }
 
 #[cfg(test)]
@@ -206,12 +207,12 @@ mod tests {
         }
     }
 
-    /// `step <- fields` of the entry at `path`.
+    /// `rule <- fields` of the entry at `path`.
     fn origin(explanation: &Explanation, path: &str) -> String {
         let entry = explanation.entries.iter().find(|entry| entry.path == path);
         entry.map_or_else(
             || "none".to_owned(),
-            |entry| format!("{} <- {}", entry.step, entry.sources.join(", ")),
+            |entry| format!("{} <- {}", entry.rule, entry.sources.join(", ")),
         )
     }
 

@@ -17,7 +17,7 @@
 //! a target is free before a disk is attached to it, and a volume has left its old disk before it
 //! appears on another.
 
-mod cpus;
+mod cpu;
 mod disks;
 mod host_devices;
 mod interfaces;
@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 
 use domain::disks::Disk;
 
-pub use cpus::{Cpus, cpus};
+pub use cpu::{Cpus, cpus};
 pub use disks::disks;
 pub use host_devices::host_devices;
 pub use interfaces::{InterfaceChange, InterfacePlan, InterfaceWhy, interfaces, link_updates};

@@ -11,7 +11,7 @@ use crate::error::CtlError;
 use crate::json::set;
 use crate::manifest::{FieldOrigin, Origin};
 use crate::view::output::{Format, print};
-use convert::STEPS;
+use convert::RULES;
 use convert::explain::{self, Entry, Explanation, Needed};
 
 /// The domain has no such element.
@@ -193,10 +193,10 @@ fn text(entries: &[Entry], needed: &[Needed], origin: &Origin) -> Vec<String> {
 }
 
 fn lines_of(entry: &Entry, origin: &Origin) -> [String; 3] {
-    let rule = STEPS
+    let rule = RULES
         .iter()
-        .find(|step| step.name == entry.step)
-        .map_or("", |step| step.about);
+        .find(|rule| rule.name == entry.rule)
+        .map_or("", |rule| rule.about);
     let from = if entry.sources.is_empty() {
         "the rule alone".to_owned()
     } else {
@@ -206,7 +206,7 @@ fn lines_of(entry: &Entry, origin: &Origin) -> [String; 3] {
     [
         format!("{} = {:?}", entry.path, entry.value),
         format!("    from {from}"),
-        format!("    by   {}: {rule}", entry.step),
+        format!("    by   {}: {rule}", entry.rule),
     ]
 }
 

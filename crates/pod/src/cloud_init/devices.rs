@@ -14,11 +14,11 @@ use domain::host_devices::HostDevice;
 /// `domain`, as it is after definition. Reads the NUMA nodes of host devices from sysfs.
 #[must_use]
 pub fn device_metadata(vmi: &Vmi, domain: &DomainSpec) -> Vec<DeviceData> {
-    on(&Machine::this(), vmi, domain)
+    device_metadata_with(&Machine::this(), vmi, domain)
 }
 
 // D-disk-21 (docs/differences.md).
-fn on(machine: &Machine, vmi: &Vmi, domain: &DomainSpec) -> Vec<DeviceData> {
+fn device_metadata_with(machine: &Machine, vmi: &Vmi, domain: &DomainSpec) -> Vec<DeviceData> {
     let devices = &vmi.spec.domain.devices;
     // Alias in the domain → kind and tag.
     let mut tagged: BTreeMap<String, (&str, &str)> = BTreeMap::new();
@@ -173,7 +173,7 @@ mod tests {
             r#"{{"spec":{{"domain":{{"cpu":{cpu},"devices":{{"interfaces":[{{"name":"red","tag":"front"}},{{"name":"blue"}}],
                 "gpus":[{{"name":"a100","tag":"compute"}}]}}}}}}}}"#
         ));
-        on(
+        device_metadata_with(
             &machine,
             &vmi.unwrap(),
             &DomainSpec::from_xml(DOMAIN).unwrap(),
