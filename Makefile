@@ -114,13 +114,12 @@ install: $(if $(BINARIES),,programs) ## executables, links, man pages and comple
 		[ $$name = virt-launcher-monitor ] || ln -sfn pod-tools $(BINDIR)/$$name || exit; \
 	done
 	install -C -T $(PROGRAMS)/pod-tools $(BINDIR)/virt-launcher-monitor
-	$(if $(filter no,$(MANUALS)),,@names="virt-launcher $$($(PROGRAMS)/pod-tools --list)" && \
-	put() { install -C -D -m 0644 -T /dev/stdin "$(SHAREDIR)/$$1"; } && for name in $$names; do \
-		$(PROGRAMS)/pod-tools --manual $$name | put man/man1/$$name.1 && \
-		$(PROGRAMS)/pod-tools --completion bash $$name | put bash-completion/completions/$$name && \
-		$(PROGRAMS)/pod-tools --completion zsh $$name | put zsh/site-functions/_$$name && \
-		$(PROGRAMS)/pod-tools --completion fish $$name | put fish/vendor_completions.d/$$name.fish || exit; \
-	done)
+	$(if $(filter no,$(MANUALS)),,@ctl="$(PROGRAMS)/pod-tools launcherctl" && \
+	put() { install -C -D -m 0644 -T /dev/stdin "$(SHAREDIR)/$$1"; } && \
+		mkdir -p "$(SHAREDIR)/man/man1" && $$ctl manual "$(SHAREDIR)/man/man1" && \
+		$$ctl completion bash | put bash-completion/completions/launcherctl && \
+		$$ctl completion zsh | put zsh/site-functions/_launcherctl && \
+		$$ctl completion fish | put fish/vendor_completions.d/launcherctl.fish)
 
 image-tree: ## the launcher image's files below target/image-tree, as root; see docs/image.md
 	@scripts/image-tree

@@ -891,3 +891,19 @@ fn a_copy_of_pod_tools_runs_a_vm_and_says_where_a_launcher_is_missing() {
     let said = run(&["--launcher", "/bin/false"]);
     assert!(said.contains("exit status: 1"), "{said}");
 }
+
+#[test]
+fn completions_and_man_pages_are_made_of_the_command_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = stdout(&launcherctl(&["completion", "bash"]));
+    assert!(script.contains("--detach"));
+    let file = dir.path().join("completion");
+    std::fs::write(&file, script).unwrap();
+    let checked = Command::new("bash").arg("-n").arg(&file).output();
+    assert_eq!(stderr(&checked.unwrap()), "");
+    let written = launcherctl(&["manual", dir.path().to_str().unwrap()]);
+    assert!(written.status.success(), "{}", stderr(&written));
+    let page = std::fs::read_to_string(dir.path().join("launcherctl-run.1")).unwrap();
+    assert!(page.contains("\\-\\-detach"), "{page}");
+    assert!(!dir.path().join("launcherctl-supervise.1").exists());
+}

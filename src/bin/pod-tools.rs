@@ -6,13 +6,11 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
-use launcherctl::manual::{self, Manual};
 use tools::{HOOK, TOOLS, Tool};
 
 const LAUNCHERCTL: Tool = Tool {
     name: "launcherctl",
     purpose: "run, inspect and drive a virtual machine",
-    usage: "", // clap writes it
     main: launcherctl::main,
 };
 
@@ -33,9 +31,6 @@ fn call(arguments: Vec<OsString>) -> ExitCode {
         Some(first) if first == "--list" => {
             all().for_each(|tool| println!("{}", tool.name));
             ExitCode::SUCCESS
-        }
-        Some(first) if first == "--manual" || first == "--completion" => {
-            print_manual(&first, &arguments.collect::<Vec<_>>())
         }
         Some(first) if first == "--version" => print_version("pod-tools"),
         Some(first) if first == "--help" || first == "-h" => {
@@ -82,41 +77,6 @@ fn print_version(program: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// `--manual NAME` and `--completion SHELL NAME`, of a program here or of virt-launcher.
-fn print_manual(what: &OsStr, arguments: &[OsString]) -> ExitCode {
-    let names: Vec<&str> = arguments.iter().filter_map(|name| name.to_str()).collect();
-    let text = match (what.to_str(), names.as_slice()) {
-        (Some("--manual"), [name]) => {
-            find_manual(name).map(|manual| manual.page(os::version::get()))
-        }
-        (_, [shell, name]) => shell.parse().ok().and_then(|shell| {
-            let manual = find_manual(name)?;
-            Some(manual::completion(shell, &manual))
-        }),
-        _ => None,
-    };
-    match text {
-        Some(text) => {
-            print!("{text}");
-            ExitCode::SUCCESS
-        }
-        None => refuse("--manual needs a program's name, --completion a shell's and a program's"),
-    }
-}
-
-fn find_manual(name: &str) -> Option<Manual> {
-    if name == "virt-launcher" {
-        let purpose = "run one KubeVirt virtual machine";
-        return Some(Manual::of_help(name, purpose, pod::flags::usage()));
-    }
-    let tool = find(OsStr::new(name))?;
-    Some(if tool.name == LAUNCHERCTL.name {
-        Manual::of_clap(launcherctl::command(), tool.purpose)
-    } else {
-        Manual::of_help(tool.name, tool.purpose, tool.usage.to_owned())
-    })
-}
-
 fn refuse(problem: &str) -> ExitCode {
     eprintln!("pod-tools: {problem}\n\n{}", usage());
     ExitCode::from(2)
@@ -127,30 +87,13 @@ fn usage() -> String {
         .map(|tool| format!("\n  {:<22} {}", tool.name, tool.purpose))
         .collect();
     format!(
-        "usage: pod-tools TOOL [ARGUMENTS]   (or a link named like the tool; --list prints the names, --version the version,\n       --manual NAME a man page, --completion bash|zsh|fish NAME a shell completion){tools}"
+        "usage: pod-tools TOOL [ARGUMENTS]   (or a link named like the tool; --list prints the names, --version the version){tools}"
     )
 }
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
-
-    #[test]
-    fn every_program_has_a_manual_that_names_its_options() {
-        let option = |name: &str| {
-            let manual = find_manual(name).unwrap();
-            assert!(!manual.purpose.is_empty() && !manual.help.is_empty());
-            let options = manual.options.into_iter();
-            options.map(|it| it.word).collect::<Vec<_>>()
-        };
-        for tool in all() {
-            assert!(!option(tool.name).is_empty(), "{}", tool.name);
-        }
-        assert!(option("virt-launcher").contains(&"--qemu-timeout".to_owned()));
-        assert!(option("virt-tail").contains(&"--logfile".to_owned()));
-        assert!(find_manual("other").is_none());
-    }
 
     #[test]
     fn a_tool_is_found_by_its_link() {

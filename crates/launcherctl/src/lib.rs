@@ -23,4 +23,4 @@ mod similar;
 mod verbs;
 mod view;
 
-pub use cli::{command, main, manual};
+pub use cli::main;

@@ -23,13 +23,6 @@ use os::inotify::DirChanges;
 use os::signals::SignalQueue;
 use os::wait::wait;
 
-/// For the man page: KubeVirt's has no `--help` to print it.
-pub(crate) const USAGE: &str = "usage: container-disk --copy-path PATH
-       container-disk --no-op
-
-  --copy-path PATH   serve the socket PATH.sock until it is removed
-  --no-op            end at once: the container is there so that its image is pulled";
-
 /// With `.sock` and the terminating zero byte this fills a socket's address.
 const MAX_PATH_BYTES: usize = 102;
 

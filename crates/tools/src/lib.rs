@@ -21,8 +21,6 @@ pub struct Tool {
     pub name: &'static str,
     /// In a line.
     pub purpose: &'static str,
-    /// What `--help` prints.
-    pub usage: &'static str,
     /// Gets the arguments after the name.
     pub main: fn(Vec<OsString>) -> ExitCode,
 }
@@ -32,43 +30,36 @@ pub const TOOLS: &[Tool] = &[
     Tool {
         name: "container-disk",
         purpose: "show where a disk image's container is",
-        usage: container_disk::USAGE,
         main: container_disk::main,
     },
     Tool {
         name: "libvirt-hook-client",
         purpose: "let the launcher change a domain that arrives by migration",
-        usage: libvirt_hook_client::USAGE,
         main: libvirt_hook_client::main,
     },
     Tool {
         name: "virt-launcher-monitor",
         purpose: "process 1 of the pod, around virt-launcher",
-        usage: monitor::USAGE,
         main: monitor::main,
     },
     Tool {
         name: "sidecar-shim",
         purpose: "make a hook sidecar of a program or script",
-        usage: sidecar_shim::USAGE,
         main: sidecar_shim::main,
     },
     Tool {
         name: "virt-freezer",
         purpose: "freeze and thaw the guest's file systems",
-        usage: virt_freezer::USAGE,
         main: virt_freezer::main,
     },
     Tool {
         name: "virt-probe",
         purpose: "probe the guest by its agent",
-        usage: virt_probe::USAGE,
         main: virt_probe::main,
     },
     Tool {
         name: "virt-tail",
         purpose: "print the guest's console log as it grows",
-        usage: virt_tail::USAGE,
         main: virt_tail::main,
     },
 ];

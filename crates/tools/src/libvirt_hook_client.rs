@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use api::pod_paths::{MIGRATED_MARKER, MIGRATION_HOOK_SOCKET};
 
-pub(crate) const USAGE: &str = "Usage: libvirt-hook-client DOMAIN OPERATION SUBOPERATION [EXTRA] | --help
+const USAGE: &str = "Usage: libvirt-hook-client DOMAIN OPERATION SUBOPERATION [EXTRA] | --help
 
 libvirt's hook \"qemu\": \"migrate begin\" lets the launcher change the domain document that comes on standard input,
 \"release end migrated\" marks that the guest has left. Everything else succeeds and does nothing.";

@@ -13,7 +13,7 @@ use crate::virt_probe::switch;
 use client::{CallError, Client};
 use os::logging;
 
-pub(crate) const USAGE: &str = "Usage: virt-freezer (--freeze | --unfreeze) --name NAME --namespace NAMESPACE [--unfreezeTimeoutSeconds N]
+const USAGE: &str = "Usage: virt-freezer (--freeze | --unfreeze) --name NAME --namespace NAMESPACE [--unfreezeTimeoutSeconds N]
 
 Freezes or thaws the guest's file systems, by its agent. Without an agent, or while the guest does not run, there is nothing to do.";
 

@@ -11,7 +11,7 @@ use api::proto::cmd::v1::{ExecRequest, GuestPingRequest};
 use client::{CallError, Client, exit_code};
 use os::logging;
 
-pub(crate) const USAGE: &str = "Usage: virt-probe --domainName NAME [--timeoutSeconds N] (--guestAgentPing | --command PROGRAM [-- ARGUMENTS]) [--socket PATH] [-v N]
+const USAGE: &str = "Usage: virt-probe --domainName NAME [--timeoutSeconds N] (--guestAgentPing | --command PROGRAM [-- ARGUMENTS]) [--socket PATH] [-v N]
 
 Pings the guest agent, or runs a program in the guest: its output and exit status are then this program's.";
 

@@ -12,18 +12,19 @@
 
 mod global_options;
 mod help;
-pub mod manual;
-mod other_tools;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap_complete::Shell;
 
 use crate::error::{CtlError, RuntimeError};
+use crate::files::FileError;
 use crate::verbs::target::NamedVmiTarget;
 use crate::verbs::target_error::TargetError;
-use crate::view::output::{Format, print_error, wants_json};
+use crate::view::output::{Format, print_bytes, print_error, wants_json};
 use crate::{host, verbs};
 use api::Action;
 
@@ -45,6 +46,14 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Run a VM from a VMI or VM manifest; Ctrl-] leaves its console, and it runs on
+    #[command(after_help = "Examples:
+  launcherctl run vm.yaml --disk rootdisk=disk.img
+  launcherctl run vm.yaml --emulate --until login:
+  launcherctl run vm.yaml --detach --publish 8080:80 --secret keys=keys
+
+Exit status:
+  0: the VM ran and its guest was shut down, TEXT appeared, or it was left running
+  1: it could not be started, was stopped before TEXT appeared, has crashed, or was lost")]
     Run(verbs::run::RunArgs),
     /// The process behind a VM of run
     #[command(hide = true)]
@@ -57,29 +66,63 @@ enum Verb {
     ///
     /// Without a terminal, standard input is typed into the guest, and the verb ends after it, once the guest has written
     /// nothing for a second (at most 10 seconds later); with --until, when TEXT appears. logs --console prints the console without typing anything.
+    #[command(after_help = "Examples:
+  launcherctl console web
+  launcherctl console web --until login: --timeout 60
+
+Exit status:
+  0: left, standard input or the guest has ended; with --until: TEXT appeared
+  1: there is no console, or TEXT did not appear")]
     Console(verbs::console::ConsoleArgs),
     /// Log in to a guest, or run a command there, by its SSH server
+    #[command(after_help = "Examples:
+  launcherctl ssh fedora@web
+  launcherctl ssh root@web -- uname -r
+
+Exit status:
+  that of ssh, which is the command's; 1 also if the VM has no network")]
     Ssh(verbs::ssh::SshArgs),
     /// Show a VM's screen in a VNC viewer, or print an address for one
     Vnc(verbs::vnc::VncArgs),
     /// Print the log of a VM's launcher, or of its console
+    #[command(after_help = "Examples:
+  launcherctl logs web -f
+  launcherctl logs --console")]
     Logs(verbs::logs::LogsArgs),
     /// Print libvirt's XML of the running domain
     Dumpxml(verbs::vm_args::VmArgs),
     /// Stop VMs of run, and remove what is left of lost ones
+    #[command(after_help = "Examples:
+  launcherctl stop web
+  launcherctl stop --all --force")]
     Stop(verbs::stop::StopArgs),
     /// Report all that is wrong with manifests: unknown fields, wrong types, refused values
     ///
     /// ConfigMaps and Secrets beside a VM are checked too. What only a cluster's scheduler reads, such as affinity and
     /// tolerations, is checked for the names of its fields, not for their values.
+    #[command(after_help = "Examples:
+  launcherctl check vm.yaml
+  launcherctl -o json check a.yaml b.yaml
+
+Exit status:
+  0: nothing is wrong · 1: something is, or a file cannot be read")]
     Check(verbs::check::CheckArgs),
     /// Print the domain XML of a VMI
+    #[command(after_help = "Examples:
+  launcherctl convert vm.yaml
+  launcherctl convert vmi.json --context context.json")]
     Convert(verbs::inputs::Inputs),
     /// Turn domain XML on standard input into Domain JSON
     DomainJson,
     /// Print what a sync would change on the running domain, and why
+    #[command(after_help = "Examples:
+  launcherctl plan vm.yaml
+  launcherctl plan --live live.xml --wanted wanted.xml")]
     Plan(verbs::plan::PlanArgs),
     /// Print which VMI field or rule each part of the domain XML comes from
+    #[command(after_help = "Examples:
+  launcherctl explain vm.yaml
+  launcherctl explain vm.yaml --element disk")]
     Explain(verbs::explain::ExplainArgs),
     /// Print which versions of the cmd service the launcher speaks
     Info(verbs::vm_args::VmArgs),
@@ -89,6 +132,9 @@ enum Verb {
     ///
     /// The guest then has what the file says, as far as it can while it runs: a disk that addvolume has attached is detached, if
     /// the file does not have it. plan shows what would change.
+    #[command(after_help = "Examples:
+  launcherctl sync
+  launcherctl sync vm.yaml")]
     Sync(verbs::lifecycle::SyncArgs),
     /// Print the domain as virt-handler sees it
     Domain(verbs::vm_args::VmArgs),
@@ -103,6 +149,9 @@ enum Verb {
     /// Save the guest's memory in a file; the guest is paused meanwhile
     MemoryDump(verbs::memory_dump::MemoryDumpArgs),
     /// Back up the disks of the running guest, in full or what has changed
+    #[command(after_help = "Examples:
+  launcherctl backup /backups
+  launcherctl backup /backups --incremental")]
     Backup(verbs::backup::BackupArgs),
     /// Print what the guest uses: CPU, memory, disks, network interfaces
     Stats(verbs::stats::StatsArgs),
@@ -119,6 +168,8 @@ enum Verb {
     ///
     /// The launcher has to run under virt-launcher-monitor --restart-launcher, an option that is given when the VM is started: a
     /// launcher of run, or of a pod without it, cannot be upgraded.
+    #[command(after_help = "Examples:
+  launcherctl upgrade --root / /var/run/kubevirt-private/virt-launcher")]
     Upgrade(verbs::upgrade::UpgradeArgs),
     /// Pause the guest
     Pause(NamedVmiTarget),
@@ -131,6 +182,12 @@ enum Verb {
     #[command(alias = "reboot")]
     SoftReboot(NamedVmiTarget),
     /// Ask the guest to shut down; with --wait, wait until it is down
+    #[command(after_help = "Examples:
+  launcherctl shutdown web
+  launcherctl shutdown --wait --timeout 60
+
+Exit status:
+  0: asked; with --wait: the guest is down · 1: not asked, or not down in time")]
     Shutdown(verbs::shutdown::ShutdownArgs),
     /// Force the guest off
     #[command(alias = "destroy")]
@@ -138,12 +195,29 @@ enum Verb {
     /// Remove the domain of an ended guest
     Delete(NamedVmiTarget),
     /// Attach a file as a disk to the running guest, or put it into an empty CD-ROM drive
+    #[command(after_help = "Examples:
+  launcherctl addvolume data --file data.img --serial DATA-1
+  launcherctl addvolume cdrom --file tools.iso")]
     Addvolume(verbs::volumes::AddArgs),
     /// Detach a disk that was attached with addvolume, or eject what is in a CD-ROM drive
     Removevolume(verbs::volumes::RemoveArgs),
     /// Migrate the running VM to another launcher on this machine
+    #[command(after_help = "Examples:
+  launcherctl migrate --plot migration.svg
+  launcherctl migrate --name web --detach
+  launcherctl migrate --root /proc/4711/root --to /proc/4812/root
+
+Exit status:
+  0: the VM has moved
+  1: it has not, and runs on where it was unless the error says otherwise")]
     Migrate(Box<verbs::migrate::MigrateArgs>),
     /// Print what the last migration from a launcher has done, or does now
+    #[command(after_help = "Examples:
+  launcherctl migration --name web
+  launcherctl migration --root /proc/4711/root --plot migration.svg
+
+Exit status:
+  0: it has succeeded, or is in progress · 1: it has failed, or there was none")]
     Migration(verbs::migrate::MigrationArgs),
     /// List the VM's volumes: target, size, serial, state and file of each
     ///
@@ -151,29 +225,45 @@ enum Verb {
     /// /dev/disk/by-id, or by its size.
     Volumes(verbs::vm_args::VmArgs),
     /// List the launcher's hook sidecars, and what each did last
+    #[command(after_help = "Examples:
+  launcherctl hooks
+  launcherctl hooks try --vmi vm.yaml --sidecar ./onDefineDomain
+  launcherctl hooks try --vmi vm.yaml --sidecar /tmp/hooks/a.sock
+  launcherctl hooks check ./onDefineDomain
+  launcherctl hooks check --junit junit.xml -- ./server --sockets {}
+
+Exit status:
+  0: done, passed · 1: failed, not idempotent, a check failed")]
     Hooks(verbs::hooks::HooksArgs),
     /// Print a VM's events; of a directory, the domains of all launchers below it, and their changes
+    #[command(after_help = "Examples:
+  launcherctl watch web
+  launcherctl watch --count 3
+  launcherctl watch /var/lib/kubelet/pods")]
     Watch(verbs::watch::WatchArgs),
+    /// Print a shell's completions of launcherctl: source <(launcherctl completion bash)
+    Completion {
+        /// The shell
+        shell: Shell,
+    },
+    /// Write the man pages of launcherctl and its verbs into a directory
+    #[command(hide = true)]
+    Manual {
+        /// The directory
+        directory: PathBuf,
+    },
 }
 
-/// The command line, from which help, man page and completions are made.
-#[must_use]
-pub fn command() -> clap::Command {
-    help::with_examples(Cli::command())
+/// The command line, from which help, man pages and completions are made.
+fn command() -> clap::Command {
+    help::with_groups(Cli::command())
 }
 
 /// Options may stand before or after the verb.
 fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
-    let arguments: Vec<OsString> = std::iter::once(OsString::from("launcherctl"))
-        .chain(arguments)
-        .collect();
+    let arguments = std::iter::once(OsString::from("launcherctl")).chain(arguments);
     let mut command = command();
-    let matches = command
-        .try_get_matches_from_mut(arguments.clone())
-        .map_err(|error| verbs::guest::without_dashes(error, &arguments))
-        .map_err(|error| verbs::hooks::without_action(error, &arguments))
-        .map_err(other_tools::with_own_verb)
-        .map_err(other_tools::with_name_option)?;
+    let matches = command.try_get_matches_from_mut(arguments)?;
     global_options::refuse_ignored(&Cli::command(), &matches)?;
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
@@ -262,6 +352,17 @@ fn perform(verb: Verb, format: Format) -> Result<ExitCode, CtlError> {
         Verb::Volumes(args) => block_on(verbs::volumes::list(&args.target(), format)),
         Verb::Hooks(args) => block_on(verbs::hooks::hooks(args, format)),
         Verb::Watch(args) => block_on(verbs::watch::watch(args, format)),
+        Verb::Completion { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut command(), "launcherctl", &mut script);
+            print_bytes(&script)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Verb::Manual { directory } => {
+            clap_mangen::generate_to(command(), directory)
+                .map_err(FileError::on("write to", directory))?;
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 
@@ -425,33 +526,6 @@ mod tests {
     }
 
     #[test]
-    fn a_program_without_dashes_is_explained() {
-        for line in [
-            "guest exec web ls -l",
-            "guest exec ls -l",
-            "guest exec --name web ls --all",
-            "-n ns guest exec web ls",
-        ] {
-            let words = line.split(' ').map(OsString::from).collect();
-            let error = parse(words).unwrap_err();
-            let text = error.to_string();
-            assert!(error.use_stderr() && error.exit_code() == 2, "{line}");
-            let remedy = "launcherctl guest exec [--name NAME] -- PROGRAM ARGS";
-            assert!(text.contains(remedy) && !text.contains("tip:"), "{text}");
-        }
-        // Another mistake is not hidden by this one.
-        let words = "guest exec --nme web -- ls".split(' ').map(OsString::from);
-        assert!(
-            parse(words.collect())
-                .unwrap_err()
-                .to_string()
-                .contains("--nme")
-        );
-        let words = "guest exec web -- ls -l".split(' ').map(OsString::from);
-        assert!(parse(words.collect()).is_ok());
-    }
-
-    #[test]
     fn options_of_hooks_check_stand_after_its_program_too() {
         let parse = |line: &str| parse(line.split(' ').map(OsString::from).collect());
         for line in [
@@ -473,19 +547,6 @@ mod tests {
         ] {
             let error = parse(line).unwrap_err().to_string();
             assert!(error.contains(part), "{line}: {error}");
-        }
-    }
-
-    #[test]
-    fn a_word_after_hooks_that_is_no_verb_is_explained() {
-        for (word, part) in [
-            ("tyr", "did you mean hooks try?"),
-            ("chek", "did you mean hooks check?"),
-            ("web", "launcherctl hooks --name web"),
-        ] {
-            let error = parse(vec!["hooks".into(), word.into()]).unwrap_err();
-            assert!(error.use_stderr() && error.exit_code() == 2, "{word}");
-            assert!(error.to_string().contains(part), "{error}");
         }
     }
 

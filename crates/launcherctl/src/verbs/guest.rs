@@ -1,11 +1,9 @@
 //! `guest …`, `freeze`, `unfreeze`: what the guest agent knows and does, as virtctl has it in a cluster.
 
-use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -36,6 +34,12 @@ pub enum GuestVerb {
     ///
     /// The call is KubeVirt's. It has no standard input, so what is piped to launcherctl does not reach the command; and it
     /// gives back standard output only: put 2>&1 into a shell's command to see standard error too. Its output is text: a byte that is not UTF-8 comes back as U+FFFD, so let base64 print other files.
+    #[command(after_help = "Examples:
+  launcherctl guest exec -- /bin/uname -a
+  launcherctl guest exec web -- /bin/sh -c 'ls /nonexistent 2>&1'
+
+Exit status:
+  that of the command; 1 also if it was not run, 2 also for wrong arguments")]
     Exec(ExecArgs),
     /// Check that the guest agent answers
     Ping(GuestPingArgs),
@@ -52,23 +56,6 @@ pub struct ExecArgs {
     /// The program, as a path in the guest, and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<String>,
-}
-
-/// For `guest exec web ls -l`, clap proposes a `--` that would take the VM's name for the program.
-#[must_use]
-pub fn without_dashes(error: clap::Error, arguments: &[OsString]) -> clap::Error {
-    let is_exec = arguments.windows(2).any(|words| words == ["guest", "exec"]);
-    let has_dashes = arguments.iter().any(|word| word == "--");
-    let unexpected = error.get(ContextKind::InvalidArg);
-    let (ErrorKind::UnknownArgument, Some(unexpected), true, false) =
-        (error.kind(), unexpected, is_exec, has_dashes)
-    else {
-        return error;
-    };
-    let text = format!(
-        "unexpected argument '{unexpected}': the program and its arguments stand after --: launcherctl guest exec [--name NAME] -- PROGRAM ARGS\n"
-    );
-    clap::Error::raw(ErrorKind::UnknownArgument, text)
 }
 
 /// Arguments of `guest ping`.

@@ -29,11 +29,14 @@ pub struct Bar<'a> {
     pub label: String,
 }
 
-/// Curves of one unit: points of time and value, each after the one before.
+/// A name, and points of time and value, each after the one before.
+pub type Curve = (&'static str, Vec<(f64, f64)>);
+
+/// Curves of one unit.
 #[derive(Debug)]
 pub struct Panel {
     pub title: &'static str,
-    pub curves: Vec<(&'static str, Vec<(f64, f64)>)>,
+    pub curves: Vec<Curve>,
     /// A value that is the same all the time, with its name.
     pub limit: Option<(&'static str, f64)>,
 }

@@ -28,14 +28,6 @@ use os::logging;
 use os::process::adopt_orphans;
 use os::signals::SignalQueue;
 
-/// For the man page.
-pub(crate) const USAGE: &str = "usage: virt-launcher-monitor [flags of virt-launcher]
-
-Starts virt-launcher with these flags, forwards SIGTERM, SIGINT and SIGQUIT to it as SIGTERM, reaps orphans, ends what is left
-of the VM when the launcher has ended, and exits with its status.
-
-  --keep-after-failure   keep the container after a failure";
-
 /// For QEMU to end after SIGTERM, if it outlives the launcher.
 const QEMU_GRACE: Duration = Duration::from_secs(10);
 

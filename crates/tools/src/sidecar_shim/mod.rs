@@ -24,8 +24,7 @@ use hooks::Version;
 use os::process::adopt_orphans;
 use os::signals::EndSignals;
 
-pub(crate) const USAGE: &str =
-    "usage: sidecar-shim --version v1alpha1|v1alpha2|v1alpha3 [--socket-dir DIR]
+const USAGE: &str = "usage: sidecar-shim --version v1alpha1|v1alpha2|v1alpha3 [--socket-dir DIR]
 
 Serves hook calls on a socket in /var/run/kubevirt-hooks (or DIR), and runs for each call
   onDefineDomain  --vmi JSON --domain XML        which prints the changed domain

@@ -22,7 +22,7 @@ use os::logging;
 use os::signals::SignalQueue;
 use os::wait::wait;
 
-pub(crate) const USAGE: &str = "Usage: virt-tail --logfile FILE [-v N]
+const USAGE: &str = "Usage: virt-tail --logfile FILE [-v N]
 
 Prints the lines of FILE as they are written, until SIGTERM. FILE may be rotated, and need not exist yet.";
 

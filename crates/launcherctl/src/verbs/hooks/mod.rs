@@ -4,17 +4,14 @@
 mod check;
 mod trial;
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::target::Target;
 use crate::error::{CtlError, RuntimeError};
 use crate::files::{FileError, InFile};
-use crate::similar::similar;
 use crate::view::output::{Format, print};
 use api::pod_paths::HOOKS_REPORT;
 use client::refusal::NETWORK_SIDECAR;
@@ -51,28 +48,6 @@ enum Action {
     Try(trial::TryArgs),
     /// Check whether a sidecar program does what a launcher expects: answers, bad input, size, time, its end
     Check(check::CheckArgs),
-}
-
-/// The verbs below `hooks`.
-const ACTIONS: [&str; 2] = ["try", "check"];
-
-/// For a word after `hooks` that is neither of its verbs: a misspelt one, or the name of a VM, which is an option here.
-#[must_use]
-pub fn without_action(error: clap::Error, arguments: &[OsString]) -> clap::Error {
-    let is_hooks = arguments.iter().any(|word| word == "hooks");
-    let (ErrorKind::InvalidSubcommand, Some(ContextValue::String(word)), true) = (
-        error.kind(),
-        error.get(ContextKind::InvalidSubcommand),
-        is_hooks,
-    ) else {
-        return error;
-    };
-    let meant = match similar(word, ACTIONS) {
-        Some(action) => format!("did you mean hooks {action}?"),
-        None => format!("a VM is named by an option: launcherctl hooks --name {word}"),
-    };
-    let text = format!("hooks has no verb '{word}'; {meant}\n");
-    clap::Error::raw(ErrorKind::InvalidSubcommand, text)
 }
 
 /// `hooks`, `hooks try` and `hooks check`.
