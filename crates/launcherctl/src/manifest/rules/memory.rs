@@ -7,39 +7,12 @@ use super::{Found, pointer};
 use crate::json::{copy_at, text_at};
 use api::vmi::Quantity;
 
-/// Fields of the domain that hold a quantity.
-const QUANTITIES: [&str; 7] = [
-    "memory.guest",
-    "memory.maxGuest",
-    "memory.hugepages.pageSize",
-    "resources.requests.memory",
-    "resources.limits.memory",
-    "resources.requests.cpu",
-    "resources.limits.cpu",
-];
 /// A guest with less memory was meant to have another unit.
 const MIN_MEMORY_BYTES: i64 = 1_000_000;
 const GUEST: &str = "spec.domain.memory.guest";
 const PAGE_SIZE: &str = "spec.domain.memory.hugepages.pageSize";
 
 impl Found {
-    pub(super) fn quantities(&mut self, vmi: &Value) {
-        for field in QUANTITIES {
-            let path = format!("spec.domain.{field}");
-            let value = copy_at(vmi, &pointer(&path));
-            if value.is_null() {
-                continue;
-            }
-            if let Err(message) = quantity(&value) {
-                self.add(path, message);
-            } else if ["memory.guest", "resources.requests.memory"].contains(&field)
-                && let Some(message) = too_little_memory(&value)
-            {
-                self.add(path, message);
-            }
-        }
-    }
-
     /// The guest's memory and what is requested are within the limits.
     pub(super) fn memory(&mut self, vmi: &Value) {
         for (resource, smaller) in [
@@ -129,8 +102,13 @@ fn thousandths(vmi: &Value, field: &str) -> Option<i64> {
     Quantity::deserialize(&value).ok()?.thousandths().ok()
 }
 
+/// Why the value is not a quantity.
+pub(super) fn wrong_quantity(value: &Value) -> Option<String> {
+    quantity(value).err()
+}
+
 /// Its value, or why it is not a quantity.
-pub(super) fn quantity(value: &Value) -> Result<i64, String> {
+fn quantity(value: &Value) -> Result<i64, String> {
     let quantity = Quantity::deserialize(value).map_err(|error| error.to_string())?;
     let value = quantity.value().map_err(|error| error.to_string())?;
     quantity.bytes().map_err(|error| error.to_string())?;

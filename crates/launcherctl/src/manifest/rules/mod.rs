@@ -2,25 +2,20 @@
 //! Their source is the reference's validating webhook (`pkg/virt-api/webhooks/validating-webhook/admitters`,
 //! `pkg/storage/admitters`, `pkg/network/admitter`).
 
-mod cluster;
-mod credentials;
-mod devices;
 mod memory;
-mod pod;
-mod volumes;
-
-use std::collections::BTreeMap;
+mod relations;
+mod table;
+mod text;
+mod types;
 
 use serde_json::Value;
 
 use super::error::MAX_PROBLEMS;
-use crate::json::{copy_at, is_object_at, list_at, text_at};
-pub use cluster::of_text_map;
-use memory::quantity;
+use crate::json::{list_at, text_at};
 pub use memory::too_little_memory;
+use table::RULES;
+pub use types::of_text_map;
 
-const DISKS: &str = "/spec/domain/devices/disks";
-const INTERFACES: &str = "/spec/domain/devices/interfaces";
 /// A rule that a VMI breaks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
@@ -34,28 +29,29 @@ pub struct Violation {
 #[must_use]
 pub fn violations(vmi: &Value) -> Vec<Violation> {
     let mut found = Found(Vec::new());
-    found.quantities(vmi);
+    if let Some(message) = unsupported_machine(vmi) {
+        found.add(MACHINE, message);
+    }
+    found.names(vmi);
+    for (path, check) in RULES {
+        for (path, value) in each(vmi, path) {
+            match check.problem(value) {
+                Some(("", message)) => found.add(path, message),
+                Some((field, message)) => found.add(format!("{path}.{field}"), message),
+                None => {}
+            }
+        }
+    }
+    for field in ["metadata.labels", "spec.nodeSelector"] {
+        found.0.extend(of_text_map(vmi, field));
+    }
     found.memory(vmi);
     found.huge_pages(vmi);
-    found.domain(vmi);
-    found.pod(vmi);
-    found.cluster_fields(vmi);
+    found.firmware(vmi);
+    found.probes(vmi);
     found.credentials(vmi);
-    found.names(vmi);
-    for (index, volume) in list_at(vmi, "/spec/volumes").iter().enumerate() {
-        found.volume(&format!("spec.volumes[{index}]"), volume);
-    }
-    for (index, disk) in list_at(vmi, DISKS).iter().enumerate() {
-        found.disk(&format!("spec.domain.devices.disks[{index}]"), disk);
-    }
-    found.volumes_of_disks(vmi);
     found.boot_orders(vmi);
-    let networks = by_name(list_at(vmi, "/spec/networks"));
-    for (index, interface) in list_at(vmi, INTERFACES).iter().enumerate() {
-        let path = format!("spec.domain.devices.interfaces[{index}]");
-        found.interface(&path, interface);
-        found.network_of_interface(&path, interface, &networks);
-    }
+    found.disks(vmi);
     found.networks(vmi);
     found.0
 }
@@ -88,93 +84,34 @@ impl Found {
             message: message.into(),
         });
     }
-
-    fn domain(&mut self, vmi: &Value) {
-        if let Some(message) = unsupported_machine(vmi) {
-            self.add(MACHINE, message);
-        }
-        let bootloader = "/spec/domain/firmware/bootloader";
-        let has = |kind: &str| is_object_at(vmi, &format!("{bootloader}/{kind}"));
-        if has("efi") && has("bios") {
-            self.add(
-                "spec.domain.firmware.bootloader",
-                "both efi and bios; choose one",
-            );
-        }
-        let secure_boot = copy_at(vmi, &format!("{bootloader}/efi/secureBoot"));
-        let smm = "/spec/domain/features/smm";
-        let has_smm = is_object_at(vmi, smm) && copy_at(vmi, &format!("{smm}/enabled")) != false;
-        let is_tdx = is_object_at(vmi, "/spec/domain/launchSecurity/tdx");
-        if has("efi") && secure_boot != false && !has_smm && !is_tdx {
-            self.add(
-                "spec.domain.firmware.bootloader.efi",
-                "Secure Boot needs spec.domain.features.smm: {enabled: true}; or set secureBoot: false",
-            );
-        }
-        self.one_of(vmi, "spec.startStrategy", &["Paused"]);
-        self.one_of(
-            vmi,
-            "spec.evictionStrategy",
-            &["None", "LiveMigrate", "LiveMigrateIfPossible", "External"],
-        );
-        self.one_of(
-            vmi,
-            "spec.domain.ioThreadsPolicy",
-            &["shared", "auto", "supplementalPool"],
-        );
-    }
-
-    fn one_of(&mut self, vmi: &Value, field: &str, allowed: &[&str]) {
-        let value = text_at(vmi, &pointer(field));
-        if !value.is_empty() && !allowed.contains(&value) {
-            self.add(
-                field,
-                format!(
-                    "{value:?} is not supported; expected {}",
-                    allowed.join(", ")
-                ),
-            );
-        }
-    }
-
-    /// Each name is there, and only once in its list.
-    fn names(&mut self, vmi: &Value) {
-        for list in [
-            "spec.volumes",
-            "spec.domain.devices.disks",
-            "spec.domain.devices.filesystems",
-            "spec.networks",
-            "spec.domain.devices.interfaces",
-        ] {
-            let mut first: BTreeMap<&str, usize> = BTreeMap::new();
-            for (index, item) in list_at(vmi, &pointer(list)).iter().enumerate() {
-                let field = format!("{list}[{index}].name");
-                let name = text_at(item, "/name");
-                if name.is_empty() {
-                    self.add(field, "missing");
-                } else if let Some(other) = first.get(name) {
-                    self.add(
-                        field,
-                        format!("{name:?} is the name of {list}[{other}] already"),
-                    );
-                } else {
-                    first.insert(name, index);
-                    let is_label_list = ["spec.volumes", "spec.domain.devices.disks"];
-                    if is_label_list.contains(&list) && !is_label(name) {
-                        self.add(field, not_a_label(name));
-                    }
-                }
-            }
-        }
-    }
 }
 
-/// The items of a list by their names; of several with one name the first.
-fn by_name(list: &[Value]) -> BTreeMap<&str, &Value> {
-    list.iter()
-        .rev()
-        .map(|item| (text_at(item, "/name"), item))
-        .collect()
+/// The values at a path of the table that are there, each with its own path.
+fn each<'v>(vmi: &'v Value, path: &str) -> Vec<(String, &'v Value)> {
+    let mut found = vec![(String::new(), vmi)];
+    for part in path.split('.') {
+        let (names, is_list) = match part.strip_suffix("[]") {
+            Some(names) => (names, true),
+            None => (part, false),
+        };
+        let fields = found.iter().flat_map(|(path, value)| {
+            names.split('|').filter_map(move |name| {
+                let field = value.get(name).filter(|field| !field.is_null())?;
+                let dot = if path.is_empty() { "" } else { "." };
+                Some((format!("{path}{dot}{name}"), field))
+            })
+        });
+        let items = |(path, list): (String, &'v Value)| {
+            let items = list_at(list, "").iter().enumerate();
+            items.map(move |(index, item)| (format!("{path}[{index}]"), item))
+        };
+        found = if is_list {
+            fields.flat_map(items).collect()
+        } else {
+            fields.collect()
+        };
+    }
+    found
 }
 
 /// A path as a JSON pointer.
@@ -182,41 +119,17 @@ fn pointer(path: &str) -> String {
     format!("/{}", path.replace('.', "/"))
 }
 
-/// A DNS label, as volumes, disks and hosts are named.
-fn is_label(name: &str) -> bool {
-    let is_outer = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    name.len() <= 63
-        && name.starts_with(is_outer)
-        && name.ends_with(is_outer)
-        && name.chars().all(|c| is_outer(c) || c == '-')
-}
-
-fn not_a_label(name: &str) -> String {
-    format!(
-        "{name:?} is not valid: at most 63 characters of a to z, 0 to 9 and '-', with a letter or digit first and last"
-    )
-}
-
-/// Six bytes, in one of the three ways that Kubernetes takes.
-fn is_mac(text: &str) -> bool {
-    let is_list = |separator: char, count: usize, digits: usize| {
-        let parts: Vec<&str> = text.split(separator).collect();
-        let is_part =
-            |part: &&str| part.len() == digits && part.chars().all(|c| c.is_ascii_hexdigit());
-        parts.len() == count && parts.iter().all(is_part)
-    };
-    is_list(':', 6, 2) || is_list('-', 6, 2) || is_list('.', 3, 4)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
 
-    /// The fields that are refused in a VMI with this spec.
+    /// The fields that are refused in a VMI with this spec, sorted.
     pub(super) fn refused(spec: Value) -> Vec<String> {
         let found = violations(&json!({"spec": spec}));
-        found.into_iter().map(|it| it.field).collect()
+        let mut fields: Vec<String> = found.into_iter().map(|it| it.field).collect();
+        fields.sort();
+        fields
     }
 
     fn of_volume(source: Value) -> Vec<String> {
@@ -248,10 +161,10 @@ mod tests {
         assert_eq!(
             found,
             [
+                "spec.domain.devices.disks[1].name",
                 "spec.volumes[1].name",
                 "spec.volumes[2].name",
                 "spec.volumes[3].name",
-                "spec.domain.devices.disks[1].name"
             ]
         );
     }
@@ -329,9 +242,9 @@ mod tests {
                 "spec.domain.devices.interfaces[0]",
                 "spec.domain.devices.interfaces[0].macAddress",
                 "spec.domain.devices.interfaces[1].model",
-                "spec.networks[2].name",
-                "spec.networks[2]",
                 "spec.networks[1].pod",
+                "spec.networks[2]",
+                "spec.networks[2].name",
             ]
         );
     }
@@ -424,6 +337,74 @@ mod tests {
         assert_eq!(
             refused(json!({"startStrategy": "paused"})),
             ["spec.startStrategy"]
+        );
+    }
+
+    #[test]
+    fn names_and_dns_policy_are_those_of_a_pod() {
+        for (spec, is_refused) in [
+            (json!({"subdomain": "web.example"}), false),
+            (json!({"subdomain": "Web_1"}), true),
+            (json!({"subdomain": "a..b"}), true),
+            (json!({"hostname": "a.b"}), true),
+            (json!({"dnsPolicy": "None"}), false),
+            (json!({"dnsPolicy": "Nonne"}), true),
+        ] {
+            assert_eq!(!refused(spec.clone()).is_empty(), is_refused, "{spec}");
+        }
+    }
+
+    #[test]
+    fn a_probe_does_one_thing() {
+        let of = |probe: Value| refused(json!({"readinessProbe": probe}));
+        assert_eq!(of(json!({"tcpSocket": {"port": 22}})), [""; 0]);
+        assert_eq!(of(json!({"periodSeconds": 3})), ["spec.readinessProbe"]);
+        let two = json!({"tcpSocket": {"port": 22}, "exec": {"command": ["true"]}});
+        assert_eq!(of(two), ["spec.readinessProbe"]);
+    }
+
+    #[test]
+    fn a_probe_by_network_needs_the_pods() {
+        let found = refused(json!({
+            "domain": {"devices": {"autoattachPodInterface": false}},
+            "livenessProbe": {"httpGet": {"port": 80}},
+        }));
+        assert_eq!(found, ["spec.livenessProbe.httpGet"]);
+    }
+
+    #[test]
+    fn a_credential_has_one_source_and_one_way_into_the_guest() {
+        let of = |credential: Value| {
+            let seed = json!({"name": "seed", "cloudInitNoCloud": {"userData": "x"}});
+            let found = refused(json!({"volumes": [seed], "accessCredentials": [credential]}));
+            let path = "spec.accessCredentials[0]";
+            let inner = |field: &String| field.strip_prefix(path).map(str::to_owned);
+            found.iter().filter_map(inner).collect::<Vec<_>>()
+        };
+        let source = json!({"secret": {"secretName": "keys"}});
+        let key = |method: Value| json!({"sshPublicKey": {"source": source, "propagationMethod": method}});
+        assert_eq!(of(key(json!({"noCloud": {}}))), [""; 0]);
+        let agent = json!({"qemuGuestAgent": {"users": ["root"]}});
+        assert_eq!(of(key(agent.clone())), [""; 0]);
+        let password = json!({"userPassword": {"source": source, "propagationMethod": {"qemuGuestAgent": {}}}});
+        assert_eq!(of(password), [""; 0]);
+
+        let method = ".sshPublicKey.propagationMethod";
+        assert_eq!(of(json!({})), [""]);
+        assert_eq!(of(json!({"sshPublicKey": {"source": source}})), [method]);
+        assert_eq!(
+            of(json!({"sshPublicKey": {"propagationMethod": agent}})),
+            [".sshPublicKey.source"]
+        );
+        let two = json!({"noCloud": {}, "qemuGuestAgent": {"users": ["root"]}});
+        assert_eq!(of(key(two)), [method]);
+        assert_eq!(
+            of(key(json!({"configDrive": {}}))),
+            [format!("{method}.configDrive")]
+        );
+        assert_eq!(
+            of(key(json!({"qemuGuestAgent": {}}))),
+            [format!("{method}.qemuGuestAgent.users")]
         );
     }
 }

@@ -1,46 +1,13 @@
-//! Types of the fields that only a cluster reads, such as those of its scheduler: its API refuses other ones.
+//! Which type a value has, in words of YAML.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::{Found, Violation, is_label, pointer};
-use crate::json::{copy_at, list_at, text_at};
+use super::{Violation, pointer};
+use crate::json::{copy_at, list_at};
 use crate::manifest::TypeError;
 
 type Object = Map<String, Value>;
-/// Of a value, why it does not have a type.
-type Check = fn(&Value) -> Option<String>;
-
-const TYPES: [(&str, Check); 11] = [
-    ("spec.affinity", wrong_type::<Object>),
-    ("spec.dnsConfig", wrong_type::<Object>),
-    ("spec.readinessProbe", wrong_type::<Object>),
-    ("spec.livenessProbe", wrong_type::<Object>),
-    ("spec.tolerations", not_a_list_of_objects),
-    ("spec.topologySpreadConstraints", not_a_list_of_objects),
-    ("spec.schedulerName", wrong_type::<String>),
-    ("spec.priorityClassName", wrong_type::<String>),
-    ("spec.serviceAccountName", wrong_type::<String>),
-    ("spec.evictionStrategy", wrong_type::<String>),
-    ("spec.dnsPolicy", wrong_type::<String>),
-];
-
-impl Found {
-    pub(super) fn cluster_fields(&mut self, vmi: &Value) {
-        let namespace = text_at(vmi, "/metadata/namespace");
-        if !namespace.is_empty() && !is_label(namespace) {
-            self.add("metadata.namespace", super::not_a_label(namespace));
-        }
-        for (field, check) in TYPES {
-            if let Some(message) = check(&copy_at(vmi, &pointer(field))) {
-                self.add(field, message);
-            }
-        }
-        for field in ["metadata.labels", "spec.nodeSelector"] {
-            self.0.extend(of_text_map(vmi, field));
-        }
-    }
-}
 
 /// What is wrong with a field that should have names, each with a text.
 #[must_use]
@@ -64,7 +31,7 @@ pub fn of_text_map(document: &Value, field: &str) -> Vec<Violation> {
 }
 
 /// Why a value does not have a type. One that is missing or null has each.
-fn wrong_type<T: DeserializeOwned>(value: &Value) -> Option<String> {
+pub(super) fn wrong_type<T: DeserializeOwned>(value: &Value) -> Option<String> {
     if value.is_null() {
         return None;
     }
@@ -72,7 +39,8 @@ fn wrong_type<T: DeserializeOwned>(value: &Value) -> Option<String> {
     Some(TypeError::new(&error, value).to_string())
 }
 
-fn not_a_list_of_objects(value: &Value) -> Option<String> {
+/// As [`wrong_type`], of a list of objects.
+pub(super) fn list_of_objects(value: &Value) -> Option<String> {
     let items = list_at(value, "").iter();
     let of_item = items.filter_map(wrong_type::<Object>).next();
     wrong_type::<Vec<Value>>(value).or(of_item)

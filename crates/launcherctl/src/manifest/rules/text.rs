@@ -1,0 +1,69 @@
+//! Which texts are valid, and what a valid one is, for messages.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+pub(super) const LABEL: &str = "at most 63 characters of a to z, 0 to 9 and '-', with a letter or digit first and \
+    last";
+pub(super) const SUBDOMAIN: &str = "at most 253 characters of a to z, 0 to 9, '-' and '.', with a letter or digit first \
+    and last, and beside each '.'";
+pub(super) const MAC: &str = "a MAC address is such as 02:00:00:00:00:01";
+pub(super) const SERIAL: &str = "at most 256 letters, digits, '_', '.', '+' and '-'";
+pub(super) const PORT_NAME: &str = "at most 15 characters of a to z, 0 to 9 and '-', at least one of them a letter, with \
+    a letter or digit first and last and no '--'";
+pub(super) const BASE64: &str = "expected Base64; plain text belongs into userData or networkData";
+pub(super) const CLOUD_INIT: &str = "at most 2048 bytes are allowed; put it into a Secret (secretRef, \
+    networkDataSecretRef)";
+
+/// Letters, digits and inner hyphens.
+fn is_name(name: &str) -> bool {
+    let is_outer = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    name.starts_with(is_outer)
+        && name.ends_with(is_outer)
+        && name.chars().all(|c| is_outer(c) || c == '-')
+}
+
+/// A DNS label, as volumes, disks and hosts are named.
+pub(super) fn is_label(name: &str) -> bool {
+    name.len() <= 63 && is_name(name)
+}
+
+pub(super) fn is_subdomain(name: &str) -> bool {
+    name.len() <= 253 && name.split('.').all(is_name)
+}
+
+/// As IANA has the names of services.
+pub(super) fn is_port_name(name: &str) -> bool {
+    name.len() <= 15
+        && is_name(name)
+        && !name.contains("--")
+        && name.contains(|c: char| c.is_ascii_lowercase())
+}
+
+pub(super) fn is_serial(text: &str) -> bool {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "_.+-".contains(c);
+    text.len() <= 256 && text.chars().all(is_allowed)
+}
+
+/// Six bytes, in one of the three ways that Kubernetes takes.
+pub(super) fn is_mac(text: &str) -> bool {
+    [(':', 6, 2), ('-', 6, 2), ('.', 3, 4)]
+        .iter()
+        .any(|(separator, count, digits)| {
+            let mut parts = text.split(*separator);
+            text.split(*separator).count() == *count
+                && parts.all(|part| {
+                    part.len() == *digits && part.chars().all(|c| c.is_ascii_hexdigit())
+                })
+        })
+}
+
+/// Line breaks in it are allowed.
+pub(super) fn is_base64(text: &str) -> bool {
+    STANDARD.decode(text.replace(['\r', '\n'], "")).is_ok()
+}
+
+/// Data of cloud-init in the VMI itself.
+pub(super) fn may_be_cloud_init(text: &str) -> bool {
+    text.len() <= 2048
+}
