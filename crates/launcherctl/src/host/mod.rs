@@ -24,6 +24,7 @@ pub mod remains;
 pub mod sidecar_program;
 pub mod sidecars;
 pub mod start_args;
+pub mod status;
 pub mod supervise;
 pub mod symptoms;
 pub mod until;

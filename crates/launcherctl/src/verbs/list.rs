@@ -3,13 +3,12 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use serde_json::Value;
+use serde_json::json;
 
-use super::status;
 use crate::error::CtlError;
 use crate::host::registry;
-use crate::json::{is_true_at, text_at, text_or_dash};
-use crate::view::output::{Format, print};
+use crate::host::status::{self, VmStatus};
+use crate::view::output::{Format, or_dash, print};
 use client::refusal::REMEDY_MARK;
 
 /// Characters of a reason that are shown.
@@ -32,19 +31,19 @@ pub async fn list(args: &ListArgs, format: Format) -> Result<ExitCode, CtlError>
     for (name, dir) in registry::all()? {
         let row = status::collect(&name, &dir).await;
         // It may have ended meanwhile.
-        if text_at(&row, "/state") != status::LOST || registry::find(&name).is_ok() {
+        if row.state != status::LOST || registry::find(&name).is_ok() {
             rows.push(row);
         }
     }
     if let Some(namespace) = &args.namespace {
-        rows.retain(|row| text_at(row, "/namespace") == namespace);
+        rows.retain(|row| row.namespace == *namespace);
     }
-    rows.sort_by(|a, b| text_or_dash(a, "/name").cmp(text_or_dash(b, "/name")));
-    print(format, &Value::Array(rows.clone()), || table(&rows));
+    rows.sort_by(|a, b| a.name.cmp(&b.name));
+    print(format, &json!(rows), || table(&rows));
     Ok(ExitCode::SUCCESS)
 }
 
-fn table(rows: &[Value]) -> Vec<String> {
+fn table(rows: &[VmStatus]) -> Vec<String> {
     if rows.is_empty() {
         return vec!["no VM runs here; launcherctl run FILE starts one".to_owned()];
     }
@@ -61,16 +60,16 @@ fn table(rows: &[Value]) -> Vec<String> {
         "DIRECTORY",
     ])];
     for row in rows {
-        let cpus = row.get("cpus").and_then(Value::as_u64);
-        let cpus = cpus.map_or_else(|| "-".to_owned(), |cpus| cpus.to_string());
-        let part = |pointer| text_or_dash(row, pointer);
+        let cpus = row
+            .cpus
+            .map_or_else(|| "-".to_owned(), |cpus| cpus.to_string());
         lines.push(line([
-            part("/name"),
-            part("/namespace"),
-            part("/state"),
+            &row.name,
+            or_dash(&row.namespace),
+            &row.state,
             &cpus,
-            part("/memory"),
-            part("/root"),
+            row.memory.as_deref().unwrap_or("-"),
+            &row.root.display().to_string(),
         ]));
     }
     lines.extend(rows.iter().filter_map(remark));
@@ -78,10 +77,10 @@ fn table(rows: &[Value]) -> Vec<String> {
 }
 
 /// What has happened to a VM that has ended, or has no supervisor any more, and what to do.
-fn remark(row: &Value) -> Option<String> {
-    let name = text_or_dash(row, "/name");
-    match text_or_dash(row, "/state") {
-        status::LOST => Some(match row.get("guestPid").and_then(Value::as_i64) {
+fn remark(row: &VmStatus) -> Option<String> {
+    let name = &row.name;
+    match &*row.state {
+        status::LOST => Some(match row.guest_pid {
             Some(pid) => format!(
                 "{name} has no launcher any more, and its guest still runs (QEMU is process {pid}); launcherctl stop {name} forces it off."
             ),
@@ -91,12 +90,12 @@ fn remark(row: &Value) -> Option<String> {
         }),
         status::FAILED => Some(format!(
             "{name} has failed: {}; launcherctl status {name} says more, launcherctl stop {name} removes it from this list.",
-            short(text_or_dash(row, "/reason"))
+            short(row.reason.as_deref().unwrap_or("-"))
         )),
-        _ if is_true_at(row, "/startedByHand") => Some(format!(
+        _ if row.started_by_hand => Some(format!(
             "{name} is in a launcher that was started by hand, without a supervisor; launcherctl stop {name} shuts it down."
         )),
-        _ if row.get("supervised") == Some(&Value::Bool(false)) => Some(format!(
+        _ if row.supervised == Some(false) => Some(format!(
             "{name} is unsupervised: the process behind it was killed; launcherctl stop {name} shuts it down."
         )),
         _ => None,
@@ -120,13 +119,19 @@ fn short(reason: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
-    use serde_json::json;
+
+    fn row(value: serde_json::Value) -> VmStatus {
+        serde_json::from_value(value).unwrap()
+    }
 
     #[test]
     fn a_vm_that_does_not_run_as_it_should_is_shown_with_its_remedy() {
-        let row = json!({"name": "web", "namespace": "default", "state": "Running", "cpus": 2, "memory": "1Gi", "root": "/tmp/vm-1"});
-        let table_of_one = table(std::slice::from_ref(&row));
+        let web = row(
+            json!({"name": "web", "namespace": "default", "state": "Running", "cpus": 2, "memory": "1Gi", "root": "/tmp/vm-1"}),
+        );
+        let table_of_one = table(std::slice::from_ref(&web));
         assert_eq!(table_of_one.len(), 2);
         assert_eq!(
             table_of_one[1],
@@ -159,7 +164,7 @@ mod tests {
                 "db is in a launcher that was started by hand",
             ),
         ] {
-            let table = table(&[row.clone(), other]).join("\n");
+            let table = table(&[web.clone(), row(other)]).join("\n");
             assert!(table.contains(expected), "{table}");
         }
         assert!(table(&[])[0].contains("launcherctl run"));

@@ -3,10 +3,12 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
-use crate::json::{list_at, text_at, text_or_dash};
+use crate::json::{list_at, text_at};
 use crate::manifest::drives;
+use crate::view::output::or_dash;
 use crate::view::size::human_size;
 use pod::Root;
 
@@ -48,28 +50,92 @@ pub fn find_disk_of_file<'a>(domain: &'a Value, file: &Path) -> Option<&'a Value
     disks.iter().find(has_it)
 }
 
-/// A volume as JSON.
-#[must_use]
-pub fn row(root: &Root, domain: &Value, name: &str) -> Value {
-    let Some(disk) = find_disk(domain, name) else {
-        return json!({"name": name, "state": "not attached"});
-    };
-    if drives::is_empty(disk) {
-        return json!({"name": name, "target": text_at(disk, "/Target/Device"), "serial": text_at(disk, "/Serial"), "state": "empty drive"});
+/// A volume, or an empty drive.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    name: String,
+    state: State,
+    #[serde(flatten)]
+    disk: Option<DiskRow>,
+    #[serde(flatten)]
+    image: Option<ImageRow>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+enum State {
+    #[serde(rename = "attached")]
+    Attached,
+    #[serde(rename = "empty drive")]
+    EmptyDrive,
+    #[serde(rename = "not attached")]
+    NotAttached,
+}
+
+impl State {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::Attached => "attached",
+            Self::EmptyDrive => "empty drive",
+            Self::NotAttached => "not attached",
+        }
     }
-    // A disk whose changes are tracked has its data below its overlay.
-    let (source, format) = match disk.pointer("/Source/DataStore/Source") {
-        Some(data) if data.is_object() => (data, "/Source/DataStore/Format/Type"),
-        _ => (disk.get("Source").unwrap_or(&Value::Null), "/Driver/Type"),
-    };
-    let source = [text_at(source, "/File"), text_at(source, "/Dev")].concat();
-    let size = pod::virtual_size(root, &source, text_at(disk, format)).ok();
-    json!({"name": name, "target": text_at(disk, "/Target/Device"), "source": source, "size": size, "serial": text_at(disk, "/Serial"), "state": "attached"})
+}
+
+/// The guest's disk.
+#[derive(Debug, Serialize)]
+struct DiskRow {
+    target: String,
+    serial: String,
+}
+
+/// What is in it.
+#[derive(Debug, Serialize)]
+struct ImageRow {
+    source: String,
+    /// In bytes, as the guest sees it; none if the image cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<u64>,
+}
+
+impl Row {
+    /// Of the volume or drive `name` in Domain JSON.
+    #[must_use]
+    pub fn new(root: &Root, domain: &Value, name: &str) -> Self {
+        let disk = find_disk(domain, name);
+        let image = disk.filter(|disk| !drives::is_empty(disk));
+        let state = match (disk, image) {
+            (_, Some(_)) => State::Attached,
+            (Some(_), None) => State::EmptyDrive,
+            (None, None) => State::NotAttached,
+        };
+        Self {
+            name: name.to_owned(),
+            state,
+            disk: disk.map(|disk| DiskRow {
+                target: text_at(disk, "/Target/Device").to_owned(),
+                serial: text_at(disk, "/Serial").to_owned(),
+            }),
+            image: image.map(|disk| ImageRow::new(root, disk)),
+        }
+    }
+}
+
+impl ImageRow {
+    fn new(root: &Root, disk: &Value) -> Self {
+        // A disk whose changes are tracked has its data below its overlay.
+        let (source, format) = match disk.pointer("/Source/DataStore/Source") {
+            Some(data) if data.is_object() => (data, "/Source/DataStore/Format/Type"),
+            _ => (disk.get("Source").unwrap_or(&Value::Null), "/Driver/Type"),
+        };
+        let source = [text_at(source, "/File"), text_at(source, "/Dev")].concat();
+        let size = pod::virtual_size(root, &source, text_at(disk, format)).ok();
+        Self { source, size }
+    }
 }
 
 /// The rows as text, below a headline.
 #[must_use]
-pub fn table(rows: &[Value]) -> Vec<String> {
+pub fn table(rows: &[Row]) -> Vec<String> {
     let line = |name: &str, target: &str, size: &str, serial: &str, state: &str, source: &str| {
         format!("{name:<20} {target:<7} {size:>13} {serial:<20} {state:<13} {source}")
             .trim_end()
@@ -77,17 +143,15 @@ pub fn table(rows: &[Value]) -> Vec<String> {
     };
     let mut lines = vec![line("NAME", "TARGET", "SIZE", "SERIAL", "STATE", "SOURCE")];
     for row in rows {
-        let size = row
-            .get("size")
-            .and_then(Value::as_u64)
-            .map_or_else(|| "-".into(), human_size);
+        let (disk, image) = (row.disk.as_ref(), row.image.as_ref());
+        let size = image.and_then(|image| image.size);
         lines.push(line(
-            text_or_dash(row, "/name"),
-            text_or_dash(row, "/target"),
-            &size,
-            text_or_dash(row, "/serial"),
-            text_or_dash(row, "/state"),
-            text_or_dash(row, "/source"),
+            &row.name,
+            or_dash(disk.map_or("", |disk| &disk.target)),
+            &size.map_or_else(|| "-".into(), human_size),
+            or_dash(disk.map_or("", |disk| &disk.serial)),
+            row.state.text(),
+            or_dash(image.map_or("", |image| &image.source)),
         ));
     }
     lines
@@ -97,6 +161,11 @@ pub fn table(rows: &[Value]) -> Vec<String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use serde_json::json;
+
+    fn row(root: &Root, domain: &Value, name: &str) -> Value {
+        json!(Row::new(root, domain, name))
+    }
 
     #[test]
     fn size_is_what_the_guest_sees() {
@@ -109,16 +178,16 @@ mod tests {
         std::fs::write(&image, header).unwrap();
         let row_as = |format: &str| {
             let disk = json!({"Alias": {"Name": "a"}, "Source": {"File": image}, "Driver": {"Type": format}});
-            row(
+            Row::new(
                 &Root::new(dir.path()),
                 &json!({"Spec": {"Devices": {"Disks": [disk]}}}),
                 "a",
             )
         };
-        assert_eq!(row_as("qcow2")["size"], 3_u64 << 29);
+        assert_eq!(json!(row_as("qcow2"))["size"], 3_u64 << 29);
         assert!(table(&[row_as("qcow2")]).join("").contains(" 1.5 GiB "));
         assert_eq!(
-            row_as("raw")["size"],
+            json!(row_as("raw"))["size"],
             512,
             "the guest sees the file as it is"
         );
@@ -176,7 +245,8 @@ mod tests {
         assert_eq!(row("a")["target"], "sda");
         assert_eq!(row("a")["size"], Value::Null);
         assert_eq!(row("b"), json!({"name": "b", "state": "not attached"}));
-        let text = table(&[row("a"), row("b")]).join("\n");
+        let rows = ["a", "b"].map(|name| Row::new(&Root::default(), &domain, name));
+        let text = table(&rows).join("\n");
         assert_eq!(text.lines().count(), 3);
         assert!(
             text.lines()

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::target::Target;
 use super::target_error::TargetError;
 use super::volume_error::VolumeError;
-use super::volume_table::{find_attached, find_disk_of_file, row, table};
+use super::volume_table::{Row, find_attached, find_disk_of_file, table};
 use crate::error::CtlError;
 use crate::files::FileError;
 use crate::host::image_content::{Accepts, check_content};
@@ -288,12 +288,12 @@ pub async fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError>
     let vm = Vm::connect(target).await?;
     let domain = vm.client.domain().await?.unwrap_or_default();
     let volumes = list_at(&vm.vmi, "/spec/volumes").iter();
-    let rows: Vec<Value> = volumes
+    let rows: Vec<Row> = volumes
         .map(|volume| text_at(volume, "/name"))
         .chain(empty_drives(&vm.vmi))
-        .map(|name| row(&vm.dir.pod_root(), &domain, name))
+        .map(|name| Row::new(&vm.dir.pod_root(), &domain, name))
         .collect();
-    print(format, &Value::from(rows.clone()), || table(&rows));
+    print(format, &json!(rows), || table(&rows));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -74,6 +74,12 @@ pub fn counted<N: Display + PartialEq + From<u8>>(count: N, noun: &str) -> Strin
     format!("{count} {noun}{ending}")
 }
 
+/// A cell of a table.
+#[must_use]
+pub fn or_dash(text: &str) -> &str {
+    if text.is_empty() { "-" } else { text }
+}
+
 /// Prints a document: as it is, unless it goes to a terminal.
 ///
 /// # Errors

@@ -11,7 +11,6 @@ use flate2::write::GzEncoder;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::status;
 use super::timeline::{document, draw};
 use super::vm_args::VmArgs;
 use crate::error::CtlError;
@@ -19,6 +18,7 @@ use crate::files::{FileError, read_tail};
 use crate::host::console_log::console_log_file;
 use crate::host::failure::Failure;
 use crate::host::registry::{SUPERVISOR_LOG, VmDir};
+use crate::host::status;
 use crate::json::{text_at, text_or_dash};
 use crate::view::output::{Format, print, print_bytes, say};
 use api::pod_paths::{HOOKS_REPORT, PodPaths};
@@ -172,7 +172,7 @@ impl Report {
         };
         let versions = json!({"launcherctl": os::version::get(), "kernel": kernel()});
         self.add_json("versions.json", versions);
-        self.add_json("status.json", status::collect(&name, dir).await);
+        self.add_json("status.json", json!(status::collect(&name, dir).await));
         let log = |file: &Path| {
             let text = read_tail(file, MAX_LOG_BYTES)?;
             Ok::<_, std::io::Error>(redact::log(&String::from_utf8_lossy(&text)))

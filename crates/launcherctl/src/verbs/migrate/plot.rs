@@ -9,12 +9,15 @@ use client::refusal;
 /// Bytes of a MiB.
 const MIB: f64 = 1024.0 * 1024.0;
 
+/// A value of a sample, if it has one.
+type Sampled = fn(&MigrationSample) -> Option<u64>;
+
 /// Curves with the same unit.
 struct Kind {
     title: &'static str,
     /// Of the values, in the title's unit.
     divisor: f64,
-    curves: &'static [(&'static str, fn(&MigrationSample) -> Option<u64>)],
+    curves: &'static [(&'static str, Sampled)],
     /// A value of 0 is none.
     limit: (&'static str, fn(&MigrationBegan) -> u64),
 }

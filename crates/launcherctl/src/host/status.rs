@@ -1,0 +1,357 @@
+//! What is known of a VM.
+//!
+//! ```text
+//!  failure.json ─────────────────────────────► Failed
+//!  launcher answers ─► domain, guest agent ──► its state, processor, memory, addresses
+//!  nothing answers ──────────────────────────► lost
+//! ```
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::console_log::console_log_file;
+use super::control::{ControlClient, Current};
+use super::failure::Failure;
+use super::network::{Forward, Network};
+use super::registry::{CONTROL_SOCKET, VmDir};
+use super::remains;
+use crate::json::{list_at, text_at};
+use crate::reports::guest_state::{is_starting, known_reason};
+use api::vmi::Vmi;
+use api::vmi::cpu::Cpu;
+use client::Client;
+
+/// The state of a VM whose launcher has ended without its supervisor.
+pub const LOST: &str = "lost";
+/// The state of a VM of which only the reason and the log are left.
+pub const FAILED: &str = "Failed";
+/// The state of a VM whose launcher or guest is being started.
+const STARTING: &str = "starting";
+/// How long a supervisor may take to remove what is left of its VM, when it does not answer any more.
+const REMOVAL_TIME: Duration = Duration::from_millis(300);
+/// The state of a VM that is to end, or whose guest has ended: until its supervisor has removed what there was.
+const STOPPING: &str = "stopping";
+
+/// What is known of a VM; in JSON, what is not known is left out.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct VmStatus {
+    pub name: String,
+    /// Empty if not known; so is the UID.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// The domain's in KubeVirt's words, or one of this module.
+    pub state: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<u64>,
+    /// A quantity of Kubernetes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guest_os: Option<String>,
+    pub addresses: Vec<String>,
+    pub ports: Vec<Forward>,
+    pub root: PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log: Option<PathBuf>,
+    /// Of a VM that has failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub console_log: Option<PathBuf>,
+    /// Not known of a launcher that is not of `run`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub supervised: Option<bool>,
+    pub started_by_hand: bool,
+    /// QEMU's process, of a VM of `run`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guest_pid: Option<i32>,
+}
+
+/// What is known of the VM in `dir`; what does not answer is left out.
+pub async fn collect(name: &str, dir: &VmDir) -> VmStatus {
+    let status = collect_now(name, dir).await;
+    if status.state != LOST {
+        return status;
+    }
+    // A supervisor that has just ended in order leaves nothing to answer, until it has removed the VM.
+    tokio::time::sleep(REMOVAL_TIME).await;
+    collect_now(name, dir).await
+}
+
+async fn collect_now(name: &str, dir: &VmDir) -> VmStatus {
+    if let Some(failure) = Failure::load(dir) {
+        return VmStatus {
+            name: name.to_owned(),
+            namespace: failure.namespace,
+            uid: failure.uid,
+            state: FAILED.to_owned(),
+            reason: Some(failure.reason),
+            root: absolute(dir.root()),
+            log: Some(absolute(&dir.log_file())),
+            console_log: existing(&console_log_file(dir)),
+            supervised: Some(false),
+            ..VmStatus::default()
+        };
+    }
+    let vmi = last_vmi(dir).await;
+    let (state, domain) = domain(dir).await;
+    let wanted = &vmi.spec.domain;
+    let wanted_memory = wanted.memory.as_ref().and_then(|it| it.guest.as_ref());
+    let network = Network::load(dir).ok().flatten();
+    VmStatus {
+        name: name.to_owned(),
+        namespace: vmi.metadata.namespace,
+        uid: vmi.metadata.uid,
+        state,
+        reason: known_reason(&domain).map(str::to_owned),
+        cpus: Some(cpus(&domain).unwrap_or_else(|| wanted.cpu.as_ref().map_or(1, wanted_cpus))),
+        memory: memory(&domain).or_else(|| wanted_memory.map(|memory| memory.0.clone())),
+        guest_os: Some(text_at(&domain, "/Status/OSInfo/PrettyName").to_owned())
+            .filter(|name| !name.is_empty()),
+        addresses: addresses(&domain),
+        ports: network
+            .map(|network| network.forwards().to_vec())
+            .unwrap_or_default(),
+        root: absolute(dir.root()),
+        // In a pod it is the container's own.
+        log: existing(&dir.log_file()),
+        console_log: None,
+        supervised: dir.is_of_run().then(|| dir.is_supervised()),
+        started_by_hand: is_started_by_hand(dir),
+        // A pod has other process IDs inside than outside.
+        guest_pid: dir
+            .is_of_run()
+            .then(|| remains::guest(dir.root()))
+            .flatten(),
+    }
+}
+
+fn existing(log: &Path) -> Option<PathBuf> {
+    log.exists().then(|| absolute(log))
+}
+
+/// `--root` may be relative, which says nothing to a reader in another directory, or too long for sockets: then the VM is
+/// known by a link.
+fn absolute(path: &Path) -> PathBuf {
+    path.canonicalize()
+        .or_else(|_| std::path::absolute(path))
+        .unwrap_or_else(|_| path.to_owned())
+}
+
+/// Stored by `run`, else asked of the launcher, as in a pod. Empty if neither has one.
+pub async fn last_vmi(dir: &VmDir) -> Vmi {
+    let vmi = match dir.load_vmi() {
+        Ok(vmi) => vmi,
+        Err(_) => match Client::connect(&dir.cmd_socket()).await {
+            Ok(client) => {
+                let sync = client.last_sync().await.ok().flatten();
+                sync.map(|sync| sync.vmi).unwrap_or_default()
+            }
+            Err(_) => Value::Null,
+        },
+    };
+    serde_json::from_value(vmi).unwrap_or_default()
+}
+
+/// Whether the VM has come by `migrate --to` to a launcher that never had a supervisor: one that was killed leaves its socket.
+fn is_started_by_hand(dir: &VmDir) -> bool {
+    dir.is_of_run() && !dir.path(CONTROL_SOCKET).exists()
+}
+
+/// The VM's state, and its domain if it has one.
+async fn domain(dir: &VmDir) -> (String, Value) {
+    let supervisor = ControlClient::current(dir).await;
+    let is_ending = supervisor.is_some_and(Current::is_ending);
+    let Ok(client) = Client::connect(&dir.cmd_socket()).await else {
+        let state = match supervisor {
+            None => LOST,
+            Some(current) if is_ending || current.phase.is_some() => STOPPING,
+            Some(_) => STARTING,
+        };
+        return (state.to_owned(), Value::Null);
+    };
+    let state = match client.domain().await {
+        Ok(Some(domain)) => return (of_domain(&domain, is_ending), domain),
+        _ if is_ending => STOPPING,
+        Ok(None) if is_starting(&client).await => STARTING,
+        Ok(None) => "no domain",
+        Err(_) => "not answering",
+    };
+    (state.to_owned(), Value::Null)
+}
+
+/// The state of a guest: its domain's, unless it is to end. One that is paused does not hear that, which is more
+/// important.
+fn of_domain(domain: &Value, is_ending: bool) -> String {
+    let requested = "/Spec/Metadata/KubeVirt/GracePeriod/DeletionTimestamp";
+    let is_requested = domain.pointer(requested).is_some_and(|at| !at.is_null());
+    let state = text_at(domain, "/Status/Status");
+    let is_stopping = match state {
+        "Paused" => false,
+        "Running" | "ShuttingDown" => is_ending || is_requested,
+        // In a pod it waits for virt-handler.
+        _ => is_ending,
+    };
+    if is_stopping { STOPPING } else { state }.to_owned()
+}
+
+/// The vCPUs that the domain has now; the VMI may have been changed since.
+fn cpus(domain: &Value) -> Option<u64> {
+    let all = list_at(domain, "/Spec/VCPUs/VCPU").iter();
+    let enabled = all
+        .filter(|vcpu| text_at(vcpu, "/Enabled") == "yes")
+        .count();
+    if enabled > 0 {
+        return u64::try_from(enabled).ok();
+    }
+    domain.pointer("/Spec/VCPU/CPUs").and_then(Value::as_u64)
+}
+
+/// The vCPUs of the VMI.
+fn wanted_cpus(cpu: &Cpu) -> u64 {
+    let parts = [cpu.sockets, cpu.cores, cpu.threads];
+    let parts = parts.map(|count| u64::from(count.max(1)));
+    parts.into_iter().fold(1, u64::saturating_mul)
+}
+
+/// The memory that the domain has now, as a quantity of Kubernetes.
+fn memory(domain: &Value) -> Option<String> {
+    ["/Spec/CurrentMemory", "/Spec/Memory"]
+        .into_iter()
+        .find_map(|pointer| {
+            let memory = domain.pointer(pointer)?;
+            let value = memory.get("Value")?.as_u64().filter(|value| *value > 0)?;
+            let unit = match text_at(memory, "/Unit") {
+                "KiB" | "k" | "" => 1 << 10,
+                "b" | "bytes" => 1,
+                _ => return None,
+            };
+            Some(quantity(value.saturating_mul(unit)))
+        })
+}
+
+/// In the largest unit that has no fraction.
+fn quantity(bytes: u64) -> String {
+    let units = [(30, "Gi"), (20, "Mi"), (10, "Ki")];
+    let whole = units
+        .iter()
+        .find(|(bits, _)| bytes.trailing_zeros() >= *bits);
+    whole.map_or_else(
+        || bytes.to_string(),
+        |(bits, unit)| format!("{}{unit}", bytes >> bits),
+    )
+}
+
+/// As the guest agent reports them.
+fn addresses(domain: &Value) -> Vec<String> {
+    let interfaces = list_at(domain, "/Status/Interfaces").iter();
+    interfaces
+        .map(|interface| text_at(interface, "/Ip"))
+        .filter(|address| !address.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::super::control::{Control, Phase, Update};
+    use super::*;
+
+    #[tokio::test]
+    async fn a_relative_root_is_shown_as_an_absolute_path() {
+        let vm = VmDir::at("no/such/vm".into());
+        let root = collect("web", &vm).await.root;
+        let expected = std::env::current_dir().unwrap().join("no/such/vm");
+        assert_eq!(root, expected);
+    }
+
+    #[test]
+    fn a_vm_without_a_launcher_is_lost_only_if_nobody_supervises_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let vm = VmDir::at(dir.path().to_owned());
+        let runtime = || {
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            runtime.enable_all().build().unwrap()
+        };
+        let state = async || collect("web", &vm).await.state;
+        runtime().block_on(async {
+            assert_eq!(state().await, LOST);
+            let (owner, _client) = tokio::net::UnixStream::pair().unwrap();
+            let supervisor = Control::serve(&vm.path(CONTROL_SOCKET), owner, None).unwrap();
+            assert_eq!(state().await, STARTING);
+            supervisor.0.updates().send(Update::Phase {
+                phase: Phase::GuestDown,
+                seconds: 1.0,
+            });
+            assert_eq!(state().await, STOPPING);
+        });
+        // A process that another test starts has the socket until its exec.
+        while runtime().block_on(state()) != LOST {}
+    }
+
+    #[test]
+    fn a_guest_that_is_asked_to_shut_down_is_stopping() {
+        let domain = |status: &str, requested: Value| {
+            json!({"Status": {"Status": status}, "Spec": {"Metadata": {"KubeVirt": {
+                "GracePeriod": {"DeletionTimestamp": requested}}}}})
+        };
+        let asked = || json!("2026-01-01T00:00:00Z");
+        assert_eq!(of_domain(&domain("Running", Value::Null), false), "Running");
+        assert_eq!(of_domain(&domain("Running", Value::Null), true), STOPPING);
+        assert_eq!(of_domain(&domain("Running", asked()), false), STOPPING);
+        assert_eq!(of_domain(&domain("Shutoff", asked()), true), STOPPING);
+        assert_eq!(of_domain(&domain("Shutoff", asked()), false), "Shutoff");
+        // It only hears of it once it is resumed.
+        assert_eq!(of_domain(&domain("Paused", asked()), true), "Paused");
+    }
+
+    #[test]
+    fn a_launcher_that_never_had_a_supervisor_was_started_by_hand() {
+        let dir = tempfile::tempdir().unwrap();
+        let vm = VmDir::at(dir.path().to_owned());
+        // In a pod.
+        assert!(!is_started_by_hand(&vm));
+        vm.store_vmi(&json!({})).unwrap();
+        assert!(is_started_by_hand(&vm));
+        // Killed, it leaves its socket.
+        drop(std::os::unix::net::UnixListener::bind(
+            vm.path(CONTROL_SOCKET),
+        ));
+        assert!(!is_started_by_hand(&vm));
+        // A process that another test starts has the socket until its exec.
+        while vm.is_supervised() {}
+    }
+
+    #[test]
+    fn what_the_domain_has_counts_and_not_what_a_later_vmi_wants() {
+        let domain = json!({"Spec": {
+            "Memory": {"Value": 1_048_576, "Unit": "KiB"},
+            "CurrentMemory": {"Value": 524_288, "Unit": "KiB"},
+            "VCPU": {"CPUs": 4},
+            "VCPUs": {"VCPU": [{"Enabled": "yes"}, {"Enabled": "yes"}, {"Enabled": "no"}]},
+        }});
+        assert_eq!(memory(&domain).as_deref(), Some("512Mi"));
+        assert_eq!(cpus(&domain), Some(2));
+        let domain =
+            json!({"Spec": {"Memory": {"Value": 268_435_456, "Unit": "b"}, "VCPU": {"CPUs": 4}}});
+        assert_eq!(memory(&domain).as_deref(), Some("256Mi"));
+        assert_eq!(cpus(&domain), Some(4));
+        assert_eq!((memory(&Value::Null), cpus(&Value::Null)), (None, None));
+        assert_eq!(quantity(3 << 30), "3Gi");
+    }
+
+    #[test]
+    fn what_the_guest_agent_reports_is_read_as_it_is_written() {
+        let domain = json!({"Status": {"Interfaces": [{"Ip": "10.0.2.2"}, {"Ip": ""}]}});
+        assert_eq!(addresses(&domain), ["10.0.2.2"]);
+    }
+}
