@@ -4,7 +4,7 @@ use api::vmi::interfaces::Interface;
 use domain::YesNo;
 use domain::interfaces::{InterfacePortForward, InterfacePortForwardRange};
 
-/// Ports of Istio's proxy, which must not be forwarded.
+/// The annotation of a pod with Istio's proxy: the proxy's ports must not be forwarded.
 pub(super) const ISTIO_INJECT: &str = "sidecar.istio.io/inject";
 
 /// Ports of Istio's proxy

@@ -32,7 +32,6 @@ pub struct InterfaceChange {
     /// For an attach the wanted interface, as the conversion makes it: its tap device, MTU and MAC address come from
     /// network phase 2. For a detach the live one, for an update the live one with its new link state.
     pub interface: Interface,
-    /// Why.
     pub why: InterfaceWhy,
 }
 

@@ -45,7 +45,6 @@ pub struct Change {
     /// For a detach the live disk, for an attach the wanted one, for an update the live one with its
     /// new medium: what libvirt's call takes, as XML.
     pub disk: Disk,
-    /// Why.
     pub why: Why,
 }
 
