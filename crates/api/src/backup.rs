@@ -1,4 +1,5 @@
-//! `backup.kubevirt.io/v1alpha1`: virt-handler's request as JSON, and the result that it reads from the domain's metadata.
+//! `backup.kubevirt.io/v1alpha1`: virt-handler's request as JSON, and the result that it reads from
+//! the domain's metadata.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,8 +1,9 @@
 //! JSON that others have written, read at a bounded cost.
 //!
-//! A few bytes of JSON can become a large value: `{}` in a list of volumes takes a hundred times its
-//! size. So this module counts the entries before serde builds anything. The limits are far above any
-//! API object and any list of plugins; a document beyond them costs one scan of its bytes.
+//! A few bytes of JSON can become a large value: `{}` in a list of volumes takes a hundred times
+//! its size. So this module counts the entries before serde builds anything. The limits are far
+//! above any API object and any list of plugins; a document beyond them costs one scan of its
+//! bytes.
 
 use serde::Deserialize;
 use serde::de::Error as _;
@@ -31,7 +32,8 @@ enum Excess {
     Depth(String),
 }
 
-/// Decodes a document as [`serde_json::from_slice`] does, if it has no more values than the limits of this module.
+/// Decodes a document as [`serde_json::from_slice`] does, if it has no more values than the limits
+/// of this module.
 ///
 /// # Errors
 /// It has more, and the error names where; or it is not JSON, or not what `T` is read from.

@@ -1,5 +1,5 @@
-//! The KubeVirt API as a launcher sees it: the VMI that virt-handler sends, the gRPC messages, clients and servers
-//! generated from `proto/`, the paths of the pod, and the names of its links.
+//! The KubeVirt API as a launcher sees it: the VMI that virt-handler sends, the gRPC messages,
+//! clients and servers generated from `proto/`, the paths of the pod, and the names of its links.
 #![forbid(unsafe_code)]
 
 mod action;

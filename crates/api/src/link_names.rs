@@ -25,7 +25,8 @@ pub fn hashed_link(network: &str) -> String {
     )
 }
 
-/// The tap device between the guest's NIC and the bridge: `tap0` for the primary network, else named after the pod's link.
+/// The tap device between the guest's NIC and the bridge: `tap0` for the primary network, else
+/// named after the pod's link.
 #[must_use]
 pub fn tap(pod_link: &str, is_secondary: bool) -> String {
     if is_secondary {

@@ -1,5 +1,5 @@
-//! The options of `MigrateVirtualMachine`: JSON with Go's names, as virt-handler writes them from the cluster's
-//! configuration and migration policies.
+//! The options of `MigrateVirtualMachine`: JSON with Go's names, as virt-handler writes them from
+//! the cluster's configuration and migration policies.
 
 use std::collections::BTreeMap;
 
@@ -31,16 +31,17 @@ MigrationOptions {
     "StallDetectorOptions" stall_detector_options: Option<StallDetectorOptions>,
     /// How the memory is compressed, such as `zstd`.
     "Compression" compression: Option<String>,
-    /// Root directory of a target's launcher on the same machine. Only `launcherctl` sets it: pods have the same paths.
+    /// Root directory of a target's launcher on the same machine. Only `launcherctl` sets it: pods
+    /// have the same paths.
     "TargetRoot" target_root: Option<String>,
-    /// Host ports that are forwarded to the guest: the new one at such a target, by the old one. The source listens on its
-    /// own until it ends.
+    /// Host ports that are forwarded to the guest: the new one at such a target, by the old one.
+    /// The source listens on its own until it ends.
     "TargetPorts" target_ports: BTreeMap<u16, u16>,
 }
 /// `StallDetectorOptions` of `MigrationOptions`.
 StallDetectorOptions {
-    /// By what fraction the remaining data must fall below the minimum for progress, and how far above the best value a
-    /// local minimum may be.
+    /// By what fraction the remaining data must fall below the minimum for progress, and how far
+    /// above the best value a local minimum may be.
     "StallMargin" stall_margin: f64,
     /// Seconds of the window in which progress is looked for.
     "StallProgressTimeout" stall_progress_timeout: u64,

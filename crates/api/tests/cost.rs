@@ -1,4 +1,5 @@
-//! What the worst documents cost: each is decoded by a process of its own, whose memory nothing else has used before.
+//! What the worst documents cost: each is decoded by a process of its own, whose memory nothing
+//! else has used before.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
@@ -26,7 +27,8 @@ fn peak() -> u64 {
     number.parse().unwrap()
 }
 
-/// In the child: decodes the document, and prints what that has added to the peak, and whether it is accepted.
+/// In the child: decodes the document, and prints what that has added to the peak, and whether it
+/// is accepted.
 fn decode(document: &str) {
     let json = fs::read(document).unwrap();
     let before = peak();

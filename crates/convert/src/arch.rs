@@ -1,5 +1,5 @@
-//! Everything in which the three architectures differ, as data. Rules that depend on the architecture
-//! read it here, and nowhere else.
+//! Everything in which the three architectures differ, as data. Rules that depend on the
+//! architecture read it here, and nowhere else.
 
 /// Where an emulated keyboard or tablet comes from when the guest has a display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

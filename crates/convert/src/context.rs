@@ -11,8 +11,8 @@ use api::vmi::status::VolumeStatus;
 use domain::PciAddress;
 use domain::address::Address;
 
-/// Facts about the node, the pod, the cluster configuration and the launcher's flags that the conversion needs.
-/// A member that is absent has its zero value.
+/// Facts about the node, the pod, the cluster configuration and the launcher's flags that the
+/// conversion needs. A member that is absent has its zero value.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Context {
@@ -31,7 +31,8 @@ pub struct Context {
     pub allow_cross_arch_emulation: bool,
     /// Emulators that are not installed; all others are.
     pub missing_emulator_binaries: Vec<String>,
-    /// Environment variables that the conversion reads: `VIRT_LAUNCHER_LOG_VERBOSITY`, `USB_RESOURCE_*`.
+    /// Environment variables that the conversion reads: `VIRT_LAUNCHER_LOG_VERBOSITY`,
+    /// `USB_RESOURCE_*`.
     pub environment: BTreeMap<String, String>,
     /// CPUs that the pod may run on, ascending.
     pub cpu_set: Vec<u32>,
@@ -122,8 +123,8 @@ pub struct Context {
     /// Aliases of the host devices that are Grace GPUs.
     pub grace_host_device_aliases: Vec<String>,
 
-    /// Ours, not in the corpora: where virt-handler mounts hotplugged volumes (`--hotplug-disk-dir`); empty is the
-    /// pod's default.
+    /// Ours, not in the corpora: where virt-handler mounts hotplugged volumes
+    /// (`--hotplug-disk-dir`); empty is the pod's default.
     pub hotplug_disk_dir: String,
     /// Ours, not in the corpora: directory below which all of the pod's paths are (`--root`);
     /// empty in a pod. Every path that the conversion makes itself starts with it.

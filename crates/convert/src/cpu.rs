@@ -1,4 +1,5 @@
-//! `<cpu>`, `<vcpu>` and `<vcpus>`: model, features and topology, and the vCPUs that can be hotplugged.
+//! `<cpu>`, `<vcpu>` and `<vcpus>`: model, features and topology, and the vCPUs that can be
+//! hotplugged.
 
 use super::{ConvertError, CpuTopology, Draft, Input};
 use domain::cpu::{Cpu, CpuFeature, Vcpu, Vcpus, VcpusVcpu};

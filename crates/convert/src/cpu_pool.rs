@@ -196,7 +196,8 @@ mod tests {
     #[test]
     fn whole_cores_of_all_cells_come_before_fragments() {
         let host = host(&[&[&[0, 4], &[1, 5]], &[&[2, 6]]]);
-        // Core (1, 5) is incomplete: 5 is not in the pod's CPU set. The whole core of the second cell comes first.
+        // Core (1, 5) is incomplete: 5 is not in the pod's CPU set. The whole core of the second
+        // cell comes first.
         assert_eq!(
             fit(&host, &[0, 4, 1, 2, 6], guest(2, 2), true),
             Ok(vec![0, 4, 2, 6])

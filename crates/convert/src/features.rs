@@ -3,8 +3,8 @@
 use super::{ConvertError, Draft, Input, hyperv};
 use domain::features::{FeatureEnabled, FeatureKvm, FeaturePvSpinlock, Features};
 
-/// Without `spec.domain.features` the element is empty. A feature of the VMI is on unless `enabled` is
-/// false; ACPI is on even if the VMI does not have it.
+/// Without `spec.domain.features` the element is empty. A feature of the VMI is on unless `enabled`
+/// is false; ACPI is on even if the VMI does not have it.
 pub(super) fn features(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     let features = draft.domain.features.insert(Features::default());
     let Some(wanted) = &input.vmi.spec.domain.features else {

@@ -17,7 +17,8 @@ AddressType {
 }
 
 elements! {
-/// `<address>`: where on its bus a device sits, or where on the host it is. Which attributes count depends on `type`; see [`Address::pci`](crate::pci_address).
+/// `<address>`: where on its bus a device sits, or where on the host it is. Which attributes count
+/// depends on `type`; see [`Address::pci`](crate::pci_address).
 Address {
     attr? "type" "Type" r#type: AddressType,
     attr? "domain" "Domain" domain: String,

@@ -1,6 +1,7 @@
 //! `<domainbackup>` and `<domaincheckpoint>`: what libvirt is given to begin a backup.
 //!
-//! libvirt: [backup XML](https://libvirt.org/formatbackup.html), [checkpoint XML](https://libvirt.org/formatcheckpoint.html)
+//! libvirt: [backup XML](https://libvirt.org/formatbackup.html), [checkpoint
+//! XML](https://libvirt.org/formatcheckpoint.html)
 use super::disks::DiskType;
 use super::vocabulary::{YesNo, vocabulary};
 use super::xml::{elements, to_string};

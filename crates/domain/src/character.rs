@@ -1,6 +1,7 @@
 //! `<serial>`, `<console>` and `<channel>`: character devices.
 //!
-//! libvirt: [consoles serial parallel channel devices](https://libvirt.org/formatdomain.html#consoles-serial-parallel-channel-devices)
+//! libvirt: [consoles serial parallel channel
+//! devices](https://libvirt.org/formatdomain.html#consoles-serial-parallel-channel-devices)
 use super::alias::Alias;
 use super::vocabulary::OnOff;
 use super::xml::elements;

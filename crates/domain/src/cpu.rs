@@ -1,4 +1,5 @@
-//! `<vcpu>`, `<vcpus>`, `<cpu>`, `<cputune>` and `<numatune>`: how many CPUs, which, and where they run.
+//! `<vcpu>`, `<vcpus>`, `<cpu>`, `<cputune>` and `<numatune>`: how many CPUs, which, and where they
+//! run.
 //!
 //! libvirt:
 //! [cpu allocation](https://libvirt.org/formatdomain.html#cpu-allocation),

@@ -1,6 +1,7 @@
 //! `<disk>`: disks, LUNs, CD-ROM and floppy drives.
 //!
-//! libvirt: [hard drives floppy disks cdroms](https://libvirt.org/formatdomain.html#hard-drives-floppy-disks-cdroms)
+//! libvirt: [hard drives floppy disks
+//! cdroms](https://libvirt.org/formatdomain.html#hard-drives-floppy-disks-cdroms)
 use super::address::{Address, BootOrder};
 use super::alias::Alias;
 use super::vocabulary::{OnOff, YesNo, vocabulary};
@@ -163,7 +164,8 @@ DiskSourceHost {
     attr "name" "Name" name: String,
     attr? "port" "Port" port: String,
 }
-/// `<dataStore>`: where a qcow2 file that holds only metadata has its data, see [`DiskSource::backend`].
+/// `<dataStore>`: where a qcow2 file that holds only metadata has its data, see
+/// [`DiskSource::backend`].
 DataStore {
     attr? "type" "Type" r#type: DiskType,
     child "format" "Format" format: Option<DataStoreFormat>,

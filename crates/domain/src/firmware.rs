@@ -1,6 +1,7 @@
 //! `<os>`: firmware and boot.
 //!
-//! libvirt: [operating system booting](https://libvirt.org/formatdomain.html#operating-system-booting)
+//! libvirt: [operating system
+//! booting](https://libvirt.org/formatdomain.html#operating-system-booting)
 use super::vocabulary::YesNo;
 use super::xml::elements;
 

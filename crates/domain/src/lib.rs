@@ -60,7 +60,8 @@ impl DomainSpec {
     /// The document as virt-handler decodes it, with Go's names: the `Spec` of a Domain document.
     #[must_use]
     pub fn to_json(&self) -> String {
-        // Only maps with keys that are not text and failing writers make this fail; there are neither.
+        // Only maps with keys that are not text and failing writers make this fail; there are
+        // neither.
         serde_json::to_string(&xml::Go(self)).unwrap_or_default()
     }
 }

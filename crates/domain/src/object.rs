@@ -1,5 +1,6 @@
-//! The Domain document: what virt-handler knows of a domain. Its keys are Go's field names, and null and empty stand
-//! where Go's encoder puts them (docs/contract.md §6). `Spec` is the same schema as the XML.
+//! The Domain document: what virt-handler knows of a domain. Its keys are Go's field names, and
+//! null and empty stand where Go's encoder puts them (docs/contract.md §6). `Spec` is the same
+//! schema as the XML.
 
 use serde::ser::{Serialize, SerializeMap, SerializeStruct, Serializer};
 
@@ -109,12 +110,14 @@ impl Domain {
         document
     }
 
-    /// Makes the document safe for virt-handler, which reads the alias of every disk and the alias and MAC of every
-    /// interface without asking whether they are there: a null stops the daemon of the whole node. libvirt names every
-    /// device of a running domain, but no device of a definition, and a sidecar may add any device.
+    /// Makes the document safe for virt-handler, which reads the alias of every disk and the alias
+    /// and MAC of every interface without asking whether they are there: a null stops the daemon of
+    /// the whole node. libvirt names every device of a running domain, but no device of a
+    /// definition, and a sidecar may add any device.
     pub fn fill_required_fields(&mut self) {
         for disk in &mut self.spec.devices.disks {
-            // No volume can have this name (a volume's is a DNS label), so that it is not mistaken for one.
+            // No volume can have this name (a volume's is a DNS label), so that it is not mistaken
+            // for one.
             disk.alias
                 .get_or_insert_with(|| Alias::libvirt(format!("disk:{}", disk.target.device)));
         }

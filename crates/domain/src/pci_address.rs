@@ -84,8 +84,8 @@ fn format(text: fmt::Arguments<'_>) -> String {
 }
 
 impl Address {
-    /// The PCI address that the attributes hold. None if the address is of another type or a part is
-    /// missing or not a number.
+    /// The PCI address that the attributes hold. None if the address is of another type or a part
+    /// is missing or not a number.
     #[must_use]
     pub fn pci(&self) -> Option<PciAddress> {
         if !matches!(self.r#type, AddressType::Pci | AddressType::Unset) {

@@ -1,6 +1,7 @@
 //! The root of the document, `<domain>`.
 //!
-//! libvirt: [element and attribute overview](https://libvirt.org/formatdomain.html#element-and-attribute-overview)
+//! libvirt: [element and attribute
+//! overview](https://libvirt.org/formatdomain.html#element-and-attribute-overview)
 use super::clock::Clock;
 use super::cpu::{Cpu, CpuTune, NumaTune, Vcpu, Vcpus};
 use super::devices::Devices;

@@ -1,7 +1,9 @@
-//! Statistics of a running domain: from libvirt's parameters to the JSON that virt-handler decodes for its metrics.
+//! Statistics of a running domain: from libvirt's parameters to the JSON that virt-handler decodes
+//! for its metrics.
 //!
-//! libvirt names a value by a path such as `block.0.rd.bytes` (`virConnectGetAllDomainStats` lists them). In the JSON each
-//! value has Go's name and a flag beside it that says whether libvirt has reported it: `RdBytes` and `RdBytesSet`.
+//! libvirt names a value by a path such as `block.0.rd.bytes` (`virConnectGetAllDomainStats` lists
+//! them). In the JSON each value has Go's name and a flag beside it that says whether libvirt has
+//! reported it: `RdBytes` and `RdBytesSet`.
 
 use std::collections::HashMap;
 
@@ -9,7 +11,8 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 
 pub use crate::guest_agent::params::Value;
 
-/// A limit for the numbers of vCPUs, interfaces and disks that libvirt announces, far above what it supports.
+/// A limit for the numbers of vCPUs, interfaces and disks that libvirt announces, far above what it
+/// supports.
 const MAX_ENTRIES: u32 = 16_384;
 
 /// `VIR_VCPU_OFFLINE`
@@ -18,7 +21,8 @@ const VCPU_OFFLINE: i32 = 0;
 /// libvirt's values by name.
 pub type Parameters = HashMap<String, Value>;
 
-/// A type that a value can have. libvirt never changes the type of a name, so that any other one counts as missing.
+/// A type that a value can have. libvirt never changes the type of a name, so that any other one
+/// counts as missing.
 trait FromValue: Sized {
     fn from_value(value: &Value) -> Option<Self>;
 }
@@ -41,8 +45,8 @@ fn get<T: FromValue>(parameters: &Parameters, name: &str) -> Option<T> {
     parameters.get(name).and_then(T::from_value)
 }
 
-/// Values with Go's name, libvirt's name, and a flag in the JSON that says whether there is one. Those of `unflagged` have
-/// no flag there.
+/// Values with Go's name, libvirt's name, and a flag in the JSON that says whether there is one.
+/// Those of `unflagged` have no flag there.
 macro_rules! stats {
     ($(#[$doc:meta])* $name:ident {
         $($(#[$field_doc:meta])* $go:literal $libvirt:literal $field:ident: $type:ty,)*
@@ -246,7 +250,8 @@ impl DirtyRate {
 }
 
 impl Memory {
-    /// From libvirt's memory statistics, by tag (`VIR_DOMAIN_MEMORY_STAT_*`), and the memory that the domain has now.
+    /// From libvirt's memory statistics, by tag (`VIR_DOMAIN_MEMORY_STAT_*`), and the memory that
+    /// the domain has now.
     fn of(stats: &[(u32, u64)], parameters: &Parameters) -> Self {
         let mut memory = Self {
             total: get(parameters, "balloon.current"),
@@ -328,7 +333,8 @@ impl DomainStats {
 
     #[must_use]
     pub fn to_json(&self) -> String {
-        // Only maps with keys that are not text and failing writers make this fail; there are neither.
+        // Only maps with keys that are not text and failing writers make this fail; there are
+        // neither.
         serde_json::to_string(self).unwrap_or_default()
     }
 }
@@ -345,7 +351,8 @@ fn entries<T>(
         .collect()
 }
 
-/// libvirt numbers all vCPUs that the domain may have, and says nothing of those that are not plugged in.
+/// libvirt numbers all vCPUs that the domain may have, and says nothing of those that are not
+/// plugged in.
 fn vcpus(parameters: &Parameters) -> Vec<Vcpu> {
     let count: u32 = get(parameters, "vcpu.maximum")
         .or_else(|| get(parameters, "vcpu.current"))

@@ -1,6 +1,7 @@
 //! `<sysinfo>`: what SMBIOS reports to the guest.
 //!
-//! libvirt: [smbios system information](https://libvirt.org/formatdomain.html#smbios-system-information)
+//! libvirt: [smbios system
+//! information](https://libvirt.org/formatdomain.html#smbios-system-information)
 use super::xml::elements;
 
 elements! {

@@ -12,7 +12,8 @@ macro_rules! vocabulary {
             #[default]
             Unset,
             $(#[doc = concat!("`", $text, "`")] $(#[doc = ""] #[$m])* $word,)+
-            /// A word that is not in the list; made by `From` only, so that it is never a listed one.
+            /// A word that is not in the list; made by `From` only, so that it is never a listed
+            /// one.
             Other(String),
         }
 

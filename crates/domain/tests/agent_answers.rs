@@ -1,6 +1,7 @@
-//! Answers of guest agents, in the shapes of real ones (Linux, Windows, FreeBSD) and changed at random, read as KubeVirt's
-//! launcher reads them. Each case of `xml-fixtures/agent` has what KubeVirt's own parsers make of it: a value
-//! (`reference`), or none (`refused`; a `panic` ends KubeVirt's launcher). Where we differ, it says why (`differs`).
+//! Answers of guest agents, in the shapes of real ones (Linux, Windows, FreeBSD) and changed at
+//! random, read as KubeVirt's launcher reads them. Each case of `xml-fixtures/agent` has what
+//! KubeVirt's own parsers make of it: a value (`reference`), or none (`refused`; a `panic` ends
+//! KubeVirt's launcher). Where we differ, it says why (`differs`).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

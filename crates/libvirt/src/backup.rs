@@ -9,8 +9,9 @@ use super::domain::Domain;
 use super::error::{Error, code};
 
 impl Domain {
-    /// Begins a backup, and makes the checkpoint from which a later one can be incremental. Both are as of this moment. The
-    /// backup goes on as a job: it has ended with [`super::Event::JobCompleted`].
+    /// Begins a backup, and makes the checkpoint from which a later one can be incremental. Both
+    /// are as of this moment. The backup goes on as a job: it has ended with
+    /// [`super::Event::JobCompleted`].
     pub fn begin_backup(&self, backup_xml: &str, checkpoint_xml: &str) -> Result<(), Error> {
         let (backup, checkpoint) = (
             c::text("the backup's XML", backup_xml)?,
@@ -22,8 +23,8 @@ impl Domain {
         })
     }
 
-    /// Redefines a checkpoint whose bitmaps are in the images (`VIR_DOMAIN_CHECKPOINT_CREATE_REDEFINE`). libvirt checks that
-    /// they are.
+    /// Redefines a checkpoint whose bitmaps are in the images
+    /// (`VIR_DOMAIN_CHECKPOINT_CREATE_REDEFINE`). libvirt checks that they are.
     pub fn redefine_checkpoint(&self, xml: &str) -> Result<(), Error> {
         let xml = c::text("the checkpoint's XML", xml)?;
         let flags = sys::VIR_DOMAIN_CHECKPOINT_CREATE_REDEFINE
@@ -39,7 +40,8 @@ impl Domain {
         Ok(())
     }
 
-    /// Sends a command (JSON) to QEMU's monitor and returns its answer (JSON), if that is at most `max_bytes` long.
+    /// Sends a command (JSON) to QEMU's monitor and returns its answer (JSON), if that is at most
+    /// `max_bytes` long.
     pub fn monitor_command(&self, command: &str, max_bytes: usize) -> Result<String, Error> {
         let command = c::text("the monitor command", command)?;
         let mut answer = ptr::null_mut();
@@ -58,7 +60,8 @@ impl Domain {
 }
 
 impl Error {
-    /// A checkpoint, or the bitmaps that it stands for, cannot be used: the next backup has to be a full one.
+    /// A checkpoint, or the bitmaps that it stands for, cannot be used: the next backup has to be a
+    /// full one.
     pub fn is_checkpoint_invalid(&self) -> bool {
         matches!(
             self.code,

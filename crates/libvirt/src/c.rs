@@ -26,13 +26,15 @@ pub(super) fn check(result: c_int) -> Result<c_int, Error> {
 /// Takes over a string that libvirt allocated; null is the call's failure.
 ///
 /// # Safety
-/// `raw` is null or comes from a libvirt call whose caller must free the result, and nobody else does.
+/// `raw` is null or comes from a libvirt call whose caller must free the result, and nobody else
+/// does.
 pub(super) unsafe fn take(raw: *mut c_char) -> Result<String, Error> {
     // SAFETY: the caller's promise.
     unsafe { take_at_most(raw, usize::MAX) }
 }
 
-/// Takes a string like [`take`]. A guest decides its length: one of more than `max_bytes` is an error and is not copied.
+/// Takes a string like [`take`]. A guest decides its length: one of more than `max_bytes` is an
+/// error and is not copied.
 ///
 /// # Safety
 /// As for [`take`].

@@ -11,7 +11,8 @@ use super::error::Error;
 use super::event::{self, Callback, Event, Sink};
 use super::typed_params::{ParamValue, TypedParams};
 
-/// An open connection. Clones share it; it is closed with the last of them, its domains and its registrations.
+/// An open connection. Clones share it; it is closed with the last of them, its domains and its
+/// registrations.
 #[derive(Debug, Clone)]
 pub struct Connection {
     raw: Arc<Raw>,
@@ -48,8 +49,9 @@ impl Connection {
         }
     }
 
-    /// Asks the daemon each `seconds` whether it is there. When it has been silent `count` times the connection closes:
-    /// calls that wait in it fail, and [`Event::Closed`] tells. Not for a driver inside the process.
+    /// Asks the daemon each `seconds` whether it is there. When it has been silent `count` times
+    /// the connection closes: calls that wait in it fail, and [`Event::Closed`] tells. Not for a
+    /// driver inside the process.
     pub fn keep_alive(&self, seconds: u16, count: u32) -> Result<(), Error> {
         // SAFETY: the connection is valid.
         c::check(unsafe { sys::virConnectSetKeepAlive(self.ptr(), c_int::from(seconds), count) })
@@ -128,9 +130,9 @@ impl Connection {
         unsafe { c::take(sys::virConnectGetCapabilities(self.ptr())) }
     }
 
-    /// Makes libvirt probe QEMU now and keep the answer in its cache (in memory, and in a file for the next daemon). This
-    /// takes seconds, and is otherwise the longest wait of the first start. `kind` as in
-    /// [`Self::domain_capabilities`]. Returns the answer's size.
+    /// Makes libvirt probe QEMU now and keep the answer in its cache (in memory, and in a file for
+    /// the next daemon). This takes seconds, and is otherwise the longest wait of the first start.
+    /// `kind` as in [`Self::domain_capabilities`]. Returns the answer's size.
     pub fn warm_up(&self, kind: &str) -> Result<usize, Error> {
         self.domain_capabilities(kind).map(|xml| xml.len())
     }
@@ -152,8 +154,9 @@ impl Connection {
         }
     }
 
-    /// Registers `sink` for all events of all domains, and for the end of the connection, until the registration is
-    /// dropped. The sink runs on the event loop's thread: it must not block, and not call libvirt.
+    /// Registers `sink` for all events of all domains, and for the end of the connection, until the
+    /// registration is dropped. The sink runs on the event loop's thread: it must not block, and
+    /// not call libvirt.
     pub fn events(
         &self,
         sink: impl Fn(Event) + Send + Sync + 'static,
@@ -187,7 +190,8 @@ impl Connection {
     ) -> Result<c_int, Error> {
         let opaque = event::opaque(sink);
         // SAFETY: `event::LISTENED_EVENTS` pairs each id with a function of the type that libvirt calls for it, which C asks to
-        // pass as a generic callback; `opaque` is released by libvirt, or here if it never took it over.
+        // pass as a generic callback; `opaque` is released by libvirt, or here if it never took it
+        // over.
         unsafe {
             let callback = std::mem::transmute::<*const (), Callback>(function);
             let any_domain = std::ptr::null_mut();

@@ -193,8 +193,8 @@ impl Domain {
         self.done(unsafe { sys::virDomainCreateWithFlags(self.raw, flags) })
     }
 
-    /// Gives libvirt open files for the domain's next start, under a name that its XML uses (`fdgroup`). libvirt has
-    /// duplicates of them, for as long as the connection lasts.
+    /// Gives libvirt open files for the domain's next start, under a name that its XML uses
+    /// (`fdgroup`). libvirt has duplicates of them, for as long as the connection lasts.
     pub fn associate_fds(&self, name: &str, files: &[BorrowedFd<'_>]) -> Result<(), Error> {
         let name = c::text("the name of the files", name)?;
         let mut files: Vec<c_int> = files.iter().map(AsRawFd::as_raw_fd).collect();
@@ -248,8 +248,8 @@ impl Domain {
         self.done(unsafe { sys::virDomainShutdownFlags(self.raw, flags) })
     }
 
-    /// Pulls the plug. With `graceful`, QEMU gets time to flush its caches, and is not killed with SIGKILL if it does
-    /// not go.
+    /// Pulls the plug. With `graceful`, QEMU gets time to flush its caches, and is not killed with
+    /// SIGKILL if it does not go.
     pub fn destroy(&self, graceful: bool) -> Result<(), Error> {
         let flags = if graceful {
             sys::VIR_DOMAIN_DESTROY_GRACEFUL
@@ -308,7 +308,8 @@ impl Domain {
         })
     }
 
-    /// Changes a device of the running domain and its definition: a CD-ROM's medium, a link's state.
+    /// Changes a device of the running domain and its definition: a CD-ROM's medium, a link's
+    /// state.
     pub fn update_device(&self, xml: &str) -> Result<(), Error> {
         self.update(xml, LIVE_AND_CONFIG)
     }
@@ -349,7 +350,8 @@ impl Domain {
         self.done(unsafe { sys::virDomainPinEmulator(self.raw, map, length, LIVE_AND_CONFIG) })
     }
 
-    /// What the processor's firmware has measured of a guest with encrypted memory, by libvirt's names.
+    /// What the processor's firmware has measured of a guest with encrypted memory, by libvirt's
+    /// names.
     pub fn launch_security_info(&self) -> Result<Vec<(String, ParamValue)>, Error> {
         let mut params = TypedParams::new();
         let (list, len) = params.places();
@@ -410,8 +412,8 @@ impl Domain {
         self.done(unsafe { sys::virDomainBlockResize(self.raw, disk.as_ptr(), 0, flags) })
     }
 
-    /// Sets the metadata element `xml` of namespace `uri`, under the prefix `key`, in the running domain (if it runs)
-    /// and its definition.
+    /// Sets the metadata element `xml` of namespace `uri`, under the prefix `key`, in the running
+    /// domain (if it runs) and its definition.
     pub fn set_metadata(&self, xml: &str, key: &str, uri: &str) -> Result<(), Error> {
         let flags = if self.is_active()? {
             LIVE_AND_CONFIG
@@ -458,7 +460,8 @@ impl Domain {
         Ok(Screenshot { mime, data })
     }
 
-    /// Writes the guest's memory, without its devices, into the file `path` as an ELF file. Takes as long as that takes.
+    /// Writes the guest's memory, without its devices, into the file `path` as an ELF file. Takes
+    /// as long as that takes.
     pub fn dump_memory(&self, path: &str) -> Result<(), Error> {
         let path = c::text("the path of the dump", path)?;
         let format = sys::VIR_DOMAIN_CORE_DUMP_FORMAT_RAW;

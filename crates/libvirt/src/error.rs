@@ -6,7 +6,8 @@ use virt::sys;
 
 /// An error of libvirt's.
 ///
-/// Its text is the one that virt-handler and users know from KubeVirt (`libvirt.org/go/libvirt` prints errors so).
+/// Its text is the one that virt-handler and users know from KubeVirt (`libvirt.org/go/libvirt`
+/// prints errors so).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("LibvirtError(Code={code}, Domain={domain}, Message='{message}')")]
 pub struct Error {

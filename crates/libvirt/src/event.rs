@@ -10,7 +10,8 @@ use super::c_enum::c_enum;
 use super::job::{self, JobOperation};
 use super::typed_params;
 
-/// Something that happened to a domain, or to the connection. `domain` is the domain's name, `alias` a device's alias.
+/// Something that happened to a domain, or to the connection. `domain` is the domain's name,
+/// `alias` a device's alias.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// Defined, started, paused, stopped, …
@@ -50,7 +51,8 @@ pub enum Event {
         alias: String,
         open: bool,
     },
-    /// A migration, dump or backup is over. `success` and `message` (why not) are `None` where libvirt does not say.
+    /// A migration, dump or backup is over. `success` and `message` (why not) are `None` where
+    /// libvirt does not say.
     JobCompleted {
         domain: String,
         operation: JobOperation,
@@ -177,8 +179,8 @@ pub(super) type Callback = unsafe extern "C" fn(sys::virConnectPtr, sys::virDoma
 
 /// The sink as C keeps it: `opaque` of each registration, given back to [`release`] once.
 ///
-/// It is a weak one. Events end when the registration drops the sink, even if libvirt never releases `opaque`, as some
-/// drivers do not for a close callback that they ignore.
+/// It is a weak one. Events end when the registration drops the sink, even if libvirt never
+/// releases `opaque`, as some drivers do not for a close callback that they ignore.
 pub(super) fn opaque(sink: &Sink) -> *mut c_void {
     Box::into_raw(Box::new(Arc::downgrade(sink))).cast()
 }
@@ -236,10 +238,12 @@ macro_rules! plain_arguments {
 
 plain_arguments!(c_int, c_ulonglong, sys::virTypedParameterPtr);
 
-/// Declares [`LISTENED_EVENTS`] and its C functions: each copies its arguments and passes the event on.
+/// Declares [`LISTENED_EVENTS`] and its C functions: each copies its arguments and passes the event
+/// on.
 macro_rules! callbacks {
     ($($id:ident: $function:ident($domain:ident $(, $argument:ident: $type:ty)*) $(-> $result:ty)? => $event:expr;)*) => {
-        /// Every event that the launcher listens to: its id, and the function of the type that this id asks for.
+        /// Every event that the launcher listens to: its id, and the function of the type that this
+        /// id asks for.
         pub(super) const LISTENED_EVENTS: &[(sys::virDomainEventID, *const ())] =
             &[$((sys::$id, $function as *const ())),*];
 

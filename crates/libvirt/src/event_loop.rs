@@ -12,8 +12,8 @@ use super::error::{Error, code};
 /// Callbacks only hand events on, but the embedded driver's own handlers run here too.
 const STACK: usize = 512 * 1024;
 
-/// Starts the loop; without it no event arrives, and the embedded driver will not open. Call it before the first
-/// [`super::Connection::open`]; a second call does nothing.
+/// Starts the loop; without it no event arrives, and the embedded driver will not open. Call it
+/// before the first [`super::Connection::open`]; a second call does nothing.
 pub fn start_event_loop() -> Result<(), Error> {
     static STARTED: OnceLock<Result<(), Error>> = OnceLock::new();
     STARTED.get_or_init(start).clone()
@@ -57,7 +57,8 @@ fn run() {
     }
 }
 
-/// Takes the place of the handler that prints to stderr: each failed call already returns its error.
+/// Takes the place of the handler that prints to stderr: each failed call already returns its
+/// error.
 unsafe extern "C" fn quiet(_: *mut c_void, error: sys::virErrorPtr) {
     if error.is_null() {
         return;

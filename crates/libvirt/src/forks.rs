@@ -1,14 +1,14 @@
 //! The children that libvirt's driver forks off this process.
 //!
-//! Whoever ends this process must know when no child can come any more: a QEMU that only tells what it can do would wait
-//! for ever for a driver that is gone.
+//! Whoever ends this process must know when no child can come any more: a QEMU that only tells what
+//! it can do would wait for ever for a driver that is gone.
 
 use std::cell::UnsafeCell;
 use std::io;
 use std::sync::OnceLock;
 
-/// Held by the thread that forks, while it does so; by [`forbid_forks`] for ever. C's mutex and not Rust's, as one function
-/// locks it and another one unlocks it.
+/// Held by the thread that forks, while it does so; by [`forbid_forks`] for ever. C's mutex and not
+/// Rust's, as one function locks it and another one unlocks it.
 struct Forking(UnsafeCell<libc::pthread_mutex_t>);
 
 // SAFETY: a mutex is for all threads; it is only used by pthread_mutex_*(3), through a pointer.
@@ -26,7 +26,8 @@ extern "C" fn unlock() {
     unsafe { libc::pthread_mutex_unlock(FORKING.0.get()) };
 }
 
-/// Makes each fork(3) of this process one that [`forbid_forks`] can end. A second call does nothing.
+/// Makes each fork(3) of this process one that [`forbid_forks`] can end. A second call does
+/// nothing.
 ///
 /// Not those of posix_spawn(3), with which Rust starts programs.
 ///
@@ -43,9 +44,11 @@ pub fn control_forks() -> io::Result<()> {
     }
 }
 
-/// From now on a thread that calls fork(3) waits for the end of the process. For use at the end only: there is no way back.
+/// From now on a thread that calls fork(3) waits for the end of the process. For use at the end
+/// only: there is no way back.
 ///
-/// Returns false if a fork is in progress just now; then nothing has changed, and the caller asks again.
+/// Returns false if a fork is in progress just now; then nothing has changed, and the caller asks
+/// again.
 #[must_use]
 pub fn forbid_forks() -> bool {
     // SAFETY: as in `lock`. It is never unlocked.
@@ -64,7 +67,8 @@ mod tests {
     /// Set in the process in which nothing can be forked any more.
     const CHILD: &str = "VIRT_LAUNCHER_TEST_WITHOUT_FORKS";
 
-    /// Runs a program by fork(3), as libvirt does; std does so where something is to be done before exec(2).
+    /// Runs a program by fork(3), as libvirt does; std does so where something is to be done before
+    /// exec(2).
     fn fork_and_run(program: &str) -> io::Result<bool> {
         let mut command = Command::new(program);
         // SAFETY: nothing is done there.

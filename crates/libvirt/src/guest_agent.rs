@@ -1,5 +1,5 @@
-//! Questions to the guest agent of a domain. Every call waits until the agent has answered, or libvirt gives up:
-//! see [`Domain::set_agent_timeout`].
+//! Questions to the guest agent of a domain. Every call waits until the agent has answered, or
+//! libvirt gives up: see [`Domain::set_agent_timeout`].
 
 use std::ffi::{CString, c_char, c_int, c_uint};
 use std::time::Duration;
@@ -39,8 +39,8 @@ impl GuestInfoKind {
 }
 
 impl Domain {
-    /// Sends a command (JSON) to the guest agent and returns its answer (JSON), if that is at most `max_bytes` long.
-    /// `wait` is rounded up to seconds.
+    /// Sends a command (JSON) to the guest agent and returns its answer (JSON), if that is at most
+    /// `max_bytes` long. `wait` is rounded up to seconds.
     pub fn agent_command(
         &self,
         command: &str,
@@ -56,16 +56,17 @@ impl Domain {
         }
     }
 
-    /// How long libvirt waits for an answer of the agent, but for [`Self::agent_command`], which says it itself, and a
-    /// shutdown or reboot, for which it waits a minute. Without it: for ever. Rounded up to seconds.
+    /// How long libvirt waits for an answer of the agent, but for [`Self::agent_command`], which
+    /// says it itself, and a shutdown or reboot, for which it waits a minute. Without it: for ever.
+    /// Rounded up to seconds.
     pub fn set_agent_timeout(&self, timeout: Duration) -> Result<(), Error> {
         let seconds = seconds(timeout)?;
         // SAFETY: the domain is valid.
         self.done(unsafe { sys::virDomainAgentSetResponseTimeout(self.raw, seconds, 0) })
     }
 
-    /// The agent's facts about the guest, under libvirt's names, such as `os.name` and `if.0.addr.0.addr`. Fails if the
-    /// agent does not know one of `kinds`.
+    /// The agent's facts about the guest, under libvirt's names, such as `os.name` and
+    /// `if.0.addr.0.addr`. Fails if the agent does not know one of `kinds`.
     pub fn guest_info(&self, kinds: &[GuestInfoKind]) -> Result<Vec<(String, ParamValue)>, Error> {
         let types = kinds.iter().fold(0, |types, kind| types | kind.flag());
         let mut params = TypedParams::new();

@@ -9,10 +9,11 @@ use super::domain::Domain;
 use super::error::Error;
 
 impl Domain {
-    /// Whether the domain's migration to this host is still in progress. The guest may run before that has ended.
+    /// Whether the domain's migration to this host is still in progress. The guest may run before
+    /// that has ended.
     ///
-    /// libvirt has statistics of a migration on its source only, and says so (`OPERATION_INVALID`) as long as the target's
-    /// job lasts.
+    /// libvirt has statistics of a migration on its source only, and says so (`OPERATION_INVALID`)
+    /// as long as the target's job lasts.
     pub fn is_migrating_in(&self) -> Result<bool, Error> {
         let mut info = MaybeUninit::<sys::virDomainJobInfo>::zeroed();
         // SAFETY: the domain and the place for the result are valid for the call.

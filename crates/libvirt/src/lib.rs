@@ -1,15 +1,17 @@
-//! libvirt: the connection, the domain, its events. The only crate that talks C, and so the only one with `unsafe`.
+//! libvirt: the connection, the domain, its events. The only crate that talks C, and so the only
+//! one with `unsafe`.
 //!
-//! Calls block, some of them for long: call them from a blocking thread. Only [`Connection::events`]' sinks run on
-//! libvirt's own event thread; they must hand the event on and return.
+//! Calls block, some of them for long: call them from a blocking thread. Only
+//! [`Connection::events`]' sinks run on libvirt's own event thread; they must hand the event on and
+//! return.
 //!
 //! ```text
 //!   start_event_loop() ─► thread "libvirt-events" ─► callbacks ─► Event ─► sink (a channel)
 //!   Connection::open(uri) ─► lookup / define ─► Domain ─► start, attach, xml, …
 //! ```
 //!
-//! Bound here is `virt::sys` (the plain C API), not the safe half of `virt`: that one panics when a reference cannot be
-//! dropped, ignores the error of `virDomainGetState`, and knows no events.
+//! Bound here is `virt::sys` (the plain C API), not the safe half of `virt`: that one panics when a
+//! reference cannot be dropped, ignores the error of `virDomainGetState`, and knows no events.
 #![allow(unsafe_code, reason = "the C API; every block says why it is sound")]
 
 mod backup;

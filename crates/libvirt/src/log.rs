@@ -1,9 +1,11 @@
-//! libvirt's log of its work in this process: the client's, or the whole driver's when it is embedded.
+//! libvirt's log of its work in this process: the client's, or the whole driver's when it is
+//! embedded.
 
 use std::io::{self, PipeReader};
 use std::os::fd::{AsRawFd, IntoRawFd};
 
-/// Names where libvirt's log goes; read once, when libvirt is initialised. Daemons read it too, before their files.
+/// Names where libvirt's log goes; read once, when libvirt is initialised. Daemons read it too,
+/// before their files.
 pub const OUTPUTS: &str = "LIBVIRT_LOG_OUTPUTS";
 
 /// Why libvirt's log cannot be diverted.
@@ -17,10 +19,11 @@ pub enum DivertError {
     Io(#[from] io::Error),
 }
 
-/// Sends libvirt's log of this process into a pipe instead of to stderr, and returns the end to read lines from; `None`
-/// if the user has set [`OUTPUTS`].
+/// Sends libvirt's log of this process into a pipe instead of to stderr, and returns the end to
+/// read lines from; `None` if the user has set [`OUTPUTS`].
 ///
-/// To be called first in `main`, before libvirt is initialised and while the process has one thread.
+/// To be called first in `main`, before libvirt is initialised and while the process has one
+/// thread.
 ///
 /// # Errors
 /// If there are other threads, or no pipe can be made.
@@ -33,7 +36,8 @@ pub fn divert_log() -> Result<Option<PipeReader>, DivertError> {
         return Err(DivertError::Threads(threads));
     }
     let (reader, writer) = io::pipe()?;
-    // By process number: libvirt's children open it once more before they become QEMU, without our descriptors.
+    // By process number: libvirt's children open it once more before they become QEMU, without our
+    // descriptors.
     let outputs = format!(
         "1:file:/proc/{}/fd/{}",
         std::process::id(),

@@ -1,6 +1,7 @@
 //! Keeping the process small: its memory is part of every pod's.
 
-/// Makes glibc keep one heap instead of one for each thread, and give freed memory back early. Call it first in `main`.
+/// Makes glibc keep one heap instead of one for each thread, and give freed memory back early. Call
+/// it first in `main`.
 pub fn keep_small() {
     const TRIM_THRESHOLD: libc::c_int = 128 * 1024;
     // SAFETY: mallopt only changes parameters of the allocator; it may be called at any time, and a refusal (0) leaves
@@ -11,7 +12,8 @@ pub fn keep_small() {
     }
 }
 
-/// Gives free pages of the heap back to the system: worth it after a sync, which has large, short-lived documents.
+/// Gives free pages of the heap back to the system: worth it after a sync, which has large,
+/// short-lived documents.
 pub fn trim() {
     // SAFETY: malloc_trim takes the allocator's own locks and touches free memory only.
     unsafe {

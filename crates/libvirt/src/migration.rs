@@ -10,7 +10,8 @@ use super::domain::Domain;
 use super::error::Error;
 use super::typed_params::{ParamValue, TypedParams};
 
-/// A live, peer-to-peer migration (`virDomainMigrateToURI3`) after which the target has the definition too.
+/// A live, peer-to-peer migration (`virDomainMigrateToURI3`) after which the target has the
+/// definition too.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Migration {
     /// The connection URI of the target's libvirt.
@@ -105,7 +106,8 @@ impl Migration {
     }
 }
 
-/// How far a long job on a domain is (`virDomainGetJobStats`); sizes in bytes, `None` where QEMU has not said.
+/// How far a long job on a domain is (`virDomainGetJobStats`); sizes in bytes, `None` where QEMU
+/// has not said.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct JobStats {
     /// A job is in progress that says how far it is, without an end that is known: a migration.
@@ -220,7 +222,8 @@ impl Domain {
         self.done(unsafe { sys::virDomainAbortJob(self.raw()) })
     }
 
-    /// Lets the guest run on the target at once; memory that is missing follows. There is no way back.
+    /// Lets the guest run on the target at once; memory that is missing follows. There is no way
+    /// back.
     pub fn start_post_copy(&self) -> Result<(), Error> {
         // SAFETY: the domain is valid.
         self.done(unsafe { sys::virDomainMigrateStartPostCopy(self.raw(), 0) })

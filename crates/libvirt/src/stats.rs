@@ -37,7 +37,8 @@ impl StatsGroups {
 }
 
 impl Domain {
-    /// The domain's statistics by name, such as `block.0.rd.bytes`. While a job runs, those for which QEMU has to be asked are left out: no call waits.
+    /// The domain's statistics by name, such as `block.0.rd.bytes`. While a job runs, those for
+    /// which QEMU has to be asked are left out: no call waits.
     pub fn stats(&self, groups: StatsGroups) -> Result<Vec<(String, ParamValue)>, Error> {
         let mut domains = [self.raw(), ptr::null_mut()];
         let mut records: *mut sys::virDomainStatsRecordPtr = ptr::null_mut();
@@ -124,7 +125,8 @@ impl Domain {
             .collect())
     }
 
-    /// Begins to measure, for this time (rounded up to seconds), how fast the guest writes to its memory.
+    /// Begins to measure, for this time (rounded up to seconds), how fast the guest writes to its
+    /// memory.
     pub fn start_dirty_rate_calculation(&self, time: Duration) -> Result<(), Error> {
         let seconds = c_int::try_from(time.as_millis().div_ceil(1000)).unwrap_or(c_int::MAX);
         let mode = sys::VIR_DOMAIN_DIRTYRATE_MODE_PAGE_SAMPLING;

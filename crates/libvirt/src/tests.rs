@@ -10,7 +10,8 @@ use super::*;
 /// Far more than any of this takes: a lost event fails the test instead of hanging it.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A host of its own with one running domain, `test` (`test:///default` would be shared by all tests of the process).
+/// A host of its own with one running domain, `test` (`test:///default` would be shared by all
+/// tests of the process).
 fn connect() -> Connection {
     start_event_loop().unwrap();
     let node = tempfile::NamedTempFile::new().unwrap();

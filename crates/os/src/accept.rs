@@ -1,6 +1,7 @@
 //! Accepting connections, also where no file descriptor is left.
 //!
-//! accept(2) fails then and leaves the connection in the queue, so that a loop that just goes on takes a whole CPU.
+//! accept(2) fails then and leaves the connection in the queue, so that a loop that just goes on
+//! takes a whole CPU.
 
 use std::fs::File;
 use std::io;
@@ -15,8 +16,8 @@ use tokio_stream::Stream;
 
 /// Before the next attempt where not even the spare descriptor helps.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
-/// How long connections must be accepted again before a shortage counts as over: a client that comes and goes at the limit
-/// must not fill the log.
+/// How long connections must be accepted again before a shortage counts as over: a client that
+/// comes and goes at the limit must not fill the log.
 const SHORTAGE_END: Duration = Duration::from_secs(10);
 
 /// A socket that listens.
@@ -48,8 +49,9 @@ impl Listener for TcpListener {
     }
 }
 
-/// Accepts the connections of a listener. Where no descriptor is left, a spare one serves to accept a connection and close
-/// it, so that its client knows; the log says so once, and once when it is over.
+/// Accepts the connections of a listener. Where no descriptor is left, a spare one serves to accept
+/// a connection and close it, so that its client knows; the log says so once, and once when it is
+/// over.
 #[derive(Debug)]
 pub struct Acceptor<L> {
     listener: L,
@@ -106,7 +108,8 @@ impl<L: Listener> Acceptor<L> {
         }
     }
 
-    /// Accepts the next connection by the spare descriptor and closes it. False if that is not possible either.
+    /// Accepts the next connection by the spare descriptor and closes it. False if that is not
+    /// possible either.
     fn close_next(&mut self, context: &mut Context<'_>) -> bool {
         if self.spare.take().is_none() {
             return false;

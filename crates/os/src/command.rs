@@ -85,8 +85,8 @@ pub struct Limits {
 
 /// Runs a helper, by its path or by its name on the search path, and returns its standard output.
 ///
-/// The limits are set by the shell, which then becomes the helper: they hold from its first instruction on, and the
-/// helper's arguments never pass through the shell's parser.
+/// The limits are set by the shell, which then becomes the helper: they hold from its first
+/// instruction on, and the helper's arguments never pass through the shell's parser.
 ///
 /// # Errors
 /// If it cannot be started, exceeds its limits, or fails.
@@ -157,7 +157,8 @@ pub fn run<S: AsRef<OsStr>>(
     }
 }
 
-/// The lines with the reason of the failure, if the helper marks lines with a severity, as xorriso does; else all.
+/// The lines with the reason of the failure, if the helper marks lines with a severity, as xorriso
+/// does; else all.
 fn reason_of_failure(stderr: &str) -> String {
     let is_grave = |line: &&str| line.contains(" : FAILURE : ") || line.contains(" : FATAL : ");
     let grave: Vec<&str> = stderr.lines().filter(is_grave).collect();

@@ -1,8 +1,9 @@
 //! Places at which a test may hold this process, to kill it or its peers there, or let it panic.
 //!
-//! `VIRT_LAUNCHER_FAILPOINTS` is a directory. At the point `plug.attached` the thread stops while there is a FIFO of that
-//! name in it: until the test has opened the FIFO for writing, which waits for the point to be reached, and closed it
-//! again. If it is a file with the text `panic`, the thread panics. Only debug builds have the variable and the points.
+//! `VIRT_LAUNCHER_FAILPOINTS` is a directory. At the point `plug.attached` the thread stops while
+//! there is a FIFO of that name in it: until the test has opened the FIFO for writing, which waits
+//! for the point to be reached, and closed it again. If it is a file with the text `panic`, the
+//! thread panics. Only debug builds have the variable and the points.
 
 /// Holds the thread here if a test asks for it.
 ///

@@ -12,7 +12,8 @@ use tonic::transport::{Channel, Endpoint, Error};
 
 use crate::accept::Acceptor;
 
-/// Limit of an answer's headers and trailers, which carry the text of an error. hyper's default is 16 KiB.
+/// Limit of an answer's headers and trailers, which carry the text of an error. hyper's default is
+/// 16 KiB.
 const MAX_HEADER_BYTES: u32 = 1 << 20;
 /// Limit of the path in a unix socket's address, without the terminating zero byte.
 const MAX_ADDRESS_BYTES: usize = 107;
@@ -55,7 +56,8 @@ pub async fn connect_stream(socket: &Path) -> io::Result<UnixStream> {
     UnixStream::connect(short).await
 }
 
-/// A channel over this stream and no other: when it breaks, calls fail, and the channel does not connect again.
+/// A channel over this stream and no other: when it breaks, calls fail, and the channel does not
+/// connect again.
 ///
 /// # Errors
 /// If the server does not speak HTTP/2.
@@ -68,7 +70,8 @@ where
         let stream = stream.take();
         async { stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)) }
     });
-    // The URI only appears in the header `:authority`, where gRPC puts "localhost" for unix sockets.
+    // The URI only appears in the header `:authority`, where gRPC puts "localhost" for unix
+    // sockets.
     Endpoint::from_static("http://localhost")
         .http2_max_header_list_size(MAX_HEADER_BYTES)
         .connect_with_connector(connector)

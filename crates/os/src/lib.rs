@@ -1,5 +1,5 @@
-//! What talks to the operating system and knows nothing of virtual machines: processes, signals, inotify, unix sockets,
-//! small files, time, the log.
+//! What talks to the operating system and knows nothing of virtual machines: processes, signals,
+//! inotify, unix sockets, small files, time, the log.
 #![forbid(unsafe_code)]
 
 pub mod accept;

@@ -5,8 +5,8 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 /// A longer line comes in parts.
 pub const MAX_LINE_BYTES: u64 = 512 * 1024;
 
-/// Gives each line of `source` to `each`, without white space at its end, until `source` ends. What is not UTF-8 is
-/// replaced.
+/// Gives each line of `source` to `each`, without white space at its end, until `source` ends. What
+/// is not UTF-8 is replaced.
 pub async fn for_each(source: impl AsyncRead + Unpin, mut each: impl FnMut(&str)) {
     let mut reader = BufReader::with_capacity(4096, source);
     let mut line = Vec::new();

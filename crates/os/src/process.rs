@@ -7,7 +7,8 @@ use rustix::process::{
 };
 use tokio::net::unix::pipe;
 
-/// Orphans among this process's descendants become its children (PR_SET_CHILD_SUBREAPER), as they become process 1's.
+/// Orphans among this process's descendants become its children (PR_SET_CHILD_SUBREAPER), as they
+/// become process 1's.
 ///
 /// # Errors
 /// If the kernel refuses.
@@ -15,7 +16,8 @@ pub fn adopt_orphans() -> io::Result<()> {
     Ok(set_child_subreaper(Some(getpid()))?)
 }
 
-/// A process that runs, or did, held by a descriptor: its end is an event, and its number cannot become another's.
+/// A process that runs, or did, held by a descriptor: its end is an event, and its number cannot
+/// become another's.
 #[derive(Debug)]
 pub struct Process {
     pid: Pid,
@@ -40,7 +42,8 @@ impl Process {
         self.pid.as_raw_nonzero().get()
     }
 
-    /// Its command line, argument by argument: what is read while the descriptor is open is what it stands for.
+    /// Its command line, argument by argument: what is read while the descriptor is open is what it
+    /// stands for.
     ///
     /// # Errors
     /// If it has ended.

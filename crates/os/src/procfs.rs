@@ -4,9 +4,10 @@ use std::{fs, io};
 
 use rustix::process::Pid;
 
-/// The processes whose parent this one is, those started by it and orphans that came to it: proc_pid_task_children(5) of
-/// all threads. Orphans are the main thread's, which is listed first; of the others some may be missing when a thread
-/// ends just then, as the kernel's list of threads ends there.
+/// The processes whose parent this one is, those started by it and orphans that came to it:
+/// proc_pid_task_children(5) of all threads. Orphans are the main thread's, which is listed first;
+/// of the others some may be missing when a thread ends just then, as the kernel's list of threads
+/// ends there.
 #[must_use]
 pub fn children() -> Vec<Pid> {
     children_of("self")
@@ -102,7 +103,8 @@ impl Stat {
         Self::parse(&fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?)
     }
 
-    /// The state is the third field, the session the sixth; the second is in brackets and may hold anything.
+    /// The state is the third field, the session the sixth; the second is in brackets and may hold
+    /// anything.
     fn parse(stat: &str) -> Option<Self> {
         let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
         let is_zombie = fields.next()? == "Z";
@@ -123,8 +125,8 @@ mod tests {
             .spawn()
             .unwrap();
         let pid = Pid::from_child(&child);
-        // Other tests' threads end all the time, and an exec is not over when its caller goes on: on a busy machine that
-        // may take a while.
+        // Other tests' threads end all the time, and an exec is not over when its caller goes on:
+        // on a busy machine that may take a while.
         let comes_true = |is_true: &dyn Fn() -> bool| {
             (0..30_000).any(|_| {
                 std::thread::sleep(std::time::Duration::from_millis(1));

@@ -1,11 +1,12 @@
 //! The thread that serves gRPC calls must not decode large input: all calls wait while it works.
 //!
-//! Debug builds check this: [`mark`] marks the runtime's thread, and [`assert_may_decode`], which each
-//! decoder calls first, panics if that thread gets more than [`SMALL_INPUT_BYTES`].
+//! Debug builds check this: [`mark`] marks the runtime's thread, and [`assert_may_decode`], which
+//! each decoder calls first, panics if that thread gets more than [`SMALL_INPUT_BYTES`].
 
 use std::cell::Cell;
 
-/// Input up to this size may be decoded on any thread: even the worst of it takes a few milliseconds.
+/// Input up to this size may be decoded on any thread: even the worst of it takes a few
+/// milliseconds.
 pub const SMALL_INPUT_BYTES: usize = 32 << 10;
 
 thread_local! {

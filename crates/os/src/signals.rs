@@ -1,4 +1,5 @@
-//! Signals: what a parent leaves in its children, signals as events without a runtime, and those that end a program.
+//! Signals: what a parent leaves in its children, signals as events without a runtime, and those
+//! that end a program.
 
 use std::future::poll_fn;
 use std::io;
@@ -22,13 +23,15 @@ const END: [Signal; 4] = [
     Signal::SIGQUIT,
 ];
 
-/// Undoes what a parent can leave behind execve(2): lets every signal through again, and ends that SIGCHLD is ignored.
-/// Signals that ask the program to end wait until it handles them ([`EndSignals::listen`], [`SignalQueue::block`]) or calls
-/// [`release_end_signals`]. To be called first, while the process has one thread: threads inherit the mask, children the
-/// mask and what is ignored.
+/// Undoes what a parent can leave behind execve(2): lets every signal through again, and ends that
+/// SIGCHLD is ignored. Signals that ask the program to end wait until it handles them
+/// ([`EndSignals::listen`], [`SignalQueue::block`]) or calls [`release_end_signals`]. To be called
+/// first, while the process has one thread: threads inherit the mask, children the mask and what is
+/// ignored.
 ///
-/// With SIGTERM blocked the pod can only be killed. With SIGCHLD blocked or ignored the end of a child is not
-/// reported, and its status is lost: the monitor would wait for the launcher for ever, and libvirt for QEMU.
+/// With SIGTERM blocked the pod can only be killed. With SIGCHLD blocked or ignored the end of a
+/// child is not reported, and its status is lost: the monitor would wait for the launcher for ever,
+/// and libvirt for QEMU.
 pub fn reset_inherited() {
     if let Err(error) = SigSet::from_iter(END).thread_set_mask() {
         eprintln!("signals that the parent has blocked stay blocked: {error}");
@@ -52,7 +55,8 @@ pub fn release_end_signals() {
 pub struct SignalQueue(SignalFd);
 
 impl SignalQueue {
-    /// Blocks `signals`, and no others, and queues them from now on. To be called first, while the process has one thread.
+    /// Blocks `signals`, and no others, and queues them from now on. To be called first, while the
+    /// process has one thread.
     ///
     /// # Errors
     /// If the kernel has no descriptor left.
@@ -97,7 +101,8 @@ impl AsFd for SignalQueue {
     }
 }
 
-/// SIGTERM, SIGINT, SIGHUP and SIGQUIT, for a program with a tokio runtime. All of them ask it to end.
+/// SIGTERM, SIGINT, SIGHUP and SIGQUIT, for a program with a tokio runtime. All of them ask it to
+/// end.
 #[derive(Debug)]
 pub struct EndSignals([(&'static str, unix::Signal); 4]);
 

@@ -1,5 +1,5 @@
-//! Small files in directories to which others may write, such as those in which a process leaves something for the next one:
-//! replaced as a whole, read up to a limit, and never waited for.
+//! Small files in directories to which others may write, such as those in which a process leaves
+//! something for the next one: replaced as a whole, read up to a limit, and never waited for.
 
 use std::fs::{File, OpenOptions, remove_file, rename};
 use std::io::{self, ErrorKind, Read, Write};
@@ -8,7 +8,8 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// Replaces the file's content. The new file is made beside the old one, then renamed: readers never see a part.
+/// Replaces the file's content. The new file is made beside the old one, then renamed: readers
+/// never see a part.
 ///
 /// # Errors
 /// If it cannot be written; the old content then stays.
@@ -78,7 +79,8 @@ pub fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     read_with(path, max, Links::Refuse)
 }
 
-/// The text of a regular file, which a symbolic link may name; bytes that are not UTF-8 are replaced.
+/// The text of a regular file, which a symbolic link may name; bytes that are not UTF-8 are
+/// replaced.
 ///
 /// # Errors
 /// See [`read`].

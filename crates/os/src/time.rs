@@ -7,8 +7,9 @@ use tokio::time::Instant;
 /// Limit of a deadline: no process runs that long.
 const MAX_TIMEOUT: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// The time `timeout` from now. `Instant + Duration` panics when the sum is out of range, and some timeouts come from
-/// flags, VMIs and sidecars: one that is longer than a century counts as a century.
+/// The time `timeout` from now. `Instant + Duration` panics when the sum is out of range, and some
+/// timeouts come from flags, VMIs and sidecars: one that is longer than a century counts as a
+/// century.
 #[must_use]
 pub fn deadline(timeout: Duration) -> Instant {
     let now = Instant::now();

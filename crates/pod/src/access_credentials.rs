@@ -23,7 +23,8 @@ pub struct AccessCredentials {
     pub passwords: BTreeMap<String, String>,
 }
 
-/// The secrets that have such credentials, as directories; none if the guest's agent has nothing to do.
+/// The secrets that have such credentials, as directories; none if the guest's agent has nothing to
+/// do.
 ///
 /// # Errors
 /// A secret with an invalid name.

@@ -1,5 +1,5 @@
-//! Where a backup's files are: `<target>/<VM>/<backup>`. The target is a volume, and whoever fills that may have put links
-//! in it.
+//! Where a backup's files are: `<target>/<VM>/<backup>`. The target is a volume, and whoever fills
+//! that may have put links in it.
 
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -19,8 +19,9 @@ pub struct BackupDir {
 }
 
 impl BackupDir {
-    /// Makes the directory `name` for a backup of the VM `vm` below `target`, a path of the pod which must be there. What an
-    /// earlier attempt has left in it is removed. Below a root of the launcher's own, the target may be a link.
+    /// Makes the directory `name` for a backup of the VM `vm` below `target`, a path of the pod
+    /// which must be there. What an earlier attempt has left in it is removed. Below a root of the
+    /// launcher's own, the target may be a link.
     ///
     /// # Errors
     /// The target is not there, or something in it is in the way.

@@ -1,4 +1,5 @@
-//! Block sizes of volumes, for disks that ask for the sizes of the file or device below (`blockSize.matchVolume`).
+//! Block sizes of volumes, for disks that ask for the sizes of the file or device below
+//! (`blockSize.matchVolume`).
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! The context of a conversion: all that it needs of the pod, the machine and the request besides the VMI.
+//! The context of a conversion: all that it needs of the pod, the machine and the request besides
+//! the VMI.
 
 use super::machine::Machine;
 use super::volumes::ContainerDisks;
@@ -9,8 +10,8 @@ use convert::context::{
     CellCpu, CellDistance, CellMemory, CellPages, Context, NumaCell, Smbios, Topology,
 };
 
-/// Reads the pod, the machine and the options of the request. `known`: the images of container disks that were found before.
-/// Blocks; changes nothing.
+/// Reads the pod, the machine and the options of the request. `known`: the images of container
+/// disks that were found before. Blocks; changes nothing.
 ///
 /// # Errors
 /// A container disk's image, firmware or a device that the VMI asks for is not there or is not

@@ -38,7 +38,8 @@ impl Config {
         )
     }
 
-    /// A file of the directory that is shared with virt-handler, such as [`pod_paths::COMMAND_SOCKET`].
+    /// A file of the directory that is shared with virt-handler, such as
+    /// [`pod_paths::COMMAND_SOCKET`].
     #[must_use]
     pub fn shared(&self, name: &str) -> PathBuf {
         self.root

@@ -10,8 +10,9 @@ use super::safe_path::{Dir, checked_name};
 use super::{Config, PodError};
 use api::pod_paths;
 
-/// Makes the directories, and in root mode the serial console's log, that the launcher, libvirt and QEMU expect, with
-/// the modes and owners that virt-handler and QEMU rely on. What is there already stays.
+/// Makes the directories, and in root mode the serial console's log, that the launcher, libvirt and
+/// QEMU expect, with the modes and owners that virt-handler and QEMU rely on. What is there already
+/// stays.
 ///
 /// # Errors
 /// A directory cannot be made, or `uid` cannot be a directory's name.
@@ -42,8 +43,8 @@ pub fn directories(cfg: &Config, uid: &str) -> Result<(), PodError> {
     for path in pod_paths::QEMU_DIRS {
         own(path, 0o750)?;
     }
-    // Root's UEFI variables are given to libvirt by path, so the directory is not libvirt's to make. Another user's is,
-    // and that user may not even enter this one.
+    // Root's UEFI variables are given to libvirt by path, so the directory is not libvirt's to
+    // make. Another user's is, and that user may not even enter this one.
     if !cfg.run_as_nonroot {
         Dir::make(&cfg.root, pod_paths::SYSTEM_NVRAM_DIR, 0o755)?;
         super::serial_log::make(cfg, uid)?;

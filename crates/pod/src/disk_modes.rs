@@ -42,7 +42,8 @@ pub fn disk_modes(cfg: &Config, domain: &DomainSpec) -> DiskModes {
         let Some(image) = backend.filter(|backend| !backend.is_block) else {
             continue;
         };
-        // The reference writes the cloud-init image after this, so that it is never found preallocated.
+        // The reference writes the cloud-init image after this, so that it is never found
+        // preallocated.
         let is_cloud_init = Path::new(image.path).starts_with(cfg.root.path(cfg.cloud_init_dir()));
         if !is_cloud_init && is_preallocated(cfg, image.path) {
             modes.preallocated.push(image.path.into());

@@ -23,7 +23,8 @@ pub enum PodError {
         /// The system's reason.
         source: io::Error,
     },
-    /// A path that a user controls leads somewhere else, or to something that is neither a file nor a block device.
+    /// A path that a user controls leads somewhere else, or to something that is neither a file nor
+    /// a block device.
     #[error("{} {what}: it is not opened, as it could lead out of the pod's volumes", path.display())]
     Hostile {
         /// The path as asked for.

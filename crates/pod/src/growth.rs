@@ -1,4 +1,5 @@
-//! Growing images when their claim has grown: before a start by ourselves, later by QEMU, which has to know how far.
+//! Growing images when their claim has grown: before a start by ourselves, later by QEMU, which has
+//! to know how far.
 
 use super::disk_source::find;
 use super::safe_path::Found;
@@ -13,8 +14,8 @@ use domain::disks::Disk;
 const MIB: u64 = 1 << 20;
 
 /// Grows the images of claims that are smaller than their claim, while no guest uses them. A disk
-/// that cannot be grown is used as it is: the reason goes to the log. The domain has them as raw images, whatever the
-/// guest has written into them.
+/// that cannot be grown is used as it is: the reason goes to the log. The domain has them as raw
+/// images, whatever the guest has written into them.
 // D-disk-7, D-disk-22 (docs/differences.md).
 pub(super) fn grow_offline(cfg: &Config, vmi: &Vmi) {
     for status in &vmi.status.volume_status {
@@ -53,7 +54,8 @@ fn grow(
         None => return Ok(()),
     };
     if status.hotplug_volume.is_some() || is_tracked {
-        // virt-handler mounts the one elsewhere; an overlay over the other has to grow with it. QEMU does both later.
+        // virt-handler mounts the one elsewhere; an overlay over the other has to grow with it.
+        // QEMU does both later.
         return Ok(());
     }
     let Some(found) = volumes::file(cfg, &volume.name, file)?.filter(|found| !found.is_block())
@@ -103,8 +105,9 @@ fn overhead(text: Option<&String>) -> Option<f64> {
         .filter(|overhead| (0.0..=1.0).contains(overhead))
 }
 
-/// How large a converted disk could be, in bytes: its whole device; for an image file, the largest that fits into
-/// the claim and its file system. `None` where the claim does not say how large it is.
+/// How large a converted disk could be, in bytes: its whole device; for an image file, the largest
+/// that fits into the claim and its file system. `None` where the claim does not say how large it
+/// is.
 ///
 /// # Errors
 /// The device or file cannot be inspected.

@@ -84,8 +84,8 @@ pub(super) fn is_qcow2(found: &Found) -> Result<bool, PodError> {
     Ok(head == QCOW2)
 }
 
-/// How large the guest sees a file or device that the domain has in that format, in bytes. A running QEMU may have
-/// been given another size since it opened the file.
+/// How large the guest sees a file or device that the domain has in that format, in bytes. A
+/// running QEMU may have been given another size since it opened the file.
 ///
 /// # Errors
 /// See [`inspect`]; or the path is not below the root.
@@ -119,7 +119,8 @@ pub(super) fn must_stand_alone(path: &Path, info: &DiskInfo) -> Result<(), PodEr
     })
 }
 
-/// Bytes that a file takes up: `st_blocks` counts 512 bytes, whatever the file system's block size is.
+/// Bytes that a file takes up: `st_blocks` counts 512 bytes, whatever the file system's block size
+/// is.
 pub(super) fn allocated(found: &Found) -> u64 {
     u64::try_from(found.stat().st_blocks).unwrap_or_default() * 512
 }

@@ -1,7 +1,9 @@
-//! An open `/dev/iommu`, which KubeVirt's device plugin hands to the launcher (feature gate IOMMUFD).
+//! An open `/dev/iommu`, which KubeVirt's device plugin hands to the launcher (feature gate
+//! IOMMUFD).
 //!
-//! The plugin opens and configures the device, and listens on a socket that the kubelet mounts into the pod. It serves
-//! one connection: it sends one byte with the descriptor (`SCM_RIGHTS`), and the launcher answers with a zero byte.
+//! The plugin opens and configures the device, and listens on a socket that the kubelet mounts into
+//! the pod. It serves one connection: it sends one byte with the descriptor (`SCM_RIGHTS`), and the
+//! launcher answers with a zero byte.
 
 use std::io::{self, IoSliceMut, Write};
 use std::mem::MaybeUninit;
@@ -16,7 +18,8 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use super::{Config, PodError};
 use api::pod_paths;
 
-/// The plugin has the descriptor at hand when it listens, so that this is only reached when it hangs.
+/// The plugin has the descriptor at hand when it listens, so that this is only reached when it
+/// hangs.
 const RECEIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 fn socket(cfg: &Config) -> PathBuf {
@@ -30,8 +33,8 @@ pub(super) fn is_offered(cfg: &Config) -> bool {
     socket(cfg).exists()
 }
 
-/// Takes the descriptor from the device plugin. `None` if the pod has no such socket. The plugin gives it once, so that
-/// the caller keeps it for the next attempt to start the domain.
+/// Takes the descriptor from the device plugin. `None` if the pod has no such socket. The plugin
+/// gives it once, so that the caller keeps it for the next attempt to start the domain.
 ///
 /// # Errors
 /// The socket is there, and no descriptor comes within 5 s.

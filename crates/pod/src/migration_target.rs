@@ -14,11 +14,13 @@ use api::vmi::Vmi;
 use convert::Context;
 use domain::disks::Disk;
 
-/// Reads the pod, the machine and the options of the request for a domain that comes from another node. Its host devices
-/// stay behind, but for a single vGPU where the cluster lets that migrate. Blocks; changes nothing.
+/// Reads the pod, the machine and the options of the request for a domain that comes from another
+/// node. Its host devices stay behind, but for a single vGPU where the cluster lets that migrate.
+/// Blocks; changes nothing.
 ///
 /// # Errors
-/// Those of [`collect_context`](super::collect_context); several vGPUs, or one that nothing could put into the domain.
+/// Those of [`collect_context`](super::collect_context); several vGPUs, or one that nothing could
+/// put into the domain.
 pub fn collect_migration_target(
     cfg: &Config,
     vmi: &Vmi,
@@ -37,8 +39,8 @@ pub fn collect_migration_target(
     Ok(ctx)
 }
 
-/// Makes the overlay that tracks the changed blocks of the disk, where the source's is on another volume and does not
-/// come along. Everywhere else the source's overlay is there already.
+/// Makes the overlay that tracks the changed blocks of the disk, where the source's is on another
+/// volume and does not come along. Everywhere else the source's overlay is there already.
 ///
 /// # Errors
 /// It cannot be made.
@@ -70,8 +72,8 @@ pub fn migration_socket_dir(cfg: &Config) -> Result<(), PodError> {
     give_to_qemu(&dir, dir.path())
 }
 
-/// Whether virt-handler has mounted all hotplugged volumes. A VM that moves to another cluster brings them with it from the
-/// beginning.
+/// Whether virt-handler has mounted all hotplugged volumes. A VM that moves to another cluster
+/// brings them with it from the beginning.
 ///
 /// # Errors
 /// Some are missing, or cannot be opened; virt-handler tries again.

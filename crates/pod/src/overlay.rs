@@ -90,7 +90,8 @@ impl Missing {
     }
 }
 
-/// The image of an earlier start, which stays. It is checked as one from elsewhere is: others may have written to it.
+/// The image of an earlier start, which stays. It is checked as one from elsewhere is: others may
+/// have written to it.
 ///
 /// A file without a header (its writer did not rename) has no data either; it is made again.
 // D-disk-11 (docs/differences.md).

@@ -70,8 +70,9 @@ fn refused(found: &Found, reason: String) -> PodError {
     }
 }
 
-/// What QEMU reads in an image, under the limits that a hostile one needs. `qemu-img` gets the open file, never a name: a
-/// name could mean another file by now, or a protocol (`json:`, `nbd:`); and it gets the format, so that it does not probe.
+/// What QEMU reads in an image, under the limits that a hostile one needs. `qemu-img` gets the open
+/// file, never a name: a name could mean another file by now, or a protocol (`json:`, `nbd:`); and
+/// it gets the format, so that it does not probe.
 fn info(cfg: &Config, found: &Found, format: &str) -> Result<Info, PodError> {
     let limits = Limits {
         memory: cfg.disk_memory_limit,
@@ -84,7 +85,8 @@ fn info(cfg: &Config, found: &Found, format: &str) -> Result<Info, PodError> {
             CommandError::Failed { stderr, .. } if !stderr.is_empty() => {
                 stderr.replace("/dev/stdin", "the image")
             }
-            // Not the image's fault. (A program that is not found may be one that has too little memory to be loaded.)
+            // Not the image's fault. (A program that is not found may be one that has too little
+            // memory to be loaded.)
             CommandError::Start { .. } | CommandError::Wait { .. } => return error.into(),
             other => other.to_string(),
         };
@@ -148,8 +150,9 @@ pub(super) fn create(path: &Path, size: u64) -> Result<(), PodError> {
     .map_err(PodError::from)
 }
 
-/// Makes a qcow2 image with its data in the raw image `data`, which is not touched. `qemu-img create` would empty it:
-/// so the image is made over a sparse stand-in, and then given the path of its data.
+/// Makes a qcow2 image with its data in the raw image `data`, which is not touched. `qemu-img
+/// create` would empty it: so the image is made over a sparse stand-in, and then given the path of
+/// its data.
 pub(super) fn create_tracking(
     path: &Path,
     stand_in: &Path,

@@ -1,7 +1,9 @@
-//! What virt-launcher-monitor and a launcher that it may start again agree on (`--restart-launcher`).
+//! What virt-launcher-monitor and a launcher that it may start again agree on
+//! (`--restart-launcher`).
 //!
-//! The monitor keeps the command socket open and gives it to each launcher as its standard input: while there is none, calls
-//! wait in the socket's queue. A launcher that serves tells the monitor by SIGUSR1.
+//! The monitor keeps the command socket open and gives it to each launcher as its standard input:
+//! while there is none, calls wait in the socket's queue. A launcher that serves tells the monitor
+//! by SIGUSR1.
 
 use std::ffi::OsString;
 use std::io::{self, stdin};
@@ -37,8 +39,9 @@ pub fn bind(starting: &Path, ready: &Path) -> io::Result<UnixListener> {
     UnixListener::bind(starting)
 }
 
-/// The socket that the monitor has bound to `starting`, if standard input is that one. From now on it is this process's:
-/// virt-handler finds the launcher by the process that has called listen(2) last.
+/// The socket that the monitor has bound to `starting`, if standard input is that one. From now on
+/// it is this process's: virt-handler finds the launcher by the process that has called listen(2)
+/// last.
 pub fn inherited(starting: &Path) -> Option<UnixListener> {
     let input = stdin().as_fd().try_clone_to_owned().ok()?;
     if !sockopt::socket_acceptconn(&input).ok()? {
@@ -54,7 +57,8 @@ pub fn inherited(starting: &Path) -> Option<UnixListener> {
     Some(listener)
 }
 
-/// Exit status of a launcher that has handed over: the monitor starts the executable of [`take_upgrade`].
+/// Exit status of a launcher that has handed over: the monitor starts the executable of
+/// [`take_upgrade`].
 pub const HANDED_OVER: u8 = 80;
 
 /// Longest path of an executable: PATH_MAX.

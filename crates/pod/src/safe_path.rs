@@ -61,8 +61,8 @@ impl Dir {
         Ok(Self { fd, path })
     }
 
-    /// The same, but for a launcher with a root of its own (`launcherctl run`) the path may be a link to a directory outside:
-    /// its user has made it, who is the launcher's too.
+    /// The same, but for a launcher with a root of its own (`launcherctl run`) the path may be a
+    /// link to a directory outside: its user has made it, who is the launcher's too.
     pub fn of_pod_or_linked(root: &Root, path: &str) -> Result<Self, PodError> {
         let is_pod = root.prefix().is_empty();
         let target = match std::fs::read_link(root.path(path)) {
@@ -239,7 +239,8 @@ fn open_at(
     } else {
         tail
     };
-    // EAGAIN: something was renamed meanwhile, so the kernel could not be sure; it asks to try again.
+    // EAGAIN: something was renamed meanwhile, so the kernel could not be sure; it asks to try
+    // again.
     let mut attempts = 0;
     loop {
         match openat2(dir, tail, flags | OFlags::CLOEXEC, Mode::empty(), how) {

@@ -7,10 +7,11 @@ use super::safe_path::Dir;
 use super::{Config, PodError};
 use api::pod_paths;
 
-/// Makes the log of the first serial console, empty, where it is missing, and gives it to QEMU's user.
+/// Makes the log of the first serial console, empty, where it is missing, and gives it to QEMU's
+/// user.
 ///
-/// Only where the launcher runs as root: virtlogd would make the file readable for root alone, and virt-tail, in a
-/// container of its own, runs as user 107. Otherwise both are the same user.
+/// Only where the launcher runs as root: virtlogd would make the file readable for root alone, and
+/// virt-tail, in a container of its own, runs as user 107. Otherwise both are the same user.
 pub(super) fn make(cfg: &Config, uid: &str) -> Result<(), PodError> {
     let dir = Dir::of_pod(&cfg.root, &format!("{}/{uid}", pod_paths::PRIVATE_DIR))?;
     let path = dir.path().join(pod_paths::SERIAL_LOG);

@@ -74,7 +74,8 @@ impl<'d> Staged<'d> {
         Ok(())
     }
 
-    /// Puts the file in its place, unless the place has the very same content: then nothing is touched.
+    /// Puts the file in its place, unless the place has the very same content: then nothing is
+    /// touched.
     // D-disk-14 (docs/differences.md).
     pub fn commit_if_changed(self, mode: u32) -> Result<(), PodError> {
         let is_same = match self.dir.find(&self.name) {

@@ -1,7 +1,9 @@
-//! Changed block tracking: the guest writes through a qcow2 overlay that has no data of its own, only the bitmaps that
-//! backups need. Its clusters all map to the raw volume below, which stays a valid image at every moment.
+//! Changed block tracking: the guest writes through a qcow2 overlay that has no data of its own,
+//! only the bitmaps that backups need. Its clusters all map to the raw volume below, which stays a
+//! valid image at every moment.
 //!
-//! The overlays are on the VM's state volume, and outlive the pod: one that is there is never made anew.
+//! The overlays are on the VM's state volume, and outlive the pod: one that is there is never made
+//! anew.
 
 use std::path::Path;
 
@@ -30,12 +32,12 @@ fn state(vmi: &Vmi) -> &str {
         .map_or("", |tracking| tracking.state.as_str())
 }
 
-/// Makes the overlay of a converted disk that has one, if it is missing and tracking begins now: with the VMI, or with
-/// the disk that is plugged in.
+/// Makes the overlay of a converted disk that has one, if it is missing and tracking begins now:
+/// with the VMI, or with the disk that is plugged in.
 ///
 /// # Errors
-/// It cannot be made; QEMU cannot use the one that is there; or it should be there, since the bitmaps of a new one would
-/// not know what has changed.
+/// It cannot be made; QEMU cannot use the one that is there; or it should be there, since the
+/// bitmaps of a new one would not know what has changed.
 pub fn track(cfg: &Config, vmi: &Vmi, disk: &Disk) -> Result<(), PodError> {
     let Some(name) = overlay_name(disk) else {
         return Ok(());
@@ -58,7 +60,8 @@ pub fn track(cfg: &Config, vmi: &Vmi, disk: &Disk) -> Result<(), PodError> {
     make(cfg, &dir, name, disk).map_err(PodError::of(volume))
 }
 
-/// Makes the overlay of a converted disk that has one, whatever is in its place: the bitmaps are the source's to bring.
+/// Makes the overlay of a converted disk that has one, whatever is in its place: the bitmaps are
+/// the source's to bring.
 ///
 /// # Errors
 /// It cannot be made.
@@ -71,8 +74,9 @@ pub(super) fn make_anew(cfg: &Config, disk: &Disk) -> Result<(), PodError> {
     make(cfg, &dir, name, disk).map_err(PodError::of(volume))
 }
 
-/// Removes the overlays of volumes that are gone from the VMI and from the running domain's disks: they would not know of
-/// changes that are made elsewhere. A disk that the guest has not released yet keeps its overlay, through which it writes.
+/// Removes the overlays of volumes that are gone from the VMI and from the running domain's disks:
+/// they would not know of changes that are made elsewhere. A disk that the guest has not released
+/// yet keeps its overlay, through which it writes.
 ///
 /// # Errors
 /// One cannot be removed.

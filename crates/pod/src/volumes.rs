@@ -9,8 +9,9 @@ use api::vmi::Vmi;
 use api::vmi::volumes::Volume;
 use convert::context::{Context, DiskInfo};
 
-/// What is known of the images of container disks, by the volumes' names. The pod has them by the volumes' indices when it was
-/// made, and those change when a volume before them is unplugged: an image that was found once is not looked for again.
+/// What is known of the images of container disks, by the volumes' names. The pod has them by the
+/// volumes' indices when it was made, and those change when a volume before them is unplugged: an
+/// image that was found once is not looked for again.
 pub type ContainerDisks = BTreeMap<String, DiskInfo>;
 
 /// Fills in the context's facts about volumes.

@@ -1,7 +1,9 @@
-//! Every path of the pod, named once. virt-handler, virt-controller, libvirt, QEMU and the other containers of the pod
-//! rely on them, so they are the same in every pod; four directories can be changed by flags, see [`PodPaths`].
+//! Every path of the pod, named once. virt-handler, virt-controller, libvirt, QEMU and the other
+//! containers of the pod rely on them, so they are the same in every pod; four directories can be
+//! changed by flags, see [`PodPaths`].
 //!
-//! They are paths as the pod has them. A launcher with a root of its own (`--root`) has all of them below that root.
+//! They are paths as the pod has them. A launcher with a root of its own (`--root`) has all of them
+//! below that root.
 
 macro_rules! share {
     ($rest:literal) => {
@@ -58,11 +60,13 @@ pub const NOTIFY_SOCKET: &str = "domain-notify-pipe.sock";
 pub const IOMMUFD_SOCKET: &str = "iommufd.sock";
 /// Sockets by which a migration leaves its source and reaches QEMU on its target.
 pub const MIGRATION_SOCKET_DIR: &str = "migrationproxy";
-/// Ports by which KubeVirt tells QEMU's connections of a migration apart: one for the memory, one for copied disks.
+/// Ports by which KubeVirt tells QEMU's connections of a migration apart: one for the memory, one
+/// for copied disks.
 pub const MIGRATION_MEMORY_PORT: u16 = 49152;
 /// See [`MIGRATION_MEMORY_PORT`].
 pub const MIGRATION_DISKS_PORT: u16 = 49153;
-/// Socket on which a migration target changes the domain that arrives; `libvirt-hook-client` connects.
+/// Socket on which a migration target changes the domain that arrives; `libvirt-hook-client`
+/// connects.
 pub const MIGRATION_HOOK_SOCKET: &str = share!("/migration-hook-socket");
 /// Sockets of the virtiofsd containers: `<volume>.sock`.
 pub const VIRTIOFS_DIR: &str = share!("/virtiofs-containers");
@@ -76,7 +80,8 @@ pub const HOOKS_REPORT: &str = share!("/hooks.json");
 
 // ---- private: the launcher, libvirt and QEMU
 
-/// Files that the launcher shares with libvirt and QEMU; configuration and cache of libvirt's session.
+/// Files that the launcher shares with libvirt and QEMU; configuration and cache of libvirt's
+/// session.
 pub const PRIVATE_DIR: &str = private!("");
 /// Claims with a file system, and host disks: a directory for each volume.
 pub const CLAIM_DIR: &str = private!("/vmi-disks");
@@ -105,7 +110,8 @@ pub const SERVICE_ACCOUNT_IMAGE_DIR: &str = private!("/service-account-disk");
 pub const METRICS_CHANNEL_DIR: &str = private!("/downwardmetrics-channel");
 /// Not in KubeVirt: when a frozen guest is to be thawed, for a launcher that comes later.
 pub const THAW_DEADLINE: &str = private!("/thaw-deadline");
-/// Not in KubeVirt: the Kubernetes events that virt-handler has not taken yet, for a launcher that comes later.
+/// Not in KubeVirt: the Kubernetes events that virt-handler has not taken yet, for a launcher that
+/// comes later.
 pub const K8S_EVENTS: &str = private!("/k8s-events");
 /// Directories with images and sockets for QEMU, which belong to its user.
 pub const QEMU_DIRS: [&str; 7] = [

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// The pod's paths, with the directories that flags can change. Names are taken as they are: check those that come from
-/// a user before a path made of them is opened.
+/// The pod's paths, with the directories that flags can change. Names are taken as they are: check
+/// those that come from a user before a path made of them is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PodPaths<'a> {
     /// Before every path; empty in a pod.

@@ -1,5 +1,5 @@
-//! `status.migrationState` and `status.migratedVolumes`: what virt-controller and the two virt-handlers have agreed on
-//! for a live migration.
+//! `status.migrationState` and `status.migratedVolumes`: what virt-controller and the two
+//! virt-handlers have agreed on for a live migration.
 
 use super::volumes::PersistentVolumeClaimInfo;
 use crate::api;
@@ -17,8 +17,8 @@ VirtualMachineInstanceMigrationState {
     "sourceState" source_state: Option<VirtualMachineInstanceMigrationSideState>,
     "targetState" target_state: Option<VirtualMachineInstanceMigrationSideState>,
 }
-/// `sourceState` and `targetState` of `VirtualMachineInstanceMigrationState`: one side of the migration. The two sides
-/// have different VMIs when a VM moves to another cluster.
+/// `sourceState` and `targetState` of `VirtualMachineInstanceMigrationState`: one side of the
+/// migration. The two sides have different VMIs when a VM moves to another cluster.
 VirtualMachineInstanceMigrationSideState {
     "migrationUID" migration_uid: String,
     "domainName" domain_name: Option<String>,

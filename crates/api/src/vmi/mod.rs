@@ -2,8 +2,8 @@
 //! launcher reads (<https://kubevirt.io/api-reference/>). Reading is as lenient as the API server:
 //! an unknown field is ignored, `null` is the same as an absent field.
 //!
-//! A field is declared here once the launcher reads it, and not before: a wrong type refuses the VMI,
-//! which must not happen for a field that nothing depends on.
+//! A field is declared here once the launcher reads it, and not before: a wrong type refuses the
+//! VMI, which must not happen for a field that nothing depends on.
 
 pub mod access_credentials;
 pub mod clock;

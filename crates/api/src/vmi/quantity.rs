@@ -1,8 +1,8 @@
 //! Kubernetes quantities (`1.5Gi`, `100m`) and values that are a number or a text.
 //!
 //! The value of a quantity follows the API server's arithmetic
-//! (<https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/>) in its
-//! edge cases too, because sizes in the domain depend on it: a quantity is stored either exactly, as a
+//! (<https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/>) in its edge
+//! cases too, because sizes in the domain depend on it: a quantity is stored either exactly, as a
 //! short number with a decimal exponent, or, when it has many digits or a binary suffix on a
 //! fraction, as a number of billionths, rounded up.
 

@@ -1,4 +1,5 @@
-//! Checkpoints that libvirt has forgotten, as with the domain's end, while their bitmaps are still in the overlays.
+//! Checkpoints that libvirt has forgotten, as with the domain's end, while their bitmaps are still
+//! in the overlays.
 
 use api::backup::BackupCheckpoint;
 use domain::backup::{CheckpointDisk, CheckpointDisks, CheckpointKind, DomainCheckpoint};
@@ -6,8 +7,8 @@ use domain::disks::Disk;
 use domain::metadata::Time;
 use serde::Deserialize;
 
-/// The command for QEMU's monitor; [`redefinition`] reads the answer. `qemu-img` does not see bitmaps that QEMU has not
-/// written yet.
+/// The command for QEMU's monitor; [`redefinition`] reads the answer. `qemu-img` does not see
+/// bitmaps that QEMU has not written yet.
 pub const QUERY_BLOCK_NODES: &str =
     r#"{"execute":"query-named-block-nodes","arguments":{"flat":true}}"#;
 
@@ -55,7 +56,8 @@ struct Bitmap {
     inconsistent: bool,
 }
 
-/// The checkpoint on all disks that have its bitmap in their overlays. `block_nodes` is QEMU's answer to [`QUERY_BLOCK_NODES`].
+/// The checkpoint on all disks that have its bitmap in their overlays. `block_nodes` is QEMU's
+/// answer to [`QUERY_BLOCK_NODES`].
 ///
 /// # Errors
 /// No disk has the bitmap, or something cannot be read.

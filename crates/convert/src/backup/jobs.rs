@@ -1,5 +1,5 @@
-//! The jobs that QEMU has for a backup. libvirt forgets one that ends while libvirt is restarted, and then waits for it for
-//! ever.
+//! The jobs that QEMU has for a backup. libvirt forgets one that ends while libvirt is restarted,
+//! and then waits for it for ever.
 
 use serde::Deserialize;
 

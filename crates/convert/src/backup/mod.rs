@@ -1,4 +1,5 @@
-//! Backups: from what virt-handler asks for and the running domain's disks to the XML that libvirt is given.
+//! Backups: from what virt-handler asks for and the running domain's disks to the XML that libvirt
+//! is given.
 //!
 //! ```text
 //!   BackupOptions ──► BackupRequest ─┐

@@ -38,8 +38,8 @@ impl BackupId {
     }
 }
 
-/// What to give libvirt so that the disks that have an overlay are backed up into (push), or with the help of (pull), files
-/// in `dir`. A backup that is pulled is read from `socket`.
+/// What to give libvirt so that the disks that have an overlay are backed up into (push), or with
+/// the help of (pull), files in `dir`. A backup that is pulled is read from `socket`.
 ///
 /// # Errors
 /// No disk has an overlay.

@@ -1,5 +1,5 @@
-//! Names of disks in the guest: `vda`, `sdb`, …. A name recorded in the status is used again; others
-//! take the first free one. The SCSI unit is the number of the name.
+//! Names of disks in the guest: `vda`, `sdb`, …. A name recorded in the status is used again;
+//! others take the first free one. The SCSI unit is the number of the name.
 
 use api::vmi::disks::Disk;
 use api::vmi::status::VolumeStatus;
@@ -24,8 +24,8 @@ struct Taken {
     name: String,
 }
 
-/// What the name of a disk starts with. Buses whose names count together share a prefix; another bus than these has
-/// none.
+/// What the name of a disk starts with. Buses whose names count together share a prefix; another
+/// bus than these has none.
 type Prefix = &'static str;
 
 fn prefix(bus: &DiskBus) -> Prefix {

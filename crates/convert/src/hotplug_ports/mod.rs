@@ -1,5 +1,5 @@
-//! Free `pcie-root-port` controllers for hotplug: a device can be plugged into a running q35 machine
-//! only where a root port is free.
+//! Free `pcie-root-port` controllers for hotplug: a device can be plugged into a running q35
+//! machine only where a root port is free.
 //!
 //! libvirt makes one root port for each device of a definition. So the domain is defined twice:
 //!
@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Further root ports come behind all that are in use, so that no device changes its address. This
-//! is the guest's PCI topology, which must not change when a VM moves between the reference and this
-//! launcher: all numbers are the reference's.
+//! is the guest's PCI topology, which must not change when a VM moves between the reference and
+//! this launcher: all numbers are the reference's.
 
 use super::pci::{ROOT_COMPLEX_ANNOTATION, pci_addresses};
 use super::{Arch, ConvertError};
@@ -62,8 +62,8 @@ impl HotplugPorts {
     /// The ports for the VMI, of which `domain` is the converted form.
     ///
     /// # Errors
-    /// When the annotation `kubevirt.io/pci-interface-slot-count` is not a number, or is larger than
-    /// the number of root ports that a machine can have.
+    /// When the annotation `kubevirt.io/pci-interface-slot-count` is not a number, or is larger
+    /// than the number of root ports that a machine can have.
     pub fn plan(vmi: &Vmi, domain: &DomainSpec) -> Result<Self, HotplugPortsError> {
         let arch = Arch::named(&vmi.spec.architecture);
         let transitional = vmi.spec.domain.devices.use_virtio_transitional == Some(true);
@@ -107,8 +107,8 @@ impl HotplugPorts {
         Ok(domain.to_xml())
     }
 
-    /// What libvirt made of [`Self::with_placeholders`], without the placeholders and with the extra
-    /// root ports.
+    /// What libvirt made of [`Self::with_placeholders`], without the placeholders and with the
+    /// extra root ports.
     ///
     /// # Errors
     /// When the document cannot be read or has no `<devices>`.

@@ -8,8 +8,8 @@ use crate::ConvertError;
 /// What KubeVirt's completion timeout counts by.
 const GIGABYTE: i64 = 1_000_000_000;
 
-/// The guest's memory, files of the pod that are copied (`ephemeral_bytes`), and volumes that move, in decimal gigabytes
-/// rounded up.
+/// The guest's memory, files of the pod that are copied (`ephemeral_bytes`), and volumes that move,
+/// in decimal gigabytes rounded up.
 ///
 /// # Errors
 /// When the guest's memory is not a quantity.

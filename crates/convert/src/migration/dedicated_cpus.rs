@@ -1,4 +1,5 @@
-//! Dedicated CPUs: the source's numbers mean nothing on the target; `status.migrationState` has the target's.
+//! Dedicated CPUs: the source's numbers mean nothing on the target; `status.migrationState` has the
+//! target's.
 
 use api::vmi::Vmi;
 use domain::xml::tree::Element;

@@ -1,5 +1,5 @@
-//! The document that goes to the target: libvirt's own, changed where source and target differ. libvirt refuses it if
-//! the guest would see another machine.
+//! The document that goes to the target: libvirt's own, changed where source and target differ.
+//! libvirt refuses it if the guest would see another machine.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +21,8 @@ pub enum TargetRewrite {
     ByTargetHook,
 }
 
-/// The document for the target. `migratable` is libvirt's, `sizes` has the sizes that the guest sees of disks whose
-/// volumes move, in bytes by the disk's target.
+/// The document for the target. `migratable` is libvirt's, `sizes` has the sizes that the guest
+/// sees of disks whose volumes move, in bytes by the disk's target.
 ///
 /// # Errors
 /// When the document cannot be read, or a needed fact about the target is not known.
@@ -51,8 +51,8 @@ pub fn migration_xml(
     })
 }
 
-/// KubeVirt's metadata keep what belongs to the VM: its UID and its grace period. How far a migration, a backup or a
-/// shutdown is, belongs to this pod.
+/// KubeVirt's metadata keep what belongs to the VM: its UID and its grace period. How far a
+/// migration, a backup or a shutdown is, belongs to this pod.
 // D-mig-1 (docs/differences.md).
 fn strip_metadata(domain: &mut Element) {
     let Some(metadata) = domain.child_mut("metadata") else {

@@ -1,5 +1,5 @@
-//! Live migration: the domain that the source sends to the target, and how much there is to transfer. Pure, as the rest
-//! of the conversion.
+//! Live migration: the domain that the source sends to the target, and how much there is to
+//! transfer. Pure, as the rest of the conversion.
 //!
 //! ```text
 //! libvirt's migratable XML ──► metadata of the VM only ──► volumes that move ──► CPUs and paths of the target ──► UID

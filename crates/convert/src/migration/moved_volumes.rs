@@ -1,5 +1,5 @@
-//! Volumes that move to another claim: the target's file or device may be larger than the source's, and of the other
-//! kind.
+//! Volumes that move to another claim: the target's file or device may be larger than the source's,
+//! and of the other kind.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +19,8 @@ enum Kind {
     Block,
 }
 
-/// Writes size, path and kind of the target's volumes into the document. `sizes` has the bytes that the guest sees, by
-/// the disk's target.
+/// Writes size, path and kind of the target's volumes into the document. `sizes` has the bytes that
+/// the guest sees, by the disk's target.
 pub(super) fn move_volumes(
     domain: &mut Element,
     vmi: &Vmi,

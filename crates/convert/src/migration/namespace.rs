@@ -1,11 +1,12 @@
-//! Paths of a VM that moves to another namespace: the pod's files are in directories named after it.
+//! Paths of a VM that moves to another namespace: the pod's files are in directories named after
+//! it.
 
 use domain::xml::tree::Element;
 
 use super::{disks_mut, set_attribute};
 
-/// Replaces the directory `from` by `to` in the paths of the disks' image files, and of the files that hold the data of
-/// disks with changed block tracking. The first occurrence counts.
+/// Replaces the directory `from` by `to` in the paths of the disks' image files, and of the files
+/// that hold the data of disks with changed block tracking. The first occurrence counts.
 // D-mig-7 (docs/differences.md).
 pub fn move_to_namespace(domain: &mut Element, from: &str, to: &str) {
     if from.is_empty() || from == to {

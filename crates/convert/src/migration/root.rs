@@ -1,5 +1,5 @@
-//! Paths and ports of a VM that moves to a launcher with another root directory on the same machine: pods have the same
-//! paths, and ports of their own.
+//! Paths and ports of a VM that moves to a launcher with another root directory on the same
+//! machine: pods have the same paths, and ports of their own.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,9 @@ use domain::xml::tree::{Element, Node};
 
 use super::DocumentError;
 
-/// The document with all paths below the directory `from` below `to`: images, sockets, logs, arguments of QEMU; and with
-/// other host ports forwarded to the guest: `ports` has the new one by the old one.
+/// The document with all paths below the directory `from` below `to`: images, sockets, logs,
+/// arguments of QEMU; and with other host ports forwarded to the guest: `ports` has the new one by
+/// the old one.
 ///
 /// # Errors
 /// When the document cannot be read.

@@ -5,8 +5,8 @@
 //! pcie-expander-bus (one a cell, knows the cell) ── pcie-root-port (one a device) ── device
 //! ```
 //!
-//! Bus numbers of expander buses count down from 255, and leave numbers free for the ports behind each;
-//! controller indices count up from the last one that is used. The two must not meet.
+//! Bus numbers of expander buses count down from 255, and leave numbers free for the ports behind
+//! each; controller indices count up from the last one that is used. The two must not meet.
 
 use domain::address::{Address, AddressType};
 use domain::controllers::{Controller, ControllerTarget, ControllerType};

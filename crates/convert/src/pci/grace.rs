@@ -1,6 +1,6 @@
-//! NVIDIA Grace GPUs: each gets its own SMMU and expander bus, eight memory-only NUMA
-//! cells for its partitions (Generic Initiators), the host's distances between all cells, and address
-//! space in the 64-bit PCI hole. After NVIDIA's guide to I/O virtualisation on Grace.
+//! NVIDIA Grace GPUs: each gets its own SMMU and expander bus, eight memory-only NUMA cells for its
+//! partitions (Generic Initiators), the host's distances between all cells, and address space in
+//! the 64-bit PCI hole. After NVIDIA's guide to I/O virtualisation on Grace.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -357,8 +357,8 @@ fn add_partition_cells(
     Ok(())
 }
 
-/// The SMMU of a GPU. Sizes are those of Grace Blackwell and Vera Rubin, which cannot be read on the
-/// node.
+/// The SMMU of a GPU. Sizes are those of Grace Blackwell and Vera Rubin, which cannot be read on
+/// the node.
 fn smmu() -> IommuDevice {
     IommuDevice {
         model: String::from("smmuv3"),

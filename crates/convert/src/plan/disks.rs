@@ -8,8 +8,9 @@
 //! | CD-ROM, empty or hotplugged | CD-ROM with another source, or target gone | update |
 //! | anything else | | left alone |
 //!
-//! A disk is hotplugged if its data is in the directory where virt-handler mounts hotplugged volumes,
-//! and its bus is one on which that works. Everything else in a running domain is there to stay.
+//! A disk is hotplugged if its data is in the directory where virt-handler mounts hotplugged
+//! volumes, and its bus is one on which that works. Everything else in a running domain is there to
+//! stay.
 
 use std::collections::HashMap;
 
@@ -22,8 +23,8 @@ use domain::disks::{Disk, DiskBus, DiskDevice, DiskSource, DiskType};
 struct HotplugDir<'a>(&'a str);
 
 impl HotplugDir<'_> {
-    /// The path below the directory. It is searched for anywhere in `path`, since all of the pod's paths may be below a
-    /// root of their own.
+    /// The path below the directory. It is searched for anywhere in `path`, since all of the pod's
+    /// paths may be below a root of their own.
     fn strip(self, path: &str) -> Option<&str> {
         path.rsplit_once(self.0)?.1.strip_prefix('/')
     }
@@ -35,8 +36,8 @@ impl HotplugDir<'_> {
     }
 }
 
-/// What to do so that the disks of the `live` domain become the `wanted` ones. `hotplug_dir` is where virt-handler
-/// mounts hotplugged volumes.
+/// What to do so that the disks of the `live` domain become the `wanted` ones. `hotplug_dir` is
+/// where virt-handler mounts hotplugged volumes.
 #[must_use]
 pub fn disks(live: &DomainSpec, wanted: &DomainSpec, hotplug_dir: &str) -> DiskPlan {
     let dir = HotplugDir(hotplug_dir.trim_end_matches('/'));

@@ -6,8 +6,8 @@ use domain::host_devices::HostDevice;
 /// The prefix of these devices' names.
 const SRIOV: &str = "sriov-";
 
-/// The SR-IOV devices that the `wanted` domain has and the `live` one lacks, by name. None is ever taken away: virt-handler
-/// does not ask for that.
+/// The SR-IOV devices that the `wanted` domain has and the `live` one lacks, by name. None is ever
+/// taken away: virt-handler does not ask for that.
 #[must_use]
 pub fn host_devices(live: &DomainSpec, wanted: &DomainSpec) -> Vec<HostDevice> {
     let name = |device: &HostDevice| {

@@ -7,9 +7,10 @@
 //! | interface absent | another tap device | | left alone |
 //! | | interface | interface with another link state | update |
 //!
-//! As in KubeVirt, a network is attached to the pod once the info source of its entry in `status.interfaces` has
-//! `multus-status`, nothing is done before the VMI is Running, and an interface whose tap device has an ordinal name
-//! (`tap1`, of a pod that an older KubeVirt made) is not unplugged. Other changes of an interface need a restart.
+//! As in KubeVirt, a network is attached to the pod once the info source of its entry in
+//! `status.interfaces` has `multus-status`, nothing is done before the VMI is Running, and an
+//! interface whose tap device has an ordinal name (`tap1`, of a pod that an older KubeVirt made) is
+//! not unplugged. Other changes of an interface need a restart.
 
 use std::fmt;
 
@@ -29,8 +30,9 @@ const ABSENT: &str = "absent";
 /// An interface to act on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InterfaceChange {
-    /// For an attach the wanted interface, as the conversion makes it: its tap device, MTU and MAC address come from
-    /// network phase 2. For a detach the live one, for an update the live one with its new link state.
+    /// For an attach the wanted interface, as the conversion makes it: its tap device, MTU and MAC
+    /// address come from network phase 2. For a detach the live one, for an update the live one
+    /// with its new link state.
     pub interface: Interface,
     pub why: InterfaceWhy,
 }
@@ -66,7 +68,8 @@ pub enum InterfaceWhy {
     NotAttached { name: String },
     /// The pod has the network, but virt-handler has not prepared it for the guest.
     NotReady { name: String, reason: String },
-    /// The conversion makes no `<interface>` of it, as with a network binding plugin that brings its own device.
+    /// The conversion makes no `<interface>` of it, as with a network binding plugin that brings
+    /// its own device.
     NoDevice { name: String },
     /// The interface is absent, and its tap device is not named after the network.
     OtherTap {
@@ -145,7 +148,8 @@ impl InterfacePlan {
     }
 }
 
-/// The steps that make the interfaces of the `live` domain the VMI's; `wanted` is the VMI's conversion.
+/// The steps that make the interfaces of the `live` domain the VMI's; `wanted` is the VMI's
+/// conversion.
 #[must_use]
 pub fn interfaces(live: &DomainSpec, wanted: &DomainSpec, vmi: &Vmi) -> InterfacePlan {
     if vmi.status.phase != "Running" {

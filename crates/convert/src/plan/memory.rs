@@ -1,4 +1,5 @@
-//! Memory of a running domain: one virtio-mem device, of which the guest uses as much as is requested.
+//! Memory of a running domain: one virtio-mem device, of which the guest uses as much as is
+//! requested.
 //!
 //! libvirt: [memory devices](https://libvirt.org/formatdomain.html#memory-devices)
 
@@ -30,8 +31,8 @@ pub enum MemoryChange {
 /// The change that the memory of the `live` domain needs for the VMI.
 ///
 /// # Errors
-/// When the VMI does not say how much the guest can have, has, or had at its boot, or asks for more or less than that
-/// allows.
+/// When the VMI does not say how much the guest can have, has, or had at its boot, or asks for more
+/// or less than that allows.
 pub fn memory(live: &DomainSpec, vmi: &Vmi) -> Result<MemoryChange, ConvertError> {
     let wanted = Wanted::of(vmi)?;
     let requested = bytes(wanted.requested);

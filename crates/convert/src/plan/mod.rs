@@ -42,8 +42,8 @@ pub use why::Why;
 /// A disk to act on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
-    /// For a detach the live disk, for an attach the wanted one, for an update the live one with its
-    /// new medium: what libvirt's call takes, as XML.
+    /// For a detach the live disk, for an attach the wanted one, for an update the live one with
+    /// its new medium: what libvirt's call takes, as XML.
     pub disk: Disk,
     pub why: Why,
 }
@@ -88,7 +88,8 @@ pub struct DiskPlan {
     pub update: Vec<Change>,
     /// Disks that grow, last; in the order of the wanted domain. See [`resizes`].
     pub resize: Vec<Resize>,
-    /// Wanted disks that the running domain cannot have now: nothing is done, and the reason is reported.
+    /// Wanted disks that the running domain cannot have now: nothing is done, and the reason is
+    /// reported.
     pub deferred: Vec<Change>,
 }
 
@@ -99,8 +100,8 @@ impl DiskPlan {
         self.steps().next().is_none()
     }
 
-    /// Skips disks and media whose file or device is not ready: missing, or not readable yet. The next sync plans them
-    /// again.
+    /// Skips disks and media whose file or device is not ready: missing, or not readable yet. The
+    /// next sync plans them again.
     #[must_use]
     pub fn defer_unready(mut self, is_ready: impl Fn(&Disk) -> bool) -> Self {
         for changes in [&mut self.attach, &mut self.update] {
@@ -127,9 +128,10 @@ impl DiskPlan {
     }
 }
 
-/// The plan for programs: `{"detach":[…],"attach":[…],"update":[…]}`, lists of `<disk>` documents; `resize`, a list of
-/// targets and sizes; `interfaces`, an object with such lists of `<interface>` documents; `steps` and `kept`, what is done
-/// in which order and what cannot be done, each with its reason.
+/// The plan for programs: `{"detach":[…],"attach":[…],"update":[…]}`, lists of `<disk>` documents;
+/// `resize`, a list of targets and sizes; `interfaces`, an object with such lists of `<interface>`
+/// documents; `steps` and `kept`, what is done in which order and what cannot be done, each with
+/// its reason.
 #[must_use]
 pub fn to_json(plan: &DiskPlan, interfaces: &InterfacePlan) -> Value {
     let documents = |changes: &[Change]| {

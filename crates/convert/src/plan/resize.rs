@@ -1,4 +1,5 @@
-//! Which disks of the running domain can be resized, because their claim is larger than what the guest sees.
+//! Which disks of the running domain can be resized, because their claim is larger than what the
+//! guest sees.
 //!
 //! | data of the disk | new size |
 //! |---|---|
@@ -6,7 +7,8 @@
 //! | block device | the whole device |
 //! | file or block device below a changed block tracking overlay | size of that file or device |
 //!
-//! Nothing ever shrinks. A disk that the guest cannot write, or that holds another volume, is left as it is.
+//! Nothing ever shrinks. A disk that the guest cannot write, or that holds another volume, is left
+//! as it is.
 
 use std::collections::BTreeMap;
 
@@ -24,8 +26,8 @@ pub struct DiskSize {
     pub available: u64,
 }
 
-/// The disks of the `live` domain to resize, in the order of the `wanted` one. `sizes` has the disks that may grow, by
-/// target: those on claims, and no others.
+/// The disks of the `live` domain to resize, in the order of the `wanted` one. `sizes` has the
+/// disks that may grow, by target: those on claims, and no others.
 #[must_use]
 pub fn resizes(
     live: &DomainSpec,
@@ -47,7 +49,8 @@ pub fn resizes(
 }
 
 fn resize(disk: &Disk, DiskSize { current, available }: DiskSize) -> Resize {
-    // libvirt takes the device's own size only where QEMU has the device itself open, without an overlay.
+    // libvirt takes the device's own size only where QEMU has the device itself open, without an
+    // overlay.
     let is_device = !disk.source.dev.is_empty() && disk.source.data_store.is_none();
     let to = if is_device {
         NewSize::Device

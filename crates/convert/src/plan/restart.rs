@@ -1,4 +1,5 @@
-//! Fields of a VMI that reach the guest only by a restart, as KubeVirt's condition `RestartRequired` has them.
+//! Fields of a VMI that reach the guest only by a restart, as KubeVirt's condition
+//! `RestartRequired` has them.
 //!
 //! | Difference from the VMI of the start | |
 //! |---|---|
@@ -66,8 +67,8 @@ fn is_short(value: &Value) -> bool {
     value.to_string().len() <= MAX_SHOWN_BYTES
 }
 
-/// The fields of `wanted` that only a restart brings to a guest that was started with `started`, both as JSON.
-/// `context` is the wanted VMI's.
+/// The fields of `wanted` that only a restart brings to a guest that was started with `started`,
+/// both as JSON. `context` is the wanted VMI's.
 #[must_use]
 pub fn restart_fields(started: &Value, wanted: &Value, context: &Context) -> Vec<RestartField> {
     let mut differences = Vec::new();

@@ -10,8 +10,8 @@ use domain::vocabulary::YesNo;
 use domain::xml::tree::Element;
 use domain::xml::{XmlElement, to_string};
 
-/// Pins a guest with dedicated CPUs anew. Topology, `<vcpu>`, `<cputune>`, `<numatune>` and the features that depend on the
-/// pinning are this pod's; which vCPUs are plugged in is the guest's.
+/// Pins a guest with dedicated CPUs anew. Topology, `<vcpu>`, `<cputune>`, `<numatune>` and the
+/// features that depend on the pinning are this pod's; which vCPUs are plugged in is the guest's.
 pub(crate) fn rewrite(
     xml: &str,
     domain: &mut Element,

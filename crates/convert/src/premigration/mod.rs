@@ -1,5 +1,6 @@
-//! What a migration target changes in the domain that arrives, before its QEMU starts: the parts that name things of the
-//! source's pod or node. libvirt's hook brings the document and takes it back (`libvirt-hook-client`).
+//! What a migration target changes in the domain that arrives, before its QEMU starts: the parts
+//! that name things of the source's pod or node. libvirt's hook brings the document and takes it
+//! back (`libvirt-hook-client`).
 //!
 //! ```text
 //!   source's XML ─► cpus ─► disk paths ─► taps ─► vgpu ─► target's XML
@@ -59,7 +60,8 @@ pub enum PreMigrationError {
     NotMediated(&'static str),
 }
 
-/// The incoming document as this pod needs it. `ctx` is the target's own, with its CPU set, topology and vGPU.
+/// The incoming document as this pod needs it. `ctx` is the target's own, with its CPU set,
+/// topology and vGPU.
 ///
 /// # Errors
 /// [`PreMigrationError`]. The migration must then fail: the guest stays on the source.

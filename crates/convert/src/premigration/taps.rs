@@ -1,4 +1,5 @@
-//! Tap devices that an older source has numbered (`tap1`): this pod's are named after a hash of the network's name.
+//! Tap devices that an older source has numbered (`tap1`): this pod's are named after a hash of the
+//! network's name.
 
 use super::PreMigrationError;
 use api::link_names::{PRIMARY_LINK, hashed_link, tap};
@@ -8,7 +9,8 @@ use domain::xml::tree::Element;
 /// Prefix of the aliases that KubeVirt chooses.
 const ALIAS_PREFIX: &str = "ua-";
 
-/// Gives numbered tap devices, but for `tap0` of the primary network, the names that they have in this pod.
+/// Gives numbered tap devices, but for `tap0` of the primary network, the names that they have in
+/// this pod.
 pub(super) fn rewrite(domain: &mut Element, vmi: &Vmi) -> Result<(), PreMigrationError> {
     for interface in super::devices_mut(domain, "interface") {
         let alias = interface

@@ -3,7 +3,8 @@
 use super::{Context, PreMigrationError};
 use domain::xml::tree::Element;
 
-/// Puts the UUID of this pod's vGPU into the domain's host device. Without GPUs here, or host devices there, nothing.
+/// Puts the UUID of this pod's vGPU into the domain's host device. Without GPUs here, or host
+/// devices there, nothing.
 pub(super) fn rewrite(domain: &mut Element, ctx: &Context) -> Result<(), PreMigrationError> {
     let mut incoming: Vec<&mut Element> = super::devices_mut(domain, "hostdev").collect();
     let count = incoming.len();

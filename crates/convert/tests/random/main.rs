@@ -1,8 +1,8 @@
 //! Random VMIs and contexts, made from the types themselves: whatever they are, the conversion does
 //! not panic, and the XML that it writes is read back to the same domain.
 //!
-//! `CASES=100000 SEED=7 cargo test -p virt-launcher-convert --test random` runs more, and others; a failure names
-//! the seed of its case.
+//! `CASES=100000 SEED=7 cargo test -p virt-launcher-convert --test random` runs more, and others; a
+//! failure names the seed of its case.
 
 #![allow(clippy::panic, clippy::expect_used, reason = "a test ends this way")]
 

@@ -1,6 +1,6 @@
-//! Random values of every type that can be read: a serde deserializer that makes up what it is asked
-//! for. New fields of the VMI and the context take part without a word here; where a field's values
-//! mean something, [`words`](crate::words) knows some of them by the name of the field.
+//! Random values of every type that can be read: a serde deserializer that makes up what it is
+//! asked for. New fields of the VMI and the context take part without a word here; where a field's
+//! values mean something, [`words`](crate::words) knows some of them by the name of the field.
 
 use serde::de::value::{Error, StrDeserializer};
 use serde::de::{

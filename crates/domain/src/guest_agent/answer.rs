@@ -1,4 +1,5 @@
-//! The agent's answers to single commands: JSON, `{"return": …}`, in the words of QEMU's `qga/qapi-schema.json`.
+//! The agent's answers to single commands: JSON, `{"return": …}`, in the words of QEMU's
+//! `qga/qapi-schema.json`.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -79,7 +80,8 @@ pub struct ExecStatus {
     /// Whether the command has ended.
     #[serde(default)]
     pub exited: bool,
-    /// Its exit status, if it ended by itself. On Windows 32 bits, of which the upper half are exceptions.
+    /// Its exit status, if it ended by itself. On Windows 32 bits, of which the upper half are
+    /// exceptions.
     #[serde(default, rename = "exitcode")]
     pub exit_code: Option<i64>,
     /// The signal that ended it, or on Windows the exception.
@@ -141,7 +143,8 @@ fn value<T: DeserializeOwned>(json: &str) -> Result<T, AnswerError> {
     Ok(wrapped.value)
 }
 
-/// libvirt turns an agent's error into its own; an answer that has come another way may still be one.
+/// libvirt turns an agent's error into its own; an answer that has come another way may still be
+/// one.
 fn refusal(json: &str, error: serde_json::Error) -> AnswerError {
     match serde_json::from_str::<ErrorAnswer>(json) {
         Ok(refused) => AnswerError::Refused(text(refused.error.desc)),
@@ -232,8 +235,8 @@ fn string(given: Option<String>) -> String {
     given.map(text).unwrap_or_default()
 }
 
-/// A list of which no more than the first `MAX` elements are kept, so that a long one takes no memory. `null` in it is an
-/// empty element, as Go reads it.
+/// A list of which no more than the first `MAX` elements are kept, so that a long one takes no
+/// memory. `null` in it is an empty element, as Go reads it.
 struct List<T, const MAX: usize>(Vec<T>);
 
 impl<T, const MAX: usize> Default for List<T, MAX> {

@@ -1,5 +1,5 @@
-//! How much of a guest's answers is kept. Far above what real guests have; KubeVirt shows ten users and ten file systems
-//! in the VMI's guest information.
+//! How much of a guest's answers is kept. Far above what real guests have; KubeVirt shows ten users
+//! and ten file systems in the VMI's guest information.
 
 // D-agent-5 (docs/differences.md).
 /// Longest answer that is read, in bytes. libvirt limits a text in its protocol to as much.

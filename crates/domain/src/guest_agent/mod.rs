@@ -5,8 +5,8 @@
 //!   virDomainGetGuestInfo's parameters ────► params ─┴─► values of this module ─► report (KubeVirt's JSON)
 //! ```
 //!
-//! A guest is not trusted. Whatever it answers, what comes out is valid UTF-8 and within [`limits`]: longer lists and
-//! texts are cut, answers of another form are errors.
+//! A guest is not trusted. Whatever it answers, what comes out is valid UTF-8 and within
+//! [`limits`]: longer lists and texts are cut, answers of another form are errors.
 
 pub mod answer;
 pub mod limits;

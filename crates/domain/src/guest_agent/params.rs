@@ -155,7 +155,8 @@ impl GuestInfoParams {
         }
     }
 
-    /// The length of a list. Each element has a parameter of its own, so no list is longer than all parameters.
+    /// The length of a list. Each element has a parameter of its own, so no list is longer than all
+    /// parameters.
     fn count(&self, name: &str) -> usize {
         let count = usize::try_from(self.unsigned(name)).unwrap_or(usize::MAX);
         count.min(self.0.len())

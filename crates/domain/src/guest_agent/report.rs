@@ -1,4 +1,5 @@
-//! KubeVirt's documents about a guest, as `GetGuestInfo`, `GetUsers` and `GetFilesystems` answer them.
+//! KubeVirt's documents about a guest, as `GetGuestInfo`, `GetUsers` and `GetFilesystems` answer
+//! them.
 
 use serde::Serialize;
 

@@ -9,7 +9,8 @@ use super::write::Out;
 pub trait XmlElement {
     /// Whether text between the tags means anything here.
     const TEXT: bool = false;
-    /// The namespace of the element and of its children; `None`: the namespace of the element around it.
+    /// The namespace of the element and of its children; `None`: the namespace of the element
+    /// around it.
     const NAMESPACE: Option<Namespace> = None;
 
     /// Writes the attributes into the open start tag.

@@ -34,8 +34,8 @@ impl Tag<'_> {
             .unwrap_or_default()
     }
 
-    /// Whether the element has this name without prefix, in this namespace or else in the namespace of
-    /// the element around it.
+    /// Whether the element has this name without prefix, in this namespace or else in the namespace
+    /// of the element around it.
     #[must_use]
     pub fn is(&self, local: &str, namespace: Option<Namespace>) -> bool {
         self.local() == local && self.namespace == namespace.unwrap_or(self.around)

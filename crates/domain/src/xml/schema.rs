@@ -1,8 +1,9 @@
 //! `elements!`: one declaration of an element, from which come its type, its XML both ways, and its
 //! JSON. Not touched by rustfmt: indent by hand.
 
-/// Declares XML elements. A line a field, in the order in which the reference writes them. The first text is libvirt's
-/// name; the second one is Go's field name in the Domain JSON, as virt-handler decodes it: there is no serde rename.
+/// Declares XML elements. A line a field, in the order in which the reference writes them. The
+/// first text is libvirt's name; the second one is Go's field name in the Domain JSON, as
+/// virt-handler decodes it: there is no serde rename.
 ///
 /// ```text
 /// attr    "xml" "Json" field: Type          attribute, always written

@@ -1,4 +1,5 @@
-//! What of a domain is secret, and so stands in no log and no bug report. docs/sidecars.md promises it.
+//! What of a domain is secret, and so stands in no log and no bug report. docs/sidecars.md promises
+//! it.
 
 use std::borrow::Cow;
 
@@ -8,8 +9,8 @@ use super::tree::{Element, Node};
 /// Stands in a secret's place.
 pub const HIDDEN: &str = "(secret)";
 
-/// Elements with nothing but secrets inside: SEV's certificate and session, cookies of network disks, and strings for the
-/// guest, which systemd reads credentials from.
+/// Elements with nothing but secrets inside: SEV's certificate and session, cookies of network
+/// disks, and strings for the guest, which systemd reads credentials from.
 const ELEMENTS: [&str; 4] = ["dhCert", "session", "cookies", "oemStrings"];
 /// Attributes with secret values. VNC and SPICE have `passwd`.
 const ATTRIBUTES: [&str; 2] = ["passwd", "password"];
@@ -57,7 +58,8 @@ fn is_secret_object(value: &str) -> bool {
                 .any(|part| value.contains(part)))
 }
 
-/// A document without its secrets; the same text if it has none. One that cannot be read is not shown at all.
+/// A document without its secrets; the same text if it has none. One that cannot be read is not
+/// shown at all.
 #[must_use]
 pub fn without_secrets(document: &str) -> Cow<'_, str> {
     let Ok(mut root) = Element::parse(document) else {
@@ -70,7 +72,8 @@ pub fn without_secrets(document: &str) -> Cow<'_, str> {
     }
 }
 
-/// Hides an element's secrets; returns whether there were any. Recursion is as deep as a tree may be.
+/// Hides an element's secrets; returns whether there were any. Recursion is as deep as a tree may
+/// be.
 fn hide(element: &mut Element) -> bool {
     if is_secret_element(&element.name) && !element.nodes.is_empty() {
         element.nodes = vec![Node::Text(HIDDEN.to_owned())];

@@ -1,4 +1,5 @@
-//! What both readers of XML need to know about the text: lines, and the characters that XML can hold.
+//! What both readers of XML need to know about the text: lines, and the characters that XML can
+//! hold.
 
 use super::{MAX_BYTES, ReadError};
 

@@ -26,7 +26,8 @@ impl Listener for Counting {
     }
 }
 
-/// Runs the test of this name once more, in a process of its own, and returns what that has logged. `None` in that process.
+/// Runs the test of this name once more, in a process of its own, and returns what that has logged.
+/// `None` in that process.
 fn in_a_process_of_its_own(test: &str) -> Option<String> {
     if std::env::var_os(CHILD).is_some() {
         crate::logging::init("test");

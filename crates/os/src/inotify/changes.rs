@@ -1,4 +1,5 @@
-//! Changes in a few directories, for programs without a runtime: their containers get next to no CPU.
+//! Changes in a few directories, for programs without a runtime: their containers get next to no
+//! CPU.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -31,9 +32,9 @@ impl DirChanges {
         }
     }
 
-    /// Forgets what has changed until now, and from now on watches `directories` and no others: names that come and go
-    /// there, and the events that stand beside each. To be followed by a check of what is waited for, and that by a
-    /// wait. The same directories again cost little.
+    /// Forgets what has changed until now, and from now on watches `directories` and no others:
+    /// names that come and go there, and the events that stand beside each. To be followed by a
+    /// check of what is waited for, and that by a wait. The same directories again cost little.
     pub fn watch_only(&mut self, directories: &[(&Path, WatchFlags)]) {
         let Some(instance) = &self.instance else {
             return;
@@ -52,7 +53,8 @@ impl DirChanges {
         self.watches = watches;
     }
 
-    /// How long to wait at most before the next check: without a limit, unless some directory is not watched.
+    /// How long to wait at most before the next check: without a limit, unless some directory is
+    /// not watched.
     #[must_use]
     pub fn poll_interval(&self) -> Option<Duration> {
         (!self.complete).then_some(POLL_INTERVAL)

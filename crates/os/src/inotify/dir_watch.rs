@@ -12,10 +12,12 @@ use tokio::time::sleep;
 use super::POLL_INTERVAL;
 use super::shared::{Interest, Shared};
 
-/// The first pause where a directory is polled; each one is twice as long as the one before, up to [`POLL_INTERVAL`].
+/// The first pause where a directory is polled; each one is twice as long as the one before, up to
+/// [`POLL_INTERVAL`].
 const FIRST_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Wakes up when something appears, goes, is renamed or closed after writing in one of the watched directories.
+/// Wakes up when something appears, goes, is renamed or closed after writing in one of the watched
+/// directories.
 ///
 /// Where a directory cannot be watched, it wakes up from time to time.
 #[derive(Debug)]
@@ -75,14 +77,16 @@ impl DirWatch {
         Ok(())
     }
 
-    /// Whether some directory cannot be watched and is polled, so that [`Self::changed`] also returns without a change.
+    /// Whether some directory cannot be watched and is polled, so that [`Self::changed`] also
+    /// returns without a change.
     #[must_use]
     pub fn polls(&self) -> bool {
         self.polls.load(Ordering::Relaxed)
     }
 
-    /// Waits for the next change; several at once count as one. To be called after a check of what is waited for: what has changed since the
-    /// directory was added, or since the last call, counts.
+    /// Waits for the next change; several at once count as one. To be called after a check of what
+    /// is waited for: what has changed since the directory was added, or since the last call,
+    /// counts.
     pub async fn changed(&self) {
         tokio::select! {
             () = self.notify.notified() => {}

@@ -1,10 +1,12 @@
 //! inotify(7): waiting for changes in directories.
 //!
-//! A user has few inotify instances (128 by default), and all pods of a node run as the same user. So a process has one
-//! instance at most, and where the kernel has none left, or a directory must not be watched, it is polled instead. For
-//! the same reason the order is always: check what is waited for, then watch, check again, wait.
+//! A user has few inotify instances (128 by default), and all pods of a node run as the same user.
+//! So a process has one instance at most, and where the kernel has none left, or a directory must
+//! not be watched, it is polled instead. For the same reason the order is always: check what is
+//! waited for, then watch, check again, wait.
 //!
-//! [`DirWatch`] and [`appears`] are for tokio, [`DirChanges`] is for programs without a runtime ([`crate::poll`]).
+//! [`DirWatch`] and [`appears`] are for tokio, [`DirChanges`] is for programs without a runtime
+//! ([`crate::poll`]).
 
 mod changes;
 mod dir_watch;

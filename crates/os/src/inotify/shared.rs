@@ -1,5 +1,5 @@
-//! The one inotify instance of this process, for all tasks of all runtimes. A thread reads it and wakes those who watch
-//! the directory of an event.
+//! The one inotify instance of this process, for all tasks of all runtimes. A thread reads it and
+//! wakes those who watch the directory of an event.
 
 use std::collections::HashMap;
 use std::io;
@@ -41,7 +41,8 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// The process's instance. Made when it is first needed; where the kernel has none left, the next caller tries again.
+    /// The process's instance. Made when it is first needed; where the kernel has none left, the
+    /// next caller tries again.
     pub fn get() -> io::Result<Arc<Self>> {
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(shared) = &*shared {

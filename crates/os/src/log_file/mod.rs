@@ -10,7 +10,8 @@ use crate::small_file::{self, Links};
 /// Longer lines are handed on in parts; the bytes are the same.
 pub const MAX_LINE_BYTES: usize = 64 * 1024;
 
-/// How many rotated logs (`FILE.0`, `FILE.1`, …) are searched for the one that is being read. virtlogd keeps three.
+/// How many rotated logs (`FILE.0`, `FILE.1`, …) are searched for the one that is being read.
+/// virtlogd keeps three.
 const MAX_ROTATED: usize = 10;
 
 /// Whether there is more to read.
@@ -82,8 +83,8 @@ impl LogFile {
         }
     }
 
-    /// Hands on whole lines that are new, from rotated logs too. One call reads [`MAX_LINE_BYTES`] at most, so that a
-    /// flood does not keep its caller from all else.
+    /// Hands on whole lines that are new, from rotated logs too. One call reads [`MAX_LINE_BYTES`]
+    /// at most, so that a flood does not keep its caller from all else.
     ///
     /// # Errors
     /// If `each` refuses, or a file cannot be read; that can be tried again.

@@ -9,8 +9,8 @@ pub fn libvirt(text: &str) {
     }
 }
 
-/// Logs a line of libvirt in this process. Its errors are those of calls, which return them to who called: they are
-/// only details here.
+/// Logs a line of libvirt in this process. Its errors are those of calls, which return them to who
+/// called: they are only details here.
 pub fn own_libvirt(text: &str) {
     if let Some(line) =
         libvirt_line(text, verbosity()).filter(|line| !line.is_error() || verbosity() >= 4)
@@ -64,7 +64,8 @@ impl Qemu {
     }
 }
 
-/// `time: thread: level : pos : text`, see libvirt's logging page. Other lines are logged as they are.
+/// `time: thread: level : pos : text`, see libvirt's logging page. Other lines are logged as they
+/// are.
 fn libvirt_line(text: &str, verbosity: u8) -> Option<Line> {
     if text.trim().is_empty() {
         return None;

@@ -1,8 +1,9 @@
 //! The log: one JSON object a line on stderr, with KubeVirt's keys in alphabetical order.
 //!
-//! `tracing` is the interface. Levels are KubeVirt's verbosities: `info!` is 2 (the default), `debug!` is 4, `trace!` is 6.
-//! An error goes in the field `reason`; an object's `kind`, `name`, `namespace` and `uid` are fields of these names.
-//! The log's lines from libvirt and QEMU come in through [`foreign`].
+//! `tracing` is the interface. Levels are KubeVirt's verbosities: `info!` is 2 (the default),
+//! `debug!` is 4, `trace!` is 6. An error goes in the field `reason`; an object's `kind`, `name`,
+//! `namespace` and `uid` are fields of these names. The log's lines from libvirt and QEMU come in
+//! through [`foreign`].
 
 pub mod foreign;
 mod line;
@@ -22,10 +23,12 @@ pub const DEFAULT_VERBOSITY: u8 = 2;
 static COMPONENT: OnceLock<&'static str> = OnceLock::new();
 static VMI: OnceLock<Vmi> = OnceLock::new();
 static VERBOSITY: AtomicU8 = AtomicU8::new(DEFAULT_VERBOSITY);
-/// Keeps lines whole: stderr itself is not locked across writes of other libraries, but ours go out in one piece.
+/// Keeps lines whole: stderr itself is not locked across writes of other libraries, but ours go out
+/// in one piece.
 static OUT: Mutex<()> = Mutex::new(());
 
-/// Starts the log of this process. `component` is its name in every line. A second call changes nothing.
+/// Starts the log of this process. `component` is its name in every line. A second call changes
+/// nothing.
 pub fn init(component: &'static str) {
     if COMPONENT.set(component).is_ok() {
         let subscriber = tracing_subscriber::registry().with(Json);
@@ -35,8 +38,8 @@ pub fn init(component: &'static str) {
     }
 }
 
-/// The VMI that this process serves. Lines about it carry `kind`, `name`, `namespace` and `uid`, as in the reference,
-/// where the kind is empty.
+/// The VMI that this process serves. Lines about it carry `kind`, `name`, `namespace` and `uid`, as
+/// in the reference, where the kind is empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vmi {
     pub name: String,
@@ -71,7 +74,8 @@ pub fn set_verbosity(verbosity: u8) {
     tracing::callsite::rebuild_interest_cache();
 }
 
-/// Where a pod's programs have the verbosity of the VMI's label `logVerbosity` from; it counts more than `-v`.
+/// Where a pod's programs have the verbosity of the VMI's label `logVerbosity` from; it counts more
+/// than `-v`.
 pub const VERBOSITY_VARIABLE: &str = "VIRT_LAUNCHER_LOG_VERBOSITY";
 
 /// Sets the verbosity to what [`VERBOSITY_VARIABLE`] says, and logs that in the reference's words.
@@ -96,13 +100,14 @@ pub fn verbosity() -> u8 {
     VERBOSITY.load(Ordering::Relaxed)
 }
 
-/// The last line of a process that cannot go on. Kubernetes shows the last lines of the log as the container's
-/// termination message, so nothing must come after it.
+/// The last line of a process that cannot go on. Kubernetes shows the last lines of the log as the
+/// container's termination message, so nothing must come after it.
 pub fn fatal(message: &str) {
     write(&Line::now("fatal").with("msg", message));
 }
 
-/// An error with all its causes on one line, outermost first; each message leaves out what its source says.
+/// An error with all its causes on one line, outermost first; each message leaves out what its
+/// source says.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -64,8 +64,8 @@ impl CloudInitData {
     }
 }
 
-/// User or network data. User data need not be text: cloud-init takes it compressed. As JSON, what is not UTF-8 is
-/// replaced.
+/// User or network data. User data need not be text: cloud-init takes it compressed. As JSON, what
+/// is not UTF-8 is replaced.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Data(pub Vec<u8>);
 

@@ -235,7 +235,8 @@ fn secret_data(
         let Some(dir) = &dir else { break };
         match optional(dir.find_within(key)) {
             Ok(Some(file)) => return read_all(&file).map(Data),
-            // Both keys are mounts of the pod: of the one that the secret lacks, the kubelet makes an empty directory.
+            // Both keys are mounts of the pod: of the one that the secret lacks, the kubelet makes
+            // an empty directory.
             Ok(None) | Err(PodError::Hostile { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -315,7 +316,8 @@ fn read_all(file: &Found) -> Result<Vec<u8>, PodError> {
     Ok(data)
 }
 
-/// Decodes Base64 as Go does: with padding, line breaks are ignored, and bits behind the last byte too.
+/// Decodes Base64 as Go does: with padding, line breaks are ignored, and bits behind the last byte
+/// too.
 fn decode_base64(text: &str) -> Result<Vec<u8>, DecodeError> {
     const CONFIG: GeneralPurposeConfig =
         GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true);
@@ -445,7 +447,8 @@ mod tests {
         assert_eq!(data.user_data, "from the secret".into());
     }
 
-    /// The pod's template mounts both keys of a secret, and the kubelet makes a directory for the one that is not there.
+    /// The pod's template mounts both keys of a secret, and the kubelet makes a directory for the
+    /// one that is not there.
     #[test]
     fn a_key_that_the_secret_lacks_is_a_directory_in_a_pod() {
         let secrets = |inline: &str| {

@@ -1,5 +1,5 @@
-//! The launcher's command line: every flag once, with its type, default and help. [`Config`], its default, parsing and
-//! the text of `--help` follow from the table.
+//! The launcher's command line: every flag once, with its type, default and help. [`Config`], its
+//! default, parsing and the text of `--help` follow from the table.
 //!
 //! Names and defaults are KubeVirt's virt-launcher's, but for the last group.
 

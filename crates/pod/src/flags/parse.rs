@@ -1,5 +1,6 @@
-//! Parsing in pflag's spellings: `--flag=value`, `--flag value`, `--switch`, `--switch=true`, `-v 3`, `-v=3` and `-v3`.
-//! The last one of several counts; arguments that are not flags are ignored, as in KubeVirt.
+//! Parsing in pflag's spellings: `--flag=value`, `--flag value`, `--switch`, `--switch=true`, `-v
+//! 3`, `-v=3` and `-v3`. The last one of several counts; arguments that are not flags are ignored,
+//! as in KubeVirt.
 
 use std::ffi::OsString;
 
@@ -63,8 +64,8 @@ impl Config {
         }
     }
 
-    /// Parses for virt-launcher-monitor, which has the launcher's arguments: flags that are unknown or have a wrong
-    /// value are ignored, as the launcher will refuse them.
+    /// Parses for virt-launcher-monitor, which has the launcher's arguments: flags that are unknown
+    /// or have a wrong value are ignored, as the launcher will refuse them.
     #[must_use]
     pub fn parse_known(args: impl IntoIterator<Item = OsString>) -> Self {
         let mut config = Self::default();

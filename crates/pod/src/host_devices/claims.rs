@@ -1,4 +1,5 @@
-//! Devices given by resource claims: their attributes are in files of the pod (Kubernetes KEP 5304).
+//! Devices given by resource claims: their attributes are in files of the pod (Kubernetes KEP
+//! 5304).
 
 use std::collections::BTreeMap;
 use std::io::Read;

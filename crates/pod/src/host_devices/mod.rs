@@ -32,7 +32,8 @@ pub(super) fn collect(
 /// On which conditions a vGPU migrates.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MigratableGpu {
-    /// libvirt's hook puts the device into the domain that arrives (`--libvirt-hook-server-and-client`).
+    /// libvirt's hook puts the device into the domain that arrives
+    /// (`--libvirt-hook-server-and-client`).
     pub has_hook: bool,
 }
 

@@ -183,7 +183,8 @@ fn read_when_filled(root: &Root) -> Result<String, PodError> {
                 reason,
             });
         }
-        // The kubelet replaces the file's directory by a link: nothing that a watch of the file would see.
+        // The kubelet replaces the file's directory by a link: nothing that a watch of the file
+        // would see.
         #[expect(
             clippy::disallowed_methods,
             reason = "for a second at most, before a start"

@@ -27,7 +27,8 @@ pub struct ServerConfig {
 }
 
 impl ServerConfig {
-    /// The servers of a planned interface with a bridge binding, where virt-handler has saved `cached`.
+    /// The servers of a planned interface with a bridge binding, where virt-handler has saved
+    /// `cached`.
     ///
     /// # Errors
     /// The pod's NIC is missing.

@@ -1,6 +1,7 @@
 //! DHCPv4 for one guest: it always gets the same address and all options, whatever it asks for.
 //!
-//! RFC 2131, options of RFC 2132; 119 is RFC 3397, 121 is RFC 3442. Options of more than 255 bytes are split (RFC 3396).
+//! RFC 2131, options of RFC 2132; 119 is RFC 3397, 121 is RFC 3442. Options of more than 255 bytes
+//! are split (RFC 3396).
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -20,7 +21,8 @@ use crate::network::vif_cache::Route;
 
 /// UDP port of DHCPv4 servers.
 pub const SERVER_PORT: u16 = 67;
-/// How long the guest may use its address, in seconds: 999 days. It is the guest's as long as the pod lives.
+/// How long the guest may use its address, in seconds: 999 days. It is the guest's as long as the
+/// pod lives.
 const LEASE_SECONDS: u32 = 999 * 24 * 3600;
 /// Shortest message, for clients from the days of BOOTP: 300 bytes with the headers of UDP and IP.
 const MIN_MESSAGE: usize = 272;
@@ -165,7 +167,8 @@ fn message_type(request: &borrowed::Message<'_>) -> Option<u8> {
     }
 }
 
-/// The options' values in the order of their codes. Empty ones are not sent: RFC 2132 gives each of these a minimal length.
+/// The options' values in the order of their codes. Empty ones are not sent: RFC 2132 gives each of
+/// these a minimal length.
 fn options(config: &Config) -> Result<BTreeMap<OptionCode, Vec<u8>>, NetworkError> {
     let search_domains = valid_search_domains(&config.search_domains);
     let address = |ip: Option<Ipv4Addr>| ip.map(|ip| ip.octets().to_vec()).unwrap_or_default();
@@ -253,8 +256,8 @@ fn ntp_servers(config: &Config) -> Result<Vec<Ipv4Addr>, NetworkError> {
     config.custom.ntp_servers.iter().map(parse).collect()
 }
 
-/// RFC 3442: length of the prefix, its octets as far as they count, gateway. The default route comes last, as it may need one of the
-/// others to reach its gateway.
+/// RFC 3442: length of the prefix, its octets as far as they count, gateway. The default route
+/// comes last, as it may need one of the others to reach its gateway.
 fn route_octets(routes: &[Route]) -> Vec<u8> {
     let (mut bytes, mut default) = (Vec::new(), Vec::new());
     for route in routes {

@@ -202,7 +202,8 @@ fn what_is_not_there_is_not_sent() {
     );
 }
 
-/// An empty name at the end of the list, as of a trailing dot, makes some clients drop the whole list.
+/// An empty name at the end of the list, as of a trailing dot, makes some clients drop the whole
+/// list.
 #[test]
 // D-net-6 (docs/differences.md).
 fn a_trailing_dot_is_no_further_domain() {

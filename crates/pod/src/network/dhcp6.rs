@@ -130,8 +130,8 @@ impl Responder for Server {
 }
 
 impl<'a> Request<'a> {
-    /// Walks through the options by their lengths. dhcproto's own reader stops at the first option that it cannot read, and subtracts
-    /// from lengths that the guest has chosen.
+    /// Walks through the options by their lengths. dhcproto's own reader stops at the first option
+    /// that it cannot read, and subtracts from lengths that the guest has chosen.
     fn parse(packet: &'a [u8]) -> Option<Self> {
         let (&kind, rest) = packet.split_first()?;
         let (&transaction, mut rest) = rest.split_first_chunk::<3>()?;

@@ -134,8 +134,8 @@ fn link(message: LinkMessage) -> Link {
     link
 }
 
-/// The link's own address. With IPv4 this is IFA_LOCAL, as IFA_ADDRESS is the peer's on a point-to-point link; IPv6 mostly has the
-/// latter only.
+/// The link's own address. With IPv4 this is IFA_LOCAL, as IFA_ADDRESS is the peer's on a
+/// point-to-point link; IPv6 mostly has the latter only.
 fn address(message: AddressMessage) -> Option<IpAddr> {
     let (mut local, mut address) = (None, None);
     for attribute in message.attributes {

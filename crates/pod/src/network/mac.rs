@@ -12,7 +12,8 @@ pub struct MacAddress(pub [u8; 6]);
 #[error("not six hexadecimal octets such as 02:00:00:00:00:01")]
 pub struct InvalidMac;
 
-/// The forms that KubeVirt admits in a VMI: `02:00:00:00:00:01`, `02-00-00-00-00-01` and `0200.0000.0001`.
+/// The forms that KubeVirt admits in a VMI: `02:00:00:00:00:01`, `02-00-00-00-00-01` and
+/// `0200.0000.0001`.
 impl FromStr for MacAddress {
     type Err = InvalidMac;
 

@@ -1,4 +1,5 @@
-//! Addresses behind NAT: the gateway on the guest's bridge is the second address of the VM's network, the guest the third.
+//! Addresses behind NAT: the gateway on the guest's bridge is the second address of the VM's
+//! network, the guest the third.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -36,8 +37,8 @@ pub(crate) fn ipv4(interface: &Interface, network: &Network) -> Result<Masquerad
     }
 }
 
-/// Gateway, guest and netmask in an IPv4 network, such as `10.0.2.0/24`, which is used where it is empty. None if it has
-/// less than four addresses.
+/// Gateway, guest and netmask in an IPv4 network, such as `10.0.2.0/24`, which is used where it is
+/// empty. None if it has less than four addresses.
 ///
 /// # Errors
 /// It is not a network.

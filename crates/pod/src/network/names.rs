@@ -1,16 +1,18 @@
 //! Names of links in the pod, as virt-handler and virt-controller give them.
 //!
-//! `eth0` (or another name of the primary network), `pod16477688c0e` (secondary, by hash), `net1` (secondary, by position: pods of
-//! older KubeVirt releases).
+//! `eth0` (or another name of the primary network), `pod16477688c0e` (secondary, by hash), `net1`
+//! (secondary, by position: pods of older KubeVirt releases).
 
 use api::link_names::HASHED_PREFIX;
 pub use api::link_names::{PRIMARY_LINK, hashed_link};
 
 use crate::network::request::Network;
 
-/// Names that the pod's link of `network` may have, the likeliest first. None if the network has no link in the pod.
+/// Names that the pod's link of `network` may have, the likeliest first. None if the network has no
+/// link in the pod.
 ///
-/// `networks` are all of the VMI, `pod_interface_name` is the interface's in the VMI's status, or empty.
+/// `networks` are all of the VMI, `pod_interface_name` is the interface's in the VMI's status, or
+/// empty.
 pub fn pod_links(
     networks: &[Network],
     network: &Network,
@@ -49,7 +51,8 @@ pub fn bridge(pod_link: &str) -> String {
     )
 }
 
-/// The pod's own NIC of a bridge binding: the link of `pod_link`'s name is a dummy there, which holds the pod's address.
+/// The pod's own NIC of a bridge binding: the link of `pod_link`'s name is a dummy there, which
+/// holds the pod's address.
 pub fn bridged_nic(pod_link: &str) -> String {
     format!(
         "{}-nic",

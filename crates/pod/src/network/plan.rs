@@ -1,4 +1,5 @@
-//! Which tap device each interface has, and where its DHCP answers come from. Reads nothing: the pod's links are given.
+//! Which tap device each interface has, and where its DHCP answers come from. Reads nothing: the
+//! pod's links are given.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -150,7 +151,8 @@ fn address_source(
     })
 }
 
-/// The server's address on a bridge: 169.254.75.1 with the interface's index in the spec as further digits.
+/// The server's address on a bridge: 169.254.75.1 with the interface's index in the spec as further
+/// digits.
 fn bridge_server(
     request: &NetworkRequest,
     interface: &Interface,

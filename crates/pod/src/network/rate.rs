@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-/// Packets that a server reads in a second. A client sends one in some seconds; on a bridged network others' are heard too.
+/// Packets that a server reads in a second. A client sends one in some seconds; on a bridged
+/// network others' are heard too.
 const MAX_PACKETS_PER_SECOND: u32 = 1000;
 const SECOND: Duration = Duration::from_secs(1);
 /// Lines that a server logs in [`LOG_INTERVAL`].
@@ -36,7 +37,8 @@ impl Window {
     }
 }
 
-/// Slows a reader down that gets too many packets: it waits, and the socket's buffer drops what does not fit.
+/// Slows a reader down that gets too many packets: it waits, and the socket's buffer drops what
+/// does not fit.
 #[derive(Debug)]
 pub(crate) struct Pace(Window);
 

@@ -5,7 +5,8 @@ use crate::network::error::NetworkError;
 /// The networks and interfaces of a VMI.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NetworkRequest {
-    /// `spec.domain.devices.interfaces`, all of them in the order of the spec: the address of a bridge's DHCP server depends on it.
+    /// `spec.domain.devices.interfaces`, all of them in the order of the spec: the address of a
+    /// bridge's DHCP server depends on it.
     pub interfaces: Vec<Interface>,
     /// `spec.networks`, all of them in the order of the spec: ordinal names of links depend on it.
     pub networks: Vec<Network>,
@@ -20,8 +21,8 @@ pub struct Interface {
     pub name: String,
     /// How it is bound to its network.
     pub binding: Binding,
-    /// Whether virt-handler says that the domain is attached by a tap device (`interfaceDomainAttachment` is `tap`).
-    /// All others are left alone.
+    /// Whether virt-handler says that the domain is attached by a tap device
+    /// (`interfaceDomainAttachment` is `tap`). All others are left alone.
     pub tap: bool,
     /// Whether its state is `absent`: it is, or is to be, unplugged.
     pub absent: bool,

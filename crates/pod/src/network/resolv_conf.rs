@@ -73,8 +73,9 @@ impl ResolvConf {
         }
     }
 
-    /// The search domains of a VM in `subdomain`, which may be empty. The domain of its headless service goes first, if the pod does
-    /// not have it: old versions of glibc take six domains only, so Kubernetes does not write it.
+    /// The search domains of a VM in `subdomain`, which may be empty. The domain of its headless
+    /// service goes first, if the pod does not have it: old versions of glibc take six domains
+    /// only, so Kubernetes does not write it.
     pub fn search_domains_of(&self, subdomain: &str) -> Vec<String> {
         let service = longest(
             self.search_domains

@@ -16,7 +16,8 @@ pub(crate) fn valid_search_domains(domains: &[String]) -> Vec<String> {
     valid
 }
 
-/// Labels of 1 to 63 letters, digits and hyphens between dots; the last begins with a letter; a dot may follow.
+/// Labels of 1 to 63 letters, digits and hyphens between dots; the last begins with a letter; a dot
+/// may follow.
 fn is_domain_name(name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name);
     let labels: Vec<&str> = name.split('.').collect();
@@ -36,7 +37,8 @@ fn is_domain_name(name: &str) -> bool {
     name.len() <= 253 && top && labels.iter().all(valid)
 }
 
-/// RFC 1035: each label with its length before it, and an empty one at the end. Names are not compressed.
+/// RFC 1035: each label with its length before it, and an empty one at the end. Names are not
+/// compressed.
 pub(crate) fn domain_octets(domain: &str) -> Vec<u8> {
     let labels = domain.split('.').filter(|label| !label.is_empty());
     let mut bytes: Vec<u8> = labels

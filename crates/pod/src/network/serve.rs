@@ -8,7 +8,8 @@ use crate::network::rate::{LogLimit, Pace};
 use crate::network::reply::Responder;
 use crate::network::udp::BridgeSocket;
 
-/// Longest packet that is read; longer ones get no answer. Messages of clients fit into one Ethernet frame.
+/// Longest packet that is read; longer ones get no answer. Messages of clients fit into one
+/// Ethernet frame.
 const MAX_PACKET: usize = 1500;
 /// Pause after a failure to receive, so that a lasting one does not make the task spin.
 const RECEIVE_RETRY_DELAY: Duration = Duration::from_secs(1);

@@ -37,11 +37,13 @@ struct Running {
 }
 
 impl DhcpServers {
-    /// Starts the servers of an interface, unless they run already. `marker` is a file that says that they have been started: if it
-    /// is there, and the servers are not this process's, then another one's serve the guest, and nothing is started.
+    /// Starts the servers of an interface, unless they run already. `marker` is a file that says
+    /// that they have been started: if it is there, and the servers are not this process's, then
+    /// another one's serve the guest, and nothing is started.
     ///
     /// # Errors
-    /// The bridge is missing, a socket cannot be bound, an option cannot be sent, or the marker cannot be made. Then none runs.
+    /// The bridge is missing, a socket cannot be bound, an option cannot be sent, or the marker
+    /// cannot be made. Then none runs.
     // D-net-10 (docs/differences.md).
     pub fn ensure(
         &mut self,
@@ -61,7 +63,8 @@ impl DhcpServers {
         })?;
         match self.running.get(pod_link) {
             Some(running) if running.bridge == bridge.index => return Ok(()),
-            // It was unplugged and plugged again: the old bridge is gone, and its servers hear nothing any more.
+            // It was unplugged and plugged again: the old bridge is gone, and its servers hear
+            // nothing any more.
             Some(_) => drop(self.running.remove(pod_link)),
             None if marker.exists() => {
                 tracing::info!(marker = %marker.display(), "the DHCP server of this link has been started by another process");
@@ -83,8 +86,8 @@ impl DhcpServers {
         Ok(())
     }
 
-    /// Ends the servers of interfaces that do not stay, and removes their markers: when such an interface is plugged in
-    /// again, its servers start anew.
+    /// Ends the servers of interfaces that do not stay, and removes their markers: when such an
+    /// interface is plugged in again, its servers start anew.
     pub fn retain(&mut self, stays: impl Fn(&str) -> bool) {
         for (pod_link, running) in self.running.extract_if(|_, it| !stays(&it.interface)) {
             tracing::info!(

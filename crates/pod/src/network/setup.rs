@@ -14,7 +14,8 @@ use crate::network::vif_cache::CachedAddress;
 /// Files of the pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetworkPaths {
-    /// Folder that virt-handler and the launcher share: `vif-cache-*.json` of virt-handler, `dhcp_started-*` of the launcher.
+    /// Folder that virt-handler and the launcher share: `vif-cache-*.json` of virt-handler,
+    /// `dhcp_started-*` of the launcher.
     pub private: PathBuf,
     /// The pod's name servers and search domains.
     pub resolv_conf: PathBuf,
@@ -63,11 +64,13 @@ impl NetworkSetup {
         }
     }
 
-    /// Finds the tap devices of a VM's interfaces, and starts the guest's DHCP servers. Servers that run stay, so it may be called
-    /// again. Call it in a tokio runtime with I/O and time, which lives as long as the servers have to.
+    /// Finds the tap devices of a VM's interfaces, and starts the guest's DHCP servers. Servers
+    /// that run stay, so it may be called again. Call it in a tokio runtime with I/O and time,
+    /// which lives as long as the servers have to.
     ///
     /// # Errors
-    /// The pod is not prepared for the VMI, or a server cannot be started. Servers of other interfaces may run then.
+    /// The pod is not prepared for the VMI, or a server cannot be started. Servers of other
+    /// interfaces may run then.
     pub async fn prepare(
         &mut self,
         request: &NetworkRequest,
@@ -90,7 +93,8 @@ impl NetworkSetup {
         Ok(planned.into_iter().map(|planned| planned.tap).collect())
     }
 
-    /// Ends the DHCP servers of interfaces that do not stay: those that the guest does not have any more.
+    /// Ends the DHCP servers of interfaces that do not stay: those that the guest does not have any
+    /// more.
     pub fn retain_servers(&mut self, stays: impl Fn(&str) -> bool) {
         self.servers.retain(stays);
     }

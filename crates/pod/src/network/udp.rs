@@ -1,8 +1,9 @@
 //! UDP sockets that hear and answer one bridge only.
 //!
-//! A DHCP client has no address yet, so servers listen on all addresses. By default each packet is looked at for the link that it came
-//! in by (`IP_PKTINFO`), and answers are sent out of that link. Where the kernel lets it (5.7 and newer let processes without
-//! `CAP_NET_RAW` too), the socket is bound to the bridge besides: then a unicast of one guest cannot end in the socket of another
+//! A DHCP client has no address yet, so servers listen on all addresses. By default each packet is
+//! looked at for the link that it came in by (`IP_PKTINFO`), and answers are sent out of that link.
+//! Where the kernel lets it (5.7 and newer let processes without `CAP_NET_RAW` too), the socket is
+//! bound to the bridge besides: then a unicast of one guest cannot end in the socket of another
 //! guest NIC's server.
 
 use std::io::{self, IoSlice, IoSliceMut};

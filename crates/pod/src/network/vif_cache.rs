@@ -1,6 +1,7 @@
 //! virt-handler's note of the address that a bridged pod link had: `vif-cache-<link>.json`.
 //!
-//! With a bridge binding the pod's address moves to the guest, so phase 1 takes it from the link and writes it down.
+//! With a bridge binding the pod's address moves to the guest, so phase 1 takes it from the link
+//! and writes it down.
 
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -126,7 +127,8 @@ fn read_limited(path: &Path) -> Result<Result<Vec<u8>, CacheError>, NetworkError
     })
 }
 
-/// The document as Go's encoding/json writes `net.IP` (text), `net.IPMask` and `net.HardwareAddr` (base64).
+/// The document as Go's encoding/json writes `net.IP` (text), `net.IPMask` and `net.HardwareAddr`
+/// (base64).
 #[derive(Deserialize)]
 struct Document {
     #[serde(rename = "IP", default)]

@@ -1,4 +1,5 @@
-//! Files that the launcher generates of the VMI: ISO images for cloud-init, ConfigMaps and the like, and others.
+//! Files that the launcher generates of the VMI: ISO images for cloud-init, ConfigMaps and the
+//! like, and others.
 
 use super::*;
 

@@ -1,10 +1,12 @@
-//! Phase 2 of KubeVirt v1.9.0's own virt-launcher for generated VMIs, pods and DHCP requests, held against ours byte by byte.
+//! Phase 2 of KubeVirt v1.9.0's own virt-launcher for generated VMIs, pods and DHCP requests, held
+//! against ours byte by byte.
 //!
-//! `fixtures/phase2.json`: one case a line: the VMI, the pod's links, virt-handler's files, and what came out: the domain's
-//! interfaces, the markers, and for each DHCP server its requests and answers in hexadecimal digits.
+//! `fixtures/phase2.json`: one case a line: the VMI, the pod's links, virt-handler's files, and
+//! what came out: the domain's interfaces, the markers, and for each DHCP server its requests and
+//! answers in hexadecimal digits.
 //!
-//! DHCPv4 options after the first three come in random order there (a Go map), so these are compared as a set. Empty options are not
-//! compared: we leave them out.
+//! DHCPv4 options after the first three come in random order there (a Go map), so these are
+//! compared as a set. Empty options are not compared: we leave them out.
 
 #![allow(
     clippy::unwrap_used,
@@ -28,8 +30,8 @@ use serde_json::Value;
 /// virt-handler gives this address to the bridge of a masquerade binding.
 const BRIDGE_MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 0]);
 
-/// Cases that the reference refuses, with a crash of its launcher, and ours does not: invalid search domains are left out, and long
-/// options are split. docs/differences.md has the reasons.
+/// Cases that the reference refuses, with a crash of its launcher, and ours does not: invalid
+/// search domains are left out, and long options are split. docs/differences.md has the reasons.
 const ALLOWED: [&str; 4] = [
     "101 error: search domains 0",
     "102 error: search domains 1",

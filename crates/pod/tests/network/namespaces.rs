@@ -1,6 +1,7 @@
 //! Phase 2 and its DHCP servers on real links, with real clients.
 //!
-//! It needs root, network namespaces, iproute2, and for two of the tests busybox and dhclient. `bed` says how it is made.
+//! It needs root, network namespaces, iproute2, and for two of the tests busybox and dhclient.
+//! `bed` says how it is made.
 
 #![allow(
     clippy::unwrap_used,

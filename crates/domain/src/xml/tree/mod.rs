@@ -1,9 +1,10 @@
 //! A domain document as a tree of all its elements, whether the schema knows them or not.
 //!
 //! Sidecars and plugins may add any element that libvirt has, and libvirt reports elements that the
-//! schema does not have: whoever edits or compares such documents works on this tree. Only comments,
-//! processing instructions and the white space between tags are lost. Reading is bounded in size,
-//! depth and number of elements, and refuses a document type declaration: entities cannot be defined.
+//! schema does not have: whoever edits or compares such documents works on this tree. Only
+//! comments, processing instructions and the white space between tags are lost. Reading is bounded
+//! in size, depth and number of elements, and refuses a document type declaration: entities cannot
+//! be defined.
 
 mod parse;
 

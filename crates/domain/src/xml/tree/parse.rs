@@ -39,7 +39,8 @@ impl Parser<'_> {
         ReadError::malformed(self.line(), reason)
     }
 
-    /// Most often what a script has printed beside the document: its own words are shown, and their line.
+    /// Most often what a script has printed beside the document: its own words are shown, and their
+    /// line.
     fn stray(&self, text: &str) -> ReadError {
         let text = text.trim_start();
         let lines = text.bytes().filter(|&byte| byte == b'\n').count();
@@ -184,14 +185,16 @@ fn append(parent: &mut Element, text: &str) {
     }
 }
 
-/// White space between tags is not text; only where the next tag begins is it known to be just that.
+/// White space between tags is not text; only where the next tag begins is it known to be just
+/// that.
 fn drop_white_space(parent: &mut Element) {
     if matches!(parent.nodes.last(), Some(Node::Text(text)) if text.trim().is_empty()) {
         parent.nodes.pop();
     }
 }
 
-/// Whether it can name an element or an attribute, which the parser leaves open. Beyond ASCII everything is taken.
+/// Whether it can name an element or an attribute, which the parser leaves open. Beyond ASCII
+/// everything is taken.
 fn is_name(name: &str) -> bool {
     let first = |c: char| c.is_ascii_alphabetic() || matches!(c, '_' | ':') || !c.is_ascii();
     name.starts_with(first)
