@@ -1,4 +1,5 @@
-//! Gives the executables their version: that of the package, and in a release build the commit.
+//! Gives the executables of this package and of `cel-evaluator` their version: the package's, and in a release build the
+//! commit. Packs their relocations.
 //!
 //! The commit is that of the repository, or the variable `SOURCE_COMMIT` where there is no repository (a container
 //! image is built from a copy). A debug build does not have it, so that a commit does not make cargo build all again.
@@ -8,7 +9,6 @@ use std::path::Path;
 use std::process::Command;
 
 fn main() {
-    println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed=SOURCE_COMMIT");
     if packs_relocations() {
         println!("cargo:rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");

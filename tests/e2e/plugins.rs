@@ -62,6 +62,11 @@ fn plugin(name: &str, condition: &str, hooks: Value) -> Value {
     json!({"metadata": {"name": name}, "spec": {"condition": condition, "domainHooks": hooks}})
 }
 
+/// A list that doubles itself two hundred times.
+fn endless_list() -> String {
+    format!("size([1]{}) == 1", ".map(x, [x, x])".repeat(200))
+}
+
 fn cel(expression: &str) -> Value {
     json!({"cel": {"expression": expression}})
 }
@@ -98,6 +103,14 @@ fn plugins_of_a_sync_change_the_domain_and_failing_ones_leave_none() {
             (
                 json!([plugin("alpha", "", json!([cel("Domain{Name: 'another'}")]))]),
                 vec!["plugin alpha hook 0", "name was changed"],
+            ),
+            // It ends the process that evaluates it, and the launcher goes on.
+            (
+                json!([plugin("alpha", &endless_list(), json!([]))]),
+                vec![
+                    "plugin alpha condition",
+                    "the expression cannot be evaluated",
+                ],
             ),
             // What libvirt refuses: its own message, and which plugin changed the domain.
             (
