@@ -36,7 +36,7 @@ impl Preview for Service {
             Ok(plan) => PlanResponse {
                 success: true,
                 message: String::new(),
-                plan_json: Bytes::from(plan.to_string()),
+                plan_json: Bytes::from(plan),
             },
             Err(error) => PlanResponse {
                 success: false,

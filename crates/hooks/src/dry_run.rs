@@ -14,7 +14,7 @@ use super::conformance::program::Process;
 use super::diff::{Changes, diff};
 use super::error::{HookError, UnusableReason};
 use super::sidecar::{HookPoint, Sidecar};
-use super::{client, cloud_init, discovery, sidecars::Sidecars};
+use super::{client, cloud_init, discovery, sidecars::Sidecars, work};
 
 /// What a sidecar is called with.
 #[derive(Debug, Clone)]
@@ -135,15 +135,19 @@ async fn call(
     let define = |xml: String| sidecars.on_define_domain(xml, vmi_json, deadline);
     let first = define(input.domain_xml.clone()).await?;
     let second = define(first.clone()).await?;
-    let parse = |xml: &str| Element::parse(xml).map_err(HookError::Input);
-    let trees = [parse(&input.domain_xml)?, parse(&first)?, parse(&second)?];
-    let [given, once, twice] = &trees;
-    Ok(DryRun {
-        sidecar: name,
-        points,
-        changes: diff(given, once),
-        second_changes: diff(once, twice),
-        xml: first,
-        cloud_init,
-    })
+    let compare = move || {
+        let parse = |xml: &str| Element::parse(xml).map_err(HookError::Input);
+        let once = parse(&first)?;
+        let changes = diff(&parse(&input.domain_xml)?, &once);
+        let second_changes = diff(&once, &parse(&second)?);
+        Ok(DryRun {
+            sidecar: name,
+            points,
+            changes,
+            second_changes,
+            xml: first,
+            cloud_init,
+        })
+    };
+    work::until(deadline, compare).await?
 }

@@ -6,6 +6,7 @@
 //!             ──► A, B, C at once                                             Shutdown
 //! ```
 
+use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -35,6 +36,7 @@ pub struct Sidecars {
     /// The last successful `OnDefineDomain` of all sidecars. Locked while they are called, so they never get two
     /// calls at once.
     last_definition: tokio::sync::Mutex<Option<Definition>>,
+    hasher: RandomState,
     report_file: Option<PathBuf>,
 }
 
@@ -43,15 +45,10 @@ pub struct Sidecars {
 struct Definition {
     /// Identifies the request: another request calls the sidecars again.
     deadline: Instant,
-    xml: String,
+    /// Of the domain XML, in place of a second document that stays in memory.
+    xml_hash: u64,
     vmi: Bytes,
     result: String,
-}
-
-impl Definition {
-    fn is_of(&self, deadline: Instant, xml: &str, vmi: &Bytes) -> bool {
-        self.deadline == deadline && self.xml == xml && self.vmi == *vmi
-    }
 }
 
 impl Sidecars {
@@ -136,26 +133,26 @@ impl Sidecars {
             return Ok(xml);
         }
         let mut last_definition = self.last_definition.lock().await;
+        let hasher = self.hasher.clone();
+        let hash = move || (hasher.hash_one(&xml), xml);
+        let (xml_hash, xml) = work::until(deadline, hash).await?;
         if let Some(last) = &*last_definition
-            && last.is_of(deadline, &xml, vmi_json)
+            && (last.deadline, last.xml_hash, &last.vmi) == (deadline, xml_hash, vmi_json)
         {
             return Ok(last.result.clone());
         }
-        let (xml, domain) = work::until(deadline, move || {
-            let domain = as_kubevirt_writes_it(&xml);
-            (xml, domain)
-        })
-        .await?;
-        let mut domain = domain.map_err(HookError::Input)?;
+        let parsed = work::until(deadline, move || as_kubevirt_writes_it(&xml)).await?;
+        let mut domain = parsed.map_err(HookError::Input)?;
         for sidecar in sidecars {
             domain = self
                 .define(sidecar, domain, vmi_json.clone(), deadline)
                 .await?;
         }
-        let result = domain.text;
+        // The tree is dropped there: it may have many elements.
+        let result = work::until(deadline, move || domain.text).await?;
         *last_definition = Some(Definition {
             deadline,
-            xml,
+            xml_hash,
             vmi: vmi_json.clone(),
             result: result.clone(),
         });

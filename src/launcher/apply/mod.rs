@@ -39,8 +39,8 @@ struct ChangedDisks {
     failures: Vec<DiskFailure>,
     /// As libvirt reports it now.
     live: DomainSpec,
-    /// As the VMI wants it.
-    wanted: DomainSpec,
+    /// What is to be done with its interfaces.
+    interfaces: plan::InterfacePlan,
     /// What the conversion has seen.
     context: Context,
 }
@@ -62,7 +62,7 @@ impl Apply {
         let mut failures: Vec<DeviceFailure> =
             changed.failures.into_iter().map(Into::into).collect();
         self.network.adopt(&request.vmi, &changed.context).await;
-        let plan = plan::interfaces(&changed.live, &changed.wanted, &request.vmi);
+        let plan = changed.interfaces;
         let interfaces = Interfaces {
             domain: &domain,
             vm: &self.vm,
@@ -104,8 +104,8 @@ impl Apply {
         disk_sizes::resize(domain, &plan::resizes(&live, &wanted, &sizes));
         Ok(ChangedDisks {
             failures,
+            interfaces: plan::interfaces(&live, &wanted, vmi),
             live,
-            wanted,
             context,
         })
     }

@@ -36,61 +36,72 @@ impl DryRun {
         Self { vm, pod, syncs }
     }
 
-    /// The plan of a sync of this VMI, for programs: what [`plan::to_json`] writes, and what would become of the domain
-    /// as its first steps. Takes no lock: a change that is in progress is seen as far as it is.
+    /// The plan of a sync of this VMI, as JSON for programs: what [`plan::to_json`] makes, and what would become of the
+    /// domain as its first steps. Takes no lock: a change that is in progress is seen as far as it is.
     ///
     /// # Errors
     /// Those that the sync would have before it changes anything.
-    pub async fn plan(&self, request: SyncRequest) -> Result<Value, LauncherError> {
+    pub async fn plan(&self, request: SyncRequest) -> Result<String, LauncherError> {
         within("the plan", CHANGE_TIMEOUT, self.plan_of(request)).await
     }
 
-    async fn plan_of(&self, request: SyncRequest) -> Result<Value, LauncherError> {
-        let vmi = request.vmi.clone();
-        let (step, domain) = self.syncs.next_step(&vmi).await?;
-        let (pod, syncs) = (self.pod.clone(), self.syncs.clone());
-        let plan = move |domain: &libvirt::Domain| {
-            let options = syncs.last_options();
-            let (disks, interfaces, context) = planned(&*pod, domain, &request.vmi, &options)?;
-            let started = syncs.started_vmi().map(|json| &**json);
-            let restart = restart_fields(started, &request.vmi_json, &context);
-            Ok((disks, interfaces, context, restart))
+    async fn plan_of(&self, request: SyncRequest) -> Result<String, LauncherError> {
+        let without_devices = |steps: &[(&'static str, String)]| {
+            let (disks, interfaces) = (DiskPlan::default(), InterfacePlan::default());
+            with_domain(&disks, &interfaces, steps.iter().cloned()).to_string()
         };
-        match (step, domain) {
-            (Step::Resume | Step::Apply, Some(domain)) => {
-                let planned = blocking("planning", move || plan(&domain)).await?;
-                let (disks, interfaces, context, restart) = planned;
-                let interfaces = with_taps(&vmi, &context, interfaces).await;
-                let resume = (step == Step::Resume).then_some((
-                    "resume",
-                    "the guest is paused, and nobody has asked for that".to_owned(),
-                ));
-                let grace_period = self.vm.metadata().changed_grace_period(&vmi);
-                let grace_period = grace_period.map(|(before, after)| {
-                    let why =
-                        format!("spec.terminationGracePeriodSeconds: {before} becomes {after}");
-                    ("update", why)
-                });
-                let steps = resume.into_iter().chain(grace_period);
-                let plan = with_domain(&disks, &interfaces, steps);
-                Ok(with_member(plan, "restart", restart))
+        match self.syncs.next_step(&request.vmi).await? {
+            (step @ (Step::Resume | Step::Apply), Some(domain)) => {
+                self.plan_changes(step, domain, request).await
             }
-            (Step::Create | Step::Recreate, _) => Ok(with_domain(
-                &DiskPlan::default(),
-                &InterfacePlan::default(),
-                [(
-                    "start",
-                    "the virtual machine has no running domain yet".to_owned(),
-                )],
-            )),
-            (Step::Nothing, _) => Ok(with_domain(
-                &DiskPlan::default(),
-                &InterfacePlan::default(),
-                [],
-            )),
+            (Step::Create | Step::Recreate, _) => Ok(without_devices(&[(
+                "start",
+                "the virtual machine has no running domain yet".to_owned(),
+            )])),
+            (Step::Nothing, _) => Ok(without_devices(&[])),
             (Step::Lost | Step::Resume | Step::Apply, _) => Err(LauncherError::Lost),
         }
     }
+
+    /// The plan for the running domain. It grows with the VMI, and so is made and written on a
+    /// blocking thread.
+    async fn plan_changes(
+        &self,
+        step: Step,
+        domain: libvirt::Domain,
+        request: SyncRequest,
+    ) -> Result<String, LauncherError> {
+        let (pod, syncs, vmi) = (self.pod.clone(), self.syncs.clone(), request.vmi.clone());
+        let planned = move || planned(&*pod, &domain, &vmi, &syncs.last_options());
+        let (disks, interfaces, context) = blocking("planning", planned).await?;
+        let interfaces = with_taps(&request.vmi, &context, interfaces).await;
+        let (vm, syncs) = (self.vm.clone(), self.syncs.clone());
+        let write = move || {
+            let plan = with_domain(&disks, &interfaces, domain_steps(&vm, step, &request.vmi));
+            let started = syncs.started_vmi().map(|json| &**json);
+            let restart = restart_fields(started, &request.vmi_json, &context);
+            Ok(with_member(plan, "restart", restart).to_string())
+        };
+        blocking("writing the plan", write).await
+    }
+}
+
+/// What changes of the running domain itself, with the reason.
+fn domain_steps(
+    vm: &Vm,
+    step: Step,
+    vmi: &Vmi,
+) -> impl Iterator<Item = (&'static str, String)> + use<> {
+    let resume = (step == Step::Resume).then_some((
+        "resume",
+        "the guest is paused, and nobody has asked for that".to_owned(),
+    ));
+    let grace_period = vm.metadata().changed_grace_period(vmi);
+    let grace_period = grace_period.map(|(before, after)| {
+        let why = format!("spec.terminationGracePeriodSeconds: {before} becomes {after}");
+        ("update", why)
+    });
+    resume.into_iter().chain(grace_period)
 }
 
 /// What the running domain gets only when it is started again. Empty while the VMI of its start is not known.
