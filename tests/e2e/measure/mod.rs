@@ -3,6 +3,7 @@
 mod bench;
 mod chart;
 mod migration;
+mod ping;
 mod process;
 mod scrape;
 mod soak;
