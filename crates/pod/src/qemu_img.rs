@@ -18,6 +18,9 @@ const OWN: Limits = Limits {
     wall: Duration::from_secs(300),
 };
 
+/// What QEMU says when it gets no thread.
+const NO_THREAD: &str = "qemu_thread_create: Resource temporarily unavailable";
+
 #[derive(Deserialize)]
 struct Info {
     #[serde(rename = "format")]
@@ -42,7 +45,7 @@ pub(super) fn check(cfg: &Config, found: &Found, inspected: &DiskInfo) -> Result
             "QEMU reads it as {} with {} bytes, but it has {} bytes as {}; it was changed while being inspected, or has a crafted header",
             info.format, info.virtual_size, inspected.virtual_size, inspected.format
         );
-        return Err(refused(found, reason));
+        return Err(refused(found.path(), reason));
     }
     Ok(())
 }
@@ -58,14 +61,14 @@ pub(super) fn check_tracking(cfg: &Config, found: &Found) -> Result<(), PodError
             "it has the backing file {:?}, and an overlay that tracks changes has none",
             info.backing_file
         );
-        return Err(refused(found, reason));
+        return Err(refused(found.path(), reason));
     }
     Ok(())
 }
 
-fn refused(found: &Found, reason: String) -> PodError {
+fn refused(path: &Path, reason: String) -> PodError {
     PodError::InvalidFile {
-        path: found.path().into(),
+        path: path.into(),
         reason,
     }
 }
@@ -80,23 +83,34 @@ fn info(cfg: &Config, found: &Found, format: &str) -> Result<Info, PodError> {
         wall: Duration::from_secs(30),
     };
     let arguments = ["info", "-U", "--output", "json", "-f", format, "/dev/stdin"];
-    let output = run(QEMU_IMG, arguments, &[], Some(found.read()?), limits).map_err(|error| {
-        let why = match error {
-            CommandError::Failed { stderr, .. } if !stderr.is_empty() => {
-                stderr.replace("/dev/stdin", "the image")
-            }
-            // Not the image's fault. (A program that is not found may be one that has too little
-            // memory to be loaded.)
-            CommandError::Start { .. } | CommandError::Wait { .. } => return error.into(),
-            other => other.to_string(),
-        };
-        refused(
-            found,
-            format!("QEMU cannot use it as {format}: {why}; copy or build the image again"),
-        )
-    })?;
+    let output = run(QEMU_IMG, arguments, &[], Some(found.read()?), limits)
+        .map_err(|error| failed_info(error, found.path(), format))?;
     serde_json::from_slice(&output)
-        .map_err(|e| refused(found, format!("qemu-img info gave no answer: {e}")))
+        .map_err(|e| refused(found.path(), format!("qemu-img info gave no answer: {e}")))
+}
+
+/// What it means that `qemu-img info` fails.
+fn failed_info(error: CommandError, path: &Path, format: &str) -> PodError {
+    let why = match error {
+        CommandError::Failed { stderr, .. } if stderr.contains(NO_THREAD) => {
+            let reason = format!(
+                "it cannot be inspected: {stderr}; the pod has as many processes as it may have \
+                 (pids.max), or too little memory"
+            );
+            return refused(path, reason);
+        }
+        CommandError::Failed { stderr, .. } if !stderr.is_empty() => {
+            stderr.replace("/dev/stdin", "the image")
+        }
+        // Not the image's fault. (A program that is not found may be one that has too little
+        // memory to be loaded.)
+        CommandError::Start { .. } | CommandError::Wait { .. } => return error.into(),
+        other => other.to_string(),
+    };
+    refused(
+        path,
+        format!("QEMU cannot use it as {format}: {why}; copy or build the image again"),
+    )
 }
 
 /// Makes a qcow2 overlay at `path` over `backing`, which is not opened: its size is given.
@@ -232,4 +246,29 @@ fn file_name(path: &Path) -> Result<String, PodError> {
         return Err(refuse("the path is not absolute"));
     }
     Ok(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+    use std::process::ExitStatus;
+
+    use super::*;
+
+    #[test]
+    fn only_what_is_wrong_with_the_image_is_to_be_mended_there() {
+        let refusal = |stderr: &str| {
+            let error = CommandError::Failed {
+                program: QEMU_IMG.into(),
+                status: ExitStatus::from_raw(6),
+                stderr: stderr.to_owned(),
+            };
+            os::logging::chain(&failed_info(error, Path::new("/disk.img"), "qcow2"))
+        };
+        let of_image = refusal("qemu-img: Could not open '/dev/stdin': Image is corrupt");
+        assert!(of_image.contains("build the image again"), "{of_image}");
+        let of_pod = refusal("qemu: qemu_thread_create: Resource temporarily unavailable");
+        assert!(of_pod.contains("pids.max"), "{of_pod}");
+        assert!(!of_pod.contains("again"), "{of_pod}");
+    }
 }
