@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
@@ -85,17 +86,27 @@ async fn forward(listener: UnixListener, to: SocketAddr) {
     }
 }
 
-async fn copy(mut from: UnixStream, to: SocketAddr) -> io::Result<()> {
-    let mut qemu = TcpStream::connect(to).await?;
-    tokio::io::copy_bidirectional(&mut from, &mut qemu).await?;
-    Ok(())
+/// Copies both ways until QEMU closes: what the other side does then does not matter any more, and
+/// one that never closes must not keep the connection.
+async fn copy(from: UnixStream, to: SocketAddr) -> io::Result<()> {
+    let (mut from_qemu, mut to_qemu) = TcpStream::connect(to).await?.into_split();
+    let (mut from_source, mut to_source) = from.into_split();
+    let up = async {
+        tokio::io::copy(&mut from_source, &mut to_qemu).await?;
+        to_qemu.shutdown().await?;
+        std::future::pending().await
+    };
+    tokio::select! {
+        failed = up => failed,
+        copied = tokio::io::copy(&mut from_qemu, &mut to_source) => copied.map(drop),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::io::AsyncReadExt;
     use tokio::net::TcpListener;
 
     #[test]
@@ -121,6 +132,23 @@ mod tests {
             let mut answer = String::new();
             source.read_to_string(&mut answer).await.unwrap();
             assert_eq!((memory.as_str(), answer.as_str()), ("memory", "taken"));
+        });
+    }
+
+    #[test]
+    fn a_source_that_never_closes_does_not_keep_the_connection_of_a_qemu_that_has() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let qemu = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let (mut source, ours) = UnixStream::pair().unwrap();
+            let copied = tokio::spawn(copy(ours, qemu.local_addr().unwrap()));
+            drop(qemu.accept().await.unwrap());
+            let ended = tokio::time::timeout(std::time::Duration::from_secs(60), copied);
+            ended.await.unwrap().unwrap().unwrap();
+            assert_eq!(source.read(&mut [0]).await.unwrap(), 0);
         });
     }
 
