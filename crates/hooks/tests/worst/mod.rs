@@ -110,6 +110,14 @@ pub fn answers() -> Vec<(&'static str, String, String)> {
             ),
         ),
         (
+            "small elements, as deep as they are indented",
+            plain.clone(),
+            domain(
+                "",
+                &format!("{}{}{}", "<a>".repeat(32), children("b"), "</a>".repeat(32)),
+            ),
+        ),
+        (
             "many attributes",
             domain(
                 "",
