@@ -18,7 +18,7 @@ pub const NO_AGENT: &str =
     "wait until the guest has booted; in a guest that is up, install and start qemu-guest-agent";
 
 /// A cause that is met often: a part of the text, and the remedy.
-const REMEDIES: [(&str, &str); 18] = [
+const REMEDIES: [(&str, &str); 19] = [
     (
         "failed to set MSR",
         "KVM does not work here (a machine without virtualization, or one inside another): run with --emulate",
@@ -83,6 +83,10 @@ const REMEDIES: [(&str, &str); 18] = [
     (
         "Cannot allocate memory",
         "the machine has too little free memory for this guest: make spec.domain.memory.guest smaller",
+    ),
+    (
+        "An error occurred, but the cause is unknown",
+        "libvirt says so where it cannot read the host's CPUs: see that /sys is mounted, and has /sys/devices/system/cpu",
     ),
     (
         "No space left on device",
@@ -289,6 +293,13 @@ mod tests {
         );
         // Cut off, as in a log.
         assert_eq!(plain("LibvirtError(Code=1, x"), "LibvirtError(Code=1, x");
+        let without_sys = plain(
+            "LibvirtError(Code=1, Domain=0, Message='An error occurred, but the cause is unknown')",
+        );
+        assert!(
+            without_sys.contains("/sys/devices/system/cpu"),
+            "{without_sys}"
+        );
     }
 
     #[test]
