@@ -93,7 +93,7 @@ async fn measure(pod: &Pod, name: &str, bytes: usize, work: impl Future<Output =
 /// Sends the VMI to SyncVirtualMachine.
 async fn sync(pod: &Pod, name: &str, vmi: &Value, options: VirtualMachineOptions) {
     let request = VmiRequest {
-        options: Some(options),
+        options: prost::Message::encode_to_vec(&options).into(),
         ..pod.request(vmi)
     };
     let bytes = prost::Message::encoded_len(&request);
