@@ -111,96 +111,35 @@ impl Launcher {
         notifier: Notifier,
         pod: Arc<dyn PodBackend>,
     ) -> Arc<Self> {
-        let config = Arc::new(config);
-        let root = &config.pod.root;
-        let inbox = Arc::new(EventInbox::default());
-        let events = broadcast::Sender::new(MAX_UNREAD_EVENTS);
-        let name = format!("{}_{}", config.namespace, config.name);
-        let libvirt = Arc::new(LibvirtDomain::new(name, connection));
-        let vm = Vm::new(&config.namespace, &config.name, &config.uid, inbox.clone());
-        let warnings = Warnings::new(
-            notifier.clone(),
-            vm.clone(),
-            &config.namespace,
-            &config.name,
-        );
-        let sidecars = Arc::new(sidecars);
+        let handles = Handles::new(config, connection, sidecars, notifier, pod);
+        let guest = handles.begin_guest();
+        let preparation = Arc::new(Preparation {
+            pod: handles.pod.clone(),
+            sidecars: handles.sidecars.clone(),
+            root: handles.config.pod.root.clone(),
+        });
         let metrics = Arc::new(Metrics::default());
-        let network = Arc::new(PodNetwork::new(root));
+        let syncs = handles.syncs(&guest, &preparation, &metrics);
+        let backup = handles.backup(&guest);
+        let memory_dump = handles.memory_dump();
+        handles.begin_tasks(&backup, &memory_dump);
+        let Handles {
+            config,
+            libvirt,
+            vm,
+            pod,
+            events,
+            ..
+        } = handles;
         let clock = Arc::new(GuestClock::new(libvirt.clone(), vm.clone()));
         let killer = Killer::new(libvirt.clone(), vm.clone(), config.qemu_pid_file.clone());
         let killer = Arc::new(killer);
-        let guest = GuestAgent::begin(
-            &libvirt,
-            &vm,
-            notifier.clone(),
-            &pod,
-            &config,
-            warnings.clone(),
-            events.subscribe(),
-        );
-        let preparation = Arc::new(Preparation {
-            pod: pod.clone(),
-            sidecars: sidecars.clone(),
-            root: root.clone(),
-        });
-        let last_context = Arc::new(Mutex::default());
-        let start = Arc::new(Start {
-            libvirt: libvirt.clone(),
-            vm: vm.clone(),
-            pod: pod.clone(),
-            preparation: preparation.clone(),
-            network: network.clone(),
-            freezer: guest.freezer.clone(),
-            config: config.clone(),
-            last_context: last_context.clone(),
-        });
-        let detach_requests = Arc::<Mutex<DetachRequests>>::default();
-        let apply = Arc::new(Apply {
-            vm: vm.clone(),
-            pod: pod.clone(),
-            network: network.clone(),
-            detach_requests: detach_requests.clone(),
-        });
-        let syncs = Syncs::new(
-            libvirt.clone(),
-            vm.clone(),
-            pod.clone(),
-            guest.clone(),
-            start,
-            apply,
-            metrics.clone(),
-        );
-        let backup = Backup::new(
-            libvirt.clone(),
-            vm.clone(),
-            guest.freezer.clone(),
-            root.clone(),
-        );
-        let memory_dump = MemoryDump::new(libvirt.clone(), vm.clone(), root.clone());
         let migration = MigrationSource::new(
             libvirt.clone(),
             vm.clone(),
             config.pod.clone(),
             events.clone(),
         );
-        let removals = Arc::new(Removals::default());
-        let reporter = Reporter {
-            libvirt: libvirt.clone(),
-            vm: vm.clone(),
-            events: inbox,
-            notifier: notifier.clone(),
-            warnings,
-            removals: removals.clone(),
-            qemu_log: config.qemu_log.clone(),
-        };
-        tokio::spawn(reporter.run());
-        tokio::spawn(detach::follow(detach_requests, events.subscribe()));
-        tokio::spawn(metadata_copy::run(libvirt.clone(), vm.clone()));
-        tokio::spawn(incoming::follow(libvirt.clone(), vm.clone()));
-        tokio::spawn(backup.clone().run(events.subscribe()));
-        tokio::spawn(AdoptedMigration::new(libvirt.clone(), vm.clone()).run());
-        tokio::spawn(memory_dump.clone().resume_after_lost_dumps());
         Arc::new(Self {
             reads: DomainReads::new(libvirt.clone(), vm.clone()),
             dry_run: DryRun::new(vm.clone(), pod.clone(), syncs.clone()),
@@ -210,7 +149,7 @@ impl Launcher {
                 vm.clone(),
                 clock.clone(),
                 killer.clone(),
-                removals,
+                handles.removals,
             ),
             killer,
             resources: Resources::new(libvirt.clone(), vm.clone(), pod.clone()),
@@ -227,22 +166,27 @@ impl Launcher {
             migration,
             migration_target: MigrationTarget::new(
                 vm.clone(),
-                pod,
+                pod.clone(),
                 preparation,
-                network,
+                handles.network,
                 guest.clone(),
                 config.clone(),
             ),
             guest,
             finalization: Finalization::new(libvirt.clone(), vm.clone(), clock),
-            inspection: Inspection::new(libvirt.clone(), vm.clone(), config.clone(), last_context),
-            hand_over: HandOver::new(vm.clone(), notifier.clone()),
+            inspection: Inspection::new(
+                libvirt.clone(),
+                vm.clone(),
+                config.clone(),
+                handles.last_context,
+            ),
+            hand_over: HandOver::new(vm.clone(), handles.notifier.clone()),
             libvirt,
             vm,
             config,
             events,
-            sidecars,
-            notifier,
+            sidecars: handles.sidecars,
+            notifier: handles.notifier,
             metrics,
         })
     }
@@ -332,5 +276,134 @@ impl Launcher {
             sidecars: self.sidecars.clone(),
             timeline: self.config.timeline.clone(),
         }
+    }
+}
+
+/// What operations share.
+struct Handles {
+    config: Arc<LauncherConfig>,
+    libvirt: Arc<LibvirtDomain>,
+    vm: Arc<Vm>,
+    pod: Arc<dyn PodBackend>,
+    sidecars: Arc<Sidecars>,
+    notifier: Notifier,
+    warnings: Warnings,
+    /// Wakes the reporter.
+    inbox: Arc<EventInbox>,
+    events: broadcast::Sender<Event>,
+    network: Arc<PodNetwork>,
+    detach_requests: Arc<Mutex<DetachRequests>>,
+    removals: Arc<Removals>,
+    last_context: Arc<Mutex<String>>,
+}
+
+impl Handles {
+    fn new(
+        config: LauncherConfig,
+        connection: Connection,
+        sidecars: Sidecars,
+        notifier: Notifier,
+        pod: Arc<dyn PodBackend>,
+    ) -> Self {
+        let (namespace, name) = (&config.namespace, &config.name);
+        let inbox = Arc::new(EventInbox::default());
+        let vm = Vm::new(namespace, name, &config.uid, inbox.clone());
+        let domain_name = format!("{namespace}_{name}");
+        Self {
+            libvirt: Arc::new(LibvirtDomain::new(domain_name, connection)),
+            warnings: Warnings::new(notifier.clone(), vm.clone(), namespace, name),
+            vm,
+            pod,
+            sidecars: Arc::new(sidecars),
+            notifier,
+            inbox,
+            events: broadcast::Sender::new(MAX_UNREAD_EVENTS),
+            network: Arc::new(PodNetwork::new(&config.pod.root)),
+            detach_requests: Arc::default(),
+            removals: Arc::default(),
+            last_context: Arc::default(),
+            config: Arc::new(config),
+        }
+    }
+
+    fn begin_guest(&self) -> Arc<GuestAgent> {
+        GuestAgent::begin(
+            &self.libvirt,
+            &self.vm,
+            self.notifier.clone(),
+            &self.pod,
+            &self.config,
+            self.warnings.clone(),
+            self.events.subscribe(),
+        )
+    }
+
+    fn syncs(
+        &self,
+        guest: &Arc<GuestAgent>,
+        preparation: &Arc<Preparation>,
+        metrics: &Arc<Metrics>,
+    ) -> Arc<Syncs> {
+        let start = Arc::new(Start {
+            libvirt: self.libvirt.clone(),
+            vm: self.vm.clone(),
+            pod: self.pod.clone(),
+            preparation: preparation.clone(),
+            network: self.network.clone(),
+            freezer: guest.freezer.clone(),
+            config: self.config.clone(),
+            last_context: self.last_context.clone(),
+        });
+        let apply = Arc::new(Apply {
+            vm: self.vm.clone(),
+            pod: self.pod.clone(),
+            network: self.network.clone(),
+            detach_requests: self.detach_requests.clone(),
+        });
+        Syncs::new(
+            self.libvirt.clone(),
+            self.vm.clone(),
+            self.pod.clone(),
+            guest.clone(),
+            start,
+            apply,
+            metrics.clone(),
+        )
+    }
+
+    fn backup(&self, guest: &GuestAgent) -> Arc<Backup> {
+        Backup::new(
+            self.libvirt.clone(),
+            self.vm.clone(),
+            guest.freezer.clone(),
+            self.config.pod.root.clone(),
+        )
+    }
+
+    fn memory_dump(&self) -> Arc<MemoryDump> {
+        let root = self.config.pod.root.clone();
+        MemoryDump::new(self.libvirt.clone(), self.vm.clone(), root)
+    }
+
+    /// Begins what goes on for as long as the launcher lives.
+    fn begin_tasks(&self, backup: &Arc<Backup>, memory_dump: &Arc<MemoryDump>) {
+        let (libvirt, vm) = (&self.libvirt, &self.vm);
+        let reporter = Reporter {
+            libvirt: libvirt.clone(),
+            vm: vm.clone(),
+            events: self.inbox.clone(),
+            notifier: self.notifier.clone(),
+            warnings: self.warnings.clone(),
+            removals: self.removals.clone(),
+            qemu_log: self.config.qemu_log.clone(),
+        };
+        tokio::spawn(reporter.run());
+        let detached = self.events.subscribe();
+        tokio::spawn(detach::follow(self.detach_requests.clone(), detached));
+        tokio::spawn(metadata_copy::run(libvirt.clone(), vm.clone()));
+        tokio::spawn(incoming::follow(libvirt.clone(), vm.clone()));
+        tokio::spawn(backup.clone().run(self.events.subscribe()));
+        tokio::spawn(AdoptedMigration::new(libvirt.clone(), vm.clone()).run());
+        tokio::spawn(memory_dump.clone().resume_after_lost_dumps());
     }
 }
