@@ -109,85 +109,67 @@ mod tests {
     use tokio::io::AsyncReadExt;
     use tokio::net::TcpListener;
 
-    #[test]
-    fn what_goes_into_the_socket_comes_out_of_the_port_and_back() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.block_on(async {
-            let dir = tempfile::tempdir().unwrap();
-            let path = dir.path().join("socket");
-            let qemu = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let listener = UnixListener::bind(&path).unwrap();
-            tokio::spawn(forward(listener, qemu.local_addr().unwrap()));
-            let mut source = UnixStream::connect(&path).await.unwrap();
-            source.write_all(b"memory").await.unwrap();
-            source.shutdown().await.unwrap();
-            let (mut stream, _) = qemu.accept().await.unwrap();
-            let mut memory = String::new();
-            stream.read_to_string(&mut memory).await.unwrap();
-            stream.write_all(b"taken").await.unwrap();
-            drop(stream);
-            let mut answer = String::new();
-            source.read_to_string(&mut answer).await.unwrap();
-            assert_eq!((memory.as_str(), answer.as_str()), ("memory", "taken"));
-        });
+    #[tokio::test]
+    async fn what_goes_into_the_socket_comes_out_of_the_port_and_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let qemu = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = UnixListener::bind(&path).unwrap();
+        tokio::spawn(forward(listener, qemu.local_addr().unwrap()));
+        let mut source = UnixStream::connect(&path).await.unwrap();
+        source.write_all(b"memory").await.unwrap();
+        source.shutdown().await.unwrap();
+        let (mut stream, _) = qemu.accept().await.unwrap();
+        let mut memory = String::new();
+        stream.read_to_string(&mut memory).await.unwrap();
+        stream.write_all(b"taken").await.unwrap();
+        drop(stream);
+        let mut answer = String::new();
+        source.read_to_string(&mut answer).await.unwrap();
+        assert_eq!((memory.as_str(), answer.as_str()), ("memory", "taken"));
     }
 
-    #[test]
-    fn a_source_that_never_closes_does_not_keep_the_connection_of_a_qemu_that_has() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.block_on(async {
-            let qemu = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let (mut source, ours) = UnixStream::pair().unwrap();
-            let copied = tokio::spawn(copy(ours, qemu.local_addr().unwrap()));
-            drop(qemu.accept().await.unwrap());
-            let ended = tokio::time::timeout(std::time::Duration::from_secs(60), copied);
-            ended.await.unwrap().unwrap().unwrap();
-            assert_eq!(source.read(&mut [0]).await.unwrap(), 0);
-        });
+    #[tokio::test]
+    async fn a_source_that_never_closes_does_not_keep_the_connection_of_a_qemu_that_has() {
+        let qemu = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (mut source, ours) = UnixStream::pair().unwrap();
+        let copied = tokio::spawn(copy(ours, qemu.local_addr().unwrap()));
+        drop(qemu.accept().await.unwrap());
+        let ended = tokio::time::timeout(std::time::Duration::from_secs(60), copied);
+        ended.await.unwrap().unwrap().unwrap();
+        assert_eq!(source.read(&mut [0]).await.unwrap(), 0);
     }
 
-    #[test]
-    fn sockets_are_made_once_and_those_of_an_earlier_launcher_replaced() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.block_on(async {
-            let dir = tempfile::tempdir().unwrap();
-            let sockets = dir.path().join("var/run/kubevirt/migrationproxy");
-            std::fs::create_dir_all(&sockets).unwrap();
-            std::fs::write(sockets.join("u-1-49152-source.sock"), "").unwrap();
-            let config = pod::Config {
-                root: pod::Root::new(dir.path()),
-                ..pod::Config::default()
-            };
-            let vmi = |method: &str| {
-                let vmi = format!(
-                    r#"{{"metadata":{{"uid":"u-1"}},"status":{{"migrationMethod":"{method}"}}}}"#
-                );
-                serde_json::from_str::<Vmi>(&vmi).unwrap()
-            };
-            let names = || {
-                let mut names: Vec<_> = std::fs::read_dir(&sockets)
-                    .unwrap()
-                    .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-                    .collect();
-                names.sort();
-                names
-            };
-            let proxies = TcpProxies::default();
-            proxies.serve(&config, &vmi("LiveMigration")).unwrap();
-            assert_eq!(names(), ["u-1-49152-source.sock"]);
-            proxies.serve(&config, &vmi("BlockMigration")).unwrap();
-            proxies.serve(&config, &vmi("BlockMigration")).unwrap();
-            assert_eq!(names(), ["u-1-49152-source.sock", "u-1-49153-source.sock"]);
-        });
+    #[tokio::test]
+    async fn sockets_are_made_once_and_those_of_an_earlier_launcher_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let sockets = dir.path().join("var/run/kubevirt/migrationproxy");
+        std::fs::create_dir_all(&sockets).unwrap();
+        std::fs::write(sockets.join("u-1-49152-source.sock"), "").unwrap();
+        let config = pod::Config {
+            root: pod::Root::new(dir.path()),
+            ..pod::Config::default()
+        };
+        let vmi = |method: &str| {
+            let vmi = format!(
+                r#"{{"metadata":{{"uid":"u-1"}},"status":{{"migrationMethod":"{method}"}}}}"#
+            );
+            serde_json::from_str::<Vmi>(&vmi).unwrap()
+        };
+        let names = || {
+            let mut names: Vec<_> = std::fs::read_dir(&sockets)
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .collect();
+            names.sort();
+            names
+        };
+        let proxies = TcpProxies::default();
+        proxies.serve(&config, &vmi("LiveMigration")).unwrap();
+        assert_eq!(names(), ["u-1-49152-source.sock"]);
+        proxies.serve(&config, &vmi("BlockMigration")).unwrap();
+        proxies.serve(&config, &vmi("BlockMigration")).unwrap();
+        assert_eq!(names(), ["u-1-49152-source.sock", "u-1-49153-source.sock"]);
     }
 
     #[test]

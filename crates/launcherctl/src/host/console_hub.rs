@@ -190,56 +190,50 @@ mod tests {
         String::from_utf8(bytes).unwrap()
     }
 
-    #[test]
-    fn every_client_sees_what_the_guest_has_written_and_can_type() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.block_on(async {
-            let dir = tempfile::tempdir().unwrap();
-            let vm = VmDir::at(dir.path().to_owned());
-            let (serial, socket) = (dir.path().join("serial"), vm.path(CONSOLE_SOCKET));
-            let qemu = UnixListener::bind(&serial).unwrap();
-            let qemu_log = dir.path().join("qemu.log");
-            let log = |text: &str| std::fs::write(&qemu_log, text).unwrap();
-            log("BIOS\r\n");
-            let mut output = serve(&serial, qemu_log.clone(), &vm).await.unwrap();
-            assert_eq!(output.recv().await.unwrap(), b"BIOS\r\n");
-            // Linux has started before QEMU accepted.
-            let (mut guest, _) = qemu.accept().await.unwrap();
-            log("BIOS\r\nLinux\r\nlogin: ");
-            guest.write_all(b"login: ").await.unwrap();
-            assert_eq!(output.recv().await.unwrap(), b"Linux\r\n");
-            assert_eq!(output.recv().await.unwrap(), b"login: ");
+    #[tokio::test]
+    async fn every_client_sees_what_the_guest_has_written_and_can_type() {
+        let dir = tempfile::tempdir().unwrap();
+        let vm = VmDir::at(dir.path().to_owned());
+        let (serial, socket) = (dir.path().join("serial"), vm.path(CONSOLE_SOCKET));
+        let qemu = UnixListener::bind(&serial).unwrap();
+        let qemu_log = dir.path().join("qemu.log");
+        let log = |text: &str| std::fs::write(&qemu_log, text).unwrap();
+        log("BIOS\r\n");
+        let mut output = serve(&serial, qemu_log.clone(), &vm).await.unwrap();
+        assert_eq!(output.recv().await.unwrap(), b"BIOS\r\n");
+        // Linux has started before QEMU accepted.
+        let (mut guest, _) = qemu.accept().await.unwrap();
+        log("BIOS\r\nLinux\r\nlogin: ");
+        guest.write_all(b"login: ").await.unwrap();
+        assert_eq!(output.recv().await.unwrap(), b"Linux\r\n");
+        assert_eq!(output.recv().await.unwrap(), b"login: ");
 
-            let mut first = UnixStream::connect(&socket).await.unwrap();
-            let mut second = UnixStream::connect(&socket).await.unwrap();
-            for client in [&mut first, &mut second] {
-                assert_eq!(read(client, 20).await, "BIOS\r\nLinux\r\nlogin: ");
-                client.write_all(b"root").await.unwrap();
-                assert_eq!(read(&mut guest, 4).await, "root");
-            }
-            drop(first);
-            // A script that types something sees the answer only.
-            let mut script = UnixStream::connect(vm.path(NEW_OUTPUT_SOCKET))
-                .await
-                .unwrap();
-            script.write_all(b"root").await.unwrap();
+        let mut first = UnixStream::connect(&socket).await.unwrap();
+        let mut second = UnixStream::connect(&socket).await.unwrap();
+        for client in [&mut first, &mut second] {
+            assert_eq!(read(client, 20).await, "BIOS\r\nLinux\r\nlogin: ");
+            client.write_all(b"root").await.unwrap();
             assert_eq!(read(&mut guest, 4).await, "root");
-            guest.write_all(b"$ ").await.unwrap();
-            for client in [&mut script, &mut second] {
-                assert_eq!(read(client, 2).await, "$ ");
-            }
+        }
+        drop(first);
+        // A script that types something sees the answer only.
+        let mut script = UnixStream::connect(vm.path(NEW_OUTPUT_SOCKET))
+            .await
+            .unwrap();
+        script.write_all(b"root").await.unwrap();
+        assert_eq!(read(&mut guest, 4).await, "root");
+        guest.write_all(b"$ ").await.unwrap();
+        for client in [&mut script, &mut second] {
+            assert_eq!(read(client, 2).await, "$ ");
+        }
 
-            drop(guest);
-            assert_eq!(second.read(&mut [0]).await.unwrap(), 0);
-            assert!(output.recv().await.is_ok_and(|bytes| bytes == b"$ "));
-            assert!(output.recv().await.is_err());
-            assert!(!socket.exists() && !vm.path(NEW_OUTPUT_SOCKET).exists());
-            let log = std::fs::read_to_string(console_log_file(&vm)).unwrap();
-            assert_eq!(log, "BIOS\r\nLinux\r\nlogin: $ ");
-        });
+        drop(guest);
+        assert_eq!(second.read(&mut [0]).await.unwrap(), 0);
+        assert!(output.recv().await.is_ok_and(|bytes| bytes == b"$ "));
+        assert!(output.recv().await.is_err());
+        assert!(!socket.exists() && !vm.path(NEW_OUTPUT_SOCKET).exists());
+        let log = std::fs::read_to_string(console_log_file(&vm)).unwrap();
+        assert_eq!(log, "BIOS\r\nLinux\r\nlogin: $ ");
     }
 
     #[test]

@@ -62,25 +62,19 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    #[test]
-    fn lines_are_read_once_they_are_whole() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.block_on(async {
-            let dir = tempfile::tempdir().unwrap();
-            let path = dir.path().join("log");
-            let mut follower = LogFollower::open(&path).unwrap();
-            assert_eq!(follower.read_new(), "");
-            let mut file = std::fs::File::create(&path).unwrap();
-            file.write_all(b"one\ntw").unwrap();
+    #[tokio::test]
+    async fn lines_are_read_once_they_are_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let mut follower = LogFollower::open(&path).unwrap();
+        assert_eq!(follower.read_new(), "");
+        let mut file = std::fs::File::create(&path).unwrap();
+        file.write_all(b"one\ntw").unwrap();
+        follower.changed().await;
+        assert_eq!(follower.read_new(), "one\n");
+        file.write_all(b"o\n").unwrap();
+        while follower.read_new().is_empty() {
             follower.changed().await;
-            assert_eq!(follower.read_new(), "one\n");
-            file.write_all(b"o\n").unwrap();
-            while follower.read_new().is_empty() {
-                follower.changed().await;
-            }
-        });
+        }
     }
 }

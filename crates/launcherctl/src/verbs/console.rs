@@ -158,31 +158,25 @@ mod tests {
     use serde_json::json;
     use tokio::net::UnixListener;
 
-    #[test]
-    fn the_console_is_the_supervisors_else_qemus_if_there_is_one() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.block_on(async {
-            let dir = tempfile::tempdir().unwrap();
-            let vm = RunningVm {
-                dir: VmDir::at(dir.path().to_owned()),
-                domain: json!({"ObjectMeta": {"name": "web", "uid": "u"}}),
-            };
-            let none = socket(&vm, false).await.unwrap_err().to_string();
-            assert!(none.starts_with("web has no serial console"), "{none}");
-            let of_qemu = vm.dir.path(&PodPaths::default().serial_socket("u"));
-            std::fs::create_dir_all(of_qemu.parent().unwrap()).unwrap();
-            let _qemu = UnixListener::bind(&of_qemu).unwrap();
-            assert_eq!(socket(&vm, true).await.unwrap(), of_qemu);
-            let shared = [CONSOLE_SOCKET, NEW_OUTPUT_SOCKET].map(|path| vm.dir.path(path));
-            let _supervisor = shared
-                .each_ref()
-                .map(|path| UnixListener::bind(path).unwrap());
-            for (only_new_output, shared) in [false, true].into_iter().zip(shared) {
-                assert_eq!(socket(&vm, only_new_output).await.unwrap(), shared);
-            }
-        });
+    #[tokio::test]
+    async fn the_console_is_the_supervisors_else_qemus_if_there_is_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let vm = RunningVm {
+            dir: VmDir::at(dir.path().to_owned()),
+            domain: json!({"ObjectMeta": {"name": "web", "uid": "u"}}),
+        };
+        let none = socket(&vm, false).await.unwrap_err().to_string();
+        assert!(none.starts_with("web has no serial console"), "{none}");
+        let of_qemu = vm.dir.path(&PodPaths::default().serial_socket("u"));
+        std::fs::create_dir_all(of_qemu.parent().unwrap()).unwrap();
+        let _qemu = UnixListener::bind(&of_qemu).unwrap();
+        assert_eq!(socket(&vm, true).await.unwrap(), of_qemu);
+        let shared = [CONSOLE_SOCKET, NEW_OUTPUT_SOCKET].map(|path| vm.dir.path(path));
+        let _supervisor = shared
+            .each_ref()
+            .map(|path| UnixListener::bind(path).unwrap());
+        for (only_new_output, shared) in [false, true].into_iter().zip(shared) {
+            assert_eq!(socket(&vm, only_new_output).await.unwrap(), shared);
+        }
     }
 }
