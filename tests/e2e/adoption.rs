@@ -2,9 +2,7 @@
 
 use serde_json::json;
 
-use crate::harness::{Event, Guest, Pod, Vmi, also_in_container, run, signal};
-
-also_in_container!(a_daemon_that_dies_or_hangs_is_replaced);
+use crate::harness::{Event, Guest, Pod, Vmi, in_pod, run, signal};
 
 /// A booted guest, which keeps a file in its memory.
 async fn booted(name: &str, libvirt: &str) -> (Pod, Vmi, Guest) {
@@ -39,20 +37,7 @@ async fn all_works(pod: &mut Pod, vmi: &Vmi, guest: &mut Guest, qemu: &[u32]) {
 }
 
 async fn ends(pod: &mut Pod, vmi: &Vmi) {
-    let answer = pod
-        .cmd()
-        .kill_virtual_machine(pod.request(vmi.value()))
-        .await
-        .unwrap()
-        .into_inner();
-    assert!(answer.success, "{}", answer.message);
-    let answer = pod
-        .cmd()
-        .delete_virtual_machine(pod.request(vmi.value()))
-        .await
-        .unwrap()
-        .into_inner();
-    assert!(answer.success, "{}", answer.message);
+    pod.end(vmi).await;
     pod.handler.event("final", Event::is_final).await;
     assert_eq!(pod.exit_code().await, 0);
     assert_eq!(pod.processes(""), [0; 0], "nothing is left");
@@ -118,7 +103,7 @@ fn the_next_launcher_takes_the_guest_over() {
 #[test]
 // D-sup-2, D-sup-3 (docs/differences.md).
 fn a_daemon_that_dies_or_hangs_is_replaced() {
-    run(async {
+    in_pod(async {
         let (mut pod, vmi, mut guest) = booted("orphaned", "--libvirt=auto").await;
         let qemu = pod.guests();
         // Killed under the launcher.
@@ -142,6 +127,7 @@ fn a_daemon_that_dies_or_hangs_is_replaced() {
                 .all(|pid| !stopped.contains(pid))
         );
         all_works(&mut pod, &vmi, &mut guest, &qemu).await;
+        ends(&mut pod, &vmi).await;
     });
 }
 

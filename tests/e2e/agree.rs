@@ -7,9 +7,7 @@ use domain::Domain;
 use domain::DomainSpec;
 use serde_json::{Value, json};
 
-use crate::harness::{Pod, Vmi, also_in_container, run};
-
-also_in_container!(library_launcherctl_and_launcher_make_the_same_domain);
+use crate::harness::{Pod, Vmi, in_pod};
 
 /// What the launcher has logged at debug level beside this message.
 fn logged(pod: &Pod, message: &str, key: &str) -> String {
@@ -88,7 +86,7 @@ fn lacking(wanted: &Value, live: &Value, path: &str, out: &mut Vec<String>) {
 
 #[test]
 fn library_launcherctl_and_launcher_make_the_same_domain() {
-    run(async {
+    in_pod(async {
         let mut pod = Pod::new();
         let seed = json!({"name": "seed", "cloudInitNoCloud": {"userData": "#cloud-config\n"}});
         let vmi = Vmi::new("agree")

@@ -7,13 +7,7 @@ use std::process::Command;
 use api::proto::cmd::v1::{BackupRequest, RedefineCheckpointRequest, Response};
 use serde_json::{Value, json};
 
-use crate::harness::{Guest, Pod, Vmi, also_in_container, give_to_qemu, run};
-
-also_in_container!(
-    a_guest_is_backed_up_in_full_and_in_part_and_restored,
-    a_backup_is_pulled_from_a_socket_in_full_and_in_part,
-    a_checkpoint_is_known_again_after_a_restart_and_invalid_after_a_crash,
-);
+use crate::harness::{Guest, Pod, Vmi, give_to_qemu, in_pod, run};
 
 const MIB: u64 = 1 << 20;
 /// Size of the data disk.
@@ -267,7 +261,7 @@ fn own_bytes(image: &Path) -> u64 {
 #[test]
 // D-backup-2 (docs/differences.md).
 fn a_guest_is_backed_up_in_full_and_in_part_and_restored() {
-    run(async {
+    in_pod(async {
         let mut vm = Tracked::booted("pushed", &[]).await;
         vm.write("first", 1).await;
         let (full, then) = (start("Full", "Push", 1), vm.data());
@@ -373,7 +367,7 @@ fn a_request_that_cannot_be_met_is_refused_and_leaves_nothing() {
 
 #[test]
 fn a_backup_is_pulled_from_a_socket_in_full_and_in_part() {
-    run(async {
+    in_pod(async {
         let mut vm = Tracked::booted("pulled", &[]).await;
         let socket = vm.pod.path("/var/run/kubevirt/sockets/backup-nbd-sock");
         let export = format!("nbd+unix:///Data-1?socket={}", socket.display());
@@ -428,7 +422,7 @@ fn a_backup_is_pulled_from_a_socket_in_full_and_in_part() {
 
 #[test]
 fn a_checkpoint_is_known_again_after_a_restart_and_invalid_after_a_crash() {
-    run(async {
+    in_pod(async {
         let mut vm = Tracked::booted("again", &[]).await;
         vm.write("first", 1).await;
         let full = start("Full", "Push", 1);

@@ -8,16 +8,7 @@ use serde_json::{Value, json};
 use crate::backup::{SIZE, TARGET, Tracked, abort, content, metadata, start, with};
 use crate::faults::kill;
 use crate::full_disk::SmallFs;
-use crate::harness::{Slowed, also_in_container, run};
-
-also_in_container!(
-    a_push_that_is_aborted_has_failed,
-    a_push_whose_images_are_closed_slowly_is_complete,
-    a_push_into_a_full_volume_has_failed,
-    a_pull_whose_scratch_files_are_full_is_whole_and_lets_the_guest_go_on_when_it_ends,
-    a_backup_whose_qemu_is_killed_has_failed,
-    a_backup_goes_on_while_libvirts_daemon_is_replaced,
-);
+use crate::harness::{Slowed, in_pod, run};
 
 /// Bytes of a disk that is copied for a while.
 const LARGE: u64 = 768 << 20;
@@ -57,7 +48,7 @@ async fn booted_with_large_disk(name: &str) -> Tracked {
 
 #[test]
 fn a_push_that_is_aborted_has_failed() {
-    run(async {
+    in_pod(async {
         let mut vm = booted_with_large_disk("aborted").await;
         let push = with(start("Aborted", "Push", 1), "skipQuiesce", true);
         // However fast the machine is, the copy is not over when the abort comes.
@@ -74,7 +65,7 @@ fn a_push_that_is_aborted_has_failed() {
 
 #[test]
 fn a_push_whose_images_are_closed_slowly_is_complete() {
-    run(async {
+    in_pod(async {
         let mut vm = booted_with_large_disk("closed-slowly").await;
         let push = with(start("Slow", "Push", 1), "skipQuiesce", true);
         let slowed = Slowed::now(&vm.pod.guests());
@@ -127,7 +118,7 @@ async fn runs_again(vm: &Tracked) {
 #[test]
 // D-backup-8 (docs/differences.md).
 fn a_push_into_a_full_volume_has_failed() {
-    run(async {
+    in_pod(async {
         let Some((mut vm, _small, target)) = booted_with_small_target("nospace").await else {
             return;
         };
@@ -150,7 +141,7 @@ fn a_push_into_a_full_volume_has_failed() {
 #[test]
 // D-backup-8 (docs/differences.md).
 fn a_pull_whose_scratch_files_are_full_is_whole_and_lets_the_guest_go_on_when_it_ends() {
-    run(async {
+    in_pod(async {
         let Some((mut vm, _small, target)) = booted_with_small_target("noscratch").await else {
             return;
         };
@@ -180,7 +171,7 @@ fn export(vm: &Tracked) -> String {
 #[test]
 // D-backup-4 (docs/differences.md).
 fn a_backup_whose_qemu_is_killed_has_failed() {
-    run(async {
+    in_pod(async {
         let mut vm = Tracked::booted("cut", &[]).await;
         let pull = start("Cut", "Pull", 1);
         vm.ask_ok(&pull).await;
@@ -208,7 +199,7 @@ async fn goes_on(vm: &mut Tracked, pull: &Value, then: &[u8]) {
 
 #[test]
 fn a_backup_goes_on_while_libvirts_daemon_is_replaced() {
-    run(async {
+    in_pod(async {
         let mut vm = Tracked::booted("daemon", &["--libvirt=auto"]).await;
         vm.write("first", 1).await;
         let (pull, then) = (start("Pulled", "Pull", 1), vm.data());

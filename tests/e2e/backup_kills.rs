@@ -7,13 +7,8 @@ use serde_json::{Value, json};
 use crate::backup::{SIZE, Tracked, content, metadata, start, with};
 use crate::backup_faults::next_works;
 use crate::faults::{self, Held, kill, kill_daemon};
-use crate::harness::{Pod, Slowed, Vmi, also_in_container, run};
+use crate::harness::{Pod, Slowed, Vmi, in_pod, run};
 use api::proto::cmd::v1::BackupRequest;
-
-also_in_container!(
-    a_daemon_that_is_killed_in_each_phase_of_a_backup_leaves_none_that_is_half,
-    qemu_that_is_killed_in_each_phase_of_a_backup_leaves_none_that_is_half,
-);
 
 /// Where the launcher is held: the first two while the call that starts the backup waits.
 const PHASES: [&str; 4] = [
@@ -110,7 +105,7 @@ fn a_launcher_that_is_killed_in_each_phase_of_a_backup_leaves_none_that_is_half(
 #[test]
 // D-backup-6 (docs/differences.md).
 fn a_daemon_that_is_killed_in_each_phase_of_a_backup_leaves_none_that_is_half() {
-    run(async {
+    in_pod(async {
         let mut vm = booted("daemon", SIZE, "--libvirt=auto").await;
         for (second, phase) in (1..).zip(PHASES) {
             let (options, then) = (start("Held", "Push", second), vm.data());
@@ -130,7 +125,7 @@ fn a_daemon_that_is_killed_in_each_phase_of_a_backup_leaves_none_that_is_half() 
 #[test]
 // D-backup-4 (docs/differences.md).
 fn qemu_that_is_killed_in_each_phase_of_a_backup_leaves_none_that_is_half() {
-    run(async {
+    in_pod(async {
         let mut vm = booted("qemu", SIZE, "--libvirt=auto").await;
         for (second, phase) in (1..).zip(PHASES) {
             let (options, then) = (start("Held", "Push", second), vm.data());

@@ -5,13 +5,11 @@ use prost::bytes::Bytes;
 use serde_json::json;
 
 use crate::faults::{self, Held};
-use crate::harness::{Pod, Vmi, also_in_container, run};
-
-also_in_container!(what_cannot_be_run_is_refused_and_the_next_sync_works);
+use crate::harness::{Pod, Vmi, in_pod, run};
 
 #[test]
 fn what_cannot_be_run_is_refused_and_the_next_sync_works() {
-    run(async {
+    in_pod(async {
         let mut pod = Pod::new();
         let good = Vmi::new("bad").with_image(&pod);
         pod.handler.serve();

@@ -2,14 +2,11 @@
 
 use serde_json::json;
 
-use crate::harness::{Pod, Vmi, also_in_container, also_in_root_container, run};
-
-also_in_container!(a_guest_boots_and_every_side_agrees, an_efi_guest_boots);
-also_in_root_container!(a_guest_boots_and_every_side_agrees);
+use crate::harness::{Pod, Vmi, in_pod, run};
 
 #[test]
 fn a_guest_boots_and_every_side_agrees() {
-    run(async {
+    in_pod(async {
         let mut pod = Pod::new();
         let vmi = Vmi::new("boot").with_image(&pod);
         pod.handler.serve();
@@ -92,7 +89,7 @@ fn ten_equal_syncs_change_nothing_and_concurrent_ones_are_safe() {
 
 #[test]
 fn an_efi_guest_boots() {
-    run(async {
+    in_pod(async {
         let mut pod = Pod::new();
         let bootloader = json!({"efi": {"secureBoot": false}});
         // GRUB runs out of memory in less.

@@ -1,15 +1,10 @@
 //! Guests that are busy when a disk is plugged or unplugged.
 
-use crate::harness::{Pod, UP, also_in_container, run};
-
-also_in_container!(
-    a_disk_that_is_plugged_during_a_reboot_is_there_after_the_boot,
-    a_disk_that_only_one_of_guest_and_definition_has_is_put_right,
-);
+use crate::harness::{Pod, UP, in_pod, run};
 
 #[test]
 fn a_disk_that_is_plugged_during_a_reboot_is_there_after_the_boot() {
-    run(async {
+    in_pod(async {
         let (mut pod, vmi, mut guest) = Pod::booted("rebooting", &[]).await;
         let mut with = vmi.clone();
         for bus in ["scsi", "virtio"] {
@@ -100,7 +95,7 @@ fn an_unplug_that_the_guest_does_not_answer_is_carried_through_by_later_syncs() 
 #[test]
 // D-disk-17 (docs/differences.md).
 fn a_disk_that_only_one_of_guest_and_definition_has_is_put_right() {
-    run(async {
+    in_pod(async {
         let (pod, vmi, mut guest) = Pod::booted("halves", &["--libvirt=auto"]).await;
         pod.hotplug_image("data", 1 << 20);
         let with = vmi.clone().hotplugged("data", "DATA", "scsi");

@@ -5,10 +5,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Guest, LoopDevice, Pod, UP, Vmi, also_in_container, guest_image, run};
+use crate::harness::{Guest, LoopDevice, Pod, UP, Vmi, guest_image, in_pod, run};
 use crate::launcherctl::{Running, done, launcherctl, refused};
-
-also_in_container!(a_medium_that_the_guest_has_mounted_stays_until_it_unmounts);
 
 /// The drive's place for a medium, and its claim's image or device there.
 const IMAGE: &str = "/var/run/kubevirt/hotplug-disks/drive.img";
@@ -133,7 +131,7 @@ fn a_medium_is_injected_swapped_and_ejected() {
 
 #[test]
 fn a_medium_that_the_guest_has_mounted_stays_until_it_unmounts() {
-    run(async {
+    in_pod(async {
         let mut pod = Pod::new();
         let empty = with_drive(&Vmi::new("locked").with_image(&pod));
         let full = with_medium(&empty);

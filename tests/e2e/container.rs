@@ -1,19 +1,16 @@
 //! What only a pod's container shows: process 1, users and capabilities, the names of processes, the log as a whole.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{Event, Pod, TEST_TIMEOUT, User, Vmi, in_container, run};
+use crate::harness::{Event, Pod, User, Vmi, in_container};
 
 /// A pod of this user, with a guest that is up.
 fn booted(user: User, test: impl AsyncFnOnce(Pod, Vmi)) {
-    in_container(user, || {
-        run(async {
-            let (pod, vmi, _guest) = Pod::booted("contained", &[]).await;
-            test(pod, vmi).await;
-        });
+    in_container(user, async {
+        let (pod, vmi, _guest) = Pod::booted("contained", &[]).await;
+        test(pod, vmi).await;
     });
 }
 
@@ -87,89 +84,46 @@ fn processes_have_their_names_rights_and_no_zombies() {
 }
 
 #[test]
-fn the_first_sync_starts_the_guest_without_a_second_try() {
-    in_container(User::Qemu, || {
-        run(async {
-            let vmi = Vmi::new("prompt");
-            let mut pod = Pod::new();
-            let vmi = vmi.with_image(&pod);
-            pod.handler.serve();
-            pod.launch(&vmi, &[]);
-            pod.wait_until_ready().await;
-            let answer = pod.sync(&vmi).await;
-            assert!(answer.success, "{}\n{}", answer.message, pod.log_tail());
-            assert_eq!(pod.domain().await["Status"]["Status"], "Running");
-            assert_eq!(pod.guests().len(), 1);
-        });
-    });
-}
-
-#[test]
-fn a_daemon_that_was_killed_comes_back() {
-    booted(User::Qemu, async |mut pod: Pod, vmi: Vmi| {
-        let pid = pod.exec(&["pidof", "virtqemud"]).trim().to_owned();
-        pod.exec(&["kill", "-9", &pid]);
-        pod.log_has("virtqemud exited, restarting").await;
-        let again = async {
-            while !pod.sync(&vmi).await.success {
-                tokio::time::sleep(Duration::from_millis(200)).await;
-            }
-        };
-        tokio::time::timeout(TEST_TIMEOUT, again).await.unwrap();
-        assert_ne!(pod.exec(&["pidof", "virtqemud"]).trim(), pid);
-        let name = format!("default_{}", vmi.name());
-        assert_eq!(pod.virsh(&["domstate", &name]).trim(), "running");
+fn the_log_is_json_to_its_end() {
+    in_container(User::Qemu, async {
+        let (mut pod, vmi, _guest) = Pod::booted("logged", &[]).await;
         pod.end(&vmi).await;
         assert_eq!(pod.exit_code().await, 0);
-    });
-}
-
-#[test]
-fn the_log_is_json_to_its_end() {
-    in_container(User::Qemu, || {
-        run(async {
-            let (mut pod, vmi, _guest) = Pod::booted("logged", &[]).await;
-            pod.end(&vmi).await;
-            assert_eq!(pod.exit_code().await, 0);
-            let entries = entries(&pod);
-            for (component, message) in [
-                ("virt-launcher", "Marked as ready"),
-                ("virt-launcher", "Found PID for default_logged: "),
-                ("virt-launcher", "Exiting..."),
-                ("virt-launcher-monitor", "Reaped Launcher main pid"),
-            ] {
-                let there = entries.iter().any(|entry| {
-                    entry["component"] == component
-                        && entry["msg"].as_str().unwrap().contains(message)
-                });
-                assert!(there, "{component}: {message}\n{}", pod.log_tail());
-            }
-        });
+        let entries = entries(&pod);
+        for (component, message) in [
+            ("virt-launcher", "Marked as ready"),
+            ("virt-launcher", "Found PID for default_logged: "),
+            ("virt-launcher", "Exiting..."),
+            ("virt-launcher-monitor", "Reaped Launcher main pid"),
+        ] {
+            let there = entries.iter().any(|entry| {
+                entry["component"] == component && entry["msg"].as_str().unwrap().contains(message)
+            });
+            assert!(there, "{component}: {message}\n{}", pod.log_tail());
+        }
     });
 }
 
 /// The kubelet makes the container's last line the reason of its end.
 #[test]
 fn the_cause_of_an_early_end_comes_last() {
-    in_container(User::Qemu, || {
-        run(async {
-            let mut pod = Pod::new();
-            pod.launch(
-                &Vmi::new("late"),
-                &["--qemu-timeout", "1s", "--hook-sidecars", "1"],
-            );
-            assert_eq!(pod.exit_code().await, 2);
-            pod.log_has("dirty virt-launcher shutdown").await;
-            let launcher: Vec<Value> = entries(&pod)
-                .into_iter()
-                .filter(|entry| entry["component"] == "virt-launcher")
-                .collect();
-            let last = launcher.last().unwrap();
-            assert!(
-                last["level"] != "info" && last.to_string().contains("hook sidecar"),
-                "{last}"
-            );
-        });
+    in_container(User::Qemu, async {
+        let mut pod = Pod::new();
+        pod.launch(
+            &Vmi::new("late"),
+            &["--qemu-timeout", "1s", "--hook-sidecars", "1"],
+        );
+        assert_eq!(pod.exit_code().await, 2);
+        pod.log_has("dirty virt-launcher shutdown").await;
+        let launcher: Vec<Value> = entries(&pod)
+            .into_iter()
+            .filter(|entry| entry["component"] == "virt-launcher")
+            .collect();
+        let last = launcher.last().unwrap();
+        assert!(
+            last["level"] != "info" && last.to_string().contains("hook sidecar"),
+            "{last}"
+        );
     });
 }
 
@@ -187,7 +141,7 @@ fn entries(pod: &Pod) -> Vec<Value> {
 }
 
 #[test]
-fn a_guest_boots_and_ends_in_a_pod_of_roots() {
+fn a_guest_boots_pauses_and_ends_in_a_pod_of_roots() {
     booted(User::Root, async |mut pod: Pod, vmi: Vmi| {
         let daemon = pod.processes("virtqemud");
         assert_eq!(status(daemon[0], "Uid"), "0\t0\t0\t0");
@@ -197,6 +151,15 @@ fn a_guest_boots_and_ends_in_a_pod_of_roots() {
             pod.virsh(&["list", "--name"])
                 .contains(&format!("default_{}", vmi.name()))
         );
+        let connected = |event: &Event| event.domain.to_string().contains(r#""State":"connected""#);
+        pod.handler.event("with a connected agent", connected).await;
+        let paused = pod
+            .cmd()
+            .pause_virtual_machine(pod.request(vmi.value()))
+            .await;
+        assert!(paused.unwrap().into_inner().success);
+        let paused = |event: &Event| event.status() == "Paused";
+        pod.handler.event("paused", paused).await;
         pod.end(&vmi).await;
         pod.handler.event("final", Event::is_final).await;
         assert_eq!(pod.exit_code().await, 0);

@@ -2,9 +2,7 @@
 
 use serde_json::json;
 
-use crate::harness::{Pod, also_in_container, run};
-
-also_in_container!(virsh_sees_the_same_domain);
+use crate::harness::{Pod, in_pod, run};
 
 #[test]
 fn a_sync_waits_for_libvirts_next_daemon() {
@@ -23,7 +21,7 @@ fn a_sync_waits_for_libvirts_next_daemon() {
 
 #[test]
 fn virsh_sees_the_same_domain() {
-    run(async {
+    in_pod(async {
         let (mut pod, vmi, mut guest) = Pod::booted("virsh", &["--libvirt=auto"]).await;
         assert_eq!(pod.virsh(&["domstate", "default_virsh"]).trim(), "running");
         let xml = pod.virsh(&["dumpxml", "default_virsh"]);

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::harness::{Pod, Vmi, also_in_container, run};
+use crate::harness::{Pod, Vmi, in_pod};
 
 const SECRETS: [&str; 4] = [
     "hunter2-password",
@@ -13,11 +13,9 @@ const SECRETS: [&str; 4] = [
     "io-systemd-credential-of-the-guest",
 ];
 
-also_in_container!(a_bug_report_has_everything_but_secrets);
-
 #[test]
 fn a_bug_report_has_everything_but_secrets() {
-    run(async {
+    in_pod(async {
         let [password, key, token, credential] = SECRETS;
         let user_data = format!(
             "#cloud-config\npassword: {password}\nssh_authorized_keys:\n- ssh-ed25519 {key}\ntoken: {token}\n"

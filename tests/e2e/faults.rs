@@ -11,13 +11,7 @@ use tokio::task::JoinHandle;
 
 use api::proto::cmd::v1::EmptyRequest;
 
-use crate::harness::{Event, Guest, Pod, Vmi, also_in_container, run, signal};
-
-also_in_container!(
-    the_daemon_is_killed_at_each_step,
-    qemu_is_killed_at_each_step_and_the_next_start_has_what_is_wanted,
-    a_panic_ends_one_sync_one_call_and_one_report,
-);
+use crate::harness::{Event, Guest, Pod, Vmi, in_pod, run, signal};
 
 /// The points of src/launcher at which the launcher can be held.
 pub const PLUG: [&str; 3] = ["sync.planned", "plug.prepared", "plug.attached"];
@@ -193,7 +187,7 @@ fn the_launcher_is_killed_at_each_step() {
 
 #[test]
 fn the_daemon_is_killed_at_each_step() {
-    run(survives(
+    in_pod(survives(
         "cutdaemon",
         "--libvirt=auto",
         async |pod: &mut Pod, _: &Vmi, held| kill_daemon(pod, held).await,
@@ -202,7 +196,7 @@ fn the_daemon_is_killed_at_each_step() {
 
 #[test]
 fn qemu_is_killed_at_each_step_and_the_next_start_has_what_is_wanted() {
-    run(async {
+    in_pod(async {
         let mut pod = Pod::new();
         let vmi = Vmi::new("cutqemu").with_image(&pod);
         let with = vmi.clone().hotplugged("data", "DATA", "scsi");
@@ -250,7 +244,7 @@ fn qemu_is_killed_at_each_step_and_the_next_start_has_what_is_wanted() {
 #[test]
 // D-sup-13 (docs/differences.md).
 fn a_panic_ends_one_sync_one_call_and_one_report() {
-    run(async {
+    in_pod(async {
         let mut pod = Pod::new();
         let vmi = Vmi::new("panic").with_image(&pod);
         pod.handler.serve();

@@ -3,9 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::harness::{Pod, Vmi, also_in_container, run};
-
-also_in_container!(a_guest_whose_disk_is_full_waits_and_goes_on);
+use crate::harness::{Pod, Vmi, in_pod};
 
 /// A small file system.
 pub struct SmallFs(PathBuf);
@@ -54,7 +52,7 @@ impl Drop for SmallFs {
 #[test]
 // D-disk-18 (docs/differences.md).
 fn a_guest_whose_disk_is_full_waits_and_goes_on() {
-    run(async {
+    in_pod(async {
         let mut pod = Pod::new();
         // Where the claim's file system would be mounted.
         let Some(fs) = SmallFs::at(

@@ -5,9 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use crate::full_disk::SmallFs;
-use crate::harness::{Pod, Vmi, also_in_container, run};
-
-also_in_container!(a_start_without_space_names_the_file_and_the_next_sync_works);
+use crate::harness::{Pod, Vmi, in_pod, run};
 
 /// Takes all space that is left, until it is removed.
 fn fill(directory: &Path) -> PathBuf {
@@ -28,7 +26,7 @@ fn free(zeros: &Path, bytes: u64) {
 
 #[test]
 fn a_start_without_space_names_the_file_and_the_next_sync_works() {
-    run(async {
+    in_pod(async {
         let mut pod = Pod::new();
         let var_run = pod.path("/var/run/x").parent().unwrap().to_owned();
         let Some(fs) = SmallFs::at(var_run, 96) else {

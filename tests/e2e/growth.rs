@@ -2,12 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Guest, LoopDevice, Pod, Vmi, also_in_container, run};
-
-also_in_container!(
-    a_hotplugged_image_grows_to_its_claim,
-    a_running_guest_sees_files_and_devices_grow_and_never_shrink,
-);
+use crate::harness::{Guest, LoopDevice, Pod, Vmi, in_pod};
 
 const MIB: u64 = 1 << 20;
 
@@ -56,7 +51,7 @@ async fn sees(guest: &mut Guest, serial: &str, size: u64) {
 
 #[test]
 fn a_running_guest_sees_files_and_devices_grow_and_never_shrink() {
-    run(async {
+    in_pod(async {
         let mut pod = Pod::new();
         let claims = "/var/run/kubevirt-private/vmi-disks";
         for (name, size) in [("data", 16 * MIB), ("fixed", 8 * MIB)] {
@@ -108,7 +103,7 @@ fn a_running_guest_sees_files_and_devices_grow_and_never_shrink() {
 
 #[test]
 fn a_hotplugged_image_grows_to_its_claim() {
-    run(async {
+    in_pod(async {
         let mut pod = Pod::new();
         let vmi = Vmi::new("hotgrowth").with_image(&pod);
         image(&pod, "/var/run/kubevirt/hotplug-disks/late.img", 4 * MIB);

@@ -8,9 +8,7 @@ use std::process::{Command, Output};
 use api::proto::cmd::v1::{Response, VirtualMachineOptions};
 use serde_json::{Value, json};
 
-use crate::harness::{
-    Guest, Pod, UP, User, Vmi, in_container_with_network, run, write_name_resolution,
-};
+use crate::harness::{Guest, Pod, UP, Vmi, in_pod, run, write_name_resolution};
 
 const POD_ADDRESS: &str = "10.244.0.5";
 const DEFAULT_MAC: &str = "02:00:00:00:00:11";
@@ -176,19 +174,9 @@ fn blue(domain: &Value) -> Option<&Value> {
 /// MAC address and carrier of each of the guest's interfaces.
 const LINKS: &str = "for i in /sys/class/net/eth*; do echo $(cat $i/address $i/carrier); done";
 
-mod in_container {
-    #[test]
-    fn an_interface_comes_goes_down_and_goes() {
-        super::in_container_with_network(
-            super::User::Qemu,
-            super::an_interface_comes_goes_down_and_goes,
-        );
-    }
-}
-
 #[test]
 fn an_interface_comes_goes_down_and_goes() {
-    run(async {
+    in_pod(async {
         let Some((mut bed, vmi)) = Bed::new(|pod| vmi(pod, "nic")).await else {
             return;
         };

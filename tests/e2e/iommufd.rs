@@ -8,9 +8,7 @@ use std::os::unix::net::UnixListener;
 use api::pod_paths::{IOMMUFD_SOCKET, SHARE_DIR};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-use crate::harness::{Pod, Vmi, also_in_container, run};
-
-also_in_container!(the_iommus_descriptor_is_received_and_given_to_libvirt);
+use crate::harness::{Pod, Vmi, in_pod};
 
 /// Serves one connection as KubeVirt's device plugin does, with `/dev/null` for `/dev/iommu`; returns the answer.
 fn serve(listener: UnixListener) -> std::thread::JoinHandle<Vec<u8>> {
@@ -31,7 +29,7 @@ fn serve(listener: UnixListener) -> std::thread::JoinHandle<Vec<u8>> {
 
 #[test]
 fn the_iommus_descriptor_is_received_and_given_to_libvirt() {
-    run(async {
+    in_pod(async {
         let mut pod = Pod::new();
         let vmi = Vmi::new("iommufd").with_image(&pod);
         let socket = pod.path(&format!("{SHARE_DIR}/{IOMMUFD_SOCKET}"));

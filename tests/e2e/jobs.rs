@@ -2,17 +2,12 @@
 
 use api::proto::cmd::v1::MemoryDumpRequest;
 
-use crate::harness::{Pod, Vmi, also_in_container, give_to_qemu, run};
-
-also_in_container!(
-    a_memory_dump_is_made_in_the_background_and_reported,
-    a_screenshot_is_a_picture_and_without_a_domain_an_error,
-);
+use crate::harness::{Pod, Vmi, give_to_qemu, in_pod};
 
 #[test]
 // D-vm-12 (docs/differences.md).
 fn a_screenshot_is_a_picture_and_without_a_domain_an_error() {
-    run(async {
+    in_pod(async {
         let mut pod = Pod::new();
         let vmi = Vmi::new("picture").with_image(&pod);
         pod.handler.serve();
@@ -45,7 +40,7 @@ fn a_screenshot_is_a_picture_and_without_a_domain_an_error() {
 
 #[test]
 fn a_memory_dump_is_made_in_the_background_and_reported() {
-    run(async {
+    in_pod(async {
         let (pod, vmi, _guest) = Pod::booted("dump", &[]).await;
         let dir = "/var/run/kubevirt/hotplug-disks/dumps";
         let dump = async |name: &str| {

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tonic::transport::Channel;
 
 use crate::harness::{
-    Event, Handler, Pod, Stopped as HungProcesses, TEST_TIMEOUT, User, Vmi, in_container, run,
+    Event, Handler, Pod, Stopped as HungProcesses, TEST_TIMEOUT, User, Vmi, in_container,
 };
 
 /// After preStop has used up the grace period, the kubelet leaves this much for SIGTERM.
@@ -125,10 +125,6 @@ async fn stop_with_virt_handler(
     stopped
 }
 
-fn in_pod<F: Future<Output = ()>>(test: impl FnOnce() -> F) {
-    in_container(User::Qemu, || run(test()));
-}
-
 /// Starts a container whose entry point is held back right after its execve(2).
 async fn launch_held(pod: &mut Pod, vmi: &Vmi) {
     pod.launch(vmi, &[]);
@@ -147,7 +143,7 @@ fn nothing_is_left(pod: &Pod) {
 
 #[test]
 fn a_post_start_handler_may_run_before_the_entry_point() {
-    in_pod(async || {
+    in_container(User::Qemu, async {
         let mut pod = Pod::new();
         let vmi = Vmi::new("before").with_image(&pod);
         pod.handler.serve();
@@ -177,7 +173,7 @@ fn a_container_can_be_stopped_at_any_time_before_it_has_a_guest() {
         Some(Hook::HttpGet(8080)),
         Some(Hook::Exec(&["/nonexistent"])),
     ];
-    in_pod(async || {
+    in_container(User::Qemu, async {
         for moment in ["started", "ready"] {
             for pre_stop in PRE_STOPS {
                 let mut pod = Pod::new();
@@ -206,7 +202,7 @@ fn a_container_can_be_stopped_at_any_time_before_it_has_a_guest() {
 
 #[test]
 fn a_pre_stop_handler_shuts_the_guest_down() {
-    in_pod(async || {
+    in_container(User::Qemu, async {
         let (mut pod, vmi, _guest) = Pod::booted("prestop", &[]).await;
         let stopped =
             stop_with_virt_handler(&mut pod, &vmi, Some(SHUTDOWN), Duration::from_secs(90)).await;
@@ -225,7 +221,7 @@ fn a_pre_stop_handler_shuts_the_guest_down() {
 /// Without virt-handler the container stays until SIGTERM, so the handler's own end is seen.
 #[test]
 fn handlers_that_wait_for_the_same_guest_end_with_it() {
-    in_pod(async || {
+    in_container(User::Qemu, async {
         let (mut pod, _, _guest) = Pod::booted("twice", &[]).await;
         let limit = Duration::from_secs(90);
         let both = tokio::join!(handle(&pod, SHUTDOWN, limit), handle(&pod, SHUTDOWN, limit));
@@ -243,7 +239,7 @@ fn handlers_that_wait_for_the_same_guest_end_with_it() {
 fn a_guest_that_does_not_shut_down_is_killed_at_the_end_of_the_grace_period() {
     const IMPATIENT: Hook = Hook::Exec(&["launcherctl", "shutdown", "--wait", "--timeout", "1"]);
     const HANGS: Hook = Hook::Exec(&["sleep", "600"]);
-    in_pod(async || {
+    in_container(User::Qemu, async {
         for (hook, outcome) in [(IMPATIENT, Outcome::Failed), (HANGS, Outcome::TimedOut)] {
             let (mut pod, vmi, mut guest) = Pod::booted("stubborn", &[]).await;
             let connected = r#""State":"connected""#;
@@ -265,7 +261,7 @@ fn a_guest_that_does_not_shut_down_is_killed_at_the_end_of_the_grace_period() {
 #[test]
 // D-vm-19 (docs/differences.md).
 fn a_guest_whose_qemu_hangs_is_killed_before_the_kubelet_kills_the_pod() {
-    in_pod(async || {
+    in_container(User::Qemu, async {
         let (mut pod, vmi, _guest) = Pod::booted("hung", &[]).await;
         let qemu = HungProcesses::now(pod.guests());
         // The launcher has 15 s more than the guest, and the kubelet waits 15 s more than that.
@@ -287,7 +283,7 @@ fn probes_run_all_the_time_and_leave_nothing() {
     const PING: Hook = Hook::Exec(&["launcherctl", "ping"]);
     // What the kubelet leaves when it gives up: an orphan of process 1.
     const ORPHAN: Hook = Hook::Exec(&["sh", "-c", "sleep 0.2 & exit 1"]);
-    in_pod(async || {
+    in_container(User::Qemu, async {
         let (mut pod, vmi, _guest) = Pod::booted("probed", &[]).await;
         for _ in 0..20 {
             let limit = Duration::from_secs(60);

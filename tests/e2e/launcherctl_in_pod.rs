@@ -4,9 +4,7 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Pod, Vmi, also_in_container, run};
-
-also_in_container!(the_vmi_comes_from_the_launcher);
+use crate::harness::{Pod, Vmi, in_pod};
 
 /// A verb, as `kubectl exec` runs it; where the pod is a directory, with its root.
 async fn launcherctl(pod: &Pod, arguments: &[&str]) -> Output {
@@ -40,7 +38,7 @@ async fn refused(pod: &Pod, arguments: &[&str]) -> String {
 
 #[test]
 fn the_vmi_comes_from_the_launcher() {
-    run(async {
+    in_pod(async {
         let mut pod = Pod::new();
         let vmi = Vmi::new("inpod").with_image(&pod);
         pod.handler.serve();

@@ -8,10 +8,8 @@ use tokio::io::AsyncReadExt;
 
 use crate::backup::{TARGET, Tracked, content};
 use crate::full_disk::SmallFs;
-use crate::harness::{Guest, Pod, Vmi, also_in_container, guest_image, run};
+use crate::harness::{Guest, Pod, Vmi, guest_image, in_pod, run};
 use crate::launcherctl::{Running, done, end_of, launcherctl, refused, signal};
-
-also_in_container!(a_pod_is_backed_up_and_dumped_by_launcherctl_in_it);
 
 const MIB: u64 = 1 << 20;
 
@@ -389,7 +387,7 @@ fn the_memory_of_a_run_is_dumped_whole_or_not_at_all() {
 }
 
 /// A verb in the pod's container, or on its directory.
-async fn in_pod(pod: &Pod, arguments: &[&str]) -> Output {
+async fn launcherctl_in(pod: &Pod, arguments: &[&str]) -> Output {
     let mut command = if pod.is_container() {
         pod.exec_command(&[&["launcherctl"], arguments].concat())
     } else {
@@ -407,7 +405,7 @@ async fn in_pod(pod: &Pod, arguments: &[&str]) -> Output {
 
 #[test]
 fn a_pod_is_backed_up_and_dumped_by_launcherctl_in_it() {
-    run(async {
+    in_pod(async {
         let mut vm = Tracked::booted("in-pod", &[]).await;
         vm.write("first", 1).await;
         let then = vm.data();
@@ -416,12 +414,13 @@ fn a_pod_is_backed_up_and_dumped_by_launcherctl_in_it() {
         } else {
             vm.pod.path(TARGET).display().to_string()
         };
-        let output = in_pod(&vm.pod, &["backup", &target, "-o", "json"]).await;
+        let output = launcherctl_in(&vm.pod, &["backup", &target, "-o", "json"]).await;
         let full: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(full["quiesceStatus"], "Succeeded");
         vm.write("second", 9).await;
         let later = vm.data();
-        let output = in_pod(&vm.pod, &["backup", &target, "--incremental", "-o", "json"]).await;
+        let output =
+            launcherctl_in(&vm.pod, &["backup", &target, "--incremental", "-o", "json"]).await;
         let part: Value = serde_json::from_slice(&output.stdout).unwrap();
         let volume = |backup: &Value| {
             let files = backup["files"].as_array().unwrap();
@@ -435,7 +434,7 @@ fn a_pod_is_backed_up_and_dumped_by_launcherctl_in_it() {
         for (backup, data) in [(&part, later), (&full, then)] {
             assert!(content(volume(backup).to_str().unwrap()) == data);
         }
-        let dump = in_pod(&vm.pod, &["memory-dump", "-"]).await.stdout;
+        let dump = launcherctl_in(&vm.pod, &["memory-dump", "-"]).await.stdout;
         assert!(dump.starts_with(b"\x7fELF") && dump.len() as u64 > 256 * MIB);
         vm.guest.run("echo alive").await;
     });

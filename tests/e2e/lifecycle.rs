@@ -2,16 +2,7 @@
 
 use api::proto::cmd::v1::{EmptyRequest, Response};
 
-use crate::harness::{Pod, Vmi, also_in_container, also_in_root_container, run};
-
-also_in_container!(
-    reset_and_soft_reboot_bring_the_guest_up_again,
-    kill_and_delete_end_the_pod,
-    pause_unpause_shutdown_delete,
-    the_agent_shuts_a_guest_down_that_ignores_the_power_button,
-    virt_handler_restarts_and_gets_the_present_state,
-);
-also_in_root_container!(pause_unpause_shutdown_delete);
+use crate::harness::{Pod, Vmi, in_pod, run};
 
 fn accepted(answer: tonic::Response<Response>) {
     let answer = answer.into_inner();
@@ -21,7 +12,7 @@ fn accepted(answer: tonic::Response<Response>) {
 #[test]
 // D-vm-5 (docs/differences.md).
 fn pause_unpause_shutdown_delete() {
-    run(async {
+    in_pod(async {
         let (mut pod, vmi, mut guest) = Pod::booted("life", &[]).await;
         let mut cmd = pod.cmd();
         let request = || pod_request(&vmi);
@@ -106,7 +97,7 @@ async fn shut_off_reason_after(name: &str, command: &str) -> String {
 
 #[test]
 fn the_agent_shuts_a_guest_down_that_ignores_the_power_button() {
-    run(async {
+    in_pod(async {
         let reason = shut_off_reason_after("no-button", "touch /run/ignore-power").await;
         assert_eq!(reason, "Shutdown");
     });
@@ -122,7 +113,7 @@ fn acpi_shuts_a_guest_down_whose_agent_is_silent() {
 
 #[test]
 fn kill_and_delete_end_the_pod() {
-    run(async {
+    in_pod(async {
         let mut pod = Pod::new();
         let vmi = Vmi::new("kill").with_image(&pod);
         pod.handler.serve();
@@ -148,7 +139,7 @@ fn kill_and_delete_end_the_pod() {
 #[test]
 // D-vm-8, D-vm-15 (docs/differences.md).
 fn reset_and_soft_reboot_bring_the_guest_up_again() {
-    run(async {
+    in_pod(async {
         let (mut pod, vmi, mut guest) = Pod::booted("reboot", &[]).await;
         accepted(
             pod.cmd()
@@ -176,7 +167,7 @@ fn reset_and_soft_reboot_bring_the_guest_up_again() {
 
 #[test]
 fn virt_handler_restarts_and_gets_the_present_state() {
-    run(async {
+    in_pod(async {
         let mut pod = Pod::new();
         let vmi = Vmi::new("away").with_image(&pod);
         pod.handler.serve();

@@ -4,9 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::harness::{Pod, TEST_TIMEOUT, Usage, Vmi, also_in_container, run};
-
-also_in_container!(seventy_five_disks_are_plugged_by_one_sync_and_unplugged_by_one);
+use crate::harness::{Pod, TEST_TIMEOUT, Usage, Vmi, in_pod, run};
 
 /// Syncs until the launcher has finished: what takes longer than virt-handler waits goes on, and the next sync joins it.
 async fn sync_through(pod: &Pod, vmi: &Vmi) {
@@ -62,7 +60,7 @@ fn targets(domain: &Value) -> Vec<&str> {
 #[test]
 fn seventy_five_disks_are_plugged_by_one_sync_and_unplugged_by_one() {
     const COUNT: usize = 75;
-    run(async {
+    in_pod(async {
         let (mut pod, vmi, mut guest) = Pod::booted("many", &[]).await;
         let mut with = vmi.clone();
         for number in 0..COUNT {

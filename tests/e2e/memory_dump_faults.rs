@@ -11,12 +11,7 @@ use serde_json::Value;
 
 use crate::faults::kill;
 use crate::full_disk::SmallFs;
-use crate::harness::{Pod, Vmi, also_in_container, give_to_qemu, run};
-
-also_in_container!(
-    a_memory_dump_that_cannot_be_written_has_failed,
-    a_memory_dump_during_which_libvirts_daemon_is_killed_has_failed,
-);
+use crate::harness::{Pod, Vmi, give_to_qemu, in_pod, run};
 
 /// Where the volume for dumps is mounted.
 const DIR: &str = "/var/run/kubevirt/hotplug-disks/dumps";
@@ -107,7 +102,7 @@ async fn booted(name: &str, more: &[&str]) -> (Pod, Vmi, crate::harness::Guest) 
 
 #[test]
 fn a_memory_dump_that_cannot_be_written_has_failed() {
-    run(async {
+    in_pod(async {
         let mut pod = Pod::new();
         let vmi = Vmi::new("dump").with_image(&pod);
         give_to_qemu(pod.path(&format!("{DIR}/x")).parent().unwrap());
@@ -147,7 +142,7 @@ fn a_memory_dump_that_cannot_be_written_has_failed() {
 #[test]
 // D-vm-17 (docs/differences.md).
 fn a_memory_dump_during_which_libvirts_daemon_is_killed_has_failed() {
-    run(async {
+    in_pod(async {
         let (mut pod, vmi, mut guest) = booted("dump", &["--libvirt=auto"]).await;
         let held = Held::during(&mut pod, &vmi, "held").await;
         kill(&pod.libvirt_daemons());

@@ -6,11 +6,9 @@ use std::process::Command;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use crate::harness::{Pod, also_in_container, run};
+use crate::harness::{Pod, in_pod};
 
 const SOCKET: &str = "/var/run/kubevirt-private/metrics.sock";
-
-also_in_container!(metrics_count_what_has_happened);
 
 /// The samples by name and labels.
 fn samples(text: &str) -> BTreeMap<String, f64> {
@@ -25,7 +23,7 @@ fn samples(text: &str) -> BTreeMap<String, f64> {
 
 #[test]
 fn metrics_count_what_has_happened() {
-    run(async {
+    in_pod(async {
         let (mut pod, vmi, _guest) = Pod::booted("metrics", &["--metrics-socket", SOCKET]).await;
         pod.sync_ok(&vmi).await;
         let mut command = Command::new(env!("CARGO_BIN_EXE_pod-tools"));

@@ -146,224 +146,213 @@ fn without_a_guest_no_launcher_is_started() {
 
 #[test]
 fn a_guest_moves_to_the_launcher_of_another_pod_and_on_to_a_third() {
-    in_container(User::Qemu, || {
-        run(async {
-            let (mut source, _guest, mut target, vmi) = pair("moves").await;
-            let plot = source.root().join("moved.svg");
-            // So that it lasts longer than the time between two samples.
-            let plotted = ["--bandwidth", "32Mi", "--plot", plot.to_str().unwrap()];
-            let command = migrate(&source, &target, &plotted);
-            let moved = output(command).await;
-            let message = String::from_utf8_lossy(&moved.stderr);
-            assert!(moved.status.success(), "{message}\n{}", source.log_tail());
-            let lines = lines(&moved.stdout);
-            assert_eq!(events(&lines, "began").len(), 1);
-            let sample = *events(&lines, "sample").last().unwrap();
-            assert!(
-                sample["dataTotal"].as_u64().unwrap() > 256 << 20,
-                "{sample}"
-            );
-            assert_eq!(sample["mode"], "PreCopy");
-            let ended = events(&lines, "ended")[0];
-            assert_eq!(ended["failure"], "");
-            assert!(ended["downtimeMs"].as_u64().is_some(), "{ended}");
-            assert_eq!(lines.last().unwrap()["success"], true);
-            let picture = std::fs::read_to_string(plot).unwrap();
-            assert!(picture.contains("migrated in") && picture.contains("<polyline"));
-            goes_on(target.guest(&vmi).await).await;
-            assert_eq!(source.exit_code().await, 0);
+    in_container(User::Qemu, async {
+        let (mut source, _guest, mut target, vmi) = pair("moves").await;
+        let plot = source.root().join("moved.svg");
+        // So that it lasts longer than the time between two samples.
+        let plotted = ["--bandwidth", "32Mi", "--plot", plot.to_str().unwrap()];
+        let command = migrate(&source, &target, &plotted);
+        let moved = output(command).await;
+        let message = String::from_utf8_lossy(&moved.stderr);
+        assert!(moved.status.success(), "{message}\n{}", source.log_tail());
+        let lines = lines(&moved.stdout);
+        assert_eq!(events(&lines, "began").len(), 1);
+        let sample = *events(&lines, "sample").last().unwrap();
+        assert!(
+            sample["dataTotal"].as_u64().unwrap() > 256 << 20,
+            "{sample}"
+        );
+        assert_eq!(sample["mode"], "PreCopy");
+        let ended = events(&lines, "ended")[0];
+        assert_eq!(ended["failure"], "");
+        assert!(ended["downtimeMs"].as_u64().is_some(), "{ended}");
+        assert_eq!(lines.last().unwrap()["success"], true);
+        let picture = std::fs::read_to_string(plot).unwrap();
+        assert!(picture.contains("migrated in") && picture.contains("<polyline"));
+        goes_on(target.guest(&vmi).await).await;
+        assert_eq!(source.exit_code().await, 0);
 
-            let third = target_pod(&target, &vmi, "third", &[]).await;
-            let mut command = launcherctl(&["migrate", "--socket"]);
-            let socket = target.path("/var/run/kubevirt/sockets/launcher-sock");
-            command
-                .arg(socket)
-                .arg("--vmi")
-                .arg(vmi_file(&target, &vmi));
-            command
-                .arg("--to")
-                .arg(third.path("/var/run/kubevirt/sockets/launcher-sock"))
-                .args(["--bandwidth", "32Mi"]);
-            let moved = output(command).await;
-            let message = String::from_utf8_lossy(&moved.stderr);
-            assert!(moved.status.success(), "{message}\n{}", target.log_tail());
-            assert!(
-                message.contains("migration begins") && message.contains(" left, "),
-                "{message}"
-            );
-            let text = String::from_utf8_lossy(&moved.stdout);
-            assert!(
-                text.starts_with("migrated in ") && text.contains("the VM runs in /tmp/"),
-                "{text}"
-            );
-            goes_on(third.guest(&vmi).await).await;
-            assert_eq!(target.exit_code().await, 0);
-        });
+        let third = target_pod(&target, &vmi, "third", &[]).await;
+        let mut command = launcherctl(&["migrate", "--socket"]);
+        let socket = target.path("/var/run/kubevirt/sockets/launcher-sock");
+        command
+            .arg(socket)
+            .arg("--vmi")
+            .arg(vmi_file(&target, &vmi));
+        command
+            .arg("--to")
+            .arg(third.path("/var/run/kubevirt/sockets/launcher-sock"))
+            .args(["--bandwidth", "32Mi"]);
+        let moved = output(command).await;
+        let message = String::from_utf8_lossy(&moved.stderr);
+        assert!(moved.status.success(), "{message}\n{}", target.log_tail());
+        assert!(
+            message.contains("migration begins") && message.contains(" left, "),
+            "{message}"
+        );
+        let text = String::from_utf8_lossy(&moved.stdout);
+        assert!(
+            text.starts_with("migrated in ") && text.contains("the VM runs in /tmp/"),
+            "{text}"
+        );
+        goes_on(third.guest(&vmi).await).await;
+        assert_eq!(target.exit_code().await, 0);
     });
 }
 
 #[test]
 fn a_cancelled_migration_leaves_the_guest_and_ends_the_target() {
-    in_container(User::Qemu, || {
-        run(async {
-            let (source, guest, mut target, vmi) = pair("cancelled").await;
-            let slow = migrate(&source, &target, &["--bandwidth", "1Mi"]);
-            let migration = Running::start(slow, "sample");
-            let second = failure(&output(migrate(&source, &target, &[])).await);
-            assert!(
-                second.contains("migration of this VM is in progress"),
-                "{second}"
-            );
-            let mut pause = launcherctl(&["pause", "--root"]);
-            pause.arg(source.root());
-            let paused = output(pause).await;
-            let text = String::from_utf8_lossy(&paused.stdout);
-            let expected = "for the rest of its migration only: it then runs at the target";
-            assert!(paused.status.success() && text.contains(expected), "{text}");
-            migration.interrupt();
-            let message = tokio::task::spawn_blocking(|| migration.failure())
-                .await
-                .unwrap();
-            for expected in ["and the guest runs on in ", "cancelled by Ctrl-C"] {
-                assert!(message.contains(expected), "{message}");
-            }
-            // It was told so by its POD_NAME.
-            target.exit_code().await;
-            let mut unpause = launcherctl(&["unpause", "--root"]);
-            unpause.arg(source.root());
-            assert!(output(unpause).await.status.success());
-            goes_on(guest).await;
+    in_container(User::Qemu, async {
+        let (source, guest, mut target, vmi) = pair("cancelled").await;
+        let slow = migrate(&source, &target, &["--bandwidth", "1Mi"]);
+        let migration = Running::start(slow, "sample");
+        let second = failure(&output(migrate(&source, &target, &[])).await);
+        assert!(
+            second.contains("migration of this VM is in progress"),
+            "{second}"
+        );
+        let mut pause = launcherctl(&["pause", "--root"]);
+        pause.arg(source.root());
+        let paused = output(pause).await;
+        let text = String::from_utf8_lossy(&paused.stdout);
+        let expected = "for the rest of its migration only: it then runs at the target";
+        assert!(paused.status.success() && text.contains(expected), "{text}");
+        migration.interrupt();
+        let message = tokio::task::spawn_blocking(|| migration.failure())
+            .await
+            .unwrap();
+        for expected in ["and the guest runs on in ", "cancelled by Ctrl-C"] {
+            assert!(message.contains(expected), "{message}");
+        }
+        // It was told so by its POD_NAME.
+        target.exit_code().await;
+        let mut unpause = launcherctl(&["unpause", "--root"]);
+        unpause.arg(source.root());
+        assert!(output(unpause).await.status.success());
+        goes_on(guest).await;
 
-            // What has happened is known later, too.
-            let plot = source.root().join("cancelled.svg");
-            let mut command = launcherctl(&["migration", "--root"]);
-            command.arg(source.root()).arg("--plot").arg(&plot);
-            let shown = output(command).await;
-            let text = String::from_utf8_lossy(&shown.stdout);
-            assert_eq!(shown.status.code(), Some(1), "{text}");
-            assert!(
-                text.contains("failed after") && text.contains("aborted"),
-                "{text}"
-            );
-            let picture = std::fs::read_to_string(plot).unwrap();
-            assert!(
-                picture
-                    .contains("migration is cancelled: CancelVirtualMachineMigration was called"),
-                "{picture}"
-            );
+        // What has happened is known later, too.
+        let plot = source.root().join("cancelled.svg");
+        let mut command = launcherctl(&["migration", "--root"]);
+        command.arg(source.root()).arg("--plot").arg(&plot);
+        let shown = output(command).await;
+        let text = String::from_utf8_lossy(&shown.stdout);
+        assert_eq!(shown.status.code(), Some(1), "{text}");
+        assert!(
+            text.contains("failed after") && text.contains("aborted"),
+            "{text}"
+        );
+        let picture = std::fs::read_to_string(plot).unwrap();
+        assert!(
+            picture.contains("migration is cancelled: CancelVirtualMachineMigration was called"),
+            "{picture}"
+        );
 
-            let second = target_pod(&source, &vmi, "second", &[]).await;
-            let late = migrate(&source, &second, &["--bandwidth", "1Mi", "--timeout", "2"]);
-            let message = failure(&output(late).await);
-            for expected in ["the guest runs on in ", "after --timeout 2 s"] {
-                assert!(message.contains(expected), "{message}");
-            }
-            let third = target_pod(&source, &vmi, "third", &[]).await;
-            let moved = output(migrate(&source, &third, &[])).await;
-            assert!(
-                moved.status.success(),
-                "{}",
-                String::from_utf8_lossy(&moved.stderr)
-            );
-            goes_on(third.guest(&vmi).await).await;
-        });
+        let second = target_pod(&source, &vmi, "second", &[]).await;
+        let late = migrate(&source, &second, &["--bandwidth", "1Mi", "--timeout", "2"]);
+        let message = failure(&output(late).await);
+        for expected in ["the guest runs on in ", "after --timeout 2 s"] {
+            assert!(message.contains(expected), "{message}");
+        }
+        let third = target_pod(&source, &vmi, "third", &[]).await;
+        let moved = output(migrate(&source, &third, &[])).await;
+        assert!(
+            moved.status.success(),
+            "{}",
+            String::from_utf8_lossy(&moved.stderr)
+        );
+        goes_on(third.guest(&vmi).await).await;
     });
 }
 
 #[test]
 fn a_stalled_migration_shows_what_was_decided_and_its_picture_too() {
-    in_container(User::Qemu, || {
-        run(async {
-            let (source, mut guest, target, _) = pair("stalled").await;
-            guest.send(WRITE_MEMORY).await;
-            let plot = source.root().join("stalled.svg");
-            let limits = [
-                "--bandwidth",
-                "4Mi",
-                "--completion-timeout",
-                "4",
-                "--allow-pause",
-                "--auto-converge",
-            ];
-            let mut command = migrate(&source, &target, &limits);
-            command.arg("--plot").arg(&plot);
-            let stalled = output(command).await;
-            let message = failure(&stalled);
-            assert!(message.contains("the guest runs on in "), "{message}");
-            let lines = lines(&stalled.stdout);
-            let actions: Vec<_> = events(&lines, "decision")
+    in_container(User::Qemu, async {
+        let (source, mut guest, target, _) = pair("stalled").await;
+        guest.send(WRITE_MEMORY).await;
+        let plot = source.root().join("stalled.svg");
+        let limits = [
+            "--bandwidth",
+            "4Mi",
+            "--completion-timeout",
+            "4",
+            "--allow-pause",
+            "--auto-converge",
+        ];
+        let mut command = migrate(&source, &target, &limits);
+        command.arg("--plot").arg(&plot);
+        let stalled = output(command).await;
+        let message = failure(&stalled);
+        assert!(message.contains("the guest runs on in "), "{message}");
+        let lines = lines(&stalled.stdout);
+        let actions: Vec<_> = events(&lines, "decision")
+            .iter()
+            .map(|it| it["action"].clone())
+            .collect();
+        assert_eq!(actions, ["Suspend", "Abort"]);
+        assert!(
+            events(&lines, "sample")
                 .iter()
-                .map(|it| it["action"].clone())
-                .collect();
-            assert_eq!(actions, ["Suspend", "Abort"]);
-            assert!(
-                events(&lines, "sample")
-                    .iter()
-                    .any(|it| it["isPaused"] == true)
-            );
-            let picture = std::fs::read_to_string(&plot).unwrap();
-            for part in [
-                "1   at ",
-                "guest is paused: not completed after 4 s",
-                "bandwidth limit",
-                "migration failed after",
-            ] {
-                assert!(picture.contains(part), "{part} in {picture}");
-            }
-            goes_on(guest).await;
-        });
+                .any(|it| it["isPaused"] == true)
+        );
+        let picture = std::fs::read_to_string(&plot).unwrap();
+        for part in [
+            "1   at ",
+            "guest is paused: not completed after 4 s",
+            "bandwidth limit",
+            "migration failed after",
+        ] {
+            assert!(picture.contains(part), "{part} in {picture}");
+        }
+        goes_on(guest).await;
     });
 }
 
 #[test]
 fn a_target_that_is_killed_leaves_the_guest_with_a_reason() {
-    in_container(User::Qemu, || {
-        run(async {
-            let (source, guest, target, _) = pair("bereft").await;
-            let slow = migrate(&source, &target, &["--bandwidth", "1Mi"]);
-            let migration = Running::start(slow, "sample");
-            target.signal("KILL");
-            let message = tokio::task::spawn_blocking(|| migration.failure())
-                .await
-                .unwrap();
-            assert!(
-                !message.contains("virError(") && message.contains("the guest runs on in "),
-                "{message}"
-            );
-            goes_on(guest).await;
-        });
+    in_container(User::Qemu, async {
+        let (source, guest, target, _) = pair("bereft").await;
+        let slow = migrate(&source, &target, &["--bandwidth", "1Mi"]);
+        let migration = Running::start(slow, "sample");
+        target.signal("KILL");
+        let message = tokio::task::spawn_blocking(|| migration.failure())
+            .await
+            .unwrap();
+        assert!(
+            !message.contains("virError(") && message.contains("the guest runs on in "),
+            "{message}"
+        );
+        goes_on(guest).await;
     });
 }
 
 #[test]
 fn what_cannot_be_migrated_is_refused_before_anything_happens() {
-    in_container(User::Qemu, || {
-        run(async {
-            let (source, guest, target, vmi) = pair("refused").await;
-            let refused = async |from: &Pod, to: &Path| {
-                let mut command = launcherctl(&["migrate", "--root"]);
-                command
-                    .arg(from.root())
-                    .arg("--vmi")
-                    .arg(vmi_file(from, &vmi))
-                    .arg("--to")
-                    .arg(to);
-                failure(&output(command).await)
-            };
-            let message = refused(&target, source.root()).await;
-            assert!(message.contains("has a guest already"), "{message}");
-            let message = refused(&target, target.root()).await;
-            assert!(message.contains("the same launcher"), "{message}");
-            let message = refused(&source, Path::new("/nonexistent")).await;
-            assert!(message.contains("--to /nonexistent"), "{message}");
-            let mut command = launcherctl(&["migration", "--root"]);
-            command.arg(source.root());
-            let message = failure(&output(command).await);
-            assert!(message.contains("no migration from here"), "{message}");
-            let state = json!(source.domain().await["Status"]["Status"]);
-            assert_eq!(state, "Running");
-            goes_on(guest).await;
-        });
+    in_container(User::Qemu, async {
+        let (source, guest, target, vmi) = pair("refused").await;
+        let refused = async |from: &Pod, to: &Path| {
+            let mut command = launcherctl(&["migrate", "--root"]);
+            command
+                .arg(from.root())
+                .arg("--vmi")
+                .arg(vmi_file(from, &vmi))
+                .arg("--to")
+                .arg(to);
+            failure(&output(command).await)
+        };
+        let message = refused(&target, source.root()).await;
+        assert!(message.contains("has a guest already"), "{message}");
+        let message = refused(&target, target.root()).await;
+        assert!(message.contains("the same launcher"), "{message}");
+        let message = refused(&source, Path::new("/nonexistent")).await;
+        assert!(message.contains("--to /nonexistent"), "{message}");
+        let mut command = launcherctl(&["migration", "--root"]);
+        command.arg(source.root());
+        let message = failure(&output(command).await);
+        assert!(message.contains("no migration from here"), "{message}");
+        let state = json!(source.domain().await["Status"]["Status"]);
+        assert_eq!(state, "Running");
+        goes_on(guest).await;
     });
 }
 

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::harness::{
     ClusterNetwork, Event, Guest, MigrationProxies, Pod, User, Vmi, in_container,
-    in_container_with_network, migratable_pod, migration, run, share_image, source_pod, target_pod,
+    in_container_with_network, migratable_pod, migration, share_image, source_pod, target_pod,
     write_name_resolution,
 };
 
@@ -14,7 +14,7 @@ const SLOW: &[&str] = &["--bandwidth", "1"];
 
 /// Both pods have the same paths, and sockets of the same names: they are containers.
 fn migrate(test: impl Future<Output = ()>) {
-    in_container(User::Qemu, || run(test));
+    in_container(User::Qemu, test);
 }
 
 /// Migrates the VM to the pod that the VMI names, which is not prepared yet.
@@ -191,50 +191,48 @@ fn a_target_that_waits_ends_when_virt_handler_means_it() {
 
 #[test]
 fn a_guest_on_the_network_sees_its_link_go_down_and_up_once() {
-    in_container_with_network(User::Qemu, || {
-        run(async {
-            let cluster = ClusterNetwork::new();
-            let vmi = Vmi::new("linked")
-                .set("/spec/domain/devices/autoattachPodInterface", json!(true))
-                .set(
-                    "/spec/domain/devices/interfaces",
-                    json!([{"name": "default", "model": "virtio", "masquerade": {}}]),
-                )
-                .set("/spec/networks", json!([{"name": "default", "pod": {}}]))
-                .set(
-                    "/status/interfaces",
-                    json!([{"name": "default", "podInterfaceName": "eth0", "infoSource": ""}]),
-                );
-            let addresses = ["10.244.0.21", "10.244.0.22"];
-            let mut source = migratable_pod("source");
-            drop(vmi.clone().with_image(&source));
-            write_name_resolution(&source, &vmi, addresses[0]);
-            source.launch(&vmi, &[]);
-            cluster.attach(&source, addresses[0]).masquerade();
-            source.wait_until_ready().await;
-            let mut guest = source.boot(&vmi).await;
-            guest.run("mark=kept").await;
+    in_container_with_network(User::Qemu, async {
+        let cluster = ClusterNetwork::new();
+        let vmi = Vmi::new("linked")
+            .set("/spec/domain/devices/autoattachPodInterface", json!(true))
+            .set(
+                "/spec/domain/devices/interfaces",
+                json!([{"name": "default", "model": "virtio", "masquerade": {}}]),
+            )
+            .set("/spec/networks", json!([{"name": "default", "pod": {}}]))
+            .set(
+                "/status/interfaces",
+                json!([{"name": "default", "podInterfaceName": "eth0", "infoSource": ""}]),
+            );
+        let addresses = ["10.244.0.21", "10.244.0.22"];
+        let mut source = migratable_pod("source");
+        drop(vmi.clone().with_image(&source));
+        write_name_resolution(&source, &vmi, addresses[0]);
+        source.launch(&vmi, &[]);
+        cluster.attach(&source, addresses[0]).masquerade();
+        source.wait_until_ready().await;
+        let mut guest = source.boot(&vmi).await;
+        guest.run("mark=kept").await;
 
-            let vmi = vmi.migrating_to("target");
-            let mut target = migratable_pod("target");
-            share_image(&source, &target);
-            write_name_resolution(&target, &vmi, addresses[1]);
-            target.launch(&vmi, &[]);
-            cluster.attach(&target, addresses[1]).masquerade();
-            target.wait_until_ready().await;
-            move_to(&mut source, &mut target, &vmi).await;
-            let mut guest = shell_goes_on(&target, &vmi).await;
-            let changes = "cat /sys/class/net/eth0/carrier_changes";
-            let before: u32 = guest.run(changes).await.parse().unwrap();
-            target.finalize(&vmi, &["default"]).await;
-            let down_and_up = (before + 2).to_string();
-            guest.run_until(changes, |now| now == down_and_up).await;
-            target.finalize(&vmi, &["default"]).await;
-            assert_eq!(guest.run(changes).await, down_and_up);
-            let ping = "ping -c 1 -W 5 192.0.2.1";
-            guest
-                .run_until(ping, |text| text.contains(" 0% packet loss"))
-                .await;
-        });
+        let vmi = vmi.migrating_to("target");
+        let mut target = migratable_pod("target");
+        share_image(&source, &target);
+        write_name_resolution(&target, &vmi, addresses[1]);
+        target.launch(&vmi, &[]);
+        cluster.attach(&target, addresses[1]).masquerade();
+        target.wait_until_ready().await;
+        move_to(&mut source, &mut target, &vmi).await;
+        let mut guest = shell_goes_on(&target, &vmi).await;
+        let changes = "cat /sys/class/net/eth0/carrier_changes";
+        let before: u32 = guest.run(changes).await.parse().unwrap();
+        target.finalize(&vmi, &["default"]).await;
+        let down_and_up = (before + 2).to_string();
+        guest.run_until(changes, |now| now == down_and_up).await;
+        target.finalize(&vmi, &["default"]).await;
+        assert_eq!(guest.run(changes).await, down_and_up);
+        let ping = "ping -c 1 -W 5 192.0.2.1";
+        guest
+            .run_until(ping, |text| text.contains(" 0% packet loss"))
+            .await;
     });
 }

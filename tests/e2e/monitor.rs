@@ -3,14 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::harness::{Pod, Vmi, also_in_container, run};
-
-also_in_container!(
-    the_container_of_a_failed_launcher_is_kept,
-    a_signal_reaches_the_launcher_and_its_status_the_kubelet,
-    the_guest_of_a_launcher_that_was_killed_ends_too,
-    the_pod_ends_with_the_launcher,
-);
+use crate::harness::{Pod, Vmi, in_pod, run};
 
 /// A pod whose container disks wait for the end, with a log of passt's and one of QEMU's.
 fn pod() -> (Pod, PathBuf) {
@@ -39,7 +32,7 @@ pub fn launcher(pod: &Pod) -> u32 {
 
 #[test]
 fn the_pod_ends_with_the_launcher() {
-    run(async {
+    in_pod(async {
         let (mut pod, socket) = pod();
         let vmi = Vmi::new("watched").with_image(&pod);
         pod.launch_monitored(&vmi, &["--keep-after-failure"]);
@@ -65,7 +58,7 @@ fn the_pod_ends_with_the_launcher() {
 #[test]
 // D-sup-9 (docs/differences.md).
 fn the_guest_of_a_launcher_that_was_killed_ends_too() {
-    run(async {
+    in_pod(async {
         let (mut pod, socket) = pod();
         let vmi = Vmi::new("orphan").with_image(&pod);
         pod.launch_monitored(&vmi, &[]);
@@ -115,7 +108,7 @@ fn process_1_of_a_pid_namespace_reaps_qemu() {
 
 #[test]
 fn a_signal_reaches_the_launcher_and_its_status_the_kubelet() {
-    run(async {
+    in_pod(async {
         let (mut pod, socket) = pod();
         let vmi = Vmi::new("signal");
         pod.launch_monitored(&vmi, &["--grace-period-seconds", "1"]);
@@ -140,7 +133,7 @@ fn a_signal_reaches_the_launcher_and_its_status_the_kubelet() {
 #[test]
 // D-sup-11 (docs/differences.md).
 fn the_container_of_a_failed_launcher_is_kept() {
-    run(async {
+    in_pod(async {
         let (mut pod, socket) = pod();
         let vmi = Vmi::new("kept");
         pod.launch_monitored(&vmi, &["--keep-after-failure", "--no-such-flag"]);

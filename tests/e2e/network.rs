@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::harness::{
     ClusterNetwork, Guest, MASQUERADE_GATEWAY_V6, MASQUERADE_GUEST, MASQUERADE_GUEST_V6, MTU, Pod,
-    PodNetwork, REMOTE_HOST, REMOTE_HOST_V6, User, Vmi, in_container_with_network, run,
+    PodNetwork, REMOTE_HOST, REMOTE_HOST_V6, User, Vmi, in_container_with_network,
     write_name_resolution,
 };
 
@@ -129,67 +129,65 @@ async fn pings(guest: &mut Guest, address: &str) {
 
 #[test]
 fn guests_reach_the_network_and_each_other() {
-    in_container_with_network(User::Qemu, || {
-        run(async {
-            let cluster = ClusterNetwork::new();
-            let mut masqueraded = pod(&cluster, "masquerade", MASQUERADED).await;
-            let mut bridged = pod(&cluster, "bridge", BRIDGED).await;
-            let mac = bridged.network.run("cat /sys/class/net/eth0/address");
-            masqueraded.network.masquerade();
-            bridged.network.bridge(&bridged.pod);
-            let (mut inner, mut outer) = tokio::join!(masqueraded.boot(), bridged.boot());
+    in_container_with_network(User::Qemu, async {
+        let cluster = ClusterNetwork::new();
+        let mut masqueraded = pod(&cluster, "masquerade", MASQUERADED).await;
+        let mut bridged = pod(&cluster, "bridge", BRIDGED).await;
+        let mac = bridged.network.run("cat /sys/class/net/eth0/address");
+        masqueraded.network.masquerade();
+        bridged.network.bridge(&bridged.pod);
+        let (mut inner, mut outer) = tokio::join!(masqueraded.boot(), bridged.boot());
 
-            masqueraded.has_tap(None).await;
-            has_address(&mut inner, MASQUERADE_GUEST, "10.0.2.1").await;
-            let search = "search=sub.default.svc.cluster.local default.svc.cluster.local \
+        masqueraded.has_tap(None).await;
+        has_address(&mut inner, MASQUERADE_GUEST, "10.0.2.1").await;
+        let search = "search=sub.default.svc.cluster.local default.svc.cluster.local \
                 svc.cluster.local cluster.local";
-            dhcp_answers(
-                &mut inner,
-                &[
-                    "hostname=masquerade",
-                    "domain=sub.default.svc.cluster.local",
-                    search,
-                    "dns=10.96.0.10",
-                    "mtu=1450",
-                    "ntpsrv=192.0.2.123",
-                    "opt240=736974652d37",
-                    "serverid=10.0.2.1",
-                ],
-            )
-            .await;
-            pings(&mut inner, REMOTE_HOST).await;
+        dhcp_answers(
+            &mut inner,
+            &[
+                "hostname=masquerade",
+                "domain=sub.default.svc.cluster.local",
+                search,
+                "dns=10.96.0.10",
+                "mtu=1450",
+                "ntpsrv=192.0.2.123",
+                "opt240=736974652d37",
+                "serverid=10.0.2.1",
+            ],
+        )
+        .await;
+        pings(&mut inner, REMOTE_HOST).await;
 
-            bridged.has_tap(Some(&mac)).await;
-            has_address(&mut outer, BRIDGED, "10.244.0.1").await;
-            dhcp_answers(
-                &mut outer,
-                &[
-                    "hostname=bridge",
-                    "serverid=169.254.75.10",
-                    "ntpsrv=192.0.2.123",
-                ],
-            )
-            .await;
-            pings(&mut outer, REMOTE_HOST).await;
-            cluster.run(&format!("busybox ping -c 1 -W 5 {BRIDGED}"));
+        bridged.has_tap(Some(&mac)).await;
+        has_address(&mut outer, BRIDGED, "10.244.0.1").await;
+        dhcp_answers(
+            &mut outer,
+            &[
+                "hostname=bridge",
+                "serverid=169.254.75.10",
+                "ntpsrv=192.0.2.123",
+            ],
+        )
+        .await;
+        pings(&mut outer, REMOTE_HOST).await;
+        cluster.run(&format!("busybox ping -c 1 -W 5 {BRIDGED}"));
 
-            // From guest to guest, through the pod's address, and as a probe or a port-forward does.
-            inner.run(SERVICE).await;
-            let ask = format!("echo from a guest | nc -w 5 {MASQUERADED} 8080");
-            outer.run_until(&ask, |text| text == "served").await;
-            // The service takes one connection after the other, and is not back at once.
-            let local = "for _ in $(seq 100); do
+        // From guest to guest, through the pod's address, and as a probe or a port-forward does.
+        inner.run(SERVICE).await;
+        let ask = format!("echo from a guest | nc -w 5 {MASQUERADED} 8080");
+        outer.run_until(&ask, |text| text == "served").await;
+        // The service takes one connection after the other, and is not back at once.
+        let local = "for _ in $(seq 100); do
                 echo from the pod | busybox nc -w 5 127.0.0.1 8080 2>/dev/null && exit
                 sleep 0.2
             done
             exit 1";
-            assert_eq!(masqueraded.network.run(local), "served");
-            let heard = inner.run("cat /run/heard").await;
-            assert!(
-                heard.contains("from a guest") && heard.contains("from the pod"),
-                "{heard}"
-            );
-        });
+        assert_eq!(masqueraded.network.run(local), "served");
+        let heard = inner.run("cat /run/heard").await;
+        assert!(
+            heard.contains("from a guest") && heard.contains("from the pod"),
+            "{heard}"
+        );
     });
 }
 
@@ -197,86 +195,81 @@ fn guests_reach_the_network_and_each_other() {
 #[test]
 // D-sup-16 (docs/differences.md).
 fn a_guest_gets_its_lease_from_the_next_launcher() {
-    in_container_with_network(User::Qemu, || {
-        run(async {
-            let cluster = ClusterNetwork::new();
-            let more = ["--restart-launcher"];
-            let mut networked = pod_with(&cluster, "masquerade", MASQUERADED, &more).await;
-            networked.network.masquerade();
-            let mut guest = networked.boot().await;
-            has_address(&mut guest, MASQUERADE_GUEST, "10.0.2.1").await;
-            networked.pod.exec(&["pkill", "-9", "-x", "virt-launcher"]);
-            networked.pod.log_count("Marked as ready", 2).await;
-            networked.pod.wait_until_ready().await;
-            let vmi = networked.vmi.clone().set("/status/phase", json!("Running"));
-            networked.pod.sync_ok(&vmi).await;
-            dhcp_answers(&mut guest, &["serverid=10.0.2.1"]).await;
-        });
+    in_container_with_network(User::Qemu, async {
+        let cluster = ClusterNetwork::new();
+        let more = ["--restart-launcher"];
+        let mut networked = pod_with(&cluster, "masquerade", MASQUERADED, &more).await;
+        networked.network.masquerade();
+        let mut guest = networked.boot().await;
+        has_address(&mut guest, MASQUERADE_GUEST, "10.0.2.1").await;
+        networked.pod.exec(&["pkill", "-9", "-x", "virt-launcher"]);
+        networked.pod.log_count("Marked as ready", 2).await;
+        networked.pod.wait_until_ready().await;
+        let vmi = networked.vmi.clone().set("/status/phase", json!("Running"));
+        networked.pod.sync_ok(&vmi).await;
+        dhcp_answers(&mut guest, &["serverid=10.0.2.1"]).await;
     });
 }
 
 #[test]
 fn a_guest_of_a_dual_stack_pod_gets_its_address_by_dhcpv6() {
-    in_container_with_network(User::Qemu, || {
-        run(async {
-            let cluster = ClusterNetwork::new();
-            let mut pod = Pod::new();
-            let vmi = vmi(&pod, "dual", "masquerade");
-            let resolv_conf = "search default.svc.cluster.local\nnameserver 10.96.0.10\nnameserver fd00:10:96::a\n";
-            write_name_resolution(&pod, &vmi, MASQUERADED);
-            std::fs::write(pod.path("/etc/resolv.conf"), resolv_conf).unwrap();
-            pod.handler.serve();
-            pod.launch(&vmi, &[]);
-            let network = cluster.attach_dual_stack(&pod, MASQUERADED, MASQUERADED_V6);
-            pod.wait_until_ready().await;
-            network.masquerade();
-            network.masquerade_v6();
-            let mut pod = Networked { pod, vmi, network };
-            let mut guest = pod.boot().await;
-            pod.has_tap(None).await;
-            has_address(&mut guest, MASQUERADE_GUEST, "10.0.2.1").await;
-            pings(&mut guest, REMOTE_HOST).await;
+    in_container_with_network(User::Qemu, async {
+        let cluster = ClusterNetwork::new();
+        let mut pod = Pod::new();
+        let vmi = vmi(&pod, "dual", "masquerade");
+        let resolv_conf =
+            "search default.svc.cluster.local\nnameserver 10.96.0.10\nnameserver fd00:10:96::a\n";
+        write_name_resolution(&pod, &vmi, MASQUERADED);
+        std::fs::write(pod.path("/etc/resolv.conf"), resolv_conf).unwrap();
+        pod.handler.serve();
+        pod.launch(&vmi, &[]);
+        let network = cluster.attach_dual_stack(&pod, MASQUERADED, MASQUERADED_V6);
+        pod.wait_until_ready().await;
+        network.masquerade();
+        network.masquerade_v6();
+        let mut pod = Networked { pod, vmi, network };
+        let mut guest = pod.boot().await;
+        pod.has_tap(None).await;
+        has_address(&mut guest, MASQUERADE_GUEST, "10.0.2.1").await;
+        pings(&mut guest, REMOTE_HOST).await;
 
-            // The client sends from the link's own address, which is first checked for duplicates.
-            guest
-                .run_until("ip -6 addr show dev eth0 scope link", |text| {
-                    text.contains("inet6 fe80:") && !text.contains("tentative")
-                })
-                .await;
-            let wanted = [
-                &format!("new_ip6_address={MASQUERADE_GUEST_V6}"),
-                "new_dhcp6_name_servers=fd00:10:96::a",
-                "new_max_life=86313600",
-            ];
-            // A client on a busy machine may give up before the answer comes, and is then asked again.
-            guest
-                .run_until(&DHCPV6_ANSWER.replace('\n', ";"), |answer| {
-                    wanted
-                        .iter()
-                        .all(|line| answer.lines().any(|other| other.trim() == *line))
-                })
-                .await;
-            let address = format!(
-                "ip -6 addr add {MASQUERADE_GUEST_V6}/120 dev eth0; ip -6 route add default via {MASQUERADE_GATEWAY_V6}"
-            );
-            guest.run(&address).await;
-            pings(&mut guest, REMOTE_HOST_V6).await;
-            cluster.run(&format!("busybox ping -6 -c 1 -W 5 {MASQUERADED_V6}"));
-        });
+        // The client sends from the link's own address, which is first checked for duplicates.
+        guest
+            .run_until("ip -6 addr show dev eth0 scope link", |text| {
+                text.contains("inet6 fe80:") && !text.contains("tentative")
+            })
+            .await;
+        let wanted = [
+            &format!("new_ip6_address={MASQUERADE_GUEST_V6}"),
+            "new_dhcp6_name_servers=fd00:10:96::a",
+            "new_max_life=86313600",
+        ];
+        // A client on a busy machine may give up before the answer comes, and is then asked again.
+        guest
+            .run_until(&DHCPV6_ANSWER.replace('\n', ";"), |answer| {
+                wanted
+                    .iter()
+                    .all(|line| answer.lines().any(|other| other.trim() == *line))
+            })
+            .await;
+        let address = format!(
+            "ip -6 addr add {MASQUERADE_GUEST_V6}/120 dev eth0; ip -6 route add default via {MASQUERADE_GATEWAY_V6}"
+        );
+        guest.run(&address).await;
+        pings(&mut guest, REMOTE_HOST_V6).await;
+        cluster.run(&format!("busybox ping -6 -c 1 -W 5 {MASQUERADED_V6}"));
     });
 }
 
 #[test]
 fn a_guest_reaches_the_network_in_a_pod_of_roots() {
-    in_container_with_network(User::Root, || {
-        run(async {
-            let cluster = ClusterNetwork::new();
-            let mut pod = pod(&cluster, "masquerade", MASQUERADED).await;
-            pod.network.masquerade();
-            let mut guest = pod.boot().await;
-            pod.has_tap(None).await;
-            has_address(&mut guest, MASQUERADE_GUEST, "10.0.2.1").await;
-            pings(&mut guest, REMOTE_HOST).await;
-        });
+    in_container_with_network(User::Root, async {
+        let cluster = ClusterNetwork::new();
+        let mut pod = pod(&cluster, "masquerade", MASQUERADED).await;
+        pod.network.masquerade();
+        let mut guest = pod.boot().await;
+        pod.has_tap(None).await;
+        has_address(&mut guest, MASQUERADE_GUEST, "10.0.2.1").await;
+        pings(&mut guest, REMOTE_HOST).await;
     });
 }

@@ -3,10 +3,8 @@
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use crate::harness::{Event, Pod, Vmi, also_in_container, run, signal};
+use crate::harness::{Event, Pod, Vmi, in_pod, signal};
 use crate::sidecars::{Sidecar, script};
-
-also_in_container!(a_launcher_without_inotify_finds_what_comes_later);
 
 /// In a user namespace of its own the limit is the test's to set. The launcher is not root there, and has no capabilities.
 const SCRIPT: &str = "echo 0 >/proc/sys/user/max_inotify_instances && \
@@ -40,7 +38,7 @@ fn a_launcher_without_inotify_finds_what_comes_later() {
     if !is_possible() {
         return;
     }
-    run(async {
+    in_pod(async {
         let mut pod = Pod::new();
         let vmi = Vmi::new("noinotify").with_image(&pod);
         // A volume of the pod's.

@@ -12,9 +12,7 @@ use serde_json::{Value, json};
 use tokio::net::UnixListener;
 use tonic::{Request, Response, Status};
 
-use crate::harness::{Pod, Vmi, also_in_container, run};
-
-also_in_container!(plugins_of_a_sync_change_the_domain_and_failing_ones_leave_none);
+use crate::harness::{Pod, Vmi, in_pod};
 
 /// Sets an exclamation mark behind the domain's title; keeps what it was asked.
 #[derive(Clone, Default)]
@@ -74,7 +72,7 @@ fn cel(expression: &str) -> Value {
 
 #[test]
 fn plugins_of_a_sync_change_the_domain_and_failing_ones_leave_none() {
-    run(async {
+    in_pod(async {
         let mut pod = Pod::new();
         let vmi = Vmi::new("plugged")
             .with_image(&pod)

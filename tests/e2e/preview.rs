@@ -5,9 +5,7 @@ use std::process::{Command, Output};
 use api::proto::cmd::v1::VirtualMachineOptions;
 use serde_json::{Value, json};
 
-use crate::harness::{Pod, Vmi, also_in_container, run};
-
-also_in_container!(a_plan_says_what_the_sync_then_does);
+use crate::harness::{Pod, Vmi, in_pod};
 
 /// Runs launcherctl beside the test, which goes on serving virt-handler's socket.
 async fn launcherctl(pod: &Pod, arguments: &[&str], vmi: &Vmi) -> Output {
@@ -46,7 +44,7 @@ fn targets(domain: &Value) -> Vec<&str> {
 
 #[test]
 fn a_plan_says_what_the_sync_then_does() {
-    run(async {
+    in_pod(async {
         let mut pod = Pod::new();
         let vmi = Vmi::new("plan").with_image(&pod);
         pod.handler.serve();

@@ -6,13 +6,7 @@ use api::proto::cmd::v1::{
     Cell, Cpu, EmptyRequest, InjectLaunchSecretRequest, Response, Topology, VirtualMachineOptions,
 };
 
-use crate::harness::{Guest, Pod, Vmi, also_in_container, run};
-
-also_in_container!(
-    memory_is_plugged_in_and_given_back,
-    the_guest_gets_more_cpus,
-    dedicated_cpus_are_pinned_anew,
-);
+use crate::harness::{Guest, Pod, Vmi, in_pod, run};
 
 async fn sync_memory(pod: &Pod, vmi: &Vmi) -> Response {
     let request = pod.request(vmi.value());
@@ -51,7 +45,7 @@ fn current(domain: &Value) -> Option<u64> {
 
 #[test]
 fn memory_is_plugged_in_and_given_back() {
-    run(async {
+    in_pod(async {
         let mut pod = Pod::new();
         let vmi = Vmi::new("growing")
             .with_image(&pod)
@@ -112,7 +106,7 @@ fn memory_is_plugged_in_and_given_back() {
 
 #[test]
 fn the_guest_gets_more_cpus() {
-    run(async {
+    in_pod(async {
         let mut pod = Pod::new();
         let vmi = Vmi::new("cpus")
             .with_image(&pod)
@@ -148,7 +142,7 @@ fn host_cpus() -> Vec<u32> {
 
 #[test]
 fn dedicated_cpus_are_pinned_anew() {
-    run(async {
+    in_pod(async {
         let [first, second, ..] = host_cpus()[..] else {
             println!("skipped: two CPUs are needed");
             return;

@@ -7,16 +7,8 @@ use serde_json::json;
 use api::proto::cmd::v1::GuestPingRequest;
 
 use crate::guest_agent::end_agent;
-use crate::harness::{Event, Pod, Vmi, also_in_container, run};
+use crate::harness::{Event, Pod, Vmi, in_pod, run};
 use crate::monitor::launcher;
-
-also_in_container!(
-    a_launcher_that_is_killed_is_started_again_and_has_the_guest_as_it_was,
-    a_launcher_that_is_killed_loses_no_kubernetes_event,
-    after_three_deaths_in_a_minute_the_pod_ends,
-    an_upgrade_fails_no_call_and_loses_no_event,
-    a_launcher_that_does_not_come_up_is_not_kept,
-);
 
 /// A booted guest below a monitor that restarts its launcher.
 async fn booted(name: &str, more: &[&str]) -> (Pod, Vmi, crate::harness::Guest) {
@@ -39,7 +31,7 @@ fn kill_launcher(pod: &Pod) {
 #[test]
 // D-sup-16 (docs/differences.md).
 fn a_launcher_that_is_killed_is_started_again_and_has_the_guest_as_it_was() {
-    run(async {
+    in_pod(async {
         let (mut pod, vmi, mut guest) = booted("again", &["--grace-period-seconds", "600"]).await;
         let (qemu, first) = (pod.guests(), launcher(&pod));
         let pause = pod
@@ -121,7 +113,7 @@ fn a_launcher_that_is_killed_is_started_again_and_has_the_guest_as_it_was() {
 #[test]
 // D-sup-16 (docs/differences.md).
 fn a_launcher_that_is_killed_loses_no_kubernetes_event() {
-    run(async {
+    in_pod(async {
         let (mut pod, _, mut guest) = booted("events", &[]).await;
         end_agent(&pod, &mut guest).await;
         pod.handler.leave();
@@ -142,7 +134,7 @@ fn a_launcher_that_is_killed_loses_no_kubernetes_event() {
 
 #[test]
 fn after_three_deaths_in_a_minute_the_pod_ends() {
-    run(async {
+    in_pod(async {
         let (mut pod, _, _) = booted("thrice", &[]).await;
         for times in 1..3 {
             let before = launcher(&pod);
@@ -179,7 +171,7 @@ const NEW: &str = "/var/run/kubevirt/new/virt-launcher";
 #[test]
 // D-sup-17 (docs/differences.md).
 fn an_upgrade_fails_no_call_and_loses_no_event() {
-    run(async {
+    in_pod(async {
         let (mut pod, vmi, mut guest) = booted("upgraded", &[]).await;
         std::fs::copy(env!("CARGO_BIN_EXE_virt-launcher"), pod.path(NEW)).unwrap();
         let (qemu, first) = (pod.guests(), launcher(&pod));
@@ -230,7 +222,7 @@ fn an_upgrade_fails_no_call_and_loses_no_event() {
 #[test]
 // D-sup-17 (docs/differences.md).
 fn a_launcher_that_does_not_come_up_is_not_kept() {
-    run(async {
+    in_pod(async {
         let (mut pod, vmi, mut guest) = booted("downgraded", &[]).await;
         let qemu = pod.guests();
         let file = pod.path(NEW);

@@ -10,9 +10,7 @@ use base64::prelude::BASE64_STANDARD;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::harness::{Pod, TEST_TIMEOUT, Vmi, also_in_container, run};
-
-also_in_container!(a_booted_guest_shows_what_its_sidecars_did);
+use crate::harness::{Pod, TEST_TIMEOUT, Vmi, in_pod, run};
 
 /// A sidecar's process, ended with the test.
 pub struct Sidecar(Child);
@@ -134,7 +132,7 @@ fn example(name: &str) -> PathBuf {
 
 #[test]
 fn a_booted_guest_shows_what_its_sidecars_did() {
-    run(async {
+    in_pod(async {
         let mut pod = Pod::new();
         let seed = json!({"name": "seed", "cloudInitNoCloud": {"userData": "#cloud-config\n# made for the test\n"}});
         let vmi = Vmi::new("hooked")

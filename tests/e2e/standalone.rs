@@ -2,12 +2,7 @@
 
 use std::time::Duration;
 
-use crate::harness::{Pod, SlowQemu, UP, Vmi, also_in_container, run};
-
-also_in_container!(
-    a_vmi_in_the_environment_is_started_at_once,
-    a_vmi_that_cannot_be_started_ends_the_launcher_with_the_reason,
-);
+use crate::harness::{Pod, SlowQemu, UP, Vmi, in_pod, run};
 
 /// A launcher that finds the VMI in its environment.
 fn launch(pod: &mut Pod, vmi: &Vmi) {
@@ -17,7 +12,7 @@ fn launch(pod: &mut Pod, vmi: &Vmi) {
 
 #[test]
 fn a_vmi_in_the_environment_is_started_at_once() {
-    run(async {
+    in_pod(async {
         let mut pod = Pod::new();
         let vmi = Vmi::new("alone").with_image(&pod);
         launch(&mut pod, &vmi);
@@ -35,7 +30,7 @@ fn a_vmi_in_the_environment_is_started_at_once() {
 
 #[test]
 fn a_vmi_that_cannot_be_started_ends_the_launcher_with_the_reason() {
-    run(async {
+    in_pod(async {
         let mut pod = Pod::new();
         // Without its image.
         let vmi = Vmi::new("alone-bad");

@@ -10,9 +10,7 @@ use api::proto::cmd::v1::{
     VmStatsRequest,
 };
 
-use crate::harness::{Pod, TEST_TIMEOUT, also_in_container, run};
-
-also_in_container!(statistics_are_libvirts_under_the_names_of_the_vmi);
+use crate::harness::{Pod, TEST_TIMEOUT, in_pod, run};
 
 /// The answer to `GetDomainStats`.
 async fn stats(pod: &Pod) -> Result<Value, String> {
@@ -28,7 +26,7 @@ async fn stats(pod: &Pod) -> Result<Value, String> {
 
 #[test]
 fn statistics_are_libvirts_under_the_names_of_the_vmi() {
-    run(async {
+    in_pod(async {
         let (mut pod, _vmi, mut guest) =
             Pod::booted("counted", &["--libvirt=auto", "--vm-stats-collector"]).await;
         guest.run("disks; cat /dev/vda >/dev/null").await;

@@ -5,17 +5,11 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::harness::{Pod, TEST_TIMEOUT, Vmi, also_in_container, run};
-
-also_in_container!(
-    a_guest_that_ignores_the_power_button_is_killed_after_the_grace_period,
-    sigterm_before_there_is_a_domain_ends_the_launcher,
-    sigterm_marks_the_domain_and_leaves_the_rest_to_virt_handler,
-);
+use crate::harness::{Pod, TEST_TIMEOUT, Vmi, in_pod, run};
 
 #[test]
 fn sigterm_marks_the_domain_and_leaves_the_rest_to_virt_handler() {
-    run(async {
+    in_pod(async {
         let mut pod = Pod::new();
         let vmi = Vmi::new("term")
             .with_image(&pod)
@@ -59,7 +53,7 @@ fn sigterm_marks_the_domain_and_leaves_the_rest_to_virt_handler() {
 
 #[test]
 fn a_guest_that_ignores_the_power_button_is_killed_after_the_grace_period() {
-    run(async {
+    in_pod(async {
         let (mut pod, _, mut guest) =
             Pod::booted("stubborn", &["--grace-period-seconds", "3"]).await;
         guest.run("touch /run/ignore-power").await;
@@ -223,7 +217,7 @@ fn a_daemon_that_hangs_does_not_keep_the_pod() {
 #[test]
 // D-start-3 (docs/differences.md).
 fn sigterm_before_there_is_a_domain_ends_the_launcher() {
-    run(async {
+    in_pod(async {
         let vmi = Vmi::new("early");
         let mut pod = Pod::ready(&vmi, &["--grace-period-seconds", "1"]).await;
         // Libvirt asks a QEMU what it can do, which takes seconds.

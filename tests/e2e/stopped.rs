@@ -6,15 +6,7 @@ use tokio::task::JoinHandle;
 
 use crate::faults::{Held, is_plugged, launch};
 use crate::guest_agent::end_agent;
-use crate::harness::{Event, Guest, Pod, Stopped, UP, Vmi, also_in_container, run};
-
-also_in_container!(
-    a_start_goes_on_when_virtlogd_does,
-    a_start_that_waits_for_virtlogd_can_be_killed,
-    a_sync_needs_no_virtlogd,
-    a_disk_is_attached_when_qemu_goes_on,
-    a_guest_whose_qemu_hangs_is_killed,
-);
+use crate::harness::{Event, Guest, Pod, Stopped, UP, Vmi, in_pod};
 
 /// virtlogd, if libvirt has one here; said if not.
 fn log_daemon(pod: &Pod) -> Option<Stopped> {
@@ -45,7 +37,7 @@ async fn ends(mut pod: Pod, vmi: &Vmi) {
 
 #[test]
 fn a_start_goes_on_when_virtlogd_does() {
-    run(async {
+    in_pod(async {
         let (pod, vmi) = idle("nolog").await;
         let Some(stopped) = log_daemon(&pod) else {
             return;
@@ -67,7 +59,7 @@ fn a_start_goes_on_when_virtlogd_does() {
 
 #[test]
 fn a_start_that_waits_for_virtlogd_can_be_killed() {
-    run(async {
+    in_pod(async {
         let (mut pod, vmi) = idle("nologkill").await;
         let Some(stopped) = log_daemon(&pod) else {
             return;
@@ -91,7 +83,7 @@ fn a_start_that_waits_for_virtlogd_can_be_killed() {
 
 #[test]
 fn a_sync_needs_no_virtlogd() {
-    run(async {
+    in_pod(async {
         let (mut pod, vmi, mut guest) = Pod::booted("nologplug", &["--libvirt=auto"]).await;
         pod.hotplug_image("data", 1 << 20);
         // The first command to the agent taints the domain, which libvirt writes into the log while it holds the domain.
@@ -156,7 +148,7 @@ fn deletion_timestamp(domain: &Value) -> &Value {
 #[test]
 // D-vm-16 (docs/differences.md).
 fn a_disk_is_attached_when_qemu_goes_on() {
-    run(async {
+    in_pod(async {
         let Attaching {
             mut pod,
             with,
@@ -185,7 +177,7 @@ fn a_disk_is_attached_when_qemu_goes_on() {
 #[test]
 // D-vm-19 (docs/differences.md).
 fn a_guest_whose_qemu_hangs_is_killed() {
-    run(async {
+    in_pod(async {
         let Attaching {
             mut pod,
             vmi,

@@ -4,13 +4,11 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::{Pod, also_in_container, run};
-
-also_in_container!(the_steps_of_the_start_are_known_up_to_the_guest_agent);
+use crate::harness::{Pod, in_pod};
 
 #[test]
 fn the_steps_of_the_start_are_known_up_to_the_guest_agent() {
-    run(async {
+    in_pod(async {
         let (mut pod, vmi, _guest) = Pod::booted("timeline", &[]).await;
         pod.log_has("The guest is up").await;
         let picture = pod.path("/tmp/start.svg");

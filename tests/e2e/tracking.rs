@@ -2,9 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Guest, LoopDevice, Pod, Vmi, also_in_container, run};
-
-also_in_container!(a_tracked_guest_writes_raw_volumes_that_grow_and_come_and_go);
+use crate::harness::{Guest, LoopDevice, Pod, Vmi, in_pod};
 
 const MIB: u64 = 1 << 20;
 
@@ -48,7 +46,7 @@ fn claim(vmi: Vmi, at: usize, size: &str) -> Vmi {
 #[test]
 // D-disk-7 (docs/differences.md).
 fn a_tracked_guest_writes_raw_volumes_that_grow_and_come_and_go() {
-    run(async {
+    in_pod(async {
         let mut pod = Pod::new();
         let image = pod.path("/var/run/kubevirt-private/vmi-disks/data/disk.img");
         std::fs::File::create(&image)

@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::guest_agent::{guest_info_until, is_connected};
-use crate::harness::{Pod, also_in_container, run};
+use crate::harness::{Pod, in_pod};
 use crate::monitor::launcher;
-
-also_in_container!(an_idle_guest_with_an_agent_wakes_launcher_and_daemons_rarely);
 
 /// For what follows a start.
 const START_TIME: Duration = Duration::from_secs(12);
@@ -33,7 +31,7 @@ fn waits(pid: u32) -> BTreeMap<String, u64> {
 
 #[test]
 fn an_idle_guest_with_an_agent_wakes_launcher_and_daemons_rarely() {
-    run(async {
+    in_pod(async {
         let (mut pod, vmi, _guest) = Pod::booted("idle", &["--libvirt=auto"]).await;
         pod.domain_until("with an agent", is_connected).await;
         guest_info_until(&mut pod, "complete", |info| {

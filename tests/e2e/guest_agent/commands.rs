@@ -4,8 +4,6 @@ use api::proto::cmd::v1::{ExecRequest, FreezeRequest, GuestPingRequest, Response
 
 use super::*;
 
-also_in_container!(a_guest_is_frozen_and_thawed);
-
 /// Runs a command in the guest through its agent: exit status and output.
 async fn exec(
     pod: &Pod,
@@ -141,7 +139,7 @@ fn a_command_runs_in_the_guest() {
 
 #[test]
 fn a_guest_is_frozen_and_thawed() {
-    run(async {
+    in_pod(async {
         let (mut pod, vmi, mut guest) = Pod::booted("frozen", &[]).await;
         pod.handler
             .event("with what the agent knows", is_known)

@@ -2,8 +2,6 @@
 
 use super::*;
 
-also_in_container!(keys_are_written_to_the_file_where_the_agent_has_no_command_for_them);
-
 /// Replaces a file of a secret as the kubelet does: beside it, then renamed.
 fn write_secret(pod: &Pod, secret: &str, file: &str, text: &str) {
     let dir = format!("/var/run/kubevirt-private/secret/{secret}-access-cred");
@@ -71,7 +69,7 @@ fn keys_and_passwords_reach_the_guest_and_follow_their_secrets() {
 /// QEMU's agents before 5.2 have none.
 #[test]
 fn keys_are_written_to_the_file_where_the_agent_has_no_command_for_them() {
-    run(async {
+    in_pod(async {
         let mut pod = Pod::new();
         let credentials = serde_json::json!([{"sshPublicKey": {
             "source": {"secret": {"secretName": "keys"}},

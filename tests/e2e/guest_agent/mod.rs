@@ -6,9 +6,7 @@ mod credentials;
 use api::proto::cmd::v1::EmptyRequest;
 use serde_json::Value;
 
-use crate::harness::{Event, Guest, Pod, Vmi, also_in_container, run};
-
-also_in_container!(what_the_agent_knows_is_in_calls_and_events);
+use crate::harness::{Event, Guest, Pod, Vmi, in_pod, run};
 
 /// What `GetGuestInfo` answers.
 pub async fn guest_info(pod: &Pod) -> Value {
@@ -70,7 +68,7 @@ fn is_known(event: &Event) -> bool {
 
 #[test]
 fn what_the_agent_knows_is_in_calls_and_events() {
-    run(async {
+    in_pod(async {
         let (mut pod, vmi, _guest) = Pod::booted("asked", &[]).await;
         let event = pod
             .handler

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use super::{Cgroup, TEST_TIMEOUT, Vmi};
+use super::{Cgroup, TEST_TIMEOUT, Vmi, run};
 
 const HOME: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -52,38 +52,25 @@ fn reference_layer(programs: &Path) -> PathBuf {
     layer
 }
 
-/// Makes tests of a module run a second time, in the container of a pod.
-macro_rules! also_in_container {
-    ($($test:ident),+ $(,)?) => {
-        mod in_container {
-            $(
-                #[test]
-                fn $test() {
-                    $crate::harness::in_container($crate::harness::User::Qemu, super::$test);
-                }
-            )+
+/// Runs a test in the container of a pod that is not root. Where none can be made, its pods are directories, with libvirt's
+/// embedded driver; in CI as root that is a failure.
+pub fn in_pod(test: impl Future<Output = ()>) {
+    match image() {
+        Ok(_) => in_container(User::Qemu, test),
+        Err(missing) => {
+            say_missing(missing, "its pods are directories");
+            run(test);
         }
-    };
+    }
 }
-pub(crate) use also_in_container;
 
-/// The same where the pod's user is root.
-macro_rules! also_in_root_container {
-    ($($test:ident),+ $(,)?) => {
-        mod in_root_container {
-            $(
-                #[test]
-                fn $test() {
-                    $crate::harness::in_container($crate::harness::User::Root, super::$test);
-                }
-            )+
-        }
-    };
+/// Runs a test that needs containers; where none can be made, that is said. In CI as root that is a failure.
+pub fn in_container(user: User, test: impl Future<Output = ()>) {
+    with_containers(user, || run(test));
 }
-pub(crate) use also_in_root_container;
 
-/// Runs a test whose pods are containers; where none can be made, that is said. In CI as root that is a failure.
-pub fn in_container(user: User, test: impl FnOnce()) {
+/// The same for measurements, which run more than once.
+pub fn with_containers(user: User, test: impl FnOnce()) {
     struct Reset;
     impl Drop for Reset {
         fn drop(&mut self) {
@@ -101,9 +88,13 @@ pub fn in_container(user: User, test: impl FnOnce()) {
 
 /// Says why a test in a container does not run here. In CI as root that is a failure.
 pub fn skip_container(missing: &str) {
+    say_missing(missing, "skipped");
+}
+
+fn say_missing(missing: &str, consequence: &str) {
     let required = std::env::var("CI").is_ok_and(|ci| ci == "true") && is_root();
     assert!(!required, "no container can be made here: {missing}");
-    println!("skipped: no container can be made here: {missing}");
+    println!("{consequence}: no container can be made here: {missing}");
 }
 
 fn is_root() -> bool {

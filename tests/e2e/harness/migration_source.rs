@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::{Event, Guest, Pod, User, Vmi, in_container, migration, run, source_pod, target_pod};
+use super::{Event, Guest, Pod, User, Vmi, in_container, migration, source_pod, target_pod};
 use api::proto::cmd::v1::{MigrationRequest, Response};
 
 /// So slow that a migration lasts for as long as a test wants it to.
 pub const SLOW: &str = "1Mi";
 
 pub fn migrate(test: impl Future<Output = ()>) {
-    in_container(User::Qemu, || run(test));
+    in_container(User::Qemu, test);
 }
 
 /// The options as virt-handler writes them, with these changed.

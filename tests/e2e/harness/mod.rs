@@ -18,8 +18,9 @@ mod usage;
 mod vmi;
 
 pub use cgroup::Cgroup;
-pub use container::{Container, User, in_container, set_reference, skip_container};
-pub(crate) use container::{also_in_container, also_in_root_container};
+pub use container::{
+    Container, User, in_container, in_pod, set_reference, skip_container, with_containers,
+};
 pub use guest::{Guest, guest_image};
 pub use handler::{Event, Handler};
 pub use loop_device::LoopDevice;

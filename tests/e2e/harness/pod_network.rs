@@ -42,7 +42,7 @@ const RESOLV_CONF: &str = "search default.svc.cluster.local svc.cluster.local cl
     nameserver 10.96.0.10\noptions ndots:5\n";
 
 /// Runs a test whose pods are containers that have a network. Where that is not possible, that is said.
-pub fn in_container_with_network(user: User, test: impl FnOnce()) {
+pub fn in_container_with_network(user: User, test: impl Future<Output = ()>) {
     match missing_for_pod_networks() {
         Some(missing) => skip_container(&missing),
         None => in_container(user, test),

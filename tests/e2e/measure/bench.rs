@@ -7,7 +7,7 @@ use serde_json::json;
 use super::chart::{Panel, draw};
 use super::process::{Usage, named};
 use super::{number, results};
-use crate::harness::{Pod, User, Vmi, in_container, run, set_reference};
+use crate::harness::{Pod, User, Vmi, run, set_reference, with_containers};
 use crate::sidecars::{Sidecar, socket};
 
 /// The pod's own programs; QEMU is the same with any launcher.
@@ -28,7 +28,7 @@ type Row = Vec<(String, f64)>;
 #[test]
 #[ignore = "it takes minutes: make bench"]
 fn bench() {
-    in_container(User::Qemu, || {
+    with_containers(User::Qemu, || {
         let runs = number("RUNS", 5) as usize;
         let reference = std::env::var_os("REFERENCE").filter(|path| !path.is_empty());
         let mut launchers = vec![("ours", None)];

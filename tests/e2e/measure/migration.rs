@@ -10,7 +10,8 @@ use serde_json::json;
 
 use super::number;
 use crate::harness::{
-    Event, MigrationProxies, Pod, User, Vmi, in_container, migration, run, source_pod, target_pod,
+    Event, MigrationProxies, Pod, User, Vmi, migration, run, source_pod, target_pod,
+    with_containers,
 };
 
 /// Moves before those that count: programs and images are read into memory.
@@ -22,7 +23,7 @@ type Row = Vec<(&'static str, f64)>;
 #[test]
 #[ignore = "it takes minutes: make bench-migration"]
 fn bench() {
-    in_container(User::Qemu, || {
+    with_containers(User::Qemu, || {
         let (mut ours, mut virsh) = (Vec::new(), Vec::new());
         for round in 0..WARM_UP + number("RUNS", 5) {
             run(async {

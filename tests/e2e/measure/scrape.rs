@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::number;
 use crate::backup::{SIZE, Tracked, abort, start};
-use crate::harness::{Pod, User, Vmi, give_to_qemu, in_container, run, set_reference};
+use crate::harness::{Pod, User, Vmi, give_to_qemu, run, set_reference, with_containers};
 use api::proto::cmd::v1::EmptyRequest;
 
 /// Longer than the launchers keep statistics: each call reads them anew.
@@ -15,7 +15,7 @@ const SCRAPE_INTERVAL: Duration = Duration::from_millis(3400);
 #[test]
 #[ignore = "it takes minutes: make scrape"]
 fn scrape() {
-    in_container(User::Qemu, || {
+    with_containers(User::Qemu, || {
         let calls = number("CALLS", 1000) as usize;
         let scrapes = number("SCRAPES", 20) as usize;
         println!("latency of GetDomainStats in ms: median, 99th percentile, longest");

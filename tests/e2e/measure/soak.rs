@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::chart::{Panel, draw};
 use super::process::{Usage, named};
 use super::{number, results};
-use crate::harness::{Event, Guest, Pod, User, Vmi, in_container, run};
+use crate::harness::{Event, Guest, Pod, User, Vmi, run, with_containers};
 
 /// Rounds after which libvirt's daemon is killed once.
 const ROUNDS_PER_DAEMON: usize = 5;
@@ -30,7 +30,7 @@ struct Sample {
 #[ignore = "it takes minutes: make soak MINUTES=…"]
 fn soak() {
     let minutes = number("MINUTES", 5);
-    in_container(User::Qemu, || {
+    with_containers(User::Qemu, || {
         run(async {
             let (mut pod, vmi, mut guest) = Pod::booted("soak", &[]).await;
             let begin = Instant::now();
