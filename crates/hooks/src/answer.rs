@@ -1,5 +1,5 @@
-//! Checks the domain XML that a sidecar or plugin answers: a `<domain>` document within the limits
-//! of [`domain::xml::tree`], and still of the same domain.
+//! Checks the domain XML that a sidecar or plugin returns: a `<domain>` document within the limits
+//! of [`domain::xml::tree`], with the name and UUID of the domain it was given.
 
 use domain::excerpt;
 use domain::xml::ReadError;
@@ -20,33 +20,30 @@ pub enum AnswerError {
         /// Counted from 1.
         line: usize,
     },
-    /// The XML declaration names an encoding that the bytes are not in.
+    /// The XML declaration names an encoding that does not fit the bytes.
     #[error("line 1: the answer declares the encoding {0:?}; domain XML has to be UTF-8")]
     Encoding(String),
-    /// Not XML, or beyond a limit.
+    /// Not well-formed XML, or beyond a limit.
     #[error(transparent)]
     Tree(#[from] ReadError),
-    /// Another root element.
     #[error("the root element is <{0}>, not <domain>")]
     Root(String),
-    /// The name of the domain was changed or removed.
     #[error(
         "the domain's name was changed from {before:?} to {after:?}: virt-handler would lose the virtual machine"
     )]
     Renamed {
-        /// As the sidecar got it.
+        /// What the sidecar got.
         before: String,
-        /// As it came back; empty if it was removed.
+        /// What it returned; empty if it removed the name.
         after: String,
     },
-    /// The UUID of the domain was changed or removed.
     #[error(
         "the domain's UUID was changed from {before:?} to {after:?}: virt-handler would lose the virtual machine"
     )]
     OtherUuid {
-        /// As the sidecar got it.
+        /// What the sidecar got.
         before: String,
-        /// As it came back; empty if it was removed.
+        /// What it returned; empty if it removed the UUID.
         after: String,
     },
 }
@@ -54,16 +51,15 @@ pub enum AnswerError {
 /// An accepted answer, as text and as a tree.
 #[derive(Debug)]
 pub struct Answer {
-    /// The text as it came, without a byte order mark.
+    /// The answer as it came, without a byte order mark.
     pub text: String,
-    /// The same, parsed.
     pub tree: Element,
 }
 
 /// Checks the answer to the document `before`.
 ///
 /// # Errors
-/// The first thing that is wrong with the answer.
+/// The first problem found.
 pub fn check(before: &Element, answer: &[u8]) -> Result<Answer, AnswerError> {
     let text = text(answer)?;
     let tree = Element::parse(text)?;
@@ -96,7 +92,6 @@ fn text(answer: &[u8]) -> Result<&str, AnswerError> {
     }
 }
 
-/// The encoding in the XML declaration, if there is one.
 fn declared_encoding(text: &str) -> Option<&str> {
     let (declaration, _) = text.strip_prefix("<?xml")?.split_once("?>")?;
     let value = declaration
@@ -110,17 +105,14 @@ fn declared_encoding(text: &str) -> Option<&str> {
     Some(name)
 }
 
-/// Whether the text means the same in the declared encoding as in UTF-8.
+/// Whether the text means the same in that encoding as in UTF-8.
 fn is_readable_as_utf8(encoding: &str, text: &str) -> bool {
     let encoding = encoding.to_ascii_lowercase();
     matches!(encoding.as_str(), "utf-8" | "utf8")
         || (text.is_ascii() && !encoding.starts_with("utf-") && !encoding.starts_with("ucs"))
 }
 
-/// Checks that `after` has the name and the UUID of `before`: virt-handler finds the virtual machine by them.
-///
-/// # Errors
-/// [`AnswerError::Renamed`], [`AnswerError::OtherUuid`].
+/// virt-handler finds the virtual machine by its name and UUID.
 // D-hook-8 (docs/differences.md).
 fn same_domain(before: &Element, after: &Element) -> Result<(), AnswerError> {
     let text_of =
@@ -143,9 +135,8 @@ fn same_domain(before: &Element, after: &Element) -> Result<(), AnswerError> {
     Ok(())
 }
 
-/// A text of the answer in an error.
 fn quoted(text: &str) -> String {
-    /// A domain's name is a namespace, `_` and a name, with a limit of 63 characters each.
+    /// A domain's name is `<namespace>_<name>`, each of at most 63 characters.
     const MAX_CHARS: usize = 128;
     excerpt(text, MAX_CHARS)
 }

@@ -16,18 +16,17 @@ use api::proto::hooks::{v1alpha1, v1alpha2, v1alpha3};
 use domain::xml::MAX_BYTES;
 use os::grpc::{self, ConnectError};
 
-/// Size limit of a hook's answer: a domain XML document and what protobuf adds. A larger answer is
+/// Size limit of a hook's answer: a domain XML document and protobuf's overhead. A larger answer is
 /// refused as soon as its length is known.
 pub const MAX_ANSWER_BYTES: usize = MAX_BYTES + (64 << 10);
-/// Size limit of an answer of `Info`.
+/// Size limit of the answer to `Info`.
 const MAX_INFO_BYTES: usize = 64 << 10;
-/// A call that the sidecar cancels this shortly before the deadline has timed out.
+/// If the sidecar cancels a call this shortly before the deadline, the call counts as timed out.
 const DEADLINE_TOLERANCE: Duration = Duration::from_millis(100);
 
 /// Waits for a call until its deadline.
-///
-/// # Errors
-/// That of the call, or [`CallError::TimedOut`].
+///  # Errors
+///  The call's own, or [`CallError::TimedOut`].
 pub async fn until_deadline<T>(
     deadline: Instant,
     call: impl Future<Output = Result<T, CallError>>,
@@ -42,8 +41,8 @@ pub async fn until_deadline<T>(
     }
 }
 
-/// Both sides watch the deadline, and the sidecar may be the first to notice that it has passed. Long before
-/// the deadline the same codes are an error of its own.
+/// Both sides watch the deadline, and the sidecar may notice first that it has passed. Long before
+/// the deadline the same codes are errors of the sidecar.
 fn is_timeout(code: Code, deadline: Instant) -> bool {
     matches!(code, Code::DeadlineExceeded | Code::Cancelled)
         && os::time::deadline(DEADLINE_TOLERANCE) >= deadline
@@ -52,7 +51,7 @@ fn is_timeout(code: Code, deadline: Instant) -> bool {
 /// Connects to a gRPC server on a unix socket.
 ///
 /// # Errors
-/// [`CallError::Unreachable`], or [`CallError::Broken`] where the other side does not speak HTTP/2.
+/// [`CallError::Unreachable`], or [`CallError::Broken`] if the other side does not speak HTTP/2.
 pub async fn connect(socket: &Path) -> Result<Channel, CallError> {
     grpc::connect(socket).await.map_err(|error| match error {
         ConnectError::Connect(source) => CallError::Unreachable(source),
@@ -68,9 +67,6 @@ pub fn request<T>(message: T, deadline: Instant) -> Request<T> {
 }
 
 /// Calls `kubevirt.hooks.info.Info/Info`.
-///
-/// # Errors
-/// Those of the call.
 pub async fn info(socket: &Path, deadline: Instant) -> Result<InfoResult, CallError> {
     until_deadline(deadline, async {
         let mut client =
@@ -83,7 +79,8 @@ pub async fn info(socket: &Path, deadline: Instant) -> Result<InfoResult, CallEr
     .await
 }
 
-/// Calls a method of `kubevirt.hooks.<version>.Callbacks`. The messages of the versions are alike, but of different types.
+/// Calls a method of `kubevirt.hooks.<version>.Callbacks`. Each version has its own message types
+/// with the same fields.
 macro_rules! call {
     ($version:ident.$method:ident($params:ident $fields:tt), $sidecar:expr, $deadline:expr) => {
         $version::callbacks_client::CallbacksClient::new(connect(&$sidecar.socket).await?)
@@ -95,10 +92,7 @@ macro_rules! call {
     };
 }
 
-/// Calls `OnDefineDomain` with the domain XML and the VMI's JSON.
-///
-/// # Errors
-/// Those of the call. The answer is not checked.
+/// Calls `OnDefineDomain` with the domain XML and the VMI's JSON. Does not check the answer.
 pub async fn on_define_domain(
     sidecar: &Sidecar,
     domain_xml: Bytes,
@@ -116,10 +110,7 @@ pub async fn on_define_domain(
     until_deadline(deadline, call).await
 }
 
-/// Calls `PreCloudInitIso`, which v1alpha2 added.
-///
-/// # Errors
-/// Those of the call. The answer is not checked.
+/// Calls `PreCloudInitIso`, which v1alpha2 added. Does not check the answer.
 pub async fn pre_cloud_init_iso(
     sidecar: &Sidecar,
     data: CloudInitForms,
@@ -149,9 +140,6 @@ pub async fn pre_cloud_init_iso(
 }
 
 /// Calls `Shutdown`, which v1alpha3 added.
-///
-/// # Errors
-/// Those of the call.
 pub async fn shutdown(sidecar: &Sidecar, deadline: Instant) -> Result<(), CallError> {
     until_deadline(deadline, async {
         match sidecar.version {

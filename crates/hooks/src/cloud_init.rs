@@ -11,52 +11,42 @@ use serde_json::{Map, Value, json};
 use super::diff::{Change, Changes};
 use domain::excerpt;
 
-/// Limit of the values in a field of an answer. The text of users is one value; the largest part
-/// with many is the metadata of devices, with about ten for each.
+/// Limit of the values in a field of an answer. User data counts as one value; the metadata of
+/// devices has about ten for each device.
 pub const MAX_VALUES: usize = 1 << 16;
 
 /// The data in both forms, as JSON.
 #[derive(Debug, Clone, Default)]
 pub struct CloudInitForms {
-    /// All of the data, with the names of KubeVirt's Go struct.
+    /// All data, with the field names of KubeVirt's Go struct.
     pub cloud_init_data: Bytes,
     /// User and network data, as in the API's `CloudInitNoCloudSource`.
     pub cloud_init_no_cloud_source: Bytes,
 }
 
-/// Why a sidecar's cloud-init data is refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CloudInitError {
-    /// A field of the answer is not JSON.
     #[error("{field}")]
     Json {
-        /// Which field.
         field: &'static str,
-        /// Why.
         source: serde_json::Error,
     },
     /// A field of the answer is JSON, but not an object.
     #[error("{field} is not a JSON object")]
-    NotAnObject {
-        /// Which field.
-        field: &'static str,
-    },
+    NotAnObject { field: &'static str },
     /// A field of the answer has more values than [`MAX_VALUES`].
     #[error("{field} has more than {MAX_VALUES} values")]
-    TooManyValues {
-        /// Which field.
-        field: &'static str,
-    },
-    /// Not enough for an image in either form.
+    TooManyValues { field: &'static str },
+    /// Neither form has enough for an image.
     #[error("neither cloudInitData nor cloudInitNoCloudSource has user data and metadata")]
     Incomplete,
-    /// The older form is there and empty.
+    /// The older form is present and empty.
     #[error("cloudInitNoCloudSource has neither userData nor networkData")]
     Empty,
 }
 
-/// The parameters of a call for `data`, which has the names of KubeVirt's Go struct.
+/// Builds the call's parameters from `data`, which has the field names of KubeVirt's Go struct.
 pub fn encode(data: &Value) -> CloudInitForms {
     let mut no_cloud = Map::new();
     for (from, to) in [("UserData", "userData"), ("NetworkData", "networkData")] {
@@ -71,12 +61,6 @@ pub fn encode(data: &Value) -> CloudInitForms {
     }
 }
 
-/// The new data from a sidecar's answer to `before`.
-///
-/// `cloudInitData` is used if it has user data and metadata, else `cloudInitNoCloudSource`, as in KubeVirt.
-///
-/// # Errors
-/// What is wrong with the answer.
 pub fn decode(before: &Value, answer: &CloudInitForms) -> Result<Value, CloudInitError> {
     let data = parse("cloudInitData", &answer.cloud_init_data);
     let unused = match data {
@@ -102,7 +86,7 @@ pub fn decode(before: &Value, answer: &CloudInitForms) -> Result<Value, CloudIni
     Ok(Value::Object(data))
 }
 
-/// Which fields changed, and their sizes. The content belongs to the user and is often secret: it is not logged.
+/// Which fields changed, and their sizes. The content is often secret, so it is not logged.
 pub fn changes(before: &Value, after: &Value) -> Changes {
     let empty = Map::new();
     let before = before.as_object().unwrap_or(&empty);
@@ -129,14 +113,14 @@ pub fn changes(before: &Value, after: &Value) -> Changes {
     let removed = before.keys().filter(|name| !after.contains_key(*name));
     let removed = removed.map(|name| Change::Removed { path: shown(name) });
     let mut changes = Changes::default();
-    // It breaks where there are more changes than are kept.
+    // Breaks once MAX_CHANGES is reached.
     let _ = added_or_changed
         .chain(removed)
         .try_for_each(|change| changes.push(change));
     changes
 }
 
-/// The name of a field. The launcher's own are short.
+/// The launcher's own names are short.
 fn shown(name: &str) -> String {
     const MAX_CHARS: usize = 80;
     excerpt(name, MAX_CHARS)
@@ -157,9 +141,9 @@ fn parse(field: &'static str, json: &[u8]) -> Result<Option<Value>, CloudInitErr
     }
 }
 
-/// Whether there are more values in a JSON text than `limit`. A value of two bytes, `0,`, takes
-/// many times as much in memory, so that they are counted before they are read: each but the first
-/// follows a comma, a colon or an opening bracket outside of a text.
+/// Whether a JSON text has more values than `limit`. A value of two bytes, `0,`, takes many times
+/// as much memory once parsed, so values are counted before parsing: each but the first follows a
+/// comma, a colon or an opening bracket outside of a string.
 fn has_more_values(json: &[u8], limit: usize) -> bool {
     let (mut in_text, mut is_escaped) = (false, false);
     let starts_value = |byte: &u8| {
@@ -179,7 +163,7 @@ fn has_more_values(json: &[u8], limit: usize) -> bool {
         .is_some()
 }
 
-/// Whether a cloud-init image can be made of it.
+/// Whether it has enough for a cloud-init image.
 fn is_complete(data: &Value) -> bool {
     let has = |name: &str| data.get(name).is_some_and(|value| !value.is_null());
     !text_of(data, "UserData").is_empty() && (has("NoCloudMetaData") || has("ConfigDriveMetaData"))
@@ -263,7 +247,7 @@ mod tests {
             error.to_string().ends_with("more than 65536 values"),
             "{error}"
         );
-        // In a text they are no values, whatever is escaped in it.
+        // Inside a string, nothing counts as a value, whatever is escaped.
         let text = r#"[{,:\"[{,:\\"#.repeat(MAX_VALUES / 4);
         assert!(with(&format!("\"{text}\"")).is_ok());
     }

@@ -1,4 +1,5 @@
-//! Finds the sidecars of a pod. inotify reports each new socket, and all of them are asked at once:
+//! Finds the sidecars of a pod. inotify reports each new socket, and the launcher asks them all at
+//! once:
 //!
 //! ```text
 //!             socket appears            Info answers
@@ -7,9 +8,9 @@
 //!                              └────┘ after PROBE_RETRY_DELAY
 //! ```
 //!
-//! A sub-directory belongs to one sidecar, whose container mounts it at `/var/run/kubevirt-hooks`. A socket directly in
-//! the directory is a sidecar too, as in older releases of KubeVirt.
-//! The hooks directory is [`HOOKS_DIR`](api::pod_paths::HOOKS_DIR).
+//! A sub-directory belongs to one sidecar, whose container mounts it at `/var/run/kubevirt-hooks`.
+//! A socket directly in the directory is a sidecar too, as in older releases of KubeVirt. The hooks
+//! directory is [`HOOKS_DIR`](api::pod_paths::HOOKS_DIR).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -30,23 +31,23 @@ use domain::excerpt;
 use os::inotify::DirWatch;
 use tonic::Code;
 
-/// First and longest delay before a socket that does not serve yet is tried again.
+/// First and longest delay before a socket that does not serve yet is probed again.
 const PROBE_RETRY_DELAY: (Duration, Duration) =
     (Duration::from_millis(5), Duration::from_millis(300));
-/// First and longest timeout of `Info`. A sidecar that hangs may be one that starts slowly.
+/// First and longest timeout of `Info`. A sidecar that hangs may only be slow to start.
 const INFO_TIMEOUT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 /// The directory is read again at least this often: not every file system reports changes by inotify.
 const RESCAN_INTERVAL: Duration = Duration::from_secs(1);
-/// When the log first says which sidecars are missing, and how often after that.
+/// When the log first names the missing sidecars, and how often after that.
 const FIRST_REPORT: Duration = Duration::from_secs(5);
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
-/// Limit of the entries that are read of a directory. A sidecar has one socket.
+/// Limit of the entries read from a directory. A sidecar has one socket.
 const MAX_ENTRIES: usize = 256;
 /// Limit of a sidecar's name, in characters.
 const MAX_NAME_CHARS: usize = 128;
-/// Limit of the hook points that are read of a sidecar's subscriptions. There are three.
+/// Limit of the subscriptions read from a sidecar. There are three hook points.
 const MAX_SUBSCRIPTIONS: usize = 32;
-/// Limit of the versions in the error about a sidecar without a common one.
+/// Limit of the versions that an error lists.
 const MAX_VERSIONS: usize = 32;
 
 /// Waits until `count` sidecars below `dir` are ready.
@@ -78,7 +79,7 @@ pub async fn collect(
     Ok(discovery.into_sidecars())
 }
 
-/// Ends at a change below the directory, or after [`RESCAN_INTERVAL`].
+/// Returns at a change below the directory, or after [`RESCAN_INTERVAL`].
 async fn changed(watch: &DirWatch) {
     tokio::select! {
         () = watch.changed() => {}
@@ -86,15 +87,13 @@ async fn changed(watch: &DirWatch) {
     }
 }
 
-/// State of a socket.
 #[derive(Debug)]
 enum State {
-    /// It does not answer yet, with the last error.
+    /// Does not answer yet; holds the last error.
     Probing(Option<String>),
     Ready(Sidecar),
 }
 
-/// One call of `Info`.
 #[derive(Debug)]
 struct Probe {
     socket: PathBuf,
@@ -106,7 +105,7 @@ struct Discovery<'a> {
     dir: &'a Path,
     watch: DirWatch,
     sockets: BTreeMap<PathBuf, State>,
-    /// Files that are not sockets, and directories without one.
+    /// Files other than sockets, and directories without a socket.
     others: BTreeSet<String>,
     probes: JoinSet<Probe>,
 }
@@ -143,7 +142,8 @@ impl<'a> Discovery<'a> {
                 self.add(entry);
                 continue;
             }
-            // The sub-directory may be removed at any time, or not be readable: the others are still scanned.
+            // The sub-directory may be removed at any time or be unreadable; the others are still
+            // scanned.
             match self.list(&entry) {
                 Ok(files) if files.is_empty() => self.add_other(&entry, "no socket in it"),
                 Ok(files) => files.into_iter().for_each(|file| self.add(file)),
@@ -155,7 +155,7 @@ impl<'a> Discovery<'a> {
 
     /// Watches a directory and reads it, in this order, so that no change is missed in between.
     fn list(&self, dir: &Path) -> io::Result<Vec<PathBuf>> {
-        // A directory that is gone cannot be read either.
+        // If the directory is gone, reading it fails too.
         let _ = self.watch.add(dir);
         fs::read_dir(dir)?
             .take(MAX_ENTRIES)
@@ -163,7 +163,7 @@ impl<'a> Discovery<'a> {
             .collect()
     }
 
-    /// Watches the directory in which the missing hooks directory, or a parent of it, will appear.
+    /// Watches the nearest existing parent of the missing hooks directory.
     fn watch_ancestor(&self) {
         let ancestor = self.dir.ancestors().skip(1).find(|path| path.is_dir());
         if let Some(ancestor) = ancestor {
@@ -190,7 +190,7 @@ impl<'a> Discovery<'a> {
         self.others.insert(format!("{} ({reason})", self.id(path)));
     }
 
-    /// Starts a probe; from the second attempt on after a delay.
+    /// Starts a probe, with a delay from the second attempt on.
     fn probe(&mut self, socket: PathBuf, attempt: u32) {
         self.probes.spawn(async move {
             if let Some(retry) = attempt.checked_sub(1) {
@@ -210,7 +210,7 @@ impl<'a> Discovery<'a> {
         &mut self,
         probe: Result<Probe, tokio::task::JoinError>,
     ) -> Result<(), HookError> {
-        // A probe is not cancelled before the discovery ends, and does not panic.
+        // Probes are not cancelled before the discovery ends, and do not panic.
         let Ok(Probe {
             socket,
             attempt,
@@ -234,7 +234,7 @@ impl<'a> Discovery<'a> {
                     reason: UnusableReason::NoInfoService { message },
                 });
             }
-            // A sidecar that was restarted has another socket; the old one may be gone.
+            // A restarted sidecar has a new socket; the old one may be gone.
             Err(_) if !socket.exists() => {
                 self.sockets.remove(&socket);
             }
@@ -248,13 +248,12 @@ impl<'a> Discovery<'a> {
         Ok(())
     }
 
-    /// See [`Sidecar::id`].
     fn id(&self, path: &Path) -> String {
         let below = path.strip_prefix(self.dir).unwrap_or(path);
         below.display().to_string()
     }
 
-    /// How many sidecars are ready. All sockets of a sub-directory are one sidecar.
+    /// The number of ready sidecars. All sockets of a sub-directory count as one.
     fn ready_count(&self) -> usize {
         let ready = self.sockets.iter().filter_map(|(socket, state)| {
             let parent = socket.parent().filter(|parent| *parent != self.dir);
@@ -263,7 +262,8 @@ impl<'a> Discovery<'a> {
         ready.collect::<BTreeSet<_>>().len()
     }
 
-    /// Says which sidecars are missing: one that has died before it answered would be looked for in vain until the deadline.
+    /// Logs which sidecars are missing. Otherwise nothing would tell until the deadline that one
+    /// has died.
     fn report(&self, expected: usize, waited: Duration) {
         let (seconds, count) = (waited.as_secs(), self.ready_count());
         let (ready, not_ready) = self.by_readiness();
@@ -288,7 +288,8 @@ impl<'a> Discovery<'a> {
         }
     }
 
-    /// The names of the sidecars that are ready, and all other files with the reason why they are not, each in natural order.
+    /// The ready sidecars, and all other files with the reason why they are not ready, each in
+    /// natural order.
     fn by_readiness(&self) -> (Vec<String>, Vec<String>) {
         let mut ready = Vec::new();
         let mut not_ready: Vec<String> = self.others.iter().cloned().collect();
@@ -335,7 +336,7 @@ fn backoff((first, longest): (Duration, Duration), attempt: u32) -> Duration {
         .min(longest)
 }
 
-/// The sidecar that answered `Info` with `info`. `id` names its socket in messages.
+/// Builds the sidecar from its answer to `Info`. `id` names its socket in messages.
 ///
 /// # Errors
 /// [`HookError::Unusable`] without a common protocol version.
@@ -368,7 +369,7 @@ pub fn from_info(socket: PathBuf, id: String, info: InfoResult) -> Result<Sideca
     })
 }
 
-/// The hook points of a sidecar that `version` has; of several priorities for one hook point the highest.
+/// The hook points of a sidecar that `version` has, each with its highest priority.
 fn subscriptions(
     sidecar: &str,
     version: Version,

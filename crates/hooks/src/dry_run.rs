@@ -1,4 +1,4 @@
-//! One start's calls of a sidecar without a launcher, for `launcherctl hooks try`.
+//! Calls a sidecar as one start does, without a launcher: `launcherctl hooks try`.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -16,68 +16,62 @@ use super::error::{HookError, UnusableReason};
 use super::sidecar::{HookPoint, Sidecar};
 use super::{client, cloud_init, discovery, sidecars::Sidecars, work};
 
-/// What a sidecar is called with.
 #[derive(Debug, Clone)]
 pub struct DryRunInput {
-    /// The VMI, as virt-handler sends it.
+    /// As virt-handler sends it.
     pub vmi_json: Bytes,
-    /// The domain that it becomes.
+    /// The domain XML made from the VMI.
     pub domain_xml: String,
-    /// The VMI's cloud-init data, with the names of KubeVirt's Go struct. Without it, `PreCloudInitIso` is not called.
+    /// The VMI's cloud-init data, with the field names of KubeVirt's Go struct. Without it,
+    /// `PreCloudInitIso` is not called.
     pub cloud_init: Option<Value>,
 }
 
-/// What a sidecar makes of the cloud-init data.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CloudInitDryRun {
-    /// The fields that it changes, with their sizes: the content may be secret.
+    /// The changed fields, with their sizes: the content may be secret.
     pub changes: Changes,
-    /// The data that it returns.
     pub data: Value,
 }
 
-/// What a sidecar does to a domain.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DryRun {
-    /// The sidecar's name and socket.
     pub sidecar: String,
-    /// The hook points that it subscribes to.
     pub points: Vec<HookPoint>,
-    /// What it changes. Nothing if it does not subscribe to `OnDefineDomain`.
+    /// Changes by `OnDefineDomain`. Empty if the sidecar does not subscribe to it.
     pub changes: Changes,
-    /// What it changes in its own result; see [`Self::is_idempotent`].
+    /// Changes by a second call with its own result; see [`Self::is_idempotent`].
     pub second_changes: Changes,
-    /// The domain XML that it returns.
+    /// The domain XML that the sidecar returns.
     pub xml: String,
-    /// What it does to the cloud-init data, if `PreCloudInitIso` was called.
+    /// Set if `PreCloudInitIso` was called.
     pub cloud_init: Option<CloudInitDryRun>,
 }
 
 impl DryRun {
-    /// Whether a second call changes nothing. A launcher may call a sidecar again with its own result.
+    /// Whether a second call changes nothing. A launcher may pass a sidecar its own result.
     #[must_use]
     pub fn is_idempotent(&self) -> bool {
         self.second_changes.is_empty()
     }
 }
 
-/// Why a sidecar's program cannot be tried.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProgramError {
-    /// It does not start, ends, or has no socket that answers.
+    /// It does not start, exits, or has no socket that answers.
     #[error("the sidecar does not start")]
     Start(#[source] Box<dyn Error + Send + Sync>),
-    /// It does what a launcher refuses.
+    /// A launcher would refuse what it does.
     #[error(transparent)]
     Hook(#[from] HookError),
 }
 
-/// As [`dry_run`], with a program that is started for it and killed afterwards. It makes its socket in `socket_dir`, which has
-/// to be empty, and may take `limit` to start, and as long for its calls. It is killed too if this is given up (dropped).
-///
-/// # Errors
-/// If it does not start; else those of [`dry_run`].
+/// Like [`dry_run`], with a program that it starts and kills afterwards. The program makes its
+/// socket in `socket_dir`, which must be empty; `limit` applies to its start and again to its
+/// calls. Dropping the future kills the program too.
+///  # Errors
+///  Those of [`dry_run`], and a program that does not start.
 pub async fn dry_run_program(
     command: Command,
     socket_dir: PathBuf,
@@ -92,8 +86,9 @@ pub async fn dry_run_program(
     Ok(tried?)
 }
 
-/// Calls the sidecar at `socket` as a launcher does at a start, with its limits and checks: with the cloud-init data, and then
-/// with the domain. `OnDefineDomain` is called a second time, with its own result.
+/// Calls the sidecar at `socket` as a launcher does at a start, with its limits and checks: first
+/// with the cloud-init data, then with the domain. `OnDefineDomain` is called a second time, with
+/// its own result.
 ///
 /// # Errors
 /// The error with which a launcher would refuse to start the virtual machine.

@@ -14,139 +14,109 @@ use super::work::WorkError;
 use domain::excerpt;
 use domain::xml::ReadError;
 
-/// The hook sidecars are not there, or one of them failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HookError {
-    /// Not every sidecar answered `Info` in time.
     #[error(
         "{count} of {expected} hook sidecars are ready within the time limit; ready: {}; not ready: {}",
         list(ready),
         list(not_ready)
     )]
     NotReady {
-        /// How many sidecars the pod has.
+        /// The number of sidecars that the pod has.
         expected: usize,
-        /// How many are ready. A sidecar may have more than one socket.
+        /// The number of ready ones. A sidecar may have several sockets.
         count: usize,
-        /// The ready ones, by name and socket.
+        /// Name and socket of each ready one.
         ready: Vec<String>,
-        /// Every other file in the hooks directory, with the reason why it is not a sidecar yet.
+        /// Every other file in the hooks directory, with the reason why it is not ready.
         not_ready: Vec<String>,
     },
-    /// The hooks directory cannot be read.
     #[error("the directory of the hook sidecars' sockets, {}, cannot be read", dir.display())]
-    Directory {
-        /// The directory.
-        dir: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// A sidecar that can never work with this launcher.
+    Directory { dir: PathBuf, source: io::Error },
+    /// A sidecar that cannot work with this launcher.
     #[error("hook sidecar {sidecar} cannot be used")]
     Unusable {
-        /// Name or socket.
         sidecar: String,
-        /// Why.
         #[source]
         reason: UnusableReason,
     },
-    /// A hook call failed, or its answer is refused.
+    /// A call failed, or its answer is refused.
     #[error("hook sidecar {sidecar}: {point}")]
     Call {
-        /// Name and socket.
         sidecar: String,
-        /// Which hook.
         point: HookPoint,
-        /// Why.
         #[source]
         reason: CallError,
     },
-    /// The domain XML for the first sidecar cannot be read. That is not a sidecar's fault.
+    /// The domain XML for the first sidecar cannot be read. No sidecar is to blame.
     #[error("the domain XML for the hook sidecars cannot be read")]
     Input(#[source] ReadError),
-    /// Reading the domain XML for the first sidecar did not end. That is not a sidecar's fault.
+    /// Reading the domain XML for the first sidecar did not end. No sidecar is to blame.
     #[error("the data for the hook sidecars could not be prepared")]
     Work(#[from] WorkError),
 }
 
-/// Why a sidecar can never work with this launcher.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnusableReason {
     /// No common protocol version.
     #[error("it offers the versions {}; this launcher supports {:?}", list(offered), Version::ALL.map(Version::name))]
-    Versions {
-        /// What the sidecar offers.
-        offered: Vec<String>,
-    },
-    /// A gRPC server without the service `Info`.
+    Versions { offered: Vec<String> },
+    /// The gRPC server has no service `Info`.
     #[error("it does not serve kubevirt.hooks.info.Info: {message}")]
-    NoInfoService {
-        /// The text of its gRPC status.
-        message: String,
-    },
+    NoInfoService { message: String },
     /// `Info` failed.
     #[error("Info")]
     Info(#[source] CallError),
 }
 
-/// Why one call failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
     /// Nothing accepts connections on the socket.
     #[error("cannot be reached: {0}; has its container ended?")]
     Unreachable(io::Error),
-    /// No answer in time.
     #[error("no answer within {}", display_limit(*after))]
     TimedOut {
-        /// The time that the call had.
+        /// The call's time limit.
         after: Duration,
     },
-    /// The connection ended before the answer arrived.
     #[error("the connection broke before the answer arrived: {}", root_cause(.0.as_ref()))]
     Broken(Box<dyn std::error::Error + Send + Sync>),
     /// The sidecar answered with an error.
     #[error("failed with {code:?}: {message}")]
     Failed {
-        /// The gRPC status code.
         code: Code,
-        /// The sidecar's text, cut to [`MAX_MESSAGE_CHARS`].
+        /// The sidecar's text, at most [`MAX_MESSAGE_CHARS`].
         message: String,
     },
-    /// The answer is larger than what is accepted.
     #[error("the answer is larger than {limit} bytes")]
-    TooLarge {
-        /// The limit.
-        limit: usize,
-    },
-    /// The answer is not domain XML, or describes another domain.
+    TooLarge { limit: usize },
     #[error(transparent)]
     Answer(#[from] AnswerError),
-    /// Checking the answer did not end.
     #[error("the answer could not be checked")]
     Work(#[from] WorkError),
-    /// The answer is not cloud-init data.
     #[error("the answer is not cloud-init data")]
     CloudInit(#[from] CloudInitError),
 }
 
-/// Limit of the sidecars that one error lists.
+/// Limit of the sidecars listed in an error.
 const MAX_LISTED: usize = 32;
-/// Limit of the text of a sidecar's error that is passed on, in characters.
+/// Limit of the text taken from a sidecar's error, in characters.
 pub const MAX_MESSAGE_CHARS: usize = 4 << 10;
 
 impl CallError {
-    /// What a gRPC status means for a call whose answer may have `limit` bytes.
+    /// Translates a gRPC status. `limit` is the size limit of the answer, in bytes.
     pub(super) fn from_status(status: Status, limit: usize) -> Self {
         let has_source = std::error::Error::source(&status).is_some();
         match status.code() {
-            // tonic has no code or type of its own for it.
+            // tonic has no code or type for it.
             Code::OutOfRange if status.message().contains("message length too large") => {
                 Self::TooLarge { limit }
             }
-            // A source is an error of this side of the connection; the client's own timeout is left to its caller.
+            // A status with a source comes from this side of the connection. The caller handles its
+            // own timeout.
             _ if has_source && !is_client_timeout(&status) => Self::Broken(Box::new(status)),
             code => Self::Failed {
                 code,
@@ -167,7 +137,7 @@ fn causes<'e>(
     std::iter::successors(Some(error), |error| error.source())
 }
 
-/// The last source. Those of gRPC and HTTP/2 around it say less.
+/// The last source says more than the gRPC and HTTP/2 errors around it.
 fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
     causes(error)
         .last()
@@ -175,7 +145,7 @@ fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
         .unwrap_or_default()
 }
 
-/// The names in a row, as many as a text may have.
+/// The names in a row, at most [`MAX_LISTED`].
 pub(super) fn list(names: &[String]) -> String {
     match names.get(..MAX_LISTED) {
         Some(listed) if names.len() > MAX_LISTED => format!(

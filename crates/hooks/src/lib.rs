@@ -1,4 +1,4 @@
-//! Hook sidecars and plugins: what others may change of a virtual machine before it starts.
+//! Hook sidecars and plugins: they may change a virtual machine before it starts.
 //!
 //! ```text
 //!  hook sidecars   containers of the pod, named by the VMI's annotation hooks.kubevirt.io/hookSidecars;
@@ -9,12 +9,13 @@
 //!  domain XML ──► hook sidecars by priority ──► plugins by name ──► libvirt
 //! ```
 //!
-//! Neither is trusted: every call is limited in time and size, and every answer is checked ([`answer`]), beside the threads
-//! that serve (`work`). Answers travel
-//! as text, so elements that this launcher does not know reach libvirt unchanged. What each hook changed is logged,
-//! and shown by `launcherctl hooks` ([`Report`]).
+//! Neither is trusted: every call has limits of time and size, and every answer is checked
+//! ([`answer`]) on a thread of its own (`work`). Answers travel as text, so elements that this
+//! launcher does not know reach libvirt unchanged. The log and `launcherctl hooks` ([`Report`])
+//! show what each hook changed.
 //!
-//! For authors: `docs/sidecars.md`, [`dry_run`] (`launcherctl hooks try`), [`conformance`] (used by `tests/hooks/conformance.rs`).
+//! For authors: `docs/sidecars.md`, [`dry_run`] (`launcherctl hooks try`), [`conformance`] (used by
+//! `tests/hooks/conformance.rs`).
 #![forbid(unsafe_code)]
 
 pub mod answer;

@@ -6,19 +6,19 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// The moment at which a sidecar is called. The names are those of `kubevirt.hooks.info`.
+/// When a sidecar is called. The names are those of `kubevirt.hooks.info`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum HookPoint {
     /// Changes the domain before it is defined.
     OnDefineDomain,
     /// Changes the cloud-init data before the ISO image is made.
     PreCloudInitIso,
-    /// Is notified that the virtual machine is gone, so that the sidecar can exit.
+    /// Tells the sidecar that the virtual machine is gone, so that it can exit.
     Shutdown,
 }
 
 impl HookPoint {
-    /// The hook point with that name in the protocol, if there is one.
+    /// Parses the protocol's name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::OnDefineDomain, Self::PreCloudInitIso, Self::Shutdown]
@@ -26,7 +26,6 @@ impl HookPoint {
             .find(|point| point.name() == name)
     }
 
-    /// The name in the protocol.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -36,7 +35,7 @@ impl HookPoint {
         }
     }
 
-    /// The first version of the protocol with this hook point.
+    /// The first protocol version with this hook point.
     #[must_use]
     pub const fn since(self) -> Version {
         match self {
@@ -69,7 +68,7 @@ impl Version {
     /// All versions, newest first: the order of preference.
     pub const ALL: [Self; 3] = [Self::V1alpha3, Self::V1alpha2, Self::V1alpha1];
 
-    /// The version with that name in the protocol, if this launcher supports it.
+    /// Parses the protocol's name; `None` if this launcher does not support the version.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|version| version.name() == name)
@@ -84,7 +83,6 @@ impl Version {
             .max()
     }
 
-    /// The name in the protocol.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -104,20 +102,19 @@ impl fmt::Display for Version {
 /// A sidecar that has answered `Info`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sidecar {
-    /// The name from its `Info`. Not unique: every sidecar-shim is called `shim`.
+    /// From its `Info`. Not unique: every sidecar-shim is called `shim`.
     pub name: String,
-    /// Identifies it: the path of its socket below the hooks directory, such as `hook-sidecar-0/shim.sock`.
+    /// The path of its socket below the hooks directory, such as `hook-sidecar-0/shim.sock`.
     pub id: String,
-    /// Its socket.
     pub socket: PathBuf,
-    /// The protocol version that it is called in.
+    /// The protocol version in use.
     pub version: Version,
-    /// The hook points that it subscribes to, each with its priority; those that its version lacks are left out.
+    /// Its hook points with their priorities, without those that the version lacks.
     pub points: Vec<(HookPoint, i32)>,
 }
 
 impl Sidecar {
-    /// Its priority at a hook point, if it subscribes to it.
+    /// Its priority at a hook point; `None` without a subscription.
     #[must_use]
     pub fn priority(&self, point: HookPoint) -> Option<i32> {
         self.points
@@ -129,13 +126,13 @@ impl Sidecar {
 
 impl fmt::Display for Sidecar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The name comes from the sidecar: quoted, so that it cannot forge a log line.
+        // Quoted: the sidecar chose the name, which could forge a log line.
         write!(f, "{:?} ({})", self.name, self.id)
     }
 }
 
-/// The sidecars that subscribe to `point`, in the order in which they are called: the highest priority
-/// first, equal priorities in natural order of their sockets (`hook-sidecar-2` before `hook-sidecar-10`).
+/// The subscribers of `point` in calling order: the highest priority first, equal priorities in
+/// natural order of their sockets (`hook-sidecar-2` before `hook-sidecar-10`).
 pub fn calling_order(sidecars: &[Sidecar], point: HookPoint) -> Vec<&Sidecar> {
     let mut subscribed: Vec<(i32, &Sidecar)> = sidecars
         .iter()
@@ -148,10 +145,10 @@ pub fn calling_order(sidecars: &[Sidecar], point: HookPoint) -> Vec<&Sidecar> {
     subscribed.into_iter().map(|(_, sidecar)| sidecar).collect()
 }
 
-/// Natural sort order: runs of digits compare by their value, everything else by its characters.
+/// Natural sort order: compares runs of digits by value, everything else by character.
 #[must_use]
 pub fn natural_order(left: &str, right: &str) -> Ordering {
-    // "1" and "01" have one value and are two names.
+    // "1" and "01" have the same value but are different names.
     parts(left).cmp(parts(right)).then_with(|| left.cmp(right))
 }
 

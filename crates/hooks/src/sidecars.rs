@@ -28,37 +28,34 @@ use domain::xml::ReadError;
 use domain::xml::secrets::without_secrets;
 use domain::xml::tree::Element;
 
-/// The sidecars of this pod.
 #[derive(Debug, Default)]
 pub struct Sidecars {
     all: Vec<Sidecar>,
     call_log: Mutex<CallLog>,
-    /// The last successful `OnDefineDomain` of all sidecars. Locked while they are called, so they never get two
-    /// calls at once.
+    /// The last successful `OnDefineDomain` of all sidecars. The lock is held during the calls, so
+    /// a sidecar never gets two at once.
     last_definition: tokio::sync::Mutex<Option<Definition>>,
     hasher: RandomState,
     report_file: Option<PathBuf>,
 }
 
-/// What the sidecars got, and what became of it.
+/// The sidecars' input and result.
 #[derive(Debug)]
 struct Definition {
     /// Identifies the request: another request calls the sidecars again.
     deadline: Instant,
-    /// Of the domain XML, in place of a second document that stays in memory.
+    /// Hash of the domain XML; spares a second copy of the document.
     xml_hash: u64,
     vmi: Bytes,
     result: String,
 }
 
 impl Sidecars {
-    /// A pod without sidecars.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// These sidecars.
     pub(super) fn of(all: Vec<Sidecar>) -> Self {
         Self {
             all,
@@ -66,11 +63,12 @@ impl Sidecars {
         }
     }
 
-    /// Waits until `count` sidecars below the directory `dir` answer `Info`. A sub-directory is one sidecar, as is a
-    /// socket directly in `dir`. With a count of 0, `dir` is not read.
+    /// Waits until `count` sidecars below the directory `dir` answer `Info`. Each sub-directory is
+    /// one sidecar, and so is each socket directly in `dir`. With a count of 0, `dir` is not read.
     ///
     /// # Errors
-    /// [`HookError::NotReady`] at the deadline; [`HookError::Unusable`] at once for a sidecar that can never be called.
+    /// [`HookError::NotReady`] at the deadline; [`HookError::Unusable`] at once for a sidecar that
+    /// cannot work with this launcher.
     pub async fn collect(dir: &Path, count: usize, deadline: Instant) -> Result<Self, HookError> {
         Ok(Self::of(discovery::collect(dir, count, deadline).await?))
     }
@@ -96,31 +94,28 @@ impl Sidecars {
                 tracing::warn!(file = %file.display(), reason = %error, "the report on hook sidecars cannot be written");
             }
         };
-        // A panic is in the log.
+        // A panic is logged.
         let _ = spawn_blocking(save).await;
     }
 
-    /// Whether the pod has no sidecars.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// The sidecars that subscribe to `point`, in calling order.
     #[must_use]
     // D-hook-1 (docs/differences.md).
     pub fn at(&self, point: HookPoint) -> Vec<&Sidecar> {
         calling_order(&self.all, point)
     }
 
-    /// Calls `OnDefineDomain` of the sidecars one after the other; each gets the domain XML that the one before returned.
-    ///
-    /// The result is the last answer, byte for byte. The same input under the same deadline is answered from memory:
-    /// one start of a domain calls each sidecar once.
-    ///
-    /// # Errors
-    /// [`HookError::Call`] for the first sidecar that fails, is too slow, or whose answer is refused. Those after it
-    /// are not called.
+    /// Calls `OnDefineDomain` of the sidecars one after the other; each gets the domain XML that
+    /// the previous one returned.
+    ///  Returns the last answer byte for byte. The same input under the same deadline is answered
+    /// from memory, so one start of a domain calls each sidecar once.
+    ///  # Errors
+    ///  [`HookError::Call`] for the first sidecar that fails, is too slow, or returns a refused
+    /// answer. The sidecars after it are not called.
     // D-hook-10 (docs/differences.md).
     pub async fn on_define_domain(
         &self,
@@ -148,7 +143,7 @@ impl Sidecars {
                 .define(sidecar, domain, vmi_json.clone(), deadline)
                 .await?;
         }
-        // The tree is dropped there: it may have many elements.
+        // Drops the tree there: it may have many elements.
         let result = work::until(deadline, move || domain.text).await?;
         *last_definition = Some(Definition {
             deadline,
@@ -191,11 +186,10 @@ impl Sidecars {
             .await
     }
 
-    /// Calls `PreCloudInitIso` of the sidecars one after the other, with cloud-init data in the names of KubeVirt's Go
-    /// struct. Not for a VMI without cloud-init.
-    ///
-    /// # Errors
-    /// [`HookError::Call`] for the first sidecar that fails.
+    /// Calls `PreCloudInitIso` of the sidecars one after the other. The cloud-init data has the
+    /// field names of KubeVirt's Go struct. Not called for a VMI without cloud-init.
+    ///  # Errors
+    ///  [`HookError::Call`] for the first sidecar that fails.
     // D-hook-3 (docs/differences.md).
     pub async fn pre_cloud_init_iso(
         &self,
@@ -226,10 +220,6 @@ impl Sidecars {
         Ok(data)
     }
 
-    /// Calls `Shutdown` of all sidecars at once: the virtual machine is gone.
-    ///
-    /// # Errors
-    /// The first failure, after all calls have ended.
     pub async fn shutdown(&self, deadline: Instant) -> Result<(), HookError> {
         let mut calls = JoinSet::new();
         for sidecar in self.at(HookPoint::Shutdown) {
@@ -237,7 +227,7 @@ impl Sidecars {
             calls.spawn(async move {
                 let start = Instant::now();
                 let result = match client::shutdown(&sidecar, hook_call_deadline(deadline)).await {
-                    // It may exit before its answer is sent: that is what it was asked for.
+                    // It may exit before it answers: the call asks it to.
                     Err(CallError::Broken(_)) => Ok(()),
                     result => result,
                 };
@@ -258,7 +248,8 @@ impl Sidecars {
         first_failure
     }
 
-    /// The sidecars that changed the domain when it was defined last. An error of libvirt about that domain names them.
+    /// The sidecars that changed the last defined domain. A libvirt error about that domain names
+    /// them.
     #[must_use]
     pub fn modified_by(&self) -> Vec<String> {
         let log = self.call_log();
@@ -273,18 +264,17 @@ impl Sidecars {
             .collect()
     }
 
-    /// The sidecars and their last calls.
     #[must_use]
     pub fn report(&self) -> Report {
         Report::new(&self.all, &self.call_log())
     }
 
     fn call_log(&self) -> MutexGuard<'_, CallLog> {
-        // A panic elsewhere does not leave the log half-written.
+        // A panic elsewhere leaves no half-written log.
         self.call_log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Logs a call and adds it to the report. An error then names the sidecar.
+    /// Logs a call and adds it to the report. Names the sidecar in an error.
     async fn record<T>(
         &self,
         sidecar: &Sidecar,
@@ -316,8 +306,8 @@ impl Sidecars {
     }
 }
 
-/// The domain for the first sidecar. Scripts match on the text, so it has the format in which
-/// KubeVirt's launcher writes it.
+/// The domain for the first sidecar. Scripts match on the text, so it has the format of KubeVirt's
+/// launcher.
 fn as_kubevirt_writes_it(xml: &str) -> Result<Answer, ReadError> {
     let tree = Element::parse(xml)?;
     Ok(Answer {

@@ -1,4 +1,4 @@
-//! How long a hook may take, within the request that it is called for:
+//! How long a hook may take within its request:
 //!
 //! ```text
 //!  request   ├───────────────────────────── deadline ┤
@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Limit of one hook call, also where the request has more time left; the same as in KubeVirt.
+/// Limit of one hook call even if the request has more time left; the same as in KubeVirt.
 pub const HOOK_CALL_TIMEOUT: Duration = Duration::from_secs(60);
-/// Part of a request's time that hooks do not get, so that the error of a slow hook reaches the caller.
+/// Time of a request withheld from hooks, so that a slow hook's error reaches the caller.
 const ANSWER_RESERVE: Duration = Duration::from_millis(500);
 
-/// When a hook call that starts now has to be over: before its request is, and within [`HOOK_CALL_TIMEOUT`].
+/// The deadline of a hook call that starts now: within its request and [`HOOK_CALL_TIMEOUT`].
 // D-hook-5 (docs/differences.md).
 pub fn hook_call_deadline(request_deadline: Instant) -> Instant {
     let left = request_deadline.saturating_duration_since(Instant::now());
@@ -28,8 +28,8 @@ fn hook_call_timeout(left: Duration) -> Duration {
         .min(HOOK_CALL_TIMEOUT)
 }
 
-/// Prints a time limit, rounded up: `300 ms`, `20 s`. The time left differs a little between two
-/// attempts; rounding makes their errors the same text, and so one Kubernetes event.
+/// Renders a time limit, rounded up: `300 ms`, `20 s`. The time left differs a little between two
+/// attempts; rounding gives their errors one text, and so one Kubernetes event.
 // D-vm-18 (docs/differences.md).
 pub fn display_limit(time: Duration) -> String {
     let milliseconds = time.as_millis().div_ceil(100).saturating_mul(100);
@@ -40,7 +40,7 @@ pub fn display_limit(time: Duration) -> String {
     }
 }
 
-/// A duration for people: `250 ms`, `20.0 s`.
+/// Renders a duration for people: `250 ms`, `20.0 s`.
 pub fn display_duration(time: Duration) -> String {
     if time < Duration::from_secs(1) {
         format!("{} ms", time.as_millis())

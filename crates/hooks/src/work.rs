@@ -1,5 +1,5 @@
-//! Work that grows with what a sidecar answers: it is done beside the threads that serve, and
-//! waited for until the deadline of its call.
+//! Work that grows with a sidecar's answer: runs on blocking threads and is awaited until the
+//! call's deadline.
 
 use std::time::Duration;
 
@@ -8,25 +8,20 @@ use tokio::time::{Instant, timeout_at};
 
 use super::timeout::display_duration;
 
-/// Why work did not end.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkError {
-    /// It takes longer than there is time. It goes on, and its result is dropped.
+    /// It takes too long. It continues, and its result is dropped.
     #[error("the work was not finished within {}", display_duration(*after))]
     TimedOut {
-        /// How long it was waited for.
+        /// How long it was awaited.
         after: Duration,
     },
-    /// It panicked.
     #[error("internal error, see the launcher's log")]
     Internal,
 }
 
-/// The result of `work`, which is done on a thread for blocking work.
-///
-/// # Errors
-/// [`WorkError`].
+/// Runs `work` on a blocking thread.
 pub async fn until<T: Send + 'static>(
     deadline: Instant,
     work: impl FnOnce() -> T + Send + 'static,

@@ -1,4 +1,4 @@
-//! The checks that call the sidecar.
+//! Checks that call the sidecar.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::diff;
 use crate::error::CallError;
 use crate::sidecar::{HookPoint, Sidecar, Version};
 
-/// The checks that are made in every version, in this order.
+/// The checks made for every version, in this order.
 pub const CALLS: [Check; 9] = [
     Check::OnDefineDomain,
     Check::Idempotence,
@@ -64,7 +64,6 @@ pub async fn shutdown(sidecar: &Sidecar, limit: Duration) -> Result<(), Failure>
     }
 }
 
-/// The calls of one check.
 pub struct Call<'a> {
     pub sidecar: &'a Sidecar,
     pub vmi_json: &'a Bytes,
@@ -73,7 +72,6 @@ pub struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Makes a check of [`CALLS`].
     pub async fn check(&self, check: Check) -> Result<(), Failure> {
         match check {
             Check::OnDefineDomain => self.define(self.domain_xml, self.vmi_json).await.map(drop),
@@ -95,7 +93,7 @@ impl Call<'_> {
             }
             Check::CancelledCall => {
                 let soon = os::time::deadline(Duration::from_millis(1));
-                // Whether it was faster does not matter.
+                // It may have answered before it was cancelled.
                 let _ = self
                     .on_define_domain(self.domain_xml, self.vmi_json, soon)
                     .await;
@@ -130,14 +128,14 @@ impl Call<'_> {
         client::on_define_domain(self.sidecar, domain, vmi_json.clone(), deadline).await
     }
 
-    /// A call that has to succeed. The domain before and after it.
+    /// Makes a call that has to succeed. Returns the domain before and after it.
     async fn define(
         &self,
         domain_xml: &str,
         vmi_json: &Bytes,
     ) -> Result<(Element, Answer), Failure> {
         let before = Element::parse(domain_xml)?;
-        // Written as the launcher writes it.
+        // The format in which the launcher writes it.
         let xml = before.to_xml();
         let answer = self.on_define_domain(&xml, vmi_json, self.deadline());
         let after = answer::check(&before, &answer.await?).map_err(CallError::Answer)?;
@@ -174,7 +172,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// After invalid input, any answer will do, and an error is the best; the program has to go on serving.
+    /// After invalid input any answer passes; an error is best. The program has to keep serving.
     async fn survives<T>(&self, answer: Result<T, CallError>) -> Result<(), Failure> {
         match answer {
             Ok(_) | Err(CallError::Failed { .. }) => self.still_serves().await,

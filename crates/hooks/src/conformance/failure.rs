@@ -11,7 +11,6 @@ use crate::error::{CallError, HookError};
 use crate::sidecar::Version;
 use crate::timeout::display_duration;
 
-/// Why a check failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     #[error("the program cannot be run")]

@@ -1,18 +1,20 @@
-//! What the sidecar is called with.
+//! Inputs of the sidecar's hooks.
 
 use domain::xml::ReadError;
 use domain::xml::tree::Element;
 use prost::bytes::Bytes;
 use serde_json::{Value, json};
 
-/// Marks the elements that no sidecar knows.
+/// Attribute value that marks the elements no sidecar knows.
 pub const MARKER: &str = "launcherctl-hooks-check";
-/// How many elements of [`with_unknown_elements`] have the marker.
+/// How many elements [`with_unknown_elements`] marks.
 pub const MARKED_ELEMENTS: usize = 3;
-/// Size of each large input. The sidecar-shim passes them as arguments, which Linux limits to 128 KiB each.
+/// Size of each large input. The sidecar-shim passes each as an argument, and Linux limits an
+/// argument to 128 KiB.
 const LARGE_INPUT_BYTES: usize = 100 << 10;
 
-/// The domain with elements that are new to the sidecar: one of another namespace, one of QEMU's, one of libvirt's.
+/// Adds elements that the sidecar cannot know: one of another namespace, one of QEMU's, one of
+/// libvirt's.
 pub fn with_unknown_elements(domain_xml: &str) -> Result<String, ReadError> {
     let mut domain = Element::parse(domain_xml)?;
     let marked = |name: &str| Element::new(name).with_attribute("value", MARKER);
@@ -34,14 +36,14 @@ pub fn with_unknown_elements(domain_xml: &str) -> Result<String, ReadError> {
     Ok(domain.to_xml())
 }
 
-/// How many elements have the marker.
+/// Counts the elements that have the marker.
 pub fn marked_elements(element: &Element) -> usize {
     let is_marked = element.attribute("value") == Some(MARKER);
     let inside: usize = element.children().map(marked_elements).sum();
     inside.saturating_add(usize::from(is_marked))
 }
 
-/// The domain with so many disks that it has [`LARGE_INPUT_BYTES`].
+/// Adds disks to the domain until it has [`LARGE_INPUT_BYTES`].
 pub fn large_domain(domain_xml: &str) -> Result<String, ReadError> {
     let mut domain = Element::parse(domain_xml)?;
     let disk = |number: usize| {
@@ -66,7 +68,7 @@ pub fn large_domain(domain_xml: &str) -> Result<String, ReadError> {
     Ok(domain.to_xml())
 }
 
-/// The VMI with an annotation that fills it up to [`LARGE_INPUT_BYTES`].
+/// Fills the VMI up to [`LARGE_INPUT_BYTES`] with an annotation.
 pub fn large_vmi(vmi_json: &Bytes) -> Bytes {
     let Ok(mut vmi) = serde_json::from_slice::<Value>(vmi_json) else {
         return vmi_json.clone();
@@ -84,7 +86,7 @@ pub fn large_vmi(vmi_json: &Bytes) -> Bytes {
     Bytes::from(vmi.to_string())
 }
 
-/// Cloud-init data, with the names of KubeVirt's Go struct.
+/// Cloud-init data, with the field names of KubeVirt's Go struct.
 pub fn cloud_init() -> Value {
     json!({
         "DataSource": "noCloud",

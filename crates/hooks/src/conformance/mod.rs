@@ -6,8 +6,8 @@
 //!                   invalid input, cancelled call, PreCloudInitIso, time
 //! ```
 //!
-//! The program is started like in a pod, except that it has to put its socket into a directory of the caller's choice. A
-//! program that ends during a check is started again for the next one.
+//! The program is started like in a pod, except that it puts its socket into a directory that the
+//! caller chooses. A program that exits during a check is restarted for the next one.
 
 mod checks;
 mod failure;
@@ -27,19 +27,15 @@ use self::program::Process;
 pub use self::table::{Check, CheckResult, Conformance, Outcome};
 use super::sidecar::{HookPoint, Sidecar, Version};
 
-/// Why a check is skipped that a sidecar passes by failing.
+/// Why some checks are skipped: a hook that always fails would pass them.
 const FAILS_VALID_INPUT: &str = "not checked, as the hook fails with valid input";
 
-/// What is checked, and with what.
 #[derive(Debug)]
 pub struct Subject {
-    /// Starts the program.
     pub command: Command,
-    /// The directory in which the program makes its socket. It has to be empty.
+    /// The directory in which the program makes its socket. Must be empty.
     pub socket_dir: PathBuf,
-    /// The VMI for its hooks.
     pub vmi_json: Bytes,
-    /// The domain XML for its hooks.
     pub domain_xml: String,
 }
 
@@ -52,7 +48,7 @@ pub struct Limits {
     pub call: Duration,
     /// For its slowest call, to pass [`Check::Time`].
     pub slowest: Duration,
-    /// Until it has ended after `Shutdown` or SIGTERM.
+    /// Until it has exited after `Shutdown` or SIGTERM.
     pub stop: Duration,
 }
 
@@ -67,7 +63,8 @@ impl Default for Limits {
     }
 }
 
-/// Makes all checks. What goes wrong is in the table. If it is given up (dropped), the program is killed.
+/// Makes all checks and records failures in the table. If the future is dropped, the program is
+/// killed.
 pub async fn check(subject: Subject, limits: Limits) -> Conformance {
     let mut run = Run {
         process: Process::new(subject.command, subject.socket_dir),
@@ -113,7 +110,7 @@ impl Run {
         self.sigterm().await;
     }
 
-    /// The sidecar, started again if it has ended, called in the given version.
+    /// The sidecar for the given protocol version, restarted if it has exited.
     async fn sidecar(&mut self, version: Version) -> Result<Sidecar, Failure> {
         let sidecar = self.process.running(self.limits.start).await?;
         let points = sidecar.points.into_iter();

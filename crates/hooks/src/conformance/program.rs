@@ -1,4 +1,4 @@
-//! The program under check.
+//! The program being checked.
 
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
@@ -20,13 +20,15 @@ pub struct Process {
 }
 
 struct Running {
-    /// Dropped before the child, which is killed on its own then: what it has started would not be found any more.
+    /// Declared before the child: dropping the child kills only the program, and its descendants
+    /// could then no longer be found.
     group: Group,
     child: Child,
     sidecar: Sidecar,
 }
 
-/// The program's process group. When dropped, everything in it is killed, so that nothing is left by a caller that gives up.
+/// The program's process group. Dropping it kills everything in the group, so that a caller that
+/// gives up leaves no process.
 struct Group(Option<Pid>);
 
 impl Drop for Group {
@@ -36,7 +38,7 @@ impl Drop for Group {
 }
 
 impl Process {
-    /// Does not start it yet.
+    /// Does not start the program yet.
     pub fn new(mut command: Command, socket_dir: PathBuf) -> Self {
         command
             .stdin(Stdio::null())
@@ -49,7 +51,7 @@ impl Process {
         }
     }
 
-    /// Starts it, and waits until it answers `Info`.
+    /// Starts the program and waits until it answers `Info`.
     ///
     /// # Errors
     /// [`Failure::Start`], [`Failure::Exited`], [`Failure::NotReady`].
@@ -76,7 +78,7 @@ impl Process {
         }
     }
 
-    /// The sidecar; it is started again if it has ended.
+    /// Returns the sidecar, restarting it if it has exited.
     ///
     /// # Errors
     /// Those of [`Self::start`].
@@ -90,7 +92,7 @@ impl Process {
         self.start(limit).await
     }
 
-    /// Waits until it has ended.
+    /// Waits for the program to exit.
     ///
     /// # Errors
     /// [`Failure::StillRunning`], or [`Failure::Exited`] with a status other than 0.
@@ -107,12 +109,12 @@ impl Process {
         result
     }
 
-    /// Sends SIGTERM and waits until it has ended. The exit status does not matter to the kubelet.
+    /// Sends SIGTERM and waits for the exit. The kubelet ignores the exit status.
     ///
     /// # Errors
     /// [`Failure::StillRunning`].
     pub async fn terminate(&mut self, limit: Duration) -> Result<(), Failure> {
-        // The leader of the group is the program itself. It may have ended already.
+        // The program leads its group. It may have exited already.
         if let Some(pid) = self.running.as_ref().and_then(|running| running.group.0) {
             let _ = kill_process(pid, Signal::TERM);
         }
@@ -122,7 +124,7 @@ impl Process {
         }
     }
 
-    /// Kills it with everything that it started.
+    /// Kills the program and everything that it started.
     pub async fn kill(&mut self) {
         if let Some(Running {
             mut child, group, ..
@@ -133,7 +135,7 @@ impl Process {
         }
     }
 
-    /// A killed program leaves its socket, which would be found in place of the new one.
+    /// A killed program leaves its socket, which would be taken for the new one.
     fn remove_sockets(&self) {
         let entries = std::fs::read_dir(&self.socket_dir).into_iter().flatten();
         for entry in entries.flatten() {
@@ -142,15 +144,15 @@ impl Process {
     }
 }
 
-/// What the program has started may have process groups of its own, as a program that the shim calls has.
+/// Descendants may have process groups of their own, as programs called by the shim do.
 fn kill_group(group: Option<Pid>) {
     if let Some(leader) = group {
-        // It must not start another one meanwhile.
+        // Stopped first, so that it starts no other process meanwhile.
         let _ = kill_process_group(leader, Signal::STOP);
         let started = os::procfs::descendants(leader);
         let _ = kill_process_group(leader, Signal::KILL);
         for pid in started {
-            // Its group may have members that are nobody's descendants any more.
+            // The group may have members whose parent has exited.
             let _ = kill_process_group(pid, Signal::KILL);
             let _ = kill_process(pid, Signal::KILL);
         }

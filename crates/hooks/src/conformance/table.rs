@@ -4,73 +4,67 @@ use serde::Serialize;
 
 use crate::sidecar::{HookPoint, Version};
 
-/// One thing that is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Check {
-    /// A socket appears, and answers `Info`.
+    /// A socket appears and answers `Info`.
     Start,
-    /// `Info` has a version that the launcher supports, and only hook points that exist in that version.
+    /// `Info` offers a version that the launcher supports, and only hook points of that version.
     Info,
     /// `OnDefineDomain` answers with the same domain.
     OnDefineDomain,
-    /// `OnDefineDomain` changes nothing in its own result.
+    /// `OnDefineDomain` does not change its own result.
     Idempotence,
     /// `OnDefineDomain` keeps elements that it does not know.
     UnknownElements,
-    /// `OnDefineDomain` takes a domain and a VMI of 100 KiB each.
+    /// `OnDefineDomain` accepts a domain and a VMI of 100 KiB each.
     LargeInput,
-    /// The program answers and lives on after domain XML that is not well-formed.
+    /// The program answers and survives domain XML that is not well-formed.
     InvalidDomain,
-    /// The program answers and lives on after a VMI that is not JSON.
+    /// The program answers and survives a VMI that is not JSON.
     InvalidVmi,
-    /// The program lives on after a call that the launcher gave up.
+    /// The program survives a call that the launcher cancels.
     CancelledCall,
     /// `PreCloudInitIso` answers with cloud-init data.
     PreCloudInitIso,
-    /// The program answers and lives on after cloud-init data that is not JSON.
+    /// The program answers and survives cloud-init data that is not JSON.
     InvalidCloudInit,
-    /// The slowest call was fast enough.
+    /// The slowest call was within the limit.
     Time,
-    /// The program ends after `Shutdown`.
+    /// The program exits after `Shutdown`.
     Shutdown,
-    /// The program ends after SIGTERM, as the kubelet sends it.
+    /// The program exits after SIGTERM, as the kubelet sends it.
     Sigterm,
 }
 
-/// What came of a check.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Outcome {
-    /// As a launcher expects it.
+    /// The program did what a launcher expects.
     Passed,
-    /// Something else; for people.
+    /// What it did instead, as text.
     Failed(String),
-    /// Nothing to check; why.
+    /// Why there was nothing to check.
     Skipped(&'static str),
 }
 
-/// One line of the table.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CheckResult {
-    /// What was checked.
     pub check: Check,
-    /// In which protocol version; `None` where it does not matter.
+    /// The protocol version; `None` where it does not matter.
     pub version: Option<Version>,
-    /// What came of it.
     pub outcome: Outcome,
-    /// How long it took.
     pub milliseconds: u64,
 }
 
-/// All checks of a program, in the order in which they were made.
+/// All checks of a program, in the order they were made.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Conformance {
     /// The sidecar's name and socket, if it started.
     pub sidecar: Option<String>,
-    /// The table.
     pub results: Vec<CheckResult>,
 }
 
@@ -93,12 +87,12 @@ impl Check {
         }
     }
 
-    /// Whether it is the first call of its hook point, with what a launcher sends.
+    /// Whether the check is the first call of its hook point, with the input that a launcher sends.
     pub(super) fn has_valid_input(self) -> bool {
         matches!(self, Self::OnDefineDomain | Self::PreCloudInitIso)
     }
 
-    /// Whether a hook that always fails would pass it, so that it says nothing of such a one.
+    /// Whether a hook that always fails would pass the check, which then tells nothing.
     pub(super) fn needs_a_success(self) -> bool {
         matches!(
             self,
@@ -106,7 +100,7 @@ impl Check {
         )
     }
 
-    /// Whether its duration counts for [`Check::Time`].
+    /// Whether the duration counts for [`Check::Time`].
     pub(super) fn is_timed(self) -> bool {
         matches!(
             self,

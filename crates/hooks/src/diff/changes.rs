@@ -1,4 +1,4 @@
-//! The changes that a comparison found, as the log and the report have them.
+//! The changes found by a comparison, as the log and the report show them.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -6,37 +6,29 @@ use std::ops::ControlFlow;
 use domain::excerpt;
 use serde::{Deserialize, Serialize};
 
-/// Limit of the changes that are found; comparing stops there.
+/// Limit of the changes that are kept; the comparison stops there.
 pub const MAX_CHANGES: usize = 200;
 /// Limit of the changes in a log line.
 const MAX_LOGGED_CHANGES: usize = 20;
-/// Limit of a value and of an element's or attribute's name that is shown, in characters.
+/// Limit of a shown value or name, in characters.
 const MAX_VALUE_CHARS: usize = 80;
 
-/// One difference between two documents. The path starts below the root element. Among several
-/// elements of one name, what identifies it is in brackets: `devices/disk[vda]/driver@cache`.
+/// One difference between two documents. The path starts below the root element. Brackets tell
+/// elements of one name apart: `devices/disk[vda]/driver@cache`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Change {
-    /// A new element or attribute.
     Added {
-        /// Path of the element or attribute.
         path: String,
-        /// Its content.
         value: String,
     },
-    /// A removed element or attribute.
     Removed {
-        /// Path of the element or attribute.
         path: String,
     },
-    /// An attribute or text with another value.
+    /// An attribute or a text has another value.
     Changed {
-        /// Path of the element or attribute.
         path: String,
-        /// The old value.
         before: String,
-        /// The new value.
         after: String,
     },
 }
@@ -59,16 +51,15 @@ impl fmt::Display for Change {
 /// The first differences between two documents, in document order: at most [`MAX_CHANGES`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changes {
-    /// The differences.
     #[serde(rename = "changes")]
     pub list: Vec<Change>,
-    /// Whether there are more than these.
+    /// Whether there are more than [`Self::list`] holds.
     #[serde(default)]
     pub more: bool,
 }
 
 impl Changes {
-    /// Adds a change; breaks where it is one too many.
+    /// Adds a change, or breaks if the list is full.
     pub(crate) fn push(&mut self, change: Change) -> ControlFlow<()> {
         self.more = self.list.len() >= MAX_CHANGES;
         if self.more {
@@ -78,13 +69,12 @@ impl Changes {
         ControlFlow::Continue(())
     }
 
-    /// Whether the documents are the same.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// How many changes there are: `1 change`, `more than 200 changes`.
+    /// The number of changes: `1 change`, `more than 200 changes`.
     #[must_use]
     pub fn count(&self) -> String {
         match self.list.len() {
@@ -95,7 +85,7 @@ impl Changes {
     }
 }
 
-/// The first changes on one line, and how many more there are.
+/// The first changes on one line, and the number of others.
 #[must_use]
 pub fn summary(changes: &Changes) -> String {
     let shown = changes.list.iter().take(MAX_LOGGED_CHANGES);
@@ -111,7 +101,7 @@ pub fn summary(changes: &Changes) -> String {
     line
 }
 
-/// A name or a value as it is shown.
+/// A name or a value, cut to [`MAX_VALUE_CHARS`].
 pub(super) fn truncated(value: &str) -> String {
     excerpt(value, MAX_VALUE_CHARS)
 }

@@ -1,10 +1,8 @@
 //! What a hook changed, by path: `~ os/bootmenu@enable: "no" → "yes"`.
-//!
-//! Elements are paired by what identifies them, such as the target device of a disk, so that a
-//! removed disk does not make all disks after it look changed.
-//!
-//! The documents are a sidecar's: comparing takes time and memory in proportion to their size,
-//! copies nothing of them, and ends with the changes that are kept ([`MAX_CHANGES`]).
+//!  Elements are paired by their identity, such as the target device of a disk, so that removing a
+//! disk does not make all disks after it look changed.
+//!  A sidecar wrote the documents: a comparison takes time and memory in proportion to their size,
+//! copies nothing of them, and stops at [`MAX_CHANGES`].
 
 mod changes;
 mod path;
@@ -21,14 +19,13 @@ pub use changes::{Change, Changes, MAX_CHANGES, summary};
 use path::{Label, Numbering, Path, Sibling};
 use scope::{Namespaces, Scoped};
 
-/// The differences, in document order. Prefixes of namespaces, white space and comments make no
-/// difference.
+/// The differences, in document order. Namespace prefixes, white space and comments do not count.
 #[must_use]
 pub fn diff(before: &Element, after: &Element) -> Changes {
     let mut comparison = Comparison::default();
     let before = Scoped::root(before, &mut comparison.namespaces);
     let after = Scoped::root(after, &mut comparison.namespaces);
-    // It breaks where there are more changes than are kept.
+    // Breaks once MAX_CHANGES is reached.
     let _ = comparison.compare(&before, &after, Path::Root);
     comparison.changes
 }
@@ -83,7 +80,7 @@ impl<'t> Comparison<'t> {
             };
             self.changes.push(change)?;
         }
-        // Compared by their numbers: the texts may be long, and in every element.
+        // Compares numbers: the texts may be long and repeated in every element.
         let change = match (before.new_namespace, after.new_namespace) {
             (Some(old), Some(new)) if old != new => Some(changed(XMLNS, old.uri, new.uri, path)),
             (None, Some(new)) => Some(added(XMLNS, new.uri, path)),
@@ -142,7 +139,7 @@ impl<'t> Comparison<'t> {
     }
 }
 
-/// The attribute that a namespace is shown as.
+/// The attribute name under which a namespace is shown.
 const XMLNS: &str = "xmlns";
 
 fn added(name: &str, value: &str, path: Path<'_, '_>) -> Change {
@@ -177,7 +174,7 @@ fn content(element: &Scoped<'_>) -> String {
     truncated(&attributes.chain(text).collect::<Vec<_>>().join(" "))
 }
 
-/// An attribute's value as it may be logged.
+/// An attribute's value, with secrets replaced.
 fn shown(name: &str, value: &str) -> String {
     truncated(&secrets::shown(name, value))
 }
@@ -213,7 +210,7 @@ mod tests {
     fn other_prefixes_for_the_same_namespaces_are_no_difference() {
         let given = "<d xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'><metadata><kubevirt xmlns='http://kubevirt.io'>\
                      <uid>u</uid></kubevirt></metadata><qemu:commandline><qemu:arg value='-x'/></qemu:commandline></d>";
-        // As Python's ElementTree writes it.
+        // As Python's ElementTree writes them.
         let python = "<d xmlns:ns0='http://kubevirt.io' xmlns:ns1='http://libvirt.org/schemas/domain/qemu/1.0'><metadata><ns0:kubevirt>\
                       <ns0:uid>UID</ns0:uid></ns0:kubevirt></metadata><ns1:commandline><ns1:arg value='-x'/></ns1:commandline></d>";
         assert!(lines(given, &python.replace("UID", "u")).is_empty());

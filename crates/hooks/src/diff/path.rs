@@ -1,4 +1,4 @@
-//! Where an element is: what it is called among its siblings, and those around it.
+//! An element's place: its label among its siblings, and the labels around it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,11 +8,10 @@ use domain::xml::tree::Element;
 use super::changes::truncated;
 use super::scope::{Name, Namespaces, Scoped};
 
-/// Limit of a path, in characters. Of a longer one the end is shown.
+/// Limit of a path, in characters. A longer path keeps its end.
 const MAX_PATH_CHARS: usize = 240;
 
-/// What an element is called among its siblings: `name`, `name[identity]`, and `#2`, `#3` where
-/// that repeats.
+/// An element's label among its siblings: `name`, `name[identity]`, and `#2`, `#3` for repetitions.
 #[derive(Debug, Clone, Copy)]
 pub struct Label<'t> {
     name: Name<'t>,
@@ -21,7 +20,7 @@ pub struct Label<'t> {
 }
 
 impl<'t> Label<'t> {
-    /// The label of the `number`th of those with its name and identity.
+    /// The label of the `number`th sibling with this name and identity.
     pub fn new(element: &Scoped<'t>, number: usize) -> Self {
         Self {
             name: element.name,
@@ -31,11 +30,11 @@ impl<'t> Label<'t> {
     }
 }
 
-/// What identifies an element among others of its name.
+/// Tells an element from others of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Identity<'t> {
     value: &'t str,
-    /// Of controllers, which have a number for each type.
+    /// For controllers, which are numbered by type.
     index: Option<&'t str>,
 }
 
@@ -84,21 +83,20 @@ impl fmt::Display for Label<'_> {
     }
 }
 
-/// An element among those around it: small, as there may be many.
+/// An element and its key. Kept small, as there may be many.
 #[derive(Debug, Clone, Copy)]
 pub struct Sibling<'t> {
-    /// What pairs it with one of the other document: a number for its name and identity, and how
-    /// many with the same there are up to it.
+    /// Pairs the element with one of the other document: the number of its name and identity, and
+    /// its position among the siblings with that number.
     pub key: (usize, usize),
     pub element: &'t Element,
 }
 
-/// Gives a number to each name and identity of siblings; both documents have the same.
+/// Numbers each name and identity of siblings, alike for both documents.
 #[derive(Debug, Default)]
 pub struct Numbering<'t>(HashMap<(Name<'t>, Option<Identity<'t>>), usize>);
 
 impl<'t> Numbering<'t> {
-    /// The elements inside `parent`.
     pub fn siblings(
         &mut self,
         parent: &Scoped<'t>,
@@ -123,7 +121,7 @@ impl<'t> Numbering<'t> {
     }
 }
 
-/// The labels from the root to an element, which is text only where it is shown.
+/// The labels from the root to an element. Rendered only when shown.
 #[derive(Debug, Clone, Copy)]
 pub enum Path<'p, 't> {
     Root,

@@ -1,5 +1,5 @@
-//! One spelling for XML namespaces, so that documents can be compared: libraries that write XML
-//! make up prefixes, such as `ns0`, declare them elsewhere, and drop those that are not used.
+//! Gives XML namespaces one spelling, so that documents can be compared: XML libraries invent
+//! prefixes such as `ns0`, move their declarations, and drop unused ones.
 //!
 //! ```text
 //!  <ns0:commandline>, ns0 declared as libvirt's QEMU namespace    ──►  qemu:commandline
@@ -16,14 +16,14 @@ use domain::xml::tree::Element;
 
 use super::changes::truncated;
 
-/// Namespaces of libvirt. Behind it is the prefix that everybody uses, such as `qemu/1.0`.
+/// libvirt's namespaces start with this; the usual prefix follows, such as `qemu/1.0`.
 const LIBVIRT: &str = "http://libvirt.org/schemas/domain/";
 
-/// Limit of the prefixes that are known in one place; a domain has two. Elements with other
-/// prefixes are compared as they are written.
+/// Limit of the prefixes in scope at one place; a domain has two. Elements with further prefixes
+/// are compared as written.
 const MAX_PREFIXES: usize = 32;
 
-/// A namespace of the documents that are compared. The same number is the same text.
+/// A namespace of the compared documents. Equal numbers mean equal texts.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Namespace<'t> {
     number: usize,
@@ -36,7 +36,7 @@ impl PartialEq for Namespace<'_> {
     }
 }
 
-/// The namespaces that the documents have declared so far. None is number 0.
+/// The namespaces declared so far. Number 0 means no namespace.
 #[derive(Debug, Default)]
 pub struct Namespaces<'t>(HashMap<&'t str, usize>);
 
@@ -51,7 +51,7 @@ impl<'t> Namespaces<'t> {
     }
 }
 
-/// An element's name in the spelling that all documents share.
+/// An element's name in the common spelling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Name<'t> {
     prefix: Option<&'t str>,
@@ -67,15 +67,15 @@ impl fmt::Display for Name<'_> {
     }
 }
 
-/// The prefixes that are declared in one place, innermost last.
+/// The prefixes in scope, innermost last.
 type Prefixes<'t> = Rc<[(&'t str, Namespace<'t>)]>;
 
-/// An element, and the namespace that it is in.
+/// An element and its namespace.
 #[derive(Debug, Clone)]
 pub struct Scoped<'t> {
     pub element: &'t Element,
     pub name: Name<'t>,
-    /// Its namespace, where the element around it has another one, and its name does not say it.
+    /// Its namespace, if it differs from the parent's and the name does not show it.
     pub new_namespace: Option<Namespace<'t>>,
     namespace: Namespace<'t>,
     prefixes: Prefixes<'t>,
@@ -87,7 +87,7 @@ impl<'t> Scoped<'t> {
         Self::new(element, Rc::default(), Namespace::default(), known)
     }
 
-    /// `outer` is the namespace of the element around it.
+    /// `outer` is the parent's namespace.
     fn new(
         element: &'t Element,
         outer_prefixes: Prefixes<'t>,
@@ -119,12 +119,11 @@ impl<'t> Scoped<'t> {
         }
     }
 
-    /// An element inside this one.
     pub fn child(&self, child: &'t Element, known: &mut Namespaces<'t>) -> Self {
         Self::new(child, Rc::clone(&self.prefixes), self.namespace, known)
     }
 
-    /// The attributes, without those that declare a namespace.
+    /// The attributes, without namespace declarations.
     pub fn attributes(&self) -> impl Iterator<Item = (&'t str, &'t str)> + use<'t> {
         let all = self.element.attributes.iter();
         all.map(|(name, value)| (name.as_str(), value.as_str()))
@@ -132,7 +131,7 @@ impl<'t> Scoped<'t> {
     }
 }
 
-/// The prefixes inside the element.
+/// The prefixes in scope inside the element.
 fn with_declared<'t>(
     element: &'t Element,
     outer: Prefixes<'t>,
@@ -151,12 +150,12 @@ fn with_declared<'t>(
     outer.iter().copied().chain(own).collect()
 }
 
-/// `qemu` for the namespace of libvirt's QEMU elements, and so on.
+/// `qemu` for libvirt's QEMU namespace, and so on.
 fn libvirt_prefix(namespace: &str) -> Option<&str> {
     namespace.strip_prefix(LIBVIRT)?.split('/').next()
 }
 
-/// The prefix that an attribute declares: `qemu` for `xmlns:qemu`, the empty one for `xmlns`.
+/// The prefix that an attribute declares: `qemu` for `xmlns:qemu`, empty for `xmlns`.
 fn declared_prefix(attribute: &str) -> Option<&str> {
     match attribute.strip_prefix("xmlns")? {
         "" => Some(""),

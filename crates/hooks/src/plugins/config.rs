@@ -1,53 +1,45 @@
-//! The Plugin objects that virt-handler sends with a sync, as far as a launcher reads them.
-//! (<https://kubevirt.io/api-reference/>, `plugin.kubevirt.io/v1alpha1`.)
+//! The Plugin objects that virt-handler sends with a sync, reduced to the fields that a launcher
+//! reads (<https://kubevirt.io/api-reference/>, `plugin.kubevirt.io/v1alpha1`).
 
 use std::time::Duration;
 
 use serde::Deserialize;
 
-/// A plugin.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Plugin {
-    /// Its metadata.
     pub metadata: Metadata,
-    /// What it does.
     pub spec: Spec,
 }
 
-/// `metadata` of a plugin.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Metadata {
-    /// Its name.
     pub name: String,
 }
 
-/// `spec` of a plugin.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Spec {
-    /// A CEL expression: whether the plugin applies.
+    /// A CEL expression; the plugin applies if it is true.
     pub condition: Option<String>,
-    /// For hooks without their own.
+    /// The default for the plugin's hooks.
     pub failure_strategy: FailureStrategy,
-    /// In the order in which they run.
+    /// In the order they run.
     pub domain_hooks: Option<Vec<DomainHook>>,
 }
 
-/// `domainHooks` of a plugin: one of `cel` and `sidecar`.
+/// One of `domainHooks`: either `cel` or `sidecar`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct DomainHook {
-    /// A mutation.
     pub cel: Option<Cel>,
-    /// A gRPC service.
     pub sidecar: Option<Sidecar>,
-    /// A CEL expression: whether the hook runs.
+    /// A CEL expression; the hook runs if it is true.
     pub condition: Option<String>,
     /// See [`DomainHook::ignores_failure`].
     pub failure_strategy: FailureStrategy,
-    /// Limit of a call of the sidecar, such as `30s`.
+    /// Limit of a call to the sidecar, such as `30s`.
     pub timeout: Option<String>,
 }
 
@@ -58,9 +50,8 @@ pub enum FailureStrategy {
     /// Absent or empty.
     #[default]
     Unset,
-    /// It does. Also what an unknown strategy means.
+    /// Also the meaning of an unknown strategy.
     Fail,
-    /// It does not.
     Ignore,
 }
 
@@ -74,25 +65,22 @@ impl From<Option<String>> for FailureStrategy {
     }
 }
 
-/// `cel` of a hook.
+/// `cel` of a hook: a mutation.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Cel {
-    /// The mutation.
     pub expression: String,
 }
 
-/// `sidecar` of a hook.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Sidecar {
-    /// Its socket.
     pub socket_path: String,
 }
 
 impl DomainHook {
-    /// Whether the start goes on when the hook fails: its own failure strategy, else the plugin's, is `Ignore`. The
-    /// default is `Fail`.
+    /// Whether the start goes on when the hook fails. The hook's strategy wins over the plugin's;
+    /// the default is `Fail`.
     pub fn ignores_failure(&self, plugin: &Plugin) -> bool {
         let strategy = match self.failure_strategy {
             FailureStrategy::Unset => plugin.spec.failure_strategy,
@@ -101,22 +89,16 @@ impl DomainHook {
         strategy == FailureStrategy::Ignore
     }
 
-    /// Its timeout, if it has one.
-    ///
-    /// # Errors
-    /// [`TimeoutError`].
     pub fn timeout(&self) -> Result<Option<Duration>, TimeoutError> {
         self.timeout.as_deref().map(parse_duration).transpose()
     }
 }
 
-/// An invalid timeout.
 #[derive(Debug, thiserror::Error)]
 #[error("invalid timeout {text:?}")]
 pub struct TimeoutError {
-    /// The timeout.
     pub text: String,
-    /// What is wrong with it: not a duration, or negative.
+    /// Not a duration, or negative.
     #[source]
     pub reason: jiff::Error,
 }

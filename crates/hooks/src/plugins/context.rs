@@ -1,13 +1,12 @@
 //! Why a hook of a plugin is called.
 
-/// Why a hook of a plugin is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InvocationContext {
     /// The virtual machine is about to start.
     Boot,
-    /// It is about to be migrated out of this pod.
+    /// The virtual machine is about to migrate out of this pod.
     MigrationSource,
-    /// It is about to be migrated into this pod.
+    /// The virtual machine is about to migrate into this pod.
     MigrationTarget,
 }
 

@@ -1,5 +1,5 @@
-//! Evaluates CEL expressions with the program `cel-evaluator`, a process for each: a hostile expression can end that process
-//! and nothing else. Its limits are the system's.
+//! Evaluates CEL expressions with the program `cel-evaluator`, one process for each: a hostile
+//! expression ends only that process. The kernel enforces the limits.
 
 use std::fs::File;
 use std::io::{self, Seek, Write};
@@ -17,68 +17,57 @@ use tokio::time::Instant;
 use crate::timeout::display_limit;
 use crate::work::{self, WorkError};
 
-/// The program, in the launcher's directory.
+/// In the launcher's directory.
 const PROGRAM: &str = "cel-evaluator";
 // D-hook-7 (docs/differences.md).
-/// Limit of its address space, in bytes. Half of it is the stack that it reserves.
+/// Limit of its address space, in bytes. It reserves half of it for its stack.
 const MAX_MEMORY: u64 = 512 << 20;
 /// Limit of its processor time, in seconds. virt-handler gives a sync 20 s.
 const MAX_CPU: u64 = 10;
-/// Longest error of an expression, in characters. A syntax error quotes the expression.
+/// Longest error text, in characters. A syntax error quotes the expression.
 const MAX_ERROR_CHARS: usize = 2_000;
-/// Its exit status if the expression is wrong or fails.
+/// Its exit status if the expression is invalid or fails.
 const EXPRESSION_FAILED: i32 = 1;
 
-/// Why an expression has no result.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExpressionError {
-    /// It is wrong, or fails. The text is the evaluator's.
+    /// The expression is invalid or fails. The text is the evaluator's.
     #[error("{0}")]
     Failed(String),
-    /// It takes too long.
     #[error("the expression has no result after {}", display_limit(*after))]
-    TimedOut {
-        /// The time it had.
-        after: Duration,
-    },
-    /// The evaluator does not start, or was ended by a limit.
+    TimedOut { after: Duration },
+    /// The evaluator does not start, or exceeded a limit.
     #[error("the expression cannot be evaluated")]
     Evaluator(#[source] CommandError),
-    /// The evaluator cannot be given its input.
+    /// The input file cannot be made.
     #[error("the expression cannot be passed to {PROGRAM}")]
     Input(#[source] io::Error),
-    /// The wait for the evaluator failed.
     #[error(transparent)]
     Work(WorkError),
 }
 
-/// The program that evaluates expressions.
+/// Path of the program.
 #[derive(Debug, Clone)]
 pub struct Evaluator(pub PathBuf);
 
 impl Default for Evaluator {
-    /// The one beside this program.
+    /// Beside this program's executable.
     fn default() -> Self {
         let own = std::env::current_exe().unwrap_or_default();
         Self(own.with_file_name(PROGRAM))
     }
 }
 
-/// What an expression sees.
 #[derive(Debug)]
 pub struct Input {
-    /// The domain XML, as `domainSpec`.
+    /// Seen as `domainSpec`.
     pub domain: Arc<Element>,
-    /// The VMI's JSON, as `vmi`.
+    /// Seen as `vmi`.
     pub vmi: Bytes,
 }
 
 impl Evaluator {
-    /// Whether the condition `text` holds.
-    ///
-    /// # Errors
-    /// [`ExpressionError`].
     pub async fn condition(
         &self,
         text: &str,
@@ -89,10 +78,7 @@ impl Evaluator {
         Ok(answer == b"true")
     }
 
-    /// The domain XML with the result of the mutation `text`. It is not checked.
-    ///
-    /// # Errors
-    /// [`ExpressionError`].
+    /// The domain XML with the mutation's result. It is not checked.
     pub async fn mutation(
         &self,
         text: &str,
@@ -139,7 +125,6 @@ impl Evaluator {
     }
 }
 
-/// What the evaluator reads, as a file in memory.
 fn input_file(text: &str, domain: &str, vmi: &[u8]) -> io::Result<File> {
     let mut file = File::from(memfd_create(PROGRAM, MemfdFlags::CLOEXEC)?);
     let parts = [text.as_bytes(), domain.as_bytes(), vmi];

@@ -17,7 +17,7 @@ use crate::diff::Changes;
 use crate::timeout::hook_call_deadline;
 use crate::{answer, diff, work};
 
-/// The plugins, in the order in which they apply.
+/// In the order in which they apply.
 #[derive(Debug, Clone, Default)]
 pub struct Pipeline {
     plugins: Vec<Plugin>,
@@ -25,20 +25,18 @@ pub struct Pipeline {
     evaluator: Evaluator,
 }
 
-/// A domain after the plugins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
-    /// The domain XML.
     pub xml: String,
-    /// The plugins that changed it. An error of libvirt about that domain names them.
+    /// Plugins that changed the domain. A libvirt error about it names them.
     pub modified_by: Vec<String>,
 }
 
 impl Pipeline {
-    /// The plugins of the sync options' `pluginsJson`, a list of Plugin objects; empty and `null` are no plugins.
-    ///
-    /// # Errors
-    /// [`PluginError::List`].
+    /// Reads the sync options' `pluginsJson`, a list of Plugin objects. Empty and `null` mean no
+    /// plugins.
+    ///  # Errors
+    ///  [`PluginError::List`].
     pub fn from_json(list: &[u8]) -> Result<Self, PluginError> {
         if list.is_empty() {
             return Ok(Self::default());
@@ -53,21 +51,20 @@ impl Pipeline {
         })
     }
 
-    /// With the sockets of plugins below the directory `root`.
+    /// Looks for the plugins' sockets below the directory `root`.
     #[must_use]
     pub fn rooted(mut self, root: PathBuf) -> Self {
         self.root = root;
         self
     }
 
-    /// With the program at `evaluator`, in place of the `cel-evaluator` beside this program.
+    /// Uses the program at `evaluator` in place of the `cel-evaluator` beside this program.
     #[must_use]
     pub fn evaluated_by(mut self, evaluator: PathBuf) -> Self {
         self.evaluator = Evaluator(evaluator);
         self
     }
 
-    /// Whether there are no plugins.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.plugins.is_empty()
@@ -164,7 +161,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Whether a condition holds. No condition always holds.
+    /// Whether the condition is true. A missing condition is.
     async fn holds(
         &self,
         plugin: &str,
@@ -184,7 +181,7 @@ impl Run<'_> {
         })
     }
 
-    /// The domain as the hook wants it, and what it changes.
+    /// Runs the hook. Returns the domain and the changes.
     async fn call(&self, plugin: &str, hook: &DomainHook) -> Result<Checked, PluginHookError> {
         let before = Arc::clone(&self.input.domain);
         let deadline = hook_call_deadline(self.deadline);
@@ -192,7 +189,7 @@ impl Run<'_> {
             let evaluator = &self.pipeline.evaluator;
             let answer = evaluator.mutation(&cel.expression, &self.input, deadline);
             let answer = answer.await?;
-            // It is checked as a sidecar's answer is.
+            // Checked like a sidecar's answer.
             return Ok(work::until(deadline, move || check(&before, &answer)).await??);
         }
         let Some(sidecar) = &hook.sidecar else {
@@ -215,7 +212,7 @@ impl Run<'_> {
         Ok(work::until(deadline, move || check(&before, &answer)).await??)
     }
 
-    /// Logs what a hook changed, and passes its domain on to the next one.
+    /// Logs the hook's changes and passes the domain on.
     fn record(
         &mut self,
         plugin: &str,
@@ -240,7 +237,7 @@ impl Run<'_> {
     }
 }
 
-/// A domain that may be passed on, and what was changed in it.
+/// An accepted domain and its changes.
 type Checked = (Arc<Element>, Changes);
 
 fn check(before: &Element, answer: &[u8]) -> Result<Checked, AnswerError> {

@@ -17,37 +17,29 @@ use super::error::SidecarError;
 use crate::client::{self, MAX_ANSWER_BYTES};
 use crate::error::CallError;
 
-/// How long a socket is waited for; the same as in KubeVirt.
+/// How long to wait for a socket; the same as in KubeVirt.
 const SOCKET_TIMEOUT: Duration = Duration::from_secs(30);
 /// Limit of a call, unless the hook has its own; the same as in KubeVirt.
 const PLUGIN_CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A call.
 #[derive(Debug)]
 pub struct Call<'a> {
     /// The pod's root directory.
     pub root: &'a Path,
-    /// The plugin's name, which is also that of its directory.
     pub plugin: &'a str,
-    /// The path of the socket, as in the pod.
+    /// As in the hook: a path in the pod.
     pub socket: &'a str,
-    /// The hook's own limit of the call.
+    /// The hook's own limit.
     pub timeout: Option<Duration>,
-    /// The domain XML.
     pub domain_xml: Bytes,
-    /// The VMI's JSON.
     pub vmi: Bytes,
-    /// Why the hook is called.
     pub context: InvocationContext,
-    /// Limit of waiting for the socket and of the call together.
+    /// Limit of the wait and the call together.
     pub deadline: Instant,
 }
 
 impl Call<'_> {
-    /// Waits for the socket and makes the call. The answer is not checked.
-    ///
-    /// # Errors
-    /// Why there is no answer.
+    /// Waits for the socket and makes the call. Does not check the answer.
     // D-hook-6 (docs/differences.md).
     pub async fn mutate_domain(self) -> Result<Bytes, SidecarError> {
         let path = self.socket_path()?;
@@ -91,7 +83,7 @@ impl Call<'_> {
         }
     }
 
-    /// The socket's path below the pod's root. It has to be in the plugin's own directory.
+    /// The socket's path below the pod's root. It must be in the plugin's own directory.
     fn socket_path(&self) -> Result<PathBuf, SidecarError> {
         let is_plain = |path: &Path| {
             let mut parts = path.components();

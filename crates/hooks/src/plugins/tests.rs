@@ -19,7 +19,7 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
         .block_on(work)
 }
 
-/// The domain after the plugins, whose expressions the program at `evaluator` evaluates within `limit`.
+/// Applies the plugins, with expressions evaluated by the program at `evaluator` within `limit`.
 fn applied(list: &str, evaluator: &Path, limit: Duration) -> Result<Applied, PluginError> {
     let pipeline = Pipeline::from_json(list.as_bytes())?.evaluated_by(evaluator.to_owned());
     block_on(pipeline.apply(

@@ -1,4 +1,4 @@
-//! The memory that a piece of work takes at most.
+//! Peak memory of a piece of work.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-/// The system's allocator, which counts the bytes that are in use.
+/// The system's allocator, counting the bytes in use.
 struct Counting;
 
 #[global_allocator]
@@ -44,7 +44,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// The result of `work`, and the bytes that were in use at once for it.
+/// The result of `work`, and its peak memory in bytes.
 pub fn of<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = LIVE.load(Relaxed);
     PEAK.store(before, Relaxed);

@@ -1,11 +1,11 @@
-//! The answers within the limits that cost most, each made to hit one step of the work.
+//! The most expensive answers within the limits; each stresses one step.
 
-/// Elements in a document, a little less than are accepted.
+/// Elements in a document, just below the limit.
 const ELEMENTS: usize = 60_000;
 /// About the size of the documents, in bytes.
 const SIZE: usize = 1 << 20;
 
-/// A document with `inside` it, of the domain that all of them describe.
+/// A domain with `inside` as its content. All documents describe the same domain.
 fn domain(attributes: &str, inside: &str) -> String {
     format!("<domain{attributes}><name>ns_vm</name>{inside}</domain>")
 }
@@ -14,7 +14,7 @@ fn repeated(count: usize, part: impl Fn(usize) -> String) -> String {
     (0..count).map(part).collect()
 }
 
-/// What each answer is about, what the sidecar was given, and what it answers.
+/// For each answer: its subject, the sidecar's input, its output.
 pub fn answers() -> Vec<(&'static str, String, String)> {
     let plain = domain("", "");
     let long = |length: usize| "n".repeat(length);
