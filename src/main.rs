@@ -9,7 +9,7 @@ use pod::flags::{Parsed, usage};
 use virt_launcher::supervisor::{FAILED, run};
 
 fn main() -> ExitCode {
-    // First of all: a signal that comes before this ends the process by itself.
+    // First of all: an earlier signal ends the process by itself.
     os::signals::reset_inherited();
     os::version::set(env!("VIRT_LAUNCHER_VERSION"));
     match Config::parse(std::env::args_os().skip(1)) {

@@ -1,5 +1,5 @@
-//! The small programs of the pod and `launcherctl`: one executable, called through links or with the name of the program as
-//! its first argument. It never links libvirt.
+//! The pod's small programs and `launcherctl` in one executable, which picks one by the name of the
+//! link that called it or by its first argument. It never links libvirt.
 #![forbid(unsafe_code)]
 
 use std::ffi::{OsStr, OsString};
@@ -20,7 +20,8 @@ fn main() -> ExitCode {
     call(std::env::args_os().collect())
 }
 
-/// Runs the program with this one's own name, else the one that the first argument names.
+/// Runs the program that this executable is named after, else the one that the first argument
+/// names.
 fn call(arguments: Vec<OsString>) -> ExitCode {
     let mut arguments = arguments.into_iter();
     let called = arguments.next().unwrap_or_default();
@@ -51,7 +52,7 @@ fn all() -> impl Iterator<Item = &'static Tool> {
 
 fn find(called: &OsStr) -> Option<&'static Tool> {
     let name = Path::new(called).file_name()?;
-    // libvirt runs its hook by the hook's own name.
+    // libvirt calls its hook by the hook's name.
     let name = if name == HOOK {
         OsStr::new("libvirt-hook-client")
     } else {
@@ -61,11 +62,11 @@ fn find(called: &OsStr) -> Option<&'static Tool> {
 }
 
 fn run(tool: &Tool, arguments: Vec<OsString>) -> ExitCode {
-    // The monitor queues them itself, and must lose none.
+    // The monitor queues signals itself and must lose none.
     if tool.name != "virt-launcher-monitor" {
         os::signals::release_end_signals();
     }
-    // sidecar-shim's --version is that of the hook protocol.
+    // sidecar-shim's --version means the hook protocol's version.
     if tool.name != "sidecar-shim" && matches!(&arguments[..], [only] if only == "--version") {
         return print_version(tool.name);
     }

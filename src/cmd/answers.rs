@@ -1,4 +1,4 @@
-//! What became of a call, as virt-handler gets it.
+//! A call's result in the form that virt-handler gets.
 
 use super::stable_text::stable_text;
 use api::proto::cmd::v1;

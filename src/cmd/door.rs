@@ -1,4 +1,4 @@
-//! Decodes and checks the VMI of each request. The rest of the launcher gets types.
+//! Decodes and checks the VMI of each request into a type.
 //!
 //! ```text
 //!   VMI ──► the bytes of the last one? ──yes──────────────────────────► Arc<Vmi>
@@ -7,7 +7,7 @@
 //!                              one at a time, then trim  ┘
 //! ```
 //!
-//! virt-handler sends the same VMI again and again. [`api::json`] bounds what a document may cost.
+//! virt-handler sends the same VMI many times. [`api::json`] limits the cost of decoding.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,20 +23,20 @@ use hooks::plugins::Pipeline;
 use os::failpoints;
 use os::serving_thread::SMALL_INPUT_BYTES;
 
-/// Most bytes of a sync's options, without the plugins, which have limits of their own. An empty NUMA cell takes two bytes,
-/// and 112 decoded.
+/// Limit of a sync's options, in bytes. Plugins do not count: they have their own limits. An empty
+/// NUMA cell takes two bytes, and 112 when decoded.
 const MAX_OPTIONS_BYTES: usize = 256 << 10;
 
-/// Most requests with large inputs that wait to be decoded. Each keeps its bytes.
+/// Limit of the requests waiting for a large input to be decoded. Each holds its bytes in memory.
 const MAX_WAITING: usize = 8;
 
-/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// The request has no VMI that can be decoded. virt-handler matches on the text; the reason is in the log.
+    /// The VMI is missing or cannot be decoded. virt-handler matches on the text; the log has the
+    /// reason.
     #[error("No valid vmi object present in command server request")]
     InvalidVmi,
-    /// The VMI is not the one that this launcher was started for.
+    /// This launcher was started for another VMI.
     #[error("this launcher owns the VMI {ours}; the request is about {theirs}")]
     // D-start-5 (docs/differences.md).
     ForeignVmi {
@@ -45,18 +45,15 @@ pub enum CallError {
         /// `<namespace>_<name>` from the request.
         theirs: String,
     },
-    /// The options of a sync cannot be read.
     #[error("the options of the request cannot be read: {0}")]
     Options(#[from] InvalidOptions),
-    /// The launcher could not do it.
     #[error(transparent)]
     Launcher(#[from] LauncherError),
-    /// Attestation is not possible.
+    /// The launcher does not do attestation.
     #[error(transparent)]
     Sev(#[from] SevError),
 }
 
-/// What is wrong with a VMI.
 #[derive(Debug, thiserror::Error)]
 enum InvalidVmi {
     #[error("{0}")]
@@ -65,33 +62,33 @@ enum InvalidVmi {
     NoIdentity(&'static str),
 }
 
-/// What is wrong with the options of a sync.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidOptions {
-    /// See [`MAX_OPTIONS_BYTES`].
+    /// Larger than [`MAX_OPTIONS_BYTES`].
     #[error("they have {0} bytes without the plugins; at most {MAX_OPTIONS_BYTES} are read")]
     TooLarge(usize),
-    /// They are not a `VirtualMachineOptions`.
+    /// Not a `VirtualMachineOptions`.
     #[error(transparent)]
     Protobuf(#[from] prost::DecodeError),
 }
 
-/// The plugins of a `VirtualMachineOptions`. The decoder skips the rest.
+/// Only the plugins of a `VirtualMachineOptions`. The decoder skips the rest.
 #[derive(Clone, PartialEq, Message)]
 struct PluginsOption {
     #[prost(bytes = "bytes", tag = "10")]
     plugins_json: Bytes,
 }
 
-/// Decodes what requests bring.
+/// Decodes the input of requests.
 pub(super) struct Door {
-    /// `<namespace>_<name>` of the VMI that this launcher owns.
+    /// `<namespace>_<name>` of the launcher's VMI.
     domain_name: String,
-    /// The last VMI that was decoded, and its bytes.
+    /// The last decoded VMI and its bytes.
     last_vmi: Mutex<Option<(Bytes, Arc<Vmi>)>>,
-    /// One large input is decoded at a time: together they would take more memory than a pod has to spare.
+    /// Allows one large input at a time: several together would take more memory than a pod has to
+    /// spare.
     large_inputs: Arc<Semaphore>,
-    /// A permit for each that waits for its turn.
+    /// One permit for each request that waits for its turn.
     waiting: Semaphore,
 }
 
@@ -133,10 +130,10 @@ impl Door {
         Ok(vmi)
     }
 
-    /// A request for the domain that its VMI and options describe.
+    /// Decodes a request for the domain that its VMI and options describe.
     ///
     /// # Errors
-    /// Those of [`Self::vmi`] and [`Self::options`]; the plugins cannot be read.
+    /// Those of [`Self::vmi`] and [`Self::options`], and unreadable plugins.
     pub async fn sync_request(&self, request: v1::VmiRequest) -> Result<SyncRequest, CallError> {
         let deadline = os::time::deadline(CHANGE_TIMEOUT);
         let vmi_json = request.vmi.clone().unwrap_or_default().vmi_json;
@@ -153,20 +150,16 @@ impl Door {
         })
     }
 
-    /// The options of a sync.
-    ///
-    /// # Errors
-    /// [`CallError::Options`].
     pub async fn options(&self, options: Bytes) -> Result<VirtualMachineOptions, CallError> {
         Ok(self.decode(options, read_options).await??)
     }
 
-    /// Decodes input with `read`, on a blocking thread if it is large. That thread goes on, and keeps
-    /// its turn, if the caller gives up.
+    /// Decodes input with `read`, on a blocking thread if it is large. If the caller gives up, the
+    /// thread goes on and keeps its turn.
     ///
     /// # Errors
-    /// [`LauncherError::Worker`] when `read` panics, [`LauncherError::Busy`] when too many wait or the turn does not come
-    /// in time.
+    /// [`LauncherError::Worker`] if `read` panics, [`LauncherError::Busy`] if too many requests
+    /// wait or the turn does not come in time.
     pub async fn decode<T: Send + 'static>(
         &self,
         input: Bytes,
@@ -219,7 +212,6 @@ fn read_options(options: &[u8]) -> Result<VirtualMachineOptions, InvalidOptions>
     Ok(VirtualMachineOptions::decode(options)?)
 }
 
-/// The plugins of the sync options.
 fn read_plugins(json: &[u8]) -> Result<Pipeline, LauncherError> {
     Ok(Pipeline::from_json(json)?)
 }

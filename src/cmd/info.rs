@@ -1,11 +1,11 @@
-//! Which versions of the cmd service are spoken here.
+//! The supported versions of the cmd service.
 
 use tonic::{Request, Response, Status};
 
 use api::proto::cmd::info::cmd_info_server::CmdInfo;
 use api::proto::cmd::info::{CmdInfoRequest, CmdInfoResponse};
 
-/// virt-handler's first question.
+/// Answers virt-handler's first call.
 pub(super) struct Info;
 
 #[tonic::async_trait]

@@ -1,4 +1,4 @@
-//! What launcherctl asks a launcher about itself.
+//! launcherctl's questions about the launcher itself.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use domain::Domain;
 pub(super) struct Service {
     pub launcher: Arc<Launcher>,
     pub metrics: Arc<Registry>,
-    /// True once the launcher ends.
+    /// Becomes true when the launcher ends.
     pub stopping: watch::Receiver<bool>,
 }
 
@@ -92,12 +92,13 @@ impl Inspect for Service {
 }
 
 impl Service {
-    /// What `send` sends, until it returns, the client goes, or the launcher ends: the server waits for its calls.
+    /// Streams what `send` sends until it returns, the client disconnects, or the launcher ends:
+    /// the server's end waits for open calls.
     fn stream<T: Send + 'static, F: Future<Output = ()> + Send + 'static>(
         &self,
         send: impl FnOnce(mpsc::Sender<Result<T, Status>>) -> F,
     ) -> ReceiverStream<Result<T, Status>> {
-        // A client that does not read gets the newest state when it does.
+        // A slow client gets only the newest state.
         let (sender, items) = mpsc::channel(1);
         let mut stopping = self.stopping.clone();
         let sending = send(sender.clone());

@@ -1,6 +1,7 @@
-//! The gRPC services that virt-handler and launcherctl call: decode (`door`), call the launcher, encode. No logic.
+//! The gRPC services that virt-handler and launcherctl call: decode (`door`), call the launcher,
+//! encode. No logic.
 //!
-//! An ordinary failure is an answer with `success: false` and gRPC status OK; only `Exec`, `GuestPing` and
+//! A failed call answers `success: false` with gRPC status OK; only `Exec`, `GuestPing` and
 //! `GetScreenshot` fail with a gRPC error (docs/contract.md §1).
 
 mod answers;
@@ -33,13 +34,15 @@ use api::proto::upgrade::v1::upgrade_server::UpgradeServer;
 pub use door::CallError;
 use door::Door;
 
-/// Largest request that is read: the limit of the reference, which has gRPC's default. etcd refuses objects above 1.5 MiB.
+/// Largest accepted request: gRPC's default, which the reference uses too. etcd refuses objects
+/// above 1.5 MiB.
 const MAX_REQUEST_BYTES: usize = 4 << 20;
 
-/// The request of a sync to the VMI in `vmi_json`, as if virt-handler had sent it without options.
+/// Builds the sync request that virt-handler would send, without options, for the VMI in
+/// `vmi_json`.
 ///
 /// # Errors
-/// It is not the launcher's VMI.
+/// The VMI is invalid or not the launcher's.
 pub async fn sync_request(launcher: &Launcher, vmi_json: Bytes) -> Result<SyncRequest, CallError> {
     let request = v1::VmiRequest {
         vmi: Some(v1::Vmi { vmi_json }),
@@ -50,10 +53,11 @@ pub async fn sync_request(launcher: &Launcher, vmi_json: Bytes) -> Result<SyncRe
         .await
 }
 
-/// Serves the launcher and its metrics on `listener` until `stop` resolves, and then until the calls in progress are answered.
+/// Serves the launcher and its metrics on `listener` until `stop` resolves and the calls in
+/// progress are answered.
 ///
 /// # Errors
-/// When the listener fails.
+/// The listener fails.
 pub async fn serve(
     listener: UnixListener,
     launcher: Arc<Launcher>,

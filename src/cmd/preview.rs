@@ -1,4 +1,4 @@
-//! What a sync would change: launcherctl's own question.
+//! A dry run of a sync, for launcherctl.
 
 use std::sync::Arc;
 

@@ -18,7 +18,6 @@ use convert::backup::BackupRequest;
 use os::failpoints;
 use os::logging::chain;
 
-/// What every method returns.
 type Answer<T> = Result<tonic::Response<T>, Status>;
 
 pub(super) struct Service {
@@ -51,12 +50,12 @@ fn answer<T>(message: T) -> Answer<T> {
     Ok(tonic::Response::new(message))
 }
 
-/// The answer of a call that returns no more than its success.
+/// Answers a call that returns only success or failure.
 async fn answer_of(call: impl Future<Output = Result<(), CallError>>) -> Answer<v1::Response> {
     answer(response(&call.await))
 }
 
-/// Logs what became of a call.
+/// Logs a call's result.
 fn logged(result: Result<(), LauncherError>, done: &str, failed: &str) -> Result<(), CallError> {
     match &result {
         Ok(()) => tracing::info!("{done}"),
@@ -65,7 +64,7 @@ fn logged(result: Result<(), LauncherError>, done: &str, failed: &str) -> Result
     Ok(result?)
 }
 
-/// The reference's log lines for what was done, and what failed.
+/// The reference's log lines for success and failure.
 fn log_texts(action: Action) -> (&'static str, &'static str) {
     match action {
         Action::Pause => ("Paused vmi", "Failed to pause vmi"),
@@ -159,7 +158,8 @@ impl Cmd for Service {
         self.act(Action::Delete, request).await
     }
 
-    // All from memory, and all succeed: virt-handler abandons every status update of a VMI whose GetGuestInfo fails.
+    // Answered from memory without failure: virt-handler abandons a VMI's whole status update if
+    // GetGuestInfo fails.
     async fn get_guest_info(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::GuestInfoResponse> {
         let json = self.launcher.guest.known.info().await.to_json();
         answer(v1::GuestInfoResponse {
@@ -185,7 +185,7 @@ impl Cmd for Service {
         })
     }
 
-    // These two fail with a gRPC error.
+    // This and GuestPing fail with a gRPC error.
     async fn exec(&self, request: Request<v1::ExecRequest>) -> Answer<v1::ExecResponse> {
         let request = request.into_inner();
         let command = GuestCommand {
@@ -407,8 +407,8 @@ impl Cmd for Service {
     ) -> Answer<v1::DirtyRateStatsResponse> {
         answer(vm_stats::dirty_rate(&self.launcher).await)
     }
-    // virt-handler does not look at `success` here, so that only a gRPC error is a failure for it.
-    // D-vm-12 (docs/differences.md).
+    // virt-handler ignores `success` here and sees only a gRPC error. D-vm-12
+    // (docs/differences.md).
     async fn get_screenshot(&self, _: Request<v1::VmiRequest>) -> Answer<v1::ScreenshotResponse> {
         let picture = self.launcher.reads.screenshot().await;
         let picture = picture.map_err(|error| Status::unknown(chain(&error)))?;

@@ -1,14 +1,14 @@
-//! The texts of errors as virt-handler gets them. It makes a Kubernetes event of each failed sync, and equal events are one
-//! with a count: so the same failure has the same text each time. The launcher's log has the text as it was.
+//! Makes the texts of errors stable for virt-handler, which makes a Kubernetes event of each failed
+//! sync: events with equal texts become one with a count. The launcher's log has the original text.
 
 use std::borrow::Cow;
 
 use jiff::Timestamp;
 
-/// The part of a path before the number that libvirt gives each start of a domain: `/domain-7-default_web/`.
+/// Comes before the number that libvirt gives each start of a domain: `/domain-7-default_web/`.
 const START: &str = "/domain-";
 
-/// The text without the times at which QEMU wrote its lines, and without libvirt's numbers of starts.
+/// Removes QEMU's timestamps and libvirt's start numbers.
 // D-vm-18 (docs/differences.md).
 pub(super) fn stable_text(text: &str) -> String {
     text.split_inclusive(char::is_whitespace)

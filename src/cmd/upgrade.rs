@@ -1,4 +1,4 @@
-//! Another executable for a running launcher: launcherctl's own call.
+//! Replaces the executable of a running launcher, for launcherctl.
 
 use std::path::PathBuf;
 use std::sync::Arc;

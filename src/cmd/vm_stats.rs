@@ -1,4 +1,4 @@
-//! `GetVMStats`: in one answer those statistics that the request names.
+//! `GetVMStats`: answers the requested statistics in one message.
 
 use std::time::Duration;
 
@@ -10,11 +10,12 @@ use crate::launcher::{AgentCommand, Launcher};
 use api::proto::cmd::v1;
 use os::logging::chain;
 
-/// virt-handler waits 5 s for the whole answer. What is not there by then is left out, with a reason.
+/// virt-handler waits 5 s for the whole answer. Statistics that are late are left out, with a
+/// reason.
 // D-stats-2 (docs/differences.md).
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(4500);
 
-/// The answer to `GetDomainStats`.
+/// Answers `GetDomainStats`.
 pub(super) async fn domain_stats(launcher: &Launcher) -> v1::DomainStatsResponse {
     let stats = launcher.statistics.domain().await;
     v1::DomainStatsResponse {
@@ -23,7 +24,7 @@ pub(super) async fn domain_stats(launcher: &Launcher) -> v1::DomainStatsResponse
     }
 }
 
-/// The answer to `GetDomainDirtyRateStats`.
+/// Answers `GetDomainDirtyRateStats`.
 pub(super) async fn dirty_rate(launcher: &Launcher) -> v1::DirtyRateStatsResponse {
     let rate = launcher.statistics.dirty_rate().await;
     v1::DirtyRateStatsResponse {
@@ -32,7 +33,7 @@ pub(super) async fn dirty_rate(launcher: &Launcher) -> v1::DirtyRateStatsRespons
     }
 }
 
-/// The answer to `GetVMStats`.
+/// Answers `GetVMStats`.
 pub(super) async fn vm_stats(
     launcher: &Launcher,
     request: &v1::VmStatsRequest,
@@ -87,7 +88,7 @@ async fn wanted<T>(wanted: bool, part: impl Future<Output = T>) -> Option<T> {
     if wanted { Some(part.await) } else { None }
 }
 
-/// One after the other: the agent does one thing at a time.
+/// One after the other: the agent handles one command at a time.
 async fn agent_answers(
     launcher: &Launcher,
     commands: &[AgentCommand],
@@ -108,7 +109,7 @@ async fn agent_answers(
     answers
 }
 
-/// `None` for what succeeded, or was not asked for.
+/// `None` if it succeeded or was not requested.
 fn failure(part: &str, answer: Option<&v1::Response>) -> Option<String> {
     let failed = answer.filter(|answer| !answer.success)?;
     Some(format!("{part}: {}", failed.message))

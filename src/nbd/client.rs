@@ -1,4 +1,4 @@
-//! Requests to an export.
+//! Requests to an NBD export.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::handshake::{Export, open};
 use super::wire::{Fields, NbdError, message, read_bytes};
 
-/// For the handshake, and for each request: a disk may be slow.
+/// Limit of the handshake and of each request. Disks may be slow.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 const REQUEST_MAGIC: u32 = 0x2560_9513;
@@ -32,7 +32,7 @@ impl Command {
     }
 }
 
-/// The chunk is the reply's last.
+/// Marks the last chunk of a reply.
 const DONE: u16 = 1;
 const CHUNK_NONE: u16 = 0;
 const CHUNK_DATA: u16 = 1;
@@ -40,20 +40,20 @@ const CHUNK_HOLE: u16 = 2;
 const CHUNK_BLOCK_STATUS: u16 = 5;
 const CHUNK_ERROR: u16 = 1 << 15;
 
-/// Most chunks of a reply that are read; QEMU sends one for each change between data and holes.
+/// Limit of a reply's chunks. QEMU sends one for each change between data and holes.
 const MAX_CHUNKS: usize = 1 << 16;
-/// Longest chunk, besides the data of a read: QEMU sends at most 2048 extents.
+/// Limit of a chunk without read data, in bytes. QEMU sends at most 2048 extents.
 const MAX_CHUNK_BYTES: u32 = 1 << 20;
 
-/// Most parts of a disk in an answer that are read.
+/// Limit of the extents in an answer.
 const MAX_EXTENTS: usize = 1 << 17;
 
-/// A part of a disk, and what it is.
+/// A part of a disk and its flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
     /// In bytes.
     pub length: u64,
-    /// Their meaning is the context's.
+    /// Their meaning depends on the metadata context.
     pub flags: u32,
 }
 
@@ -63,7 +63,7 @@ pub struct Client<S> {
     stream: S,
     export: Export,
     context_count: usize,
-    /// Numbers the requests.
+    /// Number of the next request.
     cookie: u64,
 }
 
@@ -74,10 +74,10 @@ struct Chunk {
 }
 
 impl Client<UnixStream> {
-    /// Connects to the server on a unix socket, and opens an export with these metadata contexts.
+    /// Connects to the server on a unix socket and opens an export with these metadata contexts.
     ///
     /// # Errors
-    /// The server cannot be reached, or does not have the export.
+    /// The server cannot be reached or lacks the export.
     pub async fn connect(
         socket: &Path,
         export: &str,
@@ -89,10 +89,10 @@ impl Client<UnixStream> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
-    /// The same on a connection.
+    /// Like [`Client::connect`], over an open connection.
     ///
     /// # Errors
-    /// The server does not have the export, or does not follow the protocol.
+    /// The server lacks the export or violates the protocol.
     pub async fn open(mut stream: S, export: &str, contexts: &[String]) -> Result<Self, NbdError> {
         let export = in_time(open(&mut stream, export, contexts)).await?;
         Ok(Self {
@@ -103,29 +103,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         })
     }
 
-    /// Size of the export, in bytes.
+    /// In bytes.
     pub fn size(&self) -> u64 {
         self.export.size
     }
 
-    /// The server has the context that was the `at`-th asked for.
+    /// Whether the server has the context requested in position `at`.
     pub fn has_context(&self, at: usize) -> bool {
         self.export.contexts.iter().any(|(_, it)| *it == at)
     }
 
-    /// What is stored from `offset` on.
+    /// Reads `length` bytes from `offset` on.
     ///
     /// # Errors
-    /// The server cannot read it, or the connection breaks.
+    /// The server cannot read them, or the connection breaks.
     pub async fn read(&mut self, offset: u64, length: u32) -> Result<Vec<u8>, NbdError> {
         in_time(self.read_now(offset, length)).await
     }
 
-    /// What the parts from `offset` on are, as far as the server says, at least the first one: for each context that was asked
-    /// for.
-    ///
-    /// # Errors
-    /// The server cannot tell, or the connection breaks.
+    /// The extents from `offset` on, for each requested context: as many as the server tells, at
+    /// least one.
     pub async fn block_status(
         &mut self,
         offset: u64,
@@ -223,7 +220,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         Ok(self.stream.write_all(&request).await?)
     }
 
-    /// The next part of the answer to the last request; an error that the server sends is one.
+    /// The next chunk of the answer to the last request; an error from the server counts as one.
     async fn chunk(
         &mut self,
         command: Command,

@@ -1,4 +1,4 @@
-//! From a connection to an export of which requests can be made.
+//! The handshake: from a connection to an opened export.
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
@@ -7,16 +7,16 @@ use super::wire::{Fields, NbdError, message, read_bytes};
 const SERVER_MAGIC: &[u8; 16] = b"NBDMAGICIHAVEOPT";
 const OPTION_MAGIC: &[u8; 8] = b"IHAVEOPT";
 const REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
-/// The server speaks the newer handshake, in which options can be refused.
+/// The server's newer handshake, in which it can refuse options.
 const FIXED_NEWSTYLE: u16 = 1;
-/// The client does too, and wants no padding.
+/// The client uses that handshake too, without padding.
 const CLIENT_FLAGS: u32 = 1 | 2;
 
-/// Longest reply that is read; names have at most 4096 bytes.
+/// Limit of a reply, in bytes. Names have at most 4096.
 const MAX_REPLY_BYTES: u32 = 16 << 10;
-/// Most replies to an option that are read.
+/// Limit of the replies to one option.
 const MAX_REPLIES: usize = 64;
-/// Longest name, by the protocol.
+/// The protocol's limit.
 const MAX_NAME_BYTES: usize = 4096;
 
 #[derive(Clone, Copy)]
@@ -40,19 +40,19 @@ const REPLY_ACK: u32 = 1;
 const REPLY_INFO: u32 = 3;
 const REPLY_META_CONTEXT: u32 = 4;
 const REPLY_ERROR: u32 = 1 << 31;
-/// The information that has the size.
+/// The information item with the size.
 const INFO_EXPORT: u16 = 0;
 
-/// What the handshake has found out.
+/// Result of the handshake.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Export {
     /// In bytes.
     pub size: u64,
-    /// Those that were asked for and that the server has: their number, and their place among those asked for.
+    /// The server's number of each available context, and its position in the request.
     pub contexts: Vec<(u32, usize)>,
 }
 
-/// Opens an export, with those of the metadata contexts that the server has.
+/// Opens an export, with the requested metadata contexts that the server has.
 pub(super) async fn open<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut S,
     name: &str,
@@ -112,7 +112,7 @@ pub(super) async fn open<S: AsyncRead + AsyncWrite + Unpin>(
     })
 }
 
-/// Sends an option and gives each reply to `take`, until the server has acknowledged it.
+/// Sends an option and passes each reply to `take` until the server acknowledges the option.
 async fn ask<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut S,
     option: ClientOption,
@@ -150,14 +150,14 @@ async fn ask<S: AsyncRead + AsyncWrite + Unpin>(
     Err(NbdError::Protocol("too many replies to an option"))
 }
 
-/// A name with its length before it.
+/// A name, preceded by its length.
 fn named(name: &str) -> Vec<u8> {
     let mut bytes = count(name.len()).to_be_bytes().to_vec();
     bytes.extend(name.as_bytes());
     bytes
 }
 
-/// A length, of what was found to be short.
+/// The length of something known to be short.
 fn count(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }

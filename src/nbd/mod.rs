@@ -1,8 +1,9 @@
-//! A client of QEMU's NBD server: what a disk holds, and what each part of it is.
+//! A client of QEMU's NBD server, which tells a disk's content and the kind of each part.
 //!
-//! As far as backups need it: one export, read-only, one request at a time, structured replies, metadata contexts. The
-//! protocol is <https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>. All that the server sends is bounded and
-//! checked.
+//! It has what backups need: one export, read-only, one request at a time, structured replies,
+//! metadata contexts. Protocol:
+//! <https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>. All input from the server
+//! is bounded and checked.
 //!
 //! ```text
 //!   handshake: structured replies? ─► metadata contexts? ─► go ──► requests: read, block status
@@ -15,15 +16,15 @@ mod wire;
 pub use client::{Client, Extent};
 pub use wire::NbdError;
 
-/// The context in which holes and zeros are known.
+/// The context that tells holes and zeros.
 pub const BASE_ALLOCATION: &str = "base:allocation";
-/// What QEMU's contexts of bitmaps begin with.
+/// Prefix of QEMU's bitmap contexts.
 pub const DIRTY_BITMAP: &str = "qemu:dirty-bitmap:";
-/// In [`BASE_ALLOCATION`]: nothing is stored for the part.
+/// In [`BASE_ALLOCATION`]: the part is not allocated.
 pub const STATE_HOLE: u32 = 1;
 /// In [`BASE_ALLOCATION`]: the part reads as zeros.
 pub const STATE_ZERO: u32 = 2;
-/// In a context of a bitmap: the part was written to.
+/// In a bitmap context: the part was written to.
 pub const STATE_DIRTY: u32 = 1;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Against a server of the test's own, with what it sends byte by byte.
+//! Runs against a server of the test, byte by byte.
 #![allow(clippy::unwrap_used)]
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
@@ -13,7 +13,6 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
         .block_on(work)
 }
 
-/// An option's reply.
 fn option_reply(option: u32, kind: u32, data: &[u8]) -> Vec<u8> {
     let mut reply = 0x0003_e889_0455_65a9_u64.to_be_bytes().to_vec();
     for number in [option, kind, data.len() as u32] {
@@ -23,7 +22,7 @@ fn option_reply(option: u32, kind: u32, data: &[u8]) -> Vec<u8> {
     reply
 }
 
-/// A part of an answer to the first request.
+/// A chunk of the answer to the first request.
 fn chunk(flags: u16, kind: u16, data: &[u8]) -> Vec<u8> {
     let mut chunk = 0x668e_33ef_u32.to_be_bytes().to_vec();
     chunk.extend(flags.to_be_bytes());
@@ -34,7 +33,7 @@ fn chunk(flags: u16, kind: u16, data: &[u8]) -> Vec<u8> {
     chunk
 }
 
-/// What a server with an export of 1 MiB and one context sends until requests can be made.
+/// What a server with an export of 1 MiB and one context sends during the handshake.
 pub(crate) fn greeting() -> Vec<u8> {
     let mut sent = b"NBDMAGICIHAVEOPT\x00\x03".to_vec();
     sent.extend(option_reply(8, 1, &[]));
@@ -48,7 +47,7 @@ pub(crate) fn greeting() -> Vec<u8> {
     sent
 }
 
-/// The answer to the request at the end of what a client has sent, if there is one: all of it in one part.
+/// Answers the request at the end of `received`, if there is one, in a single chunk.
 pub(crate) fn answer_to(received: &[u8], kind: u16, data: &[u8]) -> Option<Vec<u8>> {
     let (_, request) = received.split_last_chunk::<28>()?;
     if !request.starts_with(&[0x25, 0x60, 0x95, 0x13]) {
@@ -59,7 +58,7 @@ pub(crate) fn answer_to(received: &[u8], kind: u16, data: &[u8]) -> Option<Vec<u
     Some(answer)
 }
 
-/// A client of a server that sends this, whatever it is asked.
+/// A client whose server sends `sent`, whatever the request.
 async fn client(sent: &[u8]) -> Result<(Client<DuplexStream>, DuplexStream), NbdError> {
     let (ours, mut theirs) = duplex(1 << 20);
     theirs.write_all(sent).await.unwrap();
@@ -67,7 +66,7 @@ async fn client(sent: &[u8]) -> Result<(Client<DuplexStream>, DuplexStream), Nbd
     Ok((Client::open(ours, "data", &contexts).await?, theirs))
 }
 
-/// The bytes after the greeting are the answer to a read of 8 bytes at offset 16.
+/// Reads 8 bytes at offset 16; `answer` follows the greeting.
 fn read(answer: &[u8]) -> Result<Vec<u8>, NbdError> {
     block_on(async {
         let sent = [greeting(), answer.to_vec()].concat();

@@ -1,56 +1,52 @@
-//! Numbers and errors of the protocol.
+//! The protocol's numbers and errors.
 
 use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Longest text of an error that is kept.
+/// Longest kept error text, in bytes.
 const MAX_MESSAGE_BYTES: usize = 4096;
 
-/// Why a disk cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NbdError {
-    /// The connection broke.
     #[error("the connection to the NBD server broke")]
     Io(#[from] io::Error),
-    /// The server does not answer.
+    /// The server did not answer in time.
     #[error("the NBD server has not answered for {} s", .0.as_secs())]
     Silent(std::time::Duration),
-    /// The server does not follow the protocol.
+    /// The server violates the protocol.
     #[error("the NBD server sends {0}")]
     Protocol(&'static str),
-    /// The server refuses something of the handshake.
+    /// The server refuses a part of the handshake.
     #[error("the NBD server refuses {what} (reply {reply:#x}): {message}")]
     Refused {
-        /// What was asked for.
+        /// The refused part.
         what: &'static str,
         /// Number of the reply.
         reply: u32,
-        /// The server's text.
         message: String,
     },
-    /// A request has failed.
+    /// A request failed.
     #[error("the NBD server cannot {what} at offset {offset} (error {code}): {message}")]
     Request {
-        /// What was asked for.
+        /// The kind of request.
         what: &'static str,
-        /// Where.
+        /// In bytes.
         offset: u64,
-        /// As errno.
+        /// An errno value.
         code: u32,
-        /// The server's text.
         message: String,
     },
 }
 
-/// A text of the server's.
+/// A text from the server.
 pub(super) fn message(bytes: &[u8]) -> String {
     let bytes = bytes.get(..MAX_MESSAGE_BYTES).unwrap_or(bytes);
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Reads so many bytes, which the caller has found to be few enough.
+/// Reads `length` bytes. The caller has checked that they are few.
 pub(super) async fn read_bytes(
     stream: &mut (impl AsyncRead + Unpin),
     length: usize,
@@ -76,7 +72,6 @@ impl<'b> Fields<'b> {
         self.take().map(u64::from_be_bytes)
     }
 
-    /// What is left.
     pub fn rest(&self) -> &'b [u8] {
         self.0
     }

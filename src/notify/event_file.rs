@@ -1,8 +1,8 @@
-//! The Kubernetes events that virt-handler has not taken yet, in a file: they are in no state of the domain, so a launcher
-//! that comes after one that was killed would not know of them.
+//! Keeps undelivered Kubernetes events in a file. No state of the domain has them, so without it a
+//! launcher that follows a killed one would not know of them.
 //!
-//! Each line is an event as JSON. An event that virt-handler has taken just before the launcher is killed may be sent again:
-//! Kubernetes counts equal events.
+//! Each line is an event as JSON. An event delivered just before the launcher is killed may be sent
+//! again: Kubernetes counts equal events.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -10,10 +10,10 @@ use std::path::PathBuf;
 use prost::bytes::Bytes;
 use serde_json::Value;
 
-/// A longer file is not one that a launcher has written.
+/// No launcher writes a longer file.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// The file, and what is in it.
+/// The file and its events.
 #[derive(Debug)]
 pub(super) struct EventFile {
     path: PathBuf,
@@ -21,7 +21,7 @@ pub(super) struct EventFile {
 }
 
 impl EventFile {
-    /// With the events of the VMI `uid` that an earlier launcher has left.
+    /// Loads the events of the VMI `uid` that an earlier launcher has left.
     pub fn load(path: PathBuf, uid: &str) -> Self {
         let content = match os::small_file::read(&path, MAX_FILE_BYTES) {
             Ok(content) => content,
@@ -39,12 +39,12 @@ impl EventFile {
         Self { path, written }
     }
 
-    /// What is in it, oldest first.
+    /// Oldest first.
     pub fn events(&self) -> &[Bytes] {
         &self.written
     }
 
-    /// Makes it hold these events and no others.
+    /// Replaces the file's events.
     pub fn store(&mut self, events: Vec<Bytes>) {
         if events == self.written {
             return;
@@ -63,7 +63,7 @@ impl EventFile {
     }
 }
 
-/// Whether a line is an event about the VMI. Another VM's may be left where a directory is used again.
+/// Whether a line is an event about the VMI. A reused directory may hold another VM's.
 fn is_about(line: &[u8], uid: &str) -> bool {
     let event: Option<Value> = serde_json::from_slice(line).ok();
     let owner = event

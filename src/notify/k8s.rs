@@ -6,26 +6,20 @@ use serde_json::json;
 /// `type` of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
-    /// `Normal`.
     Normal,
-    /// `Warning`.
     Warning,
 }
 
-/// An event about our VMI. virt-handler refuses it when `uid` is not that of the VMI it knows by this name.
+/// An event about our VMI. virt-handler refuses a `uid` other than that of the VMI it knows by this
+/// name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct K8sEvent {
-    /// Namespace of the VMI.
     pub namespace: String,
-    /// Name of the VMI.
     pub name: String,
-    /// UID of the VMI.
     pub uid: String,
-    /// How bad it is.
     pub severity: Severity,
     /// One word, such as `IOerror`.
     pub reason: &'static str,
-    /// For people.
     pub message: String,
 }
 

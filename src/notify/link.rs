@@ -19,12 +19,12 @@ use api::proto::notify::v1::notify_client::NotifyClient;
 use api::proto::notify::v1::{DomainEventRequest, K8sEventRequest, Response};
 use os::grpc;
 
-/// The version of the notify service that we speak.
+/// The notify service's version.
 const VERSION: u32 = 1;
-/// How long virt-handler may take for each answer, as in the reference.
+/// Limit of each of virt-handler's answers, as in the reference.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why a notification did not get through.
+/// Why a notification was not delivered.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LinkError {
     #[error("{path}: cannot be connected to")]
@@ -50,7 +50,7 @@ impl From<tonic::Status> for LinkError {
     fn from(status: tonic::Status) -> Self {
         use tonic::Code;
         match status.code() {
-            // What tonic itself makes of a connection that ends.
+            // tonic's codes for a lost connection.
             Code::Unavailable | Code::Cancelled | Code::DeadlineExceeded => Self::Broken(status),
             Code::Unknown | Code::Internal if std::error::Error::source(&status).is_some() => {
                 Self::Broken(status)
@@ -60,7 +60,7 @@ impl From<tonic::Status> for LinkError {
     }
 }
 
-/// A connection whose other end speaks our version.
+/// A connection to a peer with our version.
 #[derive(Debug)]
 pub(super) struct Link {
     client: NotifyClient<Channel>,
@@ -68,7 +68,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Dials the socket and asks for its versions.
+    /// Connects to the socket and checks the versions.
     pub async fn open(socket: &Path) -> Result<Self, LinkError> {
         let dialled = timeout(ANSWER_TIMEOUT, grpc::connect_stream(socket)).await;
         let dialled = dialled.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
@@ -81,8 +81,8 @@ impl Link {
             stream,
             _alive: alive,
         };
-        // One stream, one channel: tonic must not connect again by itself, as a new connection has to get the state
-        // again.
+        // One stream per channel: tonic must not reconnect by itself, as a new connection has to
+        // get the state again.
         let channel = grpc::channel(watched)
             .await
             .map_err(|source| LinkError::Handshake {
@@ -103,7 +103,7 @@ impl Link {
         })
     }
 
-    /// Sends one entry; the answer is virt-handler's.
+    /// Sends one entry and returns virt-handler's answer.
     pub async fn send(&mut self, body: Body) -> Result<Response, LinkError> {
         let answer = async {
             match body {
@@ -129,14 +129,14 @@ impl Link {
             .into_inner())
     }
 
-    /// Waits until the other end has closed the connection.
+    /// Waits until the peer closes the connection.
     pub async fn closed(&mut self) {
-        // Both outcomes mean that the stream was dropped.
+        // Either outcome means that the stream was dropped.
         let _ = (&mut self.gone).await;
     }
 }
 
-/// A stream that tells when it is dropped: when the peer closes it, tonic drops it without a word.
+/// A stream that reports its drop: tonic drops it silently when the peer closes it.
 struct Watched {
     stream: UnixStream,
     _alive: oneshot::Sender<()>,

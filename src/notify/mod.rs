@@ -2,15 +2,16 @@
 //!
 //! ```text
 //!  launcher ──publish──► Queue ──front──► task ──► domain-notify-pipe.sock ──► virt-handler
-//!                         │ holds the latest state, and in order the events before it that matter
-//!                         │ leaves out a state that virt-handler has taken already
-//!                         └ resend: on every new connection the present state goes out again
+//!                         │ holds the latest state, and, in order, the events before it that must be delivered
+//!                         │ skips a state that virt-handler already has
+//!                         └ resend: every new connection gets the current state again
 //! ```
 //!
-//! virt-handler makes the socket only after it has called us, makes it anew when it restarts, and may be away for
-//! long. So the task waits for the file (inotify), not on a clock, and nothing is given up: a state that a later one
-//! replaces is dropped, one that decides the VMI's fate (defined, stopped, crashed, I/O error, panic, gone) is not.
-//! A launcher that comes later finds the state in libvirt, and the Kubernetes events that wait in a file.
+//! virt-handler makes the socket only after its first call, makes a new one when it restarts, and
+//! may be away for long. So the task waits for the file (inotify) without a time limit. A later
+//! state replaces an earlier one, except a state that decides the VMI's fate (defined, stopped,
+//! crashed, I/O error, panic, gone). A later launcher finds the state in libvirt and the
+//! undelivered Kubernetes events in a file.
 
 mod event_file;
 mod k8s;
@@ -33,11 +34,11 @@ pub use k8s::{K8sEvent, Severity};
 pub use queue::Counts;
 use queue::Queue;
 
-/// `eventType` of a domain event. The other two that virt-handler knows, DELETED and ERROR, have no use: a domain that
-/// is gone is a [`Self::Modified`] one with a deletion timestamp.
+/// `eventType` of a domain event. virt-handler also knows DELETED and ERROR, which are not used: a
+/// deleted domain is [`Self::Modified`] with a deletion timestamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventType {
-    /// The domain is defined, or has come by migration.
+    /// The domain was defined or has arrived by migration.
     Added,
     /// Everything else.
     Modified,
@@ -52,7 +53,7 @@ impl EventType {
     }
 }
 
-/// Takes what virt-handler must know. Clones feed the same queue; no call waits.
+/// Queues notifications for virt-handler. Clones feed the same queue; no call waits.
 #[derive(Debug, Clone)]
 pub struct Notifier {
     shared: Arc<Shared>,
@@ -62,9 +63,9 @@ pub struct Notifier {
 struct Shared {
     queue: Mutex<Queue>,
     event_file: Mutex<EventFile>,
-    /// Something was queued.
+    /// Signals that something was queued.
     filled: Notify,
-    /// Something was taken off.
+    /// Signals that something was taken off.
     drained: Notify,
 }
 
@@ -73,9 +74,9 @@ impl Shared {
         lock(&self.queue)
     }
 
-    /// Writes down which Kubernetes events wait. To be called when that may have changed.
+    /// Saves the waiting Kubernetes events. Call it when they may have changed.
     fn store_k8s_events(&self) {
-        // Locked first, so that no older list is written after a newer one.
+        // Locked first, so that an older list never overwrites a newer one.
         let mut file = lock(&self.event_file);
         let waiting = self.queue().k8s_events();
         file.store(waiting);
@@ -83,13 +84,14 @@ impl Shared {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics while the lock is held; if it did, what it guards would still be whole.
+    // Nothing panics while it holds the lock, and the data would stay whole.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Notifier {
-    /// A notifier for `socket`, and the task that sends: spawn it; it never ends by itself. Kubernetes events that wait are
-    /// kept in `event_file`; those that an earlier launcher of the VMI `uid` has left there are sent first.
+    /// Returns a notifier for `socket` and its sending task: spawn the task; it never returns.
+    /// `event_file` keeps the waiting Kubernetes events; those that an earlier launcher of the VMI
+    /// `uid` left there are sent first.
     pub fn new(
         socket: PathBuf,
         event_file: PathBuf,
@@ -120,10 +122,10 @@ impl Notifier {
             Ok(json) => self.shared.queue().push_domain(
                 Bytes::from(json),
                 kind,
-                queue::matters(document, kind),
+                queue::must_be_delivered(document, kind),
             ),
             Err(error) => {
-                tracing::error!(%error, "the domain document cannot be serialized; no event is sent to virt-handler")
+                tracing::error!(reason = %error, "The domain document cannot be serialized; no event is sent to virt-handler")
             }
         }
         self.shared.filled.notify_one();
@@ -136,22 +138,22 @@ impl Notifier {
         self.shared.filled.notify_one();
     }
 
-    /// Has the next state sent also if virt-handler has it already.
+    /// Sends the next state even if virt-handler already has it.
     pub fn send_again(&self) {
         self.shared.queue().forget_delivered();
     }
 
-    /// How many notifications there were, and are.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.shared.queue().counts()
     }
 
-    /// Waits until all that was published has been sent (or refused); false when `deadline` comes first.
+    /// Waits until every published notification is sent or refused. Returns false if `deadline`
+    /// comes first.
     pub async fn flush(&self, deadline: Instant) -> bool {
         let empty = async {
             loop {
-                // Made before the look, so that a change in between is not missed.
+                // Created before the check, so that no change in between is missed.
                 let drained = self.shared.drained.notified();
                 if self.shared.queue().is_flushed() {
                     return;

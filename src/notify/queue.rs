@@ -1,4 +1,4 @@
-//! What waits for virt-handler. Plain data: what is kept, what replaces what.
+//! The queue for virt-handler, as plain data: what it keeps and what replaces what.
 
 use std::collections::VecDeque;
 
@@ -8,27 +8,25 @@ use super::EventType;
 use domain::Domain;
 use domain::status::{LifeCycle, StateChangeReason};
 
-/// Entries that wait at most. Each is a few KiB; a guest that fails and recovers in a loop must not fill the memory.
+/// Limit of the waiting entries. Each has a few KiB; a guest that fails and recovers in a loop must
+/// not fill the memory.
 const MAX_QUEUED: usize = 128;
 
-/// Something to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// Names the entry until it is taken off.
+    /// Identifies the entry until it is taken off.
     pub id: u64,
-    /// What it is.
     pub body: Body,
-    /// How often virt-handler answered with an error.
+    /// How often virt-handler answered it with an error.
     pub refusals: u32,
-    /// How often the connection broke while it was sent.
+    /// How often the connection broke while it was being sent.
     pub breaks: u32,
-    /// May be replaced by a later state.
+    /// A later state may replace it.
     replaceable: bool,
-    /// Sent once already, on an earlier connection.
-    again: bool,
+    /// Already sent on an earlier connection.
+    is_resend: bool,
 }
 
-/// What an [`Entry`] carries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Body {
     /// A state of the domain, as Domain JSON.
@@ -37,10 +35,11 @@ pub(super) enum Body {
     K8s(Bytes),
 }
 
-/// Whether a state must reach virt-handler even if a later one is there. It tells Succeeded from Failed by how the
-/// domain stopped, and acts on errors and panics; of a running domain only the latest state counts.
+/// Whether virt-handler must get a state even if a later one exists. It tells Succeeded from Failed
+/// by how the domain stopped, and acts on errors and panics; of a running domain only the latest
+/// state counts.
 // D-vm-10 (docs/differences.md).
-pub(super) fn matters(document: &Domain, kind: EventType) -> bool {
+pub(super) fn must_be_delivered(document: &Domain, kind: EventType) -> bool {
     kind == EventType::Added
         || document.meta.deletion_timestamp.is_some()
         || matches!(
@@ -53,12 +52,12 @@ pub(super) fn matters(document: &Domain, kind: EventType) -> bool {
         )
 }
 
-/// How many notifications there were, and are.
+/// Numbers of notifications.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// virt-handler has them.
+    /// Delivered to virt-handler.
     pub delivered: u64,
-    /// Given up: virt-handler was away for too long, or kept refusing them.
+    /// Given up: virt-handler was away for too long or kept refusing.
     pub dropped: u64,
     /// Not sent yet.
     pub waiting: u64,
@@ -68,15 +67,15 @@ pub struct Counts {
 pub(super) struct Queue {
     entries: VecDeque<Entry>,
     next: u64,
-    /// The entry that is being sent: it is not replaced.
+    /// The entry that is being sent, which is not replaced.
     sending: Option<u64>,
-    /// The last state published.
+    /// The last published state.
     latest: Option<Bytes>,
-    /// The state that virt-handler has taken last, on this connection.
+    /// The last state delivered on this connection.
     delivered: Option<Bytes>,
-    /// Entries up to this one do not count as delivered.
+    /// Entries up to this id do not count as delivered.
     forgotten: u64,
-    /// A connection was lost: what the next one must hear again.
+    /// A connection was lost; the next one must get the state again.
     stale: bool,
     delivered_count: u64,
     dropped_count: u64,
@@ -94,7 +93,7 @@ impl Queue {
         match last {
             Some(entry) if entry.replaceable && !matters && Some(entry.id) != sending => {
                 entry.body = Body::Domain(json, kind);
-                entry.again = false;
+                entry.is_resend = false;
             }
             _ => self.push(Body::Domain(json, kind), !matters, false),
         }
@@ -104,7 +103,7 @@ impl Queue {
         self.push(Body::K8s(json), false, false);
     }
 
-    fn push(&mut self, body: Body, replaceable: bool, again: bool) {
+    fn push(&mut self, body: Body, replaceable: bool, is_resend: bool) {
         self.next += 1;
         self.entries.push_back(Entry {
             id: self.next,
@@ -112,10 +111,11 @@ impl Queue {
             refusals: 0,
             breaks: 0,
             replaceable,
-            again,
+            is_resend,
         });
         while self.entries.len() > MAX_QUEUED {
-            // People can miss an event sooner than virt-handler a state; of states the oldest is the least useful.
+            // People can miss an event sooner than virt-handler a state, and the oldest state is
+            // the least useful.
             let at = self
                 .entries
                 .iter()
@@ -135,7 +135,7 @@ impl Queue {
         self.stale || !self.entries.is_empty()
     }
 
-    /// A connection is there: if there was one before, the present state goes out again.
+    /// Notes a new connection. After a lost one, the current state is sent again.
     pub fn connected(&mut self) {
         let waiting = self
             .entries
@@ -149,22 +149,22 @@ impl Queue {
         }
     }
 
-    /// The connection is gone.
+    /// Notes a lost connection.
     pub fn disconnected(&mut self) {
         self.sending = None;
         self.delivered = None;
         self.stale = self.latest.is_some();
     }
 
-    /// virt-handler is to get the present state again, though it has it.
+    /// Sends virt-handler the current state again, though it has it.
     pub fn forget_delivered(&mut self) {
         self.delivered = None;
-        // One may be on its way.
+        // A state may be on its way.
         self.forgotten = self.next;
     }
 
-    /// The next to send; it stays until [`Self::delivered`] or [`Self::give_up`]. A state that virt-handler has already
-    /// is left out.
+    /// The next entry to send; it stays until [`Self::delivered`] or [`Self::give_up`]. Skips a
+    /// state that virt-handler already has.
     // D-vm-15 (docs/differences.md).
     pub fn front(&mut self) -> Option<Entry> {
         while self.entries.front().is_some_and(|entry| self.has(entry)) {
@@ -175,7 +175,7 @@ impl Queue {
         entry
     }
 
-    /// Whether virt-handler has this state already, and nothing depends on how often it hears of it.
+    /// Whether virt-handler already has this state and need not get it again.
     fn has(&self, entry: &Entry) -> bool {
         let Body::Domain(json, EventType::Modified) = &entry.body else {
             return false;
@@ -183,7 +183,7 @@ impl Queue {
         entry.replaceable && self.delivered.as_ref() == Some(json)
     }
 
-    /// virt-handler has taken the entry.
+    /// Notes that virt-handler has accepted the entry.
     pub fn delivered(&mut self, id: u64) {
         let entry = self.entries.iter().find(|entry| entry.id == id);
         if id > self.forgotten
@@ -195,7 +195,7 @@ impl Queue {
         self.remove(id);
     }
 
-    /// The entry is not to be sent any more.
+    /// Drops the entry.
     pub fn give_up(&mut self, id: u64) {
         self.dropped_count += 1;
         self.remove(id);
@@ -206,7 +206,7 @@ impl Queue {
         self.entries.retain(|entry| entry.id != id);
     }
 
-    /// The Kubernetes events that wait, oldest first.
+    /// Oldest first.
     pub fn k8s_events(&self) -> Vec<Bytes> {
         let bodies = self.entries.iter().map(|entry| &entry.body);
         let events = bodies.filter_map(|body| match body {
@@ -216,7 +216,6 @@ impl Queue {
         events.collect()
     }
 
-    /// How many notifications there were, and are.
     pub fn counts(&self) -> Counts {
         Counts {
             delivered: self.delivered_count,
@@ -225,7 +224,7 @@ impl Queue {
         }
     }
 
-    /// virt-handler answered with an error; how often so far.
+    /// Notes an error as answer. Returns the number so far.
     pub fn refused(&mut self, id: u64) -> u32 {
         self.sending = None;
         self.entries
@@ -237,7 +236,7 @@ impl Queue {
             })
     }
 
-    /// The connection broke while the entry was sent; how often so far.
+    /// Notes that the connection broke while the entry was being sent. Returns the number so far.
     pub fn broke(&mut self, id: u64) -> u32 {
         let entry = self.entries.iter_mut().find(|entry| entry.id == id);
         entry.map_or(0, |entry| {
@@ -246,9 +245,9 @@ impl Queue {
         })
     }
 
-    /// Nothing waits that was not sent before.
+    /// Whether every waiting entry has been sent before.
     pub fn is_flushed(&self) -> bool {
-        self.entries.iter().all(|entry| entry.again)
+        self.entries.iter().all(|entry| entry.is_resend)
     }
 }
 
@@ -319,7 +318,7 @@ mod tests {
         let mut queue = Queue::default();
         push(&mut queue, "1", false);
         let first = queue.front().unwrap();
-        // While the first one is on its way.
+        // While the first state is being sent.
         push(&mut queue, "1", false);
         queue.delivered(first.id);
         assert_eq!(queue.front(), None);

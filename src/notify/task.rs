@@ -1,4 +1,4 @@
-//! The task that sends.
+//! The sending task.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,14 +9,15 @@ use super::link::{Link, LinkError};
 use super::queue::Entry;
 use os::inotify::{DirWatch, appears};
 
-/// Pauses between attempts on a socket that is there but does not work; a change of the file ends a pause.
+/// Pauses between attempts on a socket that exists but does not work; a change of the file ends a
+/// pause.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LAST_PAUSE: Duration = Duration::from_secs(5);
-/// Answers with an error after which a notification is given up.
+/// Refusals after which a notification is given up.
 // D-vm-11 (docs/differences.md).
 const MAX_REFUSALS: u32 = 3;
-/// Connections that may break on a notification before it is given up: virt-handler may restart meanwhile, but one that
-/// breaks on this very event would otherwise get no other any more.
+/// Lost connections after which a notification is given up. virt-handler may restart meanwhile, but
+/// a notification that breaks every connection would block all others.
 const MAX_BREAKS: u32 = 5;
 
 /// ```text
@@ -35,7 +36,7 @@ pub(super) async fn run(shared: Arc<Shared>, socket: PathBuf) {
             filled.await;
         }
         let mut link = connect(&socket).await;
-        tracing::info!(socket = %socket.display(), "connected to virt-handler");
+        tracing::info!(socket = %socket.display(), "Connected to virt-handler");
         shared.queue().connected();
         let answered = serve(&shared, &mut link).await;
         shared.queue().disconnected();
@@ -49,7 +50,7 @@ pub(super) async fn run(shared: Arc<Shared>, socket: PathBuf) {
     }
 }
 
-/// Sends until the connection ends. Returns whether virt-handler has answered at all.
+/// Sends until the connection ends. Returns whether virt-handler answered at all.
 async fn serve(shared: &Shared, link: &mut Link) -> bool {
     let mut answered = false;
     loop {
@@ -60,13 +61,13 @@ async fn serve(shared: &Shared, link: &mut Link) -> bool {
                 let sent = send(shared, link, entry).await;
                 shared.store_k8s_events();
                 if let Err(error) = sent {
-                    tracing::info!(%error, "lost the connection to virt-handler; the present state will be sent again");
+                    tracing::info!(reason = %error, "Lost the connection to virt-handler; the current state will be sent again");
                     return answered;
                 }
                 answered = true;
             }
             None => {
-                // What virt-handler has already was taken off.
+                // States that virt-handler already had were taken off.
                 shared.drained.notify_waiters();
                 tokio::select! {
                     () = filled => {}
@@ -77,7 +78,7 @@ async fn serve(shared: &Shared, link: &mut Link) -> bool {
     }
 }
 
-/// Sends one entry. An error means that the connection is of no use any more.
+/// Sends one entry. An error means that the connection is unusable.
 async fn send(shared: &Shared, link: &mut Link, entry: Entry) -> Result<(), LinkError> {
     match link.send(entry.body).await {
         Ok(answer) => {
@@ -106,7 +107,7 @@ async fn send(shared: &Shared, link: &mut Link, entry: Entry) -> Result<(), Link
             if shared.queue().broke(entry.id) >= MAX_BREAKS {
                 tracing::warn!(
                     error = status.message(),
-                    "the connection to virt-handler broke {MAX_BREAKS} times on a notification, which is dropped"
+                    "The connection to virt-handler broke {MAX_BREAKS} times on a notification, which is dropped"
                 );
                 shared.queue().give_up(entry.id);
             }
@@ -118,7 +119,7 @@ async fn send(shared: &Shared, link: &mut Link, entry: Entry) -> Result<(), Link
     Ok(())
 }
 
-/// Connects, however long that takes.
+/// Connects, without a time limit.
 async fn connect(socket: &Path) -> Link {
     let mut pause = FIRST_PAUSE;
     let mut reported = false;
@@ -130,8 +131,8 @@ async fn connect(socket: &Path) -> Link {
             Err(error) => error,
         };
         if !std::mem::replace(&mut reported, true) {
-            // Most of the time virt-handler just does not listen yet: not worth a line in the log.
-            tracing::debug!(%error, source = std::error::Error::source(&error).map(ToString::to_string), "waiting for virt-handler");
+            // Usually virt-handler just does not listen yet, which is not worth an info line.
+            tracing::debug!(reason = %error, source = std::error::Error::source(&error).map(ToString::to_string), "Waiting for virt-handler");
         }
         let missing = matches!(&error, LinkError::Dial { source, .. } if source.kind() == std::io::ErrorKind::NotFound);
         if missing {
@@ -143,7 +144,8 @@ async fn connect(socket: &Path) -> Link {
             () = tokio::time::sleep(pause) => pause = LAST_PAUSE.min(pause * 2),
             () = changed(watch) => {
                 pause = FIRST_PAUSE;
-                // Others use this directory too: their changes are handled at most this often.
+                // Other programs use the directory too: limits how often their changes wake this
+                // task.
                 tokio::time::sleep(FIRST_PAUSE).await;
             }
         }
@@ -156,7 +158,7 @@ fn watch(socket: &Path) -> Option<DirWatch> {
     (!watch.polls()).then_some(watch)
 }
 
-/// Waits for a change; for ever where there is no watch.
+/// Waits for a change, forever without a watch.
 async fn changed(watch: Option<DirWatch>) {
     match watch {
         Some(watch) => watch.changed().await,

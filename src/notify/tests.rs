@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-//! The notifier against a virt-handler of the test's own.
+//! The notifier with a virt-handler of the test.
 
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -18,10 +18,10 @@ use api::proto::notify::info::{NotifyInfoRequest, NotifyInfoResponse};
 use api::proto::notify::v1::notify_server::{Notify as NotifyService, NotifyServer};
 use api::proto::notify::v1::{DomainEventRequest, K8sEventRequest, Response as Answer};
 
-/// Long enough for anything that happens at all; nothing waits for it to pass.
+/// A limit that only a failure reaches.
 const SOON: Duration = Duration::from_secs(30);
 
-/// A virt-handler: what it has received, and how it behaves.
+/// A virt-handler: what it received, and how it behaves.
 pub(crate) struct Handler {
     received: mpsc::UnboundedReceiver<String>,
     stop: Option<oneshot::Sender<()>>,
@@ -29,7 +29,7 @@ pub(crate) struct Handler {
 }
 
 impl Drop for Handler {
-    /// Dies, and its connections with it.
+    /// Ends with all its connections.
     fn drop(&mut self) {
         self.stop.take();
         self.server.take().map(JoinHandle::join);
@@ -41,9 +41,9 @@ struct Manners {
     versions: Vec<u32>,
     /// Answers `success: false`.
     declines: bool,
-    /// Breaks the connection on what begins so.
+    /// Breaks the connection when a message begins with this.
     breaks_on: Option<&'static str>,
-    /// Connections so far.
+    /// Number of connections so far.
     connections: AtomicUsize,
     /// Fails each call.
     fails: AtomicBool,
@@ -129,7 +129,7 @@ impl Handler {
         let (sent, received) = mpsc::unbounded_channel();
         let (stop, stopped) = oneshot::channel();
         listener.set_nonblocking(true).unwrap();
-        // On a runtime of its own: when that ends, so do its connections, as with a process.
+        // On its own runtime, whose end closes the connections, as the end of a process does.
         let server = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -173,7 +173,7 @@ impl Handler {
             .unwrap()
     }
 
-    /// Forgets what was received so far.
+    /// Forgets what it has received.
     pub(crate) fn forget(&mut self) {
         while self.received.try_recv().is_ok() {}
     }
@@ -215,7 +215,7 @@ fn a_handler_that_comes_late_hears_all_that_matters_in_order() {
         notifier.publish(&domain("Paused"), EventType::Modified);
         notifier.publish(&domain("Shutoff"), EventType::Modified);
         notifier.publish(&gone(), EventType::Modified);
-        // The task has tried and found nothing by now.
+        // The task has tried by now and found nothing.
         assert!(
             !notifier
                 .flush(Instant::now() + Duration::from_millis(50))
@@ -373,7 +373,7 @@ fn the_next_launcher_sends_the_kubernetes_events_that_wait() {
     with_notifier(|unused, socket| async move {
         drop(unused);
         let file = socket.with_file_name("k8s-events");
-        // Killed before virt-handler is there: its task does not run.
+        // Killed before virt-handler exists: its task never runs.
         let (killed, _) = Notifier::new(socket.clone(), file.clone(), "u-1");
         killed.k8s_event(&io_error("first"));
         killed.publish(&domain("Paused"), EventType::Modified);

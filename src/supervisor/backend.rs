@@ -1,4 +1,5 @@
-//! What runs QEMU: libvirt's daemons with their configuration, or the driver in this process; and the connection to it.
+//! libvirt as this launcher runs it, with its configuration: daemons or the embedded driver, and
+//! the connection to it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,59 +23,50 @@ const VIRTQEMUD: &str = "/usr/sbin/virtqemud";
 const LIBVIRTD: &str = "/usr/sbin/libvirtd";
 const VIRTLOGD: &str = "/usr/sbin/virtlogd";
 
-/// Names of the daemons' sockets: libvirtd's differs, whatever its program name.
+/// Names of the daemons' sockets. libvirtd's does not follow from its program name.
 const SOCKETS: [&str; 2] = ["virtqemud-sock", "libvirt-sock"];
 
-/// Between a daemon's exit and its restart.
+/// Delay between a daemon's exit and its restart.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
-/// For a daemon to accept a connection; one that takes longer hangs.
+/// Limit for a daemon to accept a connection. A slower one hangs.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
-/// Between two keepalive messages to a connected daemon. There is no event for a daemon that hangs.
+/// Interval of keepalive messages to a connected daemon. A daemon that hangs causes no event.
 const KEEPALIVE_SECONDS: u16 = 15;
-/// Largest configuration file that is read; the one that libvirt installs, with all its comments, has 40 kB.
+/// Largest configuration file that is read. The one that libvirt installs, with all its comments,
+/// has 40 kB.
 const MAX_CONF_BYTES: u64 = 1 << 20;
-/// How many of them it may leave without an answer.
+/// Unanswered keepalive messages before the connection is closed.
 const KEEPALIVE_COUNT: u32 = 2;
 
-/// Why there is no connection to libvirt.
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {
-    /// The daemon does not serve.
     #[error("libvirt's daemon is not ready")]
     Daemon(#[from] DaemonError),
-    /// A configuration file can't be written.
-    #[error("can't write {}", path.display())]
+    /// A configuration file cannot be written.
+    #[error("cannot write {}", path.display())]
     Conf {
-        /// The file.
         path: PathBuf,
-        /// The reason.
         #[source]
         source: io::Error,
     },
     /// libvirt refuses the connection.
-    #[error("can't connect to {uri}")]
+    #[error("cannot connect to {uri}")]
     Connect {
-        /// The connection's URI.
         uri: String,
-        /// libvirt's reason.
         #[source]
         source: libvirt::Error,
     },
     /// libvirt does not answer in time.
     #[error("libvirt does not answer on {}", socket.display())]
-    TimedOut {
-        /// The socket.
-        socket: PathBuf,
-    },
-    /// libvirt refuses to send its events.
-    #[error("can't register for libvirt's events")]
+    TimedOut { socket: PathBuf },
+    /// libvirt refuses to send events.
+    #[error("cannot register for libvirt's events")]
     Events(#[source] libvirt::Error),
-    /// The thread that called libvirt has panicked.
+    /// The thread that called libvirt panicked.
     #[error("internal error in a call of libvirt, see the launcher's log")]
     Panicked,
 }
 
-/// libvirt, as this launcher runs it.
 #[derive(Debug)]
 pub struct Backend {
     layout: Layout,
@@ -83,10 +75,10 @@ pub struct Backend {
 }
 
 impl Backend {
-    /// Writes the configuration and starts the daemons, if there are to be any. Does not wait for them.
+    /// Writes the configuration and starts the daemons, if any. Does not wait for them.
     ///
     /// # Errors
-    /// If nothing that could run QEMU is installed, or the configuration can't be written.
+    /// No program that could run QEMU is installed, or the configuration cannot be written.
     pub async fn start(config: &Config, environment: &Environment) -> Result<Self, BackendError> {
         let (mode, program) = choose(
             config.libvirt,
@@ -106,7 +98,7 @@ impl Backend {
         Ok(backend)
     }
 
-    /// The daemons, if there are any.
+    /// The started daemons; none with the embedded driver.
     pub fn daemons(&self) -> impl Iterator<Item = &Daemon> {
         self.daemon.iter().chain(&self.log_daemon)
     }
@@ -156,9 +148,9 @@ impl Backend {
         Ok(())
     }
 
-    /// virtlogd, unless there is one that is not ours: it does as well.
+    /// Starts virtlogd, unless somebody else's runs: that one does as well.
     async fn start_log_daemon(&self, dir: &Path) -> Result<Option<Daemon>, DaemonError> {
-        // Below a root of its own the daemon has another /etc/libvirt, and its defaults.
+        // Below its own root the daemon has another /etc/libvirt, with the defaults.
         let conf = Some(Path::new(pod_paths::VIRTLOGD_CONF));
         let conf = conf.filter(|conf| conf.exists() && self.layout.system_dirs().is_empty());
         let program = self.program("virtlogd", VIRTLOGD, conf);
@@ -174,7 +166,7 @@ impl Backend {
     fn program(&self, name: &'static str, path: &str, conf: Option<&Path>) -> Program {
         let mounts = self.layout.system_dirs();
         for (own, _) in &mounts {
-            // The daemon's start reports what is missing.
+            // If this fails, the daemon's start reports the missing directory.
             drop(std::fs::create_dir_all(own));
         }
         let mut args = Vec::new();
@@ -182,7 +174,7 @@ impl Backend {
             args.extend(["-f".to_owned(), conf.display().to_string()]);
         }
         if !mounts.is_empty() {
-            // The only file that a system daemon has beside its directories.
+            // The only file of a system daemon outside its directories.
             args.extend([
                 "-p".to_owned(),
                 self.layout
@@ -202,20 +194,19 @@ impl Backend {
         }
     }
 
-    /// Where libvirt's files are.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// libvirt is in a process of its own.
+    /// Whether libvirt runs in a process of its own.
     pub fn has_daemon(&self) -> bool {
         self.daemon.is_some()
     }
 
-    /// Waits until libvirt can be reached, and connects. A daemon that lets no client in is killed and started again.
+    /// Waits for libvirt and connects. A daemon that accepts no client is killed and restarted.
     ///
     /// # Errors
-    /// If the daemon does not come up, or libvirt refuses.
+    /// The daemon does not start, or libvirt refuses the connection.
     pub async fn connect(&self) -> Result<Connection, BackendError> {
         let Some(daemon) = &self.daemon else {
             return open(self.layout.uri(&self.layout.socket())).await;
@@ -240,10 +231,10 @@ impl Backend {
                 })
             })?;
             if let Err(error) = connection.keep_alive(KEEPALIVE_SECONDS, KEEPALIVE_COUNT) {
-                tracing::warn!(reason = %error, "a daemon that hangs will not be noticed");
+                tracing::warn!(reason = %error, "A daemon that hangs will not be noticed");
             }
             if socket != self.layout.socket() {
-                // `virsh` in the pod uses one name only.
+                // `virsh` in the pod knows only one name.
                 drop(std::os::unix::fs::symlink(
                     "libvirt-sock",
                     self.layout.socket(),
@@ -256,14 +247,14 @@ impl Backend {
             .await
     }
 
-    /// Removes what a daemon that was killed has left. What can't be removed is reported by the next daemon.
+    /// Removes the sockets of a killed daemon. The next daemon reports those that cannot be
+    /// removed.
     fn remove_sockets(&self) {
         for socket in SOCKETS {
             drop(std::fs::remove_file(self.layout.socket_dir().join(socket)));
         }
     }
 
-    /// Stops the daemons.
     pub async fn stop(&self) {
         for daemon in [&self.daemon, &self.log_daemon].into_iter().flatten() {
             daemon.stop().await;
@@ -271,14 +262,14 @@ impl Backend {
     }
 }
 
-/// What serves the sockets of a daemon before it is started.
+/// Who serves a daemon's sockets before the daemon is started.
 enum Found {
     Nothing,
     Previous(DaemonProcess),
     Foreign(PathBuf),
 }
 
-/// Finds the daemon of a previous launcher, or another one.
+/// Looks for a daemon of a previous launcher, or a foreign one.
 async fn find_running(
     dir: &Path,
     sockets: &[&str],
@@ -303,7 +294,7 @@ async fn open(uri: String) -> Result<Connection, BackendError> {
     opened.await.map_err(|_| BackendError::Panicked)?
 }
 
-/// How libvirt is run, and by which daemon.
+/// Chooses how to run libvirt, and the daemon.
 fn choose(
     wanted: LibvirtMode,
     root: bool,
@@ -322,10 +313,10 @@ fn choose(
     Ok((mode, Some(found)))
 }
 
-/// Writes `qemu.conf`: the image's lines, or those that the launcher relies on where there is no image, and what this pod
-/// needs.
+/// Writes `qemu.conf`: the image's lines, or without an image those that the launcher needs, and
+/// this pod's own.
 fn write_qemu_conf(layout: &Layout, environment: &Environment) -> Result<(), BackendError> {
-    // The machine's own file, read and written in place: no more than the reference writes.
+    // The machine's own file is edited in place, and gets no more than the reference writes.
     let in_place = layout.mode() == Mode::System && layout.root().dir() == Path::new("/");
     let base = match layout.mode() {
         Mode::Embed => None,
@@ -351,9 +342,9 @@ fn write_qemu_conf(layout: &Layout, environment: &Environment) -> Result<(), Bac
     write(&layout.qemu_conf(), &text)
 }
 
-/// The lines of the launcher image's file, for a machine that is not a pod: QEMU runs as the user who runs libvirt, files
-/// keep their owners, and nothing is confined that the pod would confine. Not `user` for an ordinary user's libvirt, which
-/// would try to change its directories' owner.
+/// Settings of the launcher image's file, for a machine that is not a pod: QEMU runs as libvirt's
+/// user, files keep their owners, and confinement is left to the pod. Without `user` for an
+/// ordinary user's libvirt, which would try to change its directories' owner.
 fn outside_an_image(stdio_handler: &str, as_root: bool) -> Vec<(&'static str, String)> {
     let owner = if as_root {
         &[("user", "\"root\""), ("group", "\"root\"")][..]
@@ -374,7 +365,7 @@ fn outside_an_image(stdio_handler: &str, as_root: bool) -> Vec<(&'static str, St
         .collect()
 }
 
-/// A configuration file of the image or the machine, if there is one that can be read.
+/// A configuration file of the image or the machine, if readable.
 fn read_conf(path: &Path) -> Option<String> {
     match small_file::read_text(path, MAX_CONF_BYTES) {
         Ok(text) => Some(text),
@@ -386,7 +377,7 @@ fn read_conf(path: &Path) -> Option<String> {
     }
 }
 
-/// Writes a file whole or not at all, and only if that changes it.
+/// Replaces a file atomically, and only if its text changes.
 // D-start-4 (docs/differences.md).
 fn write(path: &Path, text: &str) -> Result<(), BackendError> {
     let fail = |source| BackendError::Conf {

@@ -1,4 +1,5 @@
-//! The command socket: its own, or one that the monitor keeps open for the next launcher (`--restart-launcher`).
+//! The command socket: the launcher's own, or one that the monitor keeps open for the next launcher
+//! (`--restart-launcher`).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,20 +8,21 @@ use tokio::net::UnixListener;
 
 use super::start_error::StartError;
 
-/// Listens under a first name until [`Self::publish`] gives it the one that virt-handler looks for.
+/// Listens under a temporary name until [`Self::publish`] renames it to the one that virt-handler
+/// expects.
 pub struct CommandSocket {
-    /// The first name.
+    /// The temporary name.
     starting: PathBuf,
-    /// The one of a launcher that is ready.
+    /// The name that marks a ready launcher.
     ready: PathBuf,
     is_monitors: bool,
 }
 
 impl CommandSocket {
-    /// The socket and what accepts its connections.
+    /// Returns the socket and its listener.
     ///
     /// # Errors
-    /// If it can't be listened on.
+    /// The socket cannot be made.
     pub fn listen(starting: PathBuf, ready: PathBuf) -> Result<(Self, UnixListener), StartError> {
         let inherited = pod::restart::inherited(&starting);
         let socket = Self {
@@ -38,13 +40,14 @@ impl CommandSocket {
         }
     }
 
-    /// Gives it its last name, by which virt-handler and virt-controller know that the pod is ready.
+    /// Gives the socket its final name, by which virt-handler and virt-controller know that the pod
+    /// is ready.
     ///
     /// # Errors
-    /// If it can't be renamed.
+    /// It cannot be renamed.
     pub fn publish(&self) -> Result<(), StartError> {
         match std::fs::rename(&self.starting, &self.ready) {
-            // An earlier launcher has done so.
+            // An earlier launcher has renamed it.
             Err(error)
                 if error.kind() == io::ErrorKind::NotFound
                     && self.is_monitors
@@ -55,7 +58,7 @@ impl CommandSocket {
         if self.is_monitors
             && let Err(error) = pod::restart::report_ready()
         {
-            tracing::warn!(reason = %error, "the monitor does not know that this launcher serves");
+            tracing::warn!(reason = %error, "The monitor does not know that this launcher serves");
         }
         Ok(())
     }
@@ -65,7 +68,7 @@ impl CommandSocket {
         self.is_monitors
     }
 
-    /// Removes it: by its absence virt-handler knows that this launcher has ended.
+    /// Removes the socket, by which virt-handler knows that this launcher has ended.
     pub fn remove(&self) {
         drop(std::fs::remove_file(&self.ready));
     }
@@ -78,7 +81,7 @@ impl CommandSocket {
     }
 }
 
-/// Binds it; the sockets of a previous launcher are removed.
+/// Binds the socket, after removing a previous launcher's.
 fn bind(starting: &Path, ready: &Path) -> io::Result<UnixListener> {
     let listener = pod::restart::bind(starting, ready)?;
     listener.set_nonblocking(true)?;

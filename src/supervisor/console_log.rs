@@ -1,4 +1,5 @@
-//! A limit for the log that QEMU itself writes of the serial console: where there is no virtlogd, nothing rotates it.
+//! Limits the serial console's log where QEMU writes it itself: without virtlogd nothing rotates
+//! it.
 
 use std::fs::File;
 use std::io;
@@ -11,19 +12,21 @@ use tokio::time::sleep;
 
 use os::inotify::{DirWatch, appears};
 
-/// A longer log is emptied: virtlogd's own limit (`max_size`).
+/// A longer log is emptied. The limit is virtlogd's (`max_size`).
 const MAX_BYTES: u64 = 2 << 20;
-/// Between two looks at a log that is written: an emulated serial port carries less than 1 MiB in that time.
+/// Interval of checks while the log grows: an emulated serial port carries less than 1 MiB in that
+/// time.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Keeps the log at `path` below [`MAX_BYTES`], for ever. QEMU appends to it, so its next write begins the file anew.
+/// Keeps the log at `path` below [`MAX_BYTES`] and never returns. QEMU appends, so its next write
+/// starts at the beginning.
 pub async fn limit(path: PathBuf) {
     let directory = path.parent().unwrap_or(Path::new("/"));
     loop {
         appears(directory).await;
         let watch = DirWatch::new();
         if watch.add_with_writes(directory).is_err() {
-            // It went meanwhile.
+            // The file was removed meanwhile.
             continue;
         }
         let mut has_failed = false;

@@ -1,4 +1,4 @@
-//! The process of libvirtd, virtqemud or virtlogd: a child, or one that a killed launcher has left behind.
+//! The process of libvirtd, virtqemud or virtlogd: a child, or left behind by a killed launcher.
 
 use std::io;
 use std::path::Path;
@@ -12,34 +12,35 @@ use tokio::time::timeout;
 
 use os::process::Process;
 
-/// For a daemon to end after SIGTERM. It has no domain any more; only a hanging call to QEMU can keep it.
+/// Between SIGTERM and SIGKILL. The daemon has no domain any more; only a hanging call to QEMU can
+/// delay its exit.
 const STOP_GRACE: Duration = Duration::from_millis(300);
 
-/// For a process that has lost its memory to end.
+/// Limit for the exit of a process that has already released its memory.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A daemon's process. It is killed when this value is dropped.
+/// A daemon's process, killed on drop.
 #[derive(Debug)]
 pub enum DaemonProcess {
-    /// A child, which is killed when it is dropped.
+    /// Killed on drop.
     Child(Child),
-    /// Started by a previous launcher.
+    /// A previous launcher's process.
     Adopted(AdoptedProcess),
 }
 
-/// A process that another process has started, killed when it is dropped as a child would be.
+/// A process that another one started, killed on drop like a child.
 #[derive(Debug)]
 pub struct AdoptedProcess(Process);
 
 impl Drop for AdoptedProcess {
     fn drop(&mut self) {
-        // That it is gone already is what is wanted.
+        // Ignores an error: the process is already gone.
         drop(self.0.signal(Signal::KILL));
     }
 }
 
 impl DaemonProcess {
-    /// What it writes, if that can be read here.
+    /// Its stderr, if this process has the pipe.
     pub fn stderr(&mut self) -> Option<ChildStderr> {
         match self {
             Self::Child(child) => child.stderr.take(),
@@ -47,7 +48,7 @@ impl DaemonProcess {
         }
     }
 
-    /// Waits for its end; the status of a process that is not a child is not known.
+    /// Waits for its exit. The status is known only for a child.
     pub async fn ended(&mut self) -> Option<ExitStatus> {
         match self {
             Self::Child(child) => child.wait().await.ok(),
@@ -58,7 +59,7 @@ impl DaemonProcess {
         }
     }
 
-    /// Asks it to end, then makes it.
+    /// Sends SIGTERM, then SIGKILL.
     // D-sup-5 (docs/differences.md).
     pub async fn end(&mut self) {
         self.signal(Signal::TERM);
@@ -67,13 +68,13 @@ impl DaemonProcess {
         }
     }
 
-    /// Makes it end.
+    /// Kills it and waits for its exit.
     pub async fn kill(&mut self) {
         self.signal(Signal::KILL);
         self.ended().await;
     }
 
-    /// That it is gone already is what is wanted.
+    /// Ignores an error: the process is already gone.
     fn signal(&self, signal: Signal) {
         match self {
             Self::Child(child) => {
@@ -90,27 +91,27 @@ impl DaemonProcess {
     }
 }
 
-/// Which process listens on a socket.
+/// The process that listens on a socket.
 #[derive(Debug)]
 pub enum SocketOwner {
-    /// No process.
     None,
-    /// A daemon that a previous launcher has started with the same command line.
+    /// A daemon that a previous launcher started with the same command line.
     Previous(DaemonProcess),
-    /// Another process.
+    /// Any other process.
     Foreign,
 }
 
-/// Finds out which process listens on `socket`. A daemon is a previous launcher's if it runs with exactly the `command`
-/// that this one would run: that names paths below the root which no other daemon has. (A daemon logs an error for a
-/// client that closes at once: not for those that this launcher has started.)
+/// Determines which process listens on `socket`. A daemon is a previous launcher's if its command
+/// line is exactly `command`, which names paths below the root that no other daemon has. (A daemon
+/// logs an error for a client that disconnects at once, so daemons that this launcher started are
+/// not checked.)
 ///
 /// # Errors
-/// If it can't be found out.
+/// The process cannot be determined.
 pub async fn socket_owner(socket: &Path, command: &[String]) -> io::Result<SocketOwner> {
     let stream = match UnixStream::connect(socket).await {
         Ok(stream) => stream,
-        // Its backlog is full, so it is being served.
+        // Its backlog is full, so a process serves it.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
         Err(_) => return Ok(SocketOwner::None),
     };
@@ -126,7 +127,7 @@ pub async fn socket_owner(socket: &Path, command: &[String]) -> io::Result<Socke
     };
     let arguments = process.arguments().unwrap_or_default();
     if arguments.is_empty() {
-        // It was killed, and is just giving back its memory; its socket is the last to go.
+        // It was killed and is releasing its memory; the socket closes last.
         let _ = timeout(EXIT_TIMEOUT, process.ended()).await;
         return Ok(SocketOwner::None);
     }
@@ -173,7 +174,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("sock");
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-        // This test serves it, and goes on.
+        // This test serves the socket, and survives.
         let other = ["/usr/sbin/libvirtd".to_owned()];
         assert!(matches!(
             block_on(socket_owner(&socket, &other)).unwrap(),

@@ -1,4 +1,5 @@
-//! virtqemud (or libvirtd) and virtlogd as children of this process: started, logged, restarted when they exit, stopped.
+//! virtqemud (or libvirtd) and virtlogd as children of this process: started, logged, restarted
+//! when they exit, stopped.
 //!
 //! ```text
 //!            ┌──────── 1 s ◄─────────┐
@@ -6,9 +7,9 @@
 //!   adopt ──►└─ stderr ──► log
 //! ```
 //!
-//! [`super::libvirt_connection`] connects again after a restart.
+//! [`super::libvirt_connection`] reconnects after a restart.
 //!
-//! A launcher that is killed leaves its daemons behind; the next one below the same root adopts them.
+//! A killed launcher leaves its daemons behind; the next one with the same root adopts them.
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -26,35 +27,34 @@ use os::inotify::DirWatch;
 use os::lines;
 use os::logging::foreign;
 
-/// For a daemon to listen on a socket that it has made.
+/// Limit between a daemon's making a socket and listening on it.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(5);
-/// Between two attempts to reach a daemon that is just coming up.
+/// Delay between attempts to reach a starting daemon.
 const RETRY_DELAY: Duration = Duration::from_millis(5);
-/// Exits without once being ready, after which the launcher gives up.
+/// Exits before ever being ready, after which the launcher gives up.
 const MAX_EXITS: u32 = 5;
-/// For what an exited daemon has written last: a process that it has started may keep its stderr open.
+/// Limit for reading an exited daemon's last output: a process that it started may keep stderr
+/// open.
 const STDERR_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// What to run.
 #[derive(Debug, Clone)]
 pub struct Program {
-    /// For the log.
+    /// As logged.
     pub name: &'static str,
-    /// The executable.
     pub path: PathBuf,
-    /// Its arguments.
     pub args: Vec<String>,
-    /// Additions to the environment.
+    /// Added to the environment.
     pub env: Vec<(&'static str, PathBuf)>,
-    /// Directories that take the place of the host's, for this daemon only (own, host's).
+    /// Directories mounted over the host's for this daemon only, as (own, host's).
     pub mounts: Vec<(PathBuf, &'static str)>,
-    /// Between its exit and its restart, so that one that can't run does not use up the processor.
+    /// Delay before a restart, so that a daemon that cannot run does not waste processor time.
     pub restart_delay: Duration,
 }
 
 impl Program {
-    /// A daemon is a direct child whose process name is its own: virt-handler looks for it there. Where directories are
-    /// to be put over the host's, a shell does this in a mount namespace of its own and then becomes the daemon.
+    /// A daemon is a direct child with its own process name: virt-handler looks for it there. To
+    /// mount directories over the host's, a shell makes its own mount namespace and then becomes
+    /// the daemon.
     // D-sup-6 (docs/differences.md).
     fn command(&self) -> Command {
         const MOUNT: &str = "while [ \"$1\" != -- ]; do mkdir -p \"$2\" && mount --bind \"$1\" \"$2\" || exit; shift 2; \
@@ -70,13 +70,14 @@ impl Program {
             command.arg("--").arg(&self.path);
             command
         };
-        // Its many threads share one heap, and what it frees goes back to the system: memory counts in pods.
+        // Saves memory in the pod: all threads share one heap, and freed memory returns to the
+        // system.
         command
             // D-sup-12 (docs/differences.md).
             .env("MALLOC_ARENA_MAX", "1")
             .env("MALLOC_TRIM_THRESHOLD_", "131072")
             .env("MALLOC_MMAP_THRESHOLD_", "65536");
-        // What is set for libvirt in this process is not for them.
+        // This process sets it for libvirt, not for the daemons.
         command.env_remove(libvirt::OUTPUTS);
         command
             .args(&self.args)
@@ -86,7 +87,8 @@ impl Program {
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
-        // The terminal's Ctrl-C is for the launcher: the guest is shut down through these first.
+        // Ctrl-C in a terminal must reach only the launcher: shutting down the guest needs the
+        // daemons.
         command.process_group(0);
         command
     }
@@ -102,7 +104,7 @@ impl Program {
         Ok(DaemonProcess::Child(child))
     }
 
-    /// Its command line once it runs.
+    /// Its command line when it runs.
     pub fn command_line(&self) -> Vec<String> {
         std::iter::once(self.path.display().to_string())
             .chain(self.args.iter().cloned())
@@ -110,34 +112,34 @@ impl Program {
     }
 }
 
-/// How often a daemon has exited, and how the last time.
+/// Number of exits, and the last one.
 #[derive(Debug, Clone, Default)]
 struct Exits {
     count: u32,
     last: Option<(ExitStatus, String)>,
 }
 
-/// A daemon that is restarted until it is stopped.
+/// A daemon that is restarted until stopped.
 #[derive(Debug)]
 pub struct Daemon {
     name: &'static str,
     stop: watch::Sender<bool>,
     replace: Arc<Notify>,
-    /// Closed when it is stopped.
+    /// Closed when the daemon is stopped.
     exits: watch::Receiver<Exits>,
 }
 
 impl Daemon {
-    /// Starts it, and restarts it when it exits.
+    /// Starts it, and restarts it after each exit.
     ///
     /// # Errors
-    /// If the first start fails: a later one is only logged.
+    /// The first start fails. Later failures are only logged.
     pub fn start(program: Program) -> Result<Self, DaemonError> {
         let child = program.spawn()?;
         Ok(Self::new(program, child))
     }
 
-    /// Takes over one that runs already.
+    /// Takes over a running process.
     // D-sup-14 (docs/differences.md).
     pub fn adopt(program: Program, process: DaemonProcess) -> Self {
         tracing::info!(
@@ -166,23 +168,21 @@ impl Daemon {
         }
     }
 
-    /// Its name.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// How often it has exited, and was started again.
+    /// Number of restarts.
     pub fn restarts(&self) -> u32 {
         self.exits.borrow().count
     }
 
-    /// Kills it, so that it is restarted: it does not answer.
+    /// Kills a daemon that does not answer; it is then restarted.
     pub fn replace(&self) {
         tracing::error!("{} does not answer; it is killed", self.name);
         self.replace.notify_one();
     }
 
-    /// Stops it for good.
     pub async fn stop(&self) {
         self.stop.send_replace(true);
         let mut exits = self.exits.clone();
@@ -191,11 +191,11 @@ impl Daemon {
 
     /// Waits until `attempt` succeeds with the path of one of the sockets `names` in `dir`.
     ///
-    /// Attempts are made as soon as a socket is there. It can be there a moment before it is listened on, and there is no
-    /// event for that, so a failed attempt is repeated until a few seconds have passed.
+    /// It attempts as soon as a socket exists. The daemon may not listen yet, and no event tells
+    /// when it does, so a failed attempt is repeated for up to [`LISTEN_TIMEOUT`].
     ///
     /// # Errors
-    /// If the daemon keeps exiting, `dir` is gone, or the last attempt failed.
+    /// The daemon keeps exiting, `dir` is gone, or the last attempt failed.
     // D-start-1 (docs/differences.md).
     pub async fn reach<T, E: From<DaemonError>, F: Future<Output = Result<T, E>>>(
         &self,
@@ -209,7 +209,7 @@ impl Daemon {
             source,
         })?;
         let mut exits = self.exits.clone();
-        // Those before were of a daemon that may have served for long.
+        // Earlier exits belong to a daemon that may have served for long.
         let exits_before = exits.borrow_and_update().count;
         let mut give_up = None;
         loop {
@@ -233,7 +233,7 @@ impl Daemon {
         }
     }
 
-    /// An error if it has exited too often.
+    /// Fails if it has exited too often.
     fn check(&self, exits: &Exits, exits_before: u32) -> Result<(), DaemonError> {
         let times = exits.count.saturating_sub(exits_before);
         match &exits.last {
@@ -248,7 +248,7 @@ impl Daemon {
     }
 }
 
-/// The task that restarts a daemon.
+/// The task that restarts the daemon.
 struct Supervisor {
     program: Program,
     report: watch::Sender<Exits>,
@@ -296,11 +296,11 @@ impl Supervisor {
 }
 
 async fn stop_requested(stopping: &mut watch::Receiver<bool>) {
-    // An error means that the [`Daemon`] was dropped, which requests it too.
+    // Dropping the [`Daemon`] also requests the stop and causes an error here.
     drop(stopping.wait_for(|stop| *stop).await);
 }
 
-/// The task that copies a daemon's stderr to the log.
+/// Copies a daemon's stderr to the log.
 struct Log {
     task: Option<JoinHandle<()>>,
     last_line: watch::Receiver<String>,
@@ -321,10 +321,10 @@ impl Log {
         }
     }
 
-    /// The last line, once the daemon has exited.
+    /// The last line after the daemon's exit.
     async fn last_line(&mut self) -> String {
         if let Some(task) = &mut self.task {
-            // A process that keeps the pipe open goes on being logged.
+            // Another process may keep the pipe open; its output is still logged.
             let _ = timeout(STDERR_TIMEOUT, task).await;
         }
         self.last_line.borrow().clone()

@@ -29,7 +29,7 @@ fn script(text: &str, dir: &Path) -> Program {
     }
 }
 
-/// The path, if it can be connected to.
+/// Returns the path if a connection succeeds.
 async fn connect(path: PathBuf) -> Result<PathBuf, DaemonError> {
     match UnixStream::connect(&path).await {
         Ok(_) => Ok(path),
@@ -37,7 +37,7 @@ async fn connect(path: PathBuf) -> Result<PathBuf, DaemonError> {
     }
 }
 
-/// Waits for the file, and returns its text.
+/// Waits for the file and returns its text.
 async fn text_of(path: &Path) -> String {
     os::inotify::appears(path).await;
     std::fs::read_to_string(path).unwrap()
@@ -47,7 +47,7 @@ async fn text_of(path: &Path) -> String {
 fn daemon_that_exits_is_restarted() {
     let dir = tempfile::tempdir().unwrap();
     block_on(async {
-        // The first one ends at once, the second one stays.
+        // The first process exits at once, the second one stays.
         let work = "if [ -e $1/first ]; then touch $1/second; exec sleep 600; fi; touch $1/first";
         let daemon = Daemon::start(script(work, dir.path())).unwrap();
         text_of(&dir.path().join("second")).await;
@@ -103,7 +103,7 @@ fn exits_of_a_daemon_that_has_served_do_not_count_later() {
             .wait_for(|exits| exits.count >= MAX_EXITS)
             .await
             .unwrap();
-        // The first attempt fails, as where the daemon has just been restarted.
+        // The first attempt fails, as with a daemon that was just restarted.
         let mut attempts = 0;
         let reached = daemon.reach(dir.path(), &["sock"], |path| {
             attempts += 1;
@@ -143,7 +143,7 @@ fn socket_is_reached_when_it_is_listened_on() {
     block_on(async {
         let daemon = Daemon::start(script("exec sleep 600", dir.path())).unwrap();
         let names = ["virtqemud-sock", "libvirt-sock"];
-        // Bound, and not yet listened on.
+        // Bound, but not listening yet.
         let socket = rustix::net::socket(
             rustix::net::AddressFamily::UNIX,
             rustix::net::SocketType::STREAM,
@@ -181,7 +181,7 @@ fn program_that_is_not_there_is_an_error() {
         let error = Daemon::start(program).unwrap_err();
         assert_eq!(
             os::logging::chain(&error),
-            "can't start /nonexistent/virtqemud: No such file or directory (os error 2)"
+            "cannot start /nonexistent/virtqemud: No such file or directory (os error 2)"
         );
     });
 }

@@ -4,10 +4,10 @@ use std::ffi::OsString;
 
 use os::logging::VERBOSITY_VARIABLE;
 
-/// The variables of the `compute` container that the supervisor reads.
+/// Variables of the `compute` container that the supervisor reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Environment {
-    /// `VIRT_LAUNCHER_LOG_VERBOSITY`, as it is written.
+    /// `VIRT_LAUNCHER_LOG_VERBOSITY`, unparsed.
     pub verbosity: Option<String>,
     /// `LIBVIRT_DEBUG_LOGS` is set.
     pub libvirt_debug: bool,
@@ -15,19 +15,19 @@ pub struct Environment {
     pub virtiofsd_debug: bool,
     /// `SHARED_FILESYSTEM_PATHS`.
     pub shared_filesystems: Vec<String>,
-    /// `POD_NAME`: the pod's own name; empty if it is not set.
+    /// `POD_NAME`; empty if unset.
     pub pod_name: String,
-    /// `STANDALONE_VMI`: a VMI, as YAML or JSON, that is started without virt-handler.
+    /// `STANDALONE_VMI`: a VMI as YAML or JSON, to start without virt-handler.
     pub standalone_vmi: Option<String>,
 }
 
 impl Environment {
-    /// Of this process.
+    /// Reads this process's environment.
     pub fn of_process() -> Self {
         Self::read(|name| std::env::var_os(name))
     }
 
-    /// By asking `get` for each variable.
+    /// Reads each variable with `get`.
     pub fn read(get: impl Fn(&str) -> Option<OsString>) -> Self {
         let text = |name| get(name).map(|value| value.to_string_lossy().into_owned());
         let shared = text("SHARED_FILESYSTEM_PATHS").unwrap_or_default();
@@ -45,7 +45,7 @@ impl Environment {
         }
     }
 
-    /// The verbosity as a number; nothing if it is not set or no number.
+    /// The verbosity as a number; `None` if unset or not a number.
     pub fn verbosity_number(&self) -> Option<i64> {
         self.verbosity
             .as_deref()

@@ -1,4 +1,4 @@
-//! The launcher as the end of the pod needs it.
+//! Implements [`Guest`] for the launcher: what the end of the pod needs of it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,20 +7,19 @@ use std::time::Duration;
 use super::stop::Guest;
 use crate::launcher::{Launcher, LauncherError, Phase, Snapshot};
 
-/// For the queue of notifications to empty; the end of the pod has a shorter limit of its own.
+/// Limit for emptying the notification queue; the end of the pod has its own shorter one.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(60);
-/// For QEMU to end by SIGTERM at the end of the grace period, 15 s before the kubelet kills the pod.
+/// Limit for QEMU to exit after SIGTERM at the end of the grace period, 15 s before the kubelet
+/// kills the pod.
 const KILL_PATIENCE: Duration = Duration::from_secs(8);
-/// For the sidecars to answer their Shutdown call.
+/// Limit for the sidecars to answer Shutdown.
 const SIDECAR_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The launcher's VM.
 pub struct LauncherGuest {
-    /// Its launcher.
     pub launcher: Arc<Launcher>,
-    /// It comes from `STANDALONE_VMI`, so that no virt-handler is expected.
+    /// The VM comes from `STANDALONE_VMI`, without virt-handler.
     pub is_standalone: bool,
-    /// Made by virt-handler when it has seen the launcher.
+    /// virt-handler makes it once it has seen the launcher.
     pub notify_socket: PathBuf,
 }
 
@@ -49,7 +48,7 @@ impl Guest for LauncherGuest {
 
     async fn start_ended(&self) -> bool {
         let mut state = self.launcher.state();
-        // A domain of an earlier launcher is seen with the first reading.
+        // The first read finds an earlier launcher's domain.
         let is_known = |vm: &Snapshot| vm.generation > 0 && vm.phase != Phase::Starting;
         // An error means that the launcher has ended.
         let ended = state.wait_for(is_known).await;

@@ -1,4 +1,4 @@
-//! Where libvirt keeps its things, by the way it is run.
+//! Where libvirt keeps its files, by mode.
 //!
 //! | | system (root) | session (any other user) | embedded |
 //! |---|---|---|---|
@@ -7,21 +7,20 @@
 //! | pid file | `/var/run/libvirt/qemu` | `/var/run/libvirt/qemu/run` | `DIR/run/qemu` |
 //! | QEMU's log | `/var/log/libvirt/qemu` | `/var/run/kubevirt-private/libvirt/qemu/log` | `DIR/log/qemu` |
 //!
-//! A session's places follow from the pod's `XDG_*` variables, which the daemons get from here.
+//! A session's paths follow from the pod's `XDG_*` variables, which the daemons get from here.
 
 use std::path::{Path, PathBuf};
 
 use api::pod_paths;
 use pod::Root;
 
-/// How libvirt is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// A daemon of root's.
+    /// A daemon run by root.
     System,
-    /// A daemon of another user's.
+    /// A daemon run by another user.
     Session,
-    /// In this process.
+    /// The driver in this process.
     Embed,
 }
 
@@ -33,22 +32,19 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The layout below `root`.
     pub fn new(root: Root, mode: Mode) -> Self {
         Self { root, mode }
     }
 
-    /// How libvirt is run.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// The root itself.
     pub fn root(&self) -> &Root {
         &self.root
     }
 
-    /// The embedded driver's own root. In a pod it has a place beside the other private files.
+    /// The embedded driver's own root. In a pod it is beside the other private files.
     pub fn embed_root(&self) -> PathBuf {
         if self.root.dir() == Path::new("/") {
             self.root.path(pod_paths::EMBED_DIR)
@@ -62,12 +58,12 @@ impl Layout {
         self.root.path(pod_paths::LIBVIRT_RUN_DIR)
     }
 
-    /// The socket in the URI for `virsh` in the pod.
+    /// The socket that `virsh` in the pod uses.
     pub fn socket(&self) -> PathBuf {
         self.root.path(pod_paths::VIRTQEMUD_SOCKET)
     }
 
-    /// The URI of a connection over `socket`, or to the embedded driver.
+    /// The URI for connecting over `socket` or to the embedded driver.
     pub fn uri(&self, socket: &Path) -> String {
         let socket = encoded(socket);
         match self.mode {
@@ -77,12 +73,12 @@ impl Layout {
         }
     }
 
-    /// The daemon's configuration, as it is run with it.
+    /// The daemon's configuration file.
     pub fn daemon_conf(&self) -> PathBuf {
         self.root.path(pod_paths::VIRTQEMUD_CONF)
     }
 
-    /// The QEMU driver's configuration, as libvirt reads it.
+    /// The QEMU driver's configuration file.
     pub fn qemu_conf(&self) -> PathBuf {
         match self.mode {
             Mode::System => self.root.path(pod_paths::SYSTEM_QEMU_CONF),
@@ -111,12 +107,12 @@ impl Layout {
         dir.join(format!("{domain}.log"))
     }
 
-    /// The fifo that SeaBIOS's debug output goes to.
+    /// The FIFO for SeaBIOS's debug output.
     pub fn seabios_pipe(&self) -> PathBuf {
         self.root.path(pod_paths::SEABIOS_PIPE)
     }
 
-    /// Environment variables that the daemons need; a pod of KubeVirt's has them already.
+    /// Environment variables that the daemons need; a KubeVirt pod has them already.
     pub fn environment(&self) -> Vec<(&'static str, PathBuf)> {
         match self.mode {
             Mode::Session => vec![
@@ -128,8 +124,8 @@ impl Layout {
         }
     }
 
-    /// The host's directories that a system daemon insists on, with those below the root that take their places. In a
-    /// pod they are the same.
+    /// Pairs of a directory below the root and the host's directory that it replaces for a system
+    /// daemon. In a pod both are the same.
     pub fn system_dirs(&self) -> Vec<(PathBuf, &'static str)> {
         if self.root.dir() == Path::new("/") || self.mode != Mode::System {
             return Vec::new();
@@ -145,7 +141,7 @@ impl Layout {
     }
 }
 
-/// A path in the query of a URI.
+/// Encodes a path for the query of a URI.
 fn encoded(path: &Path) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-_.~".contains(&byte);
     path.to_string_lossy()

@@ -1,24 +1,26 @@
-//! The configuration files of libvirt's daemons: the image's own, and what is only known at run time.
+//! The configuration files of libvirt's daemons: the image's text with the settings known only at
+//! run time.
 //!
-//! Pure text in, text out. A key that the image's file already sets is left as it is.
+//! Pure functions of text. A key that the image sets stays as it is.
 
 use api::pod_paths::HUGEPAGE_DIR;
 
-/// What is added to `qemu.conf`.
+/// Additions to `qemu.conf`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct QemuConf {
-    /// There is a `/dev/hugepages`.
+    /// Whether `/dev/hugepages` exists.
     pub hugepages: bool,
     /// `VIRTIOFSD_DEBUG_LOGS=1`.
     pub virtiofsd_debug: bool,
-    /// `SHARED_FILESYSTEM_PATHS`: file systems that are on other nodes too, so that a migration may rely on them.
+    /// `SHARED_FILESYSTEM_PATHS`: file systems that other nodes share, so that a migration may rely
+    /// on them.
     pub shared_filesystems: Vec<String>,
-    /// Further keys, with their values as written in the file.
+    /// Further keys, with values in the file's syntax.
     pub more: Vec<(&'static str, String)>,
 }
 
 impl QemuConf {
-    /// `base` and the additions.
+    /// Returns `base` with the additions.
     pub fn render(&self, base: &str) -> String {
         let mut text = whole_lines(base);
         let mut keys = Vec::new();
@@ -44,24 +46,26 @@ impl QemuConf {
     }
 }
 
-/// Calls of one client that the daemon works on at a time. The default of 5 could be taken up by calls that wait for a
-/// silent guest agent, and Kill would have to wait.
+/// Calls of one client that the daemon handles at a time. Calls waiting for a silent guest agent
+/// could use up the default of 5, and Kill would have to wait.
 const MAX_CLIENT_REQUESTS: &str = "20";
 
-/// The daemon asks a client that has been silent for so many seconds whether it is there. The launcher asks the daemon
-/// earlier, and so is not asked. A migration target's daemon has the source's as a client, and through virt-handler's
-/// proxies it does not hear that the source has died.
+/// Seconds of a client's silence after which the daemon sends it a keepalive message. The launcher
+/// sends its own earlier, so it gets none. A migration target's daemon has the source's as a
+/// client, and does not notice through virt-handler's proxies that the source has died.
 // D-sup-15 (docs/differences.md).
 const KEEPALIVE_INTERVAL: &str = "16";
-/// How often it asks; after as many seconds more it closes the connection, and ends a domain that was to arrive over it.
+/// Number of keepalive messages; after as many more intervals the daemon closes the connection and
+/// ends a domain that was arriving over it.
 const KEEPALIVE_COUNT: &str = "1";
 
-/// The daemon's own file: `base` (the image's, or nothing), the log filters, and what a file of ours needs.
+/// Renders the daemon's own file: `base` (the image's text, or empty), the log filters, and the
+/// launcher's settings.
 pub fn daemon_conf(base: Option<&str>, log_filters: Option<&str>) -> String {
     let mut text = base.map(whole_lines).unwrap_or_default();
     add(&mut text, "log_outputs", "\"1:stderr\"");
     if base.is_none() {
-        // Who may open the socket's directory may use it: the pod, or this user.
+        // Access to the socket's directory is enough: the pod or this user.
         add(&mut text, "auth_unix_rw", "\"none\"");
     }
     add(&mut text, "max_client_requests", MAX_CLIENT_REQUESTS);
@@ -73,8 +77,8 @@ pub fn daemon_conf(base: Option<&str>, log_filters: Option<&str>) -> String {
     text
 }
 
-/// libvirt's log filters, if its debug log is wanted: those of the flag, else by verbosity from 5 on (the higher, the
-/// fewer modules stay muted), else all of them for `LIBVIRT_DEBUG_LOGS`.
+/// libvirt's log filters, if its debug log is wanted: the flag's, else by verbosity from 5 on
+/// (higher mutes fewer modules), else all of them for `LIBVIRT_DEBUG_LOGS`.
 pub fn log_filters(custom: &str, verbosity: Option<i64>, debug: bool) -> Option<String> {
     const FIRST: i64 = 5;
     const MUTED: [&str; 9] = [
@@ -88,7 +92,7 @@ pub fn log_filters(custom: &str, verbosity: Option<i64>, debug: bool) -> Option<
         "3:rpc",
         "3:access",
     ];
-    /// Muted too, up to and including this many steps above the first.
+    /// Also muted, each up to this many steps above `FIRST`.
     const AT_FIRST: [(&str, i64); 4] = [
         ("3:util.threadjob", 2),
         ("3:cpu.cpu", 2),
@@ -117,14 +121,14 @@ pub fn log_filters(custom: &str, verbosity: Option<i64>, debug: bool) -> Option<
     Some(filters.join(" "))
 }
 
-/// Adds `key`, unless it is there.
+/// Adds `key`, unless present.
 fn add(text: &mut String, key: &str, value: &str) {
     if !text.lines().any(|line| sets(line, key)) {
         text.push_str(&format!("{key} = {value}\n"));
     }
 }
 
-/// Whether `line` gives `key` a value; a comment does not.
+/// Whether `line` sets `key`; a comment does not.
 fn sets(line: &str, key: &str) -> bool {
     line.split_once('=')
         .is_some_and(|(name, _)| name.trim() == key)
@@ -138,7 +142,7 @@ fn whole_lines(text: &str) -> String {
     text
 }
 
-/// A string of libvirt's configuration language, which has no escapes: a quote can't be in it.
+/// A string of libvirt's configuration language. It has no escapes, so it cannot contain a quote.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace(['"', '\n'], ""))
 }

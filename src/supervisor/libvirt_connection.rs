@@ -1,5 +1,5 @@
-//! The connection to libvirt over the pod's life: its events, and a new connection when it is lost. [`super::daemons`]
-//! starts virtqemud and restarts it.
+//! Keeps a connection to libvirt for the pod's life: receives its events and reconnects after a
+//! loss. [`super::daemons`] starts virtqemud and restarts it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,29 +12,29 @@ use super::backend::{Backend, BackendError};
 use crate::launcher::Launcher;
 use libvirt::{self, CloseReason, Connection, Event, Registration};
 
-/// Between two attempts to reconnect, where libvirt refuses at once.
+/// Delay between attempts to reconnect if libvirt refuses at once.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Passes libvirt's events to the launcher, and reconnects whenever the connection is closed.
+/// Passes libvirt's events to the launcher, and reconnects whenever the connection closes.
 ///
 /// # Errors
-/// If libvirt does not register for events.
+/// libvirt does not register the event callbacks.
 pub async fn maintain(
     backend: Arc<Backend>,
     connection: Connection,
     launcher: Arc<Launcher>,
 ) -> Result<JoinHandle<()>, BackendError> {
-    // A loss that is still in the channel stands for those that follow it.
+    // A loss waiting in the channel covers those that follow it.
     let (lost, mut losses) = channel(1);
     let mut registered = register(connection, launcher.clone(), lost.clone()).await?;
-    // The first reading of the domain: what happens from now on is an event.
+    // Reads the domain for the first time; later changes come as events.
     launcher.refresh();
     Ok(tokio::spawn(async move {
         loop {
             tokio::select! {
                 reason = losses.recv() => {
                     let Some(reason) = reason else { return };
-                    tracing::warn!(?reason, "the connection to libvirt is closed; reconnecting");
+                    tracing::warn!(?reason, "The connection to libvirt is closed; reconnecting");
                     drop(registered);
                     registered = reconnect(&backend, &launcher, &lost).await;
                 }
@@ -44,16 +44,16 @@ pub async fn maintain(
     }))
 }
 
-/// A daemon that lets no client in is killed, which closes the connection. libvirt's keep-alive should do that, but where two
-/// calls wait for an answer, the second one is never told that the connection is closed (libvirt 11.3: the thread that gets
-/// the socket from the first one polls it without a limit).
+/// Kills a daemon that accepts no client, which closes the connection. libvirt's keepalive should
+/// do that, but if two calls wait for an answer, the second never learns that the connection closed
+/// (libvirt 11.3: the thread that takes over the socket from the first polls it without a limit).
 // D-sup-3 (docs/differences.md).
 async fn check_daemon(backend: &Backend) {
     if !backend.has_daemon() {
         return;
     }
     match backend.connect().await {
-        // Closing it is a call of libvirt's.
+        // Closing it calls libvirt.
         Ok(connection) => drop(spawn_blocking(move || drop(connection))),
         Err(error) => {
             tracing::warn!(
@@ -83,15 +83,15 @@ async fn reconnect(
             }
             Err(error) => tracing::error!(
                 reason = &error as &dyn std::error::Error,
-                "libvirt can't be reached"
+                "libvirt cannot be reached"
             ),
         }
         sleep(RETRY_DELAY).await;
     }
 }
 
-/// A registration for events. To end it is a call of libvirt's, so that is done on a blocking thread: a daemon that hangs
-/// must not keep the runtime's, neither in the pod's life nor at its end.
+/// A registration for events. Ending it calls libvirt, so that happens on a blocking thread: a
+/// daemon that hangs must never block the runtime.
 struct Registered(Option<Registration>);
 
 impl Drop for Registered {
@@ -101,7 +101,7 @@ impl Drop for Registered {
     }
 }
 
-/// Registers for all events. They come on libvirt's own thread, which must not wait.
+/// Registers for all events. They arrive on libvirt's own thread, which must not wait.
 async fn register(
     connection: Connection,
     launcher: Arc<Launcher>,
@@ -120,12 +120,12 @@ async fn register(
     Ok(Registered(Some(registration)))
 }
 
-/// Lets libvirt probe QEMU while nothing is asked of it yet: the first start finds the answers in its cache.
+/// Lets libvirt probe QEMU early: the first start then finds the result in libvirt's cache.
 // D-start-2 (docs/differences.md).
 pub fn warm_up(connection: Connection) {
     spawn_blocking(move || {
         let start = Instant::now();
-        // Each emulator is probed as a whole, whatever the type that is asked for.
+        // A probe covers the whole emulator, whatever machine type is asked for.
         match connection
             .warm_up("qemu")
             .and_then(|_| connection.qemu_version())
@@ -136,7 +136,7 @@ pub fn warm_up(connection: Connection) {
             ),
             // The first start will report it to virt-handler.
             Err(error) => {
-                tracing::warn!(reason = %error, "QEMU's capabilities can't be read ahead");
+                tracing::warn!(reason = %error, "QEMU's capabilities cannot be read ahead");
             }
         }
     });

@@ -1,5 +1,5 @@
-//! libvirt's hook, by which a migration target changes the domain that arrives: a link to the client of the launcher's
-//! hook server, in place of the image's script.
+//! Installs libvirt's hook, by which a migration target changes the arriving domain: a link to the
+//! client of the launcher's hook server, in place of the image's script.
 
 use std::io;
 use std::os::unix::fs::symlink;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use api::pod_paths::{LIBVIRT_HOOK_CLIENT, LIBVIRT_QEMU_HOOK};
 use pod::Config;
 
-/// Why libvirt would not ask the hook server.
+/// Why libvirt will not call the hook server.
 #[derive(Debug, thiserror::Error)]
 pub enum LibvirtHookError {
     /// The program is not in the image.
@@ -17,16 +17,14 @@ pub enum LibvirtHookError {
     /// The link cannot be made.
     #[error("failed to create symlink for qemu hook at {}", path.display())]
     Link {
-        /// Where.
         path: PathBuf,
-        /// The reason.
         #[source]
         source: io::Error,
     },
 }
 
-/// Installs the client where the pod wants it, before the daemon looks for hooks. Below a root of its own the daemon has
-/// another `/etc/libvirt`, and the pod no client: there the domain arrives as it is.
+/// Installs the client before the daemon looks for hooks. Below its own root the daemon has another
+/// `/etc/libvirt` and the pod no client: the domain then arrives unchanged.
 ///
 /// # Errors
 /// [`LibvirtHookError`].
@@ -37,7 +35,7 @@ pub fn install(config: &Config) -> Result<(), LibvirtHookError> {
     link(Path::new(LIBVIRT_HOOK_CLIENT), Path::new(LIBVIRT_QEMU_HOOK))
 }
 
-/// The link is in its place at every moment, or what was there before.
+/// Replaces the hook atomically.
 fn link(client: &Path, hook: &Path) -> Result<(), LibvirtHookError> {
     if !client.exists() {
         return Err(LibvirtHookError::NoClient(client.into()));

@@ -1,4 +1,4 @@
-//! The metrics of this launcher, and a unix socket on which a scraper gets them by HTTP (`--metrics-socket`). The
+//! The launcher's metrics, and a unix socket that serves them over HTTP (`--metrics-socket`). The
 //! domain manager's own are in `launcher::metrics`.
 
 use std::fmt;
@@ -24,14 +24,14 @@ use super::start_error::StartError;
 use crate::launcher::Launcher;
 use os::accept::Acceptor;
 
-/// For a scraper to send its request and read the answer.
+/// Limit for a scraper to send its request and read the answer.
 const SCRAPE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Scrapers that are answered at the same time; others wait until one is done.
+/// Limit of scrapers served at once; others wait.
 const MAX_SCRAPERS: usize = 16;
-/// Largest head of an HTTP request that is read.
+/// Largest accepted head of an HTTP request.
 const MAX_REQUEST_BYTES: u64 = 16 * 1024;
 
-/// Everything that is counted.
+/// All metrics.
 pub fn registry(backend: Arc<Backend>, launcher: Arc<Launcher>) -> Arc<Registry> {
     let mut registry = Registry::default();
     let build = Info::new([("version", os::version::get())]);
@@ -42,7 +42,7 @@ pub fn registry(backend: Arc<Backend>, launcher: Arc<Launcher>) -> Arc<Registry>
     Arc::new(registry)
 }
 
-/// Of libvirt's daemons.
+/// Metrics of libvirt's daemons.
 #[derive(Debug)]
 struct DaemonMetrics(Arc<Backend>);
 
@@ -63,7 +63,7 @@ impl Collector for DaemonMetrics {
     }
 }
 
-/// Of this process, under the names that Prometheus' own libraries use.
+/// Metrics of this process, under the names of Prometheus' own libraries.
 #[derive(Debug)]
 struct ProcessMetrics;
 
@@ -94,19 +94,19 @@ impl Collector for ProcessMetrics {
     }
 }
 
-/// The socket; its file goes when this is dropped.
+/// The socket; dropping it removes its file.
 pub struct MetricsSocket {
     connections: Acceptor<UnixListener>,
     path: PathBuf,
 }
 
 impl MetricsSocket {
-    /// Makes the socket; one that is left over is replaced.
+    /// Makes the socket, replacing a leftover one.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// It cannot be made.
     pub fn listen(path: PathBuf) -> Result<Self, StartError> {
-        // Nobody is disturbed: a root has one launcher.
+        // Disturbs nobody: a root has one launcher.
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).map_err(|source| StartError::Socket {
             path: path.clone(),
@@ -116,7 +116,7 @@ impl MetricsSocket {
         Ok(Self { connections, path })
     }
 
-    /// Answers scrapers for ever.
+    /// Answers scrapers and never returns.
     pub async fn serve(mut self, registry: Arc<Registry>) {
         let mut scrapers = JoinSet::new();
         loop {
@@ -126,7 +126,7 @@ impl MetricsSocket {
                     let answered = async move { answer(stream, &registry).await };
                     scrapers.spawn(timeout(SCRAPE_TIMEOUT, answered));
                 }
-                // The launcher does not report a scraper that is slow or gone.
+                // A scraper that is slow or gone is not reported.
                 Some(_) = scrapers.join_next() => {}
             }
         }
@@ -139,7 +139,8 @@ impl Drop for MetricsSocket {
     }
 }
 
-/// One request of HTTP/1, whatever it asks for, and its answer. A server library would be larger than all of the metrics.
+/// Answers one HTTP/1 request with the metrics, whatever it asks for. A server library would be
+/// larger than all metrics.
 async fn answer(mut stream: UnixStream, registry: &Registry) -> std::io::Result<()> {
     let (read, mut write) = stream.split();
     let mut head = BufReader::new(read.take(MAX_REQUEST_BYTES)).lines();
@@ -195,7 +196,7 @@ mod tests {
                 read = stream.read_to_string(&mut answer) => drop(read.unwrap()),
                 _ = silent[0].read_u8() => panic!("the answer waits for the end of a silent scraper"),
             }
-            // One more waits for a place among those that are answered.
+            // One more, which waits until another is answered.
             silent.push(UnixStream::connect(&path).await.unwrap());
             let mut late = UnixStream::connect(&path).await.unwrap();
             late.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").await.unwrap();

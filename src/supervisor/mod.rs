@@ -3,7 +3,7 @@
 //! | File | Its part |
 //! |---|---|
 //! | `environment` | the pod's environment variables; the flags are in `pod::flags` |
-//! | `start`, `start_error`, `root_lock` | up to ready, and the end |
+//! | `start`, `start_error`, `root_lock` | from the command line to ready, and the end |
 //! | `command_socket` | virt-handler's socket |
 //! | `running` | from ready to the end of QEMU |
 //! | `backend`, `layout`, `libvirt_conf` | libvirt, as this launcher runs it: its daemons or the driver in this process |
@@ -48,20 +48,20 @@ use os::{lines, logging};
 use pod::Config;
 use start::Outcome;
 
-/// Exit status of a launcher that can't go on; the reference's panics have it too.
+/// Exit status of a launcher that cannot go on; the reference's panics use it too.
 pub const FAILED: u8 = 2;
 
-/// Blocking calls that may run at the same time, each on a thread: libvirt's reads, one change, one kill, and the pod's
-/// files.
+/// Limit of concurrent blocking calls, each on a thread: libvirt's reads, one change, one kill, and
+/// the pod's files.
 const MAX_BLOCKING_THREADS: usize = 12;
 /// The embedded driver runs on these threads, with all of libvirt below it.
 const THREAD_STACK: usize = 1024 * 1024;
 
-/// Runs the launcher to its end. The last line of the log is why it ended, if it failed.
+/// Runs the launcher to its end. If it fails, the last log line says why.
 ///
-/// The process ends here, and not by returning from `main`: libvirt's event loop, and blocking calls of libvirt that have
-/// not returned, still run on other threads. What exit(3) runs, the cleanup of libvirt's and its libraries' memory, would
-/// run beside them; and a daemon that hangs would keep what is dropped here, such as a connection.
+/// The process exits here instead of returning from `main`: libvirt's event loop and hanging
+/// libvirt calls still run on other threads. exit(3)'s cleanup of libvirt and its libraries would
+/// run beside them, and dropping a value, such as a connection to a daemon that hangs, could block.
 // D-sup-18 (docs/differences.md).
 pub fn run(config: Config) -> ! {
     let status = run_to_end(config);
@@ -84,7 +84,7 @@ fn run_to_end(config: Config) -> u8 {
                 }
                 result
             });
-            // What still hangs in libvirt does not keep the pod.
+            // A call that hangs in libvirt must not keep the pod.
             std::mem::forget(runtime);
             match result {
                 Ok(Outcome::Ended) => {
@@ -99,8 +99,9 @@ fn run_to_end(config: Config) -> u8 {
     }
 }
 
-/// One thread for all that only waits, and a few for what blocks: memory is counted in every pod. Those stay: in a pod
-/// whose limit of processes is reached, no other could be started, and calls, Kill among them, would wait for one for ever.
+/// One thread for all that waits, and a few for blocking calls, to save memory in every pod. The
+/// blocking threads stay: in a pod at its process limit no new thread could start, and calls, Kill
+/// among them, would wait for one forever.
 // D-sup-19 (docs/differences.md).
 fn runtime() -> io::Result<Runtime> {
     libvirt::keep_small();
@@ -113,7 +114,7 @@ fn runtime() -> io::Result<Runtime> {
         .build()
 }
 
-/// Copies the log that libvirt writes in this process to ours.
+/// Copies the log that libvirt writes in this process to the launcher's.
 fn follow(libvirt_log: Result<Option<io::PipeReader>, libvirt::DivertError>, runtime: &Runtime) {
     let _here = runtime.enter();
     let lines = libvirt_log.and_then(|pipe| {

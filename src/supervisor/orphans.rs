@@ -1,9 +1,10 @@
-//! Reaping the processes that libvirt's daemons leave behind.
+//! Reaps the processes that libvirt's daemons leave behind.
 //!
-//! QEMU detaches itself from libvirt's daemon, and libvirt waits for its end by asking whether its process still
-//! exists, which it does until its parent reaps it. In a pod the parent is virt-launcher-monitor, and virt-handler looks
-//! for QEMU among *its* children, so there nothing is changed. Anywhere else the parent may be slow to reap, or never do
-//! it: a launcher that is process 1 itself must reap, and one that has another parent adopts orphans.
+//! QEMU detaches itself from libvirt's daemon. libvirt waits for QEMU's end by checking whether the
+//! process exists, which it does until its parent reaps it. In a pod the parent is
+//! virt-launcher-monitor, and virt-handler looks for QEMU among *its* children, so nothing changes
+//! there. Elsewhere the parent may reap late or never: a launcher that is process 1 must reap
+//! itself, and one with another parent adopts orphans.
 
 use std::io;
 use std::time::Duration;
@@ -17,23 +18,23 @@ use os::procfs::{Stat, arguments, children, command_line};
 
 /// Delay before reaping a session leader, so that its own parent can.
 const LEADER_REAP_DELAY: Duration = Duration::from_secs(1);
-/// After a child's end, before the list of children is read once more: a list that changes meanwhile may lack one.
+/// Delay between a child's exit and a second reading of the list of children, which may lack one if
+/// it changes during the first.
 const RESCAN_DELAY: Duration = Duration::from_millis(200);
-/// For processes to end that are killed at the end of the pod; one that waits for a dead disk does not.
+/// Limit for processes to exit that are killed at the end of the pod; one that waits for a dead
+/// disk does not.
 const KILL_TIMEOUT: Duration = Duration::from_secs(1);
-/// Before processes are listed again.
+/// Delay before processes are listed again.
 const KILL_RETRY_DELAY: Duration = Duration::from_millis(10);
-/// The monitor's process name.
 const MONITOR: &str = "virt-launcher-monitor";
 
-/// Who reaps orphans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reaper {
-    /// The parent: the monitor.
+    /// The parent, which is the monitor.
     Parent,
-    /// This process, to which orphans come anyway.
+    /// This process, as process 1.
     Init,
-    /// This process, once it adopts orphans.
+    /// This process, as a child subreaper.
     Subreaper,
 }
 
@@ -51,10 +52,10 @@ impl Reaper {
     }
 }
 
-/// Reaps orphans from now on, if that is this process's business.
+/// Reaps orphans from now on, if this process has to.
 ///
 /// # Errors
-/// If the handler for the end of a child cannot be installed.
+/// The handler for SIGCHLD cannot be installed.
 // D-sup-7 (docs/differences.md).
 pub fn reap() -> io::Result<()> {
     let ends = signal(SignalKind::child())?;
@@ -64,7 +65,7 @@ pub fn reap() -> io::Result<()> {
     Ok(())
 }
 
-/// Whether orphans are this process's business; then they come to it from now on.
+/// Whether this process has to reap orphans. It adopts them if so.
 fn adopt() -> bool {
     let parent = getppid();
     let parent_arguments = parent.and_then(|parent| arguments(parent).ok());
@@ -73,7 +74,7 @@ fn adopt() -> bool {
         Reaper::Init => true,
         Reaper::Subreaper => adopt_orphans()
             .inspect_err(
-                |error| tracing::warn!(reason = %error, "orphaned processes are not reaped"),
+                |error| tracing::warn!(reason = %error, "Orphaned processes are not reaped"),
             )
             .is_ok(),
     }
@@ -81,7 +82,7 @@ fn adopt() -> bool {
 
 async fn reap_all(mut ends: unix::Signal) {
     let Some(own) = Stat::of(getpid()) else {
-        tracing::warn!("orphaned processes are not reaped: /proc is not there");
+        tracing::warn!("Orphaned processes are not reaped: /proc is not there");
         return;
     };
     loop {
@@ -99,7 +100,7 @@ async fn reap_all(mut ends: unix::Signal) {
     }
 }
 
-/// Reaps what is to be reaped now.
+/// Reaps the children that have exited.
 fn reap_ended(own_session: i32) {
     for pid in children() {
         match Stat::of(pid).map(|stat| Kind::of(pid, stat, own_session)) {
@@ -110,10 +111,11 @@ fn reap_ended(own_session: i32) {
     }
 }
 
-/// Kills what is left of the processes that this one and libvirt have started, at the end of the pod: the guest has ended,
-/// and others have nothing to save. A QEMU that tells libvirt what it can do would wait for ever when libvirt is gone.
+/// At the end of the pod, kills the remaining processes that this one and libvirt have started: the
+/// guest has ended, and others have nothing to save. A QEMU that libvirt probes would wait forever
+/// once libvirt is gone.
 ///
-/// To be called when nothing of the launcher starts programs any more.
+/// Call it when the launcher starts no more programs.
 pub async fn kill_children() {
     if timeout(KILL_TIMEOUT, kill_all(children, libvirt::forbid_forks))
         .await
@@ -123,8 +125,9 @@ pub async fn kill_children() {
     }
 }
 
-/// Kills processes until there are none and none can come: `forbid` keeps this process from starting more once it returns
-/// true, and two lists in a row are empty, as one that is about to become QEMU is in neither while it changes parents.
+/// Kills processes until none exist and none can appear: `forbid` returns true once this process
+/// can start no more, and two lists in a row are empty, because a process that is about to become
+/// QEMU appears in neither while it changes parents.
 async fn kill_all(list: impl Fn() -> Vec<Pid>, forbid: impl Fn() -> bool) {
     let is_alive = |pid: &Pid| Stat::of(*pid).is_some_and(|stat| !stat.is_zombie);
     let (mut is_forbidden, mut empty_lists) = (false, 0);
@@ -135,24 +138,24 @@ async fn kill_all(list: impl Fn() -> Vec<Pid>, forbid: impl Fn() -> bool) {
         empty_lists = if is_empty { empty_lists + 1 } else { 0 };
         for pid in alive {
             tracing::debug!(
-                "killing process {}: {}",
+                "Killing process {}: {}",
                 pid.as_raw_nonzero(),
                 command_line(pid)
             );
-            // It may have ended by itself.
+            // It may have exited by itself.
             let _ = kill_process(pid, Signal::KILL);
         }
         tokio::time::sleep(KILL_RETRY_DELAY).await;
     }
 }
 
-/// Reaps a process that has ended.
+/// Reaps a process that has exited.
 fn wait(pid: Pid) {
-    // Another thread may have done so.
+    // Another thread may have reaped it.
     let _ = waitpid(Some(pid), WaitOptions::NOHANG);
 }
 
-/// Reaps a session leader that has ended, if its own parent did not do so.
+/// Reaps a session leader that has exited, unless its own parent does.
 async fn wait_later(pid: Pid) {
     tokio::time::sleep(LEADER_REAP_DELAY).await;
     if Stat::of(pid).is_some_and(|stat| stat.is_zombie) {
@@ -160,22 +163,22 @@ async fn wait_later(pid: Pid) {
     }
 }
 
-/// Whose business a child is.
+/// Who has to reap a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// It has not ended.
+    /// The child has not exited.
     Running,
-    /// It belongs to whoever started it in this process and waits for it.
+    /// Code in this process started the child and waits for it.
     OwnChild,
-    /// It has come to this process when its parent ended.
+    /// Its parent exited.
     Orphan,
-    /// It began a session: an orphan, or started by the embedded driver, which waits for it at once.
+    /// Leads a session: an orphan, or started by the embedded driver, which waits for it at once.
     SessionLeader,
 }
 
 impl Kind {
-    /// A process that detaches itself begins a session and leaves its leader behind; children that this process has
-    /// started are in its own session.
+    /// A process that detaches itself starts a session and leaves its leader behind; this process's
+    /// own children are in its session.
     fn of(pid: Pid, stat: Stat, own_session: i32) -> Self {
         if !stat.is_zombie {
             Self::Running
@@ -252,7 +255,7 @@ mod tests {
         let all: Vec<Pid> = sleeps.iter().map(Pid::from_child).collect();
         let lists = std::cell::Cell::new(0);
         let attempts = std::cell::Cell::new(0);
-        // Nothing can be forked from the tenth attempt on; until then empty lists do not count.
+        // From the tenth attempt on nothing can be forked; until then empty lists do not count.
         let forbid = || {
             attempts.set(attempts.get() + 1);
             attempts.get() >= 10

@@ -1,4 +1,4 @@
-//! QEMU's own log, and SeaBIOS's debug output, line by line into ours.
+//! Copies QEMU's log and SeaBIOS's debug output to the launcher's log, line by line.
 
 use std::convert::Infallible;
 use std::io;
@@ -15,10 +15,11 @@ use os::lines;
 use os::log_file::{LogFile, Progress, ReadError};
 use os::logging::foreign::Qemu;
 
-/// Before a log that cannot be read is tried again.
+/// Delay before an unreadable log is tried again.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Follows the log at `path` for ever: from its beginning, through rotations, and before it exists.
+/// Follows the log at `path` and never returns: from its beginning, through rotations, and before
+/// it exists.
 pub async fn follow(path: PathBuf) {
     let mut qemu = Qemu::new("");
     follow_into(&path, |line| qemu.log(line)).await;
@@ -35,20 +36,20 @@ async fn follow_into(path: &Path, mut log: impl FnMut(&str)) {
         appears(directory).await;
         let watch = DirWatch::new();
         if watch.add_with_writes(directory).is_err() {
-            // It went meanwhile.
+            // The file was removed meanwhile.
             continue;
         }
         let mut has_failed = false;
         loop {
             match file.read(&mut each) {
-                // All else goes on during a flood.
+                // Lets other tasks run during a flood.
                 Ok(Progress::More) => yield_now().await,
                 Ok(Progress::Done) if directory.is_dir() => watch.changed().await,
                 Ok(Progress::Done) => break,
                 Err(ReadError::Reader(never)) => match never {},
                 Err(ReadError::Log(error)) => {
                     if !std::mem::replace(&mut has_failed, true) {
-                        tracing::warn!(reason = %error, "QEMU's log {} can't be read", path.display());
+                        tracing::warn!(reason = %error, "QEMU's log {} cannot be read", path.display());
                     }
                     sleep(RETRY_DELAY).await;
                 }
@@ -57,7 +58,7 @@ async fn follow_into(path: &Path, mut log: impl FnMut(&str)) {
     }
 }
 
-/// Makes the FIFO for SeaBIOS's debug output and logs what comes.
+/// Makes the FIFO for SeaBIOS's debug output and logs its lines.
 pub async fn seabios(path: PathBuf) {
     match make_fifo(&path) {
         Ok(fifo) => {
@@ -65,20 +66,20 @@ pub async fn seabios(path: PathBuf) {
             lines::for_each(fifo, |line| log.log(line)).await;
         }
         Err(error) => {
-            tracing::warn!(reason = %error, "SeaBIOS's debug output can't be read from {}", path.display());
+            tracing::warn!(reason = %error, "SeaBIOS's debug output cannot be read from {}", path.display());
         }
     }
 }
 
 fn make_fifo(path: &Path) -> io::Result<pipe::Receiver> {
-    // QEMU, which writes, may be another user.
+    // QEMU, the writer, may run as another user.
     let everyone = Mode::from_raw_mode(0o666);
     match mkfifoat(rustix::fs::CWD, path, everyone) {
         Ok(()) => rustix::fs::chmod(path, everyone)?,
         Err(rustix::io::Errno::EXIST) => {}
         Err(error) => return Err(error.into()),
     }
-    // Open for writing too: then it has no end each time that a QEMU ends.
+    // Also opened for writing, so that a QEMU's exit causes no end of file.
     pipe::OpenOptions::new()
         .read_write(true)
         .open_receiver(path)
@@ -132,7 +133,7 @@ mod tests {
             append(&path, "after\n");
             assert_eq!(lines.recv().await.unwrap(), "before");
             assert_eq!(lines.recv().await.unwrap(), "after");
-            // The directory went, and came again.
+            // The directory was removed and made again.
             std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
             std::fs::create_dir(path.parent().unwrap()).unwrap();
             append(&path, "anew\n");

@@ -1,4 +1,4 @@
-//! One launcher below one root: two would write the same files and drive the same domain.
+//! Allows one launcher per root: two would write the same files and drive the same domain.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -12,40 +12,37 @@ use os::small_file::{self, Links};
 /// Why this launcher may not use its root.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Another launcher runs there.
+    /// Another launcher uses the root.
     #[error(
         "another virt-launcher{} holds {}: stop it, or use another --root",
         pid.as_ref().map(|pid| format!(" (pid {pid})")).unwrap_or_default(),
         path.display()
     )]
     Held {
-        /// The lock file.
         path: PathBuf,
-        /// The other launcher's process, if it is known.
+        /// The other launcher's process, if known.
         pid: Option<u32>,
     },
     /// The lock file cannot be used.
     #[error("cannot lock {}: remove it, or use another --root", path.display())]
     Io {
-        /// The lock file.
         path: PathBuf,
-        /// The reason.
         #[source]
         source: io::Error,
     },
 }
 
-/// The lock, until this value is dropped or the process ends, however it ends: flock(2).
+/// The lock, held until this value is dropped or the process ends in any way: flock(2).
 #[derive(Debug)]
 pub struct RootLock {
     _file: File,
 }
 
 impl RootLock {
-    /// Locks the file at `path`, which is made if it is missing.
+    /// Locks the file at `path`, which it makes if missing.
     ///
     /// # Errors
-    /// If another launcher has locked it, or it can't be opened.
+    /// Another launcher holds the lock, or the file cannot be opened.
     pub fn acquire(path: &Path) -> Result<Self, LockError> {
         let fail = |source| LockError::Io {
             path: path.into(),
@@ -64,7 +61,7 @@ impl RootLock {
             }
             Err(error) => return Err(fail(error.into())),
         }
-        // For the message of another launcher, and for people.
+        // For another launcher's error message.
         file.set_len(0)
             .and_then(|()| file.rewind())
             .and_then(|()| writeln!(file, "{}", std::process::id()))

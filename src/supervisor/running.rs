@@ -1,4 +1,4 @@
-//! From a launcher that is ready to the end of QEMU.
+//! From a ready launcher to the end of QEMU.
 //!
 //! ```text
 //!   ready ──(--qemu-timeout)──► defined ──(as long as libvirt takes)──► started ─► QEMU's process ─► stop
@@ -21,13 +21,13 @@ use api::pod_paths::NOTIFY_SOCKET;
 use os::signals::EndSignals;
 use pod::Config;
 
-/// Before libvirt is asked again about a domain without a QEMU process.
+/// Delay before libvirt is asked again about a domain without a QEMU process.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
-/// For libvirt to end a start; then QEMU is killed.
+/// Limit for libvirt to end a start; then QEMU is killed.
 const START_END_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Pod {
-    /// From ready to the end of QEMU, and of all that hangs on it.
+    /// Runs from ready to the end of QEMU and its dependents.
     pub(super) async fn run(
         &self,
         config: &Config,
@@ -82,7 +82,7 @@ impl Pod {
         Ok(())
     }
 
-    /// Starts the VMI of `STANDALONE_VMI`, if there is one, and waits until the domain has started.
+    /// Starts the VMI of `STANDALONE_VMI`, if set, and waits until the domain has started.
     async fn start_domain(
         &self,
         standalone: Option<standalone::Vmi>,
@@ -101,7 +101,7 @@ impl Pod {
         wait_until_started(self.launcher.state(), begin_timer).await
     }
 
-    /// Waits for the process of a domain that has started; nothing if it is over already.
+    /// Waits for the process of a started domain. `None` if it has ended already.
     async fn wait_for_qemu(&self) -> Option<Qemu> {
         let domain = self.launcher.domain_name();
         let mut state = self.launcher.state();
@@ -120,22 +120,22 @@ impl Pod {
                 self.launcher.refresh();
                 return None;
             }
-            // libvirt reports that it runs. If its QEMU has ended while there was no launcher, libvirt is just about to find
-            // out, and sends no event of that.
+            // libvirt reports a running domain. If QEMU exited while there was no launcher, libvirt
+            // is about to find out, and sends no event.
             drop(timeout(RETRY_DELAY, state.changed()).await);
         }
     }
 
-    /// Whether the domain is there without a QEMU.
+    /// Whether the domain exists without a QEMU.
     async fn is_over(&self) -> bool {
         let document = self.launcher.reads.domain().await;
         document.is_ok_and(|document| document.is_none_or(|domain| domain.status.status.is_down()))
     }
 }
 
-/// Waits until the domain has started. It must be defined before a timer ends; once it is, the start takes as long as
-/// libvirt takes (hugepages, VFIO). A start that fails may be repeated until a second timer, which begins with the first
-/// definition, has ended.
+/// Waits until the domain has started. It must be defined before a timer ends; after that the start
+/// takes as long as libvirt takes (hugepages, VFIO). A failed start may be repeated until a second
+/// timer, which begins with the first definition, ends.
 ///
 /// # Errors
 /// [`StartError::NoDomain`].
@@ -155,7 +155,7 @@ async fn wait_until_started<T: Future<Output = ()>>(
     }
 }
 
-/// Waits until the domain is defined, or has run already.
+/// Waits until the domain is defined or has run.
 async fn define(
     state: &mut watch::Receiver<Snapshot>,
     timer: impl Future<Output = ()>,
@@ -190,8 +190,8 @@ mod tests {
         }
     }
 
-    /// What [`wait_until_started`] makes of these snapshots, if it is through; `timers` of its timers never end, the next
-    /// one ends at once.
+    /// The result of [`wait_until_started`] after these snapshots, if it returns. The first
+    /// `timers` timers never end, the next one ends at once.
     fn outcome(snapshots: &[(Phase, bool)], timers: u32) -> Option<Result<(), StartError>> {
         let left = Cell::new(timers);
         let begin_timer = || {

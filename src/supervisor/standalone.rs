@@ -6,31 +6,29 @@ use serde_json::Value;
 use super::environment::Environment;
 use pod::Config;
 
-/// Why the variable's text is not a VMI.
 #[derive(Debug, thiserror::Error)]
 pub enum StandaloneError {
-    /// Neither YAML nor JSON (which is YAML too).
+    /// Neither YAML nor JSON (which is also YAML).
     #[error("it is neither YAML nor JSON")]
     Text(#[source] serde_saphyr::Error),
-    /// It has no `metadata.name`.
     #[error("it has no metadata.name")]
     NoName,
 }
 
-/// The VMI of the environment.
+/// The VMI from the environment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Vmi {
     name: String,
     namespace: String,
     uid: String,
-    /// The document, as virt-handler would send it.
+    /// As virt-handler would send it.
     pub json: Bytes,
 }
 
-/// Reads `STANDALONE_VMI`, if it is set.
+/// Reads `STANDALONE_VMI`, if set.
 ///
 /// # Errors
-/// If it is neither YAML nor JSON, or has no name.
+/// Its text is neither YAML nor JSON, or has no name.
 pub fn of(environment: &Environment) -> Result<Option<Vmi>, StandaloneError> {
     environment.standalone_vmi.as_deref().map(read).transpose()
 }
@@ -45,7 +43,7 @@ fn read(text: &str) -> Result<Vmi, StandaloneError> {
             .map(str::to_owned)
     };
     let name = field("name").ok_or(StandaloneError::NoName)?;
-    // What the API server would have completed.
+    // The API server would have set it.
     let namespace = field("namespace").unwrap_or_else(|| "default".to_owned());
     let uid = field("uid").unwrap_or_else(|| name.clone());
     let metadata = document.get_mut("metadata").and_then(Value::as_object_mut);
@@ -61,7 +59,7 @@ fn read(text: &str) -> Result<Vmi, StandaloneError> {
 }
 
 impl Vmi {
-    /// Completes the flags from the VMI, and allows emulation as KubeVirt does here.
+    /// Completes the flags from the VMI and allows emulation, as KubeVirt does here.
     pub fn complete(&self, config: &mut Config) {
         config.allow_emulation = true;
         for (flag, value) in [

@@ -1,4 +1,4 @@
-//! From the command line to a launcher that is ready, and on to the end.
+//! From the command line to a ready launcher, and on to the end.
 //!
 //! ```text
 //!   directories ─► daemons ─► connected ─┐
@@ -34,17 +34,18 @@ use libvirt::Connection;
 use os::signals::EndSignals;
 use pod::Config;
 
-/// For calls in progress to be answered before another launcher takes over: virt-handler waits 20 s for most.
+/// Limit for answering calls in progress before another launcher takes over: virt-handler waits 20
+/// s for most.
 const HAND_OVER_CALLS_TIMEOUT: Duration = Duration::from_secs(25);
-/// For what goes on without a caller, then.
+/// Limit for background work to finish before another launcher takes over.
 const QUIESCE_TIMEOUT: Duration = Duration::from_secs(5);
-/// For calls in progress to be answered at the end.
+/// Limit for answering calls in progress at the end.
 const LAST_CALLS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Runs the pod's life, from here to a clean end.
 ///
 /// # Errors
-/// What keeps it from going on; the daemons end with this process.
+/// The launcher cannot go on. The daemons end with this process.
 // D-start-3 (docs/differences.md).
 pub async fn live(mut config: Config, environment: Environment) -> Result<Outcome, StartError> {
     let timeline = Timeline::begin();
@@ -89,16 +90,15 @@ pub async fn live(mut config: Config, environment: Environment) -> Result<Outcom
     Ok(Outcome::HandedOver)
 }
 
-/// How a launcher's life has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// With its pod.
+    /// The pod ends.
     Ended,
-    /// Another executable goes on with the guest.
+    /// Another executable takes over the guest.
     HandedOver,
 }
 
-/// What runs from the start to the end.
+/// What runs from start to end.
 pub(super) struct Pod {
     pub(super) backend: Arc<Backend>,
     pub(super) launcher: Arc<Launcher>,
@@ -109,7 +109,8 @@ pub(super) struct Pod {
 }
 
 impl Pod {
-    /// Everything up to the socket's last name, by which virt-handler and virt-controller know that the pod is ready.
+    /// Starts everything up to the socket's final name, by which virt-handler and virt-controller
+    /// know that the pod is ready.
     async fn start(
         config: &Config,
         environment: &Environment,
@@ -180,7 +181,8 @@ impl Pod {
         })
     }
 
-    /// Leaves all that runs to the next launcher: new calls wait in the socket's queue, those in progress are answered.
+    /// Leaves everything running to the next launcher: new calls wait in the socket's queue, calls
+    /// in progress are answered.
     async fn hand_over(self, config: &Config, executable: &Path) -> Result<(), StartError> {
         tracing::info!("Handing over to {}", executable.display());
         let mut this = std::mem::ManuallyDrop::new(self);
@@ -196,22 +198,22 @@ impl Pod {
         pod::restart::request_upgrade(&config.root, executable).map_err(StartError::Upgrade)
     }
 
-    /// Ends what `start` has begun, last to first.
+    /// Ends what `start` has started, last to first.
     async fn end(self) {
         for helper in &self.helpers {
             helper.abort();
         }
-        // Before libvirt ends: virt-handler takes a lost connection for the end of the launcher, and libvirt's error for a
-        // failure, which it repeats and reports.
+        // Before libvirt ends: virt-handler takes a lost connection for the launcher's end, but a
+        // libvirt error for a failure, which it retries and reports.
         let _ = self.stop_serving.send(());
-        // Clients that stay connected do not keep the pod.
+        // Clients that stay connected must not keep the pod.
         let _ = timeout(LAST_CALLS_TIMEOUT, self.server).await;
         self.backend.stop().await;
         self.socket.remove();
     }
 }
 
-/// libvirt, and the first connection to it.
+/// Starts libvirt and makes the first connection.
 async fn start_libvirt(
     config: &Config,
     environment: &Environment,
@@ -242,7 +244,7 @@ async fn serve(
     if let Err(error) = crate::cmd::serve(listener, launcher, metrics, stop).await {
         tracing::error!(
             reason = &error as &dyn std::error::Error,
-            "the command server failed; virt-handler can't call any more"
+            "The command server failed; virt-handler cannot call any more"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Why the launcher can't go on.
+//! Why the launcher cannot go on.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,61 +11,51 @@ use crate::cmd::CallError;
 use hooks::HookError;
 use pod::PodError;
 
-/// Why the launcher can't go on (exit status 2).
+/// Why the launcher cannot go on (exit status 2).
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// `--simulate-crash`.
     #[error("Simulated virt-launcher crash")]
     Simulated,
-    /// Signals can't be caught.
-    #[error("signals can't be caught")]
+    /// Signal handlers cannot be installed.
+    #[error("signals cannot be caught")]
     Signals(#[source] io::Error),
-    /// `--root` can't be made.
-    #[error("can't make the root directory {}", path.display())]
+    /// The directory of `--root` cannot be made.
+    #[error("cannot make the root directory {}", path.display())]
     Root {
-        /// The directory.
         path: PathBuf,
-        /// The reason.
         #[source]
         source: io::Error,
     },
-    /// A directory of the pod can't be made.
-    #[error("the pod's directories can't be made")]
+    /// A directory of the pod cannot be made.
+    #[error("the pod's directories cannot be made")]
     Directories(#[from] PodError),
-    /// Another launcher uses the root, or its lock file cannot be used.
     #[error("this --root cannot be used")]
     Locked(#[from] LockError),
-    /// libvirt can't be reached.
     #[error("failed to connect to libvirt")]
     Backend(#[from] BackendError),
-    /// libvirt's hook can't be put in its place.
-    #[error("libvirt's hook for migrations can't be installed")]
+    #[error("libvirt's hook for migrations cannot be installed")]
     Hook(#[from] LibvirtHookError),
-    /// Sidecars are missing.
     #[error("hook sidecars are missing")]
     Sidecars(#[from] HookError),
-    /// The command socket can't be served.
-    #[error("can't serve {}", path.display())]
+    #[error("cannot serve {}", path.display())]
     Socket {
-        /// The socket.
         path: PathBuf,
-        /// The reason.
         #[source]
         source: io::Error,
     },
-    /// `STANDALONE_VMI` is not a VMI.
     #[error("STANDALONE_VMI is not a VirtualMachineInstance")]
     Standalone(#[from] standalone::StandaloneError),
-    /// The VMI of `STANDALONE_VMI` can't be started.
+    /// The VMI of `STANDALONE_VMI` cannot be started.
     #[error("Failed to sync VMI, quitting")]
     StandaloneSync(#[source] CallError),
-    /// The monitor can't be told which executable takes over.
-    #[error("can't note which executable takes over")]
+    /// The monitor cannot be told which executable takes over.
+    #[error("cannot note which executable takes over")]
     Upgrade(#[source] io::Error),
-    /// virt-handler has given up the migration to this pod before its domain has come.
+    /// virt-handler gave up the migration to this pod before the domain arrived.
     #[error("received early exit signal")]
     MigrationGivenUp,
-    /// No domain was started in time.
+    /// No domain started in time.
     #[error("timed out waiting for domain to be defined")]
     NoDomain,
 }

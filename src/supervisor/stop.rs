@@ -18,27 +18,27 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::launcher::Qemu;
 
-/// For libvirt to shut the guest down or force it off; then QEMU is signalled.
+/// Limit for libvirt to shut the guest down or force it off; then QEMU gets a signal.
 const LIBVIRT_TIMEOUT: Duration = Duration::from_secs(10);
-/// For QEMU to end by SIGTERM where libvirt has failed; then it is killed. The kubelet kills the pod 15 s after the end of
-/// the grace period.
+/// Limit for QEMU to exit after SIGTERM if libvirt has failed; then it gets SIGKILL. The kubelet
+/// kills the pod 15 s after the end of the grace period.
 const TERMINATE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Between two attempts to force the guest off.
+/// Interval of attempts to force the guest off.
 const FORCE_OFF_INTERVAL: Duration = Duration::from_secs(5);
-/// For the final notification to be sent.
+/// Limit for sending the final notification.
 const NOTIFY_TIMEOUT: Duration = Duration::from_secs(15);
-/// The same, after the domain was destroyed once more.
+/// Limit for sending it after the domain was destroyed once more.
 const NOTIFY_TIMEOUT_AFTER_KILL: Duration = Duration::from_secs(30);
 
 /// What the end of the pod needs of the launcher.
 pub trait Guest {
-    /// Why a call failed.
     type Error: Error + Send + Sync + 'static;
 
-    /// Notes in the domain's metadata that the guest is to shut down; virt-handler then asks the guest.
+    /// Marks the domain's metadata for a graceful shutdown; virt-handler then asks the guest to
+    /// shut down.
     fn mark_for_graceful_shutdown(&self) -> impl Future<Output = ()>;
 
-    /// Asks the guest itself.
+    /// Asks the guest to shut down.
     fn shut_down(&self) -> impl Future<Output = Result<(), Self::Error>>;
 
     /// Forces the guest off.
@@ -47,27 +47,27 @@ pub trait Guest {
     /// Removes the domain's definition.
     fn delete(&self) -> impl Future<Output = Result<(), Self::Error>>;
 
-    /// Lets no start begin any more. Whether one is in progress.
+    /// Refuses new starts. Returns true if a start is in progress.
     fn refuse_starts(&self) -> bool;
 
-    /// Waits until no start is in progress. Whether the domain has run.
+    /// Waits until no start is in progress. Returns whether the domain has run.
     fn start_ended(&self) -> impl Future<Output = bool>;
 
-    /// Whether there is a virt-handler.
+    /// Whether a virt-handler exists.
     fn has_handler(&self) -> bool;
 
-    /// Waits until libvirt reports that the domain does not run any more.
+    /// Waits until libvirt reports that the domain no longer runs.
     fn ended(&self) -> impl Future<Output = ()>;
 
-    /// Waits until virt-handler has the final event of the domain.
+    /// Waits until virt-handler has the domain's final event.
     fn last_event_sent(&self) -> impl Future<Output = ()>;
 
-    /// Makes the hook sidecars' Shutdown call.
+    /// Calls Shutdown of the hook sidecars.
     fn shut_down_sidecars(&self) -> impl Future<Output = ()>;
 }
 
-/// Ends the start that is in progress, if there is one, with its QEMU: nobody would own it. libvirt has `limit` for that.
-/// Returns whether the domain has run; then its end is [`follow`]'s.
+/// Ends a start in progress, together with its QEMU, which nobody would own. libvirt has `limit`
+/// for that. Returns whether the domain has run; [`follow`] then handles its end.
 // D-vm-14 (docs/differences.md).
 pub async fn end_start(
     guest: &impl Guest,
@@ -98,9 +98,10 @@ pub async fn end_start(
     timeout(limit, guest.start_ended()).await.unwrap_or(false)
 }
 
-/// Returns when QEMU has ended, and ends it within `grace` of the first signal. `signal` waits for the next one's name.
+/// Returns when QEMU has exited, and ends it within `grace` of the first signal. `signal` waits for
+/// the next signal's name.
 ///
-/// Without a process to watch (its pid file cannot be read) the end is what libvirt reports.
+/// Without a readable pid file, libvirt reports the end.
 pub async fn follow(
     qemu: Option<&Qemu>,
     guest: &impl Guest,
@@ -141,8 +142,9 @@ pub async fn leave(qemu: Option<&Qemu>, guest: &impl Guest) {
     }
 }
 
-/// virt-handler sends the ACPI request when it sees the mark. Where there is none (a VM on a laptop, `STANDALONE_VMI`)
-/// the guest would be cut off at the end of the grace period, so the launcher sends it.
+/// virt-handler sends the ACPI request when it sees the mark. Without virt-handler (a VM on a
+/// laptop, `STANDALONE_VMI`) the guest would be forced off at the end of the grace period, so the
+/// launcher sends it.
 // D-sup-4 (docs/differences.md).
 async fn ask(guest: &impl Guest) {
     guest.mark_for_graceful_shutdown().await;
@@ -154,9 +156,9 @@ async fn ask(guest: &impl Guest) {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::warn!(
             reason = &error as &dyn Error,
-            "The guest can't be asked to shut down"
+            "The guest cannot be asked to shut down"
         ),
-        Err(_) => tracing::warn!("The guest can't be asked to shut down: libvirt does not answer"),
+        Err(_) => tracing::warn!("The guest cannot be asked to shut down: libvirt does not answer"),
     }
 }
 
@@ -184,11 +186,11 @@ fn log_unsent(signalled: std::io::Result<()>, qemu: &Qemu) {
     }
 }
 
-/// What is left to do when QEMU has ended.
+/// Finishes the work after QEMU's exit.
 pub async fn finish(guest: &impl Guest) {
     guest.shut_down_sidecars().await;
     if !guest.has_handler() {
-        // There is nobody to ask for its removal.
+        // Nobody else will ask for its removal.
         if let Ok(Err(error)) = timeout(LIBVIRT_TIMEOUT, guest.delete()).await {
             tracing::warn!(
                 reason = &error as &dyn Error,
@@ -206,7 +208,7 @@ pub async fn finish(guest: &impl Guest) {
         return;
     }
     tracing::info!("Timed out waiting for final delete notification. Attempting to kill domain");
-    // Whatever became of QEMU: libvirt forgets the domain.
+    // Whatever happened to QEMU, libvirt drops the domain.
     let _ = timeout(LIBVIRT_TIMEOUT, guest.kill()).await;
     match timeout(NOTIFY_TIMEOUT_AFTER_KILL, guest.last_event_sent()).await {
         Ok(()) => tracing::info!("Final Delete notification sent after calling kill."),

@@ -8,11 +8,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::*;
 use crate::launcher::process_like_qemu;
 
-/// A guest that writes down what is done to it; its QEMU is a shell that waits.
+/// A guest that records the calls; its QEMU is a shell that waits.
 struct Fake {
     calls: RefCell<Vec<&'static str>>,
     handler: bool,
-    /// What the calls do to QEMU.
+    /// The call that ends QEMU.
     ends_at: Option<&'static str>,
     pid: i32,
     libvirt_works: bool,
@@ -80,7 +80,8 @@ impl Guest for Fake {
     }
 }
 
-/// Ends with these calls. With `signal` the launcher gets one; without, QEMU ends by itself.
+/// Runs to the end and returns the calls. With `signal` the launcher gets one; without, QEMU exits
+/// by itself.
 fn run(fake: Fake, signal: bool) -> Vec<&'static str> {
     let without_pid_file = run_with(
         Fake {
@@ -121,7 +122,8 @@ fn run_with(fake: Fake, signal: bool, with_pid_file: bool) -> Vec<&'static str> 
                     std::future::pending().await
                 }
             };
-            // A guest that ends_at has all the time there is: the flag takes any. With any other one nobody waits.
+            // A guest with `ends_at` has unlimited time, as the flag allows any. With other guests
+            // nobody waits.
             let ends_at = matches!(fake.ends_at, Some("mark" | "shutdown"));
             let grace = if ends_at {
                 Duration::from_secs(i64::MAX as u64)
@@ -181,7 +183,7 @@ fn a_guest_that_ignores_the_request_is_forced_off() {
     assert_eq!(run(fake, true), ["mark", "kill", "sidecars", "last event"]);
 }
 
-/// What ends a start, and whether that has ended QEMU.
+/// Ends a start. Returns the calls, and whether QEMU has exited.
 fn end(fake: Fake) -> (Vec<&'static str>, bool) {
     let (_dir, file, mut child, fake) = process(fake);
     tokio::runtime::Builder::new_current_thread()
@@ -225,7 +227,7 @@ fn a_start_in_progress_is_killed() {
 
 #[test]
 fn qemu_is_signalled_when_libvirt_fails() {
-    // SIGTERM ends the shell, as it ends QEMU, but none that is stopped.
+    // SIGTERM ends the shell, as it ends QEMU, unless it is stopped.
     for hangs in [false, true] {
         let fake = Fake {
             libvirt_works: false,

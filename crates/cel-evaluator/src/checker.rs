@@ -1,5 +1,6 @@
-//! Checks the types of an expression before it runs, as KubeVirt's CEL library does and [`cel`] does not. Fields that do not
-//! exist and values of another type than their field are found on every branch, not only on the one that is taken.
+//! Checks the types of an expression before it runs, as KubeVirt's CEL library does and [`cel`]
+//! does not. Fields that do not exist and values of another type than their field are found on
+//! every branch, not only on the one that is taken.
 //!
 //! The checker also rewrites three things that [`cel`] evaluates in another way than KubeVirt:
 //!
@@ -162,7 +163,8 @@ impl Checker {
         Ok(result_type(&call.func_name, is_method, &arguments))
     }
 
-    /// What the macros `all`, `exists`, `map`, `filter` stand for: a loop over a list or map with an accumulator.
+    /// What the macros `all`, `exists`, `map`, `filter` stand for: a loop over a list or map with
+    /// an accumulator.
     fn comprehension(&mut self, of: &mut ComprehensionExpr) -> Result<ExprType, CompileError> {
         let item = match self.check(&mut of.iter_range)? {
             ExprType::List(item) => *item,

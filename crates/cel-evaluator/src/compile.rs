@@ -50,8 +50,8 @@ pub fn compile(text: &str) -> Result<Program, CompileError> {
     })
 }
 
-/// The constructor of a struct type. The struct has only the fields that the expression names, so that a merge can tell
-/// them from those that are zero.
+/// The constructor of a struct type. The struct has only the fields that the expression names, so
+/// that a merge can tell them from those that are zero.
 struct SparseStruct(&'static StructType);
 
 impl CelStructType for SparseStruct {

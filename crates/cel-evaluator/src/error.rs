@@ -1,4 +1,5 @@
-//! Why an expression has no result. The texts are those of KubeVirt, where its authors may know them.
+//! Why an expression has no result. The texts are those of KubeVirt, where its authors may know
+//! them.
 
 use std::fmt;
 

@@ -106,8 +106,8 @@ fn any(value: &Value) -> Box<dyn Val> {
     }
 }
 
-/// A JSON object whose type is not in the table. Its members are found without regard to case: that is how most names in Go
-/// and JSON differ.
+/// A JSON object whose type is not in the table. Its members are found without regard to case: that
+/// is how most names in Go and JSON differ.
 #[derive(Debug, Clone)]
 struct UntypedObject(Arc<Value>);
 

@@ -1,13 +1,13 @@
-//! Evaluates CEL expressions over `vmi` and `domainSpec`: conditions, and mutations of the domain. `main.rs` is the program
-//! around it, which the launcher starts for each expression.
+//! Evaluates CEL expressions over `vmi` and `domainSpec`: conditions, and mutations of the domain.
+//! `main.rs` is the program around it, which the launcher starts for each expression.
 //!
 //! ```text
 //!  text ─► parse ─► check types ─► evaluate ─► bool
 //!          └───── compile ─────┘         └────► Domain{…} ─► merge into the domain XML
 //! ```
 //!
-//! The values are read from the domain XML and the VMI's JSON ([`object`]) by two tables of types ([`schema`]),
-//! `libvirtxml.txt` and `vmi.txt`.
+//! The values are read from the domain XML and the VMI's JSON ([`object`]) by two tables of types
+//! ([`schema`]), `libvirtxml.txt` and `vmi.txt`.
 #![forbid(unsafe_code)]
 
 mod checker;

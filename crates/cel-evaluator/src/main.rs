@@ -1,7 +1,8 @@
 //! `cel-evaluator`: evaluates one CEL expression of a plugin, in a process of its own.
 //!
-//! An expression that loops or grows without end, or is nested too deeply, ends this process and nothing else. The launcher
-//! (`hooks::plugins`) limits its time and address space; the rest is given up here.
+//! An expression that loops or grows without end, or is nested too deeply, ends this process and
+//! nothing else. The launcher (`hooks::plugins`) limits its time and address space; the rest is
+//! given up here.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -19,7 +20,8 @@ Evaluates a CEL expression of a plugin. Standard input is the expression, the do
 byte between them. Prints true or false for a condition, the changed domain XML for a mutation. Status 1 means that the
 expression is wrong or fails; standard error says why.";
 
-/// Stack of the thread that compiles and evaluates, both of which recurse. Only what is used of it takes memory.
+/// Stack of the thread that compiles and evaluates, both of which recurse. Only what is used of it
+/// takes memory.
 const STACK_BYTES: usize = 256 << 20;
 /// Exit status after a panic, as the standard library has it.
 const PANICKED: u8 = 101;
@@ -62,7 +64,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Opens no file from now on, leaves no core dump, and is what the kernel ends first when memory runs out.
+/// Opens no file from now on, leaves no core dump, and is what the kernel ends first when memory
+/// runs out.
 fn give_up_privileges() -> io::Result<()> {
     // Without /proc it is one of the others, as any process.
     drop(std::fs::write("/proc/self/oom_score_adj", "1000"));

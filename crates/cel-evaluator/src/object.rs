@@ -7,8 +7,8 @@
 //!                     └─ list of Object(DomainDisk, <disk>)  …
 //! ```
 //!
-//! As in KubeVirt, where the values are Go structs, an absent field reads as its zero value, and `has()` tells whether it
-//! is set.
+//! As in KubeVirt, where the values are Go structs, an absent field reads as its zero value, and
+//! `has()` tells whether it is set.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -23,7 +23,8 @@ use cel::common::value::{CowVal, StaticVal, Val};
 
 use super::schema::{Field, StructType, ValueType};
 
-/// Before a field's name: `has()` asks whether the field is set, not for its value. The checker puts it there.
+/// Before a field's name: `has()` asks whether the field is set, not for its value. The checker
+/// puts it there.
 pub const IS_SET_PREFIX: char = '?';
 
 /// The part of a document that a struct is read from.
@@ -51,7 +52,8 @@ pub struct Object<D> {
 }
 
 impl<D: Data> Object<D> {
-    /// The object that has the field `name`: this one, or a struct embedded in it, which may be absent.
+    /// The object that has the field `name`: this one, or a struct embedded in it, which may be
+    /// absent.
     fn owner(&self, name: &str) -> Result<(Option<Self>, &'static Field), ExecutionError> {
         let path = self
             .of
@@ -88,7 +90,8 @@ impl<D: Data> Object<D> {
         }
     }
 
-    /// Whether one of its own fields is set: a pointer or list that is there, and in Go's other types what is not zero.
+    /// Whether one of its own fields is set: a pointer or list that is there, and in Go's other
+    /// types what is not zero.
     fn is_set(&self, field: &'static Field) -> bool {
         let is_struct = field.struct_type().is_some() && !field.is_list;
         if is_struct && (field.is_embedded() || !field.is_pointer) {
@@ -135,8 +138,8 @@ fn zero<D: Data>(field: &'static Field) -> Box<dyn Val> {
     }
 }
 
-/// What `Val::cel_type` returns for types that differ from value to value. It is only called for types that are named in
-/// the declaration of a function, which these are not.
+/// What `Val::cel_type` returns for types that differ from value to value. It is only called for
+/// types that are named in the declaration of a function, which these are not.
 pub(super) static OBJECT_TYPE: CelType = CelType::new_struct_type("object");
 
 impl<D: Data> Val for Object<D> {

@@ -1,10 +1,13 @@
-//! The struct types that CEL expressions see: names of types and fields, and where each field is in the XML or JSON.
+//! The struct types that CEL expressions see: names of types and fields, and where each field is in
+//! the XML or JSON.
 //!
-//! In KubeVirt these types are Go structs, found by reflection: `domainSpec` is a `libvirtxml.Domain` of the Go module
-//! `libvirt.org/go/libvirtxml`, `vmi` a `v1.VirtualMachineInstance` of KubeVirt's API. Their names are what authors of
-//! plugins write, and neither [`domain`] (names of KubeVirt's JSON) nor [`api`] (only what a launcher reads) has them.
-//! So they are listed in two tables, `libvirtxml.txt` and `vmi.txt`, whose heads describe the notation. Tests check that
-//! the tables agree with [`domain`] and [`api`] about the names in XML and JSON.
+//! In KubeVirt these types are Go structs, found by reflection: `domainSpec` is a
+//! `libvirtxml.Domain` of the Go module `libvirt.org/go/libvirtxml`, `vmi` a
+//! `v1.VirtualMachineInstance` of KubeVirt's API. Their names are what authors of plugins write,
+//! and neither [`domain`] (names of KubeVirt's JSON) nor [`api`] (only what a launcher reads) has
+//! them. So they are listed in two tables, `libvirtxml.txt` and `vmi.txt`, whose heads describe the
+//! notation. Tests check that the tables agree with [`domain`] and [`api`] about the names in XML
+//! and JSON.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -26,7 +29,8 @@ pub struct StructType {
     pub cel_type: CelType,
     /// Of a union, such as the source of a disk: the attribute that selects the variant.
     pub discriminator: Option<Discriminator>,
-    /// The fields in the order of the table. Where an expression sets several variants of a union, the first one wins.
+    /// The fields in the order of the table. Where an expression sets several variants of a union,
+    /// the first one wins.
     pub fields: Vec<Field>,
 }
 
@@ -66,13 +70,15 @@ pub struct Field {
 pub enum Location {
     /// An attribute.
     Attribute(&'static str),
-    /// A child element, or a member of the JSON object. Of a path, the last element holds the field.
+    /// A child element, or a member of the JSON object. Of a path, the last element holds the
+    /// field.
     Element(Vec<&'static str>),
     /// The text of the element, or the JSON value itself.
     Text,
     /// All that is in the element, as XML.
     InnerXml,
-    /// An embedded struct: its fields are those of the element or object around it, or of that member of the object.
+    /// An embedded struct: its fields are those of the element or object around it, or of that
+    /// member of the object.
     Embedded(Option<&'static str>),
     /// The element itself, if the union is this field's variant.
     Variant,
@@ -236,7 +242,8 @@ fn parse_type(text: &'static str) -> ValueType {
 }
 
 impl StructType {
-    /// The field with that name. As in Go, the fields of an embedded struct are also fields of the struct around it.
+    /// The field with that name. As in Go, the fields of an embedded struct are also fields of the
+    /// struct around it.
     pub fn find(&'static self, name: &str) -> Option<FieldPath> {
         if let Some(field) = self.fields.iter().find(|field| field.name == name) {
             return Some(FieldPath {

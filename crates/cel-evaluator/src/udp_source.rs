@@ -1,5 +1,6 @@
-//! A UDP character device has two `<source>` elements in XML, and one struct with four fields in Go. So the two are joined
-//! into one while expressions look at the document, with attributes that libvirt does not have:
+//! A UDP character device has two `<source>` elements in XML, and one struct with four fields in
+//! Go. So the two are joined into one while expressions look at the document, with attributes that
+//! libvirt does not have:
 //!
 //! ```text
 //!  <source mode="bind" host="a"/> <source mode="connect" host="b"/>   ◄──►   <source bind:host="a" connect:host="b"/>

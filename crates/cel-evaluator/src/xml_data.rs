@@ -62,8 +62,8 @@ impl Data for XmlData {
                     Some(Self::child(children.iter().next()?, children.parent))
                 });
                 child.or_else(|| {
-                    // An element may be left out when an attribute of its parent says everything, such as
-                    // <serial type="pty">.
+                    // An element may be left out when an attribute of its parent says everything,
+                    // such as <serial type="pty">.
                     match field.struct_type()?.discriminator {
                         Some(Discriminator::Parent(attribute)) => {
                             self.element.attribute(attribute)?;
@@ -144,7 +144,8 @@ pub fn variant(
         Discriminator::Own(attributes) => {
             let values = attributes.iter().filter_map(|name| element.attribute(name));
             let variant = values.collect::<Vec<_>>().join("/");
-            // The variant "" is an element without the attribute. An element without anything is none.
+            // The variant "" is an element without the attribute. An element without anything is
+            // none.
             let is_empty = element.attributes.is_empty() && element.nodes.is_empty();
             (!variant.is_empty() || !is_empty).then_some(variant)
         }

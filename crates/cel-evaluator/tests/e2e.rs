@@ -1,5 +1,5 @@
-//! Plugins with expressions, evaluated by the program: the order of plugins and hooks, conditions, failure strategies, and
-//! hostile expressions.
+//! Plugins with expressions, evaluated by the program: the order of plugins and hooks, conditions,
+//! failure strategies, and hostile expressions.
 #![allow(clippy::unwrap_used, reason = "a test ends this way")]
 
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! The domain of a launcher, now and after each change: streamed by our launchers, asked for every second of others.
+//! The domain of a launcher, now and after each change: streamed by our launchers, asked for every
+//! second of others.
 
 use std::time::Duration;
 

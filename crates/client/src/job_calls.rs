@@ -8,8 +8,8 @@ use api::backup::BackupOptions;
 use api::proto::cmd::v1::{BackupRequest, MemoryDumpRequest};
 
 impl Client {
-    /// Begins a memory dump into `path`, as the launcher has it. Success does not say that it has begun: the domain's
-    /// metadata do.
+    /// Begins a memory dump into `path`, as the launcher has it. Success does not say that it has
+    /// begun: the domain's metadata do.
     ///
     /// # Errors
     /// If the launcher refuses.

@@ -239,8 +239,8 @@ impl Client {
             .map_err(|source| CallError::Answer { call, source })
     }
 
-    /// What the launcher was sent last; none if that was nothing yet, or the launcher does not have this call (the
-    /// reference's does not).
+    /// What the launcher was sent last; none if that was nothing yet, or the launcher does not have
+    /// this call (the reference's does not).
     ///
     /// # Errors
     /// If the call fails, or the answer cannot be read.

@@ -1,4 +1,5 @@
-//! The calls of a migration, as the virt-handlers of source and target make them, and our own ones about it.
+//! The calls of a migration, as the virt-handlers of source and target make them, and our own ones
+//! about it.
 
 use std::time::Duration;
 
@@ -93,7 +94,8 @@ impl Client {
         accepted(call, message(call, answer)?)
     }
 
-    /// What the last migration from the launcher does, to its end; or, with `until_now`, what it has done so far.
+    /// What the last migration from the launcher does, to its end; or, with `until_now`, what it
+    /// has done so far.
     ///
     /// # Errors
     /// If there was none, or the launcher does not have this call (the reference's does not).

@@ -1,5 +1,5 @@
-//! What a launcher answers, for people: names of calls and libvirt's error format are for programs. Frequent causes come with
-//! what to do.
+//! What a launcher answers, for people: names of calls and libvirt's error format are for programs.
+//! Frequent causes come with what to do.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
@@ -149,8 +149,8 @@ pub fn plain(message: &str) -> String {
     }
 }
 
-/// The launcher names the sidecars that have changed a domain which libvirt refuses. The one of `run`, which adds the network
-/// cards, is not the user's.
+/// The launcher names the sidecars that have changed a domain which libvirt refuses. The one of
+/// `run`, which adds the network cards, is not the user's.
 fn without_own_sidecar(message: &str) -> String {
     const CHANGED_BY: &str = "; the domain was changed by ";
     let Some((refusal, hooks)) = message.split_once(CHANGED_BY) else {

@@ -25,8 +25,9 @@ const MAX_INFO_BYTES: usize = 64 << 10;
 const DEADLINE_TOLERANCE: Duration = Duration::from_millis(100);
 
 /// Waits for a call until its deadline.
-///  # Errors
-///  The call's own, or [`CallError::TimedOut`].
+///
+/// # Errors
+/// The call's own, or [`CallError::TimedOut`].
 pub async fn until_deadline<T>(
     deadline: Instant,
     call: impl Future<Output = Result<T, CallError>>,

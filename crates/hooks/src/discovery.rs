@@ -36,7 +36,8 @@ const PROBE_RETRY_DELAY: (Duration, Duration) =
     (Duration::from_millis(5), Duration::from_millis(300));
 /// First and longest timeout of `Info`. A sidecar that hangs may only be slow to start.
 const INFO_TIMEOUT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
-/// The directory is read again at least this often: not every file system reports changes by inotify.
+/// The directory is read again at least this often: not every file system reports changes by
+/// inotify.
 const RESCAN_INTERVAL: Duration = Duration::from_secs(1);
 /// When the log first names the missing sidecars, and how often after that.
 const FIRST_REPORT: Duration = Duration::from_secs(5);
@@ -222,7 +223,7 @@ impl<'a> Discovery<'a> {
         match result {
             Ok(info) => {
                 let sidecar = from_info(socket.clone(), self.id(&socket), info)?;
-                tracing::info!(sidecar = %sidecar, version = %sidecar.version, points = ?sidecar.points, "a hook sidecar is ready");
+                tracing::info!(sidecar = %sidecar, version = %sidecar.version, points = ?sidecar.points, "A hook sidecar is ready");
                 self.sockets.insert(socket, State::Ready(sidecar));
             }
             Err(CallError::Failed {
@@ -240,7 +241,7 @@ impl<'a> Discovery<'a> {
             }
             Err(error) => {
                 let reason = chain(&error);
-                tracing::debug!(socket = %socket.display(), reason, "a hook sidecar does not answer yet");
+                tracing::debug!(socket = %socket.display(), reason, "A hook sidecar does not answer yet");
                 self.probe(socket.clone(), attempt.saturating_add(1));
                 self.sockets.insert(socket, State::Probing(Some(reason)));
             }
@@ -320,7 +321,7 @@ impl<'a> Discovery<'a> {
             match state {
                 State::Ready(sidecar) => sidecars.push(sidecar),
                 State::Probing(error) => {
-                    tracing::warn!(socket = %socket.display(), reason = ?error, "a socket in the hooks directory does not answer and is ignored");
+                    tracing::warn!(socket = %socket.display(), reason = ?error, "A socket in the hooks directory does not answer and is ignored");
                 }
             }
         }
@@ -379,7 +380,7 @@ fn subscriptions(
     for Subscription { name, priority } in subscriptions.iter().take(MAX_SUBSCRIPTIONS) {
         let Some(point) = HookPoint::from_name(name).filter(|point| point.since() <= version)
         else {
-            tracing::warn!(sidecar, %version, point = excerpt(name, MAX_NAME_CHARS), "a hook sidecar subscribes to a hook point that its protocol version does not have");
+            tracing::warn!(sidecar, %version, point = excerpt(name, MAX_NAME_CHARS), "A hook sidecar subscribes to a hook point that its protocol version does not have");
             continue;
         };
         match points.iter_mut().find(|(known, _)| *known == point) {

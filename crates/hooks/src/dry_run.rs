@@ -70,8 +70,9 @@ pub enum ProgramError {
 /// Like [`dry_run`], with a program that it starts and kills afterwards. The program makes its
 /// socket in `socket_dir`, which must be empty; `limit` applies to its start and again to its
 /// calls. Dropping the future kills the program too.
-///  # Errors
-///  Those of [`dry_run`], and a program that does not start.
+///
+/// # Errors
+/// Those of [`dry_run`], and a program that does not start.
 pub async fn dry_run_program(
     command: Command,
     socket_dir: PathBuf,

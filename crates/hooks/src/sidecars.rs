@@ -91,7 +91,7 @@ impl Sidecars {
         let report = self.report();
         let save = move || {
             if let Err(error) = report.save(&file) {
-                tracing::warn!(file = %file.display(), reason = %error, "the report on hook sidecars cannot be written");
+                tracing::warn!(file = %file.display(), reason = %error, "The report on hook sidecars cannot be written");
             }
         };
         // A panic is logged.
@@ -111,10 +111,12 @@ impl Sidecars {
 
     /// Calls `OnDefineDomain` of the sidecars one after the other; each gets the domain XML that
     /// the previous one returned.
-    ///  Returns the last answer byte for byte. The same input under the same deadline is answered
+    ///
+    /// Returns the last answer byte for byte. The same input under the same deadline is answered
     /// from memory, so one start of a domain calls each sidecar once.
-    ///  # Errors
-    ///  [`HookError::Call`] for the first sidecar that fails, is too slow, or returns a refused
+    ///
+    /// # Errors
+    /// [`HookError::Call`] for the first sidecar that fails, is too slow, or returns a refused
     /// answer. The sidecars after it are not called.
     // D-hook-10 (docs/differences.md).
     pub async fn on_define_domain(
@@ -175,7 +177,7 @@ impl Sidecars {
                 tracing::debug!(
                     sidecar = name,
                     xml = %without_secrets(&after.text),
-                    "the domain as the hook sidecar returned it"
+                    "The domain as the hook sidecar returned it"
                 );
                 Ok((after, changes))
             };
@@ -188,8 +190,9 @@ impl Sidecars {
 
     /// Calls `PreCloudInitIso` of the sidecars one after the other. The cloud-init data has the
     /// field names of KubeVirt's Go struct. Not called for a VMI without cloud-init.
-    ///  # Errors
-    ///  [`HookError::Call`] for the first sidecar that fails.
+    ///
+    /// # Errors
+    /// [`HookError::Call`] for the first sidecar that fails.
     // D-hook-3 (docs/differences.md).
     pub async fn pre_cloud_init_iso(
         &self,
@@ -286,12 +289,12 @@ impl Sidecars {
         let (call, result) = match result {
             Ok((value, changes)) => {
                 let changed = diff::summary(&changes);
-                tracing::info!(%sidecar, %point, milliseconds, changes = changes.list.len(), changed, "a hook sidecar has run");
+                tracing::info!(%sidecar, %point, milliseconds, changes = changes.list.len(), changed, "A hook sidecar has run");
                 (CallReport::succeeded(time, changes), Ok(value))
             }
             Err(reason) => {
                 let text = chain(&reason);
-                tracing::error!(%sidecar, %point, milliseconds, reason = text, "a hook sidecar failed");
+                tracing::error!(%sidecar, %point, milliseconds, reason = text, "A hook sidecar failed");
                 let error = HookError::Call {
                     sidecar: sidecar.to_string(),
                     point,

@@ -21,15 +21,17 @@ pub struct Connection {
 #[derive(Debug)]
 struct Raw(sys::virConnectPtr);
 
-// SAFETY: libvirt's objects are reference-counted under a lock, and its functions may be called on one connection from
-// any thread at the same time (libvirt.org, "Thread safety"); errors are kept for each thread.
+// SAFETY: libvirt's objects are reference-counted under a lock, and its functions may be called on
+// one connection from any thread at the same time (libvirt.org, "Thread safety"); errors are kept
+// for each thread.
 unsafe impl Send for Raw {}
 // SAFETY: as above.
 unsafe impl Sync for Raw {}
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        // SAFETY: the pointer is open and this is its only owner's last use. A failure is not ours to mend.
+        // SAFETY: the pointer is open and this is its only owner's last use. A failure is not ours
+        // to mend.
         unsafe { sys::virConnectClose(self.0) };
     }
 }
@@ -65,7 +67,8 @@ impl Connection {
     /// The domain of this name, if there is one.
     pub fn lookup(&self, name: &str) -> Result<Option<Domain>, Error> {
         let name = c::text("the domain's name", name)?;
-        // SAFETY: connection and string are valid; the reference that comes back is given to `Domain`.
+        // SAFETY: connection and string are valid; the reference that comes back is given to
+        // `Domain`.
         let found = unsafe { Domain::take(sys::virDomainLookupByName(self.ptr(), name.as_ptr())) };
         match found {
             Ok(domain) => Ok(Some(domain)),
@@ -93,8 +96,8 @@ impl Connection {
     /// All domains, running or not.
     pub fn domains(&self) -> Result<Vec<Domain>, Error> {
         let mut list: *mut sys::virDomainPtr = std::ptr::null_mut();
-        // SAFETY: on success `list` is an array of that many references, ours now: each goes into a `Domain`, and the
-        // array itself is freed once.
+        // SAFETY: on success `list` is an array of that many references, ours now: each goes into a
+        // `Domain`, and the array itself is freed once.
         unsafe {
             let count = c::check(sys::virConnectListAllDomains(self.ptr(), &mut list, 0))?;
             let domains = (0..usize::try_from(count).unwrap_or_default())
@@ -173,7 +176,7 @@ impl Connection {
                 Ok(callback) => registration.ids.push(callback),
                 // Drivers other than QEMU's (libvirt's test driver) do not have them all.
                 Err(error) if error.is_unsupported() => {
-                    tracing::debug!(event = id, "no such events here")
+                    tracing::debug!(event = id, "No such events here")
                 }
                 Err(error) => return Err(error),
             }
@@ -189,9 +192,9 @@ impl Connection {
         sink: &Sink,
     ) -> Result<c_int, Error> {
         let opaque = event::opaque(sink);
-        // SAFETY: `event::LISTENED_EVENTS` pairs each id with a function of the type that libvirt calls for it, which C asks to
-        // pass as a generic callback; `opaque` is released by libvirt, or here if it never took it
-        // over.
+        // SAFETY: `event::LISTENED_EVENTS` pairs each id with a function of the type that libvirt
+        // calls for it, which C asks to pass as a generic callback; `opaque` is released by
+        // libvirt, or here if it never took it over.
         unsafe {
             let callback = std::mem::transmute::<*const (), Callback>(function);
             let any_domain = std::ptr::null_mut();
@@ -256,8 +259,8 @@ impl std::fmt::Debug for Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // SAFETY: the ids come from this connection, which `self` keeps open. That a dead connection refuses does not
-        // matter: nothing arrives from it any more.
+        // SAFETY: the ids come from this connection, which `self` keeps open. That a dead
+        // connection refuses does not matter: nothing arrives from it any more.
         unsafe {
             for id in self.ids.drain(..) {
                 sys::virConnectDomainEventDeregisterAny(self.connection.ptr(), id);

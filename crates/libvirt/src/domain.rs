@@ -17,16 +17,17 @@ pub struct Domain {
     pub(super) raw: sys::virDomainPtr,
 }
 
-// SAFETY: libvirt's objects are reference-counted under a lock, and its functions may be called on one domain from any
-// thread at the same time (libvirt.org, "Thread safety"); errors are kept for each thread.
+// SAFETY: libvirt's objects are reference-counted under a lock, and its functions may be called on
+// one domain from any thread at the same time (libvirt.org, "Thread safety"); errors are kept for
+// each thread.
 unsafe impl Send for Domain {}
 // SAFETY: as above.
 unsafe impl Sync for Domain {}
 
 impl Clone for Domain {
     fn clone(&self) -> Self {
-        // SAFETY: `raw` is a valid domain; the call fails for no other reason, and adds the reference that the clone
-        // gives back when it is dropped.
+        // SAFETY: `raw` is a valid domain; the call fails for no other reason, and adds the
+        // reference that the clone gives back when it is dropped.
         unsafe { sys::virDomainRef(self.raw) };
         Self { raw: self.raw }
     }
@@ -202,8 +203,8 @@ impl Domain {
             .len()
             .try_into()
             .map_err(|_| Error::own(code::INVALID_ARG, "too many files".to_owned()))?;
-        // SAFETY: domain and string are valid for the call; so are the numbers, which are as many as is said, and the
-        // files, which are borrowed.
+        // SAFETY: domain and string are valid for the call; so are the numbers, which are as many
+        // as is said, and the files, which are borrowed.
         self.done(unsafe {
             sys::virDomainFDAssociate(self.raw, name.as_ptr(), count, files.as_mut_ptr(), 0)
         })

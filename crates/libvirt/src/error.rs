@@ -49,8 +49,8 @@ pub mod code {
 impl Error {
     /// The calling thread's last error. Only right after a call that failed.
     pub(super) fn last() -> Self {
-        // SAFETY: takes no argument; the result is null or libvirt's thread-local error, which stays as it is until
-        // this thread calls libvirt again, and this block makes no other call.
+        // SAFETY: takes no argument; the result is null or libvirt's thread-local error, which
+        // stays as it is until this thread calls libvirt again, and this block makes no other call.
         unsafe {
             let raw = sys::virGetLastError();
             if raw.is_null() {

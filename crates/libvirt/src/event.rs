@@ -189,7 +189,8 @@ type Kept = Weak<dyn Fn(Event) + Send + Sync>;
 
 /// `virFreeCallback` of what [`opaque`] made.
 pub(super) unsafe extern "C" fn release(opaque: *mut c_void) {
-    // SAFETY: libvirt calls this once, after the last callback, with the pointer that `opaque` made.
+    // SAFETY: libvirt calls this once, after the last callback, with the pointer that `opaque`
+    // made.
     drop(unsafe { Box::from_raw(opaque.cast::<Kept>()) });
 }
 
@@ -258,7 +259,8 @@ macro_rules! callbacks {
                 (c::copy(sys::virDomainGetName($domain)), $(<$type as Argument>::copied($argument),)*)
             };
             let event = $event;
-            // SAFETY: `opaque` comes from the registration, which libvirt releases after the last call.
+            // SAFETY: `opaque` comes from the registration, which libvirt releases after the last
+            // call.
             unsafe { send(opaque, event) };
             $(<$result>::default())?
         })*

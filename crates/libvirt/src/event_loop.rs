@@ -24,7 +24,8 @@ fn start() -> Result<(), Error> {
         let message = format!("the children of libvirt's driver cannot be controlled: {error}");
         Error::own(code::SYSTEM_ERROR, message)
     })?;
-    // SAFETY: each registers with libvirt once and before any connection; `quiet` is a function, so it lives for ever.
+    // SAFETY: each registers with libvirt once and before any connection; `quiet` is a function, so
+    // it lives for ever.
     unsafe {
         c::check(sys::virInitialize())?;
         sys::virSetErrorFunc(std::ptr::null_mut(), Some(quiet));

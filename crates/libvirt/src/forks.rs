@@ -22,7 +22,8 @@ extern "C" fn lock() {
 }
 
 extern "C" fn unlock() {
-    // SAFETY: as in `lock`; fork(3) calls this on the thread that has locked it, or in the child, on that thread's copy.
+    // SAFETY: as in `lock`; fork(3) calls this on the thread that has locked it, or in the child,
+    // on that thread's copy.
     unsafe { libc::pthread_mutex_unlock(FORKING.0.get()) };
 }
 
@@ -35,7 +36,8 @@ extern "C" fn unlock() {
 /// If there is no memory left.
 pub fn control_forks() -> io::Result<()> {
     static CONTROLLED: OnceLock<i32> = OnceLock::new();
-    // SAFETY: the functions live for ever and do what fork(3) allows: lock before it, unlock after it in both processes.
+    // SAFETY: the functions live for ever and do what fork(3) allows: lock before it, unlock after
+    // it in both processes.
     let error = *CONTROLLED
         .get_or_init(|| unsafe { libc::pthread_atfork(Some(lock), Some(unlock), Some(unlock)) });
     match error {

@@ -86,7 +86,8 @@ impl Domain {
         let mut pointers: Vec<*const c_char> = keys.iter().map(|key| key.as_ptr()).collect();
         let count = c_uint::try_from(pointers.len())
             .map_err(|_| Error::own(code::INVALID_ARG, "too many SSH keys".to_owned()))?;
-        // SAFETY: domain and strings are valid for the call, and the pointers are as many as is said.
+        // SAFETY: domain and strings are valid for the call, and the pointers are as many as is
+        // said.
         self.done(unsafe {
             sys::virDomainAuthorizedSSHKeysSet(
                 self.raw,

@@ -110,7 +110,8 @@ impl Domain {
         let mut job_type: c_int = 0;
         let mut params = TypedParams::new();
         let (list, len) = params.places();
-        // SAFETY: the domain and all three places are valid; the list that is put there is ours to free.
+        // SAFETY: the domain and all three places are valid; the list that is put there is ours to
+        // free.
         c::check(unsafe {
             sys::virDomainGetJobStats(self.raw(), &raw mut job_type, list, len, flags)
         })?;

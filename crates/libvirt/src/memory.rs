@@ -4,8 +4,8 @@
 /// it first in `main`.
 pub fn keep_small() {
     const TRIM_THRESHOLD: libc::c_int = 128 * 1024;
-    // SAFETY: mallopt only changes parameters of the allocator; it may be called at any time, and a refusal (0) leaves
-    // the defaults.
+    // SAFETY: mallopt only changes parameters of the allocator; it may be called at any time, and a
+    // refusal (0) leaves the defaults.
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 1);
         libc::mallopt(libc::M_TRIM_THRESHOLD, TRIM_THRESHOLD);

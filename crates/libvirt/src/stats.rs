@@ -51,8 +51,8 @@ impl Domain {
                 sys::VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT,
             )
         })?;
-        // SAFETY: with a count above zero there is a first record, with as many parameters as it says. They stay until the
-        // list is freed below.
+        // SAFETY: with a count above zero there is a first record, with as many parameters as it
+        // says. They stay until the list is freed below.
         let stats = unsafe {
             match records.as_ref() {
                 Some(record) if count > 0 && !(**record).params.is_null() => {

@@ -21,7 +21,8 @@ impl Stream {
     /// # Safety
     /// `domain` is a valid domain.
     pub unsafe fn of_domain(domain: sys::virDomainPtr) -> Result<Self, Error> {
-        // SAFETY: the domain is valid; the connection that it names is borrowed and lives as long as the domain.
+        // SAFETY: the domain is valid; the connection that it names is borrowed and lives as long
+        // as the domain.
         let raw = unsafe { sys::virStreamNew(sys::virDomainGetConnect(domain), 0) };
         if raw.is_null() {
             return Err(Error::last());
@@ -42,7 +43,8 @@ impl Stream {
         let mut all = Vec::new();
         let mut chunk = vec![0_u8; CHUNK_BYTES];
         loop {
-            // SAFETY: the stream is valid, and the buffer has room for as many bytes as are asked for.
+            // SAFETY: the stream is valid, and the buffer has room for as many bytes as are asked
+            // for.
             let read = unsafe {
                 sys::virStreamRecv(self.raw, chunk.as_mut_ptr().cast::<c_char>(), chunk.len())
             };
@@ -65,7 +67,8 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // SAFETY: the stream is valid, and given back once; an abort before its end tells libvirt to stop.
+        // SAFETY: the stream is valid, and given back once; an abort before its end tells libvirt
+        // to stop.
         unsafe {
             if !self.finished {
                 sys::virStreamAbort(self.raw);

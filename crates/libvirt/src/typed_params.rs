@@ -58,7 +58,8 @@ impl TypedParams {
 
     fn add_c_text(&mut self, name: &CStr, text: &CStr) -> Result<(), Error> {
         let (list, len, capacity) = (&mut self.list, &mut self.len, &mut self.capacity);
-        // SAFETY: the three places are this list's, and the strings are valid for the call, which copies them.
+        // SAFETY: the three places are this list's, and the strings are valid for the call, which
+        // copies them.
         c::check(unsafe {
             sys::virTypedParamsAddString(list, len, capacity, name.as_ptr(), text.as_ptr())
         })
@@ -124,7 +125,8 @@ fn read_one(param: &sys::virTypedParameter) -> Option<(String, ParamValue)> {
     let Ok(kind) = sys::virTypedParameterType::try_from(param.type_) else {
         return None;
     };
-    // SAFETY: libvirt says by the type which member of the union it has written; a name and a text end with NUL.
+    // SAFETY: libvirt says by the type which member of the union it has written; a name and a text
+    // end with NUL.
     let (name, value) = unsafe {
         let value = match kind {
             sys::VIR_TYPED_PARAM_INT => ParamValue::Signed(param.value.i.into()),

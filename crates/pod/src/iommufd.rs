@@ -70,7 +70,7 @@ fn receive(mut stream: &UnixStream) -> io::Result<OwnedFd> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no descriptor was sent"))?;
     // The plugin has sent it, and closes its side whether or not it reads this.
     if let Err(error) = stream.write_all(&[0]) {
-        tracing::debug!(%error, "the device plugin did not wait for the acknowledgement");
+        tracing::debug!(reason = %error, "The device plugin did not wait for the acknowledgement");
     }
     Ok(descriptor)
 }

@@ -1,7 +1,7 @@
 //! `container-disk`: keeps the container of a disk image alive, and shows by a socket where it is.
 //!
-//! virt-handler connects to the socket, reads the process ID of its peer, and so finds the image's files. No data is
-//! exchanged. The container is no longer needed when the socket is removed.
+//! virt-handler connects to the socket, reads the process ID of its peer, and so finds the image's
+//! files. No data is exchanged. The container is no longer needed when the socket is removed.
 //!
 //! It runs in foreign images with a hundredth of a CPU: no runtime, no threads, no polling.
 
@@ -84,7 +84,8 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// getopt's rules: long names may be shortened, what is not an option is ignored, the first one that ends it counts.
+/// getopt's rules: long names may be shortened, what is not an option is ignored, the first one
+/// that ends it counts.
 fn parse(arguments: Vec<OsString>) -> Result<Command, DiskError> {
     let mut parser = Parser::from_args(arguments);
     parser.set_short_equals(false);

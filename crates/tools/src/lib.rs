@@ -1,4 +1,5 @@
-//! The small programs of the pod. `pod-tools` is one executable of them and of `launcherctl`, called through links.
+//! The small programs of the pod. `pod-tools` is one executable of them and of `launcherctl`,
+//! called through links.
 #![forbid(unsafe_code)]
 
 mod container_disk;

@@ -1,5 +1,5 @@
-//! `libvirt-hook-client`: what libvirt runs as its hook `qemu` in a pod. When a domain arrives by migration, the launcher
-//! changes it for this pod; when one has left, virt-handler finds a marker.
+//! `libvirt-hook-client`: what libvirt runs as its hook `qemu` in a pod. When a domain arrives by
+//! migration, the launcher changes it for this pod; when one has left, virt-handler finds a marker.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -126,7 +126,8 @@ async fn ask(socket: &Path, document: &[u8]) -> Result<Vec<u8>, HookError> {
     exchanged.unwrap_or(Err(HookError::TimedOut(EXCHANGE_TIMEOUT)))
 }
 
-/// The reference's server, too, answers when the document ends, and not when this half of the connection does.
+/// The reference's server, too, answers when the document ends, and not when this half of the
+/// connection does.
 async fn exchange(mut stream: UnixStream, document: &[u8]) -> Result<Vec<u8>, HookError> {
     let sent = stream.write_all(document).await;
     sent.map_err(HookError::exchange("send data"))?;

@@ -1,4 +1,5 @@
-//! `virt-freezer`: freezes and thaws the guest's file systems for backup tools, which run it in the compute container.
+//! `virt-freezer`: freezes and thaws the guest's file systems for backup tools, which run it in the
+//! compute container.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -24,7 +25,8 @@ const NO_AGENT: &str = "Guest agent not available for now";
 /// In the error of a Windows guest that was frozen for longer than it allows.
 const FREEZE_LIMIT: &str = "fsfreeze is limited";
 
-/// How long an agent that is connected may not have said its version, and how often the launcher is asked for it.
+/// How long an agent that is connected may not have said its version, and how often the launcher is
+/// asked for it.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
 const VERSION_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -97,8 +99,9 @@ async fn run(options: &Options) -> Result<(), CallError> {
     Ok(())
 }
 
-/// What the guest agent has said of the guest, and the domain; none without an agent. The launcher learns of an agent's
-/// version shortly after the agent has connected, and a backup must not go without a freeze for that.
+/// What the guest agent has said of the guest, and the domain; none without an agent. The launcher
+/// learns of an agent's version shortly after the agent has connected, and a backup must not go
+/// without a freeze for that.
 // D-agent-11 (docs/differences.md).
 async fn guest_info(client: &Client) -> Result<Option<(Value, Option<Value>)>, CallError> {
     let end = os::time::deadline(VERSION_TIMEOUT);

@@ -1,4 +1,5 @@
-//! `virt-probe`: the kubelet's probe of a guest, by its agent. virt-controller writes its command line.
+//! `virt-probe`: the kubelet's probe of a guest, by its agent. virt-controller writes its command
+//! line.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

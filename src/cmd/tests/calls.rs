@@ -156,7 +156,7 @@ fn requests_of_any_size_are_bounded() {
                 options: Bytes::new(),
             }
         };
-        // Some bytes are those of the message around it.
+        // The enclosing message takes some bytes too.
         let most = sized(MAX_REQUEST_BYTES - 64);
         let answer = cmd.kill_virtual_machine(most).await.unwrap();
         assert!(answer.into_inner().success);

@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used)]
-//! What comes through the door, and what does not.
+//! Accepted and refused input.
 
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
@@ -89,7 +89,7 @@ async fn plugins_that_cannot_be_read_fail_the_request() {
     );
 }
 
-/// The decoder of the test ends only once this thread has gone on.
+/// The test's decoder returns only after this thread has gone on.
 #[tokio::test]
 async fn other_work_goes_on_while_large_input_is_decoded() {
     let (release, released) = sync_channel::<()>(1);
@@ -124,7 +124,7 @@ async fn large_inputs_are_decoded_one_at_a_time_also_when_the_caller_gives_up() 
     assert_eq!(next.unwrap(), SMALL_INPUT_BYTES + 1);
 }
 
-/// A node of no CPU takes two bytes on the wire.
+/// A NUMA node without CPUs takes two bytes on the wire.
 #[tokio::test]
 async fn options_without_end_are_refused_before_they_are_decoded() {
     let topology = |cells: usize| VirtualMachineOptions {
@@ -150,7 +150,7 @@ async fn options_without_end_are_refused_before_they_are_decoded() {
     ));
 }
 
-/// Each of them has its bytes in memory.
+/// Each waiting request holds its bytes in memory.
 #[tokio::test]
 async fn few_requests_wait_to_be_decoded() {
     let (release, released) = sync_channel::<()>(1);

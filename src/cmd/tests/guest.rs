@@ -1,4 +1,4 @@
-//! Calls about the guest: statistics, the guest agent, the screen.
+//! Calls about the guest: statistics, guest agent, screen.
 
 use super::*;
 

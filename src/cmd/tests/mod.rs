@@ -15,7 +15,6 @@ use api::proto::cmd::v1::cmd_client::CmdClient;
 use api::proto::preview::v1::PlanRequest;
 use api::proto::preview::v1::preview_client::PreviewClient;
 
-/// A request for the VMI of [`TestLauncher`].
 fn request() -> v1::VmiRequest {
     v1::VmiRequest {
         vmi: Some(v1::Vmi {
@@ -25,7 +24,7 @@ fn request() -> v1::VmiRequest {
     }
 }
 
-/// Serves a launcher for as long as `test` runs.
+/// Serves a launcher while `test` runs.
 pub(super) fn with_server<F: Future<Output = ()>>(
     test: impl FnOnce(Arc<TestLauncher>, Channel) -> F,
 ) {

@@ -22,7 +22,8 @@ use self::union::Target;
 use super::error::{MergeError, MergeReason};
 use super::schema::{Discriminator, Field, FieldPath, Location, StructType};
 
-/// The namespaces of libvirt's elements for one hypervisor, by the prefix that they have in the table.
+/// The namespaces of libvirt's elements for one hypervisor, by the prefix that they have in the
+/// table.
 const HYPERVISOR_PREFIXES: [&str; 5] = ["qemu", "lxc", "bhyve", "vmware", "xen"];
 
 /// Merges `mutation`, a struct of type `of`, into the document.
@@ -261,8 +262,8 @@ fn set_list(
     Ok(())
 }
 
-/// Sets or removes a variant of a union. To change the variant, an expression sets the present one to `null`; else the
-/// one that comes first in the table stays.
+/// Sets or removes a variant of a union. To change the variant, an expression sets the present one
+/// to `null`; else the one that comes first in the table stays.
 fn set_variant(
     owner: &'static StructType,
     field: &'static Field,

@@ -17,8 +17,8 @@ use crate::xml_data::{self, XmlData};
 pub struct Target<'t> {
     /// The element.
     pub element: &'t mut Element,
-    /// The attributes of its parent. `None` for a struct inside another one of the same element: that one's attributes are
-    /// those of the element itself.
+    /// The attributes of its parent. `None` for a struct inside another one of the same element:
+    /// that one's attributes are those of the element itself.
     pub parent_attributes: Option<&'t mut Vec<(String, String)>>,
 }
 

@@ -1,7 +1,9 @@
 //! What a hook changed, by path: `~ os/bootmenu@enable: "no" → "yes"`.
-//!  Elements are paired by their identity, such as the target device of a disk, so that removing a
+//!
+//! Elements are paired by their identity, such as the target device of a disk, so that removing a
 //! disk does not make all disks after it look changed.
-//!  A sidecar wrote the documents: a comparison takes time and memory in proportion to their size,
+//!
+//! A sidecar wrote the documents: a comparison takes time and memory in proportion to their size,
 //! copies nothing of them, and stops at [`MAX_CHANGES`].
 
 mod changes;

@@ -1,13 +1,14 @@
-//! KubeVirt Plugins (alpha): domain hooks that the cluster's administrator declares for all virtual machines.
-//! virt-handler sends them with each sync.
+//! KubeVirt Plugins (alpha): domain hooks that the cluster's administrator declares for all virtual
+//! machines. virt-handler sends them with each sync.
 //!
 //! ```text
 //!  plugins by name ─► condition ─► its hooks in order ─► condition ─┬─► CEL expression ─┬─► check ─► next
 //!                                                                   └─► gRPC sidecar ───┘
 //! ```
 //!
-//! Expressions are evaluated by another program (`evaluator`); for their authors: `crates/cel-evaluator`, and its tables of
-//! types `libvirtxml.txt` and `vmi.txt`. For authors of sidecars: `sidecar`.
+//! Expressions are evaluated by another program (`evaluator`); for their authors:
+//! `crates/cel-evaluator`, and its tables of types `libvirtxml.txt` and `vmi.txt`. For authors of
+//! sidecars: `sidecar`.
 
 mod config;
 mod context;

@@ -35,8 +35,9 @@ pub struct Applied {
 impl Pipeline {
     /// Reads the sync options' `pluginsJson`, a list of Plugin objects. Empty and `null` mean no
     /// plugins.
-    ///  # Errors
-    ///  [`PluginError::List`].
+    ///
+    /// # Errors
+    /// [`PluginError::List`].
     pub fn from_json(list: &[u8]) -> Result<Self, PluginError> {
         if list.is_empty() {
             return Ok(Self::default());
@@ -73,7 +74,8 @@ impl Pipeline {
     /// Applies all plugins to the domain XML. Without plugins it stays as it is, byte for byte.
     ///
     /// # Errors
-    /// [`PluginError::Condition`], and [`PluginError::Hook`] for a hook whose failure is not ignored.
+    /// [`PluginError::Condition`], and [`PluginError::Hook`] for a hook whose failure is not
+    /// ignored.
     pub async fn apply(
         &self,
         xml: String,
@@ -127,7 +129,7 @@ impl Run<'_> {
             .holds(name, None, plugin.spec.condition.as_deref())
             .await?
         {
-            tracing::info!(plugin = name, "a plugin is skipped: its condition is false");
+            tracing::info!(plugin = name, "A plugin is skipped: its condition is false");
             return Ok(());
         }
         for (number, hook) in plugin.spec.domain_hooks.iter().flatten().enumerate() {
@@ -146,7 +148,7 @@ impl Run<'_> {
                         plugin = name,
                         hook = number,
                         reason,
-                        "a plugin's hook failed; its failure strategy is Ignore"
+                        "A plugin's hook failed; its failure strategy is Ignore"
                     );
                 }
                 Err(reason) => {
@@ -227,7 +229,7 @@ impl Run<'_> {
             milliseconds = os::time::milliseconds(start.elapsed()),
             changes = changes.list.len(),
             changed = diff::summary(changes),
-            "a plugin's hook has run"
+            "A plugin's hook has run"
         );
         let is_listed = self.modified_by.last().is_some_and(|last| last == plugin);
         if !changes.is_empty() && !is_listed {

@@ -1,5 +1,5 @@
-//! Calls `kubevirt.hooks.plugins.v1alpha1.DomainHookService/MutateDomain` of a plugin's sidecar, on a socket in the
-//! plugin's directory.
+//! Calls `kubevirt.hooks.plugins.v1alpha1.DomainHookService/MutateDomain` of a plugin's sidecar, on
+//! a socket in the plugin's directory.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};

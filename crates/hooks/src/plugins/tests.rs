@@ -1,4 +1,5 @@
-//! Plugins without expressions, and evaluators that fail. What expressions do: `crates/cel-evaluator/tests`.
+//! Plugins without expressions, and evaluators that fail. What expressions do:
+//! `crates/cel-evaluator/tests`.
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

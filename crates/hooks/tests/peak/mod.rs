@@ -20,8 +20,8 @@ fn count(freed: usize, taken: usize) {
     }
 }
 
-// SAFETY: every call is passed on unchanged to the system's allocator, which keeps the contract of the trait; counting
-// touches no memory of the caller.
+// SAFETY: every call is passed on unchanged to the system's allocator, which keeps the contract of
+// the trait; counting touches no memory of the caller.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(0, layout.size());

@@ -3,10 +3,10 @@
 //! virt-handler makes bridges, tap devices and NAT rules in the pod (phase 1). Then the launcher
 //!
 //! 1. reads the pod's links by netlink ([`PodLinks`]),
-//! 2. finds the tap device, MTU and MAC address of each interface that is attached by a tap ([`plan`]),
-//!    for libvirt's `<interface>` ([`TapInterface`]),
-//! 3. runs a DHCP server on the guest's bridge for bridge and masquerade bindings ([`dhcp4`], [`dhcp6`]), because the address that
-//!    the guest is to use is known to the pod only.
+//! 2. finds the tap device, MTU and MAC address of each interface that is attached by a tap
+//!    ([`plan`]), for libvirt's `<interface>` ([`TapInterface`]),
+//! 3. runs a DHCP server on the guest's bridge for bridge and masquerade bindings ([`dhcp4`],
+//!    [`dhcp6`]), because the address that the guest is to use is known to the pod only.
 //!
 //! ```text
 //! guest NIC -- tap0 -- bridge k6t-eth0 -- (NAT, or the pod's veth as a port) -- eth0

@@ -26,7 +26,7 @@ pub(crate) async fn serve(bridge: String, socket: BridgeSocket, responder: impl 
             Ok(None) => continue,
             Err(error) => {
                 if let Some(suppressed) = log.allow() {
-                    tracing::warn!(bridge, reason = %error, suppressed, "receiving DHCP requests failed");
+                    tracing::warn!(bridge, reason = %error, suppressed, "Receiving DHCP requests failed");
                 }
                 sleep(RECEIVE_RETRY_DELAY).await;
                 continue;
@@ -42,7 +42,7 @@ pub(crate) async fn serve(bridge: String, socket: BridgeSocket, responder: impl 
                 tracing::debug!(bridge, %from, kind, suppressed, "DHCP request answered")
             }
             Ok((kind, Err(error))) => {
-                tracing::warn!(bridge, %from, kind, reason = %error, suppressed, "sending a DHCP answer failed")
+                tracing::warn!(bridge, %from, kind, reason = %error, suppressed, "Sending a DHCP answer failed")
             }
             Err(ignored) => {
                 tracing::debug!(bridge, %from, reason = %ignored, suppressed, "DHCP request ignored")

@@ -67,7 +67,7 @@ impl DhcpServers {
             // nothing any more.
             Some(_) => drop(self.running.remove(pod_link)),
             None if marker.exists() => {
-                tracing::info!(marker = %marker.display(), "the DHCP server of this link has been started by another process");
+                tracing::info!(marker = %marker.display(), "The DHCP server of this link has been started by another process");
                 return Ok(());
             }
             None => (),
@@ -97,7 +97,7 @@ impl DhcpServers {
             );
             if let Err(error) = std::fs::remove_file(&running.marker) {
                 let marker = running.marker.display();
-                tracing::warn!(%marker, reason = %error, "the marker of the DHCP servers stays");
+                tracing::warn!(%marker, reason = %error, "The marker of the DHCP servers stays");
             }
         }
     }

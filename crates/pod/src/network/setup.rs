@@ -59,7 +59,7 @@ impl NetworkSetup {
             if entry.file_name().to_string_lossy().starts_with(DHCP_MARKER)
                 && let Err(error) = std::fs::remove_file(entry.path())
             {
-                tracing::warn!(marker = %entry.path().display(), reason = %error, "the marker of ended DHCP servers stays");
+                tracing::warn!(marker = %entry.path().display(), reason = %error, "The marker of ended DHCP servers stays");
             }
         }
     }

@@ -213,7 +213,7 @@ fn new_socket(family: AddressFamily) -> Result<OwnedFd, Failed> {
 // D-net-1 (docs/differences.md).
 fn finish(fd: OwnedFd, bridge: &str, address: &dyn SockaddrLike) -> Result<UdpSocket, Failed> {
     if let Err(error) = setsockopt(&fd, sockopt::BindToDevice, &bridge.into()) {
-        tracing::debug!(bridge, reason = %error, "the DHCP socket cannot be bound to the bridge; its packets are filtered only");
+        tracing::debug!(bridge, reason = %error, "The DHCP socket cannot be bound to the bridge; its packets are filtered only");
     }
     step("binding the port", bind(fd.as_raw_fd(), address))?;
     Ok(UdpSocket::from(fd))

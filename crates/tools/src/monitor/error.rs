@@ -6,11 +6,11 @@ use std::path::PathBuf;
 /// An internal error: exit status 1.
 #[derive(Debug, thiserror::Error)]
 pub enum MonitorError {
-    /// Signals can't be received.
-    #[error("signals can't be received")]
+    /// Signals cannot be received.
+    #[error("signals cannot be received")]
     Signals(#[source] io::Error),
-    /// The command socket can't be bound.
-    #[error("can't listen on {}", path.display())]
+    /// The command socket cannot be bound.
+    #[error("cannot listen on {}", path.display())]
     Socket {
         /// The socket.
         path: PathBuf,
@@ -18,7 +18,7 @@ pub enum MonitorError {
         #[source]
         source: io::Error,
     },
-    /// The launcher can't be started.
+    /// The launcher cannot be started.
     #[error("failed to run {}", program.display())]
     Start {
         /// The launcher.

@@ -30,7 +30,8 @@ pub const PORTS: Ports = Ports {
     agent: 15020,
 };
 
-/// Asks the proxy to end, if there is one. Where nothing listens there is none, and nothing is waited for.
+/// Asks the proxy to end, if there is one. Where nothing listens there is none, and nothing is
+/// waited for.
 // D-sup-8 (docs/differences.md).
 pub fn end_proxy(ports: Ports) {
     if !is_present(ports.health) {
@@ -79,7 +80,8 @@ struct Answer {
     server: String,
 }
 
-/// One request, one answer: HTTP/1.1 by hand, for two fixed questions to this machine need no client.
+/// One request, one answer: HTTP/1.1 by hand, for two fixed questions to this machine need no
+/// client.
 fn request(port: u16, method: &str, path: &str) -> io::Result<Answer> {
     let mut stream = connect(port)?;
     stream.set_read_timeout(Some(TIMEOUT))?;

@@ -1,4 +1,5 @@
-//! The launcher's process: started, signalled, and with `--restart-launcher` started again when it is killed.
+//! The launcher's process: started, signalled, and with `--restart-launcher` started again when it
+//! is killed.
 //!
 //! ```text
 //!   start ─► running ──exit──► its status
@@ -7,8 +8,8 @@
 //!     ▲         │ killed
 //!     └─────────┴── the third time in a minute ──► 255
 //! ```
-//! The next launcher takes over libvirt's daemons and the guest. Signals wait until it serves: one that comes before would
-//! end it, and not the guest.
+//! The next launcher takes over libvirt's daemons and the guest. Signals wait until it serves: one
+//! that comes before would end it, and not the guest.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -65,7 +66,7 @@ impl<'a> Launcher<'a> {
     /// One that is not started yet.
     ///
     /// # Errors
-    /// If its socket can't be bound.
+    /// If its socket cannot be bound.
     pub fn new(
         options: &Options,
         arguments: Vec<OsString>,
@@ -93,13 +94,13 @@ impl<'a> Launcher<'a> {
     /// Runs it to its end, and returns its status.
     ///
     /// # Errors
-    /// If it can't be started, or signals can't be received.
+    /// If it cannot be started, or signals cannot be received.
     pub fn run(&mut self) -> Result<u8, MonitorError> {
         let mut is_first = true;
         loop {
             let (end, has_served) = match self.run_once(is_first) {
                 Err(error) if self.previous.is_some() => {
-                    tracing::error!(reason = %os::logging::chain(&error), "the new virt-launcher does not start");
+                    tracing::error!(reason = %os::logging::chain(&error), "The new virt-launcher does not start");
                     (End::Died, false)
                 }
                 result => result?,
@@ -141,7 +142,7 @@ impl<'a> Launcher<'a> {
                 self.previous = Some(std::mem::replace(&mut self.program, program));
             }
             Err(error) => {
-                tracing::error!(reason = %error, "it is not known which executable takes over; starting the same");
+                tracing::error!(reason = %error, "It is not known which executable takes over; starting the same");
             }
         }
     }
@@ -202,7 +203,8 @@ impl<'a> Launcher<'a> {
     }
 }
 
-/// Sends SIGTERM. The launcher has inherited that it is blocked, so that it waits until the launcher handles it.
+/// Sends SIGTERM. The launcher has inherited that it is blocked, so that it waits until the
+/// launcher handles it.
 fn ask_to_end(launcher: Pid) {
     tracing::info!("signalling virt-launcher to shut down");
     if let Err(error) = kill_process(launcher, rustix::process::Signal::TERM) {

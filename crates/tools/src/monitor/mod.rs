@@ -3,7 +3,8 @@
 //! ```text
 //!  start virt-launcher ─► forward signals, reap ─► it has ended ─► logs ─► QEMU ends ─► proxy ─► container disks ─► its status
 //! ```
-//! virt-handler looks for QEMU among this process's children. No async runtime: its memory is part of each pod's.
+//! virt-handler looks for QEMU among this process's children. No async runtime: its memory is part
+//! of each pod's.
 
 mod error;
 mod istio;
@@ -34,7 +35,8 @@ const QEMU_GRACE: Duration = Duration::from_secs(10);
 /// Entry point; `arguments` are those after the program's name, the launcher's among them.
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
-    // First of all: the kernel drops signals to a process 1 that has neither blocked them nor a handler.
+    // First of all: the kernel drops signals to a process 1 that has neither blocked them nor a
+    // handler.
     let signals = SignalQueue::block(&[
         Signal::SIGCHLD,
         Signal::SIGUSR1,
@@ -84,7 +86,7 @@ fn run_launcher(
 ) -> Result<u8, MonitorError> {
     // Process 1 gets orphans anyway; with shareProcessNamespace, PID 1 is another process.
     if let Err(error) = adopt_orphans() {
-        tracing::warn!(reason = %error, "orphaned processes do not become children of this one");
+        tracing::warn!(reason = %error, "Orphaned processes do not become children of this one");
     }
     privileges::raise_ambient();
     let status = Launcher::new(options, arguments, signals)?.run()?;
@@ -96,8 +98,8 @@ fn run_launcher(
     Ok(status)
 }
 
-/// Reaps all children that have ended, whatever their process group (`waitpid(-1)`): QEMU and libvirt's probes begin
-/// sessions of their own. One SIGCHLD may stand for many.
+/// Reaps all children that have ended, whatever their process group (`waitpid(-1)`): QEMU and
+/// libvirt's probes begin sessions of their own. One SIGCHLD may stand for many.
 fn reap() -> Vec<(Pid, WaitStatus)> {
     let mut ended = Vec::new();
     // An error says that there are no children.

@@ -1,4 +1,5 @@
-//! The few of the launcher's flags that concern the monitor. All others are the launcher's business.
+//! The few of the launcher's flags that concern the monitor. All others are the launcher's
+//! business.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -8,8 +8,8 @@ use super::{MonitorError, reap};
 use os::procfs::{children, command_line};
 use os::signals::SignalQueue;
 
-/// Asks QEMU to end, and waits for that: it writes out what the guest has written. It is a child of this process, now
-/// that libvirt's daemons are gone too.
+/// Asks QEMU to end, and waits for that: it writes out what the guest has written. It is a child of
+/// this process, now that libvirt's daemons are gone too.
 ///
 /// # Errors
 /// If it is still there afterwards.

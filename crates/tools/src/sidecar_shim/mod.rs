@@ -60,7 +60,8 @@ enum Command {
     },
 }
 
-/// Runs until a signal or the launcher's Shutdown ends it. 0 then; 1 when it cannot serve; 2 for wrong arguments.
+/// Runs until a signal or the launcher's Shutdown ends it. 0 then; 1 when it cannot serve; 2 for
+/// wrong arguments.
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     os::logging::init("shim-sidecar");
@@ -124,7 +125,8 @@ fn run(version: Version, dir: &Path) -> Result<(), ShimError> {
 }
 
 async fn serve(version: Version, dir: &Path) -> Result<(), ShimError> {
-    // As process 1 of a container has them: whoever kills the shim finds them. Without it, they go to another process.
+    // As process 1 of a container has them: whoever kills the shim finds them. Without it, they go
+    // to another process.
     let _ = adopt_orphans();
     let shutdown = Arc::new(Notify::new());
     // Before there is a socket that a signal would leave behind.
@@ -176,7 +178,7 @@ fn stopped(shutdown: Arc<Notify>) -> io::Result<impl Future<Output = ()>> {
     Ok(async move {
         tokio::select! {
             name = signals.next() => tracing::info!("sidecar-shim received signal: {name}"),
-            () = shutdown.notified() => tracing::info!("the launcher has called Shutdown: ending"),
+            () = shutdown.notified() => tracing::info!("The launcher has called Shutdown: ending"),
         }
     })
 }

@@ -18,7 +18,8 @@ use tokio::time::{sleep, timeout};
 
 /// Most bytes that are read from standard output.
 const MAX_OUTPUT_BYTES: usize = 8 << 20;
-/// After the program's end: for the next bytes of its answer from a process that it has left running.
+/// After the program's end: for the next bytes of its answer from a process that it has left
+/// running.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(3);
 /// For what is left in standard error's pipe when the program has ended.
 const STDERR_TIMEOUT: Duration = Duration::from_millis(200);

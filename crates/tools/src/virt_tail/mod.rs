@@ -1,7 +1,8 @@
-//! `virt-tail`: prints the guest's console log as it grows, for `kubectl logs -c guest-console-log`.
+//! `virt-tail`: prints the guest's console log as it grows, for `kubectl logs -c
+//! guest-console-log`.
 //!
-//! The log need not be there yet, and neither its directory; virtlogd rotates it. Only whole lines are printed.
-//! No runtime, no threads, no polling.
+//! The log need not be there yet, and neither its directory; virtlogd rotates it. Only whole lines
+//! are printed. No runtime, no threads, no polling.
 
 mod output;
 
@@ -36,8 +37,8 @@ enum Command {
     Follow { path: PathBuf, verbosity: u8 },
 }
 
-/// Follows the log until SIGTERM or SIGINT. 0 then; 1 without a log's name, or when standard output is closed; 2 for
-/// unknown arguments.
+/// Follows the log until SIGTERM or SIGINT. 0 then; 1 without a log's name, or when standard output
+/// is closed; 2 for unknown arguments.
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     logging::init("virt-tail");
@@ -126,8 +127,9 @@ fn follow(path: &Path, signals: &SignalQueue) -> Stop {
 
 /// Watches the log's directory, or as long as that is not there the nearest one above.
 ///
-/// And the one above that: an open file keeps its removed directory, so that the kernel does not report the directory's
-/// end to those who watch it, but only to those who watch where its name was.
+/// And the one above that: an open file keeps its removed directory, so that the kernel does not
+/// report the directory's end to those who watch it, but only to those who watch where its name
+/// was.
 fn watch_ancestors(path: &Path, changes: &mut DirChanges) {
     let parent = path.parent().unwrap_or(path);
     loop {

@@ -1,5 +1,5 @@
-//! `libvirtxml.txt` against [`domain`]: every element and attribute that the conversion writes is in the table, at the
-//! same place. The documents are those of the conversion's own tests.
+//! `libvirtxml.txt` against [`domain`]: every element and attribute that the conversion writes is
+//! in the table, at the same place. The documents are those of the conversion's own tests.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,8 @@ enum Candidate {
     Container(&'static Field, &'static [&'static str]),
 }
 
-/// The fields of a struct that are in the same element: its own, those of embedded structs and of variants.
+/// The fields of a struct that are in the same element: its own, those of embedded structs and of
+/// variants.
 fn fields_in_element(of: &'static StructType, fields: &mut Vec<&'static Field>) {
     for field in &of.fields {
         match field.location {
@@ -41,7 +42,8 @@ fn fields_in_element(of: &'static StructType, fields: &mut Vec<&'static Field>) 
     }
 }
 
-/// The attributes that are known because a union is selected by them: of the element, and of its child.
+/// The attributes that are known because a union is selected by them: of the element, and of its
+/// child.
 fn discriminators(
     of: &'static StructType,
     child: Option<&str>,

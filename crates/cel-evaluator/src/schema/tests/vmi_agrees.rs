@@ -1,4 +1,5 @@
-//! `vmi.txt` against [`api`]: every field that the launcher reads is in the table, with the same name in JSON.
+//! `vmi.txt` against [`api`]: every field that the launcher reads is in the table, with the same
+//! name in JSON.
 
 use std::cell::RefCell;
 

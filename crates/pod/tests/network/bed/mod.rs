@@ -3,8 +3,10 @@
 //! Three processes of the test's own executable take part:
 //!
 //! 1. the test as cargo starts it: runs itself again in a network namespace of its own ([`run`]),
-//! 2. the test in there, as root: makes the links of phase 1, a guest's namespace, and plays the guest ([`Bed`]),
-//! 3. the server: does phase 2 with a pod's privileges (uid 107, CAP_NET_BIND_SERVICE only), as often as it gets a line.
+//! 2. the test in there, as root: makes the links of phase 1, a guest's namespace, and plays the
+//!    guest ([`Bed`]),
+//! 3. the server: does phase 2 with a pod's privileges (uid 107, CAP_NET_BIND_SERVICE only), as
+//!    often as it gets a line.
 //!
 //! ```text
 //! guest's namespace       pod's namespace (the bed)                outside
