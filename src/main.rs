@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use os::logging;
-use pod::Config;
+use pod::LauncherFlags;
 use pod::flags::{Parsed, usage};
 use virt_launcher::supervisor::{FAILED, run};
 
@@ -12,7 +12,7 @@ fn main() -> ExitCode {
     // First of all: an earlier signal ends the process by itself.
     os::signals::reset_inherited();
     os::version::set(env!("VIRT_LAUNCHER_VERSION"));
-    match Config::parse(std::env::args_os().skip(1)) {
+    match LauncherFlags::parse(std::env::args_os().skip(1)) {
         Ok(Parsed::Run(config)) => {
             logging::init("virt-launcher");
             run(*config)

@@ -65,11 +65,11 @@ struct Scene {
 
 impl Scene {
     fn begin(host: &'static Host, name: &'static str) -> Self {
-        let pod = pod::Config {
+        let pod = pod::LauncherFlags {
             root: pod::Root::new(&host.root),
             allow_emulation: true,
             force_emulation: true,
-            ..pod::Config::default()
+            ..pod::LauncherFlags::default()
         };
         pod::directories(&pod, name).unwrap();
         let (notifier, task) = Notifier::new(

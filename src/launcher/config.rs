@@ -9,7 +9,7 @@ use super::timeline::Timeline;
 #[derive(Debug, Clone)]
 pub struct LauncherConfig {
     /// The pod.
-    pub pod: pod::Config,
+    pub pod: pod::LauncherFlags,
     /// `--name`.
     pub name: String,
     /// `--namespace`.

@@ -94,7 +94,7 @@ pub(super) trait PodBackend: Send + Sync + 'static {
 
 /// The real pod.
 pub(super) struct Pod {
-    config: pod::Config,
+    config: pod::LauncherFlags,
     /// The device plugin gives it once; a start that is repeated needs it again.
     iommufd: Mutex<Option<Arc<OwnedFd>>>,
     /// Those that the pod was made with; no other can be plugged in.
@@ -102,7 +102,7 @@ pub(super) struct Pod {
 }
 
 impl Pod {
-    pub fn new(config: pod::Config) -> Self {
+    pub fn new(config: pod::LauncherFlags) -> Self {
         Self {
             config,
             iommufd: Mutex::default(),

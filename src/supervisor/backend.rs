@@ -16,7 +16,7 @@ use super::libvirt_conf::{QemuConf, daemon_conf, log_filters};
 use api::pod_paths;
 use libvirt::{self, Connection};
 use os::small_file;
-use pod::Config;
+use pod::LauncherFlags;
 use pod::flags::LibvirtMode;
 
 const VIRTQEMUD: &str = "/usr/sbin/virtqemud";
@@ -79,7 +79,10 @@ impl Backend {
     ///
     /// # Errors
     /// No program that could run QEMU is installed, or the configuration cannot be written.
-    pub async fn start(config: &Config, environment: &Environment) -> Result<Self, BackendError> {
+    pub async fn start(
+        config: &LauncherFlags,
+        environment: &Environment,
+    ) -> Result<Self, BackendError> {
         let (mode, program) = choose(
             config.libvirt,
             rustix::process::geteuid().is_root(),
@@ -106,7 +109,7 @@ impl Backend {
     async fn start_daemons(
         &mut self,
         program: &str,
-        config: &Config,
+        config: &LauncherFlags,
         environment: &Environment,
     ) -> Result<(), BackendError> {
         let dir = self.layout.socket_dir();

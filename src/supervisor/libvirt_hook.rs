@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use api::pod_paths::{LIBVIRT_HOOK_CLIENT, LIBVIRT_QEMU_HOOK};
-use pod::Config;
+use pod::LauncherFlags;
 
 /// Why libvirt will not call the hook server.
 #[derive(Debug, thiserror::Error)]
@@ -28,7 +28,7 @@ pub enum LibvirtHookError {
 ///
 /// # Errors
 /// [`LibvirtHookError`].
-pub fn install(config: &Config) -> Result<(), LibvirtHookError> {
+pub fn install(config: &LauncherFlags) -> Result<(), LibvirtHookError> {
     if !config.libvirt_hook_server_and_client || config.root.dir() != Path::new("/") {
         return Ok(());
     }

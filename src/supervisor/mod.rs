@@ -45,7 +45,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use environment::Environment;
 use os::{lines, logging};
-use pod::Config;
+use pod::LauncherFlags;
 use start::Outcome;
 
 /// Exit status of a launcher that cannot go on; the reference's panics use it too.
@@ -63,12 +63,12 @@ const THREAD_STACK: usize = 1024 * 1024;
 /// libvirt calls still run on other threads. exit(3)'s cleanup of libvirt and its libraries would
 /// run beside them, and dropping a value, such as a connection to a daemon that hangs, could block.
 // D-sup-18 (docs/differences.md).
-pub fn run(config: Config) -> ! {
+pub fn run(config: LauncherFlags) -> ! {
     let status = run_to_end(config);
     libvirt::exit_at_once(status)
 }
 
-fn run_to_end(config: Config) -> u8 {
+fn run_to_end(config: LauncherFlags) -> u8 {
     let environment = Environment::of_process();
     let libvirt_log = libvirt::divert_log();
     set_verbosity(&config, &environment);
@@ -128,7 +128,7 @@ fn follow(libvirt_log: Result<Option<io::PipeReader>, libvirt::DivertError>, run
     }
 }
 
-fn set_verbosity(config: &Config, environment: &Environment) {
+fn set_verbosity(config: &LauncherFlags, environment: &Environment) {
     logging::set_verbosity(config.verbosity);
     if let Some(text) = &environment.verbosity {
         logging::set_verbosity_of_label(text);

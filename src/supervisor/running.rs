@@ -19,7 +19,7 @@ use crate::cmd::{CallError, sync_request};
 use crate::launcher::{Phase, Qemu, Snapshot};
 use api::pod_paths::NOTIFY_SOCKET;
 use os::signals::EndSignals;
-use pod::Config;
+use pod::LauncherFlags;
 
 /// Delay before libvirt is asked again about a domain without a QEMU process.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ impl Pod {
     /// Runs from ready to the end of QEMU and its dependents.
     pub(super) async fn run(
         &self,
-        config: &Config,
+        config: &LauncherFlags,
         standalone: Option<standalone::Vmi>,
         signals: &mut EndSignals,
     ) -> Result<(), StartError> {

@@ -4,7 +4,7 @@ use prost::bytes::Bytes;
 use serde_json::Value;
 
 use super::environment::Environment;
-use pod::Config;
+use pod::LauncherFlags;
 
 #[derive(Debug, thiserror::Error)]
 pub enum StandaloneError {
@@ -60,7 +60,7 @@ fn read(text: &str) -> Result<Vmi, StandaloneError> {
 
 impl Vmi {
     /// Completes the flags from the VMI and allows emulation, as KubeVirt does here.
-    pub fn complete(&self, config: &mut Config) {
+    pub fn complete(&self, config: &mut LauncherFlags) {
         config.allow_emulation = true;
         for (flag, value) in [
             (&mut config.name, &self.name),
@@ -98,9 +98,9 @@ mod tests {
 
     #[test]
     fn flags_are_completed_not_replaced() {
-        let mut config = Config {
+        let mut config = LauncherFlags {
             name: "other".into(),
-            ..Config::default()
+            ..LauncherFlags::default()
         };
         read(YAML).unwrap().complete(&mut config);
         assert_eq!(

@@ -32,7 +32,7 @@ use api::pod_paths::{
 use hooks::Sidecars;
 use libvirt::Connection;
 use os::signals::EndSignals;
-use pod::Config;
+use pod::LauncherFlags;
 
 /// Limit for answering calls in progress before another launcher takes over: virt-handler waits 20
 /// s for most.
@@ -47,7 +47,10 @@ const LAST_CALLS_TIMEOUT: Duration = Duration::from_secs(1);
 /// # Errors
 /// The launcher cannot go on. The daemons end with this process.
 // D-start-3 (docs/differences.md).
-pub async fn live(mut config: Config, environment: Environment) -> Result<Outcome, StartError> {
+pub async fn live(
+    mut config: LauncherFlags,
+    environment: Environment,
+) -> Result<Outcome, StartError> {
     let timeline = Timeline::begin();
     let standalone = standalone::of(&environment)?;
     if let Some(vmi) = &standalone {
@@ -112,7 +115,7 @@ impl Pod {
     /// Starts everything up to the socket's final name, by which virt-handler and virt-controller
     /// know that the pod is ready.
     async fn start(
-        config: &Config,
+        config: &LauncherFlags,
         environment: &Environment,
         timeline: Arc<Timeline>,
     ) -> Result<Self, StartError> {
@@ -183,7 +186,7 @@ impl Pod {
 
     /// Leaves everything running to the next launcher: new calls wait in the socket's queue, calls
     /// in progress are answered.
-    async fn hand_over(self, config: &Config, executable: &Path) -> Result<(), StartError> {
+    async fn hand_over(self, config: &LauncherFlags, executable: &Path) -> Result<(), StartError> {
         tracing::info!("Handing over to {}", executable.display());
         let mut this = std::mem::ManuallyDrop::new(self);
         let (unused, _) = oneshot::channel();
@@ -215,7 +218,7 @@ impl Pod {
 
 /// Starts libvirt and makes the first connection.
 async fn start_libvirt(
-    config: &Config,
+    config: &LauncherFlags,
     environment: &Environment,
     timeline: &Timeline,
 ) -> Result<(Arc<Backend>, Connection), StartError> {
@@ -226,7 +229,7 @@ async fn start_libvirt(
     Ok((backend, connection))
 }
 
-async fn collect_sidecars(config: &Config) -> Result<Sidecars, StartError> {
+async fn collect_sidecars(config: &LauncherFlags) -> Result<Sidecars, StartError> {
     let root = &config.root;
     let dir = root.path(HOOKS_DIR);
     let count = usize::try_from(config.hook_sidecars).unwrap_or(usize::MAX);

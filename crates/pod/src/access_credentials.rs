@@ -9,7 +9,7 @@ use api::vmi::Vmi;
 use api::vmi::access_credentials::{AccessCredential, AccessCredentialSecretSource};
 
 use super::safe_path::{Dir, Found, checked_name};
-use super::{Config, PodError};
+use super::{LauncherFlags, PodError};
 
 /// Kubernetes has no larger secrets.
 const MAX_SECRET_BYTES: u64 = 1 << 20;
@@ -28,7 +28,7 @@ pub struct AccessCredentials {
 ///
 /// # Errors
 /// A secret with an invalid name.
-pub fn access_credential_dirs(config: &Config, vmi: &Vmi) -> Result<Vec<PathBuf>, PodError> {
+pub fn access_credential_dirs(config: &LauncherFlags, vmi: &Vmi) -> Result<Vec<PathBuf>, PodError> {
     let secrets = vmi.spec.access_credentials.iter().filter_map(secret_of);
     secrets
         .map(|secret| Ok(config.root.path(&place(secret)?)))
@@ -39,7 +39,10 @@ pub fn access_credential_dirs(config: &Config, vmi: &Vmi) -> Result<Vec<PathBuf>
 ///
 /// # Errors
 /// When a secret is not there or cannot be read.
-pub fn access_credentials(config: &Config, vmi: &Vmi) -> Result<AccessCredentials, PodError> {
+pub fn access_credentials(
+    config: &LauncherFlags,
+    vmi: &Vmi,
+) -> Result<AccessCredentials, PodError> {
     let mut all = AccessCredentials::default();
     for credential in &vmi.spec.access_credentials {
         let Some(secret) = secret_of(credential) else {
@@ -93,7 +96,7 @@ fn place(secret: &AccessCredentialSecretSource) -> Result<String, PodError> {
 
 /// The files of a secret by name, as text.
 fn read_secret(
-    config: &Config,
+    config: &LauncherFlags,
     secret: &AccessCredentialSecretSource,
 ) -> Result<BTreeMap<String, String>, PodError> {
     let dir = Dir::of_pod(&config.root, &place(secret)?)?;
@@ -131,9 +134,9 @@ mod tests {
     #[test]
     fn keys_and_passwords_are_those_for_the_agent() {
         let root = tempfile::tempdir().unwrap();
-        let config = Config {
+        let config = LauncherFlags {
             root: Root::new(root.path()),
-            ..Config::default()
+            ..LauncherFlags::default()
         };
         let write = |path: &str, text: &str| {
             let path = root

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::machine::Machine;
 use super::safe_path::{Found, optional};
-use super::{Config, PodError, volumes};
+use super::{LauncherFlags, PodError, volumes};
 use api::pod_paths::PodPaths;
 use api::vmi::Vmi;
 use api::vmi::disks::Disk;
@@ -14,7 +14,7 @@ use convert::context::{BlockDeviceProbe, Context};
 
 /// Inspects the volumes of such disks; a volume that is not there yet has no sizes.
 pub(super) fn collect(
-    cfg: &Config,
+    cfg: &LauncherFlags,
     machine: &Machine,
     vmi: &Vmi,
     ctx: &mut Context,
@@ -117,7 +117,7 @@ fn images(paths: &PodPaths<'_>, vmi: &Vmi, volume: &Volume) -> Vec<String> {
 
 /// `f_bsize` of the file system of an image, also of one that is still to be made: the launcher
 /// makes it in the nearest directory that exists.
-fn file_system_block_size(cfg: &Config, image: &str) -> Option<u64> {
+fn file_system_block_size(cfg: &LauncherFlags, image: &str) -> Option<u64> {
     let stop = cfg.root.dir();
     Path::new(image)
         .ancestors()

@@ -3,7 +3,7 @@
 
 use super::machine::Machine;
 use super::volumes::ContainerDisks;
-use super::{Config, PodError, block_sizes, firmware, host_devices, sysfs, volumes};
+use super::{LauncherFlags, PodError, block_sizes, firmware, host_devices, sysfs, volumes};
 use api::proto::cmd::v1::{self as wire, VirtualMachineOptions};
 use api::vmi::Vmi;
 use convert::context::{
@@ -17,7 +17,7 @@ use convert::context::{
 /// A container disk's image, firmware or a device that the VMI asks for is not there or is not
 /// what it may be.
 pub fn collect_context(
-    cfg: &Config,
+    cfg: &LauncherFlags,
     vmi: &Vmi,
     options: &VirtualMachineOptions,
     known: &ContainerDisks,
@@ -27,7 +27,7 @@ pub fn collect_context(
 
 pub(super) fn collect_on(
     machine: &Machine,
-    cfg: &Config,
+    cfg: &LauncherFlags,
     vmi: &Vmi,
     options: &VirtualMachineOptions,
     known: &ContainerDisks,
@@ -41,7 +41,7 @@ pub(super) fn collect_on(
 /// All but the host devices and the node's facts about them.
 pub(super) fn collect_without_host_devices(
     machine: &Machine,
-    cfg: &Config,
+    cfg: &LauncherFlags,
     vmi: &Vmi,
     options: &VirtualMachineOptions,
     known: &ContainerDisks,
@@ -64,7 +64,7 @@ fn host_architecture() -> &'static str {
     }
 }
 
-fn of_flags(machine: &Machine, cfg: &Config, vmi: &Vmi) -> Result<Context, PodError> {
+fn of_flags(machine: &Machine, cfg: &LauncherFlags, vmi: &Vmi) -> Result<Context, PodError> {
     let host = host_architecture();
     let asked = vmi.spec.architecture.as_str();
     let is_foreign = cfg.allow_cross_arch_emulation && !asked.is_empty() && asked != host;
@@ -216,16 +216,16 @@ mod tests {
 
     struct Pod {
         dir: tempfile::TempDir,
-        cfg: Config,
+        cfg: LauncherFlags,
         machine: Machine,
     }
 
     impl Pod {
         fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
-            let cfg = Config {
+            let cfg = LauncherFlags {
                 root: Root::new(dir.path()),
-                ..Config::default()
+                ..LauncherFlags::default()
             };
             let machine = Machine {
                 root: dir.path().join("machine"),

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use api::pod_paths;
 
-use super::Config;
+use super::LauncherFlags;
 
-impl Config {
+impl LauncherFlags {
     /// Overlays of container disks and ephemeral volumes.
     pub(super) fn overlay_dir(&self) -> String {
         self.ephemeral(pod_paths::OVERLAYS)

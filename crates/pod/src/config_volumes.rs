@@ -2,7 +2,7 @@
 
 use super::iso::{self, Tree};
 use super::safe_path::{Dir, optional};
-use super::{Config, PodError, VolumeError, staged};
+use super::{LauncherFlags, PodError, VolumeError, staged};
 use api::pod_paths;
 use api::vmi::volumes::Volume;
 
@@ -82,7 +82,7 @@ impl<'v> ConfigVolume<'v> {
     }
 
     /// Makes the image from the volume's files.
-    pub fn make(&self, cfg: &Config) -> Result<(), PodError> {
+    pub fn make(&self, cfg: &LauncherFlags) -> Result<(), PodError> {
         let files = self.files(cfg)?;
         iso::make(
             &Dir::of_pod_made(&cfg.root, self.dir)?,
@@ -93,7 +93,7 @@ impl<'v> ConfigVolume<'v> {
     }
 
     /// Makes an empty image of `size` bytes, for a migration target.
-    pub fn make_empty(&self, cfg: &Config, size: u64) -> Result<(), PodError> {
+    pub fn make_empty(&self, cfg: &LauncherFlags, size: u64) -> Result<(), PodError> {
         staged::write_zeros(
             &Dir::of_pod_made(&cfg.root, self.dir)?,
             &self.image,
@@ -102,7 +102,7 @@ impl<'v> ConfigVolume<'v> {
         )
     }
 
-    fn files(&self, cfg: &Config) -> Result<Vec<(String, std::path::PathBuf)>, PodError> {
+    fn files(&self, cfg: &LauncherFlags) -> Result<Vec<(String, std::path::PathBuf)>, PodError> {
         let dir = optional(Dir::of_pod(&cfg.root, &self.source))?.ok_or_else(|| {
             let dir = cfg.root.path(&self.source);
             PodError::from(VolumeError::NotMounted { dir })

@@ -3,14 +3,14 @@
 //! at `/var/run/kubevirt-image-volume/disk_<i>`, and the launcher finds the disk in it.
 
 use super::safe_path::{Dir, Found, optional};
-use super::{Config, PodError, VolumeError};
+use super::{LauncherFlags, PodError, VolumeError};
 use api::pod_paths::{self, PodPaths};
 use api::vmi::firmware::KernelBootContainer;
 use api::vmi::volumes::ContainerDiskSource;
 
 /// Finds the image of the container disk that is `spec.volumes[index]`.
 pub(super) fn image(
-    cfg: &Config,
+    cfg: &LauncherFlags,
     index: usize,
     source: &ContainerDiskSource,
 ) -> Result<Found, PodError> {
@@ -29,7 +29,7 @@ pub(super) fn image(
 }
 
 fn in_image_volume(
-    cfg: &Config,
+    cfg: &LauncherFlags,
     index: usize,
     source: &ContainerDiskSource,
 ) -> Result<Found, PodError> {
@@ -60,7 +60,7 @@ fn in_image_volume(
 
 /// Finds a file of the kernel boot container: in the image volume, else where virt-handler put it.
 pub(super) fn boot_artifact(
-    cfg: &Config,
+    cfg: &LauncherFlags,
     container: &KernelBootContainer,
     artifact: &str,
 ) -> Result<Found, PodError> {

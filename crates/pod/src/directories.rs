@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use super::ownership::give_to_qemu;
 use super::safe_path::{Dir, checked_name};
-use super::{Config, PodError};
+use super::{LauncherFlags, PodError};
 use api::pod_paths;
 
 /// Makes the directories, and in root mode the serial console's log, that the launcher, libvirt and
@@ -16,7 +16,7 @@ use api::pod_paths;
 ///
 /// # Errors
 /// A directory cannot be made, or `uid` cannot be a directory's name.
-pub fn directories(cfg: &Config, uid: &str) -> Result<(), PodError> {
+pub fn directories(cfg: &LauncherFlags, uid: &str) -> Result<(), PodError> {
     let own = |path: &str, mode| {
         Dir::make(&cfg.root, path, mode)?;
         let dir = Dir::of_pod(&cfg.root, path)?;

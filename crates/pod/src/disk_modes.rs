@@ -6,7 +6,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, openat, unlinkat};
 
 use super::disk_source::find;
 use super::safe_path::Dir;
-use super::{Config, PodError, image};
+use super::{LauncherFlags, PodError, image};
 use convert::context::DiskModes;
 use domain::DomainSpec;
 use domain::disks::Disk;
@@ -15,7 +15,7 @@ use domain::disks::Disk;
 /// and whether its image is preallocated. An image that does not exist yet is judged by its
 /// directory.
 #[must_use]
-pub fn disk_modes(cfg: &Config, domain: &DomainSpec) -> DiskModes {
+pub fn disk_modes(cfg: &LauncherFlags, domain: &DomainSpec) -> DiskModes {
     let mut modes = DiskModes {
         direct_io: true,
         ..DiskModes::default()
@@ -59,7 +59,7 @@ fn is_known(modes: &DiskModes, path: &str) -> bool {
         .any(|known: &String| known == path)
 }
 
-fn supports_direct_io(cfg: &Config, path: &str, is_block: bool) -> bool {
+fn supports_direct_io(cfg: &LauncherFlags, path: &str, is_block: bool) -> bool {
     match opens_directly(cfg, path, is_block) {
         Ok(does) => does,
         Err(e) => {
@@ -72,7 +72,7 @@ fn supports_direct_io(cfg: &Config, path: &str, is_block: bool) -> bool {
     }
 }
 
-fn opens_directly(cfg: &Config, path: &str, is_block: bool) -> Result<bool, PodError> {
+fn opens_directly(cfg: &LauncherFlags, path: &str, is_block: bool) -> Result<bool, PodError> {
     let found = match follow_own_link(cfg, path) {
         Err(e) if e.is_not_found() && !is_block => return directory_supports_direct_io(cfg, path),
         found => found?,
@@ -88,7 +88,7 @@ fn opens_directly(cfg: &Config, path: &str, is_block: bool) -> Result<bool, PodE
 }
 
 /// With image volumes, the launcher has linked the images of container disks.
-fn follow_own_link(cfg: &Config, path: &str) -> Result<super::safe_path::Found, PodError> {
+fn follow_own_link(cfg: &LauncherFlags, path: &str) -> Result<super::safe_path::Found, PodError> {
     let is_ours = cfg.image_volume
         && Path::new(path).starts_with(cfg.root.path(cfg.container_disk_dir.trim_end_matches('/')));
     if !is_ours {
@@ -100,7 +100,7 @@ fn follow_own_link(cfg: &Config, path: &str) -> Result<super::safe_path::Found, 
 
 /// Tries with a file of its own, so that no half-made image is ever in the place of a real one.
 // D-disk-15 (docs/differences.md).
-fn directory_supports_direct_io(cfg: &Config, path: &str) -> Result<bool, PodError> {
+fn directory_supports_direct_io(cfg: &LauncherFlags, path: &str) -> Result<bool, PodError> {
     let parent = Path::new(path)
         .parent()
         .and_then(|parent| cfg.root.strip(parent));
@@ -127,7 +127,7 @@ fn directory_supports_direct_io(cfg: &Config, path: &str) -> Result<bool, PodErr
 }
 
 /// All of it is allocated; a qcow2 image may even be a little larger than its disk.
-fn is_preallocated(cfg: &Config, path: &str) -> bool {
+fn is_preallocated(cfg: &LauncherFlags, path: &str) -> bool {
     follow_own_link(cfg, path)
         .and_then(|found| image::inspect(&found))
         .is_ok_and(|info| info.virtual_size <= info.actual_size)
@@ -137,7 +137,7 @@ fn is_preallocated(cfg: &Config, path: &str) -> bool {
 /// virt-handler may still be mounting it. What must never be opened is never ready.
 #[must_use]
 // D-disk-13 (docs/differences.md).
-pub fn disk_ready(cfg: &Config, disk: &Disk) -> bool {
+pub fn disk_ready(cfg: &LauncherFlags, disk: &Disk) -> bool {
     let path = disk.source.backend_path().unwrap_or_default();
     let found = match find(cfg, path) {
         Ok(found) => found,

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use super::safe_path::{Dir, Found};
-use super::{Config, PodError};
+use super::{LauncherFlags, PodError};
 
 /// Finds a file that the domain names. Its directory is one of the pod's; its name must not be a
 /// link. Only for image volumes the launcher itself has put a link there.
-pub(super) fn find(cfg: &Config, path: &str) -> Result<Found, PodError> {
+pub(super) fn find(cfg: &LauncherFlags, path: &str) -> Result<Found, PodError> {
     let refuse = || PodError::InvalidFile {
         path: path.into(),
         reason: "it is not below the pod's root".to_owned(),

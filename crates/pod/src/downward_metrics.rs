@@ -7,13 +7,13 @@
 use super::safe_path::{Dir, optional};
 use api::pod_paths::{DOWNWARD_API_IMAGE_DIR, METRICS_DISK};
 
-use super::{Config, PodError, staged};
+use super::{LauncherFlags, PodError, staged};
 
 const SIZE: u32 = 256 * 1024;
 const NO_METRICS: &[u8] = b"<metrics></metrics>\n";
 
 /// Makes the disk if it is not there.
-pub(super) fn prepare(cfg: &Config) -> Result<(), PodError> {
+pub(super) fn prepare(cfg: &LauncherFlags) -> Result<(), PodError> {
     let dir = Dir::of_pod_made(&cfg.root, DOWNWARD_API_IMAGE_DIR)?;
     let is_whole = optional(dir.find(METRICS_DISK))?
         .is_some_and(|found| found.stat().st_size == i64::from(SIZE));

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::firmware_error::{FirmwareError, MissingFirmware};
-use super::{Config, PodError};
+use super::{LauncherFlags, PodError};
 use api::vmi::Vmi;
 use convert::context::EfiConfiguration;
 
@@ -41,7 +41,7 @@ const TDX_SECURE_BOOT: Candidates = &[("OVMF.inteltdx.secboot.fd", "")];
 
 /// The firmware images of an EFI guest; `None` if the VMI asks for none.
 pub(super) fn choose(
-    cfg: &Config,
+    cfg: &LauncherFlags,
     vmi: &Vmi,
     arch: &str,
 ) -> Result<Option<EfiConfiguration>, PodError> {
@@ -146,7 +146,7 @@ fn candidates(arch: &str, secure: bool, confidential: Confidential) -> Candidate
 }
 
 /// The image's path if it exists; empty for no name.
-fn image(cfg: &Config, name: &str) -> Option<String> {
+fn image(cfg: &LauncherFlags, name: &str) -> Option<String> {
     if name.is_empty() {
         return Some(String::default());
     }
@@ -155,7 +155,7 @@ fn image(cfg: &Config, name: &str) -> Option<String> {
 }
 
 fn missing(
-    cfg: &Config,
+    cfg: &LauncherFlags,
     secure: bool,
     confidential: Confidential,
     candidates: Candidates,
@@ -242,9 +242,9 @@ mod tests {
         for file in files {
             std::fs::write(dir.path().join(file), "").unwrap();
         }
-        let cfg = Config {
+        let cfg = LauncherFlags {
             ovmf_path: dir.path().to_string_lossy().into_owned(),
-            ..Config::default()
+            ..LauncherFlags::default()
         };
         let vmi: Vmi =
             serde_json::from_str(&format!(r#"{{"spec":{{"domain":{domain}}}}}"#)).unwrap();
@@ -384,10 +384,10 @@ mod tests {
 
     #[test]
     fn automatic_selection_leaves_secure_boot_to_libvirt() {
-        let cfg = Config {
+        let cfg = LauncherFlags {
             firmware_auto_selection: true,
             ovmf_path: "/nowhere".into(),
-            ..Config::default()
+            ..LauncherFlags::default()
         };
         let vmi: Vmi =
             serde_json::from_str(&format!(r#"{{"spec":{{"domain":{SECURE}}}}}"#)).unwrap();

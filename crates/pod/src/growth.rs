@@ -3,7 +3,7 @@
 
 use super::disk_source::find;
 use super::safe_path::Found;
-use super::{Config, PodError, image, qemu_img, tracking, volumes};
+use super::{LauncherFlags, PodError, image, qemu_img, tracking, volumes};
 use api::pod_paths;
 use api::vmi::Vmi;
 use api::vmi::status::VolumeStatus;
@@ -17,7 +17,7 @@ const MIB: u64 = 1 << 20;
 /// that cannot be grown is used as it is: the reason goes to the log. The domain has them as raw
 /// images, whatever the guest has written into them.
 // D-disk-7, D-disk-22 (docs/differences.md).
-pub(super) fn grow_offline(cfg: &Config, vmi: &Vmi) {
+pub(super) fn grow_offline(cfg: &LauncherFlags, vmi: &Vmi) {
     for status in &vmi.status.volume_status {
         let Some(claim) = &status.persistent_volume_claim_info else {
             continue;
@@ -40,7 +40,7 @@ pub(super) fn grow_offline(cfg: &Config, vmi: &Vmi) {
 }
 
 fn grow(
-    cfg: &Config,
+    cfg: &LauncherFlags,
     volume: &Volume,
     status: &VolumeStatus,
     claim: &PersistentVolumeClaimInfo,
@@ -111,7 +111,7 @@ fn overhead(text: Option<&String>) -> Option<f64> {
 ///
 /// # Errors
 /// The device or file cannot be inspected.
-pub fn max_size(cfg: &Config, disk: &Disk) -> Result<Option<u64>, PodError> {
+pub fn max_size(cfg: &LauncherFlags, disk: &Disk) -> Result<Option<u64>, PodError> {
     let found = find(cfg, disk.source.backend_path().unwrap_or_default())?;
     if found.is_block() {
         return image::size(&found, &found.read()?).map(Some);

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 
 use super::safe_path::{Dir, optional};
 use super::staged::Staged;
-use super::{Config, PodError, VolumeError, volumes};
+use super::{LauncherFlags, PodError, VolumeError, volumes};
 use api::pod_paths;
 use api::vmi::volumes::HostDisk;
 
@@ -15,7 +15,7 @@ const MIB: u64 = 1 << 20;
 const TOLERATED_PERCENT: u64 = 10;
 
 /// Checks that the image is there; makes it if the VMI says so.
-pub(super) fn prepare(cfg: &Config, volume: &str, disk: &HostDisk) -> Result<(), PodError> {
+pub(super) fn prepare(cfg: &LauncherFlags, volume: &str, disk: &HostDisk) -> Result<(), PodError> {
     let name = file_name(disk)?;
     let existing = match volumes::file(cfg, volume, name)? {
         Some(found) => Some(found),

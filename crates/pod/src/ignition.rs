@@ -1,14 +1,14 @@
 //! Ignition: first-boot configuration from an annotation, which QEMU gives to the guest (fw_cfg).
 
 use super::safe_path::{Dir, checked_name};
-use super::{Config, PodError, staged};
+use super::{LauncherFlags, PodError, staged};
 use api::pod_paths::IGNITION_FILE;
 use api::vmi::Vmi;
 
 const ANNOTATION: &str = "kubevirt.io/ignitiondata";
 
 /// Writes the annotation's data to the file that the domain names.
-pub(super) fn prepare(cfg: &Config, vmi: &Vmi) -> Result<(), PodError> {
+pub(super) fn prepare(cfg: &LauncherFlags, vmi: &Vmi) -> Result<(), PodError> {
     let metadata = &vmi.metadata;
     let Some(data) = metadata
         .annotations

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::safe_path::Found;
-use super::{Config, PodError, Root, disk_source};
+use super::{LauncherFlags, PodError, Root, disk_source};
 use convert::context::DiskInfo;
 
 /// qcow2: <https://www.qemu.org/docs/master/interop/qcow2.html>
@@ -91,9 +91,9 @@ pub(super) fn is_qcow2(found: &Found) -> Result<bool, PodError> {
 /// See [`inspect`]; or the path is not below the root.
 pub fn virtual_size(root: &Root, path: &str, format: &str) -> Result<u64, PodError> {
     let found = disk_source::find(
-        &Config {
+        &LauncherFlags {
             root: root.clone(),
-            ..Config::default()
+            ..LauncherFlags::default()
         },
         path,
     )?;

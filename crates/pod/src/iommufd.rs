@@ -15,21 +15,21 @@ use std::time::Duration;
 use rustix::cmsg_space;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
-use super::{Config, PodError};
+use super::{LauncherFlags, PodError};
 use api::pod_paths;
 
 /// The plugin has the descriptor at hand when it listens, so that this is only reached when it
 /// hangs.
 const RECEIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-fn socket(cfg: &Config) -> PathBuf {
+fn socket(cfg: &LauncherFlags) -> PathBuf {
     let share_dir = cfg.share_dir.trim_end_matches('/');
     cfg.root
         .path(format!("{share_dir}/{}", pod_paths::IOMMUFD_SOCKET))
 }
 
 /// Whether the pod has the device plugin's socket.
-pub(super) fn is_offered(cfg: &Config) -> bool {
+pub(super) fn is_offered(cfg: &LauncherFlags) -> bool {
     socket(cfg).exists()
 }
 
@@ -38,7 +38,7 @@ pub(super) fn is_offered(cfg: &Config) -> bool {
 ///
 /// # Errors
 /// The socket is there, and no descriptor comes within 5 s.
-pub fn receive_iommufd(cfg: &Config) -> Result<Option<OwnedFd>, PodError> {
+pub fn receive_iommufd(cfg: &LauncherFlags) -> Result<Option<OwnedFd>, PodError> {
     let path = socket(cfg);
     let stream = match UnixStream::connect(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -90,11 +90,11 @@ mod tests {
     use super::*;
     use crate::Root;
 
-    fn pod() -> (tempfile::TempDir, Config, UnixListener) {
+    fn pod() -> (tempfile::TempDir, LauncherFlags, UnixListener) {
         let dir = tempfile::tempdir().unwrap();
-        let cfg = Config {
+        let cfg = LauncherFlags {
             root: Root::new(dir.path()),
-            ..Config::default()
+            ..LauncherFlags::default()
         };
         let path = socket(&cfg);
         fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -1,12 +1,12 @@
 //! Kernel and initrd of the kernel boot container.
 
 use super::safe_path::Dir;
-use super::{Config, PodError, container_disk, staged};
+use super::{LauncherFlags, PodError, container_disk, staged};
 use api::pod_paths;
 use api::vmi::Vmi;
 
 /// Checks that they are there; with image volumes, links them to where the domain expects them.
-pub(super) fn prepare(cfg: &Config, vmi: &Vmi) -> Result<(), PodError> {
+pub(super) fn prepare(cfg: &LauncherFlags, vmi: &Vmi) -> Result<(), PodError> {
     let boot = vmi
         .spec
         .domain

@@ -68,7 +68,7 @@ pub use directories::directories;
 pub use disk_modes::{disk_modes, disk_ready};
 pub use error::PodError;
 pub use firmware_error::{FirmwareError, MissingFirmware};
-pub use flags::Config;
+pub use flags::LauncherFlags;
 pub use growth::max_size;
 pub use host_devices::{ClaimError, HostDeviceError};
 pub use image::virtual_size;

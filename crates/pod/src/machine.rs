@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::{Config, PodError};
+use super::{LauncherFlags, PodError};
 
 /// More CPUs than any kernel has: a longer list is a mistake.
 const MOST_CPUS: usize = 50_000;
@@ -33,7 +33,7 @@ impl Machine {
     }
 
     /// The hypervisor's device is there and the launcher may use it.
-    pub fn hypervisor_device_available(&self, cfg: &Config) -> bool {
+    pub fn hypervisor_device_available(&self, cfg: &LauncherFlags) -> bool {
         let device = if cfg.hypervisor == "hyperv-direct" {
             "/dev/mshv"
         } else {
@@ -167,16 +167,16 @@ mod tests {
     #[test]
     fn a_missing_hypervisor_device_is_not_available() {
         let (_dir, none) = machine(&[]);
-        assert!(!none.hypervisor_device_available(&Config::default()));
+        assert!(!none.hypervisor_device_available(&LauncherFlags::default()));
         let (_dir, kvm) = machine(&[("dev/kvm", "")]);
-        assert!(kvm.hypervisor_device_available(&Config::default()));
-        assert!(!kvm.hypervisor_device_available(&Config {
+        assert!(kvm.hypervisor_device_available(&LauncherFlags::default()));
+        assert!(!kvm.hypervisor_device_available(&LauncherFlags {
             force_emulation: true,
-            ..Config::default()
+            ..LauncherFlags::default()
         }));
-        assert!(!kvm.hypervisor_device_available(&Config {
+        assert!(!kvm.hypervisor_device_available(&LauncherFlags {
             hypervisor: "hyperv-direct".into(),
-            ..Config::default()
+            ..LauncherFlags::default()
         }));
     }
 

@@ -7,7 +7,7 @@ use super::machine::Machine;
 use super::ownership::give_to_qemu;
 use super::safe_path::{Dir, optional};
 use super::volumes::ContainerDisks;
-use super::{Config, PodError, VolumeError, collect, host_devices, tracking};
+use super::{LauncherFlags, PodError, VolumeError, collect, host_devices, tracking};
 use api::pod_paths::MIGRATION_SOCKET_DIR;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
@@ -22,7 +22,7 @@ use domain::disks::Disk;
 /// Those of [`collect_context`](super::collect_context); several vGPUs, or one that nothing could
 /// put into the domain.
 pub fn collect_migration_target(
-    cfg: &Config,
+    cfg: &LauncherFlags,
     vmi: &Vmi,
     options: &VirtualMachineOptions,
 ) -> Result<Context, PodError> {
@@ -44,7 +44,7 @@ pub fn collect_migration_target(
 ///
 /// # Errors
 /// It cannot be made.
-pub fn track_migrated(cfg: &Config, vmi: &Vmi, disk: &Disk) -> Result<(), PodError> {
+pub fn track_migrated(cfg: &LauncherFlags, vmi: &Vmi, disk: &Disk) -> Result<(), PodError> {
     let state = vmi.status.migration_state.as_ref();
     let is_new = state.is_some_and(|state| {
         let source = &state.source_persistent_state_pvc_name;
@@ -62,7 +62,7 @@ pub fn track_migrated(cfg: &Config, vmi: &Vmi, disk: &Disk) -> Result<(), PodErr
 ///
 /// # Errors
 /// It cannot be made.
-pub fn migration_socket_dir(cfg: &Config) -> Result<(), PodError> {
+pub fn migration_socket_dir(cfg: &LauncherFlags) -> Result<(), PodError> {
     let path = format!(
         "{}/{MIGRATION_SOCKET_DIR}",
         cfg.share_dir.trim_end_matches('/')
@@ -77,7 +77,7 @@ pub fn migration_socket_dir(cfg: &Config) -> Result<(), PodError> {
 ///
 /// # Errors
 /// Some are missing, or cannot be opened; virt-handler tries again.
-pub fn check_hotplugged_volumes(cfg: &Config, vmi: &Vmi) -> Result<(), PodError> {
+pub fn check_hotplugged_volumes(cfg: &LauncherFlags, vmi: &Vmi) -> Result<(), PodError> {
     let claims = vmi.spec.volumes.iter().map(|volume| {
         let claim = volume.persistent_volume_claim.as_ref();
         let data_volume = volume.data_volume.as_ref();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::safe_path::{Dir, Found, optional};
 use super::staged::Staged;
-use super::{Config, PodError, VolumeError, container_disk, image, qemu_img, volumes};
+use super::{LauncherFlags, PodError, VolumeError, container_disk, image, qemu_img, volumes};
 use api::pod_paths;
 use api::vmi::volumes::{ContainerDiskSource, EmptyDiskSource};
 use convert::context::DiskInfo;
@@ -15,7 +15,7 @@ const MIB: u64 = 1 << 20;
 /// The overlay of the container disk that is `spec.volumes[index]`; with image volumes, also the
 /// link by which the image is found where it would be without them.
 pub(super) fn container_disk(
-    cfg: &Config,
+    cfg: &LauncherFlags,
     index: usize,
     volume: &str,
     source: &ContainerDiskSource,
@@ -38,7 +38,7 @@ pub(super) fn container_disk(
 
 /// The overlay of an ephemeral volume. What is below it is always taken as raw: nothing in it is
 /// interpreted.
-pub(super) fn ephemeral(cfg: &Config, volume: &str) -> Result<(), PodError> {
+pub(super) fn ephemeral(cfg: &LauncherFlags, volume: &str) -> Result<(), PodError> {
     let found = volumes::claim(cfg, volume)?;
     let Some(missing) = Missing::overlay(cfg, volume)? else {
         return Ok(());
@@ -47,7 +47,11 @@ pub(super) fn ephemeral(cfg: &Config, volume: &str) -> Result<(), PodError> {
     missing.make(|path| qemu_img::create_overlay(path, found.path(), "raw", size))
 }
 
-pub(super) fn empty(cfg: &Config, volume: &str, source: &EmptyDiskSource) -> Result<(), PodError> {
+pub(super) fn empty(
+    cfg: &LauncherFlags,
+    volume: &str,
+    source: &EmptyDiskSource,
+) -> Result<(), PodError> {
     let field = "emptyDisk.capacity";
     let capacity = source
         .capacity
@@ -75,7 +79,7 @@ struct Missing {
 
 impl Missing {
     /// `None`: the overlay is there and stays.
-    fn overlay(cfg: &Config, volume: &str) -> Result<Option<Self>, PodError> {
+    fn overlay(cfg: &LauncherFlags, volume: &str) -> Result<Option<Self>, PodError> {
         let dir = Dir::of_pod_made(&cfg.root, &format!("{}/{volume}", cfg.overlay_dir()))?;
         let name = pod_paths::OVERLAY_IMAGE.to_owned();
         let is_kept = kept(cfg, &dir, &name)?.is_some();
@@ -95,7 +99,7 @@ impl Missing {
 ///
 /// A file without a header (its writer did not rename) has no data either; it is made again.
 // D-disk-11 (docs/differences.md).
-fn kept(cfg: &Config, dir: &Dir, name: &str) -> Result<Option<(Found, DiskInfo)>, PodError> {
+fn kept(cfg: &LauncherFlags, dir: &Dir, name: &str) -> Result<Option<(Found, DiskInfo)>, PodError> {
     let Some(found) = optional(dir.find(name))? else {
         return Ok(None);
     };

@@ -3,8 +3,8 @@
 use super::cloud_init::{CloudInitData, write_cloud_init, write_empty_cloud_init};
 use super::config_volumes::ConfigVolume;
 use super::{
-    Config, PodError, VolumeError, downward_metrics, growth, host_disk, ignition, kernel_boot,
-    overlay, volumes,
+    LauncherFlags, PodError, VolumeError, downward_metrics, growth, host_disk, ignition,
+    kernel_boot, overlay, volumes,
 };
 use api::vmi::Vmi;
 use api::vmi::volumes::Volume;
@@ -17,7 +17,7 @@ use convert::Context;
 /// # Errors
 /// The first volume that cannot be prepared, and why.
 pub fn prepare(
-    cfg: &Config,
+    cfg: &LauncherFlags,
     vmi: &Vmi,
     ctx: &Context,
     cloud_init: Option<&CloudInitData>,
@@ -38,7 +38,7 @@ pub fn prepare(
 /// Those of [`prepare`], or the status does not say how large an image is.
 // D-mig-27 (docs/differences.md).
 pub fn prepare_migration_target(
-    cfg: &Config,
+    cfg: &LauncherFlags,
     vmi: &Vmi,
     ctx: &Context,
     cloud_init: Option<&CloudInitData>,
@@ -58,7 +58,7 @@ pub fn prepare_migration_target(
 type MakeIso<'f> = dyn Fn(&ConfigVolume<'_>, &Volume) -> Result<(), PodError> + 'f;
 
 fn prepare_volumes(
-    cfg: &Config,
+    cfg: &LauncherFlags,
     vmi: &Vmi,
     ctx: &Context,
     iso: &MakeIso<'_>,
@@ -73,7 +73,7 @@ fn prepare_volumes(
 }
 
 fn prepare_volume(
-    cfg: &Config,
+    cfg: &LauncherFlags,
     vmi: &Vmi,
     ctx: &Context,
     index: usize,

@@ -7,7 +7,7 @@ use os::command::{CommandError, Limits, run};
 use serde::Deserialize;
 
 use super::safe_path::Found;
-use super::{Config, PodError};
+use super::{LauncherFlags, PodError};
 use convert::context::DiskInfo;
 
 const QEMU_IMG: &str = "qemu-img";
@@ -35,7 +35,11 @@ struct Info {
 ///
 /// # Errors
 /// QEMU cannot read the image, or reads it in another way than we did.
-pub(super) fn check(cfg: &Config, found: &Found, inspected: &DiskInfo) -> Result<(), PodError> {
+pub(super) fn check(
+    cfg: &LauncherFlags,
+    found: &Found,
+    inspected: &DiskInfo,
+) -> Result<(), PodError> {
     let info = info(cfg, found, &inspected.format)?;
     let same = info.format == inspected.format
         && info.virtual_size == inspected.virtual_size
@@ -54,7 +58,7 @@ pub(super) fn check(cfg: &Config, found: &Found, inspected: &DiskInfo) -> Result
 ///
 /// # Errors
 /// QEMU cannot read the overlay, or it has a backing file.
-pub(super) fn check_tracking(cfg: &Config, found: &Found) -> Result<(), PodError> {
+pub(super) fn check_tracking(cfg: &LauncherFlags, found: &Found) -> Result<(), PodError> {
     let info = info(cfg, found, "qcow2")?;
     if !info.backing_file.is_empty() {
         let reason = format!(
@@ -76,7 +80,7 @@ fn refused(path: &Path, reason: String) -> PodError {
 /// What QEMU reads in an image, under the limits that a hostile one needs. `qemu-img` gets the open
 /// file, never a name: a name could mean another file by now, or a protocol (`json:`, `nbd:`); and
 /// it gets the format, so that it does not probe.
-fn info(cfg: &Config, found: &Found, format: &str) -> Result<Info, PodError> {
+fn info(cfg: &LauncherFlags, found: &Found, format: &str) -> Result<Info, PodError> {
     let limits = Limits {
         memory: cfg.disk_memory_limit,
         cpu: 10,

@@ -4,7 +4,7 @@ use rustix::fs::{Mode, OFlags, openat};
 
 use super::ownership::give_to_qemu;
 use super::safe_path::Dir;
-use super::{Config, PodError};
+use super::{LauncherFlags, PodError};
 use api::pod_paths;
 
 /// Makes the log of the first serial console, empty, where it is missing, and gives it to QEMU's
@@ -12,7 +12,7 @@ use api::pod_paths;
 ///
 /// Only where the launcher runs as root: virtlogd would make the file readable for root alone, and
 /// virt-tail, in a container of its own, runs as user 107. Otherwise both are the same user.
-pub(super) fn make(cfg: &Config, uid: &str) -> Result<(), PodError> {
+pub(super) fn make(cfg: &LauncherFlags, uid: &str) -> Result<(), PodError> {
     let dir = Dir::of_pod(&cfg.root, &format!("{}/{uid}", pod_paths::PRIVATE_DIR))?;
     let path = dir.path().join(pod_paths::SERIAL_LOG);
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use api::pod_paths::{SESSION_SWTPM_DIR, SYSTEM_SWTPM_DIR};
 
-use super::{Config, PodError};
+use super::{LauncherFlags, PodError};
 
 /// Directories below swtpm's: the domain's UUID, then the TPM's version.
 const MAX_DEPTH: usize = 3;
@@ -15,7 +15,7 @@ const MAX_DEPTH: usize = 3;
 ///
 /// # Errors
 /// When a file cannot be read or written out.
-pub fn sync_tpm_state(config: &Config) -> Result<(), PodError> {
+pub fn sync_tpm_state(config: &LauncherFlags) -> Result<(), PodError> {
     let dir = if config.run_as_nonroot {
         SESSION_SWTPM_DIR
     } else {
@@ -51,9 +51,9 @@ mod tests {
     #[test]
     fn state_of_a_tpm_is_written_out() {
         let root = tempfile::tempdir().unwrap();
-        let config = Config {
+        let config = LauncherFlags {
             root: Root::new(root.path()),
-            ..Config::default()
+            ..LauncherFlags::default()
         };
         sync_tpm_state(&config).unwrap();
         let dir = root.path().join("var/lib/libvirt/swtpm/uuid/tpm2");

@@ -10,7 +10,7 @@ use std::path::Path;
 use super::disk_source::find;
 use super::safe_path::{Dir, optional};
 use super::staged::Staged;
-use super::{Config, PodError, image, qemu_img};
+use super::{LauncherFlags, PodError, image, qemu_img};
 use api::pod_paths::cbt_dir;
 use api::vmi::Vmi;
 use domain::disks::Disk;
@@ -38,7 +38,7 @@ fn state(vmi: &Vmi) -> &str {
 /// # Errors
 /// It cannot be made; QEMU cannot use the one that is there; or it should be there, since the
 /// bitmaps of a new one would not know what has changed.
-pub fn track(cfg: &Config, vmi: &Vmi, disk: &Disk) -> Result<(), PodError> {
+pub fn track(cfg: &LauncherFlags, vmi: &Vmi, disk: &Disk) -> Result<(), PodError> {
     let Some(name) = overlay_name(disk) else {
         return Ok(());
     };
@@ -65,7 +65,7 @@ pub fn track(cfg: &Config, vmi: &Vmi, disk: &Disk) -> Result<(), PodError> {
 ///
 /// # Errors
 /// It cannot be made.
-pub(super) fn make_anew(cfg: &Config, disk: &Disk) -> Result<(), PodError> {
+pub(super) fn make_anew(cfg: &LauncherFlags, disk: &Disk) -> Result<(), PodError> {
     let Some(name) = overlay_name(disk) else {
         return Ok(());
     };
@@ -81,7 +81,7 @@ pub(super) fn make_anew(cfg: &Config, disk: &Disk) -> Result<(), PodError> {
 /// # Errors
 /// One cannot be removed.
 // D-disk-23 (docs/differences.md).
-pub fn untrack_unplugged(cfg: &Config, vmi: &Vmi, live: &[Disk]) -> Result<(), PodError> {
+pub fn untrack_unplugged(cfg: &LauncherFlags, vmi: &Vmi, live: &[Disk]) -> Result<(), PodError> {
     if !is_on(vmi) {
         return Ok(());
     }
@@ -127,7 +127,7 @@ fn begins(vmi: &Vmi, volume: &str) -> bool {
 }
 
 // D-disk-8 (docs/differences.md).
-fn make(cfg: &Config, dir: &Dir, name: &str, disk: &Disk) -> Result<(), PodError> {
+fn make(cfg: &LauncherFlags, dir: &Dir, name: &str, disk: &Disk) -> Result<(), PodError> {
     let data = find(cfg, disk.source.backend_path().unwrap_or_default())?;
     let size = image::size(&data, &data.read()?)?.next_multiple_of(512);
     let (overlay, stand_in) = (

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::safe_path::{Dir, Found, checked_name, optional};
-use super::{Config, PodError, container_disk, image, tracking};
+use super::{LauncherFlags, PodError, container_disk, image, tracking};
 use api::pod_paths::{self, PodPaths};
 use api::vmi::Vmi;
 use api::vmi::volumes::Volume;
@@ -16,7 +16,7 @@ pub type ContainerDisks = BTreeMap<String, DiskInfo>;
 
 /// Fills in the context's facts about volumes.
 pub(super) fn collect(
-    cfg: &Config,
+    cfg: &LauncherFlags,
     vmi: &Vmi,
     known: &ContainerDisks,
     ctx: &mut Context,
@@ -53,7 +53,7 @@ pub(super) fn collect(
 }
 
 fn container_disk_info(
-    cfg: &Config,
+    cfg: &LauncherFlags,
     index: usize,
     source: &api::vmi::volumes::ContainerDiskSource,
 ) -> Result<DiskInfo, PodError> {
@@ -65,7 +65,7 @@ fn container_disk_info(
 
 /// The claim's device is there. Anything else, even nothing, counts as a file: what is not there
 /// is an error when it is needed, before a start.
-fn is_block(cfg: &Config, volume: &Volume, is_hotplug: bool) -> bool {
+fn is_block(cfg: &LauncherFlags, volume: &Volume, is_hotplug: bool) -> bool {
     let found = if is_hotplug {
         hotplugged_device(cfg, &volume.name)
     } else {
@@ -75,17 +75,21 @@ fn is_block(cfg: &Config, volume: &Volume, is_hotplug: bool) -> bool {
 }
 
 /// `/dev/<volume>`.
-pub(super) fn device(cfg: &Config, volume: &str) -> Result<Found, PodError> {
+pub(super) fn device(cfg: &LauncherFlags, volume: &str) -> Result<Found, PodError> {
     Dir::of_pod(&cfg.root, pod_paths::DEVICE_DIR)?.find(volume)
 }
 
 /// `<hotplug-disk-dir>/<volume>`.
-pub(super) fn hotplugged_device(cfg: &Config, volume: &str) -> Result<Found, PodError> {
+pub(super) fn hotplugged_device(cfg: &LauncherFlags, volume: &str) -> Result<Found, PodError> {
     Dir::of_pod(&cfg.root, cfg.hotplug_dir())?.find(volume)
 }
 
 /// A file of a volume with a file system, `vmi-disks/<volume>/<file>`; `None` if it is not there.
-pub(super) fn file(cfg: &Config, volume: &str, file: &str) -> Result<Option<Found>, PodError> {
+pub(super) fn file(
+    cfg: &LauncherFlags,
+    volume: &str,
+    file: &str,
+) -> Result<Option<Found>, PodError> {
     let Some(claims) = optional(Dir::of_pod(&cfg.root, pod_paths::CLAIM_DIR))? else {
         return Ok(None);
     };
@@ -96,7 +100,7 @@ pub(super) fn file(cfg: &Config, volume: &str, file: &str) -> Result<Option<Foun
 }
 
 /// A claim that a disk of the domain uses must be there, as a device or as a file.
-pub(super) fn claim(cfg: &Config, volume: &str) -> Result<Found, PodError> {
+pub(super) fn claim(cfg: &LauncherFlags, volume: &str) -> Result<Found, PodError> {
     match optional(device(cfg, volume)) {
         Ok(Some(found)) if found.is_block() => return Ok(found),
         Ok(Some(found)) => {
@@ -117,7 +121,7 @@ pub(super) fn claim(cfg: &Config, volume: &str) -> Result<Found, PodError> {
 
 /// Where the overlays of tracked volumes are, if the status says that tracking is on.
 fn changed_block_tracking(
-    cfg: &Config,
+    cfg: &LauncherFlags,
     paths: &PodPaths<'_>,
     vmi: &Vmi,
 ) -> BTreeMap<String, String> {

@@ -42,7 +42,7 @@ const SYSTEM: [GuestInfoKind; 5] = [
 pub(super) struct Poller {
     pub libvirt: Arc<LibvirtDomain>,
     pub known: Arc<Knowledge>,
-    pub config: pod::Config,
+    pub config: pod::LauncherFlags,
     /// How often an agent has connected.
     pub connects: watch::Receiver<u64>,
 }

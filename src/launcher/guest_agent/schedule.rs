@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use domain::guest_agent::FreezeStatus;
-use pod::Config;
+use pod::LauncherFlags;
 
 /// The first interval of a poll, if its own is not shorter.
 const FIRST_INTERVAL: Duration = Duration::from_secs(10);
@@ -82,7 +82,7 @@ pub(super) struct Schedule {
 
 impl Schedule {
     /// All are due now.
-    pub fn begin(config: &Config, now: Instant) -> Self {
+    pub fn begin(config: &LauncherFlags, now: Instant) -> Self {
         let entries = [
             (Poll::System, config.qemu_agent_sys_interval),
             (Poll::Agent, config.qemu_agent_version_interval),
@@ -193,7 +193,7 @@ mod tests {
     /// What is asked for in this many seconds, each with the second in which it is.
     fn play(seconds: u64, status: Option<FreezeStatus>, read: bool) -> Vec<(u64, Vec<Poll>)> {
         let begin = Instant::now();
-        let mut schedule = Schedule::begin(&Config::default(), begin);
+        let mut schedule = Schedule::begin(&LauncherFlags::default(), begin);
         let mut wakes = Vec::new();
         loop {
             let now = schedule.next();
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn a_read_after_a_time_without_asks_for_the_users_at_once() {
         let begin = Instant::now();
-        let mut schedule = Schedule::begin(&Config::default(), begin);
+        let mut schedule = Schedule::begin(&LauncherFlags::default(), begin);
         schedule.take_due(begin, THAWED, false);
         let later = after(begin, Duration::from_secs(25));
         schedule.take_due(later, THAWED, false);
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn a_freeze_ends_the_long_interval() {
         let begin = Instant::now();
-        let mut schedule = Schedule::begin(&Config::default(), begin);
+        let mut schedule = Schedule::begin(&LauncherFlags::default(), begin);
         schedule.take_due(begin, THAWED, true);
         schedule.freeze_status_changed(begin);
         assert_eq!(schedule.next(), after(begin, Duration::from_secs(5)));
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn a_silent_agent_is_asked_less_and_less() {
         let begin = Instant::now();
-        let mut schedule = Schedule::begin(&Config::default(), begin);
+        let mut schedule = Schedule::begin(&LauncherFlags::default(), begin);
         let mut asked = Vec::new();
         for _ in 0..6 {
             let now = schedule.next();
@@ -310,9 +310,9 @@ mod tests {
 
     #[test]
     fn an_interval_of_zero_does_not_spin() {
-        let config = Config {
+        let config = LauncherFlags {
             qemu_agent_user_interval: Duration::ZERO,
-            ..Config::default()
+            ..LauncherFlags::default()
         };
         let begin = Instant::now();
         let mut schedule = Schedule::begin(&config, begin);

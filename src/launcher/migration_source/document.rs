@@ -23,7 +23,7 @@ const ZSTD: &str = "zstd";
 /// libvirt's; the document cannot be made.
 pub(super) fn migration(
     domain: &libvirt::Domain,
-    config: &pod::Config,
+    config: &pod::LauncherFlags,
     vmi: &Vmi,
     options: &MigrationOptions,
 ) -> Result<Migration, LauncherError> {
@@ -61,7 +61,7 @@ pub(super) fn migration(
 
 fn xml(
     domain: &libvirt::Domain,
-    config: &pod::Config,
+    config: &pod::LauncherFlags,
     vmi: &Vmi,
     live: &DomainSpec,
     options: &MigrationOptions,
@@ -108,7 +108,7 @@ fn moved_sizes(
 }
 
 /// The socket that leads to the target's libvirt, or to its QEMU.
-fn socket(config: &pod::Config, vmi: &Vmi, port: Option<u16>) -> String {
+fn socket(config: &pod::LauncherFlags, vmi: &Vmi, port: Option<u16>) -> String {
     let uid = &vmi.metadata.uid;
     let name = match port {
         Some(port) => format!("{uid}-{port}-source.sock"),

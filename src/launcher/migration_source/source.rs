@@ -34,7 +34,7 @@ const FORCE_FAILURE: &str = "kubevirt.io/func-test-force-launcher-migration-fail
 pub struct MigrationSource {
     libvirt: Arc<LibvirtDomain>,
     vm: Arc<Vm>,
-    pod: pod::Config,
+    pod: pod::LauncherFlags,
     events: broadcast::Sender<Event>,
     /// What the last migration has done.
     pub record: Arc<MigrationRecord>,
@@ -44,7 +44,7 @@ impl MigrationSource {
     pub(in crate::launcher) fn new(
         libvirt: Arc<LibvirtDomain>,
         vm: Arc<Vm>,
-        pod: pod::Config,
+        pod: pod::LauncherFlags,
         events: broadcast::Sender<Event>,
     ) -> Arc<Self> {
         Arc::new(Self {

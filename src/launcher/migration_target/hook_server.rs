@@ -53,7 +53,7 @@ impl HookServer {
     /// [`HookServerError::Listen`].
     pub fn serve(
         &self,
-        config: &pod::Config,
+        config: &pod::LauncherFlags,
         vmi: Arc<Vmi>,
         context: Context,
     ) -> Result<(), HookServerError> {
@@ -195,9 +195,9 @@ mod tests {
         }
 
         fn serve(&self, target_namespace: &str) {
-            let config = pod::Config {
+            let config = pod::LauncherFlags {
                 root: pod::Root::new(self.dir.path()),
-                ..pod::Config::default()
+                ..pod::LauncherFlags::default()
             };
             self.server
                 .serve(&config, vmi(target_namespace), Context::default())

@@ -32,7 +32,7 @@ impl TcpProxies {
     ///
     /// # Errors
     /// [`ProxyError::Listen`].
-    pub fn serve(&self, config: &pod::Config, vmi: &Vmi) -> Result<(), ProxyError> {
+    pub fn serve(&self, config: &pod::LauncherFlags, vmi: &Vmi) -> Result<(), ProxyError> {
         let dir = config.shared(MIGRATION_SOCKET_DIR);
         let ports: &[u16] = if vmi.is_block_migration() {
             &[MIGRATION_MEMORY_PORT, MIGRATION_DISKS_PORT]
@@ -146,9 +146,9 @@ mod tests {
         let sockets = dir.path().join("var/run/kubevirt/migrationproxy");
         std::fs::create_dir_all(&sockets).unwrap();
         std::fs::write(sockets.join("u-1-49152-source.sock"), "").unwrap();
-        let config = pod::Config {
+        let config = pod::LauncherFlags {
             root: pod::Root::new(dir.path()),
-            ..pod::Config::default()
+            ..pod::LauncherFlags::default()
         };
         let vmi = |method: &str| {
             let vmi = format!(

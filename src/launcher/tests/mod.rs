@@ -176,7 +176,7 @@ impl TestLauncher {
         let (notifier, task) = Notifier::new(socket, dir.path().join("k8s-events"), "u-1");
         tokio::spawn(task);
         let config = LauncherConfig {
-            pod: pod::Config::default(),
+            pod: pod::LauncherFlags::default(),
             name: "vm1".into(),
             namespace: "ns1".into(),
             uid: "u-1".into(),

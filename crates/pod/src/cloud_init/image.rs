@@ -8,7 +8,7 @@ use rustix::fs::Mode;
 
 use super::super::iso::{self, Tree};
 use super::super::safe_path::{Dir, checked_name};
-use super::super::{Config, PodError, staged};
+use super::super::{LauncherFlags, PodError, staged};
 use super::CloudInitError;
 use super::data::{CloudInitData, DataSource};
 use super::read::fill_in_metadata;
@@ -56,11 +56,15 @@ fn layout(source: DataSource) -> &'static Layout {
 ///
 /// # Errors
 /// There are no data, or the image cannot be made.
-pub fn write_cloud_init(cfg: &Config, vmi: &Vmi, data: &CloudInitData) -> Result<(), PodError> {
+pub fn write_cloud_init(
+    cfg: &LauncherFlags,
+    vmi: &Vmi,
+    data: &CloudInitData,
+) -> Result<(), PodError> {
     write(cfg, vmi, data).map_err(PodError::of(&data.volume_name))
 }
 
-fn write(cfg: &Config, vmi: &Vmi, data: &CloudInitData) -> Result<(), PodError> {
+fn write(cfg: &LauncherFlags, vmi: &Vmi, data: &CloudInitData) -> Result<(), PodError> {
     if data.user_data.is_empty() && data.network_data.is_empty() {
         return Err(CloudInitError::NoData.into());
     }
@@ -76,7 +80,7 @@ fn write(cfg: &Config, vmi: &Vmi, data: &CloudInitData) -> Result<(), PodError> 
 /// # Errors
 /// It cannot be written.
 pub fn write_empty_cloud_init(
-    cfg: &Config,
+    cfg: &LauncherFlags,
     vmi: &Vmi,
     source: DataSource,
     size: u64,
@@ -84,7 +88,7 @@ pub fn write_empty_cloud_init(
     staged::write_zeros(&domain_dir(cfg, vmi)?, layout(source).image, size, 0o600)
 }
 
-fn domain_dir(cfg: &Config, vmi: &Vmi) -> Result<Dir, PodError> {
+fn domain_dir(cfg: &LauncherFlags, vmi: &Vmi) -> Result<Dir, PodError> {
     let metadata = &vmi.metadata;
     let name = checked_name("the VMI's name", &metadata.name)?;
     let namespace = if metadata.namespace.is_empty() {

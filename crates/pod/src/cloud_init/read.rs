@@ -7,7 +7,7 @@ use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 use base64::{DecodeError, Engine, alphabet};
 
 use super::super::safe_path::{Dir, Found, checked_name, optional};
-use super::super::{Config, PodError};
+use super::super::{LauncherFlags, PodError};
 use super::CloudInitError;
 use super::data::{CloudInitData, ConfigDriveMetadata, Data, DataSource, NoCloudMetadata};
 use api::pod_paths;
@@ -24,7 +24,7 @@ const LONGEST_HOST_NAME: usize = 63;
 ///
 /// # Errors
 /// A secret that the VMI refers to is not there, Base64 is not valid, or there is no data at all.
-pub fn cloud_init(cfg: &Config, vmi: &Vmi) -> Result<Option<CloudInitData>, PodError> {
+pub fn cloud_init(cfg: &LauncherFlags, vmi: &Vmi) -> Result<Option<CloudInitData>, PodError> {
     let sources = vmi
         .spec
         .volumes
@@ -98,7 +98,7 @@ impl<'v> Source<'v> {
 }
 
 fn read(
-    cfg: &Config,
+    cfg: &LauncherFlags,
     vmi: &Vmi,
     volume: &str,
     source: &Source<'_>,
@@ -204,7 +204,7 @@ fn host_name(vmi: &Vmi) -> &str {
         .unwrap_or(name)
 }
 
-fn given_data(cfg: &Config, volume: &str, given: &Given<'_>) -> Result<Data, PodError> {
+fn given_data(cfg: &LauncherFlags, volume: &str, given: &Given<'_>) -> Result<Data, PodError> {
     if let Some(secret) = given.secret {
         let has_other = !given.plain.is_empty() || !given.base64.is_empty();
         match secret_data(cfg, volume, &secret.name, given) {
@@ -224,7 +224,7 @@ fn given_data(cfg: &Config, volume: &str, given: &Given<'_>) -> Result<Data, Pod
 
 /// The secret's key, mounted at `secret/<volume>/`.
 fn secret_data(
-    cfg: &Config,
+    cfg: &LauncherFlags,
     volume: &str,
     secret: &str,
     given: &Given<'_>,
@@ -257,7 +257,7 @@ fn secret_data(
 
 /// SSH keys that are to be propagated the given way, numbered from 0.
 fn ssh_keys(
-    cfg: &Config,
+    cfg: &LauncherFlags,
     vmi: &Vmi,
     kind: DataSource,
 ) -> Result<BTreeMap<String, String>, PodError> {
@@ -378,9 +378,9 @@ mod tests {
             let vmi = serde_json::from_str(&format!(r#"{{"metadata":{metadata},"spec":{spec}}}"#))
                 .unwrap();
             cloud_init(
-                &Config {
+                &LauncherFlags {
                     root: Root::new(self.0.path()),
-                    ..Config::default()
+                    ..LauncherFlags::default()
                 },
                 &vmi,
             )

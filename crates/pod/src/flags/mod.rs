@@ -1,5 +1,5 @@
-//! The launcher's command line: every flag once, with its type, default and help. [`Config`], its
-//! default, parsing and the text of `--help` follow from the table.
+//! The launcher's command line: every flag once, with its type, default and help.
+//! [`LauncherFlags`], its default, parsing and the text of `--help` follow from the table.
 //!
 //! Names and defaults are KubeVirt's virt-launcher's, but for the last group.
 
@@ -25,9 +25,9 @@ struct Flag {
     /// On or off: the value may be left out.
     is_switch: bool,
     /// Reads the value into its field.
-    set: fn(&mut Config, &str) -> Result<(), BadValue>,
+    set: fn(&mut LauncherFlags, &str) -> Result<(), BadValue>,
     /// The value of its field, as it would be written.
-    show: fn(&Config) -> String,
+    show: fn(&LauncherFlags) -> String,
 }
 
 impl Flag {
@@ -47,14 +47,14 @@ macro_rules! flags {
     ($($title:literal { $($spelling:literal $field:ident: $type:ty = $default:expr, $help:literal;)* })*) => {
         /// What the launcher's command line says. Paths are those of the pod, without the root.
         #[derive(Debug, Clone, PartialEq, Eq)]
-        pub struct Config {
+        pub struct LauncherFlags {
             $($(
                 #[doc = concat!("`", $spelling, "`: ", $help, ".")]
                 pub $field: $type,
             )*)*
         }
 
-        impl Default for Config {
+        impl Default for LauncherFlags {
             fn default() -> Self {
                 Self { $($($field: $default,)*)* }
             }
@@ -150,7 +150,7 @@ flags! {
 /// The text of `--help`.
 #[must_use]
 pub fn usage() -> String {
-    let defaults = Config::default();
+    let defaults = LauncherFlags::default();
     let mut text = "Usage: virt-launcher [flags]\n".to_owned();
     for group in GROUPS {
         text.push_str(&format!("\n{}:\n", group.title));

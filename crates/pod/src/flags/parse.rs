@@ -6,12 +6,12 @@ use std::ffi::OsString;
 
 use lexopt::{Arg, Parser, ValueExt};
 
-use super::{BadValue, Config, Flag, GROUPS};
+use super::{BadValue, Flag, GROUPS, LauncherFlags};
 
 /// The command line's request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Parsed {
-    Run(Box<Config>),
+    Run(Box<LauncherFlags>),
     /// Print [`super::usage`].
     Help,
     Version,
@@ -41,7 +41,7 @@ pub enum FlagError {
     NotText(OsString),
 }
 
-impl Config {
+impl LauncherFlags {
     /// Parses the arguments that follow the program's name.
     ///
     /// # Errors
@@ -91,7 +91,11 @@ fn find(name: &str) -> Option<&'static Flag> {
 }
 
 /// Reads the flag's value. For a switch the next argument is never the value.
-fn set(config: &mut Config, flag: &'static Flag, parser: &mut Parser) -> Result<(), FlagError> {
+fn set(
+    config: &mut LauncherFlags,
+    flag: &'static Flag,
+    parser: &mut Parser,
+) -> Result<(), FlagError> {
     let value = match (flag.is_switch, parser.optional_value()) {
         (_, Some(value)) => value,
         (true, None) => "true".into(),

@@ -3,22 +3,22 @@ use std::ffi::OsString;
 
 use super::*;
 
-fn flags(args: &[&str]) -> Config {
-    match Config::parse(args.iter().map(OsString::from)).unwrap() {
+fn flags(args: &[&str]) -> LauncherFlags {
+    match LauncherFlags::parse(args.iter().map(OsString::from)).unwrap() {
         Parsed::Run(config) => *config,
         other => panic!("{other:?}"),
     }
 }
 
 fn refusal(args: &[&str]) -> String {
-    os::logging::chain(&Config::parse(args.iter().map(OsString::from)).unwrap_err())
+    os::logging::chain(&LauncherFlags::parse(args.iter().map(OsString::from)).unwrap_err())
 }
 
 #[test]
 fn no_flags_are_kubevirts_defaults() {
     // The literal values of cmd/virt-launcher/virt-launcher.go.
     let seconds = Duration::from_secs;
-    let expected = Config {
+    let expected = LauncherFlags {
         restart_launcher: false,
         qemu_timeout: seconds(3 * 60),
         share_dir: "/var/run/kubevirt".into(),
@@ -228,19 +228,25 @@ fn wrong_values_are_refused() {
 fn argument_that_is_not_text_is_refused() {
     use std::os::unix::ffi::OsStringExt;
     let args = ["--name".into(), OsString::from_vec(vec![0xff])];
-    assert!(matches!(Config::parse(args), Err(FlagError::NotText(_))));
+    assert!(matches!(
+        LauncherFlags::parse(args),
+        Err(FlagError::NotText(_))
+    ));
 }
 
 #[test]
 fn help_can_be_asked_for() {
-    assert_eq!(Config::parse(["--help".into()]).unwrap(), Parsed::Help);
-    assert_eq!(Config::parse(["-h".into()]).unwrap(), Parsed::Help);
+    assert_eq!(
+        LauncherFlags::parse(["--help".into()]).unwrap(),
+        Parsed::Help
+    );
+    assert_eq!(LauncherFlags::parse(["-h".into()]).unwrap(), Parsed::Help);
 }
 
 #[test]
 fn the_version_can_be_asked_for() {
     assert_eq!(
-        Config::parse(["--version".into()]).unwrap(),
+        LauncherFlags::parse(["--version".into()]).unwrap(),
         Parsed::Version
     );
 }
@@ -278,7 +284,7 @@ fn every_flag_has_a_name_of_its_own() {
 
 #[test]
 fn the_monitor_ignores_what_it_does_not_understand() {
-    let known = |args: &[&str]| Config::parse_known(args.iter().map(OsString::from));
+    let known = |args: &[&str]| LauncherFlags::parse_known(args.iter().map(OsString::from));
     let config = known(&[
         "--new-flag=1",
         "--new-switch",

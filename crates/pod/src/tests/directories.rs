@@ -7,10 +7,10 @@ fn a_launcher_that_is_not_root_leaves_roots_directories_alone() {
     // In the image /var/lib/libvirt/qemu is root's, with mode 0750: uid 107 may not enter it.
     let dir = tempfile::tempdir().unwrap();
     directories(
-        &Config {
+        &LauncherFlags {
             root: Root::new(dir.path()),
             run_as_nonroot: true,
-            ..Config::default()
+            ..LauncherFlags::default()
         },
         "uid-1",
     )

@@ -290,9 +290,9 @@ fn links_of_the_pod_itself_are_followed_below_the_root() {
         fs::create_dir_all(dir.path().join("var")).unwrap();
         fs::create_dir_all(dir.path().join("run")).unwrap();
         std::os::unix::fs::symlink(target, dir.path().join("var/run")).unwrap();
-        let cfg = Config {
+        let cfg = LauncherFlags {
             root: Root::new(dir.path()),
-            ..Config::default()
+            ..LauncherFlags::default()
         };
         directories(&cfg, "uid-1").unwrap();
         assert!(

@@ -24,7 +24,7 @@ use convert::Context;
 /// A pod in a temporary directory.
 struct Pod {
     dir: tempfile::TempDir,
-    cfg: Config,
+    cfg: LauncherFlags,
 }
 
 impl Pod {
@@ -37,9 +37,9 @@ impl Pod {
             }
         }
         let dir = tempfile::tempdir().unwrap();
-        let cfg = Config {
+        let cfg = LauncherFlags {
             root: Root::new(dir.path()),
-            ..Config::default()
+            ..LauncherFlags::default()
         };
         directories(&cfg, "uid-1").unwrap();
         Some(Self { dir, cfg })

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use api::pod_paths::{COMMAND_SOCKET, STARTING_COMMAND_SOCKET};
 use os::logging;
-use pod::{Config, Root};
+use pod::{LauncherFlags, Root};
 
 const KEEP_AFTER_FAILURE: &str = "--keep-after-failure";
 
@@ -30,7 +30,7 @@ impl Options {
     /// Reads them; what is not understood is ignored: the launcher will refuse it.
     #[must_use]
     pub fn of(arguments: &[OsString]) -> Self {
-        let config = Config::parse_known(arguments.iter().cloned());
+        let config = LauncherFlags::parse_known(arguments.iter().cloned());
         Self {
             container_disk_dir: config.root.path(&config.container_disk_dir),
             keep_after_failure: config.keep_after_failure,

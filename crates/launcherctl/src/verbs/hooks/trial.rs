@@ -96,9 +96,9 @@ enum CloudInit {
 
 /// The data as a launcher reads it, in a pod without Secrets: `empty` is a directory that has none.
 fn cloud_init(vmi: &Vmi, empty: &Path) -> Result<CloudInit, CtlError> {
-    let pod_without_secrets = pod::Config {
+    let pod_without_secrets = pod::LauncherFlags {
         root: pod::Root::new(empty),
-        ..pod::Config::default()
+        ..pod::LauncherFlags::default()
     };
     match pod::cloud_init(&pod_without_secrets, vmi) {
         Ok(Some(data)) => {
