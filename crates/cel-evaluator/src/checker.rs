@@ -1,8 +1,8 @@
 //! Checks the types of an expression before it runs, as KubeVirt's CEL library does and [`cel`]
-//! does not. Fields that do not exist and values of another type than their field are found on
-//! every branch, not only on the one that is taken.
+//! does not. It finds missing fields and values of a wrong type on every branch, not only on the
+//! one taken.
 //!
-//! The checker also rewrites three things that [`cel`] evaluates in another way than KubeVirt:
+//! The checker also rewrites three things that [`cel`] evaluates differently from KubeVirt:
 //!
 //! ```text
 //!  Domain{…}             libvirtxml.Domain{…}           the type's full name
@@ -23,12 +23,12 @@ use super::expr_type::ExprType;
 use super::object::IS_SET_PREFIX;
 use super::schema::{self, StructType};
 
-/// What the check finds out about an expression.
+/// Result of the check.
 #[derive(Debug)]
 pub struct Checked {
-    /// The type of its result.
+    /// The expression's type.
     pub result: ExprType,
-    /// The struct types that it constructs.
+    /// The struct types it constructs.
     pub constructed: Vec<&'static StructType>,
 }
 
@@ -105,7 +105,7 @@ impl Checker {
         Ok(if select.test { ExprType::Bool } else { of })
     }
 
-    /// `[a, b]`: the type of its items, if they have one.
+    /// `[a, b]`: returns the type of the items, if they share one.
     fn list(&mut self, list: &mut ListExpr) -> Result<ExprType, CompileError> {
         let items = self.check_all(&mut list.elements)?;
         Ok(ExprType::list(match items.split_first() {
@@ -152,7 +152,7 @@ impl Checker {
         Ok(ExprType::Struct(of))
     }
 
-    /// `f(a, b)`, `target.f(a)`, and the operators, which are functions too.
+    /// `f(a, b)`, `target.f(a)`, and operators, which are functions too.
     fn call(&mut self, call: &mut CallExpr) -> Result<ExprType, CompileError> {
         let is_method = call.target.is_some();
         if let Some(target) = &mut call.target {
@@ -163,8 +163,8 @@ impl Checker {
         Ok(result_type(&call.func_name, is_method, &arguments))
     }
 
-    /// What the macros `all`, `exists`, `map`, `filter` stand for: a loop over a list or map with
-    /// an accumulator.
+    /// The macros `all`, `exists`, `map` and `filter`: a loop over a list or map with an
+    /// accumulator.
     fn comprehension(&mut self, of: &mut ComprehensionExpr) -> Result<ExprType, CompileError> {
         let item = match self.check(&mut of.iter_range)? {
             ExprType::List(item) => *item,
@@ -176,7 +176,7 @@ impl Checker {
         let outer = self.scope.len();
         self.declare(of.accu_var.clone(), start);
         match &of.iter_var2 {
-            // With two variables the first one is the index or key.
+            // Of two variables, the first is the index or key.
             Some(second) => {
                 self.declare(of.iter_var.clone(), ExprType::Dyn);
                 self.declare(second.clone(), ExprType::Dyn);
@@ -231,7 +231,7 @@ fn convert_to_timestamp(expression: &mut IdedExpr) {
     });
 }
 
-/// Operators that compare two values of one type.
+/// Operators that compare two values of the same type.
 const COMPARISONS: [&str; 6] = [
     operators::EQUALS,
     operators::NOT_EQUALS,
@@ -241,7 +241,7 @@ const COMPARISONS: [&str; 6] = [
     operators::GREATER_EQUALS,
 ];
 
-/// Other operators and functions with a boolean result.
+/// Other operators and functions that return a boolean.
 const PREDICATES: [&str; 8] = [
     operators::LOGICAL_AND,
     operators::LOGICAL_OR,
@@ -253,7 +253,7 @@ const PREDICATES: [&str; 8] = [
     "matches",
 ];
 
-/// Operators whose result has the type of their operands, if both have the same.
+/// Operators that return the type of their operands, if both have the same.
 const ARITHMETIC: [&str; 5] = [
     operators::ADD,
     operators::SUBSTRACT,
@@ -262,7 +262,7 @@ const ARITHMETIC: [&str; 5] = [
     operators::MODULO,
 ];
 
-/// Refuses a comparison of different types, and a struct indexed like a map.
+/// Refuses comparing different types, and indexing a struct like a map.
 fn check_operands(function: &str, arguments: &[ExprType]) -> Result<(), CompileError> {
     let [a, b] = arguments else { return Ok(()) };
     let differ = !a.is_assignable_to(b) && !b.is_assignable_to(a);
@@ -283,7 +283,7 @@ fn result_type(function: &str, is_method: bool, arguments: &[ExprType]) -> ExprT
     match (function, arguments) {
         (operators::CONDITIONAL, [_, yes, no]) if yes.is_assignable_to(no) => yes.clone(),
         (operators::ADD, [ExprType::List(a), ExprType::List(b)]) => {
-            // The empty list has the type of the other one.
+            // The empty list takes the type of the other list.
             let item = if **a == ExprType::Dyn { b } else { a };
             ExprType::List(item.clone())
         }

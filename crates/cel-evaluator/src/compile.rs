@@ -1,4 +1,4 @@
-//! From the text of an expression to something that can be evaluated.
+//! Compiles the text of an expression.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,23 +12,21 @@ use super::error::CompileError;
 use super::expr_type::ExprType;
 use super::schema::StructType;
 
-/// Limit of an expression, in characters; the same as in KubeVirt.
+/// Limit of an expression's length, in characters; the same as in KubeVirt.
 const MAX_CHARS: usize = 100_000;
 
-/// A compiled expression.
 pub struct Program {
-    /// What is evaluated.
     pub expression: IdedExpr,
-    /// The functions and types that it uses.
+    /// Its functions and types.
     pub env: Arc<Env>,
-    /// The type of its result.
+    /// The type of the result.
     pub result: ExprType,
 }
 
 /// Compiles the expression.
 ///
 /// # Errors
-/// If it is too long, has a syntax error, or does not pass the [`checker`].
+/// It is too long, has a syntax error, or fails the [`checker`].
 pub fn compile(text: &str) -> Result<Program, CompileError> {
     let size = text.chars().count();
     if size > MAX_CHARS {
@@ -50,8 +48,8 @@ pub fn compile(text: &str) -> Result<Program, CompileError> {
     })
 }
 
-/// The constructor of a struct type. The struct has only the fields that the expression names, so
-/// that a merge can tell them from those that are zero.
+/// Constructs a struct with only the fields that the expression names, so that a merge can tell
+/// them from fields that are zero.
 struct SparseStruct(&'static StructType);
 
 impl CelStructType for SparseStruct {

@@ -1,48 +1,40 @@
-//! Why an expression has no result. The texts are those of KubeVirt, where its authors may know
-//! them.
+//! Why an expression has no result. Where plugin authors may know KubeVirt's text, the text is the
+//! same.
 
 use std::fmt;
 
 use cel::{ExecutionError, Value};
 use domain::xml::ReadError;
 
-/// Why an expression has no result.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExpressionError {
-    /// The expression is wrong.
+    /// The expression is invalid.
     #[error("compiling expression")]
     Compile(#[from] CompileError),
-    /// An operation failed.
     #[error("evaluating expression")]
     Evaluate(#[source] EvaluationError),
-    /// A condition with another result.
+    /// The result of a condition is not a boolean.
     #[error("condition must return bool, got {found}")]
     NotBool {
-        /// The type of the result.
+        /// The result's type.
         found: String,
     },
-    /// A mutation with another result.
+    /// The result of a mutation is not a domain.
     #[error("mutation must return a Domain object, got {found}")]
-    NotDomain {
-        /// The type of the result.
-        found: String,
-    },
+    NotDomain { found: String },
     /// The result cannot be merged into the domain.
     #[error(transparent)]
     Merge(#[from] MergeError),
 }
 
-/// What is wrong with an expression.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompileError {
-    /// Too long.
     #[error("expression code point size exceeds limit: size: {size}, limit {limit}")]
     TooLong {
-        /// Its length, in characters.
+        /// In characters.
         size: usize,
-        /// The limit.
         limit: usize,
     },
     /// A syntax error, or brackets nested too deeply.
@@ -51,51 +43,41 @@ pub enum CompileError {
     /// A struct type that does not exist.
     #[error("undeclared reference to '{name}'")]
     UndeclaredType {
-        /// The name in the expression.
+        /// As in the expression.
         name: String,
     },
     /// A field that does not exist.
     #[error("undefined field '{field}' of {of}")]
     UndefinedField {
-        /// The name in the expression.
+        /// As in the expression.
         field: String,
         /// The struct type.
         of: &'static str,
     },
-    /// A field of something that has none.
+    /// A field of a type without fields.
     #[error("type '{operand}' does not support field selection")]
-    NotSelectable {
-        /// The type.
-        operand: String,
-    },
+    NotSelectable { operand: String },
     /// A field set to a value of another type.
     #[error(
         "expected type of field '{field}' of {of} is '{expected}' but provided type is '{found}'"
     )]
     FieldType {
-        /// The field.
         field: String,
         /// The struct type.
         of: &'static str,
-        /// The field's type.
         expected: String,
         /// The value's type.
         found: String,
     },
     /// An operator that does not take operands of these types.
     #[error("found no matching overload for '{function}' applied to '({operands})'")]
-    NoOverload {
-        /// The operator.
-        function: String,
-        /// The types of the operands.
-        operands: String,
-    },
-    /// A name that cannot be declared to the CEL library. A defect of this launcher.
+    NoOverload { function: String, operands: String },
+    /// The CEL library refuses a declared name: a bug of the launcher.
     #[error(transparent)]
     Declaration(#[from] cel::DeclarationError),
 }
 
-/// An operation that failed. Shown in KubeVirt's words, where those of the library differ.
+/// An operation that failed. Its text is KubeVirt's where the library's differs.
 #[derive(Debug)]
 pub struct EvaluationError(pub ExecutionError);
 
@@ -119,33 +101,29 @@ impl fmt::Display for EvaluationError {
 
 impl std::error::Error for EvaluationError {}
 
-/// A field of a mutation that cannot be set.
+/// A field that a mutation cannot set.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", path.join("."))]
 pub struct MergeError {
     /// The field, from the outermost struct: `Domain`, `Devices`, `Disks`.
     pub path: Vec<&'static str>,
-    /// Why.
     #[source]
     pub reason: Box<MergeReason>,
 }
 
-/// Why a field cannot be set.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MergeReason {
-    /// A value of another type. Only a `dyn` value gets past the check before the evaluation.
+    /// A value of a wrong type. Only a `dyn` value passes the check before the evaluation.
     #[error("expected {expected} but got {found}")]
     Type {
-        /// The field's type.
         expected: String,
         /// The value's type.
         found: String,
     },
-    /// The struct does not have the field.
+    /// The struct lacks the field.
     #[error("undefined field '{field}' of {of}")]
     UndefinedField {
-        /// The name.
         field: String,
         /// The struct type.
         of: &'static str,

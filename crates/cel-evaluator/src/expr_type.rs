@@ -1,13 +1,12 @@
-//! Types of expressions, as far as they are known before an expression runs.
+//! Types of expressions, as known before an expression runs.
 
 use std::fmt;
 
 use super::schema::{Field, StructType, ValueType};
 
-/// The type of an expression.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ExprType {
-    /// Not known before it runs.
+    /// Known only when the expression runs.
     Dyn,
     /// `null_type`.
     Null,
@@ -34,7 +33,6 @@ pub enum ExprType {
 }
 
 impl ExprType {
-    /// A list of `item`.
     pub fn list(item: Self) -> Self {
         Self::List(Box::new(item))
     }

@@ -1,4 +1,4 @@
-//! Fields of `vmi`, read from its JSON.
+//! Reads fields of `vmi` from its JSON.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -16,7 +16,6 @@ use serde_json::Value;
 use super::object::{Data, OBJECT_TYPE};
 use super::schema::{Field, Location, StructType, ValueType};
 
-/// A JSON value.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct JsonData(pub Arc<Value>);
 
@@ -25,7 +24,6 @@ impl JsonData {
         Self(Arc::new(value.clone()))
     }
 
-    /// The JSON value of a field.
     fn get(&self, field: &Field) -> Option<&Value> {
         let value = match &field.location {
             Location::Element(path) => self.0.get(path.last()?)?,
@@ -52,7 +50,7 @@ impl Data for JsonData {
 
     fn scalar(&self, field: &'static Field) -> Option<Box<dyn Val>> {
         let value = self.get(field)?;
-        // An IntOrString has a field for each; only one of them is set.
+        // An IntOrString has a field for each type; only one is set.
         if field.location == Location::Text
             && field.value_type == ValueType::String
             && !value.is_string()
@@ -67,14 +65,14 @@ impl Data for JsonData {
     }
 }
 
-/// A JSON value as a value of that type, or `None` where it is of another one.
+/// Converts a JSON value to that type; `None` if its type differs.
 fn convert(value: &Value, value_type: ValueType) -> Option<Box<dyn Val>> {
     Some(match value_type {
         ValueType::Int => Box::new(CelInt::from(value.as_i64()?)),
         ValueType::Uint => Box::new(CelUInt::from(value.as_u64()?)),
         ValueType::Double => Box::new(CelDouble::from(value.as_f64()?)),
         ValueType::Bool => Box::new(CelBool::from(value.as_bool()?)),
-        // A quantity may be a number in JSON.
+        // JSON may have a quantity as a number.
         ValueType::String | ValueType::Timestamp => Box::new(CelString::from(match value {
             Value::String(text) => text.clone(),
             other => other.to_string(),
@@ -91,7 +89,7 @@ fn convert(value: &Value, value_type: ValueType) -> Option<Box<dyn Val>> {
     })
 }
 
-/// A JSON value of unknown type.
+/// Converts a JSON value of unknown type.
 fn any(value: &Value) -> Box<dyn Val> {
     match value {
         Value::Null => Box::new(CelNull),
@@ -106,8 +104,8 @@ fn any(value: &Value) -> Box<dyn Val> {
     }
 }
 
-/// A JSON object whose type is not in the table. Its members are found without regard to case: that
-/// is how most names in Go and JSON differ.
+/// A JSON object whose type is not in the table. Its members are found without regard to case, the
+/// usual difference between names in Go and in JSON.
 #[derive(Debug, Clone)]
 struct UntypedObject(Arc<Value>);
 

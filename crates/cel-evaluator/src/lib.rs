@@ -1,13 +1,13 @@
 //! Evaluates CEL expressions over `vmi` and `domainSpec`: conditions, and mutations of the domain.
-//! `main.rs` is the program around it, which the launcher starts for each expression.
+//! The launcher starts the program in `main.rs` for each expression.
 //!
 //! ```text
 //!  text ─► parse ─► check types ─► evaluate ─► bool
 //!          └───── compile ─────┘         └────► Domain{…} ─► merge into the domain XML
 //! ```
 //!
-//! The values are read from the domain XML and the VMI's JSON ([`object`]) by two tables of types
-//! ([`schema`]), `libvirtxml.txt` and `vmi.txt`.
+//! Two tables of types ([`schema`]), `libvirtxml.txt` and `vmi.txt`, tell how to read the values
+//! from the domain XML and the VMI's JSON ([`object`]).
 #![forbid(unsafe_code)]
 
 mod checker;
@@ -36,19 +36,18 @@ use self::schema::StructType;
 use self::xml_data::XmlData;
 pub use error::{CompileError, EvaluationError, ExpressionError, MergeError, MergeReason};
 
-/// What an expression sees.
 #[derive(Debug, Clone)]
 pub struct Input {
-    /// The domain XML, as `domainSpec`.
+    /// Seen as `domainSpec`.
     pub domain: Arc<Element>,
-    /// The VMI's JSON, as `vmi`.
+    /// Seen as `vmi`.
     pub vmi: Arc<Value>,
 }
 
-/// Whether the condition `text` holds.
+/// Evaluates the condition `text`.
 ///
 /// # Errors
-/// If the expression is wrong, fails, or is not a condition.
+/// The expression is invalid, fails, or is not a condition.
 pub fn condition(text: &str, input: &Input) -> Result<bool, ExpressionError> {
     let program = compile::compile(text)?;
     if !matches!(program.result, ExprType::Bool | ExprType::Dyn) {
@@ -67,10 +66,10 @@ pub fn condition(text: &str, input: &Input) -> Result<bool, ExpressionError> {
     }
 }
 
-/// The domain with the result of the mutation `text` merged into it.
+/// Evaluates the mutation `text` and merges its result into the domain.
 ///
 /// # Errors
-/// If the expression is wrong, fails, or is not a mutation; or its result does not fit the domain.
+/// The expression is invalid, fails, or is not a mutation; or its result does not fit the domain.
 pub fn mutation(text: &str, input: &Input) -> Result<Element, ExpressionError> {
     let program = compile::compile(text)?;
     let is_domain = |of: &StructType| schema::domain() == Some(of);

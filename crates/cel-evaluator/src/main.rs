@@ -1,8 +1,8 @@
-//! `cel-evaluator`: evaluates one CEL expression of a plugin, in a process of its own.
+//! `cel-evaluator`: evaluates one CEL expression of a plugin in its own process.
 //!
-//! An expression that loops or grows without end, or is nested too deeply, ends this process and
-//! nothing else. The launcher (`hooks::plugins`) limits its time and address space; the rest is
-//! given up here.
+//! An expression that loops or grows without end, or is nested too deeply, ends only this process.
+//! The launcher (`hooks::plugins`) limits its time and address space; this program gives up its
+//! other privileges.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -20,13 +20,13 @@ Evaluates a CEL expression of a plugin. Standard input is the expression, the do
 byte between them. Prints true or false for a condition, the changed domain XML for a mutation. Status 1 means that the
 expression is wrong or fails; standard error says why.";
 
-/// Stack of the thread that compiles and evaluates, both of which recurse. Only what is used of it
-/// takes memory.
+/// Stack of the thread that compiles and evaluates, both of which recurse. Only used pages take
+/// memory.
 const STACK_BYTES: usize = 256 << 20;
-/// Exit status after a panic, as the standard library has it.
+/// Exit status after a panic; the standard library's.
 const PANICKED: u8 = 101;
 
-/// Evaluates an expression, and returns what is printed.
+/// Evaluates an expression and returns the text to print.
 type Evaluate = fn(&str, &Input) -> Result<String, Box<dyn Error>>;
 
 fn main() -> ExitCode {
@@ -64,10 +64,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// Opens no file from now on, leaves no core dump, and is what the kernel ends first when memory
-/// runs out.
+/// Forbids opening files and dumping core, and makes this process the first that the kernel kills
+/// when memory runs out.
 fn give_up_privileges() -> io::Result<()> {
-    // Without /proc it is one of the others, as any process.
+    // Without /proc the process keeps the usual OOM score.
     drop(std::fs::write("/proc/self/oom_score_adj", "1000"));
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     let no_more = Rlimit {
@@ -91,7 +91,7 @@ fn answer(evaluate: Evaluate) -> Result<(), Box<dyn Error>> {
     Ok(io::stdout().write_all(answer.as_bytes())?)
 }
 
-/// The error with its causes, as the launcher prints errors.
+/// The error and its causes, in the launcher's format.
 fn chain(error: &(dyn Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| (**error).source());
     let texts: Vec<String> = causes.map(ToString::to_string).collect();

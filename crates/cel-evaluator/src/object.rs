@@ -1,4 +1,4 @@
-//! The domain and the VMI as CEL values. Nothing is converted before an expression reads it:
+//! The domain and the VMI as CEL values. A value is converted only when an expression reads it:
 //!
 //! ```text
 //!  domainSpec.Devices.Disks[0].Target.Dev
@@ -23,37 +23,35 @@ use cel::common::value::{CowVal, StaticVal, Val};
 
 use super::schema::{Field, StructType, ValueType};
 
-/// Before a field's name: `has()` asks whether the field is set, not for its value. The checker
-/// puts it there.
+/// Prefix of a field's name in `has()`, added by the checker: asks whether the field is set, not
+/// for its value.
 pub const IS_SET_PREFIX: char = '?';
 
 /// The part of a document that a struct is read from.
 pub trait Data: Debug + Clone + PartialEq + Default + Send + Sync + 'static {
-    /// The data of a field of `of` that holds a struct, if it is there.
+    /// The data of a field of `of` that holds a struct, if present.
     fn member(&self, of: &'static StructType, field: &'static Field) -> Option<Self>;
 
-    /// The data of each item of a list, if it is there.
+    /// The data of each item of a list, if present.
     fn items(&self, field: &'static Field) -> Option<Vec<Self>>;
 
-    /// The value of a field that is neither a struct nor a list, if it is there.
+    /// The value of a field that is neither a struct nor a list, if present.
     fn scalar(&self, field: &'static Field) -> Option<Box<dyn Val>>;
 
-    /// The data itself as a value, for a list whose items are not structs.
+    /// The data itself as a value, for items of a list that are not structs.
     fn as_scalar(&self, value_type: ValueType) -> Option<Box<dyn Val>>;
 }
 
 /// A struct of a schema, read from a document.
 #[derive(Debug, Clone)]
 pub struct Object<D> {
-    /// Its type.
     pub of: &'static StructType,
-    /// Where its fields are read from.
+    /// The source of its fields.
     pub data: D,
 }
 
 impl<D: Data> Object<D> {
-    /// The object that has the field `name`: this one, or a struct embedded in it, which may be
-    /// absent.
+    /// The object that has the field `name`: this one, or an embedded struct, which may be absent.
     fn owner(&self, name: &str) -> Result<(Option<Self>, &'static Field), ExecutionError> {
         let path = self
             .of
@@ -71,7 +69,7 @@ impl<D: Data> Object<D> {
         })
     }
 
-    /// The value of one of its own fields, or `None` where it is absent.
+    /// The value of one of its own fields, or `None` if absent.
     fn value(&self, field: &'static Field) -> Option<Box<dyn Val>> {
         let of = field.struct_type();
         if field.is_list {
@@ -90,8 +88,8 @@ impl<D: Data> Object<D> {
         }
     }
 
-    /// Whether one of its own fields is set: a pointer or list that is there, and in Go's other
-    /// types what is not zero.
+    /// Whether one of its own fields is set: a present pointer or list, or a nonzero value of
+    /// another Go type.
     fn is_set(&self, field: &'static Field) -> bool {
         let is_struct = field.struct_type().is_some() && !field.is_list;
         if is_struct && (field.is_embedded() || !field.is_pointer) {
@@ -112,7 +110,7 @@ fn is_zero(field: &Field, value: &dyn Val) -> bool {
     has_zero && value.as_zeroer().is_some_and(|value| value.is_zero_value())
 }
 
-/// The value of a field that is absent.
+/// The value of an absent field.
 fn zero<D: Data>(field: &'static Field) -> Box<dyn Val> {
     if field.is_list {
         return Box::new(CelList::from(Vec::new()));
@@ -138,8 +136,8 @@ fn zero<D: Data>(field: &'static Field) -> Box<dyn Val> {
     }
 }
 
-/// What `Val::cel_type` returns for types that differ from value to value. It is only called for
-/// types that are named in the declaration of a function, which these are not.
+/// Returned by `Val::cel_type` for types that differ from value to value. The library calls it only
+/// for types in the declaration of a function, which these are not.
 pub(super) static OBJECT_TYPE: CelType = CelType::new_struct_type("object");
 
 impl<D: Data> Val for Object<D> {
@@ -180,7 +178,7 @@ impl<D: Data> Indexer for Object<D> {
             .inner();
         if let Some(name) = name.strip_prefix(IS_SET_PREFIX) {
             let (owner, field) = self.owner(name)?;
-            // `has()` of the library turns this error into `false`.
+            // The library's `has()` turns this error into `false`.
             return match owner.is_some_and(|owner| owner.is_set(field)) {
                 true => Ok(CowVal::owned(CelBool::from(true))),
                 false => Err(ExecutionError::no_such_key(name)),

@@ -1,43 +1,40 @@
-//! The struct types that CEL expressions see: names of types and fields, and where each field is in
-//! the XML or JSON.
+//! The struct types of CEL expressions: names of types and fields, and each field's place in the
+//! XML or JSON.
 //!
 //! In KubeVirt these types are Go structs, found by reflection: `domainSpec` is a
 //! `libvirtxml.Domain` of the Go module `libvirt.org/go/libvirtxml`, `vmi` a
-//! `v1.VirtualMachineInstance` of KubeVirt's API. Their names are what authors of plugins write,
-//! and neither [`domain`] (names of KubeVirt's JSON) nor [`api`] (only what a launcher reads) has
-//! them. So they are listed in two tables, `libvirtxml.txt` and `vmi.txt`, whose heads describe the
-//! notation. Tests check that the tables agree with [`domain`] and [`api`] about the names in XML
-//! and JSON.
+//! `v1.VirtualMachineInstance` of KubeVirt's API. Plugin authors write Go's names, which neither
+//! [`domain`] (names of KubeVirt's JSON) nor [`api`] (only what a launcher reads) has. So two
+//! tables list them, `libvirtxml.txt` and `vmi.txt`, each with its notation at the top. Tests check
+//! that the tables agree with [`domain`] and [`api`] about the names in XML and JSON.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
 use cel::common::types::Type as CelType;
 
-/// All types of one table.
 #[derive(Debug)]
 pub struct Schema {
     types: HashMap<&'static str, StructType>,
 }
 
-/// A struct type.
 #[derive(Debug)]
 pub struct StructType {
-    /// The name without the package, such as `DomainDisk`.
+    /// Without the package, such as `DomainDisk`.
     pub name: &'static str,
-    /// The type in expressions. Its name has the package: `libvirtxml.DomainDisk`.
+    /// The type in expressions, named with the package: `libvirtxml.DomainDisk`.
     pub cel_type: CelType,
-    /// Of a union, such as the source of a disk: the attribute that selects the variant.
+    /// For a union, such as the source of a disk: the attribute that selects the variant.
     pub discriminator: Option<Discriminator>,
-    /// The fields in the order of the table. Where an expression sets several variants of a union,
-    /// the first one wins.
+    /// In the order of the table. If an expression sets several variants of a union, the first one
+    /// wins.
     pub fields: Vec<Field>,
 }
 
 /// The attribute that selects the variant of a union.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Discriminator {
-    /// Attributes of the element itself. Of several, the variant is their values joined by `/`.
+    /// Attributes of the element itself. With several, the variant is their values joined by `/`.
     Own(Vec<&'static str>),
     /// An attribute of the parent element.
     Parent(&'static str),
@@ -45,46 +42,42 @@ pub enum Discriminator {
     Child(&'static str, &'static str),
 }
 
-/// A field of a struct.
 #[derive(Debug)]
 pub struct Field {
-    /// The name in expressions.
+    /// As in expressions.
     pub name: &'static str,
-    /// Where it is in the XML or JSON.
+    /// Its place in the XML or JSON.
     pub location: Location,
-    /// The type of its value, or of the items of its list.
+    /// The type of the value or of the list's items.
     pub value_type: ValueType,
-    /// Whether it is a list.
     pub is_list: bool,
-    /// A pointer in Go: absent is not the same as zero.
+    /// Whether it is a pointer in Go, where absent differs from zero.
     pub is_pointer: bool,
     /// Whether a zero value is not written (`omitempty`).
     pub omits_zero: bool,
-    /// The variant of the union that this field belongs to, if any.
+    /// The union's variant that it belongs to, if any.
     pub variant: Option<&'static str>,
     schema: fn() -> &'static Schema,
 }
 
-/// Where a field is.
+/// A field's place.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Location {
     /// An attribute.
     Attribute(&'static str),
-    /// A child element, or a member of the JSON object. Of a path, the last element holds the
-    /// field.
+    /// A child element, or a member of the JSON object. The last element of a path holds the field.
     Element(Vec<&'static str>),
     /// The text of the element, or the JSON value itself.
     Text,
-    /// All that is in the element, as XML.
+    /// The element's whole content, as XML.
     InnerXml,
-    /// An embedded struct: its fields are those of the element or object around it, or of that
+    /// An embedded struct: its fields are those of the enclosing element or object, or of that
     /// member of the object.
     Embedded(Option<&'static str>),
-    /// The element itself, if the union is this field's variant.
+    /// The element itself, if the union has this field's variant.
     Variant,
 }
 
-/// The type of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueType {
     /// `string`.
@@ -107,12 +100,11 @@ pub enum ValueType {
     Map,
 }
 
-/// A field, and the way to it through embedded structs.
+/// A field and the path to it through embedded structs.
 #[derive(Debug)]
 pub struct FieldPath {
-    /// The fields of the embedded structs, outermost first.
+    /// The embedded structs' fields, outermost first.
     pub embedded: Vec<&'static Field>,
-    /// The field.
     pub field: &'static Field,
     /// The struct that declares the field.
     pub owner: &'static StructType,
@@ -130,7 +122,6 @@ pub fn vmi() -> &'static Schema {
     SCHEMA.get_or_init(|| Schema::read(include_str!("vmi.txt"), "v1", vmi))
 }
 
-/// The type of `domainSpec`.
 pub fn domain() -> Option<&'static StructType> {
     libvirtxml().get("Domain")
 }
@@ -145,7 +136,6 @@ pub fn variables() -> impl Iterator<Item = (&'static str, &'static StructType)> 
 }
 
 impl Schema {
-    /// The type with that name, without the package.
     pub fn get(&self, name: &str) -> Option<&StructType> {
         self.types.get(name)
     }
@@ -203,7 +193,7 @@ fn field(
     })
 }
 
-/// The location, and the variant that the field belongs to.
+/// The location and the field's variant.
 fn parse_location(text: &'static str) -> (Location, Option<&'static str>) {
     if let Some(attribute) = text.strip_prefix('@') {
         return (Location::Attribute(attribute), None);
@@ -242,8 +232,8 @@ fn parse_type(text: &'static str) -> ValueType {
 }
 
 impl StructType {
-    /// The field with that name. As in Go, the fields of an embedded struct are also fields of the
-    /// struct around it.
+    /// Finds a field by name. As in Go, an embedded struct's fields also belong to the struct
+    /// around it.
     pub fn find(&'static self, name: &str) -> Option<FieldPath> {
         if let Some(field) = self.fields.iter().find(|field| field.name == name) {
             return Some(FieldPath {
@@ -264,7 +254,7 @@ impl StructType {
 }
 
 impl Field {
-    /// The struct type of its value, or of the items of its list.
+    /// The struct type of the value or of the list's items.
     pub fn struct_type(&self) -> Option<&'static StructType> {
         match self.value_type {
             ValueType::Struct(name) => (self.schema)().get(name),
@@ -272,7 +262,6 @@ impl Field {
         }
     }
 
-    /// Whether its fields are also fields of the struct around it.
     pub fn is_embedded(&self) -> bool {
         matches!(self.location, Location::Embedded(_))
     }

@@ -1,5 +1,5 @@
 //! A UDP character device has two `<source>` elements in XML, and one struct with four fields in
-//! Go. So the two are joined into one while expressions look at the document, with attributes that
+//! Go. While expressions read the document, the two are joined into one, with attributes that
 //! libvirt does not have:
 //!
 //! ```text
@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use domain::xml::tree::{Element, Node};
 
-/// The modes, in the order in which they are written.
+/// In the order they are written.
 const MODES: [&str; 2] = ["bind", "connect"];
 
-/// The document with one `<source>` in every UDP device.
+/// Joins each UDP device's `<source>` elements.
 pub fn join(document: &Arc<Element>) -> Arc<Element> {
     if !has_udp(document) {
         return Arc::clone(document);
@@ -31,7 +31,6 @@ fn is_udp(element: &Element) -> bool {
     element.attribute("type") == Some("udp")
 }
 
-/// The mode of a `<source>`.
 fn mode(node: &Node) -> Option<&'static str> {
     let Node::Element(source) = node else {
         return None;
@@ -66,7 +65,7 @@ fn join_sources(element: &mut Element) {
     element.nodes = nodes;
 }
 
-/// The document with one `<source>` for each mode again.
+/// Splits them again, one `<source>` for each mode.
 pub fn split(element: &mut Element) {
     element.children_mut().for_each(split);
     let nodes = std::mem::take(&mut element.nodes).into_iter();
@@ -83,7 +82,7 @@ fn is_joined(source: &Element) -> bool {
     source.name == "source" && source.attributes.iter().any(|(name, _)| has_mode(name))
 }
 
-/// One `<source>` for each mode that has attributes. The elements inside stay in the first one.
+/// One `<source>` for each mode with attributes. Child elements stay in the first one.
 fn split_source(mut joined: Element) -> Vec<Node> {
     let mut sources = Vec::new();
     for mode in MODES {

@@ -1,4 +1,4 @@
-//! Fields of `domainSpec`, read from the domain XML.
+//! Reads fields of `domainSpec` from the domain XML.
 
 use std::sync::Arc;
 
@@ -9,17 +9,14 @@ use domain::xml::tree::{Element, Node};
 use super::object::Data;
 use super::schema::{Discriminator, Field, Location, StructType, ValueType};
 
-/// An element, and the attributes of its parent, which may say what kind of element it is.
+/// An element, and its parent's attributes, which may tell its kind.
 #[derive(Debug, Clone, Default)]
 pub struct XmlData {
-    /// The element.
     pub element: Arc<Element>,
-    /// The attributes of its parent.
     pub parent_attributes: Arc<Vec<(String, String)>>,
 }
 
 impl XmlData {
-    /// The root element of a document.
     pub fn root(element: Arc<Element>) -> Self {
         Self {
             element,
@@ -34,7 +31,7 @@ impl XmlData {
         }
     }
 
-    /// The same element, as a struct inside this one.
+    /// The same element, as a nested struct.
     fn same_element(&self) -> Self {
         Self {
             element: Arc::clone(&self.element),
@@ -62,8 +59,8 @@ impl Data for XmlData {
                     Some(Self::child(children.iter().next()?, children.parent))
                 });
                 child.or_else(|| {
-                    // An element may be left out when an attribute of its parent says everything,
-                    // such as <serial type="pty">.
+                    // The element may be missing if an attribute of its parent says enough, such as
+                    // <serial type="pty">.
                     match field.struct_type()?.discriminator {
                         Some(Discriminator::Parent(attribute)) => {
                             self.element.attribute(attribute)?;
@@ -118,7 +115,7 @@ struct Children<'e> {
 }
 
 impl<'e> Children<'e> {
-    /// `None` where the parent is missing.
+    /// `None` if the parent is missing.
     fn at(element: &'e Element, path: &[&'static str]) -> Option<Self> {
         let (name, parents) = path.split_last()?;
         let mut parents = parents.iter();
@@ -134,7 +131,7 @@ impl<'e> Children<'e> {
     }
 }
 
-/// The variant of a union, or `None` where nothing says it.
+/// The union's variant, or `None` if nothing tells.
 pub fn variant(
     of: &StructType,
     element: &Element,
@@ -144,8 +141,7 @@ pub fn variant(
         Discriminator::Own(attributes) => {
             let values = attributes.iter().filter_map(|name| element.attribute(name));
             let variant = values.collect::<Vec<_>>().join("/");
-            // The variant "" is an element without the attribute. An element without anything is
-            // none.
+            // Variant "" means an element without the attribute. An empty element has no variant.
             let is_empty = element.attributes.is_empty() && element.nodes.is_empty();
             (!variant.is_empty() || !is_empty).then_some(variant)
         }
@@ -169,7 +165,7 @@ fn inner_xml(element: &Element) -> String {
     parts.collect()
 }
 
-/// A text as a value, or `None` where it is not of that type. Numbers may be hexadecimal.
+/// Parses a text as a value of that type, or `None`. Numbers may be hexadecimal.
 fn parse(text: &str, value_type: ValueType) -> Option<Box<dyn Val>> {
     let number = text.trim();
     let hexadecimal = number

@@ -1,5 +1,5 @@
-//! The domain of a launcher, now and after each change: streamed by our launchers, asked for every
-//! second of others.
+//! A launcher's domain, now and after each change: our launchers stream it, others are polled every
+//! second.
 
 use std::time::Duration;
 
@@ -10,35 +10,36 @@ use tonic::Streaming;
 use crate::{CallError, Client, MAX_MESSAGE_BYTES};
 use api::proto::inspect::v1::{DomainChange, WatchDomainRequest};
 
-/// Between two questions to a launcher that does not stream changes.
+/// Interval of polling a launcher that does not stream changes.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Gives the domain as it is, and then after each change.
+/// Yields the current domain, then each change.
 #[derive(Debug)]
 pub struct DomainChanges(Source);
 
 #[derive(Debug)]
 enum Source {
     Stream(Streaming<DomainChange>),
-    /// The domain that was given last, if one was.
+    /// With the last domain it yielded, if any.
     Poll(Client, Option<Option<Value>>),
 }
 
 impl DomainChanges {
-    /// From a launcher that streams them.
+    /// Reads the stream of a launcher that has one.
     pub fn streamed(stream: Streaming<DomainChange>) -> Self {
         Self(Source::Stream(stream))
     }
 
-    /// By asking again and again.
+    /// Polls the launcher.
     pub fn polled(client: Client) -> Self {
         Self(Source::Poll(client, None))
     }
 
-    /// The next state: `Some(None)` if there is no domain, `None` if the launcher has ended.
+    /// Waits for the next state: `Some(None)` if there is no domain, `None` if the launcher has
+    /// ended.
     ///
     /// # Errors
-    /// If an answer is not valid JSON, or the launcher refuses.
+    /// An answer is not valid JSON, or the launcher refuses.
     pub async fn next(&mut self) -> Result<Option<Option<Value>>, CallError> {
         match &mut self.0 {
             Source::Stream(stream) => match stream.message().await {
@@ -49,7 +50,7 @@ impl DomainChanges {
                         call: "WatchDomain",
                         source,
                     }),
-                // The connection goes with the launcher.
+                // The connection ends with the launcher.
                 Ok(None) | Err(_) => Ok(None),
             },
             Source::Poll(client, last) => loop {
@@ -72,15 +73,15 @@ impl DomainChanges {
 }
 
 impl Client {
-    /// The domain, now and after each change.
+    /// Yields the domain now and after each change.
     ///
     /// # Errors
-    /// If the call fails.
+    /// The call fails.
     pub async fn domain_changes(&self) -> Result<DomainChanges, CallError> {
         let mut inspect = self.inspect().max_decoding_message_size(MAX_MESSAGE_BYTES);
         match inspect.watch_domain(WatchDomainRequest {}).await {
             Ok(stream) => Ok(DomainChanges::streamed(stream.into_inner())),
-            // The reference's launcher.
+            // KubeVirt's launcher.
             Err(status) if status.code() == tonic::Code::Unimplemented => {
                 Ok(DomainChanges::polled(self.clone()))
             }
@@ -99,7 +100,7 @@ fn is_disconnected(status: &tonic::Status) -> bool {
     )
 }
 
-/// Whether no guest runs in this domain.
+/// Whether the domain has no running guest.
 #[must_use]
 pub fn is_down(domain: Option<&Value>) -> bool {
     let status = domain.and_then(|domain| domain.pointer("/Status/Status")?.as_str());

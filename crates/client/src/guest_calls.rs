@@ -1,4 +1,4 @@
-//! The calls of the cmd socket that are about the guest and its agent.
+//! Calls of the cmd socket about the guest and its agent.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use crate::{
 };
 use api::proto::cmd::v1::{EmptyRequest, ExecRequest, FreezeRequest, GuestPingRequest, Response};
 
-/// How long virt-handler waits for a freeze.
+/// virt-handler's timeout of a freeze.
 const FREEZE_TIMEOUT: Duration = Duration::from_secs(60);
-/// How much longer than the guest virt-handler waits for a command.
+/// virt-handler waits this much longer than the command's own timeout.
 const EXEC_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Client {
-    /// What the guest agent has said of the guest.
+    /// The guest agent's report on the guest.
     ///
     /// # Errors
-    /// If the call fails.
+    /// The call fails.
     pub async fn guest_info(&self) -> Result<Value, CallError> {
         let call = "GetGuestInfo";
         let asked = self.cmd().get_guest_info(read()).await;
@@ -30,7 +30,7 @@ impl Client {
     /// The users who are logged in.
     ///
     /// # Errors
-    /// If the call fails.
+    /// The call fails.
     pub async fn users(&self) -> Result<Value, CallError> {
         let call = "GetUsers";
         let asked = self.cmd().get_users(read()).await;
@@ -41,7 +41,7 @@ impl Client {
     /// The mounted file systems.
     ///
     /// # Errors
-    /// If the call fails.
+    /// The call fails.
     pub async fn filesystems(&self) -> Result<Value, CallError> {
         let call = "GetFilesystems";
         let asked = self.cmd().get_filesystems(read()).await;
@@ -49,10 +49,10 @@ impl Client {
         document(call, answer.response, &answer.guest_filesystems_response)
     }
 
-    /// Runs a command in the guest: its exit status and what it printed.
+    /// Runs a command in the guest. Returns its exit status and its output.
     ///
     /// # Errors
-    /// If it cannot be run, or does not end in time. A command that fails is no error.
+    /// The command cannot be run or does not end in time. A nonzero exit status is not an error.
     pub async fn exec(&self, command: ExecRequest) -> Result<(i32, String), CallError> {
         let timeout = timeout(command.timeout_seconds);
         let request = with_timeout(command, timeout);
@@ -60,20 +60,21 @@ impl Client {
         Ok((answer.exit_code, answer.std_out))
     }
 
-    /// Whether the guest agent answers.
+    /// Checks that the guest agent answers.
     ///
     /// # Errors
-    /// If it does not.
+    /// It does not.
     pub async fn guest_ping(&self, ping: GuestPingRequest) -> Result<(), CallError> {
         let timeout = timeout(ping.timeout_seconds);
         let request = with_timeout(ping, timeout);
         message("GuestPing", self.cmd().guest_ping(request).await).map(drop)
     }
 
-    /// Freezes the guest's file systems; they are thawed after so many seconds, if that is not 0.
+    /// Freezes the guest's file systems. The launcher thaws them after `thaw_after` seconds; 0
+    /// means never.
     ///
     /// # Errors
-    /// If the guest does not.
+    /// The guest does not freeze them.
     pub async fn freeze(&self, vmi: &Value, thaw_after: i32) -> Result<(), CallError> {
         let freeze = FreezeRequest {
             vmi: request(vmi).vmi,
@@ -88,7 +89,7 @@ impl Client {
     /// Thaws the guest's file systems.
     ///
     /// # Errors
-    /// If the guest does not.
+    /// The guest does not thaw them.
     pub async fn unfreeze(&self, vmi: &Value) -> Result<(), CallError> {
         let request = with_timeout(request(vmi), CHANGE_TIMEOUT);
         let answer = self.cmd().unfreeze_virtual_machine(request).await;
@@ -101,7 +102,7 @@ fn read() -> tonic::Request<EmptyRequest> {
     with_timeout(EmptyRequest {}, READ_TIMEOUT)
 }
 
-/// For a command that gets so many seconds.
+/// The timeout of a call whose command may take `seconds`.
 fn timeout(seconds: i32) -> Duration {
     let seconds = u64::try_from(seconds).unwrap_or_default();
     Duration::from_secs(seconds).saturating_add(EXEC_TIMEOUT)
@@ -116,7 +117,7 @@ fn document(
     serde_json::from_str(json).map_err(|source| CallError::Answer { call, source })
 }
 
-/// The guest's exit status as this process's, which has 8 bits; a failure stays one.
+/// Fits the guest's exit status into the 8 bits of this process's. A failure stays a failure.
 #[must_use]
 pub fn exit_code(code: i32) -> ExitCode {
     let byte = code.to_le_bytes()[0];

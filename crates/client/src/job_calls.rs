@@ -1,4 +1,4 @@
-//! The calls of the cmd socket that begin and end jobs: memory dumps and backups.
+//! Calls of the cmd socket that start and end jobs: memory dumps and backups.
 
 use prost::bytes::Bytes;
 use serde_json::Value;
@@ -8,11 +8,11 @@ use api::backup::BackupOptions;
 use api::proto::cmd::v1::{BackupRequest, MemoryDumpRequest};
 
 impl Client {
-    /// Begins a memory dump into `path`, as the launcher has it. Success does not say that it has
-    /// begun: the domain's metadata do.
+    /// Starts a memory dump to `path`, a path in the launcher's pod. Success does not mean that it
+    /// has started: the domain's metadata tells.
     ///
     /// # Errors
-    /// If the launcher refuses.
+    /// The launcher refuses.
     pub async fn dump_memory(&self, vmi: &Value, path: &str) -> Result<(), CallError> {
         let call = "VirtualMachineMemoryDump";
         let dump = MemoryDumpRequest {
@@ -24,10 +24,10 @@ impl Client {
         accepted(call, message(call, answer)?)
     }
 
-    /// Begins a backup, or ends it.
+    /// Starts or ends a backup.
     ///
     /// # Errors
-    /// If the launcher refuses.
+    /// The launcher refuses.
     pub async fn backup(&self, vmi: &Value, options: &BackupOptions) -> Result<(), CallError> {
         let call = "BackupVirtualMachine";
         let options = serde_json::to_vec(options);

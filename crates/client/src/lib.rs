@@ -1,4 +1,4 @@
-//! The calls of a launcher's cmd socket, as virt-handler makes them.
+//! Calls of a launcher's cmd socket, as virt-handler makes them.
 #![forbid(unsafe_code)]
 
 mod domain_changes;
@@ -32,64 +32,54 @@ use api::proto::upgrade::v1::upgrade_client::UpgradeClient;
 use api::proto::upgrade::v1::{HandOverRequest, HandOverResponse};
 use api::{Action, STILL_IN_PROGRESS};
 
-/// How long virt-handler waits for a call that only reads.
+/// virt-handler's timeout of calls that only read.
 pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long virt-handler waits for a call that changes something.
+/// virt-handler's timeout of calls that change something.
 pub(crate) const CHANGE_TIMEOUT: Duration = Duration::from_secs(20);
 /// tonic's default, 4 MiB, is too small for a large domain document.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
-/// Why a call to a launcher failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// Nothing accepts connections on the socket.
+    /// No connection to the socket.
     #[error("no launcher answers on {path}: {why}", path = path.display(), why = refusal::no_connection(path, cause))]
     Connect {
-        /// The cmd socket.
         path: PathBuf,
-        /// Why not. Not a source: its text is said in other words.
+        /// Not a source: the error's text already explains it.
         cause: os::grpc::ConnectError,
     },
-    /// The call has no answer, or is not implemented.
+    /// The call got no answer or is not implemented.
     #[error("{asked}: {why}", asked = refusal::asked(call), why = refusal::no_answer(status))]
     Status {
-        /// Name of the call.
         call: &'static str,
-        /// gRPC status. Not a source: its text repeats the message.
+        /// Not a source: its text repeats the message.
         status: Box<tonic::Status>,
     },
     /// The launcher answered with a failure.
     #[error("{asked}: {why}", asked = refusal::asked(call), why = refusal::plain(message))]
-    Refused {
-        /// Name of the call.
-        call: &'static str,
-        /// The launcher's message.
-        message: String,
-    },
+    Refused { call: &'static str, message: String },
     /// The answer cannot be read.
     #[error("{asked}: the answer is not valid JSON", asked = refusal::asked(call))]
     Answer {
-        /// Name of the call.
         call: &'static str,
-        /// What is wrong with it.
         source: serde_json::Error,
     },
 }
 
 impl CallError {
-    /// Whether the launcher does not have what was asked for.
+    /// Whether the launcher lacks the requested thing.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Status { status, .. } if status.code() == tonic::Code::NotFound)
     }
 
-    /// Whether what was asked for may go on, and can be asked for again.
+    /// Whether the requested work may be in progress, so that the call can be repeated.
     #[must_use]
     pub fn is_in_progress(&self) -> bool {
         match self {
             Self::Refused { message, .. } => message.contains(STILL_IN_PROGRESS),
-            // This program's own limit.
+            // This program's own timeout.
             Self::Status { status, .. } => matches!(
                 status.code(),
                 tonic::Code::DeadlineExceeded | tonic::Code::Cancelled
@@ -99,16 +89,13 @@ impl CallError {
     }
 }
 
-/// What a launcher was sent with its last sync.
+/// The request of the launcher's last sync.
 #[derive(Debug, Clone)]
 pub struct LastSync {
-    /// The VMI.
     pub vmi: Value,
-    /// The options beside it.
     pub options: VirtualMachineOptions,
 }
 
-/// A connection to a launcher's cmd socket.
 #[derive(Debug, Clone)]
 pub struct Client {
     channel: Channel,
@@ -118,7 +105,7 @@ impl Client {
     /// Connects to the socket.
     ///
     /// # Errors
-    /// If nothing accepts there.
+    /// Nothing accepts connections there.
     pub async fn connect(socket: &Path) -> Result<Self, CallError> {
         let channel = os::grpc::connect(socket)
             .await
@@ -141,10 +128,10 @@ impl Client {
         PreviewClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
 
-    /// The versions of the cmd service that the launcher speaks.
+    /// The cmd service's versions that the launcher supports.
     ///
     /// # Errors
-    /// If the call fails.
+    /// The call fails.
     pub async fn versions(&self) -> Result<Vec<u32>, CallError> {
         let answer = CmdInfoClient::new(self.channel.clone())
             .info(with_timeout(CmdInfoRequest {}, READ_TIMEOUT))
@@ -152,10 +139,10 @@ impl Client {
         Ok(message("Info", answer)?.supported_cmd_versions)
     }
 
-    /// Whether the launcher and its libvirt answer.
+    /// Checks that the launcher and its libvirt answer.
     ///
     /// # Errors
-    /// If they do not.
+    /// They do not.
     pub async fn ping(&self) -> Result<(), CallError> {
         let call = "Ping";
         let answer = self
@@ -165,10 +152,10 @@ impl Client {
         accepted(call, message(call, answer)?)
     }
 
-    /// The version of QEMU.
+    /// QEMU's version.
     ///
     /// # Errors
-    /// If the call fails.
+    /// The call fails.
     pub async fn qemu_version(&self) -> Result<String, CallError> {
         let call = "GetQemuVersion";
         let answer = self
@@ -183,7 +170,7 @@ impl Client {
     /// The Domain JSON, if there is a domain.
     ///
     /// # Errors
-    /// If the call fails.
+    /// The call fails.
     pub async fn domain(&self) -> Result<Option<Value>, CallError> {
         let call = "GetDomain";
         let answer = self
@@ -203,7 +190,7 @@ impl Client {
     /// Sends the VMI.
     ///
     /// # Errors
-    /// If the launcher refuses it.
+    /// The launcher refuses it.
     pub async fn sync(&self, vmi: &Value, options: VirtualMachineOptions) -> Result<(), CallError> {
         let call = "SyncVirtualMachine";
         let request = request(vmi).with_options(&options);
@@ -217,7 +204,7 @@ impl Client {
     /// What a sync of the VMI would change.
     ///
     /// # Errors
-    /// If the launcher refuses it, or does not have this call (the reference's does not).
+    /// The launcher refuses it or lacks this call (KubeVirt's does).
     pub async fn plan(&self, vmi: &Value) -> Result<Value, CallError> {
         let call = "Plan";
         let request = PlanRequest {
@@ -239,11 +226,11 @@ impl Client {
             .map_err(|source| CallError::Answer { call, source })
     }
 
-    /// What the launcher was sent last; none if that was nothing yet, or the launcher does not have
-    /// this call (the reference's does not).
+    /// The last sync's request; `None` before the first sync, or if the launcher lacks this call
+    /// (KubeVirt's does).
     ///
     /// # Errors
-    /// If the call fails, or the answer cannot be read.
+    /// The call fails, or the answer is unreadable.
     pub async fn last_sync(&self) -> Result<Option<LastSync>, CallError> {
         let call = "LastSync";
         let answer = InspectClient::new(self.channel.clone())
@@ -259,7 +246,7 @@ impl Client {
         }
         let vmi = serde_json::from_slice(&answer.vmi_json)
             .map_err(|source| CallError::Answer { call, source })?;
-        // Options of a newer launcher may have members that are not known here.
+        // A newer launcher's options may have unknown members.
         let options = VirtualMachineOptions::decode(answer.options).unwrap_or_default();
         Ok(Some(LastSync { vmi, options }))
     }
@@ -267,7 +254,7 @@ impl Client {
     /// The steps of the start, with their times.
     ///
     /// # Errors
-    /// If the launcher does not have this call (the reference's does not).
+    /// The launcher lacks this call (KubeVirt's does).
     pub async fn timeline(&self) -> Result<TimelineResponse, CallError> {
         let answer = InspectClient::new(self.channel.clone())
             .timeline(with_timeout(TimelineRequest {}, READ_TIMEOUT))
@@ -275,10 +262,10 @@ impl Client {
         message("Timeline", answer)
     }
 
-    /// What a bug report needs. It may hold secrets.
+    /// Data for a bug report. May contain secrets.
     ///
     /// # Errors
-    /// If the launcher does not have this call (the reference's does not).
+    /// The launcher lacks this call (KubeVirt's does).
     pub async fn debug(&self) -> Result<DebugResponse, CallError> {
         let answer = InspectClient::new(self.channel.clone())
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
@@ -287,10 +274,10 @@ impl Client {
         message("Debug", answer)
     }
 
-    /// A picture of the guest's screen, and its MIME type.
+    /// A picture of the guest's screen: MIME type and data.
     ///
     /// # Errors
-    /// If the launcher has none.
+    /// The launcher has none.
     pub async fn screenshot(&self) -> Result<(String, Vec<u8>), CallError> {
         let call = "GetScreenshot";
         let request = with_timeout(VmiRequest::default(), READ_TIMEOUT);
@@ -299,10 +286,10 @@ impl Client {
         Ok((answer.mime, answer.data.into()))
     }
 
-    /// The statistics of the running domain.
+    /// Statistics of the running domain.
     ///
     /// # Errors
-    /// If the launcher has none.
+    /// The launcher has none.
     pub async fn domain_stats(&self) -> Result<Value, CallError> {
         let call = "GetDomainStats";
         let request = with_timeout(EmptyRequest {}, READ_TIMEOUT);
@@ -315,7 +302,7 @@ impl Client {
     /// Lets another executable take over.
     ///
     /// # Errors
-    /// If the launcher refuses, or does not have this call (the reference's does not).
+    /// The launcher refuses or lacks this call (KubeVirt's does).
     pub async fn hand_over(&self, executable: &Path) -> Result<(), CallError> {
         let call = "HandOver";
         let request = HandOverRequest {
@@ -331,7 +318,7 @@ impl Client {
     /// The launcher's metrics, as OpenMetrics text.
     ///
     /// # Errors
-    /// If the launcher does not have this call (the reference's does not).
+    /// The launcher lacks this call (KubeVirt's does).
     pub async fn metrics(&self) -> Result<String, CallError> {
         let answer = InspectClient::new(self.channel.clone())
             .metrics(with_timeout(MetricsRequest {}, READ_TIMEOUT))
@@ -339,10 +326,10 @@ impl Client {
         Ok(message("Metrics", answer)?.open_metrics_text)
     }
 
-    /// A lifecycle call about the VMI.
+    /// Makes a lifecycle call for the VMI.
     ///
     /// # Errors
-    /// If the launcher refuses it.
+    /// The launcher refuses it.
     pub async fn act(&self, action: Action, vmi: &Value) -> Result<(), CallError> {
         let (mut cmd, request) = (self.cmd(), with_timeout(request(vmi), CHANGE_TIMEOUT));
         let (call, answer) = match action {
@@ -379,7 +366,7 @@ impl Client {
     }
 }
 
-/// The message of an answer.
+/// Unwraps the answer's message.
 pub(crate) fn message<T>(
     call: &'static str,
     answer: Result<tonic::Response<T>, tonic::Status>,
@@ -392,7 +379,7 @@ pub(crate) fn message<T>(
         })
 }
 
-/// An error if the launcher did not do it.
+/// Fails if the launcher answered with a failure.
 pub(crate) fn accepted(call: &'static str, response: Response) -> Result<(), CallError> {
     if response.success {
         Ok(())

@@ -1,5 +1,4 @@
-//! The calls of a migration, as the virt-handlers of source and target make them, and our own ones
-//! about it.
+//! A migration's calls, as virt-handler makes them on source and target, and our own.
 
 use std::time::Duration;
 
@@ -13,14 +12,14 @@ use crate::{
 use api::proto::cmd::v1::{MigrationRequest, VirtualMachineOptions};
 use api::proto::inspect::v1::{MigrationEvent, SetupRequest, SetupResponse, WatchMigrationRequest};
 
-/// virt-handler waits less for one call, and repeats it; this one is made once.
+/// virt-handler waits less and repeats the call; this call is made once.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Client {
-    /// Where the launcher has its files; none of the reference's launcher, which has no such call.
+    /// Where the launcher has its files; `None` from KubeVirt's launcher, which lacks this call.
     ///
     /// # Errors
-    /// If the call fails.
+    /// The call fails.
     pub async fn setup(&self) -> Result<Option<SetupResponse>, CallError> {
         let request = with_timeout(SetupRequest {}, READ_TIMEOUT);
         match self.inspect().setup(request).await {
@@ -29,10 +28,10 @@ impl Client {
         }
     }
 
-    /// Makes the launcher ready for the VM to arrive.
+    /// Prepares the launcher for the arrival of the VM.
     ///
     /// # Errors
-    /// If it refuses.
+    /// The launcher refuses.
     pub async fn prepare_migration_target(
         &self,
         vmi: &Value,
@@ -45,10 +44,10 @@ impl Client {
         accepted(call, message(call, answer)?)
     }
 
-    /// Begins the migration. `options` are those of virt-handler, as JSON.
+    /// Starts the migration. `options` are virt-handler's, as JSON.
     ///
     /// # Errors
-    /// If the launcher refuses.
+    /// The launcher refuses.
     pub async fn migrate(&self, vmi: &Value, options: &Value) -> Result<(), CallError> {
         let call = "MigrateVirtualMachine";
         let request = MigrationRequest {
@@ -60,10 +59,10 @@ impl Client {
         accepted(call, message(call, answer)?)
     }
 
-    /// Asks for the migration's end.
+    /// Requests the migration's cancellation.
     ///
     /// # Errors
-    /// If the launcher refuses.
+    /// The launcher refuses.
     pub async fn cancel_migration(&self, vmi: &Value) -> Result<(), CallError> {
         let call = "CancelVirtualMachineMigration";
         let request = with_timeout(request(vmi), CHANGE_TIMEOUT);
@@ -71,10 +70,10 @@ impl Client {
         accepted(call, message(call, answer)?)
     }
 
-    /// Does what is left to do in the guest that has arrived.
+    /// Finishes the migration in the arrived guest.
     ///
     /// # Errors
-    /// If the launcher refuses.
+    /// The launcher refuses.
     pub async fn finalize_migration(&self, vmi: &Value) -> Result<(), CallError> {
         let call = "FinalizeVirtualMachineMigration";
         let request = request(vmi);
@@ -86,7 +85,7 @@ impl Client {
     /// Ends a target whose migration has failed.
     ///
     /// # Errors
-    /// If the launcher refuses.
+    /// The launcher refuses.
     pub async fn end_migration_target(&self, vmi: &Value) -> Result<(), CallError> {
         let call = "SignalTargetPodCleanup";
         let request = with_timeout(request(vmi), CHANGE_TIMEOUT);
@@ -94,11 +93,11 @@ impl Client {
         accepted(call, message(call, answer)?)
     }
 
-    /// What the last migration from the launcher does, to its end; or, with `until_now`, what it
-    /// has done so far.
+    /// The events of the last migration from the launcher, to its end; with `until_now`, only those
+    /// so far.
     ///
     /// # Errors
-    /// If there was none, or the launcher does not have this call (the reference's does not).
+    /// There was none, or the launcher lacks this call (KubeVirt's does).
     pub async fn migration_events(
         &self,
         until_now: bool,

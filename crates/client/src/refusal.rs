@@ -1,5 +1,5 @@
-//! What a launcher answers, for people: names of calls and libvirt's error format are for programs.
-//! Frequent causes come with what to do.
+//! Translates a launcher's answers for people: names of calls and libvirt's error format are for
+//! programs. Frequent causes come with a remedy.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
@@ -7,17 +7,17 @@ use std::path::Path;
 
 use os::grpc::ConnectError;
 
-/// Between an error and what to do about it, for people.
+/// Separates an error from its remedy.
 pub const REMEDY_MARK: &str = "\n  what to do: ";
 
-/// The sidecar of `run`, which adds the network cards to the domain.
+/// The sidecar with which `run` adds the network cards to the domain.
 pub const NETWORK_SIDECAR: &str = "launcherctl-network";
 
-/// What to do about a guest without an agent.
+/// Remedy for a guest without an agent.
 pub const NO_AGENT: &str =
     "wait until the guest has booted; in a guest that is up, install and start qemu-guest-agent";
 
-/// A cause that is met often: a part of the text, and the remedy.
+/// A frequent cause: a part of the text, and the remedy.
 const REMEDIES: [(&str, &str); 19] = [
     (
         "failed to set MSR",
@@ -94,7 +94,7 @@ const REMEDIES: [(&str, &str); 19] = [
     ),
 ];
 
-/// What was asked for, by the name of the call.
+/// What a call asked for, by the call's name.
 #[must_use]
 pub fn asked(call: &str) -> &'static str {
     match call {
@@ -139,7 +139,7 @@ pub fn asked(call: &str) -> &'static str {
     }
 }
 
-/// The launcher's message without libvirt's frame, and what to do where that is known.
+/// The launcher's message without libvirt's frame, and with the remedy if known.
 #[must_use]
 pub fn plain(message: &str) -> String {
     let text = without_own_sidecar(&without_frames(message));
@@ -149,15 +149,15 @@ pub fn plain(message: &str) -> String {
     }
 }
 
-/// The launcher names the sidecars that have changed a domain which libvirt refuses. The one of
-/// `run`, which adds the network cards, is not the user's.
+/// The launcher names the sidecars that changed a domain which libvirt refuses. Removes `run`'s
+/// own, which adds the network cards and is not the user's.
 fn without_own_sidecar(message: &str) -> String {
     const CHANGED_BY: &str = "; the domain was changed by ";
     let Some((refusal, hooks)) = message.split_once(CHANGED_BY) else {
         return message.to_owned();
     };
     let own = format!("hook sidecar {NETWORK_SIDECAR:?} (");
-    // Each is a name with a socket in brackets.
+    // Each is a name with a socket in parentheses.
     let hooks = hooks.split_inclusive("), ");
     let others: String = hooks.filter(|hook| !hook.starts_with(&own)).collect();
     match others.trim_end_matches(", ") {
@@ -166,13 +166,13 @@ fn without_own_sidecar(message: &str) -> String {
     }
 }
 
-/// The error's text, and what to do about it.
+/// Joins the error's text and its remedy.
 #[must_use]
 pub fn with_remedy(text: &str, remedy: &str) -> String {
     format!("{text}{REMEDY_MARK}{remedy}")
 }
 
-/// The text without what to do, and that.
+/// Splits the text into the error and its remedy.
 #[must_use]
 pub fn split_remedy(text: &str) -> (&str, Option<&str>) {
     match text.split_once(REMEDY_MARK) {
@@ -181,14 +181,14 @@ pub fn split_remedy(text: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// What to do about a cause that is met often.
+/// The remedy for a frequent cause.
 #[must_use]
 pub fn remedy(text: &str) -> Option<&'static str> {
     let found = REMEDIES.iter().find(|(part, _)| text.contains(part));
     found.map(|(_, remedy)| *remedy)
 }
 
-/// How KubeVirt writes an error of libvirt's: in answers to calls, and in the domain's metadata.
+/// KubeVirt's formats of a libvirt error: in answers to calls, and in the domain's metadata.
 const FRAMES: [&str; 2] = ["LibvirtError(Code=", "virError(Code="];
 
 /// `LibvirtError(Code=…, Domain=…, Message='…')` becomes its message.
@@ -212,13 +212,13 @@ fn without_frames(message: &str) -> String {
     text
 }
 
-/// The text before the first frame, and the frame's inside with what follows.
+/// The text before the first frame, and the text from the frame's inside on.
 fn next_frame(text: &str) -> Option<(&str, &str)> {
     let splits = FRAMES.iter().filter_map(|frame| text.split_once(frame));
     splits.min_by_key(|(before, _)| before.len())
 }
 
-/// What a call that has no answer means.
+/// Explains a call without an answer.
 #[must_use]
 pub fn no_answer(status: &tonic::Status) -> String {
     match status.code() {
@@ -236,7 +236,7 @@ pub fn no_answer(status: &tonic::Status) -> String {
     }
 }
 
-/// Why a launcher's socket cannot be connected to, and what to do.
+/// Why a launcher's socket refuses connections, with the remedy.
 #[must_use]
 pub fn no_connection(socket: &Path, cause: &ConnectError) -> String {
     let ConnectError::Connect(error) = cause else {
@@ -262,7 +262,7 @@ pub fn no_connection(socket: &Path, cause: &ConnectError) -> String {
     }
 }
 
-/// Whether there is a file that is not a socket.
+/// Whether the path is a file other than a socket.
 fn is_other_file(socket: &Path) -> bool {
     std::fs::metadata(socket).is_ok_and(|it| !it.file_type().is_socket())
 }
@@ -285,7 +285,7 @@ mod tests {
             "{text}"
         );
         assert_eq!(plain("another cause"), "another cause");
-        // As the metadata of a migration have it.
+        // As in a migration's metadata.
         let message = "virError(Code=9, Domain=10, Message='internal error: socket is closed'), then LibvirtError(Code=1, Domain=10, Message='no')";
         assert_eq!(
             plain(message),

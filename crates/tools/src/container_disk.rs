@@ -1,7 +1,7 @@
-//! `container-disk`: keeps the container of a disk image alive, and shows by a socket where it is.
+//! `container-disk`: keeps the container of a disk image alive, and shows its place by a socket.
 //!
 //! virt-handler connects to the socket, reads the process ID of its peer, and so finds the image's
-//! files. No data is exchanged. The container is no longer needed when the socket is removed.
+//! files. No data is exchanged. Removing the socket ends the container.
 //!
 //! It runs in foreign images with a hundredth of a CPU: no runtime, no threads, no polling.
 
@@ -23,13 +23,12 @@ use os::inotify::DirChanges;
 use os::signals::SignalQueue;
 use os::wait::wait;
 
-/// With `.sock` and the terminating zero byte this fills a socket's address.
+/// With `.sock` and the terminating zero byte this fills a socket address.
 const MAX_PATH_BYTES: usize = 102;
 
-/// How many connections may wait to be accepted.
 const BACKLOG: usize = 50;
 
-/// Why it cannot go on (exit status 1).
+/// Why it fails (exit status 1).
 #[derive(Debug, thiserror::Error)]
 enum DiskError {
     #[error("{0}")]
@@ -54,10 +53,9 @@ enum DiskError {
     Wait(#[source] io::Error),
 }
 
-/// The command line.
 #[derive(Debug, PartialEq)]
 enum Command {
-    /// Nothing: the container is there so that the image is pulled.
+    /// Does nothing: the container exists so that the image is pulled.
     NoOp,
     Serve(PathBuf),
 }
@@ -69,7 +67,7 @@ enum Ended {
     SocketGone,
 }
 
-/// Serves the socket until SIGTERM or its removal. 0 then; 1 when it cannot.
+/// Serves the socket until SIGTERM or its removal. Exit status 0 then, 1 on failure.
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     match parse(arguments).and_then(|command| match command {
@@ -84,8 +82,8 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// getopt's rules: long names may be shortened, what is not an option is ignored, the first one
-/// that ends it counts.
+/// Follows getopt: long names may be shortened, words that are not options are ignored, and the
+/// first option that ends the program counts.
 fn parse(arguments: Vec<OsString>) -> Result<Command, DiskError> {
     let mut parser = Parser::from_args(arguments);
     parser.set_short_equals(false);
@@ -145,7 +143,7 @@ fn run(path: &Path) -> Result<(), DiskError> {
     Ok(())
 }
 
-/// One level, open to everyone as far as the umask lets it.
+/// One level, open to everyone within the umask.
 fn make_directory(copy_path: &Path) -> Result<(), DiskError> {
     let path = directory_of(copy_path);
     if std::fs::metadata(path).is_ok() {
@@ -205,7 +203,7 @@ fn serve(path: &Path, listener: &OwnedFd, signals: &SignalQueue) -> Result<Ended
     }
 }
 
-/// Accepts and closes waiting connections; at most so many before signals are checked again.
+/// Accepts and closes waiting connections, up to a limit between checks for signals.
 fn accept_and_close(listener: &OwnedFd) -> Result<(), DiskError> {
     for _ in 0..BACKLOG {
         match rustix::net::accept(listener) {
@@ -221,7 +219,7 @@ fn accept_and_close(listener: &OwnedFd) -> Result<(), DiskError> {
 // D-log-3 (docs/differences.md).
 fn log(message: &str) {
     let now = Timestamp::now().strftime("%a %b %e %H:%M:%S %Y");
-    // A closed standard error cannot be reported.
+    // Nobody could report a closed standard error.
     let _ = io::stderr().write_all(format!("{now}\nerror: {message}\n").as_bytes());
 }
 

@@ -1,4 +1,4 @@
-//! The small programs of the pod. `pod-tools` is one executable of them and of `launcherctl`,
+//! The pod's small programs. The executable `pod-tools` contains them and `launcherctl`, and is
 //! called through links.
 #![forbid(unsafe_code)]
 
@@ -15,18 +15,16 @@ use std::process::ExitCode;
 
 pub use libvirt_hook_client::HOOK;
 
-/// A program.
 #[derive(Debug)]
 pub struct Tool {
-    /// That of its link.
+    /// The name of its link.
     pub name: &'static str,
-    /// In a line.
+    /// One line.
     pub purpose: &'static str,
-    /// Gets the arguments after the name.
+    /// Takes the arguments after the name.
     pub main: fn(Vec<OsString>) -> ExitCode,
 }
 
-/// The programs.
 pub const TOOLS: &[Tool] = &[
     Tool {
         name: "container-disk",

@@ -1,5 +1,6 @@
-//! `libvirt-hook-client`: what libvirt runs as its hook `qemu` in a pod. When a domain arrives by
-//! migration, the launcher changes it for this pod; when one has left, virt-handler finds a marker.
+//! `libvirt-hook-client`: libvirt runs it as the hook `qemu` in a pod. The launcher changes a
+//! domain that arrives by migration for this pod; after a domain has left, virt-handler finds a
+//! marker.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -18,48 +19,40 @@ const USAGE: &str = "Usage: libvirt-hook-client DOMAIN OPERATION SUBOPERATION [E
 libvirt's hook \"qemu\": \"migrate begin\" lets the launcher change the domain document that comes on standard input,
 \"release end migrated\" marks that the guest has left. Everything else succeeds and does nothing.";
 
-/// The hook's name, by which libvirt calls the program.
+/// The hook's name, under which libvirt calls the program.
 pub const HOOK: &str = "qemu";
-/// For the launcher to accept the connection.
+/// Limit for the launcher to accept the connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-/// For the launcher to answer.
+/// Limit for the launcher to answer.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest document that is passed on: the longest string of libvirt's RPC.
+/// Longest document that is forwarded: the longest string of libvirt's RPC.
 const MAX_BYTES: u64 = 4 << 20;
 
-/// Why the hook fails, and the migration with it.
+/// Why the hook, and so the migration, fails.
 #[derive(Debug, thiserror::Error)]
 enum HookError {
-    /// There is no launcher that waits for the domain.
+    /// No launcher waits for the domain.
     #[error("failed to connect to migration hook socket {}", socket.display())]
     Connect {
-        /// The socket.
         socket: PathBuf,
-        /// The system's reason.
         #[source]
         source: io::Error,
     },
-    /// The document or the answer does not get through.
+    /// Sending the document or reading the answer fails.
     #[error("failed to {what}")]
     Exchange {
-        /// What failed.
         what: &'static str,
-        /// The system's reason.
         #[source]
         source: io::Error,
     },
-    /// The launcher does not answer.
     #[error("operation timed out after {} s", .0.as_secs())]
     TimedOut(Duration),
-    /// The launcher cannot use the document; its log has the reason.
+    /// The launcher refuses the document; its log has the reason.
     #[error("hook processing failed on server")]
     Refused,
-    /// The marker cannot be made.
     #[error("failed to create marker file {}", path.display())]
     Marker {
-        /// The marker.
         path: PathBuf,
-        /// The system's reason.
         #[source]
         source: io::Error,
     },
@@ -71,7 +64,6 @@ impl HookError {
     }
 }
 
-/// Runs the hook.
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     let words: Vec<String> = arguments
@@ -91,7 +83,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // libvirt logs it, and makes it the migration's error.
+            // libvirt logs it and makes it the migration's error.
             eprintln!("Hook failed: {}", os::logging::chain(&error));
             ExitCode::FAILURE
         }
@@ -126,8 +118,8 @@ async fn ask(socket: &Path, document: &[u8]) -> Result<Vec<u8>, HookError> {
     exchanged.unwrap_or(Err(HookError::TimedOut(EXCHANGE_TIMEOUT)))
 }
 
-/// The reference's server, too, answers when the document ends, and not when this half of the
-/// connection does.
+/// Like the launcher, the reference's server answers when the document ends, not when the client
+/// shuts down its half of the connection.
 async fn exchange(mut stream: UnixStream, document: &[u8]) -> Result<Vec<u8>, HookError> {
     let sent = stream.write_all(document).await;
     sent.map_err(HookError::exchange("send data"))?;
@@ -142,7 +134,7 @@ async fn exchange(mut stream: UnixStream, document: &[u8]) -> Result<Vec<u8>, Ho
 }
 
 fn mark_migrated(marker: &Path) -> Result<(), HookError> {
-    // For virt-handler, whatever the daemon's umask.
+    // Readable for virt-handler, whatever the daemon's umask.
     let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
     let made = std::fs::File::create(marker).and_then(|file| file.set_permissions(readable));
     made.map_err(|source| HookError::Marker {

@@ -1,5 +1,5 @@
-//! `virt-freezer`: freezes and thaws the guest's file systems for backup tools, which run it in the
-//! compute container.
+//! `virt-freezer`: freezes and thaws the guest's file systems. Backup tools run it in the compute
+//! container.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -22,15 +22,14 @@ Freezes or thaws the guest's file systems, by its agent. Without an agent, or wh
 const SOCKET: &str = "/run/kubevirt/sockets/launcher-sock";
 /// In the error of an agent that does not answer.
 const NO_AGENT: &str = "Guest agent not available for now";
-/// In the error of a Windows guest that was frozen for longer than it allows.
+/// In the error of a Windows guest that was frozen longer than it allows.
 const FREEZE_LIMIT: &str = "fsfreeze is limited";
 
-/// How long an agent that is connected may not have said its version, and how often the launcher is
-/// asked for it.
+/// How long a connected agent may take to report its version, and the interval of asking the
+/// launcher.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
 const VERSION_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The command line.
 #[derive(Debug, PartialEq, Eq)]
 struct Options {
     socket: PathBuf,
@@ -42,7 +41,7 @@ struct Options {
     help: bool,
 }
 
-/// 0 if it is done or there is nothing to do, else 1.
+/// Exit status 0 if done or nothing to do, else 1.
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     logging::init("freezer");
@@ -69,7 +68,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        // It has been logged.
+        // Logged already.
         Err(_) => ExitCode::FAILURE,
     }
 }
@@ -99,9 +98,9 @@ async fn run(options: &Options) -> Result<(), CallError> {
     Ok(())
 }
 
-/// What the guest agent has said of the guest, and the domain; none without an agent. The launcher
-/// learns of an agent's version shortly after the agent has connected, and a backup must not go
-/// without a freeze for that.
+/// The guest agent's report and the domain; `None` without an agent. The launcher learns the
+/// agent's version shortly after the agent has connected, and a backup must not skip the freeze for
+/// that.
 // D-agent-11 (docs/differences.md).
 async fn guest_info(client: &Client) -> Result<Option<(Value, Option<Value>)>, CallError> {
     let end = os::time::deadline(VERSION_TIMEOUT);
@@ -147,7 +146,7 @@ async fn freeze(
         return Ok(());
     };
     if logging::chain(&error).contains(NO_AGENT) {
-        // It may be frozen without having said so.
+        // The guest may be frozen without having reported it.
         drop(client.unfreeze(vmi).await);
         let os = info.pointer("/os/name").and_then(Value::as_str);
         if os.is_some_and(|os| os.to_lowercase().contains("windows")) {
@@ -200,7 +199,7 @@ fn parse(arguments: Vec<OsString>) -> Result<Options, lexopt::Error> {
             Arg::Long("namespace") => options.namespace = parser.value()?.string()?,
             Arg::Long("unfreezeTimeoutSeconds") => options.thaw_after = parser.value()?.parse()?,
             Arg::Short('h') | Arg::Long("help") => options.help = true,
-            // pflag keeps them, and nobody reads them.
+            // pflag keeps them, but nobody reads them.
             Arg::Value(_) => {}
             other => return Err(other.unexpected()),
         }

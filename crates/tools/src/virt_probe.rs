@@ -1,5 +1,5 @@
-//! `virt-probe`: the kubelet's probe of a guest, by its agent. virt-controller writes its command
-//! line.
+//! `virt-probe`: probes a guest through its agent, for the kubelet. virt-controller writes the
+//! command line.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -18,10 +18,9 @@ Pings the guest agent, or runs a program in the guest: its output and exit statu
 
 /// No launcher accepts connections.
 const NO_LAUNCHER: u8 = 1;
-/// The guest was not asked, or does not answer; also the status for unknown arguments.
+/// The guest was not asked or does not answer; also for unknown arguments.
 const FAILED: u8 = 2;
 
-/// The command line.
 #[derive(Debug, PartialEq, Eq)]
 struct Options {
     socket: PathBuf,
@@ -34,7 +33,6 @@ struct Options {
     help: bool,
 }
 
-/// Probes the guest.
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     logging::init("virt-probe");
@@ -117,7 +115,7 @@ fn parse(arguments: Vec<OsString>) -> Result<Options, lexopt::Error> {
             Arg::Long("command") => options.command = parser.value()?.string()?,
             Arg::Long("timeoutSeconds") => options.timeout = parser.value()?.parse()?,
             Arg::Long("guestAgentPing") => options.ping = switch(&mut parser)?,
-            // Of Go's memory; there is nothing like it here.
+            // Go's memory profile, which does not exist here.
             Arg::Long("memProfile") => drop(parser.value()?),
             Arg::Short('v') | Arg::Long("v") => options.verbosity = parser.value()?.parse()?,
             Arg::Short('h') | Arg::Long("help") => options.help = true,
@@ -128,7 +126,7 @@ fn parse(arguments: Vec<OsString>) -> Result<Options, lexopt::Error> {
     Ok(options)
 }
 
-/// A switch of pflag's: alone, or with a value behind `=`.
+/// A switch of pflag: alone, or with a value after `=`.
 pub(crate) fn switch(parser: &mut Parser) -> Result<bool, lexopt::Error> {
     parser.optional_value().map_or(Ok(true), |value| {
         value.parse_with(|word| match word {

@@ -1,4 +1,4 @@
-//! What an expression assigns to a field, checked against the field's type.
+//! The value that an expression assigns to a field, checked against the field's type.
 
 use cel::common::types::{
     CelBool, CelDouble, CelInt, CelList, CelNull, CelString, CelStruct, CelUInt,
@@ -11,31 +11,23 @@ use crate::object::Object;
 use crate::schema::{Field, StructType, ValueType};
 use crate::xml_data::XmlData;
 
-/// A value for a field.
 pub enum Assignment<'b, 'v> {
-    /// `null`, or a zero value that is not written: the field is removed.
+    /// Removes the field: `null`, or a zero value that is not written.
     Remove,
-    /// A scalar, as it is written in XML.
+    /// A scalar's text in XML.
     Text(String),
-    /// A struct.
     Struct(StructValue<'b, 'v>),
-    /// The items of a list.
     List(Vec<Self>),
 }
 
-/// A struct for a field.
 pub enum StructValue<'b, 'v> {
-    /// Made by the expression: has only the fields to set.
+    /// Constructed by the expression: has only the fields to set.
     Literal(&'b CelStruct<'v>),
     /// Taken from `domainSpec`.
     PartOfDomain(&'b XmlData),
 }
 
 impl<'b, 'v> Assignment<'b, 'v> {
-    /// The value for a field.
-    ///
-    /// # Errors
-    /// [`MergeReason::Type`].
     pub fn new(field: &'static Field, value: &'b (dyn Val + 'v)) -> Result<Self, MergeReason> {
         if value.downcast_ref::<CelNull>().is_some() {
             return Ok(if field.is_list {
@@ -60,7 +52,7 @@ impl<'b, 'v> Assignment<'b, 'v> {
         }
     }
 
-    /// The value itself, or one item of a list.
+    /// Checks the value itself, or one item of a list.
     fn item(field: &'static Field, value: &'b (dyn Val + 'v)) -> Result<Self, MergeReason> {
         let assignment = match field.struct_type() {
             Some(of) => StructValue::new(of, value).map(Self::Struct),
@@ -69,7 +61,7 @@ impl<'b, 'v> Assignment<'b, 'v> {
         assignment.ok_or_else(|| wrong_type(field, value))
     }
 
-    /// Its text, or `None` if the field is to be removed.
+    /// The text, or `None` to remove the field.
     pub fn into_text(self) -> Option<String> {
         match self {
             Self::Text(text) => Some(text),
@@ -77,7 +69,6 @@ impl<'b, 'v> Assignment<'b, 'v> {
         }
     }
 
-    /// Whether it removes the field.
     pub fn is_empty(&self) -> bool {
         match self {
             Self::Remove => true,
@@ -97,7 +88,7 @@ impl<'b, 'v> StructValue<'b, 'v> {
     }
 }
 
-/// A scalar as it is written in XML, or `None` if it is of another type.
+/// A scalar's text in XML, or `None` if its type differs.
 fn text(value_type: ValueType, value: &dyn Val) -> Option<String> {
     Some(match value_type {
         ValueType::String => value.downcast_ref::<CelString<'_>>()?.inner().to_owned(),
@@ -119,7 +110,7 @@ fn wrong_type(field: &'static Field, value: &dyn Val) -> MergeReason {
     type_error(field, value.get_type().name())
 }
 
-/// A value of type `found`, which the field does not take.
+/// The error for a value of type `found`, which the field does not accept.
 pub fn type_error(field: &'static Field, found: &str) -> MergeReason {
     MergeReason::Type {
         expected: ExprType::of_field(field).to_string(),

@@ -8,7 +8,7 @@
 //!  }
 //! ```
 //!
-//! All else stays as it is, also elements that no table knows.
+//! Everything else stays as it is, including elements that no table knows.
 
 mod assignment;
 mod union;
@@ -22,14 +22,13 @@ use self::union::Target;
 use super::error::{MergeError, MergeReason};
 use super::schema::{Discriminator, Field, FieldPath, Location, StructType};
 
-/// The namespaces of libvirt's elements for one hypervisor, by the prefix that they have in the
-/// table.
+/// Prefixes in the table that stand for a hypervisor's own libvirt namespace.
 const HYPERVISOR_PREFIXES: [&str; 5] = ["qemu", "lxc", "bhyve", "vmware", "xen"];
 
 /// Merges `mutation`, a struct of type `of`, into the document.
 ///
 /// # Errors
-/// The field that cannot be set.
+/// A field cannot be set.
 pub fn merge(
     of: &'static StructType,
     document: &mut Element,
@@ -61,7 +60,6 @@ fn declare_namespaces(document: &mut Element) {
     }
 }
 
-/// Sets the fields that `values` names.
 fn set_fields(
     of: &'static StructType,
     target: &mut Target<'_>,
@@ -92,7 +90,7 @@ impl From<MergeReason> for MergeError {
     }
 }
 
-/// Sets one field. `siblings` are all fields that the expression sets in the same struct.
+/// Sets one field. `siblings` are all fields that the expression sets in the struct.
 fn set_field(
     owner: &'static StructType,
     field: &'static Field,
@@ -149,7 +147,7 @@ fn set_embedded(
         Assignment::Struct(StructValue::Literal(values)) => {
             set_fields(of, &mut target.same_element(), values)
         }
-        // The fields of an embedded struct cannot be told from those of the struct around it.
+        // An embedded struct's fields cannot be told from those of the struct around it.
         Assignment::Struct(StructValue::PartOfDomain(_)) => {
             Err(assignment::type_error(field, "a part of domainSpec").into())
         }
@@ -160,7 +158,7 @@ fn set_embedded(
     }
 }
 
-/// Sets or removes an element. Of several with the same name it is the first.
+/// Sets or removes an element: the first one with its name.
 fn set_child(
     field: &'static Field,
     path: &[&'static str],
@@ -202,7 +200,7 @@ fn set_struct_child(
         };
         set_struct(of, &mut target, value)
     })?;
-    // Where the parent says everything, such as <serial type="pty">, libvirt writes no element.
+    // If the parent's attributes are enough, as in <serial type="pty">, libvirt writes no element.
     let is_empty = |child: &Element| child.attributes.is_empty() && child.nodes.is_empty();
     if matches!(of.discriminator, Some(Discriminator::Parent(_)))
         && parent.child(name).is_some_and(is_empty)
@@ -212,7 +210,7 @@ fn set_struct_child(
     Ok(())
 }
 
-/// Merges a struct literal into the element, or replaces the element by a part of the domain.
+/// Merges a struct literal into the element, or replaces the element with a part of the domain.
 fn set_struct(
     of: &'static StructType,
     target: &mut Target<'_>,
@@ -227,7 +225,7 @@ fn set_struct(
     }
 }
 
-/// Replaces all elements of a list. The new ones take the place of the first.
+/// Replaces all elements of a list. The new elements take the first one's place.
 fn set_list(
     field: &'static Field,
     path: &[&'static str],
@@ -262,8 +260,8 @@ fn set_list(
     Ok(())
 }
 
-/// Sets or removes a variant of a union. To change the variant, an expression sets the present one
-/// to `null`; else the one that comes first in the table stays.
+/// Sets or removes a variant of a union. To change the variant, an expression must set the current
+/// one to `null`; otherwise the one that comes first in the table stays.
 fn set_variant(
     owner: &'static StructType,
     field: &'static Field,

@@ -1,4 +1,4 @@
-//! Unions: structs of which one variant is set, selected by an attribute ([`Discriminator`]).
+//! Unions: structs with one variant set, which an attribute selects ([`Discriminator`]).
 //!
 //! ```text
 //!  <disk type="file"><source file="/a.img"/></disk>     DomainDiskSource{File: …}
@@ -15,15 +15,14 @@ use crate::xml_data::{self, XmlData};
 
 /// The element that a struct is written to.
 pub struct Target<'t> {
-    /// The element.
     pub element: &'t mut Element,
-    /// The attributes of its parent. `None` for a struct inside another one of the same element:
-    /// that one's attributes are those of the element itself.
+    /// The attributes of its parent. `None` for a struct nested in another one of the same element:
+    /// the outer struct's attributes are the element's own.
     pub parent_attributes: Option<&'t mut Vec<(String, String)>>,
 }
 
 impl Target<'_> {
-    /// The same element, as the target of a struct inside this one.
+    /// The same element, as the target of a nested struct.
     pub fn same_element(&mut self) -> Target<'_> {
         Target {
             element: self.element,
@@ -39,7 +38,7 @@ impl Target<'_> {
     }
 }
 
-/// The field of the present variant.
+/// The field of the variant that is set.
 pub fn present(of: &'static StructType, target: &Target<'_>) -> Option<&'static Field> {
     let parent_attributes = match &target.parent_attributes {
         Some(attributes) => attributes.as_slice(),
@@ -51,14 +50,13 @@ pub fn present(of: &'static StructType, target: &Target<'_>) -> Option<&'static 
         .find(|field| field.variant == Some(variant.as_str()))
 }
 
-/// Whether `field` comes before `other` in the table.
 pub fn comes_first(of: &'static StructType, field: &Field, other: &Field) -> bool {
     let mut fields = of.fields.iter();
     let first = fields.find(|one| std::ptr::eq(*one, field) || std::ptr::eq(*one, other));
     first.is_some_and(|first| std::ptr::eq(first, field))
 }
 
-/// Writes the discriminator. The variant "" removes it.
+/// Writes the discriminator; variant "" removes it.
 pub fn select(of: &'static StructType, target: &mut Target<'_>, variant: &str) {
     let value = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     match &of.discriminator {
@@ -81,7 +79,7 @@ pub fn select(of: &'static StructType, target: &mut Target<'_>, variant: &str) {
     }
 }
 
-/// Writes the discriminator, unless a variant is present that comes before this one in the table.
+/// Writes the discriminator, unless a variant is set that comes earlier in the table.
 pub fn select_if_first(of: &'static StructType, target: &mut Target<'_>, variant: &str) {
     let present = present(of, target).and_then(|field| field.variant);
     let mut variants = of.fields.iter().filter_map(|field| field.variant);
@@ -91,7 +89,7 @@ pub fn select_if_first(of: &'static StructType, target: &mut Target<'_>, variant
     }
 }
 
-/// Replaces the content of the element by a part of the domain.
+/// Replaces the element's content with a part of the domain.
 pub fn copy(of: &'static StructType, target: &mut Target<'_>, part: &XmlData) {
     let Element {
         attributes, nodes, ..
@@ -107,7 +105,7 @@ pub fn copy(of: &'static StructType, target: &mut Target<'_>, part: &XmlData) {
     }
 }
 
-/// Removes everything that a struct has in an element.
+/// Removes a struct's data from an element.
 pub fn clear(of: &'static StructType, element: &mut Element) {
     for field in &of.fields {
         match &field.location {

@@ -1,8 +1,8 @@
-//! Edits of an element tree by name and path. Missing elements are made.
+//! Edits an element tree by name and path, and makes missing elements.
 
 use domain::xml::tree::{Element, Node};
 
-/// Sets an attribute, or removes it.
+/// Sets an attribute; `None` removes it.
 pub fn set_attribute(attributes: &mut Vec<(String, String)>, name: &str, value: Option<String>) {
     let Some(value) = value else {
         attributes.retain(|(key, _)| key != name);
@@ -51,7 +51,7 @@ pub fn remove_at(element: &mut Element, parents: &[&str], name: &str) {
     }
 }
 
-/// Puts `elements` in the place of all elements of that name.
+/// Replaces all elements of that name with `elements`.
 pub fn replace_children(parent: &mut Element, name: &str, elements: Vec<Element>) {
     let is_named = |node: &Node| matches!(node, Node::Element(child) if child.name == name);
     let mut elements = Some(elements.into_iter().map(Node::Element));

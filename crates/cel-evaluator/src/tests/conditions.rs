@@ -1,4 +1,4 @@
-//! What conditions see of the VMI and the domain.
+//! What conditions read of the VMI and the domain.
 
 use serde_json::json;
 
@@ -166,7 +166,7 @@ const KUBERNETES_CONDITIONS: &[(&str, bool)] = &[
         "has(vmi.Spec.Domain.Devices.Interfaces[0].Masquerade)",
         true,
     ),
-    // What is no pointer in Go is set when it is not zero.
+    // In Go, a field that is not a pointer is set if it is not zero.
     ("has(vmi.Spec.Domain.Features.ACPI)", false),
     ("has(vmi.Spec.Domain.Features.APIC)", true),
     (

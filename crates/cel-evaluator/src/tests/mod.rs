@@ -1,4 +1,4 @@
-//! Expressions as KubeVirt's own tests and users have them.
+//! Expressions from KubeVirt's own tests and from users.
 
 mod conditions;
 mod mutations;

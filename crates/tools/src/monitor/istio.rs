@@ -1,37 +1,37 @@
-//! Ending an Istio sidecar proxy, which would keep the pod alive.
+//! Ends an Istio sidecar proxy, which would keep the pod alive.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// For a connection, a request and an answer.
+/// Limit of a connection, request and answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Between the attempts.
+/// Delays between attempts.
 const RETRY_DELAYS: [Duration; 3] = [
     Duration::from_millis(50),
     Duration::from_millis(250),
     Duration::from_millis(1250),
 ];
-/// Limit of an answer: its status and its headers are at its beginning.
+/// Limit of an answer, which starts with status and headers.
 const MAX_ANSWER_BYTES: u64 = 16 * 1024;
 
-/// Where the proxy listens.
+/// The proxy's ports.
 #[derive(Debug, Clone, Copy)]
 pub struct Ports {
     /// Envoy's health check.
     pub health: u16,
-    /// The agent, which ends the proxy on request.
+    /// Istio's agent, which ends the proxy on request.
     pub agent: u16,
 }
 
-/// Istio's own.
+/// Istio's default ports.
 pub const PORTS: Ports = Ports {
     health: 15021,
     agent: 15020,
 };
 
-/// Asks the proxy to end, if there is one. Where nothing listens there is none, and nothing is
-/// waited for.
+/// Asks the proxy to end, if there is one. If nothing listens there is none, and the call returns
+/// at once.
 // D-sup-8 (docs/differences.md).
 pub fn end_proxy(ports: Ports) {
     if !is_present(ports.health) {
@@ -73,15 +73,14 @@ fn is_present(port: u16) -> bool {
     }
 }
 
-/// What counts of an HTTP answer.
+/// The relevant parts of an HTTP answer.
 #[derive(Debug, PartialEq)]
 struct Answer {
     status: u16,
     server: String,
 }
 
-/// One request, one answer: HTTP/1.1 by hand, for two fixed questions to this machine need no
-/// client.
+/// Makes one HTTP/1.1 request. Two fixed requests to this machine need no client library.
 fn request(port: u16, method: &str, path: &str) -> io::Result<Answer> {
     let mut stream = connect(port)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
@@ -103,7 +102,7 @@ fn request(port: u16, method: &str, path: &str) -> io::Result<Answer> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no HTTP answer"))
 }
 
-/// localhost, without asking a resolver.
+/// Connects to localhost without a resolver.
 fn connect(port: u16) -> io::Result<TcpStream> {
     TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), TIMEOUT).or_else(
         |_| TcpStream::connect_timeout(&SocketAddr::from((Ipv6Addr::LOCALHOST, port)), TIMEOUT),
@@ -140,7 +139,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers each request with the next of these, and sends the requests' first lines.
+    /// Answers each request with the next answer, and sends the requests' first lines.
     fn serve(answers: &'static [&'static str]) -> (u16, mpsc::Receiver<String>) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();

@@ -1,5 +1,5 @@
-//! The launcher's process: started, signalled, and with `--restart-launcher` started again when it
-//! is killed.
+//! The launcher's process: started, signalled, and with `--restart-launcher` restarted after it is
+//! killed.
 //!
 //! ```text
 //!   start ─► running ──exit──► its status
@@ -8,8 +8,8 @@
 //!     ▲         │ killed
 //!     └─────────┴── the third time in a minute ──► 255
 //! ```
-//! The next launcher takes over libvirt's daemons and the guest. Signals wait until it serves: one
-//! that comes before would end it, and not the guest.
+//! The next launcher takes over libvirt's daemons and the guest. Signals wait until it serves: an
+//! earlier one would end the launcher but not the guest.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -26,47 +26,45 @@ use os::signals::SignalQueue;
 use pod::Root;
 use pod::restart::HANDED_OVER;
 
-/// Exit status for a launcher that was killed by a signal, as the reference's.
+/// Exit status if a signal killed the launcher, as in the reference.
 const KILLED_BY_SIGNAL: u8 = 255;
-/// Deaths within [`DEATHS_WINDOW`] after which the launcher is not started again.
+/// Deaths within [`DEATHS_WINDOW`] after which the launcher is not restarted.
 const MAX_DEATHS: usize = 3;
-/// For an executable that takes over to serve; then the one before is started again.
+/// Limit for a new executable to serve; then the previous one is started again.
 const SERVE_TIMEOUT: Duration = Duration::from_secs(30);
-/// See [`MAX_DEATHS`].
 const DEATHS_WINDOW: Duration = Duration::from_secs(60);
 
-/// The launcher, over all of its processes.
+/// The launcher across restarts.
 // D-sup-16 (docs/differences.md).
 pub struct Launcher<'a> {
     program: PathBuf,
-    /// The executable before an upgrade, until the new one has served.
+    /// The executable before an upgrade, kept until the new one serves.
     previous: Option<PathBuf>,
     root: Root,
     arguments: Vec<OsString>,
     signals: &'a SignalQueue,
-    /// With `--restart-launcher`.
+    /// Set with `--restart-launcher`.
     socket: Option<OwnedFd>,
     deaths: Deaths,
-    /// A signal has asked it to end.
+    /// Whether a signal has asked it to end.
     end_requested: bool,
 }
 
-/// How a launcher's process has ended.
+/// How a process of the launcher has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// With this status.
     Exited(u8),
-    /// By a signal; or it was started again, and has failed before it served.
+    /// Killed by a signal, or restarted and failed before it served.
     Died,
     /// Another executable takes over.
     HandedOver,
 }
 
 impl<'a> Launcher<'a> {
-    /// One that is not started yet.
+    /// Does not start the launcher yet.
     ///
     /// # Errors
-    /// If its socket cannot be bound.
+    /// Its socket cannot be bound.
     pub fn new(
         options: &Options,
         arguments: Vec<OsString>,
@@ -91,10 +89,10 @@ impl<'a> Launcher<'a> {
         })
     }
 
-    /// Runs it to its end, and returns its status.
+    /// Runs the launcher to its end and returns its status.
     ///
     /// # Errors
-    /// If it cannot be started, or signals cannot be received.
+    /// It cannot be started, or signals cannot be received.
     pub fn run(&mut self) -> Result<u8, MonitorError> {
         let mut is_first = true;
         loop {
@@ -134,7 +132,7 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// The launcher has handed over: its successor is started next, and must serve in time.
+    /// The launcher has handed over: starts its successor next, which must serve in time.
     fn upgrade(&mut self) {
         match pod::restart::take_upgrade(&self.root) {
             Ok(program) => {
@@ -147,10 +145,10 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// One process, to its end, and whether it has served. One that takes over must do so in time.
+    /// Runs one process to its end. Returns whether it has served; a successor must do so in time.
     fn run_once(&mut self, is_first: bool) -> Result<(End, bool), MonitorError> {
         let child = Pid::from_child(&self.spawn()?);
-        // The first one has no guest yet, so that a signal may end it at any time.
+        // The first process has no guest yet, so a signal may end it at any time.
         let mut takes_signals = is_first;
         let serve_by = self.previous.is_some().then(|| {
             let now = Instant::now();
@@ -174,7 +172,7 @@ impl<'a> Launcher<'a> {
                 Some(Signal::SIGUSR1) => takes_signals = true,
                 Some(_) => self.end_requested = true,
                 None if must_serve.is_some_and(|deadline| Instant::now() >= deadline) => {
-                    // It may have ended just now.
+                    // It may have exited just now.
                     let _ = kill_process(child, rustix::process::Signal::KILL);
                 }
                 None => {}
@@ -203,8 +201,8 @@ impl<'a> Launcher<'a> {
     }
 }
 
-/// Sends SIGTERM. The launcher has inherited that it is blocked, so that it waits until the
-/// launcher handles it.
+/// Sends SIGTERM. The launcher inherits it blocked, so the signal waits until the launcher handles
+/// it.
 fn ask_to_end(launcher: Pid) {
     tracing::info!("signalling virt-launcher to shut down");
     if let Err(error) = kill_process(launcher, rustix::process::Signal::TERM) {
@@ -212,7 +210,7 @@ fn ask_to_end(launcher: Pid) {
     }
 }
 
-/// `exit_status` is none after a death by a signal.
+/// `exit_status` is `None` after a death by a signal.
 fn end(exit_status: Option<i32>, has_served: bool) -> End {
     match exit_status.and_then(|code| u8::try_from(code).ok()) {
         Some(HANDED_OVER) if has_served => End::HandedOver,
@@ -221,7 +219,7 @@ fn end(exit_status: Option<i32>, has_served: bool) -> End {
     }
 }
 
-/// The launcher in the directory of this program.
+/// The launcher beside this program's executable.
 fn program() -> PathBuf {
     let own = std::env::current_exe().unwrap_or_default();
     own.parent()
@@ -229,12 +227,12 @@ fn program() -> PathBuf {
         .join("virt-launcher")
 }
 
-/// When the launcher has died.
+/// Times of the launcher's deaths.
 #[derive(Debug, Default)]
 struct Deaths(Vec<Instant>);
 
 impl Deaths {
-    /// Counts one more, at `now`.
+    /// Records a death at `now`.
     fn are_too_many(&mut self, now: Instant) -> bool {
         self.0
             .retain(|death| now.duration_since(*death) < DEATHS_WINDOW);

@@ -1,4 +1,4 @@
-//! The log files of passt and QEMU, copied into the pod's log: the files go with the pod.
+//! Copies the log files of passt and QEMU into the pod's log: the files are lost with the pod.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
@@ -8,7 +8,6 @@ use api::pod_paths::{PASST_LOG, SESSION_QEMU_LOG_DIR};
 use os::log_file::{MAX_LINE_BYTES, open_regular};
 use pod::Root;
 
-/// Logs each line of them.
 pub fn dump(root: &Root) {
     dump_file(&root.path(PASST_LOG));
     let dir = root.path(SESSION_QEMU_LOG_DIR);

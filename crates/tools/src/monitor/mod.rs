@@ -3,8 +3,8 @@
 //! ```text
 //!  start virt-launcher ─► forward signals, reap ─► it has ended ─► logs ─► QEMU ends ─► proxy ─► container disks ─► its status
 //! ```
-//! virt-handler looks for QEMU among this process's children. No async runtime: its memory is part
-//! of each pod's.
+//! virt-handler looks for QEMU among this process's children. No async runtime, to save memory in
+//! each pod.
 
 mod error;
 mod istio;
@@ -29,14 +29,13 @@ use os::logging;
 use os::process::adopt_orphans;
 use os::signals::SignalQueue;
 
-/// For QEMU to end after SIGTERM, if it outlives the launcher.
+/// Limit for QEMU to exit after SIGTERM, if it outlives the launcher.
 const QEMU_GRACE: Duration = Duration::from_secs(10);
 
-/// Entry point; `arguments` are those after the program's name, the launcher's among them.
+/// Entry point; `arguments` follow the program's name and include the launcher's.
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
-    // First of all: the kernel drops signals to a process 1 that has neither blocked them nor a
-    // handler.
+    // First of all: the kernel drops signals to a process 1 that neither blocks nor handles them.
     let signals = SignalQueue::block(&[
         Signal::SIGCHLD,
         Signal::SIGUSR1,
@@ -67,7 +66,8 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// From the launcher's start until nothing of the VM is left; the launcher's exit status.
+/// Runs from the launcher's start until nothing of the VM is left. Returns the launcher's exit
+/// status.
 fn run(
     options: &Options,
     arguments: Vec<OsString>,
@@ -84,7 +84,7 @@ fn run_launcher(
     arguments: Vec<OsString>,
     signals: &SignalQueue,
 ) -> Result<u8, MonitorError> {
-    // Process 1 gets orphans anyway; with shareProcessNamespace, PID 1 is another process.
+    // Process 1 gets orphans anyway, but with shareProcessNamespace another process is PID 1.
     if let Err(error) = adopt_orphans() {
         tracing::warn!(reason = %error, "Orphaned processes do not become children of this one");
     }
@@ -98,11 +98,11 @@ fn run_launcher(
     Ok(status)
 }
 
-/// Reaps all children that have ended, whatever their process group (`waitpid(-1)`): QEMU and
-/// libvirt's probes begin sessions of their own. One SIGCHLD may stand for many.
+/// Reaps all children that have exited, in any process group (`waitpid(-1)`): QEMU and libvirt's
+/// probes start their own sessions. One SIGCHLD may stand for many.
 fn reap() -> Vec<(Pid, WaitStatus)> {
     let mut ended = Vec::new();
-    // An error says that there are no children.
+    // An error means that there are no children.
     while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
         tracing::debug!(
             "Reaped pid {} with status {}",
@@ -114,7 +114,7 @@ fn reap() -> Vec<(Pid, WaitStatus)> {
     ended
 }
 
-/// The containers of the container disks end when their socket is removed.
+/// Ends the container disks' containers by removing their sockets.
 fn remove_sockets(dir: &Path) {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     for socket in entries
@@ -127,7 +127,7 @@ fn remove_sockets(dir: &Path) {
     }
 }
 
-/// Keeps the container, so that it can be inspected, until the kubelet ends it.
+/// Keeps the container for inspection until the kubelet ends it.
 // D-sup-11 (docs/differences.md).
 fn keep_container(signals: &SignalQueue) {
     tracing::info!(

@@ -1,5 +1,4 @@
-//! The few of the launcher's flags that concern the monitor. All others are the launcher's
-//! business.
+//! The few launcher flags that concern the monitor.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,24 +9,24 @@ use pod::{LauncherFlags, Root};
 
 const KEEP_AFTER_FAILURE: &str = "--keep-after-failure";
 
-/// What the monitor reads of the launcher's command line.
+/// The monitor's part of the launcher's command line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// Not in KubeVirt: all of the pod's paths are below it.
+    /// The root of all pod paths. Not in KubeVirt.
     pub root: Root,
-    /// Not to end after a failure, so that the pod can be inspected.
+    /// Keeps the pod after a failure, for inspection.
     pub keep_after_failure: bool,
-    /// Where the sockets of container disks are.
+    /// The directory of the container disks' sockets.
     pub container_disk_dir: PathBuf,
-    /// Not in KubeVirt: a launcher that dies is started again.
+    /// Restarts a launcher that dies. Not in KubeVirt.
     pub restart_launcher: bool,
-    /// The command socket's first name, and that of a launcher that is ready.
+    /// The command socket's temporary name, and its name once the launcher is ready.
     pub sockets: (PathBuf, PathBuf),
     verbosity: u8,
 }
 
 impl Options {
-    /// Reads them; what is not understood is ignored: the launcher will refuse it.
+    /// Reads the flags. Ignores invalid ones, which the launcher will refuse.
     #[must_use]
     pub fn of(arguments: &[OsString]) -> Self {
         let config = LauncherFlags::parse_known(arguments.iter().cloned());
@@ -44,7 +43,7 @@ impl Options {
         }
     }
 
-    /// The environment's verbosity comes from the VMI, and counts more.
+    /// The environment's verbosity comes from the VMI and takes precedence.
     pub fn set_verbosity(&self) {
         logging::set_verbosity(self.verbosity);
         if let Some(text) = std::env::var_os(logging::VERBOSITY_VARIABLE) {
@@ -59,7 +58,7 @@ fn is_keep_after_failure(argument: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
 }
 
-/// The launcher's arguments: those of the monitor, but for the one that is only its own.
+/// The monitor's arguments, without the one that is only the monitor's.
 #[must_use]
 pub fn for_launcher(mut arguments: Vec<OsString>) -> Vec<OsString> {
     arguments.retain(|argument| !argument.to_str().is_some_and(is_keep_after_failure));

@@ -1,5 +1,5 @@
-//! The capability that the monitor's file has and the launcher needs: passt listens below port
-//! 1024.
+//! The capability that the monitor's file has and the launcher needs, because passt listens below
+//! port 1024.
 
 use rustix::thread::{
     CapabilitySet, capabilities, configure_capability_in_ambient_set, set_capabilities,
@@ -7,9 +7,8 @@ use rustix::thread::{
 
 const BIND: CapabilitySet = CapabilitySet::NET_BIND_SERVICE;
 
-/// Gives children CAP_NET_BIND_SERVICE without a file that carries it: capabilities(7), ambient
-/// set. Where this process does not have it itself, that is logged and not an error: only passt
-/// with such a port needs it.
+/// Gives children CAP_NET_BIND_SERVICE without file capabilities: capabilities(7), ambient set. If
+/// this process lacks it, that is logged and not an error: only passt with such a port needs it.
 pub fn raise_ambient() {
     if let Err(error) = raise() {
         tracing::warn!(reason = %error, "The launcher does not get CAP_NET_BIND_SERVICE");

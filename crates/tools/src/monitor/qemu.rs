@@ -1,4 +1,4 @@
-//! A QEMU that outlives the launcher.
+//! Ends a QEMU that outlives the launcher.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use super::{MonitorError, reap};
 use os::procfs::{children, command_line};
 use os::signals::SignalQueue;
 
-/// Asks QEMU to end, and waits for that: it writes out what the guest has written. It is a child of
-/// this process, now that libvirt's daemons are gone too.
+/// Asks QEMU to exit and waits while it writes out the guest's data. QEMU is a child of this
+/// process, now that libvirt's daemons are gone.
 ///
 /// # Errors
-/// If it is still there afterwards.
+/// It has not exited afterwards.
 // D-sup-10 (docs/differences.md).
 pub fn end(signals: &SignalQueue, grace: Duration) -> Result<(), MonitorError> {
     let found = qemus();
@@ -49,14 +49,14 @@ fn qemus() -> Vec<Pid> {
         .collect()
 }
 
-/// By the names that distributions give its executable.
+/// Distributions name its executable differently.
 fn is_qemu(command: &str) -> bool {
     command.contains("qemu-system") || command.contains("qemu-kvm")
 }
 
 fn signal(pids: &[Pid], signal: Signal) {
     for pid in pids {
-        // It may have ended meanwhile.
+        // It may have exited meanwhile.
         let _ = kill_process(*pid, signal);
     }
 }

@@ -1,5 +1,5 @@
-//! `sidecar-shim`: makes a hook sidecar of any program or script. Flags, files and log texts are
-//! those of KubeVirt's shim, so that images built on it can take this one instead.
+//! `sidecar-shim`: turns any program or script into a hook sidecar. Flags, files and log texts are
+//! those of KubeVirt's shim, so that this one can replace it in images.
 //!
 //! For each call from the launcher it runs `onDefineDomain` or `preCloudInitIso` from `$PATH`:
 //! arguments in, standard output as the answer, standard error to the log.
@@ -31,10 +31,10 @@ Serves hook calls on a socket in /var/run/kubevirt-hooks (or DIR), and runs for 
   preCloudInitIso --vmi JSON --cloud-init JSON   which prints the changed cloud-init data
 from $PATH.";
 
-/// For calls in progress to end.
+/// Limit for calls in progress to end.
 const LAST_CALLS_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why the shim cannot start or go on.
+/// Why the shim fails.
 #[derive(Debug, thiserror::Error)]
 enum ShimError {
     #[error("--version is missing; it is one of v1alpha1, v1alpha2, v1alpha3")]
@@ -49,19 +49,18 @@ enum ShimError {
     Signals(#[source] io::Error),
 }
 
-/// The command line.
 #[derive(Debug, PartialEq)]
 enum Command {
     Help,
-    /// The version is checked later: what pflag takes for a flag error ends with another status.
+    /// The version is checked later: pflag's flag errors end with another status.
     Serve {
         version: String,
         dir: PathBuf,
     },
 }
 
-/// Runs until a signal or the launcher's Shutdown ends it. 0 then; 1 when it cannot serve; 2 for
-/// wrong arguments.
+/// Runs until a signal or the launcher's Shutdown. Exit status 0 then, 1 if it cannot serve, 2 for
+/// invalid arguments.
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     os::logging::init("shim-sidecar");
@@ -101,7 +100,7 @@ fn parse(arguments: Vec<OsString>) -> Result<Command, lexopt::Error> {
             Arg::Long("version") => version = parser.value()?.string()?,
             Arg::Long("socket-dir") => dir = parser.value()?.into(),
             Arg::Long("help") | Arg::Short('h') => return Ok(Command::Help),
-            // Arguments that are not flags are ignored, as in KubeVirt.
+            // Ignores arguments that are not flags, as in KubeVirt.
             Arg::Value(_) => {}
             other => return Err(other.unexpected()),
         }
@@ -125,11 +124,11 @@ fn run(version: Version, dir: &Path) -> Result<(), ShimError> {
 }
 
 async fn serve(version: Version, dir: &Path) -> Result<(), ShimError> {
-    // As process 1 of a container has them: whoever kills the shim finds them. Without it, they go
-    // to another process.
+    // A container's process 1 gets orphans, and whoever kills the shim finds them. Elsewhere they
+    // would go to another process.
     let _ = adopt_orphans();
     let shutdown = Arc::new(Notify::new());
-    // Before there is a socket that a signal would leave behind.
+    // Before the socket exists, which a signal would leave behind.
     let stop = stopped(Arc::clone(&shutdown)).map_err(ShimError::Signals)?;
     let (socket, listener) = listen(dir).map_err(|source| ShimError::Socket {
         dir: dir.to_path_buf(),
@@ -145,7 +144,7 @@ async fn serve(version: Version, dir: &Path) -> Result<(), ShimError> {
     served.map_err(ShimError::Serve)
 }
 
-/// A socket of its own: several shims may share the directory.
+/// Makes its own socket, as several shims may share the directory.
 fn listen(dir: &Path) -> io::Result<(PathBuf, UnixListener)> {
     let mut tries = 0;
     loop {
@@ -158,7 +157,7 @@ fn listen(dir: &Path) -> io::Result<(PathBuf, UnixListener)> {
     }
 }
 
-/// Four characters, of those that Kubernetes makes names of.
+/// Four characters, of those in Kubernetes names.
 fn random_name() -> String {
     const CHARACTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     // The hasher's keys come from the system's random source.
@@ -172,7 +171,7 @@ fn random_name() -> String {
     std::iter::repeat_with(&mut pick).take(4).collect()
 }
 
-/// Ends at the first signal that asks to stop, or when Shutdown was called.
+/// Resolves at the first signal that asks to stop, or after Shutdown.
 fn stopped(shutdown: Arc<Notify>) -> io::Result<impl Future<Output = ()>> {
     let mut signals = EndSignals::listen()?;
     Ok(async move {

@@ -1,5 +1,5 @@
-//! Running an author's program: found in `$PATH`, given arguments, bounded in what it prints, and
-//! ended with all that it started when its answer is not needed any more.
+//! Runs an author's program: finds it in `$PATH`, limits its output, and kills it with all its
+//! descendants when its answer is no longer needed.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -16,70 +16,52 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::{sleep, timeout};
 
-/// Most bytes that are read from standard output.
+/// Limit of standard output.
 const MAX_OUTPUT_BYTES: usize = 8 << 20;
-/// After the program's end: for the next bytes of its answer from a process that it has left
-/// running.
+/// After the program's exit: how long to wait for more output from a process that it left running.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(3);
-/// For what is left in standard error's pipe when the program has ended.
+/// After the program's exit: how long to read what is left of its standard error.
 const STDERR_TIMEOUT: Duration = Duration::from_millis(200);
-/// How much of standard error's end goes into the error.
+/// How much of the end of standard error the error contains.
 const MAX_ERROR_BYTES: usize = 1 << 10;
 
 /// Why a program gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
-    /// No such executable file.
     #[error("{name} is not in $PATH ({path}), or is not executable")]
     NotFound {
-        /// The program.
         name: &'static str,
-        /// Where it was looked for.
+        /// The searched `$PATH`.
         path: String,
     },
-    /// The kernel refuses it.
+    /// The kernel refuses to run it.
     #[error("{} cannot be started: {reason}", path.display())]
-    Start {
-        /// The program.
-        path: PathBuf,
-        /// Why, and what may help.
-        reason: String,
-    },
-    /// It ended with an error.
+    Start { path: PathBuf, reason: String },
+    /// It exited with an error.
     #[error("{name} ended with {status}{stderr_end}")]
     Failed {
-        /// The program.
         name: &'static str,
-        /// Its exit status, or the signal.
+        /// The exit status or the signal.
         status: String,
         /// The end of its standard error.
         stderr_end: String,
     },
-    /// It printed too much.
     #[error("{name} printed more than {MAX_OUTPUT_BYTES} bytes")]
-    TooMuch {
-        /// The program.
-        name: &'static str,
-    },
-    /// It ended, and what it left running keeps its output open.
+    TooMuch { name: &'static str },
+    /// It exited, but a process that it left running keeps its output open.
     #[error(
         "{name} has ended and printed nothing; a process that it started and left running keeps its standard output open: start that one with >/dev/null"
     )]
-    NoAnswer {
-        /// The program.
-        name: &'static str,
-    },
-    /// Its output cannot be read.
+    NoAnswer { name: &'static str },
+    /// Its output is unreadable.
     #[error("the output of {name} cannot be read")]
     Output {
-        /// The program.
         name: &'static str,
-        /// Why.
         source: io::Error,
     },
 }
 
-/// The first executable file of that name in `$PATH`. Relative entries are ignored.
+/// Finds the first executable file of that name in `$PATH`. Ignores relative entries.
 pub fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let candidates = std::env::split_paths(&path)
@@ -90,10 +72,11 @@ pub fn find(name: &str) -> Option<PathBuf> {
         .find(|file| file.is_file() && access(file, Access::EXEC_OK).is_ok())
 }
 
-/// Runs the program and returns what it printed.
+/// Runs the program and returns its output. Dropping the future kills the program and its
+/// descendants.
 ///
 /// # Errors
-/// See [`ProgramError`]. When the future is dropped, the program and its children are killed.
+/// See [`ProgramError`].
 pub async fn run(name: &'static str, arguments: [&str; 4]) -> Result<Vec<u8>, ProgramError> {
     let path = find(name).ok_or_else(|| ProgramError::NotFound {
         name,
@@ -110,13 +93,14 @@ pub async fn run(name: &'static str, arguments: [&str; 4]) -> Result<Vec<u8>, Pr
             biased;
             () = &mut logged => ended.await?,
             ended = &mut ended => {
-                // What it left running may keep its standard error open, and is not waited for.
+                // Processes that it left running may keep its standard error open; they are not
+                // awaited.
                 let _ = timeout(STDERR_TIMEOUT, logged).await;
                 ended?
             }
         }
     };
-    // What it left running in the background may go on, as under KubeVirt's shim.
+    // Processes left in the background may go on, as with KubeVirt's shim.
     group.leader = None;
     if status.success() {
         Ok(printed)
@@ -129,7 +113,7 @@ pub async fn run(name: &'static str, arguments: [&str; 4]) -> Result<Vec<u8>, Pr
     }
 }
 
-/// What the program printed, and how it ended.
+/// Returns the program's output and its exit status.
 // D-hook-14 (docs/differences.md).
 async fn ended(
     name: &'static str,
@@ -153,7 +137,7 @@ async fn ended(
     Ok((printed, child.wait().await.map_err(unreadable)?))
 }
 
-/// A program and all that it starts.
+/// A program and its descendants.
 struct Group {
     child: Child,
     leader: Option<Pid>,
@@ -162,7 +146,7 @@ struct Group {
 impl Drop for Group {
     fn drop(&mut self) {
         if let Some(leader) = self.leader {
-            // Already gone is as good.
+            // It may be gone already.
             let _ = kill_process_group(leader, Signal::KILL);
         }
     }
@@ -210,7 +194,7 @@ fn refused(error: &io::Error, arguments: &[&str]) -> String {
     }
 }
 
-/// What the program prints; true if its output was still open a while after its end.
+/// Reads the program's output. Returns true if it was still open some time after the exit.
 async fn read(
     output: Option<impl AsyncRead + Unpin>,
     process: Option<&Process>,
@@ -237,7 +221,7 @@ async fn read(
     }
 }
 
-/// Logs standard error line by line, and keeps its end in `last`.
+/// Logs standard error line by line and keeps its end in `last`.
 async fn log(errors: Option<impl AsyncRead + Unpin>, hook: &str, last: &mut String) {
     let Some(errors) = errors else { return };
     let each = |line: &str| {

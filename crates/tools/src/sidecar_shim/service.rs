@@ -1,4 +1,4 @@
-//! The gRPC side of the shim: Info, and the callbacks of all three versions.
+//! The shim's gRPC services: Info, and the callbacks of all three versions.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use hooks::{HookPoint, Version};
 
 const ON_DEFINE_DOMAIN: &str = "onDefineDomain";
 const PRE_CLOUD_INIT_ISO: &str = "preCloudInitIso";
-/// Limit of a request: a VMI and a domain.
+/// Limit of a request, which has a VMI and a domain.
 const MAX_REQUEST_BYTES: usize = 16 << 20;
 
 #[derive(Debug, Clone)]
@@ -25,10 +25,10 @@ struct Shim {
     shutdown: Arc<Notify>,
 }
 
-/// Serves until `stop` ends; then calls that are running have `last_calls` to finish.
+/// Serves until `stop` resolves; then running calls get `last_calls` to finish.
 ///
 /// # Errors
-/// When the socket fails.
+/// The socket fails.
 pub async fn serve(
     listener: UnixListener,
     version: Version,
@@ -66,7 +66,7 @@ pub async fn serve(
 }
 
 impl Shim {
-    /// The points that there is a program for; Shutdown ends the shim itself.
+    /// The hook points that have a program, and Shutdown, which ends the shim itself.
     fn points(&self) -> Vec<info::HookPoint> {
         let program = |(point, name): (HookPoint, &'static str)| match program::find(name) {
             Some(_) => Some(point),
@@ -133,7 +133,7 @@ fn text<'a>(what: &str, given: &'a [u8]) -> Result<&'a str, Status> {
         .map_err(|error| Status::invalid_argument(format!("the {what} is not UTF-8: {error}")))
 }
 
-/// The text, once it is known to be a JSON object: a program should not be given anything else.
+/// Checks that the text is a JSON object: programs should get nothing else.
 fn json<'a>(what: &str, given: &'a [u8]) -> Result<&'a str, Status> {
     let object: Result<serde_json::Map<String, serde_json::Value>, _> =
         serde_json::from_slice(given);
@@ -158,7 +158,7 @@ impl info::info_server::Info for Shim {
     }
 }
 
-/// The callbacks of one version; the optional parts are what later versions added.
+/// Implements one version's callbacks; later versions added the optional parts.
 macro_rules! callbacks {
     ($package:ident, [$($cloud_init:ident)?], [$($shutdown:ident)?]) => {
         #[tonic::async_trait]

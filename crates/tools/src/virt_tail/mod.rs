@@ -1,8 +1,8 @@
 //! `virt-tail`: prints the guest's console log as it grows, for `kubectl logs -c
 //! guest-console-log`.
 //!
-//! The log need not be there yet, and neither its directory; virtlogd rotates it. Only whole lines
-//! are printed. No runtime, no threads, no polling.
+//! The log and its directory need not exist yet; virtlogd rotates the log. Prints only whole lines.
+//! No runtime, no threads, no polling.
 
 mod output;
 
@@ -27,18 +27,17 @@ const USAGE: &str = "Usage: virt-tail --logfile FILE [-v N]
 
 Prints the lines of FILE as they are written, until SIGTERM. FILE may be rotated, and need not exist yet.";
 
-/// Before a log that cannot be read is tried again.
+/// Delay before an unreadable log is tried again.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// The command line.
 #[derive(Debug, PartialEq)]
 enum Command {
     Help,
     Follow { path: PathBuf, verbosity: u8 },
 }
 
-/// Follows the log until SIGTERM or SIGINT. 0 then; 1 without a log's name, or when standard output
-/// is closed; 2 for unknown arguments.
+/// Follows the log until SIGTERM or SIGINT. Exit status 0 then, 1 without a log's name or if
+/// standard output is closed, 2 for unknown arguments.
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     logging::init("virt-tail");
@@ -68,7 +67,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// Unknown flags are ignored, with their values.
+/// Ignores unknown flags with their values.
 fn parse(arguments: Vec<OsString>) -> Result<Command, lexopt::Error> {
     let mut parser = Parser::from_args(arguments);
     let (mut path, mut verbosity) = (PathBuf::new(), logging::DEFAULT_VERBOSITY);
@@ -125,11 +124,10 @@ fn follow(path: &Path, signals: &SignalQueue) -> Stop {
     }
 }
 
-/// Watches the log's directory, or as long as that is not there the nearest one above.
+/// Watches the log's directory, or the nearest existing one above it.
 ///
-/// And the one above that: an open file keeps its removed directory, so that the kernel does not
-/// report the directory's end to those who watch it, but only to those who watch where its name
-/// was.
+/// It also watches the parent: an open file keeps its removed directory alive, so the kernel
+/// reports the directory's removal only to those who watch its parent.
 fn watch_ancestors(path: &Path, changes: &mut DirChanges) {
     let parent = path.parent().unwrap_or(path);
     loop {
@@ -143,7 +141,7 @@ fn watch_ancestors(path: &Path, changes: &mut DirChanges) {
             Some(above) => changes.watch_only(&[(above, WatchFlags::empty()), (nearest, more)]),
             None => changes.watch_only(&[(nearest, more)]),
         }
-        // It may have come between the check and the watch.
+        // It may have appeared between the check and the watch.
         if nearest_directory(parent) == nearest {
             return;
         }

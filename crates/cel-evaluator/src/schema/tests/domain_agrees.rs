@@ -1,5 +1,5 @@
 //! `libvirtxml.txt` against [`domain`]: every element and attribute that the conversion writes is
-//! in the table, at the same place. The documents are those of the conversion's own tests.
+//! in the table, at the same place. The documents come from the conversion's own tests.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use ::domain::xml::tree::Element;
 
 use super::super::{Discriminator, Field, Location, StructType, domain};
 
-/// What only KubeVirt has, and libvirt ignores.
+/// Only KubeVirt has these; libvirt ignores them.
 const NOT_OF_LIBVIRT: [&str; 3] = [
     "/devices/disk/capacity",
     "/devices/disk/filesystemOverhead",
@@ -17,18 +17,17 @@ const NOT_OF_LIBVIRT: [&str; 3] = [
     "/devices/filesystem/@accessMode",
 ];
 
-/// What an element may be according to the table.
+/// What the table says an element may be.
 #[derive(Clone, Copy)]
 enum Candidate {
     Struct(&'static StructType),
     /// A scalar field.
     Scalar,
-    /// An element on the path of a field, and the names behind it.
+    /// An element on a field's path, and the remaining names of the path.
     Container(&'static Field, &'static [&'static str]),
 }
 
-/// The fields of a struct that are in the same element: its own, those of embedded structs and of
-/// variants.
+/// The fields of a struct in one element: its own, and those of embedded structs and variants.
 fn fields_in_element(of: &'static StructType, fields: &mut Vec<&'static Field>) {
     for field in &of.fields {
         match field.location {
@@ -42,8 +41,7 @@ fn fields_in_element(of: &'static StructType, fields: &mut Vec<&'static Field>) 
     }
 }
 
-/// The attributes that are known because a union is selected by them: of the element, and of its
-/// child.
+/// The attributes that select a union's variant: the element's and its child's.
 fn discriminators(
     of: &'static StructType,
     child: Option<&str>,
@@ -136,7 +134,7 @@ impl Candidate {
     }
 }
 
-/// The paths in the element that no candidate has.
+/// The paths in the element that fit no candidate.
 fn unknown(candidates: &[Candidate], element: &Element, path: &str, found: &mut BTreeSet<String>) {
     if candidates.iter().any(|one| one.holds_any_xml()) {
         return;
@@ -186,7 +184,7 @@ fn the_table_has_every_element_and_attribute_that_the_conversion_writes() {
     assert!(files.len() > 50, "{} documents", files.len());
     let mut found = BTreeSet::new();
     for file in files {
-        // Through the typed schema: what it does not know is dropped.
+        // The typed schema drops what it does not know.
         let Ok(spec) = DomainSpec::from_xml(&std::fs::read_to_string(&file).unwrap()) else {
             continue;
         };

@@ -1,5 +1,5 @@
 //! `vmi.txt` against [`api`]: every field that the launcher reads is in the table, with the same
-//! name in JSON.
+//! JSON name.
 
 use std::cell::RefCell;
 
@@ -10,14 +10,14 @@ use serde::de::{DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqA
 
 use super::super::{Field, Location, StructType, vmi};
 
-/// A deserializer that gives every field a value, and records the paths of all fields.
+/// A deserializer that gives every field a value and records all fields' paths.
 #[derive(Clone)]
 struct Recorder<'r> {
     path: Vec<&'static str>,
     fields: &'r RefCell<Vec<Vec<&'static str>>>,
 }
 
-/// Gives one value of a list or map, or all fields of a struct.
+/// Yields one value of a list or map, or all fields of a struct.
 struct Members<'r> {
     recorder: Recorder<'r>,
     names: &'static [&'static str],
@@ -113,7 +113,7 @@ impl<'de> Deserializer<'de> for Recorder<'_> {
         })
     }
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        // The keys of a map are not fields.
+        // A map's keys are not fields.
         visitor.visit_map(Members {
             recorder: self,
             names: &[],
@@ -133,7 +133,7 @@ impl<'de> Deserializer<'de> for Recorder<'_> {
     }
 }
 
-/// The field with that name in JSON.
+/// Finds a field by its JSON name.
 fn find(of: &'static StructType, json_name: &str) -> Option<&'static Field> {
     let own = of.fields.iter().find(|field| match &field.location {
         Location::Element(path) => path.last() == Some(&json_name),
