@@ -1,5 +1,5 @@
-//! Attestation of guests with AMD's encrypted memory (SEV): what the node's owner shows to the guest's, and the secret that
-//! the guest gets in return before it runs.
+//! Attestation of guests with AMD's encrypted memory (SEV): the node's owner proves it to the
+//! guest's owner, who then sends a secret before the guest runs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,28 +15,25 @@ use libvirt::{ParamValue, XmlKind};
 /// Larger than any firmware.
 const MAX_FIRMWARE_BYTES: u64 = 64 << 20;
 
-/// Why attestation fails.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SevError {
-    /// The request has no secret that can be decoded.
+    /// The request has no decodable secret.
     #[error("No valid secret options present in command server request")]
     InvalidOptions,
     /// A part of the secret is missing.
     #[error("{0} is required")]
     Missing(&'static str),
-    /// The domain has no firmware, whose checksum belongs to the measurement.
+    /// The domain has no firmware; the measurement needs its checksum.
     #[error("the domain has no firmware to measure; SEV needs UEFI")]
     NoFirmware,
-    /// libvirt's, such as of a node or a guest without SEV.
+    /// libvirt's error, such as for a node or a guest without SEV.
     #[error(transparent)]
     Launcher(#[from] LauncherError),
     /// The firmware cannot be read.
     #[error("cannot read the domain's firmware {path}")]
     Firmware {
-        /// Where it is.
         path: String,
-        /// Why.
         source: std::io::Error,
     },
 }
@@ -51,7 +48,7 @@ struct PlatformInfo {
     cert_chain: String,
 }
 
-/// What the firmware of the processor has measured of the guest.
+/// The processor firmware's measurement of the guest.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Measurement {
@@ -69,7 +66,7 @@ struct Measurement {
     loader_sha: String,
 }
 
-/// The secret of the guest's owner, in Base64, encrypted for this guest.
+/// The guest owner's secret, in Base64, encrypted for this guest.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct LaunchSecret {
@@ -102,7 +99,7 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// Answers what the guest's owner asks before trusting it with a secret.
+/// Answers the guest owner's questions that precede a secret.
 pub struct Attestation {
     libvirt: Arc<LibvirtDomain>,
 }
@@ -112,10 +109,6 @@ impl Attestation {
         Self { libvirt }
     }
 
-    /// The node's keys, as JSON.
-    ///
-    /// # Errors
-    /// libvirt's, such as of a node without SEV.
     pub async fn sev_info(&self) -> Result<String, SevError> {
         let read = |connection: &libvirt::Connection, _: &str| Ok(connection.sev_info()?);
         let params = self
@@ -125,10 +118,10 @@ impl Attestation {
         Ok(json(&platform_info(&params)))
     }
 
-    /// What was measured of the guest, as JSON.
+    /// The guest's measurement, as JSON.
     ///
     /// # Errors
-    /// libvirt's, such as of a guest without SEV; the firmware cannot be read.
+    /// libvirt's, such as for a guest without SEV, or unreadable firmware.
     pub async fn launch_measurement(&self) -> Result<String, SevError> {
         let measure = |connection: &libvirt::Connection, name: &str| {
             let domain = connection.lookup(name)?.ok_or(LauncherError::NoDomain)?;
@@ -140,7 +133,7 @@ impl Attestation {
         Ok(json(&self.libvirt.read(what, measure).await??))
     }
 
-    /// Gives the guest its secret, before it runs for the first time.
+    /// Gives the guest its secret before it first runs.
     ///
     /// # Errors
     /// libvirt's.
@@ -156,7 +149,7 @@ impl Attestation {
 }
 
 fn json(value: &impl Serialize) -> String {
-    // Only maps with keys that are not text and failing writers make this fail; there are neither.
+    // Fails only for maps with keys that are not text and for failing writers; there are neither.
     serde_json::to_string(value).unwrap_or_default()
 }
 

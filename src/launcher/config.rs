@@ -1,14 +1,12 @@
-//! What a launcher is started with.
+//! The launcher's configuration.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::timeline::Timeline;
 
-/// What a launcher is started with.
 #[derive(Debug, Clone)]
 pub struct LauncherConfig {
-    /// The pod.
     pub pod: pod::LauncherFlags,
     /// `--name`.
     pub name: String,
@@ -16,11 +14,11 @@ pub struct LauncherConfig {
     pub namespace: String,
     /// `--uid`.
     pub uid: String,
-    /// QEMU's log of the domain, for what it says about a guest's panic.
+    /// QEMU's log of the domain, which tells why a guest panicked.
     pub qemu_log: Option<PathBuf>,
-    /// Where libvirt writes the number of the domain's QEMU process.
+    /// Where libvirt writes the PID of the domain's QEMU.
     pub qemu_pid_file: PathBuf,
-    /// `POD_NAME`, by which virt-handler means this pod; empty if it is not known.
+    /// `POD_NAME`, virt-handler's name for this pod; empty if unknown.
     pub pod_name: String,
     /// `--vm-stats-collector`: `GetVMStats` is on.
     pub vm_stats_collector: bool,

@@ -1,7 +1,8 @@
-//! The hand-over to another executable, which takes over libvirt's daemons and the guest (`launcherctl upgrade`).
+//! Hands over to another executable, which adopts libvirt's daemons and the guest (`launcherctl
+//! upgrade`).
 //!
 //! ```text
-//!   asked ─► checked ─► no more calls are taken ─► calls in progress are answered ─► the process ends, the guest does not
+//!   asked ─► checked ─► no new calls are accepted ─► calls in progress are answered ─► the process ends, the guest does not
 //! ```
 
 use std::io;
@@ -17,33 +18,31 @@ use tokio::time::timeout;
 use super::vm::{JobKind, Vm};
 use crate::notify::Notifier;
 
-/// For virt-handler to take the events that wait.
+/// Limit for virt-handler to take the waiting events.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
-/// For an executable to say its version.
+/// Limit for an executable to print its version.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
-/// What a launcher's version begins with.
+/// Start of a launcher's version.
 const VERSION: &[u8] = b"virt-launcher ";
 
 /// Why this launcher does not hand over.
 #[derive(Debug, thiserror::Error)]
 pub enum HandOverError {
-    /// Nobody would start the next one.
+    /// Nobody would start the next launcher.
     #[error(
         "virt-launcher-monitor does not start another launcher: it runs without --restart-launcher"
     )]
     NoRestart,
-    /// A job's state is in this process.
+    /// A job keeps its state in this process.
     #[error("{0} is in progress; try again when that has ended")]
     Job(JobKind),
     /// Events would be lost.
     #[error("virt-handler has not taken all events yet; try again when it is back")]
     Events,
-    /// The executable can't be run.
-    #[error("can't run {}", path.display())]
+    /// The executable cannot be run.
+    #[error("cannot run {}", path.display())]
     Run {
-        /// The executable.
         path: PathBuf,
-        /// The reason.
         #[source]
         source: io::Error,
     },
@@ -68,27 +67,27 @@ impl HandOver {
         }
     }
 
-    /// A monitor would start the next launcher.
+    /// Allows it: a monitor would start the next launcher.
     pub fn allow(&self) {
         self.stage.send_replace(Stage::Allowed);
     }
 
-    /// Waits until this launcher is to hand over, and returns to which executable.
+    /// Waits for a request to hand over. Returns the executable.
     pub async fn requested(&self) -> PathBuf {
         let mut state = self.stage.subscribe();
         loop {
             if let Stage::Requested(path) = &*state.borrow_and_update() {
                 return path.clone();
             }
-            // The sender lives as long as the launcher, so this waits, and does not fail.
+            // Cannot fail: the sender lives as long as the launcher.
             let _ = state.changed().await;
         }
     }
 
-    /// Checks that `executable` can take over, and lets it.
+    /// Checks that `executable` can take over, and requests it.
     ///
     /// # Errors
-    /// If it can't now.
+    /// It cannot take over now.
     pub async fn request(&self, executable: PathBuf) -> Result<(), HandOverError> {
         if matches!(*self.stage.borrow(), Stage::NotAllowed) {
             return Err(HandOverError::NoRestart);
@@ -105,7 +104,8 @@ impl HandOver {
         Ok(())
     }
 
-    /// Waits until no change of the domain is in progress and virt-handler has all events, but no longer than `limit`.
+    /// Waits until no change of the domain is in progress and virt-handler has all events, at most
+    /// for `limit`.
     pub async fn quiesce(&self, limit: Duration) {
         let quiet = async {
             drop(self.vm.turn().await);
@@ -119,14 +119,14 @@ impl HandOver {
     }
 }
 
-/// Where a hand-over is.
+/// The state of a hand-over.
 #[derive(Debug)]
 enum Stage {
     /// Nobody would start the next launcher.
     NotAllowed,
     /// Not requested.
     Allowed,
-    /// To this executable.
+    /// Requested, to this executable.
     Requested(PathBuf),
 }
 

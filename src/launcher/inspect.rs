@@ -1,4 +1,4 @@
-//! What launcherctl asks about a launcher.
+//! launcherctl's questions about a launcher.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,12 +10,11 @@ use super::vm::Vm;
 use api::proto::inspect::v1::{DebugResponse, SetupResponse};
 use domain::Domain;
 
-/// Answers launcherctl.
 pub struct Inspection {
     libvirt: Arc<LibvirtDomain>,
     vm: Arc<Vm>,
     config: Arc<LauncherConfig>,
-    /// What the conversion has seen at the last start, as JSON.
+    /// The input of the last start's conversion, as JSON.
     last_context: Arc<Mutex<String>>,
 }
 
@@ -49,17 +48,17 @@ impl Inspection {
         self.config.vm_stats_collector
     }
 
-    /// Waits for a state that is newer than this generation (0 is older than all), and returns its generation and the
-    /// document that virt-handler was sent last.
+    /// Waits for a state newer than this generation (0 is older than all). Returns its generation
+    /// and the last document sent to virt-handler.
     pub async fn domain_after(&self, generation: u64) -> (u64, Option<Arc<Domain>>) {
         let mut state = self.vm.subscribe();
-        // The sender lives as long as the VM, so this waits, and does not fail.
+        // Cannot fail: the sender lives as long as the VM.
         let _ = state.wait_for(|vm| vm.generation > generation).await;
         let newer = self.vm.snapshot();
         (newer.generation, newer.document)
     }
 
-    /// What a bug report needs. libvirt leaves passwords out of the XML unless it is asked for them.
+    /// Data for a bug report. libvirt omits passwords from the XML unless asked for them.
     pub async fn debug(&self) -> DebugResponse {
         let snapshot = self.vm.snapshot();
         let xml = self.libvirt.read("reading the domain", |connection, name| {

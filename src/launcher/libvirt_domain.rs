@@ -1,10 +1,11 @@
-//! Calls to libvirt about the one domain. Each blocks, so each runs on a thread of the blocking pool; each has a limit in
-//! time, below what virt-handler waits, and all together a limit in number.
+//! Calls to libvirt about the one domain. Each blocks and runs on a thread of the blocking pool;
+//! each has a time limit below virt-handler's, and together they have a limit in number.
 //!
-//! libvirt's daemon answers a limited number of a client's calls at a time (`max_client_requests`, 5 if its configuration
-//! is not ours) and lets further ones wait. So that Kill always finds a free one, calls that hang may take up no more
-//! than four: [`MAX_READS`] reads, one change (changes take turns), [`MAX_REQUESTS`] of the requests that run at once.
-//! Calls to the guest agent come on top of them, one at a time and a shutdown: our own configuration allows 20.
+//! libvirt's daemon handles a limited number of a client's calls at a time (`max_client_requests`,
+//! 5 if its configuration is not ours) and lets others wait. So that Kill always finds a free one,
+//! hanging calls may take up at most four: [`MAX_READS`] reads, one change (changes take turns),
+//! and [`MAX_REQUESTS`] immediate requests. Calls to the guest agent come on top, one at a time and
+//! a shutdown: our own configuration allows 20.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,16 +19,16 @@ use super::vm::{Job, Turn, Vm};
 use domain::DomainSpec;
 use libvirt::{Connection, Domain, XmlKind};
 
-/// Answers to reads come within this; virt-handler waits 5 s.
+/// Limit of reads; virt-handler waits 5 s.
 pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(4);
-/// Answers to changes come within this; virt-handler waits 20 s.
+/// Limit of changes; virt-handler waits 20 s.
 pub(crate) const CHANGE_TIMEOUT: Duration = Duration::from_secs(19);
-/// Reads that may hang at the same time; further ones wait, and then answer from memory.
+/// Reads that may hang at the same time; others wait, and then answer from memory.
 pub(super) const MAX_READS: usize = 2;
-/// Requests that run at once, such as Reset, that may hang at the same time; further ones wait.
+/// Immediate requests, such as Reset, that may hang at the same time; others wait.
 const MAX_REQUESTS: usize = 1;
 
-/// A shutdown by the guest agent, until it is dropped.
+/// A shutdown by the guest agent, in progress until dropped.
 pub(super) struct AgentShutdown(Arc<Mutex<Option<Instant>>>);
 
 impl Drop for AgentShutdown {
@@ -36,7 +37,7 @@ impl Drop for AgentShutdown {
     }
 }
 
-/// The connection, and the domain's name.
+/// The connection and the domain's name.
 pub(super) struct LibvirtDomain {
     name: String,
     connection: watch::Sender<Connection>,
@@ -46,7 +47,7 @@ pub(super) struct LibvirtDomain {
     /// libvirt itself makes calls to the agent wait for each other.
     agent_calls: Arc<Semaphore>,
     agent_domain: Mutex<Option<Domain>>,
-    /// When a shutdown by the agent has begun.
+    /// When a shutdown by the agent started.
     agent_shutdown: Arc<Mutex<Option<Instant>>>,
 }
 
@@ -69,23 +70,23 @@ impl LibvirtDomain {
         &self.name
     }
 
-    /// The connection as it is now.
+    /// The current connection.
     pub fn connection(&self) -> Connection {
         self.connection.borrow().clone()
     }
 
-    /// Changes when libvirt is back on another connection.
+    /// Changes when libvirt is back on a new connection.
     pub fn connections(&self) -> watch::Receiver<Connection> {
         self.connection.subscribe()
     }
 
-    /// libvirt is back on another connection.
+    /// Replaces the lost connection.
     pub fn replace(&self, connection: Connection) {
         self.connection.send_replace(connection);
         *lock(&self.agent_domain) = None;
     }
 
-    /// Waits until a call has taken longer than it may: the daemon may hang.
+    /// Waits until a call has exceeded its limit: the daemon may hang.
     pub async fn slow_call(&self) {
         self.slow_calls.notified().await;
     }
@@ -97,10 +98,10 @@ impl LibvirtDomain {
         result
     }
 
-    /// A read, which changes nothing.
+    /// Makes a read, which changes nothing.
     ///
     /// # Errors
-    /// Those of `work`; [`LauncherError::Slow`] when it takes longer than [`READ_TIMEOUT`].
+    /// Those of `work`; [`LauncherError::Slow`] after [`READ_TIMEOUT`].
     pub async fn read<T: Send + 'static>(
         &self,
         what: &'static str,
@@ -110,10 +111,10 @@ impl LibvirtDomain {
         self.note_slow(read)
     }
 
-    /// A request that runs at once, beside changes and jobs.
+    /// Makes an immediate request, beside changes and jobs.
     ///
     /// # Errors
-    /// Those of `work`; [`LauncherError::Slow`] when it takes longer than [`CHANGE_TIMEOUT`].
+    /// Those of `work`; [`LauncherError::Slow`] after [`CHANGE_TIMEOUT`].
     pub async fn request<T: Send + 'static>(
         &self,
         what: &'static str,
@@ -123,10 +124,12 @@ impl LibvirtDomain {
         self.note_slow(done)
     }
 
-    /// A call to the guest agent. One at a time, in the order in which they come; none of the others waits for them.
+    /// Calls the guest agent. Calls run one at a time, in the order they come; no other calls wait
+    /// for them.
     ///
     /// # Errors
-    /// Those of `work`; [`LauncherError::Slow`] when it takes longer than `limit` with what it waits for others.
+    /// Those of `work`; [`LauncherError::Slow`] after `limit`, including the wait for earlier
+    /// calls.
     pub async fn agent_call<T: Send + 'static>(
         self: &Arc<Self>,
         what: &'static str,
@@ -146,7 +149,7 @@ impl LibvirtDomain {
         limited(what, limit, &self.agent_calls, work).await
     }
 
-    /// The domain for calls to its agent: looked up once, as most of them are made at regular intervals.
+    /// The domain for calls to its agent, looked up once: most of them come at regular intervals.
     fn agent_domain(&self) -> Result<Domain, LauncherError> {
         if let Some(domain) = &*lock(&self.agent_domain) {
             return Ok(domain.clone());
@@ -162,7 +165,7 @@ impl LibvirtDomain {
     /// Permits one shutdown by the guest agent at a time, as it may hang for a minute.
     ///
     /// # Errors
-    /// Another one is in progress, for so long already.
+    /// Another one is in progress; for how long.
     pub fn begin_agent_shutdown(&self) -> Result<AgentShutdown, Duration> {
         let mut began = lock(&self.agent_shutdown);
         if let Some(began) = *began {
@@ -172,11 +175,12 @@ impl LibvirtDomain {
         Ok(AgentShutdown(self.agent_shutdown.clone()))
     }
 
-    /// A change of the domain: waits for its turn, which ends with the change, also when the caller has given up.
+    /// Changes the domain after waiting for the turn. The turn ends with the change, even if the
+    /// caller has given up.
     ///
     /// # Errors
-    /// Those of `work`; [`LauncherError::Busy`] when another change takes longer than [`CHANGE_TIMEOUT`], and
-    /// [`LauncherError::Slow`] when this one does.
+    /// Those of `work`; [`LauncherError::Busy`] if another change takes longer than
+    /// [`CHANGE_TIMEOUT`], and [`LauncherError::Slow`] if this one does.
     pub async fn in_turn<T: Send + 'static>(
         &self,
         vm: &Vm,
@@ -189,10 +193,11 @@ impl LibvirtDomain {
         self.change(&turn, what, work).await
     }
 
-    /// A change of the domain by one who has the turn. It goes on, and keeps the turn, when the caller gives up.
+    /// Changes the domain for a caller who has the turn. If the caller gives up, the change goes on
+    /// and keeps the turn.
     ///
     /// # Errors
-    /// Those of `work`; [`LauncherError::Slow`] when it takes longer than [`CHANGE_TIMEOUT`].
+    /// Those of `work`; [`LauncherError::Slow`] after [`CHANGE_TIMEOUT`].
     pub async fn change<T: Send + 'static>(
         &self,
         turn: &Turn,
@@ -207,10 +212,10 @@ impl LibvirtDomain {
         .await
     }
 
-    /// A change that belongs to a job, and so needs no turn of its own. It goes on when the caller gives up.
+    /// Makes a change of a job, which needs no turn of its own. It goes on if the caller gives up.
     ///
     /// # Errors
-    /// Those of `work`; [`LauncherError::Slow`] when it takes longer than [`CHANGE_TIMEOUT`].
+    /// Those of `work`; [`LauncherError::Slow`] after [`CHANGE_TIMEOUT`].
     pub async fn steer<T: Send + 'static>(
         &self,
         _: &Job,
@@ -220,10 +225,10 @@ impl LibvirtDomain {
         self.to_end(what, work).await
     }
 
-    /// The end of the domain, which waits for nothing. It goes on when the caller gives up.
+    /// Kills the domain without waiting for anything. It goes on if the caller gives up.
     ///
     /// # Errors
-    /// Those of `work`; [`LauncherError::Slow`] when it takes longer than [`CHANGE_TIMEOUT`].
+    /// Those of `work`; [`LauncherError::Slow`] after [`CHANGE_TIMEOUT`].
     pub async fn kill(
         &self,
         work: impl FnOnce(Option<Domain>) -> Result<(), LauncherError> + Send + 'static,
@@ -240,7 +245,7 @@ impl LibvirtDomain {
         self.note_slow(done)
     }
 
-    /// A call that takes as long as libvirt does: nobody waits for its answer, or its caller has a limit.
+    /// Makes a call without a limit: nobody waits for the answer, or the caller has a limit.
     ///
     /// # Errors
     /// Those of `work`.
@@ -268,7 +273,8 @@ impl LibvirtDomain {
     }
 }
 
-/// Runs `work` once there is a permit, and releases that when `work` returns, also when the caller has given up.
+/// Runs `work` once there is a permit, which is released when `work` returns, even if the caller
+/// has given up.
 async fn limited<T: Send + 'static>(
     what: &'static str,
     limit: Duration,
@@ -277,7 +283,7 @@ async fn limited<T: Send + 'static>(
 ) -> Result<T, LauncherError> {
     let permits = permits.clone();
     within(what, limit, async move {
-        // Never closed, so this waits, and does not fail.
+        // Cannot fail: the semaphore is never closed.
         let permit = permits.acquire_owned().await;
         blocking(what, move || {
             let _permit = permit;
@@ -298,7 +304,7 @@ pub(super) async fn blocking<T: Send + 'static>(
         .unwrap_or(Err(LauncherError::Worker { what }))
 }
 
-/// Waits for `work` no longer than `limit`. What it has spawned goes on.
+/// Waits for `work`, at most for `limit`. What it has spawned goes on.
 pub(super) async fn within<T>(
     what: &'static str,
     limit: Duration,
@@ -309,7 +315,7 @@ pub(super) async fn within<T>(
         .unwrap_or(Err(LauncherError::Slow { what, after: limit }))
 }
 
-/// The domain as libvirt has it. Blocks.
+/// The domain's definition in libvirt. Blocks.
 pub(super) fn read_spec(domain: &Domain, kind: XmlKind) -> Result<DomainSpec, LauncherError> {
     DomainSpec::from_xml(&domain.xml(kind)?).map_err(LauncherError::Xml)
 }

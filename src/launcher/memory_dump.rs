@@ -1,4 +1,4 @@
-//! A dump of the guest's memory into a file on a volume: a job, which reports in the metadata.
+//! Dumps the guest's memory into a file on a volume: a job that reports in the metadata.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use super::libvirt_domain::LibvirtDomain;
 use super::vm::{Job, JobKind, PauseReason, Phase, Snapshot, Vm};
 use libvirt::{DomainState, PausedReason};
 
-/// What the name of each dump contains: KubeVirt's, by which earlier ones are found.
+/// Part of each dump's name: KubeVirt's, which finds earlier dumps.
 const DUMP_NAME: &str = "memory.dump";
 
-/// Between two attempts to resume a guest: while QEMU still writes a dump, it does not. There is no event of its end.
+/// Delay between attempts to resume a guest: QEMU refuses while it still writes a dump, and no
+/// event reports the end.
 const RESUME_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Makes dumps of the guest's memory.
 pub struct MemoryDump {
     libvirt: Arc<LibvirtDomain>,
     vm: Arc<Vm>,
@@ -27,16 +27,16 @@ impl MemoryDump {
         Arc::new(Self { libvirt, vm, root })
     }
 
-    /// For as long as the launcher lives, resumes a guest that stands still for a dump that nobody makes any more. libvirt
-    /// stops a guest for its dump, and lets it go on afterwards; if libvirt is restarted in the middle, it tries that once,
-    /// in vain.
+    /// For the launcher's life, resumes a guest that is paused for a dump which nobody makes any
+    /// more. libvirt pauses a guest for its dump and resumes it afterwards; if libvirt restarts in
+    /// between, it tries that once, in vain.
     // D-vm-17 (docs/differences.md).
     pub(super) async fn resume_after_lost_dumps(self: Arc<Self>) {
         let stands_still =
             |vm: &Snapshot| vm.phase == Phase::Paused(PauseReason::Other) && vm.jobs.is_empty();
         let mut state = self.vm.subscribe();
         loop {
-            // The sender lives in the VM, so neither wait fails.
+            // Cannot fail: the sender lives in the VM.
             drop(state.wait_for(stands_still).await);
             match self.resume_dumped().await {
                 Ok(true) => tracing::info!("Resumed the guest, whose memory dump was lost"),
@@ -49,7 +49,7 @@ impl MemoryDump {
         }
     }
 
-    /// Resumes a guest that libvirt has stopped for a dump; whether it had.
+    /// Resumes a guest that libvirt has paused for a dump. Returns whether it had.
     async fn resume_dumped(&self) -> Result<bool, LauncherError> {
         let resume = |domain: Option<libvirt::Domain>| {
             let Some(domain) = domain else {
@@ -64,9 +64,9 @@ impl MemoryDump {
         self.libvirt.request("resuming the guest", resume).await
     }
 
-    /// Begins a dump into `path` of the pod. Success says that it is begun, done already, or that another job is in its
-    /// way: virt-handler asks again at each of its syncs, and an error would end the whole sync. What becomes of the dump
-    /// is in the metadata.
+    /// Starts a dump to `path` in the pod. Success means that it has started, is done, or that
+    /// another job prevents it: virt-handler asks again at each sync, and an error would end the
+    /// whole sync. The metadata have the dump's result.
     pub fn begin(self: &Arc<Self>, path: &str) {
         let Some(name) = Path::new(path)
             .file_name()
@@ -109,7 +109,7 @@ impl MemoryDump {
     }
 }
 
-/// A volume for dumps has room for one. What cannot be removed makes the dump fail.
+/// A volume for dumps has room for one. If one cannot be removed, the dump fails.
 fn remove_earlier_dumps(dir: &Path) {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_name().to_string_lossy().contains(DUMP_NAME)) {

@@ -1,4 +1,4 @@
-//! The copy of the metadata in the domain's XML, for a launcher that comes later: written whenever they change.
+//! Copies the metadata into the domain's XML whenever they change, for a later launcher.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use super::libvirt_domain::LibvirtDomain;
 use super::vm::{JobKind, Vm};
 use domain::metadata::KubeVirtMetadata;
 
-/// After a copy that has failed: the daemon may be on its way back.
+/// Delay after a failed copy: the daemon may be on its way back.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
-/// The prefix that libvirt gives the element.
+/// The element's prefix in libvirt.
 const PREFIX: &str = "kubevirt";
 
 /// Writes one copy.
@@ -29,7 +29,7 @@ pub(super) async fn write(
     libvirt.unlimited("writing the metadata", write).await
 }
 
-/// Writes for as long as the launcher lives, one copy at a time, however many changes come meanwhile.
+/// Writes for the launcher's life, one copy at a time, however many changes come meanwhile.
 // D-sup-16 (docs/differences.md).
 pub(super) async fn run(libvirt: Arc<LibvirtDomain>, vm: Arc<Vm>) {
     // A start writes what is known then.
@@ -38,7 +38,8 @@ pub(super) async fn run(libvirt: Arc<LibvirtDomain>, vm: Arc<Vm>) {
     while changes.changed().await.is_ok() {
         let metadata = vm.metadata().get().clone();
         let now = vm.snapshot();
-        // libvirt changes no domain that is leaving or arriving; the end of either changes the metadata.
+        // libvirt refuses changes to a domain that is leaving or arriving; the end of either
+        // changes the metadata.
         let is_migrating = now.arriving || now.jobs.contains(&JobKind::MigrationOut);
         if metadata == written || is_migrating || !now.phase.is_visible() {
             continue;

@@ -1,4 +1,5 @@
-//! What is counted of the domain manager, for `launcherctl metrics`. `supervisor::metrics` adds the rest and serves them.
+//! The domain manager's metrics, for `launcherctl metrics`. `supervisor::metrics` adds the rest and
+//! serves them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,12 +19,12 @@ use super::vm::{Phase, Vm};
 use crate::notify::Notifier;
 use hooks::Sidecars;
 
-/// Bounds of a sync's time in seconds: without a change it takes a millisecond, and virt-handler waits 20 s.
+/// Bounds of a sync's duration in seconds: without a change it takes a millisecond, and
+/// virt-handler waits 20 s.
 const SYNC_BUCKETS: [f64; 9] = [0.001, 0.0025, 0.01, 0.05, 0.25, 1.0, 5.0, 10.0, 20.0];
 
 type ByResult = Family<[(&'static str, &'static str); 1], Histogram>;
 
-/// Counts as things happen.
 #[derive(Debug)]
 pub(super) struct Metrics {
     sync_seconds: ByResult,
@@ -40,7 +41,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// A sync has ended.
+    /// Records a sync.
     pub fn synced(&self, took: Duration, success: bool) {
         let result = if success { "success" } else { "failure" };
         self.sync_seconds
@@ -48,13 +49,12 @@ impl Metrics {
             .observe(took.as_secs_f64());
     }
 
-    /// libvirt is back on another connection.
+    /// Records a new connection to libvirt.
     pub fn reconnected(&self) {
         self.reconnects.inc();
     }
 }
 
-/// Collects the metrics of a launcher.
 pub struct LauncherMetrics {
     pub(super) counts: Arc<Metrics>,
     pub(super) vm: Arc<Vm>,

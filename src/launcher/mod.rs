@@ -8,10 +8,12 @@
 //!   virt-handler ◄── notify ◄── document ◄── Vm ◄── report ◄── events ◄───────────┘
 //! ```
 //!
-//! * [`vm::Vm`] owns the state. Which request runs in which phase and beside which job is a table (`vm/admission.rs`).
-//! * Changes of the domain take turns; a turn ends with the change, also when the caller has given up. Reads change
-//!   nothing and wait for no job. Kill is always admitted and never waits.
-//! * libvirt's calls block, so each runs on a blocking thread, with a deadline below what virt-handler waits.
+//! * [`vm::Vm`] owns the state. Which request runs in which phase and beside which job is a table
+//!   (`vm/admission.rs`).
+//! * Changes of the domain take turns; a turn ends with the change, also when the caller has given
+//!   up. Reads change nothing and wait for no job. Kill is always admitted and never waits.
+//! * libvirt's calls block, so each runs on a blocking thread, with a deadline below what
+//!   virt-handler waits.
 //! * virt-handler sees no domain until its start has returned.
 
 mod apply;

@@ -1,5 +1,5 @@
-//! What the domain manager needs of the pod and of the conversion. A trait, so that its tests need neither files nor
-//! images.
+//! What the domain manager needs of the pod and of the conversion. A trait, so that its tests need
+//! neither files nor images.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -40,7 +40,8 @@ pub(super) trait PodBackend: Send + Sync + 'static {
         cloud_init: Option<Value>,
     ) -> Result<(), LauncherError>;
 
-    /// The domain of a VMI that arrives from another node, and the context that it was converted in.
+    /// The domain of a VMI that arrives from another node, and the context that it was converted
+    /// in.
     fn wanted_on_target(
         &self,
         vmi: &Vmi,
@@ -55,11 +56,12 @@ pub(super) trait PodBackend: Send + Sync + 'static {
         cloud_init: Option<Value>,
     ) -> Result<(), LauncherError>;
 
-    /// Makes the place for the migration's sockets, and sees that volumes which come later are there.
+    /// Makes the place for the migration's sockets, and sees that volumes which come later are
+    /// there.
     fn open_for_migration(&self, vmi: &Vmi) -> Result<(), LauncherError>;
 
-    /// Writes the cloud-init image once more, so that the guest finds the VMI's tagged devices there: at which addresses
-    /// they are is known once the domain is defined.
+    /// Writes the cloud-init image once more, so that the guest finds the VMI's tagged devices
+    /// there: at which addresses they are is known once the domain is defined.
     fn write_device_metadata(
         &self,
         vmi: &Vmi,
@@ -70,10 +72,12 @@ pub(super) trait PodBackend: Send + Sync + 'static {
     /// Makes the overlay that keeps track of the disk's changes, if it wants one that is missing.
     fn make_overlay(&self, vmi: &Vmi, disk: &Disk) -> Result<(), LauncherError>;
 
-    /// Removes the overlays of volumes that neither the VMI nor a disk of the running domain has any more.
+    /// Removes the overlays of volumes that neither the VMI nor a disk of the running domain has
+    /// any more.
     fn remove_unused_overlays(&self, vmi: &Vmi, live: &DomainSpec) -> Result<(), LauncherError>;
 
-    /// Resolves cache and I/O modes of the domain's disks, by how their files can be opened, which it returns.
+    /// Resolves cache and I/O modes of the domain's disks, by how their files can be opened, which
+    /// it returns.
     fn resolve_disk_modes(&self, domain: &mut DomainSpec) -> Result<DiskModes, LauncherError>;
 
     /// Whether the disk's source is there and can be opened.
@@ -126,7 +130,8 @@ impl Pod {
         data.map(|data| self.cloud_init_data(vmi, data)).transpose()
     }
 
-    /// The same of a VMI that has them. Bytes that are not UTF-8 do not survive their JSON, and are restored.
+    /// The same of a VMI that has them. Bytes that are not UTF-8 do not survive their JSON, and are
+    /// restored.
     fn cloud_init_data(&self, vmi: &Vmi, data: Value) -> Result<pod::CloudInitData, LauncherError> {
         let mut data: pod::CloudInitData =
             serde_json::from_value(data).map_err(LauncherError::CloudInit)?;

@@ -1,4 +1,5 @@
-//! Network phase 2 of a VMI: its interfaces' tap devices into the domain, and DHCP servers for its guest.
+//! Network phase 2 of a VMI: its interfaces' tap devices into the domain, and DHCP servers for its
+//! guest.
 
 use api::vmi::Vmi;
 use api::vmi::interfaces::{DhcpOptions as VmiDhcpOptions, Interface as VmiInterface};
@@ -30,8 +31,8 @@ pub(super) struct PodNetwork {
 }
 
 impl PodNetwork {
-    /// The network of the pod below `root`. Servers of an earlier launcher have ended with it: what says that they run is
-    /// not true any more.
+    /// The network of the pod below `root`. Servers of an earlier launcher have ended with it: what
+    /// says that they run is not true any more.
     pub fn new(root: &pod::Root) -> Self {
         let setup = NetworkSetup::new(NetworkPaths {
             private: root.path(PRIVATE_DIR),
@@ -44,8 +45,8 @@ impl PodNetwork {
         }
     }
 
-    /// Completes the converted domain by the tap devices of all interfaces that are not absent, and starts the guest's
-    /// DHCP servers unless they run.
+    /// Completes the converted domain by the tap devices of all interfaces that are not absent, and
+    /// starts the guest's DHCP servers unless they run.
     pub async fn set_up(
         &self,
         vmi: &Vmi,
@@ -58,7 +59,8 @@ impl PodNetwork {
         Ok(())
     }
 
-    /// Starts the DHCP servers of a guest whose earlier launcher had them: it asks them again when its lease is half over.
+    /// Starts the DHCP servers of a guest whose earlier launcher had them: it asks them again when
+    /// its lease is half over.
     pub async fn adopt(&self, vmi: &Vmi, context: &Context) {
         if self.is_set_up.load(Ordering::Relaxed) {
             return;
@@ -88,8 +90,8 @@ impl PodNetwork {
     }
 }
 
-/// The plan with the interfaces to plug in as libvirt would get them. Nothing is started: an interface that virt-handler
-/// has not prepared is deferred.
+/// The plan with the interfaces to plug in as libvirt would get them. Nothing is started: an
+/// interface that virt-handler has not prepared is deferred.
 pub(super) async fn with_taps(
     vmi: &Vmi,
     context: &Context,

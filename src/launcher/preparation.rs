@@ -1,5 +1,5 @@
-//! What comes before a domain's start, and before its arrival from another node: the conversion, and the hooks of sidecars
-//! and plugins.
+//! What comes before a domain's start, and before its arrival from another node: the conversion,
+//! and the hooks of sidecars and plugins.
 
 use std::sync::Arc;
 

@@ -16,8 +16,8 @@ const MAX_PID_BYTES: u64 = 32;
 pub struct Qemu(Process);
 
 impl Qemu {
-    /// The one whose number is in `pid_file`, which libvirt writes, and which has `domain` as its guest's name. Call it on a
-    /// runtime.
+    /// The one whose number is in `pid_file`, which libvirt writes, and which has `domain` as its
+    /// guest's name. Call it on a runtime.
     ///
     /// # Errors
     /// If the file cannot be read, or the process is not there or another one.

@@ -27,9 +27,9 @@ impl DomainReads {
         }
     }
 
-    /// The domain as virt-handler may see it; none while it is being started. While a job runs, for which libvirt may keep
-    /// a read waiting, and when libvirt does not answer in time, it is the domain as it was reported last, with the
-    /// metadata as they are now.
+    /// The domain as virt-handler may see it; none while it is being started. While a job runs, for
+    /// which libvirt may keep a read waiting, and when libvirt does not answer in time, it is the
+    /// domain as it was reported last, with the metadata as they are now.
     ///
     /// # Errors
     /// libvirt's, unless something was reported before, or the domain still arrives.
@@ -61,7 +61,8 @@ impl DomainReads {
         }
     }
 
-    /// QEMU's version. It is asked for once, since the first answer may have to wait until libvirt has probed QEMU.
+    /// QEMU's version. It is asked for once, since the first answer may have to wait until libvirt
+    /// has probed QEMU.
     ///
     /// # Errors
     /// libvirt's.

@@ -26,7 +26,8 @@ impl Resources {
         Self { libvirt, vm, pod }
     }
 
-    /// Gives the guest as many vCPUs as the VMI says, and pins them if they are dedicated: the pod's CPUs may have changed.
+    /// Gives the guest as many vCPUs as the VMI says, and pins them if they are dedicated: the
+    /// pod's CPUs may have changed.
     ///
     /// # Errors
     /// libvirt's; the VMI cannot be converted.
@@ -50,7 +51,8 @@ impl Resources {
         Ok(())
     }
 
-    /// Asks the guest to take or give back memory until it has what the VMI says. What it has then comes as events.
+    /// Asks the guest to take or give back memory until it has what the VMI says. What it has then
+    /// comes as events.
     ///
     /// # Errors
     /// libvirt's; the VMI does not say what is needed for that.

@@ -1,11 +1,13 @@
-//! When each step of a start began and how long it took: from the launcher's own beginning to a guest that is up.
+//! When each step of a start began and how long it took: from the launcher's own beginning to a
+//! guest that is up.
 //!
 //! ```text
 //!   directories ─► daemons ─► connect ─┐            convert ─► … ─► define ─► start ─► running
 //!               └► sidecars ───────────┴► ready ─ ─ ─┴── a sync of virt-handler's      └► console, login, agent
 //! ```
 //!
-//! Each [`Step`] is there once: a start that is tried again replaces what its last attempt left, so nothing grows.
+//! Each [`Step`] is there once: a start that is tried again replaces what its last attempt left, so
+//! nothing grows.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -157,8 +159,8 @@ impl Timeline {
         work.await
     }
 
-    /// Something without a duration has happened; only the first time counts. The first sign of a guest that is up is
-    /// logged.
+    /// Something without a duration has happened; only the first time counts. The first sign of a
+    /// guest that is up is logged.
     pub fn mark(&self, step: Step) {
         let mut steps = lock(&self.steps);
         let was_up = steps.spans.keys().any(|step| step.shows_guest_up());
@@ -184,7 +186,8 @@ impl Timeline {
         steps.attempts = steps.attempts.saturating_add(1);
     }
 
-    /// Logs all steps so far in one line: when each began and ended, in milliseconds after the launcher's beginning.
+    /// Logs all steps so far in one line: when each began and ended, in milliseconds after the
+    /// launcher's beginning.
     pub fn log(&self) {
         let mut text = String::new();
         for (step, span) in self.in_order() {

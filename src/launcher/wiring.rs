@@ -91,9 +91,10 @@ pub struct Launcher {
 }
 
 impl Launcher {
-    /// A launcher on an open connection. Events are the caller's to register, with [`Self::handle_event`]; then it calls
-    /// [`Self::refresh`], by which a domain that runs already is adopted: seen earlier, what happens to it in between would
-    /// be no event. Call it on a runtime.
+    /// A launcher on an open connection. Events are the caller's to register, with
+    /// [`Self::handle_event`]; then it calls [`Self::refresh`], by which a domain that runs already
+    /// is adopted: seen earlier, what happens to it in between would be no event. Call it on a
+    /// runtime.
     pub fn new(
         config: LauncherConfig,
         connection: Connection,
@@ -203,10 +204,11 @@ impl Launcher {
         &self.sidecars
     }
 
-    /// Takes an event of libvirt's. Returns at once, so that it may be called on libvirt's own thread.
+    /// Takes an event of libvirt's. Returns at once, so that it may be called on libvirt's own
+    /// thread.
     ///
-    /// The VM must miss none, so it gets each of them here; all others subscribe, and find out themselves what they have
-    /// missed.
+    /// The VM must miss none, so it gets each of them here; all others subscribe, and find out
+    /// themselves what they have missed.
     pub fn handle_event(&self, event: &Event) {
         if event.domain().is_none_or(|name| name == self.domain_name()) {
             tracing::debug!(?event, "event from libvirt");
@@ -231,7 +233,8 @@ impl Launcher {
         self.backup.reconnected();
     }
 
-    /// Asks virt-handler, by the domain's metadata, to shut the guest down: the pod is being deleted.
+    /// Asks virt-handler, by the domain's metadata, to shut the guest down: the pod is being
+    /// deleted.
     pub fn mark_for_graceful_shutdown(&self) {
         self.vm
             .change_metadata(Metadata::mark_for_graceful_shutdown);

@@ -10,10 +10,11 @@ use tokio::sync::broadcast::error::RecvError;
 use crate::launcher::lock::lock;
 use libvirt::Event;
 
-/// A guest that has not released a device in this time is asked again.
+/// Delay before a guest that has not released a device is asked again.
 const DETACH_RETRY_AFTER: Duration = Duration::from_secs(30);
 
-/// Devices that the guest was asked to release, by alias: since when, and whether it has refused.
+/// Devices that the guest was asked to release, by alias: when it was asked, and whether it
+/// refused.
 #[derive(Debug, Default)]
 pub(in crate::launcher) struct DetachRequests(HashMap<String, DetachRequest>);
 
@@ -23,7 +24,7 @@ struct DetachRequest {
     refused: bool,
 }
 
-/// Follows what the guest makes of the requests, for as long as the launcher lives.
+/// Follows the guest's answers for the launcher's life.
 pub(in crate::launcher) async fn follow(
     requests: Arc<Mutex<DetachRequests>>,
     mut events: Receiver<Event>,
@@ -32,7 +33,7 @@ pub(in crate::launcher) async fn follow(
         match events.recv().await {
             Ok(Event::DeviceRemoved { alias, .. }) => lock(&requests).removed(&alias),
             Ok(Event::DeviceRemovalFailed { alias, .. }) => lock(&requests).refused(&alias),
-            // A request whose answer is lost is repeated after a while.
+            // If an answer is lost, the request is repeated later.
             Ok(_) | Err(RecvError::Lagged(_)) => {}
             Err(RecvError::Closed) => return,
         }
@@ -40,18 +41,18 @@ pub(in crate::launcher) async fn follow(
 }
 
 impl DetachRequests {
-    /// The guest has released the device.
     fn removed(&mut self, alias: &str) {
         self.0.remove(alias);
     }
 
-    /// A device of this alias is attached, so the one that the guest was asked to release has gone. libvirt's event that
-    /// says so may come later, and the new device must not be taken for the old one until then.
+    /// A device with this alias was attached, so the one that the guest was asked to release is
+    /// gone. libvirt's event for that may come later, and until then the new device must not be
+    /// taken for the old one.
     fn attached(&mut self, alias: &str) {
         self.removed(alias);
     }
 
-    /// The guest does not release the device: the next sync asks again.
+    /// The guest refuses to release the device: the next sync asks again.
     fn refused(&mut self, alias: &str) {
         if let Some(request) = self.0.get_mut(alias) {
             tracing::warn!(
@@ -62,7 +63,7 @@ impl DetachRequests {
         }
     }
 
-    /// Whether it was asked already; `Some(true)` if it is to be asked again.
+    /// `None` if it was not asked, `Some(true)` if it should be asked again.
     // D-disk-16 (docs/differences.md).
     fn again(&self, alias: &str, now: Instant) -> Option<bool> {
         self.0.get(alias).map(|request| {
@@ -81,8 +82,9 @@ impl DetachRequests {
     }
 }
 
-/// Attaches a device. After an interrupted unplug the definition may still have it, and libvirt refuses to attach it a
-/// second time: then it is removed from the definition first. `alias` is as libvirt's events have it.
+/// Attaches a device. After an interrupted unplug the definition may still have it, and libvirt
+/// refuses to attach it twice: the device is then first removed from the definition. `alias` is
+/// spelled as in libvirt's events.
 // D-disk-1 (docs/differences.md).
 pub(in crate::launcher) fn attach(
     domain: &libvirt::Domain,
@@ -103,7 +105,8 @@ pub(in crate::launcher) fn attach(
     attached
 }
 
-/// Asks the guest to release a device, unless it was asked a short time ago. `alias` is as libvirt's events have it.
+/// Asks the guest to release a device, unless it was asked recently. `alias` is spelled as in
+/// libvirt's events.
 // D-disk-17 (docs/differences.md).
 pub(in crate::launcher) fn detach(
     domain: &libvirt::Domain,
@@ -118,13 +121,14 @@ pub(in crate::launcher) fn detach(
             tracing::info!(%alias, "the guest has not released the device yet");
             return Ok(());
         }
-        // The definition lost it with the first request, so that this one is for the guest alone.
+        // The first request removed it from the definition, so this one is for the guest alone.
         Some(true) => domain.detach_device_live(xml),
         None => {
-            // Before the call: the guest's answer may come before the call returns.
+            // Before the call: the guest may answer before the call returns.
             lock(requests).asked(alias.clone(), now);
             match domain.detach_device(xml) {
-                // An earlier launcher has asked: the definition has lost the device, and the guest has not.
+                // An earlier launcher has asked: the definition has lost the device, but the guest
+                // has not.
                 Err(error) if error.is_device_missing() => domain.detach_device_live(xml),
                 done => done,
             }
@@ -178,7 +182,7 @@ mod tests {
         let mut requests = DetachRequests::default();
         let now = Instant::now();
         requests.asked("ua-data".into(), now);
-        // The event of its removal has not come yet.
+        // The event of its removal has not arrived yet.
         requests.attached("ua-data");
         assert_eq!(requests.again("ua-data", now), None);
     }

@@ -1,5 +1,6 @@
-//! Names of disks that have just been plugged in. virt-handler records them in the VMI's status, but may send a VMI
-//! from before that; names are then handed out anew, and a disk that comes after one that goes would move.
+//! Keeps the names of disks that were just plugged in. virt-handler records them in the VMI's
+//! status but may send a VMI from before that. New names would then be chosen, and a disk listed
+//! after a removed one would move.
 //!
 //! D-disk-3 (docs/differences.md).
 
@@ -8,7 +9,8 @@ use std::borrow::Cow;
 use api::vmi::Vmi;
 use domain::DomainSpec;
 
-/// The VMI with the names that its disks have in the `live` domain, where its status knows the volume and not its name.
+/// Adds to the VMI the names of its disks in the `live` domain, where its status has the volume
+/// without a name.
 pub(super) fn with_live_targets<'v>(vmi: &'v Vmi, live: &DomainSpec) -> Cow<'v, Vmi> {
     let mut known = Cow::Borrowed(vmi);
     for (at, status) in vmi
@@ -63,7 +65,7 @@ mod tests {
         <disk type="file" device="disk"><source file="/b"/><target dev="sdb" bus="scsi"/><alias name="ua-b"/></disk>
     </devices></domain>"#;
 
-    /// What the status says of `b`, for a VMI without `a`.
+    /// The status's target of `b`, for a VMI without `a`.
     fn target(bus: &str, status: &str) -> String {
         let vmi: Vmi = serde_json::from_str(&format!(
             r#"{{"spec":{{"domain":{{"devices":{{"disks":[{{"name":"b","disk":{{"bus":"{bus}"}}}}]}}}}}},"status":{{"volumeStatus":[{status}]}}}}"#

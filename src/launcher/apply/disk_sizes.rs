@@ -1,4 +1,4 @@
-//! Disks whose claim has grown: how large they are, and making them larger.
+//! Sizes and resizes disks whose claim has grown.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +8,8 @@ use convert::plan::{DiskSize, NewSize, Resize};
 use domain::DomainSpec;
 use domain::disks::Disk;
 
-/// Sizes of the live disks that are claims, by target. A disk whose size is unknown is left out: the reason is
-/// logged, and the next sync tries again.
+/// Sizes of the live disks that are claims, by target. Leaves out disks of unknown size: the reason
+/// is logged, and the next sync tries again.
 pub(in crate::launcher) fn sizes(
     domain: &libvirt::Domain,
     pod: &dyn PodBackend,
@@ -61,8 +61,8 @@ fn size(domain: &libvirt::Domain, pod: &dyn PodBackend, disk: &Disk) -> Option<D
     })
 }
 
-/// Resizes the disks in QEMU, which the guest sees at once. A failure is logged and does not fail the sync: the guest
-/// goes on with the old size.
+/// Resizes the disks in QEMU, which the guest sees at once. A failure is logged but does not fail
+/// the sync: the guest keeps the old size.
 pub(in crate::launcher) fn resize(domain: &libvirt::Domain, resizes: &[Resize]) {
     for Resize { change, to } in resizes {
         let target = change.disk.target.device.as_str();

@@ -1,4 +1,4 @@
-//! The plan for the disks, made and carried out. A disk that fails does not stop the others.
+//! Makes and carries out the plan for the disks. A disk that fails does not stop the others.
 
 use std::sync::Mutex;
 
@@ -15,7 +15,8 @@ use domain::alias::Alias;
 use domain::disks::Disk;
 use os::failpoints;
 
-/// What is to be done with the disks of the `live` domain, the domain that the VMI wants, and its context.
+/// Plans the changes from the `live` domain's disks to those of the domain that the VMI wants, with
+/// its context.
 pub(in crate::launcher) fn plan(
     pod: &dyn PodBackend,
     vmi: &Vmi,
@@ -29,10 +30,10 @@ pub(in crate::launcher) fn plan(
     Ok((plan, wanted, context))
 }
 
-/// Does what the plan says: detach, attach, update. Returns what failed.
+/// Carries out the plan: detach, attach, update. Returns the failures.
 ///
 /// # Errors
-/// When nothing could be tried.
+/// Nothing could be tried.
 // D-disk-10 (docs/differences.md).
 pub(in crate::launcher) fn apply(
     domain: &libvirt::Domain,
@@ -98,7 +99,7 @@ fn failure(disk: &Disk, verb: &'static str, reason: String) -> DiskFailure {
     }
 }
 
-/// The volume of a disk is its alias.
+/// A disk's alias is its volume.
 fn volume(disk: &Disk) -> String {
     disk.alias
         .as_ref()
@@ -106,7 +107,7 @@ fn volume(disk: &Disk) -> String {
         .unwrap_or_default()
 }
 
-/// The alias as libvirt's events have it.
+/// Spelled as in libvirt's events.
 fn alias(disk: &Disk) -> String {
     let alias = disk.alias.as_ref();
     alias.map(Alias::qualified).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! SR-IOV interfaces that were plugged into the pod: their devices are attached, in the background.
+//! Attaches the devices of SR-IOV interfaces that were plugged into the pod, in the background.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use api::vmi::Vmi;
 use convert::plan;
 use libvirt::XmlKind;
 
-/// What the job does, for errors.
+/// Names the job in errors.
 const WHAT: &str = "attaching host devices";
 
 /// Attaches host devices to the running domain.
@@ -30,8 +30,8 @@ impl HostDevices {
         Arc::new(Self { libvirt, vm, pod })
     }
 
-    /// Begins to attach the devices that the VMI has and the domain lacks. What fails is logged, and does not stop the
-    /// others; virt-handler asks again at its next sync.
+    /// Starts attaching the devices that the VMI has and the domain lacks. A failure is logged and
+    /// does not stop the others; virt-handler asks again at its next sync.
     ///
     /// # Errors
     /// Another job runs, or there is no domain.
@@ -50,7 +50,7 @@ impl HostDevices {
     }
 
     async fn attach(self: Arc<Self>, vmi: Arc<Vmi>, options: VirtualMachineOptions, job: Job) {
-        // However long that takes: nobody waits for an answer.
+        // Without a limit: nobody waits for an answer.
         let _turn = self.vm.turn().await;
         let pod = self.pod.clone();
         let attached = self.libvirt.unlimited(WHAT, move |domain| {

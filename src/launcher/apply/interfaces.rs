@@ -1,4 +1,4 @@
-//! A plan for the network interfaces, carried out. An interface that fails does not stop the others.
+//! Carries out a plan for the network interfaces. An interface that fails does not stop the others.
 //!
 //! ```text
 //!  plan ──► end DHCP servers of interfaces that are gone ──► network phase 2 ──► attach ──► detach ──► update
@@ -19,7 +19,6 @@ use domain::alias::Alias;
 use domain::interfaces::Interface;
 use pod::network::{NetworkError, Scope};
 
-/// The interfaces of the running domain.
 pub(super) struct Interfaces<'a> {
     pub domain: &'a libvirt::Domain,
     pub vm: &'a Vm,
@@ -28,10 +27,11 @@ pub(super) struct Interfaces<'a> {
 }
 
 impl Interfaces<'_> {
-    /// Does what the plan for the `live` domain's interfaces says: attach, detach, update. Returns what failed.
+    /// Carries out the plan for the `live` domain's interfaces: attach, detach, update. Returns the
+    /// failures.
     ///
     /// # Errors
-    /// When the work has panicked.
+    /// The work panicked.
     // D-net-12, D-net-13 (docs/differences.md).
     pub async fn change(
         &self,
@@ -61,7 +61,7 @@ impl Interfaces<'_> {
         Ok(failures)
     }
 
-    /// Network phase 2 of an interface that is to be plugged in.
+    /// Network phase 2 of an interface to plug in.
     async fn prepare_interface(
         &self,
         vmi: &Vmi,
@@ -73,7 +73,7 @@ impl Interfaces<'_> {
             .network
             .taps(vmi, context, Scope::Network(name))
             .await?;
-        // None where the interface has no tap, such as passt.
+        // Empty for an interface without a tap, such as passt.
         for tap in taps {
             complete_interface(&mut change.interface, tap);
         }
@@ -81,7 +81,7 @@ impl Interfaces<'_> {
     }
 }
 
-/// What cannot be done is an error only where waiting does not help.
+/// A deferred change is an error only if waiting does not help.
 fn log_deferred(deferred: &[InterfaceWhy]) -> Vec<DeviceFailure> {
     let mut failures = Vec::new();
     for why in deferred {
@@ -93,7 +93,7 @@ fn log_deferred(deferred: &[InterfaceWhy]) -> Vec<DeviceFailure> {
     failures
 }
 
-/// Whether the guest has the interface, or is about to get it.
+/// Whether the guest has the interface or is about to get it.
 fn has_interface(live: &DomainSpec, plan: &InterfacePlan, name: &str) -> bool {
     let is_named = |alias: &Option<Alias>| alias.as_ref().is_some_and(|alias| alias.name == name);
     let mut interfaces = live.devices.interfaces.iter();
@@ -122,7 +122,7 @@ fn apply(
     attached.chain(detached).chain(updated).collect()
 }
 
-/// Makes one change; returns why it failed.
+/// Makes one change. Returns the failure, if any.
 fn run(
     verb: &'static str,
     InterfaceChange { interface, why }: &InterfaceChange,

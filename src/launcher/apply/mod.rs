@@ -1,4 +1,4 @@
-//! Makes the running domain what its VMI says: disks first, then network interfaces.
+//! Changes the running domain to match its VMI: disks first, then network interfaces.
 
 pub(super) mod detach;
 mod disk_names;
@@ -25,7 +25,6 @@ use domain::DomainSpec;
 use libvirt::{Domain, XmlKind};
 use os::failpoints;
 
-/// Changes the devices of the running domain.
 pub(super) struct Apply {
     pub vm: Arc<Vm>,
     pub pod: Arc<dyn PodBackend>,
@@ -33,23 +32,22 @@ pub(super) struct Apply {
     pub detach_requests: Arc<Mutex<DetachRequests>>,
 }
 
-/// The domain once its disks are as the VMI says.
+/// The result of changing the disks.
 struct ChangedDisks {
-    /// Disks that could not be changed.
     failures: Vec<DiskFailure>,
-    /// As libvirt reports it now.
+    /// As libvirt now reports it.
     live: DomainSpec,
-    /// What is to be done with its interfaces.
     interfaces: plan::InterfacePlan,
-    /// What the conversion has seen.
+    /// The input of the conversion.
     context: Context,
 }
 
 impl Apply {
-    /// Makes the running domain what the VMI says. Returns the devices that could not be changed; the others were.
+    /// Changes the running domain to match the VMI. Returns the devices that could not be changed;
+    /// the others were.
     ///
     /// # Errors
-    /// When nothing could be tried.
+    /// Nothing could be tried.
     pub async fn run(
         self: &Arc<Self>,
         request: &SyncRequest,
@@ -74,7 +72,8 @@ impl Apply {
         Ok(failures)
     }
 
-    /// Hotplugs and unplugs disks, changes media, and then resizes disks whose volumes have grown, new ones included.
+    /// Hotplugs and unplugs disks, changes media, then resizes disks whose volumes have grown, new
+    /// ones included.
     fn change_disks(
         &self,
         domain: &Domain,
@@ -96,7 +95,7 @@ impl Apply {
             self.vm.refresh();
             live = read_spec(domain, XmlKind::Live)?;
         }
-        // With the sync that follows the guest's release: an overlay that stays costs nothing but its file.
+        // Runs at the sync after the guest's release: an overlay that stays costs only its file.
         if let Err(error) = pod.remove_unused_overlays(vmi, &live) {
             tracing::error!(reason = %os::logging::chain(&error), "An overlay of an unplugged volume stays");
         }

@@ -1,4 +1,4 @@
-//! The end of a backup that is asked for.
+//! Aborts a backup on request.
 
 use super::Backup;
 use super::error::BackupError;
@@ -7,10 +7,10 @@ use convert::backup::BackupId;
 use libvirt::{JobOperation, JobType, WhichJob};
 
 impl Backup {
-    /// Asks libvirt to end the backup. The event that it has ended says what it has become.
+    /// Asks libvirt to end the backup. The event of its end tells the result.
     ///
     /// # Errors
-    /// It is not in progress, or libvirt's.
+    /// The backup is not in progress, or libvirt's error.
     pub(super) async fn abort(&self, id: &BackupId) -> Result<(), LauncherError> {
         self.check_running(id)?;
         self.libvirt
@@ -27,7 +27,7 @@ impl Backup {
             .await
     }
 
-    /// This backup runs.
+    /// Fails unless this backup runs.
     pub(super) fn check_running(&self, id: &BackupId) -> Result<(), BackupError> {
         let metadata = self.vm.metadata();
         let runs = metadata.backup().is_some_and(|last| {

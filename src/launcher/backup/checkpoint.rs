@@ -1,4 +1,4 @@
-//! Checkpoints that libvirt has lost with an earlier domain of the VM are redefined.
+//! Redefines checkpoints that libvirt lost with an earlier domain of the VM.
 
 use super::error::BackupError;
 use super::{Backup, is_tracking_enabled};
@@ -9,14 +9,15 @@ use api::vmi::Vmi;
 use convert::backup::{QUERY_BLOCK_NODES, RedefineError, redefinition};
 use libvirt::XmlKind;
 
-/// Far more than QEMU says of a thousand disks.
+/// Far more than QEMU's answer for a thousand disks.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
 
 impl Backup {
-    /// Redefines a checkpoint, for the disks that still have its bitmap.
+    /// Redefines a checkpoint for the disks that still have its bitmap.
     ///
     /// # Errors
-    /// No disk has it, or it is of no use any more ([`LauncherError::is_checkpoint_invalid`]); libvirt's.
+    /// No disk has it, or it is no longer usable ([`LauncherError::is_checkpoint_invalid`]); or
+    /// libvirt's error.
     pub async fn redefine_checkpoint(
         &self,
         vmi: &Vmi,

@@ -1,4 +1,4 @@
-//! The end of a backup: by libvirt's event, or found out afterwards.
+//! Detects the end of a backup: by libvirt's event or afterwards.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,29 +16,29 @@ use domain::metadata::BackupMetadata;
 use libvirt::{Connection, Event, JobOperation, JobType, WhichJob};
 use os::failpoints;
 
-/// What libvirt says of backups.
+/// libvirt's report on backups.
 struct Seen {
-    /// One is in progress.
+    /// A backup is in progress.
     is_running: bool,
     /// QEMU has jobs for it.
     has_jobs: bool,
-    /// How the last one has ended, if libvirt still knows.
+    /// How the last backup ended, if libvirt still knows.
     ended: Option<JobEnd>,
     /// The VM has a QEMU process.
     vm_runs: bool,
-    /// libvirt has closed the images of a backup that has ended. It reports the end first: a QEMU that is killed in
-    /// between has not written all of their metadata.
+    /// libvirt has closed the images of an ended backup. It reports the end before that: a QEMU
+    /// killed in between has not written all of their metadata.
     is_closed: bool,
 }
 
-/// How often a backup is looked at whose end libvirt may not report, or of which libvirt could not say how it is. There is no
-/// event of that.
+/// Interval of checking a backup whose end libvirt may not report, or whose state it could not
+/// tell. No event reports these.
 const WATCH_INTERVAL: Duration = Duration::from_secs(10);
-/// Longer than QEMU's list of jobs can be.
+/// More than QEMU's list of jobs can have.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 
 impl Backup {
-    /// Follows backups for as long as the launcher lives.
+    /// Follows backups for the launcher's life.
     pub(in crate::launcher) async fn run(self: Arc<Self>, events: Receiver<Event>) {
         tokio::spawn(self.clone().follow(events));
         self.vm.wait_for_first_read().await;
@@ -54,8 +54,8 @@ impl Backup {
         }
     }
 
-    /// What an earlier launcher has left is taken over. A backup of which it has left no name is of no use to anybody, and
-    /// would keep the next one from beginning.
+    /// Adopts an earlier launcher's backup. One without a recorded name is of no use to anybody and
+    /// would block the next one.
     async fn adopt(self: &Arc<Self>) {
         if !self.vm.snapshot().phase.is_visible() {
             return;
@@ -78,14 +78,14 @@ impl Backup {
         }
     }
 
-    /// The backup that runs, as far as the metadata say.
+    /// The running backup, according to the metadata.
     fn running(&self) -> Option<BackupMetadata> {
         let metadata = self.vm.metadata();
         let last = metadata.backup();
         last.filter(|last| last.end_timestamp.is_none()).cloned()
     }
 
-    /// Holds what is known of the backup against what libvirt says.
+    /// Compares the known state of the backup with libvirt's.
     async fn check(self: &Arc<Self>) {
         let by_event = self.take_end();
         if by_event.is_some() {
@@ -108,7 +108,7 @@ impl Backup {
                 tracing::warn!(reason, "Could not find out how the backup is");
                 return self.recheck_later(by_event);
             }
-            // Also an event alone says how it has ended.
+            // An event alone also tells how it ended.
             Err(_) => Seen {
                 is_running: false,
                 has_jobs: false,
@@ -148,7 +148,7 @@ impl Backup {
         self.end(&backup, outcome);
     }
 
-    /// The backup goes on.
+    /// Adopts a running backup.
     fn adopt_running(self: &Arc<Self>, stage: Option<Stage>) {
         if stage.is_some() {
             return self.set_stage(Stage::Adopted);
@@ -164,7 +164,8 @@ impl Backup {
         }
     }
 
-    /// libvirt waits for QEMU, which has ended the backup while libvirt was away. Its event ends it here, too.
+    /// libvirt waits for QEMU, which ended the backup while libvirt was away. libvirt's event ends
+    /// the backup here too.
     async fn end_lost(&self) {
         self.set_stage(Stage::Lost);
         let abort = self.libvirt.request("ending the backup", |domain| {
@@ -187,14 +188,15 @@ impl Backup {
         self.vm
             .change_metadata(|metadata| metadata.backup_ended(backup, outcome));
         failpoints::hit("backup.ended");
-        // virt-handler hears of it as of a new domain.
+        // Sent to virt-handler as a new domain.
         self.vm.refresh_as_added();
         self.ended();
         self.resume_guest();
     }
 }
 
-/// libvirt is not through with the backup: it holds the domain until QEMU has written what is left, and closed the images.
+/// libvirt has not finished the backup: it keeps the domain busy until QEMU has written the rest
+/// and closed the images.
 fn is_busy(error: &LauncherError) -> bool {
     match error {
         LauncherError::Slow { .. } => true,
@@ -214,8 +216,8 @@ fn seen(connection: &Connection, name: &str) -> Result<Seen, LauncherError> {
         });
     };
     let vm_runs = domain.is_active()?;
-    // A command for QEMU waits until libvirt is through with the job's last event. QEMU's jobs are asked for first, as
-    // they are gone before libvirt's is.
+    // A command to QEMU waits until libvirt has handled the job's last event. QEMU's jobs are read
+    // first, as they end before libvirt's does.
     let jobs = match vm_runs.then(|| domain.monitor_command(QUERY_JOBS, MAX_ANSWER_BYTES)) {
         Some(Err(error)) if error.is_busy() => return Err(error.into()),
         jobs => jobs,

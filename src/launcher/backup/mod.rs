@@ -1,4 +1,4 @@
-//! Backups of the disks whose changed blocks are tracked: by files that QEMU writes (push), or by a server on a socket from
+//! Backups of disks with changed block tracking: QEMU writes files (push), or serves a socket from
 //! which a client reads (pull).
 //!
 //! ```text
@@ -9,8 +9,8 @@
 //!                                 metadata      looked for when this launcher, or libvirt, is back
 //! ```
 //!
-//! libvirt has the backup, and goes on with it whatever becomes of the launcher; the domain's metadata say which one it is.
-//! A backup whose end nobody has seen is never called complete.
+//! libvirt owns the backup and continues it whatever happens to the launcher; the domain's metadata
+//! identify it. A backup is complete only if its end was seen.
 
 mod abort;
 mod checkpoint;
@@ -41,44 +41,44 @@ pub use error::BackupError;
 use export::ServedBackup;
 use outcome::JobEnd;
 
-/// Makes backups. What is known of the one that runs is in the metadata.
+/// Makes backups. The metadata hold the state of the running one.
 pub struct Backup {
     libvirt: Arc<LibvirtDomain>,
     vm: Arc<Vm>,
     freezer: Arc<Freezer>,
     root: pod::Root,
     current: Mutex<Option<Running>>,
-    /// How a backup has ended; there is one at a time.
+    /// How the backup ended; only one runs at a time.
     seen_end: Mutex<Option<JobEnd>>,
-    /// The server for its reader.
+    /// Serves the backup to its reader.
     served: Mutex<Option<ServedBackup>>,
-    /// Something has happened that a backup may have ended with.
+    /// Signals an event that may have ended the backup.
     changed: Notify,
-    /// libvirt could not say how the backup is: the next check is due without an event.
+    /// libvirt could not tell the backup's state: checks again without an event.
     recheck: AtomicBool,
-    /// It is known whether a backup has begun.
+    /// Signals that it is known whether a backup has started.
     start_known: Notify,
 }
 
-/// A backup that runs.
 struct Running {
     stage: Stage,
-    /// Ends with this.
+    /// Ends on drop.
     _job: Job,
 }
 
-/// How far a backup is.
+/// How far a backup has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// libvirt has not been asked yet, or has not answered.
+    /// libvirt was not called or has not answered.
     Starting,
-    /// The connection to libvirt was lost before it has answered.
+    /// The connection to libvirt was lost before the answer.
     Uncertain,
-    /// libvirt has it.
+    /// libvirt has started it.
     Begun,
-    /// Since then libvirt or the launcher was restarted: libvirt may wait for what has ended meanwhile.
+    /// libvirt or the launcher was restarted since: libvirt may wait for something that ended
+    /// meanwhile.
     Adopted,
-    /// libvirt waits for what QEMU does not do any more; it is asked to end it.
+    /// libvirt waits for something that QEMU no longer does, and is asked to end the backup.
     Lost,
 }
 
@@ -103,7 +103,7 @@ impl Backup {
         })
     }
 
-    /// Takes what concerns backups from the events, for as long as the launcher lives.
+    /// Takes the events about backups for the launcher's life.
     async fn follow(self: Arc<Self>, mut events: Receiver<Event>) {
         loop {
             match events.recv().await {
@@ -134,12 +134,12 @@ impl Backup {
         self.changed.notify_one();
     }
 
-    /// libvirt is back on another connection: events may have been missed.
+    /// libvirt has a new connection: events may have been missed.
     pub(super) fn reconnected(&self) {
         self.changed.notify_one();
     }
 
-    /// libvirt may not report the end, or could not say how the backup is.
+    /// Whether libvirt may not report the end, or could not tell the backup's state.
     fn must_be_watched(&self) -> bool {
         matches!(
             self.stage(),
@@ -147,25 +147,25 @@ impl Backup {
         ) || self.recheck.load(Ordering::Relaxed)
     }
 
-    /// How a backup has ended, if there was an event of that.
+    /// How the backup ended, if an event said so.
     fn take_end(&self) -> Option<JobEnd> {
         self.recheck.store(false, Ordering::Relaxed);
         lock(&self.seen_end).take()
     }
 
-    /// libvirt could not say how the backup is, whose end there may have been an event of.
+    /// libvirt could not tell the state of the backup, whose end an event may have reported.
     fn recheck_later(&self, end: Option<JobEnd>) {
         self.recheck.store(true, Ordering::Relaxed);
         let mut ended = lock(&self.seen_end);
         *ended = ended.take().or(end);
     }
 
-    /// Whether it is not known yet if the backup has begun.
+    /// Whether it is unknown if the backup has started.
     fn is_undecided(&self) -> bool {
         matches!(self.stage(), Some(Stage::Starting | Stage::Uncertain))
     }
 
-    /// Waits until it is known whether the backup has begun.
+    /// Waits until it is known whether the backup has started.
     async fn start_known(&self) {
         loop {
             let known = self.start_known.notified();
@@ -192,18 +192,18 @@ impl Backup {
     }
 
     fn ended(&self) {
-        // The job's end changes the VM's state, which is not to happen under this lock.
+        // The job's end changes the VM's state, which must not happen under this lock.
         let ended = lock(&self.current).take();
         drop(ended);
         self.start_known.notify_waiters();
         drop(lock(&self.served).take());
     }
 
-    /// Begins a backup, ends it, or lets a server read it. A VMI without changed block tracking is refused whatever the
-    /// request says.
+    /// Starts or ends a backup, or lets a server read it. Refuses a VMI without changed block
+    /// tracking, whatever the request.
     ///
     /// # Errors
-    /// The request is refused, or libvirt's.
+    /// The request is refused, or libvirt's error.
     pub async fn request(
         self: &Arc<Self>,
         vmi: Arc<Vmi>,
@@ -220,7 +220,7 @@ impl Backup {
     }
 }
 
-/// Whether all disks that can be tracked are.
+/// Whether all disks that can be tracked are tracked.
 fn is_tracking_enabled(vmi: &Vmi) -> bool {
     let tracking = vmi.status.changed_block_tracking.as_ref();
     tracking.is_some_and(|tracking| tracking.state == "Enabled")

@@ -1,29 +1,28 @@
-//! What the end of libvirt's job means for the backup. Pure.
+//! Derives a backup's result from the end of libvirt's job. Pure.
 
 use convert::backup::Mode;
 use libvirt::{JobOperation, JobState, JobType};
 
-/// QEMU's word for a job that was cancelled. A backup that is pulled always ends so.
+/// QEMU's message for a cancelled job. A pull backup always ends with it.
 const CANCELED: &str = "Operation canceled";
 
-/// How libvirt's job has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct JobEnd {
     job_type: JobType,
     message: Option<String>,
 }
 
-/// What virt-handler is to see.
+/// The result that virt-handler sees.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::launcher) struct Outcome {
-    /// It is of no use.
+    /// Whether the backup is unusable.
     pub failed: bool,
-    /// Why, or a remark.
+    /// The reason, or a remark.
     pub message: String,
 }
 
 impl Outcome {
-    /// That of a backup whose images nobody has seen closed.
+    /// The result of a backup whose images were not seen closed.
     // D-backup-9 (docs/differences.md).
     pub fn not_closed(self) -> Self {
         if self.failed {
@@ -37,7 +36,7 @@ impl Outcome {
 }
 
 impl JobEnd {
-    /// What the event says: less than the statistics.
+    /// From the event, which says less than the statistics.
     pub fn of_event(success: Option<bool>, message: Option<String>) -> Self {
         let is_cancelled = message.as_deref().is_none_or(|it| it == CANCELED);
         let job_type = match success {
@@ -48,7 +47,7 @@ impl JobEnd {
         Self { job_type, message }
     }
 
-    /// What the statistics of the last job say, if that was a backup.
+    /// From the statistics of the last job, if that was a backup.
     pub fn of_stats(stats: &JobState) -> Option<Self> {
         (stats.operation == JobOperation::Backup).then(|| Self {
             job_type: stats.job_type,
@@ -56,7 +55,7 @@ impl JobEnd {
         })
     }
 
-    /// With the other's message, if this has none.
+    /// Takes the other's message if this has none.
     pub fn or_message(self, other: Option<&Self>) -> Self {
         let message = self
             .message
@@ -65,7 +64,8 @@ impl JobEnd {
     }
 }
 
-/// What a backup of this mode has become; `vm_runs` is whether the VM still does. Without `end` nobody has seen it.
+/// The result of a backup of this mode; `vm_runs` tells whether the VM still runs. Without `end`,
+/// nobody saw the end.
 // D-backup-4, D-backup-5 (docs/differences.md).
 pub(super) fn outcome(mode: Mode, end: Option<&JobEnd>, vm_runs: bool) -> Outcome {
     let Some(end) = end else {
@@ -74,7 +74,7 @@ pub(super) fn outcome(mode: Mode, end: Option<&JobEnd>, vm_runs: bool) -> Outcom
             None,
         );
     };
-    // The end of every pull.
+    // Every pull ends with it.
     let is_remark = |said: &&str| mode != Mode::Pull || *said != CANCELED;
     let was_aborted = end.message.as_deref() == Some(CANCELED);
     let said = end.message.as_deref().filter(is_remark);
@@ -97,7 +97,7 @@ pub(super) fn outcome(mode: Mode, end: Option<&JobEnd>, vm_runs: bool) -> Outcom
     }
 }
 
-/// libvirt has waited for what QEMU did not do any more.
+/// libvirt waited for something that QEMU no longer did.
 pub(super) fn lost() -> Outcome {
     failed(
         "libvirt was restarted, and has lost track of the backup",
@@ -133,7 +133,7 @@ mod tests {
         }
     }
 
-    /// Failed, message.
+    /// Returns (failed, message).
     fn after(mode: Mode, end: &JobEnd, vm_runs: bool) -> (bool, String) {
         let outcome = outcome(mode, Some(end), vm_runs);
         (outcome.failed, outcome.message)
@@ -163,7 +163,7 @@ mod tests {
         assert!(failed);
         assert_eq!(message, "backup aborted: Operation canceled");
         assert_eq!(after(Mode::Pull, &end, true), (false, String::new()));
-        // libvirt calls it completed.
+        // libvirt reports it as completed.
         let completed = JobEnd {
             job_type: JobType::Completed,
             ..end.clone()

@@ -1,4 +1,5 @@
-//! A guest that was paused because a backup's target, or the file for what a pull keeps, is full runs on when the backup is over.
+//! Resumes a guest that was paused because a backup's target, or the file that keeps a pull's old
+//! blocks, was full.
 
 use std::time::Duration;
 
@@ -8,12 +9,13 @@ use super::Backup;
 use crate::launcher::vm::{PauseReason, Phase};
 use libvirt::{DomainState, PausedReason};
 
-/// QEMU may pause the guest shortly after the backup has ended.
+/// QEMU may pause the guest until shortly after the backup has ended.
 const PAUSE_DELAY: Duration = Duration::from_secs(5);
 
 impl Backup {
-    /// Before the guest overwrites a block during a backup, QEMU copies it to the target. If that fails, the guest's write
-    /// fails, and the guest is paused with an I/O error. Without the backup the write is made again, and works.
+    /// Before the guest overwrites a block during a backup, QEMU copies it to the target. If that
+    /// fails, the guest's write fails and the guest is paused with an I/O error. After the backup
+    /// the write is repeated and succeeds.
     // D-backup-8 (docs/differences.md).
     pub(super) fn resume_guest(&self) {
         let (libvirt, mut state) = (self.libvirt.clone(), self.vm.subscribe());

@@ -1,4 +1,4 @@
-//! The start of a backup.
+//! Starts a backup.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,15 +18,15 @@ use libvirt::XmlKind;
 use os::failpoints;
 use pod::BackupDir;
 
-/// For libvirt to begin, while the guest's file systems are frozen. Longer than it needs; then they are thawed, also by the
-/// next launcher.
+/// Limit for libvirt to start it while the guest's file systems are frozen: longer than it needs.
+/// Then they are thawed, if necessary by the next launcher.
 // D-backup-6 (docs/differences.md).
 const THAW_AFTER: Duration = Duration::from_secs(60);
 
 /// Names the step in errors.
 const WHAT: &str = "starting the backup";
 
-/// Whether a backup that is asked for is new.
+/// Whether a requested backup is new.
 #[derive(Debug, PartialEq, Eq)]
 enum Known {
     New,
@@ -34,11 +34,11 @@ enum Known {
 }
 
 impl Backup {
-    /// Begins a backup. It goes on if that takes longer than the caller may wait; the same request again waits for it, and is a
-    /// success if it has begun.
+    /// Starts a backup, which continues if that takes longer than the caller waits. A repeated
+    /// request waits for it and succeeds if it has started.
     ///
     /// # Errors
-    /// The phase, a job or another backup is in the way; the target is not there; libvirt's.
+    /// The phase, a job or another backup prevents it; the target is missing; or libvirt's error.
     pub(super) async fn start(
         self: &Arc<Self>,
         vmi: Arc<Vmi>,
@@ -54,11 +54,11 @@ impl Backup {
     ) -> Result<(), LauncherError> {
         loop {
             self.vm.wait_for_first_read().await;
-            // From here to the spawned task nothing waits, so no other start comes in between.
+            // From here to the spawned task nothing waits, so no other start can come in between.
             match known(self.vm.metadata().backup(), &start.id)? {
                 Known::New => break,
                 Known::Running if !self.is_undecided() => return Ok(()),
-                // virt-controller takes a success for a backup whose end will be reported.
+                // virt-controller expects the end of a backup that succeeds here to be reported.
                 // D-backup-10 (docs/differences.md).
                 Known::Running => self.start_known().await,
             }
@@ -77,7 +77,7 @@ impl Backup {
         started.await.unwrap_or(Err(worker))
     }
 
-    /// libvirt has begun the backup, or not.
+    /// Records whether libvirt has started the backup.
     fn note_start(&self, id: &BackupId, started: &Result<(), LauncherError>) {
         let Err(error) = started else {
             tracing::info!(backup = id.name, "VMI backup job initiated");
@@ -85,14 +85,14 @@ impl Backup {
         };
         tracing::error!(backup = id.name, reason = %os::logging::chain(error), "Backup failed to start");
         if error.is_connection_lost() {
-            // libvirt may have begun it all the same. Found out when it is back, as it may be already.
+            // libvirt may have started it all the same, which is checked when libvirt is back.
             self.set_stage(Stage::Uncertain);
             return self.changed.notify_one();
         }
         self.forget(id);
     }
 
-    /// The backup has not begun, and may be asked for again.
+    /// The backup has not started and may be requested again.
     pub(super) fn forget(&self, id: &BackupId) {
         self.vm
             .change_metadata(|metadata| metadata.forget_backup(id));
@@ -158,7 +158,7 @@ impl Backup {
                 self.note_quiesced(&start.id, Quiesced::Failed(late.to_owned()));
             }
             if let Err(error) = self.freezer.unfreeze().await {
-                // The thaw that the freeze has asked for is still made.
+                // The thaw that the freeze scheduled still happens.
                 tracing::error!(reason = %os::logging::chain(&error), "Failed to unfreeze filesystem after the backup has begun");
             }
         }
@@ -170,7 +170,7 @@ impl Backup {
             .change_metadata(|metadata| metadata.backup_quiesced(id, quiesced));
     }
 
-    /// Takes as long as libvirt does.
+    /// Without a limit of its own.
     async fn begin_by_libvirt(&self, plan: BackupPlan) -> Result<(), LauncherError> {
         let begin = move |domain: Option<libvirt::Domain>| {
             let domain = domain.ok_or(LauncherError::NoDomain)?;
@@ -190,7 +190,7 @@ impl Backup {
     }
 }
 
-/// Whether the backup is new, by the last one that there was.
+/// Compares the request with the last backup.
 fn known(last: Option<&BackupMetadata>, id: &BackupId) -> Result<Known, BackupError> {
     let Some(last) = last else {
         return Ok(Known::New);

@@ -1,4 +1,4 @@
-//! The guest's clock stands still while the guest is paused; afterwards it is set, if the guest has an agent.
+//! Sets the guest's clock, which stands still while the guest is paused, through the guest agent.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,10 +10,9 @@ use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::{CHANGE_TIMEOUT, LibvirtDomain};
 use crate::launcher::vm::Vm;
 
-/// The agent is asked every second for so long: it may take its time to wake up.
+/// How long the agent is tried every second: it may take time to wake up.
 const ATTEMPTS_TIME: Duration = Duration::from_secs(60);
 
-/// The guest's clock.
 pub(in crate::launcher) struct GuestClock {
     libvirt: Arc<LibvirtDomain>,
     vm: Arc<Vm>,
@@ -29,8 +28,8 @@ impl GuestClock {
         }
     }
 
-    /// Sets the clock, in the background, as far as the guest's agent lets us. Once in a launcher's life, as in the
-    /// reference: after that the guest's own time service is trusted.
+    /// Sets the clock in the background, if the guest's agent can. Only once in a launcher's life,
+    /// as in the reference: afterwards the guest's time service is trusted.
     pub fn set(&self) {
         if self.vm.has_agent() && !self.is_set.swap(true, Ordering::Relaxed) {
             tokio::spawn(set_time(self.libvirt.clone()));
@@ -61,8 +60,8 @@ async fn set_time(libvirt: Arc<LibvirtDomain>) {
     tracing::warn!(%reason, "the guest's clock is not set");
 }
 
-/// Whether a later attempt would fail as well: there is no agent, or it does not have the command. What the command itself
-/// says, such as that the hardware clock is in use, may pass.
+/// Whether a retry would also fail: there is no agent, or it lacks the command. The command's own
+/// errors, such as a busy hardware clock, may pass.
 fn is_final(error: &LauncherError) -> bool {
     match error {
         LauncherError::Libvirt(error) => error.is_unsupported_by_agent(),

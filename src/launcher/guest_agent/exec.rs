@@ -15,36 +15,32 @@ use crate::launcher::libvirt_domain::LibvirtDomain;
 use domain::guest_agent::answer::{self, ExecStatus};
 use domain::guest_agent::limits;
 
-/// virt-handler waits 5 s longer than the command may take; the answer comes before that.
+/// virt-handler waits 5 s longer than the command's limit; the answer comes before that.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
-/// Between the first two questions whether a command has ended; each further one is asked after twice that time.
+/// Interval between the first two checks whether a command has ended; it doubles after each check.
 const FIRST_INTERVAL: Duration = Duration::from_millis(10);
-/// As a shell has it: the exit status of a command that a signal has ended.
+/// Added to the signal's number, as a shell does, for a command killed by a signal.
 const SIGNALLED: i64 = 128;
 
-/// A command for the guest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GuestCommand {
-    /// Name of the domain; empty for the only one.
+    /// Name of the domain; empty means the only one.
     pub domain: String,
-    /// The program.
     pub path: String,
-    /// Its arguments.
     pub args: Vec<String>,
-    /// How long it may take.
+    /// Limit of its run time.
     pub timeout: Duration,
 }
 
-/// How a command in the guest ended.
+/// Result of a command in the guest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GuestOutput {
-    /// Its exit status.
     pub exit_code: i32,
-    /// What it printed.
+    /// Its standard output.
     pub stdout: String,
 }
 
-/// Commands to the agent.
+/// Sends commands to the agent.
 #[derive(Clone)]
 pub struct AgentCommands {
     libvirt: Arc<LibvirtDomain>,
@@ -58,7 +54,8 @@ impl AgentCommands {
     /// Runs a command in the guest and waits until it has ended.
     ///
     /// # Errors
-    /// It cannot be started, does not end in time, or the agent does not answer. A command that fails is no error.
+    /// It cannot be started, does not end in time, or the agent does not answer. A nonzero exit
+    /// status is not an error.
     pub async fn exec(&self, command: GuestCommand) -> Result<GuestOutput, LauncherError> {
         self.check_domain(&command.domain)?;
         let timeout = command.timeout.max(Duration::from_secs(1));
@@ -95,7 +92,7 @@ impl AgentCommands {
         }
     }
 
-    /// One command to the agent; its answer has to come before `end`.
+    /// Sends one command to the agent, which must answer before `end`.
     pub(super) async fn ask(&self, command: String, end: Instant) -> Result<String, LauncherError> {
         let limit = end.saturating_duration_since(Instant::now());
         self.libvirt
@@ -107,7 +104,7 @@ impl AgentCommands {
             .await
     }
 
-    /// An empty name is that of the only domain there is.
+    /// An empty name means the only domain.
     pub(super) fn check_domain(&self, name: &str) -> Result<(), AgentError> {
         if name.is_empty() || name == self.libvirt.name() {
             return Ok(());
@@ -119,8 +116,8 @@ impl AgentCommands {
     }
 }
 
-/// How long to wait between the questions whether a command has ended: short at first, as most commands end at once, at last
-/// a tenth of its time.
+/// Intervals between checks whether a command has ended: short at first, as most commands end at
+/// once, and at most a tenth of its limit.
 // D-agent-12 (docs/differences.md).
 fn intervals(timeout: Duration) -> impl Iterator<Item = Duration> {
     let longest = timeout.checked_div(10).unwrap_or(timeout);
@@ -137,7 +134,7 @@ fn output(command: String, status: ExecStatus) -> Result<GuestOutput, LauncherEr
     let killed = status.signal.map(|signal| signal.saturating_add(SIGNALLED));
     let code = status.exit_code.or(killed).unwrap_or_default();
     Ok(GuestOutput {
-        // 32 bits without a sign on Windows; the answer has them with one.
+        // Unsigned 32 bits on Windows; the answer has them signed.
         #[allow(
             clippy::cast_possible_truncation,
             reason = "the lower 32 bits are the code"

@@ -1,4 +1,5 @@
-//! The first answers of a new agent, for which virt-handler's document and its questions wait a moment.
+//! Waits a moment for a new agent's first answers, before virt-handler's document and questions are
+//! answered.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,20 +8,20 @@ use tokio::time::timeout;
 
 use crate::launcher::vm::{Agent, Phase, Snapshot, Vm};
 
-/// A new agent that has not given its first answers in this time is shown without them.
+/// Limit of that wait; the agent is then shown without answers.
 const FIRST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Whether there is an agent, and a guest that lets it answer.
+/// Whether there is an agent and the guest lets it answer.
 pub(super) fn can_be_asked(vm: &Snapshot) -> bool {
     let runs = matches!(vm.phase, Phase::Running | Phase::MigratingOut);
     runs && vm.agent != Agent::Away
 }
 
-/// Shows new agents that do not answer in time, or are not asked.
+/// Shows new agents that do not answer in time or are not asked.
 pub(super) async fn show_in_time(vm: Arc<Vm>) {
     let mut state = vm.subscribe();
     loop {
-        // The sender lives in the VM, so neither fails.
+        // Cannot fail: the sender lives in the VM.
         drop(state.wait_for(|vm| vm.agent == Agent::New).await);
         let known = state.wait_for(|vm| vm.agent != Agent::New);
         if timeout(FIRST_ANSWERS_TIMEOUT, known).await.is_err() {
@@ -29,7 +30,7 @@ pub(super) async fn show_in_time(vm: Arc<Vm>) {
     }
 }
 
-/// Waits for the first answers of a new agent, as long as they may come.
+/// Waits for a new agent's first answers while they may come.
 pub(super) async fn wait(vm: &Vm) {
     let mut state = vm.subscribe();
     let answered = state.wait_for(|vm| vm.agent != Agent::New || !can_be_asked(vm));

@@ -24,18 +24,18 @@ use api::vmi::Vmi;
 use domain::guest_agent::{FreezeStatus, answer, limits};
 use libvirt::Domain;
 
-/// For the agent to freeze all file systems; virt-handler waits 60 s. A guest that writes a lot takes some seconds.
+/// Limit for the agent to freeze all file systems; virt-handler waits 60 s. A guest that writes a
+/// lot takes some seconds.
 const FREEZE_TIMEOUT: Duration = Duration::from_secs(45);
-/// For the agent to thaw them; virt-handler waits 20 s.
+/// Limit for the agent to thaw them; virt-handler waits 20 s.
 const THAW_TIMEOUT: Duration = Duration::from_secs(10);
-/// The answers come before that, with what they wait for other calls to the agent.
+/// Limits of the answers, including the wait for other calls to the agent.
 const FREEZE_ANSWER_TIMEOUT: Duration = Duration::from_secs(58);
 const THAW_ANSWER_TIMEOUT: Duration = Duration::from_secs(18);
 
-/// Before a thaw that failed is tried again, at first and at most: the agent may be away, or busy.
+/// First and longest delay before a failed thaw is retried: the agent may be away or busy.
 const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
 
-/// Freezes and thaws the guest's file systems.
 pub struct Freezer {
     libvirt: Arc<LibvirtDomain>,
     known: Arc<Knowledge>,
@@ -58,7 +58,7 @@ impl Freezer {
         }
     }
 
-    /// A new guest: what an earlier one has left is of no use.
+    /// Forgets an earlier guest's freeze, for a new guest.
     ///
     /// # Errors
     /// [`AgentError::ThawDeadline`].
@@ -66,10 +66,11 @@ impl Freezer {
         self.thaw_timer.set(None)
     }
 
-    /// Freezes the guest's file systems. They are thawed `thaw_after` later, if nobody does so before; zero is never.
+    /// Freezes the guest's file systems. They are thawed after `thaw_after` unless thawed before;
+    /// zero means never.
     ///
     /// # Errors
-    /// The agent does not answer or refuses. Whatever is frozen then is thawed.
+    /// The agent does not answer or refuses. Frozen file systems are then thawed.
     // D-agent-8 (docs/differences.md).
     pub async fn freeze(
         self: &Arc<Self>,
@@ -103,11 +104,11 @@ impl Freezer {
         if self.freeze_status(domain)? == FreezeStatus::Frozen {
             return Ok(());
         }
-        // The guest's file systems do not have the TPM's state.
+        // The TPM's state is not in the guest's file systems.
         if vmi.has_persistent_tpm() {
             self.pod.sync_tpm_state()?;
         }
-        // Before the freeze: a launcher that is killed in the middle of it leaves no guest that nobody thaws.
+        // Before the freeze: if the launcher is killed during it, the next one thaws the guest.
         self.thaw_timer
             .set((!thaw_after.is_zero()).then_some(thaw_after))?;
         let frozen = domain.agent_command(
@@ -116,7 +117,7 @@ impl Freezer {
             limits::MAX_ANSWER_BYTES,
         );
         if let Err(error) = frozen {
-            // It may be frozen, or be so later: an agent that was slow goes on.
+            // The guest may be frozen now or later: a slow agent goes on.
             self.thaw_timer.set(Some(Duration::ZERO))?;
             return Err(error.into());
         }
@@ -127,7 +128,7 @@ impl Freezer {
     /// Thaws the guest's file systems.
     ///
     /// # Errors
-    /// The agent does not answer or refuses. A thaw that a freeze has asked for is then still made.
+    /// The agent does not answer or refuses. A scheduled thaw still happens.
     pub async fn unfreeze(self: &Arc<Self>) -> Result<(), LauncherError> {
         let this = self.clone();
         let what = "thawing the guest's file systems";
@@ -140,7 +141,7 @@ impl Freezer {
 
     /// Blocks.
     fn unfreeze_now(&self, domain: &Domain) -> Result<(), LauncherError> {
-        // A thaw runs the guest's hooks, so one that is not needed is not made.
+        // A thaw runs the guest's hooks, so an unnecessary one is avoided.
         if !matches!(self.freeze_status(domain), Ok(FreezeStatus::Thawed)) {
             domain.agent_command(
                 r#"{"execute":"guest-fsfreeze-thaw"}"#,
@@ -152,7 +153,7 @@ impl Freezer {
         Ok(self.thaw_timer.set(None)?)
     }
 
-    /// What the agent says now. Blocks.
+    /// Asks the agent. Blocks.
     fn freeze_status(&self, domain: &Domain) -> Result<FreezeStatus, LauncherError> {
         let status = poll::command(domain, "guest-fsfreeze-status")?;
         let status = answer::freeze_status(&status)?;
@@ -160,14 +161,14 @@ impl Freezer {
         Ok(status)
     }
 
-    /// Makes the thaw that a freeze has asked for, for as long as the launcher lives.
+    /// Makes scheduled thaws for the launcher's life.
     pub(super) async fn thaw_in_time(self: Arc<Self>) {
         let mut changes = self.thaw_timer.changes();
         let mut retry_delay = RETRY_DELAYS.0;
         loop {
             changes.mark_unchanged();
             let Some(remaining) = self.thaw_timer.remaining() else {
-                // The sender lives in the timer, so this does not fail.
+                // Cannot fail: the sender lives in the timer.
                 drop(changes.changed().await);
                 continue;
             };
@@ -175,7 +176,7 @@ impl Freezer {
                 _ = changes.changed() => continue,
                 () = sleep(remaining) => {}
             }
-            // What an earlier launcher has left is about a domain that has yet to be found.
+            // An earlier launcher's freeze belongs to a domain that has to be found first.
             let phase = self.known.vm.wait_for_first_read().await.phase;
             tracing::warn!("Unfreeze was not called in time, initiating unfreeze");
             let has_ended = matches!(phase, Phase::Absent | Phase::Ended | Phase::Gone);
@@ -194,7 +195,7 @@ impl Freezer {
         }
     }
 
-    /// There is no guest to thaw.
+    /// No guest is left to thaw.
     fn forget_thaw(&self) {
         if let Err(error) = self.forget() {
             tracing::warn!(reason = %os::logging::chain(&error), "The end of a freeze is still noted");

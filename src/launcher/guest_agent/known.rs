@@ -1,5 +1,5 @@
-//! What the agent has answered last, for virt-handler's questions. What virt-handler gets in documents (operating system,
-//! interfaces, freeze status) is not here, but in [`Vm`].
+//! The agent's last answers, for virt-handler's queries. Answers that virt-handler gets in
+//! documents (operating system, interfaces, freeze status) are in [`Vm`] instead.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,17 +14,16 @@ use domain::guest_agent::{
     AgentInfo, Filesystem, FreezeStatus, GuestAgentInfo, Load, Timezone, User,
 };
 
-/// What is known of the guest by its agent. It stays when the agent goes.
+/// The agent's answers, kept when the agent disconnects.
 pub struct Knowledge {
     pub(super) vm: Arc<Vm>,
     notifier: Notifier,
     known: Mutex<Known>,
-    /// How often the launcher has frozen or thawed file systems.
+    /// Number of freezes and thaws by the launcher.
     pub(super) freezes: watch::Sender<u64>,
     pub(super) reads: Reads,
 }
 
-/// The last answers.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub agent: AgentInfo,
@@ -46,7 +45,7 @@ impl Knowledge {
         }
     }
 
-    /// What is known of the guest, from memory. An agent that is new gets a moment for its first answers.
+    /// The guest's information, from memory. A new agent gets a moment for its first answers.
     pub async fn info(&self) -> GuestAgentInfo {
         self.reads.note();
         first_answers::wait(&self.vm).await;
@@ -77,8 +76,8 @@ impl Knowledge {
         change(&mut lock(&self.known))
     }
 
-    /// virt-handler asks for the agent's version and commands when it gets a document. They are in
-    /// none, so it gets the same document again when they have changed.
+    /// virt-handler asks for the agent's version and commands when it gets a document. No document
+    /// contains them, so when they change, virt-handler gets the same document again.
     pub(in crate::launcher) fn learn_agent(&self, agent: AgentInfo) {
         let known = |known: &mut Known| std::mem::replace(&mut known.agent, agent.clone());
         if self.learn(known) == agent {

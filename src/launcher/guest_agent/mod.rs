@@ -1,4 +1,4 @@
-//! The guest agent: what it knows of the guest, and what the guest does through it.
+//! The guest agent: its reports on the guest, and commands through it.
 //!
 //! ```text
 //!   agent connected, guest runs ──► poller ──► what is known ──► GetGuestInfo, GetUsers, GetFilesystems
@@ -7,8 +7,8 @@
 //!   acts (exec, ping, freeze, …) ──► LibvirtDomain::agent_call: one call at a time, each with a limit
 //! ```
 //!
-//! A guest is not trusted, and its agent may be silent: no call waits for it without a limit, and none of the domain's own
-//! calls waits for it at all. What it answers is read by [`domain::guest_agent`], which bounds it.
+//! A guest is not trusted and its agent may be silent: each call to it has a limit, and calls about
+//! the domain never wait for it. [`domain::guest_agent`] parses and limits the answers.
 
 pub(super) mod clock;
 mod credentials;
@@ -50,21 +50,18 @@ pub use freeze::Freezer;
 pub use known::Knowledge;
 pub use ping::Probe;
 
-/// All that goes through the agent.
+/// Everything that goes through the agent.
 pub struct GuestAgent {
-    /// What it has answered.
+    /// Its last answers.
     pub known: Arc<Knowledge>,
-    /// Commands in the guest.
     pub commands: AgentCommands,
-    /// Freezes and thaws file systems.
     pub freezer: Arc<Freezer>,
-    /// GuestPing.
     pub probe: Probe,
     credentials: Arc<Credentials>,
 }
 
 impl GuestAgent {
-    /// Begins to ask the agent, for as long as the launcher lives. Call it on a runtime.
+    /// Starts polling the agent, for the launcher's life. Call it on a runtime.
     pub(super) fn begin(
         libvirt: &Arc<LibvirtDomain>,
         vm: &Arc<Vm>,
@@ -113,14 +110,14 @@ impl GuestAgent {
         })
     }
 
-    /// Takes from a VMI what its annotations say about probes, and follows its access credentials.
+    /// Applies a VMI's probe annotations and follows its access credentials.
     pub(super) fn follow_vmi(&self, vmi: &Vmi) {
         self.probe.note_vmi(vmi);
         self.credentials.follow(vmi);
     }
 }
 
-/// Counts how often an agent has connected. One that has may be another one.
+/// Counts the agent's connections. Each may be a different agent.
 async fn follow_connections(
     mut events: Receiver<Event>,
     connects: watch::Sender<u64>,

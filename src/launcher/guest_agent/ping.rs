@@ -1,4 +1,4 @@
-//! GuestPing: the probe that asks whether the agent answers.
+//! GuestPing: the probe whether the agent answers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,23 +13,22 @@ use crate::launcher::warnings::Warnings;
 use api::vmi::Vmi;
 use libvirt::{Connection, DomainState, PausedReason, code};
 
-/// Set on a VMI whose probes are to succeed without asking, a `strconv.ParseBool` word.
+/// Annotation, a `strconv.ParseBool` word: the VMI's probes succeed without asking.
 const PAUSE_PROBES: &str = "kubevirt.io/pause-guest-agent-probes";
-/// virt-handler waits 5 s longer than the probe may take; the answer comes before that.
+/// virt-handler waits 5 s longer than the probe's limit; the answer comes before that.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
-/// Whether the VMI's guest agent probes are to succeed without asking.
+/// Whether the VMI's guest agent probes succeed without asking.
 fn are_probes_paused(vmi: &Vmi) -> bool {
     let word = vmi.metadata.annotations.get(PAUSE_PROBES);
     word.is_some_and(|word| matches!(word.as_str(), "1" | "t" | "T" | "true" | "TRUE" | "True"))
 }
 
-/// The probe.
 pub struct Probe {
     libvirt: Arc<LibvirtDomain>,
     vm: Arc<Vm>,
     commands: AgentCommands,
     warnings: Warnings,
-    /// By an annotation of the VMI.
+    /// Set by an annotation of the VMI.
     is_paused: AtomicBool,
 }
 
@@ -49,7 +48,7 @@ impl Probe {
         }
     }
 
-    /// Takes from a VMI what its annotations say about probes.
+    /// Applies a VMI's probe annotations.
     pub(super) fn note_vmi(&self, vmi: &Vmi) {
         let paused = are_probes_paused(vmi);
         if self.is_paused.swap(paused, Ordering::Relaxed) != paused {
@@ -57,10 +56,12 @@ impl Probe {
         }
     }
 
-    /// Asks whether the agent answers. A guest that cannot answer, but is well (paused by its user, migrating), is excused.
+    /// Checks that the agent answers. Excuses a guest that cannot answer for a good reason (paused
+    /// by its user, migrating).
     ///
     /// # Errors
-    /// It does not, within `timeout` and some seconds. virt-handler then gets a Kubernetes event, too.
+    /// It does not answer within `timeout` and some seconds. virt-handler also gets a Kubernetes
+    /// event.
     pub async fn ping(&self, domain: &str, timeout: Duration) -> Result<(), LauncherError> {
         self.commands.check_domain(domain)?;
         if self.is_paused.load(Ordering::Relaxed) {
@@ -90,7 +91,8 @@ impl Probe {
         Err(error)
     }
 
-    /// Whether the guest is paused by intention, or has no domain: before a migration arrives, and at the end.
+    /// Whether the guest is paused on purpose or has no domain: before a migration arrives, and at
+    /// the end.
     async fn is_excused(&self) -> bool {
         self.libvirt
             .read("reading the domain's state", excuse)
@@ -105,7 +107,7 @@ fn excuse(connection: &Connection, name: &str) -> Result<bool, LauncherError> {
     };
     Ok(match domain.state() {
         Ok(state) => is_paused_by_intention(state),
-        // It has just ended.
+        // The domain has just ended.
         Err(_) => true,
     })
 }
@@ -134,7 +136,7 @@ fn is_paused_by_intention(state: DomainState) -> bool {
     }
 }
 
-/// The agent cannot be reached, whatever the reason.
+/// Whether the agent is unreachable, for any reason.
 fn is_unavailable(error: &LauncherError) -> bool {
     match error {
         // OPERATION_INVALID: the guest is paused. D-agent-9 (docs/differences.md).
@@ -142,7 +144,7 @@ fn is_unavailable(error: &LauncherError) -> bool {
             error.code,
             code::AGENT_UNRESPONSIVE | code::NO_DOMAIN | code::OPERATION_INVALID
         ),
-        // Another call to the agent waits for its answer.
+        // Another call to the agent is in progress.
         LauncherError::NoDomain | LauncherError::Slow { .. } => true,
         _ => false,
     }

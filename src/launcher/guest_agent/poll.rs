@@ -1,4 +1,4 @@
-//! Questions to the agent, and what their answers change. All block.
+//! Queries to the agent, and what their answers change. All block.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use domain::object::DomainStatus;
 use libvirt::GuestInfoKind as Kind;
 use libvirt::{Domain, ParamValue};
 
-/// libvirt waits no longer for the answer to a single command, as in KubeVirt.
+/// libvirt's limit of the answer to one command, as in KubeVirt.
 pub(super) const COMMAND_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Knowledge {
@@ -35,8 +35,8 @@ impl Knowledge {
         Ok(())
     }
 
-    /// Asks for several things in one call. If libvirt or the agent does not know one of them, the call fails: then each is
-    /// asked for alone. Returns those that are not known.
+    /// Queries several kinds in one call. The call fails if libvirt or the agent does not know one
+    /// of them; each is then queried alone. Returns the unknown kinds.
     // D-agent-2 (docs/differences.md).
     pub(super) fn poll_guest_info(
         &self,
@@ -86,7 +86,7 @@ impl Knowledge {
     }
 }
 
-/// The answer to a command without arguments.
+/// Sends a command without arguments and returns the answer.
 pub(in crate::launcher) fn command(domain: &Domain, name: &str) -> Result<String, libvirt::Error> {
     let command = format!(r#"{{"execute":"{name}"}}"#);
     domain.agent_command(&command, COMMAND_TIMEOUT, limits::MAX_ANSWER_BYTES)

@@ -1,4 +1,4 @@
-//! Asks the agent, as long as there is one and the guest runs.
+//! Polls the agent while there is one and the guest runs.
 //!
 //! ```text
 //!            agent connected and guest runs
@@ -7,8 +7,8 @@
 //!    └─── agent gone, or guest paused or ended ───┘  └─────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Whether there is an agent comes from the published state, so that a launcher that adopts a running guest, or that gets
-//! another connection to libvirt, needs nothing of its own. What was learned stays when the agent goes.
+//! The published state tells whether there is an agent, so adopting a running guest or reconnecting
+//! to libvirt needs no special case. The answers stay when the agent disconnects.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,12 +24,12 @@ use crate::launcher::libvirt_domain::LibvirtDomain;
 use domain::guest_agent::FreezeStatus;
 use libvirt::{Domain, GuestInfoKind};
 
-/// libvirt waits no longer for an answer of the agent. Of the calls that it bounds, none asks the agent for work that
-/// takes time; a freeze has a limit of its own.
+/// libvirt's limit of an answer from the agent. None of the calls that it limits asks the agent for
+/// long work; a freeze has its own limit.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// One question takes no longer: several calls of libvirt's may be behind it.
+/// Limit of one query, which may take several libvirt calls.
 const POLL_TIMEOUT: Duration = Duration::from_secs(60);
-/// What [`Poll::System`] asks for.
+/// The kinds of [`Poll::System`].
 const SYSTEM: [GuestInfoKind; 5] = [
     GuestInfoKind::Interfaces,
     GuestInfoKind::Os,
@@ -38,21 +38,21 @@ const SYSTEM: [GuestInfoKind; 5] = [
     GuestInfoKind::Load,
 ];
 
-/// Asks the agent whatever is due.
+/// Polls whatever is due.
 pub(super) struct Poller {
     pub libvirt: Arc<LibvirtDomain>,
     pub known: Arc<Knowledge>,
     pub config: pod::LauncherFlags,
-    /// How often an agent has connected.
+    /// Number of times an agent has connected.
     pub connects: watch::Receiver<u64>,
 }
 
 impl Poller {
-    /// Asks for as long as the launcher lives.
+    /// Polls for the launcher's life.
     pub async fn run(mut self) {
         let mut state = self.known.vm.subscribe();
         loop {
-            // The sender lives in the VM, so neither fails.
+            // Cannot fail: the sender lives in the VM.
             drop(state.wait_for(can_be_asked).await);
             tracing::info!("Starting to poll the guest agent");
             let mut gone = state.clone();
@@ -64,7 +64,7 @@ impl Poller {
         }
     }
 
-    /// Polls, from the beginning again with each agent that connects.
+    /// Polls; starts over with each agent that connects.
     async fn poll(&mut self) {
         let mut freezes = self.known.freezes.subscribe();
         loop {
@@ -79,7 +79,7 @@ impl Poller {
             loop {
                 tokio::select! {
                     () = sleep_until(session.schedule.next()) => session.ask().await,
-                    // The senders live as long as the launcher, so none of these fails.
+                    // Cannot fail: the senders live as long as the launcher.
                     _ = freezes.changed() => session.schedule.freeze_status_changed(Instant::now()),
                     () = self.known.reads.begun() => session.schedule.users_are_read(Instant::now()),
                     _ = self.connects.changed() => break,
@@ -89,17 +89,17 @@ impl Poller {
     }
 }
 
-/// What is asked of one agent.
+/// The polling of one agent.
 struct Session<'a> {
     libvirt: &'a Arc<LibvirtDomain>,
     known: &'a Arc<Knowledge>,
     schedule: Schedule,
-    /// What this agent, or libvirt, does not know.
+    /// Kinds that this agent or libvirt does not know.
     unknown: Vec<GuestInfoKind>,
 }
 
 impl Session<'_> {
-    /// Asks what is due, until the agent is silent.
+    /// Queries what is due, until the agent is silent.
     async fn ask(&mut self) {
         let freeze_status = self.known.vm.guest().fs_freeze_status;
         let read = self.known.reads.are_recent();
@@ -117,8 +117,8 @@ impl Session<'_> {
         }
     }
 
-    /// All that virt-handler waits for: the version first, which a frozen agent says too. Fails if the
-    /// agent is silent, and on nothing else: what it refuses is not vital.
+    /// Queries what virt-handler waits for: the version first, which a frozen agent also tells.
+    /// Fails only if the agent is silent; refusals do not matter.
     async fn ask_first(&mut self, due: &[Poll]) -> Result<(), LauncherError> {
         if due.contains(&Poll::Agent) {
             self.call(|known, domain| known.poll_agent(domain)).await?;
@@ -126,7 +126,7 @@ impl Session<'_> {
         if due.contains(&Poll::FreezeStatus) {
             self.ask_freeze_status().await?;
         }
-        // A frozen agent refuses all else.
+        // A frozen agent refuses everything else.
         if self.is_frozen() {
             return Ok(());
         }
@@ -152,7 +152,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// These may take long, with network file systems. Fails as [`Self::ask_first`] does.
+    /// These queries may take long with network file systems. Fails like [`Self::ask_first`].
     async fn ask_filesystems(&self, due: &[Poll]) -> Result<(), LauncherError> {
         if due.contains(&Poll::Filesystems) && !self.is_frozen() {
             self.call(|known, domain| known.poll_filesystems(domain))
@@ -170,7 +170,7 @@ impl Session<'_> {
         self.known.vm.guest().fs_freeze_status == Some(FreezeStatus::Frozen)
     }
 
-    /// None if the agent refuses, or its answer cannot be used.
+    /// `None` if the agent refuses or its answer is unusable.
     async fn call<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&Knowledge, &Domain) -> Result<T, LauncherError> + Send + 'static,
@@ -200,7 +200,7 @@ fn is_silence(error: &LauncherError) -> bool {
     }
 }
 
-/// libvirt keeps it with the domain, over the ends of agent and daemon.
+/// libvirt keeps the timeout with the domain, across restarts of agent and daemon.
 pub(super) async fn set_response_timeout(libvirt: &Arc<LibvirtDomain>) {
     let set = libvirt.agent_call("setting the agent's timeout", POLL_TIMEOUT, |domain| {
         Ok(domain.set_agent_timeout(RESPONSE_TIMEOUT)?)

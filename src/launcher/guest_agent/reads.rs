@@ -1,4 +1,4 @@
-//! Whether anybody reads what the agent knows. What nobody reads is asked for less often.
+//! Tracks whether anybody reads the agent's answers. Unread ones are polled less often.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use tokio::time::Instant;
 
 use crate::launcher::lock::lock;
 
-/// A read is recent for this long.
+/// How long a read counts as recent.
 const RECENT: Duration = Duration::from_secs(60);
 
-/// When the users were read last.
+/// When the users were last read.
 #[derive(Debug, Default)]
 pub(super) struct Reads {
     last: Mutex<Option<Instant>>,
@@ -19,7 +19,7 @@ pub(super) struct Reads {
 }
 
 impl Reads {
-    /// Somebody reads.
+    /// Records a read.
     pub fn note(&self) {
         let before = lock(&self.last).replace(Instant::now());
         if !before.is_some_and(is_recent) {
@@ -27,12 +27,12 @@ impl Reads {
         }
     }
 
-    /// Whether somebody has read lately.
+    /// Whether there was a recent read.
     pub fn are_recent(&self) -> bool {
         lock(&self.last).is_some_and(is_recent)
     }
 
-    /// Waits for a read after a time without.
+    /// Waits for the first read after a pause.
     pub async fn begun(&self) {
         self.begun.notified().await;
     }

@@ -1,7 +1,7 @@
-//! When the agent is asked for what. Pure: time comes from outside.
+//! The schedule of polls. Pure: time comes from outside.
 //!
-//! Each poll begins at once, then follows after 10 s, with an interval that doubles up to its own. One wake-up serves all
-//! that is due, and what would soon be due alone.
+//! Each poll runs at once, then after 10 s, with an interval that doubles up to its own. One
+//! wake-up serves all due polls, and those that would soon be due alone.
 
 use std::time::Duration;
 
@@ -10,18 +10,19 @@ use tokio::time::Instant;
 use domain::guest_agent::FreezeStatus;
 use pod::LauncherFlags;
 
-/// The first interval of a poll, if its own is not shorter.
+/// A poll's first interval, unless its own is shorter.
 const FIRST_INTERVAL: Duration = Duration::from_secs(10);
-/// Between two questions for the freeze status, while file systems are thawed: nobody but the launcher freezes them.
+/// Interval of polling the freeze status while file systems are thawed: only the launcher freezes
+/// them.
 // D-agent-1 (docs/differences.md).
 const THAWED_INTERVAL: Duration = Duration::from_secs(120);
-/// Between two questions for the users, while nobody reads them.
+/// Interval of polling the users while nobody reads them.
 // D-agent-1 (docs/differences.md).
 const UNREAD_INTERVAL: Duration = Duration::from_secs(60);
-/// Before a silent agent is asked again, at first and at most.
+/// First and longest delay before a silent agent is polled again.
 const SILENCE_DELAYS: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(120));
 
-/// What the agent is asked for.
+/// What a poll asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Poll {
     /// Its version and commands.
@@ -40,16 +41,16 @@ pub(super) enum Poll {
 #[derive(Debug)]
 struct Entry {
     poll: Poll,
-    /// Between two of it, in the end.
+    /// Longest time between two polls.
     interval: Duration,
-    /// The same, now.
+    /// Current interval.
     present: Duration,
     asked: Option<Instant>,
     due: Instant,
 }
 
 impl Entry {
-    /// It is made now.
+    /// Records that the poll is made now.
     fn take(&mut self, now: Instant, thawed: bool, read: bool) {
         self.asked = Some(now);
         self.due = after(now, self.present);
@@ -63,25 +64,24 @@ impl Entry {
         }
     }
 
-    /// Whether it may be made now, though it is due later: one wake-up less.
+    /// Whether it may run now, though it is due later, to save a wake-up.
     fn may_be_early(&self, now: Instant) -> bool {
         let early = self.due.saturating_duration_since(now);
         early <= self.present.checked_div(4).unwrap_or_default()
     }
 }
 
-/// The times of all polls.
 #[derive(Debug)]
 pub(super) struct Schedule {
     entries: Vec<Entry>,
-    /// The delay after which the agent is asked again if it is silent now.
+    /// Delay before the next poll if the agent is silent now.
     silence_delay: Duration,
-    /// Nothing is due before.
+    /// Nothing is due before this time.
     not_before: Instant,
 }
 
 impl Schedule {
-    /// All are due now.
+    /// All polls are due now.
     pub fn begin(config: &LauncherFlags, now: Instant) -> Self {
         let entries = [
             (Poll::System, config.qemu_agent_sys_interval),
@@ -91,7 +91,7 @@ impl Schedule {
             (Poll::Users, config.qemu_agent_user_interval),
         ];
         let entry = |(poll, interval): (Poll, Duration)| {
-            // Zero would ask without a pause.
+            // Zero would poll without a pause.
             let interval = interval.max(Duration::from_secs(1));
             Entry {
                 poll,
@@ -108,14 +108,14 @@ impl Schedule {
         }
     }
 
-    /// When something is due.
+    /// When the next poll is due.
     pub fn next(&self) -> Instant {
         let first = self.entries.iter().map(|entry| entry.due).min();
         first.unwrap_or(self.not_before).max(self.not_before)
     }
 
-    /// What is due; its next time is the present interval from `now`, or later if `freeze_status` is thawed, and if the
-    /// users are not `read`.
+    /// The due polls. Each is next due its current interval after `now`, or later if
+    /// `freeze_status` is thawed or the users are not `read`.
     pub fn take_due(
         &mut self,
         now: Instant,
@@ -140,13 +140,13 @@ impl Schedule {
         taken
     }
 
-    /// The agent has answered.
+    /// Notes that the agent answered.
     pub fn answered(&mut self) {
         self.silence_delay = SILENCE_DELAYS.0;
     }
 
-    /// The agent is silent, so that all questions wait: a hanging agent costs less and less. `unasked` are those that were
-    /// due and not asked; they are due then.
+    /// Notes a silent agent: all polls wait, longer each time. `unasked` were due and not made;
+    /// they are due after the wait.
     pub fn silent(&mut self, now: Instant, unasked: &[Poll]) {
         self.not_before = after(now, self.silence_delay);
         self.silence_delay = self.silence_delay.saturating_mul(2).min(SILENCE_DELAYS.1);
@@ -156,17 +156,17 @@ impl Schedule {
         }
     }
 
-    /// The freeze status has changed: it is asked for at its own interval from now on.
+    /// Polls the changed freeze status at its own interval from now on.
     pub fn freeze_status_changed(&mut self, now: Instant) {
         self.bring_forward(Poll::FreezeStatus, now);
     }
 
-    /// The users are read again: from now on they are asked for at their own interval.
+    /// Polls the users at their own interval from now on, as they are read again.
     pub fn users_are_read(&mut self, now: Instant) {
         self.bring_forward(Poll::Users, now);
     }
 
-    /// It is due an interval after it was asked for last.
+    /// Makes it due one interval after its last poll.
     fn bring_forward(&mut self, poll: Poll, now: Instant) {
         for entry in self.entries.iter_mut().filter(|entry| entry.poll == poll) {
             let due = entry
@@ -177,7 +177,7 @@ impl Schedule {
     }
 }
 
-/// A time that cannot overflow.
+/// Adds without overflow.
 fn after(now: Instant, delay: Duration) -> Instant {
     now.checked_add(delay)
         .unwrap_or_else(|| os::time::deadline(delay))
@@ -190,7 +190,7 @@ mod tests {
     const THAWED: Option<FreezeStatus> = Some(FreezeStatus::Thawed);
     const FROZEN: Option<FreezeStatus> = Some(FreezeStatus::Frozen);
 
-    /// What is asked for in this many seconds, each with the second in which it is.
+    /// The polls of this many seconds, each with its second.
     fn play(seconds: u64, status: Option<FreezeStatus>, read: bool) -> Vec<(u64, Vec<Poll>)> {
         let begin = Instant::now();
         let mut schedule = Schedule::begin(&LauncherFlags::default(), begin);

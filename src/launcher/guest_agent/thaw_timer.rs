@@ -1,8 +1,8 @@
-//! The end of a freeze that nobody ends: kept in a file, so that the next launcher of this pod knows of it.
+//! Schedules the thaw when a freeze runs out, in a file for the next launcher of this pod.
 //!
-//! The deadline is a time of the machine's monotonic clock, which is the same for both launchers: they
-//! run on one machine, and the guest does not outlive its boot. A wall clock that is set back would
-//! keep the guest frozen.
+//! The deadline is a time of the machine's monotonic clock, which both launchers share: they run on
+//! one machine, and the guest does not outlive its boot. If a wall clock were set back, the guest
+//! would stay frozen.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -13,24 +13,24 @@ use tokio::sync::watch;
 
 use super::error::AgentError;
 
-/// Begins the file's line; seconds since the machine's boot follow.
+/// Starts the file's line; seconds since the machine's boot follow.
 const CLOCK: &str = "monotonic ";
-/// Enough for any number of seconds.
+/// Enough for any decimal number of seconds.
 const MAX_FILE_BYTES: u64 = 64;
 
-/// When the guest's file systems are to be thawed, if they are.
+/// When to thaw the guest's file systems, if they are frozen.
 pub(super) struct ThawTimer {
     path: PathBuf,
-    /// As [`now`] counts.
+    /// As counted by [`now`].
     deadline: watch::Sender<Option<Duration>>,
 }
 
 impl ThawTimer {
-    /// With what an earlier launcher has left.
+    /// Loads an earlier launcher's deadline.
     pub fn load(path: PathBuf) -> Self {
         let deadline = match os::small_file::read(&path, MAX_FILE_BYTES) {
             Err(error) if error.kind() == ErrorKind::NotFound => None,
-            // A file that cannot be read means that there was a freeze; its end is now.
+            // An unreadable file means that there was a freeze, which ends now.
             read => Some(read.ok().and_then(|line| parse(&line)).unwrap_or_default()),
         };
         Self {
@@ -39,7 +39,7 @@ impl ThawTimer {
         }
     }
 
-    /// The thaw is to be made after this time, or not at all.
+    /// Schedules the thaw after this time, or cancels it.
     pub fn set(&self, after: Option<Duration>) -> Result<(), AgentError> {
         let deadline = after.map(|after| now().saturating_add(after));
         let written = match deadline {
@@ -53,7 +53,6 @@ impl ThawTimer {
         })
     }
 
-    /// Changes with the deadline.
     pub fn changes(&self) -> watch::Receiver<Option<Duration>> {
         self.deadline.subscribe()
     }
@@ -63,23 +62,23 @@ impl ThawTimer {
         os::small_file::replace(&self.path, line.as_bytes())
     }
 
-    /// How long the thaw has to wait; none if there is none to make.
+    /// Time until the thaw; `None` if none is scheduled.
     pub fn remaining(&self) -> Option<Duration> {
         let deadline = (*self.deadline.borrow())?;
         Some(deadline.saturating_sub(now()))
     }
 }
 
-/// A line of the file.
+/// Parses the file's line.
 fn parse(line: &[u8]) -> Option<Duration> {
     let seconds = str::from_utf8(line).ok()?.strip_prefix(CLOCK)?;
     seconds.trim().parse().ok().map(Duration::from_secs)
 }
 
-/// The time since the machine's boot. No change of the wall clock moves it.
+/// Time since the machine's boot, independent of the wall clock.
 fn now() -> Duration {
     let now = clock_gettime(ClockId::Monotonic);
-    // The kernel never says less than zero.
+    // The kernel's value is never negative.
     now.try_into().unwrap_or_default()
 }
 

@@ -8,25 +8,26 @@ use crate::launcher::libvirt_domain::blocking;
 use crate::launcher::vm::Vm;
 use libvirt::{Domain, JobOperation, JobType, WhichJob};
 
-/// How long libvirt has to take the abort; QEMU's monitor may be silent.
+/// Limit for libvirt to accept the abort; QEMU's monitor may be silent.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(30);
-/// Before libvirt is asked again for a job that it has not begun yet.
+/// Delay before libvirt is asked again about a job that it has not started yet.
 const JOB_RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// Marks the migration in progress as to be aborted, which its job then does. False if there is none.
+/// Marks the migration in progress for abortion, which its job carries out. Returns false if there
+/// is none.
 pub(super) fn request(vm: &Vm) -> bool {
     vm.change_metadata(|metadata| metadata.migration_abort_requested())
 }
 
-/// Waits until the migration in progress is to be aborted.
+/// Waits for a request to abort the migration in progress.
 pub(super) async fn requested(vm: &Vm) {
     let mut changes = vm.metadata_changes();
     let is_requested = |(): &()| vm.metadata().is_migration_aborting();
-    // The sender lives in the VM, so this waits, and does not fail.
+    // Cannot fail: the sender lives in the VM.
     let _ = changes.wait_for(is_requested).await;
 }
 
-/// Aborts libvirt's job, which may be about to begin. Whether libvirt has accepted it.
+/// Aborts libvirt's job, which may be about to start. Returns whether libvirt has accepted.
 // D-mig-2 (docs/differences.md).
 pub(super) async fn abort(domain: Domain) -> bool {
     let abort = async {

@@ -1,4 +1,4 @@
-//! What libvirt is told of the migration: where to, what is copied, and how the domain is to be there.
+//! libvirt's parameters of the migration: the target, what is copied, and the domain's XML there.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,13 +14,13 @@ use convert::migration::{TargetRewrite, disks_to_copy, migration_xml, move_to_ro
 use domain::DomainSpec;
 use libvirt::{DiskCopy, Migration, XmlKind};
 
-/// The only compression that there is.
+/// The only supported compression.
 const ZSTD: &str = "zstd";
 
-/// The migration as libvirt takes it. Reads the domain, so it blocks.
+/// Builds libvirt's parameters. Reads the domain, so it blocks.
 ///
 /// # Errors
-/// libvirt's; the document cannot be made.
+/// libvirt's, or the document cannot be made.
 pub(super) fn migration(
     domain: &libvirt::Domain,
     config: &pod::LauncherFlags,
@@ -91,7 +91,7 @@ fn xml(
     }
 }
 
-/// The sizes that the guest sees of disks whose volumes move to another claim, by target.
+/// The guest-visible sizes of disks whose volumes move to another claim, by target.
 fn moved_sizes(
     domain: &libvirt::Domain,
     vmi: &Vmi,
@@ -107,7 +107,7 @@ fn moved_sizes(
     moved.map(|disk| size(&disk.target.device)).collect()
 }
 
-/// The socket that leads to the target's libvirt, or to its QEMU.
+/// The socket that leads to the target's libvirt or to its QEMU.
 fn socket(config: &pod::LauncherFlags, vmi: &Vmi, port: Option<u16>) -> String {
     let uid = &vmi.metadata.uid;
     let name = match port {
@@ -134,7 +134,7 @@ fn name_on_target(vmi: &Vmi) -> String {
     }
 }
 
-/// In MiB a second, rounded, but never down to no limit.
+/// In MiB per second, rounded, but never down to 0, which means no limit.
 fn bandwidth(quantity: &Quantity) -> Result<u64, MigrationError> {
     const MIB: u64 = 1 << 20;
     if quantity.0.is_empty() {
@@ -161,7 +161,7 @@ fn compression(method: Option<&str>) -> Option<String> {
     }
 }
 
-/// Bytes of all files below a directory; what cannot be read does not count.
+/// Bytes of all files below a directory, without unreadable ones.
 pub(super) fn size_of_files(dir: &Path) -> u64 {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let sizes = entries.filter_map(|entry| {

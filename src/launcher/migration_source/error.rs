@@ -1,16 +1,14 @@
-//! Why a migration does not begin, or fails.
-
 use convert::migration::DocumentError;
 
-/// What libvirt says of a migration that was aborted.
+/// libvirt's text for an aborted migration.
 const CANCELED: &str = "canceled by client";
-/// What QEMU says, with two spaces at one place, of a target volume that is too small.
+/// QEMU's text, with two spaces in one place, for a target volume that is too small.
 const TOO_SMALL: &str = "has to be smaller or equal to the actual size of the containing file";
 
-/// An error of the migration's source. Texts that other components know are kept to the letter.
+/// Why a migration does not start or fails. Texts that other components match on are exact.
 #[derive(Debug, thiserror::Error)]
 pub enum MigrationError {
-    /// The request's options are not what virt-handler writes.
+    /// The request's options are not virt-handler's format.
     #[error("no valid migration options object present in command server request")]
     Options(#[source] serde_json::Error),
     /// The bandwidth is not a quantity.
@@ -22,39 +20,34 @@ pub enum MigrationError {
     /// virt-controller has not prepared it.
     #[error("cannot migrate VMI until migrationState is ready")]
     NotReady,
-    /// It has ended; another attempt is another migration.
+    /// It has ended; another attempt is a new migration.
     #[error("migration job {uid} already executed; it {outcome}")]
-    AlreadyExecuted {
-        /// Its UID.
-        uid: String,
-        /// How it ended.
-        outcome: String,
-    },
-    /// It was cancelled before libvirt had begun.
+    AlreadyExecuted { uid: String, outcome: String },
+    /// It was cancelled before libvirt started.
     #[error("Live migration has been aborted")]
     Aborted,
-    /// libvirt has reported its end to an earlier launcher.
+    /// libvirt reported its end to an earlier launcher.
     #[error("the migration ended while the launcher was restarted, and the guest has not left")]
     LauncherRestarted,
-    /// A functional test of KubeVirt's wants the failure.
+    /// One of KubeVirt's functional tests requests the failure.
     #[error("Failed migration to satisfy functional test condition")]
     FunctionalTest,
     /// The document for the target cannot be made.
     #[error("the domain cannot be described for the target")]
     Document(#[from] DocumentError),
-    /// The guest does not let its SR-IOV devices go.
+    /// The guest does not release its SR-IOV devices.
     #[error("the guest has not released its SR-IOV devices within {seconds} s: {}", devices.join(", "))]
     NotReleased {
-        /// How long it had.
+        /// The time limit.
         seconds: u64,
-        /// Those that are still there.
+        /// The devices that remain.
         devices: Vec<String>,
     },
 }
 
-/// What virt-handler gets to know of a failure: libvirt's own words, but for those that KubeVirt knows. After an abort,
-/// whose error libvirt returns depends on which side is done first. KubeVirt's metadata name the error as libvirt's Go
-/// library does, and not as its answers to calls.
+/// The failure text for virt-handler: libvirt's own words, except those that KubeVirt knows. After
+/// an abort, which error libvirt returns depends on which side finishes first. KubeVirt's metadata
+/// give the error as libvirt's Go library does, unlike its answers to calls.
 // D-mig-8 (docs/differences.md).
 pub(super) fn failure_reason(error: &dyn std::error::Error, is_aborted: bool) -> String {
     let reason = os::logging::chain(error).replacen("LibvirtError(", "virError(", 1);

@@ -7,8 +7,8 @@
 //!  CancelVirtualMachineMigration ─► metadata: Aborting ─► abort ───────────────┘
 //! ```
 //!
-//! The metadata are what virt-handler sees of it, and the only way in which a cancellation reaches the job. Where the guest
-//! runs, libvirt and QEMU decide: whatever happens here, it runs on one side.
+//! virt-handler sees only the metadata, and only through them does a cancellation reach the job.
+//! libvirt and QEMU decide where the guest runs: whatever happens here, it runs on one side.
 
 mod abort;
 mod document;

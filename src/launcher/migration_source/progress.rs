@@ -1,9 +1,9 @@
-//! How far a migration is, for the log and for virt-handler's metrics.
+//! A migration's progress, for the log and for virt-handler's metrics.
 
 use domain::stats::MigrationJob;
 use libvirt::JobStats;
 
-/// As virt-handler's metrics have it.
+/// In the form of virt-handler's metrics.
 pub fn job_info(stats: &JobStats) -> MigrationJob {
     let page = stats.memory_page_size.unwrap_or(0);
     MigrationJob {
@@ -17,7 +17,7 @@ pub fn job_info(stats: &JobStats) -> MigrationJob {
     }
 }
 
-/// The line of the log, with the names that KubeVirt's users know.
+/// The log line, with the names that KubeVirt's users know.
 pub(super) fn line(uid: &str, stats: &JobStats) -> String {
     let value = |value: Option<u64>| value.unwrap_or(0);
     let mib = |bytes: Option<u64>| value(bytes) >> 20;
@@ -58,7 +58,7 @@ pub(super) fn line(uid: &str, stats: &JobStats) -> String {
     )
 }
 
-/// By what factor the memory was compressed, where it was.
+/// The memory's compression factor, if it was compressed.
 #[allow(clippy::cast_precision_loss, reason = "a ratio for readers")]
 fn compression(stats: &JobStats) -> String {
     match (stats.memory_normal_bytes, stats.data_processed) {

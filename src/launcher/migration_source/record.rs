@@ -1,7 +1,7 @@
-//! What a migration has done, for `launcherctl`: samples, decisions and the end, in the order in which they came.
+//! Records a migration for `launcherctl`: samples, decisions and the end, in order.
 //!
-//! The record is of the last migration, and bounded: when it is full, every second sample goes, so that a long migration
-//! has fewer of its beginning.
+//! It holds the last migration and is bounded: when it is full, every second sample is dropped, so
+//! a long migration has fewer samples of its beginning.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -19,13 +19,12 @@ use api::proto::inspect::v1::{
 };
 use libvirt::JobStats;
 
-/// Events that are kept. A sample takes about 200 bytes.
+/// Limit of kept events. A sample takes about 200 bytes.
 const MAX_EVENTS: usize = 2048;
 
-/// The last migration from here.
 pub struct MigrationRecord {
     record: Mutex<Record>,
-    /// What libvirt has said last of the migration that is in progress.
+    /// libvirt's last numbers of the migration in progress.
     progress: Mutex<Option<JobStats>>,
     /// The number of the newest event.
     newest: watch::Sender<u64>,
@@ -48,7 +47,7 @@ struct Record {
 }
 
 impl Record {
-    /// Makes place for another event. The first one says which migration it is.
+    /// Makes room for an event. Keeps the first, which identifies the migration.
     fn thin_out(&mut self) {
         let mut is_odd = false;
         self.events.retain(|(_, event)| {
@@ -62,7 +61,7 @@ impl Record {
 }
 
 impl MigrationRecord {
-    /// A migration begins; the one before is forgotten.
+    /// Starts a record and drops the previous one.
     pub fn begin(&self, began: MigrationBegan) {
         {
             let mut record = lock(&self.record);
@@ -78,7 +77,7 @@ impl MigrationRecord {
         }));
     }
 
-    /// libvirt's call begins or has ended.
+    /// libvirt's call starts or has ended.
     pub(super) fn step(&self, name: &str) {
         let name = name.to_owned();
         self.add(Event::Step(MigrationStep { name }));
@@ -113,7 +112,7 @@ impl MigrationRecord {
         }));
     }
 
-    /// It has ended; `completed` is what libvirt has measured.
+    /// Records the end; `completed` has libvirt's final numbers.
     pub(super) fn ended(&self, failure: Option<String>, completed: Option<&JobStats>) {
         self.add(Event::Ended(MigrationEnded {
             failure: failure.unwrap_or_default(),
@@ -136,11 +135,11 @@ impl MigrationRecord {
         record
             .events
             .push_back((number, MigrationEvent { at_micros, event }));
-        // With the lock, so that numbers come in order.
+        // Under the lock, so that numbers come in order.
         self.newest.send_replace(number);
     }
 
-    /// How far the migration is that leaves from here; none if there is none.
+    /// The progress of the migration that is leaving; `None` without one.
     pub fn progress(&self) -> Option<JobStats> {
         *lock(&self.progress)
     }
@@ -154,10 +153,11 @@ impl MigrationRecord {
         lock(&self.record).began.is_none()
     }
 
-    /// Waits for events after the one with this number (0 is before all). The number of the last one, and all of them.
+    /// Waits for events after this number (0 is before all). Returns the last event's number, and
+    /// all of them.
     pub async fn after(&self, number: u64) -> (u64, Vec<MigrationEvent>) {
         let mut newest = self.newest.subscribe();
-        // The sender lives as long as this waits.
+        // Cannot fail: the sender lives as long as this waits.
         let _ = newest.wait_for(|newest| *newest > number).await;
         let record = lock(&self.record);
         let newer = record.events.iter().filter(|(own, _)| *own > number);

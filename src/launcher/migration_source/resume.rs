@@ -1,4 +1,5 @@
-//! A migration that an earlier launcher has begun: libvirt goes on with it, and this launcher reports its end.
+//! Adopts a migration that an earlier launcher has started: libvirt continues it, and this launcher
+//! reports its end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,21 +15,22 @@ use crate::launcher::libvirt_domain::LibvirtDomain;
 use crate::launcher::vm::Vm;
 use libvirt::{Connection, DomainState, JobOperation, PausedReason, ShutoffReason, WhichJob};
 
-/// Between two looks at the migration, whose end libvirt reports to its own client alone, and that was the earlier launcher.
+/// Interval of checking the migration: libvirt reports its end only to its own client, which was
+/// the earlier launcher.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What libvirt says of the migration.
+/// libvirt's report on the migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Seen {
-    /// In this mode, as far as the state shows it.
+    /// Running in this mode, as far as the state tells.
     Running(Mode),
     /// The guest runs on the target.
     HasLeft,
-    /// The guest is still here, or nowhere. `is_post_copy`: not all of it.
+    /// The guest is still here or nowhere. With `is_post_copy`, a part of its memory is on the
+    /// target.
     Failed { is_post_copy: bool },
 }
 
-/// A migration that this launcher has not begun.
 pub(in crate::launcher) struct AdoptedMigration {
     libvirt: Arc<LibvirtDomain>,
     vm: Arc<Vm>,
@@ -39,7 +41,7 @@ impl AdoptedMigration {
         Self { libvirt, vm }
     }
 
-    /// Follows the migration that an earlier launcher has left, if there is one, to its end.
+    /// Follows an earlier launcher's migration, if there is one, to its end.
     // D-sup-16 (docs/differences.md).
     pub async fn run(self) {
         self.vm.wait_for_first_read().await;
@@ -61,7 +63,7 @@ impl AdoptedMigration {
 
     async fn follow(&self) -> Result<(), LauncherError> {
         let mut changes = self.vm.metadata_changes();
-        // Ends with this: another job that libvirt begins afterwards is not meant.
+        // Dropped here: a later job of libvirt's must not be aborted.
         let mut aborting: JoinSet<bool> = JoinSet::new();
         let mut last = Mode::PreCopy;
         loop {
@@ -80,7 +82,7 @@ impl AdoptedMigration {
                     }
                     return Err(MigrationError::LauncherRestarted.into());
                 }
-                // Asked again: libvirt may be on its way back.
+                // Tried again: libvirt may be on its way back.
                 Err(error) => {
                     tracing::debug!(reason = %os::logging::chain(&error), "Could not find out how the migration is");
                 }
@@ -112,12 +114,12 @@ fn seen(connection: &Connection, name: &str) -> Result<Seen, LauncherError> {
             is_post_copy: false,
         });
     };
-    // The state is asked for last: it is the migration's result once the job is over.
+    // The state is read last: it is the migration's result once the job is over.
     let is_running = domain.is_active()?
         && domain.job_state(WhichJob::Running)?.operation == JobOperation::MigrationOut;
     Ok(match domain.state()? {
         DomainState::Shutoff(ShutoffReason::Migrated) => Seen::HasLeft,
-        // libvirt keeps the job of a post-copy that has failed.
+        // libvirt keeps the job of a failed post-copy.
         DomainState::Paused(PausedReason::PostcopyFailed) => Seen::Failed { is_post_copy: true },
         DomainState::Paused(PausedReason::Postcopy) if is_running => Seen::Running(Mode::PostCopy),
         DomainState::Paused(PausedReason::Migration) if is_running => Seen::Running(Mode::Paused),

@@ -1,4 +1,5 @@
-//! `MigrateVirtualMachine` and `CancelVirtualMachineMigration`: begins the migration, and reports its end.
+//! `MigrateVirtualMachine` and `CancelVirtualMachineMigration`: starts the migration and reports
+//! its end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,18 +26,17 @@ use domain::metadata::MigrationMetadata;
 use libvirt::{Domain, Event, JobStats, Migration};
 use os::failpoints;
 
-/// What libvirt has measured is asked for before the end is reported, and must not delay that.
+/// Limit of reading libvirt's final numbers, which must not delay the report of the end.
 const COMPLETED_JOB_TIMEOUT: Duration = Duration::from_millis(50);
-/// The wish of a functional test of KubeVirt's: the migration fails.
+/// One of KubeVirt's functional tests asks for a failed migration with it.
 const FORCE_FAILURE: &str = "kubevirt.io/func-test-force-launcher-migration-failure";
 
-/// Migrates the domain to another node.
 pub struct MigrationSource {
     libvirt: Arc<LibvirtDomain>,
     vm: Arc<Vm>,
     pod: pod::LauncherFlags,
     events: broadcast::Sender<Event>,
-    /// What the last migration has done.
+    /// The record of the last migration.
     pub record: Arc<MigrationRecord>,
 }
 
@@ -56,10 +56,11 @@ impl MigrationSource {
         })
     }
 
-    /// Begins the migration. Success says that it has begun, also if it had already; what becomes of it is in the metadata.
+    /// Starts the migration. Success means that it has started now or before; the metadata have its
+    /// result.
     ///
     /// # Errors
-    /// It is not to be migrated now, or this migration has ended.
+    /// It must not start now, or this migration has ended.
     // D-mig-4 (docs/differences.md).
     pub async fn begin(
         self: &Arc<Self>,
@@ -70,7 +71,7 @@ impl MigrationSource {
         let what = "reading the domain for the first time";
         let first = async { Ok(self.vm.wait_for_first_read().await) };
         within(what, CHANGE_TIMEOUT, first).await?;
-        // No await from here to the metadata, so that of several requests one begins it.
+        // No await from here to the metadata, so only one of several requests starts it.
         if has_begun(self.vm.metadata().migration(), &uid)? {
             return Ok(());
         }
@@ -82,8 +83,8 @@ impl MigrationSource {
         Ok(())
     }
 
-    /// Asks for the end of the migration that is in progress. Success says no more than that: what becomes of it is in the
-    /// metadata. Without a migration, and while one is being aborted, nothing is to be done.
+    /// Requests the abortion of the migration in progress. Success means only that; the metadata
+    /// have the result. Does nothing without a migration or while one is being aborted.
     pub fn cancel(&self) {
         if abort::request(&self.vm) {
             let why = "CancelVirtualMachineMigration was called".to_owned();
@@ -103,7 +104,7 @@ impl MigrationSource {
         uid: String,
     ) {
         let (this, work_job, work_uid) = (self.clone(), job.clone(), uid.clone());
-        // A task of its own, so that a panic is the end of this migration only.
+        // A task of its own, so that a panic ends only this migration.
         let work =
             tokio::spawn(async move { this.migrate(&work_job, &vmi, &options, &work_uid).await });
         let what = "the migration";
@@ -130,7 +131,7 @@ impl MigrationSource {
         self.record.ended(failure, completed.as_ref());
     }
 
-    /// What libvirt has measured of the migration that is over, if it says so in time.
+    /// libvirt's final numbers of the migration, if they come in time.
     async fn completed_job(&self) -> Option<JobStats> {
         let what = "reading what the migration took";
         let read = self.libvirt.read(what, |connection, name| {
@@ -185,8 +186,8 @@ impl MigrationSource {
         transfer.run(migration).await
     }
 
-    /// The domain as it can leave, and what libvirt is told. No other change may come between the two, and it waits for those
-    /// that are in progress: there is no caller to whom it would take too long.
+    /// Prepares the domain for leaving, and libvirt's parameters. No other change may come in
+    /// between, so it waits for those in progress without a limit: no caller waits.
     async fn prepare(
         &self,
         vmi: &Vmi,
@@ -199,7 +200,8 @@ impl MigrationSource {
             .libvirt
             .change(&turn, what, |domain| domain.ok_or(LauncherError::NoDomain));
         let domain = found.await?;
-        // libvirt takes no copy any more once the domain leaves. By this one a later launcher knows of the migration.
+        // libvirt accepts no copy once the domain is leaving. A later launcher learns of the
+        // migration from this one.
         if let Err(error) = metadata_copy::write(&self.libvirt, self.vm.metadata().get()).await {
             tracing::debug!(reason = %os::logging::chain(&error), "the domain's XML does not say that it migrates");
         }
@@ -213,7 +215,7 @@ impl MigrationSource {
     }
 }
 
-/// What `launcherctl` shows of the request.
+/// `launcherctl`'s view of the request.
 fn began(uid: &str, options: &MigrationOptions) -> MigrationBegan {
     MigrationBegan {
         uid: uid.to_owned(),
@@ -223,7 +225,7 @@ fn began(uid: &str, options: &MigrationOptions) -> MigrationBegan {
     }
 }
 
-/// The migration that virt-handler asks for.
+/// The UID of the requested migration.
 fn migration_uid(vmi: &Vmi) -> Result<&str, MigrationError> {
     let tracking = vmi.status.changed_block_tracking.as_ref();
     if let Some(backup) = tracking.and_then(|tracking| tracking.backup_status.as_ref()) {
@@ -233,7 +235,7 @@ fn migration_uid(vmi: &Vmi) -> Result<&str, MigrationError> {
     Ok(state.ok_or(MigrationError::NotReady)?.source_uid())
 }
 
-/// Whether the last migration is this one. One that has ended is not begun again.
+/// Whether the last migration is this one. One that has ended is not started again.
 fn has_begun(last: Option<&MigrationMetadata>, uid: &str) -> Result<bool, MigrationError> {
     let Some(last) = last.filter(|last| last.uid == uid) else {
         return Ok(false);

@@ -1,4 +1,5 @@
-//! SR-IOV devices stay on their node: the guest releases them before it migrates, and gets the target's afterwards.
+//! Releases SR-IOV devices, which stay on their node: the guest releases them before it migrates
+//! and gets the target's afterwards.
 
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
@@ -10,12 +11,12 @@ use crate::launcher::libvirt_domain::{blocking, read_spec};
 use domain::host_devices::HostDevice;
 use libvirt::{Domain, Event, XmlKind};
 
-/// What the names of these devices begin with.
+/// Prefix of these devices' names.
 const SRIOV: &str = "sriov-";
-/// How long the guest has for the next of its devices.
+/// Limit for the guest to release its next device.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Takes the SR-IOV devices from the guest. The caller has the turn to change the domain.
+/// Detaches the SR-IOV devices from the guest. The caller has the turn to change the domain.
 pub(super) async fn detach(
     domain: &Domain,
     events: &mut Receiver<Event>,
@@ -57,7 +58,8 @@ async fn attached(domain: &Domain, devices: Vec<String>) -> Result<Vec<String>, 
     .await
 }
 
-/// Waits until the guest has released the devices. `attached`: those of them that the domain still has.
+/// Waits until the guest has released the devices. `attached` returns those that the domain still
+/// has.
 async fn released<F: Future<Output = Result<Vec<String>, LauncherError>>>(
     mut waiting: Vec<String>,
     events: &mut Receiver<Event>,
@@ -69,7 +71,7 @@ async fn released<F: Future<Output = Result<Vec<String>, LauncherError>>>(
         match timeout_at(end, events.recv()).await {
             Ok(Ok(Event::DeviceRemoved { alias, .. })) => waiting.retain(|it| *it != alias),
             Ok(Err(RecvError::Lagged(_))) => waiting = attached(waiting).await?,
-            // A guest may cause others for ever, as by setting its clock.
+            // A guest may cause endless other events, such as by setting its clock.
             Ok(Ok(_)) => {}
             Ok(Err(RecvError::Closed)) | Err(_) => return Err(not_released(waiting).into()),
         }
@@ -129,7 +131,7 @@ mod tests {
             error.contains("sriov-two") && !error.contains("sriov-one"),
             "{error}"
         );
-        // From the first device on, so long for the second one.
+        // After the first device, that limit starts again for the second.
         assert_eq!(began.elapsed().as_secs(), 11 + 30);
     }
 }

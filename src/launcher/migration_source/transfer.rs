@@ -1,4 +1,5 @@
-//! libvirt's call, and what is done beside it until it returns: samples for the monitor, its decisions, the abort.
+//! Makes libvirt's migration call and, until it returns, takes samples, carries out the monitor's
+//! decisions, and aborts on request.
 
 use std::future::pending;
 use std::pin::pin;
@@ -20,12 +21,12 @@ use crate::launcher::vm::{Job, Vm};
 use libvirt::{Domain, DomainState, Event, JobStats, Migration, PausedReason, ShutoffReason};
 use os::failpoints;
 
-/// Between two samples.
+/// Interval of samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(400);
-/// How many samples have a line in the log: one in this many.
+/// One in this many samples is logged.
 const SAMPLES_PER_LINE: u32 = 10;
 
-/// A migration that is ready to begin.
+/// A migration that is ready to start.
 pub(super) struct Transfer<'a> {
     pub libvirt: &'a LibvirtDomain,
     pub vm: &'a Vm,
@@ -38,7 +39,7 @@ pub(super) struct Transfer<'a> {
     pub monitor: Monitor,
 }
 
-/// What libvirt says of the migration.
+/// libvirt's report on the migration.
 struct Seen {
     stats: Result<JobStats, libvirt::Error>,
     state: Result<DomainState, libvirt::Error>,
@@ -46,7 +47,7 @@ struct Seen {
 }
 
 impl Transfer<'_> {
-    /// Migrates. Returns when the guest runs on the target, or the migration has failed.
+    /// Migrates. Returns when the guest runs on the target or the migration has failed.
     pub async fn run(mut self, migration: Migration) -> Result<(), LauncherError> {
         failpoints::hit("migration.prepared");
         if self.vm.metadata().is_migration_aborting() {
@@ -66,7 +67,7 @@ impl Transfer<'_> {
             Ok(domain.migrate(&migration)?)
         }));
         let mut sampling: Option<JoinHandle<Seen>> = None;
-        // Ends with this: another job that libvirt begins afterwards is not meant.
+        // Dropped here: a later job of libvirt's must not be aborted.
         let mut aborting: JoinSet<bool> = JoinSet::new();
         let mut next_sample = self.began;
         let mut samples = 0;
@@ -99,7 +100,7 @@ impl Transfer<'_> {
         }
     }
 
-    /// Asks libvirt how far it is. One question at a time, however long libvirt takes for it.
+    /// Asks libvirt for the progress. One query at a time, without a limit.
     fn sample(&self, is_iteration: bool) -> JoinHandle<Seen> {
         let domain = self.domain.clone();
         spawn_blocking(move || Seen {
@@ -109,7 +110,7 @@ impl Transfer<'_> {
         })
     }
 
-    /// Takes a sample to the monitor, and does what that decides.
+    /// Passes a sample to the monitor and carries out its decisions.
     async fn follow(&mut self, seen: Seen, samples: u32) {
         let stats = seen
             .stats
@@ -133,7 +134,7 @@ impl Transfer<'_> {
         };
         let mut decision = self.monitor.observe(&sample);
         self.report_mode();
-        // QEMU has not begun before it knows how much there is.
+        // QEMU has not started before it knows the total.
         let known = sample.running().filter(|stats| stats.data_total > Some(0));
         if let Some(stats) = known {
             let mode = self.monitor.mode();
@@ -193,14 +194,15 @@ impl Transfer<'_> {
             .change_metadata(|metadata| metadata.migration_abort_ended(succeeded));
     }
 
-    /// libvirt's daemon has ended in the middle of the migration: whether the guest had left before that.
+    /// Returns whether the guest had left before libvirt's daemon ended in the middle of the
+    /// migration.
     // D-mig-5 (docs/differences.md).
     async fn has_left(&self) -> bool {
         let mut connections = self.libvirt.connections();
         let mut seen = observe(self.libvirt).await;
-        // It may be the target's daemon as well, of which libvirt says the same.
+        // It may also be the target's daemon: libvirt's error is the same.
         if seen.as_ref().is_err_and(LauncherError::is_connection_lost) {
-            // Without a new connection in time nothing is known of the guest.
+            // Without a new connection in time the guest's state is unknown.
             let Ok(Ok(())) = timeout(CHANGE_TIMEOUT, connections.changed()).await else {
                 return false;
             };
@@ -214,7 +216,7 @@ fn found(domain: Option<Domain>) -> Result<Domain, LauncherError> {
     domain.ok_or(LauncherError::NoDomain)
 }
 
-/// Waits for the end of a task, if there is one. None if it has panicked.
+/// Waits for a task, if any. `None` if it panicked.
 async fn finished<T>(task: &mut Option<JoinHandle<T>>) -> Option<T> {
     match task {
         Some(handle) => {

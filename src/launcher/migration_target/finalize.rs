@@ -1,5 +1,5 @@
-//! What is left to do in the guest when its migration is over: it is told that its links are on another network, and what
-//! time it is.
+//! What is left to do in the guest when its migration is over: it is told that its links are on
+//! another network, and what time it is.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,8 @@ use domain::alias::Alias;
 use domain::xml::tree::Element;
 use libvirt::{Domain, XmlKind};
 
-/// How an interface is refreshed: the guest sees its link go down and up, and asks for another lease.
+/// How an interface is refreshed: the guest sees its link go down and up, and asks for another
+/// lease.
 const LINK_REFRESH: &str = "link-refresh";
 /// A guest on a busy node does not see a link that is down for a fifth of it.
 const LINK_DOWN_TIME: Duration = Duration::from_millis(500);

@@ -4,8 +4,9 @@
 //!   source's virtqemud ─► target's virtqemud ─► libvirt-hook-client ─► this socket ─► convert::premigration ─► back
 //! ```
 //!
-//! It answers one document and ends. A connection that brings none, or one that cannot be used, is closed without an
-//! answer, which makes that migration fail; the next one is asked for again. A silent connection keeps no other waiting.
+//! It answers one document and ends. A connection that brings none, or one that cannot be used, is
+//! closed without an answer, which makes that migration fail; the next one is asked for again. A
+//! silent connection keeps no other waiting.
 
 use std::io;
 use std::path::PathBuf;
@@ -138,7 +139,8 @@ async fn exchange(
     Ok(stream.shutdown().await?)
 }
 
-/// Reads to the end of the root element: the client waits for the answer without ending its own half.
+/// Reads to the end of the root element: the client waits for the answer without ending its own
+/// half.
 async fn read_document(
     stream: &mut (impl AsyncReadExt + Unpin),
 ) -> Result<String, HookServerError> {

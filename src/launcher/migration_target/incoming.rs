@@ -1,7 +1,7 @@
 //! From a domain that arrives to the end of its migration, which virt-handler waits for.
 //!
-//! The guest runs a moment before libvirt's own part of the migration is over; until then libvirt changes nothing. So the
-//! job's end is polled for: libvirt has no event of it on the target.
+//! The guest runs a moment before libvirt's own part of the migration is over; until then libvirt
+//! changes nothing. So the job's end is polled for: libvirt has no event of it on the target.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,8 @@ use crate::launcher::vm::{JobKind, PauseReason, Phase, Snapshot, Vm};
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// How long it is asked at a time.
 const POLL_TIME: Duration = Duration::from_secs(3);
-/// Before it is asked again. After that the migration counts as over: virt-handler would wait for ever.
+/// Before it is asked again. After that the migration counts as over: virt-handler would wait for
+/// ever.
 const PAUSES: [Duration; 3] = [
     Duration::from_secs(1),
     Duration::from_secs(2),

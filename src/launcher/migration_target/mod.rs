@@ -1,4 +1,5 @@
-//! The target of a live migration: the pod is made ready, the domain arrives, and what is left to do is done.
+//! The target of a live migration: the pod is made ready, the domain arrives, and what is left to
+//! do is done.
 //!
 //! ```text
 //!   SyncMigrationTarget ─► context ─► hook server ─► convert ─► network ─► empty images ─► hooks ─► sockets
@@ -7,7 +8,8 @@
 //!   FinalizeVirtualMachineMigration ─► links down and up ─► the guest's clock
 //! ```
 //!
-//! All of it may be repeated. Once the domain is there nothing is prepared any more: its files are in use.
+//! All of it may be repeated. Once the domain is there nothing is prepared any more: its files are
+//! in use.
 
 pub(super) mod error;
 mod finalize;
@@ -82,8 +84,8 @@ impl MigrationTarget {
     /// Makes the pod ready for the domain to arrive.
     ///
     /// # Errors
-    /// The first thing that failed; [`LauncherError::Slow`] when it takes longer than virt-handler waits: it goes on, and the
-    /// next call does the same once more.
+    /// The first thing that failed; [`LauncherError::Slow`] when it takes longer than virt-handler
+    /// waits: it goes on, and the next call does the same once more.
     pub async fn sync(self: &Arc<Self>, request: SyncRequest) -> Result<(), LauncherError> {
         let what = "preparing the migration target";
         let this = self.clone();
@@ -140,7 +142,8 @@ impl MigrationTarget {
             .await?;
         let xml = self.prepare_files(request, converted).await?;
         self.expect_arrival(vmi);
-        // What they make of the domain is not used: they may set up what their device needs in this pod.
+        // What they make of the domain is not used: they may set up what their device needs in this
+        // pod.
         let hooks = self.preparation.run_define_hooks(request, xml, purpose);
         drop(hooks.await?);
         if vmi.metadata.annotations.contains_key(BLOCK_ANNOTATION) {
@@ -170,7 +173,8 @@ impl MigrationTarget {
         blocking("preparing the migration target", prepare).await
     }
 
-    /// An earlier launcher was prepared for the domain that arrives: which migration brings it, the domain does not say.
+    /// An earlier launcher was prepared for the domain that arrives: which migration brings it, the
+    /// domain does not say.
     // D-sup-16 (docs/differences.md).
     fn adopt_arrival(&self, vmi: &Vmi) {
         let vm = self.vm.snapshot();

@@ -1,5 +1,5 @@
-//! Unix sockets that lead to the TCP ports of this pod's QEMU, for a source that reaches its target by TCP: one of an
-//! older KubeVirt. virt-handler connects to the sockets either way.
+//! Unix sockets that lead to the TCP ports of this pod's QEMU, for a source that reaches its target
+//! by TCP: one of an older KubeVirt. virt-handler connects to the sockets either way.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -27,8 +27,8 @@ const DISABLE_IPV6: &str = "/proc/sys/net/ipv6/conf/default/disable_ipv6";
 pub(super) struct TcpProxies(Mutex<BTreeSet<PathBuf>>);
 
 impl TcpProxies {
-    /// Serves the sockets of the VMI's migration, for as long as the launcher lives. Those that are served already stay.
-    /// Call it on a runtime.
+    /// Serves the sockets of the VMI's migration, for as long as the launcher lives. Those that are
+    /// served already stay. Call it on a runtime.
     ///
     /// # Errors
     /// [`ProxyError::Listen`].

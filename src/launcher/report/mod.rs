@@ -9,7 +9,8 @@
 //!                                                             gone
 //! ```
 //!
-//! The only writer of what was observed: one task, so that documents go out in the order in which they were made.
+//! The only writer of what was observed: one task, so that documents go out in the order in which
+//! they were made.
 
 mod panic_log;
 
@@ -68,7 +69,8 @@ impl Reporter {
         let reported = Arc::new(tokio::sync::Mutex::new(Reported::default()));
         loop {
             reporter.events.arrived().await;
-            // What happens during a start is not shown. The sender lives in the VM, so this does not fail.
+            // What happens during a start is not shown. The sender lives in the VM, so this does
+            // not fail.
             drop(state.wait_for(|vm| vm.phase != Phase::Starting).await);
             let (once, reported) = (reporter.clone(), reported.clone());
             let report = tokio::spawn(async move {
@@ -124,7 +126,8 @@ impl Reporter {
         self.notifier.publish(&document, kind);
     }
 
-    /// libvirt may be silent for as long as QEMU hangs, and virt-handler has to know when the grace period has begun.
+    /// libvirt may be silent for as long as QEMU hangs, and virt-handler has to know when the grace
+    /// period has begun.
     // D-vm-16 (docs/differences.md).
     fn report_from_memory(&self) {
         if let Some(document) = self.vm.update_document() {

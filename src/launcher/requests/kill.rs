@@ -21,8 +21,8 @@ use crate::launcher::qemu::Qemu;
 use crate::launcher::vm::{JobKind, Vm};
 use libvirt::{Domain, DomainState};
 
-/// How long a kill by virt-handler waits for QEMU to end by SIGTERM. libvirt gives up after 15 s and
-/// takes a later end for a crash; virt-handler waits 20 s.
+/// How long a kill by virt-handler waits for QEMU to end by SIGTERM. libvirt gives up after 15 s
+/// and takes a later end for a crash; virt-handler waits 20 s.
 pub(in crate::launcher) const KILL_PATIENCE: Duration = Duration::from_secs(13);
 
 /// Forces the guest off.
@@ -46,8 +46,8 @@ impl Killer {
         }
     }
 
-    /// Forces the guest off. QEMU has `patience` to write its caches, and is killed then. Waits for no other change: a start
-    /// that hangs is killed too. No domain is not a failure.
+    /// Forces the guest off. QEMU has `patience` to write its caches, and is killed then. Waits for
+    /// no other change: a start that hangs is killed too. No domain is not a failure.
     ///
     /// # Errors
     /// libvirt's; [`LauncherError::Slow`] when it takes too long.

@@ -1,4 +1,5 @@
-//! Pause, unpause, reset, reboot, shut down, delete; [`super::kill`] has the kill. All may be repeated.
+//! Pause, unpause, reset, reboot, shut down, delete; [`super::kill`] has the kill. All may be
+//! repeated.
 
 pub(super) mod kill;
 
@@ -19,7 +20,8 @@ use libvirt::{DomainState, Reboot, Shutdown, Undefine, XmlKind, code};
 
 /// `VIR_FROM_QEMU`, the part of libvirt that does not find a domain.
 const FROM_QEMU: i32 = 10;
-/// A guest that its agent has not shut down in this time gets an ACPI request too, with virt-handler's next one.
+/// A guest that its agent has not shut down in this time gets an ACPI request too, with
+/// virt-handler's next one.
 const AGENT_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Carries out what virt-handler asks for with one word.
@@ -155,12 +157,13 @@ impl Requests {
         self.libvirt.request("rebooting the guest", reboot).await
     }
 
-    /// Starts the clock of the grace period, and asks the guest to shut down: its agent where it is connected, else, or if
-    /// the agent refuses, ACPI. Neither waits for a turn: a change that hangs must not keep virt-handler from killing the
-    /// guest when its grace period is over.
+    /// Starts the clock of the grace period, and asks the guest to shut down: its agent where it is
+    /// connected, else, or if the agent refuses, ACPI. Neither waits for a turn: a change that
+    /// hangs must not keep virt-handler from killing the guest when its grace period is over.
     ///
-    /// The call to the agent ends with the guest, or after a minute (5 s if the agent is silent), so it goes on in the
-    /// background. virt-handler repeats its request: ACPI follows if the agent has been asked for some seconds by then.
+    /// The call to the agent ends with the guest, or after a minute (5 s if the agent is silent),
+    /// so it goes on in the background. virt-handler repeats its request: ACPI follows if the agent
+    /// has been asked for some seconds by then.
     // D-vm-4, D-vm-5 (docs/differences.md).
     pub async fn shutdown(&self) -> Result<(), LauncherError> {
         let document = self.vm.snapshot().document;
@@ -180,7 +183,8 @@ impl Requests {
                 ) {
                     return Ok(());
                 }
-                // Also when the request fails: virt-handler kills the domain only once this clock has run out.
+                // Also when the request fails: virt-handler kills the domain only once this clock
+                // has run out.
                 vm.change_metadata(Metadata::shutdown_requested);
                 match agent_call {
                     Ok(call) if ask_agent => {

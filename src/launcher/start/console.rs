@@ -1,4 +1,5 @@
-//! When the guest's serial console has its first output, and when it asks for a login: two steps of the timeline.
+//! When the guest's serial console has its first output, and when it asks for a login: two steps of
+//! the timeline.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -15,14 +16,16 @@ use os::inotify::{DirWatch, appears};
 
 /// What getty(8) prints before it waits for a name; no newline follows.
 const LOGIN_PROMPT: &[u8] = b"login:";
-/// A guest that takes longer, or has no getty on its serial console, shows by its agent that it is up.
+/// A guest that takes longer, or has no getty on its serial console, shows by its agent that it is
+/// up.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// Most of the console's log that is searched.
 const MAX_LOG_BYTES: usize = 1 << 20;
 /// Between two reads: the output of a guest that boots comes in hundreds of pieces.
 const READ_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Follows the serial console's log of the VM with this UID, which has just started, in the background and for a limited time.
+/// Follows the serial console's log of the VM with this UID, which has just started, in the
+/// background and for a limited time.
 pub(super) fn watch(root: &pod::Root, uid: &str, timeline: Arc<Timeline>) {
     let log = root.path(PodPaths::default().serial_log(uid));
     tokio::spawn(async move {

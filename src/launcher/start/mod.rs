@@ -5,7 +5,8 @@
 //!                                        sidecars       taps, DHCP    files                  sidecars, plugins    │
 //!                                                                                addresses of tagged devices ◄────┘
 //! ```
-//! A job of its own: whatever fails on the way, no domain stays behind, and the next sync begins anew.
+//! A job of its own: whatever fails on the way, no domain stays behind, and the next sync begins
+//! anew.
 
 mod console;
 
@@ -150,8 +151,8 @@ impl Start {
         Ok((domain.to_xml(), ports))
     }
 
-    /// Logs the conversion's input besides the VMI, and keeps it for a bug report: with it, `launcherctl convert --context`
-    /// makes the same domain anywhere.
+    /// Logs the conversion's input besides the VMI, and keeps it for a bug report: with it,
+    /// `launcherctl convert --context` makes the same domain anywhere.
     fn keep_context(&self, context: &Context) {
         if let Ok(context) = serde_json::to_string(context) {
             tracing::debug!(context, "what the conversion has seen");
@@ -159,8 +160,8 @@ impl Start {
         }
     }
 
-    /// Blocks until the domain runs. A kill that comes meanwhile ends a QEMU that is there; before and after, it is here
-    /// that no guest is left.
+    /// Blocks until the domain runs. A kill that comes meanwhile ends a QEMU that is there; before
+    /// and after, it is here that no guest is left.
     // D-vm-2 (docs/differences.md).
     fn define_and_start(
         &self,
@@ -306,7 +307,8 @@ fn undo(domain: &libvirt::Domain, why: LauncherError) -> LauncherError {
     why
 }
 
-/// Whether the vCPUs wait: for the user, or for virt-handler, which pins the emulator first and then syncs again.
+/// Whether the vCPUs wait: for the user, or for virt-handler, which pins the emulator first and
+/// then syncs again.
 fn starts_paused(vmi: &Vmi) -> bool {
     let cpu = vmi.spec.domain.cpu.as_ref();
     let isolated =

@@ -2,7 +2,8 @@
 
 use api::proto::cmd::v1;
 
-/// The commands of the guest agent that a request may name: the command, and its field in the request and in the answer.
+/// The commands of the guest agent that a request may name: the command, and its field in the
+/// request and in the answer.
 macro_rules! agent_commands {
     ($($(#[$doc:meta])* $variant:ident $name:literal $field:ident,)*) => {
         /// A command of the guest agent whose answer virt-handler may ask for.

@@ -1,4 +1,5 @@
-//! What the guest agent answers to a scrape: its own JSON, passed on as it is, and kept for as long as it is worth.
+//! What the guest agent answers to a scrape: its own JSON, passed on as it is, and kept for as long
+//! as it is worth.
 
 use std::collections::HashMap;
 use std::sync::Arc;

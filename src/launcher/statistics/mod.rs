@@ -1,7 +1,9 @@
-//! Statistics for virt-handler's metrics: read from libvirt when they are asked for, and kept for a short time.
+//! Statistics for virt-handler's metrics: read from libvirt when they are asked for, and kept for a
+//! short time.
 //!
-//! A scrape never waits for a job: libvirt leaves out what it would have to ask QEMU for while another call holds the
-//! domain. Such a call mostly takes a few milliseconds, so an answer with gaps is asked for again a few times.
+//! A scrape never waits for a job: libvirt leaves out what it would have to ask QEMU for while
+//! another call holds the domain. Such a call mostly takes a few milliseconds, so an answer with
+//! gaps is asked for again a few times.
 
 mod agent_command;
 mod agent_data;
@@ -38,7 +40,8 @@ const RESULT_INTERVAL: Duration = Duration::from_millis(200);
 const GAP_RETRIES: u32 = 3;
 const GAP_RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// Reads statistics, and keeps what was read last. Whoever comes while something is read waits for that.
+/// Reads statistics, and keeps what was read last. Whoever comes while something is read waits for
+/// that.
 pub struct Statistics {
     libvirt: Arc<LibvirtDomain>,
     vm: Arc<Vm>,
@@ -180,7 +183,8 @@ fn running(connection: &Connection, name: &str) -> Result<Domain, LauncherError>
 
 fn stats(domain: &Domain, aliases: &HashMap<String, String>) -> Result<DomainStats, LauncherError> {
     let reported = parameters(domain.stats(StatsGroups::All)?);
-    // This waits for a job, so it is called only where there is none, as far as the other values tell.
+    // This waits for a job, so it is called only where there is none, as far as the other values
+    // tell.
     let memory = if DirtyRate::of(&reported).status.is_some() {
         domain.memory_stats()?
     } else {

@@ -57,8 +57,8 @@ impl VmiPhase {
 pub(in crate::launcher) enum Step {
     /// Define and start.
     Create,
-    /// A definition that was never started is left over (the launcher or libvirt died in between): undefine it, then
-    /// [`Self::Create`].
+    /// A definition that was never started is left over (the launcher or libvirt died in between):
+    /// undefine it, then [`Self::Create`].
     Recreate,
     /// Let the vCPUs run, then [`Self::Apply`].
     Resume,

@@ -36,8 +36,9 @@ impl DryRun {
         Self { vm, pod, syncs }
     }
 
-    /// The plan of a sync of this VMI, as JSON for programs: what [`plan::to_json`] makes, and what would become of the
-    /// domain as its first steps. Takes no lock: a change that is in progress is seen as far as it is.
+    /// The plan of a sync of this VMI, as JSON for programs: what [`plan::to_json`] makes, and what
+    /// would become of the domain as its first steps. Takes no lock: a change that is in progress
+    /// is seen as far as it is.
     ///
     /// # Errors
     /// Those that the sync would have before it changes anything.
@@ -104,7 +105,8 @@ fn domain_steps(
     resume.into_iter().chain(grace_period)
 }
 
-/// What the running domain gets only when it is started again. Empty while the VMI of its start is not known.
+/// What the running domain gets only when it is started again. Empty while the VMI of its start is
+/// not known.
 fn restart_fields(started: Option<&[u8]>, vmi_json: &[u8], context: &Context) -> Value {
     let parse = |json: &[u8]| api::json::from_slice::<Value>(json).ok();
     let fields = started

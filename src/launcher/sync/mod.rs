@@ -69,12 +69,12 @@ impl Syncs {
         })
     }
 
-    /// Makes the domain what the VMI says. A sync that comes while another one runs waits for it and then sees the
-    /// newest VMI; several that wait share one run.
+    /// Makes the domain what the VMI says. A sync that comes while another one runs waits for it
+    /// and then sees the newest VMI; several that wait share one run.
     ///
     /// # Errors
-    /// The first thing that failed; [`LauncherError::Slow`] when it takes longer than virt-handler waits, and then it
-    /// goes on and the next call joins it.
+    /// The first thing that failed; [`LauncherError::Slow`] when it takes longer than virt-handler
+    /// waits, and then it goes on and the next call joins it.
     pub async fn sync(self: &Arc<Self>, request: SyncRequest) -> Result<(), LauncherError> {
         within("the sync", CHANGE_TIMEOUT, self.sync_to_end(request)).await
     }
@@ -85,7 +85,8 @@ impl Syncs {
     /// The first thing that failed.
     pub async fn sync_to_end(self: &Arc<Self>, request: SyncRequest) -> Result<(), LauncherError> {
         self.guest.follow_vmi(&request.vmi);
-        // Only the first read of the domain says whether its user has paused it under an earlier launcher.
+        // Only the first read of the domain says whether its user has paused it under an earlier
+        // launcher.
         self.vm.wait_for_first_read().await;
         self.vm.admit(Request::Sync)?;
         let (outcome, run) = self.queue.push(request);
@@ -132,8 +133,8 @@ impl Syncs {
         }
     }
 
-    /// One sync. If libvirt's daemon ends meanwhile, once more on the next connection: virt-handler would report the
-    /// failure as an event of the VMI, and ask for the same again.
+    /// One sync. If libvirt's daemon ends meanwhile, once more on the next connection: virt-handler
+    /// would report the failure as an event of the VMI, and ask for the same again.
     // D-vm-13 (docs/differences.md).
     async fn sync_connected(self: &Arc<Self>, request: &SyncRequest) -> Result<(), LauncherError> {
         let mut connections = self.libvirt.connections();
@@ -153,8 +154,9 @@ impl Syncs {
         }
     }
 
-    /// Waits until libvirt has ended what is left of a start that its daemon has not survived. A sync would take that for
-    /// the guest. It may have ended before the new connection had events, so this asks again and again.
+    /// Waits until libvirt has ended what is left of a start that its daemon has not survived. A
+    /// sync would take that for the guest. It may have ended before the new connection had events,
+    /// so this asks again and again.
     async fn wait_for_failed_start(&self, request: &SyncRequest) -> Result<(), LauncherError> {
         if self.vm.snapshot().phase != Phase::Absent {
             return Ok(());
@@ -268,8 +270,8 @@ impl Syncs {
         }
     }
 
-    /// Succeeds if the domain, which leaves, is what the VMI says: virt-handler may send one that it has read before the
-    /// migration began, and would report a refusal as an event of the VMI.
+    /// Succeeds if the domain, which leaves, is what the VMI says: virt-handler may send one that
+    /// it has read before the migration began, and would report a refusal as an event of the VMI.
     // D-mig-28 (docs/differences.md).
     async fn check_unchanged(&self, request: &SyncRequest) -> Result<(), LauncherError> {
         let document = self.vm.snapshot().document.ok_or(Refusal::Migrating)?;

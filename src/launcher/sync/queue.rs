@@ -37,8 +37,8 @@ struct Slot {
 }
 
 impl SyncQueue {
-    /// Adds a request, which takes the place of one that waits. Returns where its outcome will be, and whether the caller
-    /// has to run the queue.
+    /// Adds a request, which takes the place of one that waits. Returns where its outcome will be,
+    /// and whether the caller has to run the queue.
     pub fn push(&self, request: SyncRequest) -> (oneshot::Receiver<Outcome>, bool) {
         let (answer, outcome) = oneshot::channel();
         let mut slot = lock(&self.0);
@@ -49,7 +49,8 @@ impl SyncQueue {
         (outcome, !std::mem::replace(&mut slot.running, true))
     }
 
-    /// The next request with all who wait for it. `None` if there is none; the queue is then not run any more.
+    /// The next request with all who wait for it. `None` if there is none; the queue is then not
+    /// run any more.
     pub fn pop(&self) -> Option<(SyncRequest, Vec<oneshot::Sender<Outcome>>)> {
         let mut slot = lock(&self.0);
         let Some(request) = slot.next.take() else {

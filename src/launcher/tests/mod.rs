@@ -243,7 +243,8 @@ impl TestLauncher {
         while self.handler.next().await != what {}
     }
 
-    /// The same for several, in any order: a state that waits already takes the place of a later one.
+    /// The same for several, in any order: a state that waits already takes the place of a later
+    /// one.
     async fn expect_all(&mut self, what: &[&str]) {
         let mut missing = what.to_vec();
         while !missing.is_empty() {

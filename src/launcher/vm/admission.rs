@@ -1,5 +1,5 @@
-//! Which request is admitted in which phase and beside which job, and what a refused one hears. Pure: one table for
-//! requests, one for jobs.
+//! Which request is admitted in which phase and beside which job, and what a refused one hears.
+//! Pure: one table for requests, one for jobs.
 //!
 //! | Request | no domain | starting | runs, paused, stopping | arrives | leaves | ended |
 //! |---|---|---|---|---|---|---|
@@ -14,8 +14,9 @@
 //! | PrepareTarget | in turn | refused | nothing to do | nothing to do | nothing to do | refused |
 //! | Finalize | nothing to do | in turn | in turn | refused | refused | nothing to do |
 //!
-//! "In turn" is one change of the domain after the other. Kill is never refused and never waits. A guest whose post-copy
-//! migration has failed can be killed, shut down and deleted, and nothing else.
+//! "In turn" is one change of the domain after the other. Kill is never refused and never waits. A
+//! guest whose post-copy migration has failed can be killed, shut down and deleted, and nothing
+//! else.
 
 use super::job::JobKind;
 use super::phase::{PauseReason, Phase};

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! virt-handler asks for the agent's version as soon as it sees the channel connected, and takes an
-//! agent without one for an agent that is not supported. So a new agent stays hidden until its first
-//! answers are there, and both go out in one document.
+//! agent without one for an agent that is not supported. So a new agent stays hidden until its
+//! first answers are there, and both go out in one document.
 
 use domain::DomainSpec;
 use domain::character::ChannelTarget;

@@ -1,5 +1,6 @@
-//! Events of libvirt's that are not reported to virt-handler yet. However many come, they take up no more memory: what
-//! counts is that something changed, and the few things that the domain's state does not show afterwards.
+//! Events of libvirt's that are not reported to virt-handler yet. However many come, they take up
+//! no more memory: what counts is that something changed, and the few things that the domain's
+//! state does not show afterwards.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

@@ -1,8 +1,8 @@
 //! Long work on the domain, and what may run beside it.
 //!
-//! A job is begun by [`Vm::begin`](super::Vm::begin), which refuses it where the table below says so, and ends when its
-//! guard is dropped, however the work ends. What it has to report it writes into the VM's metadata, of which each change
-//! becomes an event for virt-handler.
+//! A job is begun by [`Vm::begin`](super::Vm::begin), which refuses it where the table below says
+//! so, and ends when its guard is dropped, however the work ends. What it has to report it writes
+//! into the VM's metadata, of which each change becomes an event for virt-handler.
 
 use std::fmt;
 
@@ -34,14 +34,15 @@ impl JobKind {
         Self::HostDeviceHotplug,
     ];
 
-    /// Whether libvirt may keep a read of the domain waiting for as long as it lasts. It may not for a backup
-    /// (`qemuDomainObjSetAsyncJobMask`).
+    /// Whether libvirt may keep a read of the domain waiting for as long as it lasts. It may not
+    /// for a backup (`qemuDomainObjSetAsyncJobMask`).
     pub fn blocks_reads(self) -> bool {
         self != Self::Backup
     }
 
-    /// Whether the two may run at the same time. QEMU's driver runs one of migration, backup and dump at a time; it lets
-    /// devices be attached while a backup runs, and not while it migrates or dumps (`qemuDomainObjSetAsyncJobMask`).
+    /// Whether the two may run at the same time. QEMU's driver runs one of migration, backup and
+    /// dump at a time; it lets devices be attached while a backup runs, and not while it migrates
+    /// or dumps (`qemuDomainObjSetAsyncJobMask`).
     pub fn may_run_beside(self, other: Self) -> bool {
         matches!(
             (self, other),

@@ -1,5 +1,5 @@
-//! What KubeVirt keeps with the domain. The truth is in memory, owned by [`Vm`](super::vm::Vm); the XML of the definition
-//! has a copy, for a launcher that comes later.
+//! What KubeVirt keeps with the domain. The truth is in memory, owned by [`Vm`](super::vm::Vm); the
+//! XML of the definition has a copy, for a launcher that comes later.
 
 mod backup;
 
@@ -40,10 +40,11 @@ impl Metadata {
 
     /// Takes over the metadata of a domain that ran before this launcher did, from its XML.
     ///
-    /// A domain is ours by its name, `<namespace>_<name>`; its UID is not compared, as in the reference. A VMI that is
-    /// deleted and created again with the same name gets another pod: libvirt's state is the pod's, and the old QEMU
-    /// ends with the old pod. So libvirt has no other VMI's domain here, and to refuse one whose UID differs would only
-    /// leave a guest that runs and that nobody manages.
+    /// A domain is ours by its name, `<namespace>_<name>`; its UID is not compared, as in the
+    /// reference. A VMI that is deleted and created again with the same name gets another pod:
+    /// libvirt's state is the pod's, and the old QEMU ends with the old pod. So libvirt has no
+    /// other VMI's domain here, and to refuse one whose UID differs would only leave a guest that
+    /// runs and that nobody manages.
     pub fn adopt(&mut self, xml: &KubeVirtMetadata) {
         let uid = if self.0.uid.is_empty() {
             xml.uid.clone()
@@ -153,8 +154,8 @@ impl Metadata {
     pub fn migration_out_ended(&mut self, uid: &str, failure: Option<String>) {
         let migration = self.migration_in_progress().filter(|it| it.uid == uid);
         if let Some(migration) = migration {
-            // libvirt may have accepted an abort that came too late, or may not have been asked any more.
-            // D-mig-3 (docs/differences.md).
+            // libvirt may have accepted an abort that came too late, or may not have been asked any
+            // more. D-mig-3 (docs/differences.md).
             if matches!(migration.abort_status.as_str(), ABORTING | ABORTED) {
                 let status = if failure.is_some() {
                     ABORTED
@@ -219,7 +220,8 @@ impl Metadata {
         migration.filter(|it| it.start_timestamp.is_some() && it.end_timestamp.is_none())
     }
 
-    /// The domain of this VMI comes here by the migration with this UID. Another attempt to prepare for it changes nothing.
+    /// The domain of this VMI comes here by the migration with this UID. Another attempt to prepare
+    /// for it changes nothing.
     pub fn migration_in_began(&mut self, vmi: &Vmi, uid: &str) {
         let began = self.0.migration.take();
         self.begin(vmi);

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
-//! Both launchers of a migration, with faults at every step. libvirt and QEMU are a model here, as QEMU's driver does a
-//! peer-to-peer migration; what the launchers admit, decide and report is their own code.
+//! Both launchers of a migration, with faults at every step. libvirt and QEMU are a model here, as
+//! QEMU's driver does a peer-to-peer migration; what the launchers admit, decide and report is
+//! their own code.
 //!
 //! ```text
 //!   Idle ─► Prepared ─► Switched ─► Finished ─► Over        source: running │ running │ paused │ paused │ shut off
@@ -201,7 +202,8 @@ impl World {
         }
         let has_switched = matches!(self.progress, Progress::Switched | Progress::Finished);
         if has_switched && !self.is_down(Source) {
-            // libvirt lets the guest run again. Where the target's QEMU has the disks, their locks keep it from that.
+            // libvirt lets the guest run again. Where the target's QEMU has the disks, their locks
+            // keep it from that.
             *self.domain(Source) = Some(match (self.is_down(Target), self.leaves_paused) {
                 (false, _) => DomainState::Paused(PausedReason::Unknown),
                 (true, true) => DomainState::Paused(PausedReason::User),
@@ -374,7 +376,8 @@ impl World {
             self.state(side) != Some(DomainState::Running(RunningReason::PostcopyFailed))
         };
         let runs = |side| self.runs(side) && has_memory(side);
-        // One that its user has paused may wait on both: which of them gets the disks' locks is for the user to say.
+        // One that its user has paused may wait on both: which of them gets the disks' locks is for
+        // the user to say.
         let waits = |side| {
             self.state(side).is_some_and(DomainState::is_paused)
                 && self.vm(side).is_pause_requested()

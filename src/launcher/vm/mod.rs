@@ -6,7 +6,8 @@
 //!   metadata ────────────┘                      └──► EventInbox: the document goes to virt-handler
 //! ```
 //!
-//! Nothing here blocks or talks to libvirt. [`phase`] says what follows from what, [`admission`] what is allowed when.
+//! Nothing here blocks or talks to libvirt. [`phase`] says what follows from what, [`admission`]
+//! what is allowed when.
 
 mod admission;
 mod agent;
@@ -94,7 +95,8 @@ struct Inner {
     jobs: Vec<(JobKind, watch::Sender<bool>)>,
     /// See [`Snapshot::arriving`].
     arriving: bool,
-    /// The UID of a migration to another node that an earlier launcher has begun, until somebody follows it.
+    /// The UID of a migration to another node that an earlier launcher has begun, until somebody
+    /// follows it.
     adopted_migration: Option<String>,
     /// A pause was requested. The guest may still run for a moment.
     pause_requested: bool,
@@ -109,7 +111,8 @@ struct Inner {
 }
 
 impl Vm {
-    /// A VM of which nothing is known yet. Changes that virt-handler must see wake the reader of `events`.
+    /// A VM of which nothing is known yet. Changes that virt-handler must see wake the reader of
+    /// `events`.
     pub fn new(namespace: &str, name: &str, uid: &str, events: Arc<EventInbox>) -> Arc<Self> {
         let first = Snapshot {
             generation: 0,
@@ -227,7 +230,8 @@ impl Vm {
         })
     }
 
-    /// The UID of the migration that an earlier launcher has begun, if there is one, and its job. Once.
+    /// The UID of the migration that an earlier launcher has begun, if there is one, and its job.
+    /// Once.
     pub fn begin_adopted_migration(self: &Arc<Self>) -> Option<(String, Job)> {
         let kind = JobKind::MigrationOut;
         let (cancel, cancelled) = watch::channel(false);
@@ -278,8 +282,8 @@ impl Vm {
         self.with(|inner| inner.pause_requested)
     }
 
-    /// Takes an event of libvirt's: the present state is reported, with what the state does not show afterwards. Returns at
-    /// once.
+    /// Takes an event of libvirt's: the present state is reported, with what the state does not
+    /// show afterwards. Returns at once.
     pub fn note_event(&self, event: &Event) {
         let disk_failed = match event {
             Event::IoError {
@@ -298,8 +302,8 @@ impl Vm {
         self.events.note(event);
     }
 
-    /// The pod is prepared for a domain from another node; `change` makes the metadata that it has here. `paused`: its user
-    /// has paused it.
+    /// The pod is prepared for a domain from another node; `change` makes the metadata that it has
+    /// here. `paused`: its user has paused it.
     pub fn expect_arrival(&self, paused: bool, change: impl FnOnce(&mut Metadata)) {
         self.change(|inner| {
             inner.arriving = true;
@@ -321,8 +325,8 @@ impl Vm {
         });
     }
 
-    /// The VMI was started before this launcher, and libvirt has its domain shut off: it has ended. Returns whether that
-    /// is new.
+    /// The VMI was started before this launcher, and libvirt has its domain shut off: it has ended.
+    /// Returns whether that is new.
     pub fn mark_ended(&self) -> bool {
         self.change(|inner| {
             let before = inner.phase;
@@ -370,8 +374,8 @@ impl Vm {
         })
     }
 
-    /// What virt-handler was sent last, with what has changed since without libvirt: metadata, and what the guest agent
-    /// says. For a read that libvirt does not answer.
+    /// What virt-handler was sent last, with what has changed since without libvirt: metadata, and
+    /// what the guest agent says. For a read that libvirt does not answer.
     pub fn document_from_memory(&self) -> Option<Arc<Domain>> {
         self.with(|inner| inner.document_from_memory().map(Arc::new))
     }
@@ -392,13 +396,14 @@ impl Vm {
         })
     }
 
-    /// How many starts have begun: what was read before one says nothing about the domain that it makes.
+    /// How many starts have begun: what was read before one says nothing about the domain that it
+    /// makes.
     pub fn starts(&self) -> u64 {
         self.with(|inner| inner.starts)
     }
 
-    /// libvirt does not know the domain. The final document if there was one, for the caller to publish before
-    /// [`Self::gone`].
+    /// libvirt does not know the domain. The final document if there was one, for the caller to
+    /// publish before [`Self::gone`].
     pub fn final_document(&self) -> Option<Domain> {
         self.change(|inner| inner.phase.is_visible().then(|| self.blank(inner)))
     }
@@ -454,7 +459,8 @@ impl Vm {
         }
     }
 
-    /// A new agent has given its first answers, or will not: virt-handler is sent a document with both.
+    /// A new agent has given its first answers, or will not: virt-handler is sent a document with
+    /// both.
     pub fn agent_is_known(&self) {
         if self.published.borrow().agent == Agent::New {
             self.change(|inner| {
@@ -505,7 +511,8 @@ impl Vm {
 
     /// Reads or changes what is not published.
     fn with<T>(&self, work: impl FnOnce(&mut Inner) -> T) -> T {
-        // Nothing that is done under the lock can leave it half-changed, so a poisoned one is as good as another.
+        // Nothing that is done under the lock can leave it half-changed, so a poisoned one is as
+        // good as another.
         work(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -528,8 +535,8 @@ impl Vm {
 }
 
 impl Inner {
-    /// Whether virt-handler is not to see the agent yet. One that it has seen, under this launcher or
-    /// before it, stays.
+    /// Whether virt-handler is not to see the agent yet. One that it has seen, under this launcher
+    /// or before it, stays.
     // D-agent-13 (docs/differences.md).
     fn hides_agent(&self, seen: &DomainSpec) -> bool {
         let last = self.document.as_ref();
@@ -570,8 +577,8 @@ impl Inner {
         (phase, self.phase == Phase::Absent && phase.has_run())
     }
 
-    /// The state with the reason that libvirt has missed: QEMU reports a disk's errors at most once a second, and libvirt
-    /// then leaves the reason of the pause unknown.
+    /// The state with the reason that libvirt has missed: QEMU reports a disk's errors at most once
+    /// a second, and libvirt then leaves the reason of the pause unknown.
     // D-disk-18 (docs/differences.md).
     fn explained(&self, state: DomainState) -> DomainState {
         match state {
@@ -583,8 +590,8 @@ impl Inner {
     }
 }
 
-/// Whether this is what is left of a start, where no start is in progress: libvirt ends a QEMU whose start its daemon has
-/// not survived.
+/// Whether this is what is left of a start, where no start is in progress: libvirt ends a QEMU
+/// whose start its daemon has not survived.
 pub fn is_left_of_start(state: DomainState) -> bool {
     matches!(
         state,

@@ -12,8 +12,8 @@
 //!      └──► MigratingIn ───────────────┘             ▼                   ▼
 //!                                                 Stopping ──────────► Ended ──► Gone
 //! ```
-//! From each phase beyond `Starting` QEMU may end and the domain may vanish. None leads back to `Absent`: a launcher runs
-//! one VM once.
+//! From each phase beyond `Starting` QEMU may end and the domain may vanish. None leads back to
+//! `Absent`: a launcher runs one VM once.
 
 use libvirt::{DomainState, PausedReason, RunningReason, ShutoffReason};
 
@@ -22,8 +22,8 @@ use libvirt::{DomainState, PausedReason, RunningReason, ShutoffReason};
 pub enum Phase {
     /// No domain has run. libvirt may have a definition that was never started.
     Absent,
-    /// A start is in progress. virt-handler must not see the domain: it takes one that is defined and not started for
-    /// one that has died, and deletes it together with what the start needs.
+    /// A start is in progress. virt-handler must not see the domain: it takes one that is defined
+    /// and not started for one that has died, and deletes it together with what the start needs.
     Starting,
     /// The guest runs.
     Running,
@@ -122,7 +122,8 @@ impl Phase {
     fn seen(self, seen: Seen) -> Self {
         match seen.state {
             state if seen.migrating_out && !state.is_down() => Self::MigratingOut,
-            // Until the post-copy is over, some of the guest's memory is on the source; if it fails, it stays there.
+            // Until the post-copy is over, some of the guest's memory is on the source; if it
+            // fails, it stays there.
             DomainState::Running(RunningReason::Postcopy | RunningReason::PostcopyFailed)
                 if seen.arriving =>
             {
@@ -157,7 +158,8 @@ impl Phase {
         })
     }
 
-    /// The same of a domain of which it has turned out that an earlier launcher migrates it to another node.
+    /// The same of a domain of which it has turned out that an earlier launcher migrates it to
+    /// another node.
     pub fn of_leaving(self, is_leaving: bool) -> Self {
         match self {
             Self::Running | Self::Paused(_) | Self::MigratingIn if is_leaving => Self::MigratingOut,
@@ -170,13 +172,15 @@ impl Phase {
         !matches!(self, Self::Absent | Self::Starting)
     }
 
-    /// Whether virt-handler may see a domain. One that is not visible is not shown: no event, and GetDomain is empty.
+    /// Whether virt-handler may see a domain. One that is not visible is not shown: no event, and
+    /// GetDomain is empty.
     pub fn is_visible(self) -> bool {
         self.has_run() && self != Self::Gone
     }
 }
 
-/// A domain that arrives is paused until the source lets it go; one that is still paused then was paused there.
+/// A domain that arrives is paused until the source lets it go; one that is still paused then was
+/// paused there.
 fn seen_paused_on_arrival(reason: PausedReason) -> Phase {
     Phase::Paused(match reason {
         PausedReason::User => PauseReason::User,
@@ -392,7 +396,8 @@ mod tests {
             last in any_input(),
         ) {
             let once = after(&inputs).after(last);
-            // A pause seen again is not an adoption any more; who asked for it is then for `pause_requested` to say.
+            // A pause seen again is not an adoption any more; who asked for it is then for
+            // `pause_requested` to say.
             let twice = once.after(last);
             prop_assert!(
                 once == twice

@@ -8,8 +8,8 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 #[derive(Default)]
 pub(super) struct Turns(Arc<Mutex<()>>);
 
-/// The turn to change the domain. It ends when its last clone is dropped: a change that goes on after its caller has
-/// given up keeps it.
+/// The turn to change the domain. It ends when its last clone is dropped: a change that goes on
+/// after its caller has given up keeps it.
 #[derive(Clone)]
 pub struct Turn {
     _guard: Arc<OwnedMutexGuard<()>>,

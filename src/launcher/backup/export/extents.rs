@@ -1,4 +1,4 @@
-//! What each part of a disk is, as the reader of the backup is to see it. Pure.
+//! The kinds of a disk's parts, as the backup's reader sees them. Pure.
 //!
 //! ```text
 //!   base:allocation      ├── data ──┼─ zero ─┼──── data ────┤
@@ -10,12 +10,12 @@ use api::proto::nbd::{Extent, MapResponse};
 
 use crate::nbd::{self, STATE_DIRTY, STATE_ZERO};
 
-/// Extents of one message.
+/// Number of extents in one message.
 const BATCH_SIZE: usize = 512;
 
-/// Collects the parts of a disk, neighbours that are the same as one.
+/// Collects a disk's parts and joins equal neighbours.
 pub(super) struct Extents {
-    /// With a bitmap: what has changed, too.
+    /// With a bitmap, which tells what has changed.
     incremental: bool,
     batch: Vec<Extent>,
     last: Option<Extent>,
@@ -30,8 +30,8 @@ impl Extents {
         }
     }
 
-    /// Takes what the server has said of the disk from `offset` to `end`, for each context. Returns up to where it is known, and
-    /// what can be sent by now.
+    /// Adds the server's extents from `offset` to `end`, for each context. Returns the offset up to
+    /// which they are known, and the messages to send.
     pub fn add(
         &mut self,
         offset: u64,
@@ -49,7 +49,7 @@ impl Extents {
         (at, full)
     }
 
-    /// What is left.
+    /// The rest.
     pub fn finish(mut self) -> Option<MapResponse> {
         self.batch.extend(self.last.take());
         self.take_batch()
@@ -86,7 +86,7 @@ impl Extents {
     }
 }
 
-/// Length and flags of the parts, one after the other.
+/// Length and flags of consecutive parts.
 // D-backup-7 (docs/differences.md).
 fn parts(incremental: bool, contexts: &[Vec<nbd::Extent>]) -> Vec<(u64, u32)> {
     match contexts {
@@ -99,7 +99,7 @@ fn parts(incremental: bool, contexts: &[Vec<nbd::Extent>]) -> Vec<(u64, u32)> {
     }
 }
 
-/// As far as both say something.
+/// As far as both contexts reach.
 fn merged(allocation: &[nbd::Extent], dirty: &[nbd::Extent]) -> Vec<(u64, u32)> {
     let (mut allocation, mut dirty) = (allocation.iter().copied(), dirty.iter().copied());
     let (mut one, mut other) = (allocation.next(), dirty.next());
@@ -154,7 +154,7 @@ mod tests {
         let mut all = Extents::new(false);
         let (at, sent) = all.add(10, 100, &[extents(&[(5, 0), (5, 0), (10, 3), (0, 2)])]);
         assert_eq!((at, sent.len()), (30, 0));
-        // The last one goes beyond the end.
+        // The last extent goes beyond the end.
         let (at, _) = all.add(30, 100, &[extents(&[(30, 3), (1000, 1)])]);
         assert_eq!(at, 100);
         let last = all.finish().unwrap();

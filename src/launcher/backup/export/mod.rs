@@ -1,5 +1,5 @@
-//! A server reads the backup: the launcher connects to it, and serves the disks over that connection, again and again until
-//! the backup has ended.
+//! A server reads the backup: the launcher connects to it and serves the disks over that
+//! connection, and reconnects until the backup has ended.
 //!
 //! ```text
 //!   QEMU's NBD server ◄── unix socket ── service ◄── gRPC ── CONNECT over TLS ──► the server that reads
@@ -33,16 +33,16 @@ use convert::backup::{BackupId, Export};
 use service::Service;
 use tunnel::{Tunnel, TunnelError};
 
-/// Before the next connection, at first and at most.
+/// First and longest delay before the next connection.
 const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
-/// After a connection that has lasted so long the next one is made as after the first.
+/// After a connection of at least this duration the delays start again with the first.
 const STABLE_AFTER: Duration = Duration::from_secs(30);
-/// For calls in progress, once the backup has ended.
+/// Limit of calls in progress once the backup has ended.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
-/// Calls at a time; each has less than a MiB of the disk in memory.
+/// Limit of concurrent calls; each has less than a MiB of the disk in memory.
 const MAX_CALLS: u32 = 32;
 
-/// A backup that is served; its end is this one's drop.
+/// A backup being served; dropping this stops it.
 pub(super) struct ServedBackup {
     id: BackupId,
     _stop: watch::Sender<()>,
@@ -78,7 +78,7 @@ impl Backup {
 /// Serves until the sender of `stop` is dropped.
 async fn run(export: Export, socket: PathBuf, mut stop: watch::Receiver<()>) {
     let (server, mut delay) = (export.server_addr.as_str(), RETRY_DELAYS.0);
-    // Its sender sends nothing, so that a closed one is all that there is to wait for.
+    // Nothing is ever sent: the end of the wait means that the sender is closed.
     while stop.has_changed().is_ok() {
         let began = Instant::now();
         let connected = tokio::select! {
@@ -103,7 +103,7 @@ async fn run(export: Export, socket: PathBuf, mut stop: watch::Receiver<()>) {
     }
 }
 
-/// Why a backup is not served any more.
+/// Why a backup is no longer served.
 #[derive(Debug, thiserror::Error)]
 enum ServeError {
     #[error(transparent)]
@@ -112,7 +112,8 @@ enum ServeError {
     Grpc(#[from] tonic::transport::Error),
 }
 
-/// Serves over one connection until that ends. Once the sender of `stop` is dropped, calls in progress have a limited time.
+/// Serves one connection to its end. Once the sender of `stop` is dropped, calls in progress have a
+/// limited time.
 async fn serve(
     tunnel: Tunnel,
     server: &str,
@@ -126,7 +127,7 @@ async fn serve(
         inner: tunnel.stream,
         _open: connections.clone(),
     };
-    // The channel is new and has a place.
+    // The channel is new, so it has room.
     let _ = connections.try_send(Ok::<_, io::Error>(stream));
     drop(connections);
     let service = NbdServer::new(Service {
@@ -148,10 +149,10 @@ async fn serve(
     }
 }
 
-/// The only connection of a gRPC server, which ends with it.
+/// A gRPC server's only connection, which ends with it.
 struct Stream {
     inner: TokioIo<Upgraded>,
-    /// As long as there is one, the server waits for connections.
+    /// While it exists, the server waits for connections.
     _open: mpsc::Sender<io::Result<Stream>>,
 }
 
@@ -189,7 +190,7 @@ impl AsyncWrite for Stream {
     }
 }
 
-/// Up to a tenth longer, so that launchers whose server was away do not come back at the same moment.
+/// Adds up to a tenth, so that launchers do not all return at once to a server that was away.
 fn with_jitter(delay: Duration) -> Duration {
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let thousandths = since_epoch.unwrap_or_default().subsec_millis();

@@ -1,4 +1,4 @@
-//! `kubevirt.nbd.NBD`: a disk of the backup, by QEMU's NBD server.
+//! `kubevirt.nbd.NBD`: serves a disk of the backup, read from QEMU's NBD server.
 
 use std::path::PathBuf;
 
@@ -12,14 +12,14 @@ use crate::nbd::{BASE_ALLOCATION, Client, DIRTY_BITMAP, NbdError};
 use api::proto::nbd::nbd_server::Nbd;
 use api::proto::nbd::{DataChunk, MapRequest, MapResponse, ReadRequest};
 
-/// Data of one message.
+/// Data bytes of one message.
 const CHUNK_BYTES: u32 = 256 << 10;
-/// Messages that are read ahead of the client.
+/// Messages read ahead of the client.
 const MESSAGES_AHEAD: usize = 2;
-/// Most bytes of a disk that QEMU is asked about at once: the protocol's numbers have 32 bits.
+/// Limit of the bytes in one query to QEMU: the protocol has 32-bit lengths.
 const MAX_STATUS_BYTES: u32 = 1 << 31;
 
-/// Why a disk cannot be shown.
+/// Why a disk cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ServiceError {
     #[error(transparent)]
@@ -32,9 +32,8 @@ pub(super) enum ServiceError {
     NoProgress(u64),
 }
 
-/// The service.
 pub(super) struct Service {
-    /// Of QEMU's NBD server.
+    /// QEMU's NBD server.
     pub socket: PathBuf,
 }
 
@@ -59,7 +58,7 @@ impl Nbd for Service {
     }
 }
 
-/// Lets `work` send answers, and then the error with which it ends. Nobody may read them any more: `work` ends then.
+/// Streams `work`'s answers, then its error. If the client stops reading, `work` ends.
 fn answers<T, W>(work: impl FnOnce(Sender<Result<T, Status>>) -> W) -> Response<Answers<T>>
 where
     T: Send + 'static,
@@ -94,7 +93,7 @@ async fn map(
     }
     let end = end_of(&client, request.offset, request.length)?;
     let (mut at, mut extents) = (request.offset, Extents::new(incremental));
-    // Parts that are the same are one extent: the server can go on for ever without anything to send.
+    // Equal parts become one extent, so the server may answer endlessly without anything to send.
     while at < end && !answers.is_closed() {
         let length = clamp(end.saturating_sub(at), MAX_STATUS_BYTES);
         let status = client.block_status(at, length).await?;
@@ -135,7 +134,7 @@ async fn read(
     Ok(())
 }
 
-/// Where to stop. A length of 0, or beyond the disk, is up to its end.
+/// The end of the range. A length of 0, or beyond the disk, means the disk's end.
 fn end_of(client: &Client<UnixStream>, offset: u64, length: u64) -> Result<u64, ServiceError> {
     let size = client.size();
     if offset >= size {
@@ -160,7 +159,7 @@ mod tests {
     use tokio::net::UnixListener;
     use tokio::sync::watch;
 
-    /// A server that says of the first byte alone what it is, whatever it is asked. Counts the questions.
+    /// A server that tells the kind of one byte per query, and counts the queries.
     async fn say_little(listener: UnixListener, asked: watch::Sender<u32>) {
         let (mut stream, _) = listener.accept().await.unwrap();
         stream.write_all(&greeting()).await.unwrap();
@@ -172,7 +171,7 @@ mod tests {
             };
             received.clear();
             asked.send_modify(|count| *count += 1);
-            // The client may have gone.
+            // The client may be gone.
             drop(stream.write_all(&answer).await);
         }
     }

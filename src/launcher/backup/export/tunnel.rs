@@ -1,5 +1,5 @@
-//! A connection to the server that reads the backup: TLS with certificates on both sides, and in it one HTTP/2 CONNECT,
-//! whose stream is the connection.
+//! A connection to the server that reads the backup: TLS with certificates on both sides, and
+//! inside it one HTTP/2 CONNECT whose stream is the connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,16 +21,16 @@ use tokio_rustls::rustls::{ClientConfig, Error as TlsError, RootCertStore};
 
 use convert::backup::Export;
 
-/// Where the server's address has none: virt-controller sends only the name of a Service (`pkg/storage/cbt/pull_mode.go`).
+/// Used if the server's address has no port: virt-controller sends only the name of a Service
+/// (`pkg/storage/cbt/pull_mode.go`).
 const HTTPS_PORT: u16 = 443;
-/// For the connection and its TLS handshake.
+/// Limit of connecting, with the TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// For the server to accept the CONNECT.
+/// Limit for the server to accept the CONNECT.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
-/// A server that is silent is asked, and then has to answer.
+/// Silence after which the server is pinged, and the limit of its answer.
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
 
-/// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TunnelError {
     #[error("{0} is not PEM that can be read")]
@@ -51,13 +51,13 @@ pub(super) enum TunnelError {
     Refused(String, StatusCode),
 }
 
-/// The stream, and the task that drives the connection below it.
+/// The stream, and the task that drives its connection.
 pub(super) struct Tunnel {
     pub stream: TokioIo<hyper::upgrade::Upgraded>,
     pub driver: Driver,
 }
 
-/// Ends the connection when it is dropped.
+/// Ends the connection on drop.
 pub(super) struct Driver(JoinHandle<()>);
 
 impl Drop for Driver {
@@ -66,7 +66,6 @@ impl Drop for Driver {
     }
 }
 
-/// Connects to the server.
 pub(super) async fn connect(export: &Export) -> Result<Tunnel, TunnelError> {
     let address = &export.server_addr;
     let tls = TlsConnector::from(Arc::new(tls_config(export)?));
@@ -86,7 +85,7 @@ pub(super) async fn connect(export: &Export) -> Result<Tunnel, TunnelError> {
         .unwrap_or_else(|_| Err(silent(address, ACCEPT_TIMEOUT)))
 }
 
-/// `host:port`.
+/// Returns `host:port`.
 fn with_port(address: &str) -> String {
     match address.parse::<Authority>() {
         Ok(authority) if authority.port().is_none() => {
@@ -136,7 +135,7 @@ async fn ask_for_tunnel(
     })
 }
 
-/// Made for each connection: a launcher without one has no memory for certificates.
+/// Made for each connection: without one, certificates take no memory.
 fn tls_config(export: &Export) -> Result<ClientConfig, TunnelError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates("caCert", &export.ca_cert)? {

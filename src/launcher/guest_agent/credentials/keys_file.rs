@@ -1,5 +1,5 @@
-//! Writes `authorized_keys` by the agent's commands for files: for agents without one for SSH keys. The guest needs
-//! `getent`, `mkdir`, `chown` and `chmod`.
+//! Writes `authorized_keys` through the agent's file commands, for agents without a command for SSH
+//! keys. The guest needs `getent`, `mkdir`, `chown` and `chmod`.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::launcher::guest_agent::error::AgentError;
 use crate::launcher::guest_agent::exec::{AgentCommands, GuestCommand};
 use domain::guest_agent::answer;
 
-/// A command in the guest takes no longer.
+/// Limit of a command in the guest.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
-/// A longer file is written anew.
+/// A longer file is replaced.
 const MAX_FILE_BYTES: usize = 1 << 20;
-/// In the error of a file that is not there, on Linux and BSD.
+/// In the error for a missing file, on Linux and BSD.
 const NO_FILE: &str = "No such file or directory";
 
-/// A user of the guest's.
+/// A user of the guest.
 #[derive(Debug, PartialEq, Eq)]
 struct Account {
     home: String,
@@ -27,7 +27,8 @@ struct Account {
     owner: String,
 }
 
-/// Makes the user's `authorized_keys` have exactly these keys. One call to the agent takes no longer than `call_timeout`.
+/// Makes the user's `authorized_keys` contain exactly these keys. Each call to the agent is limited
+/// to `call_timeout`.
 pub(super) async fn write(
     commands: &AgentCommands,
     user: &str,
@@ -56,7 +57,7 @@ pub(super) async fn write(
     Ok(())
 }
 
-/// The line of `getent passwd`.
+/// Parses a line of `getent passwd`.
 fn account(line: &str) -> Option<Account> {
     let parts: Vec<&str> = line.trim().split(':').collect();
     let [_, _, uid, gid, _, home, ..] = parts[..] else {
@@ -75,7 +76,7 @@ struct Guest<'a> {
 }
 
 impl Guest<'_> {
-    /// The file's content; none if it is not there.
+    /// The file's content; `None` if it is missing.
     async fn read(&self, path: &str) -> Result<Option<Vec<u8>>, LauncherError> {
         let opened = self
             .ask("guest-file-open", json!({"path": path, "mode": "r"}))
@@ -112,7 +113,7 @@ impl Guest<'_> {
         self.commands.ask(command.to_string(), end).await
     }
 
-    /// What the command prints; it has to succeed.
+    /// Runs a command, which has to succeed, and returns its output.
     async fn run(
         &self,
         program: &'static str,

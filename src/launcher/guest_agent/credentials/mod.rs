@@ -1,4 +1,5 @@
-//! Access credentials: SSH keys and passwords of the VMI's secrets, brought into the guest by its agent.
+//! Access credentials: sets SSH keys and passwords of the VMI's secrets in the guest, through its
+//! agent.
 //!
 //! ```text
 //!   guest runs ─► apply ─► result in the metadata ─► wait: a secret changes · an agent connects · 5 minutes
@@ -27,27 +28,27 @@ use api::vmi::Vmi;
 use os::inotify::DirWatch;
 use pod::AccessCredentials;
 
-/// One call to the agent takes no longer, with what it waits for others.
+/// Limit of one call to the agent, including the wait for other calls.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// For the rest of a change: the kubelet replaces the files of a secret one after the other.
+/// Wait for the rest of a change: the kubelet replaces a secret's files one after the other.
 const CHANGE_DELAY: Duration = Duration::from_secs(2);
-/// A failure counts from this time after the guest's start on: its agent, and a user that cloud-init
-/// makes, come later than the guest. KubeVirt's first look comes after this time.
+/// Failures before this time after the guest's start do not count: its agent, and a user made by
+/// cloud-init, come later than the guest. KubeVirt's first attempt comes after this time.
 const QUIET_TIME: Duration = Duration::from_secs(15);
-/// Before a failure is tried again, while there is an agent.
+/// Delay before a failure is retried while there is an agent.
 const RETRY_DELAY: Duration = Duration::from_secs(15);
-/// Credentials that the guest itself has changed are restored after this time.
+/// Interval of restoring credentials that the guest itself has changed.
 const RESYNC_INTERVAL: Duration = Duration::from_secs(300);
-/// As in KubeVirt.
+/// KubeVirt's text.
 const OFFLINE: &str = "Guest agent is offline";
 
-/// Brings the credentials of a VMI into its guest.
+/// Sets a VMI's credentials in its guest.
 pub(super) struct Credentials {
     libvirt: Arc<LibvirtDomain>,
     vm: Arc<Vm>,
     pod: Arc<dyn PodBackend>,
     commands: AgentCommands,
-    /// How often an agent has connected.
+    /// Number of times an agent has connected.
     connects: watch::Receiver<u64>,
     is_followed: AtomicBool,
 }
@@ -70,7 +71,7 @@ impl Credentials {
         }
     }
 
-    /// Follows the credentials of a VMI that has some, once in a launcher's life.
+    /// Follows the credentials of a VMI that has any, once in a launcher's life.
     pub fn follow(self: &Arc<Self>, vmi: &Vmi) {
         let has_some = !vmi.spec.access_credentials.is_empty();
         if has_some && !self.is_followed.swap(true, Ordering::Relaxed) {
@@ -109,7 +110,7 @@ impl Credentials {
                 self.report(applied);
             }
             tokio::select! {
-                // One that polls returns without a change; then the next resync finds it.
+                // A polling watch returns without a change; the next resync finds one.
                 () = watch.changed(), if !watch.polls() => {
                     tracing::info!("Reloading access credentials because secret changed");
                     sleep(CHANGE_DELAY).await;
@@ -120,9 +121,10 @@ impl Credentials {
         }
     }
 
-    /// As far as it gets; the first failure.
+    /// Sets what it can. Returns the first failure.
     async fn apply(&self, vmi: &Vmi) -> Result<(), LauncherError> {
-        // This may run before the poller has set it, and the calls below would then wait without a limit.
+        // May run before the poller sets the timeout, and without one the calls below would wait
+        // without a limit.
         set_response_timeout(&self.libvirt).await;
         let ping = self
             .libvirt
@@ -156,7 +158,7 @@ impl Credentials {
         first
     }
 
-    /// By the agent's own command, else, with agents that do not have it, by the file itself.
+    /// Uses the agent's own command, or writes the file if the agent lacks that command.
     async fn set_keys(&self, user: &str, keys: Vec<String>) -> Result<(), LauncherError> {
         let (name, given) = (user.to_owned(), keys.clone());
         let what = "setting a user's SSH keys";
@@ -186,12 +188,12 @@ impl Credentials {
     }
 }
 
-/// What follows an attempt.
+/// What to do after an attempt.
 #[derive(Debug, PartialEq, Eq)]
 struct Next {
-    /// virt-handler learns of its result.
+    /// Whether virt-handler learns of the result.
     is_reported: bool,
-    /// The next attempt comes then, if nothing changes before.
+    /// Delay until the next attempt, unless something changes.
     delay: Duration,
 }
 

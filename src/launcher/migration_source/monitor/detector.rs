@@ -1,16 +1,16 @@
-//! Whether a migration is stalled, and when least is left to transfer.
+//! Detects whether a migration is stalled, and when least is left to transfer.
 //!
-//! Each time that QEMU looks through the memory once more, the bytes that remain are a record. The migration is stalled
-//! once a record is not clearly below the smallest one from before the window for progress. From then on a record close
-//! to the best one is a local minimum: the moment to switch over. If none comes, the best one is forgotten in favour of
-//! the next, ever sooner.
+//! Each time QEMU starts a new pass over the memory, the remaining bytes are a record. The
+//! migration is stalled once a record is not clearly below the smallest one from before the
+//! progress window. From then on a record close to the best one is a local minimum: the moment to
+//! switch over. If none comes, the best one is dropped for the next, sooner each time.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use api::migration_options::StallDetectorOptions;
 
-/// The state at the beginning of an iteration.
+/// The state at the start of an iteration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Record {
     pub elapsed_ms: u64,
@@ -20,11 +20,11 @@ pub(super) struct Record {
 #[derive(Debug)]
 pub(super) struct Detector {
     options: StallDetectorOptions,
-    /// Bytes a second; 0 before the first sample.
+    /// Bytes per second; 0 before the first sample.
     bandwidth: f64,
-    /// Records of the window for progress, each smaller than those before it.
+    /// Records of the progress window, each smaller than those before it.
     candidates: VecDeque<Record>,
-    /// The smallest record from before the window.
+    /// The smallest record from before the progress window.
     minimum: Option<Record>,
     stall: Option<Stall>,
 }
@@ -33,7 +33,7 @@ pub(super) struct Detector {
 #[derive(Debug)]
 struct Stall {
     best_bytes: u64,
-    /// Bytes that remained at the iterations since.
+    /// Remaining bytes at the iterations since.
     history: BinaryHeap<Reverse<u64>>,
     patience_ms: u64,
     patience_ends_ms: u64,
@@ -50,7 +50,7 @@ impl Detector {
         }
     }
 
-    /// A sample of the bandwidth, in bytes a second.
+    /// Adds a sample of the bandwidth, in bytes per second.
     #[allow(
         clippy::cast_precision_loss,
         reason = "a bandwidth below 2^53 bytes a second"
@@ -70,7 +70,7 @@ impl Detector {
         self.bandwidth != 0.0
     }
 
-    /// How long it takes to transfer the rest; 0 while the bandwidth is not known.
+    /// Time to transfer the rest; 0 while the bandwidth is unknown.
     #[allow(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -85,7 +85,7 @@ impl Detector {
         (record.remaining_bytes as f64 / bytes_per_ms) as u32
     }
 
-    /// Takes a record. Whether the migration is stalled.
+    /// Adds a record. Returns whether the migration is stalled.
     pub fn is_stalled(&mut self, record: Record) -> bool {
         if !self.has_bandwidth() {
             return false;

@@ -1,14 +1,14 @@
-//! The rules by which a migration that does not converge is helped or given up. Pure: samples in, decisions out; the
-//! caller carries a decision out, and says whether that succeeded.
+//! The rules for helping or aborting a migration that does not converge. Pure: samples in,
+//! decisions out; the caller carries out a decision and reports whether it succeeded.
 //!
 //! ```text
 //!            observe(sample)          performed(succeeded)
 //!  sample ─────────────────► decision ─────────────────► decision … none: until the next sample
 //! ```
 //!
-//! Two sets of rules, both the reference's, because virt-controller's time limits are made for them: the older ones
-//! ([`TimeLimits`]) know time and progress alone; the [`StallMonitor`] looks for the moment at which least is left to
-//! transfer.
+//! Both sets of rules are the reference's, because virt-controller's time limits are made for them:
+//! the older ones ([`TimeLimits`]) use only time and progress; the [`StallMonitor`] looks for the
+//! moment when least is left to transfer.
 
 mod detector;
 #[cfg(test)]
@@ -31,19 +31,19 @@ use time_limits::TimeLimits;
 /// The longest downtime that QEMU accepts, in milliseconds.
 const MAX_DOWNTIME_MS: u64 = 2_000_000;
 
-/// How the guest's memory goes to the target, in KubeVirt's words.
+/// How the guest's memory is transferred, in KubeVirt's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// The guest runs on the source.
     PreCopy,
     /// The guest runs on the target, and its memory follows.
     PostCopy,
-    /// The guest is paused until its memory is there.
+    /// The guest is paused until its memory is transferred.
     Paused,
 }
 
 impl Mode {
-    /// The word of the metadata.
+    /// The word in the metadata.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::PreCopy => "PreCopy",
@@ -53,25 +53,25 @@ impl Mode {
     }
 }
 
-/// What is allowed to the migration, and how long it may take.
+/// What the migration may do, and its limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
-    /// Seconds for the whole migration; 0 is no limit.
+    /// Limit of the whole migration, in seconds; 0 means none.
     pub acceptable_seconds: i64,
-    /// Seconds without progress; 0 is no limit.
+    /// Limit without progress, in seconds; 0 means none.
     pub progress_timeout: i64,
-    /// How long the guest may stand still at the end.
+    /// How long the guest may be paused at the end.
     pub max_downtime_ms: u64,
-    /// The guest may run on the target before its memory is there.
+    /// Whether the guest may run on the target before its memory is there.
     pub allow_post_copy: bool,
-    /// The guest may be paused, or moved to post-copy, for the migration's sake.
+    /// Whether the guest may be paused, or moved to post-copy, for the migration.
     pub allow_disruption: bool,
-    /// The guest has devices of the host, with which QEMU cannot do post-copy.
+    /// Whether the guest has host devices, with which QEMU cannot do post-copy.
     pub has_vfio: bool,
 }
 
 impl Rules {
-    /// The rules of a migration that has this many gigabytes to transfer.
+    /// The rules of a migration with this many gigabytes to transfer.
     pub fn new(options: &MigrationOptions, vmi: &Vmi, gigabytes: i64) -> Self {
         let per_gigabyte = options.completion_timeout_per_gib;
         Self {
@@ -101,9 +101,9 @@ fn has_vfio(vmi: &Vmi) -> bool {
 pub struct Sample {
     /// Since the migration began.
     pub elapsed: Duration,
-    /// QEMU has just begun to look through the memory once more: its numbers are exact now.
+    /// QEMU has just started a new pass over the memory, so its numbers are exact.
     pub is_iteration: bool,
-    /// The state of libvirt's job; none if libvirt has not answered.
+    /// The state of libvirt's job; `None` if libvirt did not answer.
     pub stats: Option<JobStats>,
     /// QEMU has stopped the guest to transfer the rest.
     pub is_paused_to_migrate: bool,
@@ -116,36 +116,35 @@ impl Sample {
         i64::try_from(self.elapsed.as_secs()).unwrap_or(i64::MAX)
     }
 
-    /// What libvirt says of the job while it goes on.
+    /// libvirt's numbers while the job runs.
     pub fn running(&self) -> Option<&JobStats> {
         self.stats.as_ref().filter(|stats| stats.is_unbounded)
     }
 }
 
-/// What is to be done now, and why.
+/// What to do now, and why.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Decision {
-    /// What.
     pub action: Action,
-    /// Why, for the log.
+    /// For the log.
     pub why: Why,
 }
 
-/// What can be done with a migration that is in progress.
+/// An action on a migration in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// The guest continues on the target.
     StartPostCopy,
-    /// The guest may stand still for this many milliseconds at the end.
+    /// Sets how many milliseconds the guest may be paused at the end.
     SetMaxDowntime(u64),
-    /// The guest's vCPUs stop, so that its memory does not change any more.
+    /// Stops the guest's vCPUs, so that its memory no longer changes.
     Suspend,
-    /// The migration is given up; the guest goes on here.
+    /// Aborts the migration; the guest continues here.
     Abort,
 }
 
 impl Action {
-    /// Its name for `launcherctl`.
+    /// The name in `launcherctl`.
     pub fn name(self) -> &'static str {
         match self {
             Self::StartPostCopy => "StartPostCopy",
@@ -156,7 +155,6 @@ impl Action {
     }
 }
 
-/// Why an action is taken.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Why {
     NotBeforeAllowed,
@@ -217,17 +215,16 @@ impl fmt::Display for Why {
     }
 }
 
-/// The rules that one migration follows.
+/// The rules of one migration.
 #[derive(Debug)]
 pub enum Monitor {
-    /// Time and progress alone.
+    /// Uses time and progress only.
     TimeLimits(TimeLimits),
-    /// Stalls.
+    /// Detects stalls.
     Stall(Box<StallMonitor>),
 }
 
 impl Monitor {
-    /// A migration that begins.
     pub fn new(rules: Rules, stalls: Option<StallDetectorOptions>) -> Self {
         match stalls {
             Some(options) => Self::Stall(Box::new(StallMonitor::new(rules, options))),
@@ -243,12 +240,12 @@ impl Monitor {
         }
     }
 
-    /// Whether samples at iterations are of use.
+    /// Whether samples at iterations are useful.
     pub fn wants_iterations(&self) -> bool {
         matches!(self, Self::Stall(_))
     }
 
-    /// What is to be done after this sample.
+    /// The decision after this sample.
     pub fn observe(&mut self, sample: &Sample) -> Option<Decision> {
         match self {
             Self::TimeLimits(limits) => limits.observe(sample),
@@ -256,7 +253,7 @@ impl Monitor {
         }
     }
 
-    /// What is to be done next after the same sample, once the last decision was carried out.
+    /// The next decision for the same sample, after the last one was carried out.
     pub fn performed(&mut self, succeeded: bool) -> Option<Decision> {
         match self {
             Self::TimeLimits(limits) => limits.performed(succeeded),

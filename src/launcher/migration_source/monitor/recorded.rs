@@ -1,6 +1,7 @@
-//! Traces of migrations, with what KubeVirt's own monitors do at each sample: `xml-fixtures/migration-monitor`. They are
-//! generated: migrations that converge, stall, swing and get slower, under limits of all kinds, with samples that libvirt
-//! does not answer and calls that fail.
+//! Replays traces of migrations with the actions of KubeVirt's own monitors at each sample:
+//! `xml-fixtures/migration-monitor`. The traces are generated: migrations that converge, stall,
+//! swing and slow down, under limits of all kinds, with samples that libvirt does not answer and
+//! calls that fail.
 
 use std::time::Duration;
 
@@ -19,13 +20,14 @@ struct Trace {
     disruption: bool,
     vfio: bool,
     stalls: Option<StallDetectorOptions>,
-    /// Milliseconds since the beginning, [`Flags`], remaining bytes, milliseconds by QEMU's clock, iteration, bytes a second.
+    /// Milliseconds since the start, [`Flags`], remaining bytes, milliseconds by QEMU's clock,
+    /// iteration, bytes per second.
     steps: Vec<[u64; 6]>,
-    /// Step, actions and then the mode; steps at which nothing happens are left out.
+    /// Step, actions, mode; steps without any are left out.
     did: Option<Vec<(usize, String, String)>>,
 }
 
-/// What a step is.
+/// The kind of a step.
 struct Flags(u64);
 
 impl Flags {
@@ -40,7 +42,7 @@ impl Flags {
     const DOWNTIME_FAILS: u64 = 256;
     const POST_COPY_FAILS: u64 = 512;
     const SUSPEND_FAILS: u64 = 1024;
-    /// An abort that is in progress has failed before this step.
+    /// An abort in progress failed before this step.
     const ABORT_FAILED: u64 = 2048;
 
     fn has(&self, flag: u64) -> bool {
@@ -131,7 +133,7 @@ fn traces_end_as_with_kubevirts_monitors() {
         }
     }
     assert!(traces.lines().count() >= 500);
-    // The corpus is of use only as long as everything that can be done is done in it.
+    // The corpus is useful only if it contains every action.
     for kind in ['A', 'D', 'P', 'S'] {
         assert!(
             actions.get(&kind).is_some_and(|count| *count >= 20),

@@ -1,35 +1,36 @@
-//! The rules for a migration with a stall detector in its options. When it is stuck, at a local minimum of what is left, it
-//! switches over, to post-copy or with a pause of the guest, if that is allowed and ends in time, and else aborts; at the
-//! deadline once more. [`super::time_limits`] has the rules without a stall detector.
+//! The rules for a migration with a stall detector in its options. When it is stuck, at a local
+//! minimum of what is left, it switches over, to post-copy or with a pause of the guest, if that is
+//! allowed and ends in time; otherwise it aborts. It does so again at the deadline.
+//! [`super::time_limits`] has the rules without a stall detector.
 
 use api::migration_options::StallDetectorOptions;
 
 use super::detector::{Detector, Record};
 use super::{Action, Decision, MAX_DOWNTIME_MS, Mode, Rules, Sample, Why};
 
-/// QEMU's own limit, with which a migration begins unless the VM's is lower.
+/// QEMU's default, with which a migration starts unless the VM's is lower.
 const INITIAL_DOWNTIME_MS: u64 = 300;
 
-/// A migration whose stalls are watched.
 #[derive(Debug)]
 pub struct StallMonitor {
     rules: Rules,
     options: StallDetectorOptions,
     detector: Detector,
     mode: Mode,
-    /// Seconds for the whole migration; more once it was allowed to take long at the end.
+    /// Limit of the whole migration, in seconds; extended once it was allowed to take long at the
+    /// end.
     acceptable_seconds: i64,
-    /// When, in seconds, the switchover has to be through; before there is one, when it has to begin.
+    /// When, in seconds, a switchover must be finished, or, before one, must start.
     switchover_deadline: i64,
     record: Record,
     initial_downtime_is_set: bool,
     switchover_has_begun: bool,
-    /// The sample that is being worked on, and the decision that the caller carries out.
+    /// The current sample, and the decision that the caller carries out.
     sample: Sample,
     decided: Option<(Stage, Action)>,
 }
 
-/// What a decision follows from, in the order in which a sample is worked on.
+/// The steps of handling a sample, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Beginning,
@@ -104,7 +105,7 @@ impl StallMonitor {
         }
     }
 
-    /// What is to be done if the migration is stalled.
+    /// The action if the migration is stalled.
     fn stalled(&mut self) -> Option<(Action, Why)> {
         let stats = *self.sample.running()?;
         let record = Record {
@@ -130,7 +131,7 @@ impl StallMonitor {
         if self.options.search_local_minima && !self.detector.is_local_minimum(self.record) {
             return None;
         }
-        // Most often because the network has become slow a moment ago.
+        // Usually because the network became slow a moment ago.
         if !self.ends_in_time(downtime_ms) {
             return None;
         }
@@ -165,7 +166,7 @@ impl StallMonitor {
         )
     }
 
-    /// Whether the rest can be transferred in the time that the whole migration has at most.
+    /// Whether the rest can be transferred within the whole migration's limit.
     fn ends_in_time(&self, downtime_ms: u32) -> bool {
         let left = self.longest_seconds().saturating_sub(self.sample.seconds());
         self.detector.has_bandwidth() && i64::from(downtime_ms) <= left.saturating_mul(1000)
@@ -189,7 +190,7 @@ impl StallMonitor {
         }
     }
 
-    /// A switchover need not begin at once, or ever.
+    /// A switchover need not start at once, or at all.
     fn extend_deadline(&mut self) {
         let timeout = i64::try_from(self.options.switchover_timeout).unwrap_or(i64::MAX);
         self.switchover_deadline = self.sample.seconds().saturating_add(timeout);

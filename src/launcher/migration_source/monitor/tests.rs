@@ -1,4 +1,4 @@
-//! Single rules, on samples made for them.
+//! Tests of single rules with their own samples.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ fn iteration(seconds: u64, remaining_mib: u64) -> Sample {
     }
 }
 
-/// What is done at a sample, everything successfully.
+/// The actions at a sample, all of them successful.
 fn actions(monitor: &mut Monitor, sample: &Sample) -> Vec<Action> {
     let mut actions = Vec::new();
     let mut decision = monitor.observe(sample);
@@ -167,7 +167,7 @@ fn without_a_limit_a_migration_may_last_for_ever() {
     assert_eq!(actions(&mut monitor, &at(1_000_000, 10)), []);
 }
 
-/// A stalled migration: 400 MiB remain again and again, four seconds at this bandwidth.
+/// A stalled migration: 400 MiB remain repeatedly, four seconds at this bandwidth.
 fn stalled(rules: Rules) -> Vec<Action> {
     let mut monitor = Monitor::new(rules, Some(stalls()));
     assert_eq!(
@@ -217,7 +217,7 @@ fn a_stalled_migration_waits_for_a_local_minimum() {
         [Action::SetMaxDowntime(1000)]
     );
     assert_eq!(actions(&mut monitor, &iteration(15, 100)), []);
-    // The switchover has not come in its time.
+    // The switchover did not come in time.
     assert_eq!(actions(&mut monitor, &at(44, 100)), []);
     assert_eq!(actions(&mut monitor, &at(45, 100)), [Action::Abort]);
 }

@@ -1,19 +1,19 @@
-//! The rules for a migration without a stall detector in its options. One that outlasts its completion timeout is
-//! helped once (by post-copy, a longer downtime, or a pause of the guest) where that is allowed, and else aborted; one
-//! that is stuck, without progress for the progress timeout, is aborted. [`super::stall_monitor`] has the other rules.
+//! The rules for a migration without a stall detector in its options. If it outlasts its completion
+//! timeout, it is helped once (by post-copy, a longer downtime, or a pause of the guest) where that
+//! is allowed, and otherwise aborted. If it is stuck, without progress for the progress timeout, it
+//! is aborted. [`super::stall_monitor`] has the other rules.
 
 use std::time::Duration;
 
 use super::{Action, Decision, MAX_DOWNTIME_MS, Mode, Rules, Sample, Why};
 
-/// A migration under the older rules.
 #[derive(Debug)]
 pub struct TimeLimits {
     rules: Rules,
     mode: Mode,
-    /// Seconds for the whole migration; more once the guest is paused for it.
+    /// Limit of the whole migration, in seconds; extended once the guest is paused for it.
     acceptable_seconds: i64,
-    /// Bytes that were left at the last sample; 0 before the first.
+    /// Bytes left at the last sample; 0 before the first.
     remaining: u64,
     last_progress: Duration,
     decided: Option<Action>,
@@ -42,7 +42,7 @@ impl TimeLimits {
         Some(decision)
     }
 
-    /// A sample has made progress if less is left than at the one before.
+    /// A sample has made progress if less is left than at the previous one.
     fn note_progress(&mut self, sample: &Sample) {
         let Some(stats) = sample.running() else {
             return;
@@ -90,8 +90,8 @@ impl TimeLimits {
             return Action::StartPostCopy;
         }
         if self.rules.has_vfio {
-            // Stopped vCPUs alone would not stop a device of the host from writing to the memory; QEMU's own switchover
-            // stops both.
+            // Stopping vCPUs would not stop a host device from writing to the memory; QEMU's own
+            // switchover stops both.
             let seconds = u64::try_from(self.acceptable_seconds.saturating_mul(2)).unwrap_or(0);
             return Action::SetMaxDowntime(seconds.saturating_mul(1000).min(MAX_DOWNTIME_MS));
         }
