@@ -1,4 +1,5 @@
-//! The domain manager: the order in which things happen to the one domain; its modules know how.
+//! The domain manager: decides the order of operations on the one domain; its modules carry them
+//! out.
 //!
 //! ```text
 //!   sync ──► one at a time ──► decide ──► start (a job) ─► define, start  ┐
@@ -10,10 +11,10 @@
 //!
 //! * [`vm::Vm`] owns the state. Which request runs in which phase and beside which job is a table
 //!   (`vm/admission.rs`).
-//! * Changes of the domain take turns; a turn ends with the change, also when the caller has given
+//! * Changes of the domain take turns; a turn ends with the change, even if the caller has given
 //!   up. Reads change nothing and wait for no job. Kill is always admitted and never waits.
-//! * libvirt's calls block, so each runs on a blocking thread, with a deadline below what
-//!   virt-handler waits.
+//! * libvirt's calls block, so each runs on a blocking thread, with a deadline below
+//!   virt-handler's.
 //! * virt-handler sees no domain until its start has returned.
 
 mod apply;

@@ -1,5 +1,5 @@
-//! What the domain manager needs of the pod and of the conversion. A trait, so that its tests need
-//! neither files nor images.
+//! The pod and the conversion as the domain manager uses them. A trait, so that tests need neither
+//! files nor images.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -17,19 +17,19 @@ use domain::DomainSpec;
 use domain::disks::Disk;
 use pod::AccessCredentials;
 
-/// Reading the pod, converting, preparing. All calls block.
+/// Reads the pod, converts, prepares. All calls block.
 pub(super) trait PodBackend: Send + Sync + 'static {
-    /// The domain that the VMI wants, and the context that it was converted in.
+    /// The domain that the VMI wants, and the conversion's context.
     fn wanted(
         &self,
         vmi: &Vmi,
         options: &VirtualMachineOptions,
     ) -> Result<(DomainSpec, Context), LauncherError>;
 
-    /// The VMI's cloud-init data, in the Go-named JSON that sidecars know.
+    /// The VMI's cloud-init data, as JSON with Go's field names, for sidecars.
     fn cloud_init(&self, vmi: &Vmi) -> Result<Option<Value>, LauncherError>;
 
-    /// The open `/dev/iommu` of the pod, if it has one.
+    /// The pod's open `/dev/iommu`, if any.
     fn iommufd(&self) -> Result<Option<Arc<OwnedFd>>, LauncherError>;
 
     /// Makes the files that the domain opens.
@@ -40,15 +40,14 @@ pub(super) trait PodBackend: Send + Sync + 'static {
         cloud_init: Option<Value>,
     ) -> Result<(), LauncherError>;
 
-    /// The domain of a VMI that arrives from another node, and the context that it was converted
-    /// in.
+    /// The domain of a VMI that arrives from another node, and the conversion's context.
     fn wanted_on_target(
         &self,
         vmi: &Vmi,
         options: &VirtualMachineOptions,
     ) -> Result<(DomainSpec, Context), LauncherError>;
 
-    /// Makes the files that a domain which arrives from another node opens.
+    /// Makes the files that an arriving domain opens.
     fn prepare_target(
         &self,
         vmi: &Vmi,
@@ -56,12 +55,12 @@ pub(super) trait PodBackend: Send + Sync + 'static {
         cloud_init: Option<Value>,
     ) -> Result<(), LauncherError>;
 
-    /// Makes the place for the migration's sockets, and sees that volumes which come later are
+    /// Makes the directory of the migration's sockets, and checks that hotplugged volumes are
     /// there.
     fn open_for_migration(&self, vmi: &Vmi) -> Result<(), LauncherError>;
 
-    /// Writes the cloud-init image once more, so that the guest finds the VMI's tagged devices
-    /// there: at which addresses they are is known once the domain is defined.
+    /// Writes the cloud-init image again with the VMI's tagged devices, whose addresses are known
+    /// once the domain is defined.
     fn write_device_metadata(
         &self,
         vmi: &Vmi,
@@ -69,39 +68,36 @@ pub(super) trait PodBackend: Send + Sync + 'static {
         defined: &DomainSpec,
     ) -> Result<(), LauncherError>;
 
-    /// Makes the overlay that keeps track of the disk's changes, if it wants one that is missing.
+    /// Makes the overlay that tracks the disk's changes, if the disk wants one and it is missing.
     fn make_overlay(&self, vmi: &Vmi, disk: &Disk) -> Result<(), LauncherError>;
 
-    /// Removes the overlays of volumes that neither the VMI nor a disk of the running domain has
-    /// any more.
+    /// Removes the overlays of volumes that neither the VMI nor a disk of the running domain uses.
     fn remove_unused_overlays(&self, vmi: &Vmi, live: &DomainSpec) -> Result<(), LauncherError>;
 
-    /// Resolves cache and I/O modes of the domain's disks, by how their files can be opened, which
-    /// it returns.
+    /// Resolves cache and I/O modes of the domain's disks by how their files can be opened. Returns
+    /// the modes.
     fn resolve_disk_modes(&self, domain: &mut DomainSpec) -> Result<DiskModes, LauncherError>;
 
-    /// Whether the disk's source is there and can be opened.
+    /// Whether the disk's source exists and can be opened.
     fn is_ready(&self, disk: &Disk) -> bool;
 
     /// Waits until the state of the VMI's TPM is on its volume.
     fn sync_tpm_state(&self) -> Result<(), LauncherError>;
 
-    /// The secrets with credentials that the guest agent brings into the guest, as directories.
+    /// Directories of the secrets with credentials that the guest agent sets.
     fn access_credential_dirs(&self, vmi: &Vmi) -> Result<Vec<PathBuf>, LauncherError>;
 
-    /// Those credentials.
     fn access_credentials(&self, vmi: &Vmi) -> Result<AccessCredentials, LauncherError>;
 
-    /// How large the disk could be, if its claim says so.
+    /// The disk's possible size, if its claim tells.
     fn max_size(&self, disk: &Disk) -> Result<Option<u64>, LauncherError>;
 }
 
-/// The real pod.
 pub(super) struct Pod {
     config: pod::LauncherFlags,
-    /// The device plugin gives it once; a start that is repeated needs it again.
+    /// The device plugin hands it over once; a repeated start needs it again.
     iommufd: Mutex<Option<Arc<OwnedFd>>>,
-    /// Those that the pod was made with; no other can be plugged in.
+    /// The pod's container disks; no other can be plugged in.
     container_disks: Mutex<pod::ContainerDisks>,
 }
 
@@ -121,7 +117,7 @@ impl Pod {
         }
     }
 
-    /// The cloud-init data as the sidecars have left them, if the VMI has any.
+    /// The cloud-init data as the sidecars left them, if the VMI has any.
     fn optional_cloud_init_data(
         &self,
         vmi: &Vmi,
@@ -130,8 +126,7 @@ impl Pod {
         data.map(|data| self.cloud_init_data(vmi, data)).transpose()
     }
 
-    /// The same of a VMI that has them. Bytes that are not UTF-8 do not survive their JSON, and are
-    /// restored.
+    /// Parses cloud-init data. JSON loses bytes that are not UTF-8, so they are restored.
     fn cloud_init_data(&self, vmi: &Vmi, data: Value) -> Result<pod::CloudInitData, LauncherError> {
         let mut data: pod::CloudInitData =
             serde_json::from_value(data).map_err(LauncherError::CloudInit)?;
@@ -193,7 +188,7 @@ impl PodBackend for Pod {
     ) -> Result<(DomainSpec, Context), LauncherError> {
         let context = pod::collect_migration_target(&self.config, vmi, options)?;
         self.remember_container_disks(&context);
-        // Hotplugged disks come with the domain.
+        // Hotplugged disks arrive with the domain.
         let converted = convert::domain(
             vmi,
             &Context {

@@ -1,5 +1,5 @@
-//! Network phase 2 of a VMI: its interfaces' tap devices into the domain, and DHCP servers for its
-//! guest.
+//! Network phase 2 of a VMI: puts its interfaces' tap devices into the domain, and runs DHCP
+//! servers for its guest.
 
 use api::vmi::Vmi;
 use api::vmi::interfaces::{DhcpOptions as VmiDhcpOptions, Interface as VmiInterface};
@@ -20,19 +20,19 @@ use tokio::sync::Mutex;
 
 use api::pod_paths::{PRIVATE_DIR, RESOLV_CONF};
 
-/// What virt-handler calls an interface that is attached by a tap device.
+/// virt-handler's name for attachment by a tap device.
 const TAP_ATTACHMENT: &str = "tap";
 
-/// Phase 2 of the pod's network, with the guest's DHCP servers, which live as long as this does.
+/// Phase 2 of the pod's network. Owns the guest's DHCP servers, which end with it.
 pub(super) struct PodNetwork {
     setup: Mutex<NetworkSetup>,
-    /// The servers that the guest needs run.
+    /// Whether the guest's servers run.
     is_set_up: AtomicBool,
 }
 
 impl PodNetwork {
-    /// The network of the pod below `root`. Servers of an earlier launcher have ended with it: what
-    /// says that they run is not true any more.
+    /// The network of the pod below `root`. An earlier launcher's servers have ended with it, so
+    /// their markers are removed.
     pub fn new(root: &pod::Root) -> Self {
         let setup = NetworkSetup::new(NetworkPaths {
             private: root.path(PRIVATE_DIR),
@@ -45,8 +45,8 @@ impl PodNetwork {
         }
     }
 
-    /// Completes the converted domain by the tap devices of all interfaces that are not absent, and
-    /// starts the guest's DHCP servers unless they run.
+    /// Completes the converted domain with the tap devices of all interfaces that are not absent,
+    /// and starts the guest's DHCP servers unless they run.
     pub async fn set_up(
         &self,
         vmi: &Vmi,
@@ -59,8 +59,8 @@ impl PodNetwork {
         Ok(())
     }
 
-    /// Starts the DHCP servers of a guest whose earlier launcher had them: it asks them again when
-    /// its lease is half over.
+    /// Starts the DHCP servers for a running guest, as its earlier launcher did: the guest asks
+    /// them again when half of its lease is over.
     pub async fn adopt(&self, vmi: &Vmi, context: &Context) {
         if self.is_set_up.load(Ordering::Relaxed) {
             return;
@@ -73,7 +73,7 @@ impl PodNetwork {
         }
     }
 
-    /// The tap devices of `scope`; starts the guest's DHCP servers unless they run.
+    /// Returns the tap devices of `scope`, and starts the guest's DHCP servers unless they run.
     pub async fn taps(
         &self,
         vmi: &Vmi,
@@ -84,14 +84,14 @@ impl PodNetwork {
         self.setup.lock().await.prepare(&request, scope).await
     }
 
-    /// Ends the DHCP servers of interfaces that do not stay.
+    /// Ends the DHCP servers of interfaces for which `stays` is false.
     pub async fn retain_servers(&self, stays: impl Fn(&str) -> bool) {
         self.setup.lock().await.retain_servers(stays);
     }
 }
 
-/// The plan with the interfaces to plug in as libvirt would get them. Nothing is started: an
-/// interface that virt-handler has not prepared is deferred.
+/// Completes the plan's interfaces to plug in, as libvirt would get them. Starts nothing; defers an
+/// interface that virt-handler has not prepared.
 pub(super) async fn with_taps(
     vmi: &Vmi,
     context: &Context,
@@ -124,7 +124,7 @@ pub(super) async fn with_taps(
     plan
 }
 
-/// Completes the interfaces that the tap devices are for.
+/// Completes the interfaces of these tap devices.
 fn complete_interfaces(domain: &mut DomainSpec, taps: Vec<TapInterface>) {
     for tap in taps {
         let is_named = |alias: &Alias| alias.name == tap.name;

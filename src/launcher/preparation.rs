@@ -1,5 +1,5 @@
-//! What comes before a domain's start, and before its arrival from another node: the conversion,
-//! and the hooks of sidecars and plugins.
+//! Prepares a domain for its start or its arrival from another node: the conversion, and the hooks
+//! of sidecars and plugins.
 
 use std::sync::Arc;
 
@@ -14,28 +14,27 @@ use domain::DomainSpec;
 use hooks::Sidecars;
 use hooks::plugins::InvocationContext;
 
-/// What a domain is prepared for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// It is defined and started.
+    /// The domain is defined and started.
     Start,
-    /// It arrives from another node, with the definition that it has there.
+    /// The domain arrives from another node with its definition there.
     MigrationTarget,
 }
 
-/// A VMI that was converted.
+/// A converted VMI.
 pub(super) struct Converted {
     pub domain: DomainSpec,
     pub context: Context,
-    /// The cloud-init data, in the Go-named JSON that sidecars know.
+    /// The cloud-init data, as JSON with Go's field names, for sidecars.
     pub cloud_init: Option<Value>,
 }
 
-/// Converts VMIs, and runs hooks.
+/// Converts VMIs and runs hooks.
 pub(super) struct Preparation {
     pub pod: Arc<dyn PodBackend>,
     pub sidecars: Arc<Sidecars>,
-    /// Where plugins find the pod.
+    /// The pod's root, for plugins.
     pub root: pod::Root,
 }
 
@@ -73,7 +72,7 @@ impl Preparation {
         Ok(edited.await?)
     }
 
-    /// Lets sidecars and plugins edit the domain; also returns which of them changed it.
+    /// Lets sidecars and plugins edit the domain. Also returns which of them changed it.
     pub async fn run_define_hooks(
         &self,
         request: &SyncRequest,

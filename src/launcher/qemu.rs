@@ -1,4 +1,4 @@
-//! The QEMU process, as libvirt's pid file names it.
+//! The QEMU process named in libvirt's pid file.
 
 use std::io;
 use std::path::Path;
@@ -11,16 +11,16 @@ use os::small_file;
 /// Largest pid file that is read.
 const MAX_PID_BYTES: u64 = 32;
 
-/// A QEMU process that runs, or did.
+/// A QEMU process, running or ended.
 #[derive(Debug)]
 pub struct Qemu(Process);
 
 impl Qemu {
-    /// The one whose number is in `pid_file`, which libvirt writes, and which has `domain` as its
+    /// Finds the process by `pid_file`, which libvirt writes, and checks that `domain` is its
     /// guest's name. Call it on a runtime.
     ///
     /// # Errors
-    /// If the file cannot be read, or the process is not there or another one.
+    /// The file is unreadable, or the process is missing or another one.
     pub fn find(pid_file: &Path, domain: &str) -> io::Result<Self> {
         let text = small_file::read(pid_file, MAX_PID_BYTES)?;
         let text = String::from_utf8_lossy(&text);
@@ -48,29 +48,28 @@ impl Qemu {
         Ok(Self(process))
     }
 
-    /// Its number.
     pub fn pid(&self) -> i32 {
         self.0.pid()
     }
 
-    /// Waits for its end; a zombie has ended.
+    /// Waits for its exit; a zombie has exited.
     // D-sup-1 (docs/differences.md).
     pub async fn ended(&self) {
         self.0.ended().await;
     }
 
-    /// Asks it to end: QEMU then flushes its disks and goes.
+    /// Sends SIGTERM: QEMU flushes its disks and exits.
     ///
     /// # Errors
-    /// If it is gone, or not ours to signal.
+    /// It is gone, or this user may not signal it.
     pub fn terminate(&self) -> io::Result<()> {
         self.0.signal(Signal::TERM)
     }
 
-    /// Ends it at once; what is not on its disks yet is lost.
+    /// Sends SIGKILL: data not yet on its disks are lost.
     ///
     /// # Errors
-    /// As those of [`Self::terminate`].
+    /// Those of [`Self::terminate`].
     pub fn kill(&self) -> io::Result<()> {
         self.0.signal(Signal::KILL)
     }
@@ -92,7 +91,8 @@ pub(super) mod tests {
             .block_on(work)
     }
 
-    /// A process with libvirt's arguments for `ns_vm`, which ends with its input, and its pid file.
+    /// A process with libvirt's arguments for `ns_vm`, which exits when its input ends, and its pid
+    /// file.
     pub(crate) fn process(dir: &Path) -> (Child, PathBuf) {
         let mut child = Command::new("/bin/sh")
             .args(["-c", "echo; read _", "qemu", "-name"])
@@ -101,7 +101,7 @@ pub(super) mod tests {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        // A moment after execve(2) it has no command line yet.
+        // Just after execve(2) it has no command line yet.
         child.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
         let file = dir.join("ns_vm.pid");
         std::fs::write(&file, format!("{}\n", child.id())).unwrap();

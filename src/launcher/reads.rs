@@ -1,4 +1,4 @@
-//! Reads: of the domain, and of QEMU's version. They change nothing.
+//! Reads of the domain and of QEMU's version.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,10 +8,10 @@ use super::vm::{Observed, Phase, Vm};
 use domain::{Domain, DomainSpec};
 use libvirt::{Connection, DomainState, Screenshot, XmlKind};
 
-/// Largest picture that is passed on: an uncompressed one of 4096 by 4096 points.
+/// Largest forwarded picture: an uncompressed one of 4096 by 4096 pixels.
 const MAX_SCREENSHOT_BYTES: usize = 64 << 20;
 
-/// Answers what is asked about the domain.
+/// Answers queries about the domain.
 pub struct DomainReads {
     libvirt: Arc<LibvirtDomain>,
     vm: Arc<Vm>,
@@ -27,12 +27,12 @@ impl DomainReads {
         }
     }
 
-    /// The domain as virt-handler may see it; none while it is being started. While a job runs, for
-    /// which libvirt may keep a read waiting, and when libvirt does not answer in time, it is the
-    /// domain as it was reported last, with the metadata as they are now.
+    /// The domain as virt-handler may see it; `None` while it is being started. If a running job
+    /// may block libvirt's reads, or libvirt does not answer in time, it is the last reported
+    /// domain with the current metadata.
     ///
     /// # Errors
-    /// libvirt's, unless something was reported before, or the domain still arrives.
+    /// libvirt's, unless a domain was reported before, or the domain is still arriving.
     // D-vm-1 (docs/differences.md).
     pub async fn domain(&self) -> Result<Option<Arc<Domain>>, LauncherError> {
         let what = "the first look at the domain";
@@ -61,8 +61,8 @@ impl DomainReads {
         }
     }
 
-    /// QEMU's version. It is asked for once, since the first answer may have to wait until libvirt
-    /// has probed QEMU.
+    /// QEMU's version. Read once, as the first answer may have to wait until libvirt has probed
+    /// QEMU.
     ///
     /// # Errors
     /// libvirt's.
@@ -74,7 +74,7 @@ impl DomainReads {
         self.libvirt
             .read("asking for QEMU's version", move |connection, _| {
                 let version = connection.qemu_version()?;
-                // Kept also when the caller has given up meanwhile.
+                // Kept even if the caller has given up.
                 Ok(known.get_or_init(|| version).clone())
             })
             .await
@@ -83,7 +83,7 @@ impl DomainReads {
     /// A picture of the guest's screen.
     ///
     /// # Errors
-    /// libvirt's; there is no domain, or it has no screen.
+    /// libvirt's; no domain, or a domain without a screen.
     pub async fn screenshot(&self) -> Result<Screenshot, LauncherError> {
         self.libvirt
             .read("taking a screenshot", |connection, name| {
@@ -94,7 +94,7 @@ impl DomainReads {
     }
 }
 
-/// The domain as libvirt has it now.
+/// Reads the domain from libvirt.
 pub(super) async fn observe(libvirt: &LibvirtDomain) -> Result<Option<Observed>, LauncherError> {
     libvirt.read("reading the domain", read).await
 }
@@ -111,7 +111,7 @@ fn read(connection: &Connection, name: &str) -> Result<Option<Observed>, Launche
     let (state, xml) = match observed() {
         Ok(Some(observed)) => observed,
         Ok(None) => return Ok(None),
-        // It went between two calls.
+        // It disappeared between two calls.
         Err(error) if error.is_no_domain() => return Ok(None),
         Err(error) => return Err(error.into()),
     };
@@ -119,7 +119,7 @@ fn read(connection: &Connection, name: &str) -> Result<Option<Observed>, Launche
     Ok(Some(Observed { state, spec }))
 }
 
-/// The live XML. While a domain migrates libvirt may refuse it.
+/// The live XML. libvirt may refuse it while a domain migrates.
 pub(super) fn xml(domain: &libvirt::Domain, state: DomainState) -> Result<String, libvirt::Error> {
     match domain.xml(XmlKind::Live) {
         Err(error) if error.is_operation_invalid() => domain.xml(if state.is_down() {

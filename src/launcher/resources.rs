@@ -1,4 +1,4 @@
-//! CPUs and memory of a running guest: plugged in and out, and pinned anew.
+//! Plugs CPUs and memory of a running guest in and out, and pins its vCPUs again.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use api::vmi::Vmi;
 use convert::plan::{self, Cpus, MemoryChange};
 use libvirt::{Domain, XmlKind};
 
-/// The wish of a functional test of KubeVirt's: the change fails, with this text.
+/// One of KubeVirt's functional tests makes the change fail with it, with this text.
 const FAIL_MEMORY_HOTPLUG: &str = "kubevirt.io/func-test-memory-hotplug-fail";
 
-/// Changes how many CPUs and how much memory the guest has.
+/// Changes the guest's number of CPUs and amount of memory.
 pub struct Resources {
     libvirt: Arc<LibvirtDomain>,
     vm: Arc<Vm>,
@@ -26,8 +26,8 @@ impl Resources {
         Self { libvirt, vm, pod }
     }
 
-    /// Gives the guest as many vCPUs as the VMI says, and pins them if they are dedicated: the
-    /// pod's CPUs may have changed.
+    /// Gives the guest the VMI's number of vCPUs, and pins them if they are dedicated: the pod's
+    /// CPUs may have changed.
     ///
     /// # Errors
     /// libvirt's; the VMI cannot be converted.
@@ -51,11 +51,11 @@ impl Resources {
         Ok(())
     }
 
-    /// Asks the guest to take or give back memory until it has what the VMI says. What it has then
-    /// comes as events.
+    /// Asks the guest to take or release memory until it has the VMI's amount. Events report the
+    /// current amount.
     ///
     /// # Errors
-    /// libvirt's; the VMI does not say what is needed for that.
+    /// libvirt's; the VMI lacks the necessary fields.
     pub async fn sync_memory(&self, vmi: Arc<Vmi>) -> Result<(), LauncherError> {
         let what = "changing the guest's memory";
         self.admit(what).await?;

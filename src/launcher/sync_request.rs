@@ -1,5 +1,3 @@
-//! What a sync is asked for.
-
 use std::sync::Arc;
 
 use prost::bytes::Bytes;
@@ -9,17 +7,16 @@ use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
 use hooks::plugins::Pipeline;
 
-/// A VMI that a call brought, decoded, with all that comes with it: what the domain is to be.
+/// The input of a sync: the decoded VMI of a call, and its options.
 #[derive(Debug, Clone)]
 pub struct SyncRequest {
-    /// The VMI, which is the one of this launcher.
+    /// The launcher's VMI.
     pub vmi: Arc<Vmi>,
-    /// The VMI as it came, which is what sidecars get.
+    /// The VMI as received; sidecars get these bytes.
     pub vmi_json: Bytes,
-    /// What virt-handler knows of the node and the cluster.
+    /// virt-handler's information on the node and the cluster.
     pub options: Arc<VirtualMachineOptions>,
-    /// The plugins of the options.
     pub plugins: Pipeline,
-    /// When virt-handler stops waiting; sidecars get a share of what is left.
+    /// When virt-handler stops waiting; sidecars get a share of the time left.
     pub deadline: Instant,
 }

@@ -1,4 +1,4 @@
-//! When each step of a start began and how long it took: from the launcher's own beginning to a
+//! Records when each step of a start began and how long it took, from the launcher's start to a
 //! guest that is up.
 //!
 //! ```text
@@ -6,8 +6,8 @@
 //!               └► sidecars ───────────┴► ready ─ ─ ─┴── a sync of virt-handler's      └► console, login, agent
 //! ```
 //!
-//! Each [`Step`] is there once: a start that is tried again replaces what its last attempt left, so
-//! nothing grows.
+//! Each [`Step`] is recorded once: a repeated start replaces its last attempt, so the record does
+//! not grow.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -18,20 +18,20 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::lock::lock;
 use api::proto::inspect::v1;
 
-/// A step of the start, in the order in which they come.
+/// A step of the start, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
-    /// The pod's directories are made.
+    /// Makes the pod's directories.
     Directories,
-    /// libvirt's configuration is written, and its daemons are started.
+    /// Writes libvirt's configuration and starts its daemons.
     Daemons,
-    /// The daemons come up, and the launcher connects.
+    /// Waits for the daemons and connects.
     Connect,
-    /// The hook sidecars' sockets appear, and each sidecar is asked what it does.
+    /// Waits for the hook sidecars' sockets and queries each sidecar.
     Sidecars,
     /// virt-handler may call. Has no duration.
     Ready,
-    /// The VMI becomes a domain.
+    /// Converts the VMI to a domain.
     Convert,
     /// The sidecars' hook PreCloudInitIso.
     CloudInitHooks,
@@ -41,7 +41,7 @@ pub enum Step {
     Prepare,
     /// The sidecars' hook OnDefineDomain, and plugins.
     DefineHooks,
-    /// libvirt takes the definition.
+    /// Defines the domain in libvirt.
     Define,
     /// libvirt starts QEMU.
     Start,
@@ -56,7 +56,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// Its name in logs and in `launcherctl timeline`.
+    /// The name in logs and in `launcherctl timeline`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -79,7 +79,7 @@ impl Step {
         }
     }
 
-    /// What it is a part of.
+    /// The group of the step.
     fn part(self) -> &'static str {
         match self {
             step if step <= Self::Ready => "pod",
@@ -88,13 +88,14 @@ impl Step {
         }
     }
 
-    /// Whether it shows that the guest is up.
+    /// Whether the step shows that the guest is up.
     fn shows_guest_up(self) -> bool {
         matches!(self, Self::Login | Self::Agent)
     }
 }
 
-/// When a step began, after the launcher did, and how long it took: nothing while it goes on.
+/// When a step began, measured from the launcher's start, and how long it took; `None` while it
+/// goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Span {
     began: Duration,
@@ -107,7 +108,6 @@ struct Steps {
     attempts: u32,
 }
 
-/// The steps so far.
 #[derive(Debug)]
 pub struct Timeline {
     began: Instant,
@@ -115,7 +115,7 @@ pub struct Timeline {
     steps: Mutex<Steps>,
 }
 
-/// A step that goes on until this is dropped.
+/// A step in progress, which ends on drop.
 #[must_use]
 pub struct Running<'t> {
     timeline: &'t Timeline,
@@ -132,7 +132,7 @@ impl Drop for Running<'_> {
 }
 
 impl Timeline {
-    /// Begins now.
+    /// Starts the timeline.
     #[must_use]
     pub fn begin() -> Arc<Self> {
         Arc::new(Self {
@@ -142,7 +142,7 @@ impl Timeline {
         })
     }
 
-    /// Begins a step.
+    /// Starts a step.
     pub fn step(&self, step: Step) -> Running<'_> {
         let began = self.began.elapsed();
         let span = Span { began, took: None };
@@ -153,14 +153,14 @@ impl Timeline {
         }
     }
 
-    /// A step as long as `work`.
+    /// Measures `work` as a step.
     pub async fn measure<T>(&self, step: Step, work: impl Future<Output = T>) -> T {
         let _running = self.step(step);
         work.await
     }
 
-    /// Something without a duration has happened; only the first time counts. The first sign of a
-    /// guest that is up is logged.
+    /// Records an event without duration; only the first time counts. Logs the first sign of a
+    /// guest that is up.
     pub fn mark(&self, step: Step) {
         let mut steps = lock(&self.steps);
         let was_up = steps.spans.keys().any(|step| step.shows_guest_up());
@@ -179,21 +179,21 @@ impl Timeline {
         }
     }
 
-    /// A sync begins to start the domain: what an earlier attempt has left goes.
+    /// Removes an earlier attempt's steps when a sync starts the domain.
     pub fn begin_start(&self) {
         let mut steps = lock(&self.steps);
         steps.spans.retain(|step, _| *step < Step::Convert);
         steps.attempts = steps.attempts.saturating_add(1);
     }
 
-    /// Logs all steps so far in one line: when each began and ended, in milliseconds after the
-    /// launcher's beginning.
+    /// Logs all steps so far in one line, with their times in milliseconds since the launcher's
+    /// start.
     pub fn log(&self) {
         let mut text = String::new();
         for (step, span) in self.in_order() {
             let began = span.began.as_secs_f64() * 1000.0;
             let separator = if text.is_empty() { "" } else { ", " };
-            // Writing to a text does not fail.
+            // Writing to a string does not fail.
             let _ = write!(text, "{separator}{} {began:.1}", step.name());
             if let Some(took) = span.took.filter(|took| !took.is_zero()) {
                 let _ = write!(text, "-{:.1}", began + took.as_secs_f64() * 1000.0);
@@ -202,7 +202,7 @@ impl Timeline {
         tracing::info!(steps = text, "Timeline of the start, in milliseconds");
     }
 
-    /// As launcherctl gets it.
+    /// In the form of launcherctl's protocol.
     #[must_use]
     pub fn to_message(&self) -> v1::TimelineResponse {
         let steps = self.in_order().into_iter().map(|(step, span)| v1::Step {
@@ -219,7 +219,7 @@ impl Timeline {
         }
     }
 
-    /// In the order in which they began.
+    /// In the order they began.
     fn in_order(&self) -> Vec<(Step, Span)> {
         let spans = lock(&self.steps).spans.clone();
         let mut spans: Vec<_> = spans.into_iter().collect();

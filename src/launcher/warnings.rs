@@ -1,11 +1,10 @@
-//! Kubernetes events of the VMI, by virt-handler.
+//! Kubernetes events of the VMI, sent through virt-handler.
 
 use std::sync::Arc;
 
 use super::vm::Vm;
 use crate::notify::{K8sEvent, Notifier, Severity};
 
-/// Sends warnings about the VMI.
 #[derive(Clone)]
 pub(super) struct Warnings {
     notifier: Notifier,

@@ -1,4 +1,4 @@
-//! The launcher: all that it does, wired together.
+//! Wires the launcher's parts together.
 
 use std::sync::{Arc, Mutex};
 
@@ -42,44 +42,31 @@ use crate::notify::Notifier;
 use hooks::Sidecars;
 use libvirt::{Connection, Event};
 
-/// Events of libvirt's that one who waits for them may leave unread; then it misses the oldest.
+/// Limit of libvirt's events that a subscriber may leave unread; then it misses the oldest.
 const MAX_UNREAD_EVENTS: usize = 64;
 
-/// Manages the one domain of this process: each field is something that it can be asked for.
+/// Manages the one domain of this process: each field serves one kind of request.
 pub struct Launcher {
-    /// What virt-handler reads.
     pub reads: DomainReads,
-    /// Makes the domain what a VMI says.
+    /// Changes the domain to match a VMI.
     pub syncs: Arc<Syncs>,
-    /// What a sync would do.
     pub dry_run: DryRun,
-    /// Pause, reset, shutdown and their like.
     pub requests: Requests,
-    /// Forces the guest off.
     pub killer: Arc<Killer>,
-    /// CPUs and memory.
     pub resources: Resources,
-    /// Host devices that are plugged in.
     pub host_devices: Arc<HostDevices>,
-    /// The guest, by its agent.
+    /// The guest, through its agent.
     pub guest: Arc<GuestAgent>,
-    /// Statistics for metrics.
     pub statistics: Statistics,
-    /// Backups of disks.
     pub backup: Arc<Backup>,
-    /// Dumps of the guest's memory.
     pub memory_dump: Arc<MemoryDump>,
-    /// Attestation of encrypted guests.
     pub attestation: Attestation,
-    /// Migration to another node.
     pub migration: Arc<MigrationSource>,
-    /// Migration from another node.
     pub migration_target: Arc<MigrationTarget>,
-    /// What is left to do after it.
+    /// Finishes a migration from another node.
     pub finalization: Finalization,
-    /// What launcherctl asks.
     pub inspection: Inspection,
-    /// Another executable for this launcher.
+    /// Hands over to another executable.
     pub hand_over: HandOver,
     pub(super) libvirt: Arc<LibvirtDomain>,
     pub(super) vm: Arc<Vm>,
@@ -91,10 +78,9 @@ pub struct Launcher {
 }
 
 impl Launcher {
-    /// A launcher on an open connection. Events are the caller's to register, with
-    /// [`Self::handle_event`]; then it calls [`Self::refresh`], by which a domain that runs already
-    /// is adopted: seen earlier, what happens to it in between would be no event. Call it on a
-    /// runtime.
+    /// A launcher on an open connection. The caller registers events with [`Self::handle_event`]
+    /// and then calls [`Self::refresh`], which adopts a running domain: if the domain were read
+    /// earlier, changes in between would cause no event. Call it on a runtime.
     pub fn new(
         config: LauncherConfig,
         connection: Connection,
@@ -192,38 +178,35 @@ impl Launcher {
         })
     }
 
-    /// The name of the domain, `<namespace>_<name>`.
     #[must_use]
     pub fn domain_name(&self) -> &str {
         self.libvirt.name()
     }
 
-    /// The sidecars of this pod.
     #[must_use]
     pub fn sidecars(&self) -> &Sidecars {
         &self.sidecars
     }
 
-    /// Takes an event of libvirt's. Returns at once, so that it may be called on libvirt's own
-    /// thread.
+    /// Takes an event from libvirt. Returns at once, so it may be called on libvirt's own thread.
     ///
-    /// The VM must miss none, so it gets each of them here; all others subscribe, and find out
-    /// themselves what they have missed.
+    /// The VM must miss none, so it gets each event here; others subscribe, and detect events that
+    /// they have missed.
     pub fn handle_event(&self, event: &Event) {
         if event.domain().is_none_or(|name| name == self.domain_name()) {
             tracing::debug!(?event, "event from libvirt");
             self.vm.note_event(event);
-            // Nobody may be there to take it.
+            // Nobody may be listening.
             let _ = self.events.send(event.clone());
         }
     }
 
-    /// Waits until a call of libvirt's has taken longer than it may: its daemon may hang.
+    /// Waits until a libvirt call has exceeded its limit: its daemon may hang.
     pub async fn slow_libvirt_call(&self) {
         self.libvirt.slow_call().await;
     }
 
-    /// libvirt is back on another connection, for which the caller has registered events.
+    /// libvirt is back on a new connection, for which the caller has registered events.
     pub fn reconnected(&self, connection: Connection) {
         self.libvirt.replace(connection);
         self.metrics.reconnected();
@@ -233,7 +216,7 @@ impl Launcher {
         self.backup.reconnected();
     }
 
-    /// Asks virt-handler, by the domain's metadata, to shut the guest down: the pod is being
+    /// Asks virt-handler, through the domain's metadata, to shut the guest down: the pod is being
     /// deleted.
     pub fn mark_for_graceful_shutdown(&self) {
         self.vm
@@ -246,30 +229,28 @@ impl Launcher {
         self.vm.refuse_starts()
     }
 
-    /// Sends the present state to virt-handler, though libvirt may have sent no event of it.
+    /// Reports the current state to virt-handler, even without an event from libvirt.
     pub fn refresh(&self) {
         self.vm.refresh();
     }
 
-    /// Where the VM is, and each change of it.
+    /// The VM's state and each change.
     #[must_use]
     pub fn state(&self) -> watch::Receiver<Snapshot> {
         self.vm.subscribe()
     }
 
-    /// The steps of the start.
     #[must_use]
     pub fn timeline(&self) -> &Timeline {
         &self.config.timeline
     }
 
-    /// The notifier, to wait until virt-handler has everything.
+    /// Waiting on it tells when virt-handler has everything.
     #[must_use]
     pub fn notifier(&self) -> &Notifier {
         &self.notifier
     }
 
-    /// What is counted.
     #[must_use]
     pub fn metrics(&self) -> LauncherMetrics {
         LauncherMetrics {
@@ -282,7 +263,7 @@ impl Launcher {
     }
 }
 
-/// What operations share.
+/// Handles that operations share.
 struct Handles {
     config: Arc<LauncherConfig>,
     libvirt: Arc<LibvirtDomain>,
@@ -388,7 +369,7 @@ impl Handles {
         MemoryDump::new(self.libvirt.clone(), self.vm.clone(), root)
     }
 
-    /// Begins what goes on for as long as the launcher lives.
+    /// Starts the tasks that run for the launcher's life.
     fn begin_tasks(&self, backup: &Arc<Backup>, memory_dump: &Arc<MemoryDump>) {
         let (libvirt, vm) = (&self.libvirt, &self.vm);
         let reporter = Reporter {

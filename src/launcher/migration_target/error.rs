@@ -1,54 +1,47 @@
-//! Why a domain from another node does not reach this pod.
+//! Why a domain from another node cannot reach this pod.
 
 use std::io;
 use std::path::PathBuf;
 
 use convert::premigration::PreMigrationError;
 
-/// Why a domain that arrives is not changed for this pod.
+/// Why the arriving domain is not changed for this pod.
 #[derive(Debug, thiserror::Error)]
 pub enum HookServerError {
-    /// The socket cannot be made.
     #[error("failed to listen on unix socket {}", path.display())]
     Listen {
-        /// The socket.
         path: PathBuf,
-        /// The system's reason.
         #[source]
         source: io::Error,
     },
-    /// The connection has failed.
     #[error("the exchange with libvirt's hook failed")]
     Exchange(#[from] io::Error),
-    /// The client has ended before its document has, or the document is too long.
+    /// The client disconnected before its document was complete, or the document is too long.
     #[error("libvirt's hook brought {bytes} bytes that are not a domain document")]
     Incomplete {
-        /// How much came.
+        /// Bytes received.
         bytes: usize,
     },
-    /// The client does not go on.
+    /// The client stalls.
     #[error("libvirt's hook did not go on within {seconds} s")]
     TimedOut {
-        /// How long it had.
+        /// The time limit.
         seconds: u64,
     },
-    /// The document cannot be used here.
+    /// The document does not fit this pod.
     #[error(transparent)]
     Rewrite(#[from] PreMigrationError),
-    /// The thread that changes the document has panicked.
+    /// The thread that changes the document panicked.
     #[error("internal error in changing the domain that arrives, see the launcher's log")]
     Panicked,
 }
 
-/// Why QEMU cannot be reached by TCP.
+/// Why the TCP ports of QEMU cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyError {
-    /// The socket cannot be made.
     #[error("proxy listening failed, socket {}", path.display())]
     Listen {
-        /// The socket.
         path: PathBuf,
-        /// The system's reason.
         #[source]
         source: io::Error,
     },

@@ -1,5 +1,5 @@
-//! What is left to do in the guest when its migration is over: it is told that its links are on
-//! another network, and what time it is.
+//! Finishes a migration in the guest, which learns that its links are on another network, and what
+//! time it is.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -15,16 +15,15 @@ use domain::alias::Alias;
 use domain::xml::tree::Element;
 use libvirt::{Domain, XmlKind};
 
-/// How an interface is refreshed: the guest sees its link go down and up, and asks for another
-/// lease.
+/// Refreshes an interface: the guest sees its link go down and up, and asks for a new lease.
 const LINK_REFRESH: &str = "link-refresh";
-/// A guest on a busy node does not see a link that is down for a fifth of it.
+/// A guest on a busy node misses a link that is down for a fifth of this time.
 const LINK_DOWN_TIME: Duration = Duration::from_millis(500);
 
-/// Interfaces that were refreshed after the migration to this pod. virt-handler finalizes it twice.
+/// Interfaces refreshed after the migration to this pod. virt-handler finalizes it twice.
 type RefreshedInterfaces = Mutex<BTreeSet<String>>;
 
-/// Does what is left to do in a guest that has arrived.
+/// Finishes a migration in the guest.
 pub struct Finalization {
     libvirt: Arc<LibvirtDomain>,
     vm: Arc<Vm>,
@@ -46,7 +45,7 @@ impl Finalization {
         }
     }
 
-    /// Refreshes the interfaces that the options name, once each, and sets the guest's clock.
+    /// Refreshes the interfaces named in the options, once each, and sets the guest's clock.
     ///
     /// # Errors
     /// libvirt's.

@@ -1,12 +1,12 @@
-//! The server that libvirt's hook asks about the domain that arrives.
+//! The server to which libvirt's hook sends the arriving domain.
 //!
 //! ```text
 //!   source's virtqemud ─► target's virtqemud ─► libvirt-hook-client ─► this socket ─► convert::premigration ─► back
 //! ```
 //!
-//! It answers one document and ends. A connection that brings none, or one that cannot be used, is
-//! closed without an answer, which makes that migration fail; the next one is asked for again. A
-//! silent connection keeps no other waiting.
+//! It answers one document and ends. A connection without a usable document is closed without an
+//! answer, which makes that migration fail; the next migration asks again. A silent connection does
+//! not block others.
 
 use std::io;
 use std::path::PathBuf;
@@ -27,28 +27,28 @@ use convert::premigration::{Rewrites, rewrite};
 use domain::xml::MAX_BYTES;
 use os::accept::Acceptor;
 
-/// For a client to bring the document and take the answer: as long as the client waits.
+/// Limit for a client to send the document and read the answer: the client's own limit.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Connections at a time; further ones wait. Each may have a document of [`MAX_BYTES`] in memory.
+/// Limit of concurrent connections; others wait. Each may have a document of [`MAX_BYTES`] in
+/// memory.
 const MAX_EXCHANGES: usize = 8;
-/// How a domain document ends.
 const DOCUMENT_END: &[u8] = b"</domain>";
-/// White space after that, at most.
+/// Limit of white space after the end.
 const MAX_WHITE_SPACE: usize = 64;
 
-/// What the domain that arrives is made to fit.
+/// What the arriving domain has to fit.
 struct Target {
     vmi: Arc<Vmi>,
     context: Context,
     rewrites: Rewrites,
 }
 
-/// The server, once there is something to serve.
+/// The server, once it has something to serve.
 #[derive(Default)]
 pub(super) struct HookServer(Mutex<Option<Arc<Mutex<Target>>>>);
 
 impl HookServer {
-    /// Serves from now on, for the newest VMI and context. Call it on a runtime.
+    /// Serves from now on, with the newest VMI and context. Call it on a runtime.
     ///
     /// # Errors
     /// [`HookServerError::Listen`].
@@ -87,7 +87,7 @@ impl HookServer {
     }
 }
 
-/// Listens, also where an earlier launcher has.
+/// Listens, also if an earlier launcher has left its socket.
 fn listen(path: &PathBuf) -> io::Result<UnixListener> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -96,7 +96,7 @@ fn listen(path: &PathBuf) -> io::Result<UnixListener> {
     UnixListener::bind(path)
 }
 
-/// Serves until one exchange has succeeded; the others end with it.
+/// Serves until one exchange has succeeded, which ends the others.
 // D-mig-25 (docs/differences.md).
 async fn run(listener: UnixListener, target: &Arc<Mutex<Target>>) {
     let mut connections = Acceptor::new(listener, "the migration hook socket");
@@ -139,8 +139,8 @@ async fn exchange(
     Ok(stream.shutdown().await?)
 }
 
-/// Reads to the end of the root element: the client waits for the answer without ending its own
-/// half.
+/// Reads to the end of the root element: the client waits for the answer without shutting down its
+/// half of the connection.
 async fn read_document(
     stream: &mut (impl AsyncReadExt + Unpin),
 ) -> Result<String, HookServerError> {
@@ -158,7 +158,7 @@ async fn read_document(
     }
 }
 
-/// Looks at the end alone, as it is asked after each read.
+/// Checks only the end, as it is called after each read.
 fn is_whole(document: &[u8]) -> bool {
     let looked_at = DOCUMENT_END.len().saturating_add(MAX_WHITE_SPACE);
     let end = document.len().saturating_sub(looked_at);
@@ -212,7 +212,7 @@ mod tests {
                 .join("var/run/kubevirt/migration-hook-socket")
         }
 
-        /// What the client reads, which does not end its own half.
+        /// Returns what a client reads that does not shut down its half.
         async fn ask(&self, chunks: &[&str]) -> String {
             let mut stream = UnixStream::connect(self.socket()).await.unwrap();
             for chunk in chunks {
@@ -245,7 +245,7 @@ mod tests {
             while bed.socket().exists() {
                 tokio::task::yield_now().await;
             }
-            // A preparation that is repeated now is not an error.
+            // Repeating the preparation now is not an error.
             bed.serve("ns4");
             assert!(!bed.socket().exists());
         });
@@ -295,7 +295,7 @@ mod tests {
             for piece in ["<domain>", " ", "\u{0}", "</domain><"] {
                 let endless = piece.repeat(MAX_BYTES / piece.len() + 64);
                 let mut stream = UnixStream::connect(bed.socket()).await.unwrap();
-                // The server closes the connection before all of it is sent.
+                // The server closes the connection before all is sent.
                 drop(stream.write_all(endless.as_bytes()).await);
                 assert_eq!(stream.read(&mut [0]).await.unwrap_or_default(), 0);
             }

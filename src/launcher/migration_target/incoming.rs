@@ -1,7 +1,7 @@
-//! From a domain that arrives to the end of its migration, which virt-handler waits for.
+//! Follows an arriving domain to the end of its migration, for which virt-handler waits.
 //!
-//! The guest runs a moment before libvirt's own part of the migration is over; until then libvirt
-//! changes nothing. So the job's end is polled for: libvirt has no event of it on the target.
+//! The guest runs a moment before libvirt's part of the migration is over; until then libvirt
+//! refuses changes. libvirt has no event of the job's end on the target, so it is polled.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,19 +12,19 @@ use crate::launcher::libvirt_domain::LibvirtDomain;
 use crate::launcher::vm::metadata::Metadata;
 use crate::launcher::vm::{JobKind, PauseReason, Phase, Snapshot, Vm};
 
-/// Between two questions whether the job is over.
+/// Interval of polling the job.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// How long it is asked at a time.
+/// Duration of one round of polling.
 const POLL_TIME: Duration = Duration::from_secs(3);
-/// Before it is asked again. After that the migration counts as over: virt-handler would wait for
-/// ever.
+/// Pauses between rounds. After the last one the migration counts as over: virt-handler would wait
+/// forever.
 const PAUSES: [Duration; 3] = [
     Duration::from_secs(1),
     Duration::from_secs(2),
     Duration::from_secs(3),
 ];
 
-/// Follows the one domain that can come.
+/// Follows the one domain that can arrive.
 // D-mig-21 (docs/differences.md).
 pub(in crate::launcher) async fn follow(libvirt: Arc<LibvirtDomain>, vm: Arc<Vm>) {
     let mut state = vm.subscribe();
@@ -54,18 +54,18 @@ pub(in crate::launcher) async fn follow(libvirt: Arc<LibvirtDomain>, vm: Arc<Vm>
     vm.refresh();
 }
 
-/// How far a domain that arrives is.
+/// The state of an arriving domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::launcher) enum Arrival {
-    /// The source still has something of it.
+    /// The source still has a part of it.
     InProgress,
-    /// All of it is here, and the source has let it go.
+    /// It is completely here, and the source has released it.
     Complete,
     /// It will not run here.
     Failed,
 }
 
-/// How far the arrival is, once the domain has been seen here.
+/// The state of the arrival, once the domain was seen here.
 pub(in crate::launcher) fn arrival(phase: Phase) -> Arrival {
     match phase {
         Phase::MigratingIn => Arrival::InProgress,

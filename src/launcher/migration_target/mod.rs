@@ -1,5 +1,5 @@
-//! The target of a live migration: the pod is made ready, the domain arrives, and what is left to
-//! do is done.
+//! The target of a live migration: prepares the pod, receives the domain, and finishes the
+//! migration.
 //!
 //! ```text
 //!   SyncMigrationTarget ─► context ─► hook server ─► convert ─► network ─► empty images ─► hooks ─► sockets
@@ -8,8 +8,8 @@
 //!   FinalizeVirtualMachineMigration ─► links down and up ─► the guest's clock
 //! ```
 //!
-//! All of it may be repeated. Once the domain is there nothing is prepared any more: its files are
-//! in use.
+//! Every step may be repeated. Once the domain is here nothing is prepared again: its files are in
+//! use.
 
 pub(super) mod error;
 mod finalize;
@@ -35,17 +35,17 @@ pub use finalize::Finalization;
 use hook_server::HookServer;
 use tcp_proxies::TcpProxies;
 
-/// Functional tests of KubeVirt's want the preparation to fail.
+/// KubeVirt's functional tests make the preparation fail with it.
 const BLOCK_ANNOTATION: &str = "kubevirt.io/func-test-block-migration-target-preparation";
-/// The reference's text, which those tests look for.
+/// The reference's text, which those tests match.
 const BLOCKED: &str =
     "Blocking preparation of migration target in order to satisfy a functional test condition";
-/// What `status.migrationTransport` says where QEMU is reached by unix sockets.
+/// Value of `status.migrationTransport` if QEMU is reached by unix sockets.
 const UNIX_TRANSPORT: &str = "Unix";
 /// The condition of a VMI that its user has paused.
 const PAUSED_CONDITION: &str = "Paused";
 
-/// Makes the pod ready for a domain from another node.
+/// Prepares the pod for a domain from another node.
 pub struct MigrationTarget {
     vm: Arc<Vm>,
     pod: Arc<dyn PodBackend>,
@@ -55,7 +55,7 @@ pub struct MigrationTarget {
     config: Arc<LauncherConfig>,
     hook_server: HookServer,
     tcp_proxies: TcpProxies,
-    /// virt-handler has given the migration up.
+    /// Set when virt-handler gives up the migration.
     cleanup_requested: watch::Sender<bool>,
 }
 
@@ -81,11 +81,11 @@ impl MigrationTarget {
         })
     }
 
-    /// Makes the pod ready for the domain to arrive.
+    /// Prepares the pod for the domain's arrival.
     ///
     /// # Errors
-    /// The first thing that failed; [`LauncherError::Slow`] when it takes longer than virt-handler
-    /// waits: it goes on, and the next call does the same once more.
+    /// The first failure; [`LauncherError::Slow`] if it takes longer than virt-handler waits: the
+    /// preparation goes on, and the next call repeats it.
     pub async fn sync(self: &Arc<Self>, request: SyncRequest) -> Result<(), LauncherError> {
         let what = "preparing the migration target";
         let this = self.clone();
@@ -98,7 +98,7 @@ impl MigrationTarget {
         .await
     }
 
-    /// Whether virt-handler means this pod: the migration to it has failed.
+    /// Records a failed migration to this pod. Returns whether virt-handler means this pod.
     pub fn signal_cleanup(&self, vmi: &Vmi) {
         let state = vmi.status.migration_state.as_ref();
         let pod = &self.config.pod_name;
@@ -108,10 +108,10 @@ impl MigrationTarget {
         }
     }
 
-    /// Waits until virt-handler has given up the migration to this pod.
+    /// Waits until virt-handler gives up the migration to this pod.
     pub async fn cleanup_requested(&self) {
         let mut requested = self.cleanup_requested.subscribe();
-        // The sender lives as long as the launcher, so this waits, and does not fail.
+        // Cannot fail: the sender lives as long as the launcher.
         let _ = requested.wait_for(|requested| *requested).await;
     }
 
@@ -142,8 +142,7 @@ impl MigrationTarget {
             .await?;
         let xml = self.prepare_files(request, converted).await?;
         self.expect_arrival(vmi);
-        // What they make of the domain is not used: they may set up what their device needs in this
-        // pod.
+        // Their changes to the domain are dropped: they may set up their device in this pod.
         let hooks = self.preparation.run_define_hooks(request, xml, purpose);
         drop(hooks.await?);
         if vmi.metadata.annotations.contains_key(BLOCK_ANNOTATION) {
@@ -152,7 +151,7 @@ impl MigrationTarget {
         self.open_sockets(vmi).await
     }
 
-    /// Makes the files that the domain opens, and returns its XML as sidecars get it.
+    /// Makes the files that the domain opens. Returns the XML for sidecars.
     async fn prepare_files(
         &self,
         request: &SyncRequest,
@@ -173,8 +172,8 @@ impl MigrationTarget {
         blocking("preparing the migration target", prepare).await
     }
 
-    /// An earlier launcher was prepared for the domain that arrives: which migration brings it, the
-    /// domain does not say.
+    /// An earlier launcher prepared this pod for an arriving domain, which does not tell its
+    /// migration.
     // D-sup-16 (docs/differences.md).
     fn adopt_arrival(&self, vmi: &Vmi) {
         let vm = self.vm.snapshot();
@@ -192,7 +191,7 @@ impl MigrationTarget {
             .expect_arrival(paused, |metadata| metadata.migration_in_began(vmi, uid));
     }
 
-    /// Makes the ways by which the source's QEMU reaches this pod's.
+    /// Opens the ways by which the source's QEMU reaches this pod's.
     async fn open_sockets(&self, vmi: &Arc<Vmi>) -> Result<(), LauncherError> {
         let (pod, of_vmi) = (self.pod.clone(), vmi.clone());
         let open = move || pod.open_for_migration(&of_vmi);

@@ -1,5 +1,5 @@
-//! Unix sockets that lead to the TCP ports of this pod's QEMU, for a source that reaches its target
-//! by TCP: one of an older KubeVirt. virt-handler connects to the sockets either way.
+//! Unix sockets that lead to the TCP ports of this pod's QEMU, for a source of an older KubeVirt,
+//! which reaches its target by TCP. virt-handler connects to the sockets either way.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -17,18 +17,18 @@ use api::pod_paths::{MIGRATION_DISKS_PORT, MIGRATION_MEMORY_PORT, MIGRATION_SOCK
 use api::vmi::Vmi;
 use os::accept::Acceptor;
 
-/// Connections of a socket at a time: QEMU makes one for each thread of the migration.
+/// Limit of a socket's concurrent connections: QEMU makes one for each thread of the migration.
 const MAX_CONNECTIONS: usize = 256;
-/// Says whether the pod has IPv6.
+/// Tells whether the pod has IPv6.
 const DISABLE_IPV6: &str = "/proc/sys/net/ipv6/conf/default/disable_ipv6";
 
-/// The sockets that are served.
+/// The served sockets.
 #[derive(Default)]
 pub(super) struct TcpProxies(Mutex<BTreeSet<PathBuf>>);
 
 impl TcpProxies {
-    /// Serves the sockets of the VMI's migration, for as long as the launcher lives. Those that are
-    /// served already stay. Call it on a runtime.
+    /// Serves the sockets of the VMI's migration for the launcher's life, in addition to those
+    /// already served. Call it on a runtime.
     ///
     /// # Errors
     /// [`ProxyError::Listen`].
@@ -46,7 +46,7 @@ impl TcpProxies {
             if served.contains(&path) {
                 continue;
             }
-            // One of an earlier launcher.
+            // A socket left by an earlier launcher.
             drop(std::fs::remove_file(&path));
             let listener = UnixListener::bind(&path).map_err(|source| ProxyError::Listen {
                 path: path.clone(),
@@ -74,7 +74,7 @@ fn loopback(disable_ipv6: &Path) -> IpAddr {
 async fn forward(listener: UnixListener, to: SocketAddr) {
     let mut connections = Acceptor::new(listener, "a migration's TCP proxy");
     let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    // Never closed, so a permit is waited for, and does not fail.
+    // Cannot fail: the semaphore is never closed.
     while let Ok(permit) = permits.clone().acquire_owned().await {
         let stream = connections.accept().await;
         tokio::spawn(async move {
@@ -86,8 +86,8 @@ async fn forward(listener: UnixListener, to: SocketAddr) {
     }
 }
 
-/// Copies both ways until QEMU closes: what the other side does then does not matter any more, and
-/// one that never closes must not keep the connection.
+/// Copies both ways until QEMU closes: the other side then no longer matters, and one that never
+/// closes must not keep the connection.
 async fn copy(from: UnixStream, to: SocketAddr) -> io::Result<()> {
     let (mut from_qemu, mut to_qemu) = TcpStream::connect(to).await?.into_split();
     let (mut from_source, mut to_source) = from.into_split();

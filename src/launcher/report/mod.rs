@@ -1,16 +1,15 @@
-//! Reports to virt-handler what libvirt's events and our own changes have made of the domain.
+//! Reports the domain to virt-handler after libvirt's events and our own changes.
 //!
 //! ```text
-//!   not reported ──first look at a started domain: ADDED──► reported ──event: MODIFIED──► reported
+//!   not reported ──first read of a started domain: ADDED──► reported ──event: MODIFIED──► reported
 //!                                                              │
-//!                      libvirt does not know it: again how it ended, if virt-handler removes it,
+//!                      libvirt does not know it: repeats how it ended, if virt-handler removes it,
 //!                                                then MODIFIED with deletion timestamp
 //!                                                              ▼
 //!                                                             gone
 //! ```
 //!
-//! The only writer of what was observed: one task, so that documents go out in the order in which
-//! they were made.
+//! One task is the only writer of observations, so documents are sent in the order they were made.
 
 mod panic_log;
 
@@ -31,18 +30,19 @@ use domain::object::DomainStatus;
 use domain::status::{LifeCycle, StateChangeReason};
 use os::failpoints;
 
-/// Before libvirt is asked again, after it has not answered.
+/// Delay before libvirt is asked again after a failure.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// The retry after a conflict often meets another one: virt-handler's copy of the VMI is as old.
+/// The retry after a conflict often meets another one: virt-handler's copy of the VMI is equally
+/// old.
 const REPEATED_ENDS: u32 = 2;
 
 /// What was reported so far.
 #[derive(Debug, Default)]
 struct Reported {
-    /// A document of a domain that is still there.
+    /// A document of an existing domain.
     domain: bool,
-    /// A final panic; further ones are the same one.
+    /// A final panic; later ones are the same panic.
     final_panic: bool,
     /// State and reason.
     status: (LifeCycle, StateChangeReason),
@@ -56,12 +56,12 @@ pub(super) struct Reporter {
     pub notifier: Notifier,
     pub warnings: Warnings,
     pub removals: Arc<Removals>,
-    /// QEMU's log of the domain, for what it says about a guest's panic.
+    /// QEMU's log of the domain, which tells why a guest panicked.
     pub qemu_log: Option<PathBuf>,
 }
 
 impl Reporter {
-    /// Reports for as long as the launcher lives.
+    /// Reports for the launcher's life.
     // D-sup-13 (docs/differences.md).
     pub async fn run(self) {
         let reporter = Arc::new(self);
@@ -69,8 +69,7 @@ impl Reporter {
         let reported = Arc::new(tokio::sync::Mutex::new(Reported::default()));
         loop {
             reporter.events.arrived().await;
-            // What happens during a start is not shown. The sender lives in the VM, so this does
-            // not fail.
+            // Events during a start are not shown. Cannot fail: the sender lives in the VM.
             drop(state.wait_for(|vm| vm.phase != Phase::Starting).await);
             let (once, reported) = (reporter.clone(), reported.clone());
             let report = tokio::spawn(async move {
@@ -78,7 +77,7 @@ impl Reporter {
                 once.report(pending, &mut *reported.lock().await).await;
             });
             if report.await.is_err() {
-                // It has panicked, which must not be the last that virt-handler hears.
+                // It panicked, which must not end the reports to virt-handler.
                 tokio::time::sleep(RETRY_DELAY).await;
                 reporter.events.refresh();
             }
@@ -109,7 +108,7 @@ impl Reporter {
             }
             return;
         };
-        // A start may have begun meanwhile; it reports when it is through.
+        // A start may have begun meanwhile; it reports when it has ended.
         let Some(document) = self.vm.observe(observed) else {
             return;
         };
@@ -126,8 +125,8 @@ impl Reporter {
         self.notifier.publish(&document, kind);
     }
 
-    /// libvirt may be silent for as long as QEMU hangs, and virt-handler has to know when the grace
-    /// period has begun.
+    /// libvirt may be silent while QEMU hangs, and virt-handler has to learn when the grace period
+    /// began.
     // D-vm-16 (docs/differences.md).
     fn report_from_memory(&self) {
         if let Some(document) = self.vm.update_document() {
@@ -135,9 +134,9 @@ impl Reporter {
         }
     }
 
-    /// Tells virt-handler again how the domain ended, when it has removed the domain. It forgets a
-    /// domain before it writes the VMI's final phase; if that write meets a conflict and the retry
-    /// knows no domain, the VMI counts as crashed.
+    /// Repeats how the domain ended, if virt-handler has removed it. virt-handler forgets a domain
+    /// before it writes the VMI's final phase; if that write meets a conflict and the retry finds
+    /// no domain, the VMI counts as crashed.
     // D-vm-20 (docs/differences.md).
     async fn repeat_the_end(&self) {
         let Snapshot {
@@ -160,7 +159,7 @@ impl Reporter {
         self.removals.answered(REPEATED_ENDS + 1).await;
     }
 
-    /// libvirt does not know the domain. If it did, this is the final event.
+    /// libvirt does not know the domain. If it did before, sends the final event.
     fn report_gone(&self, reported: &mut Reported) {
         let Some(mut document) = self.vm.final_document() else {
             return;
@@ -189,13 +188,13 @@ impl Reporter {
             guest.guest_panic_info = Some(info);
             guest.panic_count += 1;
         });
-        // After a crash kernel the guest comes back, and may panic anew.
+        // After a crash kernel the guest comes back and may panic again.
         reported.final_panic = panic == Panic::Final;
         self.warnings.send("GuestPanicked", text);
     }
 }
 
-/// In the reference's words: the new state, and the one before.
+/// Logs the state and the previous one, in the reference's words.
 fn log_state(status: &DomainStatus, last: &mut (LifeCycle, StateChangeReason)) {
     let now = (status.status.clone(), status.reason.clone());
     let before = std::mem::replace(last, now.clone());

@@ -1,4 +1,4 @@
-//! What QEMU's log says about a guest's panic.
+//! Finds a guest's panic in QEMU's log.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -7,7 +7,7 @@ use std::path::Path;
 use domain::object::GuestPanicInfo;
 use os::small_file::{self, Links};
 
-/// How much of the log's end is looked at; a panic is one of its last lines.
+/// How much of the log's end is searched; a panic is one of its last lines.
 const END: u64 = 64 << 10;
 
 /// The last panic in the log at `path`.
@@ -32,7 +32,7 @@ pub(super) fn last_panic(path: &Path) -> Option<GuestPanicInfo> {
     }
 }
 
-/// A line such as `2024-09-30 16:30:49.506+0000: panic hyper-v: arg1='0x5a', arg2='0x1', …`.
+/// Parses a line such as `2024-09-30 16:30:49.506+0000: panic hyper-v: arg1='0x5a', arg2='0x1', …`.
 fn parse(line: &str) -> Option<GuestPanicInfo> {
     let (_, rest) = line.split_once("panic ")?;
     let (kind, rest) = rest.trim_start().split_once(':')?;
@@ -60,7 +60,7 @@ fn parse(line: &str) -> Option<GuestPanicInfo> {
     Some(info)
 }
 
-/// The event's text, and what the document then says.
+/// The event's text, and the document's.
 pub(super) fn describe(info: Option<GuestPanicInfo>) -> (String, GuestPanicInfo) {
     match info {
         None => (

@@ -21,15 +21,14 @@ use crate::launcher::qemu::Qemu;
 use crate::launcher::vm::{JobKind, Vm};
 use libvirt::{Domain, DomainState};
 
-/// How long a kill by virt-handler waits for QEMU to end by SIGTERM. libvirt gives up after 15 s
-/// and takes a later end for a crash; virt-handler waits 20 s.
+/// How long a kill by virt-handler waits for QEMU to exit after SIGTERM. libvirt gives up after 15
+/// s and takes a later exit for a crash; virt-handler waits 20 s.
 pub(in crate::launcher) const KILL_PATIENCE: Duration = Duration::from_secs(13);
 
-/// Forces the guest off.
 pub struct Killer {
     libvirt: Arc<LibvirtDomain>,
     vm: Arc<Vm>,
-    /// Where libvirt writes the number of the domain's QEMU process.
+    /// Where libvirt writes the PID of the domain's QEMU.
     qemu_pid_file: PathBuf,
 }
 
@@ -46,11 +45,11 @@ impl Killer {
         }
     }
 
-    /// Forces the guest off. QEMU has `patience` to write its caches, and is killed then. Waits for
-    /// no other change: a start that hangs is killed too. No domain is not a failure.
+    /// Forces the guest off. QEMU gets `patience` to write its caches, then SIGKILL. Waits for no
+    /// other change: a start that hangs is killed too. A missing domain is not an error.
     ///
     /// # Errors
-    /// libvirt's; [`LauncherError::Slow`] when it takes too long.
+    /// libvirt's; [`LauncherError::Slow`] if it takes too long.
     // D-vm-6, D-vm-19 (docs/differences.md).
     pub async fn kill(&self, patience: Duration) -> Result<(), LauncherError> {
         self.vm.cancel(JobKind::Start);
@@ -75,7 +74,7 @@ impl Killer {
     /// The domain's QEMU process. Call it on a runtime.
     ///
     /// # Errors
-    /// If there is none.
+    /// There is none.
     pub fn find_qemu(&self) -> io::Result<Qemu> {
         Qemu::find(&self.qemu_pid_file, self.libvirt.name())
     }
@@ -91,7 +90,7 @@ impl Killer {
     }
 }
 
-/// Tells `begins` when libvirt is about to end QEMU, and so answers.
+/// Signals `begins` when libvirt is about to end QEMU.
 fn destroy(
     domain: Option<Domain>,
     starting: bool,
@@ -108,7 +107,7 @@ fn destroy(
         }
     });
     match result {
-        // It is gone, or down, already.
+        // It is already gone or shut off.
         Err(error) if error.is_no_domain() || error.is_operation_invalid() => Ok(()),
         result => Ok(result?),
     }

@@ -1,5 +1,5 @@
-//! Pause, unpause, reset, reboot, shut down, delete; [`super::kill`] has the kill. All may be
-//! repeated.
+//! Pause, unpause, reset, reboot, shut down, delete; [`super::kill`] has the kill. All are
+//! idempotent.
 
 pub(super) mod kill;
 
@@ -18,13 +18,12 @@ use domain::{Domain, DomainSpec};
 use kill::{KILL_PATIENCE, Killer};
 use libvirt::{DomainState, Reboot, Shutdown, Undefine, XmlKind, code};
 
-/// `VIR_FROM_QEMU`, the part of libvirt that does not find a domain.
+/// `VIR_FROM_QEMU`: the domain of libvirt's error for an unknown VM.
 const FROM_QEMU: i32 = 10;
-/// A guest that its agent has not shut down in this time gets an ACPI request too, with
-/// virt-handler's next one.
+/// If the agent has not shut the guest down by then, virt-handler's next request also sends ACPI.
 const AGENT_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Carries out what virt-handler asks for with one word.
+/// Carries out virt-handler's lifecycle requests.
 pub struct Requests {
     libvirt: Arc<LibvirtDomain>,
     vm: Arc<Vm>,
@@ -50,12 +49,12 @@ impl Requests {
         }
     }
 
-    /// Does what is asked, if it is admitted now.
+    /// Carries out the request, if it is admitted now.
     ///
     /// # Errors
-    /// It is not admitted, or libvirt's.
+    /// It is not admitted, or libvirt's error.
     pub async fn act(&self, action: Action, vmi: &Vmi) -> Result<(), LauncherError> {
-        // Kill is admitted in every phase, so it need not wait until libvirt has shown one.
+        // Kill is admitted in every phase, so it need not wait for libvirt's first read.
         if action != Action::Kill {
             let what = "reading the domain for the first time";
             let first = async { Ok(self.vm.wait_for_first_read().await) };
@@ -114,7 +113,6 @@ impl Requests {
         Ok(())
     }
 
-    /// Presses the reset button.
     async fn reset(&self) -> Result<(), LauncherError> {
         let not_found = self.not_found();
         self.libvirt
@@ -124,7 +122,7 @@ impl Requests {
             .await
     }
 
-    /// Asks the guest to reboot: its agent where it is connected, else ACPI.
+    /// Asks the guest to reboot: through its agent if connected, else by ACPI.
     // D-vm-8 (docs/differences.md).
     async fn soft_reboot(&self, vmi: &Vmi) -> Result<(), LauncherError> {
         let features = vmi.spec.domain.features.as_ref();
@@ -140,13 +138,13 @@ impl Requests {
                 (false, false) => return Err(LauncherError::NoWayToReboot),
             };
             match domain.reboot(mode) {
-                // The agent goes down with the guest, often before it has answered.
+                // The agent stops with the guest, often before it answers.
                 Err(error) if error.code == code::AGENT_UNRESPONSIVE => Ok(()),
                 result => Ok(result?),
             }
         };
         if self.vm.has_agent() {
-            // It may be silent, and must not keep a reset waiting.
+            // The agent may be silent, and must not delay a reset.
             let limit = CHANGE_TIMEOUT;
             let reboot = move |domain: &libvirt::Domain| reboot(Some(domain.clone()));
             return self
@@ -157,13 +155,13 @@ impl Requests {
         self.libvirt.request("rebooting the guest", reboot).await
     }
 
-    /// Starts the clock of the grace period, and asks the guest to shut down: its agent where it is
-    /// connected, else, or if the agent refuses, ACPI. Neither waits for a turn: a change that
-    /// hangs must not keep virt-handler from killing the guest when its grace period is over.
+    /// Starts the grace period and asks the guest to shut down: through its agent if connected,
+    /// else, or if the agent refuses, by ACPI. Neither waits for a turn: a change that hangs must
+    /// not keep virt-handler from killing the guest when its grace period is over.
     ///
     /// The call to the agent ends with the guest, or after a minute (5 s if the agent is silent),
-    /// so it goes on in the background. virt-handler repeats its request: ACPI follows if the agent
-    /// has been asked for some seconds by then.
+    /// so it continues in the background. virt-handler repeats its request, which sends ACPI if the
+    /// agent was asked some seconds before.
     // D-vm-4, D-vm-5 (docs/differences.md).
     pub async fn shutdown(&self) -> Result<(), LauncherError> {
         let document = self.vm.snapshot().document;
@@ -183,8 +181,8 @@ impl Requests {
                 ) {
                     return Ok(());
                 }
-                // Also when the request fails: virt-handler kills the domain only once this clock
-                // has run out.
+                // Even if the request fails: virt-handler kills the domain only after this grace
+                // period.
                 vm.change_metadata(Metadata::shutdown_requested);
                 match agent_call {
                     Ok(call) if ask_agent => {
@@ -200,7 +198,7 @@ impl Requests {
             .await
     }
 
-    /// Removes the definition. NVRAM stays: it may be on a volume of the VMI's.
+    /// Removes the definition. Keeps NVRAM, which may be on a volume of the VMI.
     pub async fn delete(&self) -> Result<(), LauncherError> {
         self.libvirt
             .in_turn(&self.vm, "removing the definition", |domain| {
@@ -236,7 +234,7 @@ impl Requests {
     }
 }
 
-/// Blocks until the guest is down, or its agent does not shut it down; then ACPI is left.
+/// Blocks until the guest is shut off or its agent fails to do it; ACPI is then left.
 fn shut_down_by_agent(domain: &libvirt::Domain, button: Shutdown, call: AgentShutdown) {
     let asked = domain.shutdown(Shutdown::Agent);
     drop(call);

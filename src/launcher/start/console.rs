@@ -1,5 +1,5 @@
-//! When the guest's serial console has its first output, and when it asks for a login: two steps of
-//! the timeline.
+//! Detects the first output of the guest's serial console and its login prompt: two steps of the
+//! timeline.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -14,14 +14,14 @@ use crate::launcher::timeline::{Step, Timeline};
 use api::pod_paths::PodPaths;
 use os::inotify::{DirWatch, appears};
 
-/// What getty(8) prints before it waits for a name; no newline follows.
+/// Printed by getty(8) before it waits for a name, without a newline.
 const LOGIN_PROMPT: &[u8] = b"login:";
-/// A guest that takes longer, or has no getty on its serial console, shows by its agent that it is
-/// up.
+/// Limit of watching. A guest that takes longer, or has no getty on its serial console, shows
+/// through its agent that it is up.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(15 * 60);
-/// Most of the console's log that is searched.
+/// Limit of the searched console log.
 const MAX_LOG_BYTES: usize = 1 << 20;
-/// Between two reads: the output of a guest that boots comes in hundreds of pieces.
+/// Delay between reads: a booting guest's output comes in hundreds of pieces.
 const READ_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Follows the serial console's log of the VM with this UID, which has just started, in the
@@ -29,12 +29,12 @@ const READ_INTERVAL: Duration = Duration::from_millis(100);
 pub(super) fn watch(root: &pod::Root, uid: &str, timeline: Arc<Timeline>) {
     let log = root.path(PodPaths::default().serial_log(uid));
     tokio::spawn(async move {
-        // The timeline shows what is missing.
+        // The timeline shows missing steps.
         let _ = timeout(WATCH_TIMEOUT, follow(&log, &timeline)).await;
     });
 }
 
-/// Until the login prompt, or until the log is too long or cannot be read.
+/// Follows the log to the login prompt, or until it is too long or unreadable.
 async fn follow(log: &Path, timeline: &Arc<Timeline>) {
     let Some(directory) = log.parent() else {
         return;
@@ -68,11 +68,11 @@ async fn follow(log: &Path, timeline: &Arc<Timeline>) {
     }
 }
 
-/// The log, as far as it has been read.
+/// The log, read so far.
 struct Console {
     file: File,
     buffer: Vec<u8>,
-    /// Bytes at the beginning of the buffer that were there before the last read.
+    /// Bytes at the start of the buffer from the previous read.
     kept: usize,
     read_bytes: usize,
     asks_for_login: bool,
@@ -95,7 +95,7 @@ impl Console {
         })
     }
 
-    /// Reads once. False at the end of the log.
+    /// Reads once. Returns false at the end of the log.
     fn read(&mut self) -> io::Result<bool> {
         let free = self.buffer.get_mut(self.kept..).unwrap_or_default();
         let count = self.file.read(free)?;

@@ -5,8 +5,8 @@
 //!                                        sidecars       taps, DHCP    files                  sidecars, plugins    │
 //!                                                                                addresses of tagged devices ◄────┘
 //! ```
-//! A job of its own: whatever fails on the way, no domain stays behind, and the next sync begins
-//! anew.
+//! The start is a job of its own: whatever fails, no domain stays behind, and the next sync starts
+//! over.
 
 mod console;
 
@@ -35,7 +35,6 @@ use convert::{Context, HotplugPorts};
 use domain::xml::secrets::without_secrets;
 use libvirt::{Connection, Undefine, XmlKind};
 
-/// Starts the domain.
 pub(super) struct Start {
     pub libvirt: Arc<LibvirtDomain>,
     pub vm: Arc<Vm>,
@@ -44,12 +43,12 @@ pub(super) struct Start {
     pub network: Arc<PodNetwork>,
     pub freezer: Arc<Freezer>,
     pub config: Arc<LauncherConfig>,
-    /// What the conversion has seen, as JSON.
+    /// The input of the conversion, as JSON.
     pub last_context: Arc<Mutex<String>>,
 }
 
 impl Start {
-    /// Defines and starts the domain; a definition that is left over goes first.
+    /// Defines and starts the domain, after removing a leftover definition.
     pub async fn run(
         self: &Arc<Self>,
         request: &SyncRequest,
@@ -68,7 +67,7 @@ impl Start {
         };
         let (this, vmi) = (self.clone(), request.vmi.clone());
         blocking("starting the domain", move || {
-            // The job ends with the start, also when the caller has given up.
+            // The job ends with the start, even if the caller has given up.
             this.define_and_start(&vmi, definition, &job)
         })
         .await?;
@@ -76,14 +75,14 @@ impl Start {
         self.timeline().log();
         let (root, uid) = (&self.config.pod.root, &request.vmi.metadata.uid);
         console::watch(root, uid, self.config.timeline.clone());
-        // Not every driver sends an event of it.
+        // Not every driver sends an event of the start.
         self.vm.refresh();
-        // The documents of a start are large and not needed again.
+        // A start's documents are large and no longer needed.
         libvirt::trim();
         Ok(())
     }
 
-    /// The domain as libvirt is to get it.
+    /// Builds the domain for libvirt.
     // D-hook-2 (docs/differences.md).
     async fn definition(
         self: &Arc<Self>,
@@ -125,7 +124,7 @@ impl Start {
         })
     }
 
-    /// Makes the files that the domain opens, and completes the domain by what it finds.
+    /// Makes the files that the domain opens, and completes the domain with what it finds.
     fn prepare(
         &self,
         vmi: &Vmi,
@@ -160,8 +159,8 @@ impl Start {
         }
     }
 
-    /// Blocks until the domain runs. A kill that comes meanwhile ends a QEMU that is there; before
-    /// and after, it is here that no guest is left.
+    /// Blocks until the domain runs. A kill meanwhile ends an existing QEMU; before and after that,
+    /// this function makes sure that no guest is left.
     // D-vm-2 (docs/differences.md).
     fn define_and_start(
         &self,
@@ -223,10 +222,10 @@ impl Start {
     }
 }
 
-/// Longest domain in the log, in bytes. A domain with a thousand vCPUs has half as many.
+/// Longest logged domain, in bytes. A domain with a thousand vCPUs has half of this.
 const MAX_LOGGED_BYTES: usize = 1 << 20;
 
-/// Logs the domain as sidecars and plugins have left it.
+/// Logs the domain after the hooks of sidecars and plugins.
 fn log_definition(xml: &str) {
     let Some(shown) = loggable(xml) else {
         let bytes = xml.len();
@@ -234,7 +233,7 @@ fn log_definition(xml: &str) {
         return;
     };
     tracing::debug!(xml = %shown, "the domain to define");
-    // must-gather looks for this text, which is the reference's.
+    // must-gather looks for this text of the reference.
     let dump = BASE64_STANDARD.encode(shown.as_bytes());
     tracing::info!("Domain XML generated. Base64 dump {dump}");
 }
@@ -249,13 +248,13 @@ fn loggable(xml: &str) -> Option<Cow<'_, str>> {
 struct Definition {
     xml: String,
     ports: HotplugPorts,
-    /// The sidecars and plugins that have changed it.
+    /// The sidecars and plugins that changed it.
     modified_by: Vec<String>,
     /// Data for a cloud-init image that lacks the addresses of tagged devices.
     unfinished_cloud_init: Option<Value>,
 }
 
-/// Whether the guest wants to find devices by their tags.
+/// Whether the guest finds devices by tags.
 fn has_tags(vmi: &Vmi) -> bool {
     let devices = &vmi.spec.domain.devices;
     let interfaces = devices.interfaces.iter().map(|interface| &interface.tag);
@@ -267,7 +266,7 @@ fn has_tags(vmi: &Vmi) -> bool {
         .any(|tag| !tag.is_empty())
 }
 
-/// What libvirt refuses may be the work of a sidecar or of a plugin.
+/// If sidecars or plugins changed the domain, names them in libvirt's refusal.
 fn attribute_to_hooks(error: LauncherError, modified_by: &[String]) -> LauncherError {
     match error {
         LauncherError::Libvirt(refusal) if !modified_by.is_empty() => LauncherError::Define {
@@ -288,7 +287,7 @@ fn define(
         return Ok(connection.define(xml)?);
     }
     let first = connection.define(&ports.with_placeholders(xml)?)?;
-    // With its secrets, or the second definition would lack them.
+    // With its secrets, which the second definition would otherwise lack.
     let completed = first.xml(XmlKind::Secure).map_err(LauncherError::from);
     completed
         .and_then(|xml| Ok(ports.with_root_ports(&xml)?))
@@ -296,7 +295,7 @@ fn define(
         .map_err(|error| undo(&first, error))
 }
 
-/// Removes a definition that is of no use, and passes on why.
+/// Removes a failed start's definition and returns the error.
 fn undo(domain: &libvirt::Domain, why: LauncherError) -> LauncherError {
     match domain.undefine(Undefine::KeepNvram) {
         Err(error) if !error.is_no_domain() => {
@@ -307,7 +306,7 @@ fn undo(domain: &libvirt::Domain, why: LauncherError) -> LauncherError {
     why
 }
 
-/// Whether the vCPUs wait: for the user, or for virt-handler, which pins the emulator first and
+/// Whether the vCPUs wait: for the user, or for virt-handler, which first pins the emulator and
 /// then syncs again.
 fn starts_paused(vmi: &Vmi) -> bool {
     let cpu = vmi.spec.domain.cpu.as_ref();

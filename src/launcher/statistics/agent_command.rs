@@ -1,19 +1,17 @@
-//! The commands of the guest agent whose answers virt-handler may ask for, by `GetVMStats`.
+//! The guest agent's commands that `GetVMStats` may request.
 
 use api::proto::cmd::v1;
 
-/// The commands of the guest agent that a request may name: the command, and its field in the
-/// request and in the answer.
+/// Declares the commands: name, and field in the request and in the answer.
 macro_rules! agent_commands {
     ($($(#[$doc:meta])* $variant:ident $name:literal $field:ident,)*) => {
-        /// A command of the guest agent whose answer virt-handler may ask for.
+        /// A command of the guest agent that `GetVMStats` may request.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum AgentCommand {
             $(#[doc = concat!("`", $name, "`")] $variant,)*
         }
 
         impl AgentCommand {
-            /// The agent's name of the command.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self {
@@ -21,14 +19,14 @@ macro_rules! agent_commands {
                 }
             }
 
-            /// Those that the request names.
+            /// The commands that the request names.
             #[must_use]
             pub fn all_of(request: &v1::VmStatsRequest) -> Vec<Self> {
                 let named = [$((Self::$variant, request.$field.is_some()),)*];
                 named.into_iter().filter(|(_, named)| *named).map(|(it, _)| it).collect()
             }
 
-            /// Where its answer goes.
+            /// The answer's field for this command.
             pub fn field(self, answer: &mut v1::VmStatsResponse) -> &mut Option<v1::Response> {
                 match self {
                     $(Self::$variant => &mut answer.$field,)*

@@ -1,5 +1,4 @@
-//! What the guest agent answers to a scrape: its own JSON, passed on as it is, and kept for as long
-//! as it is worth.
+//! The guest agent's answers to a scrape: its own JSON, forwarded unchanged and cached.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,14 +13,13 @@ use crate::launcher::error::LauncherError;
 use crate::launcher::guest_agent::poll;
 use crate::launcher::libvirt_domain::{LibvirtDomain, READ_TIMEOUT};
 
-/// The agent's answers to `GetVMStats`.
 pub struct AgentData {
     libvirt: Arc<LibvirtDomain>,
-    /// The last one to each command.
+    /// The last answer to each command.
     known: Mutex<HashMap<AgentCommand, (Instant, String)>>,
 }
 
-/// How long an answer is given out again: KubeVirt's figures.
+/// How long an answer is reused: KubeVirt's figures.
 fn max_age(command: AgentCommand) -> Duration {
     use AgentCommand as Command;
     Duration::from_secs(match command {
@@ -48,7 +46,7 @@ impl AgentData {
     /// The agent's answer to a command, as JSON.
     ///
     /// # Errors
-    /// There is no agent, it does not know the command, or does not answer in time.
+    /// There is no agent, it does not know the command, or it does not answer in time.
     pub async fn answer(&self, command: AgentCommand) -> Result<String, LauncherError> {
         let known = self.known.lock().await;
         if let Some(answer) = recent(known.get(&command), max_age(command)) {

@@ -1,9 +1,8 @@
-//! Statistics for virt-handler's metrics: read from libvirt when they are asked for, and kept for a
-//! short time.
+//! Statistics for virt-handler's metrics: read from libvirt on request and cached for a short time.
 //!
-//! A scrape never waits for a job: libvirt leaves out what it would have to ask QEMU for while
-//! another call holds the domain. Such a call mostly takes a few milliseconds, so an answer with
-//! gaps is asked for again a few times.
+//! A scrape never waits for a job: while another call holds the domain, libvirt leaves out values
+//! that it would have to ask QEMU for. Such a call usually takes a few milliseconds, so an answer
+//! with gaps is read again a few times.
 
 mod agent_command;
 mod agent_data;
@@ -27,21 +26,20 @@ use libvirt::{Connection, Domain, ParamValue, StatsGroups};
 pub use agent_command::AgentCommand;
 pub use agent_data::AgentData;
 
-/// Statistics are given out again until they are this old, as in KubeVirt.
+/// How long statistics are reused, as in KubeVirt.
 const STATS_MAX_AGE: Duration = Duration::from_millis(3250);
-/// The same for the dirty rate.
+/// How long the dirty rate is reused.
 const DIRTY_RATE_MAX_AGE: Duration = Duration::from_secs(3);
-/// How long the guest's writes are watched for the dirty rate.
+/// How long the guest's writes are measured for the dirty rate.
 const CALCULATION_TIME: Duration = Duration::from_secs(1);
-/// How long to wait for the result after that, and between two looks at it.
+/// How long to wait for the result after that, and the interval of checks.
 const RESULT_TIMEOUT: Duration = Duration::from_secs(1);
 const RESULT_INTERVAL: Duration = Duration::from_millis(200);
-/// How often, and how soon, statistics with gaps are asked for again.
+/// How often statistics with gaps are read again, and the delay.
 const GAP_RETRIES: u32 = 3;
 const GAP_RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// Reads statistics, and keeps what was read last. Whoever comes while something is read waits for
-/// that.
+/// Reads and caches statistics. Concurrent callers share one read.
 pub struct Statistics {
     libvirt: Arc<LibvirtDomain>,
     vm: Arc<Vm>,
@@ -49,7 +47,7 @@ pub struct Statistics {
     migration: Arc<MigrationRecord>,
     domain: Mutex<Option<(Instant, DomainStats)>>,
     dirty_rate: Mutex<Option<(Instant, i64)>>,
-    /// The guest agent's own.
+    /// The guest agent's own statistics.
     pub agent_data: AgentData,
 }
 
@@ -109,7 +107,7 @@ impl Statistics {
                 stats(&running(connection, name)?, &aliases)
             };
             let stats = self.libvirt.read(what, read).await?;
-            // libvirt reports the state of a dirty rate's calculation whenever it may ask QEMU.
+            // Whenever libvirt may ask QEMU, it reports the state of a dirty rate's calculation.
             if stats.dirty_rate.status.is_some() || tries.is_empty() {
                 return Ok(stats);
             }
@@ -123,7 +121,7 @@ impl Statistics {
         document.map_or_else(HashMap::new, |document| aliases(&document.spec))
     }
 
-    /// How fast the guest writes to its memory, in MiB/s. Takes a second and more.
+    /// How fast the guest writes to its memory, in MiB/s. Takes a second or more.
     ///
     /// # Errors
     /// There is no running domain, or it could not be measured in time.
@@ -166,7 +164,7 @@ impl Statistics {
     }
 }
 
-/// What was read last, unless it is too old.
+/// The last result, unless it is too old.
 fn recent<T: Clone>(last: Option<&(Instant, T)>, max_age: Duration) -> Option<T> {
     last.filter(|(read, _)| read.elapsed() < max_age)
         .map(|(_, value)| value.clone())
@@ -183,8 +181,7 @@ fn running(connection: &Connection, name: &str) -> Result<Domain, LauncherError>
 
 fn stats(domain: &Domain, aliases: &HashMap<String, String>) -> Result<DomainStats, LauncherError> {
     let reported = parameters(domain.stats(StatsGroups::All)?);
-    // This waits for a job, so it is called only where there is none, as far as the other values
-    // tell.
+    // This call waits for a job, so it is made only if the other values show none.
     let memory = if DirtyRate::of(&reported).status.is_some() {
         domain.memory_stats()?
     } else {

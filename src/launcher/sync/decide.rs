@@ -1,9 +1,9 @@
-//! What a sync has to do, as a function of what is there.
+//! Decides what a sync has to do, as a function of the current state.
 //!
 //! ```text
 //!              ┌────────── Create ◄── no domain
 //!              ▼
-//!  (hidden until the start has returned) ──► running ──► Apply, again and again
+//!  (hidden until the start has returned) ──► running ──► Apply, repeatedly
 //!                                              │  ▲
 //!                    by the user: Apply ◄── paused ┘ otherwise: Resume
 //!                                              │
@@ -15,16 +15,15 @@ use crate::launcher::vm::has_ended;
 use api::vmi::Vmi;
 use libvirt::DomainState;
 
-/// What there is when a sync begins.
+/// The state when a sync starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::launcher) struct Facts {
-    /// The domain's state, if libvirt has a domain.
+    /// The domain's state, if libvirt has the domain.
     pub domain: Option<DomainState>,
     /// This launcher has seen the domain with a QEMU process.
     pub has_run: bool,
-    /// It was paused by a request.
+    /// A request paused it.
     pub paused_by_user: bool,
-    /// How far the VMI is.
     pub vmi: VmiPhase,
 }
 
@@ -52,25 +51,23 @@ impl VmiPhase {
     }
 }
 
-/// What to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::launcher) enum Step {
-    /// Define and start.
+    /// Define and start the domain.
     Create,
-    /// A definition that was never started is left over (the launcher or libvirt died in between):
-    /// undefine it, then [`Self::Create`].
+    /// Undefine a leftover definition that was never started (the launcher or libvirt died in
+    /// between), then [`Self::Create`].
     Recreate,
-    /// Let the vCPUs run, then [`Self::Apply`].
+    /// Resume the vCPUs, then [`Self::Apply`].
     Resume,
-    /// Make the running domain what the VMI says.
+    /// Change the running domain to match the VMI.
     Apply,
-    /// Nothing: such a VMI is not started (again).
+    /// Nothing: the VMI's phase does not allow a start.
     Nothing,
-    /// The domain should be there, and is not.
+    /// The domain should exist but does not.
     Lost,
 }
 
-/// The decision.
 pub(in crate::launcher) fn decide(facts: Facts) -> Step {
     let may_start = facts.vmi == VmiPhase::Early && !facts.has_run;
     match facts.domain {
@@ -85,7 +82,7 @@ pub(in crate::launcher) fn decide(facts: Facts) -> Step {
         Some(DomainState::Paused(_)) if facts.paused_by_user => Step::Apply,
         Some(DomainState::Paused(_)) => Step::Resume,
         Some(DomainState::Shutoff(reason)) if may_start && !has_ended(reason) => Step::Recreate,
-        // Going down, down, or crashed: virt-handler reads how it ended, and deletes the domain.
+        // Going down, down, or crashed: virt-handler reads how it ended and deletes the domain.
         Some(
             DomainState::Shutdown(_)
             | DomainState::Shutoff(_)

@@ -1,4 +1,4 @@
-//! What a sync would do, without doing it.
+//! Plans a sync without carrying it out.
 
 use std::sync::Arc;
 
@@ -20,7 +20,6 @@ use convert::Context;
 use convert::plan::{self, DiskPlan, InterfacePlan};
 use libvirt::XmlKind;
 
-/// Plans syncs.
 pub struct DryRun {
     vm: Arc<Vm>,
     pod: Arc<dyn PodBackend>,
@@ -36,9 +35,9 @@ impl DryRun {
         Self { vm, pod, syncs }
     }
 
-    /// The plan of a sync of this VMI, as JSON for programs: what [`plan::to_json`] makes, and what
-    /// would become of the domain as its first steps. Takes no lock: a change that is in progress
-    /// is seen as far as it is.
+    /// The plan of a sync of this VMI, as JSON for programs: the output of [`plan::to_json`],
+    /// preceded by what would happen to the domain itself. Takes no lock, so it may see a change in
+    /// progress.
     ///
     /// # Errors
     /// Those that the sync would have before it changes anything.
@@ -64,7 +63,7 @@ impl DryRun {
         }
     }
 
-    /// The plan for the running domain. It grows with the VMI, and so is made and written on a
+    /// Plans the changes of the running domain. The work grows with the VMI, so it runs on a
     /// blocking thread.
     async fn plan_changes(
         &self,
@@ -87,7 +86,7 @@ impl DryRun {
     }
 }
 
-/// What changes of the running domain itself, with the reason.
+/// The changes of the running domain itself, with their reasons.
 fn domain_steps(
     vm: &Vm,
     step: Step,
@@ -105,8 +104,8 @@ fn domain_steps(
     resume.into_iter().chain(grace_period)
 }
 
-/// What the running domain gets only when it is started again. Empty while the VMI of its start is
-/// not known.
+/// The fields that take effect only at the next start. Empty while the VMI of the current start is
+/// unknown.
 fn restart_fields(started: Option<&[u8]>, vmi_json: &[u8], context: &Context) -> Value {
     let parse = |json: &[u8]| api::json::from_slice::<Value>(json).ok();
     let fields = started
@@ -119,7 +118,7 @@ fn restart_fields(started: Option<&[u8]>, vmi_json: &[u8], context: &Context) ->
     with_text.collect()
 }
 
-/// What would change on the running domain.
+/// The changes of the running domain.
 fn planned(
     pod: &dyn PodBackend,
     domain: &libvirt::Domain,
@@ -137,7 +136,7 @@ fn planned(
     Ok((disks, interfaces, context))
 }
 
-/// The object with a member more.
+/// Adds a member to the object.
 fn with_member(mut object: Value, name: &str, member: Value) -> Value {
     if let Some(members) = object.as_object_mut() {
         members.insert(name.to_owned(), member);
@@ -145,7 +144,7 @@ fn with_member(mut object: Value, name: &str, member: Value) -> Value {
     object
 }
 
-/// The plan with steps for the domain itself before all others.
+/// Puts the steps for the domain itself before all others.
 fn with_domain(
     disks: &DiskPlan,
     interfaces: &InterfacePlan,

@@ -1,4 +1,4 @@
-//! A sync: makes the domain what the VMI says.
+//! A sync: changes the domain to match the VMI.
 
 pub(super) mod decide;
 pub(super) mod dry_run;
@@ -29,10 +29,9 @@ use libvirt::{Domain, DomainState};
 use os::failpoints;
 use queue::SyncQueue;
 
-/// Between two questions whether libvirt has ended what is left of a start.
+/// Interval of checking whether libvirt has ended a leftover of a start.
 const LEFTOVER_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Syncs the domain with its VMI.
 pub struct Syncs {
     libvirt: Arc<LibvirtDomain>,
     vm: Arc<Vm>,
@@ -42,7 +41,7 @@ pub struct Syncs {
     apply: Arc<Apply>,
     metrics: Arc<Metrics>,
     queue: SyncQueue,
-    /// The VMI that the domain was started with; after an adoption, the first one that was applied.
+    /// The VMI that the domain was started with; after an adoption, the first applied one.
     started_vmi: OnceLock<Bytes>,
 }
 
@@ -69,23 +68,23 @@ impl Syncs {
         })
     }
 
-    /// Makes the domain what the VMI says. A sync that comes while another one runs waits for it
-    /// and then sees the newest VMI; several that wait share one run.
+    /// Changes the domain to match the VMI. A sync that comes while another one runs waits for it
+    /// and then uses the newest VMI; waiting syncs share one run.
     ///
     /// # Errors
-    /// The first thing that failed; [`LauncherError::Slow`] when it takes longer than virt-handler
-    /// waits, and then it goes on and the next call joins it.
+    /// The first failure; [`LauncherError::Slow`] if it takes longer than virt-handler waits: the
+    /// sync goes on, and the next call joins it.
     pub async fn sync(self: &Arc<Self>, request: SyncRequest) -> Result<(), LauncherError> {
         within("the sync", CHANGE_TIMEOUT, self.sync_to_end(request)).await
     }
 
-    /// The same without a limit: for a caller who waits for a start that takes long.
+    /// Like [`Self::sync`], without a limit: for a caller that waits for a long start.
     ///
     /// # Errors
-    /// The first thing that failed.
+    /// The first failure.
     pub async fn sync_to_end(self: &Arc<Self>, request: SyncRequest) -> Result<(), LauncherError> {
         self.guest.follow_vmi(&request.vmi);
-        // Only the first read of the domain says whether its user has paused it under an earlier
+        // Only the first read of the domain tells whether its user has paused it under an earlier
         // launcher.
         self.vm.wait_for_first_read().await;
         self.vm.admit(Request::Sync)?;
@@ -103,13 +102,13 @@ impl Syncs {
     async fn run(self: Arc<Self>) {
         loop {
             let turn = self.vm.turn().await;
-            // Only now, so that requests that came meanwhile are included.
+            // Popped only now, to include requests that came meanwhile.
             let Some((request, waiting)) = self.queue.pop() else {
                 return;
             };
             let began = Instant::now();
             let this = self.clone();
-            // A task of its own, so that a panic is the end of this sync only.
+            // A task of its own, so that a panic ends only this sync.
             let sync = tokio::spawn(async move { this.sync_connected(&request).await });
             let outcome = sync
                 .await
@@ -133,15 +132,15 @@ impl Syncs {
         }
     }
 
-    /// One sync. If libvirt's daemon ends meanwhile, once more on the next connection: virt-handler
-    /// would report the failure as an event of the VMI, and ask for the same again.
+    /// Runs one sync, and repeats it on the next connection if libvirt's daemon ends meanwhile:
+    /// virt-handler would report the failure as an event of the VMI and ask again.
     // D-vm-13 (docs/differences.md).
     async fn sync_connected(self: &Arc<Self>, request: &SyncRequest) -> Result<(), LauncherError> {
         let mut connections = self.libvirt.connections();
         match self.sync_once(request).await {
             Err(error) if error.is_connection_lost() => {
                 tracing::warn!(reason = %error, "libvirt's connection was lost in a sync; waiting for the next one");
-                // Without a new connection in time, the first error is the answer.
+                // Without a new connection in time, returns the first error.
                 match timeout_at(request.deadline, connections.changed()).await {
                     Ok(Ok(())) => {
                         self.wait_for_failed_start(request).await?;
@@ -154,9 +153,9 @@ impl Syncs {
         }
     }
 
-    /// Waits until libvirt has ended what is left of a start that its daemon has not survived. A
-    /// sync would take that for the guest. It may have ended before the new connection had events,
-    /// so this asks again and again.
+    /// Waits until libvirt has ended the leftover of a start during which its daemon died. A sync
+    /// would take it for the guest. It may have ended before the new connection had events, so this
+    /// polls.
     async fn wait_for_failed_start(&self, request: &SyncRequest) -> Result<(), LauncherError> {
         if self.vm.snapshot().phase != Phase::Absent {
             return Ok(());
@@ -186,23 +185,23 @@ impl Syncs {
             .await
     }
 
-    /// The VMI that the domain was started with, if that is known.
+    /// The VMI that the domain was started with, if known.
     pub(super) fn started_vmi(&self) -> Option<&Bytes> {
         self.started_vmi.get()
     }
 
-    /// The options of the last sync; the default ones before the first.
+    /// The options of the last sync; the defaults before the first.
     pub(super) fn last_options(&self) -> Arc<VirtualMachineOptions> {
         self.queue.last_options()
     }
 
-    /// The VMI and the options of the last sync, as they were sent; empty before the first.
+    /// The VMI and the options of the last sync, as sent; empty before the first.
     #[must_use]
     pub fn last_sync(&self) -> LastSyncResponse {
         self.queue.last_sync()
     }
 
-    /// What is to be done for the VMI, and with which domain.
+    /// Decides the step for the VMI. Also returns the domain.
     pub(super) async fn next_step(
         &self,
         vmi: &Vmi,
@@ -221,7 +220,7 @@ impl Syncs {
 
     async fn sync_once(self: &Arc<Self>, request: &SyncRequest) -> Result<(), LauncherError> {
         failpoints::hit("sync.begun");
-        // The phase may have changed since the request came.
+        // The phase may have changed since the request.
         if self.vm.admit(Request::Sync)? == Admission::IfUnchanged {
             return self.check_unchanged(request).await;
         }
@@ -270,8 +269,8 @@ impl Syncs {
         }
     }
 
-    /// Succeeds if the domain, which leaves, is what the VMI says: virt-handler may send one that
-    /// it has read before the migration began, and would report a refusal as an event of the VMI.
+    /// Succeeds if the leaving domain matches the VMI: virt-handler may send one that it read
+    /// before the migration began, and would report a refusal as an event of the VMI.
     // D-mig-28 (docs/differences.md).
     async fn check_unchanged(&self, request: &SyncRequest) -> Result<(), LauncherError> {
         let document = self.vm.snapshot().document.ok_or(Refusal::Migrating)?;

@@ -1,4 +1,4 @@
-//! Syncs, one after the other.
+//! Queues syncs, which run one after the other.
 //!
 //! ```text
 //!   request A ──► runs ─────────────────► answer A
@@ -18,10 +18,10 @@ use crate::launcher::sync_request::SyncRequest;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::proto::inspect::v1::LastSyncResponse;
 
-/// What became of a sync; shared by all that have joined it.
+/// A sync's result, shared by all requests that joined it.
 pub(super) type Outcome = Result<(), Arc<LauncherError>>;
 
-/// The next sync, and who waits for it.
+/// The next sync and its waiting requests.
 #[derive(Default)]
 pub(super) struct SyncQueue(Mutex<Slot>);
 
@@ -30,15 +30,15 @@ struct Slot {
     running: bool,
     next: Option<SyncRequest>,
     waiting: Vec<oneshot::Sender<Outcome>>,
-    /// The VMI of the last sync, as it came.
+    /// The VMI of the last sync, as received.
     vmi_json: Bytes,
     /// The options of the last sync.
     options: Arc<VirtualMachineOptions>,
 }
 
 impl SyncQueue {
-    /// Adds a request, which takes the place of one that waits. Returns where its outcome will be,
-    /// and whether the caller has to run the queue.
+    /// Adds a request, which replaces a waiting one. Returns the receiver of its result, and
+    /// whether the caller has to run the queue.
     pub fn push(&self, request: SyncRequest) -> (oneshot::Receiver<Outcome>, bool) {
         let (answer, outcome) = oneshot::channel();
         let mut slot = lock(&self.0);
@@ -49,8 +49,7 @@ impl SyncQueue {
         (outcome, !std::mem::replace(&mut slot.running, true))
     }
 
-    /// The next request with all who wait for it. `None` if there is none; the queue is then not
-    /// run any more.
+    /// The next request with everybody who waits for it. `None` ends the run of the queue.
     pub fn pop(&self) -> Option<(SyncRequest, Vec<oneshot::Sender<Outcome>>)> {
         let mut slot = lock(&self.0);
         let Some(request) = slot.next.take() else {
@@ -60,12 +59,12 @@ impl SyncQueue {
         Some((request, std::mem::take(&mut slot.waiting)))
     }
 
-    /// The options of the last sync; the default ones before the first.
+    /// The options of the last sync; the defaults before the first.
     pub fn last_options(&self) -> Arc<VirtualMachineOptions> {
         lock(&self.0).options.clone()
     }
 
-    /// The VMI and the options of the last sync, as they were sent; empty before the first.
+    /// The VMI and the options of the last sync, as sent; empty before the first.
     pub fn last_sync(&self) -> LastSyncResponse {
         let slot = lock(&self.0);
         LastSyncResponse {

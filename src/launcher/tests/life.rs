@@ -1,4 +1,4 @@
-//! The domain from its start to its end: what is reported, refused and waited for.
+//! The domain's life: what is reported, refused and awaited.
 
 use super::*;
 use domain::guest_agent::AgentInfo;
@@ -8,7 +8,7 @@ use libvirt::{CrashedDetail, LifecycleEvent};
 fn a_domain_that_somebody_paused_stays_paused() {
     play(|| async {
         let mut test = TestLauncher::synced().await;
-        // Otherwise the pause may take the place of the first event.
+        // Otherwise the pause may replace the first event.
         test.expect("ADDED Running").await;
         for _ in 0..2 {
             test.act(Action::Pause).await.unwrap();
@@ -24,7 +24,7 @@ fn a_domain_that_somebody_paused_stays_paused() {
         }
         assert!(test.state().is_running());
         test.expect("MODIFIED Running").await;
-        // Paused by nobody that we know.
+        // Paused by an unknown client.
         test.domain().unwrap().suspend().unwrap();
         test.sync(&with_phase("Running")).await.unwrap();
         assert!(test.state().is_running());
@@ -108,7 +108,7 @@ fn a_virt_handler_that_does_not_come_back_does_not_delay_the_final_event_for_lon
 fn a_shutdown_starts_the_clock_of_the_grace_period_even_if_it_fails() {
     play(|| async {
         let mut test = TestLauncher::running().await;
-        // This driver knows no power button.
+        // This driver has no power button.
         let error = test.act(Action::Shutdown).await.unwrap_err().to_string();
         assert!(error.starts_with("LibvirtError(Code="), "{error}");
         assert_eq!(test.handler.next().await, "MODIFIED Running");
@@ -245,7 +245,7 @@ fn a_panic_is_counted_and_reported_once() {
             domain: "ns1_vm1".into(),
             event: LifecycleEvent::Crashed(detail),
         };
-        // A crash kernel is loaded and the guest comes back, twice, before it is over.
+        // A crash kernel boots and the guest comes back, twice, before the end.
         for (detail, count) in [
             (CrashedDetail::Crashloaded, 1),
             (CrashedDetail::Crashloaded, 2),
@@ -301,7 +301,7 @@ fn the_present_state_is_sent_again_when_libvirt_is_back() {
 fn a_kill_does_not_wait_for_the_first_reading_of_the_domain() {
     play(|| async {
         let test = TestLauncher::begin();
-        // Before the launcher has read anything, as if all reads were hanging already.
+        // Before the launcher's first read, as if all reads were hanging.
         let reads = test.launcher.libvirt.reads.clone();
         let all = u32::try_from(libvirt_domain::MAX_READS).unwrap();
         let _permits = reads.try_acquire_many_owned(all).unwrap();
@@ -315,7 +315,7 @@ fn a_kill_does_not_wait_for_the_first_reading_of_the_domain() {
 fn the_last_state_is_shown_while_libvirt_does_not_answer() {
     play(|| async {
         let mut test = TestLauncher::begin();
-        // As if so many reads were hanging already.
+        // As if this many reads were hanging.
         let permits = test
             .launcher
             .libvirt
@@ -341,7 +341,7 @@ fn the_last_state_is_shown_while_libvirt_does_not_answer() {
             .unwrap();
         test.domain().unwrap().suspend().unwrap();
         assert_eq!(test.document().await["Status"]["Status"], "Running");
-        // What is known without libvirt is shown and sent.
+        // Whatever is known without libvirt is shown and sent.
         let vm = &test.launcher.vm;
         assert!(vm.change_metadata(crate::launcher::vm::metadata::Metadata::shutdown_requested));
         assert_eq!(test.handler.next().await, "MODIFIED Running");
@@ -418,12 +418,12 @@ fn virt_handler_is_woken_when_the_agents_version_changes() {
         };
         for version in ["9.2.0", "10.0.2"] {
             test.launcher.guest.known.learn_agent(info(version));
-            // It is in no document, but virt-handler asks for it when it gets one.
+            // No document contains it, but virt-handler asks for it when it gets one.
             assert_eq!(test.handler.next().await, "MODIFIED Running");
             let known = test.launcher.guest.known.info().await.agent.version;
             assert_eq!(known, version);
         }
-        // A document that was on its way when a version came may follow it.
+        // A document that was on its way when a version arrived may follow it.
         assert!(
             test.launcher
                 .notifier()

@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-//! The domain manager on libvirt's test driver, with a pod and a virt-handler of the test's own.
+//! The domain manager on libvirt's test driver, with a fake pod and a fake virt-handler.
 
 mod life;
 mod start;
@@ -29,22 +29,22 @@ use domain::disks::Disk;
 use hooks::Sidecars;
 use libvirt::{Connection, DomainState, Event, PausedReason, Registration, start_event_loop};
 
-/// Long enough for anything that happens at all.
+/// A limit that only a failure reaches.
 const SOON: Duration = Duration::from_secs(30);
 
-/// A pod in which everything is there; what the conversion answers is set by the test.
+/// A pod that has everything; the test sets the conversion's result.
 #[derive(Default)]
 struct FakePod {
     /// Given to libvirt in place of the right element.
     os: Mutex<Option<&'static str>>,
     refusal: Mutex<Option<&'static str>>,
-    /// What the conversion has seen.
+    /// The context of the conversion.
     context: Mutex<Context>,
     conversions: AtomicUsize,
     prepared: AtomicUsize,
     /// A start waits for it before it prepares anything.
     gate: Mutex<Option<Receiver<()>>>,
-    /// Domains whose device metadata was written, and whether that fails.
+    /// Domains whose device metadata was written, and whether writing fails.
     device_metadata: Mutex<Vec<String>>,
     device_metadata_fails: AtomicBool,
 }
@@ -134,7 +134,7 @@ impl pod_backend::PodBackend for FakePod {
     }
 }
 
-/// A launcher, all that it talks to, and what the test needs to look behind it.
+/// A launcher, its peers, and handles for the test.
 pub(crate) struct TestLauncher {
     pub launcher: Arc<Launcher>,
     pod: Arc<FakePod>,
@@ -156,14 +156,14 @@ impl TestLauncher {
         test
     }
 
-    /// The same, after the event of its start.
+    /// Also after the event of its start.
     async fn running() -> Self {
         let mut test = Self::synced().await;
         assert_eq!(test.handler.next().await, "ADDED Running");
         test
     }
 
-    /// `before` sees the connection before the launcher does.
+    /// `before` gets the connection before the launcher does.
     fn with(before: impl FnOnce(&Connection)) -> Self {
         start_event_loop().unwrap();
         let dir = tempfile::tempdir().unwrap();
@@ -226,7 +226,7 @@ impl TestLauncher {
         self.domain().unwrap().state().unwrap()
     }
 
-    /// The document as virt-handler gets it.
+    /// The document that virt-handler gets.
     async fn document(&self) -> Value {
         let document = self
             .launcher
@@ -238,13 +238,12 @@ impl TestLauncher {
         serde_json::from_str(&document.to_json().unwrap()).unwrap()
     }
 
-    /// Reads the events that virt-handler gets until it is this one.
+    /// Reads virt-handler's events up to this one.
     async fn expect(&mut self, what: &str) {
         while self.handler.next().await != what {}
     }
 
-    /// The same for several, in any order: a state that waits already takes the place of a later
-    /// one.
+    /// Reads events up to all of these, in any order: a waiting state may replace a later one.
     async fn expect_all(&mut self, what: &[&str]) {
         let mut missing = what.to_vec();
         while !missing.is_empty() {

@@ -1,4 +1,4 @@
-//! Syncs: what is started, prepared and taken over.
+//! Syncs: what they start, prepare and adopt.
 
 use super::*;
 
@@ -69,7 +69,7 @@ fn equal_syncs_change_nothing() {
     });
 }
 
-/// A VMI with a device that its guest is to find by a tag.
+/// A VMI with a device that its guest finds by a tag.
 fn tagged() -> Value {
     let mut vmi = vmi();
     vmi["spec"]["domain"] =
@@ -99,7 +99,7 @@ fn a_guest_that_would_miss_its_devices_is_not_started() {
             .store(true, Ordering::Relaxed);
         let error = test.sync(&tagged()).await.unwrap_err().to_string();
         assert!(error.contains("cloud-init"), "{error}");
-        // That its definition goes is QEMU's driver's to show: this one refusal the flags.
+        // Removing the definition needs QEMU's driver: this one refuses the flags.
         assert!(
             test.domain()
                 .is_none_or(|domain| !domain.is_active().unwrap())

@@ -1,5 +1,5 @@
-//! Which request is admitted in which phase and beside which job, and what a refused one hears.
-//! Pure: one table for requests, one for jobs.
+//! Admits requests by phase and running jobs, and gives the reason for a refusal. Pure: one table
+//! for requests, one for jobs.
 //!
 //! | Request | no domain | starting | runs, paused, stopping | arrives | leaves | ended |
 //! |---|---|---|---|---|---|---|
@@ -14,21 +14,20 @@
 //! | PrepareTarget | in turn | refused | nothing to do | nothing to do | nothing to do | refused |
 //! | Finalize | nothing to do | in turn | in turn | refused | refused | nothing to do |
 //!
-//! "In turn" is one change of the domain after the other. Kill is never refused and never waits. A
-//! guest whose post-copy migration has failed can be killed, shut down and deleted, and nothing
-//! else.
+//! "In turn" means one change of the domain after the other. Kill is never refused and never waits.
+//! A guest whose post-copy migration has failed can only be killed, shut down and deleted.
 
 use super::job::JobKind;
 use super::phase::{PauseReason, Phase};
 
-/// What the launcher is asked to do with the domain.
+/// A request about the domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
-    /// Make the domain what the VMI says.
+    /// Change the domain to match the VMI.
     Sync,
     /// Stop the vCPUs.
     Pause,
-    /// Let them run.
+    /// Resume the vCPUs.
     Unpause,
     /// Plug CPUs or memory in or out.
     Resize,
@@ -42,32 +41,31 @@ pub enum Request {
     Kill,
     /// Remove the definition.
     Delete,
-    /// Make the pod ready for the domain to arrive from another node.
+    /// Prepare the pod for the domain's arrival from another node.
     PrepareTarget,
-    /// Do what is left to do in a guest that has arrived.
+    /// Finish the migration in the arrived guest.
     Finalize,
 }
 
 /// How an admitted request runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// Now, whatever else is in progress.
+    /// Immediately, whatever else is in progress.
     AtOnce,
-    /// After the changes that were admitted before it.
+    /// After the changes admitted before it.
     InTurn,
-    /// In turn too, and it succeeds only if there is nothing to change.
+    /// In turn, and succeeds only if nothing has to change.
     IfUnchanged,
-    /// Not at all: it is already as it should be.
+    /// Not at all: the domain is already in the requested state.
     NothingToDo,
 }
 
-/// Why a request or a job is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// There is no domain.
+    /// No domain exists.
     #[error("there is no domain")]
     NoDomain,
-    /// The domain is on its way between two nodes.
+    /// The domain is migrating.
     #[error("the domain is migrating; send it again when the migration has ended")]
     Migrating,
     /// A post-copy migration has failed: neither node has all of the guest's memory.
@@ -81,7 +79,7 @@ pub enum Refusal {
     /// The pod ends.
     #[error("the virt-launcher pod is ending; no domain is started any more")]
     Ending,
-    /// Another job runs that excludes it.
+    /// Another running job excludes it.
     #[error("{0} is in progress; send it again when that has ended")]
     Job(JobKind),
 }
@@ -107,7 +105,7 @@ pub fn admit(phase: Phase, request: Request) -> Result<Admission, Refusal> {
             Phase::Absent => Ok(Admission::InTurn),
             Phase::Starting => Err(Refusal::Job(JobKind::Start)),
             Phase::Ended | Phase::Gone => Err(Refusal::HasEnded),
-            // What is prepared is in use: the domain is here, or arriving.
+            // The prepared files are in use: the domain is here or arriving.
             _ => Ok(Admission::NothingToDo),
         },
         R::Sync if phase == Phase::MigratingOut => Ok(Admission::IfUnchanged),
@@ -127,7 +125,7 @@ pub fn admit(phase: Phase, request: Request) -> Result<Admission, Refusal> {
     }
 }
 
-/// Whether `job` may begin beside those that run.
+/// Whether `job` may start beside the running ones.
 pub fn admit_job(phase: Phase, running: &[JobKind], job: JobKind) -> Result<(), Refusal> {
     if let Some(other) = running.iter().find(|other| !job.may_run_beside(**other)) {
         return Err(Refusal::Job(*other));

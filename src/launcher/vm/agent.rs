@@ -1,4 +1,4 @@
-//! The guest agent's channel, and when virt-handler sees that it is connected.
+//! The state of the guest agent's channel, and when virt-handler sees it connected.
 //!
 //! ```text
 //!   away ──connects──► new ──its first answers, or no time left for them──► known
@@ -6,20 +6,19 @@
 //!    └──── disconnects ─┴─────────────────────────────────────────────────────┘
 //! ```
 //!
-//! virt-handler asks for the agent's version as soon as it sees the channel connected, and takes an
-//! agent without one for an agent that is not supported. So a new agent stays hidden until its
-//! first answers are there, and both go out in one document.
+//! virt-handler asks for the agent's version as soon as it sees the channel connected, and treats
+//! an agent without a version as unsupported. So a new agent stays hidden until its first answers
+//! arrive, and one document shows both.
 
 use domain::DomainSpec;
 use domain::character::ChannelTarget;
 
 /// The channel's name.
 const CHANNEL: &str = "org.qemu.guest_agent.0";
-/// libvirt's words for its state.
+/// libvirt's word for a connected channel.
 const CONNECTED: &str = "connected";
 const DISCONNECTED: &str = "disconnected";
 
-/// Whether a guest agent is connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Agent {
     /// No agent.
@@ -31,7 +30,7 @@ pub enum Agent {
 }
 
 impl Agent {
-    /// What follows when libvirt shows the domain.
+    /// The next state, given libvirt's view of the domain.
     pub(super) fn after(self, domain: &DomainSpec) -> Self {
         match (self, is_connected(domain)) {
             (_, false) => Self::Away,
@@ -74,7 +73,7 @@ mod tests {
     use super::super::{Observed, Vm};
     use super::*;
 
-    /// What libvirt shows: the agent's channel, and another one that is connected.
+    /// libvirt's view: the agent's channel, and another, connected one.
     fn with_channel(state: &str) -> Observed {
         let xml = format!(
             "<domain type='kvm'><devices>\
@@ -97,7 +96,7 @@ mod tests {
     fn a_new_agent_is_shown_when_it_is_known() {
         let vm = vm();
         assert!(!shows(&vm, DISCONNECTED));
-        // A read that comes before the event.
+        // A read before the event.
         let read = vm.describe(with_channel(CONNECTED)).unwrap();
         assert!(!is_connected(&read.spec));
         assert!(!shows(&vm, CONNECTED));

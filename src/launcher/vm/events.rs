@@ -1,6 +1,5 @@
-//! Events of libvirt's that are not reported to virt-handler yet. However many come, they take up
-//! no more memory: what counts is that something changed, and the few things that the domain's
-//! state does not show afterwards.
+//! Keeps libvirt's events until they are reported to virt-handler, in constant memory: the fact of
+//! a change, and the few facts that the domain's state does not show afterwards.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -18,25 +17,24 @@ pub(in crate::launcher) struct PendingEvents {
     pub added: bool,
     /// The guest has panicked.
     pub panic: Option<Panic>,
-    /// Disks whose errors have paused the domain.
+    /// Disks whose errors paused the domain.
     pub io_errors: BTreeMap<String, IoError>,
-    /// The present state is to be reported, whatever it is.
+    /// Whether to report the current state in any case.
     changed: bool,
 }
 
 /// What a guest does after a panic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::launcher) enum Panic {
-    /// It is over.
+    /// No crash kernel follows.
     Final,
-    /// It saves a dump and reboots, and may panic again.
+    /// The guest saves a dump and reboots, and may panic again.
     CrashKernel,
 }
 
-/// Why a disk failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::launcher) enum IoError {
-    /// No space is left where its image is.
+    /// No space is left for its image.
     NoSpace,
     /// Anything else.
     Other,
@@ -89,7 +87,7 @@ impl PendingEvents {
     }
 }
 
-/// A migration's progress changes nothing for virt-handler: who started the migration follows it.
+/// virt-handler ignores a migration's progress; the migration's own job follows it.
 fn is_reported(event: &Event) -> bool {
     !matches!(
         event,
@@ -97,7 +95,7 @@ fn is_reported(event: &Event) -> bool {
     )
 }
 
-/// Where libvirt's thread leaves events, and the reporting task takes them.
+/// Takes events from libvirt's thread for the reporting task.
 #[derive(Debug, Default)]
 pub struct EventInbox {
     pending: Mutex<PendingEvents>,
@@ -105,7 +103,7 @@ pub struct EventInbox {
 }
 
 impl EventInbox {
-    /// Takes an event; returns at once.
+    /// Adds an event; returns at once.
     pub fn note(&self, event: &Event) {
         if is_reported(event) {
             lock(&self.pending).note(event);
@@ -113,25 +111,25 @@ impl EventInbox {
         }
     }
 
-    /// The present state is to be reported.
+    /// Requests a report of the current state.
     pub fn refresh(&self) {
         lock(&self.pending).changed = true;
         self.arrived.notify_one();
     }
 
-    /// The present state is to be reported as that of a new domain.
+    /// Requests a report of the current state as a new domain.
     pub fn refresh_as_added(&self) {
         lock(&self.pending).added = true;
         self.refresh();
     }
 
-    /// What was taken could not be reported.
+    /// Puts events back that could not be reported.
     pub fn put_back(&self, earlier: PendingEvents) {
         lock(&self.pending).merge(earlier);
         self.arrived.notify_one();
     }
 
-    /// Waits until there is something.
+    /// Waits until there is something to report.
     pub async fn arrived(&self) {
         loop {
             let arrived = self.arrived.notified();
@@ -142,7 +140,7 @@ impl EventInbox {
         }
     }
 
-    /// All there is.
+    /// Takes everything.
     pub fn take(&self) -> PendingEvents {
         std::mem::take(&mut *lock(&self.pending))
     }
@@ -196,7 +194,7 @@ mod tests {
     fn a_domain_that_comes_by_migration_is_added() {
         assert!(after(&[lifecycle(LifecycleEvent::Started(StartedDetail::Migrated))]).added);
         assert!(!after(&[lifecycle(LifecycleEvent::Started(StartedDetail::Booted))]).added);
-        // A definition that is not started yet is nothing to show.
+        // A definition that was not started is not shown.
         assert!(!after(&[lifecycle(LifecycleEvent::Defined)]).added);
     }
 

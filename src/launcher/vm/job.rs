@@ -1,30 +1,29 @@
-//! Long work on the domain, and what may run beside it.
+//! Jobs: long work on the domain, and which of it may run in parallel.
 //!
-//! A job is begun by [`Vm::begin`](super::Vm::begin), which refuses it where the table below says
-//! so, and ends when its guard is dropped, however the work ends. What it has to report it writes
-//! into the VM's metadata, of which each change becomes an event for virt-handler.
+//! [`Vm::begin`](super::Vm::begin) starts a job, or refuses it by the table below; the job ends
+//! when its guard is dropped, however the work ends. A job reports in the VM's metadata, and each
+//! change of them becomes an event for virt-handler.
 
 use std::fmt;
 
-/// What takes longer than a call may.
+/// Work that takes longer than a call may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum JobKind {
-    /// From the VMI to a running domain.
+    /// Starts the domain.
     Start,
-    /// To another node.
+    /// Migrates to another node.
     MigrationOut,
-    /// From another node.
+    /// Migrates from another node.
     MigrationIn,
-    /// Of the guest's disks.
+    /// Backs up the guest's disks.
     Backup,
-    /// Of the guest's memory, into a file.
+    /// Dumps the guest's memory into a file.
     MemoryDump,
-    /// Host devices that are attached one after the other.
+    /// Attaches host devices, one after the other.
     HostDeviceHotplug,
 }
 
 impl JobKind {
-    /// All of them.
     pub const ALL: [Self; 6] = [
         Self::Start,
         Self::MigrationOut,
@@ -34,15 +33,15 @@ impl JobKind {
         Self::HostDeviceHotplug,
     ];
 
-    /// Whether libvirt may keep a read of the domain waiting for as long as it lasts. It may not
-    /// for a backup (`qemuDomainObjSetAsyncJobMask`).
+    /// Whether libvirt may block reads of the domain for the job's whole duration. It does not for
+    /// a backup (`qemuDomainObjSetAsyncJobMask`).
     pub fn blocks_reads(self) -> bool {
         self != Self::Backup
     }
 
     /// Whether the two may run at the same time. QEMU's driver runs one of migration, backup and
-    /// dump at a time; it lets devices be attached while a backup runs, and not while it migrates
-    /// or dumps (`qemuDomainObjSetAsyncJobMask`).
+    /// dump at a time; it allows attaching devices during a backup, but not during a migration or
+    /// dump (`qemuDomainObjSetAsyncJobMask`).
     pub fn may_run_beside(self, other: Self) -> bool {
         matches!(
             (self, other),

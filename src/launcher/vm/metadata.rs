@@ -1,5 +1,5 @@
-//! What KubeVirt keeps with the domain. The truth is in memory, owned by [`Vm`](super::vm::Vm); the
-//! XML of the definition has a copy, for a launcher that comes later.
+//! KubeVirt's metadata of the domain. [`Vm`](super::vm::Vm) owns them in memory; the definition's
+//! XML has a copy for a later launcher.
 
 mod backup;
 
@@ -11,21 +11,20 @@ use domain::metadata::{
 
 pub(in crate::launcher) use backup::Quiesced;
 
-/// Seconds that a guest gets to shut down when its VMI does not say.
+/// Grace period in seconds, unless the VMI sets one.
 const DEFAULT_GRACE_PERIOD: i64 = 30;
-/// Why a memory dump has failed that an earlier launcher had begun.
+/// Failure of a memory dump that an earlier launcher had started.
 const DUMP_LOST: &str = "the launcher was restarted during the memory dump";
-/// KubeVirt's words for the abort of a migration.
+/// KubeVirt's word for a migration's abort.
 const ABORTING: &str = "Aborting";
 const ABORTED: &str = "Succeeded";
 const ABORT_FAILED: &str = "Failed";
 
-/// The domain's metadata.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Metadata(KubeVirtMetadata);
 
 impl Metadata {
-    /// Those of a VMI of which nothing but the UID is known.
+    /// The metadata of a VMI of which only the UID is known.
     pub fn new(uid: &str) -> Self {
         Self(KubeVirtMetadata {
             uid: uid.into(),
@@ -33,18 +32,18 @@ impl Metadata {
         })
     }
 
-    /// As they go into documents.
+    /// In the form of the documents.
     pub fn get(&self) -> &KubeVirtMetadata {
         &self.0
     }
 
-    /// Takes over the metadata of a domain that ran before this launcher did, from its XML.
+    /// Adopts the metadata of a domain that an earlier launcher ran, from its XML.
     ///
     /// A domain is ours by its name, `<namespace>_<name>`; its UID is not compared, as in the
-    /// reference. A VMI that is deleted and created again with the same name gets another pod:
-    /// libvirt's state is the pod's, and the old QEMU ends with the old pod. So libvirt has no
-    /// other VMI's domain here, and to refuse one whose UID differs would only leave a guest that
-    /// runs and that nobody manages.
+    /// reference. A VMI that is deleted and created again under the same name gets another pod:
+    /// libvirt's state belongs to the pod, and the old QEMU ends with the old pod. So libvirt has
+    /// no other VMI's domain here, and refusing a different UID would only leave a running guest
+    /// that nobody manages.
     pub fn adopt(&mut self, xml: &KubeVirtMetadata) {
         let uid = if self.0.uid.is_empty() {
             xml.uid.clone()
@@ -59,9 +58,9 @@ impl Metadata {
         }
     }
 
-    /// A new domain of this VMI.
+    /// Starts over for a new domain of this VMI.
     pub fn begin(&mut self, vmi: &Vmi) {
-        // The pod may be on its way out before its domain has started.
+        // The pod may be ending before its domain has started.
         let marked_for_graceful_shutdown = self
             .0
             .grace_period
@@ -79,7 +78,7 @@ impl Metadata {
         };
     }
 
-    /// The VMI's grace period may have changed.
+    /// Takes the VMI's grace period, which may have changed.
     pub fn follow(&mut self, vmi: &Vmi) {
         self.grace().deletion_grace_period_seconds = grace_period(vmi);
     }
@@ -91,14 +90,14 @@ impl Metadata {
         (before != after).then_some((before, after))
     }
 
-    /// The guest has been asked to shut down: from now on virt-handler counts the grace period.
+    /// The guest was asked to shut down: virt-handler counts the grace period from now on.
     pub fn shutdown_requested(&mut self) {
         self.grace()
             .deletion_timestamp
             .get_or_insert_with(Time::now);
     }
 
-    /// The pod is being deleted; virt-handler is to ask the guest.
+    /// The pod is being deleted; virt-handler should ask the guest to shut down.
     pub fn mark_for_graceful_shutdown(&mut self) {
         self.grace().marked_for_graceful_shutdown = Some(true);
     }
@@ -109,7 +108,6 @@ impl Metadata {
         dump.is_some_and(|dump| dump.file_name == file_name)
     }
 
-    /// A memory dump has begun.
     pub fn memory_dump_began(&mut self, file_name: &str) {
         self.0.memory_dump = Some(MemoryDumpMetadata {
             file_name: file_name.into(),
@@ -118,7 +116,7 @@ impl Metadata {
         });
     }
 
-    /// It has ended; `failure` says why if it failed.
+    /// The dump has ended; `failure` is set if it failed.
     pub fn memory_dump_ended(&mut self, failure: Option<String>) {
         let dump = self.0.memory_dump.get_or_insert_default();
         dump.completed = true;
@@ -132,7 +130,7 @@ impl Metadata {
         self.0.migration.as_ref()
     }
 
-    /// The UID of the migration in progress, if there is one.
+    /// The UID of the migration in progress, if any.
     pub fn unfinished_migration(&self) -> Option<String> {
         let migration = self.migration()?;
         let is_unfinished =
@@ -140,7 +138,7 @@ impl Metadata {
         is_unfinished.then(|| migration.uid.clone())
     }
 
-    /// The migration with this UID leaves from here.
+    /// A migration to another node has begun.
     pub fn migration_out_began(&mut self, uid: &str) {
         self.0.migration = Some(MigrationMetadata {
             uid: uid.into(),
@@ -150,12 +148,12 @@ impl Metadata {
         });
     }
 
-    /// It has ended; `failure` says why if it failed.
+    /// It has ended; `failure` is set if it failed.
     pub fn migration_out_ended(&mut self, uid: &str, failure: Option<String>) {
         let migration = self.migration_in_progress().filter(|it| it.uid == uid);
         if let Some(migration) = migration {
-            // libvirt may have accepted an abort that came too late, or may not have been asked any
-            // more. D-mig-3 (docs/differences.md).
+            // libvirt may have accepted the abort too late, or may not have been asked. D-mig-3
+            // (docs/differences.md).
             if matches!(migration.abort_status.as_str(), ABORTING | ABORTED) {
                 let status = if failure.is_some() {
                     ABORTED
@@ -170,14 +168,14 @@ impl Metadata {
         }
     }
 
-    /// How the guest's memory goes to the target.
+    /// How the guest's memory is transferred.
     pub fn migration_mode(&mut self, mode: &str) {
         if let Some(migration) = self.migration_in_progress() {
             mode.clone_into(&mut migration.mode);
         }
     }
 
-    /// The migration in progress is to be aborted, unless that is done already.
+    /// Requests the abort of the migration in progress, unless already done.
     pub fn migration_abort_requested(&mut self) {
         if let Some(migration) = self.migration_in_progress()
             && !matches!(migration.abort_status.as_str(), ABORTING | ABORTED)
@@ -186,7 +184,7 @@ impl Metadata {
         }
     }
 
-    /// libvirt has taken the abort, or has not.
+    /// libvirt has accepted or refused the abort.
     pub fn migration_abort_ended(&mut self, succeeded: bool) {
         let status = if succeeded { ABORTED } else { ABORT_FAILED };
         if let Some(migration) = self.migration_in_progress() {
@@ -194,17 +192,17 @@ impl Metadata {
         }
     }
 
-    /// Whether the migration in progress is to be aborted, and libvirt has not taken that yet.
+    /// Whether the migration in progress has a requested abort that libvirt has not accepted yet.
     pub fn is_migration_aborting(&self) -> bool {
         self.is_migration_abort_status(&[ABORTING])
     }
 
-    /// The same, or libvirt has.
+    /// Whether an abort was requested, accepted or not.
     pub fn has_migration_abort(&self) -> bool {
         self.is_migration_abort_status(&[ABORTING, ABORTED])
     }
 
-    /// Whether a migration, to or from another node, has begun and not ended.
+    /// Whether a migration, to or from another node, is in progress.
     pub fn is_migrating(&self) -> bool {
         let migration = self.0.migration.as_ref();
         migration.is_some_and(|it| it.start_timestamp.is_some() && it.end_timestamp.is_none())
@@ -220,8 +218,8 @@ impl Metadata {
         migration.filter(|it| it.start_timestamp.is_some() && it.end_timestamp.is_none())
     }
 
-    /// The domain of this VMI comes here by the migration with this UID. Another attempt to prepare
-    /// for it changes nothing.
+    /// The domain of this VMI arrives by the migration with this UID. Repeating this changes
+    /// nothing.
     pub fn migration_in_began(&mut self, vmi: &Vmi, uid: &str) {
         let began = self.0.migration.take();
         self.begin(vmi);
@@ -235,13 +233,13 @@ impl Metadata {
         });
     }
 
-    /// The domain has come here, and the migration is over.
+    /// The domain has arrived and the migration is over.
     pub fn migration_in_ended(&mut self) {
         let migration = self.0.migration.get_or_insert_default();
         migration.end_timestamp.get_or_insert_with(Time::now);
     }
 
-    /// The guest has its access credentials, or why not.
+    /// The guest's access credentials are set, or why not.
     pub fn access_credentials_applied(&mut self, failure: Option<String>) {
         self.0.access_credential = Some(AccessCredentialMetadata {
             succeeded: failure.is_none(),
@@ -254,7 +252,7 @@ impl Metadata {
     }
 }
 
-/// Seconds that the VMI's guest gets to shut down.
+/// The VMI's grace period, in seconds.
 fn grace_period(vmi: &Vmi) -> i64 {
     vmi.spec
         .termination_grace_period_seconds
@@ -343,7 +341,7 @@ mod tests {
         let dump = next.get().memory_dump.clone().unwrap_or_default();
         assert!(dump.completed && dump.failed && !dump.failure_reason.is_empty());
         assert!(dump.end_timestamp.is_some());
-        // One that was over stays as it was.
+        // One that had ended stays unchanged.
         metadata.memory_dump_ended(None);
         let xml = metadata.get().clone();
         next.adopt(&xml);
@@ -407,7 +405,7 @@ mod tests {
                 .unwrap_or_default()
                 .abort_status
         };
-        // Nobody has asked libvirt, as it was not to migrate yet.
+        // Nobody has asked libvirt, as the migration had not started.
         assert_eq!(ended(None, Some("aborted")), ABORTED);
         assert_eq!(ended(Some(true), Some("aborted")), ABORTED);
         assert_eq!(ended(Some(true), None), ABORT_FAILED);

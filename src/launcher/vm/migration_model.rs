@@ -1,7 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
-//! Both launchers of a migration, with faults at every step. libvirt and QEMU are a model here, as
-//! QEMU's driver does a peer-to-peer migration; what the launchers admit, decide and report is
-//! their own code.
+//! Both launchers of a migration, with faults at every step. libvirt and QEMU are a model of QEMU's
+//! driver in a peer-to-peer migration; the launchers admit, decide and report with their real code.
 //!
 //! ```text
 //!   Idle ─► Prepared ─► Switched ─► Finished ─► Over        source: running │ running │ paused │ paused │ shut off
@@ -27,17 +26,17 @@ enum Side {
 }
 use Side::{Source, Target};
 
-/// How far libvirt is.
+/// The progress of libvirt's migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Progress {
     Idle,
     /// The target's QEMU waits; memory is copied.
     Prepared,
-    /// The source's vCPUs stand still; all of the memory is on its way.
+    /// The source's vCPUs are stopped; all of the memory is on its way.
     Switched,
     /// The guest runs on the target, and its memory follows.
     PostCopy,
-    /// The guest runs on the target; the source has not heard of it.
+    /// The guest runs on the target; the source does not know yet.
     Finished,
     /// However it ended.
     Over,
@@ -59,12 +58,12 @@ struct World {
     target: Arc<Vm>,
     job: Option<Job>,
     progress: Progress,
-    /// As libvirt has them; none if it knows no domain.
+    /// libvirt's domains; `None` if it knows none.
     domains: [Option<DomainState>; 2],
     network: bool,
-    /// The guest was paused when its migration began.
+    /// Whether the guest was paused when its migration began.
     leaves_paused: bool,
-    /// A post-copy has failed, or virt-handler has killed the guest: it need not run any more.
+    /// A post-copy failed, or virt-handler killed the guest: it need not run any more.
     may_be_lost: bool,
 }
 
@@ -108,7 +107,7 @@ impl World {
         self.domains[side as usize]
     }
 
-    /// There is no QEMU.
+    /// Whether there is no QEMU.
     fn is_down(&self, side: Side) -> bool {
         self.state(side).is_none_or(DomainState::is_down)
     }
@@ -137,7 +136,7 @@ impl World {
     }
 
     fn begin(&mut self) {
-        // virt-handler asks once more with a migration that has ended only by another UID.
+        // virt-handler repeats a migration that has ended only with another UID.
         if self.progress != Progress::Idle || self.source.metadata().migration().is_some() {
             return;
         }
@@ -148,13 +147,13 @@ impl World {
         }
     }
 
-    /// libvirt goes on with its migration by one step, or finds that it cannot.
+    /// Advances libvirt's migration by one step, or makes it fail.
     fn advance(&mut self) {
         if self.job.is_none() {
             return;
         }
         match (self.progress, self.network) {
-            // The guest has ended on the way, or the target's QEMU that waits for it.
+            // The guest, or the target's QEMU that waits for it, has ended.
             (Progress::Idle | Progress::Prepared | Progress::Switched, _)
                 if self.is_down(Source) =>
             {
@@ -196,14 +195,14 @@ impl World {
     }
 
     fn fails(&mut self) {
-        // A target that was not let run ends with its connection; one that runs goes on.
+        // A target that was not resumed ends with its connection; one that runs continues.
         if self.progress != Progress::Finished {
             *self.domain(Target) = None;
         }
         let has_switched = matches!(self.progress, Progress::Switched | Progress::Finished);
         if has_switched && !self.is_down(Source) {
-            // libvirt lets the guest run again. Where the target's QEMU has the disks, their locks
-            // keep it from that.
+            // libvirt resumes the guest. If the target's QEMU holds the disks' locks, they prevent
+            // that.
             *self.domain(Source) = Some(match (self.is_down(Target), self.leaves_paused) {
                 (false, _) => DomainState::Paused(PausedReason::Unknown),
                 (true, true) => DomainState::Paused(PausedReason::User),
@@ -224,7 +223,7 @@ impl World {
         self.ends(Some("lost"));
     }
 
-    /// What `run_migration` does.
+    /// As `run_migration` does.
     fn ends(&mut self, failure: Option<&str>) {
         self.progress = Progress::Over;
         drop(self.job.take());
@@ -260,7 +259,7 @@ impl World {
             state,
             spec: DomainSpec::default(),
         }));
-        // What `follow_arrival` does once libvirt's job is over.
+        // As `follow_arrival` does once libvirt's job is over.
         let snapshot = vm.snapshot();
         let job_is_over = self.progress == Progress::Over || self.progress == Progress::Finished;
         if side == Target && snapshot.arriving && snapshot.phase.has_run() {
@@ -276,7 +275,7 @@ impl World {
         }
     }
 
-    /// A call of virt-handler's, with the effect that it has on libvirt's domain.
+    /// A call from virt-handler, with its effect on libvirt's domain.
     fn call(&mut self, side: Side, request: Request) {
         let vm = self.vm(side).clone();
         if !matches!(vm.admit(request), Ok(Admission::AtOnce | Admission::InTurn)) {
@@ -316,7 +315,7 @@ impl World {
         }
     }
 
-    /// libvirt is asked to let the guest run.
+    /// libvirt is asked to resume the guest.
     fn resume(&mut self, side: Side) {
         let is_post_copy = matches!(
             self.state(side),
@@ -327,7 +326,7 @@ impl World {
         assert!(!is_post_copy, "the memory is on the other side too");
         let waits = matches!(self.progress, Progress::Prepared | Progress::Switched);
         assert!(side == Source || !waits, "the memory is not here yet");
-        // libvirt changes no domain that migrates; no second QEMU gets the disks' locks.
+        // libvirt refuses changes of a migrating domain; no second QEMU gets the disks' locks.
         let other = match side {
             Source => Target,
             Target => Source,
@@ -356,7 +355,7 @@ impl World {
         }
     }
 
-    /// The faults are over: libvirt comes to an end, virt-handler sees it, and calls once more.
+    /// Ends the faults: libvirt finishes, virt-handler sees it, and calls once more.
     fn calm_down(&mut self) {
         while self.job.is_some() {
             self.advance();
@@ -370,14 +369,14 @@ impl World {
         }
     }
 
-    /// The guest is where it should be, and both launchers know where that is.
+    /// Checks that the guest is where it should be, and that both launchers know.
     fn check_end(&self) {
         let has_memory = |side: Side| {
             self.state(side) != Some(DomainState::Running(RunningReason::PostcopyFailed))
         };
         let runs = |side| self.runs(side) && has_memory(side);
-        // One that its user has paused may wait on both: which of them gets the disks' locks is for
-        // the user to say.
+        // A guest paused by its user may wait on both sides: the user decides which of them gets
+        // the disks' locks.
         let waits = |side| {
             self.state(side).is_some_and(DomainState::is_paused)
                 && self.vm(side).is_pause_requested()

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   start, pause, jobs ──┐                      ┌──► admission (admit, begin): may this run now?
-//!   what libvirt shows ──┼──► Vm (one mutex) ───┼──► Snapshot (watch): GetDomain, supervisor
+//!   libvirt's view ──────┼──► Vm (one mutex) ───┼──► Snapshot (watch): GetDomain, supervisor
 //!   metadata ────────────┘                      └──► EventInbox: the document goes to virt-handler
 //! ```
 //!
-//! Nothing here blocks or talks to libvirt. [`phase`] says what follows from what, [`admission`]
-//! what is allowed when.
+//! Nothing here blocks or talks to libvirt. [`phase`] has the transitions, [`admission`] what is
+//! allowed when.
 
 mod admission;
 mod agent;
@@ -38,7 +38,7 @@ pub use phase::{PauseReason, Phase};
 pub use turn::Turn;
 use turn::Turns;
 
-/// The domain as libvirt has it at one moment.
+/// libvirt's view of the domain at one moment.
 #[derive(Debug)]
 pub struct Observed {
     /// With libvirt's reason.
@@ -47,33 +47,31 @@ pub struct Observed {
     pub spec: DomainSpec,
 }
 
-/// The state as it is published to readers.
+/// The published state.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    /// How often the state has changed; 0 until libvirt has been asked for the first time.
+    /// Number of changes of the state; 0 until the first read from libvirt.
     pub generation: u64,
-    /// Where the VM is.
     pub phase: Phase,
-    /// A start of this launcher's has defined the domain. One that fails removes the definition.
+    /// A start of this launcher has defined the domain. If it fails, it removes the definition.
     pub is_defined: bool,
-    /// The domain comes from another node, and is not known to be all here.
+    /// The domain comes from another node and may not be completely here.
     pub arriving: bool,
-    /// The guest agent, when the domain was seen last.
+    /// The guest agent, when the domain was last read.
     pub agent: Agent,
-    /// The jobs that run, in the order in which they began.
+    /// The running jobs, in the order they began.
     pub jobs: Vec<JobKind>,
-    /// What virt-handler was sent last; none before the first document and after the last.
+    /// The last document sent to virt-handler; `None` before the first and after the last.
     pub document: Option<Arc<Domain>>,
 }
 
 impl Snapshot {
-    /// Whether libvirt may keep a read waiting for as long as a job lasts.
+    /// Whether a running job may make libvirt block reads.
     pub fn job_blocks_reads(&self) -> bool {
         self.jobs.iter().any(|job| job.blocks_reads())
     }
 }
 
-/// The owner of the state.
 pub struct Vm {
     namespace: String,
     name: String,
@@ -88,21 +86,19 @@ struct Inner {
     phase: Phase,
     /// See [`Snapshot::is_defined`].
     is_defined: bool,
-    /// No start may begin any more.
+    /// Whether new starts are refused.
     refuses_starts: bool,
-    /// Starts that have begun.
+    /// Number of starts.
     starts: u64,
     jobs: Vec<(JobKind, watch::Sender<bool>)>,
     /// See [`Snapshot::arriving`].
     arriving: bool,
-    /// The UID of a migration to another node that an earlier launcher has begun, until somebody
-    /// follows it.
+    /// The UID of an outgoing migration that an earlier launcher began, until somebody follows it.
     adopted_migration: Option<String>,
     /// A pause was requested. The guest may still run for a moment.
     pause_requested: bool,
-    /// A disk has failed since the vCPUs were let run.
+    /// A disk has failed since the vCPUs were resumed.
     disk_failed: bool,
-    /// What KubeVirt keeps with the domain.
     metadata: Metadata,
     agent: Agent,
     /// What is known of the guest besides libvirt's state; state and reason are empty here.
@@ -111,8 +107,7 @@ struct Inner {
 }
 
 impl Vm {
-    /// A VM of which nothing is known yet. Changes that virt-handler must see wake the reader of
-    /// `events`.
+    /// A VM of which nothing is known yet. Changes for virt-handler wake the reader of `events`.
     pub fn new(namespace: &str, name: &str, uid: &str, events: Arc<EventInbox>) -> Arc<Self> {
         let first = Snapshot {
             generation: 0,
@@ -148,35 +143,35 @@ impl Vm {
         })
     }
 
-    /// The state as it is now.
+    /// The current state.
     pub fn snapshot(&self) -> Snapshot {
         self.published.borrow().clone()
     }
 
-    /// The state, and each change of it.
+    /// The current state and each change.
     pub fn subscribe(&self) -> watch::Receiver<Snapshot> {
         self.published.subscribe()
     }
 
-    /// The state, once libvirt has been asked for the domain.
+    /// Waits for the first read from libvirt. Returns the state.
     pub async fn wait_for_first_read(&self) -> Snapshot {
         let mut state = self.subscribe();
-        // The sender lives as long as the VM, so this waits, and does not fail.
+        // Cannot fail: the sender lives as long as the VM.
         let _ = state.wait_for(|vm| vm.generation > 0).await;
         self.snapshot()
     }
 
-    /// Whether the guest agent was connected when the domain was seen last.
+    /// Whether the guest agent was connected when the domain was last read.
     pub fn has_agent(&self) -> bool {
         self.published.borrow().agent != Agent::Away
     }
 
-    /// Has the present state sent to virt-handler, though libvirt may have sent no event of it.
+    /// Reports the current state to virt-handler, even without an event from libvirt.
     pub fn refresh(&self) {
         self.events.refresh();
     }
 
-    /// Has the present state sent to virt-handler as that of a new domain.
+    /// Reports the current state to virt-handler as a new domain.
     pub fn refresh_as_added(&self) {
         self.events.refresh_as_added();
     }
@@ -184,10 +179,10 @@ impl Vm {
     /// Whether and how a request may run now.
     ///
     /// # Errors
-    /// Why not.
+    /// The refusal.
     pub fn admit(&self, request: Request) -> Result<Admission, Refusal> {
         self.with(|inner| {
-            // libvirt may have the domain that arrives a moment before it is seen here.
+            // libvirt may have the arriving domain a moment before it is read here.
             let is_expected = inner.arriving && !inner.phase.has_run();
             if is_expected && request == Request::Sync {
                 return Err(Refusal::Migrating);
@@ -204,7 +199,7 @@ impl Vm {
     /// Begins a job, which ends when the guard is dropped.
     ///
     /// # Errors
-    /// If the phase or another job excludes it.
+    /// The phase or another job excludes it.
     pub fn begin(self: &Arc<Self>, kind: JobKind) -> Result<Job, Refusal> {
         let (cancel, cancelled) = watch::channel(false);
         self.change(|inner| {
@@ -230,8 +225,8 @@ impl Vm {
         })
     }
 
-    /// The UID of the migration that an earlier launcher has begun, if there is one, and its job.
-    /// Once.
+    /// The UID and the job of an outgoing migration that an earlier launcher began. Returns it only
+    /// once.
     pub fn begin_adopted_migration(self: &Arc<Self>) -> Option<(String, Job)> {
         let kind = JobKind::MigrationOut;
         let (cancel, cancelled) = watch::channel(false);
@@ -248,7 +243,7 @@ impl Vm {
         Some((uid, job))
     }
 
-    /// Asks a job to end. False if it does not run.
+    /// Asks a job to end. Returns false if it does not run.
     pub fn cancel(&self, kind: JobKind) -> bool {
         self.with(|inner| {
             let job = inner.jobs.iter().find(|(running, _)| *running == kind);
@@ -259,7 +254,7 @@ impl Vm {
         })
     }
 
-    /// Refuses starts from now on: the pod ends. Whether one is in progress.
+    /// Refuses new starts: the pod ends. Returns true if a start is in progress.
     pub fn refuse_starts(&self) -> bool {
         self.with(|inner| {
             inner.refuses_starts = true;
@@ -267,23 +262,22 @@ impl Vm {
         })
     }
 
-    /// The start that is in progress has defined the domain.
+    /// The start in progress has defined the domain.
     pub fn defined(&self) {
         self.change(|inner| inner.is_defined = true);
     }
 
-    /// A pause, or its end, is requested.
+    /// A pause or its end is requested.
     pub fn set_pause_requested(&self, requested: bool) {
         self.change(|inner| inner.pause_requested = requested);
     }
 
-    /// Whether a pause was asked for.
     pub fn is_pause_requested(&self) -> bool {
         self.with(|inner| inner.pause_requested)
     }
 
-    /// Takes an event of libvirt's: the present state is reported, with what the state does not
-    /// show afterwards. Returns at once.
+    /// Takes an event from libvirt: reports the current state, with the facts that the state does
+    /// not show. Returns at once.
     pub fn note_event(&self, event: &Event) {
         let disk_failed = match event {
             Event::IoError {
@@ -302,8 +296,8 @@ impl Vm {
         self.events.note(event);
     }
 
-    /// The pod is prepared for a domain from another node; `change` makes the metadata that it has
-    /// here. `paused`: its user has paused it.
+    /// The pod is prepared for a domain from another node; `change` makes its metadata here.
+    /// `paused`: its user has paused it.
     pub fn expect_arrival(&self, paused: bool, change: impl FnOnce(&mut Metadata)) {
         self.change(|inner| {
             inner.arriving = true;
@@ -312,7 +306,7 @@ impl Vm {
         });
     }
 
-    /// The domain is all here, or will not come.
+    /// The domain has arrived completely, or will not come.
     pub fn arrival_ended(&self) {
         self.change(|inner| inner.arriving = false);
     }
@@ -325,7 +319,7 @@ impl Vm {
         });
     }
 
-    /// The VMI was started before this launcher, and libvirt has its domain shut off: it has ended.
+    /// The VMI was started before this launcher, and libvirt's domain is shut off: it has ended.
     /// Returns whether that is new.
     pub fn mark_ended(&self) -> bool {
         self.change(|inner| {
@@ -335,7 +329,7 @@ impl Vm {
         })
     }
 
-    /// Takes over what libvirt shows, and returns what virt-handler may see of it.
+    /// Updates the state from libvirt's view. Returns what virt-handler may see of it.
     pub fn observe(&self, observed: Observed) -> Option<Arc<Domain>> {
         self.change(|inner| {
             let (phase, adopted) = inner.phase_of(&observed);
@@ -343,9 +337,9 @@ impl Vm {
                 tracing::info!("Adopting the domain that is already there");
                 inner.metadata.adopt(&observed.spec.metadata.kube_virt);
                 inner.pause_requested = phase == Phase::Paused(PauseReason::User);
-                // Only the source's XML has one: the target's document is without it.
+                // Only the source's XML has one: the target's document lacks it.
                 inner.adopted_migration = inner.metadata.unfinished_migration();
-                // Its pod was prepared under an earlier launcher.
+                // The pod was prepared under an earlier launcher.
                 inner.arriving = phase == Phase::MigratingIn && inner.adopted_migration.is_none();
             }
             let phase = phase.of_leaving(inner.adopted_migration.is_some());
@@ -365,7 +359,7 @@ impl Vm {
         })
     }
 
-    /// The same without taking it over: for a read.
+    /// Renders a read without changing the state.
     pub fn describe(&self, observed: Observed) -> Option<Domain> {
         self.with(|inner| {
             let (phase, _) = inner.phase_of(&observed);
@@ -374,16 +368,16 @@ impl Vm {
         })
     }
 
-    /// What virt-handler was sent last, with what has changed since without libvirt: metadata, and
-    /// what the guest agent says. For a read that libvirt does not answer.
+    /// The last document sent, updated with what has changed without libvirt: metadata, and the
+    /// guest agent's reports. For a read that libvirt does not answer.
     pub fn document_from_memory(&self) -> Option<Arc<Domain>> {
         self.with(|inner| inner.document_from_memory().map(Arc::new))
     }
 
-    /// The same to be sent, if it is different from what was sent last.
+    /// The document to send, if it changed since the last one.
     pub fn update_document(&self) -> Option<Arc<Domain>> {
         if self.snapshot().generation == 0 {
-            // A new generation would say that the domain has been read.
+            // A new generation would mean that the domain has been read.
             return None;
         }
         self.change(|inner| {
@@ -396,14 +390,13 @@ impl Vm {
         })
     }
 
-    /// How many starts have begun: what was read before one says nothing about the domain that it
-    /// makes.
+    /// Number of starts: what was read before a start tells nothing about the domain that it makes.
     pub fn starts(&self) -> u64 {
         self.with(|inner| inner.starts)
     }
 
-    /// libvirt does not know the domain. The final document if there was one, for the caller to
-    /// publish before [`Self::gone`].
+    /// libvirt does not know the domain. Returns the final document, if there was one, for the
+    /// caller to publish before [`Self::gone`].
     pub fn final_document(&self) -> Option<Domain> {
         self.change(|inner| inner.phase.is_visible().then(|| self.blank(inner)))
     }
@@ -417,7 +410,7 @@ impl Vm {
         });
     }
 
-    /// Changes the metadata; virt-handler is sent a document if they are then different.
+    /// Changes the metadata; if they differ, virt-handler gets a document.
     pub fn change_metadata(&self, change: impl FnOnce(&mut Metadata)) -> bool {
         let changed = self.with(|inner| {
             let before = inner.metadata.clone();
@@ -436,18 +429,16 @@ impl Vm {
         self.metadata_changes.subscribe()
     }
 
-    /// The metadata as they are now.
     pub fn metadata(&self) -> Metadata {
         self.with(|inner| inner.metadata.clone())
     }
 
-    /// What is known of the guest besides libvirt's state.
     pub fn guest(&self) -> DomainStatus {
         self.with(|inner| inner.guest.clone())
     }
 
-    /// Changes what is known of the guest; virt-handler is sent a document if it is then different.
-    /// What a new agent says waits for [`Self::agent_is_known`].
+    /// Changes what is known of the guest; if it differs, virt-handler gets a document. A new
+    /// agent's reports wait for [`Self::agent_is_known`].
     pub fn report_guest(&self, change: impl FnOnce(&mut DomainStatus)) {
         let changed = self.with(|inner| {
             let before = inner.guest.clone();
@@ -459,7 +450,7 @@ impl Vm {
         }
     }
 
-    /// A new agent has given its first answers, or will not: virt-handler is sent a document with
+    /// A new agent has given its first answers, or will not: virt-handler gets a document with
     /// both.
     pub fn agent_is_known(&self) {
         if self.published.borrow().agent == Agent::New {
@@ -472,7 +463,7 @@ impl Vm {
         }
     }
 
-    /// Changes what is known of the guest. The caller has it reported.
+    /// Changes what is known of the guest. The caller reports it.
     pub fn change_guest(&self, change: impl FnOnce(&mut DomainStatus)) {
         self.with(|inner| change(&mut inner.guest));
     }
@@ -500,7 +491,7 @@ impl Vm {
         document
     }
 
-    /// A document with all that is known without libvirt.
+    /// A document with everything known without libvirt.
     fn blank(&self, inner: &Inner) -> Domain {
         let metadata = inner.metadata.get().clone();
         let mut document = Domain::new(&self.namespace, &self.name, &metadata.uid);
@@ -509,14 +500,13 @@ impl Vm {
         document
     }
 
-    /// Reads or changes what is not published.
+    /// Reads or changes unpublished state.
     fn with<T>(&self, work: impl FnOnce(&mut Inner) -> T) -> T {
-        // Nothing that is done under the lock can leave it half-changed, so a poisoned one is as
-        // good as another.
+        // Nothing under the lock can leave it half-changed, so a poisoned lock is usable.
         work(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Changes the state, and publishes it in the order of the changes.
+    /// Changes the state, and publishes changes in their order.
     fn change<T>(&self, work: impl FnOnce(&mut Inner) -> T) -> T {
         self.with(|inner| {
             let result = work(inner);
@@ -535,8 +525,8 @@ impl Vm {
 }
 
 impl Inner {
-    /// Whether virt-handler is not to see the agent yet. One that it has seen, under this launcher
-    /// or before it, stays.
+    /// Whether virt-handler must not see the agent yet. An agent that it has already seen, under
+    /// this launcher or an earlier one, stays visible.
     // D-agent-13 (docs/differences.md).
     fn hides_agent(&self, seen: &DomainSpec) -> bool {
         let last = self.document.as_ref();
@@ -556,7 +546,7 @@ impl Inner {
         Some(document)
     }
 
-    /// The phase that an observation leads to, and whether that is an adoption.
+    /// The phase after an observation, and whether that is an adoption.
     fn phase_of(&self, observed: &Observed) -> (Phase, bool) {
         let seen = Seen {
             state: self.explained(observed.state),
@@ -577,8 +567,8 @@ impl Inner {
         (phase, self.phase == Phase::Absent && phase.has_run())
     }
 
-    /// The state with the reason that libvirt has missed: QEMU reports a disk's errors at most once
-    /// a second, and libvirt then leaves the reason of the pause unknown.
+    /// The state with a reason that libvirt has missed: QEMU reports a disk's errors at most once
+    /// per second, and libvirt then leaves the reason of the pause unknown.
     // D-disk-18 (docs/differences.md).
     fn explained(&self, state: DomainState) -> DomainState {
         match state {
@@ -590,8 +580,8 @@ impl Inner {
     }
 }
 
-/// Whether this is what is left of a start, where no start is in progress: libvirt ends a QEMU
-/// whose start its daemon has not survived.
+/// Whether this is the leftover of a start while no start is in progress: libvirt ends a QEMU if
+/// its daemon died during the start.
 pub fn is_left_of_start(state: DomainState) -> bool {
     matches!(
         state,
@@ -599,7 +589,7 @@ pub fn is_left_of_start(state: DomainState) -> bool {
     )
 }
 
-/// A job that runs. It ends when this is dropped.
+/// A running job, which ends on drop.
 pub struct Job {
     kind: JobKind,
     vm: Arc<Vm>,
@@ -607,9 +597,8 @@ pub struct Job {
 }
 
 impl Job {
-    /// Waits until the job is cancelled.
     pub async fn cancelled(&self) {
-        // The sender lives as long as the job, so this waits, and does not fail.
+        // Cannot fail: the sender lives as long as the job.
         let _ = self
             .cancelled
             .clone()
@@ -617,7 +606,6 @@ impl Job {
             .await;
     }
 
-    /// Whether the job was cancelled.
     pub fn is_cancelled(&self) -> bool {
         *self.cancelled.borrow()
     }
@@ -629,7 +617,7 @@ impl Drop for Job {
         self.vm.change(|inner| {
             inner.jobs.retain(|(running, _)| *running != kind);
             if kind == JobKind::Start {
-                // Without effect on one that has succeeded.
+                // Has no effect on a start that has succeeded.
                 inner.phase = inner.phase.after(Input::StartFailed);
                 inner.is_defined &= inner.phase.has_run();
             }

@@ -1,4 +1,4 @@
-//! Where the VM is, as a function of what happened: pure, and tested over all sequences.
+//! The VM's phase, as a function of what happened: pure, and tested over all sequences.
 //!
 //! ```text
 //!                 start                      active
@@ -12,18 +12,17 @@
 //!      └──► MigratingIn ───────────────┘             ▼                   ▼
 //!                                                 Stopping ──────────► Ended ──► Gone
 //! ```
-//! From each phase beyond `Starting` QEMU may end and the domain may vanish. None leads back to
+//! In each phase beyond `Starting` QEMU may end and the domain may vanish. None leads back to
 //! `Absent`: a launcher runs one VM once.
 
 use libvirt::{DomainState, PausedReason, RunningReason, ShutoffReason};
 
-/// Where the VM is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// No domain has run. libvirt may have a definition that was never started.
     Absent,
-    /// A start is in progress. virt-handler must not see the domain: it takes one that is defined
-    /// and not started for one that has died, and deletes it together with what the start needs.
+    /// A start is in progress. virt-handler must not see the domain: it takes a domain that is
+    /// defined and not started for a dead one, and deletes it together with what the start needs.
     Starting,
     /// The guest runs.
     Running,
@@ -35,9 +34,9 @@ pub enum Phase {
     MigratingOut,
     /// The guest shuts down.
     Stopping,
-    /// QEMU has ended; libvirt still has the definition, with how it ended.
+    /// QEMU has ended; libvirt still has the definition and how it ended.
     Ended,
-    /// libvirt does not know the domain any more, and the final event is queued.
+    /// libvirt no longer knows the domain, and the final event is queued.
     Gone,
 }
 
@@ -57,15 +56,14 @@ pub enum PauseReason {
 /// What moves the VM from one phase to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Input {
-    /// A start begins.
     StartBegan,
-    /// It failed; no domain is left.
+    /// The start failed; no domain is left.
     StartFailed,
-    /// It succeeded; `by_user` if the VMI wants its guest paused.
+    /// The start succeeded.
     Started {
-        /// The vCPUs wait.
+        /// The vCPUs are paused.
         paused: bool,
-        /// Because the VMI says so.
+        /// The VMI wants its guest paused.
         by_user: bool,
     },
     /// This launcher begins to migrate the domain to another node.
@@ -74,20 +72,20 @@ pub enum Input {
     Seen(Seen),
     /// libvirt does not know the domain.
     NotFound,
-    /// The VMI was started before this launcher, and libvirt has its domain shut off.
+    /// The VMI was started before this launcher, and libvirt's domain is shut off.
     EndedUnseen,
 }
 
 /// A domain as libvirt reports it, with what only the launcher knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
-    /// As libvirt has it.
+    /// libvirt's state.
     pub state: DomainState,
     /// The pause was requested.
     pub pause_requested: bool,
     /// This launcher migrates the domain to another node.
     pub migrating_out: bool,
-    /// The domain comes from another node, and is not known to be all here.
+    /// The domain comes from another node and may not be completely here.
     pub arriving: bool,
 }
 
@@ -107,7 +105,7 @@ impl Phase {
                 Self::MigratingOut
             }
             (_, Input::MigrationOutBegan) => self,
-            // During a start, `Started` and `StartFailed` decide, and not what libvirt shows.
+            // During a start, `Started` and `StartFailed` decide, not libvirt's view.
             (Self::Starting, Input::Seen(_) | Input::NotFound) => self,
             (_, Input::Seen(seen)) => self.seen(seen),
             (Self::Absent | Self::Gone, Input::NotFound) => self,
@@ -136,7 +134,7 @@ impl Phase {
             DomainState::Paused(reason) => self.seen_paused(reason, seen.pause_requested),
             DomainState::Shutdown(_) => Self::Stopping,
             DomainState::Crashed(_) => Self::Ended,
-            // A definition that was never started is nothing to show.
+            // A definition that was never started is not shown.
             DomainState::NoState if !self.has_run() => Self::Absent,
             DomainState::Shutoff(reason) if !self.has_run() && !has_ended(reason) => Self::Absent,
             DomainState::NoState | DomainState::Shutoff(_) => Self::Ended,
@@ -144,7 +142,7 @@ impl Phase {
     }
 
     fn seen_paused(self, reason: PausedReason, requested: bool) -> Self {
-        // A domain that was paused before this launcher came: libvirt knows the reason.
+        // The domain was paused before this launcher came: libvirt knows the reason.
         let adopted = matches!(self, Self::Absent);
         Self::Paused(match reason {
             PausedReason::Migration if adopted || self == Self::MigratingIn => {
@@ -158,8 +156,7 @@ impl Phase {
         })
     }
 
-    /// The same of a domain of which it has turned out that an earlier launcher migrates it to
-    /// another node.
+    /// The phase of a domain that an earlier launcher turns out to be migrating to another node.
     pub fn of_leaving(self, is_leaving: bool) -> Self {
         match self {
             Self::Running | Self::Paused(_) | Self::MigratingIn if is_leaving => Self::MigratingOut,
@@ -179,7 +176,7 @@ impl Phase {
     }
 }
 
-/// A domain that arrives is paused until the source lets it go; one that is still paused then was
+/// An arriving domain is paused until the source releases it; if it is still paused then, it was
 /// paused there.
 fn seen_paused_on_arrival(reason: PausedReason) -> Phase {
     Phase::Paused(match reason {
@@ -190,7 +187,7 @@ fn seen_paused_on_arrival(reason: PausedReason) -> Phase {
     })
 }
 
-/// True if the reason says that a domain that is shut off has run. Other reasons do not tell.
+/// True if the reason says that a shut-off domain has run. Other reasons do not tell.
 pub fn has_ended(reason: ShutoffReason) -> bool {
     !matches!(
         reason,
@@ -396,8 +393,8 @@ mod tests {
             last in any_input(),
         ) {
             let once = after(&inputs).after(last);
-            // A pause seen again is not an adoption any more; who asked for it is then for
-            // `pause_requested` to say.
+            // A pause seen again is not an adoption any more; `pause_requested` then tells who
+            // asked for it.
             let twice = once.after(last);
             prop_assert!(
                 once == twice

@@ -3,7 +3,7 @@
 use domain::status::{LifeCycle, StateChangeReason as Reason};
 use libvirt::{CrashedReason, DomainState, PausedReason, ShutdownReason, ShutoffReason};
 
-/// `Status.Status` and `Status.Reason` once libvirt does not know the domain (any more).
+/// `Status.Status` and `Status.Reason` when libvirt does not know the domain.
 pub(in crate::launcher) const NONE: (LifeCycle, Reason) = (LifeCycle::NoState, Reason::NonExistent);
 
 /// `Status.Status` and `Status.Reason` of a domain.
@@ -58,7 +58,7 @@ fn while_off(reason: ShutoffReason) -> Reason {
 mod tests {
     use super::*;
 
-    /// Each state, by libvirt's number, with each reason that libvirt documents and one more.
+    /// Tests each state, by libvirt's number, with each documented reason and one more.
     #[test]
     fn every_state_and_reason_has_its_word() {
         let unknown = "Unknown";

@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used)]
-//! The owner: what it publishes, and what a guard's end does.
+//! What the owner publishes, and what dropping a guard does.
 
 use super::*;
 use api::vmi::Vmi;
@@ -109,7 +109,7 @@ fn a_read_changes_nothing() {
 fn a_pause_that_was_asked_for_outlives_what_was_seen_before_it() {
     let vm = running();
     vm.set_pause_requested(true);
-    // Seen a moment before the vCPUs stopped.
+    // Read a moment before the vCPUs stopped.
     drop(vm.observe(seen(RUNNING)));
     drop(vm.observe(seen(DomainState::Paused(PausedReason::User))));
     assert_eq!(vm.snapshot().phase, Phase::Paused(PauseReason::User));
@@ -176,7 +176,7 @@ fn what_is_left_of_a_failed_start_is_not_taken_over() {
     ] {
         assert!(started.observe(seen(state)).is_none());
         assert_eq!(started.snapshot().phase, Phase::Absent);
-        // An earlier launcher may have started it, and then its end has to be reported.
+        // An earlier launcher may have started it, so its end has to be reported.
         let adopting = vm();
         adopting.observe(seen(state));
         let is_absent = adopting.snapshot().phase == Phase::Absent;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-/// Gives out the turn, in the order in which it is asked for.
+/// Gives out turns in the order of the requests.
 #[derive(Default)]
 pub(super) struct Turns(Arc<Mutex<()>>);
 
-/// The turn to change the domain. It ends when its last clone is dropped: a change that goes on
+/// The turn to change the domain. It ends when its last clone is dropped: a change that continues
 /// after its caller has given up keeps it.
 #[derive(Clone)]
 pub struct Turn {

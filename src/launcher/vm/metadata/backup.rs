@@ -1,4 +1,4 @@
-//! What virt-handler sees of a backup.
+//! A backup's metadata, as virt-handler sees them.
 
 use super::Metadata;
 use crate::launcher::backup::outcome::Outcome;
@@ -8,11 +8,10 @@ use domain::metadata::{BackupMetadata, Time};
 /// Whether the guest's file systems were frozen for a backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::launcher) enum Quiesced {
-    /// They were.
     Succeeded,
-    /// They were not, and why.
+    /// They could not be frozen, and why.
     Failed(String),
-    /// They were not to be.
+    /// No freeze was requested.
     Skipped,
 }
 
@@ -22,7 +21,6 @@ impl Metadata {
         self.0.backup.as_ref()
     }
 
-    /// A backup has begun.
     pub fn backup_began(&mut self, start: &Start) {
         self.0.backup = Some(BackupMetadata {
             name: start.id.name.clone(),
@@ -33,11 +31,11 @@ impl Metadata {
         });
     }
 
-    /// It is known what is backed up.
+    /// The disks of the backup are known.
     pub fn backup_planned(&mut self, id: &BackupId, plan: &BackupPlan) {
         if let Some(backup) = self.backup_of(id) {
             backup.checkpoint_name.clone_from(&plan.checkpoint.name);
-            // Only maps with keys that are not text make this fail.
+            // Fails only for maps with keys that are not text.
             backup.volumes = serde_json::to_string(&plan.volumes).unwrap_or_default();
         }
     }
@@ -58,7 +56,6 @@ impl Metadata {
         backup.quiesce_status = status.into();
     }
 
-    /// This backup has ended.
     pub fn backup_ended(&mut self, ended: &BackupMetadata, outcome: Outcome) {
         let is_it = |backup: &&mut BackupMetadata| {
             (&backup.name, backup.start_timestamp) == (&ended.name, ended.start_timestamp)
@@ -71,7 +68,7 @@ impl Metadata {
         }
     }
 
-    /// This backup has not begun.
+    /// The backup has not started.
     pub fn forget_backup(&mut self, id: &BackupId) {
         if self.backup_of(id).is_some() {
             self.0.backup = None;
