@@ -7,10 +7,7 @@ const GROUPS: [(&str, &str); 6] = [
         "VMs on this machine",
         "run list status console ssh vnc logs dumpxml stop",
     ),
-    (
-        "Manifests, without a VM",
-        "check convert explain domain-json",
-    ),
+    ("Manifests, without a VM", "check convert explain"),
     (
         "A VM's guest",
         "pause unpause soft-reboot reset shutdown kill delete guest stats screenshot memory-dump",

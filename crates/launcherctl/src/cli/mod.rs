@@ -1,7 +1,7 @@
 //! The command line.
 //!
 //! ```text
-//!  from files       convert · explain · domain-json          neither a launcher nor libvirt nor root
+//!  from files       convert · explain                        neither a launcher nor libvirt nor root
 //!  a VM             run                                       starts a launcher and does virt-handler's part
 //!  VMs of run       list · console · logs · stop · …          by name
 //!  a launcher       query · lifecycle · plan · volumes · …    one call, by Target and Client
@@ -112,12 +112,7 @@ Exit status:
   launcherctl convert vm.yaml
   launcherctl convert vmi.json --context context.json")]
     Convert(verbs::inputs::Inputs),
-    /// Turn domain XML on standard input into Domain JSON
-    DomainJson,
     /// Print what a sync would change on the running domain, and why
-    #[command(after_help = "Examples:
-  launcherctl plan vm.yaml
-  launcherctl plan --live live.xml --wanted wanted.xml")]
     Plan(verbs::plan::PlanArgs),
     /// Print which VMI field or rule each part of the domain XML comes from
     #[command(after_help = "Examples:
@@ -319,7 +314,6 @@ fn perform(verb: Verb, format: Format) -> Result<ExitCode, CtlError> {
         Verb::Stop(args) => block_on(verbs::stop::stop(args, format)),
         Verb::Check(args) => verbs::check::check(args, format),
         Verb::Convert(args) => verbs::convert::convert(args, format),
-        Verb::DomainJson => verbs::convert::domain_json(),
         Verb::Plan(args) => block_on(verbs::plan::plan(args, format)),
         Verb::Explain(args) => verbs::explain::explain(args, format),
         Verb::Info(args) => block_on(verbs::query::info(&args.target(), format)),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::defaults::host_architecture;
-use super::options::Options;
+use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
 use api::vmi::cpu::Cpu;
 use convert::Context;
@@ -12,7 +12,7 @@ use convert::context::{CellCpu, DiskInfo, NumaCell, Topology};
 /// What a conversion sees of a pod in which everything is as the VMI expects it, with the taps of virt-handler.
 pub fn context_of_pod(vmi: &Vmi) -> Context {
     let mut ctx = assumed_context(vmi);
-    pod::of_options(vmi, &Options::default().into_message(), &mut ctx);
+    pod::of_options(vmi, &VirtualMachineOptions::default(), &mut ctx);
     attach_interfaces(vmi, &mut ctx);
     assume_cpus(vmi, &mut ctx);
     ctx
@@ -148,6 +148,21 @@ spec:
       volumes:
       - {name: root, containerDisk: {image: x}}
 ";
+
+    #[test]
+    fn a_vm_manifest_converts_as_in_a_cluster() {
+        let (_, vmi) = manifest::read_offline(VM, false).unwrap();
+        let xml = convert::domain(&vmi, &context_of_pod(&vmi));
+        let xml = xml.unwrap().to_xml();
+        let parts = [
+            "<name>default_web</name>",
+            "OVMF_CODE.secboot.fd",
+            r#"<interface type="ethernet">"#,
+            r#"bus="sata" dev="sda""#,
+        ];
+        let missing: Vec<_> = parts.iter().filter(|part| !xml.contains(**part)).collect();
+        assert!(missing.is_empty(), "{missing:?} {xml}");
+    }
 
     #[test]
     fn dedicated_cpus_are_there() {

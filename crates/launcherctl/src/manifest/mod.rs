@@ -14,7 +14,6 @@ mod fields;
 mod kind;
 mod lines;
 mod network;
-pub mod options;
 mod origin;
 mod problems;
 mod refusals;
