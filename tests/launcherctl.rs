@@ -569,26 +569,6 @@ fn errors_are_json_where_that_is_asked_for() {
     assert!(error.contains("'puase'"), "{error}");
 }
 
-#[test]
-fn watch_fails_for_a_directory_that_is_not_there() {
-    let output = launcherctl(&["watch", "/nonexistent"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("/nonexistent"));
-}
-
-#[test]
-fn watch_says_that_a_directory_has_no_launcher() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().display().to_string();
-    // It would wait for an event.
-    let output = launcherctl(&["watch", &path, "--count", "0"]);
-    assert!(output.status.success());
-    assert_eq!(
-        stderr(&output),
-        format!("there is no launcher's socket below {path} yet; Ctrl-C ends waiting for one\n")
-    );
-}
-
 /// Enters a VM that has failed in the registry of this user.
 fn add_failed(home: &Path, name: &str) {
     let (registry, root) = (home.join("launcherctl"), home.join(name));

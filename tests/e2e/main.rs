@@ -52,7 +52,6 @@ mod migration_source;
 mod monitor;
 mod network;
 mod no_inotify;
-mod node_view;
 mod pids_limit;
 mod plugins;
 mod preview;

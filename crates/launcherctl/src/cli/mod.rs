@@ -233,8 +233,7 @@ Exit status:
     /// Print a VM's events; of a directory, the domains of all launchers below it, and their changes
     #[command(after_help = "Examples:
   launcherctl watch web
-  launcherctl watch --count 3
-  launcherctl watch /var/lib/kubelet/pods")]
+  launcherctl watch --count 3")]
     Watch(verbs::watch::WatchArgs),
     /// Print a shell's completions of launcherctl: source <(launcherctl completion bash)
     Completion {
@@ -474,9 +473,8 @@ mod tests {
             let mut arguments = verb.get_arguments();
             let is_about_a_vm = arguments.any(|argument| argument.get_id() == "name");
             let mut positionals = verb.get_positionals();
-            let takes_name = positionals.any(|argument| {
-                matches!(argument.get_id().as_str(), "vm" | "vms" | "vm_or_directory")
-            });
+            let takes_name =
+                positionals.any(|argument| matches!(argument.get_id().as_str(), "vm" | "vms"));
             if is_about_a_vm && !takes_name {
                 only_by_option.push(verb.get_name().to_owned());
             }

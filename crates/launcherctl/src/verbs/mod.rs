@@ -15,7 +15,6 @@ pub mod list;
 pub mod logs;
 pub mod memory_dump;
 pub mod migrate;
-pub mod node;
 pub mod plan;
 pub mod query;
 pub mod run;

@@ -97,12 +97,6 @@ pub struct Launcher {
 }
 
 impl Target {
-    /// Whether it names a launcher, in whichever way.
-    #[must_use]
-    pub fn is_given(&self) -> bool {
-        self.name.is_some() || self.root.is_some() || self.socket.is_some()
-    }
-
     /// Finds the launcher.
     ///
     /// # Errors

@@ -30,17 +30,11 @@ pub enum TargetError {
         "there is no file {0}, but a VM of this name: the argument is a manifest's file; a verb for a running VM takes --name {0}"
     )]
     NameForFile(String),
-    /// `watch --resync` without a directory.
-    #[error("--resync is for a directory, and this is one VM; leave it out")]
-    ResyncOfVm,
     /// A launcher is named in two ways.
     #[error(
         "the VM's name, --root, --socket and --all of stop each say which VM; give one of them"
     )]
     SeveralWays,
-    /// `watch --listen` with an option that names a launcher.
-    #[error("watch --listen serves a socket of its own: without --name, --root and --socket")]
-    ListensOnItsOwn,
     /// `--root` is not there.
     #[error("no VM in {root}: there is no such directory", root = .0.display())]
     NoDirectory(PathBuf),
@@ -109,9 +103,6 @@ impl TargetError {
     /// Whether the command line is wrong. clap finds it only where both options stand on the same side of the verb.
     #[must_use]
     pub const fn is_usage(&self) -> bool {
-        matches!(
-            self,
-            Self::SeveralWays | Self::NotOfRun | Self::ResyncOfVm | Self::ListensOnItsOwn
-        )
+        matches!(self, Self::SeveralWays | Self::NotOfRun)
     }
 }

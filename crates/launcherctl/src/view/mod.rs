@@ -1,6 +1,5 @@
 //! What is printed: text for people, JSON for programs.
 
-pub mod json_diff;
 pub mod output;
 pub mod picture;
 pub mod size;
