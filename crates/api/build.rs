@@ -18,6 +18,10 @@ const FILES: [&str; 13] = [
     "../../proto/nbd.proto",
 ];
 
+const CAMEL_CASE: &str = r#"#[derive(serde::Serialize)] #[serde(rename_all = "camelCase")]"#;
+const TAGGED: &str =
+    r#"#[derive(serde::Serialize)] #[serde(tag = "event", rename_all = "lowercase")]"#;
+
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=../../proto");
     let files = protox::compile(FILES, ["../../proto"])?;
@@ -25,6 +29,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     tonic_prost_build::configure()
         .bytes(".kubevirt")
         .bytes(".launcher")
+        // launcherctl prints what a migration does as JSON, too.
+        .type_attribute("launcher.inspect.v1.MigrationEvent.event", TAGGED)
+        .type_attribute("launcher.inspect.v1.MigrationBegan", CAMEL_CASE)
+        .type_attribute("launcher.inspect.v1.MigrationStep", CAMEL_CASE)
+        .type_attribute("launcher.inspect.v1.MigrationSample", CAMEL_CASE)
+        .type_attribute("launcher.inspect.v1.MigrationDecision", CAMEL_CASE)
+        .type_attribute("launcher.inspect.v1.MigrationEnded", CAMEL_CASE)
         .compile_fds(files)?;
     Ok(())
 }

@@ -198,7 +198,7 @@ Exit status:
     Removevolume(verbs::volumes::RemoveArgs),
     /// Migrate the running VM to another launcher on this machine
     #[command(after_help = "Examples:
-  launcherctl migrate --plot migration.svg
+  launcherctl migrate --timeout 60
   launcherctl migrate --name web --detach
   launcherctl migrate --root /proc/4711/root --to /proc/4812/root
 
@@ -209,7 +209,7 @@ Exit status:
     /// Print what the last migration from a launcher has done, or does now
     #[command(after_help = "Examples:
   launcherctl migration --name web
-  launcherctl migration --root /proc/4711/root --plot migration.svg
+  launcherctl migration --root /proc/4711/root --follow
 
 Exit status:
   0: it has succeeded, or is in progress · 1: it has failed, or there was none")]

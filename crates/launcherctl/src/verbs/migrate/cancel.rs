@@ -47,15 +47,20 @@ impl Cancel {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::record::Record;
-    use super::super::record::tests::event;
+    use super::super::record::{Record, decision};
     use super::*;
     use api::proto::inspect::v1::{MigrationDecision, MigrationEnded};
 
+    fn event(seconds: u64, event: Event) -> MigrationEvent {
+        MigrationEvent {
+            at_micros: seconds * 1_000_000,
+            event: Some(event),
+        }
+    }
+
     #[test]
     fn the_cause_stands_in_place_of_the_call_and_of_the_abort() {
-        let mut record = Record::default();
-        let decision = MigrationDecision {
+        let mut cancelled = MigrationDecision {
             action: "Abort".into(),
             why: "CancelVirtualMachineMigration was called".into(),
             succeeded: true,
@@ -66,17 +71,19 @@ mod tests {
                 ..MigrationEnded::default()
             })
         };
-        for event in [
-            event(2, Event::Decision(decision)),
-            event(3, ended(ABORTED)),
-        ] {
-            let mut event = event;
-            Cancel::Timeout(2).explain(&mut event);
-            record.add(&event);
-        }
-        let text = super::super::record::decision(&record.decisions[0].what);
+        let mut record = Record::default();
+        let mut aborted = event(3, ended(ABORTED));
+        Cancel::Timeout(2).explain(&mut aborted);
+        record.add(&aborted);
+        let mut event_of_call = event(2, Event::Decision(cancelled.clone()));
+        Cancel::Timeout(2).explain(&mut event_of_call);
         let why = "not complete after --timeout 2 s";
-        assert_eq!(text, format!("migration is cancelled: {why}"));
+        cancelled.why = why.to_owned();
+        assert_eq!(event_of_call, event(2, Event::Decision(cancelled.clone())));
+        assert_eq!(
+            decision(&cancelled),
+            format!("migration is cancelled: {why}")
+        );
         assert!(record.summary().ends_with(why), "{}", record.summary());
         // Another failure is not the cancellation's.
         let mut other = event(3, ended("no route"));

@@ -13,7 +13,7 @@ use super::output::Output;
 use super::proxies::Proxies;
 use super::record::Record;
 use super::side::{Side, share_paths};
-use super::{MigrateArgs, stored, vmi, write_plot};
+use super::{MigrateArgs, vmi};
 use crate::error::CtlError;
 use crate::host::network::Network;
 use crate::host::registry;
@@ -85,21 +85,13 @@ impl<'a> Migration<'a> {
         let mut record = Record::default();
         let result = self.transfer(args, output, stop, &mut record).await;
         output.end_line();
-        // The guest may have left: what becomes of it matters more than its picture.
-        let plotted = write_plot(args.plot.as_deref(), &record);
-        let reason = match (&result, &record.ended) {
+        let reason = match (&result, record.ended()) {
             (Err(error), _) => error.chain(),
-            (Ok(_), Some(ended)) if !ended.what.failure.is_empty() => {
-                refusal::plain(&ended.what.failure)
+            (Ok(_), Some((_, ended))) if !ended.failure.is_empty() => {
+                refusal::plain(&ended.failure)
             }
             (Ok(_), _) => match self.arrived().await {
-                Ok(()) => {
-                    let summary = self.finish(&record, output).await;
-                    if let Err(error) = plotted {
-                        output.note(&error.chain());
-                    }
-                    return Ok(summary);
-                }
+                Ok(()) => return Ok(self.finish(&record, output).await),
                 Err(NotArrived::StayedHere) => {
                     "the source's launcher has not reported the end".to_owned()
                 }
@@ -113,9 +105,6 @@ impl<'a> Migration<'a> {
             },
         };
         self.end_target(output).await;
-        if let Err(error) = plotted {
-            output.note(&error.chain());
-        }
         let guest = self.guest_in_source().await;
         Err(MigrateError::Failed { reason, guest }.into())
     }
@@ -262,7 +251,7 @@ impl<'a> Migration<'a> {
         }
         // Its launcher ends then. Whoever has started it may have done that already.
         let _ = self.source.client.act(Action::Delete, &self.vmi).await;
-        match record.ended {
+        match record.ended() {
             Some(_) => record.summary(),
             None => "migrated; the source's launcher has ended before it said how long that took"
                 .to_owned(),
@@ -276,7 +265,7 @@ impl<'a> Migration<'a> {
         }
         let (source, target) = (&self.source.dir, &self.target.dir);
         target.store_vmi(self.sent)?;
-        stored::store(target, &record.to_events())?;
+        record.store(target)?;
         let name = text_at(self.sent, "/metadata/name");
         Ok(registry::follow(name, source, target)?)
     }

@@ -14,14 +14,11 @@ pub mod error;
 mod flow;
 mod options;
 mod output;
-mod plot;
 mod proxies;
 mod record;
 mod side;
-mod stored;
 mod vmi;
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -32,11 +29,10 @@ use super::run::{Incoming, receive};
 use super::target::NamedVmiTarget;
 use super::vm_args::VmArgs;
 use crate::error::{CtlError, RuntimeError};
-use crate::files::FileError;
 use crate::host::console::is_terminal;
 use crate::json::{list_at, text_at};
 use crate::similar::known_names;
-use crate::view::output::{Format, print, say};
+use crate::view::output::{Format, print};
 pub use error::MigrateError;
 use flow::Migration;
 use options::MigrationLimits;
@@ -64,9 +60,6 @@ pub struct MigrateArgs {
     /// Copy the data of claim NAME too: the target has a file of its own for it
     #[arg(long = "copy-volume", value_name = "NAME", requires = "to")]
     copied: Vec<String>,
-    /// Draw the migration into this SVG file, also if it fails
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
     /// Cancel the migration after this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     timeout: Option<u64>,
@@ -82,9 +75,6 @@ pub struct MigrationArgs {
     /// Follow a migration that is in progress to its end
     #[arg(long)]
     follow: bool,
-    /// Draw the migration into this SVG file
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
 }
 
 /// `migrate`: moves the VM, and prints what happens.
@@ -94,7 +84,6 @@ pub struct MigrationArgs {
 pub async fn migrate(args: &MigrateArgs, format: Format) -> Result<ExitCode, CtlError> {
     // From here on a signal cancels the migration, and does not leave it to itself.
     let mut stop = EndSignals::listen().map_err(RuntimeError)?;
-    check_plot(args.plot.as_deref())?;
     let (source, vmi) = Side::source(&args.source.target()).await?;
     check_copied(&args.copied, &vmi)?;
     source.check_not_migrating().await?;
@@ -159,7 +148,7 @@ pub async fn migration(args: &MigrationArgs, format: Format) -> Result<ExitCode,
             }
         }
         Err(error) if error.is_not_found() => {
-            let stored = launcher.dir.as_ref().and_then(stored::load);
+            let stored = launcher.dir.as_ref().and_then(record::load);
             for event in stored.ok_or(MigrateError::NoMigration)? {
                 record.add(&event);
                 output.event(&event);
@@ -168,9 +157,8 @@ pub async fn migration(args: &MigrationArgs, format: Format) -> Result<ExitCode,
         Err(error) => return Err(error.into()),
     }
     drop(output);
-    write_plot(args.plot.as_deref(), &record)?;
     let summary = record.summary();
-    let success = record.ended.is_some().then(|| !record.has_failed());
+    let success = record.ended().is_some().then(|| !record.has_failed());
     print(
         format,
         &json!({"message": summary, "success": success}),
@@ -194,33 +182,6 @@ fn check_copied(copied: &[String], vmi: &Value) -> Result<(), MigrateError> {
             name: name.clone(),
             known: known_names(name, claims),
         }),
-    }
-}
-
-/// Known before anything happens: whether there is a directory for the picture.
-fn check_plot(file: Option<&Path>) -> Result<(), FileError> {
-    let Some(file) = file else { return Ok(()) };
-    let directory = match file.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    };
-    let found = std::fs::metadata(directory).map_err(FileError::on("find", directory))?;
-    if found.is_dir() && !file.is_dir() {
-        return Ok(());
-    }
-    Err(FileError::on("write", file)(
-        io::ErrorKind::IsADirectory.into(),
-    ))
-}
-
-fn write_plot(file: Option<&Path>, record: &Record) -> Result<(), CtlError> {
-    match file {
-        Some(file) => {
-            std::fs::write(file, plot::draw(record)).map_err(FileError::on("write", file))?;
-            say(&format!("the picture is in {}", file.display()));
-            Ok(())
-        }
-        None => Ok(()),
     }
 }
 

@@ -6,7 +6,7 @@ use std::io::{IsTerminal, Write};
 
 use serde_json::{Value, json};
 
-use super::record::{decision, line, to_json};
+use super::record::{decision, line, seconds, to_json};
 use crate::view::output::{Format, say};
 use crate::view::visible;
 use api::proto::inspect::v1::MigrationEvent;
@@ -51,7 +51,7 @@ impl Output {
         if self.format == Format::Json {
             return put(&to_json(event));
         }
-        let time = format!("[{:7.2} s] ", micros_to_seconds(event.at_micros));
+        let time = format!("[{:7.2} s] ", seconds(event));
         match &event.event {
             Some(Event::Began(_)) => self.whole_line(&format!("{time}migration begins")),
             Some(Event::Sample(sample)) if self.terminal => {
@@ -97,11 +97,6 @@ impl Drop for Output {
     fn drop(&mut self) {
         self.end_line();
     }
-}
-
-#[allow(clippy::cast_precision_loss, reason = "for display")]
-fn micros_to_seconds(micros: u64) -> f64 {
-    micros as f64 / 1e6
 }
 
 /// A reader such as head(1) may have closed the pipe, which must not end the migration.
