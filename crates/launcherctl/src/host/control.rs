@@ -11,7 +11,6 @@ use std::convert::Infallible;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
@@ -20,6 +19,7 @@ use tokio::time::{Duration, timeout};
 
 use super::registry::{CONTROL_SOCKET, VmDir};
 use crate::files::FileError;
+use crate::reports::events::LauncherEvent;
 use os::accept::Acceptor;
 use os::signals::EndSignals;
 
@@ -107,7 +107,7 @@ pub enum Update {
     /// A remark.
     Note(String),
     /// An event of the domain, for programs.
-    Event(Value),
+    Event { event: LauncherEvent, seconds: f64 },
     /// The guest's console can be connected to, if it has one.
     Console(bool),
     /// The VM has ended, and nothing of it is left.
@@ -128,7 +128,7 @@ pub enum Update {
 
 /// What a client wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Request {
+pub enum Request {
     /// Shut the guest down; to ask again changes nothing.
     Stop,
     /// Force the guest off.
@@ -397,22 +397,7 @@ impl ControlClient {
         }
     }
 
-    /// Asks for the VM's end: its guest is asked to shut down.
-    pub async fn stop(&mut self) {
-        self.request(Request::Stop).await;
-    }
-
-    /// Asks for the VM's end at once.
-    pub async fn force(&mut self) {
-        self.request(Request::Force).await;
-    }
-
-    /// From now on the VM outlives this client.
-    pub async fn detach(&mut self) {
-        self.request(Request::Detach).await;
-    }
-
-    async fn request(&mut self, request: Request) {
+    pub async fn request(&mut self, request: Request) {
         let line = format!("{}\n", request.line());
         // A supervisor that has ended is noticed where its updates are read.
         let _ = self.requests.write_all(line.as_bytes()).await;
@@ -461,12 +446,12 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let socket = dir.path().join("control.sock");
             let (_control, mut stop, mut owner) = serve(&socket).await;
-            owner.detach().await;
+            owner.request(Request::Detach).await;
             drop(owner);
             drop(UnixStream::connect(&socket).await.unwrap());
             assert!(!is_requested(&mut stop).await);
             ControlClient::new(UnixStream::connect(&socket).await.unwrap())
-                .stop()
+                .request(Request::Stop)
                 .await;
             stop.requested().await;
         });
@@ -478,7 +463,7 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let (_control, mut stop, mut owner) = serve(&dir.path().join("control.sock")).await;
             for _ in 0..3 {
-                owner.stop().await;
+                owner.request(Request::Stop).await;
             }
             stop.requested().await;
             let forced = timeout(Duration::from_millis(100), stop.forced()).await;
@@ -486,7 +471,7 @@ mod tests {
                 forced.is_err(),
                 "a second plain stop waits as the first does"
             );
-            owner.force().await;
+            owner.request(Request::Force).await;
             stop.forced().await;
         });
     }
@@ -513,7 +498,7 @@ mod tests {
             let current = ControlClient::current(&vm).await;
             assert_eq!(current, expected(Some(Phase::DomainRunning), false));
             assert!(!current.unwrap().is_ending());
-            owner.stop().await;
+            owner.request(Request::Stop).await;
             stop.requested().await;
             assert!(ControlClient::current(&vm).await.unwrap().is_ending());
         });
@@ -526,7 +511,7 @@ mod tests {
             let socket = dir.path().join("control.sock");
             let (control, mut stop, mut owner) = serve(&socket).await;
             let mut other = ControlClient::new(UnixStream::connect(&socket).await.unwrap());
-            other.stop().await;
+            other.request(Request::Stop).await;
             stop.requested().await;
             let finished = tokio::spawn(control.finish(Update::Ended {
                 code: 3,

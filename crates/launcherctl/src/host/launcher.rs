@@ -17,7 +17,6 @@ use crate::error::{CtlError, RuntimeError};
 use crate::json::text_at;
 use crate::reports::events::{LauncherEvent, has_arrived};
 use crate::reports::guest_state::GuestState;
-use crate::reports::relay::Relay;
 use api::Action;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use client::{CallError, Client};
@@ -56,7 +55,6 @@ pub struct LauncherProcess<'a> {
     child: Child,
     client: Option<Client>,
     events: Receiver<LauncherEvent>,
-    relay: Relay,
     is_down: bool,
     /// QEMU has ended without a shutdown, or the guest's kernel has panicked.
     has_crashed: bool,
@@ -71,20 +69,14 @@ pub struct LauncherProcess<'a> {
 }
 
 impl<'a> LauncherProcess<'a> {
-    /// A launcher that has been started, its events, and the relay that passes them on.
+    /// A launcher that has been started, and its events.
     #[must_use]
-    pub fn new(
-        vmi: &'a Value,
-        child: Child,
-        events: Receiver<LauncherEvent>,
-        relay: Relay,
-    ) -> Self {
+    pub fn new(vmi: &'a Value, child: Child, events: Receiver<LauncherEvent>) -> Self {
         Self {
             vmi,
             child,
             client: None,
             events,
-            relay,
             is_down: false,
             has_crashed: false,
             has_panicked: false,
@@ -196,7 +188,6 @@ impl<'a> LauncherProcess<'a> {
             event = self.events.recv() => {
                 if let Some(event) = event {
                     progress.event(&event);
-                    self.relay.send(&event);
                     self.note_symptom(&event);
                     if event.has_left() && !self.is_down {
                         progress.note("the VM has migrated to another launcher");
@@ -225,7 +216,6 @@ impl<'a> LauncherProcess<'a> {
             tokio::select! {
                 event = self.events.recv() => if let Some(event) = event {
                     progress.event(&event);
-                    self.relay.send(&event);
                     if event.has_arrived() {
                         return Ok(true);
                     }

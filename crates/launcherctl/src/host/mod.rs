@@ -1,6 +1,5 @@
 //! VMs on this machine: their directories, images and networks, and the supervisor that runs one.
 
-pub mod arrival;
 pub mod attend;
 pub mod config_data;
 pub mod console;

@@ -2,10 +2,7 @@
 
 use std::time::Instant;
 
-use serde_json::json;
-
 use super::control::{Phase, Update, Updates};
-use crate::json::text_at;
 use crate::reports::events::LauncherEvent;
 
 /// Reports which phase the VM has reached, and after how long.
@@ -41,13 +38,11 @@ impl Progress {
         self.send(Update::Console(is_there));
     }
 
-    /// An event: domain events are for programs only.
+    /// An event of the launcher.
     pub fn event(&self, event: &LauncherEvent) {
-        self.send(match event {
-            LauncherEvent::Domain { kind, .. } => Update::Event(
-                json!({"eventType": kind, "status": event.state(), "seconds": self.started.elapsed().as_secs_f64()}),
-            ),
-            LauncherEvent::Kubernetes(event) => Update::Note(text_at(event, "/message").to_owned()),
+        self.send(Update::Event {
+            event: event.clone(),
+            seconds: self.started.elapsed().as_secs_f64(),
         });
     }
 

@@ -13,7 +13,6 @@ use super::registry::{self, CONTROL_SOCKET, RegistryError, TEMPORARY, VmDir};
 use super::{network, vm_dir};
 use crate::json::text_at;
 use crate::reports::notify_server::notify_socket;
-use crate::reports::relay::RELAY_SOCKET;
 use api::pod_paths::PodPaths;
 use os::process::Process;
 
@@ -119,12 +118,7 @@ pub fn remove_sockets(dir: &VmDir) {
         Some(failure) => failure.uid,
         None => text_at(&vmi, "/metadata/uid").to_owned(),
     };
-    let sockets = [
-        CONTROL_SOCKET,
-        RELAY_SOCKET,
-        CONSOLE_SOCKET,
-        NEW_OUTPUT_SOCKET,
-    ];
+    let sockets = [CONTROL_SOCKET, CONSOLE_SOCKET, NEW_OUTPUT_SOCKET];
     let sockets = sockets.into_iter().map(|socket| dir.path(socket));
     let others = [dir.path(&notify_socket()), network::sidecar::socket(dir)];
     for socket in sockets.chain(others) {
@@ -268,7 +262,6 @@ mod tests {
         let claim = dir.path("/var/run/kubevirt-private/vmi-disks/data/disk.img");
         let sockets = [
             dir.path(CONTROL_SOCKET),
-            dir.path(RELAY_SOCKET),
             dir.path(&notify_socket()),
             network::sidecar::socket(&dir),
         ];

@@ -73,6 +73,33 @@ pub struct VmStatus {
     pub guest_pid: Option<i32>,
 }
 
+impl VmStatus {
+    /// Why the VM does not run as it should, and what to do.
+    pub fn remark(&self) -> Option<String> {
+        let name = &self.name;
+        if self.state == LOST {
+            Some(match self.guest_pid {
+                Some(pid) => format!(
+                    "its launcher was killed, and its guest still runs (QEMU is process {pid}); launcherctl stop {name} forces it off"
+                ),
+                None => format!(
+                    "its launcher was killed, and its guest does not run; launcherctl stop {name} removes what is left of it"
+                ),
+            })
+        } else if self.started_by_hand {
+            Some(format!(
+                "its launcher was started by hand, without a supervisor; launcherctl stop {name} shuts it down"
+            ))
+        } else if self.supervised == Some(false) {
+            Some(format!(
+                "its supervisor was killed; launcherctl stop {name} shuts it down"
+            ))
+        } else {
+            None
+        }
+    }
+}
+
 /// What is known of the VM in `dir`; what does not answer is left out.
 pub async fn collect(name: &str, dir: &VmDir) -> VmStatus {
     let status = collect_now(name, dir).await;

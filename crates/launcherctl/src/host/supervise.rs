@@ -14,7 +14,6 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Args;
 use serde_json::Value;
@@ -33,12 +32,11 @@ use super::registry::{CONTROL_SOCKET, VmDir};
 use super::sidecar_program::SidecarProgram;
 use super::sidecars::{self, Sidecars};
 use super::start_args::StartArgs;
-use super::{arrival, failure, symptoms, vm_dir};
+use super::{failure, symptoms, vm_dir};
 use crate::error::{CtlError, RuntimeError};
 use crate::json::text_at;
 use crate::reports::events::MAX_QUEUED;
 use crate::reports::notify_server::{self, notify_socket};
-use crate::reports::relay::{RELAY_SOCKET, Relay};
 use client::CallError;
 use os::signals::EndSignals;
 
@@ -71,11 +69,7 @@ pub async fn supervise(args: &SuperviseArgs) -> Result<ExitCode, CtlError> {
     let (control, mut stop) = Control::serve(&dir.path(CONTROL_SOCKET), owner, Some(signals))?;
     let progress = Progress::new(control.updates());
     let vmi = dir.load_vmi()?;
-    let result = if args.incoming {
-        arrival::wait_and_run(&args.start, &vmi, &dir, &progress, &mut stop).await
-    } else {
-        with_or_without_kvm(args, &vmi, &dir, &progress, &mut stop, &orphan_qemu).await
-    };
+    let result = with_or_without_kvm(args, &vmi, &dir, &progress, &mut stop, &orphan_qemu).await;
     if orphan_qemu.terminate().await && result.is_err() {
         progress.note("the QEMU of the launcher that ended is ended too");
     }
@@ -124,7 +118,12 @@ async fn with_or_without_kvm(
     stop: &mut StopRequests,
     orphan_qemu: &OrphanQemu,
 ) -> Result<End, CtlError> {
-    let sidecars = sidecars::programs(vmi, &args.start.sidecars)?;
+    // What sidecars have made of the domain comes with it.
+    let sidecars = if args.incoming {
+        Vec::new()
+    } else {
+        sidecars::programs(vmi, &args.start.sidecars)?
+    };
     let network = serve_network(dir)?;
     let mut start = Start {
         emulate: args.start.emulate,
@@ -184,41 +183,31 @@ async fn run_vm(
     progress: &Progress,
     stop: &mut StopRequests,
 ) -> Result<End, CtlError> {
-    let domain = [
-        text_at(vmi, "/metadata/namespace"),
-        text_at(vmi, "/metadata/name"),
-    ]
-    .join("_");
-    vm_dir::remove_stale_domain(dir, &domain);
-    let (sender, events) = mpsc::channel(MAX_QUEUED);
-    notify_server::serve(&dir.path(&notify_socket()), sender)?;
-    let relay = Relay::serve(&dir.path(RELAY_SOCKET))?;
-    let sidecars = Sidecars::start(start_with.sidecars, dir)?;
-    let options = LauncherOptions {
-        program: args.start.launcher.as_deref(),
-        emulate: start_with.emulate,
-        sidecars: start_with
-            .sidecars
-            .len()
-            .saturating_add(start_with.network.into()),
-        libvirt: "embed",
-        pod_name: None,
-    };
-    let child = start_launcher(&options, vmi, dir)?;
-    let mut launcher = LauncherProcess::new(vmi, child, events, relay);
+    let (mut launcher, sidecars) = launch(args, start_with, vmi, dir)?;
     let started = tokio::select! {
-        started = start(&mut launcher, args.start.limit(), dir, progress) => started.map(Some),
-        () = stop.requested() => Ok(None),
+        started = start(&mut launcher, args, dir, progress) => started,
+        () = stop.requested() => Ok(false),
     };
-    if !matches!(started, Ok(Some(()))) {
-        launcher.abort().await;
-        sidecars.stop().await;
-        return started.map(|_| End::StoppedBeforeStart);
+    match started {
+        Ok(true) => {}
+        // It has come meanwhile.
+        Ok(false) if args.incoming && launcher.has_guest().await => {
+            launcher.end(progress, stop).await?;
+            return Ok(End::AsWanted);
+        }
+        _ => {
+            launcher.abort().await;
+            sidecars.stop().await;
+            return started.map(|_| match args.incoming {
+                true => End::NotArrived,
+                false => End::StoppedBeforeStart,
+            });
+        }
     }
     let expected = Expected {
         text: args.start.until.as_deref(),
         timeout: args.start.limit(),
-        boots: true,
+        boots: !args.incoming,
         stop_when_up: args.stop_when_up,
     };
     let outcome = attend(&expected, &mut launcher, dir, progress, stop).await;
@@ -236,16 +225,54 @@ async fn run_vm(
     Ok(outcome)
 }
 
-/// Starts the guest.
+/// Starts the sidecars and the launcher.
+fn launch<'v>(
+    args: &SuperviseArgs,
+    start_with: &Start<'_>,
+    vmi: &'v Value,
+    dir: &VmDir,
+) -> Result<(LauncherProcess<'v>, Sidecars), CtlError> {
+    // A VM that comes has the overlays of its disks there already.
+    if !args.incoming {
+        let part = |pointer| text_at(vmi, pointer);
+        let domain = [part("/metadata/namespace"), part("/metadata/name")].join("_");
+        vm_dir::remove_stale_domain(dir, &domain);
+    }
+    let (sender, events) = mpsc::channel(MAX_QUEUED);
+    notify_server::serve(&dir.path(&notify_socket()), sender)?;
+    let sidecars = Sidecars::start(start_with.sidecars, dir)?;
+    // By its pod's name the launcher knows that it is to end if no guest comes. To receive one takes libvirt's daemon.
+    let pod_name = format!("launcherctl-{}", std::process::id());
+    let sidecar_count = start_with.sidecars.len();
+    let options = LauncherOptions {
+        program: args.start.launcher.as_deref(),
+        emulate: start_with.emulate,
+        sidecars: sidecar_count.saturating_add(start_with.network.into()),
+        libvirt: if args.incoming { "auto" } else { "embed" },
+        pod_name: args.incoming.then_some(&pod_name),
+    };
+    let child = start_launcher(&options, vmi, dir)?;
+    Ok((LauncherProcess::new(vmi, child, events), sidecars))
+}
+
+/// Waits until the guest runs: that of the VMI, or the one that is to come by a migration. `false` if none comes.
 async fn start(
     launcher: &mut LauncherProcess<'_>,
-    limit: Duration,
+    args: &SuperviseArgs,
     dir: &VmDir,
     progress: &Progress,
-) -> Result<(), CtlError> {
+) -> Result<bool, CtlError> {
     launcher.connect(&dir.cmd_socket()).await?;
+    if args.incoming {
+        progress.phase(Phase::TargetReady);
+        let came = launcher.wait_for_guest(progress).await?;
+        if came {
+            progress.phase(Phase::GuestArrived);
+        }
+        return Ok(came);
+    }
     progress.phase(Phase::LauncherReady);
-    launcher.sync(limit).await?;
+    launcher.sync(args.start.limit()).await?;
     progress.phase(Phase::DomainRunning);
-    Ok(())
+    Ok(true)
 }

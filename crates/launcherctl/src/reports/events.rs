@@ -1,19 +1,22 @@
 //! Events of a launcher: of its domain, and those that virt-handler would record in Kubernetes.
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::guest_state::status_text;
-use crate::json::{copy_at, text_at, text_or_dash};
+use crate::json::{text_at, text_or_dash};
 
 /// Events that wait to be printed; after that the launcher has to wait, and queues its own.
 pub const MAX_QUEUED: usize = 256;
 
 /// What a launcher sends to virt-handler's notify socket.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(untagged)]
 pub enum LauncherEvent {
     /// A domain event.
     Domain {
         /// `ADDED`, `MODIFIED`, …
+        #[serde(rename = "eventType")]
         kind: String,
         /// The Domain JSON; null if the event has none.
         domain: Value,
@@ -21,7 +24,7 @@ pub enum LauncherEvent {
         status: Value,
     },
     /// A Kubernetes event for the VMI.
-    Kubernetes(Value),
+    Kubernetes { event: Value },
 }
 
 impl LauncherEvent {
@@ -30,7 +33,7 @@ impl LauncherEvent {
     pub fn state(&self) -> Option<&str> {
         match self {
             Self::Domain { domain, .. } => domain.pointer("/Status/Status").and_then(Value::as_str),
-            Self::Kubernetes(_) => None,
+            Self::Kubernetes { .. } => None,
         }
     }
 
@@ -68,7 +71,7 @@ impl LauncherEvent {
                 text_at(domain, "/Status/Status") == "Crashed"
                     || domain.pointer("/Status/PanicCount").and_then(Value::as_u64) > Some(0)
             }
-            Self::Kubernetes(event) => text_at(event, "/reason") == "GuestPanicked",
+            Self::Kubernetes { event } => text_at(event, "/reason") == "GuestPanicked",
         }
     }
 
@@ -84,32 +87,6 @@ impl LauncherEvent {
         matches!(self, Self::Domain { domain, .. } if domain.pointer("/ObjectMeta/deletionTimestamp").is_some_and(|at| !at.is_null()))
     }
 
-    /// For programs.
-    #[must_use]
-    pub fn to_json(&self) -> Value {
-        match self {
-            Self::Domain {
-                kind,
-                domain,
-                status,
-            } => json!({"eventType": kind, "domain": domain, "status": status}),
-            Self::Kubernetes(event) => json!({"event": event}),
-        }
-    }
-
-    /// What [`Self::to_json`] wrote.
-    #[must_use]
-    pub fn from_json(value: &Value) -> Self {
-        if let Some(event) = value.get("event") {
-            return Self::Kubernetes(event.clone());
-        }
-        Self::Domain {
-            kind: text_at(value, "/eventType").to_owned(),
-            domain: copy_at(value, "/domain"),
-            status: copy_at(value, "/status"),
-        }
-    }
-
     /// A line for people.
     #[must_use]
     pub fn to_text(&self) -> String {
@@ -122,7 +99,7 @@ impl LauncherEvent {
                     status_text(domain)
                 )
             }
-            Self::Kubernetes(event) => {
+            Self::Kubernetes { event } => {
                 format!(
                     "EVENT     {}: {}",
                     text_or_dash(event, "/reason"),
@@ -161,12 +138,21 @@ fn domain_name(domain: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+
+    fn of_domain(domain: Value) -> LauncherEvent {
+        LauncherEvent::Domain {
+            kind: "MODIFIED".into(),
+            domain,
+            status: Value::Null,
+        }
+    }
 
     #[test]
     fn a_guest_that_was_not_shut_down_has_crashed() {
         let is_crash = |status: &str, reason: &str| {
             let domain = json!({"Status": {"Status": status, "Reason": reason}});
-            LauncherEvent::from_json(&json!({"eventType": "MODIFIED", "domain": domain})).is_crash()
+            of_domain(domain).is_crash()
         };
         assert!(is_crash("Shutoff", "Crashed") && is_crash("Shutoff", "Failed"));
         assert!(is_crash("Crashed", "Panicked"));
@@ -176,30 +162,33 @@ mod tests {
 
     #[test]
     fn a_panic_is_no_killed_qemu() {
-        let is_panic = |status: Value| {
-            let event = json!({"eventType": "MODIFIED", "domain": {"Status": status}});
-            LauncherEvent::from_json(&event).is_panic()
-        };
+        let is_panic = |status: Value| of_domain(json!({"Status": status})).is_panic();
         let crashed = json!({"Status": "Shutoff", "Reason": "Crashed"});
         assert!(!is_panic(crashed));
         let counted = json!({"Status": "Shutoff", "Reason": "Crashed", "PanicCount": 1});
         assert!(is_panic(counted));
         assert!(is_panic(json!({"Status": "Crashed", "Reason": "Panicked"})));
-        assert!(LauncherEvent::Kubernetes(json!({"reason": "GuestPanicked"})).is_panic());
-        assert!(!LauncherEvent::Kubernetes(json!({"reason": "IOerror"})).is_panic());
+        assert!(
+            LauncherEvent::Kubernetes {
+                event: json!({"reason": "GuestPanicked"})
+            }
+            .is_panic()
+        );
+        assert!(
+            !LauncherEvent::Kubernetes {
+                event: json!({"reason": "IOerror"})
+            }
+            .is_panic()
+        );
     }
 
     #[test]
     fn the_last_event_has_a_name_too() {
-        let event = LauncherEvent::Domain {
-            kind: "MODIFIED".into(),
-            domain: json!({
+        let event = of_domain(json!({
                 "ObjectMeta": {"namespace": "ns", "name": "web", "deletionTimestamp": "now"},
                 "Spec": {"Name": ""},
                 "Status": {"Status": "Shutoff", "Reason": "Shutdown"},
-            }),
-            status: Value::Null,
-        };
+        }));
         assert_eq!(
             event.to_text(),
             "MODIFIED  ns_web  Shutoff (Shutdown)  (gone)"

@@ -3,4 +3,3 @@
 pub mod events;
 pub mod guest_state;
 pub mod notify_server;
-pub mod relay;

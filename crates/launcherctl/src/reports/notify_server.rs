@@ -87,7 +87,9 @@ impl Notify for Events {
         &self,
         request: Request<K8sEventRequest>,
     ) -> Result<Response<Accepted>, Status> {
-        let event = LauncherEvent::Kubernetes(parse(&request.into_inner().event_json)?);
+        let event = LauncherEvent::Kubernetes {
+            event: parse(&request.into_inner().event_json)?,
+        };
         Ok(self.send(event).await)
     }
 }

@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 
 use crate::host::console::ConsoleOutput;
 use crate::host::control::{Phase, Update};
+use crate::json::text_at;
+use crate::reports::events::LauncherEvent;
 use crate::view::output::Format;
 use crate::view::visible;
 
@@ -63,9 +65,20 @@ impl Screen {
             (Format::Text, Update::Phase { phase, seconds }) => {
                 self.line(&format!("[{seconds:7.2} s] {}", phase.text()));
             }
-            (Format::Json, Update::Event(event)) => put(event),
+            (_, Update::Event { event, seconds }) => self.event(event, *seconds),
             (_, Update::Note(text)) => self.note(text),
             _ => {}
+        }
+    }
+
+    /// Domain events are for programs only.
+    fn event(&self, event: &LauncherEvent, seconds: f64) {
+        match event {
+            LauncherEvent::Kubernetes { event } => self.note(text_at(event, "/message")),
+            LauncherEvent::Domain { kind, .. } if self.format == Format::Json => {
+                put(&json!({"eventType": kind, "status": event.state(), "seconds": seconds}));
+            }
+            LauncherEvent::Domain { .. } => {}
         }
     }
 

@@ -16,7 +16,7 @@ use super::shutdown::shut_down;
 use super::target::{Target, check_is_directory, is_in};
 use super::target_error::TargetError;
 use crate::error::CtlError;
-use crate::host::control::{ControlClient, Update};
+use crate::host::control::{ControlClient, Request, Update};
 use crate::host::failure::Failure;
 use crate::host::registry::{self, CONTROL_SOCKET, VmDir};
 use crate::host::remains::{self, forget};
@@ -71,17 +71,6 @@ pub async fn stop(args: &StopArgs, format: Format) -> Result<ExitCode, CtlError>
 /// The VMs to stop, with their names: never one that was not meant where one was named.
 fn chosen(args: &StopArgs) -> Result<Vec<(String, VmDir)>, CtlError> {
     let (target, in_namespace) = (&args.target, args.target.namespace.as_deref());
-    let ways = [
-        !args.vms.is_empty(),
-        args.all,
-        target.name.is_some(),
-        target.root.is_some(),
-        target.socket.is_some(),
-    ];
-    // The parser sees only those that stand on the same side of the verb.
-    if ways.iter().filter(|given| **given).count() > 1 {
-        return Err(TargetError::SeveralWays.into());
-    }
     if target.socket.is_some() {
         return Err(TargetError::NeedsRoot("stop").into());
     }
@@ -160,9 +149,9 @@ async fn stop_one(
         return Err(SupervisorError::Hangs(name.to_owned()).into());
     }
     if force {
-        control.force().await;
+        control.request(Request::Force).await;
     } else {
-        control.stop().await;
+        control.request(Request::Stop).await;
     }
     let limit = match (answers, force) {
         (false, _) => Duration::ZERO,

@@ -4,16 +4,18 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use serde_json::json;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 
 use super::target::Target;
 use super::vm_args::VmArgs;
 use crate::error::{CtlError, RuntimeError};
+use crate::host::control::{ControlClient, Update};
 use crate::host::failure::Failure;
+use crate::host::registry::CONTROL_SOCKET;
 use crate::reports::events::{LauncherEvent, MAX_QUEUED};
 use crate::reports::notify_server::{notify_socket, serve};
-use crate::reports::relay::{RELAY_SOCKET, read_events};
 use crate::view::output::{Format, print};
 use os::signals::EndSignals;
 
@@ -49,7 +51,7 @@ pub async fn watch(args: &WatchArgs, format: Format) -> Result<ExitCode, CtlErro
             _ = stop.next() => None,
         };
         let Some(event) = event else { break };
-        print(format, &event.to_json(), || event.to_text());
+        print(format, &json!(event), || event.to_text());
         remaining -= 1;
     }
     if let Some(path) = served {
@@ -58,7 +60,7 @@ pub async fn watch(args: &WatchArgs, format: Format) -> Result<ExitCode, CtlErro
     Ok(ExitCode::SUCCESS)
 }
 
-/// Connects to the relay of the `run` that has started the launcher; else serves the notify socket and returns its path.
+/// Connects to the supervisor of a VM of `run`, which serves the notify socket; else serves the notify socket and returns its path.
 ///
 /// # Errors
 /// If there is no such VM, it does not run any more, or the socket cannot be served.
@@ -69,8 +71,8 @@ async fn listen(
     let launcher = target.resolve()?;
     let path = match &launcher.dir {
         Some(dir) => {
-            if let Ok(stream) = UnixStream::connect(dir.path(RELAY_SOCKET)).await {
-                tokio::spawn(read_events(stream, events));
+            if let Ok(stream) = UnixStream::connect(dir.path(CONTROL_SOCKET)).await {
+                tokio::spawn(forward_events(ControlClient::new(stream), events));
                 return Ok(None);
             }
             // A launcher that is not of run may be started later.
@@ -86,6 +88,16 @@ async fn listen(
     }
     serve(&path, events)?;
     Ok(Some(path))
+}
+
+async fn forward_events(mut control: ControlClient, events: mpsc::Sender<LauncherEvent>) {
+    while let Some(update) = control.next().await {
+        if let Update::Event { event, .. } = update
+            && events.send(event).await.is_err()
+        {
+            return;
+        }
+    }
 }
 
 #[cfg(test)]

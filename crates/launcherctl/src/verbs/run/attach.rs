@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use crate::error::{CtlError, RuntimeError};
 use crate::host::console::{Console, ConsoleEvent, Terminal, continued, is_terminal};
 use crate::host::console_hub::CONSOLE_SOCKET;
-use crate::host::control::{ControlClient, Phase, Update};
+use crate::host::control::{ControlClient, Phase, Request, Update};
 use crate::host::log_follower::LogFollower;
 use crate::host::network::Network;
 use crate::host::registry::VmDir;
@@ -180,10 +180,10 @@ impl<'a> Attachment<'a> {
     /// Shuts the guest down, the second time at once.
     async fn stop(&mut self) {
         if std::mem::replace(&mut self.is_stopping, true) {
-            self.control.force().await;
+            self.control.request(Request::Force).await;
             return;
         }
-        self.control.stop().await;
+        self.control.request(Request::Stop).await;
         if self.is_running {
             self.screen
                 .note("the guest is to shut down; Ctrl-C once more forces it off");
@@ -219,7 +219,7 @@ impl<'a> Attachment<'a> {
     }
 
     async fn detach(&mut self) -> Outcome {
-        self.control.detach().await;
+        self.control.request(Request::Detach).await;
         self.terminal = None;
         let name = self.name;
         self.screen.note(&format!(

@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use super::attach::{AttachOptions, Attachment, SupervisorError};
 use crate::error::CtlError;
 use crate::files::FileError;
-use crate::host::control::{ControlClient, Phase, Update};
+use crate::host::control::{ControlClient, Phase, Request, Update};
 use crate::host::orphan_qemu::OrphanQemu;
 use crate::host::registry::VmDir;
 use crate::host::{config_data, images, vm_dir};
@@ -161,7 +161,7 @@ async fn wait_until_ready(
 
 /// Ends a supervisor whose launcher gets no VM. What it says about that is not the reason.
 async fn end(mut supervisor: Child, mut control: ControlClient) {
-    control.stop().await;
+    control.request(Request::Stop).await;
     let ended = async {
         while control.next().await.is_some() {}
         supervisor.wait().await

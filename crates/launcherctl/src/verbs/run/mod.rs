@@ -25,7 +25,6 @@ use tokio::time::timeout;
 
 use super::screen::Screen;
 use super::target::read_manifest_in;
-use super::target_error::TargetError;
 use crate::error::{CtlError, RuntimeError};
 use crate::files::{FileError, create_private};
 use crate::host::config_data::ConfigDataArgs;
@@ -61,12 +60,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
     /// The VM's namespace, where its manifest has none
-    #[arg(short = 'n', long, help_heading = "Global options")]
+    #[arg(short = 'n', long, help_heading = "Which VM")]
     namespace: Option<String>,
-    #[arg(long, hide = true)]
-    name: Option<String>,
-    #[arg(long, hide = true)]
-    socket: Option<PathBuf>,
     /// Return once the VM runs (with --until: once the guest is up), and leave it running
     #[arg(short, long)]
     detach: bool,
@@ -90,9 +85,6 @@ pub struct RunArgs {
 /// # Errors
 /// If it cannot be started, or the launcher ends on its own.
 pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
-    if args.name.is_some() || args.socket.is_some() {
-        return Err(TargetError::NotOfRun.into());
-    }
     let mut manifest = read_manifest_in(&args.manifest, args.namespace.as_deref())?;
     let screen = Screen::new(format);
     let (network, notes) = Network::of(&mut manifest, &args.network)?;
