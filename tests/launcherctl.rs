@@ -553,7 +553,7 @@ fn errors_are_json_where_that_is_asked_for() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("sock");
     let socket = socket.to_str().unwrap();
-    let refused = error_as_json(&["-o", "json", "--socket", socket, "ping"], 1);
+    let refused = error_as_json(&["-o", "json", "ping", "--socket", socket], 1);
     let error = refused["error"].as_str().unwrap();
     assert!(
         error.contains(socket) && error.contains("no such socket"),
@@ -599,7 +599,7 @@ fn the_only_vm_needs_no_name_though_it_has_failed() {
     }
     let console = stderr(&launcherctl(&["logs", "--console"]));
     assert!(console.contains("no log of a serial console"), "{console}");
-    let other = stderr(&launcherctl(&["-n", "other", "status"]));
+    let other = stderr(&launcherctl(&["status", "-n", "other"]));
     assert!(other.contains("no VM of namespace other"), "{other}");
 
     add_failed(home.path(), "db");
@@ -704,30 +704,24 @@ fn stop_ends_no_vm_but_the_one_that_is_named() {
         (["-n", "other"], 1, "no VM of namespace other"),
     ] {
         let [option, value] = options;
-        for line in [
-            ["stop", "--force", option, value],
-            [option, value, "stop", "--force"],
-        ] {
-            let (code, text) = in_home(home, &line);
-            assert!(
-                code == status && text.contains(why),
-                "{line:?}: {code} {text}"
-            );
-        }
+        let (code, text) = in_home(home, &["stop", "--force", option, value]);
+        assert!(
+            code == status && text.contains(why),
+            "{options:?}: {code} {text}"
+        );
     }
     for line in [
         ["stop", "web", "--root", &empty].as_slice(),
-        &["--root", &empty, "stop", "web"],
-        &["--root", &empty, "stop", "--all"],
-        &["--socket", &missing, "stop", "web"],
-        &["--name", "db", "stop", "web"],
+        &["stop", "--all", "--root", &empty],
+        &["stop", "web", "--socket", &missing],
+        &["stop", "web", "--name", "db"],
     ] {
         assert_eq!(in_home(home, line).0, 2, "{line:?}");
     }
-    let other = in_home(home, &["-n", "other", "stop", "web"]);
+    let other = in_home(home, &["stop", "web", "-n", "other"]);
     assert!(other.1.contains("not in namespace"), "{other:?}");
     assert_eq!(
-        in_home(home, &["-n", "other", "stop", "--all"]),
+        in_home(home, &["stop", "--all", "-n", "other"]),
         (0, "there is no VM to stop\n".to_owned())
     );
     assert!(
@@ -742,7 +736,7 @@ fn stop_ends_no_vm_but_the_one_that_is_named() {
     // By any path; the directory is the user's.
     let link = home.join("link");
     std::os::unix::fs::symlink(&web, &link).unwrap();
-    let (code, text) = in_home(home, &["--root", link.to_str().unwrap(), "stop"]);
+    let (code, text) = in_home(home, &["stop", "--root", link.to_str().unwrap()]);
     let log = home.join("web/launcher.log");
     let expected = format!("web: had failed; its log stays: {}\n", log.display());
     assert_eq!((code, text), (0, expected));

@@ -10,7 +10,6 @@
 //!
 //! Each verb is a line of [`Verb`], with its help and its arguments, and a line of [`perform`], with its function.
 
-mod global_options;
 mod help;
 
 use std::ffi::OsString;
@@ -23,7 +22,6 @@ use clap_complete::Shell;
 use crate::error::{CtlError, RuntimeError};
 use crate::files::FileError;
 use crate::verbs::target::NamedVmiTarget;
-use crate::verbs::target_error::TargetError;
 use crate::view::output::{Format, print_bytes, print_error, wants_json};
 use crate::{host, verbs};
 use api::Action;
@@ -37,8 +35,6 @@ struct Cli {
         global = true, help_heading = "Global options")]
     output: Format,
     /// Which VM the verb is about: verbs that are about one have these options too, and take them from here.
-    #[command(flatten)]
-    _target: verbs::target::GlobalTarget,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -230,7 +226,7 @@ Exit status:
 Exit status:
   0: done, passed · 1: failed, not idempotent, a check failed")]
     Hooks(verbs::hooks::HooksArgs),
-    /// Print a VM's events; of a directory, the domains of all launchers below it, and their changes
+    /// Print a VM's events
     #[command(after_help = "Examples:
   launcherctl watch web
   launcherctl watch --count 3")]
@@ -253,12 +249,10 @@ fn command() -> clap::Command {
     help::with_groups(Cli::command())
 }
 
-/// Options may stand before or after the verb.
 fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
     let arguments = std::iter::once(OsString::from("launcherctl")).chain(arguments);
     let mut command = command();
     let matches = command.try_get_matches_from_mut(arguments)?;
-    global_options::refuse_ignored(&Cli::command(), &matches)?;
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
@@ -285,15 +279,9 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             print_error(format, &error.text(), error.details());
-            exit_code(&error)
+            ExitCode::FAILURE
         }
     }
-}
-
-/// As clap ends for what it finds itself.
-fn exit_code(error: &CtlError) -> ExitCode {
-    let is_usage = error.of().is_some_and(TargetError::is_usage);
-    ExitCode::from(if is_usage { 2 } else { 1 })
 }
 
 fn perform(verb: Verb, format: Format) -> Result<ExitCode, CtlError> {
@@ -413,54 +401,38 @@ mod tests {
     }
 
     #[test]
-    fn run_takes_no_name_of_a_running_vm() {
-        for line in ["--name a run /f", "run /f --name a", "--socket /s run /f"] {
-            let Verb::Run(args) = parse(line.split(' ').map(OsString::from).collect())
-                .unwrap()
-                .verb
-            else {
-                panic!("{line}")
-            };
-            let error = block_on(verbs::run::run(&args, Format::Text)).unwrap_err();
-            assert!(
-                error.to_string().contains("metadata.name"),
-                "{line}: {error}"
-            );
-        }
-    }
-
-    #[test]
-    fn global_options_stand_before_or_after_the_verb() {
-        let target = |line: &str| {
-            let words = line.split(' ').map(OsString::from).collect();
-            match parse(words).unwrap().verb {
-                Verb::Ping(args) => args.target(),
-                Verb::Pause(args) => args.target().target,
-                Verb::Guest(verbs::guest::GuestVerb::Info(args)) => args.target(),
-                other => panic!("{other:?}"),
-            }
+    fn options_stand_after_the_verb_and_the_form_of_the_output_anywhere() {
+        let parse = |line: &str| parse(line.split(' ').map(OsString::from).collect());
+        let target = |line: &str| match parse(line).unwrap().verb {
+            Verb::Ping(args) => args.target(),
+            Verb::Pause(args) => args.target().target,
+            Verb::Guest(verbs::guest::GuestVerb::Info(args)) => args.target(),
+            other => panic!("{other:?}"),
         };
         for line in [
-            "-n ns --name web ping",
             "ping -n ns --name web",
-            "-n ns ping --name web",
-            "--namespace ns pause --name web",
             "pause web -n ns",
-            "-n ns ping web",
-            "-n ns guest info web",
+            "guest info web -n ns",
         ] {
             let target = target(line);
             assert_eq!(target.namespace.as_deref(), Some("ns"), "{line}");
             assert_eq!(target.name.as_deref(), Some("web"), "{line}");
         }
-        assert!(target("--root /vm ping").root.is_some());
-        assert!(target("--socket /s ping").socket.is_some());
-        let json = parse(["-o", "json", "ping"].map(OsString::from).to_vec()).unwrap();
-        assert_eq!(json.output, Format::Json);
-        // One way to name the launcher at a time, wherever it stands.
-        let refused = target("--root /vm ping --name web").resolve().unwrap_err();
-        let status = format!("{:?}", exit_code(&refused));
-        assert_eq!(status, format!("{:?}", ExitCode::from(2)));
+        assert!(target("ping --root /vm").root.is_some());
+        for line in ["-o json ping", "ping -o json"] {
+            assert_eq!(parse(line).unwrap().output, Format::Json);
+        }
+        for line in [
+            "list --root /vm",
+            "ssh web --root /vm",
+            "convert vmi.yaml --root /vm",
+            "hooks check ./sidecar --name web",
+            "run vmi.yaml --name web",
+            "ping --root /vm --name web",
+            "stop web --all",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
     }
 
     /// Of the verbs that are about one VM, those with another argument take the name by its option only.
@@ -495,8 +467,6 @@ mod tests {
             "removevolume",
             "hooks",
         ];
-        // It starts a VM, and has the option to refuse it.
-        only_by_option.retain(|name| name != "run");
         only_by_option.sort_unstable();
         let mut expected = expected.to_vec();
         expected.sort_unstable();

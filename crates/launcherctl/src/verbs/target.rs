@@ -22,34 +22,17 @@ use client::Client;
 #[derive(Debug, Clone, Default, Args)]
 pub struct Target {
     /// Only a VM of this namespace; names are unique on a machine
-    #[arg(short = 'n', long, help_heading = "Global options")]
+    #[arg(short = 'n', long, help_heading = "Which VM")]
     pub namespace: Option<String>,
     /// The VM's name, as launcherctl list shows it; needed if several run
-    #[arg(long, help_heading = "Global options")]
+    #[arg(long, help_heading = "Which VM")]
     pub name: Option<String>,
     /// In place of the name: the launcher's root directory, as given to run --root
-    #[arg(long, conflicts_with = "name", help_heading = "Global options")]
+    #[arg(long, conflicts_with = "name", help_heading = "Which VM")]
     pub root: Option<PathBuf>,
     /// In place of the name: the launcher's cmd socket
-    #[arg(long, conflicts_with_all = ["name", "root"], help_heading = "Global options")]
+    #[arg(long, conflicts_with_all = ["name", "root"], help_heading = "Which VM")]
     pub socket: Option<PathBuf>,
-}
-
-/// The same options before the verb. clap hands them on to the verb by their names.
-#[derive(Debug, Args)]
-pub struct GlobalTarget {
-    /// Only a VM of this namespace; names are unique on a machine
-    #[arg(short = 'n', long, global = true, help_heading = "Global options")]
-    namespace: Option<String>,
-    /// The VM's name, as launcherctl list shows it; needed if several run
-    #[arg(long, global = true, help_heading = "Global options")]
-    name: Option<String>,
-    /// In place of the name: the launcher's root directory, as given to run --root
-    #[arg(long, global = true, help_heading = "Global options")]
-    root: Option<PathBuf>,
-    /// In place of the name: the launcher's cmd socket
-    #[arg(long, global = true, help_heading = "Global options")]
-    socket: Option<PathBuf>,
 }
 
 /// A launcher, and which VMI to send instead of the last one.
@@ -123,15 +106,6 @@ impl Target {
         &self,
         without_name: impl FnOnce(Option<&str>) -> Result<VmDir, CtlError>,
     ) -> Result<Launcher, CtlError> {
-        // The parser sees only those that stand on the same side of the verb.
-        let ways = [
-            self.name.is_some(),
-            self.root.is_some(),
-            self.socket.is_some(),
-        ];
-        if ways.iter().filter(|given| **given).count() > 1 {
-            return Err(TargetError::SeveralWays.into());
-        }
         if let Some(socket) = &self.socket {
             return Ok(Launcher {
                 dir: None,

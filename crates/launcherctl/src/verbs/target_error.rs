@@ -11,11 +11,6 @@ pub enum TargetError {
         "no launcher is running here; start one with launcherctl run, or say --root or --socket"
     )]
     NoneRunning,
-    /// `run` with an option that names a running VM.
-    #[error(
-        "run starts a VM, whose name is its manifest's metadata.name: without --name and --socket"
-    )]
-    NotOfRun,
     /// All VMs that run are in other namespaces, if any.
     #[error("no VM of namespace {0} runs here; launcherctl list shows those of all namespaces")]
     NoneInNamespace(String),
@@ -30,11 +25,6 @@ pub enum TargetError {
         "there is no file {0}, but a VM of this name: the argument is a manifest's file; a verb for a running VM takes --name {0}"
     )]
     NameForFile(String),
-    /// A launcher is named in two ways.
-    #[error(
-        "the VM's name, --root, --socket and --all of stop each say which VM; give one of them"
-    )]
-    SeveralWays,
     /// `--root` is not there.
     #[error("no VM in {root}: there is no such directory", root = .0.display())]
     NoDirectory(PathBuf),
@@ -97,12 +87,4 @@ pub enum TargetError {
         "the launcher was sent no VMI since it started; give its file (--vmi FILE, or plan FILE), or wait for virt-handler's next sync"
     )]
     NeedsVmi,
-}
-
-impl TargetError {
-    /// Whether the command line is wrong. clap finds it only where both options stand on the same side of the verb.
-    #[must_use]
-    pub const fn is_usage(&self) -> bool {
-        matches!(self, Self::SeveralWays | Self::NotOfRun)
-    }
 }
