@@ -271,7 +271,7 @@ fn a_vm_without_its_supervisor_runs_on_and_is_shut_down_by_stop() {
         assert!(
             done(&home, &["list"])
                 .await
-                .contains("laptop is unsupervised")
+                .contains("laptop: its supervisor was killed")
         );
         // Its console is QEMU's own now.
         let mut verb = launcherctl(&home)

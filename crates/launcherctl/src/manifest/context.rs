@@ -20,22 +20,14 @@ pub fn context_of_pod(vmi: &Vmi) -> Context {
 
 /// Assumes a qcow2 image in every container disk.
 fn container_images(vmi: &Vmi) -> BTreeMap<String, DiskInfo> {
-    let volumes = vmi
-        .spec
-        .volumes
-        .iter()
-        .filter(|volume| volume.container_disk.is_some());
-    volumes
-        .map(|volume| {
-            (
-                volume.name.clone(),
-                DiskInfo {
-                    format: "qcow2".into(),
-                    ..DiskInfo::default()
-                },
-            )
-        })
-        .collect()
+    let image = DiskInfo {
+        format: "qcow2".into(),
+        ..DiskInfo::default()
+    };
+    let volumes = vmi.spec.volumes.iter();
+    let volumes = volumes.filter(|volume| volume.container_disk.is_some());
+    let images = volumes.map(|volume| (volume.name.clone(), image.clone()));
+    images.collect()
 }
 
 /// virt-handler makes a tap device for each interface of these kinds, unless the options say otherwise.

@@ -10,19 +10,15 @@ use super::inputs::Inputs;
 use crate::error::CtlError;
 use crate::json::set;
 use crate::manifest::{FieldOrigin, Origin};
-use crate::view::output::{Format, print};
+use crate::similar::similar;
+use crate::view::output::{Format, answer};
 use convert::RULES;
 use convert::explain::{self, Entry, Explanation, Needed};
 
-/// The domain has no such element.
+/// `--element` names nothing.
 #[derive(Debug, thiserror::Error)]
-#[error("--element {element}: the domain has no such part; {there}")]
-struct NoElement {
-    /// The path that was given.
-    element: String,
-    /// What is there.
-    there: String,
-}
+#[error("--element {0}: the domain has no such part; {1}")]
+struct NoElement(String, String);
 
 /// Arguments of `explain`.
 #[derive(Debug, Args)]
@@ -47,52 +43,33 @@ pub fn explain(args: &ExplainArgs, format: Format) -> Result<ExitCode, CtlError>
             .into_iter()
             .partition(|entry| is_within(&entry.path, element));
         if found.is_empty() {
-            let paths: Vec<&str> = others.iter().map(|entry| &*entry.path).collect();
-            return Err(NoElement {
-                element: element.clone(),
-                there: what_is_there(&paths, element),
-            }
-            .into());
+            return Err(NoElement(element.clone(), hint(&others, element)).into());
         }
         explanation.entries = found;
         explanation.needed.clear();
     }
     let json = json_of(&explanation, &origin);
-    print(format, &json, || {
+    answer(format, &json, || {
         text(&explanation.entries, &explanation.needed, &origin)
-    });
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
 /// `/a/b` is a path from the root or from the domain, `//b`, `a/b` and `b` match anywhere; whole names only, with or without
 /// their index.
 fn is_within(path: &str, element: &str) -> bool {
-    !ends_of(path, &parts(element), is_anywhere(element)).is_empty()
-}
-
-fn is_anywhere(element: &str) -> bool {
-    !element.starts_with('/') || element.starts_with("//")
+    let (path, wanted) = (parts(path), parts(element));
+    let is_anywhere = !element.starts_with('/') || element.starts_with("//");
+    // The first part is the domain.
+    let starts = if is_anywhere { path.len() } else { 2 };
+    let is_same = |(part, wanted): (&&str, &&str)| part == wanted || plain(part) == *wanted;
+    (0..starts).any(|start| {
+        let here = path.get(start..).unwrap_or_default();
+        here.len() >= wanted.len() && here.iter().zip(&wanted).all(is_same)
+    })
 }
 
 fn parts(path: &str) -> Vec<&str> {
     path.split('/').filter(|part| !part.is_empty()).collect()
-}
-
-/// What is below each place of a path at which the wanted parts match.
-fn ends_of<'p>(path: &'p str, wanted: &[&str], anywhere: bool) -> Vec<Vec<&'p str>> {
-    let path = parts(path);
-    // The first part is the domain.
-    let starts = if anywhere { path.len() } else { 2 };
-    (0..starts)
-        .filter_map(|start| {
-            let (here, below) = path.get(start..)?.split_at_checked(wanted.len())?;
-            let matches = here
-                .iter()
-                .zip(wanted)
-                .all(|(part, wanted)| part == wanted || plain(part) == *wanted);
-            matches.then(|| below.to_vec())
-        })
-        .collect()
 }
 
 /// The name of an element without its index, and of an attribute without its `@`.
@@ -101,43 +78,16 @@ fn plain(part: &str) -> &str {
     name.trim_start_matches('@')
 }
 
-/// The parts that are where the wanted one was expected, and the one that was probably meant.
-fn what_is_there(paths: &[&str], element: &str) -> String {
-    /// Letters that may be wrong, missing or too many.
-    const MAX_DISTANCE: usize = 2;
-    let wanted = parts(element);
-    for known in (0..wanted.len()).rev() {
-        let Some((place, rest)) = wanted.split_at_checked(known) else {
-            break;
-        };
-        let anywhere = is_anywhere(element) && !place.is_empty();
-        let place = if place.is_empty() { &["domain"] } else { place };
-        let ends = paths
-            .iter()
-            .flat_map(|path| ends_of(path, place, anywhere))
-            .filter_map(|below| below.first().map(|part| plain(part)));
-        let there: BTreeSet<&str> = ends.collect();
-        if there.is_empty() {
-            continue;
-        }
-        let wrong = rest.first().copied().unwrap_or_default();
-        let distance = |name: &str| strsim::damerau_levenshtein(name, plain(wrong));
-        let all: BTreeSet<&str> = paths
-            .iter()
-            .flat_map(|path| parts(path))
-            .map(plain)
-            .collect();
-        // A single name may be anywhere.
-        let candidates = if known == 0 { &all } else { &there };
-        let nearest = candidates.iter().min_by_key(|name| distance(name));
-        let hint = match nearest {
-            Some(name) if distance(name) <= MAX_DISTANCE => format!("did you mean {name}? "),
-            _ => String::new(),
-        };
-        let there: Vec<&str> = there.into_iter().collect();
-        return format!("{hint}{} has {}", place.join("/"), there.join(", "));
+/// Which name was probably meant by the first one that no part of the domain has.
+fn hint(entries: &[Entry], element: &str) -> String {
+    let names = entries.iter().flat_map(|entry| parts(&entry.path));
+    let names: BTreeSet<&str> = names.map(plain).collect();
+    let mut wanted = parts(element).into_iter().map(plain);
+    let unknown = wanted.find(|name| !names.contains(name));
+    match unknown.and_then(|name| similar(name, names)) {
+        Some(meant) => format!("did you mean {meant}?"),
+        None => "without --element, everything is listed".to_owned(),
     }
-    "without --element, everything is listed".to_owned()
 }
 
 /// The explanation, with the line of each source in the user's file; null for a default of admission.
@@ -244,22 +194,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_said_with_what_is() {
-        let paths = [
-            "/domain/memory",
-            "/domain/devices/disk[1]/target/@dev",
-            "/domain/devices/disk[2]/serial",
-        ];
-        for (element, there) in [
-            (
-                "devices/disk/serail",
-                "did you mean serial? devices/disk has serial, target",
-            ),
-            ("devices/disk[1]/boot", "devices/disk[1] has target"),
-            ("/domain/cpu", "domain has devices, memory"),
-            ("serail", "did you mean serial? domain has devices, memory"),
-        ] {
-            assert_eq!(what_is_there(&paths, element), there, "{element}");
-        }
+    fn the_name_that_was_meant_is_said() {
+        let entry = |path: &str| Entry {
+            path: path.to_owned(),
+            value: String::new(),
+            rule: "",
+            sources: Vec::new(),
+        };
+        let there = ["/domain/memory", "/domain/devices/disk[1]/serial"].map(entry);
+        assert_eq!(hint(&there, "devices/disk/serail"), "did you mean serial?");
+        assert!(hint(&there, "disk/boot").contains("without --element"));
     }
 }

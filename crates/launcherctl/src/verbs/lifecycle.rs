@@ -11,7 +11,7 @@ use super::target::{VmiTarget, vm_name};
 use crate::error::CtlError;
 use crate::json::{list_at, text_at};
 use crate::reports::guest_state::{GuestError, GuestState, check_runs, is_migrating, is_starting};
-use crate::view::output::{Format, print, with_progress};
+use crate::view::output::{Format, answer, print, with_progress};
 use api::Action;
 
 /// libvirt lets the guest run at the target, whatever was asked for at the source meanwhile.
@@ -47,8 +47,7 @@ pub async fn sync(args: &SyncArgs, format: Format) -> Result<ExitCode, CtlError>
     let restart = [&launcher.restart, list_at(&after, "/restart")].concat();
     let vm = vm_name(&vmi);
     let json = json!({"success": true, "vm": vm, "steps": steps, "restart": restart});
-    print(format, &json, || synced_lines(&vm, steps, &restart));
-    Ok(ExitCode::SUCCESS)
+    answer(format, &json, || synced_lines(&vm, steps, &restart))
 }
 
 /// What a sync did to the running guest, and what it could not.
@@ -121,8 +120,7 @@ fn without_guest(action: Action, format: Format) -> Result<ExitCode, CtlError> {
     }
     let message = "the launcher has no guest; nothing was done";
     let json = json!({"success": true, "message": message});
-    print(format, &json, || message.to_owned());
-    Ok(ExitCode::SUCCESS)
+    answer(format, &json, || message.to_owned())
 }
 
 /// Prints what was done to a VM.

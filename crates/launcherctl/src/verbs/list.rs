@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::error::CtlError;
 use crate::host::registry;
 use crate::host::status::{self, VmStatus};
-use crate::view::output::{Format, or_dash, print};
+use crate::view::output::{Format, answer, or_dash};
 use client::refusal::REMEDY_MARK;
 
 /// Characters of a reason that are shown.
@@ -18,7 +18,7 @@ const MAX_REASON: usize = 160;
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// Only the VMs of this namespace
-    #[arg(short = 'n', long, help_heading = "Global options")]
+    #[arg(short = 'n', long, help_heading = "Which VM")]
     namespace: Option<String>,
 }
 
@@ -39,8 +39,7 @@ pub async fn list(args: &ListArgs, format: Format) -> Result<ExitCode, CtlError>
         rows.retain(|row| row.namespace == *namespace);
     }
     rows.sort_by(|a, b| a.name.cmp(&b.name));
-    print(format, &json!(rows), || table(&rows));
-    Ok(ExitCode::SUCCESS)
+    answer(format, &json!(rows), || table(&rows))
 }
 
 fn table(rows: &[VmStatus]) -> Vec<String> {
@@ -79,27 +78,13 @@ fn table(rows: &[VmStatus]) -> Vec<String> {
 /// What has happened to a VM that has ended, or has no supervisor any more, and what to do.
 fn remark(row: &VmStatus) -> Option<String> {
     let name = &row.name;
-    match &*row.state {
-        status::LOST => Some(match row.guest_pid {
-            Some(pid) => format!(
-                "{name} has no launcher any more, and its guest still runs (QEMU is process {pid}); launcherctl stop {name} forces it off."
-            ),
-            None => format!(
-                "{name} has no launcher any more; launcherctl stop {name} removes what is left of it."
-            ),
-        }),
-        status::FAILED => Some(format!(
-            "{name} has failed: {}; launcherctl status {name} says more, launcherctl stop {name} removes it from this list.",
-            short(row.reason.as_deref().unwrap_or("-"))
-        )),
-        _ if row.started_by_hand => Some(format!(
-            "{name} is in a launcher that was started by hand, without a supervisor; launcherctl stop {name} shuts it down."
-        )),
-        _ if row.supervised == Some(false) => Some(format!(
-            "{name} is unsupervised: the process behind it was killed; launcherctl stop {name} shuts it down."
-        )),
-        _ => None,
+    if row.state == status::FAILED {
+        let reason = short(row.reason.as_deref().unwrap_or("-"));
+        return Some(format!(
+            "{name} has failed: {reason}; launcherctl status {name} says more, launcherctl stop {name} removes it from this list."
+        ));
     }
+    Some(format!("{name}: {}.", row.remark()?))
 }
 
 /// The beginning of a long reason, such as one with QEMU's words, and what to do about it.
@@ -157,11 +142,11 @@ mod tests {
             ),
             (
                 json!({"name": "db", "state": "Running", "supervised": false}),
-                "db is unsupervised",
+                "db: its supervisor was killed; launcherctl stop db",
             ),
             (
                 json!({"name": "db", "state": "Running", "supervised": false, "startedByHand": true}),
-                "db is in a launcher that was started by hand",
+                "db: its launcher was started by hand",
             ),
         ] {
             let table = table(&[web.clone(), row(other)]).join("\n");

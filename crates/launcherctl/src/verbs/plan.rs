@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::target::{Target, VmiTarget};
 use crate::error::CtlError;
 use crate::json::{list_at, push, text_at, text_or_dash};
-use crate::view::output::{Format, print};
+use crate::view::output::{Format, answer};
 
 /// Arguments of `plan`.
 #[derive(Debug, Args)]
@@ -34,11 +34,10 @@ pub async fn plan(args: &PlanArgs, format: Format) -> Result<ExitCode, CtlError>
     for field in launcher.restart {
         push(&mut plan, "/restart", field);
     }
-    print(format, &plan, || match table(&plan) {
+    answer(format, &plan, || match table(&plan) {
         lines if lines.is_empty() => vec!["nothing to do".to_owned()],
         lines => lines,
-    });
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
 /// A step, or a device that is kept: what is done to which, and why.

@@ -8,7 +8,7 @@ use super::target::Target;
 use crate::error::CtlError;
 use crate::json::{list_at, text_at, text_or_dash};
 use crate::reports::guest_state::status_text;
-use crate::view::output::{Format, print, print_document};
+use crate::view::output::{Format, answer, print, print_document};
 
 /// `info`: the versions of the cmd service.
 ///
@@ -16,10 +16,9 @@ use crate::view::output::{Format, print, print_document};
 /// If the launcher does not answer.
 pub async fn info(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     let versions = target.connect().await?.versions().await?;
-    print(format, &json!({"supportedCmdVersions": versions}), || {
+    answer(format, &json!({"supportedCmdVersions": versions}), || {
         format!("cmd versions: {versions:?}")
-    });
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
 /// `ping`: whether the launcher and its libvirt answer.
@@ -28,8 +27,7 @@ pub async fn info(target: &Target, format: Format) -> Result<ExitCode, CtlError>
 /// If they do not.
 pub async fn ping(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     target.connect().await?.ping().await?;
-    print(format, &json!({"success": true}), || "ok".to_owned());
-    Ok(ExitCode::SUCCESS)
+    answer(format, &json!({"success": true}), || "ok".to_owned())
 }
 
 /// `domain`: the domain as virt-handler sees it.
@@ -38,12 +36,11 @@ pub async fn ping(target: &Target, format: Format) -> Result<ExitCode, CtlError>
 /// If the launcher does not answer.
 pub async fn domain(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     let domain = target.connect().await?.domain().await?;
-    print(format, domain.as_ref().unwrap_or(&Value::Null), || {
+    answer(format, domain.as_ref().unwrap_or(&Value::Null), || {
         domain
             .as_ref()
             .map_or_else(|| vec!["no domain".into()], summary)
-    });
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
 /// `qemu-version`.
@@ -52,8 +49,7 @@ pub async fn domain(target: &Target, format: Format) -> Result<ExitCode, CtlErro
 /// If the launcher does not answer.
 pub async fn qemu_version(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     let version = target.connect().await?.qemu_version().await?;
-    print(format, &json!({"version": version}), || version.clone());
-    Ok(ExitCode::SUCCESS)
+    answer(format, &json!({"version": version}), || version.clone())
 }
 
 /// `metrics`: OpenMetrics text; as JSON, an object with it.

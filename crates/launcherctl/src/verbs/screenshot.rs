@@ -10,7 +10,7 @@ use super::target::Target;
 use crate::error::CtlError;
 use crate::files::FileError;
 use crate::new_file::check_overwrite;
-use crate::view::output::{Format, print, print_bytes};
+use crate::view::output::{Format, answer, print_bytes};
 
 /// The arguments of `screenshot`.
 #[derive(Debug, Args)]
@@ -25,17 +25,6 @@ pub struct ScreenshotArgs {
 }
 
 /// The file's name says another format than that of the picture.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "{file}: the picture is {mime}; choose a name that ends in .{ending}",
-    file = file.display()
-)]
-pub struct ScreenshotError {
-    file: PathBuf,
-    mime: String,
-    ending: &'static str,
-}
-
 /// `screenshot`.
 ///
 /// # Errors
@@ -47,46 +36,11 @@ pub async fn screenshot(args: &ScreenshotArgs, format: Format) -> Result<ExitCod
         print_bytes(&picture)?;
         return Ok(ExitCode::SUCCESS);
     }
-    check_ending(&args.file, &mime)?;
     std::fs::write(&args.file, &picture).map_err(FileError::on("write", &args.file))?;
     let file = args.file.display().to_string();
-    print(
+    answer(
         format,
         &json!({"file": file, "mime": mime, "bytes": picture.len()}),
         || format!("{file}: {mime}, {} bytes", picture.len()),
-    );
-    Ok(ExitCode::SUCCESS)
-}
-
-/// A name without an ending says nothing of the format.
-fn check_ending(file: &Path, mime: &str) -> Result<(), ScreenshotError> {
-    let ending = if mime == "image/png" { "png" } else { "ppm" };
-    let given = file.extension();
-    if given.is_none_or(|given| given.eq_ignore_ascii_case(ending)) {
-        return Ok(());
-    }
-    Err(ScreenshotError {
-        file: file.to_owned(),
-        mime: mime.to_owned(),
-        ending,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_of_another_format_is_refused() {
-        let check = |file, mime| check_ending(Path::new(file), mime);
-        for file in ["s.png", "s.PNG", "screen", "/dev/stdout"] {
-            assert!(check(file, "image/png").is_ok(), "{file}");
-        }
-        let refused = check("s.jpg", "image/png").err().map(|e| e.to_string());
-        assert_eq!(
-            refused.as_deref(),
-            Some("s.jpg: the picture is image/png; choose a name that ends in .png")
-        );
-        assert!(check("s.png", "image/x-portable-pixmap").is_err());
-    }
+    )
 }

@@ -14,7 +14,7 @@ use crate::error::CtlError;
 use crate::host::control::ControlClient;
 use crate::host::launcher::REQUEST_INTERVAL;
 use crate::reports::guest_state::{check_runs, is_starting};
-use crate::view::output::{Format, print, with_progress};
+use crate::view::output::{Format, answer, with_progress};
 use api::Action;
 use client::{CallError, Client, DomainChanges, is_down};
 
@@ -96,10 +96,9 @@ pub async fn shutdown(args: &ShutdownArgs, format: Format) -> Result<ExitCode, C
         Err(error) if runs_no_launcher(&error) => "no launcher runs".to_owned(),
         Err(error) => return Err(error),
     };
-    print(format, &json!({"success": true, "message": text}), || {
+    answer(format, &json!({"success": true, "message": text}), || {
         text.clone()
-    });
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
 fn runs_no_launcher(error: &CtlError) -> bool {

@@ -11,7 +11,7 @@ use crate::error::CtlError;
 use crate::host::failure::Failure;
 use crate::host::registry::{self, VmDir};
 use crate::host::status::{FAILED, LOST, VmStatus, collect, last_vmi};
-use crate::view::output::{Format, counted, or_dash, print};
+use crate::view::output::{Format, answer, counted, or_dash};
 use client::Client;
 
 /// How much of a failed VM's log is shown.
@@ -33,8 +33,7 @@ pub async fn status(args: &VmArgs, format: Format) -> Result<ExitCode, CtlError>
         (None, None) => last_vmi(&dir).await.metadata.name,
     };
     let status = collect(&name, &dir).await;
-    print(format, &json!(status), || page(&status, &log_end(&dir)));
-    Ok(ExitCode::SUCCESS)
+    answer(format, &json!(status), || page(&status, &log_end(&dir)))
 }
 
 /// Of a directory in which nothing was started, or whose VM has ended in order, there is nothing to say.
@@ -123,33 +122,8 @@ fn page(status: &VmStatus, log: &[String]) -> Vec<String> {
     lines.push(format!("  directory  {}", status.root.display()));
     let log = status.log.iter();
     lines.extend(log.map(|log| format!("  log        {}", log.display())));
-    lines.extend(remark(status));
+    lines.extend(status.remark());
     lines
-}
-
-/// Why the VM does not run as it should, and what to do.
-fn remark(status: &VmStatus) -> Option<String> {
-    let name = &status.name;
-    if status.state == LOST {
-        Some(match status.guest_pid {
-            Some(pid) => format!(
-                "its launcher was killed, and its guest still runs (QEMU is process {pid}); launcherctl stop {name} forces it off"
-            ),
-            None => format!(
-                "its launcher was killed, and its guest does not run; launcherctl stop {name} removes what is left of it"
-            ),
-        })
-    } else if status.started_by_hand {
-        Some(format!(
-            "its launcher was started by hand, without a supervisor; launcherctl stop {name} shuts it down"
-        ))
-    } else if status.supervised == Some(false) {
-        Some(format!(
-            "its supervisor was killed; launcherctl stop {name} shuts it down"
-        ))
-    } else {
-        None
-    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::error::CtlError;
 use crate::files::FileError;
 use crate::json::set;
 use crate::reports::events::has_arrived;
-use crate::view::output::{Format, print, say};
+use crate::view::output::{Format, answer, say};
 use crate::view::picture::{Bar, Picture};
 use api::proto::inspect::v1::{Step, TimelineResponse};
 
@@ -40,11 +40,10 @@ pub async fn timeline(args: &TimelineArgs, format: Format) -> Result<ExitCode, C
     }
     let mut document = document(&timeline);
     set(&mut document, "/note", json!(note));
-    print(format, &document, || {
+    answer(format, &document, || {
         let note = note.map(str::to_owned);
         table(&timeline).into_iter().chain(note).collect::<Vec<_>>()
-    });
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
 /// Why the steps of the guest's start are missing, of a guest that this launcher has not started.

@@ -2,11 +2,12 @@
 //! a CD-ROM drive of the VMI is put into that drive.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde_json::{Value, json};
 
 use super::target::Target;
@@ -23,7 +24,7 @@ use crate::manifest::drives::{empty_drives, is_drive};
 use crate::reports::guest_state::{GuestState, check_runs};
 use crate::reports::notify_server::notify_socket;
 use crate::similar::known_names;
-use crate::view::output::{Format, print, say, with_progress};
+use crate::view::output::{Format, answer, print, say, with_progress};
 use api::pod_paths::PodPaths;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use client::Client;
@@ -44,14 +45,11 @@ pub struct AddArgs {
     #[arg(long)]
     serial: Option<String>,
     /// Bus of the disk; scsi if not given
-    #[arg(long, value_enum)]
-    bus: Option<Bus>,
+    #[arg(long, value_parser = ["scsi", "virtio"])]
+    bus: Option<String>,
     /// Cache mode of the disk
-    #[arg(long, value_enum)]
-    cache: Option<Cache>,
-    /// Only print what would be sent
-    #[arg(long)]
-    dry_run: bool,
+    #[arg(long, value_parser = ["none", "writethrough", "writeback"])]
+    cache: Option<String>,
     #[command(flatten)]
     target: Target,
 }
@@ -66,26 +64,8 @@ pub struct RemoveArgs {
     /// yet. It does not report all: unmount the volume before
     #[arg(short, long)]
     force: bool,
-    /// Only print what would be sent
-    #[arg(long)]
-    dry_run: bool,
     #[command(flatten)]
     target: Target,
-}
-
-/// Buses on which disks can be hotplugged.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Bus {
-    Scsi,
-    Virtio,
-}
-
-/// Cache modes that KubeVirt knows.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Cache {
-    None,
-    Writethrough,
-    Writeback,
 }
 
 /// `addvolume`: attaches a disk to the running guest.
@@ -98,14 +78,11 @@ pub async fn add(args: &AddArgs, format: Format) -> Result<ExitCode, CtlError> {
     let (dir, client, mut vmi) = (&vm.dir, &vm.client, vm.vmi.clone());
     check_free(&args.name, &vmi)?;
     let is_medium = is_drive(&vmi, &args.name);
-    let disk = if is_medium {
+    if is_medium {
         check_medium(args, &vmi)?;
-        Value::Null
     } else {
-        let disk = disk(args);
-        push(&mut vmi, "/spec/domain/devices/disks", disk.clone());
-        disk
-    };
+        push(&mut vmi, "/spec/domain/devices/disks", disk(args));
+    }
     push(
         &mut vmi,
         "/spec/volumes",
@@ -114,10 +91,6 @@ pub async fn add(args: &AddArgs, format: Format) -> Result<ExitCode, CtlError> {
     let status = json!({"name": args.name, "phase": "Ready", "hotplugVolume": {"attachPodName": "launcherctl", "attachPodUID": ""}});
     push(&mut vmi, "/status/volumeStatus", status);
     set(&mut vmi, "/status/phase", json!("Running"));
-    if args.dry_run {
-        print_dry_run(args, &disk, format);
-        return Ok(ExitCode::SUCCESS);
-    }
     let domain = client.domain().await?;
     // A paused guest sees the disk once it is resumed.
     if !GuestState::of(domain.as_ref()).has_process() {
@@ -188,23 +161,6 @@ async fn why_not(client: &Client, vmi: &Value, name: &str) -> Option<String> {
     Some(text_at(reasons.next()?, "/why").to_owned())
 }
 
-/// Prints what `addvolume` would send.
-fn print_dry_run(args: &AddArgs, disk: &Value, format: Format) {
-    let name = &args.name;
-    if disk.is_null() {
-        print(format, &json!({"insert": name, "file": args.file}), || {
-            format!(
-                "would put {} into the CD-ROM drive {name}",
-                args.file.display()
-            )
-        });
-    } else {
-        print(format, &json!({"add": disk}), || {
-            format!("would add {disk}")
-        });
-    }
-}
-
 /// Gives a drive its medium. The guest only reads it, so that a copy will do.
 fn insert_image(file: &Path, image: &Path) -> Result<(), ImageError> {
     check_content(file, Accepts::Raw)?;
@@ -241,13 +197,6 @@ pub async fn remove(args: &RemoveArgs, format: Format) -> Result<ExitCode, CtlEr
     if !is_medium {
         remove_named(&mut vmi, "/spec/domain/devices/disks", &args.name);
     }
-    if args.dry_run {
-        let verb = if is_medium { "eject" } else { "remove" };
-        let mut json = json!({});
-        set(&mut json, &format!("/{verb}"), json!(args.name));
-        print(format, &json, || format!("would {verb} {}", args.name));
-        return Ok(ExitCode::SUCCESS);
-    }
     let domain = client.domain().await?;
     check_runs(domain.as_ref())?;
     if !is_medium && !args.force {
@@ -260,24 +209,19 @@ pub async fn remove(args: &RemoveArgs, format: Format) -> Result<ExitCode, CtlEr
     vm.store(&vmi)?;
     // Only the hard link is removed; the user's own file stays. In a pod, what virt-handler has mounted is its own.
     let image = image_path(dir, &args.name);
-    if dir.is_of_run() {
-        match fs::remove_file(&image) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(FileError::on("remove", image)(error).into());
-            }
-            _ => {}
+    match fs::remove_file(&image) {
+        Err(error) if dir.is_of_run() && error.kind() != ErrorKind::NotFound => {
+            return Err(FileError::on("remove", image)(error).into());
         }
-    } else {
-        let _ = fs::remove_file(&image);
+        _ => {}
     }
-    print(format, &json!({"name": args.name, "removed": true}), || {
+    answer(format, &json!({"name": args.name, "removed": true}), || {
         if is_medium {
             format!("{} is ejected; its CD-ROM drive stays, empty", args.name)
         } else {
             format!("{} is detached", args.name)
         }
-    });
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
 /// `volumes`: the VM's disks as they are, and its empty CD-ROM drives.
@@ -293,8 +237,7 @@ pub async fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError>
         .chain(empty_drives(&vm.vmi))
         .map(|name| Row::new(&vm.dir.pod_root(), &domain, name))
         .collect();
-    print(format, &json!(rows), || table(&rows));
-    Ok(ExitCode::SUCCESS)
+    answer(format, &json!(rows), || table(&rows))
 }
 
 /// A launcher, its directory, and what it was sent last.
@@ -335,16 +278,9 @@ impl Vm {
 }
 
 fn disk(args: &AddArgs) -> Value {
-    let bus = match args.bus {
-        None | Some(Bus::Scsi) => "scsi",
-        Some(Bus::Virtio) => "virtio",
-    };
+    let bus = args.bus.as_deref().unwrap_or("scsi");
     let mut disk = json!({"name": args.name, "disk": {"bus": bus}});
-    let cache = args
-        .cache
-        .and_then(|cache| cache.to_possible_value())
-        .map(|cache| cache.get_name().to_owned());
-    for (key, value) in [("/serial", args.serial.clone()), ("/cache", cache)] {
+    for (key, value) in [("/serial", &args.serial), ("/cache", &args.cache)] {
         if let Some(value) = value {
             set(&mut disk, key, json!(value));
         }

@@ -5,12 +5,14 @@ use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::pin::pin;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
 use super::visible;
+use crate::error::CtlError;
 use crate::files::FileError;
 use client::refusal::split_remedy;
 
@@ -52,6 +54,19 @@ pub fn print<T: IntoLines>(format: Format, json: &Value, text: impl FnOnce() -> 
     };
     // A reader such as head(1) may have closed the pipe.
     let _ = writeln!(std::io::stdout(), "{shown}");
+}
+
+/// Prints the answer of a verb that has succeeded.
+///
+/// # Errors
+/// None: what cannot be written any more does not make it fail.
+pub fn answer<T: IntoLines>(
+    format: Format,
+    json: &Value,
+    text: impl FnOnce() -> T,
+) -> Result<ExitCode, CtlError> {
+    print(format, json, text);
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The lines as one text that a terminal may get.

@@ -46,12 +46,14 @@ impl Picture {
             let to = x(bar.to).max(from + 2.0);
             self.text((LEFT - 8.0, y), "end", bar.name);
             self.text((to + 6.0, y), "start", &bar.label);
-            self.element(format_args!(
-                "rect x=\"{from:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"14\" fill=\"{}\"",
+            // Writing to a text does not fail.
+            let _ = writeln!(
+                self.body,
+                "<rect x=\"{from:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"14\" fill=\"{}\"/>",
                 y - 11.0,
                 to - from,
                 COLOUR
-            ));
+            );
         }
         self.y += 12.0;
     }
@@ -64,11 +66,6 @@ impl Picture {
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" font-family=\"sans-serif\" font-size=\"12\">\
             <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n{body}</svg>\n"
         )
-    }
-
-    fn element(&mut self, element: std::fmt::Arguments<'_>) {
-        // Writing to a text does not fail.
-        let _ = writeln!(self.body, "<{element}/>");
     }
 
     /// `anchor` is the end of the text that is at the point.

@@ -1,6 +1,7 @@
 //! The disks of a guest that a backup does not have, and why.
 
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::json::{is_object_at, list_at, text_at};
 
@@ -29,20 +30,13 @@ const KINDS: [(&str, &str); 10] = [
 const GENERATED: &str = "made from the manifest at each start";
 
 /// A disk without a file in the backup.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct LeftOut {
     /// Name of the volume in the VMI.
     pub volume: String,
     /// Name of the disk in the guest's domain, such as `vda`.
     pub target: String,
     pub reason: &'static str,
-}
-
-impl LeftOut {
-    /// For programs.
-    pub fn to_json(&self) -> Value {
-        json!({"volume": self.volume, "target": self.target, "reason": self.reason})
-    }
 }
 
 /// The disks of the domain whose changes are not tracked, in its order. The VMI may be without its volumes.
@@ -81,6 +75,7 @@ fn reason(disk: &Value, volume: &str, vmi: &Value) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn each_disk_without_an_overlay_has_a_reason() {

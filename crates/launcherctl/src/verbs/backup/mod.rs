@@ -9,7 +9,6 @@
 
 mod ancestors;
 mod error;
-mod holes;
 mod job;
 mod left_out;
 mod record;
@@ -18,11 +17,12 @@ mod report;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{ExitCode, Stdio};
 
 use clap::Args;
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use tokio::process::Command;
 
 use super::target::VmiTarget;
 use crate::error::{CtlError, RuntimeError};
@@ -30,7 +30,7 @@ use crate::files::FileError;
 use crate::host::registry::VmDir;
 use crate::host::vm_link::VmLink;
 use crate::json::{list_at, set, text_at};
-use crate::view::output::{Format, print, say};
+use crate::view::output::{Format, answer, say};
 use api::backup::BackupOptions;
 use client::is_down;
 use convert::backup::BackupId;
@@ -143,7 +143,14 @@ pub async fn backup(args: &BackupArgs, format: Format) -> Result<ExitCode, CtlEr
     let ended = job.run(format).await?;
     let mut stop = EndSignals::listen().map_err(RuntimeError)?;
     for file in Record::of(&directory, &ended, parent)?.files {
-        holes::dig(&directory.join(&file.file), &mut stop).await;
+        let mut dig = Command::new("fallocate");
+        dig.arg("--dig-holes").arg(directory.join(&file.file));
+        dig.stderr(Stdio::null()).kill_on_drop(true);
+        // Without it the file is as good, and larger.
+        tokio::select! {
+            _ = dig.status() => {}
+            _ = stop.next() => break,
+        }
     }
     let mut record = Record::of(&directory, &ended, parent)?;
     if is_frozen {
@@ -151,12 +158,11 @@ pub async fn backup(args: &BackupArgs, format: Format) -> Result<ExitCode, CtlEr
     }
     record.chain_images(&directory, parent)?;
     record.store(&directory)?;
-    print(
+    answer(
         format,
         &report::json(&record, &directory, &left_out),
         || report::text(&record, &directory, &left_out),
-    );
-    Ok(ExitCode::SUCCESS)
+    )
 }
 
 /// By its name, such a directory may be the last backup.

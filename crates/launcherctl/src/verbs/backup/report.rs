@@ -56,7 +56,7 @@ pub fn json(record: &Record, directory: &Path, left_out: &[LeftOut]) -> Value {
         "quiesceStatus": record.quiesce_status,
         "message": record.message,
         "files": record.files.iter().map(file).collect::<Vec<_>>(),
-        "leftOut": left_out.iter().map(LeftOut::to_json).collect::<Vec<_>>(),
+        "leftOut": left_out,
     })
 }
 

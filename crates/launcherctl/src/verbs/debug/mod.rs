@@ -20,7 +20,7 @@ use crate::host::failure::Failure;
 use crate::host::registry::{SUPERVISOR_LOG, VmDir};
 use crate::host::status;
 use crate::json::{text_at, text_or_dash};
-use crate::view::output::{Format, print, print_bytes, say};
+use crate::view::output::{Format, answer, print_bytes, say};
 use api::pod_paths::{HOOKS_REPORT, PodPaths};
 use client::{CallError, Client};
 
@@ -82,8 +82,8 @@ pub async fn debug(args: &DebugArgs, format: Format) -> Result<ExitCode, CtlErro
         return Ok(ExitCode::SUCCESS);
     }
     std::fs::write(&out, archive).map_err(FileError::on("write", &out))?;
-    let answer = json!({"archive": out, "problems": problems});
-    print(format, &answer, || {
+    let json = json!({"archive": out, "problems": problems});
+    answer(format, &json, || {
         let mut lines = vec![format!(
             "{} is written; read it before you send it",
             out.display()
@@ -94,8 +94,7 @@ pub async fn debug(args: &DebugArgs, format: Format) -> Result<ExitCode, CtlErro
                 .map(|problem| format!("  missing: {problem}")),
         );
         lines
-    });
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
 /// What is in the archive, by the names of its files.

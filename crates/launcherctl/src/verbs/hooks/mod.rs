@@ -12,7 +12,7 @@ use serde_json::json;
 use super::target::Target;
 use crate::error::{CtlError, RuntimeError};
 use crate::files::{FileError, InFile};
-use crate::view::output::{Format, print};
+use crate::view::output::{Format, answer};
 use api::pod_paths::HOOKS_REPORT;
 use client::refusal::NETWORK_SIDECAR;
 use hooks::{HookPointReport, Report};
@@ -73,8 +73,7 @@ async fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Report::default(),
         Err(error) => return Err(FileError::on("read", file)(error).into()),
     };
-    print(format, &json!(report), || table(&report, is_of_run));
-    Ok(ExitCode::SUCCESS)
+    answer(format, &json!(report), || table(&report, is_of_run))
 }
 
 /// Gives up at Ctrl-C and the like, so that the sidecar and its files do not outlive this program.
