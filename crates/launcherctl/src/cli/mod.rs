@@ -297,7 +297,7 @@ fn perform(verb: Verb, format: Format) -> Result<ExitCode, CtlError> {
         Verb::Ssh(args) => block_on(verbs::ssh::ssh(args)),
         Verb::Vnc(args) => block_on(verbs::vnc::vnc(args, format)),
         Verb::Logs(args) => block_on(verbs::logs::logs(args, format)),
-        Verb::Dumpxml(args) => block_on(verbs::dumpxml::dumpxml(args, format)),
+        Verb::Dumpxml(args) => block_on(verbs::query::dumpxml(&args.target(), format)),
         Verb::Stop(args) => block_on(verbs::stop::stop(args, format)),
         Verb::Check(args) => verbs::check::check(args, format),
         Verb::Convert(args) => verbs::convert::convert(args, format),

@@ -114,7 +114,7 @@ pub(super) async fn attend(
                     timeout.as_secs(),
                     launcher::grace(launcher.vmi()).as_secs()
                 ));
-                return Err(RunError::NotUp { text, timeout }.into());
+                return Err(RunError::NotUp(text, timeout).into());
             }
         }
     }

@@ -165,7 +165,7 @@ impl ConfigData {
             // A directory of --root may have been filled by its user.
             if is_object_at(volume, &format!("/{source}")) && !dir.path(&directory).exists() {
                 let field = format!("{field}.{source}");
-                return Err(ConfigDataError::OnlyInCluster { field, what });
+                return Err(ConfigDataError::OnlyInCluster(field, what));
             }
         }
         for (pointer, kind, directory) in [

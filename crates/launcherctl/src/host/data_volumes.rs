@@ -51,13 +51,8 @@ pub enum DataVolumeError {
     #[error(transparent)]
     Content(#[from] ContentError),
     /// qemu-img could not convert it.
-    #[error("cannot copy the image {file} as a raw one", file = file.display())]
-    Copy {
-        /// The image.
-        file: PathBuf,
-        /// Why not.
-        source: CommandError,
-    },
+    #[error("cannot copy the image {file} as a raw one", file = .0.display())]
+    Copy(PathBuf, #[source] CommandError),
 }
 
 /// What became of the DataVolumes.
@@ -181,12 +176,8 @@ fn import(file: &Path, claim: &Path, size: Option<u64>) -> Result<(), DataVolume
         file.as_os_str(),
         new.as_os_str(),
     ];
-    os::command::run("qemu-img", arguments, &[], None, COPY_LIMITS).map_err(|source| {
-        DataVolumeError::Copy {
-            file: file.to_owned(),
-            source,
-        }
-    })?;
+    os::command::run("qemu-img", arguments, &[], None, COPY_LIMITS)
+        .map_err(|source| DataVolumeError::Copy(file.to_owned(), source))?;
     let raw = fs::OpenOptions::new()
         .write(true)
         .open(&new)

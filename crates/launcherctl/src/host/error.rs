@@ -72,11 +72,6 @@ pub enum RunError {
     #[error("the guest has not started within {} s; --timeout gives it more", .0.as_secs())]
     NotStarted(Duration),
     /// The text of `--until` did not appear.
-    #[error("{text:?} has not appeared on the console after {} s", timeout.as_secs())]
-    NotUp {
-        /// The text.
-        text: String,
-        /// `--timeout`.
-        timeout: Duration,
-    },
+    #[error("{0:?} has not appeared on the console after {seconds} s", seconds = .1.as_secs())]
+    NotUp(String, Duration),
 }

@@ -66,14 +66,9 @@ pub enum ContentError {
     Empty(String),
     /// A raw image whose last sector is not whole.
     #[error(
-        "{file}: its {bytes} bytes are not a multiple of {SECTOR_BYTES}, as those of a raw image are: is it an image, and copied or downloaded in full? If so, truncate -s %{SECTOR_BYTES} {file} completes its last sector"
+        "{0}: its {1} bytes are not a multiple of {SECTOR_BYTES}, as those of a raw image are: is it an image, and copied or downloaded in full? If so, truncate -s %{SECTOR_BYTES} {0} completes its last sector"
     )]
-    NotWholeSectors {
-        /// The file.
-        file: String,
-        /// Its size.
-        bytes: u64,
-    },
+    NotWholeSectors(String, u64),
     /// Its beginning is that of something else.
     #[error("{file}: {what}; {remedy}")]
     OtherFormat {
@@ -133,7 +128,7 @@ pub fn check_content(image: &Path, accepts: Accepts) -> Result<(), ContentError>
         return Err(ContentError::Qcow2(file));
     }
     if !has_format(&head) && !bytes.is_multiple_of(SECTOR_BYTES) {
-        return Err(ContentError::NotWholeSectors { file, bytes });
+        return Err(ContentError::NotWholeSectors(file, bytes));
     }
     Ok(())
 }

@@ -44,36 +44,21 @@ pub enum RegistryError {
     },
     /// The name is taken by a VM that runs.
     #[error(
-        "a VM named {name} is running, in {root}; end it first (launcherctl stop {name}) or give this one another name: names are unique on this machine, across namespaces",
-        root = root.display()
+        "a VM named {0} is running, in {root}; end it first (launcherctl stop {0}) or give this one another name: names are unique on this machine, across namespaces",
+        root = .1.display()
     )]
-    NameTaken {
-        /// The name.
-        name: String,
-        /// Root of the VM that has it.
-        root: PathBuf,
-    },
+    NameTaken(String, PathBuf),
     /// The name is taken by a VM whose guest has lost its launcher.
     #[error(
-        "{name} has lost its launcher, and its guest still runs (QEMU is process {pid}); launcherctl stop {name} forces it off"
+        "{0} has lost its launcher, and its guest still runs (QEMU is process {1}); launcherctl stop {0} forces it off"
     )]
-    GuestRuns {
-        /// The name.
-        name: String,
-        /// Its QEMU.
-        pid: i32,
-    },
+    GuestRuns(String, i32),
     /// The path of the registry is another user's directory.
     #[error("{path} is not a directory of this user; remove it or set XDG_RUNTIME_DIR", path = .0.display())]
     NotOurs(PathBuf),
     /// The stored VMI cannot be read.
-    #[error("{file}: not valid JSON", file = file.display())]
-    Vmi {
-        /// Where it is stored.
-        file: PathBuf,
-        /// What is wrong with it.
-        source: serde_json::Error,
-    },
+    #[error("{file}: not valid JSON", file = .0.display())]
+    Vmi(PathBuf, #[source] serde_json::Error),
 }
 
 /// The directory of a VM: its launcher's root.
@@ -202,7 +187,7 @@ impl VmDir {
     pub fn load_vmi(&self) -> Result<Value, RegistryError> {
         let file = self.root.join(VMI_FILE);
         let text = fs::read_to_string(&file).map_err(FileError::on("read", &file))?;
-        serde_json::from_str(&text).map_err(|source| RegistryError::Vmi { file, source })
+        serde_json::from_str(&text).map_err(|source| RegistryError::Vmi(file, source))
     }
 }
 
@@ -243,10 +228,10 @@ pub fn add(name: &str, vm: &VmDir) -> Result<(), RegistryError> {
     let link = directory.join(name);
     if let Ok(old) = fs::read_link(&link).map(VmDir::at) {
         if old.is_running() || old.is_supervised() || is_being_started(&old, vm) {
-            return Err(RegistryError::NameTaken {
-                name: name.to_owned(),
-                root: old.root().to_owned(),
-            });
+            return Err(RegistryError::NameTaken(
+                name.to_owned(),
+                old.root().to_owned(),
+            ));
         }
         fs::remove_file(&link).map_err(FileError::on("remove", &link))?;
     }

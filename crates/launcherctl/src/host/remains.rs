@@ -140,17 +140,14 @@ pub fn remove_sockets(dir: &VmDir) {
 /// Refuses a VM that runs, or whose guest does.
 fn check_lost(name: &str, dir: &VmDir) -> Result<(), RegistryError> {
     if dir.is_running() || dir.is_supervised() {
-        return Err(RegistryError::NameTaken {
-            name: name.to_owned(),
-            root: dir.root().to_owned(),
-        });
+        return Err(RegistryError::NameTaken(
+            name.to_owned(),
+            dir.root().to_owned(),
+        ));
     }
     match guest(dir.root()) {
         None => Ok(()),
-        Some(pid) => Err(RegistryError::GuestRuns {
-            name: name.to_owned(),
-            pid,
-        }),
+        Some(pid) => Err(RegistryError::GuestRuns(name.to_owned(), pid)),
     }
 }
 

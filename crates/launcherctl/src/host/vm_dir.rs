@@ -70,13 +70,8 @@ fn keep_private(directory: &Path) -> Result<(), FileError> {
 }
 
 fn lock_for_start(name: &str, dir: &VmDir) -> Result<StartLock, CtlError> {
-    StartLock::take(dir)?.ok_or_else(|| {
-        RegistryError::NameTaken {
-            name: name.to_owned(),
-            root: dir.root().to_owned(),
-        }
-        .into()
-    })
+    StartLock::take(dir)?
+        .ok_or_else(|| RegistryError::NameTaken(name.to_owned(), dir.root().to_owned()).into())
 }
 
 /// The directory by its own path, or by a link in `base` where that is too long. A path that is too long for a migration

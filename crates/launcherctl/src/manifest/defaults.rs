@@ -135,10 +135,9 @@ fn default_memory(vmi: &mut Value) -> Result<(), ManifestError> {
     .ok_or(ManifestError::NoMemory)?;
     // Or the conversion would refuse a field that the user has not written.
     if let Ok(quantity) = Quantity::deserialize(&memory) {
-        quantity.bytes().map_err(|source| ManifestError::Memory {
-            path: format!("spec.domain.{field}"),
-            source,
-        })?;
+        quantity
+            .bytes()
+            .map_err(|source| ManifestError::Memory(format!("spec.domain.{field}"), source))?;
     }
     if let Some(message) = too_little_memory(&memory) {
         let path = format!("spec.domain.{field}");

@@ -56,21 +56,11 @@ pub enum ManifestError {
     #[error("spec.domain.memory.guest: missing; e.g. 512Mi")]
     NoMemory,
     /// A field has a value of the wrong type.
-    #[error("{path}")]
-    Field {
-        /// Path of the field.
-        path: String,
-        /// What was expected.
-        source: TypeError,
-    },
+    #[error("{0}")]
+    Field(String, #[source] TypeError),
     /// The guest's memory, from which admission derives its request, is not a size.
-    #[error("{path}")]
-    Memory {
-        /// Path of the field.
-        path: String,
-        /// What is wrong with it.
-        source: QuantityError,
-    },
+    #[error("{0}")]
+    Memory(String, #[source] QuantityError),
     /// The guest's memory is a size that was not meant.
     #[error("{path}: {message}")]
     TooLittleMemory {
@@ -114,9 +104,9 @@ impl ManifestError {
             Self::NoName | Self::InvalidName(_) => "metadata.name",
             Self::Architecture(..) => "spec.architecture",
             Self::NoMemory => "spec.domain.memory.guest",
-            Self::Field { path, .. }
-            | Self::Memory { path, .. }
-            | Self::TooLittleMemory { path, .. } => path,
+            Self::Field(path, _) | Self::Memory(path, _) | Self::TooLittleMemory { path, .. } => {
+                path
+            }
             Self::OtherVm { field, .. } => field,
         }
     }

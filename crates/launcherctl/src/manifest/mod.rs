@@ -27,22 +27,12 @@ use serde_json::{Value, json};
 
 use api::vmi::Vmi;
 pub use defaults::random_uuid;
-pub use error::MAX_PROBLEMS;
-pub use error::ManifestError;
-pub use error::in_conversion;
-pub use error::in_manifest;
+pub use error::{MAX_PROBLEMS, ManifestError, in_conversion, in_manifest};
 pub use network::Card;
-pub use origin::FieldOrigin;
-pub use origin::Origin;
-pub use problems::Problem;
-pub use problems::Severity;
-pub use problems::problems;
+pub use origin::{FieldOrigin, Origin};
+pub use problems::{Problem, Severity, problems};
 
-use crate::json::copy_at;
-use crate::json::is_object_at;
-use crate::json::list_at;
-use crate::json::set;
-use crate::json::text_at;
+use crate::json::{copy_at, is_object_at, list_at, set, text_at};
 use context::context_of_pod;
 pub use type_error::TypeError;
 
@@ -226,10 +216,10 @@ fn typed(value: &Value) -> Result<Vmi, ManifestError> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let path = error.path().to_string();
         let found = path_pointer(&path).and_then(|pointer| value.pointer(&pointer));
-        ManifestError::Field {
-            source: TypeError::new(error.inner(), found.unwrap_or(&Value::Null)),
+        ManifestError::Field(
             path,
-        }
+            TypeError::new(error.inner(), found.unwrap_or(&Value::Null)),
+        )
     })
 }
 

@@ -279,7 +279,7 @@ fn of_vmi(mut vmi: Value, found: &mut Found<'_>) {
         match &error {
             ManifestError::NoMemory => set(&mut vmi, "/spec/domain/memory/guest", json!("64Mi")),
             ManifestError::Architecture(..) if clear(&mut vmi, "spec.architecture") => {}
-            ManifestError::Memory { path, .. } if clear(&mut vmi, path) => {}
+            ManifestError::Memory(path, _) if clear(&mut vmi, path) => {}
             ManifestError::TooLittleMemory { path, .. } if clear(&mut vmi, path) => {
                 set(&mut vmi, "/spec/domain/memory/guest", json!("64Mi"));
             }

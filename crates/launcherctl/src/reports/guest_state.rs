@@ -27,13 +27,8 @@ pub enum GuestError {
     #[error("the guest agent has not answered yet: {}", NO_AGENT)]
     NoAgent,
     /// The guest stands still.
-    #[error("the guest of {vm} is paused: {remedy}")]
-    Paused {
-        /// Namespace and name.
-        vm: String,
-        /// What to do first.
-        remedy: &'static str,
-    },
+    #[error("the guest of {0} is paused: {1}")]
+    Paused(String, &'static str),
     /// `delete` would leave the guest running.
     #[error(
         "{0} has a running guest, and delete only removes the domain of an ended one; launcherctl shutdown or launcherctl kill ends it first"
@@ -145,10 +140,10 @@ pub fn check_runs(domain: Option<&Value>) -> Result<(), GuestError> {
         (GuestState::Running, _) => Ok(()),
         (GuestState::Absent, _) | (_, None) => Err(GuestError::NoDomain),
         (GuestState::Ended, Some(domain)) => Err(GuestError::NoGuest(name(domain))),
-        (GuestState::Paused, Some(domain)) => Err(GuestError::Paused {
-            vm: name(domain),
-            remedy: remedy(text_at(domain, "/Status/Reason")),
-        }),
+        (GuestState::Paused, Some(domain)) => Err(GuestError::Paused(
+            name(domain),
+            remedy(text_at(domain, "/Status/Reason")),
+        )),
     }
 }
 

@@ -142,11 +142,9 @@ fn exit_code(end: &End, args: &ConsoleArgs) -> Result<ExitCode, CtlError> {
         (End::Done, _) | (End::Left | End::Closed, None) => Ok(ExitCode::SUCCESS),
         (End::Left, Some(_)) => Ok(ExitCode::FAILURE),
         (End::Closed, Some(text)) => Err(RunError::ConsoleClosed(text).into()),
-        (End::TimedOut, text) => Err(RunError::NotUp {
-            text: text.unwrap_or_default(),
-            timeout: Duration::from_secs(args.timeout),
+        (End::TimedOut, text) => {
+            Err(RunError::NotUp(text.unwrap_or_default(), Duration::from_secs(args.timeout)).into())
         }
-        .into()),
     }
 }
 

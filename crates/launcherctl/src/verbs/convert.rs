@@ -2,11 +2,9 @@
 
 use std::process::ExitCode;
 
-use serde_json::json;
-
 use super::inputs::Inputs;
 use crate::error::CtlError;
-use crate::view::output::{Format, print, print_document};
+use crate::view::output::{Format, answer_document};
 
 /// `convert`: prints the domain XML of a VMI; as JSON, an object that holds it.
 ///
@@ -14,10 +12,9 @@ use crate::view::output::{Format, print, print_document};
 /// If a file is not what it should be, or the VMI is refused.
 pub fn convert(args: &Inputs, format: Format) -> Result<ExitCode, CtlError> {
     let (_, vmi, context) = args.read()?;
-    let xml = convert::domain(&vmi, &context)?.to_xml();
-    match format {
-        Format::Text => print_document(&xml)?,
-        Format::Json => print(format, &json!({"domainXml": xml}), String::new),
-    }
-    Ok(ExitCode::SUCCESS)
+    answer_document(
+        format,
+        "domainXml",
+        &convert::domain(&vmi, &context)?.to_xml(),
+    )
 }

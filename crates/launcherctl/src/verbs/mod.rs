@@ -5,7 +5,6 @@ pub mod check;
 pub mod console;
 pub mod convert;
 pub mod debug;
-pub mod dumpxml;
 pub mod explain;
 pub mod guest;
 pub mod hooks;

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::target::Target;
 use crate::error::CtlError;
 use crate::json::{list_at, text_at, text_or_dash};
-use crate::reports::guest_state::status_text;
-use crate::view::output::{Format, answer, print, print_document};
+use crate::reports::guest_state::{GuestError, status_text};
+use crate::view::output::{Format, answer, answer_document};
 
 /// `info`: the versions of the cmd service.
 ///
@@ -58,11 +58,19 @@ pub async fn qemu_version(target: &Target, format: Format) -> Result<ExitCode, C
 /// If the launcher does not answer.
 pub async fn metrics(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     let metrics = target.connect().await?.metrics().await?;
-    match format {
-        Format::Text => print_document(&metrics)?,
-        Format::Json => print(format, &json!({"metrics": metrics}), String::new),
+    answer_document(format, "metrics", &metrics)
+}
+
+/// `dumpxml`: libvirt's XML of the running domain.
+///
+/// # Errors
+/// If there is no domain, or the launcher does not have this call (KubeVirt's does not).
+pub async fn dumpxml(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
+    let xml = target.connect().await?.debug().await?.domain_xml;
+    if xml.is_empty() {
+        return Err(GuestError::NoDomain.into());
     }
-    Ok(ExitCode::SUCCESS)
+    answer_document(format, "domainXml", &xml)
 }
 
 /// The most important parts of a domain, on a few lines.

@@ -24,25 +24,15 @@ pub enum ShutdownError {
     /// The guest has been asked to shut down, and runs on.
     #[error(
         "the guest has not shut down within {} s; launcherctl kill forces it off",
-        timeout.as_secs()
+        .0.as_secs()
     )]
-    NotDown {
-        /// How long it was waited for.
-        timeout: Duration,
-        /// Why it could not be asked, the last time.
-        source: Option<CallError>,
-    },
+    NotDown(Duration, #[source] Option<CallError>),
     /// A guest that is to be shut down has not started yet.
     #[error(
-        "{vm} is still starting after {} s, and was not shut down; launcherctl kill cancels its start",
-        timeout.as_secs()
+        "{0} is still starting after {seconds} s, and was not shut down; launcherctl kill cancels its start",
+        seconds = .1.as_secs()
     )]
-    StillStarting {
-        /// Namespace and name.
-        vm: String,
-        /// How long it was waited for.
-        timeout: Duration,
-    },
+    StillStarting(String, Duration),
 }
 
 /// How long a guest has whose VMI does not say: KubeVirt's default.
@@ -127,10 +117,7 @@ pub async fn shut_down(
     let began = Instant::now();
     let start_limit = limit.unwrap_or(START_TIMEOUT);
     let started = timeout_at(os::time::deadline(start_limit), started_guest(client));
-    let still_starting = |_| ShutdownError::StillStarting {
-        vm: vm_name(vmi),
-        timeout: start_limit,
-    };
+    let still_starting = |_| ShutdownError::StillStarting(vm_name(vmi), start_limit);
     let Some((mut changes, domain)) = started.await.map_err(still_starting)?? else {
         return Ok(());
     };
@@ -155,11 +142,7 @@ pub async fn shut_down(
     };
     match timeout(left, asked).await {
         Ok(result) => result,
-        Err(_) => Err(ShutdownError::NotDown {
-            timeout: limit.unwrap_or(left),
-            source: failure,
-        }
-        .into()),
+        Err(_) => Err(ShutdownError::NotDown(limit.unwrap_or(left), failure).into()),
     }
 }
 

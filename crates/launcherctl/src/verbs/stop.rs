@@ -205,11 +205,7 @@ async fn stop_unsupervised(
     let was_shut_down = !force && shut_down_by_launcher(dir, screen).await;
     let found = remains::terminate(dir.root()).await;
     if let Some(pid) = remains::guest(dir.root()) {
-        return Err(SupervisorError::GuestStays {
-            name: name.to_owned(),
-            pid,
-        }
-        .into());
+        return Err(SupervisorError::GuestStays(name.to_owned(), pid).into());
     }
     let log = (!dir.is_temporary()).then(|| dir.log_file());
     forget(name, dir);

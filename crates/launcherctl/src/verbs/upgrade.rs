@@ -32,14 +32,8 @@ pub struct UpgradeArgs {
 #[derive(Debug, thiserror::Error)]
 pub enum UpgradeError {
     /// The path can't be used.
-    #[error("can't use {}", path.display())]
-    Executable {
-        /// The executable.
-        path: PathBuf,
-        /// The reason.
-        #[source]
-        source: std::io::Error,
-    },
+    #[error("can't use {}", .0.display())]
+    Executable(PathBuf, #[source] std::io::Error),
     /// The monitor has gone back.
     #[error("the new launcher did not come up, and {} is back; see the monitor's log", .0.display())]
     WentBack(PathBuf),
@@ -57,10 +51,7 @@ pub async fn upgrade(args: &UpgradeArgs, format: Format) -> Result<ExitCode, Ctl
     let executable = &args.executable;
     let executable = executable
         .canonicalize()
-        .map_err(|source| UpgradeError::Executable {
-            path: executable.clone(),
-            source,
-        })?;
+        .map_err(|source| UpgradeError::Executable(executable.clone(), source))?;
     let launcher = args.target.resolve()?;
     let client = launcher.connect().await?;
     let socket = launcher.socket;

@@ -95,6 +95,18 @@ pub fn or_dash(text: &str) -> &str {
     if text.is_empty() { "-" } else { text }
 }
 
+/// Prints a document as the answer of a verb; as JSON, an object with it as its only member.
+///
+/// # Errors
+/// If standard output cannot be written.
+pub fn answer_document(format: Format, member: &str, text: &str) -> Result<ExitCode, CtlError> {
+    match format {
+        Format::Text => print_document(text)?,
+        Format::Json => print(format, &json!({member: text}), String::new),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Prints a document: as it is, unless it goes to a terminal.
 ///
 /// # Errors

@@ -97,10 +97,9 @@ pub(super) fn with_ssh(mut forwards: Vec<Forward>, ssh: u16) -> Result<Vec<Forwa
         if earlier.any(|other| other.has_port_of(forward)) {
             return Err(NetworkError::PortTwice(forward.listen_address()));
         }
-        forward.check().map_err(|source| NetworkError::Port {
-            forward: forward.clone(),
-            source,
-        })?;
+        forward
+            .check()
+            .map_err(|source| NetworkError::Port(forward.clone(), source))?;
     }
     let is_ssh = |it: &Forward| it.guest == ssh && it.protocol == Protocol::Tcp;
     if !forwards.iter().any(is_ssh) {

@@ -22,8 +22,7 @@ use super::registry::VmDir;
 use crate::files::FileError;
 use crate::manifest::{Card, Manifest};
 pub use backend::Wanted;
-pub use forward::Forward;
-pub use forward::Protocol;
+pub use forward::{Forward, Protocol};
 
 /// Where the network is stored, below the VM's root.
 const NETWORK_FILE: &str = "/network.json";
@@ -59,14 +58,9 @@ pub enum NetworkError {
     /// Another program has the port, or it is privileged.
     #[error(
         "cannot listen on {address}; choose another port with --publish",
-        address = forward.listen_address()
+        address = .0.listen_address()
     )]
-    Port {
-        /// What was to be forwarded.
-        forward: Forward,
-        /// Why not.
-        source: std::io::Error,
-    },
+    Port(Forward, #[source] std::io::Error),
     /// Two of `--publish` have the same port of this machine.
     #[error("--publish has {0} twice; give each of the guest's ports another one of this machine")]
     PortTwice(std::net::SocketAddr),
@@ -82,13 +76,8 @@ pub enum NetworkError {
     #[error("passt does not run as root; start the VM as another user, or with --network user")]
     PasstAsRoot,
     /// The stored network cannot be read.
-    #[error("{file}: not valid JSON", file = file.display())]
-    Stored {
-        /// Where it is stored.
-        file: PathBuf,
-        /// What is wrong with it.
-        source: serde_json::Error,
-    },
+    #[error("{file}: not valid JSON", file = .0.display())]
+    Stored(PathBuf, #[source] serde_json::Error),
 }
 
 /// Options of `run` about the network.
@@ -163,10 +152,9 @@ impl Network {
     pub fn use_other_ports(&mut self) -> Result<BTreeMap<u16, u16>, NetworkError> {
         let mut ports = BTreeMap::new();
         for forward in &mut self.forwards {
-            let other = forward.other_port().map_err(|source| NetworkError::Port {
-                forward: forward.clone(),
-                source,
-            })?;
+            let other = forward
+                .other_port()
+                .map_err(|source| NetworkError::Port(forward.clone(), source))?;
             ports.insert(forward.host, other);
             forward.host = other;
         }
@@ -189,7 +177,7 @@ impl Network {
             Err(error) => Err(FileError::on("read", file)(error).into()),
             Ok(bytes) => serde_json::from_slice(&bytes)
                 .map(Some)
-                .map_err(|source| NetworkError::Stored { file, source }),
+                .map_err(|source| NetworkError::Stored(file, source)),
         }
     }
 

@@ -51,15 +51,8 @@ pub enum ConfigDataError {
         names: String,
     },
     /// A volume with what a cluster writes into the pod.
-    #[error(
-        "{field}: only a cluster has {what}; take this volume and its disk out of the manifest"
-    )]
-    OnlyInCluster {
-        /// The volume's source.
-        field: String,
-        /// What it has.
-        what: &'static str,
-    },
+    #[error("{0}: only a cluster has {1}; take this volume and its disk out of the manifest")]
+    OnlyInCluster(String, &'static str),
     /// It has none of the keys that cloud-init's data has.
     #[error("{field}: the Secret {name:?} has neither the key {} nor {}", keys[0], keys[1])]
     NoKey {

@@ -7,12 +7,19 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-pub use error::ConfigDataError;
-pub use error::Kind;
-pub use files::document_problems;
-pub use files::of_document;
-pub use files::of_path;
-pub use files::write;
+pub use error::{ConfigDataError, Kind};
+pub use files::{document_problems, of_document, of_path, write};
+
+/// The kinds of volumes whose images the launcher makes at each start.
+pub const GENERATED: [&str; 7] = [
+    "cloudInitNoCloud",
+    "cloudInitConfigDrive",
+    "configMap",
+    "secret",
+    "downwardAPI",
+    "serviceAccount",
+    "sysprep",
+];
 
 /// The files of a ConfigMap or Secret, by key.
 pub type Files = BTreeMap<String, Vec<u8>>;

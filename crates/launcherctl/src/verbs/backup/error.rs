@@ -65,14 +65,9 @@ pub enum BackupError {
     },
     /// libvirt does not begin an incremental backup.
     #[error(
-        "the incremental backup has not begun. If the VM was started anew or migrated since {checkpoint}, make a full backup, without --incremental. The launcher says"
+        "the incremental backup has not begun. If the VM was started anew or migrated since {0}, make a full backup, without --incremental. The launcher says"
     )]
-    Incremental {
-        /// What was to be built on.
-        checkpoint: String,
-        /// The launcher's answer.
-        source: CallError,
-    },
+    Incremental(String, #[source] CallError),
     /// QEMU or libvirt could not.
     #[error("the backup has failed, and its files are removed: {0}")]
     Failed(String),

@@ -61,11 +61,7 @@ impl Job {
 
     fn not_begun(&self, error: CallError) -> CtlError {
         match &self.options.incremental {
-            Some(checkpoint) => BackupError::Incremental {
-                checkpoint: checkpoint.clone(),
-                source: error,
-            }
-            .into(),
+            Some(checkpoint) => BackupError::Incremental(checkpoint.clone(), error).into(),
             None => error.into(),
         }
     }

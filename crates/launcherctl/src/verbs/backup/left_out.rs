@@ -4,9 +4,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::json::{is_object_at, list_at, text_at};
+use crate::manifest::config_data::GENERATED;
 
 /// What is said of a volume by its kind in the VMI, whose data the guest does not write, or loses at its end.
-const KINDS: [(&str, &str); 10] = [
+const KINDS: [(&str, &str); 3] = [
     (
         "containerDisk",
         "a container disk: what the guest writes to it goes with its end",
@@ -19,15 +20,7 @@ const KINDS: [(&str, &str); 10] = [
         "emptyDisk",
         "an empty disk, which goes with the guest's end",
     ),
-    ("cloudInitNoCloud", GENERATED),
-    ("cloudInitConfigDrive", GENERATED),
-    ("configMap", GENERATED),
-    ("secret", GENERATED),
-    ("downwardAPI", GENERATED),
-    ("serviceAccount", GENERATED),
-    ("sysprep", GENERATED),
 ];
-const GENERATED: &str = "made from the manifest at each start";
 
 /// A disk without a file in the backup.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -65,6 +58,7 @@ fn reason(disk: &Value, volume: &str, vmi: &Value) -> &'static str {
     let has = |kind: &str| volume.is_some_and(|it| it.get(kind).is_some());
     match KINDS.iter().find(|(kind, _)| has(kind)) {
         Some((_, reason)) => reason,
+        None if GENERATED.iter().any(|kind| has(kind)) => "made from the manifest at each start",
         None if text_at(disk, "/Device") == "cdrom" => "a CD-ROM",
         None if is_object_at(disk, "/ReadOnly") => "read-only",
         None if text_at(disk, "/Device") == "lun" => "a LUN, which the guest has without an image",
@@ -103,7 +97,7 @@ mod tests {
         let reasons: Vec<_> = all.iter().map(|it| (&*it.volume, it.reason)).collect();
         let expected = [
             ("root", KINDS[0].1),
-            ("init", GENERATED),
+            ("init", "made from the manifest at each start"),
             ("iso", "a CD-ROM"),
             ("ro", "read-only"),
             ("lun", "a LUN, which the guest has without an image"),

@@ -37,11 +37,9 @@ use convert::backup::BackupId;
 use domain::metadata::Time;
 pub use error::BackupError;
 use job::Job;
-use left_out::is_tracked;
-use left_out::left_out;
+use left_out::{is_tracked, left_out};
 use os::signals::EndSignals;
-use record::Record;
-use record::Records;
+use record::{Record, Records};
 
 /// The quiesce status of a backup of a guest that was frozen before it.
 const ALREADY_FROZEN: &str = "AlreadyFrozen";

@@ -38,14 +38,10 @@ pub enum MigrateError {
     },
     /// The target has no file for a volume that is to be copied.
     #[error(
-        "--copy-volume {name}: the target has no file to copy it to, {path}; truncate -s SIZE makes one, as large as the volume", path = path.display()
+        "--copy-volume {0}: the target has no file to copy it to, {path}; truncate -s SIZE makes one, as large as the volume",
+        path = .1.display()
     )]
-    NoCopy {
-        /// The volume.
-        name: String,
-        /// Where the file is expected.
-        path: PathBuf,
-    },
+    NoCopy(String, PathBuf),
     /// There is nothing to migrate.
     #[error("the source's launcher has no running guest")]
     NoGuest,
@@ -87,13 +83,8 @@ pub enum MigrateError {
         limit: usize,
     },
     /// A socket that leads to the target cannot be made.
-    #[error("cannot make the socket {}", path.display())]
-    Socket {
-        /// The socket.
-        path: PathBuf,
-        /// The system's reason.
-        source: std::io::Error,
-    },
+    #[error("cannot make the socket {}", .0.display())]
+    Socket(PathBuf, #[source] std::io::Error),
     /// A signal came before it began.
     #[error("cancelled before the migration began; the guest runs on where it was")]
     Cancelled,
@@ -107,13 +98,8 @@ pub enum MigrateError {
     },
     /// The guest has left, and has not arrived in time.
     #[error(
-        "the guest has left the source, and its arrival at the target in {} is not reported after {seconds} s; the target's log says more",
-        target_root.display()
+        "the guest has left the source, and its arrival at the target in {root} is not reported after {1} s; the target's log says more",
+        root = .0.display()
     )]
-    NotArrived {
-        /// The target's root.
-        target_root: PathBuf,
-        /// How long it was waited for.
-        seconds: u64,
-    },
+    NotArrived(PathBuf, u64),
 }

@@ -96,10 +96,10 @@ impl<'a> Migration<'a> {
                     "the source's launcher has not reported the end".to_owned()
                 }
                 Err(NotArrived::Unknown) => {
-                    return Err(MigrateError::NotArrived {
-                        target_root: self.target.dir.root().to_owned(),
-                        seconds: ARRIVAL_TIMEOUT.as_secs(),
-                    }
+                    return Err(MigrateError::NotArrived(
+                        self.target.dir.root().to_owned(),
+                        ARRIVAL_TIMEOUT.as_secs(),
+                    )
                     .into());
                 }
             },

@@ -76,10 +76,7 @@ impl Proxies {
         let path = dir.join(name);
         let listener = bind(dir, name)
             .and_then(|listener| give_to_owner_of(owner, &path).map(|()| listener))
-            .map_err(|source| MigrateError::Socket {
-                path: path.clone(),
-                source,
-            })?;
+            .map_err(|source| MigrateError::Socket(path.clone(), source))?;
         self.sockets.push(path);
         self.servers
             .push(tokio::spawn(forward(listener, to)).abort_handle());
@@ -104,10 +101,7 @@ fn make_dir(dir: &Path, owner: &Path) -> Result<(), MigrateError> {
         return Ok(());
     }
     let made = std::fs::create_dir_all(dir).and_then(|()| give_to_owner_of(owner, dir));
-    made.map_err(|source| MigrateError::Socket {
-        path: dir.to_owned(),
-        source,
-    })
+    made.map_err(|source| MigrateError::Socket(dir.to_owned(), source))
 }
 
 /// Listens, also where the path is longer than an address.

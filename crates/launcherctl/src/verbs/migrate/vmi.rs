@@ -8,20 +8,10 @@ use serde_json::{Value, json};
 use super::error::MigrateError;
 use crate::host::registry::VmDir;
 use crate::json::{is_object_at, list_at, push, set, text_at};
+use crate::manifest::config_data::GENERATED;
 use crate::manifest::random_uuid;
 use api::pod_paths::PodPaths;
 use api::proto::cmd::v1::VirtualMachineOptions;
-
-/// Volumes whose image the launcher generates: the target makes an empty one of the same size.
-const GENERATED: [&str; 7] = [
-    "cloudInitNoCloud",
-    "cloudInitConfigDrive",
-    "configMap",
-    "secret",
-    "downwardAPI",
-    "serviceAccount",
-    "sysprep",
-];
 
 /// The VMI in migration to the pod of this name. `copied` are claims whose data the target does not have.
 #[must_use]
@@ -72,7 +62,7 @@ pub fn check_copies(copied: &[String], target: &VmDir) -> Result<(), MigrateErro
         let has_other = others.iter().any(|path| target.path(path).exists());
         if !image.exists() && !has_other {
             let (name, path) = (name.clone(), image);
-            return Err(MigrateError::NoCopy { name, path });
+            return Err(MigrateError::NoCopy(name, path));
         }
     }
     Ok(())

@@ -31,14 +31,9 @@ pub enum SupervisorError {
     Hangs(String),
     /// Its QEMU does not end, even when it is killed.
     #[error(
-        "the guest of {name} does not end when its QEMU, process {pid}, is killed: it may wait for a disk or a device that hangs; launcherctl stop {name} tries again"
+        "the guest of {0} does not end when its QEMU, process {1}, is killed: it may wait for a disk or a device that hangs; launcherctl stop {0} tries again"
     )]
-    GuestStays {
-        /// The VM.
-        name: String,
-        /// Its QEMU.
-        pid: i32,
-    },
+    GuestStays(String, i32),
 }
 
 /// How the terminal left the VM.

@@ -95,7 +95,7 @@ pub async fn receive(
     match moved.await {
         Ok(()) => {}
         // The guest may be here, and must not be ended then.
-        Err(error) if matches!(error.of(), Some(MigrateError::NotArrived { .. })) => {
+        Err(error) if matches!(error.of(), Some(MigrateError::NotArrived(..))) => {
             screen.note(&error.chain());
         }
         // It has removed what there was, but the log.

@@ -31,18 +31,15 @@ use crate::host::config_data::ConfigDataArgs;
 use crate::host::console::is_terminal;
 use crate::host::control::{ControlClient, Phase};
 pub use crate::host::launcher::grace;
-use crate::host::network::Network;
-use crate::host::network::NetworkArgs;
+use crate::host::network::{Network, NetworkArgs};
 use crate::host::orphan_qemu::OrphanQemu;
 use crate::host::registry::{self, SUPERVISOR_LOG, TEMPORARY, VmDir};
-use crate::host::remains::Earlier;
-use crate::host::remains::forget;
+use crate::host::remains::{Earlier, forget};
 use crate::host::start_args::StartArgs;
 use crate::manifest::{Manifest, in_conversion};
 use crate::view::output::Format;
 use attach::{AttachOptions, Attachment, Outcome, SupervisorError};
-pub use incoming::Incoming;
-pub use incoming::receive;
+pub use incoming::{Incoming, receive};
 use os::signals::EndSignals;
 
 /// How long the supervisor may take to exit after its last update.
